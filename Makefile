@@ -1,0 +1,69 @@
+# `make help` lists the targets. Everything works from a fresh clone: what is missing is installed where that is possible.
+
+MSRV := 1.88
+
+# Arguments of the demo, as in `make demo ARGS="--jobs 1000"`.
+ARGS ?=
+# The part of the benches to run, as in `make bench ONLY=sweep`; all of them when empty.
+ONLY ?=
+# Other servers to test with, as in `make check-servers REDIS_SERVERS="/opt/redis-6.2/redis-server valkey-server"`.
+REDIS_SERVERS ?=
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Run the demo, on REDIS_URL or a private server (ARGS=... passes arguments)
+	@scripts/ensure redis-url
+	cargo run --all-features --example quickstart -- $(ARGS)
+
+.PHONY: test
+test: ## Run all tests and doctests, on private servers
+	@scripts/ensure redis faketime
+	cargo test --all-features
+
+.PHONY: check
+check: ## Formatting, clippy, documentation, Lua: no warning is let through
+	@scripts/ensure luacheck
+	cargo fmt --check
+	cargo clippy --all-targets --all-features -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features
+	luacheck --quiet --no-color lua
+
+.PHONY: examples
+examples: ## Run every example to its end, each with a private server
+	@scripts/ensure redis-server
+	scripts/examples
+
+.PHONY: bench
+bench: ## Run the benches, on REDIS_URL or a private server (ONLY=... runs a part)
+	@scripts/ensure redis-url
+	cargo bench --all-features --bench heartline -- $(ONLY)
+
+.PHONY: check-all
+check-all: check test examples check-features check-msrv check-deps check-servers ## All of the above and what takes longer
+
+.PHONY: check-features
+check-features: ## Check every combination of features
+	scripts/powerset
+
+.PHONY: check-msrv
+check-msrv: ## Check with the oldest supported Rust
+	@rustup toolchain list | grep -q '^$(MSRV)' || { echo "missing: Rust $(MSRV); get it with 'rustup toolchain install $(MSRV) --profile minimal'" >&2; exit 1; }
+	cargo +$(MSRV) check --all-features --all-targets
+
+.PHONY: check-deps
+check-deps: ## Check licences, advisories and duplicates of the dependencies
+	@command -v cargo-deny >/dev/null || { echo "missing: cargo-deny; get it with 'cargo install --locked cargo-deny'" >&2; exit 1; }
+	cargo deny --all-features check
+
+.PHONY: check-servers
+check-servers: ## Run the tests on each of REDIS_SERVERS
+	@test -n "$(REDIS_SERVERS)" || echo "note: REDIS_SERVERS is empty, so no other server is tested"
+	@set -e; for server in $(REDIS_SERVERS); do \
+		echo "== $$server"; \
+		HEARTLINE_REDIS_SERVER="$$server" cargo test --all-features; \
+	done

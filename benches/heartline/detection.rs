@@ -1,0 +1,123 @@
+//! How long it takes until the jobs of a worker that was killed are decided, in intervals.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use heartline::{App, Context, JobError, StallOptions, TaskOptions};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
+
+use crate::Bench;
+use crate::dispatch::app;
+use crate::report::{Row, progress};
+
+pub const ROWS: &[&str] = &["detection_1s", "detection_3s"];
+const INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3)];
+
+fn options(interval: Duration) -> TaskOptions {
+    TaskOptions::new().stall(StallOptions::new().interval(interval))
+}
+
+/// The interval is told by the name of the task: `detection_3s-2` is the third one of 3 s.
+fn interval_of(task: &str) -> Result<Duration> {
+    let known = ROWS.iter().zip(INTERVALS).find(|(row, _)| task.starts_with(**row));
+    known.map(|(_, interval)| interval).with_context(|| format!("no interval for {task}"))
+}
+
+/// Holds a job of the task until it is killed.
+pub async fn hold(url: &str, prefix: &str, task: &str) -> Result<()> {
+    let app = App::builder().redis(url).prefix(prefix).build().await?;
+    app.task(task, options(interval_of(task)?), |_: Context, (): ()| async {
+        println!("held");
+        std::future::pending::<Result<(), JobError>>().await
+    })?;
+    app.worker().run().await?;
+    Ok(())
+}
+
+async fn start_holder(bench: &Bench, task: &str) -> Result<Child> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(["--hold", &bench.server.url, &bench.server.prefix, task])
+        .stdout(Stdio::piped())
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()?;
+    let mut lines = BufReader::new(child.stdout.take().context("the worker has no output")?).lines();
+    let line = tokio::time::timeout(Duration::from_secs(20), lines.next_line()).await.context("nothing was held")??;
+    ensure!(line.as_deref() == Some("held"), "the worker said {line:?}");
+    Ok(child)
+}
+
+pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
+    let runs = bench.runs();
+    let wanted: Vec<(&str, Duration)> =
+        ROWS.iter().copied().zip(INTERVALS).filter(|(row, _)| bench.wants(row)).collect();
+    let mut trials = Vec::new();
+    for (row, interval) in &wanted {
+        for run in 0..runs {
+            trials.push((*row, *interval, run, format!("{row}-{run}")));
+        }
+    }
+    progress(&format!("detection: {} workers to be killed at staggered moments, all in one run", trials.len()));
+    let watcher = app(&bench.server).await?;
+    let mut holders = Vec::new();
+    for (_, interval, _, name) in &trials {
+        let task = watcher.task(name, options(*interval), |_: Context, (): ()| async { Ok::<(), JobError>(()) })?;
+        task.dispatch(()).await?;
+        holders.push(start_holder(bench, name).await?);
+    }
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    let worker = watcher.worker();
+    let worker = tokio::spawn(async move { worker.run_until(async move { stopped.cancelled().await }).await });
+    // The watcher is healthy: it has been there for more than an interval of each task.
+    let longest = wanted.iter().map(|(_, interval)| *interval).max().unwrap_or_default();
+    tokio::time::sleep(longest + longest / 2).await;
+
+    let kills = trials.iter().zip(&mut holders).map(|((_, interval, run, _), holder)| async move {
+        // At another moment of the epoch each.
+        tokio::time::sleep(*interval * *run as u32 / runs as u32).await;
+        holder.start_kill()?;
+        let killed = SystemTime::now().duration_since(UNIX_EPOCH)?;
+        holder.wait().await?;
+        anyhow::Ok(killed)
+    });
+    let killed = futures_util::future::try_join_all(kills).await?;
+    let mut rows = Vec::new();
+    for (row, interval) in wanted {
+        let mut intervals = Vec::new();
+        for ((_, _, _, name), killed) in trials.iter().zip(&killed).filter(|(trial, _)| trial.0 == row) {
+            let decided = decided_at(bench, name, interval * 4).await?;
+            let took = decided.saturating_sub(*killed);
+            intervals.push(took.as_secs_f64() / interval.as_secs_f64());
+        }
+        // Two intervals and a beat; Redis tells its time in whole milliseconds.
+        let most = 7.0 / 3.0 + 0.002 / interval.as_secs_f64();
+        let worst = intervals.iter().copied().fold(0.0, f64::max);
+        rows.push(
+            Row::new(row, intervals, "int.")
+                .must("≤ 2 + one beat", |_, _| worst <= most)
+                .note("SIGKILL → entry in `stalls`, in intervals; the worst run counts"),
+        );
+    }
+    stop.cancel();
+    worker.await??;
+    Ok(rows)
+}
+
+/// When the job of the task was found stalled, by the server's clock.
+async fn decided_at(bench: &mut Bench, task: &str, within: Duration) -> Result<Duration> {
+    let stream = bench.server.key(task, "stalls");
+    let start = Instant::now();
+    while start.elapsed() < within + Duration::from_secs(5) {
+        let entries: Vec<(String, redis::Value)> = bench.server.ask(&["XRANGE", &stream, "-", "+"])?;
+        if let Some((id, _)) = entries.first() {
+            let ms = id.split('-').next().and_then(|ms| ms.parse().ok()).context("an entry without a time")?;
+            return Ok(Duration::from_millis(ms));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    bail!("the job of {task} was not found stalled")
+}

@@ -1,0 +1,248 @@
+//! How fast jobs are written: in bulk, by many tasks at once, and one at a time.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use futures_util::future::try_join_all;
+use heartline::{App, EventMode, Retention, TaskOptions, TaskRef};
+use redis::Cmd;
+use redis::aio::{ConnectionLike as _, MultiplexedConnection};
+
+use crate::Bench;
+use crate::report::{Row, progress};
+use crate::server::{Counted, Script, Server};
+
+pub const ROWS: &[&str] = &[
+    "dispatch_bulk",
+    "dispatch_bulk_commands_per_job",
+    "dispatch_bulk_redis_cpu_per_job",
+    "dispatch_bulk_script_us_per_job",
+    "dispatch_100_concurrent",
+    "dispatch_one_at_a_time",
+];
+
+/// Writes and queues what it is given; no checks, no events.
+const RAW_BULK: &str = "
+local ids = {}
+for i = 1, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
+redis.call('HSET', KEYS[1], unpack(ARGV))
+redis.call('RPUSH', KEYS[2], unpack(ids))
+return #ids";
+
+/// The same writes as dispatch.lua for one job, without a check.
+const RAW_ONE: &str = "
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+redis.call('RPUSH', KEYS[2], ARGV[1])
+local total = redis.call('HINCRBY', KEYS[3], 'events', 1)
+redis.call('XADD', KEYS[4], 'MAXLEN', '~', 10000, '*', 'total', total, 'worker', '', 'dispatched', ARGV[1])
+redis.call('ZADD', KEYS[5], 0, 'marker')
+return 1";
+
+/// Jobs a call of the raw bulk, as a call of `dispatch_many` has them.
+const BULK_BATCH: usize = 200;
+/// Jobs a call of `dispatch_many` is given.
+const BULK_GIVEN: usize = 10_000;
+const TASKS: usize = 100;
+
+/// A text that takes `bytes` as JSON.
+pub fn payload(bytes: usize) -> String {
+    "x".repeat(bytes.saturating_sub(2))
+}
+
+/// An id as long as those that Heartline makes.
+pub fn id(number: usize) -> String {
+    format!("bench{number:017}")
+}
+
+pub async fn app(server: &Server) -> Result<App> {
+    Ok(App::builder().redis(&server.url).prefix(&server.prefix).build().await?)
+}
+
+/// Dispatches `n` jobs in bulk. The inputs are made before the clock starts.
+pub async fn fill(task: &TaskRef<String, ()>, n: usize, bytes: usize) -> Result<Duration> {
+    let mut batches = Vec::new();
+    for first in (0..n).step_by(BULK_GIVEN) {
+        batches.push(vec![payload(bytes); BULK_GIVEN.min(n - first)]);
+    }
+    let start = Instant::now();
+    for batch in batches {
+        task.dispatch_many(batch).await?;
+    }
+    Ok(start.elapsed())
+}
+
+/// The options of every measured task: interval and all else as by default, nothing kept.
+pub fn options() -> TaskOptions {
+    TaskOptions::new().retention(Retention::none()).events(EventMode::On)
+}
+
+pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    if bench.wants_any(&ROWS[..4]) {
+        rows.extend(bulk(bench).await?);
+    }
+    if bench.wants(ROWS[4]) {
+        rows.push(concurrent(bench).await?);
+    }
+    if bench.wants(ROWS[5]) {
+        rows.push(one_at_a_time(bench).await?);
+    }
+    Ok(rows)
+}
+
+async fn bulk(bench: &mut Bench) -> Result<Vec<Row>> {
+    let (n, runs) = (bench.size(200_000), bench.runs());
+    let (mut rates, mut raw_rates) = (Vec::new(), Vec::new());
+    let mut counts: [Vec<f64>; 6] = Default::default();
+    for run in 1..=runs {
+        progress(&format!("dispatch in bulk: {n} jobs, run {run} of {runs}"));
+        let task = app(&bench.server).await?.task_ref::<String, ()>("bulk")?;
+        // The connection comes up before the clock starts.
+        fill(&task, 1, 64).await?;
+        let before = bench.server.counted()?;
+        rates.push(n as f64 / fill(&task, n, 64).await?.as_secs_f64());
+        let own = bench.server.counted()?.since(&before);
+        bench.server.clean()?;
+
+        let script = bench.server.own_script(RAW_BULK, "raw", &["payload", "wait"])?;
+        let packed: Vec<Vec<u8>> = (0..n)
+            .step_by(BULK_BATCH)
+            .map(|first| {
+                let mut call = script.call();
+                for number in first..(first + BULK_BATCH).min(n) {
+                    call.arg(id(number)).arg(payload(64));
+                }
+                call.get_packed_command()
+            })
+            .collect();
+        let before = bench.server.counted()?;
+        raw_rates.push(n as f64 / bench.server.drive(&packed)?.as_secs_f64());
+        let raw = bench.server.counted()?.since(&before);
+        bench.server.clean()?;
+        per_job(&mut counts, &own, &raw, n);
+    }
+    let note = format!("raw: HSET and RPUSH of {BULK_BATCH} jobs an EVALSHA, no checks");
+    let mut rows = vec![
+        Row::new(ROWS[0], rates, "jobs/s").raw(raw_rates).must("≥ 300,000", |value, _| value >= 300_000.0).note(note),
+    ];
+    rows.extend(per_job_rows("dispatch_bulk", counts, "the same script"));
+    Ok(rows)
+}
+
+/// Adds commands, CPU and script time a job: ours, then the raw limit's.
+pub fn per_job(counts: &mut [Vec<f64>; 6], own: &Counted, raw: &Counted, n: usize) {
+    for (i, value) in [own.commands(), raw.commands(), own.cpu_us(), raw.cpu_us(), own.script_us(), raw.script_us()]
+        .into_iter()
+        .enumerate()
+    {
+        counts[i].push(value / n as f64);
+    }
+}
+
+pub fn per_job_rows(name: &str, counts: [Vec<f64>; 6], raw: &str) -> Vec<Row> {
+    let [commands, raw_commands, cpu, raw_cpu, script, raw_script] = counts;
+    vec![
+        Row::new(format!("{name}_commands_per_job"), commands, "")
+            .raw(raw_commands)
+            .note(format!("all commands, those of scripts included; raw: {raw}")),
+        Row::new(format!("{name}_redis_cpu_per_job"), cpu, "µs").raw(raw_cpu).note("CPU time of the server process"),
+        Row::new(format!("{name}_script_us_per_job"), script, "µs").raw(raw_script).note("time in EVALSHA"),
+    ]
+}
+
+fn one(script: &Script, number: usize) -> Cmd {
+    let mut call = script.call();
+    call.arg(id(number)).arg(payload(64));
+    call
+}
+
+fn raw_one(server: &mut Server) -> Result<Script> {
+    server.own_script(RAW_ONE, "raw", &["payload", "wait", "meta", "events", "wake"])
+}
+
+async fn multiplexed(server: &Server) -> Result<MultiplexedConnection> {
+    Ok(redis::Client::open(server.url.as_str())?.get_multiplexed_async_connection().await?)
+}
+
+async fn concurrent(bench: &mut Bench) -> Result<Row> {
+    let (each, runs) = (bench.size(1_000), bench.runs());
+    let n = (each * TASKS) as f64;
+    let (mut rates, mut raw_rates) = (Vec::new(), Vec::new());
+    for run in 1..=runs {
+        progress(&format!("dispatch from {TASKS} tasks: {each} jobs each, run {run} of {runs}"));
+        let task = app(&bench.server).await?.task_ref::<String, ()>("concurrent")?;
+        fill(&task, 1, 64).await?;
+        let start = Instant::now();
+        let tasks = (0..TASKS).map(|_| {
+            let task = task.clone();
+            async move {
+                tokio::spawn(async move {
+                    for _ in 0..each {
+                        task.dispatch(payload(64)).await?;
+                    }
+                    anyhow::Ok(())
+                })
+                .await?
+            }
+        });
+        try_join_all(tasks).await?;
+        rates.push(n / start.elapsed().as_secs_f64());
+        bench.server.clean()?;
+
+        let script = raw_one(&mut bench.server)?;
+        let conn = multiplexed(&bench.server).await?;
+        let start = Instant::now();
+        let tasks = (0..TASKS).map(|task| {
+            let (script, mut conn) = (script.clone(), conn.clone());
+            async move {
+                tokio::spawn(async move {
+                    for number in 0..each {
+                        conn.req_packed_command(&one(&script, task * each + number)).await?.extract_error()?;
+                    }
+                    anyhow::Ok(())
+                })
+                .await?
+            }
+        });
+        try_join_all(tasks).await?;
+        raw_rates.push(n / start.elapsed().as_secs_f64());
+        bench.server.clean()?;
+    }
+    Ok(Row::new(ROWS[4], rates, "jobs/s")
+        .raw(raw_rates)
+        .must("≥ 80,000", |value, _| value >= 80_000.0)
+        .note("raw: as many tasks, each an EVALSHA a job on one multiplexed connection"))
+}
+
+async fn one_at_a_time(bench: &mut Bench) -> Result<Row> {
+    let (n, runs) = (bench.size(20_000), bench.runs());
+    let (mut rates, mut raw_rates, mut blocking_rates) = (Vec::new(), Vec::new(), Vec::new());
+    for run in 1..=runs {
+        progress(&format!("dispatch one at a time: {n} jobs, run {run} of {runs}"));
+        let task = app(&bench.server).await?.task_ref::<String, ()>("one")?;
+        fill(&task, 1, 64).await?;
+        let start = Instant::now();
+        for _ in 0..n {
+            task.dispatch(payload(64)).await?;
+        }
+        rates.push(n as f64 / start.elapsed().as_secs_f64());
+        bench.server.clean()?;
+
+        let script = raw_one(&mut bench.server)?;
+        let mut conn = multiplexed(&bench.server).await?;
+        let start = Instant::now();
+        for number in 0..n {
+            conn.req_packed_command(&one(&script, number)).await?.extract_error()?;
+        }
+        raw_rates.push(n as f64 / start.elapsed().as_secs_f64());
+        bench.server.clean()?;
+
+        let packed: Vec<Vec<u8>> = (0..n).map(|number| one(&script, number).get_packed_command()).collect();
+        blocking_rates.push(n as f64 / bench.server.drive(&packed)?.as_secs_f64());
+        bench.server.clean()?;
+    }
+    let blocking = crate::report::Stat::of(blocking_rates).median;
+    Ok(Row::new(ROWS[5], rates, "jobs/s").raw(raw_rates).must("≥ 0.85 of raw", |_, ratio| ratio >= 0.85).note(format!(
+        "raw: EVALSHA of the same 5 writes without checks, same client (a blocking client makes {blocking:.0})"
+    )))
+}

@@ -1,0 +1,103 @@
+//! How long an idle worker takes from the dispatch of a job to the start of its handler.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow};
+use heartline::{Context, JobError};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::Bench;
+use crate::dispatch::{app, options, payload};
+use crate::report::{Row, progress};
+use crate::server::Server;
+
+pub const ROWS: &[&str] = &["idle_latency_p50", "idle_latency_p99"];
+
+/// Long enough for the worker to settle and block again.
+const REST: Duration = Duration::from_millis(4);
+
+pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
+    let (samples, runs) = (bench.size(1_000).max(300), bench.runs());
+    let (mut p50, mut p99, mut raw_p50, mut raw_p99) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for run in 1..=runs {
+        progress(&format!("idle latency: {samples} jobs, run {run} of {runs}"));
+        let own = own_samples(bench, samples).await?;
+        p50.push(percentile(&own, 50));
+        p99.push(percentile(&own, 99));
+        bench.server.clean()?;
+        let (pops, trips) = tokio::task::block_in_place(|| raw_samples(&mut bench.server, samples))?;
+        raw_p50.push(percentile(&pops, 50) + 2.0 * percentile(&trips, 50));
+        raw_p99.push(percentile(&pops, 99) + 2.0 * percentile(&trips, 99));
+        bench.server.clean()?;
+    }
+    let bound = crate::report::Stat::of(raw_p50.clone()).median + 60.0;
+    let note = "raw: ZADD → blocked BZPOPMIN answers, + 2 PING, blocking clients";
+    Ok(vec![
+        Row::new(ROWS[0], p50, "µs").raw(raw_p50).must("≤ raw + 60 µs", |value, _| value <= bound).note(note),
+        Row::new(ROWS[1], p99, "µs").raw(raw_p99).must("≤ 2,000 µs", |value, _| value <= 2_000.0).note(note),
+    ])
+}
+
+async fn own_samples(bench: &Bench, samples: usize) -> Result<Vec<f64>> {
+    let app = app(&bench.server).await?;
+    let (started, mut starts) = mpsc::unbounded_channel();
+    let task = app.task("idle", options(), move |_: Context, _: String| {
+        let told = started.send(Instant::now());
+        async move { told.map_err(|_| JobError::fatal("the bench ended")) }
+    })?;
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    let worker = app.worker();
+    let worker = tokio::spawn(async move { worker.run_until(async move { stopped.cancelled().await }).await });
+    let mut taken = Vec::with_capacity(samples);
+    // The first jobs find a worker that is still starting.
+    for sample in 0..samples + 20 {
+        tokio::time::sleep(REST).await;
+        let before = Instant::now();
+        let handle = task.dispatch(payload(64)).await?;
+        let wait = tokio::time::timeout(Duration::from_secs(10), starts.recv()).await;
+        let start = wait.with_context(|| format!("job {} did not start", handle.id()))?.context("the worker ended")?;
+        if sample >= 20 {
+            // The handler may start before the answer to the dispatch is here.
+            taken.push(start.duration_since(before).as_secs_f64() * 1e6);
+        }
+    }
+    stop.cancel();
+    worker.await??;
+    Ok(taken)
+}
+
+/// Blocked pops, and round trips, in µs.
+fn raw_samples(server: &mut Server, samples: usize) -> Result<(Vec<f64>, Vec<f64>)> {
+    let key = server.key("raw", "wake");
+    let mut blocked = redis::Client::open(server.url.as_str())?.get_connection()?;
+    let (popped, pops) = std::sync::mpsc::channel();
+    let name = key.clone();
+    let popper = std::thread::spawn(move || -> Result<()> {
+        for _ in 0..samples {
+            redis::cmd("BZPOPMIN").arg(&name).arg(10).query::<redis::Value>(&mut blocked)?;
+            popped.send(Instant::now())?;
+        }
+        Ok(())
+    });
+    let (mut taken, mut trips) = (Vec::with_capacity(samples), Vec::with_capacity(samples));
+    for _ in 0..samples {
+        std::thread::sleep(REST);
+        let before = Instant::now();
+        server.ask::<redis::Value>(&["ZADD", &key, "0", "marker"])?;
+        let at = pops.recv_timeout(Duration::from_secs(10)).context("the blocked pop did not return")?;
+        taken.push(at.duration_since(before).as_secs_f64() * 1e6);
+        let before = Instant::now();
+        server.ask::<redis::Value>(&["PING"])?;
+        trips.push(before.elapsed().as_secs_f64() * 1e6);
+    }
+    popper.join().map_err(|_| anyhow!("the popping thread panicked"))??;
+    Ok((taken, trips))
+}
+
+fn percentile(samples: &[f64], percent: usize) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,216 @@
+//! The server as the bench sees it: what it counts, its scripts called by hand, and a clean state.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use redis::{Cmd, Connection, ConnectionLike, Value};
+
+/// A blocking connection, and the names under which the bench writes.
+pub struct Server {
+    pub url: String,
+    pub prefix: String,
+    conn: Connection,
+}
+
+/// What the server has counted so far.
+#[derive(Clone, Debug, Default)]
+pub struct Counted {
+    /// Calls by command, those that scripts make included.
+    calls: BTreeMap<String, f64>,
+    /// Time in EVALSHA, which includes what scripts call.
+    evalsha_us: f64,
+    cpu_us: f64,
+}
+
+impl Counted {
+    pub fn since(&self, before: &Counted) -> Counted {
+        let calls = self
+            .calls
+            .iter()
+            .map(|(name, calls)| (name.clone(), calls - before.calls.get(name).unwrap_or(&0.0)))
+            .filter(|(_, calls)| *calls > 0.0)
+            .collect();
+        Counted { calls, evalsha_us: self.evalsha_us - before.evalsha_us, cpu_us: self.cpu_us - before.cpu_us }
+    }
+
+    /// Commands, those of scripts included; the bench's own questions are left out.
+    pub fn commands(&self) -> f64 {
+        self.calls.iter().filter(|(name, _)| name.as_str() != "info").map(|(_, calls)| calls).sum()
+    }
+
+    pub fn script_calls(&self) -> f64 {
+        self.calls.get("evalsha").copied().unwrap_or(0.0)
+    }
+
+    pub fn script_us(&self) -> f64 {
+        self.evalsha_us
+    }
+
+    /// User and system time of the server process.
+    pub fn cpu_us(&self) -> f64 {
+        self.cpu_us
+    }
+}
+
+impl Server {
+    pub fn connect(url: &str) -> Result<Server> {
+        let conn = redis::Client::open(url)?.get_connection().context("connecting the bench's own connection")?;
+        let prefix = format!("heartline-bench-{}", std::process::id());
+        Ok(Server { url: url.to_owned(), prefix, conn })
+    }
+
+    pub fn conn(&mut self) -> &mut Connection {
+        &mut self.conn
+    }
+
+    /// A key of a task, as the scripts get it.
+    pub fn key(&self, task: &str, suffix: &str) -> String {
+        format!("{}:{{{task}}}:{suffix}", self.prefix)
+    }
+
+    pub fn ask<T: redis::FromRedisValue>(&mut self, command: &[&str]) -> Result<T> {
+        let (name, args) = command.split_first().context("an empty command")?;
+        let mut cmd = redis::cmd(name);
+        cmd.arg(args);
+        cmd.query(&mut self.conn).with_context(|| format!("asking {name}"))
+    }
+
+    fn info(&mut self, section: &str) -> Result<String> {
+        self.ask(&["INFO", section])
+    }
+
+    /// A number of INFO.
+    fn info_number(&mut self, section: &str, field: &str) -> Result<f64> {
+        number(&self.info(section)?, field).with_context(|| format!("{field} is not in INFO {section}"))
+    }
+
+    pub fn counted(&mut self) -> Result<Counted> {
+        let mut counted = Counted::default();
+        for line in self.info("commandstats")?.lines() {
+            let Some((name, rest)) = line.strip_prefix("cmdstat_").and_then(|line| line.split_once(':')) else {
+                continue;
+            };
+            let value = |field: &str| {
+                rest.split(',').find_map(|pair| pair.strip_prefix(field)?.strip_prefix('=')?.parse::<f64>().ok())
+            };
+            counted.calls.insert(name.to_owned(), value("calls").unwrap_or(0.0));
+            if name == "evalsha" {
+                counted.evalsha_us = value("usec").unwrap_or(0.0);
+            }
+        }
+        let cpu = self.info("cpu")?;
+        let seconds = number(&cpu, "used_cpu_user").unwrap_or(0.0) + number(&cpu, "used_cpu_sys").unwrap_or(0.0);
+        counted.cpu_us = seconds * 1e6;
+        Ok(counted)
+    }
+
+    /// The server's own time in one command, in µs, and the answer.
+    pub fn timed(&mut self, cmd: &Cmd, stat: &str) -> Result<(f64, Duration, Value)> {
+        let field = format!("cmdstat_{stat}");
+        let spent = |text: &str| -> f64 {
+            text.lines()
+                .find_map(|line| line.strip_prefix(&field)?.split_once("usec=")?.1.split(',').next()?.parse().ok())
+                .unwrap_or(0.0)
+        };
+        let before = spent(&self.info("commandstats")?);
+        let start = Instant::now();
+        let answer: Value = cmd.query(&mut self.conn)?;
+        let wall = start.elapsed();
+        Ok((spent(&self.info("commandstats")?) - before, wall, answer))
+    }
+
+    /// Bytes of data and buffers, once the server is done with freeing.
+    pub fn used_memory(&mut self) -> Result<f64> {
+        while self.info_number("memory", "lazyfree_pending_objects")? > 0.0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.info_number("memory", "used_memory")
+    }
+
+    /// Bytes of one key, all its elements counted.
+    pub fn memory_of(&mut self, key: &str) -> Result<f64> {
+        let bytes: Option<f64> = self.ask(&["MEMORY", "USAGE", key, "SAMPLES", "0"])?;
+        Ok(bytes.unwrap_or(0.0))
+    }
+
+    /// Removes what the bench wrote, and nothing else.
+    pub fn clean(&mut self) -> Result<()> {
+        let pattern = format!("{}:*", self.prefix);
+        let mut cursor = "0".to_owned();
+        loop {
+            let (next, keys): (String, Vec<String>) =
+                self.ask(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", "1000"])?;
+            if !keys.is_empty() {
+                redis::cmd("UNLINK").arg(&keys).query::<()>(&mut self.conn)?;
+            }
+            if next == "0" {
+                break;
+            }
+            cursor = next;
+        }
+        self.used_memory()?;
+        Ok(())
+    }
+
+    pub fn load(&mut self, source: &str) -> Result<String> {
+        self.ask(&["SCRIPT", "LOAD", source])
+    }
+
+    /// Sends commands that were packed before, one after the other, each after the answer to the one before it.
+    pub fn drive(&mut self, packed: &[Vec<u8>]) -> Result<Duration> {
+        let start = Instant::now();
+        for command in packed {
+            self.conn.req_packed_command(command).and_then(Value::extract_error)?;
+        }
+        Ok(start.elapsed())
+    }
+
+    /// One of Heartline's own scripts, ready to be called on a task.
+    pub fn script(&mut self, name: &str, task: &str) -> Result<Script> {
+        let found = heartline::testing::scripts().into_iter().find(|script| script.name == name);
+        let script = found.ok_or_else(|| anyhow!("there is no script {name}"))?;
+        let sha = self.load(script.source)?;
+        let keys = script.keys.iter().map(|suffix| self.key(task, suffix)).collect();
+        Ok(Script { sha, keys })
+    }
+
+    /// A script of the bench's own, with the keys named.
+    pub fn own_script(&mut self, source: &str, task: &str, suffixes: &[&str]) -> Result<Script> {
+        let sha = self.load(source)?;
+        Ok(Script { sha, keys: suffixes.iter().map(|suffix| self.key(task, suffix)).collect() })
+    }
+}
+
+fn number(info: &str, field: &str) -> Option<f64> {
+    info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')?.trim().parse().ok())
+}
+
+/// A loaded script and its keys.
+#[derive(Clone, Debug)]
+pub struct Script {
+    sha: String,
+    keys: Vec<String>,
+}
+
+impl Script {
+    pub fn call(&self) -> Cmd {
+        let mut cmd = redis::cmd("EVALSHA");
+        cmd.arg(&self.sha).arg(self.keys.len()).arg(&self.keys);
+        cmd
+    }
+}
+
+/// The items of an answer that is a list.
+pub fn items(value: Value) -> Result<Vec<Value>> {
+    match value {
+        Value::Array(items) => Ok(items),
+        other => bail!("the script answered {other:?}"),
+    }
+}
+
+/// One item of an answer, as what it should be.
+pub fn item<T: redis::FromRedisValue>(items: &[Value], at: usize) -> Result<T> {
+    let value = items.get(at).with_context(|| format!("the answer has no item {at}"))?;
+    redis::from_redis_value(value.clone()).map_err(|e| anyhow!("item {at} of the answer: {e}"))
+}

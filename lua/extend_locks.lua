@@ -1,0 +1,41 @@
+-- Extends the locks of a worker's jobs: takes them out of the candidates, and tells what became of the others.
+-- KEYS[1]  locks       (hash)  id -> token
+-- KEYS[2]  candidates  (set)   ids silent since the snapshot
+-- KEYS[3]  active      (set)   ids heard from since the snapshot
+-- KEYS[4]  cancelling  (hash)  id -> reason
+-- KEYS[5]  meta        (hash)  epoch, interval, ask
+-- ARGV[1]  worker      (id)
+-- ARGV[2]  ask         (the worker's interval, ms)
+-- ARGV[3]  extend      (n, jobs to extend)
+-- ARGV[4]  watch       (m, jobs whose handler was silent: they stay where they are)
+-- ARGV[5]  jobs        (n + m ids, then n + m fences; at most 500 jobs)
+-- Returns  {'beaten', epoch, interval ms, fences lost, fences whose cancel was asked for}
+-- Emits    nothing
+-- Refuses  WRONGTYPE before the first write
+local locks, candidates, active, cancelling, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local worker, ask, n, m = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local ids, fences = { unpack(ARGV, 5, 4 + n + m) }, { unpack(ARGV, 5 + n + m, 4 + 2 * (n + m)) }
+
+local settings = redis.call('HMGET', meta, 'epoch', 'interval', 'ask')
+expect_types({}, { candidates, active }, {}, {})
+local held, lost = held_by(locks, worker, ids, fences)
+local reasons, cancelled = cancel_reasons(cancelling, ids), {}
+local extend, watch = {}, {}
+for _, i in ipairs(held) do
+  local group = i <= n and extend or watch
+  group[#group + 1] = ids[i]
+  if reasons[i] then cancelled[#cancelled + 1] = fences[i] end
+end
+-- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
+redis.call('SREM', candidates, '', unpack(extend))
+if #extend > 0 then redis.call('SADD', active, unpack(extend)) end
+if #watch > 0 then
+  -- A lock whose id is in neither set would be silent for ever: put it back where the sweep looks.
+  local in_active, in_candidates = redis.call('SMISMEMBER', active, unpack(watch)),
+    redis.call('SMISMEMBER', candidates, unpack(watch))
+  for i, id in ipairs(watch) do
+    if in_active[i] + in_candidates[i] == 0 then redis.call('SADD', active, id) end
+  end
+end
+local interval = ask_interval(meta, settings[2], settings[3], ask)
+return { 'beaten', tonumber(settings[1]) or 0, interval, lost, cancelled }

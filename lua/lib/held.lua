@@ -1,0 +1,21 @@
+-- Compares what a worker shows with `locks`: the positions of the jobs that it holds under the fence that it
+-- shows, and the fences of those that it lost. Nothing of a lost job may be written.
+local function held_by(locks, worker, ids, fences)
+  local held, lost = {}, {}
+  if #ids == 0 then return held, lost end
+  local tokens = redis.call('HMGET', locks, unpack(ids))
+  for i = 1, #ids do
+    if tokens[i] == worker .. ':' .. fences[i] then
+      held[#held + 1] = i
+    else
+      lost[#lost + 1] = fences[i]
+    end
+  end
+  return held, lost
+end
+
+-- The reasons of the jobs whose cancel was asked for, by position.
+local function cancel_reasons(cancelling, ids)
+  if #ids == 0 or redis.call('HLEN', cancelling) == 0 then return {} end
+  return redis.call('HMGET', cancelling, unpack(ids))
+end

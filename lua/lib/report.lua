@@ -1,0 +1,48 @@
+-- Reads what a worker reports and sorts it, without writing. ARGV from `at`: n ids, n fences of completed jobs, r pairs
+-- (position, value), then six words for each other outcome. A cancel that was asked for goes before every outcome.
+local function read_outcomes(at, n, r, locks, cancelling, worker)
+  local out = { all = {}, lost = {}, completed = {}, results = {}, failed = {}, retry = {}, release = {},
+    cancelled = {}, reasons = {}, cancelled_fences = {} }
+  local ids, fences, others = { unpack(ARGV, at, at + n - 1) }, { unpack(ARGV, at + n, at + 2 * n - 1) }, {}
+  for i = at + 2 * n + 2 * r, #ARGV, 6 do
+    local place = #ids + 1
+    ids[place], fences[place], others[place] = ARGV[i], ARGV[i + 1], i
+  end
+  local held, lost = held_by(locks, worker, ids, fences)
+  local reasons = cancel_reasons(cancelling, ids)
+  out.lost = lost
+  local values = {}
+  for i = at + 2 * n, at + 2 * n + 2 * r - 1, 2 do values[tonumber(ARGV[i])] = ARGV[i + 1] end
+  for k, i in ipairs(held) do
+    local id = ids[i]
+    out.all[k] = id
+    if reasons[i] then
+      out.cancelled[#out.cancelled + 1] = id
+      out.reasons[#out.reasons + 1] = reasons[i]
+      out.cancelled_fences[#out.cancelled_fences + 1] = fences[i]
+    elseif i <= n then
+      out.completed[#out.completed + 1] = id
+      if values[i] then
+        out.results[#out.results + 1] = id
+        out.results[#out.results + 1] = values[i]
+      end
+    else
+      local o = others[i]
+      local group = out[ARGV[o + 2]]
+      group[#group + 1] = { id = id, attempt = ARGV[o + 3], detail = ARGV[o + 4], error = ARGV[o + 5] }
+    end
+  end
+  return out
+end
+
+-- The ids of a group of outcomes, the fields of its attempt and error columns, and the words of its event.
+local function ids_of(group)
+  local ids, attempts, values, words = {}, {}, {}, {}
+  for i, o in ipairs(group) do
+    ids[i] = o.id
+    attempts[2 * i - 1], attempts[2 * i] = o.id, o.attempt
+    values[2 * i - 1], values[2 * i] = o.id, o.error
+    words[i] = o.id .. ' ' .. o.detail
+  end
+  return ids, attempts, values, words
+end

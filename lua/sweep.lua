@@ -1,0 +1,91 @@
+-- Resolves a bounded number of stalled candidates and, when none is left, takes the next snapshot.
+-- First match wins:
+--   payload gone                    lock and columns removed, no ghost         dropped
+--   payload there, no lock          failed, code corrupt, unless terminal      failed
+--   stalledCount is no number       failed, code corrupt                       failed
+--   cancel was asked for            stall counted, to cancelled                cancelled
+--   stalledCount + 1 > max_count    stall counted, failed, worker_crashed      failed
+--   otherwise                       stall counted, front of its own list       recovered
+-- KEYS[1]  candidates    (set)     running ids silent since the snapshot
+-- KEYS[2]  active        (set)     running ids heard from since the snapshot
+-- KEYS[3]  meta          (hash)    epoch, interval, ask, options
+-- KEYS[4]  locks         (hash)    id -> token
+-- KEYS[5]  cancelling    (hash)    id -> reason
+-- KEYS[6]  wait:high     (list)    ids
+-- KEYS[7]  wait          (list)    ids
+-- KEYS[8]  wait:low      (list)    ids
+-- KEYS[9]  completed     (zset)    ids by finish time, ms
+-- KEYS[10] failed        (zset)    ids by finish time, ms
+-- KEYS[11] cancelled     (zset)    ids by finish time, ms
+-- KEYS[12] events        (stream)  one entry
+-- KEYS[13] stalls        (stream)  one entry
+-- KEYS[14] wake          (zset)    marker for idle workers
+-- KEYS[15] payload       (hash)    column
+-- KEYS[16] stalledCount  (hash)    column
+-- KEYS[17] maxCount      (hash)    column
+-- KEYS[18] priority      (hash)    column
+-- KEYS[19] error         (hash)    column
+-- KEYS[20] attempt       (hash)    column
+-- KEYS[21] result        (hash)    column
+-- KEYS[22] options       (hash)    column
+-- KEYS[23] dispatchedAt  (hash)    column
+-- ARGV[1]  worker        (id of the witness)
+-- ARGV[2]  ask           (the worker's interval, ms)
+-- ARGV[3]  epoch         (the one that the witness watched)
+-- ARGV[4]  waited        (ms since it saw that epoch begin)
+-- ARGV[5]  cursor        (of the SSCAN; 0 to begin)
+-- ARGV[6]  limit         (jobs a call, at most 500)
+-- Returns  {'swept', epoch, interval ms, cursor, snapshot taken 0 | 1, resolved: id, count, action, worker of each}
+-- Returns  {'moved', epoch, interval ms}: the epoch is another one
+-- Returns  {'early', epoch, interval ms}: waited is less than the interval in force
+-- Emits    stalled, into events and into stalls
+-- Refuses  WRONGTYPE before the first write
+local candidates, active, meta, locks, cancelling = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local lists, completed, failed, cancelled = { KEYS[6], KEYS[7], KEYS[8] }, KEYS[9], KEYS[10], KEYS[11]
+local events, stalls, wake, payload, stalled_count = KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
+local max_count, priority, errors, columns = KEYS[17], KEYS[18], KEYS[19], { unpack(KEYS, 15, 23) }
+local worker, ask, epoch, waited = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local cursor, limit = ARGV[5], tonumber(ARGV[6])
+
+local settings = redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'maxCount', 'heartbeat', 'eventMode',
+  'keepFailed', 'keepCancelled')
+local current, interval = tonumber(settings[1]) or 0, tonumber(settings[2]) or ask
+if epoch ~= current then return { 'moved', current, interval } end
+if waited < interval then return { 'early', current, interval } end
+expect_types(lists, { candidates, active }, columns, { completed, failed, cancelled })
+local batch = next_candidates(candidates, cursor, limit)
+local found = decide(batch.ids, locks, cancelling, payload, stalled_count, max_count,
+  { completed, failed, cancelled }, tonumber(settings[4]) or 1)
+local now_ms = string.format('%.0f', math.floor(now_us() / 1000))
+
+-- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
+redis.call('SREM', candidates, '', unpack(batch.ids))
+if #batch.ids > 0 then
+  redis.call('SREM', active, unpack(batch.ids))
+  redis.call('HDEL', locks, unpack(batch.ids))
+  redis.call('HDEL', cancelling, unpack(batch.ids))
+end
+for _, id in ipairs(found.counted) do redis.call('HINCRBY', stalled_count, id, 1) end
+if #found.dropped > 0 then remove_columns(columns, found.dropped) end
+if #found.failed > 0 then finish(failed, settings[7], now_ms, columns, found.failed, errors, found.errors) end
+if #found.cancelled > 0 then
+  finish(cancelled, settings[8], now_ms, columns, found.cancelled, errors, found.reasons)
+end
+if #found.recovered > 0 then
+  back_to_wait('LPUSH', lists, priority, found.recovered)
+  redis.pcall('ZADD', wake, 0, 'marker')
+end
+-- The interval of an epoch is the largest ask of the one before it; every witness has asked in this one.
+local snapshot = batch.cursor == '0' and redis.call('SCARD', candidates) == 0
+if snapshot then
+  if redis.call('EXISTS', active) == 1 then redis.call('RENAME', active, candidates) end
+  current, interval = current + 1, math.max(tonumber(settings[3]) or 0, ask)
+  redis.call('HSET', meta, 'epoch', current, 'interval', interval, 'ask', ask)
+end
+if #found.words > 0 then
+  local fields = { 'reason', settings[5] == 'manual' and 'handler_silent' or 'silent' }
+  add_words(fields, 'stalled', found.words)
+  if settings[6] ~= 'off' then emit(events, 10000, meta, 'events', #found.words / 4, worker, fields) end
+  emit(stalls, 1000, meta, 'stalls', #found.words / 4, worker, fields)
+end
+return { 'swept', current, interval, batch.cursor, snapshot and 1 or 0, found.words }

@@ -1,0 +1,244 @@
+//! The App: one connection set-up, its tasks, its events, its workers.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::context::Context;
+use crate::error::{ConfigError, ConfigErrors, Error, JobError};
+use crate::events::{Event, EventHub, Subscription};
+use crate::options::{Resolved, TaskOptions, validate};
+use crate::stall::action::StalledEvent;
+use crate::store::Store;
+use crate::store::server::EvictionCheck;
+use crate::task::{TaskRef, TaskShared};
+use crate::worker::identity::WorkerId;
+use crate::worker::runner::{Handler, RunError};
+use crate::worker::{Definition, Worker};
+
+/// A set of tasks on one Redis, for producers and workers alike. Cheap to clone; clones share everything.
+#[derive(Clone)]
+pub struct App(Arc<Shared>);
+
+struct Shared {
+    store: Arc<Store>,
+    defaults: TaskOptions,
+    events: Arc<EventHub>,
+    tasks: Mutex<HashMap<Arc<str>, Declared>>,
+}
+
+struct Declared {
+    shared: Arc<TaskShared>,
+    handler: Option<Handler>,
+}
+
+/// Builds an [`App`]. Made by [`App::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct AppBuilder {
+    url: String,
+    prefix: String,
+    defaults: TaskOptions,
+    lazy: bool,
+    eviction: EvictionCheck,
+    event_capacity: usize,
+}
+
+impl AppBuilder {
+    /// Where Redis is: `redis://[user:password@]host[:port][/db]` or `unix:///path`. Defaults to
+    /// `redis://127.0.0.1:6379`.
+    pub fn redis(mut self, url: impl Into<String>) -> Self {
+        self.url = url.into();
+        self
+    }
+
+    /// Options for every task of this App; a task's own go before them. Defaults to the crate's, see [`TaskOptions`].
+    pub fn defaults(mut self, options: TaskOptions) -> Self {
+        self.defaults = options;
+        self
+    }
+
+    /// What every key begins with, to keep several systems apart on one Redis. Defaults to `heartline`.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Connects and checks the server at first use instead of in [`AppBuilder::build`].
+    pub fn lazy(mut self) -> Self {
+        self.lazy = true;
+        self
+    }
+
+    /// Works on a server with an `allkeys-*` eviction policy, which throws whole columns of jobs away when memory is
+    /// short. Without it such a server is refused.
+    pub fn accept_eviction(mut self) -> Self {
+        self.eviction = EvictionCheck::Accept;
+        self
+    }
+
+    /// How many events a subscription holds for a slow reader before it misses some. Defaults to 1,024; 0 counts as 1.
+    pub fn event_capacity(mut self, events: usize) -> Self {
+        self.event_capacity = events.max(1);
+        self
+    }
+
+    /// Checks the settings, connects once (for at most 5 s), and checks the server.
+    ///
+    /// # Errors
+    /// `Config` with every wrong setting at once; `Connect`; `Unsupported` for a server older than Redis 6.2, or one
+    /// whose eviction policy could throw jobs away.
+    pub async fn build(self) -> Result<App, Error> {
+        validate::prefix(&self.prefix).map_err(Error::Config)?;
+        TaskOptions::new().resolve(&self.defaults).map_err(Error::Config)?;
+        let store = Arc::new(Store::open(&self.url, &self.prefix, self.eviction)?);
+        if !self.lazy {
+            store.ready().await?;
+        }
+        let events = EventHub::new(Arc::clone(&store), self.event_capacity);
+        Ok(App(Arc::new(Shared { store, defaults: self.defaults, events, tasks: Mutex::default() })))
+    }
+}
+
+impl App {
+    /// A builder with the defaults.
+    pub fn builder() -> AppBuilder {
+        AppBuilder {
+            url: "redis://127.0.0.1:6379".to_owned(),
+            prefix: "heartline".to_owned(),
+            defaults: TaskOptions::new(),
+            lazy: false,
+            eviction: EvictionCheck::Refuse,
+            event_capacity: 1024,
+        }
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, HashMap<Arc<str>, Declared>> {
+        self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Declares a task with its options and its handler, and returns a reference to dispatch with.
+    ///
+    /// The handler is called with a [`Context`] and the input, once for each run. An error that it returns uses up an
+    /// attempt; a panic and a timeout do too.
+    ///
+    /// # Errors
+    /// `Config` when the name or an option is out of range (all faults at once), or the name has a handler already.
+    pub fn task<I, O, F, Fut>(&self, name: &str, options: TaskOptions, handler: F) -> Result<TaskRef<I, O>, Error>
+    where
+        I: DeserializeOwned + Send + 'static,
+        O: Serialize + Send + 'static,
+        F: Fn(Context, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, JobError>> + Send + 'static,
+    {
+        let options = self.resolve(name, &options)?;
+        let mut tasks = self.tasks();
+        if tasks.get(name).is_some_and(|declared| declared.handler.is_some()) {
+            return Err(Error::Config(ConfigErrors::from(ConfigError::new(
+                "task",
+                name,
+                "must be declared once",
+                "give one of the two tasks another name",
+            ))));
+        }
+        let shared = TaskShared::new(name.into(), Arc::clone(&self.0.store), options, Arc::clone(&self.0.events));
+        let declared = Declared { shared: Arc::clone(&shared), handler: Some(erase(handler)) };
+        tasks.insert(name.into(), declared);
+        Ok(TaskRef::new(shared))
+    }
+
+    /// A reference to a task that other processes work, to dispatch jobs and to find them again. Its options are the
+    /// App's defaults; for a task that this App declared with a handler, that task's.
+    ///
+    /// # Errors
+    /// `Config` when the name is out of range.
+    pub fn task_ref<I, O>(&self, name: &str) -> Result<TaskRef<I, O>, Error> {
+        let options = self.resolve(name, &TaskOptions::new())?;
+        let mut tasks = self.tasks();
+        let declared = tasks.entry(name.into()).or_insert_with(|| Declared {
+            shared: TaskShared::new(name.into(), Arc::clone(&self.0.store), options, Arc::clone(&self.0.events)),
+            handler: None,
+        });
+        Ok(TaskRef::new(Arc::clone(&declared.shared)))
+    }
+
+    fn resolve(&self, name: &str, options: &TaskOptions) -> Result<Resolved, Error> {
+        let mut faults: Vec<ConfigError> = Vec::new();
+        faults.extend(validate::task_name(name).err().into_iter().flatten());
+        let resolved = options.resolve(&self.0.defaults);
+        match resolved {
+            Ok(resolved) if faults.is_empty() => Ok(resolved),
+            Ok(_) => Err(ConfigErrors::check(faults).err().map_or(Error::Closed, Error::Config)),
+            Err(more) => {
+                faults.extend(more);
+                Err(ConfigErrors::check(faults).err().map_or(Error::Closed, Error::Config))
+            }
+        }
+    }
+
+    /// A worker for every task of this App that has a handler.
+    pub fn worker(&self) -> Worker {
+        let mut tasks: Vec<Definition> = self
+            .tasks()
+            .values()
+            .filter_map(|declared| {
+                let handler = declared.handler.clone()?;
+                let shared = &declared.shared;
+                Some(Definition {
+                    name: Arc::clone(&shared.name),
+                    keys: Arc::clone(&shared.keys),
+                    options: Arc::new(shared.options.clone()),
+                    handler,
+                })
+            })
+            .collect();
+        tasks.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Worker { store: Arc::clone(&self.0.store), tasks, cap: None, id: WorkerId::generate() }
+    }
+
+    /// Subscribes to `task:stalled` of every task of this App: one event for each job that was found stalled, with what
+    /// was decided about it, whichever worker found it.
+    #[must_use]
+    pub fn on_stalled(&self) -> Subscription<StalledEvent> {
+        self.0.events.stalled()
+    }
+
+    /// Subscribes to every event of every task of this App, one event for each transition.
+    #[must_use]
+    pub fn events(&self) -> Subscription<Event> {
+        self.0.events.all()
+    }
+}
+
+/// Folds the types of a handler away: payload in, JSON out.
+fn erase<I, O, F, Fut>(handler: F) -> Handler
+where
+    I: DeserializeOwned + Send + 'static,
+    O: Serialize + Send + 'static,
+    F: Fn(Context, I) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<O, JobError>> + Send + 'static,
+{
+    let handler = Arc::new(handler);
+    Arc::new(move |context, payload| {
+        let handler = Arc::clone(&handler);
+        Box::pin(async move {
+            let input: I = serde_json::from_slice(&payload)
+                .map_err(|e| RunError::Codec(format!("the payload is no input of this task: {e}")))?;
+            drop(payload);
+            let output = handler(context, input).await.map_err(RunError::Handler)?;
+            let value = serde_json::to_vec(&output)
+                .map_err(|e| RunError::Codec(format!("the value cannot be written as JSON: {e}")))?;
+            Ok((value != b"null").then_some(value))
+        })
+    })
+}
+
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<Arc<str>> = self.tasks().keys().cloned().collect();
+        f.debug_struct("App").field("tasks", &names).finish_non_exhaustive()
+    }
+}

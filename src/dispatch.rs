@@ -1,0 +1,556 @@
+//! Dispatch: the builder of one job, and the calls that carry jobs to Redis, gathered while one is under way.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use backon::BackoffBuilder;
+use futures_util::stream::{FuturesOrdered, StreamExt};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::error::{ConfigErrors, Error, classify};
+use crate::handle::JobHandle;
+use crate::job::JobId;
+use crate::options::{OnRisk, Overrides, Priority, RetryPolicy, to_ms, validate};
+use crate::store::jobs::{self, BATCH, NewJob};
+use crate::store::{Store, TaskKeys};
+use crate::task::TaskShared;
+
+/// How long a call is repeated while Redis is away.
+const REPEAT_FOR: Duration = Duration::from_secs(10);
+
+/// The least that one attempt is given, also when the time for repeats is over.
+const LEAST_ATTEMPT: Duration = Duration::from_secs(1);
+
+/// The most bytes of payload in one call, unless a single job has more.
+const BATCH_BYTES: usize = 4 * 1024 * 1024;
+
+/// How many calls of one `dispatch_many` are under way at a time: Redis works on one while the next is encoded.
+const IN_FLIGHT: usize = 2;
+
+/// A job about to be dispatched: set what differs from the task's options, then `.await` it.
+///
+/// Nothing happens before it is awaited. It is at once in Redis when the await returns, and a handle to it is the value.
+///
+/// A dispatch is repeated for 10 s while Redis cannot be reached. A job whose id exists in any state, a terminal one
+/// included, is left as it is, and its handle says [`existed`](JobHandle::existed); after a lost reply that may be
+/// the job of this very call.
+///
+/// # Errors
+/// Awaiting it gives, in this order: [`Error::Codec`] when the input is no JSON; [`Error::TooLarge`] when it is over the
+/// task's payload limit; [`Error::Config`] with every wrong setting; then [`Error::Connect`], [`Error::Refused`]
+/// and [`Error::Unsupported`]. The job was not written, except that after `Connect` it may have been.
+///
+/// # Cancel safety
+/// A future that is dropped may have dispatched the job or not; with an id of your own it is safe to repeat.
+#[must_use = "a job is dispatched when this is awaited"]
+pub struct Dispatch<I, O> {
+    task: Arc<TaskShared>,
+    payload: Result<Vec<u8>, serde_json::Error>,
+    id: Option<String>,
+    delay: Option<Duration>,
+    priority: Option<Priority>,
+    attempts: Option<u32>,
+    overrides: Overrides,
+    types: PhantomData<fn(I) -> O>,
+}
+
+impl<I, O> Dispatch<I, O> {
+    /// A dispatch with nothing set.
+    pub(crate) fn new(task: Arc<TaskShared>, payload: Result<Vec<u8>, serde_json::Error>) -> Dispatch<I, O> {
+        Dispatch {
+            task,
+            payload,
+            id: None,
+            delay: None,
+            priority: None,
+            attempts: None,
+            overrides: Overrides::default(),
+            types: PhantomData,
+        }
+    }
+
+    /// When the job may run at the soonest, from now, by the clock of the Redis server. At most 10 years; 0 is none.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = Some(delay);
+        self
+    }
+
+    /// Which of the task's waiting jobs it goes before. Defaults to the task's priority.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
+    /// An id of your own, unique within the task: 1 to 128 bytes of printable ASCII without space and braces.
+    ///
+    /// The job is then dispatched once, however often this is repeated, for as long as retention keeps the id.
+    /// Defaults to a new id.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// How many runs the job gets, at least 1, with the task's delays in between. Goes before the count of
+    /// [`retry`](Dispatch::retry).
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.attempts = Some(attempts);
+        self
+    }
+
+    /// How many runs the job gets and how long it waits in between, in place of the task's policy as a whole.
+    pub fn retry(mut self, retry: RetryPolicy) -> Self {
+        self.overrides.retry = Some(retry);
+        self
+    }
+
+    /// How often the job may stall before it fails. 0 lets it fail at its first stall. Defaults to the task's.
+    pub fn max_count(mut self, max_count: u32) -> Self {
+        self.overrides.max_count = Some(max_count);
+        self
+    }
+
+    /// How long one run may take. More than 0, at most 10 years. Defaults to the task's.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.overrides.timeout = Some(timeout);
+        self
+    }
+
+    /// What the worker does when it may lose the job. Defaults to the task's.
+    pub fn on_risk(mut self, on_risk: OnRisk) -> Self {
+        self.overrides.on_risk = Some(on_risk);
+        self
+    }
+
+    /// How long the cancelled handler may wind down. At most 1 h. Defaults to the task's.
+    pub fn cancel_grace(mut self, cancel_grace: Duration) -> Self {
+        self.overrides.cancel_grace = Some(cancel_grace);
+        self
+    }
+
+    /// Checks everything that can be checked here.
+    fn into_job(self) -> Result<(Arc<TaskShared>, NewJob), Error> {
+        let payload = checked_payload(&self.task, self.payload)?;
+        let mut overrides = self.overrides;
+        if let Some(attempts) = self.attempts {
+            let policy = overrides.retry.unwrap_or_else(|| self.task.options.retry.clone());
+            overrides.retry = Some(policy.attempts(attempts));
+        }
+        let checks = [
+            self.id.as_deref().map_or(Ok(()), validate::job_id),
+            self.delay.map_or(Ok(()), validate::delay),
+            overrides.validate(),
+        ];
+        let faults = checks.into_iter().filter_map(Result::err).flatten();
+        ConfigErrors::check(faults.collect())?;
+        let job = NewJob {
+            delay: self.delay.filter(|delay| !delay.is_zero()),
+            priority: self.priority.or(own_priority(&self.task)),
+            overrides,
+            ..new_job(&self.task, self.id, payload)
+        };
+        Ok((self.task, job))
+    }
+}
+
+impl<I, O: 'static> IntoFuture for Dispatch<I, O> {
+    type Output = Result<JobHandle<O>, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let checked = self.into_job();
+        Box::pin(async move {
+            let (task, job) = checked?;
+            let id = job.id.clone();
+            let existed = task.dispatcher.dispatch(job).await?;
+            Ok(JobHandle::new(task, id, existed))
+        })
+    }
+}
+
+impl<I, O> fmt::Debug for Dispatch<I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the payload, which may hold anything.
+        f.debug_struct("Dispatch")
+            .field("task", &self.task.name)
+            .field("id", &self.id)
+            .field("delay", &self.delay)
+            .field("priority", &self.priority)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The payload, unless it is no JSON or too large.
+pub(crate) fn checked_payload(
+    task: &TaskShared,
+    payload: Result<Vec<u8>, serde_json::Error>,
+) -> Result<Vec<u8>, Error> {
+    let payload =
+        payload.map_err(|source| Error::Codec { what: format!("the input of a job of {}", task.name), source })?;
+    let (size, limit) = (payload.len(), task.options.payload_limit);
+    if size > limit {
+        return Err(Error::TooLarge { size, limit });
+    }
+    Ok(payload)
+}
+
+/// A job with nothing set; the caller's own id was checked.
+pub(crate) fn new_job(task: &TaskShared, id: Option<String>, payload: Vec<u8>) -> NewJob {
+    // An id of our own making tells the time itself.
+    let dispatched_at_ms =
+        id.is_some().then(|| to_ms(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()));
+    NewJob {
+        id: id.map_or_else(JobId::generate, JobId::from_wire),
+        payload,
+        delay: None,
+        priority: own_priority(task),
+        overrides: Overrides::default(),
+        dispatched_at_ms,
+    }
+}
+
+/// The priority that this app gave the task. The normal one is left to what the task's workers wrote.
+fn own_priority(task: &TaskShared) -> Option<Priority> {
+    Some(task.options.priority).filter(|priority| *priority != Priority::Normal)
+}
+
+/// Makes the call, and again while Redis cannot be reached, until the deadline.
+///
+/// # Errors
+/// What the last call said; `Connect` with a time-out when even that did not end.
+pub(crate) async fn repeated_until<T, F>(deadline: Instant, mut call: impl FnMut() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let mut pauses = backon::ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(20))
+        .with_max_delay(Duration::from_millis(500))
+        .with_jitter()
+        .without_max_times()
+        .build();
+    loop {
+        let end = deadline.max(Instant::now() + LEAST_ATTEMPT);
+        let answer = tokio::time::timeout_at(end, call()).await.unwrap_or_else(|_| {
+            let timed_out = std::io::Error::from(std::io::ErrorKind::TimedOut);
+            Err(classify("connect", timed_out.into()))
+        });
+        match answer {
+            Err(e @ Error::Connect { .. }) if e.is_retryable() => {
+                let pause = pauses.next().unwrap_or(Duration::from_millis(500));
+                if Instant::now() + pause >= deadline {
+                    return Err(e);
+                }
+                tracing::debug!(error = %e, "redis cannot be reached; the call is repeated");
+                tokio::time::sleep(pause).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// Makes the call, and again for 10 s while Redis cannot be reached.
+pub(crate) async fn repeated<T, F>(call: impl FnMut() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    repeated_until(Instant::now() + REPEAT_FOR, call).await
+}
+
+/// Carries the jobs of one task to Redis.
+///
+/// A lone dispatch goes out on its caller's own future. Those that come while a call is under way gather, and go out
+/// together in the next one. No job is held back to wait for more.
+#[derive(Debug)]
+pub(crate) struct Dispatcher {
+    lane: Arc<Lane>,
+}
+
+impl Dispatcher {
+    pub(crate) fn new(store: Arc<Store>, keys: Arc<TaskKeys>) -> Dispatcher {
+        Dispatcher { lane: Arc::new(Lane { store, keys, state: Mutex::default() }) }
+    }
+
+    /// Writes a job. Returns whether it existed before.
+    ///
+    /// # Cancel safety
+    /// The job may be written or not when the future is dropped; jobs of other callers are not touched.
+    pub(crate) async fn dispatch(&self, mut job: NewJob) -> Result<bool, Error> {
+        let since = Instant::now();
+        loop {
+            let queued = {
+                let mut state = self.lane.state();
+                if state.busy {
+                    let (reply, answer) = oneshot::channel();
+                    state.queue.push_back(Queued { job, ticket: Ticket { since, reply } });
+                    Ok(answer)
+                } else {
+                    state.busy = true;
+                    Err(job)
+                }
+            };
+            match queued {
+                Err(job) => {
+                    let _turn = Turn(&self.lane);
+                    let one = std::slice::from_ref(&job);
+                    let existed = repeated_until(since + REPEAT_FOR, || self.lane.write(one)).await?;
+                    return Ok(existed.first().copied().unwrap_or(false));
+                }
+                Ok(answer) => match answer.await {
+                    Ok(Answer::Done(result)) => return result,
+                    Ok(Answer::Back(own)) => job = own,
+                    // Every ticket is answered, if only by the drop of its flusher.
+                    Err(_) => return Err(Error::Closed),
+                },
+            }
+        }
+    }
+
+    /// Writes jobs in calls of bounded size, two of which are under way at a time. Returns, job by job, whether it
+    /// existed before.
+    ///
+    /// # Errors
+    /// `Partial` with the jobs that are known to be written.
+    pub(crate) async fn dispatch_many(&self, jobs: Vec<NewJob>) -> Result<Vec<bool>, Error> {
+        let mut chunks = chunks(&jobs).into_iter();
+        let write = |range: Range<usize>| {
+            let chunk = &jobs[range.clone()];
+            async move { (range, repeated(|| self.lane.write(chunk)).await) }
+        };
+        let mut under_way: FuturesOrdered<_> = chunks.by_ref().take(IN_FLIGHT).map(write).collect();
+        let (mut existed, mut dispatched, mut failure) = (Vec::with_capacity(jobs.len()), Vec::new(), None);
+        // After a failure no further call is made, but what is under way is waited for: it may have been written.
+        while let Some((range, answer)) = under_way.next().await {
+            match answer {
+                Ok(chunk) => {
+                    dispatched.push(range);
+                    existed.extend(chunk);
+                }
+                Err(e) => {
+                    failure.get_or_insert(e);
+                }
+            }
+            if failure.is_none() {
+                under_way.extend(chunks.next().map(write));
+            }
+        }
+        match failure {
+            None => Ok(existed),
+            Some(source) => {
+                let written = dispatched.into_iter().flatten();
+                let dispatched = written.map(|at| jobs[at].id.clone()).collect();
+                Err(Error::Partial { dispatched, source: Box::new(source) })
+            }
+        }
+    }
+}
+
+impl Drop for Dispatcher {
+    fn drop(&mut self) {
+        // Whoever awaits a dispatch keeps its dispatcher: what is left was given up by its callers.
+        if let Some(flusher) = self.lane.state().flusher.take() {
+            flusher.abort();
+        }
+    }
+}
+
+/// Splits the jobs into calls.
+fn chunks(jobs: &[NewJob]) -> Vec<Range<usize>> {
+    let (mut chunks, mut start, mut bytes) = (Vec::new(), 0, 0);
+    for (at, job) in jobs.iter().enumerate() {
+        if at > start && (at - start == BATCH || bytes + job.payload.len() > BATCH_BYTES) {
+            chunks.push(start..at);
+            (start, bytes) = (at, 0);
+        }
+        bytes += job.payload.len();
+    }
+    if start < jobs.len() {
+        chunks.push(start..jobs.len());
+    }
+    chunks
+}
+
+/// The one call of a task that is under way, and the jobs that wait for the next.
+struct Lane {
+    store: Arc<Store>,
+    keys: Arc<TaskKeys>,
+    state: Mutex<LaneState>,
+}
+
+#[derive(Default)]
+struct LaneState {
+    /// Whether somebody has the turn. It is only ever given up with the queue empty.
+    busy: bool,
+    queue: VecDeque<Queued>,
+    flusher: Option<AbortHandle>,
+}
+
+struct Queued {
+    job: NewJob,
+    ticket: Ticket,
+}
+
+/// What a caller waits with.
+struct Ticket {
+    since: Instant,
+    reply: oneshot::Sender<Answer>,
+}
+
+enum Answer {
+    Done(Result<bool, Error>),
+    /// Nobody is there to carry the job any more; the caller has to do it.
+    Back(NewJob),
+}
+
+impl Lane {
+    fn state(&self) -> MutexGuard<'_, LaneState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn write(&self, jobs: &[NewJob]) -> Result<Vec<bool>, Error> {
+        self.store.ready().await?;
+        let mut conn = self.store.shared().await?;
+        jobs::dispatch(&mut conn, &self.keys, jobs).await
+    }
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lane").finish_non_exhaustive()
+    }
+}
+
+/// The turn of a caller that makes its own call. It passes to a flusher when others have come, also when the
+/// caller's future is dropped in the middle.
+struct Turn<'a>(&'a Arc<Lane>);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        if state.queue.is_empty() {
+            state.busy = false;
+            return;
+        }
+        drop(state);
+        let flusher = Flusher { lane: self.0.clone(), jobs: Vec::new(), tickets: Vec::new(), over: false };
+        if let Ok(runtime) = Handle::try_current() {
+            let task = runtime.spawn(flusher.run());
+            self.0.state().flusher = Some(task.abort_handle());
+        }
+    }
+}
+
+/// Carries what has gathered, call by call, until nothing is left.
+struct Flusher {
+    lane: Arc<Lane>,
+    jobs: Vec<NewJob>,
+    tickets: Vec<Ticket>,
+    over: bool,
+}
+
+impl Flusher {
+    async fn run(mut self) {
+        while self.take() {
+            // Each caller waits for 10 s of its own; the first of them is the one that came first.
+            let deadline = self.tickets.first().map_or_else(Instant::now, |first| first.since) + REPEAT_FOR;
+            let answer = repeated_until(deadline, || self.lane.write(&self.jobs)).await;
+            self.answer(answer);
+        }
+    }
+
+    /// Takes the next jobs; gives up the turn when there is none.
+    fn take(&mut self) -> bool {
+        let mut state = self.lane.state();
+        let mut bytes = 0;
+        while let Some(next) = state.queue.front() {
+            bytes += next.job.payload.len();
+            if self.jobs.len() == BATCH || (bytes > BATCH_BYTES && !self.jobs.is_empty()) {
+                break;
+            }
+            if let Some(Queued { job, ticket }) = state.queue.pop_front() {
+                self.jobs.push(job);
+                self.tickets.push(ticket);
+            }
+        }
+        if self.jobs.is_empty() {
+            state.busy = false;
+            self.over = true;
+        }
+        !self.over
+    }
+
+    fn answer(&mut self, answer: Result<Vec<bool>, Error>) {
+        let (jobs, tickets) = (self.jobs.drain(..), self.tickets.drain(..));
+        let e = match answer {
+            Ok(existed) => {
+                for (ticket, existed) in tickets.zip(existed) {
+                    // A caller that gave up has nobody to tell.
+                    let _ = ticket.reply.send(Answer::Done(Ok(existed)));
+                }
+                return;
+            }
+            Err(e) => e,
+        };
+        let is_over = {
+            let (away, now) = (matches!(e, Error::Connect { .. }) && e.is_retryable(), Instant::now());
+            move |ticket: &Ticket| !away || ticket.since + REPEAT_FOR <= now + LEAST_ATTEMPT
+        };
+        let mut state = self.lane.state();
+        let batch = jobs.zip(tickets).map(|(job, ticket)| Queued { job, ticket });
+        let (mut over, back): (Vec<Queued>, Vec<Queued>) = batch.partition(|queued| is_over(&queued.ticket));
+        back.into_iter().rev().for_each(|queued| state.queue.push_front(queued));
+        // Those whose time ran out in the queue, while this call was repeated, learn it now.
+        if matches!(e, Error::Connect { .. }) {
+            while let Some(queued) = pop_if(&mut state.queue, &is_over) {
+                over.push(queued);
+            }
+        }
+        drop(state);
+        for queued in over {
+            let _ = queued.ticket.reply.send(Answer::Done(Err(same(&e))));
+        }
+    }
+}
+
+impl Drop for Flusher {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        // The runtime that carried us is going; callers on another one take their jobs back.
+        let mut state = self.lane.state();
+        let waiting: Vec<Queued> = state.queue.drain(..).collect();
+        state.busy = false;
+        drop(state);
+        let batch = self.jobs.drain(..).zip(self.tickets.drain(..));
+        let batch = batch.map(|(job, ticket)| Queued { job, ticket });
+        for Queued { job, ticket } in batch.chain(waiting) {
+            let _ = ticket.reply.send(Answer::Back(job));
+        }
+    }
+}
+
+fn pop_if(queue: &mut VecDeque<Queued>, is_over: impl Fn(&Ticket) -> bool) -> Option<Queued> {
+    if is_over(&queue.front()?.ticket) { queue.pop_front() } else { None }
+}
+
+/// The error of a call, for one more of the jobs that it carried.
+fn same(e: &Error) -> Error {
+    match e {
+        Error::Connect { source } => Error::Connect { source: source.clone() },
+        Error::Refused { source } => Error::Refused { source: source.clone() },
+        Error::Script { name, source } => Error::Script { name, source: source.clone() },
+        Error::Unsupported { what } => Error::Unsupported { what: what.clone() },
+        Error::Config(faults) => Error::Config(faults.clone()),
+        Error::Closed => Error::Closed,
+        // A call of many jobs ends in none of the others.
+        other => Error::Unsupported { what: other.to_string() },
+    }
+}

@@ -1,0 +1,673 @@
+//! Everything that can go wrong: [`Error`] for callers, [`JobError`] for handlers, [`ConfigErrors`] for settings.
+
+use std::error::Error as StdError;
+use std::fmt::{self, Write as _};
+use std::io;
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError};
+
+use crate::job::{Failure, JobId, codes};
+use crate::options::validate;
+use crate::state::JobState;
+
+/// What Heartline's functions return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call did not do what it was asked to.
+///
+/// The variants follow what the caller can do about it. An error says what failed and leaves the cause to
+/// [`source`](std::error::Error::source), so print the whole chain. A handler returns a [`JobError`], not this.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A setting or an argument breaks a rule. All faults of the call are listed; nothing was changed.
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
+
+    /// Redis cannot be reached, did not answer in time, is not ready, or does not accept our credentials.
+    ///
+    /// A call whose answer was lost may have been carried out.
+    #[error("cannot reach redis")]
+    Connect {
+        /// What the client reported.
+        source: Box<RedisError>,
+    },
+
+    /// Redis refuses to write: it is out of memory, read-only, or lacks the replicas or the disk it insists on.
+    #[error("redis refuses to write")]
+    Refused {
+        /// What the server answered.
+        source: Box<RedisError>,
+    },
+
+    /// The server or its data is nothing this version can work with.
+    #[error("not supported: {what}")]
+    Unsupported {
+        /// What is in the way: an old server, a newer wire version, an eviction policy that loses jobs.
+        what: String,
+    },
+
+    /// The payload is larger than the task's `payload_limit`. Nothing was dispatched.
+    #[error("the payload has {size} bytes, the limit is {limit}")]
+    TooLarge {
+        /// Size of the encoded payload in bytes.
+        size: usize,
+        /// The limit in force in bytes.
+        limit: usize,
+    },
+
+    /// A dispatch of many jobs failed after some of them were written.
+    ///
+    /// It is safe to repeat the whole call with the same ids.
+    #[error("the dispatch failed after {} jobs were written", dispatched.len())]
+    Partial {
+        /// The jobs that are known to be in Redis, in the order of the call.
+        dispatched: Vec<JobId>,
+        /// What stopped the call.
+        source: Box<Error>,
+    },
+
+    /// No job has this id: it was never dispatched, or retention removed it.
+    #[error("there is no job {id}")]
+    JobNotFound {
+        /// The id asked for.
+        id: JobId,
+    },
+
+    /// The job completed, but its value is no longer kept.
+    #[error("the result of job {id} is no longer kept")]
+    ResultGone {
+        /// The job.
+        id: JobId,
+    },
+
+    /// The job asked for ended as failed.
+    #[error("{0}")]
+    JobFailed(Failure),
+
+    /// The job asked for was cancelled.
+    #[error("job {id} was cancelled: {reason}")]
+    JobCancelled {
+        /// The job.
+        id: JobId,
+        /// The reason given with the cancel.
+        reason: String,
+    },
+
+    /// The job is in a state that does not allow what was asked for. Nothing was changed.
+    #[error("job {id} is {from} and cannot become {to}")]
+    InvalidTransition {
+        /// The job.
+        id: JobId,
+        /// The state it is in.
+        from: JobState,
+        /// The state that was asked for.
+        to: JobState,
+    },
+
+    /// A value cannot be turned into JSON, or JSON into the type asked for.
+    #[error("cannot encode or decode {what}")]
+    Codec {
+        /// What was being converted.
+        what: String,
+        /// Where and why it failed.
+        source: serde_json::Error,
+    },
+
+    /// A script ended in an error that is none of the above: a broken invariant, a foreign value under one of
+    /// our keys, or a bug.
+    #[error("the script {name} failed")]
+    Script {
+        /// The script, named as its file in `lua/`.
+        name: &'static str,
+        /// What the server answered.
+        source: Box<RedisError>,
+    },
+
+    /// The app was shut down.
+    #[error("the app is closed")]
+    Closed,
+}
+
+impl Error {
+    /// Whether the same call, unchanged, may succeed later.
+    ///
+    /// True while Redis is away or refuses to write; false for refused credentials and for everything that
+    /// needs a change first.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Error::Connect { source } => may_pass(source),
+            Error::Refused { .. } => true,
+            Error::Partial { source, .. } => source.is_retryable(),
+            Error::Config(_)
+            | Error::Unsupported { .. }
+            | Error::TooLarge { .. }
+            | Error::JobNotFound { .. }
+            | Error::ResultGone { .. }
+            | Error::JobFailed(_)
+            | Error::JobCancelled { .. }
+            | Error::InvalidTransition { .. }
+            | Error::Codec { .. }
+            | Error::Script { .. }
+            | Error::Closed => false,
+        }
+    }
+}
+
+/// Whether a connection failure can go away by itself: a wrong password or address does not.
+fn may_pass(error: &RedisError) -> bool {
+    let wrong_settings = matches!(
+        error.kind(),
+        ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig | ErrorKind::EmptySentinelList
+    );
+    !wrong_settings && !server_code(error).is_some_and(|code| AUTH_CODES.contains(&code.as_str()))
+}
+
+const AUTH_CODES: [&str; 3] = ["NOAUTH", "WRONGPASS", "NOPERM"];
+const REFUSING_CODES: [&str; 4] = ["OOM", "READONLY", "NOREPLICAS", "MISCONF"];
+const UNREADY_CODES: [&str; 6] = ["LOADING", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "BUSY", "UNKILLABLE"];
+
+/// The code the server answered with.
+///
+/// For a pipeline `RedisError::code` knows only the codes that the client has a name for, so the first
+/// failure in it is asked instead.
+fn server_code(error: &RedisError) -> Option<String> {
+    let first =
+        error.clone().into_server_errors().and_then(|all| all.first().map(|(_, first)| first.code().to_owned()));
+    let code = first.or_else(|| error.code().map(str::to_owned))?;
+    if code == "ERR" {
+        // Redis 6.2 wraps what a command inside a script raised: `ERR Error running script (…): -OOM …`.
+        let text = error.to_string();
+        let inner = REFUSING_CODES.into_iter().find(|inner| text.contains(&format!(" -{inner} ")));
+        if let Some(inner) = inner {
+            return Some(inner.to_owned());
+        }
+    }
+    Some(code)
+}
+
+impl Error {
+    /// An answer that did not come in time.
+    pub(crate) fn timed_out() -> Error {
+        classify("call", io::Error::from(io::ErrorKind::TimedOut).into())
+    }
+
+    /// Whether an answer did not come in time.
+    pub(crate) fn is_timeout(&self) -> bool {
+        matches!(self, Error::Connect { source } if source.is_timeout())
+    }
+
+    /// Something of the operating system's that a worker cannot do without.
+    pub(crate) fn from_io(what: &'static str, e: io::Error) -> Error {
+        Error::Unsupported { what: format!("{what} could not be started: {e}") }
+    }
+}
+
+/// Sorts what the client reports about a call of the script `name` by what the caller can do about it.
+pub(crate) fn classify(name: &'static str, e: RedisError) -> Error {
+    let code = server_code(&e);
+    let code = code.as_deref().unwrap_or_default();
+    if code == "NEWERWIRE" {
+        let what = e.detail().unwrap_or("data of a newer wire version").to_owned();
+        return Error::Unsupported { what };
+    }
+    let source = Box::new(e);
+    if REFUSING_CODES.contains(&code) {
+        return Error::Refused { source };
+    }
+    if UNREADY_CODES.contains(&code) || AUTH_CODES.contains(&code) {
+        return Error::Connect { source };
+    }
+    match source.kind() {
+        ErrorKind::RESP3NotSupported => Error::Unsupported { what: "the server does not speak RESP3".to_owned() },
+        // After a reply that cannot be parsed the connection is of no use any more.
+        ErrorKind::Io
+        | ErrorKind::Parse
+        | ErrorKind::AuthenticationFailed
+        | ErrorKind::InvalidClientConfig
+        | ErrorKind::ClusterConnectionNotFound
+        | ErrorKind::MasterNameNotFoundBySentinel
+        | ErrorKind::NoValidReplicasFoundBySentinel
+        | ErrorKind::EmptySentinelList => Error::Connect { source },
+        _ => Error::Script { name, source },
+    }
+}
+
+/// Every fault of one configuration, found in one go.
+///
+/// Displayed one fault a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigErrors(Vec<ConfigError>);
+
+impl ConfigErrors {
+    /// `Ok` when there is no fault.
+    pub(crate) fn check(faults: Vec<ConfigError>) -> Result<(), ConfigErrors> {
+        if faults.is_empty() { Ok(()) } else { Err(ConfigErrors(faults)) }
+    }
+
+    /// The faults, in the order in which they were found.
+    pub fn iter(&self) -> std::slice::Iter<'_, ConfigError> {
+        self.0.iter()
+    }
+
+    /// How many faults there are; at least one.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is no fault, which never happens in an error that was returned.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<ConfigError> for ConfigErrors {
+    fn from(fault: ConfigError) -> Self {
+        ConfigErrors(vec![fault])
+    }
+}
+
+impl IntoIterator for ConfigErrors {
+    type Item = ConfigError;
+    type IntoIter = std::vec::IntoIter<ConfigError>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a ConfigErrors {
+    type Item = &'a ConfigError;
+    type IntoIter = std::slice::Iter<'a, ConfigError>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, fault) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_char('\n')?;
+            }
+            write!(f, "{fault}")?;
+        }
+        Ok(())
+    }
+}
+
+impl StdError for ConfigErrors {}
+
+/// One setting that breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field} is {value}: it {rule}; {fix}")]
+#[non_exhaustive]
+pub struct ConfigError {
+    /// The setting, as a path: `stall.interval`.
+    pub field: String,
+    /// What it was set to.
+    pub value: String,
+    /// The rule it breaks: `must be 1 s to 24 h`.
+    pub rule: String,
+    /// What to do about it.
+    pub fix: String,
+}
+
+impl ConfigError {
+    /// One fault.
+    pub(crate) fn new(
+        field: impl Into<String>,
+        value: impl Into<String>,
+        rule: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> ConfigError {
+        ConfigError { field: field.into(), value: value.into(), rule: rule.into(), fix: fix.into() }
+    }
+}
+
+/// Why a call of `ctx` tells the handler to stop.
+///
+/// Return it with `?`. What becomes of the job is decided by what interrupted it, not by this value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum Interrupted {
+    /// The lock is gone: another worker may hold the job, and this run's outcome will be dropped.
+    #[error("the lock of this job was lost")]
+    Lost,
+    /// Somebody cancelled the job.
+    #[error("this job was cancelled")]
+    Cancelled,
+    /// The worker is shutting down and the grace period is over. The job is handed back.
+    #[error("the worker is shutting down")]
+    Shutdown,
+    /// The process was stopped for so long that the job may be held elsewhere. It holds until a beat is
+    /// answered.
+    #[error("the process was frozen and may have lost this job")]
+    Frozen,
+}
+
+/// Longest message that is stored with a failed job, in bytes.
+const MESSAGE_LIMIT: usize = 4096;
+
+/// Longest chain of sources that is followed: a source may, by mistake, lead back to itself.
+const CHAIN_LIMIT: usize = 64;
+
+/// Why a handler failed.
+///
+/// Any error converts into it with `?`: `anyhow::Error`, boxed errors, text, and every
+/// [`std::error::Error`] that is `Send + Sync`. So that this works it does not implement `Error` itself. Without
+/// more it has the code `handler_error` and the job is retried as its [`RetryPolicy`](crate::options::RetryPolicy) says.
+/// [`Display`](fmt::Display) shows the error with all its causes, outermost first.
+///
+/// The message is stored in Redis and seen by whoever reads the job: keep secrets out of it.
+pub struct JobError {
+    source: Box<dyn StdError + Send + Sync>,
+    code: Option<String>,
+    refused_code: Option<String>,
+    fatal: bool,
+    retry_after: Option<Duration>,
+}
+
+impl JobError {
+    fn plain(source: Box<dyn StdError + Send + Sync>) -> JobError {
+        JobError { source, code: None, refused_code: None, fatal: false, retry_after: None }
+    }
+
+    /// An error that another attempt cannot mend: the job fails now, whatever attempts are left.
+    #[must_use]
+    pub fn fatal(e: impl Into<Box<dyn StdError + Send + Sync>>) -> JobError {
+        JobError { fatal: true, ..JobError::plain(e.into()) }
+    }
+
+    /// An error after which the next attempt should wait `delay`, in place of the task's backoff.
+    ///
+    /// The attempt counts as usual; with none left the job fails. A delay over 10 years counts as 10 years.
+    #[must_use]
+    pub fn retry_after(delay: Duration, e: impl Into<Box<dyn StdError + Send + Sync>>) -> JobError {
+        JobError { retry_after: Some(delay.min(validate::LONGEST)), ..JobError::plain(e.into()) }
+    }
+
+    /// An error with a code of your own, for whoever reads [`Failure::code`].
+    ///
+    /// A code has 1 to 64 characters of `a-z`, `0-9` and `_`, and is none of Heartline's own
+    /// ([`codes`]). Any other becomes `handler_error`, and the message then names the code that was wanted.
+    #[must_use]
+    pub fn coded(code: impl Into<String>, e: impl Into<Box<dyn StdError + Send + Sync>>) -> JobError {
+        let code = code.into();
+        let usable = (1..=64).contains(&code.len())
+            && code.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_'))
+            && !codes::is_reserved(&code);
+        let (code, refused_code) =
+            if usable { (Some(code), None) } else { (None, Some(code.chars().take(64).collect())) };
+        JobError { code, refused_code, ..JobError::plain(e.into()) }
+    }
+
+    /// The failure code.
+    pub(crate) fn code(&self) -> &str {
+        self.code.as_deref().unwrap_or(codes::HANDLER_ERROR)
+    }
+
+    /// Whether no attempt may follow.
+    pub(crate) fn is_fatal(&self) -> bool {
+        self.fatal
+    }
+
+    /// The delay asked for in place of the backoff.
+    pub(crate) fn retry_after_delay(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// The text of `Display`, cut to 4 KiB between two characters.
+    pub(crate) fn message(&self) -> String {
+        let mut bounded = Bounded { text: String::new(), limit: MESSAGE_LIMIT };
+        // Either the text is full or an error's own Display gave up: what was written so far is the message.
+        let _ = self.write_chain(&mut bounded);
+        bounded.text
+    }
+
+    fn write_chain(&self, out: &mut dyn fmt::Write) -> fmt::Result {
+        if let Some(code) = &self.refused_code {
+            write!(out, "[code {code:?} is reserved or malformed] ")?;
+        }
+        let mut text = String::new();
+        write!(text, "{}", self.source)?;
+        out.write_str(&text)?;
+        let mut next = self.source.source();
+        for _ in 0..CHAIN_LIMIT {
+            let Some(cause) = next else { break };
+            let mut more = String::new();
+            write!(more, "{cause}")?;
+            // Many errors already end with the text of their cause.
+            if !text.ends_with(&more) {
+                out.write_str(": ")?;
+                out.write_str(&more)?;
+            }
+            text = more;
+            next = cause.source();
+        }
+        Ok(())
+    }
+}
+
+impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for JobError {
+    fn from(e: E) -> Self {
+        JobError::plain(e.into())
+    }
+}
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_chain(f)
+    }
+}
+
+impl fmt::Debug for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobError")
+            .field("code", &self.code())
+            .field("fatal", &self.fatal)
+            .field("retry_after", &self.retry_after)
+            .field("source", &self.source)
+            .finish()
+    }
+}
+
+/// Takes text until the limit is reached, then refuses, which ends the formatting.
+struct Bounded {
+    text: String,
+    limit: usize,
+}
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        let room = self.limit - self.text.len();
+        if s.len() <= room {
+            self.text.push_str(s);
+            return Ok(());
+        }
+        let end = (0..=room).rev().find(|&i| s.is_char_boundary(i)).unwrap_or(0);
+        self.text.push_str(&s[..end]);
+        // Nothing may follow a cut, not even what would fit.
+        self.limit = self.text.len();
+        Err(fmt::Error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use redis::make_extension_error;
+    use std::io;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Link {
+        text: &'static str,
+        source: Option<Box<Link>>,
+    }
+
+    fn chain(texts: &[&'static str]) -> Link {
+        let (text, rest) = texts.split_first().unwrap();
+        let source = (!rest.is_empty()).then(|| Box::new(chain(rest)));
+        Link { text, source }
+    }
+
+    fn server(code: &str) -> Error {
+        classify("settle", make_extension_error(code.into(), Some("detail".into())))
+    }
+
+    #[test]
+    fn a_server_that_refuses_to_write_is_refused() {
+        for code in REFUSING_CODES {
+            let error = server(code);
+            assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+            assert!(error.is_retryable());
+        }
+        let wrapped = "Error running script (call to f_1): @user_script:3: -OOM command not allowed when used memory > 'maxmemory'.";
+        let error = make_extension_error("ERR".into(), Some(wrapped.into()));
+        assert!(matches!(classify("settle", error), Error::Refused { .. }));
+    }
+
+    #[test]
+    fn an_unready_server_is_a_connect_error() {
+        for code in UNREADY_CODES {
+            let error = server(code);
+            assert!(matches!(error, Error::Connect { .. }) && error.is_retryable(), "{error:?}");
+        }
+        for kind in [io::ErrorKind::TimedOut, io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionRefused] {
+            let error = classify("settle", io::Error::from(kind).into());
+            assert!(matches!(error, Error::Connect { .. }) && error.is_retryable());
+        }
+    }
+
+    #[test]
+    fn wrong_credentials_are_not_worth_a_retry() {
+        for code in AUTH_CODES {
+            let error = server(code);
+            assert!(matches!(error, Error::Connect { .. }) && !error.is_retryable(), "{error:?}");
+        }
+        let error = classify("hello", (ErrorKind::AuthenticationFailed, "no").into());
+        assert!(matches!(error, Error::Connect { .. }) && !error.is_retryable());
+    }
+
+    #[test]
+    fn other_codes_name_their_script() {
+        let error = server("NEWERWIRE");
+        assert!(matches!(&error, Error::Unsupported { what } if what == "detail"));
+        for code in ["BADSTATE", "WRONGTYPE", "ERR"] {
+            let error = server(code);
+            assert!(matches!(error, Error::Script { name: "settle", .. }), "{error:?}");
+            assert!(!error.is_retryable());
+            assert_eq!(error.to_string(), "the script settle failed");
+        }
+    }
+
+    #[test]
+    fn partial_is_as_retryable_as_its_cause() {
+        let partial = |source: Error| Error::Partial { dispatched: vec![], source: Box::new(source) };
+        assert!(partial(server("OOM")).is_retryable());
+        assert!(!partial(Error::Closed).is_retryable());
+    }
+
+    #[test]
+    fn config_errors_show_one_fault_a_line() {
+        let fault = |field: &str| ConfigError::new(field, "0", "must be 1 to 5", "use 1");
+        let error = ConfigErrors::check(vec![fault("a"), fault("b")]).unwrap_err();
+        assert_eq!(error.len(), 2);
+        let text = "a is 0: it must be 1 to 5; use 1\nb is 0: it must be 1 to 5; use 1";
+        assert_eq!(Error::from(error).to_string(), text);
+    }
+
+    #[test]
+    fn everything_a_handler_returns_converts() {
+        fn io() -> Result<(), JobError> {
+            Err(io::Error::other("disk"))?;
+            Ok(())
+        }
+        fn text() -> Result<(), JobError> {
+            Err("text")?;
+            Ok(())
+        }
+        fn any() -> Result<(), JobError> {
+            Err(anyhow::anyhow!("inner").context("outer"))?;
+            Ok(())
+        }
+        fn stop() -> Result<(), JobError> {
+            Err(Interrupted::Lost)?;
+            Ok(())
+        }
+        fn own() -> Result<(), JobError> {
+            Err(Error::Closed)?;
+            Ok(())
+        }
+        fn already() -> Result<(), JobError> {
+            Err(JobError::fatal("x"))?;
+            Ok(())
+        }
+        assert_eq!(io().unwrap_err().message(), "disk");
+        assert_eq!(text().unwrap_err().code(), "handler_error");
+        assert_eq!(any().unwrap_err().to_string(), "outer: inner");
+        assert_eq!(stop().unwrap_err().message(), "the lock of this job was lost");
+        assert_eq!(own().unwrap_err().message(), "the app is closed");
+        assert!(already().unwrap_err().is_fatal());
+    }
+
+    #[test]
+    fn the_message_follows_the_chain_and_repeats_nothing() {
+        assert_eq!(JobError::from(chain(&["a", "b", "c"])).message(), "a: b: c");
+        assert_eq!(JobError::from(chain(&["a: b", "b", "c"])).message(), "a: b: c");
+    }
+
+    #[test]
+    fn bad_codes_become_handler_error_and_stay_in_the_message() {
+        let good = JobError::coded("no_money", "e");
+        assert_eq!((good.code(), good.message().as_str()), ("no_money", "e"));
+        let long = "x".repeat(65);
+        for bad in ["", "Bad Code", "é", "worker_crashed", "timeout", long.as_str()] {
+            let error = JobError::coded(bad, "e");
+            assert_eq!(error.code(), "handler_error");
+            let head: String = bad.chars().take(64).collect();
+            let wanted = format!("[code {head:?} is reserved or malformed] e");
+            assert_eq!(error.message(), wanted);
+        }
+    }
+
+    #[test]
+    fn the_message_is_bounded_between_characters() {
+        proptest!(|(head in 0usize..8, text in "[aé€😀]{1000,2500}")| {
+            let text = format!("{}{text}", "x".repeat(head));
+            let message = JobError::from(text.as_str()).message();
+            prop_assert!(message.len() <= MESSAGE_LIMIT);
+            prop_assert!(message.len() + 3 >= MESSAGE_LIMIT.min(text.len()));
+            prop_assert!(text.starts_with(&message));
+        });
+    }
+
+    #[test]
+    fn a_display_that_gives_up_does_not_panic() {
+        #[derive(Debug)]
+        struct Rude;
+        impl fmt::Display for Rude {
+            fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+                Err(fmt::Error)
+            }
+        }
+        impl StdError for Rude {}
+        assert_eq!(JobError::from(Rude).message(), "");
+    }
+
+    #[test]
+    fn flags_are_kept() {
+        assert!(JobError::fatal("x").is_fatal());
+        let error = JobError::retry_after(Duration::MAX, "x");
+        assert_eq!(error.retry_after_delay(), Some(validate::LONGEST));
+        assert!(!error.is_fatal());
+        assert!(format!("{error:?}").contains("handler_error"));
+    }
+}

@@ -1,0 +1,413 @@
+//! Subscriptions, and the channel behind them: who listens, and how many events each listener missed.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use futures_util::{FutureExt, Stream, StreamExt};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, broadcast};
+use tokio::task::AbortHandle;
+use tokio::time::{Duration, Instant};
+use tokio_stream::wrappers::BroadcastStream;
+
+use super::Event;
+use super::reader::{self, Source};
+use crate::store::Key;
+
+/// How long a reader stays when nobody listens any more: a caller that waits for one result after the other would
+/// otherwise connect anew for each.
+const LINGER: Duration = Duration::from_millis(250);
+
+/// Why [`Subscription::recv`] has no event to give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecvError {
+    /// So many events were missed, since this subscriber was too slow, or since the stream in Redis was trimmed before
+    /// they were read. The next call goes on behind the gap.
+    #[error("{0} events were missed")]
+    Lagged(u64),
+    /// The app is gone; nothing follows.
+    #[error("the app is closed")]
+    Closed,
+}
+
+/// A stream of events, from the moment of the call on that made it.
+///
+/// Take events with [`recv`](Subscription::recv), or use it as a [`Stream`] of `Result<T, RecvError>`, which ends
+/// where `recv` would say [`RecvError::Closed`] (a stream never yields that).
+///
+/// Nothing that happened after the call is missed in silence, an outage of Redis included: what could not be delivered is
+/// counted and told as [`RecvError::Lagged`]. Events of the last few milliseconds before the call may be among the
+/// first. Within a task events come in the order in which they happened; between tasks there is no order.
+///
+/// All subscribers of an app share one reader, which has a connection while somebody listens. It is started in the
+/// Tokio runtime of the caller; a subscription that is made outside of a runtime starts it when it is first polled.
+#[must_use = "events are read only for a subscription that is kept"]
+pub struct Subscription<T> {
+    stream: BroadcastStream<Numbered<T>>,
+    /// The number of the last event that was delivered or told as missed.
+    last: u64,
+    /// An event that waits behind the gap in front of it.
+    pending: Option<T>,
+    listener: Listener<T>,
+}
+
+impl<T: Clone + Send + 'static> Subscription<T> {
+    /// The next event.
+    ///
+    /// # Errors
+    /// [`RecvError::Lagged`] when events were missed, after which the next call goes on; [`RecvError::Closed`] when
+    /// nothing follows.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: an event is either returned or still there.
+    pub async fn recv(&mut self) -> Result<T, RecvError> {
+        self.next().await.unwrap_or(Err(RecvError::Closed))
+    }
+
+    /// The next event if there is one already, without waiting; `None` when there is none yet.
+    ///
+    /// # Errors
+    /// As [`recv`](Subscription::recv).
+    pub fn try_recv(&mut self) -> Result<Option<T>, RecvError> {
+        // Unconstrained: a caller that drains in a loop must not be told "none" because its task has run for long.
+        match tokio::task::unconstrained(self.recv()).now_or_never() {
+            Some(Ok(event)) => Ok(Some(event)),
+            Some(Err(e)) => Err(e),
+            None => Ok(None),
+        }
+    }
+}
+
+impl<T: Clone + Send + 'static> Stream for Subscription<T> {
+    type Item = Result<T, RecvError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(event) = self.pending.take() {
+            return Poll::Ready(Some(Ok(event)));
+        }
+        loop {
+            let polled = self.stream.poll_next_unpin(cx);
+            if polled.is_pending() {
+                self.listener.start();
+            }
+            match ready!(polled) {
+                // The number of the next event tells how many, and counts those that never came this far.
+                Some(Err(_)) => {}
+                Some(Ok(Numbered { number, event })) => {
+                    let missed = number.saturating_sub(self.last + 1);
+                    self.last = number;
+                    if missed == 0 {
+                        return Poll::Ready(Some(Ok(event)));
+                    }
+                    self.pending = Some(event);
+                    return Poll::Ready(Some(Err(RecvError::Lagged(missed))));
+                }
+                None => return Poll::Ready(None),
+            }
+        }
+    }
+}
+
+// Nothing is pinned in place: the stream is behind a box and the event is moved out.
+impl<T> Unpin for Subscription<T> {}
+
+impl<T> fmt::Debug for Subscription<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").finish_non_exhaustive()
+    }
+}
+
+/// An event and its place among all events of the channel, those that were missed included.
+#[derive(Clone)]
+struct Numbered<T> {
+    number: u64,
+    event: T,
+}
+
+/// One kind of events: its listeners and its reader.
+pub(super) struct Channel<T> {
+    pub(super) key: Key,
+    pub(super) pick: fn(Event) -> Option<T>,
+    pub(super) capacity: usize,
+    pub(super) source: Arc<Source>,
+    state: Mutex<State<T>>,
+    left: Notify,
+}
+
+struct State<T> {
+    /// None when the app is gone.
+    sender: Option<broadcast::Sender<Numbered<T>>>,
+    /// Events so far, those that were missed included.
+    number: u64,
+    listeners: usize,
+    /// From when on the next reader is to read.
+    since: Instant,
+    /// The running reader, by a number of its own.
+    reader: Option<u64>,
+    readers: u64,
+    abort: Option<AbortHandle>,
+}
+
+impl<T: Clone + Send + 'static> Channel<T> {
+    pub(super) fn new(key: Key, pick: fn(Event) -> Option<T>, capacity: usize, source: Arc<Source>) -> Arc<Channel<T>> {
+        // The bounds are those of the broadcast channel, which takes the next power of two.
+        let capacity = capacity.clamp(1, usize::MAX / 4);
+        let state = State {
+            sender: Some(broadcast::Sender::new(capacity)),
+            number: 0,
+            listeners: 0,
+            since: Instant::now(),
+            reader: None,
+            readers: 0,
+            abort: None,
+        };
+        Arc::new(Channel { key, pick, capacity, source, state: Mutex::new(state), left: Notify::new() })
+    }
+
+    /// A new subscription, from now on.
+    pub(super) fn subscribe(self: &Arc<Self>) -> Subscription<T> {
+        let listener = self.listen();
+        let (receiver, last) = {
+            let state = self.state();
+            let receiver = match &state.sender {
+                Some(sender) => sender.subscribe(),
+                // A receiver without a sender is a closed one.
+                None => broadcast::channel(1).1,
+            };
+            (receiver, state.number)
+        };
+        listener.start();
+        Subscription { stream: BroadcastStream::new(receiver), last, pending: None, listener }
+    }
+
+    /// Keeps a reader going, from now on, once the listener has started it.
+    pub(super) fn listen(self: &Arc<Self>) -> Listener<T> {
+        let mut state = self.state();
+        if state.listeners == 0 && state.reader.is_none() {
+            state.since = Instant::now();
+        }
+        state.listeners += 1;
+        drop(state);
+        Listener { channel: self.clone(), start: start::<T> }
+    }
+
+    /// Hands an event to whoever listens.
+    pub(super) fn send(&self, event: T) {
+        let mut state = self.state();
+        state.number += 1;
+        let number = state.number;
+        if let Some(sender) = &state.sender {
+            // No receiver is no error: a caller that waits for a result listens without one.
+            let _ = sender.send(Numbered { number, event });
+        }
+    }
+
+    /// Counts events that nobody will get.
+    pub(super) fn missed(&self, count: u64) {
+        let mut state = self.state();
+        state.number = state.number.saturating_add(count);
+    }
+
+    /// How many events the slowest subscriber has before it.
+    pub(super) fn queued(&self) -> usize {
+        self.state().sender.as_ref().map_or(0, broadcast::Sender::len)
+    }
+
+    /// Returns when nobody has listened for a while.
+    pub(super) async fn abandoned(&self, reader: u64) {
+        loop {
+            let left = self.left.notified();
+            if self.state().listeners > 0 {
+                left.await;
+                continue;
+            }
+            tokio::time::sleep(LINGER).await;
+            let mut state = self.state();
+            if state.listeners == 0 {
+                // In the same breath, so that a listener that comes now starts the next reader.
+                if state.reader == Some(reader) {
+                    state.reader = None;
+                }
+                return;
+            }
+        }
+    }
+}
+
+impl<T> Channel<T> {
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the reader and tells every subscriber that nothing follows.
+    pub(super) fn close(&self) {
+        let mut state = self.state();
+        state.sender = None;
+        let abort = state.abort.take();
+        drop(state);
+        if let Some(abort) = abort {
+            abort.abort();
+        }
+    }
+}
+
+/// Starts the reader unless it runs, if a runtime is there to run it.
+fn start<T: Clone + Send + 'static>(channel: &Arc<Channel<T>>) {
+    let (reader, since) = {
+        let mut state = channel.state();
+        if state.reader.is_some() || state.sender.is_none() {
+            return;
+        }
+        let Ok(_runtime) = Handle::try_current() else {
+            return;
+        };
+        state.readers += 1;
+        state.reader = Some(state.readers);
+        (state.readers, state.since)
+    };
+    let running = Running { channel: channel.clone(), reader };
+    let task = tokio::spawn(async move {
+        let channel = &running.channel;
+        tokio::select! {
+            () = channel.abandoned(reader) => {}
+            () = reader::run(channel, since) => {}
+        }
+    });
+    let mut state = channel.state();
+    if state.sender.is_none() {
+        task.abort();
+    } else if state.reader == Some(reader) {
+        state.abort = Some(task.abort_handle());
+    }
+}
+
+/// Tells the channel when its reader is gone, also when the runtime dropped it.
+struct Running<T> {
+    channel: Arc<Channel<T>>,
+    reader: u64,
+}
+
+impl<T> Drop for Running<T> {
+    fn drop(&mut self) {
+        let mut state = self.channel.state();
+        if state.reader == Some(self.reader) {
+            state.reader = None;
+            state.since = Instant::now();
+        }
+    }
+}
+
+/// Somebody for whom a reader is kept.
+pub(super) struct Listener<T> {
+    channel: Arc<Channel<T>>,
+    start: fn(&Arc<Channel<T>>),
+}
+
+impl<T> Listener<T> {
+    /// Starts the reader unless it runs, or no runtime is there to run it.
+    pub(super) fn start(&self) {
+        (self.start)(&self.channel);
+    }
+}
+
+impl<T> Drop for Listener<T> {
+    fn drop(&mut self) {
+        let mut state = self.channel.state();
+        state.listeners -= 1;
+        let left = state.listeners == 0;
+        drop(state);
+        if left {
+            self.channel.left.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::reader::tests::unreachable_source;
+
+    fn channel(capacity: usize) -> Arc<Channel<Event>> {
+        Channel::new(Key::Events, Some, capacity, unreachable_source())
+    }
+
+    fn removed(id: u64) -> Event {
+        let id = crate::job::JobId::from_wire(id.to_string());
+        Event::Removed { task: "t".into(), id }
+    }
+
+    #[tokio::test]
+    async fn a_slow_subscriber_is_told_how_many_it_missed() {
+        let channel = channel(4);
+        let mut slow = channel.subscribe();
+        (1..=10).for_each(|id| channel.send(removed(id)));
+        assert_eq!(slow.recv().await, Err(RecvError::Lagged(6)));
+        for id in 7..=10 {
+            assert_eq!(slow.recv().await, Ok(removed(id)));
+        }
+        assert_eq!(slow.try_recv(), Ok(None));
+    }
+
+    #[tokio::test]
+    async fn events_that_the_stream_lost_are_counted_with_those_of_the_channel() {
+        let channel = channel(2);
+        channel.missed(100);
+        let mut subscriber = channel.subscribe();
+        channel.send(removed(1));
+        channel.missed(5);
+        channel.send(removed(2));
+        assert_eq!(subscriber.recv().await, Ok(removed(1)));
+        assert_eq!(subscriber.recv().await, Err(RecvError::Lagged(5)));
+        assert_eq!(subscriber.recv().await, Ok(removed(2)));
+        channel.missed(3);
+        (3..=5).for_each(|id| channel.send(removed(id)));
+        assert_eq!(subscriber.recv().await, Err(RecvError::Lagged(4)));
+        assert_eq!(subscriber.try_recv(), Ok(Some(removed(4))));
+    }
+
+    #[tokio::test]
+    async fn a_closed_channel_gives_what_is_left_and_ends() {
+        let channel = channel(4);
+        let mut subscriber = channel.subscribe();
+        channel.send(removed(1));
+        channel.close();
+        assert_eq!(subscriber.recv().await, Ok(removed(1)));
+        assert_eq!(subscriber.recv().await, Err(RecvError::Closed));
+        assert_eq!(subscriber.try_recv(), Err(RecvError::Closed));
+        assert_eq!(subscriber.next().await, None);
+        assert_eq!(channel.subscribe().recv().await, Err(RecvError::Closed));
+    }
+
+    #[test]
+    fn a_subscription_outside_of_a_runtime_waits_for_one() {
+        let channel = channel(4);
+        let mut subscriber = channel.subscribe();
+        assert!(channel.state().reader.is_none());
+        assert_eq!(subscriber.try_recv(), Ok(None));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            assert_eq!(subscriber.try_recv(), Ok(None));
+            assert!(channel.state().reader.is_some());
+        });
+        drop(runtime);
+        assert!(channel.state().reader.is_none());
+    }
+
+    #[tokio::test]
+    async fn the_reader_goes_with_the_last_listener_and_comes_back_with_the_next() {
+        let channel = channel(4);
+        let (one, two) = (channel.subscribe(), channel.subscribe());
+        let first = channel.state().reader;
+        assert!(first.is_some());
+        drop(one);
+        drop(two);
+        while channel.state().reader.is_some() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let _again = channel.subscribe();
+        assert!(channel.state().reader > first);
+    }
+}

@@ -1,0 +1,253 @@
+//! What can be asked about a job that was dispatched, and told to it.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use crate::dispatch::repeated;
+use crate::error::Error;
+use crate::events::{Event, Waiter};
+use crate::job::{Failure, JobId, StoredError};
+use crate::options::EventMode;
+use crate::state::JobState;
+use crate::store::jobs::{self, CancelReply, StoredJob};
+use crate::task::TaskShared;
+
+/// How often a waiting `result` looks at the state, whatever the events say.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Longest reason of a cancel that is kept, in bytes.
+const REASON_LIMIT: usize = 4096;
+
+/// A job that was dispatched, with the type of its result. Cloning is cheap.
+///
+/// Dropping it does nothing to the job. [`TaskRef::handle`](crate::task::TaskRef::handle) finds a job again by its id.
+pub struct JobHandle<O> {
+    task: Arc<TaskShared>,
+    id: JobId,
+    existed: bool,
+    output: PhantomData<fn() -> O>,
+}
+
+impl<O> JobHandle<O> {
+    pub(crate) fn new(task: Arc<TaskShared>, id: JobId, existed: bool) -> JobHandle<O> {
+        JobHandle { task, id, existed, output: PhantomData }
+    }
+
+    /// The id of the job.
+    #[must_use]
+    pub fn id(&self) -> &JobId {
+        &self.id
+    }
+
+    /// The name of the task.
+    #[must_use]
+    pub fn task(&self) -> &str {
+        &self.task.name
+    }
+
+    /// Whether the job was there already when it was dispatched, in whatever state, so that the dispatch changed nothing.
+    ///
+    /// After a lost reply the dispatch is repeated, and then finds the job of its own first call. Always true for a
+    /// handle that was made from an id.
+    #[must_use]
+    pub fn existed(&self) -> bool {
+        self.existed
+    }
+
+    /// Where the job stands now.
+    ///
+    /// # Errors
+    /// [`Error::JobNotFound`] when it never was, or retention removed it; [`Error::Connect`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn state(&self) -> Result<JobState, Error> {
+        let job = self.stored().await?.ok_or_else(|| self.not_found())?;
+        Ok(job.state)
+    }
+
+    /// Waits until the job has ended and returns its value.
+    ///
+    /// It has no time-out of its own, and goes on while Redis is away: put it into `tokio::time::timeout` if need be. It
+    /// learns of the end from the task's events, and looks at the state every second besides, which is what it rests on
+    /// where events are off. Any number of waiting handles share one connection.
+    ///
+    /// # Errors
+    /// - [`Error::JobFailed`] with the last failure, [`Error::JobCancelled`] with the reason.
+    /// - [`Error::JobNotFound`] when the job never was, or retention removed it.
+    /// - [`Error::ResultGone`] when it completed, but its value is not kept. A value of `null` is not stored, so this
+    ///   cannot be told from a type that reads from `null`: such a type gets its `null`.
+    /// - [`Error::Codec`] when the value is no `O`.
+    /// - [`Error::Connect`] only for what waiting cannot mend, like a wrong password.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn result(&self) -> Result<O, Error>
+    where
+        O: DeserializeOwned,
+    {
+        // Before the first look, so that no end falls between the two.
+        let events_on = self.task.options.events == EventMode::On;
+        let waiter = events_on.then(|| self.task.events.watch(&self.task.name, &self.id));
+        loop {
+            match self.stored().await {
+                Ok(Some(job)) if job.state.is_terminal() => return self.outcome(job),
+                Ok(Some(_)) => {}
+                Ok(None) => return Err(self.gone(waiter.as_ref().and_then(Waiter::ended))),
+                Err(e @ Error::Connect { .. }) if e.is_retryable() => {
+                    tracing::debug!(task = %self.task.name, job_id = %self.id, error = %e,
+                        "the state of a job cannot be read; it is tried again");
+                }
+                Err(e) => return Err(e),
+            }
+            let woken = async {
+                match &waiter {
+                    Some(waiter) => waiter.woken().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = woken => {}
+                () = tokio::time::sleep(LOOK_AGAIN) => {}
+            }
+        }
+    }
+
+    /// Cancels the job: at once where it waits, and where it runs by telling its handler to stop.
+    ///
+    /// Of a running job the answer is `Requested`: it becomes cancelled when its handler has returned, or was dropped after
+    /// its cancel grace, whatever value it returned. To repeat a cancel is no error, and keeps the first reason. The call
+    /// is repeated for 10 s while Redis cannot be reached; after a lost reply it may find that the job is cancelled already.
+    /// A reason is cut to 4 KiB.
+    ///
+    /// # Errors
+    /// [`Error::JobNotFound`], [`Error::Connect`], [`Error::Refused`].
+    ///
+    /// # Cancel safety
+    /// The job may be cancelled or not when the future is dropped; it is safe to repeat.
+    pub async fn cancel(&self, reason: impl Into<String>) -> Result<CancelOutcome, Error> {
+        let mut reason = reason.into();
+        if reason.len() > REASON_LIMIT {
+            let whole = (0..=REASON_LIMIT).rev().find(|&end| reason.is_char_boundary(end));
+            reason.truncate(whole.unwrap_or(0));
+        }
+        let (task, id, reason) = (&*self.task, self.id.as_str(), reason.as_str());
+        let reply = repeated(|| async move {
+            let mut conn = task.store.pooled().await?;
+            jobs::cancel(&mut *conn, &task.keys, id, reason).await
+        });
+        match reply.await? {
+            CancelReply::Cancelled => Ok(CancelOutcome::Cancelled),
+            CancelReply::Requested => Ok(CancelOutcome::Requested),
+            CancelReply::Terminal(state) => Ok(CancelOutcome::AlreadyTerminal(state)),
+            CancelReply::Unknown => Err(self.not_found()),
+        }
+    }
+
+    /// The job as it is in Redis.
+    pub(crate) async fn stored(&self) -> Result<Option<StoredJob>, Error> {
+        let mut conn = self.task.store.pooled().await?;
+        jobs::inspect(&mut *conn, &self.task.keys, self.id.as_str()).await
+    }
+
+    pub(crate) fn not_found(&self) -> Error {
+        Error::JobNotFound { id: self.id.clone() }
+    }
+
+    /// The error for a job of which nothing is left, after the event that ended it, if that came by.
+    fn gone(&self, ended: Option<Event>) -> Error {
+        let id = self.id.clone();
+        let message = || "how it ended is no longer kept".to_owned();
+        match ended {
+            Some(Event::Completed { .. }) => Error::ResultGone { id },
+            Some(Event::Failed { code, .. }) => {
+                Error::JobFailed(Failure::new(id, StoredError { code, message: message() }, 0, 0))
+            }
+            Some(Event::Cancelled { .. }) => Error::JobCancelled { id, reason: message() },
+            _ => self.not_found(),
+        }
+    }
+
+    fn outcome(&self, job: StoredJob) -> Result<O, Error>
+    where
+        O: DeserializeOwned,
+    {
+        let id = self.id.clone();
+        let error = || StoredError::from_json(&job.error);
+        match job.state {
+            JobState::Failed => {
+                Err(Error::JobFailed(Failure::new(id, error(), job.failed_attempts, job.stalled_count)))
+            }
+            JobState::Cancelled => Err(Error::JobCancelled { id, reason: error().message }),
+            _ => decode_result(id, &job.result),
+        }
+    }
+}
+
+/// The value of a completed job, from its column.
+fn decode_result<O: DeserializeOwned>(id: JobId, column: &str) -> Result<O, Error> {
+    if column.is_empty() {
+        return serde_json::from_str("null").map_err(|_| Error::ResultGone { id });
+    }
+    serde_json::from_str(column).map_err(|source| {
+        let what = format!("the result of job {id}");
+        Error::Codec { what, source }
+    })
+}
+
+impl<O> Clone for JobHandle<O> {
+    fn clone(&self) -> Self {
+        JobHandle { task: self.task.clone(), id: self.id.clone(), existed: self.existed, output: PhantomData }
+    }
+}
+
+impl<O> fmt::Debug for JobHandle<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobHandle")
+            .field("task", &self.task.name)
+            .field("id", &self.id)
+            .field("existed", &self.existed)
+            .finish()
+    }
+}
+
+/// What a cancel did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CancelOutcome {
+    /// The job waited and is cancelled now.
+    Cancelled,
+    /// The job is held by a worker, which was asked to stop it.
+    Requested,
+    /// The handler has returned and its outcome is stored; it stands.
+    TooLate,
+    /// The job had ended already.
+    AlreadyTerminal(JobState),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id() -> JobId {
+        JobId::from_wire("a".into())
+    }
+
+    #[test]
+    fn a_value_that_is_not_stored_is_null() {
+        assert!(decode_result::<()>(id(), "").is_ok());
+        assert_eq!(decode_result::<Option<u8>>(id(), "").unwrap(), None);
+        assert!(matches!(decode_result::<u8>(id(), ""), Err(Error::ResultGone { .. })));
+    }
+
+    #[test]
+    fn a_value_of_another_type_is_a_codec_error() {
+        assert_eq!(decode_result::<u8>(id(), "7").unwrap(), 7);
+        let e = decode_result::<u8>(id(), "\"x\"").unwrap_err();
+        assert_eq!(e.to_string(), "cannot encode or decode the result of job a");
+    }
+}

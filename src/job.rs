@@ -1,0 +1,238 @@
+//! The id of a job, and how a job failed.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use uuid::Uuid;
+
+use crate::error::Error;
+use crate::options::validate;
+
+/// Length of an id that we make: the digits that the largest UUID needs in base62.
+const GENERATED_LEN: usize = 22;
+
+/// The id of a job, unique within its task.
+///
+/// Either made by the client (22 characters whose order follows the time of dispatch) or chosen by the caller:
+/// 1 to 128 bytes of printable ASCII without space and braces. Cloning is cheap. It is a plain string in serde.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobId(Arc<str>);
+
+impl JobId {
+    /// Makes a new id.
+    ///
+    /// The digits of base62 are in the order of ASCII and the width is fixed, so that text order is the order
+    /// of the UUIDs, which is the order of time.
+    pub(crate) fn generate() -> JobId {
+        let digits = base62::encode_fmt(Uuid::now_v7().as_u128());
+        JobId(format!("{digits:0>GENERATED_LEN$}").into())
+    }
+
+    /// Takes a caller's own text as an id.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when the text is not 1 to 128 bytes of printable ASCII without space and braces.
+    pub fn parse(text: &str) -> Result<JobId, Error> {
+        validate::job_id(text)?;
+        Ok(JobId(text.into()))
+    }
+
+    /// Takes an id as Redis holds it; it was checked when it was written.
+    pub(crate) fn from_wire(text: String) -> JobId {
+        JobId(text.into())
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// When the id was made, to the millisecond and by the clock of the process that made it; `None` for an
+    /// id that a caller chose.
+    pub(crate) fn created_at(&self) -> Option<SystemTime> {
+        if self.0.len() != GENERATED_LEN {
+            return None;
+        }
+        let uuid = Uuid::from_u128(base62::decode(self.0.as_bytes()).ok()?);
+        if uuid.get_version_num() != 7 || uuid.get_variant() != uuid::Variant::RFC4122 {
+            return None;
+        }
+        let (seconds, nanos) = uuid.get_timestamp()?.to_unix();
+        SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanos))
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl AsRef<str> for JobId {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Serialize for JobId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for JobId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        JobId::parse(&text).map_err(serde::de::Error::custom)
+    }
+}
+
+/// How a job ended as failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Failure {
+    /// The job.
+    pub id: JobId,
+    /// A stable code: one of [`codes`], or the handler's own (`[a-z0-9_]{1,64}`).
+    pub code: String,
+    /// The error with its causes, outermost first, at most 4 KiB.
+    pub message: String,
+    /// How many runs of the handler ended in failure.
+    pub attempt: u32,
+    /// How often the job stalled; stalls are never counted as attempts.
+    pub stalled_count: u32,
+}
+
+impl Failure {
+    /// Puts a stored error together with the counters of its job.
+    pub(crate) fn new(id: JobId, error: StoredError, attempt: u32, stalled_count: u32) -> Failure {
+        Failure { id, code: error.code, message: error.message, attempt, stalled_count }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "job {} failed ({}): {}", self.id, self.code, self.message)
+    }
+}
+
+/// The failure codes that Heartline itself gives.
+///
+/// A handler's own codes come from [`JobError::coded`](crate::error::JobError::coded) and are never one of these.
+pub mod codes {
+    /// The handler returned an error without a code.
+    pub const HANDLER_ERROR: &str = "handler_error";
+    /// The handler panicked.
+    pub const PANIC: &str = "panic";
+    /// The attempt took longer than the task's timeout.
+    pub const TIMEOUT: &str = "timeout";
+    /// The payload is no input of the handler, or the handler's value cannot be encoded.
+    pub const CODEC: &str = "codec";
+    /// What Redis holds of the job is damaged.
+    pub const CORRUPT: &str = "corrupt";
+    /// The workers that ran the job died or fell silent more often than `max_count` allows.
+    pub const WORKER_CRASHED: &str = "worker_crashed";
+
+    /// Whether Heartline gives this code itself, so that a handler must not.
+    pub(crate) fn is_reserved(code: &str) -> bool {
+        [HANDLER_ERROR, PANIC, TIMEOUT, CODEC, CORRUPT, WORKER_CRASHED].contains(&code)
+    }
+}
+
+/// The `error` column of a job: `{"code":…,"message":…}`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct StoredError {
+    /// A failure code.
+    pub(crate) code: String,
+    /// The bounded message.
+    pub(crate) message: String,
+}
+
+impl StoredError {
+    /// The column's text.
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::json!({ "code": self.code, "message": self.message }).to_string()
+    }
+
+    /// Reads the column; text that is not ours becomes the message of a `corrupt` failure, so that a damaged
+    /// column still tells the reader what it holds.
+    pub(crate) fn from_json(raw: &str) -> StoredError {
+        serde_json::from_str(raw)
+            .unwrap_or_else(|_| StoredError { code: codes::CORRUPT.to_owned(), message: raw.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn generated_ids_have_one_width_and_sort_by_time() {
+        let ids: Vec<JobId> = (0..10_000).map(|_| JobId::generate()).collect();
+        assert!(ids.iter().all(|id| id.as_str().len() == 22));
+        assert!(ids.windows(2).all(|pair| pair[0] < pair[1]));
+        assert!(JobId::parse(ids[0].as_str()).is_ok());
+    }
+
+    #[test]
+    fn text_order_is_number_order() {
+        proptest!(|(a: u128, b: u128)| {
+            let text = |n: u128| format!("{:0>22}", base62::encode_fmt(n));
+            prop_assert_eq!(text(a).len(), 22);
+            prop_assert_eq!(text(a).cmp(&text(b)), a.cmp(&b));
+        });
+    }
+
+    #[test]
+    fn only_generated_ids_tell_their_time() {
+        let before = SystemTime::now() - Duration::from_millis(2);
+        let made = JobId::generate().created_at().unwrap();
+        assert!(made >= before && made <= SystemTime::now() + Duration::from_secs(1));
+        for own in ["export-7", "0000000000000000000000", "zzzzzzzzzzzzzzzzzzzzzz", "----------------------"] {
+            assert_eq!(JobId::parse(own).unwrap().created_at(), None, "{own}");
+        }
+    }
+
+    #[test]
+    fn created_at_never_panics() {
+        proptest!(|(text in "[0-9A-Za-z]{22}")| {
+            let _ = JobId::from_wire(text).created_at();
+        });
+    }
+
+    #[test]
+    fn an_id_is_a_plain_string_in_json() {
+        let id = JobId::parse("export-7").unwrap();
+        assert_eq!(serde_json::to_string(&id).unwrap(), "\"export-7\"");
+        assert_eq!(serde_json::from_str::<JobId>("\"export-7\"").unwrap(), id);
+        assert!(serde_json::from_str::<JobId>("\"a b\"").is_err());
+    }
+
+    #[test]
+    fn a_stored_error_reads_back() {
+        let error = StoredError { code: codes::TIMEOUT.into(), message: "took \"too\" long\n".into() };
+        assert_eq!(StoredError::from_json(&error.to_json()), error);
+        assert_eq!(StoredError { code: "a".into(), message: "b".into() }.to_json(), r#"{"code":"a","message":"b"}"#);
+    }
+
+    #[test]
+    fn a_damaged_error_column_is_shown_as_it_is() {
+        for raw in ["", "{", "[]", r#"{"code":1}"#] {
+            let error = StoredError::from_json(raw);
+            assert_eq!((error.code.as_str(), error.message.as_str()), ("corrupt", raw));
+        }
+    }
+
+    #[test]
+    fn a_failure_says_what_happened() {
+        let stored = StoredError { code: "panic".into(), message: "boom".into() };
+        let failure = Failure::new(JobId::parse("a").unwrap(), stored, 1, 0);
+        assert_eq!(failure.to_string(), "job a failed (panic): boom");
+        let json = serde_json::to_string(&failure).unwrap();
+        assert_eq!(serde_json::from_str::<Failure>(&json).unwrap(), failure);
+    }
+}

@@ -1,0 +1,215 @@
+//! How long terminal jobs are kept.
+
+use std::time::Duration;
+
+use super::to_ms;
+use super::validate::{Faults, LONGEST};
+
+/// Nothing younger than this is trimmed, in milliseconds: a dispatch whose reply was lost is repeated, and must
+/// find the id that it wrote.
+pub(crate) const MIN_AGE_MS: u64 = 60_000;
+
+/// Largest count that a script's numbers hold exactly; no set gets there.
+const LARGEST_COUNT: u64 = 1 << 53;
+
+/// How long completed, failed and cancelled jobs are kept.
+///
+/// What is not set here comes from the app's defaults, then from the crate's: completed jobs for a day and at most
+/// 100,000 of them, failed and cancelled ones for 30 days. No job is removed in the first 60 s, whatever the
+/// limits, unless it is [`Retention::none`].
+///
+/// ```
+/// # use std::time::Duration;
+/// # use heartline::{Retention, RetentionLimit};
+/// let hour = Duration::from_secs(3600);
+/// let retention = Retention::new()
+///     .completed(RetentionLimit::age(hour).and_count(1_000))
+///     .failed(RetentionLimit::forever());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+#[must_use]
+pub struct Retention {
+    completed: Option<RetentionLimit>,
+    failed: Option<RetentionLimit>,
+    cancelled: Option<RetentionLimit>,
+}
+
+impl Retention {
+    /// A retention with nothing set.
+    pub fn new() -> Retention {
+        Retention::default()
+    }
+
+    /// Terminal jobs are removed at once, with their results: the cheapest choice.
+    ///
+    /// Nobody can read how such a job ended, and an id is free again as soon as its job has ended: a dispatch
+    /// that is repeated after a lost reply may then run twice. A limit set afterwards brings one kind back:
+    /// `Retention::none().failed(..)`.
+    pub fn none() -> Retention {
+        let at_once = Some(RetentionLimit { max_age: None, max_count: None, remove_at_once: true });
+        Retention { completed: at_once, failed: at_once, cancelled: at_once }
+    }
+
+    /// How long completed jobs and their results are kept. Defaults to 1 day or 100,000 jobs.
+    pub fn completed(mut self, limit: RetentionLimit) -> Self {
+        self.completed = Some(limit);
+        self
+    }
+
+    /// How long failed jobs are kept. Defaults to 30 days.
+    pub fn failed(mut self, limit: RetentionLimit) -> Self {
+        self.failed = Some(limit);
+        self
+    }
+
+    /// How long cancelled jobs are kept. Defaults to 30 days.
+    pub fn cancelled(mut self, limit: RetentionLimit) -> Self {
+        self.cancelled = Some(limit);
+        self
+    }
+
+    pub(super) fn or(&self, fallback: &Retention) -> Retention {
+        Retention {
+            completed: self.completed.or(fallback.completed),
+            failed: self.failed.or(fallback.failed),
+            cancelled: self.cancelled.or(fallback.cancelled),
+        }
+    }
+
+    pub(super) fn resolve(&self, faults: &mut Faults) -> ResolvedRetention {
+        const DAY: Duration = Duration::from_secs(86_400);
+        let mut limit = |field: &str, set: Option<RetentionLimit>, default: RetentionLimit| {
+            let limit = set.unwrap_or(default);
+            if let Some(age) = limit.max_age {
+                faults.at_most(field, age, LONGEST);
+            }
+            LimitMs::from(limit)
+        };
+        let month = RetentionLimit::age(30 * DAY);
+        ResolvedRetention {
+            completed: limit("retention.completed", self.completed, RetentionLimit::age(DAY).and_count(100_000)),
+            failed: limit("retention.failed", self.failed, month),
+            cancelled: limit("retention.cancelled", self.cancelled, month),
+        }
+    }
+}
+
+/// A bound on the jobs of one terminal state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct RetentionLimit {
+    max_age: Option<Duration>,
+    max_count: Option<u64>,
+    remove_at_once: bool,
+}
+
+impl RetentionLimit {
+    /// Keeps a job this long after its end. Less than 60 s counts as 60 s; at most 10 years.
+    pub fn age(age: Duration) -> RetentionLimit {
+        RetentionLimit { max_age: Some(age), ..RetentionLimit::forever() }
+    }
+
+    /// Keeps this many of the jobs that ended last, and those of the last 60 s.
+    pub fn count(count: u64) -> RetentionLimit {
+        RetentionLimit::forever().and_count(count)
+    }
+
+    /// Adds a bound on the number: a job goes as soon as one of the two bounds says so.
+    pub fn and_count(mut self, count: u64) -> RetentionLimit {
+        self.max_count = Some(count);
+        self
+    }
+
+    /// Keeps every job. Memory grows without end: remove jobs yourself.
+    pub fn forever() -> RetentionLimit {
+        RetentionLimit { max_age: None, max_count: None, remove_at_once: false }
+    }
+}
+
+/// The retention in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ResolvedRetention {
+    pub(crate) completed: LimitMs,
+    pub(crate) failed: LimitMs,
+    pub(crate) cancelled: LimitMs,
+}
+
+/// One limit as the scripts take it. Nothing younger than [`MIN_AGE_MS`] goes by either bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LimitMs {
+    /// `None`: of any age. Never less than [`MIN_AGE_MS`].
+    pub(crate) max_age_ms: Option<u64>,
+    /// `None`: any number.
+    pub(crate) max_count: Option<u64>,
+    /// The job is removed by the call that ends it; the other two are then `None`.
+    pub(crate) remove_at_once: bool,
+}
+
+impl From<RetentionLimit> for LimitMs {
+    fn from(limit: RetentionLimit) -> Self {
+        LimitMs {
+            max_age_ms: limit.max_age.map(|age| to_ms(age).max(MIN_AGE_MS)),
+            max_count: limit.max_count.map(|count| count.min(LARGEST_COUNT)),
+            remove_at_once: limit.remove_at_once,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(retention: &Retention) -> ResolvedRetention {
+        let mut faults = Faults::default();
+        let resolved = retention.resolve(&mut faults);
+        faults.finish().unwrap();
+        resolved
+    }
+
+    fn keeps(max_age_ms: Option<u64>, max_count: Option<u64>) -> LimitMs {
+        LimitMs { max_age_ms, max_count, remove_at_once: false }
+    }
+
+    #[test]
+    fn unset_means_the_crate_defaults() {
+        let resolved = resolve(&Retention::new());
+        assert_eq!(resolved.completed, keeps(Some(86_400_000), Some(100_000)));
+        assert_eq!(resolved.failed, keeps(Some(30 * 86_400_000), None));
+        assert_eq!(resolved.cancelled, resolved.failed);
+    }
+
+    #[test]
+    fn none_removes_at_once_and_can_spare_one_kind() {
+        let resolved = resolve(&Retention::none().failed(RetentionLimit::count(5)));
+        assert!(resolved.completed.remove_at_once && resolved.cancelled.remove_at_once);
+        assert_eq!(resolved.failed, keeps(None, Some(5)));
+    }
+
+    #[test]
+    fn ages_below_a_minute_count_as_a_minute() {
+        let retention = Retention::new()
+            .completed(RetentionLimit::age(Duration::ZERO))
+            .failed(RetentionLimit::forever())
+            .cancelled(RetentionLimit::count(u64::MAX));
+        let resolved = resolve(&retention);
+        assert_eq!(resolved.completed, keeps(Some(60_000), None));
+        assert_eq!(resolved.failed, keeps(None, None));
+        assert_eq!(resolved.cancelled, keeps(None, Some(1 << 53)));
+    }
+
+    #[test]
+    fn task_and_app_are_merged_field_by_field() {
+        let task = Retention::new().failed(RetentionLimit::forever());
+        let app = Retention::none();
+        let resolved = resolve(&task.or(&app));
+        assert!(resolved.completed.remove_at_once);
+        assert_eq!(resolved.failed, keeps(None, None));
+    }
+
+    #[test]
+    fn an_endless_age_is_a_fault() {
+        let mut faults = Faults::default();
+        Retention::new().failed(RetentionLimit::age(Duration::MAX)).resolve(&mut faults);
+        assert_eq!(faults.finish().unwrap_err().len(), 1);
+    }
+}

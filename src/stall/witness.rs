@@ -1,0 +1,153 @@
+//! The witness rule as a pure state machine: (observation, moment) → may this process sweep?
+//!
+//! No job is declared stalled unless one process watched it stay silent for a whole interval over a healthy
+//! connection. What breaks the watch sets the note to now: a dropped connection, a late answer, a late own tick, a
+//! changed epoch.
+
+use std::time::Duration;
+
+use crate::worker::clock::Moment;
+
+/// What a keeper saw of one task.
+#[derive(Clone, Debug)]
+pub(crate) struct Witness {
+    /// The epoch, the interval in force, and since when it was watched without a gap.
+    note: Option<Note>,
+    /// When the next own beat is due.
+    next_beat: Moment,
+    period: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Note {
+    epoch: u64,
+    interval: Duration,
+    since: Moment,
+}
+
+impl Witness {
+    /// `period` is how often this keeper beats.
+    pub(crate) fn new(period: Duration, now: Moment) -> Witness {
+        Witness { note: None, next_beat: now, period }
+    }
+
+    /// A beat that was due at `due` came back at `now`, with what is in force.
+    pub(crate) fn beat_answered(&mut self, due: Moment, now: Moment, epoch: u64, interval: Duration) {
+        let late = now.since(due) > self.period;
+        match &mut self.note {
+            Some(note) if note.epoch == epoch && !late => note.interval = interval,
+            _ => self.note = Some(Note { epoch, interval, since: now }),
+        }
+        self.next_beat = due.after(self.period).max(now);
+    }
+
+    /// The next beat is due then.
+    pub(crate) fn next_beat_at(&mut self, at: Moment) {
+        self.next_beat = at;
+    }
+
+    /// The connection dropped, or an answer did not come.
+    pub(crate) fn broken(&mut self, now: Moment) {
+        if let Some(note) = &mut self.note {
+            note.since = now;
+        }
+    }
+
+    /// A sweep told which epoch and interval are in force.
+    pub(crate) fn told(&mut self, now: Moment, epoch: u64, interval: Duration) {
+        match &mut self.note {
+            Some(note) if note.epoch == epoch => note.interval = interval,
+            _ => self.note = Some(Note { epoch, interval, since: now }),
+        }
+    }
+
+    /// The epoch and how long it was watched, when that is at least the interval in force.
+    pub(crate) fn may_sweep(&mut self, now: Moment) -> Option<(u64, Duration)> {
+        if now.since(self.next_beat) > self.period {
+            // Our own beat is late: this process stood still, and so may the watch have.
+            self.broken(now);
+        }
+        let note = self.note?;
+        let waited = now.since(note.since);
+        (waited >= note.interval).then_some((note.epoch, waited))
+    }
+
+    /// When a sweep may be due, if nothing breaks the watch until then.
+    pub(crate) fn sweep_at(&self) -> Option<Moment> {
+        self.note.map(|note| note.since.after(note.interval))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_millis(ms)
+    }
+
+    /// A witness with interval 3 s that beats every second, and saw epoch 7 first at 1,000.
+    fn watching() -> Witness {
+        let mut witness = Witness::new(SECOND, at(1000));
+        witness.beat_answered(at(1000), at(1000), 7, 3 * SECOND);
+        witness
+    }
+
+    #[test]
+    fn a_whole_interval_must_have_been_watched() {
+        let mut witness = watching();
+        witness.beat_answered(at(2000), at(2010), 7, 3 * SECOND);
+        witness.beat_answered(at(3000), at(3010), 7, 3 * SECOND);
+        assert_eq!(witness.may_sweep(at(3999)), None);
+        assert_eq!(witness.sweep_at(), Some(at(4000)));
+        assert_eq!(witness.may_sweep(at(4000)), Some((7, 3 * SECOND)));
+    }
+
+    #[test]
+    fn a_changed_epoch_begins_the_watch_anew() {
+        let mut witness = watching();
+        witness.beat_answered(at(2000), at(2500), 8, 3 * SECOND);
+        witness.beat_answered(at(3000), at(3000), 8, 3 * SECOND);
+        witness.beat_answered(at(4000), at(4000), 8, 3 * SECOND);
+        witness.beat_answered(at(5000), at(5000), 8, 3 * SECOND);
+        assert_eq!(witness.may_sweep(at(5499)), None);
+        assert_eq!(witness.may_sweep(at(5500)), Some((8, 3 * SECOND)));
+    }
+
+    #[test]
+    fn a_late_answer_begins_the_watch_anew() {
+        let mut witness = watching();
+        witness.beat_answered(at(2000), at(3001), 7, 3 * SECOND);
+        assert_eq!(witness.sweep_at(), Some(at(6001)));
+    }
+
+    #[test]
+    fn a_dropped_connection_begins_the_watch_anew() {
+        let mut witness = watching();
+        witness.broken(at(3500));
+        witness.next_beat_at(at(3600));
+        assert_eq!(witness.may_sweep(at(4000)), None);
+        assert_eq!(witness.sweep_at(), Some(at(6500)));
+    }
+
+    #[test]
+    fn a_process_that_stood_still_does_not_trust_its_watch() {
+        let mut witness = watching();
+        // The next beat was due at 2,000; nothing ran until 9,000.
+        assert_eq!(witness.may_sweep(at(9000)), None);
+        assert_eq!(witness.sweep_at(), Some(at(12_000)));
+    }
+
+    #[test]
+    fn a_longer_interval_in_force_is_waited_for() {
+        let mut witness = watching();
+        witness.beat_answered(at(2000), at(2000), 7, 5 * SECOND);
+        witness.beat_answered(at(3000), at(3000), 7, 5 * SECOND);
+        witness.beat_answered(at(4000), at(4000), 7, 5 * SECOND);
+        assert_eq!(witness.may_sweep(at(4500)), None);
+        witness.beat_answered(at(5000), at(5000), 7, 5 * SECOND);
+        assert_eq!(witness.may_sweep(at(6000)), Some((7, 5 * SECOND)));
+    }
+}

@@ -1,0 +1,298 @@
+//! Dispatch, settle, cancel, trim and the reads of single jobs.
+
+use std::time::Duration;
+
+use super::{Connection, Key, TaskKeys, WIRE_VERSION, scripts};
+use crate::error::{Error, classify};
+use crate::options::{LimitMs, MIN_AGE_MS, Overrides, Priority, Resolved, to_ms};
+use crate::state::JobState;
+
+/// The most jobs that one call of `dispatch` or `settle` carries: larger batches are slower a job.
+pub(crate) const BATCH: usize = 200;
+
+/// A job to be written.
+#[derive(Clone, Debug)]
+pub(crate) struct NewJob {
+    pub(crate) id: crate::job::JobId,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) delay: Option<Duration>,
+    pub(crate) priority: Option<Priority>,
+    pub(crate) overrides: Overrides,
+    /// For an id that does not tell the time itself, ms since 1970.
+    pub(crate) dispatched_at_ms: Option<u64>,
+}
+
+/// Writes the jobs. Returns, job by job, whether it existed before.
+pub(crate) async fn dispatch(conn: &mut impl Connection, keys: &TaskKeys, jobs: &[NewJob]) -> Result<Vec<bool>, Error> {
+    let mut call = scripts::DISPATCH.on(keys);
+    call.arg(WIRE_VERSION).arg(jobs.len());
+    for job in jobs {
+        call.arg(job.id.as_str()).arg(job.payload.as_slice());
+    }
+    for (index, job) in jobs.iter().enumerate() {
+        let mut extra = |column: &str, value: String| {
+            call.arg(column).arg(index + 1).arg(value);
+        };
+        if let Some(delay) = job.delay {
+            extra("delay", to_ms(delay).to_string());
+        }
+        if let Some(priority) = job.priority {
+            extra("priority", priority.as_str().to_owned());
+        }
+        if let Some(max_count) = job.overrides.max_count {
+            extra("maxCount", max_count.to_string());
+        }
+        if !job.overrides.is_empty() {
+            let json = serde_json::to_string(&job.overrides)
+                .map_err(|source| Error::Codec { what: "the job's overrides".to_owned(), source })?;
+            extra("options", json);
+        }
+        if let Some(at) = job.dispatched_at_ms {
+            extra("dispatchedAt", at.to_string());
+        }
+    }
+    let mut reply = call.call(conn).await?;
+    let _: String = reply.next()?;
+    let mut existed = vec![false; jobs.len()];
+    for index in reply.next::<Vec<usize>>()? {
+        if let Some(slot) = index.checked_sub(1).and_then(|i| existed.get_mut(i)) {
+            *slot = true;
+        }
+    }
+    Ok(existed)
+}
+
+/// What became of one run of a job.
+#[derive(Clone, Debug)]
+pub(crate) enum Outcome {
+    /// The value as JSON; none when it is null.
+    Completed(Option<Vec<u8>>),
+    /// The job is over: the failed runs so far, this one included, and the reason.
+    Failed { attempt: u32, code: String, error: String },
+    /// Another run follows after the delay.
+    Retry { attempt: u32, delay: Duration, error: String },
+    /// Handed back to the front of its list, no attempt used.
+    Release,
+}
+
+/// One outcome to be reported.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    pub(crate) id: crate::job::JobId,
+    pub(crate) fence: u64,
+    pub(crate) outcome: Outcome,
+}
+
+/// A job that this worker holds from now on.
+#[derive(Clone, Debug)]
+pub(crate) struct Claimed {
+    pub(crate) id: crate::job::JobId,
+    pub(crate) fence: u64,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) failed_attempts: u32,
+    pub(crate) stalled_count: u32,
+    /// JSON of the overrides of its dispatch; empty for none.
+    pub(crate) overrides: String,
+    pub(crate) dispatched_at_ms: Option<u64>,
+}
+
+/// The answer to a settle.
+#[derive(Debug, Default)]
+pub(crate) struct Settled {
+    pub(crate) lost: Vec<u64>,
+    pub(crate) cancelled: Vec<u64>,
+    pub(crate) claimed: Vec<Claimed>,
+    pub(crate) next_due: Option<Duration>,
+}
+
+/// Reports outcomes and claims up to `want` jobs. `number` grows by one from call to call of a worker on a task; a
+/// call whose answer was lost is repeated with its number.
+pub(crate) async fn settle(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    worker: &str,
+    number: u64,
+    ask: Duration,
+    want: usize,
+    reports: &[Report],
+) -> Result<Option<Settled>, Error> {
+    let completed = || {
+        reports.iter().filter_map(|report| match &report.outcome {
+            Outcome::Completed(value) => Some((report, value)),
+            _ => None,
+        })
+    };
+    let count = completed().count();
+    let values = completed().filter(|(_, value)| value.is_some()).count();
+    let mut call = scripts::SETTLE.on(keys);
+    call.arg(number).arg(worker).arg(to_ms(ask)).arg(want).arg(count).arg(values);
+    completed().for_each(|(report, _)| {
+        call.arg(report.id.as_str());
+    });
+    completed().for_each(|(report, _)| {
+        call.arg(report.fence);
+    });
+    for (index, (_, value)) in completed().enumerate() {
+        if let Some(value) = value {
+            call.arg(index + 1).arg(value.as_slice());
+        }
+    }
+    for report in reports {
+        let (kind, attempt, detail, error) = match &report.outcome {
+            Outcome::Completed(_) => continue,
+            Outcome::Failed { attempt, code, error } => ("failed", *attempt, code.clone(), error.as_str()),
+            Outcome::Retry { attempt, delay, error } => ("retry", *attempt, to_ms(*delay).to_string(), error.as_str()),
+            Outcome::Release => ("release", 0, String::new(), ""),
+        };
+        call.arg(report.id.as_str()).arg(report.fence).arg(kind).arg(attempt).arg(detail).arg(error);
+    }
+    let mut reply = call.call(conn).await?;
+    match reply.next::<String>()?.as_str() {
+        "settled" => {}
+        "stale" => return Ok(None),
+        other => return Err(reply.unexpected(other)),
+    }
+    let (lost, cancelled) = (reply.next::<Vec<u64>>()?, reply.next::<Vec<u64>>()?);
+    let first_fence: u64 = reply.next()?;
+    let ids: Vec<String> = reply.next()?;
+    let payloads: Vec<Vec<u8>> = reply.next()?;
+    let extras: Vec<(usize, u32, u32, String, String)> = reply.next()?;
+    let next_due: String = reply.next()?;
+    let mut claimed: Vec<Claimed> = ids
+        .into_iter()
+        .zip(payloads)
+        .zip(first_fence..)
+        .map(|((id, payload), fence)| Claimed {
+            id: crate::job::JobId::from_wire(id),
+            fence,
+            payload,
+            failed_attempts: 0,
+            stalled_count: 0,
+            overrides: String::new(),
+            dispatched_at_ms: None,
+        })
+        .collect();
+    for (position, attempt, stalled, overrides, dispatched_at) in extras {
+        if let Some(job) = position.checked_sub(1).and_then(|i| claimed.get_mut(i)) {
+            job.failed_attempts = attempt;
+            job.stalled_count = stalled;
+            job.overrides = overrides;
+            job.dispatched_at_ms = dispatched_at.parse().ok();
+        }
+    }
+    // A repeated answer names a job '' that was lost in the meantime.
+    claimed.retain(|job| !job.id.as_str().is_empty());
+    Ok(Some(Settled { lost, cancelled, claimed, next_due: next_due.parse().ok().map(Duration::from_millis) }))
+}
+
+/// The answer to a cancel.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum CancelReply {
+    Cancelled,
+    Requested,
+    Terminal(JobState),
+    Unknown,
+}
+
+/// Cancels a job that waits, or asks the worker that holds it.
+pub(crate) async fn cancel(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    id: &str,
+    reason: &str,
+) -> Result<CancelReply, Error> {
+    let mut call = scripts::CANCEL.on(keys);
+    let mut reply = call.arg(id).arg(reason).arg(keys.cancel_channel()).call(conn).await?;
+    match reply.next::<String>()?.as_str() {
+        "cancelled" => Ok(CancelReply::Cancelled),
+        "requested" => Ok(CancelReply::Requested),
+        "terminal" => Ok(CancelReply::Terminal(reply.next::<String>()?.parse()?)),
+        "unknown" => Ok(CancelReply::Unknown),
+        other => Err(reply.unexpected(other)),
+    }
+}
+
+/// Removes terminal jobs past the limit, at most `limit` of them. Returns how many.
+pub(crate) async fn trim(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    place: Key,
+    worker: &str,
+    keep: LimitMs,
+    limit: usize,
+) -> Result<usize, Error> {
+    let text = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
+    let mut call = scripts::TRIM.on_place(keys, place);
+    call.arg(worker).arg(text(keep.max_age_ms)).arg(text(keep.max_count)).arg(MIN_AGE_MS).arg(limit);
+    let mut reply = call.call(conn).await?;
+    let _: String = reply.next()?;
+    reply.next()
+}
+
+/// Writes a task's options for the scripts. Returns what changed: name, old value, new value.
+pub(crate) async fn declare(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    options: &Resolved,
+) -> Result<Vec<(String, String, String)>, Error> {
+    let keep = |limit: LimitMs| if limit.remove_at_once { "0" } else { "1" };
+    let mut call = scripts::DECLARE.on(keys);
+    call.arg(WIRE_VERSION).arg("maxCount").arg(options.max_count);
+    call.arg("heartbeat").arg(options.heartbeat.as_str());
+    call.arg("eventMode").arg(options.events.as_str());
+    call.arg("priority").arg(options.priority.as_str());
+    call.arg("keepCompleted").arg(keep(options.retention.completed));
+    call.arg("keepFailed").arg(keep(options.retention.failed));
+    call.arg("keepCancelled").arg(keep(options.retention.cancelled));
+    let mut reply = call.call(conn).await?;
+    let _: String = reply.next()?;
+    let words: Vec<String> = reply.next()?;
+    Ok(words.chunks_exact(3).map(|c| (c[0].clone(), c[1].clone(), c[2].clone())).collect())
+}
+
+/// One job as it is stored.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredJob {
+    pub(crate) state: JobState,
+    pub(crate) failed_attempts: u32,
+    pub(crate) stalled_count: u32,
+    pub(crate) result: String,
+    pub(crate) error: String,
+}
+
+/// Reads a job; `None` when it never was, or was trimmed.
+pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<StoredJob>, Error> {
+    let mut call = scripts::INSPECT.on(keys);
+    let mut reply = call.arg(id).call(conn).await?;
+    if reply.next::<String>()? != "found" {
+        return Ok(None);
+    }
+    let state = reply.next::<String>()?.parse()?;
+    let (attempt, stalled): (String, String) = (reply.next()?, reply.next()?);
+    Ok(Some(StoredJob {
+        state,
+        failed_attempts: attempt.parse().unwrap_or(0),
+        stalled_count: stalled.parse().unwrap_or(0),
+        result: reply.next()?,
+        error: reply.next()?,
+    }))
+}
+
+/// How many jobs are in each place of a task, read in one step: wait (three lists), delayed, locks, the terminal sets.
+pub(crate) async fn counts(conn: &mut impl Connection, keys: &TaskKeys) -> Result<[u64; 8], Error> {
+    let mut pipe = redis::pipe();
+    pipe.atomic();
+    for (command, key) in [
+        ("LLEN", Key::WaitHigh),
+        ("LLEN", Key::Wait),
+        ("LLEN", Key::WaitLow),
+        ("ZCARD", Key::Delayed),
+        ("HLEN", Key::Locks),
+        ("ZCARD", Key::Completed),
+        ("ZCARD", Key::Failed),
+        ("ZCARD", Key::Cancelled),
+    ] {
+        pipe.cmd(command).arg(keys.get(key));
+    }
+    pipe.query_async(conn).await.map_err(|e| classify("counts", e))
+}

@@ -1,0 +1,144 @@
+//! The only place that builds a key. Every key of a task shares the hash tag `{task}`.
+
+/// A key of a task, named by what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Key {
+    WaitHigh,
+    Wait,
+    WaitLow,
+    Delayed,
+    Active,
+    Candidates,
+    Locks,
+    Cancelling,
+    Completed,
+    Failed,
+    Cancelled,
+    Payload,
+    Attempt,
+    StalledCount,
+    Result,
+    Error,
+    Options,
+    MaxCount,
+    Priority,
+    DispatchedAt,
+    Calls,
+    Meta,
+    Events,
+    Stalls,
+    Wake,
+}
+
+impl Key {
+    /// Every key, in the order of the enum.
+    pub(crate) const ALL: [Key; 25] = [
+        Key::WaitHigh,
+        Key::Wait,
+        Key::WaitLow,
+        Key::Delayed,
+        Key::Active,
+        Key::Candidates,
+        Key::Locks,
+        Key::Cancelling,
+        Key::Completed,
+        Key::Failed,
+        Key::Cancelled,
+        Key::Payload,
+        Key::Attempt,
+        Key::StalledCount,
+        Key::Result,
+        Key::Error,
+        Key::Options,
+        Key::MaxCount,
+        Key::Priority,
+        Key::DispatchedAt,
+        Key::Calls,
+        Key::Meta,
+        Key::Events,
+        Key::Stalls,
+        Key::Wake,
+    ];
+
+    /// The last part of the key, as `docs/wire-format.md` and the script headers name it.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            Key::WaitHigh => "wait:high",
+            Key::Wait => "wait",
+            Key::WaitLow => "wait:low",
+            Key::Delayed => "delayed",
+            Key::Active => "active",
+            Key::Candidates => "candidates",
+            Key::Locks => "locks",
+            Key::Cancelling => "cancelling",
+            Key::Completed => "completed",
+            Key::Failed => "failed",
+            Key::Cancelled => "cancelled",
+            Key::Payload => "payload",
+            Key::Attempt => "attempt",
+            Key::StalledCount => "stalledCount",
+            Key::Result => "result",
+            Key::Error => "error",
+            Key::Options => "options",
+            Key::MaxCount => "maxCount",
+            Key::Priority => "priority",
+            Key::DispatchedAt => "dispatchedAt",
+            Key::Calls => "calls",
+            Key::Meta => "meta",
+            Key::Events => "events",
+            Key::Stalls => "stalls",
+            Key::Wake => "wake",
+        }
+    }
+}
+
+/// The keys of one task, built once.
+#[derive(Debug)]
+pub(crate) struct TaskKeys {
+    keys: Vec<String>,
+    cancel_channel: String,
+}
+
+impl TaskKeys {
+    pub(crate) fn new(prefix: &str, task: &str) -> TaskKeys {
+        TaskKeys {
+            keys: Key::ALL.iter().map(|key| format!("{prefix}:{{{task}}}:{}", key.suffix())).collect(),
+            cancel_channel: format!("{prefix}:{{{task}}}:cancel"),
+        }
+    }
+
+    pub(crate) fn get(&self, key: Key) -> &str {
+        &self.keys[key as usize]
+    }
+
+    /// The channel on which a cancel is hinted to the keepers of the task.
+    pub(crate) fn cancel_channel(&self) -> &str {
+        &self.cancel_channel
+    }
+}
+
+/// The ZSET of all workers, by when they were last seen (ms).
+pub(crate) fn workers(prefix: &str) -> String {
+    format!("{prefix}:workers")
+}
+
+/// The hash that tells who a worker is.
+pub(crate) fn worker(prefix: &str, id: &str) -> String {
+    format!("{prefix}:worker:{id}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_of_a_task_carries_its_hash_tag_and_differs_from_the_others() {
+        let keys = TaskKeys::new("heartline", "long-export");
+        let mut seen = std::collections::BTreeSet::new();
+        for (index, key) in Key::ALL.into_iter().enumerate() {
+            assert_eq!(key as usize, index);
+            assert!(keys.get(key).starts_with("heartline:{long-export}:"));
+            assert!(seen.insert(keys.get(key).to_owned()));
+        }
+    }
+}

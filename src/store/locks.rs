@@ -1,0 +1,117 @@
+//! Beat and sweep.
+
+use std::time::Duration;
+
+use super::{Connection, TaskKeys, scripts};
+use crate::error::Error;
+use crate::options::to_ms;
+
+/// The most jobs that one beat names.
+pub(crate) const BEAT_BATCH: usize = 500;
+
+/// The most candidates that one sweep resolves.
+pub(crate) const SWEEP_BATCH: usize = 200;
+
+/// A job that a beat names.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldJob {
+    pub(crate) id: crate::job::JobId,
+    pub(crate) fence: u64,
+}
+
+/// The answer to a beat.
+#[derive(Debug)]
+pub(crate) struct Beaten {
+    pub(crate) epoch: u64,
+    pub(crate) interval: Duration,
+    pub(crate) lost: Vec<u64>,
+    pub(crate) cancelled: Vec<u64>,
+}
+
+/// Extends the locks of `extend`, and asks about those of `watch` without extending them; together at most
+/// [`BEAT_BATCH`].
+pub(crate) async fn extend_locks(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    worker: &str,
+    ask: Duration,
+    extend: &[HeldJob],
+    watch: &[HeldJob],
+) -> Result<Beaten, Error> {
+    let mut call = scripts::EXTEND_LOCKS.on(keys);
+    call.arg(worker).arg(to_ms(ask)).arg(extend.len()).arg(watch.len());
+    for job in extend.iter().chain(watch) {
+        call.arg(job.id.as_str());
+    }
+    for job in extend.iter().chain(watch) {
+        call.arg(job.fence);
+    }
+    let mut reply = call.call(conn).await?;
+    let _: String = reply.next()?;
+    Ok(Beaten {
+        epoch: reply.next()?,
+        interval: Duration::from_millis(reply.next()?),
+        lost: reply.next()?,
+        cancelled: reply.next()?,
+    })
+}
+
+/// A stalled job and what was decided about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Resolved {
+    pub(crate) id: String,
+    pub(crate) count: u64,
+    pub(crate) action: String,
+    pub(crate) worker: String,
+}
+
+/// The answer to a sweep.
+#[derive(Debug)]
+pub(crate) enum SweepReply {
+    /// Candidates were decided; when `snapshot` is set none is left, and a new epoch began.
+    Swept { epoch: u64, interval: Duration, cursor: String, snapshot: bool, resolved: Vec<Resolved> },
+    /// Another epoch is in force.
+    Moved { epoch: u64, interval: Duration },
+    /// The interval in force is longer than what was waited.
+    Early { epoch: u64, interval: Duration },
+}
+
+/// Resolves up to `limit` candidates of the epoch that the caller watched for `waited`.
+#[allow(clippy::too_many_arguments)]
+pub(crate) async fn sweep(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    worker: &str,
+    ask: Duration,
+    epoch: u64,
+    waited: Duration,
+    cursor: &str,
+    limit: usize,
+) -> Result<SweepReply, Error> {
+    let mut call = scripts::SWEEP.on(keys);
+    // Rounded down: to claim a wait that was not watched is the one thing that must not happen.
+    call.arg(worker).arg(to_ms(ask)).arg(epoch).arg(waited.as_millis() as u64).arg(cursor).arg(limit);
+    let mut reply = call.call(conn).await?;
+    let word: String = reply.next()?;
+    let (epoch, interval) = (reply.next()?, Duration::from_millis(reply.next()?));
+    match word.as_str() {
+        "swept" => {
+            let cursor = reply.next()?;
+            let snapshot = reply.next::<u8>()? == 1;
+            let words: Vec<String> = reply.next()?;
+            let resolved = words
+                .chunks_exact(4)
+                .map(|c| Resolved {
+                    id: c[0].clone(),
+                    count: c[1].parse().unwrap_or(0),
+                    action: c[2].clone(),
+                    worker: c[3].clone(),
+                })
+                .collect();
+            Ok(SweepReply::Swept { epoch, interval, cursor, snapshot, resolved })
+        }
+        "moved" => Ok(SweepReply::Moved { epoch, interval }),
+        "early" => Ok(SweepReply::Early { epoch, interval }),
+        other => Err(reply.unexpected(other)),
+    }
+}

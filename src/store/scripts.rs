@@ -1,0 +1,254 @@
+//! The table of scripts: what each is joined from, which keys it takes, and how it is called.
+
+use std::sync::LazyLock;
+
+use redis::aio::ConnectionLike;
+use redis::{Cmd, ErrorKind, Script, ServerErrorKind, Value};
+
+use super::keys::{Key, TaskKeys};
+use crate::error::{Error, classify};
+
+/// One Lua script and the keys that it takes, in the order of its header.
+#[derive(Debug)]
+pub(crate) struct ScriptDef {
+    pub(crate) name: &'static str,
+    pub(crate) keys: &'static [Key],
+    source: &'static str,
+    script: LazyLock<Script>,
+}
+
+macro_rules! lib {
+    ($name:literal) => {
+        include_str!(concat!("../../lua/lib/", $name, ".lua"))
+    };
+}
+
+macro_rules! script {
+    ($id:ident, $name:literal, [$($lib:literal),*], [$($key:ident),* $(,)?]) => {
+        pub(crate) static $id: ScriptDef = ScriptDef {
+            name: $name,
+            keys: &[$(Key::$key),*],
+            source: concat!($(lib!($lib),)* include_str!(concat!("../../lua/", $name, ".lua"))),
+            script: LazyLock::new(|| Script::new(
+                concat!($(lib!($lib),)* include_str!(concat!("../../lua/", $name, ".lua"))))),
+        };
+    };
+}
+
+script!(
+    DISPATCH,
+    "dispatch",
+    ["now", "emit", "terminal"],
+    [
+        Payload,
+        Completed,
+        Failed,
+        Cancelled,
+        Options,
+        MaxCount,
+        Priority,
+        DispatchedAt,
+        WaitHigh,
+        Wait,
+        WaitLow,
+        Delayed,
+        Meta,
+        Events,
+        Wake,
+    ]
+);
+script!(
+    SETTLE,
+    "settle",
+    ["now", "emit", "interval", "types", "terminal", "finish", "back_to_wait", "held", "claim", "replay", "report"],
+    [
+        Calls,
+        Meta,
+        Active,
+        Candidates,
+        Locks,
+        Cancelling,
+        WaitHigh,
+        Wait,
+        WaitLow,
+        Delayed,
+        Completed,
+        Failed,
+        Cancelled,
+        Events,
+        Wake,
+        Payload,
+        Attempt,
+        StalledCount,
+        Options,
+        DispatchedAt,
+        Result,
+        Error,
+        MaxCount,
+        Priority,
+    ]
+);
+script!(EXTEND_LOCKS, "extend_locks", ["types", "held", "interval"], [Locks, Candidates, Active, Cancelling, Meta]);
+script!(
+    SWEEP,
+    "sweep",
+    ["now", "emit", "types", "terminal", "finish", "back_to_wait", "resolve"],
+    [
+        Candidates,
+        Active,
+        Meta,
+        Locks,
+        Cancelling,
+        WaitHigh,
+        Wait,
+        WaitLow,
+        Completed,
+        Failed,
+        Cancelled,
+        Events,
+        Stalls,
+        Wake,
+        Payload,
+        StalledCount,
+        MaxCount,
+        Priority,
+        Error,
+        Attempt,
+        Result,
+        Options,
+        DispatchedAt,
+    ]
+);
+script!(
+    CANCEL,
+    "cancel",
+    ["now", "emit", "types", "finish"],
+    [
+        Locks,
+        Cancelling,
+        Delayed,
+        WaitHigh,
+        Wait,
+        WaitLow,
+        Completed,
+        Failed,
+        Cancelled,
+        Meta,
+        Events,
+        Payload,
+        Error,
+        Attempt,
+        StalledCount,
+        Result,
+        Options,
+        MaxCount,
+        Priority,
+        DispatchedAt,
+    ]
+);
+script!(
+    TRIM,
+    "trim",
+    ["now", "emit", "types", "finish"],
+    [Completed, Meta, Events, Payload, Attempt, StalledCount, Result, Error, Options, MaxCount, Priority, DispatchedAt,]
+);
+script!(DECLARE, "declare", [], [Meta]);
+script!(
+    INSPECT,
+    "inspect",
+    [],
+    [Payload, Locks, Delayed, Completed, Failed, Cancelled, Attempt, StalledCount, Result, Error,]
+);
+
+/// Every script, for preloading and for tests.
+pub(crate) static ALL: [&ScriptDef; 8] =
+    [&DISPATCH, &SETTLE, &EXTEND_LOCKS, &SWEEP, &CANCEL, &TRIM, &DECLARE, &INSPECT];
+
+impl ScriptDef {
+    /// The text as the server gets it.
+    pub(crate) fn source(&self) -> &'static str {
+        self.source
+    }
+
+    /// Starts a call: the keys of the task are in place, the arguments follow.
+    pub(crate) fn on(&'static self, keys: &TaskKeys) -> Invocation {
+        self.with_keys(keys, self.keys.iter().copied())
+    }
+
+    /// Starts a call whose first key is another one than the table says (trim works on each terminal set).
+    pub(crate) fn on_place(&'static self, keys: &TaskKeys, place: Key) -> Invocation {
+        self.with_keys(keys, std::iter::once(place).chain(self.keys.iter().skip(1).copied()))
+    }
+
+    fn with_keys(&'static self, keys: &TaskKeys, names: impl Iterator<Item = Key>) -> Invocation {
+        let mut cmd = redis::cmd("EVALSHA");
+        cmd.arg(self.script.get_hash()).arg(self.keys.len());
+        for name in names {
+            cmd.arg(keys.get(name));
+        }
+        Invocation { def: self, cmd }
+    }
+
+    /// Puts the script into the server's cache.
+    pub(crate) async fn load(&self, conn: &mut impl ConnectionLike) -> Result<(), Error> {
+        let mut cmd = redis::cmd("SCRIPT");
+        cmd.arg("LOAD").arg(self.source());
+        cmd.query_async::<()>(conn).await.map_err(|e| classify(self.name, e))
+    }
+}
+
+/// A call of a script, being put together.
+pub(crate) struct Invocation {
+    def: &'static ScriptDef,
+    cmd: Cmd,
+}
+
+impl Invocation {
+    pub(crate) fn arg(&mut self, arg: impl redis::ToRedisArgs) -> &mut Self {
+        self.cmd.arg(arg);
+        self
+    }
+
+    /// Makes the call; a server that lost its script cache (restart, SCRIPT FLUSH) is given the script again.
+    pub(crate) async fn call(&self, conn: &mut impl ConnectionLike) -> Result<Reply, Error> {
+        let answer = match conn.req_packed_command(&self.cmd).await.and_then(Value::extract_error) {
+            Err(e) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.def.load(conn).await?;
+                conn.req_packed_command(&self.cmd).await.and_then(Value::extract_error)
+            }
+            answer => answer,
+        };
+        match answer {
+            Ok(Value::Array(items)) => Ok(Reply { name: self.def.name, items: items.into_iter() }),
+            Ok(other) => Err(unexpected(self.def.name, &format!("{other:?}"))),
+            Err(e) => Err(classify(self.def.name, e)),
+        }
+    }
+}
+
+fn unexpected(name: &'static str, what: &str) -> Error {
+    let detail = what.chars().take(200).collect::<String>();
+    classify(name, (ErrorKind::UnexpectedReturnType, "a script answered something unexpected", detail).into())
+}
+
+/// The reply of a script, read word by word.
+pub(crate) struct Reply {
+    name: &'static str,
+    items: std::vec::IntoIter<Value>,
+}
+
+impl Reply {
+    /// The next word of the reply.
+    ///
+    /// # Errors
+    /// `Script` when the reply is shorter, or holds something else.
+    pub(crate) fn next<T: redis::FromRedisValue>(&mut self) -> Result<T, Error> {
+        let value = self.items.next().unwrap_or(Value::Nil);
+        redis::from_redis_value(value).map_err(|e| classify(self.name, e.into()))
+    }
+
+    /// An error that names the script, for a word that the caller does not know.
+    pub(crate) fn unexpected(&self, what: &str) -> Error {
+        unexpected(self.name, what)
+    }
+}

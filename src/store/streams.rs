@@ -1,0 +1,158 @@
+//! The event streams and the wake marker.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::{Connection, Key, TaskKeys};
+use crate::error::{Error, classify};
+use crate::options::to_ms;
+
+/// One entry of a stream: its id, and its fields as text in order.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) id: String,
+    pub(crate) fields: Vec<(String, String)>,
+}
+
+/// The server's time, ms since 1970.
+pub(crate) async fn server_time_ms(conn: &mut impl Connection) -> Result<u64, Error> {
+    let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(conn).await.map_err(|e| classify("time", e))?;
+    Ok(seconds * 1000 + micros / 1000)
+}
+
+/// Blocks until one of the streams has entries behind the id that goes with it, or `block` is over. Returns the
+/// entries by the position of their stream in `after`, at most `count` of each.
+pub(crate) async fn read(
+    conn: &mut impl Connection,
+    after: &[(&TaskKeys, Key, &str)],
+    block: Duration,
+    count: usize,
+) -> Result<Vec<(usize, Vec<Entry>)>, Error> {
+    let names: Vec<&str> = after.iter().map(|(keys, key, _)| keys.get(*key)).collect();
+    let ids: Vec<&str> = after.iter().map(|(_, _, id)| *id).collect();
+    let mut cmd = redis::cmd("XREAD");
+    // Zero would mean for ever.
+    cmd.arg("COUNT").arg(count).arg("BLOCK").arg(to_ms(block).max(1)).arg("STREAMS").arg(&names).arg(ids);
+    let reply: Value = cmd.query_async(conn).await.map_err(|e| classify("events", e))?;
+    // The client's own reply type keeps fields in a map: it loses their order, and one of two with the same name.
+    let mut found = Vec::new();
+    for (name, entries) in pairs(reply) {
+        let name = text(name);
+        if let (Some(position), Value::Array(entries)) = (names.iter().position(|known| *known == name), entries) {
+            found.push((position, entries.into_iter().filter_map(entry).collect()));
+        }
+    }
+    Ok(found)
+}
+
+/// What RESP2 sends as a list of pairs, or as one flat list, and RESP3 as a map.
+fn pairs(value: Value) -> Vec<(Value, Value)> {
+    match value {
+        Value::Map(pairs) => pairs,
+        Value::Array(items) => {
+            let mut pairs = Vec::with_capacity(items.len());
+            let mut items = items.into_iter();
+            while let Some(item) = items.next() {
+                match item {
+                    Value::Array(pair) => pairs.extend(<[Value; 2]>::try_from(pair).map(|[name, value]| (name, value))),
+                    name => pairs.extend(items.next().map(|value| (name, value))),
+                }
+            }
+            pairs
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn entry(value: Value) -> Option<Entry> {
+    let Value::Array(parts) = value else { return None };
+    let [id, fields] = <[Value; 2]>::try_from(parts).ok()?;
+    let fields = pairs(fields).into_iter().map(|(name, value)| (text(name), text(value))).collect();
+    Some(Entry { id: text(id), fields })
+}
+
+/// Text of our own scripts; what somebody else wrote is read as well as it goes.
+fn text(value: Value) -> String {
+    match value {
+        Value::BulkString(bytes) => {
+            String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
+        }
+        Value::SimpleString(text) => text,
+        Value::Int(number) => number.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// Blocks until one of the tasks has a wake marker, which is taken; or until `timeout`. Returns the position of the
+/// task in the list.
+pub(crate) async fn wait_for_wake(
+    conn: &mut impl Connection,
+    tasks: &[&TaskKeys],
+    timeout: Duration,
+) -> Result<Option<usize>, Error> {
+    let names: Vec<&str> = tasks.iter().map(|keys| keys.get(Key::Wake)).collect();
+    // Zero would mean for ever.
+    let seconds = timeout.as_secs_f64().max(0.001);
+    let mut cmd = redis::cmd("BZPOPMIN");
+    cmd.arg(&names).arg(format!("{seconds:.3}"));
+    let popped: Option<(String, String, String)> = cmd.query_async(conn).await.map_err(|e| classify("wake", e))?;
+    Ok(popped.and_then(|(name, _, _)| names.iter().position(|known| *known == name)))
+}
+
+/// Puts a marker (back), for a worker that can use it.
+pub(crate) async fn mark_wake(conn: &mut (impl Connection + Send), keys: &TaskKeys) -> Result<(), Error> {
+    redis::cmd("ZADD")
+        .arg(keys.get(Key::Wake))
+        .arg(0)
+        .arg("marker")
+        .query_async(conn)
+        .await
+        .map_err(|e| classify("wake", e))
+}
+
+/// The number under which the server knows this connection, for [`unblock`].
+pub(crate) async fn client_id(conn: &mut impl Connection) -> Result<u64, Error> {
+    redis::cmd("CLIENT").arg("ID").query_async(conn).await.map_err(|e| classify("wake", e))
+}
+
+/// Ends the block of another connection; its call then answers as if the time were over.
+pub(crate) async fn unblock(conn: &mut impl Connection, client: u64) -> Result<(), Error> {
+    redis::cmd("CLIENT").arg("UNBLOCK").arg(client).query_async(conn).await.map_err(|e| classify("wake", e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    #[test]
+    fn fields_keep_their_order_and_their_duplicates() {
+        let fields = ["failed", "a x", "started", "b", "failed", "c y"].map(bulk).to_vec();
+        let read = entry(Value::Array(vec![bulk("1-0"), Value::Array(fields)])).unwrap();
+        let words: Vec<String> = read.fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(
+            (read.id.as_str(), words),
+            ("1-0", ["failed=a x", "started=b", "failed=c y"].map(String::from).to_vec())
+        );
+    }
+
+    #[test]
+    fn both_protocols_name_the_stream_the_same_way() {
+        let (name, entries) = (bulk("s"), Value::Array(Vec::new()));
+        let resp2 = Value::Array(vec![Value::Array(vec![name.clone(), entries.clone()])]);
+        let resp3 = Value::Map(vec![(name, entries)]);
+        assert_eq!(pairs(resp2), pairs(resp3));
+        assert!(pairs(Value::Nil).is_empty());
+    }
+
+    #[test]
+    fn what_is_no_entry_is_skipped() {
+        for value in [Value::Nil, Value::Int(1), Value::Array(vec![bulk("1-0")])] {
+            assert!(entry(value).is_none());
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Presence: who works, since when, and on what. Display and housekeeping only; no liveness decision reads it.
+
+use std::time::Duration;
+
+use super::{Connection, Key, Store, TaskKeys, keys, streams};
+use crate::error::{Error, classify};
+
+/// How long after its last beat a worker's presence, and the records of its calls, are kept.
+const KEEP: Duration = Duration::from_secs(3600);
+
+impl Store {
+    /// Tells that the worker is there, with what it says of itself.
+    pub(crate) async fn announce(
+        &self,
+        conn: &mut impl Connection,
+        worker: &str,
+        fields: &[(String, String)],
+    ) -> Result<(), Error> {
+        let now = streams::server_time_ms(conn).await?;
+        let key = keys::worker(&self.prefix, worker);
+        let mut pipe = redis::pipe();
+        pipe.cmd("HSET").arg(&key).arg(fields).arg("lastSeenAt").arg(now).ignore();
+        pipe.cmd("ZADD").arg(keys::workers(&self.prefix)).arg(now).arg(worker).ignore();
+        pipe.query_async(conn).await.map_err(|e| classify("presence", e))
+    }
+
+    /// Forgets a worker: its presence, and the record of its last call on each of the tasks.
+    pub(crate) async fn forget(
+        &self,
+        conn: &mut impl Connection,
+        worker: &str,
+        tasks: &[&TaskKeys],
+    ) -> Result<(), Error> {
+        let mut pipe = redis::pipe();
+        for task in tasks {
+            pipe.cmd("HDEL").arg(task.get(Key::Calls)).arg(worker).ignore();
+        }
+        pipe.cmd("DEL").arg(keys::worker(&self.prefix, worker)).ignore();
+        pipe.cmd("ZREM").arg(keys::workers(&self.prefix)).arg(worker).ignore();
+        pipe.query_async(conn).await.map_err(|e| classify("presence", e))
+    }
+
+    /// Workers that were not seen for an hour, a bounded number of them.
+    pub(crate) async fn long_gone(&self, conn: &mut impl Connection) -> Result<Vec<String>, Error> {
+        let before = streams::server_time_ms(conn).await?.saturating_sub(KEEP.as_millis() as u64);
+        redis::cmd("ZRANGEBYSCORE")
+            .arg(keys::workers(&self.prefix))
+            .arg("-inf")
+            .arg(before)
+            .arg("LIMIT")
+            .arg(0)
+            .arg(100)
+            .query_async(conn)
+            .await
+            .map_err(|e| classify("presence", e))
+    }
+}

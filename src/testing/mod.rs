@@ -1,0 +1,7 @@
+//! Support for tests, demos and benches: a private server, and the scripts by name.
+
+mod scripts;
+mod server;
+
+pub use scripts::{ScriptSource, scripts};
+pub use server::{RedisServer, RedisServerBuilder, SERVER_VARIABLE, StartError, redis_url};

@@ -1,0 +1,651 @@
+//! A private Redis server for tests, examples and benches (feature `testing`).
+//!
+//! [`RedisServer`] runs `redis-server` on a free port of the loopback interface, with its own temporary directory and
+//! nothing shared with any other server. It ends with its value, and also when this process dies in a way that runs no
+//! destructor. [`redis_url`] is the short form for programs that use `REDIS_URL` when it is set.
+//!
+//! Needs a Unix-like system and a `redis-server` or `valkey-server` program; see [`RedisServer::start`] for where it is
+//! looked for.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{self, Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+/// The environment variable that names the server program.
+pub const SERVER_VARIABLE: &str = "HEARTLINE_REDIS_SERVER";
+
+/// How long a server may take until it answers.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a server may take to end after it was asked to; then it is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long one question to the server may take while it starts.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(5);
+/// How many ports are tried before giving up.
+const PORTS_TRIED: u32 = 20;
+/// Below the ports that systems hand out by themselves, and so is the cluster bus 10,000 above: a server that is down
+/// for a while cannot lose its port to somebody's outgoing connection.
+const PORTS: std::ops::Range<u16> = 12_000..22_000;
+
+/// Turns into the server by `exec`, so the process id is the server's own. A watcher stays behind and reads the pipe
+/// whose other end this process holds. A line means that the server has ended and there is nothing left to do; end of
+/// file without a line means that the owner died, and takes the server and its directory away.
+const LAUNCHER: &str = r#"
+dir=$1; shift
+exec 3<&0 </dev/null
+{ read -r _ || { kill -KILL "$$"; rm -rf "$dir" || { sleep 1; rm -rf "$dir"; }; }; } <&3 2>/dev/null &
+exec 3<&-
+exec env "$@"
+"#;
+
+/// Why a private server could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// No server program was found.
+    #[error(
+        "{wanted} not found: install it with `apt-get install redis-server`, `brew install redis`, or set \
+         HEARTLINE_REDIS_SERVER"
+    )]
+    NotFound {
+        /// The program that was looked for.
+        wanted: String,
+    },
+    /// The operating system refused a file, a port or a process.
+    #[error("cannot {action} for the private redis server")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// Why it was refused.
+        source: io::Error,
+    },
+    /// The server ended before it answered.
+    #[error("{} ended while starting: {reason}", binary.display())]
+    Ended {
+        /// The server program.
+        binary: PathBuf,
+        /// The last line it wrote.
+        reason: String,
+    },
+    /// The server did not answer in time.
+    #[error("{} did not answer on port {port} within {START_TIMEOUT:?}", binary.display())]
+    Silent {
+        /// The server program.
+        binary: PathBuf,
+        /// The port it was told to listen on.
+        port: u16,
+    },
+    /// No free port was found, or the port of a restarted server is taken.
+    #[error("no free port for the private redis server")]
+    NoPort,
+}
+
+/// Shapes a [`RedisServer`] before it starts.
+#[derive(Debug, Clone, Default)]
+#[must_use]
+pub struct RedisServerBuilder {
+    binary: Option<PathBuf>,
+    args: Vec<OsString>,
+    envs: Vec<(OsString, OsString)>,
+    persistent: bool,
+}
+
+impl RedisServerBuilder {
+    /// Adds one command line argument, after those that the server gets anyway.
+    ///
+    /// The last setting of a name wins, so everything but the port and the directory can be changed.
+    pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    /// The server program; takes precedence over `HEARTLINE_REDIS_SERVER`.
+    ///
+    /// A bare name is looked for on `PATH`. Defaults to what [`RedisServer::start`] describes.
+    pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
+        self.binary = Some(path.into());
+        self
+    }
+
+    /// Sets an environment variable of the server, such as `LD_PRELOAD` to give it a clock of its own.
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.envs.push((name.into(), value.into()));
+        self
+    }
+
+    /// Writes every command to disk before it is answered, so that the data survives [`RedisServer::kill`].
+    ///
+    /// Defaults to a server that keeps nothing over a restart.
+    pub fn persistent(mut self) -> Self {
+        self.persistent = true;
+        self
+    }
+
+    /// Starts the server and waits until it answers; blocks the calling thread, usually for less than 100 ms.
+    ///
+    /// # Errors
+    ///
+    /// As [`RedisServer::start`].
+    pub fn start(self) -> Result<RedisServer, StartError> {
+        let binary = find_binary(self.binary.as_deref())?;
+        let dir = make_dir().map_err(io_error("make a directory"))?;
+        let mut server = RedisServer { options: self, binary, dir, port: 0, process: None };
+        for _ in 0..PORTS_TRIED {
+            server.port = free_port().ok_or(StartError::NoPort)?;
+            if server.launch()? {
+                return Ok(server);
+            }
+        }
+        Err(StartError::NoPort)
+    }
+}
+
+/// A running server process and the pipe that keeps it alive.
+#[derive(Debug)]
+struct Process {
+    child: Child,
+    alive: ChildStdin,
+}
+
+impl Process {
+    /// Reaps the server, then sends its watcher home: only in this order can the watcher hit no foreign process.
+    fn reap(mut self) {
+        // Waiting fails only for a process that is reaped already, and writing only when the watcher is gone.
+        let _ = self.child.wait();
+        let _ = self.alive.write_all(b"\n");
+    }
+}
+
+/// A private Redis server, ended when dropped.
+///
+/// It listens on 127.0.0.1 only, keeps its log and data in a temporary directory of its own and, unless it is
+/// [`persistent`](RedisServerBuilder::persistent), writes no data to disk. When this process is killed the server is too.
+/// It does not see the signals of the terminal, so an interrupted program can still use it to shut down.
+///
+/// # Examples
+///
+/// ```no_run
+/// use heartline::testing::RedisServer;
+///
+/// # fn main() -> Result<(), heartline::testing::StartError> {
+/// let server = RedisServer::start()?;
+/// println!("{}", server.url());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct RedisServer {
+    options: RedisServerBuilder,
+    binary: PathBuf,
+    dir: PathBuf,
+    port: u16,
+    process: Option<Process>,
+}
+
+impl RedisServer {
+    /// Starts a server with default settings and waits until it answers; blocks the calling thread.
+    ///
+    /// The program is `HEARTLINE_REDIS_SERVER` when set, else `redis-server`, else `valkey-server`, on `PATH`.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::NotFound`] without a server program, and the other [`StartError`]s when it does not come up.
+    pub fn start() -> Result<Self, StartError> {
+        Self::builder().start()
+    }
+
+    /// Begins with default settings.
+    pub fn builder() -> RedisServerBuilder {
+        RedisServerBuilder::default()
+    }
+
+    /// Where clients connect: `redis://127.0.0.1:<port>/`. It stays the same over restarts.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// The port on 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The process id of the server, or `None` while it is stopped.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(|process| process.child.id())
+    }
+
+    /// The directory of the server; removed when the value is dropped.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What the server has logged since its first start; empty if the log cannot be read.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read(self.log_path()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    }
+
+    /// Ends the server in good order and waits until it has ended; does nothing when it is stopped already.
+    ///
+    /// A server that does not end within ten seconds is killed.
+    pub fn stop(&mut self) {
+        // A frozen server acts on the first signal only after the second.
+        if self.signal("TERM").and_then(|()| self.thaw()).is_ok() {
+            let deadline = Instant::now() + STOP_TIMEOUT;
+            while self.is_running() && Instant::now() < deadline {
+                thread::sleep(POLL);
+            }
+        }
+        self.kill();
+    }
+
+    /// Ends the server at once (SIGKILL), as a crash of its machine would; does nothing when it is stopped already.
+    pub fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            // The only failure is a process that has ended, which is what we want.
+            let _ = process.child.kill();
+            process.reap();
+        }
+    }
+
+    /// Starts the server again on the same port and directory, after stopping it in good order if it still runs.
+    ///
+    /// A server that is not [`persistent`](RedisServerBuilder::persistent) comes back empty.
+    ///
+    /// # Errors
+    ///
+    /// As [`RedisServer::start`]; [`StartError::NoPort`] if another program took the port meanwhile.
+    pub fn restart(&mut self) -> Result<(), StartError> {
+        self.stop();
+        let deadline = Instant::now() + START_TIMEOUT;
+        while !self.launch()? {
+            if Instant::now() >= deadline {
+                return Err(StartError::NoPort);
+            }
+        }
+        Ok(())
+    }
+
+    /// Halts the server (SIGSTOP): its connections stay open and nothing is answered until [`thaw`](Self::thaw).
+    ///
+    /// # Errors
+    ///
+    /// When the server is stopped or the signal cannot be sent.
+    pub fn freeze(&self) -> io::Result<()> {
+        self.signal("STOP")
+    }
+
+    /// Lets a server go on after [`freeze`](Self::freeze).
+    ///
+    /// # Errors
+    ///
+    /// When the server is stopped or the signal cannot be sent.
+    pub fn thaw(&self) -> io::Result<()> {
+        self.signal("CONT")
+    }
+
+    /// Whether the server process exists; `false` too after it ended by itself.
+    pub fn is_running(&mut self) -> bool {
+        self.process.as_mut().is_some_and(|process| matches!(process.child.try_wait(), Ok(None)))
+    }
+
+    /// Starts the process on the chosen port and waits for its answer; `false` when the port turned out to be taken.
+    fn launch(&mut self) -> Result<bool, StartError> {
+        let logged = self.log().len();
+        self.process = Some(self.spawn()?);
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            if !self.is_running() {
+                self.kill();
+                let log = self.log();
+                let log = log.get(logged..).unwrap_or(&log);
+                // Redis says "Address already in use" in the log, whatever the platform.
+                if log.contains("already in use") {
+                    return Ok(false);
+                }
+                let reason = log.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no reason logged");
+                return Err(StartError::Ended { binary: self.binary.clone(), reason: reason.trim().to_owned() });
+            }
+            match probe(self.port, &self.dir) {
+                Probe::Ours => return Ok(true),
+                Probe::Foreign => {
+                    self.kill();
+                    return Ok(false);
+                }
+                Probe::NotYet => {}
+            }
+            if Instant::now() >= deadline {
+                self.kill();
+                return Err(StartError::Silent { binary: self.binary.clone(), port: self.port });
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    fn spawn(&self) -> Result<Process, StartError> {
+        let log = File::options().create(true).append(true).open(self.log_path()).map_err(io_error("open a log"))?;
+        let errors = log.try_clone().map_err(io_error("open a log"))?;
+        let mut command = Command::new("sh");
+        command.args(["-c", LAUNCHER, "heartline-redis"]).arg(&self.dir);
+        for (name, value) in &self.options.envs {
+            let mut pair = name.clone();
+            pair.push("=");
+            pair.push(value);
+            command.arg(pair);
+        }
+        command.arg(&self.binary).args(["--bind", "127.0.0.1", "--daemonize", "no"]);
+        command.args(["--save", "", "--always-show-logo", "no"]);
+        if self.options.persistent {
+            command.args(["--appendonly", "yes", "--appendfsync", "always"]);
+        } else {
+            command.args(["--appendonly", "no"]);
+        }
+        command.args(&self.options.args).arg("--port").arg(self.port.to_string()).arg("--dir").arg(&self.dir);
+        command.current_dir(&self.dir).stdin(Stdio::piped()).stdout(log).stderr(errors);
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut child = command.spawn().map_err(io_error("run a shell"))?;
+        match child.stdin.take() {
+            Some(alive) => Ok(Process { child, alive }),
+            None => Err(io_error("open a pipe")(io::ErrorKind::BrokenPipe.into())),
+        }
+    }
+
+    fn signal(&self, name: &str) -> io::Result<()> {
+        let pid = self.pid().ok_or(io::ErrorKind::NotConnected)?;
+        let status = Command::new("sh")
+            .args(["-c", "kill -s \"$1\" \"$2\"", "sh", name, &pid.to_string()])
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .status()?;
+        if status.success() { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.dir.join("redis.log")
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.kill();
+        // Left for the system's own cleaning of temporary files if it cannot be removed.
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// The URL in `REDIS_URL` when that is set and not empty, or else that of a private server.
+///
+/// Keep the server for as long as the URL is used: dropping it ends it. A private server starts on a thread where
+/// blocking is allowed.
+///
+/// # Errors
+///
+/// As [`RedisServer::start`], when `REDIS_URL` is not set.
+///
+/// # Cancel safety
+///
+/// Cancel safe: a server that comes up after the future was dropped is ended at once.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), heartline::testing::StartError> {
+/// let (_server, url) = heartline::testing::redis_url().await?;
+/// println!("using {url}");
+/// # Ok(())
+/// # }
+/// ```
+pub async fn redis_url() -> Result<(Option<RedisServer>, String), StartError> {
+    if let Some(url) = env::var("REDIS_URL").ok().filter(|url| !url.is_empty()) {
+        return Ok((None, url));
+    }
+    let server = tokio::task::spawn_blocking(RedisServer::start)
+        .await
+        .map_err(|error| io_error("wait")(io::Error::other(error)))??;
+    let url = server.url();
+    Ok((Some(server), url))
+}
+
+fn io_error(action: &'static str) -> impl FnOnce(io::Error) -> StartError {
+    move |source| StartError::Io { action, source }
+}
+
+fn find_binary(chosen: Option<&Path>) -> Result<PathBuf, StartError> {
+    let named = env::var_os(SERVER_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+    match chosen.map(Path::to_path_buf).or(named) {
+        Some(path) => {
+            on_path(path.as_os_str()).ok_or_else(|| StartError::NotFound { wanted: path.display().to_string() })
+        }
+        None => ["redis-server", "valkey-server"]
+            .into_iter()
+            .find_map(|name| on_path(OsStr::new(name)))
+            .ok_or_else(|| StartError::NotFound { wanted: "redis-server".to_owned() }),
+    }
+}
+
+/// Finds a program as a shell does, but as an absolute path, since the server runs in another directory.
+fn on_path(name: &OsStr) -> Option<PathBuf> {
+    let path = Path::new(name);
+    if path.components().count() > 1 {
+        return path.is_file().then(|| fs::canonicalize(path).ok()).flatten();
+    }
+    env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(path)).find(|path| path.is_file())
+}
+
+/// A number that no other call in this process returns and that differs between processes.
+fn unique() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().subsec_nanos();
+    let count = NEXT.fetch_add(1, Ordering::Relaxed);
+    // An odd multiplier spreads neighbours far apart and keeps different inputs different.
+    (u64::from(process::id()) << 32 ^ u64::from(nanos) ^ count << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn make_dir() -> io::Result<PathBuf> {
+    // Redis reports its directory without symbolic links, and `probe` compares the two.
+    let base = fs::canonicalize(env::temp_dir())?;
+    loop {
+        let dir = base.join(format!("heartline-redis-{:016x}", unique()));
+        match fs::create_dir(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            result => return result.map(|()| dir),
+        }
+    }
+}
+
+fn free_port() -> Option<u16> {
+    (0..PORTS_TRIED).find_map(|_| {
+        let offset = (unique() >> 40) % u64::from(PORTS.end - PORTS.start);
+        let port = PORTS.start + u16::try_from(offset).ok()?;
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok().then_some(port)
+    })
+}
+
+enum Probe {
+    NotYet,
+    Ours,
+    Foreign,
+}
+
+/// Asks whatever listens on the port for its directory: another server may have taken the port a moment before ours.
+fn probe(port: u16, dir: &Path) -> Probe {
+    // A server that still loads its data answers to CONFIG but not to PING.
+    let Ok(reply) = ask(port, "PING\r\nCONFIG GET dir\r\n") else {
+        return Probe::NotYet;
+    };
+    if reply.is_empty() || reply.starts_with("-LOADING") {
+        Probe::NotYet
+    // One that was told to ask for a password is up, and nobody else uses one here.
+    } else if reply.contains(&*dir.to_string_lossy()) || reply.starts_with("-NOAUTH") {
+        Probe::Ours
+    } else {
+        Probe::Foreign
+    }
+}
+
+/// Sends inline commands and returns all replies, that of the closing QUIT too.
+fn ask(port: u16, commands: &str) -> io::Result<String> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let mut stream = TcpStream::connect_timeout(&address, PROBE_TIMEOUT)?;
+    stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
+    stream.set_write_timeout(Some(PROBE_TIMEOUT))?;
+    stream.write_all(commands.as_bytes())?;
+    stream.write_all(b"QUIT\r\n")?;
+    let mut reply = Vec::new();
+    stream.take(64 * 1024).read_to_end(&mut reply)?;
+    Ok(String::from_utf8_lossy(&reply).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(port: u16) -> bool {
+        ask(port, "PING\r\n").is_ok_and(|reply| reply.starts_with("+PONG"))
+    }
+
+    fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !condition() {
+            assert!(Instant::now() < deadline, "not within 20 s: {what}");
+            thread::sleep(POLL);
+        }
+    }
+
+    #[test]
+    fn a_server_answers_and_goes_with_its_value() {
+        let server = RedisServer::start().unwrap();
+        let (port, dir) = (server.port(), server.dir().to_owned());
+        assert!(answers(port));
+        assert!(server.log().contains("Ready to accept connections"), "{}", server.log());
+        let info = ask(port, "INFO server\r\n").unwrap();
+        assert!(info.contains(&format!("process_id:{}\r\n", server.pid().unwrap())), "{info}");
+        drop(server);
+        assert!(!answers(port));
+        assert!(!dir.exists());
+    }
+
+    #[test]
+    fn a_persistent_server_keeps_its_data_over_a_kill_and_a_stop() {
+        let mut server = RedisServer::builder().persistent().start().unwrap();
+        let port = server.port();
+        ask(port, "SET a 1\r\n").unwrap();
+        server.kill();
+        assert!(!server.is_running() && server.pid().is_none() && !answers(port));
+        server.restart().unwrap();
+        assert_eq!(server.port(), port);
+        assert_eq!(ask(port, "GET a\r\n").unwrap(), "$1\r\n1\r\n+OK\r\n", "{}", server.log());
+        ask(port, "SET a 2\r\n").unwrap();
+        server.stop();
+        assert!(server.log().contains("ready to exit"), "{}", server.log());
+        server.restart().unwrap();
+        assert_eq!(ask(port, "GET a\r\n").unwrap(), "$1\r\n2\r\n+OK\r\n", "{}", server.log());
+    }
+
+    #[test]
+    fn a_plain_server_comes_back_empty() {
+        let mut server = RedisServer::start().unwrap();
+        ask(server.port(), "SET a 1\r\n").unwrap();
+        server.restart().unwrap();
+        assert!(ask(server.port(), "GET a\r\n").unwrap().starts_with("$-1"));
+    }
+
+    #[test]
+    fn a_frozen_server_is_silent_until_it_thaws() {
+        let server = RedisServer::start().unwrap();
+        server.freeze().unwrap();
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).unwrap();
+        stream.write_all(b"PING\r\n").unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let mut reply = [0; 5];
+        assert!(stream.read_exact(&mut reply).is_err());
+        server.thaw().unwrap();
+        stream.set_read_timeout(Some(PROBE_TIMEOUT)).unwrap();
+        stream.read_exact(&mut reply).unwrap();
+        assert_eq!(&reply, b"+PONG");
+    }
+
+    #[test]
+    fn arguments_and_environment_reach_the_server() {
+        let server = RedisServer::builder().arg("--maxmemory").arg("64mb").start().unwrap();
+        assert!(ask(server.port(), "CONFIG GET maxmemory\r\n").unwrap().contains("67108864"));
+        // Redis overwrites its own environment with its title, so another program tells what it was given.
+        let program = server.dir().join("tell");
+        fs::write(&program, "#!/bin/sh\necho \"given $HEARTLINE_TEST\"\n").unwrap();
+        fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let error = RedisServer::builder().binary(program).env("HEARTLINE_TEST", "a b").start().unwrap_err();
+        assert!(error.to_string().ends_with("given a b"), "{error}");
+    }
+
+    #[test]
+    fn many_servers_start_at_once() {
+        let servers = thread::scope(|scope| {
+            let starts = (0..8).map(|_| scope.spawn(|| RedisServer::start().unwrap())).collect::<Vec<_>>();
+            starts.into_iter().map(|start| start.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert!(servers.iter().all(|server| answers(server.port())));
+    }
+
+    #[test]
+    fn a_taken_port_is_told_from_an_own_one() {
+        let first = RedisServer::start().unwrap();
+        let mut second = RedisServer::start().unwrap();
+        second.stop();
+        second.port = first.port();
+        assert!(!second.launch().unwrap());
+        assert!(answers(first.port()));
+    }
+
+    #[test]
+    fn a_missing_program_and_a_wrong_argument_say_what_to_do() {
+        let error = RedisServer::builder().binary("/nowhere/redis-server").start().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "/nowhere/redis-server not found: install it with `apt-get install redis-server`, `brew install redis`, \
+             or set HEARTLINE_REDIS_SERVER"
+        );
+        let error = RedisServer::builder().arg("--no-such-setting").arg("1").start().unwrap_err();
+        assert!(matches!(error, StartError::Ended { .. }), "{error}");
+        assert!(error.to_string().contains("ended while starting"), "{error}");
+    }
+
+    #[test]
+    fn a_server_dies_with_a_killed_owner() {
+        let mut owner = Command::new(env::current_exe().unwrap())
+            .args(["testing::tests::own_a_server_until_killed", "--exact", "--ignored", "--nocapture"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = io::BufRead::lines(io::BufReader::new(owner.stdout.take().unwrap()));
+        let line = lines.find_map(|line| line.unwrap().split_once("server at ").map(|(_, rest)| rest.to_owned()));
+        let line = line.unwrap();
+        let (port, dir) = line.split_once(' ').unwrap();
+        let port = port.parse().unwrap();
+        assert!(answers(port));
+        owner.kill().unwrap();
+        owner.wait().unwrap();
+        wait_until("the server is gone", || !answers(port));
+        wait_until("its directory is gone", || !Path::new(dir).exists());
+    }
+
+    #[test]
+    #[ignore = "runs in a child process of a_server_dies_with_a_killed_owner"]
+    fn own_a_server_until_killed() {
+        let server = RedisServer::start().unwrap();
+        println!("server at {} {}", server.port(), server.dir().display());
+        // Ends by itself should the other test fail to kill it.
+        thread::park_timeout(Duration::from_secs(60));
+    }
+}

@@ -1,0 +1,45 @@
+//! The clock of every deadline in a worker: it runs on while the machine is suspended, unlike `Instant`.
+
+use std::time::Duration;
+
+/// A point on the boot-time clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    /// Milliseconds since a point that is fixed while the machine is up.
+    pub(crate) fn as_millis(self) -> u64 {
+        self.0
+    }
+
+    /// The moment that [`Moment::as_millis`] gave.
+    pub(crate) fn from_millis(millis: u64) -> Moment {
+        Moment(millis)
+    }
+
+    /// How long ago `earlier` was; zero when it is in the future.
+    pub(crate) fn since(self, earlier: Moment) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+
+    /// This moment, later by `duration`.
+    pub(crate) fn after(self, duration: Duration) -> Moment {
+        Moment(self.0.saturating_add(duration.as_millis() as u64))
+    }
+}
+
+/// Now, on the boot-time clock.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) fn now() -> Moment {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Moment(time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000)
+}
+
+/// Now, on the best clock that this platform offers without unsafe code; it may stand still in suspend.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(crate) fn now() -> Moment {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+    static START: OnceLock<Instant> = OnceLock::new();
+    Moment(START.get_or_init(Instant::now).elapsed().as_millis() as u64)
+}

@@ -1,0 +1,341 @@
+//! The settle loop of one task: outcomes and free slots go out, jobs come in.
+//!
+//! Settle is group commit: while a call is under way more outcomes gather, so batches grow with load, a lone job costs
+//! one round trip, and nothing waits for more work to come.
+//!
+//! | mode | entered when | left when |
+//! |---|---|---|
+//! | hungry | started, woken, a delayed job is due, or the last claim was filled | a claim came back with less than it asked for |
+//! | idle | a claim came back short | the wake marker, a due time, or 5 s have come |
+//! | stopping | shutdown began | every held job was answered, or the time for it is over |
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use backon::BackoffBuilder;
+use tokio::task::JoinSet;
+
+use super::clock::{self, Moment};
+use super::held::{Flags, Held};
+use super::{TaskRuntime, WorkerShared, runner};
+use crate::error::Error;
+use crate::job::JobId;
+use crate::store::jobs::{self, BATCH, Claimed, Outcome, Report, Settled};
+
+/// An idle task looks for work this often even when no marker came: a worker may have died with it.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// Outcomes of finished runs, on their way to the driver.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox(Mutex<Vec<Report>>);
+
+impl Outbox {
+    fn push(&self, report: Report) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(report);
+    }
+
+    fn take(&self) -> Vec<Report> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn len(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+/// The driver of one task.
+pub(super) struct Driver {
+    task: Arc<TaskRuntime>,
+    worker: Arc<WorkerShared>,
+    runs: JoinSet<()>,
+    /// Runs by fence that have not reported yet; each fills a slot.
+    busy: HashMap<u64, JobId>,
+    pending: Vec<Report>,
+    next_call: u64,
+    hungry: bool,
+    look_at: Moment,
+    stop: Option<Stop>,
+}
+
+/// The times of a shutdown.
+struct Stop {
+    /// Handlers may go on until here.
+    grace: Moment,
+    /// Handlers were told to stop; what still runs here is handed back.
+    cancel: Moment,
+    /// What Redis could not be told by here is left.
+    end: Moment,
+    told: bool,
+}
+
+impl Driver {
+    pub(super) fn new(task: Arc<TaskRuntime>, worker: Arc<WorkerShared>) -> Driver {
+        Driver {
+            task,
+            worker,
+            runs: JoinSet::new(),
+            busy: HashMap::new(),
+            pending: Vec::new(),
+            next_call: 1,
+            hungry: true,
+            look_at: clock::now(),
+            stop: None,
+        }
+    }
+
+    /// Works until the shutdown is through. Returns the jobs that Redis could not be told about.
+    pub(super) async fn run(mut self) -> Vec<JobId> {
+        loop {
+            self.collect().await;
+            self.begin_stop();
+            self.advance_stop();
+            if let Some(stop) = &self.stop {
+                if self.busy.is_empty() && self.pending.is_empty() {
+                    return Vec::new();
+                }
+                if clock::now() >= stop.end {
+                    return self.left();
+                }
+            }
+            let want = self.want();
+            if self.pending.is_empty() && want == 0 {
+                self.wait().await;
+                continue;
+            }
+            let batch = self.pending.len().min(BATCH);
+            let reports: Vec<Report> = self.pending.drain(..batch).collect();
+            match self.settle(&reports, want).await {
+                Some((sent, settled)) => self.apply(sent, &reports, want, settled),
+                None => {
+                    self.worker.return_permits(want);
+                    self.pending.splice(0..0, reports);
+                    return self.left();
+                }
+            }
+        }
+    }
+
+    /// Takes the outcomes that are there. Runs that can end without waiting get to do so first: it saves a call each.
+    async fn collect(&mut self) {
+        let mut seen = 0;
+        loop {
+            let ready = self.task.outbox.len();
+            if ready == seen {
+                break;
+            }
+            seen = ready;
+            tokio::task::yield_now().await;
+        }
+        for report in self.task.outbox.take() {
+            // A job that was handed back while its handler would not stop has been reported already.
+            if self.busy.remove(&report.fence).is_none() {
+                continue;
+            }
+            self.worker.return_permits(1);
+            let lost = self.task.held.get(report.fence).is_none_or(|held| held.flags().intersects(Flags::LOST));
+            if lost {
+                self.task.held.remove(std::iter::once(report.fence));
+            } else {
+                self.pending.push(report);
+            }
+        }
+        while self.runs.try_join_next().is_some() {}
+    }
+
+    fn begin_stop(&mut self) {
+        if self.stop.is_some() || !self.worker.stopping.is_cancelled() {
+            return;
+        }
+        let options = &self.task.options;
+        let grace = if self.worker.is_keeper_gone() { Duration::ZERO } else { options.shutdown_grace };
+        let grace = clock::now().after(grace);
+        let cancel = grace.after(options.cancel_grace);
+        let end = cancel.after(options.interval / 3 * 2);
+        self.stop = Some(Stop { grace, cancel, end, told: false });
+        self.task.held.for_each(|held| held.set(Flags::SHUTTING_DOWN));
+    }
+
+    /// Tells the handlers when the grace is over, and hands back what is left when the cancel grace is over too.
+    fn advance_stop(&mut self) {
+        let Some(stop) = &mut self.stop else { return };
+        let now = clock::now();
+        if now >= stop.grace && !stop.told {
+            stop.told = true;
+            self.task.held.for_each(|held| held.set(Flags::SHUTDOWN));
+        }
+        if now >= stop.cancel {
+            for (fence, id) in self.busy.drain() {
+                self.pending.push(Report { id, fence, outcome: Outcome::Release });
+            }
+        }
+    }
+
+    /// How many jobs to claim now. Permits of a worker-wide cap are taken for them.
+    fn want(&mut self) -> usize {
+        if clock::now() >= self.look_at {
+            self.hungry = true;
+        }
+        let may_claim = self.stop.is_none() && self.task.beats_are_fresh() && (self.hungry || !self.pending.is_empty());
+        if may_claim { self.worker.take_permits(self.free_slots().min(BATCH)) } else { 0 }
+    }
+
+    fn free_slots(&self) -> usize {
+        self.task.options.concurrency.saturating_sub(self.busy.len())
+    }
+
+    async fn wait(&mut self) {
+        let mut until = LOOK_AGAIN;
+        let now = clock::now();
+        let fresh = self.task.beats_are_fresh();
+        let idle = self.stop.is_none() && self.free_slots() > 0 && fresh && !self.hungry;
+        self.worker.wake.set_idle(self.task.index, idle);
+        if idle {
+            until = until.min(self.look_at.since(now));
+        } else if !fresh {
+            // Told through `poke` too, when the next beat is answered.
+            until = until.min(self.task.options.interval / 3);
+        }
+        if let Some(stop) = &self.stop {
+            for at in [stop.grace, stop.cancel, stop.end] {
+                if at > now {
+                    until = until.min(at.since(now));
+                }
+            }
+        }
+        let stopping = async {
+            if self.stop.is_some() { std::future::pending().await } else { self.worker.stopping.cancelled().await }
+        };
+        tokio::select! {
+            () = self.task.poke.notified() => {}
+            () = stopping => {}
+            () = tokio::time::sleep(until) => {}
+        }
+        if self.worker.wake.take_woken(self.task.index) {
+            self.hungry = true;
+        }
+    }
+
+    /// Makes one call, and repeats it under its number until it is answered. `None` when the time of a shutdown is over.
+    async fn settle(&mut self, reports: &[Report], want: usize) -> Option<(Moment, Settled)> {
+        let number = self.next_call;
+        let sent = clock::now();
+        let mut backoff = retry_backoff();
+        loop {
+            let end = self.stop.as_ref().map(|stop| stop.end);
+            let call = async {
+                let mut conn = self.worker.store.shared().await?;
+                let ask = self.task.options.interval;
+                jobs::settle(&mut conn, &self.task.keys, self.worker.id.as_str(), number, ask, want, reports).await
+            };
+            let answer = tokio::select! {
+                answer = call => answer,
+                () = until(end) => return None,
+                // The shutdown sets the end; the call goes on being waited for after that, under the same number.
+                () = self.worker.stopping.cancelled(), if end.is_none() => {
+                    self.begin_stop();
+                    continue;
+                }
+            };
+            match answer {
+                Ok(Some(settled)) => {
+                    self.next_call += 1;
+                    return Some((sent, settled));
+                }
+                Ok(None) => {
+                    // Only a second driver under our name could have gone ahead; take its number up and go on.
+                    tracing::error!(task = %self.task.name, number, "a settle call was overtaken; it is made anew");
+                    self.next_call = number + 1_000_000;
+                    return Some((sent, Settled::default()));
+                }
+                Err(e) => {
+                    self.worker.store.shared_failed(&e);
+                    let pause = backoff.next().unwrap_or(Duration::from_secs(1));
+                    self.report_failure(&e, pause);
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => {}
+                        () = until(end) => return None,
+                    }
+                }
+            }
+        }
+    }
+
+    fn report_failure(&self, e: &Error, pause: Duration) {
+        let task = &self.task.name;
+        if e.is_retryable() {
+            tracing::warn!(%task, error = %e, ?pause, "settle was not answered; it is repeated under its number");
+        } else {
+            tracing::error!(%task, error = %e, ?pause, "settle was refused; it is repeated under its number");
+        }
+    }
+
+    /// Takes the answer in: outcomes that were recorded leave the table, claimed jobs enter it and start.
+    fn apply(&mut self, sent: Moment, reports: &[Report], want: usize, settled: Settled) {
+        for fence in &settled.lost {
+            tracing::warn!(task = %self.task.name, fence, "an outcome came too late: the job was taken in the meantime");
+        }
+        self.task.held.remove(reports.iter().map(|report| report.fence));
+        self.worker.return_permits(want.saturating_sub(settled.claimed.len()));
+        if want > 0 {
+            self.hungry = settled.claimed.len() == want;
+            self.look_at = clock::now().after(settled.next_due.map_or(LOOK_AGAIN, |due| due.min(LOOK_AGAIN)));
+        }
+        self.start(sent, settled.claimed);
+    }
+
+    fn start(&mut self, sent: Moment, claimed: Vec<Claimed>) {
+        let stopping = self.worker.stopping.is_cancelled();
+        let too_late = clock::now() >= sent.after(self.task.options.interval);
+        let mut entered = Vec::with_capacity(claimed.len());
+        let mut starting = Vec::with_capacity(claimed.len());
+        for job in claimed {
+            let options = runner::options_of(&self.task.options, &job);
+            let beat_now = Arc::clone(&self.task.beat_now);
+            let held = Arc::new(Held::new(job.id.clone(), job.fence, &options, sent, beat_now));
+            entered.push(Arc::clone(&held));
+            if stopping || too_late {
+                held.set(Flags::FINISHED);
+                self.worker.return_permits(1);
+                self.pending.push(Report { id: job.id, fence: job.fence, outcome: Outcome::Release });
+            } else {
+                starting.push((held, job, options));
+            }
+        }
+        // In the table before they run: a handler may look at its own deadline at once.
+        self.task.held.insert(&entered);
+        for (held, job, options) in starting {
+            self.busy.insert(job.fence, job.id.clone());
+            let (task, worker) = (Arc::clone(&self.task), self.worker.id.clone());
+            self.runs.spawn(async move {
+                let (id, fence) = (held.id.clone(), held.fence);
+                let outcome = runner::run(Arc::clone(&task), worker, held, job, options).await;
+                task.outbox.push(Report { id, fence, outcome });
+                task.poke.notify_one();
+            });
+        }
+    }
+
+    /// The jobs that are still held here.
+    fn left(&self) -> Vec<JobId> {
+        self.task.held.all().into_iter().map(|held| held.id.clone()).collect()
+    }
+}
+
+/// 20 ms, doubled up to a second.
+fn retry_backoff() -> backon::ExponentialBackoff {
+    backon::ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(20))
+        .with_max_delay(Duration::from_secs(1))
+        .with_jitter()
+        .without_max_times()
+        .build()
+}
+
+/// Waits for the moment; for ever when there is none.
+async fn until(at: Option<Moment>) {
+    match at {
+        Some(at) => tokio::time::sleep(at.since(clock::now())).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,234 @@
+//! The jobs that this process holds: the one thing that driver, runner, keeper and context share.
+//!
+//! The table is keyed by fence: a worker may hold a new run of a job while the old one winds down. An entry leaves
+//! only by an answer from Redis.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::clock::{self, Moment};
+use crate::error::Interrupted;
+use crate::job::JobId;
+use crate::options::{Heartbeat, OnRisk};
+
+/// What may be true of a held job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flags(u16);
+
+impl Flags {
+    /// Redis said that somebody else decides about the job now.
+    pub(crate) const LOST: Flags = Flags(1);
+    /// Its cancel was asked for.
+    pub(crate) const CANCELLED: Flags = Flags(1 << 1);
+    /// The shutdown grace is over.
+    pub(crate) const SHUTDOWN: Flags = Flags(1 << 2);
+    /// The deadline passed before anything in this process could notice that it came near.
+    pub(crate) const FROZEN: Flags = Flags(1 << 3);
+    /// The deadline is near, or past.
+    pub(crate) const AT_RISK: Flags = Flags(1 << 4);
+    /// `OnRisk::Cancel` came true: the handler is to stop before the deadline.
+    pub(crate) const GIVE_UP: Flags = Flags(1 << 5);
+    /// The worker shuts down; the handler may go on for the grace period.
+    pub(crate) const SHUTTING_DOWN: Flags = Flags(1 << 6);
+    /// The handler was told of a freeze: what it returns as an error afterwards is not its fault.
+    pub(crate) const TOLD_FROZEN: Flags = Flags(1 << 7);
+    /// The handler ended; the outcome waits for its answer.
+    pub(crate) const FINISHED: Flags = Flags(1 << 8);
+    /// All that ends a handler.
+    pub(crate) const INTERRUPTED: Flags = Flags(1 | 1 << 1 | 1 << 2 | 1 << 5);
+
+    pub(crate) fn intersects(self, other: Flags) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// One held job.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) id: JobId,
+    pub(crate) fence: u64,
+    heartbeat: Heartbeat,
+    on_risk: OnRisk,
+    interval: Duration,
+    flags: AtomicU16,
+    /// When the last beat that was answered had been sent, ms on the boot-time clock.
+    beat_sent: AtomicU64,
+    /// Manual: whether the handler beat since the last call.
+    beaten: AtomicBool,
+    /// Manual: when the handler beat last, ms on the boot-time clock.
+    handler_beat: AtomicU64,
+    changed: Notify,
+    /// Asks the keeper for a beat at once.
+    beat_now: Arc<Notify>,
+}
+
+impl Held {
+    pub(crate) fn new(
+        id: JobId,
+        fence: u64,
+        options: &crate::options::Resolved,
+        claim_sent: Moment,
+        beat_now: Arc<Notify>,
+    ) -> Held {
+        Held {
+            id,
+            fence,
+            heartbeat: options.heartbeat,
+            on_risk: options.on_risk,
+            interval: options.interval,
+            flags: AtomicU16::new(0),
+            beat_sent: AtomicU64::new(claim_sent.as_millis()),
+            beaten: AtomicBool::new(false),
+            handler_beat: AtomicU64::new(claim_sent.as_millis()),
+            changed: Notify::new(),
+            beat_now,
+        }
+    }
+
+    pub(crate) fn flags(&self) -> Flags {
+        Flags(self.flags.load(Ordering::SeqCst))
+    }
+
+    pub(crate) fn set(&self, flags: Flags) {
+        if self.flags.fetch_or(flags.0, Ordering::SeqCst) & flags.0 != flags.0 {
+            self.changed.notify_waiters();
+        }
+    }
+
+    fn clear(&self, flags: Flags) {
+        self.flags.fetch_and(!flags.0, Ordering::SeqCst);
+    }
+
+    /// Waits until one of the flags is set. Cancel safe.
+    pub(crate) async fn wait_for(&self, flags: Flags) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.flags().intersects(flags) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Nobody can take the job before this moment: one interval after the last answered beat was sent.
+    pub(crate) fn deadline(&self) -> Moment {
+        Moment::from_millis(self.beat_sent.load(Ordering::SeqCst)).after(self.interval)
+    }
+
+    /// Whether the next beat extends this lock, or only asks about it.
+    pub(crate) fn take_beat(&self) -> bool {
+        self.heartbeat == Heartbeat::Automatic
+            || self.flags().intersects(Flags::FINISHED)
+            || self.beaten.swap(false, Ordering::SeqCst)
+    }
+
+    /// A beat that named this job was not answered: the handler's sign of life is still to be told.
+    pub(crate) fn return_beat(&self) {
+        self.beaten.store(true, Ordering::SeqCst);
+    }
+
+    /// The beat that was sent at `sent` extended the lock.
+    pub(crate) fn extended(&self, sent: Moment) {
+        self.beat_sent.fetch_max(sent.as_millis(), Ordering::SeqCst);
+        self.clear(Flags(Flags::FROZEN.0 | Flags::AT_RISK.0));
+    }
+
+    /// The keeper looks at the deadline. `beats_answered` tells whether the task's beats got through within it.
+    pub(crate) fn tick(&self, now: Moment, beats_answered: bool) {
+        let flags = self.flags();
+        if flags.intersects(Flags(Flags::AT_RISK.0 | Flags::FINISHED.0)) {
+            return;
+        }
+        let deadline = self.deadline();
+        if now.after(self.interval / 10) < deadline {
+            return;
+        }
+        // To learn of the risk only now means that this process stood still while it came.
+        let late = now >= deadline;
+        let give_up = self.on_risk == OnRisk::Cancel && !beats_answered;
+        self.set(Flags(
+            Flags::AT_RISK.0 | if late { Flags::FROZEN.0 } else { 0 } | if give_up { Flags::GIVE_UP.0 } else { 0 },
+        ));
+    }
+
+    /// What `ctx.heartbeat()` does: a sign of life, and the news. Reads and writes local state only.
+    pub(crate) fn heartbeat(&self) -> Result<(), Interrupted> {
+        let now = clock::now();
+        if self.heartbeat == Heartbeat::Manual {
+            self.beaten.store(true, Ordering::SeqCst);
+            let before = self.handler_beat.swap(now.as_millis(), Ordering::SeqCst);
+            if now.since(Moment::from_millis(before)) > self.interval / 3 {
+                self.beat_now.notify_one();
+            }
+        }
+        let flags = self.flags();
+        if flags.intersects(Flags::LOST) {
+            return Err(Interrupted::Lost);
+        }
+        if flags.intersects(Flags(Flags::CANCELLED.0 | Flags::GIVE_UP.0)) {
+            return Err(Interrupted::Cancelled);
+        }
+        // The keeper marks the risk a tenth of the interval ahead; past the deadline without the mark, it stood still.
+        let frozen = flags.intersects(Flags::FROZEN) || (!flags.intersects(Flags::AT_RISK) && now >= self.deadline());
+        if frozen {
+            self.set(Flags(Flags::FROZEN.0 | Flags::AT_RISK.0 | Flags::TOLD_FROZEN.0));
+            self.beat_now.notify_one();
+            return Err(Interrupted::Frozen);
+        }
+        if flags.intersects(Flags::SHUTDOWN) {
+            return Err(Interrupted::Shutdown);
+        }
+        Ok(())
+    }
+}
+
+/// The held jobs of one task.
+#[derive(Debug, Default)]
+pub(crate) struct HeldTable(Mutex<HashMap<u64, Arc<Held>>>);
+
+impl HeldTable {
+    fn entries(&self) -> MutexGuard<'_, HashMap<u64, Arc<Held>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn insert(&self, jobs: &[Arc<Held>]) {
+        self.entries().extend(jobs.iter().map(|held| (held.fence, Arc::clone(held))));
+    }
+
+    pub(crate) fn remove(&self, fences: impl Iterator<Item = u64>) {
+        let mut entries = self.entries();
+        for fence in fences {
+            entries.remove(&fence);
+        }
+    }
+
+    /// Every entry, oldest fence first.
+    pub(crate) fn all(&self) -> Vec<Arc<Held>> {
+        let mut all: Vec<_> = self.entries().values().cloned().collect();
+        all.sort_unstable_by_key(|held| held.fence);
+        all
+    }
+
+    /// Visits every entry, in no order.
+    pub(crate) fn for_each(&self, visit: impl FnMut(&Arc<Held>)) {
+        self.entries().values().for_each(visit);
+    }
+
+    pub(crate) fn get(&self, fence: u64) -> Option<Arc<Held>> {
+        self.entries().get(&fence).cloned()
+    }
+
+    pub(crate) fn holds(&self, id: &str) -> bool {
+        self.entries().values().any(|held| held.id.as_str() == id)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries().len()
+    }
+}

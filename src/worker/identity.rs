@@ -1,0 +1,81 @@
+//! Who a worker is.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The identity of one running worker: `<hostname>-<pid>-<8 hex>`. Two workers never share one, also not in one
+/// process or in two containers that both see themselves as pid 1.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WorkerId(Arc<str>);
+
+impl WorkerId {
+    /// A new identity for a worker of this process.
+    pub(crate) fn generate() -> WorkerId {
+        let host = hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let random = uuid::Uuid::now_v7().as_u128() as u32;
+        WorkerId(format!("{}-{}-{random:08x}", clean(&host), std::process::id()).into())
+    }
+
+    /// The identity as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A host name as it may stand in a token: no space, colon or anything unprintable, and not endless.
+fn clean(host: &str) -> String {
+    let name: String = host
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' })
+        .take(64)
+        .collect();
+    if name.is_empty() { "host".to_owned() } else { name }
+}
+
+/// What presence says of this process, besides its id: facts by which a later start can prove that it is gone.
+pub(crate) fn process_facts() -> Vec<(String, String)> {
+    let mut facts = vec![
+        ("host".to_owned(), hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()),
+        ("pid".to_owned(), std::process::id().to_string()),
+        ("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+    ];
+    #[cfg(target_os = "linux")]
+    {
+        if let Ok(boot) = std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+            facts.push(("bootId".to_owned(), boot.trim().to_owned()));
+        }
+        if let Ok(namespace) = std::fs::read_link("/proc/self/ns/pid") {
+            facts.push(("pidNamespace".to_owned(), namespace.to_string_lossy().into_owned()));
+        }
+        // Field 22 of /proc/self/stat, counted behind the command name, which may hold spaces.
+        if let Ok(stat) = std::fs::read_to_string("/proc/self/stat") {
+            let start = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19));
+            facts.extend(start.map(|start| ("processStart".to_owned(), start.to_owned())));
+        }
+    }
+    facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_workers_of_one_process_differ() {
+        assert_ne!(WorkerId::generate(), WorkerId::generate());
+    }
+
+    #[test]
+    fn a_host_name_is_cleaned_for_tokens_and_event_words() {
+        assert_eq!(clean("web 1:a{b}"), "web_1_a_b_");
+        assert_eq!(clean(""), "host");
+        assert_eq!(clean(&"x".repeat(300)).len(), 64);
+    }
+}

@@ -1,0 +1,156 @@
+//! One run of a job, top to bottom: handler, interruption, outcome. Panics and timeouts are outcomes.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::FutureExt;
+use tracing::Instrument;
+
+use super::TaskRuntime;
+use super::clock;
+use super::held::{Flags, Held};
+use super::identity::WorkerId;
+use crate::context::{Context, Run};
+use crate::error::JobError;
+use crate::job::{StoredError, codes};
+use crate::options::{Overrides, Resolved};
+use crate::store::jobs::{Claimed, Outcome};
+
+/// A handler with its types folded away: payload in, JSON out (`None` for null).
+pub(crate) type Handler = Arc<
+    dyn Fn(Context, Vec<u8>) -> Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, RunError>> + Send>> + Send + Sync,
+>;
+
+/// Why a run did not return a value.
+#[derive(Debug)]
+pub(crate) enum RunError {
+    /// The handler said so.
+    Handler(JobError),
+    /// The payload or the value could not be read or written as JSON.
+    Codec(String),
+}
+
+/// How the handler's future ended.
+enum Ended {
+    Returned(Result<Option<Vec<u8>>, RunError>),
+    Panicked(String),
+    TimedOut(Duration),
+    /// It was dropped after an interruption.
+    Dropped,
+}
+
+/// Runs the job once and says what is to be reported. `options` are those of the task with the job's overrides.
+pub(super) async fn run(
+    task: Arc<TaskRuntime>,
+    worker: WorkerId,
+    held: Arc<Held>,
+    job: Claimed,
+    options: Arc<Resolved>,
+) -> Outcome {
+    let attempt = job.failed_attempts.saturating_add(1);
+    let span = tracing::debug_span!("attempt", task = %task.name, job_id = %held.id, attempt, worker_id = %worker);
+    let context = Context(Arc::new(Run {
+        held: Arc::clone(&held),
+        task: Arc::clone(&task.name),
+        worker,
+        failed_attempts: job.failed_attempts,
+        max_attempts: options.retry.max_attempts(),
+        stalled_count: job.stalled_count,
+        dispatched_at: dispatched_at(&job),
+    }));
+    let ended = drive(&task.handler, context, job.payload, &held, &options).instrument(span).await;
+    held.set(Flags::FINISHED);
+    outcome(ended, &held, attempt, &options)
+}
+
+/// The options of one job.
+pub(super) fn options_of(task: &Arc<Resolved>, job: &Claimed) -> Arc<Resolved> {
+    if job.overrides.is_empty() {
+        return Arc::clone(task);
+    }
+    match serde_json::from_str::<Overrides>(&job.overrides) {
+        Ok(overrides) => Arc::new(task.with(&overrides)),
+        Err(e) => {
+            tracing::warn!(job_id = %job.id, error = %e, "the job's own options cannot be read; the task's are used");
+            Arc::clone(task)
+        }
+    }
+}
+
+fn dispatched_at(job: &Claimed) -> SystemTime {
+    job.dispatched_at_ms
+        .map(|at| UNIX_EPOCH + Duration::from_millis(at))
+        .or_else(|| job.id.created_at())
+        .unwrap_or(UNIX_EPOCH)
+}
+
+/// Polls the handler until it ends, its time is over, or it was interrupted and its grace is over.
+async fn drive(handler: &Handler, context: Context, payload: Vec<u8>, held: &Held, options: &Resolved) -> Ended {
+    // The call itself is inside the guard too: a handler may panic before it returns its future.
+    let guarded = AssertUnwindSafe(async { handler(context, payload).await }).catch_unwind();
+    tokio::pin!(guarded);
+    let interrupted = async {
+        held.wait_for(Flags::INTERRUPTED).await;
+        let flags = held.flags();
+        let only_at_risk =
+            !flags.intersects(Flags::LOST) && !flags.intersects(Flags::CANCELLED) && !flags.intersects(Flags::SHUTDOWN);
+        if only_at_risk {
+            // Nobody else can hold the job before the deadline; past it this run must be over.
+            tokio::time::sleep(held.deadline().since(clock::now()).min(options.cancel_grace)).await;
+        } else {
+            tokio::time::sleep(options.cancel_grace).await;
+        }
+    };
+    let time_out = async {
+        match options.timeout {
+            Some(timeout) => {
+                tokio::time::sleep(timeout).await;
+                timeout
+            }
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        ended = &mut guarded => match ended {
+            Ok(returned) => Ended::Returned(returned),
+            Err(panic) => Ended::Panicked(panic_message(panic.as_ref())),
+        },
+        () = interrupted => Ended::Dropped,
+        timeout = time_out => Ended::TimedOut(timeout),
+    }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("the handler panicked").chars().take(1000).collect()
+}
+
+/// What is reported: the held entry decides, not the error that an interrupted handler returned.
+fn outcome(ended: Ended, held: &Held, attempt: u32, options: &Resolved) -> Outcome {
+    let flags = held.flags();
+    let not_its_fault =
+        flags.intersects(Flags::INTERRUPTED) || flags.intersects(Flags::FROZEN) || flags.intersects(Flags::TOLD_FROZEN);
+    let (code, message, retry_after, fatal) = match ended {
+        Ended::Returned(Ok(value)) => return Outcome::Completed(value),
+        Ended::Dropped => return Outcome::Release,
+        _ if not_its_fault => return Outcome::Release,
+        Ended::Returned(Err(RunError::Handler(e))) => {
+            (e.code().to_owned(), e.message(), e.retry_after_delay(), e.is_fatal())
+        }
+        Ended::Returned(Err(RunError::Codec(message))) => (codes::CODEC.to_owned(), message, None, true),
+        Ended::Panicked(message) => (codes::PANIC.to_owned(), message, None, false),
+        Ended::TimedOut(timeout) => {
+            (codes::TIMEOUT.to_owned(), format!("the run took longer than {timeout:?}"), None, false)
+        }
+    };
+    let error = StoredError { code: code.clone(), message }.to_json();
+    if fatal || !options.retry.attempts_left(attempt) {
+        Outcome::Failed { attempt, code, error }
+    } else {
+        Outcome::Retry { attempt, delay: retry_after.unwrap_or_else(|| options.retry.delay(attempt)), error }
+    }
+}

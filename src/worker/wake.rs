@@ -1,0 +1,149 @@
+//! How idle tasks learn of new work: one blocking connection for all of them, and no polling.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use backon::BackoffBuilder;
+use tokio::sync::Notify;
+
+use super::{TaskRuntime, WorkerShared};
+use crate::error::Error;
+use crate::store::{Store, streams};
+
+/// How long one block lasts when nothing comes.
+const BLOCK: Duration = Duration::from_secs(5);
+
+/// Which tasks are idle, which of them the block under way waits for, and which were woken.
+#[derive(Debug, Default)]
+pub(crate) struct Wake {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    idle: BTreeSet<usize>,
+    armed: BTreeSet<usize>,
+    woken: BTreeSet<usize>,
+}
+
+impl Wake {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A driver can use a marker, or (when it has no free slot) cannot.
+    pub(super) fn set_idle(&self, task: usize, idle: bool) {
+        let mut state = self.state();
+        if !idle {
+            state.idle.remove(&task);
+        } else if state.idle.insert(task) && !state.armed.contains(&task) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Whether a marker came since the last look.
+    pub(super) fn take_woken(&self, task: usize) -> bool {
+        self.state().woken.remove(&task)
+    }
+
+    /// Wakes the task if it is still idle.
+    fn wake(&self, task: usize) -> bool {
+        let mut state = self.state();
+        let was_idle = state.idle.remove(&task);
+        if was_idle {
+            state.woken.insert(task);
+        }
+        was_idle
+    }
+
+    /// The tasks to block for from now on.
+    fn arm(&self) -> Vec<usize> {
+        let mut state = self.state();
+        state.armed = state.idle.clone();
+        state.armed.iter().copied().collect()
+    }
+
+    fn disarm(&self) {
+        self.state().armed.clear();
+    }
+}
+
+/// Blocks for the idle tasks of a worker until it stops.
+pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]>) {
+    let backoff = backon::ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(20))
+        .with_max_delay(Duration::from_secs(1))
+        .with_jitter()
+        .without_max_times();
+    let mut pauses = backoff.build();
+    while !worker.stopping.is_cancelled() {
+        match serve(&worker, &tasks).await {
+            Ok(()) => return,
+            Err(e) => {
+                tracing::debug!(error = %e, "the wake connection dropped");
+                let pause = pauses.next().unwrap_or(Duration::from_secs(1));
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = worker.stopping.cancelled() => return,
+                }
+                // A marker may have gone with the connection: everybody looks for himself.
+                for task in tasks.iter().filter(|task| worker.wake.wake(task.index)) {
+                    task.poke.notify_one();
+                }
+            }
+        }
+    }
+}
+
+async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>]) -> Result<(), Error> {
+    worker.wake.disarm();
+    let mut conn = worker.store.dedicated(None).await?;
+    let client = streams::client_id(&mut conn).await?;
+    loop {
+        let armed = worker.wake.arm();
+        if armed.is_empty() {
+            tokio::select! {
+                () = worker.wake.changed.notified() => continue,
+                () = worker.stopping.cancelled() => return Ok(()),
+            }
+        }
+        let keys: Vec<_> = armed.iter().map(|&index| &*tasks[index].keys).collect();
+        let (found, stopped) = {
+            // A server that is frozen must not hold the block for ever.
+            let block = tokio::time::timeout(BLOCK * 3, streams::wait_for_wake(&mut conn, &keys, BLOCK));
+            tokio::pin!(block);
+            let timed_out = || Error::Closed;
+            tokio::select! {
+                found = &mut block => (found.map_err(|_| timed_out())??, false),
+                () = worker.wake.changed.notified() => {
+                    unblock(&worker.store, client).await?;
+                    ((&mut block).await.map_err(|_| timed_out())??, false)
+                }
+                () = worker.stopping.cancelled() => {
+                    unblock(&worker.store, client).await?;
+                    ((&mut block).await.map_err(|_| timed_out())??, true)
+                }
+            }
+        };
+        worker.wake.disarm();
+        if let Some(position) = found {
+            let task = &tasks[armed[position]];
+            if !stopped && worker.wake.wake(task.index) {
+                task.poke.notify_one();
+            } else {
+                streams::mark_wake(&mut conn, &task.keys).await?;
+            }
+        }
+        if stopped {
+            return Ok(());
+        }
+    }
+}
+
+/// Ends our own block from outside: its answer is waited for, so that a marker in it is not lost.
+async fn unblock(store: &Store, client: u64) -> Result<(), Error> {
+    let mut conn = store.shared().await?;
+    streams::unblock(&mut conn, client).await
+}

@@ -1,0 +1,168 @@
+//! Calls the scripts by hand, with keys and arguments of the test's own, and shows what they leave.
+
+use crate::support::{TestRedis, dump};
+use heartline::testing::{ScriptSource, scripts};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncCommands, RedisError, Value};
+use std::sync::Arc;
+
+/// A fence far ahead of the server's clock: the fences of the next claims are then the numbers that follow it.
+pub const LAST_FENCE: u64 = 4_000_000_000_000_000;
+
+/// One task on a server, with nothing of the library in between.
+pub struct Task {
+    pub conn: MultiplexedConnection,
+    /// What every key begins with, up to and with the colon behind the task.
+    pub prefix: String,
+    /// What goes before the text of every script.
+    header: &'static str,
+    scripts: Vec<ScriptSource>,
+    _redis: Arc<TestRedis>,
+}
+
+impl Task {
+    /// A task of its own on the shared server, with [`LAST_FENCE`].
+    pub async fn new() -> Task {
+        let mut task = Task::on(TestRedis::shared(), "").await;
+        task.hset("meta", &[("fence", &LAST_FENCE.to_string())]).await;
+        task
+    }
+
+    /// A task of its own on `redis`; each script is given `header` as its first line.
+    pub async fn on(redis: Arc<TestRedis>, header: &'static str) -> Task {
+        let prefix = format!("{}:{{task}}:", redis.unique_prefix());
+        Task { conn: redis.conn().await, prefix, header, scripts: scripts(), _redis: redis }
+    }
+
+    pub fn key(&self, suffix: &str) -> String {
+        format!("{}{suffix}", self.prefix)
+    }
+
+    pub fn script(&self, name: &str) -> &ScriptSource {
+        self.scripts.iter().find(|script| script.name == name).unwrap_or_else(|| panic!("no script {name}"))
+    }
+
+    /// Calls a script and gives its reply as text: `[settled [] [] 1 [a] [..]]`.
+    pub async fn call(&mut self, name: &str, args: &[&str]) -> Result<String, RedisError> {
+        let keys = self.script(name).keys.clone();
+        self.call_on(name, &keys, args).await
+    }
+
+    /// As [`call`](Self::call), with other keys than the table has.
+    pub async fn call_on(&mut self, name: &str, keys: &[&str], args: &[&str]) -> Result<String, RedisError> {
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg(format!("{}{}", self.header, self.script(name).source)).arg(keys.len());
+        for key in keys {
+            cmd.arg(self.key(key));
+        }
+        let value: Value = cmd.arg(args).query_async(&mut self.conn).await?;
+        Ok(text(&value))
+    }
+
+    /// As [`call`](Self::call) for one that must be answered.
+    pub async fn ok(&mut self, name: &str, args: &[&str]) -> String {
+        self.call(name, args).await.unwrap_or_else(|error| panic!("{name} {args:?}: {error}"))
+    }
+
+    /// As [`call`](Self::call) for one that must be refused: the code of the refusal.
+    pub async fn refused(&mut self, name: &str, args: &[&str]) -> String {
+        match self.call(name, args).await {
+            Ok(reply) => panic!("{name} {args:?} was not refused: {reply}"),
+            Err(error) => error.code().unwrap_or_default().to_owned(),
+        }
+    }
+
+    pub async fn hset(&mut self, key: &str, fields: &[(&str, &str)]) {
+        let () = self.conn.hset_multiple(self.key(key), fields).await.unwrap();
+    }
+
+    pub async fn rpush(&mut self, key: &str, ids: &[&str]) {
+        let () = self.conn.rpush(self.key(key), ids).await.unwrap();
+    }
+
+    pub async fn sadd(&mut self, key: &str, ids: &[&str]) {
+        let () = self.conn.sadd(self.key(key), ids).await.unwrap();
+    }
+
+    pub async fn zadd(&mut self, key: &str, score: f64, id: &str) {
+        let () = self.conn.zadd(self.key(key), id, score).await.unwrap();
+    }
+
+    /// Writes jobs with the payload `{}` and the ids given into `wait`, by hand.
+    pub async fn waiting(&mut self, ids: &[&str]) {
+        for id in ids {
+            self.hset("payload", &[(id, "{}")]).await;
+        }
+        self.rpush("wait", ids).await;
+    }
+
+    /// Writes running jobs by hand: `worker` holds each under the fence given.
+    pub async fn running(&mut self, worker: &str, jobs: &[(&str, u64)]) {
+        for (id, fence) in jobs {
+            self.hset("payload", &[(id, "{}")]).await;
+            self.hset("locks", &[(id, &format!("{worker}:{fence}"))]).await;
+            self.sadd("active", &[id]).await;
+        }
+    }
+
+    /// Turns what runs and was heard from into candidates, as a snapshot does.
+    pub async fn snapshot(&mut self) {
+        let () = self.conn.rename(self.key("active"), self.key("candidates")).await.unwrap();
+    }
+
+    /// Every key and what it holds, one a line; times of now read NOW, as the id of each stream entry does.
+    pub async fn keys(&mut self) -> Vec<String> {
+        let dump = dump(&mut self.conn, &self.prefix).await;
+        dump.iter().map(|(key, held)| format!("{} {}", &key[self.prefix.len()..], timeless(held))).collect()
+    }
+
+    /// Every key byte by byte, for before and after.
+    pub async fn exact(&mut self) -> Vec<(String, String)> {
+        dump(&mut self.conn, &self.prefix).await.into_iter().collect()
+    }
+
+    /// What one key holds, as [`keys`](Self::keys) shows it; empty when there is none.
+    pub async fn held(&mut self, key: &str) -> String {
+        let start = format!("{key} ");
+        let keys = self.keys().await;
+        keys.iter().find_map(|line| line.strip_prefix(&start)).unwrap_or_default().to_owned()
+    }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Nil => "nil".to_owned(),
+        Value::Int(number) => number.to_string(),
+        Value::BulkString(bytes) if bytes.is_empty() => "''".to_owned(),
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::Array(items) => format!("[{}]", items.iter().map(text).collect::<Vec<_>>().join(" ")),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Milliseconds of today have 13 digits and begin with 1; an entry's id has `-` and a number behind them.
+pub fn timeless(held: &str) -> String {
+    let mut out = String::new();
+    let mut rest = held;
+    while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
+        out.push_str(&rest[..start]);
+        rest = &rest[start..];
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let (digits, more) = rest.split_at(end);
+        rest = more;
+        if digits.len() == 13 && digits.starts_with('1') {
+            out.push_str("NOW");
+            if let Some(behind) = rest.strip_prefix('-') {
+                rest = behind.trim_start_matches(|c: char| c.is_ascii_digit());
+            }
+        } else {
+            out.push_str(digits);
+        }
+    }
+    out + rest
+}
+
+/// The keys and what they hold, without those named.
+pub fn without(keys: Vec<String>, names: &[&str]) -> Vec<String> {
+    keys.into_iter().filter(|line| !names.contains(&line.split(' ').next().unwrap_or_default())).collect()
+}

@@ -1,0 +1,18 @@
+//! Every script by itself: given keys and arguments, the reply and all keys after; each refusal; a wrong token; run twice.
+
+#![cfg(test)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod call;
+mod cancel;
+mod declare;
+mod dispatch;
+mod extend_locks;
+mod foreign;
+mod inspect;
+mod maxmemory;
+mod settle;
+mod sweep;
+mod trim;

@@ -1,0 +1,242 @@
+//! The helpers checked on themselves: a proxy that loses nothing proves nothing.
+
+use super::{PATIENCE, Proxy, TestRedis, Warnings, dump, eventually};
+use heartline::testing::RedisServer;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncCommands, RedisResult};
+use std::time::Duration;
+
+async fn through(proxy: &Proxy) -> RedisResult<MultiplexedConnection> {
+    let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+    redis::Client::open(proxy.url())?
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
+}
+
+#[tokio::test]
+async fn a_dump_shows_every_type_and_only_the_prefix() {
+    let redis = TestRedis::shared();
+    let mut conn = redis.conn().await;
+    let prefix = redis.unique_prefix() + "[*]{t}:";
+    let key = |name: &str| format!("{prefix}{name}");
+    let _: () = redis::pipe()
+        .set(key("string"), b"a\xff\"")
+        .pset_ex(key("expiring"), "x", 60_000)
+        .hset_multiple(key("hash"), &[("b", 2), ("a", 1)])
+        .sadd(key("set"), &["z", "a", "m"])
+        .zadd_multiple(key("zset"), &[(1_700_000_000_000_i64, "late"), (5, "soon")])
+        .rpush(key("list"), &["second", "first"])
+        .xadd(key("stream"), "1-1", &[("type", "a"), ("id", "7")])
+        .xadd(key("stream"), "2-1", &[("type", "b")])
+        .set(format!("other-{prefix}"), 1)
+        .query_async(&mut conn)
+        .await
+        .unwrap();
+    let shown = redis.dump(&prefix).await;
+    let shown = shown
+        .iter()
+        .map(|(key, value)| (key[prefix.len()..].to_owned(), value.as_str()))
+        .collect::<Vec<_>>();
+    let expected = [
+        ("expiring", r#"string "x" (expires)"#),
+        ("hash", r#"hash {"a": "1", "b": "2"}"#),
+        ("list", r#"list ["second", "first"]"#),
+        ("set", r#"set {"a", "m", "z"}"#),
+        (
+            "stream",
+            r#"stream [1-1 {"id": "7", "type": "a"}, 2-1 {"type": "b"}]"#,
+        ),
+        ("string", r#"string "a\xff\"""#),
+        ("zset", r#"zset ["soon": 5, "late": 1700000000000]"#),
+    ];
+    assert_eq!(shown, expected.map(|(key, value)| (key.to_owned(), value)));
+    let removed: u64 = conn
+        .del(shown.iter().map(|(name, _)| key(name)).collect::<Vec<_>>())
+        .await
+        .unwrap();
+    assert_eq!(removed, 7);
+    assert!(dump(&mut conn, &prefix).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_lost_reply_belongs_to_an_executed_request() {
+    let redis = TestRedis::shared();
+    let proxy = Proxy::start(redis.address()).await;
+    let mut conn = through(&proxy).await.unwrap();
+    let key = redis.unique_prefix();
+    let cut = proxy.cut_next_reply_to(key.as_str());
+    let pong: String = conn.ping().await.unwrap();
+    assert_eq!(pong, "PONG");
+    let lost: RedisResult<i64> = conn.incr(&key, 1).await;
+    assert!(lost.is_err(), "{lost:?}");
+    cut.happened().await;
+    let again: i64 = through(&proxy).await.unwrap().incr(&key, 1).await.unwrap();
+    assert_eq!(again, 2);
+    assert_eq!((proxy.connections(), proxy.discarded()), (2, 1));
+}
+
+#[tokio::test]
+async fn a_cut_spares_the_replies_before_it() {
+    let redis = TestRedis::shared();
+    let proxy = Proxy::start(redis.address()).await;
+    let conn = through(&proxy).await.unwrap();
+    let key = redis.unique_prefix();
+    let cut =
+        proxy.cut_next_reply_matching(|request| request.windows(4).any(|part| part == b"LPOS"));
+    let (mut first, mut second) = (conn.clone(), conn);
+    let mut search = redis::cmd("LPOS");
+    search.arg(&key).arg("a");
+    let (pushed, position): (RedisResult<i64>, RedisResult<Option<i64>>) =
+        tokio::join!(first.rpush(&key, "a"), search.query_async(&mut second));
+    cut.happened().await;
+    assert_eq!(pushed.unwrap(), 1);
+    assert!(position.is_err());
+}
+
+#[tokio::test]
+async fn cut_replies_are_gone_until_restored() {
+    let redis = TestRedis::shared();
+    let proxy = Proxy::start(redis.address()).await;
+    let mut conn = through(&proxy).await.unwrap();
+    let key = redis.unique_prefix();
+    proxy.cut_replies();
+    let counted = proxy.discarded();
+    let call = tokio::spawn({
+        let key = key.clone();
+        async move { conn.incr::<_, _, i64>(key, 1).await }
+    });
+    proxy.until_discarded(counted + 1).await;
+    proxy.drop_connections();
+    assert!(call.await.unwrap().is_err());
+    proxy.restore_replies();
+    let value: i64 = through(&proxy).await.unwrap().get(&key).await.unwrap();
+    assert_eq!(value, 1);
+}
+
+#[tokio::test]
+async fn a_pause_holds_and_loses_nothing() {
+    let redis = TestRedis::shared();
+    let proxy = Proxy::start(redis.address()).await;
+    let mut conn = through(&proxy).await.unwrap();
+    let key = redis.unique_prefix();
+    proxy.pause();
+    let passed = proxy.requests();
+    let call = conn.incr::<_, _, i64>(&key, 1);
+    tokio::pin!(call);
+    assert!(
+        tokio::time::timeout(Duration::from_millis(50), &mut call)
+            .await
+            .is_err()
+    );
+    assert_eq!(proxy.requests(), passed);
+    proxy.resume();
+    assert_eq!(call.await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn an_outage_refuses_and_ends() {
+    let redis = TestRedis::shared();
+    let proxy = Proxy::start(redis.address()).await;
+    let mut conn = through(&proxy).await.unwrap();
+    assert_eq!(proxy.open(), 1);
+    for _ in 0..3 {
+        proxy.refuse().await;
+        eventually("the old connection is closed", PATIENCE, async || {
+            proxy.open() == 0
+        })
+        .await;
+        assert!(conn.ping::<String>().await.is_err());
+        let refused = through(&proxy).await.unwrap_err();
+        assert!(refused.is_connection_refusal(), "{refused:?}");
+        proxy.accept().await;
+        conn = through(&proxy).await.unwrap();
+        conn.ping::<String>().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_rewritten_info_shows_another_version() {
+    let redis = TestRedis::shared();
+    let mut direct = redis.conn().await;
+    let info: String = redis::cmd("INFO")
+        .arg("server")
+        .query_async(&mut direct)
+        .await
+        .unwrap();
+    let version = info
+        .lines()
+        .find(|line| line.starts_with("redis_version:"))
+        .unwrap();
+    let proxy = Proxy::start(redis.address()).await;
+    proxy.rewrite(version, "redis_version:5.0.1");
+    let mut conn = through(&proxy).await.unwrap();
+    let rewritten: String = redis::cmd("INFO")
+        .arg("server")
+        .query_async(&mut conn)
+        .await
+        .unwrap();
+    assert_eq!(
+        rewritten
+            .replace("redis_version:5.0.1", version)
+            .lines()
+            .next(),
+        info.lines().next()
+    );
+    assert!(rewritten.contains("redis_version:5.0.1\r\n"), "{rewritten}");
+}
+
+#[tokio::test]
+async fn a_server_of_its_own_can_be_killed_and_restarted() {
+    let mut redis = TestRedis::from_process(RedisServer::start().unwrap());
+    let before = redis.url();
+    redis.process().kill();
+    redis.process().restart().unwrap();
+    assert_eq!(redis.url(), before);
+    assert!(redis.dump("").await.is_empty());
+}
+
+#[tokio::test]
+async fn eventually_returns_what_it_found_and_names_what_it_missed() {
+    let mut looks = 0;
+    let found = eventually("three looks", PATIENCE, async || {
+        looks += 1;
+        (looks == 3).then_some("found")
+    });
+    assert_eq!(found.await, "found");
+    let missed = tokio::spawn(eventually("the impossible", Duration::ZERO, async || false))
+        .await
+        .unwrap_err();
+    let text = missed.into_panic().downcast::<String>().unwrap();
+    assert!(
+        text.contains("the impossible") && text.contains("checks.rs"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn warnings_of_any_thread_are_captured_with_their_spans() {
+    let warnings = Warnings::capture();
+    let name = TestRedis::shared().unique_prefix();
+    let task = name.clone();
+    std::thread::spawn(move || {
+        let span = tracing::info_span!("sweep", %task, count = tracing::field::Empty);
+        let _entered = span.enter();
+        span.record("count", 3);
+        tracing::info!("not a warning");
+        tracing::warn!(attempt = 2, "redis is {}", "gone");
+    })
+    .join()
+    .unwrap();
+    let line = warnings.wait_for(&[&name, "redis is gone"], PATIENCE).await;
+    assert!(
+        line.starts_with("WARN ") && line.ends_with(&format!(" in sweep{{task={name} count=3}}")),
+        "{line}"
+    );
+    assert!(line.contains("attempt=2"), "{line}");
+    assert!(
+        !warnings
+            .all()
+            .iter()
+            .any(|line| line.contains("not a warning"))
+    );
+}

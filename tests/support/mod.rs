@@ -1,0 +1,27 @@
+//! What integration tests share: private servers, dumps, a proxy that breaks connections, captured warnings.
+//!
+//! A test crate takes all of it with `#[path = "../support/mod.rs"] mod support;`. Every helper is used by its own checks in
+//! `checks`, so none is ever unused. Nothing here skips a test: without a Redis server it panics.
+
+// Failures of helpers are failures of the test; the attribute also tells clippy so.
+#![cfg(test)]
+
+mod checks;
+mod container;
+mod dump;
+mod eventually;
+mod proxy;
+mod resp;
+mod server;
+mod warnings;
+
+pub use dump::dump;
+pub use eventually::eventually;
+pub use proxy::Proxy;
+pub use server::TestRedis;
+pub use warnings::Warnings;
+
+use std::time::Duration;
+
+/// How long a condition that must come true may take on the slowest machine that runs the tests.
+pub const PATIENCE: Duration = Duration::from_secs(20);

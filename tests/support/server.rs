@@ -1,0 +1,119 @@
+use super::container::{self, Container};
+use super::dump;
+use heartline::testing::{RedisServer, SERVER_VARIABLE, StartError};
+use redis::aio::MultiplexedConnection;
+use std::collections::BTreeMap;
+use std::env;
+use std::net::SocketAddr;
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+/// A machine under full load answers late; the tests that look at time-outs make their own connections.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+enum Server {
+    Process(RedisServer),
+    Container(Box<Container>),
+}
+
+/// A server of the tests' own, ended with its last user.
+pub struct TestRedis {
+    server: Server,
+}
+
+impl TestRedis {
+    /// The server that all tests of this process share; they keep apart by [`unique_prefix`](Self::unique_prefix).
+    ///
+    /// It ends when no running test uses it, and comes back, empty, for the next one.
+    pub fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<TestRedis>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.upgrade().unwrap_or_else(|| {
+            let server = Arc::new(Self::start());
+            *shared = Arc::downgrade(&server);
+            server
+        })
+    }
+
+    /// A server for one test, in a container where no program is installed but Docker answers.
+    ///
+    /// Panics without either: a test that did not run must not pass.
+    pub fn start() -> Self {
+        match RedisServer::start() {
+            Ok(server) => Self {
+                server: Server::Process(server),
+            },
+            // A wrong name must not quietly test another server than the one that was asked for.
+            Err(missing @ StartError::NotFound { .. })
+                if env::var_os(SERVER_VARIABLE).is_none() =>
+            {
+                match container::start() {
+                    Some(container) => Self {
+                        server: Server::Container(Box::new(container)),
+                    },
+                    None => panic!("{missing}, or start a Docker daemon"),
+                }
+            }
+            Err(error) => panic!(
+                "no redis server: {error}: {:?}",
+                std::error::Error::source(&error)
+            ),
+        }
+    }
+
+    /// A test that stops, freezes or configures its server builds it with [`RedisServer::builder`] and hands it over.
+    pub fn from_process(server: RedisServer) -> Self {
+        Self {
+            server: Server::Process(server),
+        }
+    }
+
+    /// The process behind it, to stop, kill, freeze and restart; panics where the server is a container.
+    pub fn process(&mut self) -> &mut RedisServer {
+        match &mut self.server {
+            Server::Process(server) => server,
+            Server::Container(_) => {
+                panic!("this test controls its server and needs redis-server installed")
+            }
+        }
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://{}/", self.address())
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        match &self.server {
+            Server::Process(server) => ([127, 0, 0, 1], server.port()).into(),
+            Server::Container(container) => container.address(),
+        }
+    }
+
+    /// A new connection that is shared with nobody.
+    pub async fn conn(&self) -> MultiplexedConnection {
+        let config =
+            redis::AsyncConnectionConfig::new().set_response_timeout(Some(RESPONSE_TIMEOUT));
+        let client = redis::Client::open(self.url()).unwrap();
+        client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+            .unwrap()
+    }
+
+    /// Every key that starts with `prefix` and all that it holds, in a form to compare and to read.
+    pub async fn dump(&self, prefix: &str) -> BTreeMap<String, String> {
+        dump(&mut self.conn().await, prefix).await
+    }
+
+    /// A name that no other test uses: good for key prefixes and task names.
+    pub fn unique_prefix(&self) -> String {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        format!(
+            "t{}-{}",
+            process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        )
+    }
+}

@@ -1,0 +1,114 @@
+use super::eventually::eventually;
+use std::fmt::{Debug, Write};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+
+static CAPTURED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// The warnings and errors logged by this process, from any thread, since the value was made.
+///
+/// Tests of one process run side by side and see each other's warnings: look for the name of a task that only one uses.
+pub struct Warnings {
+    start: usize,
+}
+
+impl Warnings {
+    /// Begins to listen. The first call installs the subscriber of this process.
+    pub fn capture() -> Self {
+        static INSTALLED: OnceLock<()> = OnceLock::new();
+        INSTALLED.get_or_init(|| {
+            let subscriber = tracing_subscriber::registry().with(Capture);
+            tracing::subscriber::set_global_default(subscriber)
+                .expect("another subscriber is installed");
+        });
+        Self {
+            start: captured().len(),
+        }
+    }
+
+    /// One line an event: level, target, message and fields, then each span with its fields from the innermost out.
+    pub fn all(&self) -> Vec<String> {
+        captured()[self.start..].to_vec()
+    }
+
+    /// Waits for a warning that contains all `parts`, and gives it; panics at the deadline.
+    pub async fn wait_for(&self, parts: &[&str], deadline: Duration) -> String {
+        let what = format!("a warning with {parts:?}");
+        eventually(&what, deadline, async || {
+            self.all()
+                .into_iter()
+                .find(|line| parts.iter().all(|part| line.contains(part)))
+        })
+        .await
+    }
+}
+
+fn captured() -> MutexGuard<'static, Vec<String>> {
+    CAPTURED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Capture;
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        if let Some(span) = context.span(id) {
+            span.extensions_mut().insert(fields);
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        if let Some(span) = context.span(id)
+            && let Some(fields) = span.extensions_mut().get_mut::<Fields>()
+        {
+            values.record(fields);
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        // Levels compare by verbosity: a warning is more than an error.
+        if *event.metadata().level() > Level::WARN {
+            return;
+        }
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let mut line = format!(
+            "{} {}:{}",
+            event.metadata().level(),
+            event.metadata().target(),
+            fields.0
+        );
+        for span in context.event_scope(event).into_iter().flatten() {
+            write!(line, " in {}{{", span.name()).unwrap();
+            if let Some(fields) = span.extensions().get::<Fields>() {
+                line.push_str(fields.0.trim_start());
+            }
+            line.push('}');
+        }
+        captured().push(line);
+    }
+}
+
+/// Fields as text: ` message name=value name=value`.
+#[derive(Default)]
+struct Fields(String);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        match field.name() {
+            "message" => write!(self.0, " {value:?}"),
+            name => write!(self.0, " {name}={value:?}"),
+        }
+        .unwrap();
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        write!(self.0, " {}={value}", field.name()).unwrap();
+    }
+}
