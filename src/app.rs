@@ -201,13 +201,11 @@ impl App {
 
     /// Subscribes to `task:stalled` of every task of this App: one event for each job that was found stalled, with what
     /// was decided about it, whichever worker found it.
-    #[must_use]
     pub fn on_stalled(&self) -> Subscription<StalledEvent> {
         self.0.events.stalled()
     }
 
     /// Subscribes to every event of every task of this App, one event for each transition.
-    #[must_use]
     pub fn events(&self) -> Subscription<Event> {
         self.0.events.all()
     }

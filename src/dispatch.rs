@@ -508,7 +508,7 @@ impl Flusher {
         back.into_iter().rev().for_each(|queued| state.queue.push_front(queued));
         // Those whose time ran out in the queue, while this call was repeated, learn it now.
         if matches!(e, Error::Connect { .. }) {
-            while let Some(queued) = pop_if(&mut state.queue, &is_over) {
+            while let Some(queued) = pop_if(&mut state.queue, is_over) {
                 over.push(queued);
             }
         }
@@ -552,5 +552,44 @@ fn same(e: &Error) -> Error {
         Error::Closed => Error::Closed,
         // A call of many jobs ends in none of the others.
         other => Error::Unsupported { what: other.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(bytes: usize) -> NewJob {
+        NewJob {
+            id: JobId::generate(),
+            payload: vec![b'1'; bytes],
+            delay: None,
+            priority: None,
+            overrides: Overrides::default(),
+            dispatched_at_ms: None,
+        }
+    }
+
+    #[test]
+    fn chunks_are_bounded_in_jobs_and_bytes_and_cover_all_in_order() {
+        let jobs: Vec<NewJob> = (0..2 * BATCH + 1).map(|_| job(1)).collect();
+        assert_eq!(chunks(&jobs), [0..BATCH, BATCH..2 * BATCH, 2 * BATCH..2 * BATCH + 1]);
+        let half = BATCH_BYTES / 2;
+        let sizes = [half, half, 1, BATCH_BYTES + 1, 1];
+        assert_eq!(chunks(&sizes.map(job)), [0..2, 2..3, 3..4, 4..5]);
+        assert!(chunks(&[]).is_empty());
+    }
+
+    #[tokio::test]
+    async fn only_a_lost_connection_is_a_reason_to_repeat() {
+        let mut calls = 0;
+        let answer = repeated(|| {
+            calls += 1;
+            let away = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+            let answer = if calls < 3 { Err(classify("dispatch", away.into())) } else { Err(Error::Closed) };
+            std::future::ready::<Result<(), Error>>(answer)
+        });
+        assert!(matches!(answer.await, Err(Error::Closed)));
+        assert_eq!(calls, 3);
     }
 }

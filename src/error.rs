@@ -194,6 +194,11 @@ impl Error {
         classify("call", io::Error::from(io::ErrorKind::TimedOut).into())
     }
 
+    /// Whether the server could not be asked, or its answer did not come.
+    pub(crate) fn is_connection(&self) -> bool {
+        matches!(self, Error::Connect { .. })
+    }
+
     /// Whether an answer did not come in time.
     pub(crate) fn is_timeout(&self) -> bool {
         matches!(self, Error::Connect { source } if source.is_timeout())

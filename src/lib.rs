@@ -1,4 +1,59 @@
-//! Heartline.
+//! A task queue on Redis that does not lose jobs when a worker dies, and takes none from a live one.
+//!
+//! A **task** is a name, options and an async handler. A **job** is one dispatched unit of it. A worker claims jobs, beats for
+//! them while they run, and settles their outcomes. When a worker falls silent, another one finds its jobs
+//! **stalled** and decides: run again, failed, or cancelled. Execution is at least once; [`Context::fence`] helps to
+//! make side effects safe.
+//!
+//! ```no_run
+//! use heartline::{App, Context, JobError, TaskOptions};
+//!
+//! # async fn run() -> heartline::Result<()> {
+//! let app = App::builder().redis("redis://127.0.0.1:6379").build().await?;
+//! let greet = app.task("greet", TaskOptions::new(), |_ctx: Context, name: String| async move {
+//!     Ok::<String, JobError>(format!("hello, {name}"))
+//! })?;
+//! greet.dispatch("world".to_owned()).await?;
+//! app.worker().run().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Where to look
+//!
+//! | for | see |
+//! |---|---|
+//! | connecting, declaring tasks | [`App`], [`AppBuilder`] |
+//! | options and their defaults | [`TaskOptions`], [`StallOptions`], [`RetryPolicy`], [`Retention`] |
+//! | dispatching jobs | [`TaskRef`], [`Dispatch`] |
+//! | waiting for a result, cancelling | [`JobHandle`] |
+//! | what a handler can ask and tell | [`Context`], [`Interrupted`], [`JobError`] |
+//! | running a worker | [`Worker`], [`StopReason`] |
+//! | events and stalls | [`App::events`], [`App::on_stalled`], [`Event`], [`StalledEvent`] |
+//! | states | [`JobState`], [`TaskRef::job`], [`TaskRef::counts`] |
+//! | what can go wrong | [`Error`] |
+//!
+//! The README explains how stalls are found, what is guaranteed and what is not, and how to run it in production.
+//!
+//! # Features
+//!
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `testing` | no | the module `testing`: a private Redis server for tests and examples |
+//!
+//! # Tracing
+//!
+//! | level | span or event | fields |
+//! |---|---|---|
+//! | debug | span `attempt`, one for each run of a handler | `task`, `job_id`, `attempt`, `worker_id` |
+//! | info | `working`, `stopped` | `worker_id`, `tasks`; `worker_id`, `left` |
+//! | info | an option of a task changed with a start | `task`, `option`, `old`, `new` |
+//! | warn | `stalled` | `task`, `job_id`, `action`, `count`, `worker` |
+//! | warn | `lost`: a job was taken from this worker | `task`, `job_id`, `fence` |
+//! | warn | a beat or a settle was not answered | `task`, `error`, `pause` |
+//! | warn | the runtime is blocked, and runs again | `blocked_ms` |
+//!
+//! Payloads are never logged.
 
 mod app;
 mod context;
@@ -28,6 +83,11 @@ pub use options::{
     EventMode, Heartbeat, Jitter, OnRisk, Priority, Retention, RetentionLimit, RetryPolicy, StallOptions, TaskOptions,
 };
 pub use stall::action::{StallAction, StallReason, StalledEvent};
-pub use state::JobState;
+pub use state::{JobState, TRANSITIONS, Transition};
 pub use task::{Job, TaskCounts, TaskRef};
 pub use worker::{StopReason, Worker, WorkerId};
+
+/// The examples of the README, compiled as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -114,13 +114,14 @@ impl FromStr for JobState {
 
 /// One allowed change of state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Transition {
+#[non_exhaustive]
+pub struct Transition {
     /// The state before; `None` for a job that does not exist yet.
-    pub(crate) from: Option<JobState>,
+    pub from: Option<JobState>,
     /// The state after; `None` for a job that is removed.
-    pub(crate) to: Option<JobState>,
-    /// The script that does it, which is also the name of the store's function.
-    pub(crate) by: &'static str,
+    pub to: Option<JobState>,
+    /// The script that does it.
+    pub by: &'static str,
 }
 
 const fn change(from: JobState, to: JobState, by: &'static str) -> Transition {
@@ -140,7 +141,7 @@ const fn removed(from: JobState, by: &'static str) -> Transition {
 /// A cancel of a running job changes no state: it leaves a wish that settle and sweep honour. Under
 /// `Retention::none()` a job becomes terminal and is removed by the same call, which this table shows as its
 /// two steps.
-pub(crate) const TRANSITIONS: &[Transition] = &[
+pub const TRANSITIONS: &[Transition] = &[
     created(JobState::Waiting, "dispatch"),
     created(JobState::Delayed, "dispatch"),
     change(JobState::Delayed, JobState::Waiting, "settle"),

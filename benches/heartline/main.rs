@@ -43,8 +43,8 @@ struct Args {
 }
 
 /// What every bench gets.
-pub struct Bench {
-    pub server: Server,
+pub(crate) struct Bench {
+    pub(crate) server: Server,
     only: Option<String>,
     runs: Option<usize>,
     quick: bool,
@@ -52,27 +52,27 @@ pub struct Bench {
 
 impl Bench {
     /// How often a row is measured.
-    pub fn runs(&self) -> usize {
+    pub(crate) fn runs(&self) -> usize {
         self.runs.unwrap_or(if self.quick { 3 } else { 5 }).max(1)
     }
 
     /// How often a row with a million jobs is measured.
-    pub fn big_runs(&self) -> usize {
+    pub(crate) fn big_runs(&self) -> usize {
         self.runs.unwrap_or(if self.quick { 1 } else { 3 }).max(1)
     }
 
     /// A size, smaller when it has to be quick.
-    pub fn size(&self, full: usize) -> usize {
+    pub(crate) fn size(&self, full: usize) -> usize {
         if self.quick { full / 10 } else { full }
     }
 
     /// Whether the row was asked for.
-    pub fn wants(&self, row: &str) -> bool {
+    pub(crate) fn wants(&self, row: &str) -> bool {
         self.only.as_ref().is_none_or(|only| row.contains(only.as_str()))
     }
 
     /// Whether one of the rows was asked for.
-    pub fn wants_any(&self, rows: &[&str]) -> bool {
+    pub(crate) fn wants_any(&self, rows: &[&str]) -> bool {
         rows.iter().any(|row| self.wants(row))
     }
 
@@ -85,8 +85,7 @@ impl Bench {
 /// The names of all rows, group by group.
 const GROUPS: [&[&str]; 6] = [dispatch::ROWS, process::ROWS, latency::ROWS, memory::ROWS, stall::ROWS, detection::ROWS];
 
-async fn measure(bench: &mut Bench) -> Result<Vec<Row>> {
-    let mut rows = Vec::new();
+async fn measure(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<()> {
     for (group, names) in GROUPS.into_iter().enumerate() {
         if !bench.wants_any(names) {
             continue;
@@ -102,7 +101,7 @@ async fn measure(bench: &mut Bench) -> Result<Vec<Row>> {
         };
         rows.extend(bench.keep(measured));
     }
-    Ok(rows)
+    Ok(())
 }
 
 async fn run(args: Args) -> Result<()> {
@@ -131,14 +130,15 @@ async fn run(args: Args) -> Result<()> {
             std::process::exit(130);
         }
     });
-    let outcome = measure(&mut bench).await;
+    let mut rows = Vec::new();
+    let outcome = measure(&mut bench, &mut rows).await;
     report::progress_done();
     // A connection of its own: after an error the other one may be in the middle of an answer.
     let cleaned = Server::connect(&url).and_then(|mut server| server.clean());
     interrupt.abort();
     drop(private);
-    report::print(&outcome?)?;
-    cleaned
+    report::print(&rows)?;
+    outcome.and(cleaned)
 }
 
 fn main() -> Result<()> {

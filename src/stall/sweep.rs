@@ -1,7 +1,6 @@
 //! The sweep loop of one task: witness → resolve → the next snapshot.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::error::Error;
 use crate::store::locks::{self, SWEEP_BATCH, SweepReply};
@@ -24,13 +23,13 @@ pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
                     }
                     continue;
                 }
-                if watch.witness().may_sweep(clock::now()).is_some() {
-                    if let Err(e) = run_once(&keeper, &watch).await {
-                        watch.witness().broken(clock::now());
-                        if !e.is_retryable() {
-                            tracing::error!(task = %watch.task.name, error = %e, "a sweep was refused; it is tried again");
-                        }
-                        tokio::time::sleep(Duration::from_millis(100)).await;
+                if watch.witness().may_sweep(clock::now()).is_none() {
+                    continue;
+                }
+                if let Err(e) = run_once(&keeper, &watch).await {
+                    watch.witness().broken(clock::now());
+                    if !e.is_retryable() {
+                        tracing::error!(task = %watch.task.name, error = %e, "a sweep was refused; it is tried again");
                     }
                 }
             }

@@ -103,7 +103,7 @@ impl Driver {
                 self.wait().await;
                 continue;
             }
-            let batch = self.pending.len().min(BATCH);
+            let batch = self.pending.len().min(self.batch());
             let reports: Vec<Report> = self.pending.drain(..batch).collect();
             match self.settle(&reports, want).await {
                 Some((sent, settled)) => self.apply(sent, &reports, want, settled),
@@ -116,12 +116,17 @@ impl Driver {
         }
     }
 
-    /// Takes the outcomes that are there. Runs that can end without waiting get to do so first: it saves a call each.
+    /// The most jobs a call carries either way: half of the slots, so that one half runs while the other is settled.
+    fn batch(&self) -> usize {
+        self.task.options.concurrency.div_ceil(2).min(BATCH)
+    }
+
+    /// Takes the outcomes that are there. Short of a batch, runs that can end without waiting get to do so first.
     async fn collect(&mut self) {
         let mut seen = 0;
         loop {
             let ready = self.task.outbox.len();
-            if ready == seen {
+            if ready == seen || ready >= self.batch() {
                 break;
             }
             seen = ready;
@@ -177,7 +182,7 @@ impl Driver {
             self.hungry = true;
         }
         let may_claim = self.stop.is_none() && self.task.beats_are_fresh() && (self.hungry || !self.pending.is_empty());
-        if may_claim { self.worker.take_permits(self.free_slots().min(BATCH)) } else { 0 }
+        if may_claim { self.worker.take_permits(self.free_slots().min(self.batch())) } else { 0 }
     }
 
     fn free_slots(&self) -> usize {
@@ -274,6 +279,9 @@ impl Driver {
     fn apply(&mut self, sent: Moment, reports: &[Report], want: usize, settled: Settled) {
         for fence in &settled.lost {
             tracing::warn!(task = %self.task.name, fence, "an outcome came too late: the job was taken in the meantime");
+        }
+        if !settled.cancelled.is_empty() {
+            tracing::debug!(task = %self.task.name, jobs = settled.cancelled.len(), "cancelled");
         }
         self.task.held.remove(reports.iter().map(|report| report.fence));
         self.worker.return_permits(want.saturating_sub(settled.claimed.len()));

@@ -102,12 +102,10 @@ impl Keeper {
             Ok(answer) => answer,
             Err(_) => Err(Error::timed_out()),
         };
-        if let Err(e) = &answer {
-            if e.is_retryable() {
-                *self.conn.lock().await = None;
-                let now = clock::now();
-                self.watches.iter().for_each(|watch| watch.witness().broken(now));
-            }
+        if answer.as_ref().is_err_and(Error::is_connection) {
+            *self.conn.lock().await = None;
+            let now = clock::now();
+            self.watches.iter().for_each(|watch| watch.witness().broken(now));
         }
         answer
     }
@@ -134,7 +132,7 @@ impl Keeper {
         let own = self.call(watch, async |conn| beat_calls(conn, task, &self.worker, &extend, &asked).await).await;
         let (answers, counts) = match own {
             Ok(answers) => (answers, true),
-            Err(e) if e.is_retryable() => match self.beat_over_shared(task, &extend, &asked).await {
+            Err(e) if e.is_connection() => match self.beat_over_shared(task, &extend, &asked).await {
                 Ok(answers) => (answers, false),
                 Err(_) => {
                     extend.iter().for_each(|held| held.return_beat());
@@ -236,7 +234,9 @@ async fn beats(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
             Err(e) => {
                 let pause = pauses.next().unwrap_or(period);
                 tracing::warn!(task = %watch.task.name, error = %e, ?pause, "a beat was not answered");
-                due = clock::now().after(pause);
+                let now = clock::now();
+                watch.witness().broken(now);
+                due = now.after(pause);
             }
         }
         watch.witness().next_beat_at(due);

@@ -17,7 +17,7 @@ pub struct Task {
     /// What goes before the text of every script.
     header: &'static str,
     scripts: Vec<ScriptSource>,
-    _redis: Arc<TestRedis>,
+    redis: Arc<TestRedis>,
 }
 
 impl Task {
@@ -31,7 +31,17 @@ impl Task {
     /// A task of its own on `redis`; each script is given `header` as its first line.
     pub async fn on(redis: Arc<TestRedis>, header: &'static str) -> Task {
         let prefix = format!("{}:{{task}}:", redis.unique_prefix());
-        Task { conn: redis.conn().await, prefix, header, scripts: scripts(), _redis: redis }
+        Task { conn: redis.conn().await, prefix, header, scripts: scripts(), redis }
+    }
+
+    pub fn url(&self) -> String {
+        self.redis.url()
+    }
+
+    /// The server's time, ms.
+    pub async fn now_ms(&mut self) -> f64 {
+        let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(&mut self.conn).await.unwrap();
+        (seconds * 1000 + micros / 1000) as f64
     }
 
     pub fn key(&self, suffix: &str) -> String {
@@ -86,6 +96,30 @@ impl Task {
 
     pub async fn zadd(&mut self, key: &str, score: f64, id: &str) {
         let () = self.conn.zadd(self.key(key), id, score).await.unwrap();
+    }
+
+    pub async fn del(&mut self, key: &str) {
+        let () = self.conn.del(self.key(key)).await.unwrap();
+    }
+
+    /// Puts something under the key that is none of ours.
+    pub async fn make_foreign(&mut self, key: &str) {
+        self.del(key).await;
+        let other = if ["wait", "wait:high", "wait:low"].contains(&key) { "HSET" } else { "RPUSH" };
+        let full = self.key(key);
+        let () = redis::cmd(other).arg(full).arg(&["foreign", "value"]).query_async(&mut self.conn).await.unwrap();
+    }
+
+    pub async fn list(&mut self, key: &str) -> Vec<String> {
+        self.conn.lrange(self.key(key), 0, -1).await.unwrap()
+    }
+
+    pub async fn score(&mut self, key: &str, id: &str) -> f64 {
+        self.conn.zscore(self.key(key), id).await.unwrap()
+    }
+
+    pub async fn field(&mut self, key: &str, name: &str) -> String {
+        self.conn.hget(self.key(key), name).await.unwrap()
     }
 
     /// Writes jobs with the payload `{}` and the ids given into `wait`, by hand.

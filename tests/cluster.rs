@@ -1,0 +1,218 @@
+//! Every script as `#!lua` on a cluster-mode node, which refuses a key that was not declared or is in another slot.
+
+#![cfg(test)]
+
+#[path = "support/mod.rs"]
+mod support;
+
+// The tests of single scripts use the rest.
+#[allow(dead_code)]
+#[path = "scripts/call.rs"]
+mod call;
+
+use call::Task;
+use heartline::testing::{RedisServer, scripts};
+use std::sync::Arc;
+use support::{PATIENCE, TestRedis, eventually};
+
+/// A node that has every slot to itself, and a task on it.
+async fn cluster() -> Task {
+    let server = RedisServer::builder()
+        .arg("--cluster-enabled")
+        .arg("yes")
+        .start()
+        .unwrap();
+    let redis = Arc::new(TestRedis::from_process(server));
+    let mut conn = redis.conn().await;
+    let () = redis::cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(0).arg(16383).query_async(&mut conn).await.unwrap();
+    eventually("the cluster is up", PATIENCE, async || {
+        let info: String = redis::cmd("CLUSTER").arg("INFO").query_async(&mut conn).await.unwrap();
+        info.contains("cluster_state:ok")
+    })
+    .await;
+    Task::on(redis, "#!lua\n").await
+}
+
+/// The rest of the columns of a job, so that each is written, read and removed.
+async fn columns(task: &mut Task, ids: &[&str]) {
+    for id in ids {
+        for (column, value) in [("attempt", "1"), ("stalledCount", "0"), ("maxCount", "1"), ("dispatchedAt", "7")] {
+            task.hset(column, &[(id, value)]).await;
+        }
+        task.hset("options", &[(id, "{}")]).await;
+        task.hset("result", &[(id, "1")]).await;
+        task.hset("error", &[(id, "E")]).await;
+    }
+}
+
+#[tokio::test]
+async fn the_node_refuses_what_the_scripts_must_not_do() {
+    let mut task = cluster().await;
+    let foreign = format!("{}x", task.key("wait").replace("{task}", "{other}"));
+    for (script, keys) in [
+        ("#!lua\nreturn redis.call('GET', 'undeclared')", vec![]),
+        ("#!lua\nreturn redis.call('GET', KEYS[1])", vec![task.key("wait"), foreign]),
+    ] {
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg(script).arg(keys.len()).arg(keys);
+        let refused: redis::RedisResult<Option<String>> = cmd.query_async(&mut task.conn).await;
+        assert!(refused.is_err(), "{script}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn dispatch_declares_its_keys() {
+    let mut task = cluster().await;
+    let mut args = vec!["1", "5", "a", "1", "b", "2", "c", "3", "d", "4", "e", "5"];
+    for (column, index, value) in [
+        ("priority", "1", "high"),
+        ("priority", "2", "low"),
+        ("delay", "3", "60000"),
+        ("options", "1", "{}"),
+        ("maxCount", "1", "3"),
+        ("dispatchedAt", "1", "7"),
+    ] {
+        args.extend([column, index, value]);
+    }
+    assert_eq!(task.ok("dispatch", &args).await, "[dispatched []]");
+    assert_eq!(task.ok("dispatch", &args).await, "[dispatched [1 2 3 4 5]]");
+    task.hset("meta", &[("wire", "9")]).await;
+    assert_eq!(task.refused("dispatch", &args).await, "NEWERWIRE");
+}
+
+#[tokio::test]
+async fn declare_declares_its_keys() {
+    let mut task = cluster().await;
+    assert_eq!(task.ok("declare", &["2", "maxCount", "2"]).await, "[declared []]");
+    assert_eq!(task.ok("declare", &["2", "maxCount", "3"]).await, "[declared [maxCount 2 3]]");
+    assert_eq!(task.refused("declare", &["1", "maxCount", "2"]).await, "NEWERWIRE");
+}
+
+#[tokio::test]
+async fn settle_declares_its_keys() {
+    for keep in ["1", "0"] {
+        let mut task = cluster().await;
+        for field in ["keepCompleted", "keepFailed", "keepCancelled"] {
+            task.hset("meta", &[(field, keep)]).await;
+        }
+        let jobs = [("completed", 1), ("failed", 2), ("retry", 3), ("release", 4), ("cancelled", 5), ("valued", 6)];
+        task.running("w", &jobs).await;
+        task.hset("cancelling", &[("cancelled", "why")]).await;
+        task.hset("payload", &[("due", "1"), ("later", "1"), ("corrupt", "1"), ("high", "1"), ("low", "1")]).await;
+        columns(&mut task, &["completed", "failed", "retry", "release", "cancelled", "due", "corrupt", "ghost"]).await;
+        task.hset("priority", &[("high", "high"), ("low", "low"), ("release", "high"), ("due", "low")]).await;
+        task.hset("attempt", &[("corrupt", "many")]).await;
+        task.zadd("delayed", 1.0, "due").await;
+        task.zadd("delayed", 9e15, "later").await;
+        task.rpush("wait:high", &["high"]).await;
+        task.rpush("wait:low", &["low", "ghost"]).await;
+        task.waiting(&["normal", "corrupt"]).await;
+        let mut args = vec!["1", "w", "1000", "10", "2", "1", "completed", "valued", "1", "6", "2", "42"];
+        args.extend(["failed", "2", "failed", "1", "panic", "E", "retry", "3", "retry", "1", "60000", "E"]);
+        args.extend(["release", "4", "release", "0", "", "", "cancelled", "5", "release", "0", "", ""]);
+        args.extend(["lost", "9", "release", "0", "", ""]);
+        let first = task.ok("settle", &args).await;
+        assert!(first.contains("release") && first.contains("high normal low due"), "{first}");
+        assert!(task.ok("settle", &args).await.starts_with("[settled [9] [5] "));
+        assert_eq!(task.ok("settle", &["0", "w", "1000", "0", "0", "0"]).await, "[stale]");
+        task.waiting(&["more", "left"]).await;
+        assert!(task.ok("settle", &["2", "w", "9000", "1", "0", "0"]).await.contains("[more]"));
+    }
+}
+
+#[tokio::test]
+async fn extend_locks_declares_its_keys() {
+    let mut task = cluster().await;
+    task.running("w", &[("a", 1), ("b", 2)]).await;
+    task.snapshot().await;
+    task.hset("locks", &[("nowhere", "w:3")]).await;
+    task.hset("cancelling", &[("a", "why")]).await;
+    let args = ["w", "1000", "2", "2", "a", "lost", "b", "nowhere", "1", "9", "2", "3"];
+    assert_eq!(task.ok("extend_locks", &args).await, "[beaten 0 1000 [9] [1]]");
+    assert_eq!(task.held("active").await, r#"set {"a", "nowhere"}"#);
+    assert_eq!(task.ok("extend_locks", &["w", "500", "0", "0"]).await, "[beaten 0 1000 [] []]");
+}
+
+#[tokio::test]
+async fn sweep_declares_its_keys() {
+    for keep in ["1", "0"] {
+        let mut task = cluster().await;
+        task.hset("meta", &[("keepFailed", keep), ("keepCancelled", keep), ("interval", "1000")]).await;
+        let ids = ["dropped", "unlocked", "corrupt", "cancelled", "failed", "recovered", "high", "ended"];
+        let jobs = ids.iter().zip(1..).map(|(id, fence)| (*id, fence)).collect::<Vec<_>>();
+        task.running("w", &jobs).await;
+        columns(&mut task, &ids).await;
+        let () = redis::AsyncCommands::hdel(&mut task.conn, task.prefix.clone() + "payload", "dropped").await.unwrap();
+        let () = redis::AsyncCommands::hdel(&mut task.conn, task.prefix.clone() + "locks", &["unlocked", "ended"])
+            .await
+            .unwrap();
+        task.zadd("completed", 1.0, "ended").await;
+        task.hset("stalledCount", &[("corrupt", "many")]).await;
+        task.hset("cancelling", &[("cancelled", "why")]).await;
+        task.hset("maxCount", &[("failed", "0")]).await;
+        task.hset("priority", &[("high", "high")]).await;
+        task.snapshot().await;
+        task.running("w", &[("young", 99)]).await;
+        assert_eq!(task.ok("sweep", &["v", "1000", "1", "1000", "0", "200"]).await, "[moved 0 1000]");
+        assert_eq!(task.ok("sweep", &["v", "1000", "0", "999", "0", "200"]).await, "[early 0 1000]");
+        let reply = task.ok("sweep", &["v", "1000", "0", "1000", "0", "200"]).await;
+        assert!(reply.starts_with("[swept 1 1000 0 1 ") && reply.matches(" w").count() >= 5, "{reply}");
+        assert_eq!(task.held("candidates").await, r#"set {"young"}"#);
+    }
+}
+
+#[tokio::test]
+async fn cancel_declares_its_keys() {
+    for keep in ["1", "0"] {
+        let mut task = cluster().await;
+        task.hset("meta", &[("keepCancelled", keep)]).await;
+        task.waiting(&["waiting"]).await;
+        task.running("w", &[("running", 1)]).await;
+        task.hset("payload", &[("delayed", "1"), ("high", "1")]).await;
+        task.hset("priority", &[("high", "high")]).await;
+        task.rpush("wait:high", &["high"]).await;
+        task.zadd("delayed", 9e15, "delayed").await;
+        task.zadd("completed", 1.0, "completed").await;
+        columns(&mut task, &["waiting", "high", "delayed"]).await;
+        let channel = task.key("cancel");
+        for (id, reply) in [
+            ("waiting", "[cancelled]"),
+            ("high", "[cancelled]"),
+            ("delayed", "[cancelled]"),
+            ("running", "[requested]"),
+            ("completed", "[terminal completed]"),
+            ("nobody", "[unknown]"),
+        ] {
+            assert_eq!(task.ok("cancel", &[id, "why", &channel]).await, reply);
+        }
+    }
+}
+
+#[tokio::test]
+async fn trim_and_inspect_declare_their_keys() {
+    let mut task = cluster().await;
+    task.waiting(&["waiting"]).await;
+    task.running("w", &[("running", 1)]).await;
+    for place in ["completed", "failed", "cancelled"] {
+        task.hset("payload", &[(place, "1")]).await;
+        task.zadd(place, 1.0, place).await;
+        columns(&mut task, &[place]).await;
+        assert!(task.ok("inspect", &[place]).await.starts_with(&format!("[found {place} ")));
+        let mut keys = task.script("trim").keys.clone();
+        keys[0] = place;
+        let reply = task.call_on("trim", &keys, &["w", "60000", "5", "60000", "200"]).await.unwrap();
+        assert_eq!(reply, "[trimmed 1]");
+    }
+    for (id, start) in [("waiting", "[found waiting "), ("running", "[found running "), ("nobody", "[unknown]")] {
+        assert!(task.ok("inspect", &[id]).await.starts_with(start));
+    }
+}
+
+#[test]
+fn every_script_is_run_here() {
+    let source = include_str!("cluster.rs");
+    for script in scripts() {
+        let call = format!("\"{}\"", script.name);
+        assert!(source.contains(&call), "no test of {} on a cluster-mode node", script.name);
+    }
+}

@@ -1,0 +1,64 @@
+//! Handlers that block every thread of the user's runtime.
+
+use std::time::Duration;
+
+use heartline::{App, Context, JobError};
+
+use crate::site::{INTERVAL, Site, options};
+use crate::support::{PATIENCE, TestRedis, Warnings, eventually};
+
+#[tokio::test]
+async fn handlers_that_block_every_thread_for_four_intervals_keep_their_jobs_and_the_warning_says_how_long() {
+    let warnings = Warnings::capture();
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let (url, task, journal) = (redis.url(), site.task.clone(), site.journal.clone());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let user = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let worker = runtime.spawn(async move {
+            let app = App::builder().redis(url).build().await.unwrap();
+            app.task(&task, options(INTERVAL), move |ctx: Context, _: String| {
+                let journal = journal.clone();
+                async move {
+                    journal.begin(&ctx);
+                    // Both handlers are on their threads before either blocks, or one would take both jobs in turn.
+                    while journal.runs().len() < 2 {
+                        tokio::task::yield_now().await;
+                    }
+                    std::thread::sleep(4 * INTERVAL);
+                    if let Err(e) = ctx.heartbeat() {
+                        journal.note(e.to_string());
+                    }
+                    Ok::<_, JobError>(ctx.fence())
+                }
+            })
+            .unwrap();
+            app.worker().run_until(async { drop(stopped.await) }).await.unwrap()
+        });
+        runtime.block_on(worker).unwrap()
+    });
+
+    let (_app, jobs) = site.producer().await;
+    let handles = jobs.dispatch_many(["a".to_owned(), "b".to_owned()]).await.unwrap();
+    site.started(&handles).await;
+    let before = site.epoch().await;
+    // A second worker watches too, and would run what is taken from the first.
+    let witness = site.hire(options(INTERVAL)).await;
+    eventually("the runtime is free again", PATIENCE, async || jobs.counts().await.unwrap().completed == 2).await;
+    assert!(site.epoch().await >= before + 3, "the sweep stood still too");
+    site.each_ran_once(&handles).await;
+    let line = warnings.wait_for(&["the runtime runs again", "blocked_ms="], PATIENCE).await;
+    let blocked_ms = |line: &str| -> u64 {
+        let (_, rest) = line.split_once("blocked_ms=").unwrap();
+        rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+    };
+    let longest = warnings.all().iter().filter(|line| line.contains("the runtime runs again")).map(|line| blocked_ms(line)).max();
+    assert!(Duration::from_millis(longest.unwrap()) >= 4 * INTERVAL - INTERVAL / 10, "{line}");
+
+    witness.leave().await;
+    stop.send(()).unwrap();
+    eventually("the blocked worker stops", PATIENCE, async || user.is_finished()).await;
+    assert_eq!(user.join().unwrap(), heartline::StopReason::Shutdown);
+    site.nothing_is_left_but(2).await;
+}

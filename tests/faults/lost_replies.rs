@@ -1,0 +1,244 @@
+//! Calls that were executed, and whose replies were lost: they are repeated, and nothing happens twice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use heartline::RetryPolicy;
+use redis::AsyncCommands;
+
+use crate::site::{Employee, INTERVAL, Site, TWO_INTERVALS, events_until, options};
+use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
+
+const ONCE: [&str; 3] = ["task:dispatched", "task:started", "task:completed"];
+
+fn holds(request: &[u8], needle: &str) -> bool {
+    request.windows(needle.len()).any(|window| window == needle.as_bytes())
+}
+
+struct Behind {
+    _redis: TestRedis,
+    site: Site,
+    proxy: Arc<Proxy>,
+    settle: String,
+}
+
+impl Behind {
+    async fn start() -> Behind {
+        let redis = TestRedis::start();
+        let site = Site::new(&redis);
+        let proxy = Arc::new(Proxy::start(redis.address()).await);
+        let settle = site.sha("settle").await;
+        Behind { _redis: redis, site, proxy, settle }
+    }
+
+    /// A worker with one slot, all of whose traffic passes the proxy.
+    async fn worker(&self) -> Employee {
+        self.site.hire_at(&self.proxy.url(), options(INTERVAL).concurrency(1)).await
+    }
+}
+
+#[tokio::test]
+async fn a_claim_whose_reply_was_lost_is_answered_again_and_runs_once() {
+    let behind = Behind::start().await;
+    let (site, proxy) = (&behind.site, &behind.proxy);
+    let (app, jobs) = site.producer().await;
+    let mut events = app.events();
+    site.journal.open("go");
+    let first = jobs.dispatch("go".to_owned()).id("first").await.unwrap();
+    // The job waits already, so that the very first settle is the one that claims it.
+    let cut = proxy.cut_next_reply_to(behind.settle.as_str());
+    let worker = behind.worker().await;
+    cut.happened().await;
+    let last = jobs.dispatch("go".to_owned()).id("last").await.unwrap();
+    site.each_ran_once(&[first, last]).await;
+    let seen = events_until(&mut events, "last").await;
+    assert_eq!((&seen["first"][..], &seen["last"][..]), (&ONCE[..], &ONCE[..]));
+    worker.leave().await;
+    site.nothing_is_left_but(2).await;
+}
+
+#[tokio::test]
+async fn an_outcome_and_a_claim_in_one_call_whose_reply_was_lost_count_once() {
+    let behind = Behind::start().await;
+    let (site, proxy) = (&behind.site, &behind.proxy);
+    let (app, jobs) = site.producer().await;
+    let mut events = app.events();
+    let worker = behind.worker().await;
+    let first = jobs.dispatch("go".to_owned()).id("first").await.unwrap();
+    site.started(std::slice::from_ref(&first)).await;
+    // The worker has one slot: the call that reports the first job claims the second.
+    let second = jobs.dispatch("go".to_owned()).id("second").await.unwrap();
+    let settle = behind.settle.clone();
+    let cut = proxy.cut_next_reply_matching(move |request| holds(request, &settle) && holds(request, "first"));
+    site.journal.open("go");
+    cut.happened().await;
+    let last = jobs.dispatch("go".to_owned()).id("last").await.unwrap();
+    site.each_ran_once(&[first, second, last]).await;
+    let seen = events_until(&mut events, "last").await;
+    for id in ["first", "second", "last"] {
+        assert_eq!(seen[id], ONCE, "{id}");
+    }
+    worker.leave().await;
+    site.nothing_is_left_but(3).await;
+}
+
+#[tokio::test]
+async fn a_failed_run_whose_reply_was_lost_uses_up_one_attempt() {
+    let behind = Behind::start().await;
+    let site = &behind.site;
+    let (app, jobs) = site.producer().await;
+    let mut events = app.events();
+    let retry = RetryPolicy::new().attempts(3).fixed(Duration::from_millis(100));
+    let worker = site
+        .hire_for(&behind.proxy.url(), options(INTERVAL).retry(retry), |journal, ctx, _| async move {
+            journal.begin(&ctx);
+            journal.note(format!("attempt {}", ctx.attempt()));
+            if ctx.attempt() < 3 { Err("again".into()) } else { Ok(ctx.fence()) }
+        })
+        .await;
+    let settle = behind.settle.clone();
+    let cut = behind.proxy.cut_next_reply_matching(move |request| holds(request, &settle) && holds(request, "failing"));
+    let job = jobs.dispatch(String::new()).id("failing").await.unwrap();
+    cut.happened().await;
+    tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap();
+    assert_eq!(site.journal.interruptions(), ["attempt 1", "attempt 2", "attempt 3"]);
+    let seen = events_until(&mut events, "failing").await;
+    let run = ["task:started", "task:retrying"];
+    assert_eq!(seen["failing"], [&["task:dispatched"], &run[..], &run[..], &["task:started", "task:completed"]].concat());
+    assert_eq!(site.stalls().await, None);
+    worker.leave().await;
+    site.nothing_is_left_but(1).await;
+}
+
+/// Cuts the reply to the next request that matches, and holds everything that comes behind it.
+fn cut_and_hold(proxy: &Arc<Proxy>, matches: impl Fn(&[u8]) -> bool + Send + 'static) -> impl Future<Output = ()> {
+    let held = Arc::downgrade(proxy);
+    let cut = proxy.cut_next_reply_matching(move |request| {
+        let matched = matches(request);
+        if let Some(proxy) = held.upgrade().filter(|_| matched) {
+            proxy.pause();
+        }
+        matched
+    });
+    cut.happened()
+}
+
+#[tokio::test]
+async fn a_claim_whose_reply_stays_away_is_found_by_the_sweep_and_not_run_by_who_claimed_it() {
+    let behind = Behind::start().await;
+    let (site, proxy) = (&behind.site, &behind.proxy);
+    let (app, jobs) = site.producer().await;
+    let mut events = app.events();
+    let job = jobs.dispatch("go".to_owned()).id("job").await.unwrap();
+    let settle = behind.settle.clone();
+    let cut = cut_and_hold(proxy, move |request| holds(request, &settle));
+    let claimer = behind.worker().await;
+    cut.await;
+    let locked: String = site.conn().await.hget(site.key("locks"), "job").await.unwrap();
+    assert!(locked.starts_with(&claimer.id), "{locked}");
+
+    let other = site.hire(options(INTERVAL).concurrency(1)).await;
+    site.started(std::slice::from_ref(&job)).await;
+    proxy.resume();
+    // The claimer is back when it runs a job, which it can only do behind its answer.
+    let busy = jobs.dispatch("go".to_owned()).id("last").await.unwrap();
+    site.started(std::slice::from_ref(&busy)).await;
+    site.journal.open("go");
+    for job in [&job, &busy] {
+        tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap();
+    }
+    let runs = site.journal.runs_of("job");
+    assert_eq!(runs.iter().map(|run| (&run.worker, run.stalled_count)).collect::<Vec<_>>(), [(&other.id, 1)]);
+    assert_eq!(site.journal.runs_of("last")[0].worker, claimer.id);
+    let seen = events_until(&mut events, "last").await;
+    assert_eq!(seen["job"][..4], ["task:dispatched", "task:started", "task:stalled", "task:started"]);
+    assert_eq!(site.journal.interruptions(), [""; 0]);
+    other.leave().await;
+    claimer.leave().await;
+    site.nothing_is_left_but(2).await;
+}
+
+#[tokio::test]
+async fn an_outcome_whose_reply_stays_away_for_two_intervals_is_recorded_once() {
+    let behind = Behind::start().await;
+    let (site, proxy) = (&behind.site, &behind.proxy);
+    let (app, jobs) = site.producer().await;
+    let mut events = app.events();
+    let worker = behind.worker().await;
+    let job = jobs.dispatch("go".to_owned()).id("job").await.unwrap();
+    site.started(std::slice::from_ref(&job)).await;
+    let witness = site.hire(options(INTERVAL).concurrency(1)).await;
+    let settle = behind.settle.clone();
+    let cut = cut_and_hold(proxy, move |request| holds(request, &settle) && holds(request, "job"));
+    site.journal.open("go");
+    cut.await;
+    site.epochs_pass(2).await;
+    proxy.resume();
+    witness.leave().await;
+    // Only the worker behind the proxy is left to run it.
+    let last = jobs.dispatch("go".to_owned()).id("last").await.unwrap();
+    site.each_ran_once(&[job, last]).await;
+    let seen = events_until(&mut events, "last").await;
+    assert_eq!((&seen["job"][..], &seen["last"][..]), (&ONCE[..], &ONCE[..]));
+    worker.leave().await;
+    site.nothing_is_left_but(2).await;
+}
+
+#[tokio::test]
+async fn a_dispatch_whose_reply_was_lost_makes_one_job() {
+    let behind = Behind::start().await;
+    let (site, proxy) = (&behind.site, &behind.proxy);
+    let dispatch = site.sha("dispatch").await;
+    let worker = site.hire(options(INTERVAL)).await;
+    let mut events = worker.app.events();
+    let app = site.app_at(&proxy.url()).await;
+    let jobs = app.task_ref::<String, u64>(&site.task).unwrap();
+    site.journal.open("go");
+
+    let cut = proxy.cut_next_reply_to(dispatch.as_str());
+    let named = jobs.dispatch("go".to_owned()).id("named").await.unwrap();
+    cut.happened().await;
+    assert!(named.existed(), "the repeated call cannot know that the job is its own");
+
+    let cut = proxy.cut_next_reply_to(dispatch.as_str());
+    let unnamed = jobs.dispatch("go".to_owned()).await.unwrap();
+    cut.happened().await;
+
+    let cut = proxy.cut_next_reply_to(dispatch.as_str());
+    let many = jobs.dispatch_many((0..5).map(|_| "go".to_owned())).await.unwrap();
+    cut.happened().await;
+
+    let last = jobs.dispatch("go".to_owned()).id("last").await.unwrap();
+    assert!(!last.existed());
+    let all: Vec<_> = [named, unnamed].into_iter().chain(many).chain([last]).collect();
+    site.each_ran_once(&all).await;
+    assert_eq!(site.journal.runs().len(), 8);
+    let seen = events_until(&mut events, "last").await;
+    assert_eq!(seen.len(), 8);
+    for (id, names) in &seen {
+        assert_eq!(names[..2], ONCE[..2], "{id}");
+    }
+    worker.leave().await;
+    site.nothing_is_left_but(8).await;
+}
+
+#[tokio::test]
+async fn a_beat_whose_replies_are_lost_for_two_intervals_has_still_kept_the_job() {
+    let behind = Behind::start().await;
+    let (site, proxy) = (&behind.site, &behind.proxy);
+    let worker = behind.worker().await;
+    let job = worker.jobs.dispatch("go".to_owned()).await.unwrap();
+    site.started(std::slice::from_ref(&job)).await;
+    let witness = site.hire(options(INTERVAL)).await;
+    proxy.cut_replies();
+    tokio::time::sleep(TWO_INTERVALS).await;
+    assert!(proxy.discarded() > 0);
+    proxy.restore_replies();
+    site.epochs_pass(2).await;
+    site.journal.open("go");
+    site.each_ran_once(&[job]).await;
+    eventually("the job has left the worker", PATIENCE, async || worker.jobs.counts().await.unwrap().running == 0).await;
+    witness.leave().await;
+    worker.leave().await;
+    site.nothing_is_left_but(1).await;
+}

@@ -1,0 +1,139 @@
+//! `Heartbeat::Manual`: the handler itself must show that it is alive.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use heartline::{Error, Heartbeat, StallAction, StallOptions, StallReason, TaskOptions, codes};
+
+use crate::site::{INTERVAL, Journal, Site, TWO_INTERVALS, options};
+use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
+
+const GRACE: Duration = Duration::from_millis(300);
+
+fn manual(max_count: u32) -> TaskOptions {
+    options(INTERVAL)
+        .concurrency(1)
+        .cancel_grace(GRACE)
+        .stall(StallOptions::new().interval(INTERVAL).max_count(max_count).heartbeat(Heartbeat::Manual))
+}
+
+/// Tells the journal when it is dropped.
+struct Dropped(Arc<Journal>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.note("dropped");
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_hangs_is_found_cancelled_and_counted_and_its_slot_is_free_again() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let worker = site
+        .hire_for(&redis.url(), manual(1), |journal, ctx, what| async move {
+            journal.begin(&ctx);
+            if what == "fine" {
+                return Ok(ctx.fence());
+            }
+            let _dropped = Dropped(journal.clone());
+            ctx.cancelled().await;
+            journal.note(format!("cancelled: {:?}", ctx.heartbeat()));
+            std::future::pending().await
+        })
+        .await;
+    let mut stalled = worker.app.on_stalled();
+    let hung = worker.jobs.dispatch("hang".to_owned()).await.unwrap();
+    let fine = worker.jobs.dispatch("fine".to_owned()).await.unwrap();
+    for (count, action) in [(1, StallAction::Recovered), (2, StallAction::Failed)] {
+        let event = tokio::time::timeout(PATIENCE, stalled.recv()).await.expect("nothing was found").unwrap();
+        assert_eq!((&event.id, event.count, event.action), (hung.id(), count, action));
+        assert_eq!((event.reason, event.worker.as_deref()), (StallReason::HandlerSilent, Some(worker.id.as_str())));
+    }
+    // There is one slot: it is free when the second hung run is gone.
+    tokio::time::timeout(PATIENCE, fine.result()).await.expect("the slot is still taken").unwrap();
+    let told = ["cancelled: Err(Lost)", "dropped", "cancelled: Err(Lost)", "dropped"];
+    assert_eq!(site.journal.interruptions(), told);
+    let Err(Error::JobFailed(failure)) = hung.result().await else { panic!("the hung job did not fail") };
+    assert_eq!((failure.code.as_str(), failure.stalled_count, failure.attempt), (codes::WORKER_CRASHED, 2, 0));
+    let runs = site.journal.runs_of(hung.id());
+    assert_eq!(runs.iter().map(|run| run.stalled_count).collect::<Vec<_>>(), [0, 1]);
+    worker.leave().await;
+}
+
+#[tokio::test]
+async fn a_handler_that_is_silent_while_redis_is_away_is_not_counted() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let hire = async || {
+        let handler = |journal: Arc<Journal>, ctx: heartline::Context, _| async move {
+            journal.begin(&ctx);
+            ctx.heartbeat()?;
+            // Hangs through the outage, and lives again after it.
+            tokio::select! {
+                () = journal.opened("back") => {}
+                () = ctx.cancelled() => journal.note("cancelled"),
+            }
+            journal.work(ctx, "go".to_owned()).await
+        };
+        site.hire_for(&proxy.url(), manual(0), handler).await
+    };
+    let worker = hire().await;
+    let (_app, jobs) = site.producer().await;
+    let job = jobs.dispatch(String::new()).await.unwrap();
+    site.started(std::slice::from_ref(&job)).await;
+    // A second worker of the same outage would be as good a witness as the first.
+    let witness = hire().await;
+    proxy.refuse().await;
+    tokio::time::sleep(TWO_INTERVALS).await;
+    assert_eq!(site.stalls().await, None);
+    proxy.accept().await;
+    site.journal.open("back");
+    site.epochs_pass(3).await;
+    site.journal.open("go");
+    let value = tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap();
+    let runs = site.journal.runs_of(job.id());
+    assert!(runs.iter().all(|run| run.fence == value), "{runs:?}");
+    assert_eq!((site.journal.interruptions().len(), site.stalls().await), (0, None));
+    worker.leave().await;
+    witness.leave().await;
+    site.nothing_is_left_but(1).await;
+}
+
+#[tokio::test]
+async fn a_handler_that_beats_keeps_its_job_in_async_code_and_in_spawn_blocking() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let worker = site
+        .hire_for(&redis.url(), manual(0).concurrency(2), |journal, ctx, how| async move {
+            if how == "async" {
+                return journal.work(ctx, "go".to_owned()).await;
+            }
+            journal.begin(&ctx);
+            let (opened, is_open) = std::sync::mpsc::channel();
+            let beating = tokio::task::spawn_blocking({
+                let (journal, ctx) = (journal.clone(), ctx.clone());
+                move || {
+                    while is_open.recv_timeout(Duration::from_millis(50)).is_err() {
+                        if let Err(e) = ctx.heartbeat() {
+                            journal.note(e.to_string());
+                        }
+                    }
+                }
+            });
+            journal.opened("go").await;
+            opened.send(())?;
+            beating.await?;
+            Ok(ctx.fence())
+        })
+        .await;
+    let jobs = worker.jobs.dispatch_many(["async".to_owned(), "blocking".to_owned()]).await.unwrap();
+    site.started(&jobs).await;
+    site.epochs_pass(4).await;
+    site.journal.open("go");
+    site.each_ran_once(&jobs).await;
+    eventually("both have left", PATIENCE, async || worker.jobs.counts().await.unwrap().running == 0).await;
+    worker.leave().await;
+    site.nothing_is_left_but(2).await;
+}

@@ -1,0 +1,120 @@
+//! Redis goes away in every way that it can, and comes back: the work goes on by itself.
+
+use heartline::testing::RedisServer;
+use heartline::{JobHandle, TaskRef};
+use redis::AsyncCommands;
+
+use crate::site::{INTERVAL, Site, TWO_INTERVALS, options};
+use crate::support::{PATIENCE, TestRedis, eventually};
+
+/// Two workers with long jobs meet a fault. One half of the jobs ends in the middle of it, at the gate `during`.
+async fn survives(mut redis: TestRedis, fault: impl AsyncFnOnce(&mut TestRedis, &Site)) {
+    let site = Site::new(&redis);
+    let (one, two) = (site.hire(options(INTERVAL)).await, site.hire(options(INTERVAL)).await);
+    let mut jobs = dispatch(&one.jobs, &["during", "after", "during", "after", "during", "after"]).await;
+    site.started(&jobs).await;
+    let held = |id: &str| site.journal.runs().iter().filter(|run| run.worker == id).count();
+    assert!(held(&one.id) > 0 && held(&two.id) > 0, "one worker has all jobs: {:?}", site.journal.runs());
+
+    fault(&mut redis, &site).await;
+    site.journal.open("during");
+
+    // Whoever was silent through the fault and stayed so would now be found.
+    site.epochs_pass(2).await;
+    jobs.extend(dispatch(&two.jobs, &["during", "during"]).await);
+    site.started(&jobs).await;
+    site.journal.open("after");
+    site.each_ran_once(&jobs).await;
+    one.leave().await;
+    two.leave().await;
+    site.nothing_is_left_but(jobs.len()).await;
+}
+
+async fn dispatch(jobs: &TaskRef<String, u64>, gates: &[&str]) -> Vec<JobHandle<u64>> {
+    jobs.dispatch_many(gates.iter().map(|gate| (*gate).to_owned())).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stops_for_two_intervals_and_comes_back_with_its_data_costs_no_work() {
+    let redis = TestRedis::from_process(RedisServer::builder().persistent().start().unwrap());
+    survives(redis, async |redis, site| {
+        redis.process().stop();
+        site.journal.open("during");
+        tokio::time::sleep(TWO_INTERVALS).await;
+        redis.process().restart().unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_frozen_for_two_intervals_costs_no_work() {
+    let redis = TestRedis::from_process(RedisServer::start().unwrap());
+    survives(redis, async |redis, site| {
+        redis.process().freeze().unwrap();
+        site.journal.open("during");
+        tokio::time::sleep(TWO_INTERVALS).await;
+        redis.process().thaw().unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pause_of_all_clients_for_two_intervals_costs_no_work() {
+    survives(TestRedis::start(), async |_, site| {
+        let mut conn = site.conn().await;
+        let pause = TWO_INTERVALS.as_millis() as u64;
+        let _: () = redis::cmd("CLIENT").arg("PAUSE").arg(pause).arg("ALL").query_async(&mut conn).await.unwrap();
+        site.journal.open("during");
+        // Answered when the pause is over.
+        let _: () = conn.ping().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn connections_that_are_killed_again_and_again_cost_no_work() {
+    survives(TestRedis::start(), async |_, site| {
+        let mut conn = site.conn().await;
+        let count = async |conn: &mut redis::aio::MultiplexedConnection| -> usize {
+            let list: String =
+                redis::cmd("CLIENT").arg("LIST").arg("TYPE").arg("normal").query_async(conn).await.unwrap();
+            list.lines().count()
+        };
+        for round in 0..12 {
+            for kind in ["normal", "pubsub"] {
+                let killed: usize =
+                    redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg(kind).query_async(&mut conn).await.unwrap();
+                assert!(kind == "pubsub" || killed >= 2, "round {round}: only {killed} connections to kill");
+            }
+            if round == 6 {
+                site.journal.open("during");
+            }
+            // Ours, and a keeper and a driver of each worker: they are back, and can be killed again.
+            eventually("the workers connect again", PATIENCE, async || count(&mut conn).await >= 5).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_script_cache_that_is_flushed_while_jobs_run_costs_no_work() {
+    survives(TestRedis::start(), async |_, site| {
+        let (_app, jobs) = site.producer().await;
+        let mut conn = site.conn().await;
+        site.journal.open("during");
+        for round in 0..20 {
+            let _: () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut conn).await.unwrap();
+            let job = jobs.dispatch("during".to_owned()).id(format!("round-{round}")).await.unwrap();
+            assert!(!job.existed());
+            let _: () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut conn).await.unwrap();
+            site.each_ran_once(&[job]).await;
+        }
+        for _ in 0..2 {
+            let _: () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut conn).await.unwrap();
+            site.epochs_pass(1).await;
+        }
+        // Not among the jobs that are counted at the end.
+        let _: u64 = conn.zrembyscore(site.key("completed"), "-inf", "+inf").await.unwrap();
+    })
+    .await;
+}

@@ -1,0 +1,219 @@
+//! Dispatch: order, priority, delay, ids that exist.
+
+use crate::fixture::{Fixture, TASK, fast, start};
+use crate::support::{PATIENCE, eventually};
+use heartline::{App, Error, JobState, Priority, TaskOptions, TaskRef};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+/// A task of one slot that writes down the inputs in the order of the runs.
+fn ordered(app: &App, options: TaskOptions) -> (TaskRef<String, ()>, Arc<Mutex<Vec<String>>>) {
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let log = order.clone();
+    let task = app.task(TASK, options.concurrency(1), move |_, input: String| {
+        log.lock().unwrap().push(input);
+        async { Ok(()) }
+    });
+    (task.unwrap(), order)
+}
+
+#[tokio::test]
+async fn jobs_run_by_priority_and_then_in_the_order_of_dispatch() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let (task, order) = ordered(&app, fast());
+    for (input, priority) in [
+        ("low 1", Priority::Low),
+        ("normal 1", Priority::Normal),
+        ("high 1", Priority::High),
+        ("low 2", Priority::Low),
+        ("high 2", Priority::High),
+        ("normal 2", Priority::Normal),
+    ] {
+        task.dispatch(input.into()).priority(priority).await.unwrap();
+    }
+    let worker = start(app.worker());
+    eventually("all have run", PATIENCE, async || task.counts().await.unwrap().completed == 6).await;
+    assert_eq!(*order.lock().unwrap(), ["high 1", "high 2", "normal 1", "normal 2", "low 1", "low 2"]);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn the_priority_of_the_task_goes_for_jobs_without_their_own_and_lasts_over_a_delay() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let (task, order) = ordered(&app, fast().priority(Priority::Low));
+    task.dispatch("default".into()).id("default").await.unwrap();
+    task.dispatch("normal".into()).priority(Priority::Normal).await.unwrap();
+    task.dispatch("high".into()).id("high").priority(Priority::High).delay(Duration::from_millis(1)).await.unwrap();
+    assert_eq!(f.places("default").await, ["wait:low"]);
+    assert_eq!(f.places("high").await, ["delayed"]);
+    let worker = start(app.worker());
+    eventually("all have run", PATIENCE, async || task.counts().await.unwrap().completed == 3).await;
+    assert_eq!(*order.lock().unwrap(), ["high", "normal", "default"]);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_delayed_job_waits_for_its_time_and_wakes_an_idle_worker() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let (task, order) = ordered(&app, fast());
+    let worker = start(app.worker());
+    eventually("it idles", PATIENCE, async || f.epoch().await > 0).await;
+    let begun = Instant::now();
+    let late = task.dispatch("late".into()).delay(Duration::from_millis(700)).await.unwrap();
+    let soon = task.dispatch("soon".into()).delay(Duration::from_millis(200)).await.unwrap();
+    assert_eq!(late.state().await.unwrap(), JobState::Delayed);
+    assert_eq!(task.counts().await.unwrap().delayed, 2);
+    soon.result().await.unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(199));
+    late.result().await.unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(699));
+    // Without a marker the worker would look again after 5 s.
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert_eq!(*order.lock().unwrap(), ["soon", "late"]);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_dispatch_of_an_id_that_exists_in_any_state_changes_nothing() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task = app
+        .task(TASK, fast(), |ctx, input: String| async move {
+            match input.as_str() {
+                "fail" => Err("no".into()),
+                "stay" => {
+                    ctx.cancelled().await;
+                    Ok(())
+                }
+                _ => Ok(()),
+            }
+        })
+        .unwrap();
+    let worker = start(app.worker());
+    for (id, input) in [("completed", ""), ("failed", "fail"), ("running", "stay")] {
+        assert!(!task.dispatch(input.into()).id(id).await.unwrap().existed());
+        f.arrives(id, id).await;
+    }
+    for id in ["delayed", "cancelled"] {
+        task.dispatch(String::new()).id(id).delay(Duration::from_secs(60)).await.unwrap();
+    }
+    task.handle("cancelled").unwrap().cancel("").await.unwrap();
+    worker.stop().await;
+    task.dispatch(String::new()).id("wait").await.unwrap();
+    f.run::<u64>("LREM", "wait", &["0", "running"]).await;
+    f.run::<u64>("RPUSH", "wait:low", &["running"]).await;
+
+    let before = f.redis.dump(&f.key("")).await;
+    for id in ["completed", "failed", "running", "delayed", "cancelled", "wait"] {
+        let again = task.dispatch("other".into()).id(id).priority(Priority::High).max_count(9);
+        let again = again.delay(Duration::from_secs(1)).attempts(7).await.unwrap();
+        assert!(again.existed() && again.id().as_str() == id, "{id}");
+    }
+    assert_eq!(f.redis.dump(&f.key("")).await, before);
+}
+
+#[tokio::test]
+async fn an_id_named_twice_in_one_call_is_one_job() {
+    let f = Fixture::new().await;
+    let task = f.app().await.task_ref::<u32, u32>(TASK).unwrap();
+    let handles = task.dispatch_many_with_ids([("a", 1), ("b", 2), ("a", 3)]).await.unwrap();
+    assert_eq!(handles.iter().map(|handle| handle.existed()).collect::<Vec<_>>(), [false, false, true]);
+    assert_eq!(f.column("payload", "a").await.as_deref(), Some("1"));
+    assert_eq!(task.counts().await.unwrap().waiting, 2);
+}
+
+#[tokio::test]
+async fn dispatch_many_gives_handles_in_order_and_is_safe_to_repeat() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task = app.task(TASK, fast().concurrency(100), |_, input: u32| async move { Ok(input * 2) }).unwrap();
+    let worker = start(app.worker());
+    let jobs = (0..1234).map(|input| (format!("job-{input}"), input));
+    let handles = task.dispatch_many_with_ids(jobs.clone()).await.unwrap();
+    for (input, handle) in (0..).zip(&handles) {
+        assert_eq!((handle.id().to_string(), handle.existed()), (format!("job-{input}"), false));
+        assert_eq!(handle.result().await.unwrap(), input * 2);
+    }
+    let again = task.dispatch_many_with_ids(jobs).await.unwrap();
+    assert!(again.iter().all(|handle| handle.existed()) && again.len() == 1234);
+    assert_eq!(task.counts().await.unwrap().completed, 1234);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn concurrent_dispatches_are_carried_together_and_each_gets_its_own_answer() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task = app.task(TASK, fast().concurrency(100), |_, input: u32| async move { Ok(input) }).unwrap();
+    let worker = start(app.worker());
+    let mut calls = tokio::task::JoinSet::new();
+    for input in 0..500 {
+        let task = task.clone();
+        calls.spawn(async move {
+            let handle = task.dispatch(input).id(format!("job-{}", input / 2)).await.unwrap();
+            (input / 2, handle.existed(), handle.result().await.unwrap() / 2)
+        });
+    }
+    let (mut existed, mut done) = (0, 0);
+    while let Some(answer) = calls.join_next().await {
+        let (job, was_there, value) = answer.unwrap();
+        assert_eq!(job, value);
+        existed += usize::from(was_there);
+        done += 1;
+    }
+    assert_eq!((done, existed), (500, 250));
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn jobs_that_no_worker_handles_wait() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let orphan = app.task_ref::<u32, u32>("orphan").unwrap();
+    let task = app.task(TASK, fast(), |_, input: u32| async move { Ok(input) }).unwrap();
+    let worker = start(app.worker());
+    let waits = orphan.dispatch(1).await.unwrap();
+    assert_eq!(task.dispatch(2).await.unwrap().result().await.unwrap(), 2);
+    f.epochs_pass(1).await;
+    assert_eq!(waits.state().await.unwrap(), JobState::Waiting);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn the_handler_sees_when_its_job_was_dispatched() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task = app
+        .task(TASK, fast(), |ctx, _: u32| async move {
+            let at = ctx.dispatched_at().duration_since(SystemTime::UNIX_EPOCH)?;
+            Ok((ctx.id().to_string(), ctx.task().to_owned(), at.as_millis() as u64, ctx.worker_id().to_string()))
+        })
+        .unwrap();
+    let worker = start(app.worker());
+    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64;
+    let before = now();
+    for job in [task.dispatch(0).id("own"), task.dispatch(0)] {
+        let job = job.await.unwrap();
+        let (id, name, at, holder) = job.result().await.unwrap();
+        assert_eq!((id, name.as_str(), holder), (job.id().to_string(), TASK, worker.id.clone()));
+        assert!((before..=now()).contains(&at), "{before} {at}");
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_refused_dispatch_writes_nothing() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task: TaskRef<String, ()> =
+        app.task(TASK, fast().payload_limit(10), |_, _: String| async { Ok(()) }).unwrap();
+    let large = task.dispatch("0123456789".into()).await.unwrap_err();
+    assert!(matches!(large, Error::TooLarge { size: 12, limit: 10 }), "{large}");
+    let wrong = task.dispatch("".into()).id("a b").await.unwrap_err();
+    assert!(matches!(wrong, Error::Config(_)), "{wrong}");
+    task.dispatch_many(["ok".to_owned(), "0123456789".into()]).await.unwrap_err();
+    assert!(f.redis.dump(&f.key("")).await.is_empty());
+}

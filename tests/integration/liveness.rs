@@ -1,0 +1,159 @@
+//! What a living worker can rely on.
+
+use crate::fixture::{Fixture, TASK, fast, start};
+use crate::support::{PATIENCE, Proxy, eventually};
+use heartline::{App, Heartbeat, Interrupted, StallAction, StallOptions, TaskOptions};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+#[tokio::test]
+async fn fences_grow_from_claim_to_claim_and_never_repeat() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task = app.task(TASK, fast().concurrency(3), |ctx, _: u32| async move { Ok(ctx.fence()) }).unwrap();
+    let workers = [start(app.worker()), start(app.worker())];
+    let mut last = 0;
+    for round in 0..20 {
+        let handles = task.dispatch_many(0..5).await.unwrap();
+        let mut fences = Vec::new();
+        for handle in &handles {
+            fences.push(handle.result().await.unwrap());
+        }
+        fences.sort();
+        fences.dedup();
+        assert_eq!(fences.len(), 5);
+        assert!(fences[0] > last, "round {round}: {fences:?} after {last}");
+        last = fences[4];
+    }
+    // A restart of Redis that forgot the counter, or a clock that went back, must not make them fall.
+    let ahead = last + 3_600_000_000;
+    f.run::<u64>("HSET", "meta", &["fence", &ahead.to_string()]).await;
+    let fence = task.dispatch(0).await.unwrap().result().await.unwrap();
+    assert_eq!(fence, ahead + 1);
+    for worker in workers {
+        worker.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn the_handler_learns_of_the_risk_before_anybody_can_take_the_job_with_redis_away() {
+    let f = Fixture::new().await;
+    let proxy = Proxy::start(f.redis.address()).await;
+    let app = App::builder().redis(proxy.url()).prefix(&f.prefix).build().await.unwrap();
+    let (told, mut tell) = mpsc::unbounded_channel();
+    let task = app.task(TASK, fast().cancel_grace(Duration::from_secs(5)), move |ctx, _: u32| {
+        let told = told.clone();
+        async move {
+            ctx.at_risk().await;
+            told.send(ctx.heartbeat())?;
+            ctx.cancelled().await;
+            told.send(ctx.heartbeat())?;
+            Ok(())
+        }
+    });
+    let task = task.unwrap();
+    let witness = f.app().await;
+    let done = witness.task(TASK, fast(), |ctx, _: u32| async move { Ok(ctx.stalled_count()) }).unwrap();
+    let worker = start(app.worker());
+    task.dispatch(0).id("far").await.unwrap();
+    f.arrives("far", "running").await;
+    let other = start(witness.worker());
+    proxy.refuse().await;
+    let first = tokio::time::timeout(PATIENCE, tell.recv()).await.unwrap();
+    assert_eq!(first, Some(Ok(())), "the keeper ticks, so this is no freeze");
+    assert_eq!(f.run::<u64>("XLEN", "stalls", &[]).await, 0, "told before it was taken");
+    assert_eq!(done.handle("far").unwrap().result().await.unwrap(), 1);
+    proxy.accept().await;
+    let second = tokio::time::timeout(PATIENCE, tell.recv()).await.unwrap();
+    assert_eq!(second, Some(Err(Interrupted::Lost)));
+    other.stop().await;
+    worker.stop().await;
+    assert_eq!(f.places("far").await, ["completed"]);
+}
+
+#[tokio::test]
+async fn a_manual_handler_that_beats_keeps_its_job_and_one_that_hangs_is_found_and_freed() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let stall = StallOptions::new().interval(Duration::from_secs(1)).heartbeat(Heartbeat::Manual).max_count(0);
+    let options = fast().stall(stall).concurrency(2);
+    let (told, mut tell) = mpsc::unbounded_channel();
+    let task = app.task(TASK, options, move |ctx, beats: bool| {
+        let told = told.clone();
+        async move {
+            if !beats {
+                ctx.cancelled().await;
+                told.send((ctx.id().to_string(), ctx.heartbeat()))?;
+                return Ok(());
+            }
+            while ctx.heartbeat().is_ok() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            told.send((ctx.id().to_string(), ctx.heartbeat()))?;
+            Ok(())
+        }
+    });
+    let task = task.unwrap();
+    let mut stalls = app.on_stalled();
+    let worker = start(app.worker());
+    task.dispatch(true).id("beats").await.unwrap();
+    task.dispatch(false).id("hangs").await.unwrap();
+    let event = crate::fixture::next(&mut stalls).await;
+    assert_eq!((event.id.as_str(), event.action, event.count), ("hangs", StallAction::Failed, 1));
+    let heard = tokio::time::timeout(PATIENCE, tell.recv()).await.unwrap().unwrap();
+    assert_eq!(heard, ("hangs".to_owned(), Err(Interrupted::Lost)));
+    // Its slot is free again.
+    task.dispatch(false).id("next").await.unwrap();
+    f.arrives("next", "running").await;
+    f.arrives("beats", "running").await;
+    assert_eq!(f.run::<u64>("XLEN", "stalls", &[]).await, 1);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_finished_job_is_beaten_until_its_outcome_is_answered() {
+    let f = Fixture::new().await;
+    let proxy = Proxy::start(f.redis.address()).await;
+    let app = App::builder().redis(proxy.url()).prefix(&f.prefix).build().await.unwrap();
+    let task = app.task(TASK, fast(), |_, input: u32| async move { Ok(input) }).unwrap();
+    let worker = start(app.worker());
+    eventually("it idles", PATIENCE, async || f.epoch().await > 0).await;
+    // The outcome is executed and its answer lost; the repeated call must be answered from the record.
+    let settle = heartline::testing::scripts().into_iter().find(|script| script.name == "settle").unwrap();
+    let hash = redis::Script::new(settle.source).get_hash().to_owned();
+    let lost_claim = proxy.cut_next_reply_matching(move |request| {
+        request.windows(hash.len()).any(|part| part == hash.as_bytes())
+    });
+    let job = task.dispatch(4).id("once").await.unwrap();
+    lost_claim.happened().await;
+    assert_eq!(job.result().await.unwrap(), 4);
+    f.epochs_pass(2).await;
+    assert_eq!(f.run::<u64>("XLEN", "stalls", &[]).await, 0);
+    assert_eq!(f.places("once").await, ["completed"]);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn presence_is_told_while_a_worker_works_and_goes_with_it() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task = app.task(TASK, TaskOptions::new(), |_, _: u32| async { Ok(()) }).unwrap();
+    let worker = start(app.worker());
+    let id = worker.id.clone();
+    task.dispatch(0).await.unwrap().result().await.unwrap();
+    let seen = async || {
+        let mut conn = f.conn.clone();
+        let score: Option<f64> = redis::cmd("ZSCORE")
+            .arg(format!("{}:workers", f.prefix))
+            .arg(&id)
+            .query_async(&mut conn)
+            .await
+            .unwrap();
+        score.is_some()
+    };
+    eventually("it is there", PATIENCE, seen).await;
+    assert!(f.column("calls", &id).await.is_some());
+    worker.stop().await;
+    assert!(!seen().await);
+    assert_eq!(f.column("calls", &id).await, None);
+}

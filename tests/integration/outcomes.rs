@@ -1,0 +1,259 @@
+//! How a run can end: value, error, retry, timeout, panic, undecodable payload.
+
+use crate::fixture::{Fixture, TASK, fast, next, start};
+use heartline::{App, Error, Event, Failure, Jitter, JobError, JobState, RetryPolicy, TaskOptions, TaskRef};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// The delays of the retries of a job until it ended.
+async fn delays(events: &mut heartline::Subscription<Event>, id: &str) -> Vec<Duration> {
+    let mut delays = Vec::new();
+    loop {
+        match next(events).await {
+            Event::Retrying { id: other, attempt, delay, .. } if other.as_str() == id => {
+                delays.push(delay);
+                assert_eq!(attempt as usize, delays.len());
+            }
+            event if event.id().as_str() == id && event.is_terminal() => return delays,
+            _ => {}
+        }
+    }
+}
+
+async fn failure<O: serde::de::DeserializeOwned>(task: &TaskRef<Value, O>, id: &str) -> Failure {
+    match task.handle(id).unwrap().result().await.map(|_| ()) {
+        Err(Error::JobFailed(failure)) => failure,
+        other => panic!("{id}: {other:?}"),
+    }
+}
+
+/// A task whose jobs say by their input how they end.
+fn scripted(app: &App, options: TaskOptions) -> TaskRef<Value, u32> {
+    let handler = |ctx: heartline::Context, input: Value| {
+        if input == "panic early" {
+            panic!("before the future");
+        }
+        async move {
+            match input.as_str().unwrap_or_default() {
+                "fatal" => Err(JobError::fatal("no use")),
+                "later" => Err(JobError::retry_after(ms(70), "not yet")),
+                "coded" => Err(JobError::coded("card_declined", "no money")),
+                "bad code" => Err(JobError::coded("Bad Code", "odd")),
+                "reserved code" => Err(JobError::coded("timeout", "odd")),
+                "panic" => panic!("boom {}", 7),
+                "hang" => std::future::pending().await,
+                "third time" if ctx.attempt() == 3 => Ok(ctx.max_attempts()),
+                "chain" => Err(std::io::Error::other(std::fmt::Error))?,
+                _ => Err("always".into()),
+            }
+        }
+    };
+    app.task(TASK, options, handler).unwrap()
+}
+
+#[tokio::test]
+async fn a_job_is_retried_after_a_fixed_delay_until_a_run_succeeds() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let retry = RetryPolicy::new().attempts(5).fixed(ms(30)).jitter(Jitter::None);
+    let task = scripted(&app, fast().retry(retry));
+    let mut events = app.events();
+    let worker = start(app.worker());
+    let job = task.dispatch("third time".into()).id("a").await.unwrap();
+    assert_eq!(job.result().await.unwrap(), 5);
+    assert_eq!(delays(&mut events, "a").await, [ms(30), ms(30)]);
+    let job = task.job("a").await.unwrap();
+    assert_eq!((job.state, job.attempt, job.stalled_count), (JobState::Completed, 2, 0));
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn the_attempts_of_a_job_are_its_runs_in_total() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let retry = RetryPolicy::new().attempts(4).exponential(ms(20), 2.0).jitter(Jitter::None).max_delay(ms(50));
+    let task = scripted(&app, fast().retry(retry));
+    let mut events = app.events();
+    let worker = start(app.worker());
+    task.dispatch("x".into()).id("a").await.unwrap();
+    assert_eq!(delays(&mut events, "a").await, [ms(20), ms(40), ms(50)]);
+    let failed = failure(&task, "a").await;
+    assert_eq!((failed.code.as_str(), failed.message.as_str(), failed.attempt), ("handler_error", "always", 4));
+    assert_eq!(f.places("a").await, ["failed"]);
+
+    task.dispatch("x".into()).id("own").attempts(2).await.unwrap();
+    assert_eq!(delays(&mut events, "own").await, [ms(20)]);
+    let own = RetryPolicy::new().attempts(3).fixed(ms(1)).jitter(Jitter::None);
+    task.dispatch("x".into()).id("policy").retry(own).await.unwrap();
+    assert_eq!(delays(&mut events, "policy").await, [ms(1), ms(1)]);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn jitter_adds_up_to_the_delay_itself() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task = scripted(&app, fast().retry(RetryPolicy::new().attempts(9).fixed(ms(20))));
+    let mut events = app.events();
+    let worker = start(app.worker());
+    task.dispatch("x".into()).id("a").await.unwrap();
+    let delays = delays(&mut events, "a").await;
+    assert!(delays.len() == 8 && delays.iter().all(|delay| (ms(20)..=ms(41)).contains(delay)), "{delays:?}");
+    assert!(delays.iter().any(|delay| *delay != delays[0]), "{delays:?}");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn an_attempt_runs_no_sooner_than_its_delay() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let runs = Arc::new(Mutex::new(Vec::new()));
+    let log = runs.clone();
+    let retry = RetryPolicy::new().attempts(2).fixed(ms(300)).jitter(Jitter::None);
+    let task: TaskRef<Value, ()> = app
+        .task(TASK, fast().retry(retry), move |_, _: Value| {
+            log.lock().unwrap().push(std::time::Instant::now());
+            async { Err("no".into()) }
+        })
+        .unwrap();
+    let worker = start(app.worker());
+    task.dispatch(Value::Null).id("a").await.unwrap();
+    f.arrives("a", "delayed").await;
+    failure(&task, "a").await;
+    let runs = runs.lock().unwrap().clone();
+    assert!(runs.len() == 2 && runs[1] - runs[0] >= ms(299), "{runs:?}");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn what_the_handler_says_of_its_error_goes_before_the_policy() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let retry = RetryPolicy::new().attempts(2).fixed(ms(1)).jitter(Jitter::None);
+    let task = scripted(&app, fast().retry(retry));
+    let mut events = app.events();
+    let worker = start(app.worker());
+    for (input, expected) in [
+        ("fatal", vec![]),
+        ("later", vec![ms(70)]),
+        ("coded", vec![ms(1)]),
+        ("bad code", vec![ms(1)]),
+        ("reserved code", vec![ms(1)]),
+    ] {
+        let id = input.replace(' ', "-");
+        task.dispatch(input.into()).id(&id).await.unwrap();
+        assert_eq!(delays(&mut events, &id).await, expected, "{input}");
+    }
+    for (id, code, message, attempt) in [
+        ("fatal", "handler_error", "no use", 1),
+        ("later", "handler_error", "not yet", 2),
+        ("coded", "card_declined", "no money", 2),
+    ] {
+        let failed = failure(&task, id).await;
+        assert_eq!((failed.code.as_str(), failed.message.as_str(), failed.attempt), (code, message, attempt));
+    }
+    for id in ["bad-code", "reserved-code"] {
+        assert_eq!(failure(&task, id).await.code, "handler_error");
+    }
+    task.dispatch("chain".into()).id("chain").attempts(1).await.unwrap();
+    assert!(failure(&task, "chain").await.message.contains("formatting"));
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_run_that_takes_too_long_fails_as_timeout_and_is_retried() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let retry = RetryPolicy::new().attempts(2).fixed(ms(1)).jitter(Jitter::None);
+    let task = scripted(&app, fast().retry(retry).timeout(ms(100)).concurrency(1));
+    let mut events = app.events();
+    let worker = start(app.worker());
+    task.dispatch("hang".into()).id("a").await.unwrap();
+    assert_eq!(delays(&mut events, "a").await, [ms(1)]);
+    let failed = failure(&task, "a").await;
+    assert_eq!((failed.code.as_str(), failed.attempt), ("timeout", 2));
+    task.dispatch("hang".into()).id("own").timeout(ms(10)).attempts(1).await.unwrap();
+    let failed = failure(&task, "own").await;
+    assert!(failed.code == "timeout" && failed.message.contains("10ms"), "{failed}");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_panic_is_an_outcome_and_the_worker_goes_on() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let retry = RetryPolicy::new().attempts(2).fixed(ms(1));
+    let task = scripted(&app, fast().retry(retry).concurrency(1));
+    let worker = start(app.worker());
+    for (input, message) in [("panic", "boom 7"), ("panic early", "before the future")] {
+        let id = input.replace(' ', "-");
+        task.dispatch(input.into()).id(&id).await.unwrap();
+        let failed = failure(&task, &id).await;
+        assert_eq!((failed.code.as_str(), failed.message.as_str(), failed.attempt), ("panic", message, 2));
+    }
+    task.dispatch("third time".into()).attempts(3).await.unwrap().result().await.unwrap();
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_payload_that_is_no_input_fails_as_codec_without_a_retry() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task = app.task(TASK, fast(), |_, input: u32| async move { Ok(input) }).unwrap();
+    let wrong = f.app().await.task_ref::<Value, u32>(TASK).unwrap();
+    let worker = start(app.worker());
+    wrong.dispatch("seven".into()).id("text").attempts(5).await.unwrap();
+    wrong.dispatch(Value::from(-1)).id("negative").await.unwrap();
+    wrong.dispatch(Value::from(1)).id("bytes").delay(ms(200)).await.unwrap();
+    f.run::<u64>("HSET", "payload", &["bytes", "\u{0}{not json"]).await;
+    for id in ["text", "negative", "bytes"] {
+        let failed = failure(&wrong, id).await;
+        assert_eq!((failed.code.as_str(), failed.attempt), ("codec", 1), "{id}");
+    }
+    assert_eq!(task.dispatch(3).await.unwrap().result().await.unwrap(), 3);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_value_that_is_no_json_fails_as_codec() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task: TaskRef<Value, BTreeMap<(u8, u8), u8>> =
+        app.task(TASK, fast(), |_, _: Value| async { Ok(BTreeMap::from([((1, 2), 3)])) }).unwrap();
+    let worker = start(app.worker());
+    task.dispatch(Value::Null).id("a").await.unwrap();
+    f.arrives("a", "failed").await;
+    assert_eq!(task.job("a").await.unwrap().error.unwrap().code, "codec");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn stalls_and_attempts_are_counted_apart() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let retry = RetryPolicy::new().attempts(2).fixed(ms(1));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    let task: TaskRef<Value, ()> = app
+        .task(TASK, fast().retry(retry), move |ctx, _: Value| {
+            log.lock().unwrap().push((ctx.attempt(), ctx.stalled_count(), ctx.max_attempts()));
+            async { Err("no".into()) }
+        })
+        .unwrap();
+    task.dispatch(Value::Null).id("a").await.unwrap();
+    let (mut dead, mut sweep) = (f.puppet(), f.puppet());
+    dead.claim_all(&["a"]).await;
+    sweep.sweep(0, "0", 200).await;
+    assert_eq!(sweep.sweep(1, "0", 200).await.unwrap().ids, ["a"]);
+    let worker = start(app.worker());
+    let failed = failure(&task, "a").await;
+    assert_eq!((failed.attempt, failed.stalled_count), (2, 1));
+    assert_eq!(*seen.lock().unwrap(), [(1, 1, 2), (2, 1, 2)]);
+    worker.stop().await;
+}

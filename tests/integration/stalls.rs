@@ -1,0 +1,460 @@
+//! What becomes of the jobs of dead workers: the resolve table, the bound of stalls, sweepers that race and die.
+
+use crate::fixture::{Fixture, Running, TASK, Token, fast, fast_with, next, start};
+use crate::support::{PATIENCE, eventually};
+use heartline::{App, Error, JobState, StallAction, StallOptions, StallReason, StalledEvent, TaskRef};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A sweeper with a handler that writes down which jobs it ran.
+fn recorder(app: &App, stall: StallOptions) -> (TaskRef<u32, ()>, Arc<Mutex<Vec<String>>>) {
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let log = ran.clone();
+    let task = app.task(TASK, fast_with(stall), move |ctx, _: u32| {
+        log.lock().unwrap().push(ctx.id().to_string());
+        async { Ok(()) }
+    });
+    (task.unwrap(), ran)
+}
+
+/// A worker whose only slot is taken: it sweeps and claims nothing.
+async fn sweeper(f: &Fixture, stall: StallOptions) -> (App, TaskRef<u32, ()>, Running) {
+    let app = f.app().await;
+    let task = app.task(TASK, fast_with(stall).concurrency(1), |ctx, _: u32| async move {
+        ctx.cancelled().await;
+        Ok(())
+    });
+    let task = task.unwrap();
+    task.dispatch(0).id("blocker").await.unwrap();
+    let worker = start(app.worker());
+    f.arrives("blocker", "running").await;
+    (app, task, worker)
+}
+
+async fn dispatch_all(task: &TaskRef<u32, ()>, ids: &[&str]) {
+    for (input, id) in (0..).zip(ids) {
+        task.dispatch(input).id(*id).await.unwrap();
+    }
+}
+
+/// The next stalls, so many, by job.
+async fn stalled(events: &mut heartline::Subscription<StalledEvent>, count: usize) -> BTreeMap<String, StalledEvent> {
+    let mut found = BTreeMap::new();
+    while found.len() < count {
+        let event = next(events).await;
+        let again = found.insert(event.id.to_string(), event);
+        assert_eq!(again, None, "a job stalled twice");
+    }
+    found
+}
+
+#[tokio::test]
+async fn every_row_of_the_resolve_table_decides_its_own_job() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let (task, ran) = recorder(&app, StallOptions::new().max_count(1));
+    let ids = ["gone", "unlocked", "ended", "no-number", "cancelled", "last", "again"];
+    for id in ids {
+        let job = task.dispatch(1).id(id);
+        if id == "last" { job.max_count(0).await.unwrap() } else { job.await.unwrap() };
+    }
+    let mut dead = f.puppet();
+    let held = dead.claim_all(&ids).await;
+    f.run::<u64>("HDEL", "payload", &["gone"]).await;
+    f.run::<u64>("HDEL", "locks", &["unlocked"]).await;
+    dead.settle(&held[2..3], &[], 0).await;
+    f.run::<u64>("SADD", "active", &["ended"]).await;
+    f.run::<u64>("HSET", "stalledCount", &["no-number", "many"]).await;
+    task.handle("cancelled").unwrap().cancel("enough").await.unwrap();
+
+    let mut stalls = app.on_stalled();
+    let worker = start(app.worker());
+    let found = stalled(&mut stalls, 6).await;
+    let short = |id: &str| {
+        let event = &found[id];
+        assert_eq!((event.task.as_str(), event.reason), (TASK, StallReason::Silent));
+        (event.action, event.count, event.worker.as_deref())
+    };
+    let holder = Some(dead.name.as_str());
+    assert_eq!(short("gone"), (StallAction::Dropped, 0, holder));
+    assert_eq!(short("unlocked"), (StallAction::Failed, 0, None));
+    assert_eq!(short("no-number"), (StallAction::Failed, 0, holder));
+    assert_eq!(short("cancelled"), (StallAction::Cancelled, 1, holder));
+    assert_eq!(short("last"), (StallAction::Failed, 1, holder));
+    assert_eq!(short("again"), (StallAction::Recovered, 1, holder));
+
+    task.handle("again").unwrap().result().await.unwrap();
+    for (id, place) in [
+        ("unlocked", "failed"),
+        ("ended", "completed"),
+        ("no-number", "failed"),
+        ("cancelled", "cancelled"),
+        ("last", "failed"),
+        ("again", "completed"),
+    ] {
+        assert_eq!(f.places(id).await, [place], "{id}");
+    }
+    for (id, code) in [("unlocked", "corrupt"), ("no-number", "corrupt"), ("last", "worker_crashed")] {
+        let Err(Error::JobFailed(failure)) = task.handle(id).unwrap().result().await else { panic!("{id}") };
+        assert_eq!(failure.code, code, "{id}");
+    }
+    let cancelled = task.handle("cancelled").unwrap().result().await.unwrap_err();
+    assert!(matches!(cancelled, Error::JobCancelled { reason, .. } if reason == "enough"));
+    assert_eq!(*ran.lock().unwrap(), ["again"]);
+    for (id, count) in [("cancelled", "1"), ("last", "1"), ("again", "1")] {
+        assert_eq!(f.column("stalledCount", id).await.as_deref(), Some(count), "{id}");
+    }
+    // Nothing is left of the job without a payload but the record of what happened.
+    worker.stop().await;
+    for (key, content) in f.redis.dump(&f.key("")).await {
+        let record = ["events", "stalls", "calls"].iter().any(|name| key.ends_with(name));
+        assert!(record || !content.contains("gone"), "{key}: {content}");
+    }
+    assert_eq!(f.run::<u64>("EXISTS", "cancelling", &[]).await, 0);
+}
+
+#[tokio::test]
+async fn max_count_n_fails_a_job_at_stall_n_plus_one_never_sooner_or_later() {
+    let f = Fixture::new().await;
+    let (app, task, worker) = sweeper(&f, StallOptions::new()).await;
+    let mut stalls = app.on_stalled();
+    let ids = ["zero", "one", "two", "three"];
+    for (max_count, id) in (0..).zip(ids) {
+        task.dispatch(0).id(id).max_count(max_count).await.unwrap();
+    }
+    let mut dead = f.puppet();
+    dead.claim_all(&ids).await;
+    for stall in 1..=4_u32 {
+        let left = &ids[stall as usize - 1..];
+        let found = stalled(&mut stalls, left.len()).await;
+        for (position, id) in left.iter().enumerate() {
+            let action = if position == 0 { StallAction::Failed } else { StallAction::Recovered };
+            assert_eq!((found[*id].action, found[*id].count), (action, stall.into()), "{id}");
+            assert_eq!(f.column("stalledCount", id).await, Some(stall.to_string()), "{id}");
+        }
+        f.arrives(left[0], "failed").await;
+        let mut again = dead.claim(ids.len()).await;
+        again.sort_by_key(|token| ids.iter().position(|id| *id == token.id));
+        assert_eq!(again.iter().map(|token| token.id.as_str()).collect::<Vec<_>>(), left[1..]);
+    }
+    for (max_count, id) in (0..).zip(ids) {
+        let job = task.job(id).await.unwrap();
+        assert_eq!((job.state, job.attempt, job.stalled_count), (JobState::Failed, 0, max_count + 1), "{id}");
+        let failure = job.error.unwrap();
+        assert_eq!((failure.code.as_str(), failure.stalled_count), ("worker_crashed", max_count + 1), "{id}");
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn the_max_count_of_the_task_goes_for_jobs_without_their_own() {
+    let f = Fixture::new().await;
+    let (app, task, worker) = sweeper(&f, StallOptions::new().max_count(0)).await;
+    let mut stalls = app.on_stalled();
+    dispatch_all(&task, &["plain"]).await;
+    f.puppet().claim_all(&["plain"]).await;
+    assert_eq!(next(&mut stalls).await.action, StallAction::Failed);
+    f.arrives("plain", "failed").await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_ends_between_snapshot_and_resolve_is_no_candidate_and_does_not_run_again() {
+    let f = Fixture::new().await;
+    let (_app, task, worker) = sweeper(&f, StallOptions::new()).await;
+    let ids = ["completes", "fails", "retries", "releases", "cancels"];
+    dispatch_all(&task, &ids).await;
+    let mut slow = f.puppet();
+    let held = slow.claim_all(&ids).await;
+    task.handle("cancels").unwrap().cancel("").await.unwrap();
+    f.becomes_candidate("completes").await;
+    let error = r#"{"code":"x","message":""}"#;
+    let said = [
+        (&held[1], "failed", 1, "x", error),
+        (&held[2], "retry", 1, "60000", error),
+        (&held[3], "release", 0, "", ""),
+        (&held[4], "failed", 1, "x", error),
+    ];
+    let settled = slow.settle(&held[..1], &said, 0).await;
+    assert_eq!((settled.lost, settled.cancelled), (vec![], vec![held[4].fence]));
+    let candidates: Vec<String> = f.run("SMEMBERS", "candidates", &[]).await;
+    assert!(candidates.iter().all(|id| id == "blocker"), "{candidates:?}");
+    f.epochs_pass(2).await;
+    assert_eq!(f.run::<u64>("XLEN", "stalls", &[]).await, 0);
+    for (id, place) in ids.into_iter().zip(["completed", "failed", "delayed", "wait", "cancelled"]) {
+        assert_eq!(f.places(id).await, [place], "{id}");
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_candidate_that_beats_before_every_resolve_stays_with_its_worker() {
+    let f = Fixture::new().await;
+    let (_app, task, worker) = sweeper(&f, StallOptions::new().max_count(0)).await;
+    dispatch_all(&task, &["slow"]).await;
+    let mut slow = f.puppet();
+    let held = slow.claim_all(&["slow"]).await;
+    for _ in 0..3 {
+        f.becomes_candidate("slow").await;
+        assert_eq!(slow.beat(&held).await, [0; 0]);
+    }
+    slow.settle(&held, &[], 0).await;
+    f.arrives("slow", "completed").await;
+    assert_eq!(f.run::<u64>("XLEN", "stalls", &[]).await, 0);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_beat_in_front_of_the_resolve_call_itself_takes_the_job_out_of_its_reach() {
+    let f = Fixture::new().await;
+    let task = f.app().await.task_ref::<u32, ()>(TASK).unwrap();
+    dispatch_all(&task, &["beaten", "silent"]).await;
+    let (mut slow, mut sweep) = (f.puppet(), f.puppet());
+    let held = slow.claim_all(&["beaten", "silent"]).await;
+    assert!(sweep.sweep(0, "0", 200).await.unwrap().snapshot);
+    slow.beat(&held[..1]).await;
+    assert_eq!(sweep.sweep(1, "0", 200).await.unwrap().ids, ["silent"]);
+    f.arrives("beaten", "running").await;
+    f.arrives("silent", "wait").await;
+}
+
+/// Jobs that a dead worker holds.
+async fn abandoned(f: &Fixture, task: &TaskRef<u32, ()>, count: usize) -> BTreeSet<String> {
+    let handles = task.dispatch_many(0..count as u32).await.unwrap();
+    let mut dead = f.puppet();
+    for _ in 0..count.div_ceil(200) {
+        dead.claim(200).await;
+    }
+    let ids: BTreeSet<String> = handles.iter().map(|handle| handle.id().to_string()).collect();
+    assert_eq!((ids.len(), task.counts().await.unwrap().running), (count, count as u64));
+    ids
+}
+
+#[tokio::test]
+async fn two_sweepers_at_once_resolve_each_job_once() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let (task, ran) = recorder(&app, StallOptions::new());
+    let ids = abandoned(&f, &task, 1000).await;
+    let other = f.app().await;
+    let (_, ran_there) = recorder(&other, StallOptions::new());
+    let workers = [start(app.worker()), start(other.worker())];
+    eventually("all have run", PATIENCE, async || task.counts().await.unwrap().completed == 1000).await;
+    let resolved: Vec<String> = f.stalls().await.into_iter().flatten().map(|(id, _)| id).collect();
+    assert_eq!((resolved.len(), resolved.into_iter().collect::<BTreeSet<_>>()), (1000, ids.clone()));
+    let ran: Vec<String> = [ran, ran_there].iter().flat_map(|ran| ran.lock().unwrap().clone()).collect();
+    assert_eq!((ran.len(), ran.into_iter().collect::<BTreeSet<_>>()), (1000, ids));
+    for worker in workers {
+        worker.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn sweeps_that_interleave_call_by_call_resolve_each_job_once() {
+    let f = Fixture::new().await;
+    let task = f.app().await.task_ref::<u32, ()>(TASK).unwrap();
+    let ids = abandoned(&f, &task, 1000).await;
+    let mut sweepers = [f.puppet(), f.puppet()];
+    sweepers[0].sweep(0, "0", 200).await.unwrap();
+    let mut cursors = ["0".to_owned(), "0".to_owned()];
+    let (mut resolved, mut moved) = (Vec::new(), 0);
+    while moved < 2 {
+        moved = 0;
+        for (sweeper, cursor) in sweepers.iter_mut().zip(&mut cursors) {
+            match sweeper.sweep(1, cursor, 100).await {
+                Some(swept) => {
+                    assert!(swept.ids.len() <= 100);
+                    resolved.extend(swept.ids);
+                    *cursor = swept.cursor;
+                }
+                None => moved += 1,
+            }
+        }
+    }
+    assert_eq!((resolved.len(), resolved.into_iter().collect::<BTreeSet<_>>()), (1000, ids));
+    assert_eq!((f.epoch().await, task.counts().await.unwrap().waiting), (2, 1000));
+}
+
+#[tokio::test]
+async fn what_a_sweep_leaves_when_it_dies_midway_the_next_sweeper_resolves() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let (task, ran) = recorder(&app, StallOptions::new());
+    let ids = abandoned(&f, &task, 1000).await;
+    let mut dying = f.puppet();
+    dying.sweep(0, "0", 200).await.unwrap();
+    let first = dying.sweep(1, "0", 200).await.unwrap();
+    assert!((1..=200).contains(&first.ids.len()) && !first.snapshot, "{first:?}");
+    let counts = task.counts().await.unwrap();
+    assert_eq!((counts.waiting, counts.running), (first.ids.len() as u64, 1000 - first.ids.len() as u64));
+
+    let worker = start(app.worker());
+    eventually("all have run", PATIENCE, async || task.counts().await.unwrap().completed == 1000).await;
+    let mut ran = ran.lock().unwrap().clone();
+    ran.sort();
+    assert_eq!(ran, ids.into_iter().collect::<Vec<_>>());
+    assert_eq!(f.stalls().await.into_iter().flatten().count(), 1000);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn fifty_thousand_running_jobs_are_swept_in_calls_of_at_most_two_hundred() {
+    const JOBS: usize = 50_000;
+    let f = Fixture::new().await;
+    let (_app, task, worker) = sweeper(&f, StallOptions::new()).await;
+    task.dispatch_many(0..JOBS as u32).await.unwrap();
+    let mut holder = f.puppet();
+    let mut held: Vec<Token> = Vec::with_capacity(JOBS);
+    while held.len() < JOBS {
+        held.extend(holder.claim(200).await);
+        if held.len() == JOBS / 2 {
+            // Claimed in two halves, of which a beat keeps the first.
+            assert_eq!(task.counts().await.unwrap().running, JOBS as u64 / 2 + 1);
+        }
+    }
+    let (living, dead) = held.split_at(JOBS / 2);
+    // Only one half falls silent: it is beaten for as long as the other is not resolved.
+    eventually("the silent half is resolved", PATIENCE * 2, async || {
+        for part in living.chunks(500) {
+            assert_eq!(holder.beat(part).await, [0; 0]);
+        }
+        task.counts().await.unwrap().running == JOBS as u64 / 2 + 1
+    })
+    .await;
+    let entries = f.stalls().await;
+    let largest = entries.iter().map(Vec::len).max();
+    assert!(largest <= Some(200), "a call resolved {largest:?} jobs");
+    let resolved: Vec<String> = entries.into_iter().flatten().map(|(id, _)| id).collect();
+    let dead: BTreeSet<String> = dead.iter().map(|token| token.id.clone()).collect();
+    assert_eq!((resolved.len(), resolved.into_iter().collect::<BTreeSet<_>>()), (JOBS / 2, dead));
+    assert_eq!(task.counts().await.unwrap().waiting, JOBS as u64 / 2);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn recovered_jobs_run_before_what_waits_in_their_own_list_and_in_their_old_order() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let log = ran.clone();
+    let task = app.task(TASK, fast().concurrency(1), move |ctx, _: u32| {
+        log.lock().unwrap().push(format!("{} {}", ctx.id(), ctx.stalled_count()));
+        async { Ok(()) }
+    });
+    let task = task.unwrap();
+    task.dispatch(0).id("stalled-low").priority(heartline::Priority::Low).await.unwrap();
+    let mut dead = f.puppet();
+    dead.claim_all(&["stalled-low"]).await;
+    dispatch_all(&task, &["stalled"]).await;
+    dead.claim_all(&["stalled"]).await;
+    dead.sweep(0, "0", 200).await.unwrap();
+    dead.sweep(1, "0", 200).await.unwrap();
+    dispatch_all(&task, &["waiting"]).await;
+    let low = task.dispatch(0).id("waiting-low").priority(heartline::Priority::Low).await.unwrap();
+    let worker = start(app.worker());
+    low.result().await.unwrap();
+    assert_eq!(*ran.lock().unwrap(), ["stalled 1", "waiting 0", "stalled-low 1", "waiting-low 0"]);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_lost_a_job_writes_nothing_about_it() {
+    let f = Fixture::new().await;
+    let task = f.app().await.task_ref::<u32, ()>(TASK).unwrap();
+    let ids = ["a", "b", "c", "d"];
+    dispatch_all(&task, &ids).await;
+    let (mut late, mut sweep, mut second) = (f.puppet(), f.puppet(), f.puppet());
+    let mut held = late.claim_all(&ids).await;
+    sweep.sweep(0, "0", 200).await.unwrap();
+    assert_eq!(sweep.sweep(1, "0", 200).await.unwrap().ids.len(), 4);
+    let again = second.claim(4).await;
+    assert_eq!(again.len(), 4);
+    held.sort_by_key(|token| token.fence);
+    assert!(again.iter().all(|token| token.fence > held[3].fence), "fences grow from claim to claim");
+
+    let before = f.redis.dump(&f.key("")).await;
+    let error = r#"{"code":"x","message":""}"#;
+    let said = [
+        (&held[1], "failed", 1, "x", error),
+        (&held[2], "retry", 1, "1", error),
+        (&held[3], "release", 0, "", ""),
+    ];
+    let settled = late.settle(&held[..1], &said, 0).await;
+    let mut fences: Vec<u64> = held.iter().map(|token| token.fence).collect();
+    assert_eq!((settled.lost, settled.claimed), (fences.clone(), vec![]));
+    let mut lost = late.beat(&held).await;
+    lost.sort();
+    fences.sort();
+    assert_eq!(lost, fences);
+    let mut after = f.redis.dump(&f.key("")).await;
+    // The answer itself is remembered, to be repeated should it be lost.
+    let calls = f.key("calls");
+    assert_ne!(after.remove(&calls), before.get(&calls).cloned());
+    let (mut before, now) = (before, after);
+    before.remove(&calls);
+    assert_eq!(now, before);
+
+    second.settle(&again, &[], 0).await;
+    assert_eq!(task.counts().await.unwrap().completed, 4);
+}
+
+#[tokio::test]
+async fn a_dead_worker_is_found_within_two_intervals() {
+    let f = Fixture::new().await;
+    let (app, task, worker) = sweeper(&f, StallOptions::new()).await;
+    let mut stalls = app.on_stalled();
+    for round in 0..2 {
+        let id = format!("job-{round}");
+        task.dispatch(0).id(&id).await.unwrap();
+        f.puppet().claim_all(&[&id]).await;
+        let claimed_in = f.epoch().await;
+        assert_eq!(next(&mut stalls).await.id.as_str(), id);
+        // The sweep that resolves a job begins the next epoch.
+        let resolved_in = f.epoch().await;
+        assert!(resolved_in <= claimed_in + 2, "claimed in epoch {claimed_in}, resolved in {resolved_in}");
+        task.handle(&id).unwrap().cancel("").await.unwrap();
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn the_jobs_of_the_living_are_left_alone_while_thousands_stall() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task = app.task(TASK, fast_with(StallOptions::new().max_count(0)).concurrency(50), |ctx, long: bool| async move {
+        if long {
+            ctx.cancelled().await;
+        }
+        Ok(())
+    });
+    let task = task.unwrap();
+    let worker = start(app.worker());
+    let living = task.dispatch_many(vec![true; 50]).await.unwrap();
+    eventually("they run", PATIENCE, async || task.counts().await.unwrap().running == 50).await;
+    let sink = f.app().await.task_ref::<u32, ()>(TASK).unwrap();
+    let dead = sink.dispatch_many(0..5000).await.unwrap();
+    let mut puppet = f.puppet();
+    while puppet.claim(200).await.len() == 200 {}
+    eventually("the dead are resolved", PATIENCE, async || task.counts().await.unwrap().failed == 5000).await;
+    f.epochs_pass(1).await;
+    let failed: BTreeSet<String> = f.stalls().await.into_iter().flatten().map(|(id, _)| id).collect();
+    assert_eq!(failed, dead.iter().map(|handle| handle.id().to_string()).collect());
+    for handle in living {
+        assert_eq!(f.places(handle.id().as_str()).await, ["running"]);
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_fleet_that_was_down_is_recovered_when_one_worker_returns() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let (task, _) = recorder(&app, StallOptions::new().interval(Duration::from_secs(1)));
+    abandoned(&f, &task, 10).await;
+    let worker = start(app.worker());
+    eventually("all have run", PATIENCE, async || task.counts().await.unwrap().completed == 10).await;
+    let epoch = f.epoch().await;
+    assert!(epoch <= 3, "it took {epoch} epochs");
+    worker.stop().await;
+}

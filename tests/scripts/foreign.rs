@@ -1,0 +1,133 @@
+//! A key of another type under each name in turn: the call is refused with WRONGTYPE before its first write, or it does
+//! all of its work without that key.
+
+use crate::call::{Task, without};
+
+/// Keys that a script writes by pcall, last: what goes wrong there must not undo the transition.
+const ANNOUNCEMENTS: [&str; 3] = ["events", "stalls", "wake"];
+
+/// A task with a job in every place, so that each script has something to do with each key.
+async fn busy() -> Task {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000")]).await;
+    task.running("w", &[("lost", 5), ("stalled", 6), ("to-cancel", 7), ("to-fail", 8)]).await;
+    task.hset("cancelling", &[("to-cancel", "why")]).await;
+    task.hset("maxCount", &[("to-fail", "0")]).await;
+    task.snapshot().await;
+    let jobs = [("run-1", 1), ("run-2", 2), ("run-3", 3), ("run-4", 4)];
+    task.running("w", &jobs).await;
+    task.waiting(&["w-1", "w-2"]).await;
+    task.hset("payload", &[("h-1", "{}"), ("l-1", "{}"), ("d-1", "{}")]).await;
+    task.hset("priority", &[("h-1", "high"), ("l-1", "low"), ("run-4", "low")]).await;
+    task.rpush("wait:high", &["h-1"]).await;
+    task.rpush("wait:low", &["l-1"]).await;
+    task.zadd("delayed", 9e15, "d-1").await;
+    for place in ["completed", "failed", "cancelled"] {
+        task.zadd(place, 1.0, &format!("old-{place}")).await;
+    }
+    task.hset("attempt", &[("w-1", "1")]).await;
+    task.hset("stalledCount", &[("w-1", "1")]).await;
+    for column in ["options", "dispatchedAt", "result", "error"] {
+        task.hset(column, &[("w-1", "1"), ("old-completed", "1")]).await;
+    }
+    task.hset("calls", &[("other", "1\n\n\n1\n")]).await;
+    task
+}
+
+async fn each_key_is_refused_or_not_needed(name: &str, args: &[&str]) {
+    let mut healthy = busy().await;
+    let reply = healthy.ok(name, args).await;
+    let left = healthy.keys().await;
+    for key in healthy.script(name).keys.clone() {
+        let mut task = busy().await;
+        task.make_foreign(key).await;
+        let before = task.exact().await;
+        match task.call(name, args).await {
+            Err(error) => {
+                assert_eq!(error.code(), Some("WRONGTYPE"), "{name} with a foreign {key}: {error}");
+                assert_eq!(task.exact().await, before, "{name} wrote something although {key} refused it");
+                assert!(!ANNOUNCEMENTS.contains(&key), "{name} was refused by {key}, which only announces");
+            }
+            Ok(answer) => {
+                assert_eq!(answer, reply, "{name} did something else because of a foreign {key}");
+                let rest = without(task.keys().await, &[key]);
+                assert_eq!(rest, without(left.clone(), &[key]), "{name} did less because of a foreign {key}");
+                let foreign = before.iter().find(|(at, _)| *at == task.key(key)).unwrap();
+                assert!(task.exact().await.contains(foreign), "{name} changed a foreign {key}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn dispatch_writes_nothing_beside_a_foreign_key() {
+    let mut args = vec!["1", "4", "a", "{}", "b", "{}", "c", "{}", "d", "{}"];
+    for (column, index, value) in [
+        ("options", "1", "{}"),
+        ("maxCount", "1", "3"),
+        ("priority", "1", "high"),
+        ("priority", "2", "low"),
+        ("dispatchedAt", "3", "7"),
+        ("delay", "4", "60000"),
+    ] {
+        args.extend([column, index, value]);
+    }
+    each_key_is_refused_or_not_needed("dispatch", &args).await;
+}
+
+#[tokio::test]
+async fn settle_writes_nothing_beside_a_foreign_key() {
+    let mut args = vec!["1", "w", "1000", "4", "1", "1", "run-1", "1", "1", "42"];
+    args.extend(["run-2", "2", "failed", "1", "panic", "E", "run-3", "3", "retry", "1", "9000000", "E"]);
+    args.extend(["run-4", "4", "release", "0", "", "", "lost", "1", "release", "0", "", ""]);
+    each_key_is_refused_or_not_needed("settle", &args).await;
+}
+
+#[tokio::test]
+async fn extend_locks_writes_nothing_beside_a_foreign_key() {
+    let args = ["w", "9000", "2", "2", "stalled", "run-1", "to-cancel", "run-2", "6", "1", "7", "2"];
+    each_key_is_refused_or_not_needed("extend_locks", &args).await;
+}
+
+#[tokio::test]
+async fn sweep_writes_nothing_beside_a_foreign_key() {
+    each_key_is_refused_or_not_needed("sweep", &["v", "1000", "5", "1000", "0", "200"]).await;
+}
+
+#[tokio::test]
+async fn cancel_writes_nothing_beside_a_foreign_key() {
+    for id in ["w-1", "h-1", "l-1", "d-1", "run-1"] {
+        each_key_is_refused_or_not_needed("cancel", &[id, "why", "channel"]).await;
+    }
+}
+
+#[tokio::test]
+async fn trim_writes_nothing_beside_a_foreign_key() {
+    each_key_is_refused_or_not_needed("trim", &["w", "60000", "", "60000", "200"]).await;
+}
+
+#[tokio::test]
+async fn declare_writes_nothing_beside_a_foreign_key() {
+    each_key_is_refused_or_not_needed("declare", &["1", "maxCount", "2"]).await;
+}
+
+#[tokio::test]
+async fn dispatch_by_the_tasks_priority_writes_nothing_beside_a_foreign_column() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("priority", "high")]).await;
+    task.make_foreign("priority").await;
+    let before = task.exact().await;
+    assert_eq!(task.refused("dispatch", &["1", "1", "a", "1"]).await, "WRONGTYPE");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn settle_promotes_nothing_beside_foreign_locks() {
+    let mut task = Task::new().await;
+    task.hset("payload", &[("a", "1")]).await;
+    task.zadd("delayed", 1.0, "a").await;
+    task.make_foreign("locks").await;
+    let before = task.exact().await;
+    assert_eq!(task.refused("settle", &["1", "w", "1000", "1", "0", "0"]).await, "WRONGTYPE");
+    assert_eq!(task.exact().await, before);
+}

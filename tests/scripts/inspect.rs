@@ -1,0 +1,38 @@
+use crate::call::Task;
+
+#[tokio::test]
+async fn a_job_is_found_where_it_is_with_its_columns() {
+    let mut task = Task::new().await;
+    task.waiting(&["waiting"]).await;
+    task.running("w", &[("running", 7)]).await;
+    task.hset("payload", &[("delayed", "1"), ("completed", "1"), ("failed", "1"), ("cancelled", "1")]).await;
+    task.zadd("delayed", 9e12, "delayed").await;
+    for place in ["completed", "failed", "cancelled"] {
+        task.zadd(place, 1.0, place).await;
+    }
+    task.hset("attempt", &[("failed", "3")]).await;
+    task.hset("stalledCount", &[("running", "1")]).await;
+    task.hset("result", &[("completed", "42")]).await;
+    task.hset("error", &[("failed", "E")]).await;
+    let before = task.exact().await;
+    for (id, reply) in [
+        ("waiting", "[found waiting '' '' '' '']"),
+        ("delayed", "[found delayed '' '' '' '']"),
+        ("running", "[found running '' 1 '' '']"),
+        ("completed", "[found completed '' '' 42 '']"),
+        ("failed", "[found failed 3 '' '' E]"),
+        ("cancelled", "[found cancelled '' '' '' '']"),
+        ("nobody", "[unknown]"),
+    ] {
+        assert_eq!(task.ok("inspect", &[id]).await, reply);
+    }
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn a_candidate_is_still_running() {
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 7)]).await;
+    task.snapshot().await;
+    assert_eq!(task.ok("inspect", &["a"]).await, "[found running '' '' '' '']");
+}

@@ -1,0 +1,139 @@
+//! A server at maxmemory: dispatch is refused whole, and all that frees memory or keeps a job alive passes whole.
+
+use crate::call::Task;
+use crate::support::TestRedis;
+use std::sync::Arc;
+
+/// A task on a server of its own, which is filled by [`fill`] once the test has written what it needs.
+async fn task() -> Task {
+    Task::on(Arc::new(TestRedis::start()), "").await
+}
+
+async fn fill(task: &mut Task) {
+    let () = redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("1").query_async(&mut task.conn).await.unwrap();
+    let set: redis::RedisResult<()> = redis::AsyncCommands::set(&mut task.conn, "more", "1").await;
+    assert_eq!(set.unwrap_err().code(), Some("OOM"));
+}
+
+#[tokio::test]
+async fn dispatch_is_refused_whole() {
+    let mut task = task().await;
+    task.ok("dispatch", &["1", "1", "a", "1"]).await;
+    fill(&mut task).await;
+    let before = task.exact().await;
+    assert_eq!(task.refused("dispatch", &["1", "2", "b", "1", "c", "2", "delay", "2", "5"]).await, "OOM");
+    assert_eq!(task.exact().await, before);
+    // What writes nothing is no matter of memory.
+    assert_eq!(task.ok("dispatch", &["1", "1", "a", "1"]).await, "[dispatched [1]]");
+}
+
+#[tokio::test]
+async fn settle_records_every_outcome_and_claims() {
+    let mut task = task().await;
+    task.running("w", &[("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 5)]).await;
+    task.hset("cancelling", &[("e", "why")]).await;
+    task.waiting(&["f"]).await;
+    fill(&mut task).await;
+    let mut args = vec!["1", "w", "1000", "1", "1", "1", "a", "1", "1", "42"];
+    args.extend(["b", "2", "failed", "1", "panic", "E", "c", "3", "retry", "1", "60000", "E"]);
+    args.extend(["d", "4", "release", "0", "", "", "e", "5", "release", "0", "", ""]);
+    let reply = task.ok("settle", &args).await;
+    assert!(reply.starts_with("[settled [] [5] ") && reply.contains("[d]"), "{reply}");
+    for (place, id) in [("completed", "a"), ("failed", "b"), ("cancelled", "e")] {
+        assert_eq!(task.held(place).await, format!(r#"zset ["{id}": NOW]"#));
+    }
+    assert_eq!(task.held("active").await, r#"set {"d"}"#);
+    assert!(task.held("delayed").await.contains(r#""c""#));
+    let again = task.ok("settle", &args).await;
+    assert_eq!(again.rsplit_once(' ').unwrap().0, reply.rsplit_once(' ').unwrap().0, "the answer was kept");
+}
+
+#[tokio::test]
+async fn settle_claims_alone() {
+    let mut task = task().await;
+    task.waiting(&["a"]).await;
+    fill(&mut task).await;
+    assert!(task.ok("settle", &["1", "w", "1000", "1", "0", "0"]).await.contains("[a]"));
+    assert_eq!(task.held("active").await, r#"set {"a"}"#);
+}
+
+#[tokio::test]
+async fn settle_promotes_what_is_due() {
+    let mut task = task().await;
+    task.hset("payload", &[("a", "1")]).await;
+    task.zadd("delayed", 1.0, "a").await;
+    fill(&mut task).await;
+    assert!(task.ok("settle", &["1", "w", "1000", "1", "0", "0"]).await.contains("[a]"));
+    assert_eq!(task.held("active").await, r#"set {"a"}"#);
+}
+
+#[tokio::test]
+async fn extend_locks_beats_also_in_a_larger_interval() {
+    let mut task = task().await;
+    task.running("w", &[("a", 7), ("b", 8)]).await;
+    task.snapshot().await;
+    fill(&mut task).await;
+    assert_eq!(task.ok("extend_locks", &["w", "5000", "1", "1", "a", "b", "7", "8"]).await, "[beaten 0 5000 [] []]");
+    assert_eq!(task.held("active").await, r#"set {"a"}"#);
+    assert_eq!(task.ok("extend_locks", &["w", "9000", "0", "0"]).await, "[beaten 0 9000 [] []]");
+}
+
+#[tokio::test]
+async fn sweep_resolves_and_takes_snapshots() {
+    let mut task = task().await;
+    task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000")]).await;
+    task.running("w", &[("a", 1), ("b", 2), ("c", 3)]).await;
+    task.hset("cancelling", &[("b", "why")]).await;
+    task.hset("maxCount", &[("c", "0")]).await;
+    task.snapshot().await;
+    task.running("w", &[("d", 4)]).await;
+    fill(&mut task).await;
+    let reply = task.ok("sweep", &["v", "1000", "5", "1000", "0", "200"]).await;
+    assert!(reply.starts_with("[swept 6 1000 0 1 "), "{reply}");
+    assert_eq!(task.held("wait").await, r#"list ["a"]"#);
+    assert_eq!(task.held("cancelled").await, r#"zset ["b": NOW]"#);
+    assert_eq!(task.held("failed").await, r#"zset ["c": NOW]"#);
+    assert_eq!(task.held("candidates").await, r#"set {"d"}"#);
+    assert_eq!(task.ok("sweep", &["v", "1000", "6", "1000", "0", "200"]).await, "[swept 7 1000 0 1 [d 1 recovered w]]");
+    assert_eq!(task.ok("sweep", &["v", "1000", "7", "1000", "0", "200"]).await, "[swept 8 1000 0 1 []]");
+}
+
+#[tokio::test]
+async fn cancel_ends_what_waits() {
+    let mut task = task().await;
+    task.waiting(&["a"]).await;
+    task.hset("payload", &[("b", "1")]).await;
+    task.zadd("delayed", 9e15, "b").await;
+    fill(&mut task).await;
+    for id in ["a", "b"] {
+        assert_eq!(task.ok("cancel", &[id, "why", "channel"]).await, "[cancelled]");
+    }
+    assert_eq!(task.held("cancelled").await, r#"zset ["a": NOW, "b": NOW]"#);
+}
+
+#[tokio::test]
+async fn trim_and_declare_pass() {
+    let mut task = task().await;
+    task.hset("payload", &[("a", "1")]).await;
+    task.zadd("completed", 1.0, "a").await;
+    fill(&mut task).await;
+    assert_eq!(task.ok("trim", &["w", "60000", "", "60000", "200"]).await, "[trimmed 1]");
+    assert_eq!(task.ok("declare", &["1", "maxCount", "2"]).await, "[declared []]");
+}
+
+#[tokio::test]
+async fn settle_answers_a_worker_that_lost_its_jobs() {
+    let mut task = task().await;
+    task.running("other", &[("a", 7)]).await;
+    fill(&mut task).await;
+    let reply = task.ok("settle", &["1", "w", "1000", "1", "1", "0", "a", "6"]).await;
+    assert!(reply.starts_with("[settled [6] [] "), "{reply}");
+}
+
+#[tokio::test]
+async fn cancel_asks_the_holder_of_a_running_job() {
+    let mut task = task().await;
+    task.running("w", &[("a", 7)]).await;
+    fill(&mut task).await;
+    assert_eq!(task.ok("cancel", &["a", "why", "channel"]).await, "[requested]");
+}

@@ -1,0 +1,365 @@
+use crate::call::{Task, without};
+use crate::support::PATIENCE;
+use crate::support::eventually;
+
+/// The extras of {position, attempt, stalledCount, options, dispatchedAt} and the rest of a reply that claimed.
+const NOTHING: &str = "[settled [] [] 4000000000000001 [] [] [] '']";
+
+#[tokio::test]
+async fn waiting_jobs_are_claimed_in_order_with_growing_fences() {
+    let mut task = Task::new().await;
+    task.waiting(&["a", "b", "c"]).await;
+    let reply = task.ok("settle", &["1", "w", "1000", "2", "0", "0"]).await;
+    assert_eq!(reply, "[settled [] [] 4000000000000001 [a b] [{} {}] [] '']");
+    assert_eq!(
+        task.keys().await,
+        [
+            r#"active set {"a", "b"}"#,
+            r#"calls hash {"w": "1\n\n\n4000000000000001\na b"}"#,
+            r#"events stream [NOW {"started": "a b", "total": "2", "worker": "w"}]"#,
+            r#"locks hash {"a": "w:4000000000000001", "b": "w:4000000000000002"}"#,
+            r#"meta hash {"ask": "1000", "events": "2", "fence": "4000000000000002", "interval": "1000"}"#,
+            r#"payload hash {"a": "{}", "b": "{}", "c": "{}"}"#,
+            r#"wait list ["c"]"#,
+            r#"wake zset ["marker": 0]"#,
+        ]
+    );
+}
+
+#[tokio::test]
+async fn fences_follow_the_clock_when_the_last_one_is_lost() {
+    let mut task = Task::new().await;
+    task.del("meta").await;
+    task.waiting(&["a"]).await;
+    let before = task.now_ms().await * 1000.0;
+    task.ok("settle", &["1", "w", "1000", "1", "0", "0"]).await;
+    let after = (task.now_ms().await + 1.0) * 1000.0;
+    let token = task.field("locks", "a").await;
+    let fence = token.strip_prefix("w:").unwrap().parse::<f64>().unwrap();
+    assert!((before..=after).contains(&fence), "{fence}");
+}
+
+#[tokio::test]
+async fn the_lists_are_claimed_from_high_to_low() {
+    let mut task = Task::new().await;
+    for (list, id) in [("wait:low", "low"), ("wait", "normal"), ("wait:high", "high")] {
+        task.hset("payload", &[(id, "1")]).await;
+        task.rpush(list, &[id]).await;
+    }
+    let reply = task.ok("settle", &["1", "w", "1000", "2", "0", "0"]).await;
+    assert!(reply.contains("[high normal]"), "{reply}");
+    let reply = task.ok("settle", &["2", "w", "1000", "2", "0", "0"]).await;
+    assert!(reply.contains("[low]"), "{reply}");
+}
+
+#[tokio::test]
+async fn a_run_is_told_what_its_columns_hold() {
+    let mut task = Task::new().await;
+    task.waiting(&["a", "b", "c"]).await;
+    task.hset("attempt", &[("b", "2")]).await;
+    task.hset("stalledCount", &[("c", "1")]).await;
+    task.hset("options", &[("b", "O")]).await;
+    task.hset("dispatchedAt", &[("c", "77")]).await;
+    let reply = task.ok("settle", &["1", "w", "1000", "3", "0", "0"]).await;
+    assert_eq!(reply, "[settled [] [] 4000000000000001 [a b c] [{} {} {}] [[2 2 0 O ''] [3 0 1 '' 77]] '']");
+    let events = task.held("events").await;
+    assert!(events.contains(r#""restarted": "b 2 0 c 0 1", "started": "a""#), "{events}");
+}
+
+#[tokio::test]
+async fn a_worker_without_jobs_writes_nothing() {
+    let mut task = Task::new().await;
+    let before = task.exact().await;
+    assert_eq!(task.ok("settle", &["1", "w", "1000", "10", "0", "0"]).await, NOTHING);
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn completed_jobs_leave_with_and_without_a_value() {
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 7), ("b", 8), ("c", 9)]).await;
+    task.snapshot().await;
+    let reply = task.ok("settle", &["1", "w", "1000", "0", "2", "1", "a", "b", "7", "8", "2", "42"]).await;
+    assert_eq!(reply, NOTHING);
+    assert_eq!(
+        task.keys().await,
+        [
+            r#"calls hash {"w": "1\n\n\n4000000000000001\n"}"#,
+            r#"candidates set {"c"}"#,
+            r#"completed zset ["a": NOW, "b": NOW]"#,
+            r#"events stream [NOW {"completed": "a b", "total": "2", "worker": "w"}]"#,
+            r#"locks hash {"c": "w:9"}"#,
+            r#"meta hash {"events": "2", "fence": "4000000000000000"}"#,
+            r#"payload hash {"a": "{}", "b": "{}", "c": "{}"}"#,
+            r#"result hash {"b": "42"}"#,
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_failed_job_keeps_its_attempt_and_its_error() {
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 7)]).await;
+    let args = ["1", "w", "1000", "0", "0", "0", "a", "7", "failed", "3", "timeout", "E"];
+    assert_eq!(task.ok("settle", &args).await, NOTHING);
+    assert_eq!(
+        without(task.keys().await, &["calls", "meta"]),
+        [
+            r#"attempt hash {"a": "3"}"#,
+            r#"error hash {"a": "E"}"#,
+            r#"events stream [NOW {"failed": "a timeout", "total": "1", "worker": "w"}]"#,
+            r#"failed zset ["a": NOW]"#,
+            r#"payload hash {"a": "{}"}"#,
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_job_to_be_retried_is_delayed_and_the_worker_told_how_long() {
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 7)]).await;
+    let before = task.now_ms().await;
+    let args = ["1", "w", "1000", "0", "0", "0", "a", "7", "retry", "1", "60000", "E"];
+    let reply = task.ok("settle", &args).await;
+    let next = reply.trim_end_matches(']').rsplit(' ').next().unwrap().parse::<u64>().unwrap();
+    assert!((1..=60_000).contains(&next), "{reply}");
+    let due = task.score("delayed", "a").await;
+    assert!((before + 60_000.0..=task.now_ms().await + 60_000.0).contains(&due));
+    assert_eq!(
+        without(task.keys().await, &["calls", "meta", "delayed"]),
+        [
+            r#"attempt hash {"a": "1"}"#,
+            r#"error hash {"a": "E"}"#,
+            r#"events stream [NOW {"retrying": "a 1 60000", "total": "1", "worker": "w"}]"#,
+            r#"payload hash {"a": "{}"}"#,
+        ]
+    );
+}
+
+#[tokio::test]
+async fn released_jobs_go_to_the_front_of_their_own_lists_in_their_order() {
+    let mut task = Task::new().await;
+    task.waiting(&["z"]).await;
+    task.running("w", &[("a", 7), ("b", 8), ("h", 9)]).await;
+    task.hset("priority", &[("h", "high")]).await;
+    let mut args = vec!["1", "w", "1000", "0", "0", "0"];
+    for (id, fence) in [("a", "7"), ("h", "9"), ("b", "8")] {
+        args.extend([id, fence, "release", "0", "", ""]);
+    }
+    assert_eq!(task.ok("settle", &args).await, NOTHING);
+    assert_eq!(
+        without(task.keys().await, &["calls", "meta", "payload"]),
+        [
+            r#"events stream [NOW {"released": "a h b", "total": "3", "worker": "w"}]"#,
+            r#"priority hash {"h": "high"}"#,
+            r#"wait list ["a", "b", "z"]"#,
+            r#"wait:high list ["h"]"#,
+            r#"wake zset ["marker": 0]"#,
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_cancel_that_was_asked_for_goes_before_every_outcome() {
+    let mut task = Task::new().await;
+    let jobs = [("a", 1), ("b", 2), ("c", 3), ("d", 4)];
+    task.running("w", &jobs).await;
+    for (id, _) in jobs {
+        task.hset("cancelling", &[(id, "why")]).await;
+    }
+    let mut args = vec!["1", "w", "1000", "0", "1", "1", "a", "1", "1", "42"];
+    args.extend(["b", "2", "failed", "1", "panic", "E", "c", "3", "retry", "1", "5", "E", "d", "4", "release", "0", "", ""]);
+    let reply = task.ok("settle", &args).await;
+    assert_eq!(reply, "[settled [] [1 2 3 4] 4000000000000001 [] [] [] '']");
+    assert_eq!(
+        without(task.keys().await, &["calls", "meta", "payload", "events", "error"]),
+        [r#"cancelled zset ["a": NOW, "b": NOW, "c": NOW, "d": NOW]"#]
+    );
+    for (id, _) in jobs {
+        let error: serde_json::Value = serde_json::from_str(&task.field("error", id).await).unwrap();
+        assert_eq!(error, serde_json::json!({"code": "cancelled", "message": "why"}));
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_token_is_lost_and_writes_nothing_but_the_answer() {
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 7), ("b", 8), ("c", 9), ("d", 10)]).await;
+    let before = without(task.keys().await, &[]);
+    let mut args = vec!["1", "w", "1000", "0", "1", "1", "a", "6", "1", "42"];
+    args.extend(["b", "9", "failed", "1", "panic", "E", "c", "8", "retry", "1", "5", "E"]);
+    args.extend(["d", "9", "release", "0", "", "", "nobody", "1", "release", "0", "", ""]);
+    let reply = task.ok("settle", &args).await;
+    assert_eq!(reply, "[settled [6 9 8 9 1] [] 4000000000000001 [] [] [] '']");
+    assert_eq!(without(task.keys().await, &["calls"]), before);
+    // The right fences in the name of another worker.
+    let args = ["1", "x", "1000", "0", "1", "0", "a", "7", "b", "8", "failed", "1", "panic", "E"];
+    assert_eq!(task.ok("settle", &args).await, "[settled [7 8] [] 4000000000000001 [] [] [] '']");
+    assert_eq!(without(task.keys().await, &["calls"]), before);
+}
+
+#[tokio::test]
+async fn one_call_reports_and_claims() {
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 7)]).await;
+    task.waiting(&["b"]).await;
+    let reply = task.ok("settle", &["1", "w", "1000", "1", "1", "0", "a", "7"]).await;
+    assert_eq!(reply, "[settled [] [] 4000000000000001 [b] [{}] [] '']");
+    assert_eq!(task.held("active").await, r#"set {"b"}"#);
+    let events = task.held("events").await;
+    assert!(events.contains(r#"{"completed": "a", "started": "b", "total": "2", "worker": "w"}"#), "{events}");
+}
+
+#[tokio::test]
+async fn a_repeated_call_gets_the_same_answer_and_changes_nothing() {
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 7), ("x", 9)]).await;
+    task.hset("cancelling", &[("x", "why")]).await;
+    task.waiting(&["b", "c"]).await;
+    task.hset("attempt", &[("c", "1")]).await;
+    let args = ["1", "w", "1000", "2", "3", "0", "a", "gone", "x", "7", "8", "9"];
+    let first = task.ok("settle", &args).await;
+    assert_eq!(first, "[settled [8] [9] 4000000000000001 [b c] [{} {}] [[2 1 0 '' '']] '']");
+    let before = task.exact().await;
+    for _ in 0..2 {
+        assert_eq!(task.ok("settle", &args).await, first);
+    }
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn a_repeated_call_does_not_hand_out_what_was_lost_since() {
+    let mut task = Task::new().await;
+    task.waiting(&["a", "b"]).await;
+    let args = ["1", "w", "1000", "2", "0", "0"];
+    task.ok("settle", &args).await;
+    task.hset("locks", &[("a", "other:5")]).await;
+    assert_eq!(task.ok("settle", &args).await, "[settled [] [] 4000000000000001 ['' b] ['' {}] [] '']");
+}
+
+#[tokio::test]
+async fn an_older_call_is_stale_and_writes_nothing() {
+    let mut task = Task::new().await;
+    task.waiting(&["a", "b"]).await;
+    task.ok("settle", &["5", "w", "1000", "1", "0", "0"]).await;
+    let before = task.exact().await;
+    assert_eq!(task.ok("settle", &["4", "w", "1000", "1", "0", "0"]).await, "[stale]");
+    assert_eq!(task.exact().await, before);
+    // Another worker counts for itself.
+    assert!(task.ok("settle", &["4", "x", "1000", "1", "0", "0"]).await.contains("[b]"));
+}
+
+#[tokio::test]
+async fn a_delayed_job_that_is_due_goes_to_the_back_of_its_list() {
+    let mut task = Task::new().await;
+    task.waiting(&["a"]).await;
+    task.hset("payload", &[("due", "1"), ("high", "2"), ("later", "3")]).await;
+    task.hset("priority", &[("high", "high")]).await;
+    task.zadd("delayed", 1.0, "due").await;
+    task.zadd("delayed", 2.0, "high").await;
+    task.zadd("delayed", 9e15, "later").await;
+    let reply = task.ok("settle", &["1", "w", "1000", "3", "0", "0"]).await;
+    assert!(reply.contains("[high a due]"), "{reply}");
+    assert_eq!(task.held("delayed").await, r#"zset ["later": 9000000000000000]"#);
+}
+
+#[tokio::test]
+async fn a_worker_without_free_slots_moves_nothing() {
+    let mut task = Task::new().await;
+    task.hset("payload", &[("due", "1")]).await;
+    task.zadd("delayed", 1.0, "due").await;
+    let before = task.exact().await;
+    assert_eq!(task.ok("settle", &["1", "w", "1000", "0", "0", "0"]).await, "[settled [] [] 4000000000000001 [] [] [] 0]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn a_job_becomes_due_by_the_servers_clock() {
+    let mut task = Task::new().await;
+    task.ok("dispatch", &["1", "1", "a", "1", "delay", "1", "50"]).await;
+    eventually("the job is due", PATIENCE, async || {
+        task.ok("settle", &["1", "w", "1000", "1", "0", "0"]).await.contains("[a]")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn ids_that_must_not_run_are_skipped_and_gone_from_the_list() {
+    let mut task = Task::new().await;
+    task.running("other", &[("held", 7)]).await;
+    task.hset("payload", &[("done", "1"), ("a", "{}")]).await;
+    task.zadd("completed", 1.0, "done").await;
+    task.rpush("wait", &["held", "done", "a", "a", "ghost"]).await;
+    task.hset("attempt", &[("ghost", "1")]).await;
+    let reply = task.ok("settle", &["1", "w", "1000", "10", "0", "0"]).await;
+    assert_eq!(reply, "[settled [] [] 4000000000000001 [a] [{}] [] '']");
+    assert_eq!(task.held("wait").await, "");
+    assert_eq!(task.held("attempt").await, "", "nothing is left of the ghost");
+    assert_eq!(task.held("locks").await, r#"hash {"a": "w:4000000000000001", "held": "other:7"}"#);
+    let events = task.held("events").await;
+    assert!(events.contains(r#"{"removed": "ghost", "started": "a", "total": "2", "worker": "w"}"#), "{events}");
+}
+
+#[tokio::test]
+async fn a_counter_that_is_no_number_fails_its_job_and_the_others_run() {
+    let mut task = Task::new().await;
+    task.waiting(&["a", "bad", "worse"]).await;
+    task.hset("attempt", &[("bad", "many")]).await;
+    task.hset("stalledCount", &[("worse", "")]).await;
+    let reply = task.ok("settle", &["1", "w", "1000", "3", "0", "0"]).await;
+    assert!(reply.contains("[a]"), "{reply}");
+    assert_eq!(task.held("failed").await, r#"zset ["bad": NOW, "worse": NOW]"#);
+    assert!(task.held("error").await.contains("corrupt"));
+    assert!(task.held("events").await.contains(r#""failed": "bad corrupt worse corrupt""#));
+}
+
+#[tokio::test]
+async fn a_task_that_keeps_nothing_removes_every_column() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("keepCompleted", "0"), ("keepFailed", "0"), ("keepCancelled", "0")]).await;
+    task.running("w", &[("a", 7), ("b", 8), ("c", 9)]).await;
+    task.hset("cancelling", &[("c", "why")]).await;
+    for column in ["stalledCount", "options", "maxCount", "priority", "dispatchedAt"] {
+        task.hset(column, &[("a", "1"), ("b", "1"), ("c", "1")]).await;
+    }
+    let mut args = vec!["1", "w", "1000", "0", "1", "1", "a", "7", "1", "42"];
+    args.extend(["b", "8", "failed", "1", "panic", "E", "c", "9", "release", "0", "", ""]);
+    task.ok("settle", &args).await;
+    assert_eq!(without(task.keys().await, &["calls", "meta", "events"]), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn a_claim_asks_for_the_workers_interval() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("interval", "5000"), ("ask", "1000")]).await;
+    task.waiting(&["a", "b"]).await;
+    task.ok("settle", &["1", "w", "2000", "1", "0", "0"]).await;
+    let meta = task.held("meta").await;
+    assert!(meta.contains(r#""ask": "2000""#) && meta.contains(r#""interval": "5000""#), "{meta}");
+    task.ok("settle", &["2", "w", "9000", "1", "0", "0"]).await;
+    let meta = task.held("meta").await;
+    assert!(meta.contains(r#""ask": "9000""#) && meta.contains(r#""interval": "9000""#), "{meta}");
+}
+
+#[tokio::test]
+async fn without_events_no_entry_is_written() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("eventMode", "off")]).await;
+    task.waiting(&["a"]).await;
+    task.ok("settle", &["1", "w", "1000", "1", "0", "0"]).await;
+    assert_eq!(task.held("events").await, "");
+}
+
+#[tokio::test]
+async fn a_counter_that_rust_cannot_read_fails_its_job() {
+    for column in ["attempt", "stalledCount"] {
+        for count in ["1.5", "1e3", "0x10", " 1", "nan", "inf", "-1", "4294967296"] {
+            let mut task = Task::new().await;
+            task.waiting(&["bad", "a"]).await;
+            task.hset(column, &[("bad", count)]).await;
+            let reply = task.ok("settle", &["1", "w", "1000", "2", "0", "0"]).await;
+            assert!(reply.contains("[a]"), "{column} {count}: {reply}");
+            assert_eq!(task.held("failed").await, r#"zset ["bad": NOW]"#, "{column} {count}");
+        }
+    }
+}

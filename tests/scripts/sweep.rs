@@ -1,0 +1,293 @@
+use crate::call::{Task, without};
+
+/// Of the witness `v`: interval 1 s, epoch 5, a whole interval waited.
+const ARGS: [&str; 6] = ["v", "1000", "5", "1000", "0", "200"];
+
+async fn epoch_five() -> Task {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000"), ("maxCount", "1")]).await;
+    task
+}
+
+/// A task with one candidate `a` of worker `w`.
+async fn one_candidate() -> Task {
+    let mut task = epoch_five().await;
+    task.running("w", &[("a", 7)]).await;
+    task.snapshot().await;
+    task
+}
+
+#[tokio::test]
+async fn with_no_candidates_the_running_jobs_become_candidates_in_a_new_epoch() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("a", 7), ("b", 8)]).await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 []]");
+    assert_eq!(task.held("candidates").await, r#"set {"a", "b"}"#);
+    assert_eq!(task.held("active").await, "");
+    assert!(task.held("meta").await.contains(r#""epoch": "6""#));
+    assert_eq!(task.held("events").await, "");
+}
+
+#[tokio::test]
+async fn with_nothing_running_only_the_epoch_moves() {
+    let mut task = epoch_five().await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 []]");
+    assert_eq!(task.keys().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_fresh_task_is_swept_in_epoch_zero() {
+    let mut task = Task::new().await;
+    assert_eq!(task.ok("sweep", &["v", "1000", "0", "1000", "0", "200"]).await, "[swept 1 1000 0 1 []]");
+}
+
+#[tokio::test]
+async fn another_epoch_is_moved_and_a_short_wait_is_early_and_neither_writes() {
+    let mut task = one_candidate().await;
+    let before = task.exact().await;
+    assert_eq!(task.ok("sweep", &["v", "1000", "4", "1000", "0", "200"]).await, "[moved 5 1000]");
+    assert_eq!(task.ok("sweep", &["v", "1000", "6", "1000", "0", "200"]).await, "[moved 5 1000]");
+    assert_eq!(task.ok("sweep", &["v", "1000", "5", "999", "0", "200"]).await, "[early 5 1000]");
+    task.hset("meta", &[("interval", "5000")]).await;
+    assert_eq!(task.ok("sweep", &["v", "1000", "5", "4999", "0", "200"]).await, "[early 5 5000]");
+    task.hset("meta", &[("interval", "1000")]).await;
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn a_silent_job_goes_to_the_front_of_its_list_with_the_stall_counted() {
+    let mut task = one_candidate().await;
+    task.waiting(&["z"]).await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 [a 1 recovered w]]");
+    let entry = r#"stream [NOW {"reason": "silent", "stalled": "a 1 recovered w", "total": "1", "worker": "v"}]"#;
+    assert_eq!(
+        without(task.keys().await, &["meta", "payload"]),
+        [
+            format!("events {entry}"),
+            r#"stalledCount hash {"a": "1"}"#.to_owned(),
+            format!("stalls {entry}"),
+            r#"wait list ["a", "z"]"#.to_owned(),
+            r#"wake zset ["marker": 0]"#.to_owned(),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_job_stalls_max_count_times_and_fails_at_the_next() {
+    for max in 0..=3_u64 {
+        let mut task = epoch_five().await;
+        task.hset("meta", &[("maxCount", &max.to_string())]).await;
+        task.waiting(&["a"]).await;
+        for stall in 1..=max + 1 {
+            task.hset("meta", &[("epoch", "5")]).await;
+            let call = stall.to_string();
+            assert!(task.ok("settle", &[&call, "w", "1000", "1", "0", "0"]).await.contains("[a]"), "run {stall}");
+            task.snapshot().await;
+            let action = if stall <= max { "recovered" } else { "failed" };
+            let reply = task.ok("sweep", &ARGS).await;
+            assert!(reply.ends_with(&format!("[a {stall} {action} w]]")), "max {max}: {reply}");
+            assert_eq!(task.held("stalledCount").await, format!(r#"hash {{"a": "{stall}"}}"#));
+        }
+        assert_eq!(task.held("failed").await, r#"zset ["a": NOW]"#);
+        assert_eq!(task.held("wait").await, "");
+        assert_eq!(task.held("locks").await, "");
+        let error = task.held("error").await;
+        assert!(error.contains("worker_crashed") && error.contains(&format!("stall {} of at most {max}", max + 1)));
+    }
+}
+
+#[tokio::test]
+async fn the_max_count_of_a_dispatch_goes_before_that_of_the_task() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("a", 7), ("b", 8)]).await;
+    task.snapshot().await;
+    task.hset("maxCount", &[("a", "0"), ("b", "4")]).await;
+    task.hset("stalledCount", &[("b", "3")]).await;
+    task.ok("sweep", &ARGS).await;
+    assert_eq!(task.held("failed").await, r#"zset ["a": NOW]"#);
+    assert_eq!(task.held("wait").await, r#"list ["b"]"#);
+}
+
+#[tokio::test]
+async fn a_job_without_payload_is_dropped_with_all_that_is_left_of_it() {
+    let mut task = one_candidate().await;
+    task.del("payload").await;
+    for column in ["attempt", "stalledCount", "result", "error", "options", "maxCount", "priority", "dispatchedAt"] {
+        task.hset(column, &[("a", "1")]).await;
+    }
+    task.hset("cancelling", &[("a", "why")]).await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 [a 1 dropped w]]");
+    assert_eq!(without(task.keys().await, &["meta", "events", "stalls"]), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn a_candidate_without_lock_is_failed_as_corrupt() {
+    let mut task = one_candidate().await;
+    task.del("locks").await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 [a 0 failed -]]");
+    assert_eq!(task.held("failed").await, r#"zset ["a": NOW]"#);
+    assert!(task.held("error").await.contains("corrupt"));
+    assert_eq!(task.held("stalledCount").await, "");
+}
+
+#[tokio::test]
+async fn a_candidate_without_lock_that_has_ended_stays_as_it_ended() {
+    let mut task = one_candidate().await;
+    task.del("locks").await;
+    task.zadd("completed", 1.0, "a").await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 []]");
+    assert_eq!(without(task.keys().await, &["meta", "payload"]), [r#"completed zset ["a": 1]"#]);
+}
+
+#[tokio::test]
+async fn a_count_that_is_no_number_fails_its_job_and_the_sweep_goes_on() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("a", 7), ("bad", 8), ("worse", 9)]).await;
+    task.snapshot().await;
+    task.hset("stalledCount", &[("bad", "many"), ("worse", "")]).await;
+    task.ok("sweep", &ARGS).await;
+    assert_eq!(task.held("wait").await, r#"list ["a"]"#);
+    assert_eq!(task.held("failed").await, r#"zset ["bad": NOW, "worse": NOW]"#);
+    assert!(task.held("error").await.contains("stalledCount is no number"));
+}
+
+#[tokio::test]
+async fn a_job_whose_cancel_was_asked_for_is_cancelled_with_the_stall_counted() {
+    let mut task = one_candidate().await;
+    task.hset("cancelling", &[("a", "why")]).await;
+    task.hset("stalledCount", &[("a", "9")]).await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 [a 10 cancelled w]]");
+    assert_eq!(task.held("cancelled").await, r#"zset ["a": NOW]"#);
+    assert_eq!(task.held("cancelling").await, "");
+    assert_eq!(task.held("stalledCount").await, r#"hash {"a": "10"}"#);
+    assert!(task.held("error").await.contains("why"));
+}
+
+#[tokio::test]
+async fn recovered_jobs_go_to_the_list_of_their_priority() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("h", 7), ("l", 8), ("n", 9)]).await;
+    task.hset("priority", &[("h", "high"), ("l", "low")]).await;
+    task.snapshot().await;
+    task.ok("sweep", &ARGS).await;
+    assert_eq!(task.held("wait:high").await, r#"list ["h"]"#);
+    assert_eq!(task.held("wait").await, r#"list ["n"]"#);
+    assert_eq!(task.held("wait:low").await, r#"list ["l"]"#);
+}
+
+#[tokio::test]
+async fn a_beat_just_before_saves_its_job() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("a", 7), ("b", 8)]).await;
+    task.snapshot().await;
+    task.ok("extend_locks", &["w", "1000", "1", "0", "b", "8"]).await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 [a 1 recovered w]]");
+    assert_eq!(task.held("candidates").await, r#"set {"b"}"#);
+}
+
+#[tokio::test]
+async fn a_second_sweeper_finds_the_epoch_moved() {
+    let mut task = one_candidate().await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 [a 1 recovered w]]");
+    let before = task.exact().await;
+    assert_eq!(task.ok("sweep", &["u", "1000", "5", "1000", "0", "200"]).await, "[moved 6 1000]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn one_call_decides_no_more_than_its_limit_and_the_epoch_moves_with_the_last() {
+    let mut task = epoch_five().await;
+    let ids = (0..450).map(|i| format!("job-{i:03}")).collect::<Vec<_>>();
+    let jobs = ids.iter().zip(1_u64..).map(|(id, fence)| (id.as_str(), fence)).collect::<Vec<_>>();
+    task.running("w", &jobs).await;
+    task.snapshot().await;
+    let (mut cursor, mut seen, mut calls) = ("0".to_owned(), 0, 0);
+    loop {
+        calls += 1;
+        assert!(calls < 100);
+        let reply = task.ok("sweep", &["v", "1000", "5", "1000", &cursor, "100"]).await;
+        let words = reply.trim_matches(['[', ']']).split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let decided = reply.matches("recovered").count();
+        assert!(decided <= 100, "{decided} in one call");
+        seen += decided;
+        let (epoch, snapshot) = (words[1].as_str(), words[4].as_str());
+        cursor.clone_from(&words[3]);
+        if snapshot == "1" {
+            assert_eq!(epoch, "6");
+            break;
+        }
+        assert_eq!(epoch, "5");
+    }
+    assert_eq!(seen, 450);
+    assert_eq!(task.held("candidates").await, "");
+    assert_eq!(task.held("locks").await, "");
+    let waiting = task.list("wait").await;
+    let waiting = waiting.into_iter().collect::<std::collections::BTreeSet<_>>();
+    assert_eq!(waiting, ids.into_iter().collect());
+}
+
+#[tokio::test]
+async fn the_interval_of_an_epoch_is_the_largest_ask_of_the_one_before() {
+    let mut task = epoch_five().await;
+    task.hset("meta", &[("interval", "5000"), ("ask", "2000")]).await;
+    assert_eq!(task.ok("sweep", &["v", "1000", "5", "5000", "0", "200"]).await, "[swept 6 2000 0 1 []]");
+    // Nobody but the witness has asked since.
+    assert_eq!(task.ok("sweep", &["v", "1000", "6", "2000", "0", "200"]).await, "[swept 7 1000 0 1 []]");
+    assert_eq!(task.ok("sweep", &["v", "3000", "7", "1000", "0", "200"]).await, "[swept 8 3000 0 1 []]");
+}
+
+#[tokio::test]
+async fn a_manual_task_says_that_the_handler_was_silent() {
+    let mut task = one_candidate().await;
+    task.hset("meta", &[("heartbeat", "manual")]).await;
+    task.ok("sweep", &ARGS).await;
+    assert!(task.held("stalls").await.contains(r#""reason": "handler_silent""#));
+}
+
+#[tokio::test]
+async fn stalls_are_written_also_without_events() {
+    let mut task = one_candidate().await;
+    task.hset("meta", &[("eventMode", "off")]).await;
+    task.ok("sweep", &ARGS).await;
+    assert_eq!(task.held("events").await, "");
+    assert!(task.held("stalls").await.contains("a 1 recovered w"));
+}
+
+#[tokio::test]
+async fn a_task_that_keeps_nothing_removes_every_column() {
+    let mut task = epoch_five().await;
+    task.hset("meta", &[("keepFailed", "0"), ("keepCancelled", "0"), ("maxCount", "0")]).await;
+    task.running("w", &[("a", 7), ("b", 8)]).await;
+    task.hset("cancelling", &[("b", "why")]).await;
+    task.snapshot().await;
+    task.ok("sweep", &ARGS).await;
+    assert_eq!(without(task.keys().await, &["meta", "events", "stalls"]), [] as [&str; 0]);
+}
+
+/// What Lua takes for a number and HINCRBY does not.
+const NO_COUNTS: [&str; 8] = ["1.5", "1e3", "0x10", " 1", "nan", "inf", "-1", "9223372036854775807"];
+
+#[tokio::test]
+async fn a_count_that_cannot_grow_loses_no_job() {
+    for count in NO_COUNTS {
+        let mut task = epoch_five().await;
+        task.running("w", &[("a", 7), ("bad", 8)]).await;
+        task.snapshot().await;
+        task.hset("stalledCount", &[("bad", count)]).await;
+        let reply = task.call("sweep", &ARGS).await;
+        assert!(reply.is_ok(), "{count}: {reply:?}");
+        assert_eq!(task.held("wait").await, r#"list ["a"]"#, "{count}");
+        assert_eq!(task.held("failed").await, r#"zset ["bad": NOW]"#, "{count}");
+    }
+}
+
+#[tokio::test]
+async fn a_max_count_that_is_no_number_is_that_of_the_task() {
+    for max in ["nan", "many", ""] {
+        let mut task = one_candidate().await;
+        task.hset("stalledCount", &[("a", "1")]).await;
+        task.hset("maxCount", &[("a", max)]).await;
+        task.ok("sweep", &ARGS).await;
+        assert_eq!(task.held("failed").await, r#"zset ["a": NOW]"#, "{max}");
+    }
+}
