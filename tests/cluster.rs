@@ -1,4 +1,5 @@
-//! Every script as `#!lua` on a cluster-mode node, which refuses a key that was not declared or is in another slot.
+//! Every script as `#!lua` on a cluster-mode node, which refuses a key in another slot, called by a user who may touch
+//! the declared keys of that call and no other.
 
 #![cfg(test)]
 
@@ -30,7 +31,9 @@ async fn cluster() -> Task {
         info.contains("cluster_state:ok")
     })
     .await;
-    Task::on(redis, "#!lua\n").await
+    let mut task = Task::on(redis, "#!lua\n").await;
+    task.bind_to_declared_keys().await;
+    task
 }
 
 /// The rest of the columns of a job, so that each is written, read and removed.
@@ -48,16 +51,18 @@ async fn columns(task: &mut Task, ids: &[&str]) {
 #[tokio::test]
 async fn the_node_refuses_what_the_scripts_must_not_do() {
     let mut task = cluster().await;
-    let foreign = format!("{}x", task.key("wait").replace("{task}", "{other}"));
+    let (own, neighbour) = (task.key("wait"), task.key("other"));
+    let elsewhere = own.replace("{task}", "{other}");
+    let get = |key: &str| format!("return redis.call('GET', '{key}')");
     for (script, keys) in [
-        ("#!lua\nreturn redis.call('GET', 'undeclared')", vec![]),
-        ("#!lua\nreturn redis.call('GET', KEYS[1])", vec![task.key("wait"), foreign]),
+        (get(&elsewhere), vec![own.clone()]),
+        (get(&neighbour), vec![own.clone()]),
+        (get(&own), vec![own.clone(), elsewhere.clone()]),
     ] {
-        let mut cmd = redis::cmd("EVAL");
-        cmd.arg(script).arg(keys.len()).arg(keys);
-        let refused: redis::RedisResult<Option<String>> = cmd.query_async(&mut task.conn).await;
-        assert!(refused.is_err(), "{script}: {refused:?}");
+        let refused = task.eval(&script, &keys, &[]).await;
+        assert!(refused.is_err(), "{script} {keys:?}: {refused:?}");
     }
+    assert_eq!(task.eval(&get(&own), std::slice::from_ref(&own), &[]).await.unwrap(), "nil");
 }
 
 #[tokio::test]

@@ -85,6 +85,7 @@ async fn a_handler_that_is_silent_while_redis_is_away_is_not_counted() {
     site.started(std::slice::from_ref(&job)).await;
     // A second worker of the same outage would be as good a witness as the first.
     let witness = hire().await;
+    site.works(&witness).await;
     proxy.refuse().await;
     tokio::time::sleep(TWO_INTERVALS).await;
     assert_eq!(site.stalls().await, None);

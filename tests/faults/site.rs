@@ -149,7 +149,16 @@ impl Site {
 
     /// A worker whose handler is [`Journal::work`].
     pub async fn hire(&self, options: TaskOptions) -> Employee {
-        self.hire_at(&self.url, options).await
+        let employee = self.hire_at(&self.url, options).await;
+        self.works(&employee).await;
+        employee
+    }
+
+    /// Waits until the worker has started: it has told Redis of itself.
+    pub async fn works(&self, employee: &Employee) {
+        let presence = format!("heartline:worker:{}", employee.id);
+        let mut conn = self.conn().await;
+        eventually("the worker has started", PATIENCE, async || conn.exists::<_, bool>(&presence).await.unwrap()).await;
     }
 
     pub async fn hire_at(&self, url: &str, options: TaskOptions) -> Employee {

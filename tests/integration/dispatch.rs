@@ -119,7 +119,7 @@ async fn a_dispatch_of_an_id_that_exists_in_any_state_changes_nothing() {
 async fn an_id_named_twice_in_one_call_is_one_job() {
     let f = Fixture::new().await;
     let task = f.app().await.task_ref::<u32, u32>(TASK).unwrap();
-    let handles = task.dispatch_many_with_ids([("a", 1), ("b", 2), ("a", 3)]).await.unwrap();
+    let handles = task.dispatch_many_with_ids(["a", "b", "a"].map(str::to_owned).into_iter().zip(1..)).await.unwrap();
     assert_eq!(handles.iter().map(|handle| handle.existed()).collect::<Vec<_>>(), [false, false, true]);
     assert_eq!(f.column("payload", "a").await.as_deref(), Some("1"));
     assert_eq!(task.counts().await.unwrap().waiting, 2);

@@ -17,6 +17,8 @@ pub struct Task {
     /// What goes before the text of every script.
     header: &'static str,
     scripts: Vec<ScriptSource>,
+    /// A connection whose user may touch the declared keys of a call and no other.
+    bound: Option<MultiplexedConnection>,
     redis: Arc<TestRedis>,
 }
 
@@ -31,7 +33,38 @@ impl Task {
     /// A task of its own on `redis`; each script is given `header` as its first line.
     pub async fn on(redis: Arc<TestRedis>, header: &'static str) -> Task {
         let prefix = format!("{}:{{task}}:", redis.unique_prefix());
-        Task { conn: redis.conn().await, prefix, header, scripts: scripts(), redis }
+        Task { conn: redis.conn().await, prefix, header, scripts: scripts(), bound: None, redis }
+    }
+
+    /// From now on each script is called by a user of the server who may touch the keys of that call and no other.
+    pub async fn bind_to_declared_keys(&mut self) {
+        self.bind(&[]).await;
+        let url = self.url().replace("redis://", "redis://bound:secret@");
+        let client = redis::Client::open(url).unwrap();
+        self.bound = Some(client.get_multiplexed_async_connection().await.unwrap());
+    }
+
+    async fn bind(&mut self, keys: &[String]) {
+        let mut cmd = redis::cmd("ACL");
+        cmd.arg("SETUSER").arg("bound").arg("on").arg(">secret").arg("+@all").arg("allchannels").arg("resetkeys");
+        for key in keys {
+            cmd.arg(format!("~{key}"));
+        }
+        let () = cmd.query_async(&mut self.conn).await.unwrap();
+    }
+
+    /// Any text as a script, called as the others are.
+    pub async fn eval(&mut self, source: &str, keys: &[String], args: &[&str]) -> Result<String, RedisError> {
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg(format!("{}{source}", self.header)).arg(keys.len()).arg(keys).arg(args);
+        let value: Value = match self.bound.clone() {
+            Some(mut bound) => {
+                self.bind(keys).await;
+                cmd.query_async(&mut bound).await?
+            }
+            None => cmd.query_async(&mut self.conn).await?,
+        };
+        Ok(text(&value))
     }
 
     pub fn url(&self) -> String {
@@ -60,13 +93,9 @@ impl Task {
 
     /// As [`call`](Self::call), with other keys than the table has.
     pub async fn call_on(&mut self, name: &str, keys: &[&str], args: &[&str]) -> Result<String, RedisError> {
-        let mut cmd = redis::cmd("EVAL");
-        cmd.arg(format!("{}{}", self.header, self.script(name).source)).arg(keys.len());
-        for key in keys {
-            cmd.arg(self.key(key));
-        }
-        let value: Value = cmd.arg(args).query_async(&mut self.conn).await?;
-        Ok(text(&value))
+        let keys = keys.iter().map(|key| self.key(key)).collect::<Vec<_>>();
+        let source = self.script(name).source;
+        self.eval(source, &keys, args).await
     }
 
     /// As [`call`](Self::call) for one that must be answered.
