@@ -18,11 +18,7 @@ use support::{PATIENCE, TestRedis, eventually};
 
 /// A node that has every slot to itself, and a task on it.
 async fn cluster() -> Task {
-    let server = RedisServer::builder()
-        .arg("--cluster-enabled")
-        .arg("yes")
-        .start()
-        .unwrap();
+    let server = RedisServer::builder().arg("--cluster-enabled").arg("yes").start().unwrap();
     let redis = Arc::new(TestRedis::from_process(server));
     let mut conn = redis.conn().await;
     let () = redis::cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(0).arg(16383).query_async(&mut conn).await.unwrap();

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The most lines of a script below its header.
+/// The most lines of code of a script: below its header, without comments and empty lines.
 const SCRIPT_LINES: usize = 80;
-/// Scripts that are longer, and how long they may be; taking one off this list is progress.
-const LONG_SCRIPTS: [(&str, usize); 2] = [("settle", 95), ("dispatch", 80)];
+/// Scripts that are longer, and how long they may be; to take one off this list is progress.
+const LONG_SCRIPTS: [(&str, usize); 1] = [("settle", 95)];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -54,10 +54,9 @@ fn entries(header: &[String], word: &str) -> Vec<(usize, String, String, String)
     let mut found = Vec::new();
     for line in header.iter().filter_map(|line| line.strip_prefix(&start)) {
         let (number, rest) = line.split_once(']').unwrap_or_else(|| panic!("{line}"));
-        let (name, rest) = rest.trim().split_once(' ').unwrap_or_else(|| panic!("{line}"));
-        let rest = rest.trim().strip_prefix('(').unwrap_or_else(|| panic!("no type or unit in {line}"));
+        let (name, rest) = rest.trim().split_once(" (").unwrap_or_else(|| panic!("no type or unit in {line}"));
         let (kind, usage) = rest.split_once(')').unwrap_or((rest, ""));
-        found.push((number.parse().unwrap(), name.to_owned(), kind.to_owned(), usage.trim().to_owned()));
+        found.push((number.parse().unwrap(), name.trim().to_owned(), kind.to_owned(), usage.trim().to_owned()));
     }
     found
 }
@@ -87,7 +86,8 @@ fn code(path: &str) -> Vec<(usize, String)> {
 
 #[test]
 fn every_script_file_is_in_the_table_and_the_other_way_round() {
-    let files = fs::read_dir(root().join("lua")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let files =
+        fs::read_dir(root().join("lua")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let files: BTreeSet<String> = files.filter_map(|name| name.strip_suffix(".lua").map(str::to_owned)).collect();
     let table: BTreeSet<String> = scripts().iter().map(|script| script.name.to_owned()).collect();
     assert_eq!(files, table);
@@ -155,10 +155,11 @@ fn every_event_that_a_script_emits_is_in_its_header() {
 #[test]
 fn scripts_are_short_enough_to_be_read() {
     for script in scripts() {
-        let (_, body) = header(script.name);
+        let (_, mut body) = header(script.name);
+        body.retain(|line| !line.trim().is_empty() && !line.trim().starts_with("--"));
         let exception = LONG_SCRIPTS.iter().find(|(name, _)| *name == script.name);
         let limit = exception.map_or(SCRIPT_LINES, |(_, limit)| *limit);
-        assert!(body.len() <= limit, "{} has {} lines below its header", script.name, body.len());
+        assert!(body.len() <= limit, "{} has {} lines of code", script.name, body.len());
     }
 }
 
@@ -306,7 +307,7 @@ fn every_script_has_a_file_of_tests() {
 }
 
 #[test]
-fn test_names_are_sentences() {
+fn names_of_tests_are_sentences() {
     for path in files("tests", "rs") {
         let text = read(&path);
         let mut lines = text.lines();
@@ -314,7 +315,8 @@ fn test_names_are_sentences() {
             if line.trim() != "#[test]" && !line.trim().starts_with("#[tokio::test") {
                 continue;
             }
-            let Some(name) = lines.by_ref().find_map(|line| line.trim().split_once("fn ").map(|(_, rest)| rest.to_owned()))
+            let Some(name) =
+                lines.by_ref().find_map(|line| line.trim().split_once("fn ").map(|(_, rest)| rest.to_owned()))
             else {
                 break;
             };

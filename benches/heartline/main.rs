@@ -137,6 +137,9 @@ async fn run(args: Args) -> Result<()> {
     let cleaned = Server::connect(&url).and_then(|mut server| server.clean());
     interrupt.abort();
     drop(private);
+    if args.quick {
+        println!("quick: a tenth of the jobs that the names of the rows and the budgets mean, few runs");
+    }
     report::print(&rows)?;
     outcome.and(cleaned)
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 
 use crate::Bench;
 use crate::dispatch::id;
@@ -47,12 +47,14 @@ return 1";
 
 /// The least that a sweep does with stalled jobs: take them, unlock them, queue them.
 const RAW_RESOLVE: &str = "
-local ids = redis.call('SSCAN', KEYS[1], 0, 'COUNT', ARGV[1])[2]
-if #ids == 0 then return 0 end
-redis.call('SREM', KEYS[1], unpack(ids))
-redis.call('HDEL', KEYS[2], unpack(ids))
-redis.call('LPUSH', KEYS[3], unpack(ids))
-return #ids";
+local scanned = redis.call('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
+local ids = scanned[2]
+if #ids > 0 then
+  redis.call('SREM', KEYS[1], unpack(ids))
+  redis.call('HDEL', KEYS[2], unpack(ids))
+  redis.call('LPUSH', KEYS[3], unpack(ids))
+end
+return { scanned[1], redis.call('SCARD', KEYS[1]) }";
 
 /// A beat without checks.
 const RAW_BEAT: &str = "
@@ -306,18 +308,16 @@ fn raw_limits(
         }
         server.ask::<redis::Value>(&["RENAME", &active, &candidates])?;
         beat_from(server, stalled, false)?;
-        let mut spent = Spent::default();
+        let (mut spent, mut cursor) = (Spent::default(), "0".to_owned());
         loop {
-            let left: usize = server.ask(&["SCARD", &candidates])?;
-            if left == 0 {
-                break;
-            }
             let mut call = resolve.call();
-            call.arg(SWEEP_BATCH);
-            let (us, wall, _) = server.timed(&call, "evalsha")?;
+            call.arg(&cursor).arg(SWEEP_BATCH);
+            let (us, wall, answer) = server.timed(&call, "evalsha")?;
             spent.add(us, wall);
-            if spent.wall > Duration::from_secs(60) {
-                bail!("the raw resolve does not come to an end: {left} candidates are left");
+            let answer = items(answer)?;
+            cursor = item(&answer, 0)?;
+            if item::<usize>(&answer, 1)? == 0 {
+                break;
             }
         }
         resolved.push((at, spent));

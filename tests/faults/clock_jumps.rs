@@ -14,11 +14,12 @@ const HOUR: i64 = 3600;
 fn library() -> PathBuf {
     let places = ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/opt/homebrew/lib"].map(PathBuf::from);
     let triples = [format!("{}-linux-gnu", std::env::consts::ARCH), String::new()];
-    let mut candidates =
-        places.iter().flat_map(|place| triples.iter().map(move |triple| place.join(triple).join("faketime/libfaketime.so.1")));
-    candidates.find(|path| path.exists()).unwrap_or_else(|| {
-        panic!("libfaketime.so.1 not found: install it with `apt-get install libfaketime`")
-    })
+    let mut candidates = places
+        .iter()
+        .flat_map(|place| triples.iter().map(move |triple| place.join(triple).join("faketime/libfaketime.so.1")));
+    candidates
+        .find(|path| path.exists())
+        .unwrap_or_else(|| panic!("libfaketime.so.1 not found: install it with `apt-get install libfaketime`"))
 }
 
 /// What the server adds to the time; read anew for every look at its clock.
@@ -58,7 +59,7 @@ async fn a_clock_that_jumps_both_ways_stalls_no_job_and_fences_still_grow() {
         .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
         .start()
         .unwrap();
-    let redis = TestRedis::from_process(server);
+    let mut redis = TestRedis::from_process(server);
     let site = Site::new(&redis);
     let (one, two) = (site.hire(options(INTERVAL)).await, site.hire(options(INTERVAL)).await);
     let hour = async || -> i64 {
@@ -98,4 +99,6 @@ async fn a_clock_that_jumps_both_ways_stalls_no_job_and_fences_still_grow() {
     one.leave().await;
     two.leave().await;
     site.nothing_is_left_but(ended.len()).await;
+    // Ended in good order: killed, it leaves the shared memory of libfaketime behind.
+    redis.process().stop();
 }

@@ -104,7 +104,10 @@ async fn a_failed_run_whose_reply_was_lost_uses_up_one_attempt() {
     assert_eq!(site.journal.interruptions(), ["attempt 1", "attempt 2", "attempt 3"]);
     let seen = events_until(&mut events, "failing").await;
     let run = ["task:started", "task:retrying"];
-    assert_eq!(seen["failing"], [&["task:dispatched"], &run[..], &run[..], &["task:started", "task:completed"]].concat());
+    assert_eq!(
+        seen["failing"],
+        [&["task:dispatched"], &run[..], &run[..], &["task:started", "task:completed"]].concat()
+    );
     assert_eq!(site.stalls().await, None);
     worker.leave().await;
     site.nothing_is_left_but(1).await;
@@ -237,7 +240,8 @@ async fn a_beat_whose_replies_are_lost_for_two_intervals_has_still_kept_the_job(
     site.epochs_pass(2).await;
     site.journal.open("go");
     site.each_ran_once(&[job]).await;
-    eventually("the job has left the worker", PATIENCE, async || worker.jobs.counts().await.unwrap().running == 0).await;
+    eventually("the job has left the worker", PATIENCE, async || worker.jobs.counts().await.unwrap().running == 0)
+        .await;
     witness.leave().await;
     worker.leave().await;
     site.nothing_is_left_but(1).await;

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use heartline::{
-    App, Context, Event, JobError, JobHandle, JobState, RecvError, StallOptions, StopReason, Subscription, TaskOptions, TaskRef,
+    App, Context, Event, JobError, JobHandle, JobState, RecvError, StallOptions, StopReason, Subscription, TaskOptions,
+    TaskRef,
 };
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;

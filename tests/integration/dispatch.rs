@@ -208,8 +208,7 @@ async fn the_handler_sees_when_its_job_was_dispatched() {
 async fn a_refused_dispatch_writes_nothing() {
     let f = Fixture::new().await;
     let app = f.app().await;
-    let task: TaskRef<String, ()> =
-        app.task(TASK, fast().payload_limit(10), |_, _: String| async { Ok(()) }).unwrap();
+    let task: TaskRef<String, ()> = app.task(TASK, fast().payload_limit(10), |_, _: String| async { Ok(()) }).unwrap();
     let large = task.dispatch("0123456789".into()).await.unwrap_err();
     assert!(matches!(large, Error::TooLarge { size: 12, limit: 10 }), "{large}");
     let wrong = task.dispatch("".into()).id("a b").await.unwrap_err();

@@ -73,8 +73,10 @@ impl Fixture {
 
     /// Waits until the job is a candidate.
     pub async fn becomes_candidate(&self, id: &str) {
-        eventually("the job is a candidate", PATIENCE, async || self.run::<bool>("SISMEMBER", "candidates", &[id]).await)
-            .await;
+        eventually("the job is a candidate", PATIENCE, async || {
+            self.run::<bool>("SISMEMBER", "candidates", &[id]).await
+        })
+        .await;
     }
 
     /// Every place of the keyspace that holds the job; more or less than one is a bug, unless the job never was.
@@ -234,13 +236,15 @@ impl Puppet {
         let mut args = [self.name.clone(), "1000".into(), tokens.len().to_string(), "0".into()].to_vec();
         args.extend(tokens.iter().map(|token| token.id.clone()));
         args.extend(tokens.iter().map(|token| token.fence.to_string()));
-        let (_, _, _, lost, _): (String, u64, u64, Vec<u64>, Vec<u64>) = self.call("extend_locks", &args).await.unwrap();
+        let (_, _, _, lost, _): (String, u64, u64, Vec<u64>, Vec<u64>) =
+            self.call("extend_locks", &args).await.unwrap();
         lost
     }
 
     /// One call of sweep, as a witness that has watched `epoch` for a second. `None`: the epoch is another one.
     pub async fn sweep(&mut self, epoch: u64, cursor: &str, limit: usize) -> Option<Swept> {
-        let args = [self.name.clone(), "1000".into(), epoch.to_string(), "1000".into(), cursor.into(), limit.to_string()];
+        let args =
+            [self.name.clone(), "1000".into(), epoch.to_string(), "1000".into(), cursor.into(), limit.to_string()];
         let reply: Vec<Value> = self.call("sweep", &args).await.unwrap();
         let text = |at: usize| redis::from_redis_value_ref::<String>(&reply[at]).unwrap();
         match text(0).as_str() {

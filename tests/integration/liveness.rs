@@ -121,9 +121,8 @@ async fn a_finished_job_is_beaten_until_its_outcome_is_answered() {
     // The outcome is executed and its answer lost; the repeated call must be answered from the record.
     let settle = heartline::testing::scripts().into_iter().find(|script| script.name == "settle").unwrap();
     let hash = redis::Script::new(settle.source).get_hash().to_owned();
-    let lost_claim = proxy.cut_next_reply_matching(move |request| {
-        request.windows(hash.len()).any(|part| part == hash.as_bytes())
-    });
+    let lost_claim =
+        proxy.cut_next_reply_matching(move |request| request.windows(hash.len()).any(|part| part == hash.as_bytes()));
     let job = task.dispatch(4).id("once").await.unwrap();
     lost_claim.happened().await;
     assert_eq!(job.result().await.unwrap(), 4);
@@ -143,12 +142,8 @@ async fn presence_is_told_while_a_worker_works_and_goes_with_it() {
     task.dispatch(0).await.unwrap().result().await.unwrap();
     let seen = async || {
         let mut conn = f.conn.clone();
-        let score: Option<f64> = redis::cmd("ZSCORE")
-            .arg(format!("{}:workers", f.prefix))
-            .arg(&id)
-            .query_async(&mut conn)
-            .await
-            .unwrap();
+        let score: Option<f64> =
+            redis::cmd("ZSCORE").arg(format!("{}:workers", f.prefix)).arg(&id).query_async(&mut conn).await.unwrap();
         score.is_some()
     };
     eventually("it is there", PATIENCE, seen).await;

@@ -57,7 +57,11 @@ async fn every_row_of_the_resolve_table_decides_its_own_job() {
     let ids = ["gone", "unlocked", "ended", "no-number", "cancelled", "last", "again"];
     for id in ids {
         let job = task.dispatch(1).id(id);
-        if id == "last" { job.max_count(0).await.unwrap() } else { job.await.unwrap() };
+        if id == "last" {
+            job.max_count(0).await.unwrap()
+        } else {
+            job.await.unwrap()
+        };
     }
     let mut dead = f.puppet();
     let held = dead.claim_all(&ids).await;
@@ -375,11 +379,8 @@ async fn a_worker_that_lost_a_job_writes_nothing_about_it() {
 
     let before = f.redis.dump(&f.key("")).await;
     let error = r#"{"code":"x","message":""}"#;
-    let said = [
-        (&held[1], "failed", 1, "x", error),
-        (&held[2], "retry", 1, "1", error),
-        (&held[3], "release", 0, "", ""),
-    ];
+    let said =
+        [(&held[1], "failed", 1, "x", error), (&held[2], "retry", 1, "1", error), (&held[3], "release", 0, "", "")];
     let settled = late.settle(&held[..1], &said, 0).await;
     let mut fences: Vec<u64> = held.iter().map(|token| token.fence).collect();
     assert_eq!((settled.lost, settled.claimed), (fences.clone(), vec![]));
@@ -422,12 +423,13 @@ async fn a_dead_worker_is_found_within_two_intervals() {
 async fn the_jobs_of_the_living_are_left_alone_while_thousands_stall() {
     let f = Fixture::new().await;
     let app = f.app().await;
-    let task = app.task(TASK, fast_with(StallOptions::new().max_count(0)).concurrency(50), |ctx, long: bool| async move {
-        if long {
-            ctx.cancelled().await;
-        }
-        Ok(())
-    });
+    let task =
+        app.task(TASK, fast_with(StallOptions::new().max_count(0)).concurrency(50), |ctx, long: bool| async move {
+            if long {
+                ctx.cancelled().await;
+            }
+            Ok(())
+        });
     let task = task.unwrap();
     let worker = start(app.worker());
     let living = task.dispatch_many(vec![true; 50]).await.unwrap();

@@ -168,7 +168,9 @@ async fn a_cancel_that_was_asked_for_goes_before_every_outcome() {
         task.hset("cancelling", &[(id, "why")]).await;
     }
     let mut args = vec!["1", "w", "1000", "0", "1", "1", "a", "1", "1", "42"];
-    args.extend(["b", "2", "failed", "1", "panic", "E", "c", "3", "retry", "1", "5", "E", "d", "4", "release", "0", "", ""]);
+    args.extend([
+        "b", "2", "failed", "1", "panic", "E", "c", "3", "retry", "1", "5", "E", "d", "4", "release", "0", "", "",
+    ]);
     let reply = task.ok("settle", &args).await;
     assert_eq!(reply, "[settled [] [1 2 3 4] 4000000000000001 [] [] [] '']");
     assert_eq!(
@@ -269,7 +271,10 @@ async fn a_worker_without_free_slots_moves_nothing() {
     task.hset("payload", &[("due", "1")]).await;
     task.zadd("delayed", 1.0, "due").await;
     let before = task.exact().await;
-    assert_eq!(task.ok("settle", &["1", "w", "1000", "0", "0", "0"]).await, "[settled [] [] 4000000000000001 [] [] [] 0]");
+    assert_eq!(
+        task.ok("settle", &["1", "w", "1000", "0", "0", "0"]).await,
+        "[settled [] [] 4000000000000001 [] [] [] 0]"
+    );
     assert_eq!(task.exact().await, before);
 }
 

@@ -36,7 +36,10 @@ async fn what_is_too_old_goes_from_each_set_with_every_column() {
         let left = without(task.keys().await, &["meta", "events"]);
         assert_eq!(left.len(), 1 + COLUMNS.len(), "{left:?}");
         assert!(left.iter().all(|line| line.contains("young") && !line.contains("old")), "{left:?}");
-        assert_eq!(task.held("events").await, r#"stream [NOW {"removed": "old-1 old-2", "total": "2", "worker": "w"}]"#);
+        assert_eq!(
+            task.held("events").await,
+            r#"stream [NOW {"removed": "old-1 old-2", "total": "2", "worker": "w"}]"#
+        );
     }
 }
 

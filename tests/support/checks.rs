@@ -8,9 +8,7 @@ use std::time::Duration;
 
 async fn through(proxy: &Proxy) -> RedisResult<MultiplexedConnection> {
     let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
-    redis::Client::open(proxy.url())?
-        .get_multiplexed_async_connection_with_config(&config)
-        .await
+    redis::Client::open(proxy.url())?.get_multiplexed_async_connection_with_config(&config).await
 }
 
 #[tokio::test]
@@ -33,27 +31,18 @@ async fn a_dump_shows_every_type_and_only_the_prefix() {
         .await
         .unwrap();
     let shown = redis.dump(&prefix).await;
-    let shown = shown
-        .iter()
-        .map(|(key, value)| (key[prefix.len()..].to_owned(), value.as_str()))
-        .collect::<Vec<_>>();
+    let shown = shown.iter().map(|(key, value)| (key[prefix.len()..].to_owned(), value.as_str())).collect::<Vec<_>>();
     let expected = [
         ("expiring", r#"string "x" (expires)"#),
         ("hash", r#"hash {"a": "1", "b": "2"}"#),
         ("list", r#"list ["second", "first"]"#),
         ("set", r#"set {"a", "m", "z"}"#),
-        (
-            "stream",
-            r#"stream [1-1 {"id": "7", "type": "a"}, 2-1 {"type": "b"}]"#,
-        ),
+        ("stream", r#"stream [1-1 {"id": "7", "type": "a"}, 2-1 {"type": "b"}]"#),
         ("string", r#"string "a\xff\"""#),
         ("zset", r#"zset ["soon": 5, "late": 1700000000000]"#),
     ];
     assert_eq!(shown, expected.map(|(key, value)| (key.to_owned(), value)));
-    let removed: u64 = conn
-        .del(shown.iter().map(|(name, _)| key(name)).collect::<Vec<_>>())
-        .await
-        .unwrap();
+    let removed: u64 = conn.del(shown.iter().map(|(name, _)| key(name)).collect::<Vec<_>>()).await.unwrap();
     assert_eq!(removed, 7);
     assert!(dump(&mut conn, &prefix).await.is_empty());
 }
@@ -81,8 +70,7 @@ async fn a_cut_spares_the_replies_before_it() {
     let proxy = Proxy::start(redis.address()).await;
     let conn = through(&proxy).await.unwrap();
     let key = redis.unique_prefix();
-    let cut =
-        proxy.cut_next_reply_matching(|request| request.windows(4).any(|part| part == b"LPOS"));
+    let cut = proxy.cut_next_reply_matching(|request| request.windows(4).any(|part| part == b"LPOS"));
     let (mut first, mut second) = (conn.clone(), conn);
     let mut search = redis::cmd("LPOS");
     search.arg(&key).arg("a");
@@ -123,11 +111,7 @@ async fn a_pause_holds_and_loses_nothing() {
     let passed = proxy.requests();
     let call = conn.incr::<_, _, i64>(&key, 1);
     tokio::pin!(call);
-    assert!(
-        tokio::time::timeout(Duration::from_millis(50), &mut call)
-            .await
-            .is_err()
-    );
+    assert!(tokio::time::timeout(Duration::from_millis(50), &mut call).await.is_err());
     assert_eq!(proxy.requests(), passed);
     proxy.resume();
     assert_eq!(call.await.unwrap(), 1);
@@ -141,10 +125,7 @@ async fn an_outage_refuses_and_ends() {
     assert_eq!(proxy.open(), 1);
     for _ in 0..3 {
         proxy.refuse().await;
-        eventually("the old connection is closed", PATIENCE, async || {
-            proxy.open() == 0
-        })
-        .await;
+        eventually("the old connection is closed", PATIENCE, async || proxy.open() == 0).await;
         assert!(conn.ping::<String>().await.is_err());
         let refused = through(&proxy).await.unwrap_err();
         assert!(refused.is_connection_refusal(), "{refused:?}");
@@ -158,30 +139,13 @@ async fn an_outage_refuses_and_ends() {
 async fn a_rewritten_info_shows_another_version() {
     let redis = TestRedis::shared();
     let mut direct = redis.conn().await;
-    let info: String = redis::cmd("INFO")
-        .arg("server")
-        .query_async(&mut direct)
-        .await
-        .unwrap();
-    let version = info
-        .lines()
-        .find(|line| line.starts_with("redis_version:"))
-        .unwrap();
+    let info: String = redis::cmd("INFO").arg("server").query_async(&mut direct).await.unwrap();
+    let version = info.lines().find(|line| line.starts_with("redis_version:")).unwrap();
     let proxy = Proxy::start(redis.address()).await;
     proxy.rewrite(version, "redis_version:5.0.1");
     let mut conn = through(&proxy).await.unwrap();
-    let rewritten: String = redis::cmd("INFO")
-        .arg("server")
-        .query_async(&mut conn)
-        .await
-        .unwrap();
-    assert_eq!(
-        rewritten
-            .replace("redis_version:5.0.1", version)
-            .lines()
-            .next(),
-        info.lines().next()
-    );
+    let rewritten: String = redis::cmd("INFO").arg("server").query_async(&mut conn).await.unwrap();
+    assert_eq!(rewritten.replace("redis_version:5.0.1", version).lines().next(), info.lines().next());
     assert!(rewritten.contains("redis_version:5.0.1\r\n"), "{rewritten}");
 }
 
@@ -203,14 +167,9 @@ async fn eventually_returns_what_it_found_and_names_what_it_missed() {
         (looks == 3).then_some("found")
     });
     assert_eq!(found.await, "found");
-    let missed = tokio::spawn(eventually("the impossible", Duration::ZERO, async || false))
-        .await
-        .unwrap_err();
+    let missed = tokio::spawn(eventually("the impossible", Duration::ZERO, async || false)).await.unwrap_err();
     let text = missed.into_panic().downcast::<String>().unwrap();
-    assert!(
-        text.contains("the impossible") && text.contains("checks.rs"),
-        "{text}"
-    );
+    assert!(text.contains("the impossible") && text.contains("checks.rs"), "{text}");
 }
 
 #[tokio::test]
@@ -228,15 +187,7 @@ async fn warnings_of_any_thread_are_captured_with_their_spans() {
     .join()
     .unwrap();
     let line = warnings.wait_for(&[&name, "redis is gone"], PATIENCE).await;
-    assert!(
-        line.starts_with("WARN ") && line.ends_with(&format!(" in sweep{{task={name} count=3}}")),
-        "{line}"
-    );
+    assert!(line.starts_with("WARN ") && line.ends_with(&format!(" in sweep{{task={name} count=3}}")), "{line}");
     assert!(line.contains("attempt=2"), "{line}");
-    assert!(
-        !warnings
-            .all()
-            .iter()
-            .any(|line| line.contains("not a warning"))
-    );
+    assert!(!warnings.all().iter().any(|line| line.contains("not a warning")));
 }

@@ -28,10 +28,7 @@ impl Drop for Container {
 
 /// Starts a container, or `None` where no Docker daemon answers. Panics when one answers but has no Redis to offer.
 pub fn start() -> Option<Container> {
-    let docker = Command::new("docker")
-        .arg("version")
-        .stdin(Stdio::null())
-        .output();
+    let docker = Command::new("docker").arg("version").stdin(Stdio::null()).output();
     if !docker.is_ok_and(|output| output.status.success()) {
         return None;
     }
@@ -44,8 +41,5 @@ fn run() -> Result<Container, TestcontainersError> {
         .with_wait_for(WaitFor::message_on_stdout("Ready to accept connections"))
         .start()?;
     let port = container.get_host_port_ipv4(REDIS.tcp())?;
-    Ok(Container {
-        container: Some(container),
-        address: ([127, 0, 0, 1], port).into(),
-    })
+    Ok(Container { container: Some(container), address: ([127, 0, 0, 1], port).into() })
 }

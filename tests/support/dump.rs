@@ -8,10 +8,7 @@ use std::fmt::Write;
 ///
 /// Strings are quoted and bytes outside ASCII escaped. Hashes and sets are sorted; lists, sorted sets and streams keep
 /// their order. A key that expires says so, without the time. The dump is not atomic: take it when nothing is written.
-pub async fn dump<C: ConnectionLike + Send + Sync>(
-    conn: &mut C,
-    prefix: &str,
-) -> BTreeMap<String, String> {
+pub async fn dump<C: ConnectionLike + Send + Sync>(conn: &mut C, prefix: &str) -> BTreeMap<String, String> {
     let mut keys = BTreeSet::new();
     let mut cursor = 0_u64;
     loop {
@@ -58,17 +55,9 @@ async fn content<C: ConnectionLike + Send + Sync>(conn: &mut C, key: &[u8]) -> S
         }
         "zset" => {
             // Scores stay text: the client's own floats would print 1e14 in their way, not in that of Redis.
-            let members: Vec<(Vec<u8>, String)> = redis::cmd("ZRANGE")
-                .arg(key)
-                .arg(0)
-                .arg(-1)
-                .arg("WITHSCORES")
-                .query_async(conn)
-                .await
-                .unwrap();
-            let members = members
-                .iter()
-                .map(|(member, score)| format!("{}: {score}", quoted(member)));
+            let members: Vec<(Vec<u8>, String)> =
+                redis::cmd("ZRANGE").arg(key).arg(0).arg(-1).arg("WITHSCORES").query_async(conn).await.unwrap();
+            let members = members.iter().map(|(member, score)| format!("{}: {score}", quoted(member)));
             format!("zset [{}]", members.collect::<Vec<_>>().join(", "))
         }
         "list" => {
@@ -80,10 +69,7 @@ async fn content<C: ConnectionLike + Send + Sync>(conn: &mut C, key: &[u8]) -> S
             let mut text = "stream [".to_owned();
             for (index, entry) in reply.ids.iter().enumerate() {
                 let fields = entry.map.iter().map(|(name, value)| {
-                    (
-                        name.as_bytes().to_vec(),
-                        redis::from_redis_value_ref::<Vec<u8>>(value).unwrap(),
-                    )
+                    (name.as_bytes().to_vec(), redis::from_redis_value_ref::<Vec<u8>>(value).unwrap())
                 });
                 let comma = if index == 0 { "" } else { ", " };
                 write!(text, "{comma}{} {{{}}}", entry.id, pairs(&fields.collect())).unwrap();
@@ -92,10 +78,7 @@ async fn content<C: ConnectionLike + Send + Sync>(conn: &mut C, key: &[u8]) -> S
         }
         // The key may have gone since the scan.
         "none" => "none".to_owned(),
-        other => panic!(
-            "{} has the type {other}, which dump() cannot read",
-            key.escape_ascii()
-        ),
+        other => panic!("{} has the type {other}, which dump() cannot read", key.escape_ascii()),
     }
 }
 
@@ -104,17 +87,11 @@ fn quoted(bytes: &[u8]) -> String {
 }
 
 fn list<'a>(items: impl IntoIterator<Item = &'a Vec<u8>>) -> String {
-    items
-        .into_iter()
-        .map(|item| quoted(item))
-        .collect::<Vec<_>>()
-        .join(", ")
+    items.into_iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ")
 }
 
 fn pairs(fields: &BTreeMap<Vec<u8>, Vec<u8>>) -> String {
-    let pairs = fields
-        .iter()
-        .map(|(name, value)| format!("{}: {}", quoted(name), quoted(value)));
+    let pairs = fields.iter().map(|(name, value)| format!("{}: {}", quoted(name), quoted(value)));
     pairs.collect::<Vec<_>>().join(", ")
 }
 

@@ -45,10 +45,7 @@ pub fn eventually<T: Settled>(
             if let Some(value) = answer.ok().and_then(Settled::settled) {
                 return value;
             }
-            assert!(
-                Instant::now() < end,
-                "not within {deadline:?}: {what} (waited for at {caller})"
-            );
+            assert!(Instant::now() < end, "not within {deadline:?}: {what} (waited for at {caller})");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }

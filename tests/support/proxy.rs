@@ -60,9 +60,7 @@ impl Cut {
     /// Waits until the server has executed the request, and its reply and connection are gone; panics if it never comes.
     pub async fn happened(self) {
         let happened = tokio::time::timeout(PATIENCE, self.happened).await;
-        happened
-            .expect("no request matched the cut")
-            .expect("the proxy ended before a request matched the cut");
+        happened.expect("no request matched the cut").expect("the proxy ended before a request matched the cut");
     }
 }
 
@@ -71,12 +69,7 @@ impl Proxy {
     pub async fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let rules = Rules {
-            paused: false,
-            discard_replies: false,
-            generation: 0,
-            rewrites: Vec::new(),
-        };
+        let rules = Rules { paused: false, discard_replies: false, generation: 0, rewrites: Vec::new() };
         let shared = Arc::new(Shared {
             server,
             rules: watch::Sender::new(rules),
@@ -89,12 +82,7 @@ impl Proxy {
         let (listening, orders) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
         tasks.spawn(listen(listener, Arc::clone(&shared), orders));
-        Self {
-            address,
-            shared,
-            listening,
-            tasks,
-        }
+        Self { address, shared, listening, tasks }
     }
 
     /// Where clients connect instead of to the server.
@@ -106,9 +94,7 @@ impl Proxy {
     ///
     /// Usually followed by [`drop_connections`](Self::drop_connections) once the request of interest is counted.
     pub fn cut_replies(&self) {
-        self.shared
-            .rules
-            .send_modify(|rules| rules.discard_replies = true);
+        self.shared.rules.send_modify(|rules| rules.discard_replies = true);
     }
 
     /// Passes replies again, on new connections: those whose replies were lost are closed.
@@ -161,9 +147,7 @@ impl Proxy {
 
     /// Replaces `from` by `to` in every reply that is one bulk string, such as that of INFO, until the proxy ends.
     pub fn rewrite(&self, from: &str, to: &str) {
-        self.shared
-            .rules
-            .send_modify(|rules| rules.rewrites.push((from.into(), to.into())));
+        self.shared.rules.send_modify(|rules| rules.rewrites.push((from.into(), to.into())));
     }
 
     /// How many connections were accepted so far.
@@ -188,17 +172,12 @@ impl Proxy {
 
     /// Waits until at least `count` replies were thrown away.
     pub async fn until_discarded(&self, count: u64) {
-        eventually("the proxy discards replies", PATIENCE, async || {
-            self.discarded() >= count
-        })
-        .await;
+        eventually("the proxy discards replies", PATIENCE, async || self.discarded() >= count).await;
     }
 
     async fn order(&self, order: impl FnOnce(oneshot::Sender<()>) -> Listen) {
         let (sender, carried_out) = oneshot::channel();
-        self.listening
-            .send(order(sender))
-            .unwrap_or_else(|_| panic!("the proxy has ended"));
+        self.listening.send(order(sender)).unwrap_or_else(|_| panic!("the proxy has ended"));
         carried_out.await.expect("the proxy has ended");
     }
 }
@@ -222,11 +201,7 @@ enum Port {
     Closed(TcpSocket),
 }
 
-async fn listen(
-    listener: TcpListener,
-    shared: Arc<Shared>,
-    mut orders: mpsc::UnboundedReceiver<Listen>,
-) {
+async fn listen(listener: TcpListener, shared: Arc<Shared>, mut orders: mpsc::UnboundedReceiver<Listen>) {
     let address = listener.local_addr().unwrap();
     let mut port = Port::Open(listener);
     let mut connections = JoinSet::new();
@@ -319,9 +294,7 @@ async fn pass_requests(
             let mut wanted = shared.cuts();
             if let Some(index) = wanted.iter().position(|(matches, _)| matches(&request)) {
                 let (_, sender) = wanted.remove(index);
-                cuts.lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .insert(number, sender);
+                cuts.lock().unwrap_or_else(PoisonError::into_inner).insert(number, sender);
             }
         }
         to.write_all(&request).await?;
@@ -330,21 +303,13 @@ async fn pass_requests(
     Ok(())
 }
 
-async fn pass_replies(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    shared: &Shared,
-    cuts: &Cuts,
-) -> io::Result<()> {
+async fn pass_replies(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shared, cuts: &Cuts) -> io::Result<()> {
     let mut frames = Frames::default();
     let mut number = 0;
     while let Some(mut reply) = frames.next(&mut from).await? {
         // A push message answers no request.
         if reply[0] != b'>' {
-            let cut = cuts
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(&number);
+            let cut = cuts.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
             number += 1;
             if let Some(sender) = cut {
                 shared.discarded.fetch_add(1, Ordering::SeqCst);

@@ -7,8 +7,7 @@ pub fn frame_len(bytes: &[u8]) -> Option<usize> {
     let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
     let number = || {
         let text = std::str::from_utf8(&bytes[1..line - 2]).unwrap();
-        text.parse::<i64>()
-            .unwrap_or_else(|_| panic!("not a length: {text:?}"))
+        text.parse::<i64>().unwrap_or_else(|_| panic!("not a length: {text:?}"))
     };
     match bytes[0] {
         b'$' | b'=' | b'!' => match usize::try_from(number()) {
@@ -52,9 +51,7 @@ pub fn rewrite_bulk(frame: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
 
 /// Where `needle` begins in `bytes`.
 pub fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
-    bytes
-        .windows(needle.len())
-        .position(|window| window == needle)
+    bytes.windows(needle.len()).position(|window| window == needle)
 }
 
 #[test]
@@ -76,21 +73,14 @@ fn frames_end_where_the_protocol_says() {
         let long = format!("{frame}+next\r\n");
         assert_eq!(frame_len(long.as_bytes()), Some(frame.len()), "{frame:?}");
         for end in 0..frame.len() {
-            assert_eq!(
-                frame_len(&frame.as_bytes()[..end]),
-                None,
-                "{frame:?} cut at {end}"
-            );
+            assert_eq!(frame_len(&frame.as_bytes()[..end]), None, "{frame:?} cut at {end}");
         }
     }
 }
 
 #[test]
 fn rewriting_corrects_the_length() {
-    assert_eq!(
-        rewrite_bulk(b"$5\r\nv:7.0\r\n", b"7.0", b"6.2.14"),
-        b"$8\r\nv:6.2.14\r\n"
-    );
+    assert_eq!(rewrite_bulk(b"$5\r\nv:7.0\r\n", b"7.0", b"6.2.14"), b"$8\r\nv:6.2.14\r\n");
     assert_eq!(rewrite_bulk(b"$3\r\nabc\r\n", b"x", b"y"), b"$3\r\nabc\r\n");
     assert_eq!(rewrite_bulk(b"$-1\r\n", b"1", b"2"), b"$-1\r\n");
     assert_eq!(rewrite_bulk(b"+abc\r\n", b"a", b"b"), b"+abc\r\n");

@@ -42,32 +42,21 @@ impl TestRedis {
     /// Panics without either: a test that did not run must not pass.
     pub fn start() -> Self {
         match RedisServer::start() {
-            Ok(server) => Self {
-                server: Server::Process(server),
-            },
+            Ok(server) => Self { server: Server::Process(server) },
             // A wrong name must not quietly test another server than the one that was asked for.
-            Err(missing @ StartError::NotFound { .. })
-                if env::var_os(SERVER_VARIABLE).is_none() =>
-            {
+            Err(missing @ StartError::NotFound { .. }) if env::var_os(SERVER_VARIABLE).is_none() => {
                 match container::start() {
-                    Some(container) => Self {
-                        server: Server::Container(Box::new(container)),
-                    },
+                    Some(container) => Self { server: Server::Container(Box::new(container)) },
                     None => panic!("{missing}, or start a Docker daemon"),
                 }
             }
-            Err(error) => panic!(
-                "no redis server: {error}: {:?}",
-                std::error::Error::source(&error)
-            ),
+            Err(error) => panic!("no redis server: {error}: {:?}", std::error::Error::source(&error)),
         }
     }
 
     /// A test that stops, freezes or configures its server builds it with [`RedisServer::builder`] and hands it over.
     pub fn from_process(server: RedisServer) -> Self {
-        Self {
-            server: Server::Process(server),
-        }
+        Self { server: Server::Process(server) }
     }
 
     /// The process behind it, to stop, kill, freeze and restart; panics where the server is a container.
@@ -93,13 +82,9 @@ impl TestRedis {
 
     /// A new connection that is shared with nobody.
     pub async fn conn(&self) -> MultiplexedConnection {
-        let config =
-            redis::AsyncConnectionConfig::new().set_response_timeout(Some(RESPONSE_TIMEOUT));
+        let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(RESPONSE_TIMEOUT));
         let client = redis::Client::open(self.url()).unwrap();
-        client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .unwrap()
+        client.get_multiplexed_async_connection_with_config(&config).await.unwrap()
     }
 
     /// Every key that starts with `prefix` and all that it holds, in a form to compare and to read.
@@ -110,10 +95,6 @@ impl TestRedis {
     /// A name that no other test uses: good for key prefixes and task names.
     pub fn unique_prefix(&self) -> String {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        format!(
-            "t{}-{}",
-            process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        )
+        format!("t{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }

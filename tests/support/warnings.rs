@@ -23,12 +23,9 @@ impl Warnings {
         static INSTALLED: OnceLock<()> = OnceLock::new();
         INSTALLED.get_or_init(|| {
             let subscriber = tracing_subscriber::registry().with(Capture);
-            tracing::subscriber::set_global_default(subscriber)
-                .expect("another subscriber is installed");
+            tracing::subscriber::set_global_default(subscriber).expect("another subscriber is installed");
         });
-        Self {
-            start: captured().len(),
-        }
+        Self { start: captured().len() }
     }
 
     /// One line an event: level, target, message and fields, then each span with its fields from the innermost out.
@@ -40,9 +37,7 @@ impl Warnings {
     pub async fn wait_for(&self, parts: &[&str], deadline: Duration) -> String {
         let what = format!("a warning with {parts:?}");
         eventually(&what, deadline, async || {
-            self.all()
-                .into_iter()
-                .find(|line| parts.iter().all(|part| line.contains(part)))
+            self.all().into_iter().find(|line| parts.iter().all(|part| line.contains(part)))
         })
         .await
     }
@@ -78,12 +73,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
         }
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let mut line = format!(
-            "{} {}:{}",
-            event.metadata().level(),
-            event.metadata().target(),
-            fields.0
-        );
+        let mut line = format!("{} {}:{}", event.metadata().level(), event.metadata().target(), fields.0);
         for span in context.event_scope(event).into_iter().flatten() {
             write!(line, " in {}{{", span.name()).unwrap();
             if let Some(fields) = span.extensions().get::<Fields>() {

@@ -1,0 +1,478 @@
+//! Worker processes that really die, freeze and wake: SIGKILL, SIGSTOP, SIGCONT, abort.
+//!
+//! A child is this very program, told to run the test `worker_process` alone. What its handlers have to say they push
+//! to a list on the test's server.
+
+#![cfg(all(test, unix))]
+
+#[allow(dead_code)]
+#[path = "integration/fixture.rs"]
+mod fixture;
+#[path = "support/mod.rs"]
+mod support;
+
+use fixture::{Fixture, TASK, fast_with, next, start};
+use heartline::{App, CancelOutcome, Context, Event, JobError, JobState, StallAction, StallOptions, TaskRef};
+use redis::AsyncCommands;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use support::{PATIENCE, Proxy, eventually};
+
+const ROLE: &str = "HEARTLINE_TEST_CHILD";
+
+/// Not a test by itself: the program of the children. It does nothing unless a test started it.
+#[test]
+fn worker_process() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    // A child must not outlive the test that started it.
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(0);
+    });
+    let words: Vec<&str> = role.split(' ').collect();
+    let [what, url, log_url, prefix, interval_ms] = words[..] else { panic!("{role}") };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let app = App::builder().redis(url).prefix(prefix).build().await.unwrap();
+        if what == "produce" {
+            let task: TaskRef<String, u32> = app.task_ref(TASK).unwrap();
+            task.dispatch_many_with_ids(many()).await.unwrap();
+            return;
+        }
+        let log = Log { client: redis::Client::open(log_url).unwrap(), key: format!("{prefix}:log") };
+        let interval = Duration::from_millis(interval_ms.parse().unwrap());
+        let options = fast_with(StallOptions::new().max_count(1000)).stall(StallOptions::new().interval(interval));
+        let concurrency = what.parse().unwrap();
+        app.task(TASK, options.concurrency(concurrency), move |ctx, input: String| child(ctx, input, log.clone()))
+            .unwrap();
+        app.worker().run().await.unwrap();
+    });
+}
+
+/// The jobs of the producer that is killed.
+fn many() -> impl Iterator<Item = (String, String)> {
+    (0..20_000).map(|at| (format!("job-{at}"), "quick".to_owned()))
+}
+
+#[derive(Clone)]
+struct Log {
+    client: redis::Client,
+    key: String,
+}
+
+impl Log {
+    async fn say(&self, text: String) {
+        let mut conn = self.client.get_multiplexed_async_connection().await.unwrap();
+        conn.rpush::<_, _, ()>(&self.key, text).await.unwrap();
+    }
+}
+
+/// What a child does with a job. The value tells which process returned it.
+async fn child(ctx: Context, input: String, log: Log) -> Result<u32, JobError> {
+    let me = std::process::id();
+    match input.as_str() {
+        "quick" => {}
+        "short" => tokio::time::sleep(Duration::from_millis(20)).await,
+        // Held by the first process that gets it.
+        "hold once" if ctx.stalled_count() > 0 => {}
+        "poison" => std::process::abort(),
+        "watch" if ctx.stalled_count() > 0 => {}
+        "watch" => return watch(ctx, log).await,
+        _ => std::future::pending().await,
+    }
+    Ok(me)
+}
+
+/// Beats in a tight loop until it is told to stop, and says what the first beat after a gap was told.
+async fn watch(ctx: Context, log: Log) -> Result<u32, JobError> {
+    let (at_risk, say) = (ctx.clone(), log.clone());
+    tokio::spawn(async move {
+        at_risk.at_risk().await;
+        say.say(format!("{} at risk", at_risk.id())).await;
+    });
+    let beats = ctx.clone();
+    let heard = tokio::task::spawn_blocking(move || {
+        let mut last = Instant::now();
+        loop {
+            std::thread::sleep(Duration::from_millis(1));
+            let gap = last.elapsed();
+            last = Instant::now();
+            match beats.heartbeat() {
+                // A beat of the test's own machine is late now and then, but not by this much.
+                Ok(()) if gap > Duration::from_millis(900) => return "told Ok after a freeze".to_owned(),
+                Ok(()) => {}
+                Err(told) => return format!("told {told:?}"),
+            }
+        }
+    });
+    log.say(format!("{} {}", ctx.id(), heard.await?)).await;
+    Ok(std::process::id())
+}
+
+/// A child process, killed at the latest when the test ends.
+struct Process(Child);
+
+impl Process {
+    fn spawn(f: &Fixture, url: &str, what: &str, interval_ms: u64) -> Process {
+        let role = format!("{what} {url} {} {} {interval_ms}", f.redis.url(), f.prefix);
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["worker_process", "--exact", "--nocapture"])
+            .env(ROLE, role)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Process(child.unwrap())
+    }
+
+    /// A worker with so many slots, and an interval of one second.
+    fn worker(f: &Fixture, slots: usize) -> Process {
+        Process::spawn(f, &f.redis.url(), &slots.to_string(), 1000)
+    }
+
+    fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").arg(name).arg(self.id().to_string()).status().unwrap();
+        assert!(sent.success());
+    }
+
+    fn is_dead(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+async fn task(f: &Fixture) -> (App, TaskRef<String, u32>) {
+    let app = f.app().await;
+    let task = app.task_ref(TASK).unwrap();
+    (app, task)
+}
+
+/// Dispatches jobs with these ids and waits until they run.
+async fn running(task: &TaskRef<String, u32>, input: &str, ids: &[String], max_count: u32) {
+    for id in ids {
+        task.dispatch(input.into()).id(id).max_count(max_count).await.unwrap();
+    }
+    for id in ids {
+        let handle = task.handle(id).unwrap();
+        eventually("it runs", PATIENCE, async || handle.state().await.unwrap() == JobState::Running).await;
+    }
+}
+
+fn ids(kind: &str, count: usize) -> Vec<String> {
+    (0..count).map(|at| format!("{kind}-{at}")).collect()
+}
+
+/// What the handlers have said, when it is so many lines that contain `part`.
+async fn heard(f: &Fixture, part: &str, count: usize) -> Vec<String> {
+    eventually(&format!("{count} times {part:?}"), PATIENCE, async || {
+        let lines: Vec<String> = f.conn.clone().lrange(format!("{}:log", f.prefix), 0, -1).await.unwrap();
+        let lines: Vec<String> = lines.into_iter().filter(|line| line.contains(part)).collect();
+        (lines.len() >= count).then_some(lines)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_jobs_of_a_killed_worker_run_again_and_its_sibling_on_the_host_keeps_its_own() {
+    let f = Fixture::new().await;
+    let (app, task) = task(&f).await;
+    let (of_dead, of_sibling) = (ids("dead", 3), ids("sibling", 3));
+    let victim = Process::worker(&f, 3);
+    running(&task, "hold once", &of_dead, 1).await;
+    let sibling = Process::worker(&f, 6);
+    running(&task, "hold", &of_sibling, 0).await;
+    let mut stalls = app.on_stalled();
+    let killed_in = f.epoch().await;
+    let (dead_pid, sibling_pid) = (victim.id(), sibling.id());
+    victim.kill();
+    let mut found = BTreeSet::new();
+    for _ in &of_dead {
+        let stall = next(&mut stalls).await;
+        assert_eq!((stall.action, stall.count), (StallAction::Recovered, 1));
+        assert!(stall.worker.unwrap().contains(&format!("-{dead_pid}-")));
+        found.insert(stall.id.to_string());
+    }
+    let resolved_in = f.epoch().await;
+    assert!(resolved_in <= killed_in + 2, "killed in epoch {killed_in}, resolved in {resolved_in}");
+    assert_eq!(found, of_dead.iter().cloned().collect());
+    for id in &of_dead {
+        assert_eq!(task.handle(id).unwrap().result().await.unwrap(), sibling_pid);
+        assert_eq!(f.places(id).await, ["completed"]);
+    }
+    f.epochs_pass(1).await;
+    for id in &of_sibling {
+        assert_eq!(f.places(id).await, ["running"]);
+        assert_eq!(f.column("stalledCount", id).await, None);
+    }
+}
+
+#[tokio::test]
+async fn a_poison_job_fails_after_max_count_deaths_and_one_more_and_its_neighbours_do_not() {
+    let f = Fixture::new().await;
+    let (app, task) = task(&f).await;
+    let mut events = app.events();
+    let mut process = Process::worker(&f, 10);
+    let mut deaths = 0;
+    let innocents = ids("innocent", 3);
+    running(&task, "hold", &innocents, 10).await;
+    task.dispatch("poison".into()).id("poison").max_count(2).await.unwrap();
+    let (mut starts, mut stalls) = (0, Vec::new());
+    loop {
+        if process.is_dead() {
+            deaths += 1;
+            process = Process::worker(&f, 10);
+        }
+        let event = tokio::time::timeout(Duration::from_millis(50), events.recv()).await;
+        match event.map(Result::unwrap) {
+            Ok(Event::Started { id, .. }) if id.as_str() == "poison" => starts += 1,
+            Ok(Event::Stalled(stall)) if stall.id.as_str() == "poison" => {
+                stalls.push((stall.count, stall.action));
+                if stall.is_terminal() {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    use StallAction::{Failed, Recovered};
+    assert_eq!((deaths, starts), (3, 3));
+    assert_eq!(stalls, [(1, Recovered), (2, Recovered), (3, Failed)]);
+    let job = task.job("poison").await.unwrap();
+    assert_eq!((job.state, job.attempt, job.stalled_count), (JobState::Failed, 0, 3));
+    assert_eq!(job.error.unwrap().code, "worker_crashed");
+    assert_eq!(f.places("poison").await, ["failed"]);
+    for id in &innocents {
+        f.arrives(id, "running").await;
+        assert_eq!(f.column("stalledCount", id).await.as_deref(), Some("3"));
+    }
+}
+
+#[tokio::test]
+async fn a_job_whose_cancel_was_asked_for_while_its_worker_died_ends_cancelled_and_runs_no_more() {
+    let f = Fixture::new().await;
+    let (app, task) = task(&f).await;
+    let victim = Process::worker(&f, 1);
+    running(&task, "hold", &["cancelled".to_owned()], 5).await;
+    let _other = Process::worker(&f, 5);
+    let mut events = app.events();
+    victim.signal("-STOP");
+    let handle = task.handle("cancelled").unwrap();
+    assert_eq!(handle.cancel("no longer wanted").await.unwrap(), CancelOutcome::Requested);
+    victim.kill();
+    let stall = loop {
+        match next(&mut events).await {
+            Event::Stalled(stall) => break stall,
+            Event::Dispatched { .. } | Event::Started { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((stall.action, stall.count, stall.is_terminal()), (StallAction::Cancelled, 1, true));
+    let error = handle.result().await.unwrap_err();
+    assert!(matches!(error, heartline::Error::JobCancelled { reason, .. } if reason == "no longer wanted"));
+    f.epochs_pass(1).await;
+    assert_eq!(f.places("cancelled").await, ["cancelled"]);
+    assert_eq!(f.run::<u64>("EXISTS", "cancelling", &[]).await, 0);
+    assert_eq!(events.try_recv().unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_zombie_is_told_on_waking_and_what_it_returns_is_refused() {
+    let f = Fixture::new().await;
+    let (app, task) = task(&f).await;
+    let ids = ids("watched", 8);
+    let zombie = Process::worker(&f, 8);
+    running(&task, "watch", &ids, 1).await;
+    let heir = Process::worker(&f, 8);
+    let mut stalls = app.on_stalled();
+    zombie.signal("-STOP");
+    for _ in &ids {
+        assert_eq!(next(&mut stalls).await.action, StallAction::Recovered);
+    }
+    for id in &ids {
+        assert_eq!(task.handle(id).unwrap().result().await.unwrap(), heir.id());
+    }
+    let before = (f.column("result", &ids[0]).await, f.run::<u64>("XLEN", "events", &[]).await);
+    zombie.signal("-CONT");
+    for line in heard(&f, "told", ids.len()).await {
+        assert!(line.ends_with("told Frozen") || line.ends_with("told Lost"), "{line}");
+    }
+    // Two of its beats later all that it had to say was said.
+    f.epochs_pass(1).await;
+    for id in &ids {
+        assert_eq!(f.places(id).await, ["completed"]);
+        assert_eq!(task.handle(id).unwrap().result().await.unwrap(), heir.id());
+    }
+    assert_eq!((f.column("result", &ids[0]).await, f.run::<u64>("XLEN", "events", &[]).await), before);
+    // The zombie is a worker like any other again.
+    heir.kill();
+    let job = task.dispatch("quick".into()).await.unwrap();
+    assert_eq!(job.result().await.unwrap(), zombie.id());
+}
+
+#[tokio::test]
+async fn a_zombie_that_wakes_while_its_job_still_runs_elsewhere_leaves_it_alone() {
+    let f = Fixture::new().await;
+    let (app, task) = task(&f).await;
+    let zombie = Process::worker(&f, 1);
+    running(&task, "hold", &["held".to_owned()], 3).await;
+    let _heir = Process::worker(&f, 1);
+    let mut stalls = app.on_stalled();
+    zombie.signal("-STOP");
+    assert_eq!(next(&mut stalls).await.action, StallAction::Recovered);
+    f.arrives("held", "running").await;
+    let token = f.column("locks", "held").await;
+    zombie.signal("-CONT");
+    f.epochs_pass(2).await;
+    assert_eq!(f.column("locks", "held").await, token);
+    assert_eq!(f.run::<u64>("XLEN", "stalls", &[]).await, 1);
+}
+
+#[tokio::test]
+async fn a_short_freeze_costs_nothing() {
+    let f = Fixture::new().await;
+    let (_app, task) = task(&f).await;
+    let slow = Process::worker(&f, 1);
+    running(&task, "hold", &["held".to_owned()], 0).await;
+    let _other = Process::worker(&f, 1);
+    // Far less than the interval, again and again.
+    for _ in 0..10 {
+        slow.signal("-STOP");
+        slow.signal("-CONT");
+    }
+    f.epochs_pass(3).await;
+    assert_eq!(f.places("held").await, ["running"]);
+    assert_eq!(f.run::<u64>("XLEN", "stalls", &[]).await, 0);
+}
+
+#[tokio::test]
+async fn a_process_that_freezes_while_redis_is_away_is_told_on_waking() {
+    let f = Fixture::new().await;
+    let (app, task) = task(&f).await;
+    let proxy = Proxy::start(f.redis.address()).await;
+    let url = proxy.url();
+    let zombie = Process::spawn(&f, &url, "1", 3000);
+    running(&task, "watch", &["far".to_owned()], 1).await;
+    let heir = Process::spawn(&f, &f.redis.url(), "1", 3000);
+    let mut stalls = app.on_stalled();
+    proxy.refuse().await;
+    // The signal comes before the deadline, and the freeze over it: nothing ticks while the deadline passes.
+    heard(&f, "at risk", 1).await;
+    zombie.signal("-STOP");
+    assert_eq!(next(&mut stalls).await.action, StallAction::Recovered);
+    zombie.signal("-CONT");
+    assert_eq!(heard(&f, "told", 1).await, ["far told Frozen"]);
+    assert_eq!(task.handle("far").unwrap().result().await.unwrap(), heir.id());
+}
+
+#[tokio::test]
+async fn a_sweeper_killed_midway_loses_no_job() {
+    const JOBS: usize = 20_000;
+    let f = Fixture::new().await;
+    let (_app, task) = task(&f).await;
+    let jobs = (0..JOBS).map(|at| (format!("job-{at}"), "hold".to_owned()));
+    task.dispatch_many_with_ids(jobs).await.unwrap();
+    let mut dead = f.puppet();
+    while !dead.claim(200).await.is_empty() {}
+    let sweeper = Process::worker(&f, 1);
+    eventually("it sweeps", PATIENCE, async || f.run::<u64>("XLEN", "stalls", &[]).await > 0).await;
+    sweeper.kill();
+    let resolved = f.stalls().await.into_iter().flatten().count();
+    assert!((1..JOBS).contains(&resolved), "it was killed after {resolved} of {JOBS}");
+    // What it left, and the job that it held itself, are for the next one.
+    let mut sweep = f.puppet();
+    let mut epoch = f.epoch().await;
+    let end = epoch + 3;
+    let mut cursor = "0".to_owned();
+    while epoch < end {
+        let swept = sweep.sweep(epoch, &cursor, 200).await.unwrap();
+        (epoch, cursor) = (swept.epoch, swept.cursor);
+    }
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    f.stalls().await.into_iter().flatten().for_each(|(id, _)| *counts.entry(id).or_default() += 1);
+    assert_eq!(counts.len(), JOBS);
+    assert!(counts.values().filter(|count| **count == 2).count() <= 1, "only what the sweeper held stalls again");
+    let waiting: Vec<String> = f.run("LRANGE", "wait", &["0", "-1"]).await;
+    assert_eq!((waiting.len(), waiting.into_iter().collect::<BTreeSet<_>>().len()), (JOBS, JOBS));
+    assert_eq!(task.counts().await.unwrap().running, 0);
+}
+
+#[tokio::test]
+async fn workers_killed_at_any_moment_lose_nothing_and_record_nothing_twice() {
+    const JOBS: usize = 600;
+    let f = Fixture::new().await;
+    let (_app, task) = task(&f).await;
+    let jobs = (0..JOBS).map(|at| (format!("job-{at}"), "short".to_owned()));
+    task.dispatch_many_with_ids(jobs).await.unwrap();
+    for at in 0..JOBS {
+        f.run::<u64>("HSET", "maxCount", &[&format!("job-{at}"), "1000"]).await;
+    }
+    let mut workers: Vec<Process> = (0..3).map(|_| Process::worker(&f, 5)).collect();
+    for round in 1..=6_usize {
+        let enough = (JOBS / 8 * round) as u64;
+        eventually("work goes on", PATIENCE, async || task.counts().await.unwrap().completed >= enough).await;
+        workers.remove(0).kill();
+        workers.push(Process::worker(&f, 5));
+    }
+    eventually("all is done", PATIENCE, async || task.counts().await.unwrap().completed == JOBS as u64).await;
+    let counts = task.counts().await.unwrap();
+    assert_eq!((counts.waiting, counts.running, counts.failed, counts.delayed), (0, 0, 0, 0));
+    let mut ended: BTreeMap<String, usize> = BTreeMap::new();
+    let entries: redis::streams::StreamRangeReply = f.conn.clone().xrange_all(f.key("events")).await.unwrap();
+    for entry in &entries.ids {
+        for id in entry.get::<String>("completed").unwrap_or_default().split(' ').filter(|id| !id.is_empty()) {
+            *ended.entry(id.to_owned()).or_default() += 1;
+        }
+    }
+    assert_eq!(ended.len(), JOBS);
+    assert!(ended.values().all(|count| *count == 1), "{ended:?}");
+    assert!(f.run::<u64>("XLEN", "stalls", &[]).await > 0, "the kills met nobody at work");
+}
+
+#[tokio::test]
+async fn a_producer_killed_while_it_dispatches_can_repeat_the_call() {
+    let f = Fixture::new().await;
+    let (_app, task) = task(&f).await;
+    let producer = Process::spawn(&f, &f.redis.url(), "produce", 1000);
+    eventually("some are there", PATIENCE, async || task.counts().await.unwrap().waiting > 0).await;
+    producer.kill();
+    let before = task.counts().await.unwrap().waiting;
+    assert!((1..20_000).contains(&before), "it was killed after {before}");
+    let handles = task.dispatch_many_with_ids(many()).await.unwrap();
+    assert_eq!(handles.iter().filter(|handle| handle.existed()).count() as u64, before);
+    let waiting: Vec<String> = f.run("LRANGE", "wait", &["0", "-1"]).await;
+    assert_eq!((waiting.len(), waiting.into_iter().collect::<BTreeSet<_>>().len()), (20_000, 20_000));
+    assert_eq!(f.run::<u64>("HLEN", "payload", &[]).await, 20_000);
+}
+
+#[tokio::test]
+async fn the_job_of_a_killed_process_is_found_by_a_worker_that_starts_later() {
+    let f = Fixture::new().await;
+    let (_app, task) = task(&f).await;
+    let victim = Process::worker(&f, 1);
+    running(&task, "hold once", &["left".to_owned()], 1).await;
+    victim.kill();
+    let app = f.app().await;
+    let again = app
+        .task(TASK, fast_with(StallOptions::new()), |ctx, _: String| async move { Ok(ctx.stalled_count()) })
+        .unwrap();
+    let worker = start(app.worker());
+    assert_eq!(again.handle("left").unwrap().result().await.unwrap(), 1);
+    worker.stop().await;
+}
