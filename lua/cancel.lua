@@ -37,6 +37,8 @@ if redis.call('HEXISTS', payload, id) == 0 then return { 'unknown' } end
 expect_types(lists, {}, columns, { delayed })
 redis.call('HLEN', cancelling)
 if redis.call('HEXISTS', locks, id) == 1 then
+  -- A shrinking command first: behind it a server at maxmemory takes the flag.
+  redis.call('HDEL', cancelling, '')
   redis.call('HSETNX', cancelling, id, reason)
   redis.pcall('PUBLISH', channel, id)
   return { 'requested' }

@@ -40,7 +40,7 @@ local terminal = terminal_of(completed, failed, cancelled, ids)
 for _, list in pairs(lists) do redis.call('LLEN', list) end
 local first_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
 for _, column in pairs(columns) do
-  if last < #ARGV then redis.call('HLEN', column) end
+  if last < #ARGV or settings[2] then redis.call('HLEN', column) end
 end
 
 local fresh, is_fresh, seen, existed, fields = {}, {}, {}, {}, {}

@@ -117,10 +117,10 @@ if #claimed.ids > 0 then
   add_started(fields, claimed)
 end
 fence = string.format('%.0f', fence)
--- A call that changed nothing is not recorded: to repeat it is to make it for the first time.
-if #out.all + #out.lost + #claimed.ids > 0 then
-  record_call(calls, worker, call, out.lost, out.cancelled_fences, fence, claimed.ids)
-end
+-- Every call is recorded, also one that changed nothing: a copy of it that comes late must not claim for nobody. A
+-- shrinking command first, should there have been no other: behind it a server at maxmemory takes the record.
+if #out.all + #claimed.ids == 0 then redis.call('HDEL', calls, '') end
+record_call(calls, worker, call, out.lost, out.cancelled_fences, fence, claimed.ids)
 if #fields > 0 and settings[4] ~= 'off' then emit(events, 10000, meta, 'events', count, worker, fields) end
 for _, list in ipairs(lists) do
   if redis.call('LLEN', list) > 0 then

@@ -12,8 +12,8 @@ use crate::error::{ConfigError, ConfigErrors, Error, JobError};
 use crate::events::{Event, EventHub, Subscription};
 use crate::options::{Resolved, TaskOptions, validate};
 use crate::stall::action::StalledEvent;
-use crate::store::Store;
 use crate::store::server::EvictionCheck;
+use crate::store::{CONNECT_TIMEOUT, Store};
 use crate::task::{TaskRef, TaskShared};
 use crate::worker::identity::WorkerId;
 use crate::worker::runner::{Handler, RunError};
@@ -96,7 +96,7 @@ impl AppBuilder {
         TaskOptions::new().resolve(&self.defaults).map_err(Error::Config)?;
         let store = Arc::new(Store::open(&self.url, &self.prefix, self.eviction)?);
         if !self.lazy {
-            store.ready().await?;
+            tokio::time::timeout(CONNECT_TIMEOUT, store.ready()).await.map_err(|_| Error::timed_out())??;
         }
         let events = EventHub::new(Arc::clone(&store), self.event_capacity);
         Ok(App(Arc::new(Shared { store, defaults: self.defaults, events, tasks: Mutex::default() })))

@@ -10,8 +10,9 @@ use serde::de::DeserializeOwned;
 use crate::dispatch::repeated;
 use crate::error::Error;
 use crate::events::{Event, Waiter};
-use crate::job::{Failure, JobId, StoredError};
+use crate::job::{Failure, JobId, StoredError, codes};
 use crate::options::EventMode;
+use crate::stall::action::StallAction;
 use crate::state::JobState;
 use crate::store::jobs::{self, CancelReply, StoredJob};
 use crate::task::TaskShared;
@@ -168,6 +169,15 @@ impl<O> JobHandle<O> {
                 Error::JobFailed(Failure::new(id, StoredError { code, message: message() }, 0, 0))
             }
             Some(Event::Cancelled { .. }) => Error::JobCancelled { id, reason: message() },
+            Some(Event::Stalled(stalled)) if stalled.action == StallAction::Failed => Error::JobFailed(Failure::new(
+                id,
+                StoredError { code: codes::WORKER_CRASHED.to_owned(), message: message() },
+                0,
+                0,
+            )),
+            Some(Event::Stalled(stalled)) if stalled.action == StallAction::Cancelled => {
+                Error::JobCancelled { id, reason: message() }
+            }
             _ => self.not_found(),
         }
     }

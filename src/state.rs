@@ -160,6 +160,9 @@ pub const TRANSITIONS: &[Transition] = &[
     change(JobState::Running, JobState::Cancelled, "sweep"),
     change(JobState::Waiting, JobState::Cancelled, "cancel"),
     change(JobState::Delayed, JobState::Cancelled, "cancel"),
+    // A payload that somebody deleted: there is no job any more.
+    removed(JobState::Waiting, "settle"),
+    removed(JobState::Running, "sweep"),
     removed(JobState::Completed, "trim"),
     removed(JobState::Failed, "trim"),
     removed(JobState::Cancelled, "trim"),

@@ -11,7 +11,7 @@ mod fixture;
 #[path = "support/mod.rs"]
 mod support;
 
-use fixture::{Fixture, TASK, fast_with, next, start};
+use fixture::{Fixture, TASK, fast, next, start};
 use heartline::{App, CancelOutcome, Context, Event, JobError, JobState, StallAction, StallOptions, TaskRef};
 use redis::AsyncCommands;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +43,7 @@ fn worker_process() {
         }
         let log = Log { client: redis::Client::open(log_url).unwrap(), key: format!("{prefix}:log") };
         let interval = Duration::from_millis(interval_ms.parse().unwrap());
-        let options = fast_with(StallOptions::new().max_count(1000)).stall(StallOptions::new().interval(interval));
+        let options = fast().stall(StallOptions::new().interval(interval).max_count(1000));
         let concurrency = what.parse().unwrap();
         app.task(TASK, options.concurrency(concurrency), move |ctx, input: String| child(ctx, input, log.clone()))
             .unwrap();
@@ -420,9 +420,6 @@ async fn workers_killed_at_any_moment_lose_nothing_and_record_nothing_twice() {
     let (_app, task) = task(&f).await;
     let jobs = (0..JOBS).map(|at| (format!("job-{at}"), "short".to_owned()));
     task.dispatch_many_with_ids(jobs).await.unwrap();
-    for at in 0..JOBS {
-        f.run::<u64>("HSET", "maxCount", &[&format!("job-{at}"), "1000"]).await;
-    }
     let mut workers: Vec<Process> = (0..3).map(|_| Process::worker(&f, 5)).collect();
     for round in 1..=6_usize {
         let enough = (JOBS / 8 * round) as u64;
@@ -469,9 +466,7 @@ async fn the_job_of_a_killed_process_is_found_by_a_worker_that_starts_later() {
     running(&task, "hold once", &["left".to_owned()], 1).await;
     victim.kill();
     let app = f.app().await;
-    let again = app
-        .task(TASK, fast_with(StallOptions::new()), |ctx, _: String| async move { Ok(ctx.stalled_count()) })
-        .unwrap();
+    let again = app.task(TASK, fast(), |ctx, _: String| async move { Ok(ctx.stalled_count()) }).unwrap();
     let worker = start(app.worker());
     assert_eq!(again.handle("left").unwrap().result().await.unwrap(), 1);
     worker.stop().await;

@@ -102,7 +102,8 @@ impl TaskOptions {
         self
     }
 
-    /// How long a handler that was cancelled, or whose time is up, may wind down before its future is dropped.
+    /// How long a handler that was cancelled, or lost its job, may wind down before its future is dropped. A run past its
+    /// `timeout` is dropped at once.
     ///
     /// 0 drops at once; at most 1 h. A dispatch can set its own. Defaults to 5 s.
     pub fn cancel_grace(mut self, cancel_grace: Duration) -> Self {

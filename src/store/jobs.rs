@@ -223,7 +223,9 @@ pub(crate) async fn trim(
 ) -> Result<usize, Error> {
     let text = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
     let mut call = scripts::TRIM.on_place(keys, place);
-    call.arg(worker).arg(text(keep.max_age_ms)).arg(text(keep.max_count)).arg(MIN_AGE_MS).arg(limit);
+    // A task that keeps nothing may have kept some before.
+    let (max_age, min_age) = if keep.remove_at_once { (Some(0), 0) } else { (keep.max_age_ms, MIN_AGE_MS) };
+    call.arg(worker).arg(text(max_age)).arg(text(keep.max_count)).arg(min_age).arg(limit);
     let mut reply = call.call(conn).await?;
     let _: String = reply.next()?;
     reply.next()

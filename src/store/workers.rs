@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Connection, Key, Store, TaskKeys, keys, streams};
+use super::{Connection, Key, Store, keys, streams};
 use crate::error::{Error, classify};
 
 /// How long after its last beat a worker's presence, and the records of its calls, are kept.
@@ -24,20 +24,19 @@ impl Store {
         pipe.query_async(conn).await.map_err(|e| classify("presence", e))
     }
 
-    /// Forgets a worker: its presence, and the record of its last call on each of the tasks.
-    pub(crate) async fn forget(
-        &self,
-        conn: &mut impl Connection,
-        worker: &str,
-        tasks: &[&TaskKeys],
-    ) -> Result<(), Error> {
+    /// Forgets a worker: its presence, and the record of its last call on each task that it worked.
+    pub(crate) async fn forget(&self, conn: &mut impl Connection, worker: &str) -> Result<(), Error> {
+        let classify = |e| classify("presence", e);
+        let key = keys::worker(&self.prefix, worker);
+        let tasks: Option<String> =
+            redis::cmd("HGET").arg(&key).arg("tasks").query_async(conn).await.map_err(classify)?;
         let mut pipe = redis::pipe();
-        for task in tasks {
-            pipe.cmd("HDEL").arg(task.get(Key::Calls)).arg(worker).ignore();
+        for task in tasks.iter().flat_map(|names| names.split_whitespace()) {
+            pipe.cmd("HDEL").arg(self.task_keys(task).get(Key::Calls)).arg(worker).ignore();
         }
-        pipe.cmd("DEL").arg(keys::worker(&self.prefix, worker)).ignore();
+        pipe.cmd("DEL").arg(&key).ignore();
         pipe.cmd("ZREM").arg(keys::workers(&self.prefix)).arg(worker).ignore();
-        pipe.query_async(conn).await.map_err(|e| classify("presence", e))
+        pipe.query_async(conn).await.map_err(classify)
     }
 
     /// Workers that were not seen for an hour, a bounded number of them.

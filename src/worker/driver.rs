@@ -223,7 +223,7 @@ impl Driver {
 
     /// Makes one call, and repeats it under its number until it is answered. `None` when the time of a shutdown is over.
     async fn settle(&mut self, reports: &[Report], want: usize) -> Option<(Moment, Settled)> {
-        let number = self.next_call;
+        let mut number = self.next_call;
         let sent = clock::now();
         let mut backoff = retry_backoff();
         loop {
@@ -244,14 +244,13 @@ impl Driver {
             };
             match answer {
                 Ok(Some(settled)) => {
-                    self.next_call += 1;
+                    self.next_call = number + 1;
                     return Some((sent, settled));
                 }
                 Ok(None) => {
-                    // Only a second driver under our name could have gone ahead; take its number up and go on.
-                    tracing::error!(task = %self.task.name, number, "a settle call was overtaken; it is made anew");
-                    self.next_call = number + 1_000_000;
-                    return Some((sent, Settled::default()));
+                    // Only a second driver under our name could have gone ahead of us.
+                    tracing::error!(task = %self.task.name, number, "a settle call was overtaken; it gets a new number");
+                    number += 1_000;
                 }
                 Err(e) => {
                     self.worker.store.shared_failed(&e);
@@ -299,8 +298,8 @@ impl Driver {
         let mut starting = Vec::with_capacity(claimed.len());
         for job in claimed {
             let options = runner::options_of(&self.task.options, &job);
-            let beat_now = Arc::clone(&self.task.beat_now);
-            let held = Arc::new(Held::new(job.id.clone(), job.fence, &options, sent, beat_now));
+            let (last_tick, beat_now) = (Arc::clone(&self.worker.last_tick), Arc::clone(&self.task.beat_now));
+            let held = Arc::new(Held::new(job.id.clone(), job.fence, &options, sent, last_tick, beat_now));
             entered.push(Arc::clone(&held));
             if stopping || too_late {
                 held.set(Flags::FINISHED);

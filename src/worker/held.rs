@@ -62,6 +62,8 @@ pub(crate) struct Held {
     /// Manual: when the handler beat last, ms on the boot-time clock.
     handler_beat: AtomicU64,
     changed: Notify,
+    /// When the keeper looked at the deadlines last, ms on the boot-time clock.
+    last_tick: Arc<AtomicU64>,
     /// Asks the keeper for a beat at once.
     beat_now: Arc<Notify>,
 }
@@ -72,6 +74,7 @@ impl Held {
         fence: u64,
         options: &crate::options::Resolved,
         claim_sent: Moment,
+        last_tick: Arc<AtomicU64>,
         beat_now: Arc<Notify>,
     ) -> Held {
         Held {
@@ -85,6 +88,7 @@ impl Held {
             beaten: AtomicBool::new(false),
             handler_beat: AtomicU64::new(claim_sent.as_millis()),
             changed: Notify::new(),
+            last_tick,
             beat_now,
         }
     }
@@ -139,22 +143,28 @@ impl Held {
         self.clear(Flags(Flags::FROZEN.0 | Flags::AT_RISK.0));
     }
 
-    /// The keeper looks at the deadline. `beats_answered` tells whether the task's beats got through within it.
-    pub(crate) fn tick(&self, now: Moment, beats_answered: bool) {
-        let flags = self.flags();
-        if flags.intersects(Flags(Flags::AT_RISK.0 | Flags::FINISHED.0)) {
-            return;
-        }
+    /// Whether the deadline passed while this process stood still. The keeper looks far more often than every tenth of
+    /// the interval, and marks the risk a tenth ahead: a longer gap that the deadline falls into means that nothing here
+    /// could notice it coming.
+    fn slept_through_deadline(&self, last_tick: Moment, now: Moment) -> bool {
         let deadline = self.deadline();
-        if now.after(self.interval / 10) < deadline {
+        last_tick < deadline && deadline <= now && now.since(last_tick) > self.interval / 10
+    }
+
+    /// The keeper looks at the deadline, as it did at `last_tick`. `beats_answered` tells whether the task's beats got
+    /// through within it.
+    pub(crate) fn tick(&self, last_tick: Moment, now: Moment, beats_answered: bool) {
+        let flags = self.flags();
+        if flags.intersects(Flags::FINISHED) {
             return;
         }
-        // To learn of the risk only now means that this process stood still while it came.
-        let late = now >= deadline;
-        let give_up = self.on_risk == OnRisk::Cancel && !beats_answered;
-        self.set(Flags(
-            Flags::AT_RISK.0 | if late { Flags::FROZEN.0 } else { 0 } | if give_up { Flags::GIVE_UP.0 } else { 0 },
-        ));
+        if self.slept_through_deadline(last_tick, now) {
+            self.set(Flags::FROZEN);
+        }
+        if !flags.intersects(Flags::AT_RISK) && now.after(self.interval / 10) >= self.deadline() {
+            let give_up = self.on_risk == OnRisk::Cancel && !beats_answered;
+            self.set(if give_up { Flags(Flags::AT_RISK.0 | Flags::GIVE_UP.0) } else { Flags::AT_RISK });
+        }
     }
 
     /// What `ctx.heartbeat()` does: a sign of life, and the news. Reads and writes local state only.
@@ -174,13 +184,14 @@ impl Held {
         if flags.intersects(Flags(Flags::CANCELLED.0 | Flags::GIVE_UP.0)) {
             return Err(Interrupted::Cancelled);
         }
-        // The keeper marks the risk a tenth of the interval ahead; past the deadline without the mark, it stood still.
-        let frozen = flags.intersects(Flags::FROZEN) || (!flags.intersects(Flags::AT_RISK) && now >= self.deadline());
-        if frozen {
+        let last_tick = Moment::from_millis(self.last_tick.load(Ordering::SeqCst));
+        if flags.intersects(Flags::FROZEN) || self.slept_through_deadline(last_tick, now) {
             self.set(Flags(Flags::FROZEN.0 | Flags::AT_RISK.0 | Flags::TOLD_FROZEN.0));
             self.beat_now.notify_one();
             return Err(Interrupted::Frozen);
         }
+        // The handler goes on after all: an error from here on is its own.
+        self.clear(Flags::TOLD_FROZEN);
         if flags.intersects(Flags::SHUTDOWN) {
             return Err(Interrupted::Shutdown);
         }

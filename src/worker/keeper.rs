@@ -88,6 +88,13 @@ pub(super) fn start(
     })
 }
 
+/// Which connection a beat went over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Via {
+    Own,
+    Shared,
+}
+
 impl Keeper {
     /// Makes a call on the keeper's own connection, which it brings up first if need be. The answer must come within
     /// a beat period of the task. A failed connection is dropped, and breaks the watch of every witness.
@@ -122,7 +129,7 @@ impl Keeper {
 
     /// Beats once for every held job of the task. What cannot go over our own connection goes over the driver's, so
     /// that the jobs stay ours; only a beat over our own counts for the witness.
-    async fn beat(&self, watch: &TaskWatch, due: Moment) -> Result<(), Error> {
+    async fn beat(&self, watch: &TaskWatch, due: Moment) -> Result<Via, Error> {
         let task = &watch.task;
         let (mut extend, mut asked) = (Vec::new(), Vec::new());
         for held in task.held.all() {
@@ -130,10 +137,10 @@ impl Keeper {
         }
         let sent = clock::now();
         let own = self.call(watch, async |conn| beat_calls(conn, task, &self.worker, &extend, &asked).await).await;
-        let (answers, counts) = match own {
-            Ok(answers) => (answers, true),
+        let (answers, via) = match own {
+            Ok(answers) => (answers, Via::Own),
             Err(e) if e.is_connection() => match self.beat_over_shared(task, &extend, &asked).await {
-                Ok(answers) => (answers, false),
+                Ok(answers) => (answers, Via::Shared),
                 Err(_) => {
                     extend.iter().for_each(|held| held.return_beat());
                     return Err(e);
@@ -165,7 +172,7 @@ impl Keeper {
                 held.set(Flags::CANCELLED);
             }
         }
-        if let Some(last) = answers.last().filter(|_| counts) {
+        if let Some(last) = answers.last().filter(|_| via == Via::Own) {
             watch.witness().beat_answered(due, now, last.epoch, last.interval);
             watch.seen.notify_one();
         }
@@ -174,7 +181,7 @@ impl Keeper {
         if !was_fresh {
             task.poke.notify_one();
         }
-        Ok(())
+        Ok(via)
     }
 
     async fn beat_over_shared(
@@ -226,17 +233,19 @@ async fn beats(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
     let mut pauses = retries.build();
     let mut due = clock::now();
     loop {
-        match keeper.beat(&watch, due).await {
-            Ok(()) => {
-                pauses = retries.build();
-                due = due.after(period).max(clock::now());
-            }
-            Err(e) => {
-                let pause = pauses.next().unwrap_or(period);
-                tracing::warn!(task = %watch.task.name, error = %e, ?pause, "a beat was not answered");
-                let now = clock::now();
-                watch.witness().broken(now);
-                due = now.after(pause);
+        let beaten = keeper.beat(&watch, due).await;
+        let now = clock::now();
+        if let Ok(Via::Own) = beaten {
+            pauses = retries.build();
+            due = due.after(period).max(now);
+        } else {
+            // What did not come back over our own connection is no watch; that connection is tried again soon.
+            watch.witness().broken(now);
+            let pause = pauses.next().unwrap_or(period);
+            due = now.after(pause);
+            match beaten {
+                Err(e) => tracing::warn!(task = %watch.task.name, error = %e, ?pause, "a beat was not answered"),
+                Ok(_) => tracing::debug!(task = %watch.task.name, ?pause, "beaten over the shared connection"),
             }
         }
         watch.witness().next_beat_at(due);
@@ -253,12 +262,15 @@ async fn tick(keeper: Arc<Keeper>, canary: Arc<AtomicU64>) {
     let pause = (shortest / 40).clamp(Duration::from_millis(10), Duration::from_millis(250));
     let alarm = (shortest / 3).max(Duration::from_millis(300));
     let mut blocked: Option<Duration> = None;
+    let mut last_tick = clock::now();
     loop {
         let now = clock::now();
         for watch in keeper.watches.iter() {
             let answered = now.since(watch.task.last_beat()) < watch.task.options.interval / 10 * 9;
-            watch.task.held.for_each(|held| held.tick(now, answered));
+            watch.task.held.for_each(|held| held.tick(last_tick, now, answered));
         }
+        last_tick = now;
+        keeper.worker.last_tick.store(now.as_millis(), Ordering::SeqCst);
         let silent = now.since(Moment::from_millis(canary.load(Ordering::Relaxed)));
         if silent > alarm {
             // Told when it is noticed, and again each time that it has grown by half.
@@ -313,13 +325,18 @@ async fn housekeeping(keeper: Arc<Keeper>) {
         if let Err(e) = maintenance::presence::run_once(&keeper).await {
             tracing::warn!(error = %e, "presence could not be told");
         }
+        let mut behind = false;
         for watch in keeper.watches.iter() {
             match maintenance::retention::run_once(&keeper, watch).await {
-                Ok(0) => {}
-                Ok(removed) => tracing::debug!(task = %watch.task.name, removed, "terminal jobs trimmed"),
+                Ok((removed, more)) => {
+                    behind |= more;
+                    tracing::trace!(task = %watch.task.name, removed, "terminal jobs trimmed");
+                }
                 Err(e) => tracing::warn!(task = %watch.task.name, error = %e, "terminal jobs could not be trimmed"),
             }
         }
-        tokio::time::sleep(HOUSEKEEPING).await;
+        if !behind {
+            tokio::time::sleep(HOUSEKEEPING).await;
+        }
     }
 }

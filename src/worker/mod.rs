@@ -76,6 +76,8 @@ pub(crate) struct WorkerShared {
     pub(crate) store: Arc<Store>,
     pub(crate) stopping: CancellationToken,
     pub(crate) wake: Wake,
+    /// When the keeper looked at the deadlines last, ms on the boot-time clock.
+    pub(crate) last_tick: Arc<AtomicU64>,
     keeper_gone: AtomicBool,
     cap: Option<Semaphore>,
     pokes: Vec<Arc<TaskRuntime>>,
@@ -249,6 +251,7 @@ impl Worker {
             store: self.store,
             stopping: CancellationToken::new(),
             wake: Wake::default(),
+            last_tick: Arc::new(AtomicU64::new(clock::now().as_millis())),
             keeper_gone: AtomicBool::new(false),
             cap: self.cap.map(Semaphore::new),
             pokes: tasks.to_vec(),
@@ -296,9 +299,8 @@ impl Worker {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
             services.join_all().await;
             if left.is_empty() {
-                let keys: Vec<&TaskKeys> = tasks.iter().map(|task| &*task.keys).collect();
                 let mut conn = worker.store.shared().await?;
-                worker.store.forget(&mut conn, worker.id.as_str(), &keys).await?;
+                worker.store.forget(&mut conn, worker.id.as_str()).await?;
             }
             Ok::<(), Error>(())
         };

@@ -90,8 +90,7 @@ fn dispatched_at(job: &Claimed) -> SystemTime {
 /// Polls the handler until it ends, its time is over, or it was interrupted and its grace is over.
 async fn drive(handler: &Handler, context: Context, payload: Vec<u8>, held: &Held, options: &Resolved) -> Ended {
     // The call itself is inside the guard too: a handler may panic before it returns its future.
-    let guarded = AssertUnwindSafe(async { handler(context, payload).await }).catch_unwind();
-    tokio::pin!(guarded);
+    let mut guarded = Box::pin(AssertUnwindSafe(async { handler(context, payload).await }).catch_unwind());
     let interrupted = async {
         held.wait_for(Flags::INTERRUPTED).await;
         let flags = held.flags();
@@ -113,7 +112,7 @@ async fn drive(handler: &Handler, context: Context, payload: Vec<u8>, held: &Hel
             None => std::future::pending().await,
         }
     };
-    tokio::select! {
+    let ended = tokio::select! {
         biased;
         ended = &mut guarded => match ended {
             Ok(returned) => Ended::Returned(returned),
@@ -121,7 +120,12 @@ async fn drive(handler: &Handler, context: Context, payload: Vec<u8>, held: &Hel
         },
         () = interrupted => Ended::Dropped,
         timeout = time_out => Ended::TimedOut(timeout),
+    };
+    // What the handler holds may panic when it is dropped; that must not take the outcome with it.
+    if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| drop(guarded))) {
+        tracing::warn!(job_id = %held.id, panic = panic_message(panic.as_ref()), "the handler panicked while it was dropped");
     }
+    ended
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {

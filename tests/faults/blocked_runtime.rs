@@ -1,5 +1,6 @@
 //! Handlers that block every thread of the user's runtime.
 
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use heartline::{App, Context, JobError};
@@ -18,14 +19,13 @@ async fn handlers_that_block_every_thread_for_four_intervals_keep_their_jobs_and
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let worker = runtime.spawn(async move {
             let app = App::builder().redis(url).build().await.unwrap();
+            let both = Arc::new(Barrier::new(2));
             app.task(&task, options(INTERVAL), move |ctx: Context, _: String| {
-                let journal = journal.clone();
+                let (journal, both) = (journal.clone(), both.clone());
                 async move {
                     journal.begin(&ctx);
-                    // Both handlers are on their threads before either blocks, or one would take both jobs in turn.
-                    while journal.runs().len() < 2 {
-                        tokio::task::yield_now().await;
-                    }
+                    // Each on a thread of its own, or one thread would take both jobs in turn.
+                    both.wait();
                     std::thread::sleep(4 * INTERVAL);
                     if let Err(e) = ctx.heartbeat() {
                         journal.note(e.to_string());

@@ -1,1 +1,171 @@
-//! .
+//! Events: one a transition, in order, for the whole life of a job.
+
+use crate::fixture::{Fixture, TASK, fast, next, start};
+use crate::support::{PATIENCE, eventually};
+use heartline::{App, Event, EventMode, Jitter, JobError, RecvError, RetryPolicy, StallAction, Subscription, TaskRef};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// An event without what differs from run to run.
+fn short(event: &Event) -> String {
+    match event {
+        Event::Started { attempt, stalled_count, .. } => format!("started {attempt} {stalled_count}"),
+        Event::Failed { code, .. } => format!("failed {code}"),
+        Event::Retrying { attempt, delay, .. } => format!("retrying {attempt} {}", delay.as_millis()),
+        Event::Stalled(stall) => format!("stalled {} {}", stall.count, stall.action),
+        other => other.name().trim_start_matches("task:").to_owned(),
+    }
+}
+
+/// The events until so many jobs have ended, by job.
+async fn lives(events: &mut Subscription<Event>, ends: usize) -> BTreeMap<String, Vec<String>> {
+    let mut lives: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut ended = 0;
+    while ended < ends {
+        let event = next(events).await;
+        assert_eq!(event.task(), TASK);
+        ended += usize::from(event.is_terminal());
+        lives.entry(event.id().to_string()).or_default().push(short(&event));
+    }
+    lives
+}
+
+fn scripted(app: &App) -> TaskRef<String, ()> {
+    let retry = RetryPolicy::new().attempts(2).fixed(Duration::from_millis(1)).jitter(Jitter::None);
+    let handler = |ctx: heartline::Context, input: String| async move {
+        match (input.as_str(), ctx.attempt()) {
+            ("second", 1) | ("never", _) => Err(JobError::from("no")),
+            ("stay", _) if !ctx.is_shutting_down() => {
+                ctx.cancelled().await;
+                Err("interrupted".into())
+            }
+            _ => Ok(()),
+        }
+    };
+    app.task(TASK, fast().retry(retry), handler).unwrap()
+}
+
+#[tokio::test]
+async fn each_transition_of_a_life_is_one_event_in_order() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task = scripted(&app);
+    let (mut events, mut stalls) = (app.events(), app.on_stalled());
+    task.dispatch("".into()).id("stalls").await.unwrap();
+    task.dispatch("".into()).id("last").max_count(0).await.unwrap();
+    let mut dead = f.puppet();
+    dead.claim_all(&["stalls", "last"]).await;
+    for (id, input) in [("plain", ""), ("retried", "second"), ("fails", "never"), ("handed-back", "stay")] {
+        task.dispatch(input.into()).id(id).await.unwrap();
+    }
+    let cancelled = task.dispatch("".into()).id("cancelled").delay(Duration::from_secs(60)).await.unwrap();
+    cancelled.cancel("").await.unwrap();
+    let worker = start(app.worker());
+    let mut found = lives(&mut events, 6).await;
+    worker.stop().await;
+    task.handle("handed-back").unwrap().cancel("").await.unwrap();
+    for (id, more) in lives(&mut events, 1).await {
+        found.entry(id).or_default().extend(more);
+    }
+    let expected: [(&str, &[&str]); 7] = [
+        ("cancelled", &["dispatched", "cancelled"]),
+        ("fails", &["dispatched", "started 1 0", "retrying 1 1", "started 2 0", "failed handler_error"]),
+        ("handed-back", &["dispatched", "started 1 0", "released", "cancelled"]),
+        ("last", &["dispatched", "started 1 0", "stalled 1 failed"]),
+        ("plain", &["dispatched", "started 1 0", "completed"]),
+        ("retried", &["dispatched", "started 1 0", "retrying 1 1", "started 2 0", "completed"]),
+        ("stalls", &["dispatched", "started 1 0", "stalled 1 recovered", "started 1 1", "completed"]),
+    ];
+    for (id, life) in expected {
+        assert_eq!(found.remove(id).unwrap(), life, "{id}");
+    }
+    assert!(found.is_empty(), "{found:?}");
+    let stalls = [next(&mut stalls).await, next(&mut stalls).await];
+    let mut stalls = stalls.map(|stall| (stall.id.to_string(), stall.count, stall.action));
+    stalls.sort();
+    assert_eq!(stalls, [("last".into(), 1, StallAction::Failed), ("stalls".into(), 1, StallAction::Recovered)]);
+}
+
+#[tokio::test]
+async fn an_event_tells_of_what_is_so_already() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task = scripted(&app);
+    let mut events = app.events();
+    let worker = start(app.worker());
+    for _ in 0..20 {
+        let job = task.dispatch("".into()).await.unwrap();
+        loop {
+            let event = next(&mut events).await;
+            if event.is_terminal() {
+                assert_eq!(event.id(), job.id());
+                assert!(job.state().await.unwrap().is_terminal());
+                break;
+            }
+        }
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn every_subscriber_gets_every_event_of_the_tasks_of_its_app_and_no_other() {
+    let f = Fixture::new().await;
+    let (app, elsewhere) = (f.app().await, f.app().await);
+    let task = scripted(&app);
+    let other = elsewhere.task_ref::<u32, ()>("other").unwrap();
+    let mut subscribers = [app.events(), app.events()];
+    other.dispatch(0).await.unwrap();
+    let worker = start(app.worker());
+    task.dispatch("".into()).id("a").await.unwrap();
+    for subscriber in &mut subscribers {
+        assert_eq!(lives(subscriber, 1).await["a"], ["dispatched", "started 1 0", "completed"]);
+    }
+    let late = elsewhere.task_ref::<String, ()>(TASK).unwrap();
+    let mut elsewhere = elsewhere.events();
+    late.dispatch("".into()).id("b").await.unwrap();
+    loop {
+        let event = next(&mut elsewhere).await;
+        if event.is_terminal() && event.id().as_str() == "b" {
+            break;
+        }
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_slow_subscriber_is_told_how_many_it_missed() {
+    let f = Fixture::new().await;
+    let app = App::builder().redis(f.redis.url()).prefix(&f.prefix).event_capacity(4).build().await.unwrap();
+    let task = app.task_ref::<u32, ()>(TASK).unwrap();
+    let mut events = app.events();
+    task.dispatch_many(0..1000).await.unwrap();
+    let (mut seen, mut missed) = (0, 0);
+    while seen + missed < 1000 {
+        match tokio::time::timeout(PATIENCE, events.recv()).await.expect("all are accounted for") {
+            Ok(_) => seen += 1,
+            Err(RecvError::Lagged(count)) => missed += count,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert_eq!(seen + missed, 1000);
+    assert_eq!(events.try_recv(), Ok(None));
+}
+
+#[tokio::test]
+async fn without_events_only_stalls_are_written_and_results_still_come() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task = app.task(TASK, fast().events(EventMode::Off), |_, input: u32| async move { Ok(input) }).unwrap();
+    let mut stalls = app.on_stalled();
+    // The mode is the task's own, which a worker writes when it starts.
+    let first = start(app.worker());
+    eventually("it works", PATIENCE, async || f.epoch().await > 0).await;
+    first.stop().await;
+    let job = task.dispatch(5).id("a").await.unwrap();
+    f.puppet().claim_all(&["a"]).await;
+    let worker = start(app.worker());
+    assert_eq!(next(&mut stalls).await.id.as_str(), "a");
+    assert_eq!(job.result().await.unwrap(), 5);
+    assert_eq!(f.run::<u64>("EXISTS", "events", &[]).await, 0);
+    worker.stop().await;
+}

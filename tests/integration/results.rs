@@ -1,1 +1,168 @@
-//! .
+//! Results, and how long they are kept.
+
+use crate::fixture::{Fixture, TASK, fast, start};
+use crate::support::{PATIENCE, eventually};
+use heartline::{Error, Event, JobState, Retention, RetentionLimit, TaskRef};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Report {
+    rows: u64,
+    notes: Vec<String>,
+    by_name: BTreeMap<String, Option<f64>>,
+}
+
+#[tokio::test]
+async fn a_typed_result_comes_back_as_it_was() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task: TaskRef<u64, Report> = app
+        .task(TASK, fast(), |_, rows: u64| async move {
+            let by_name = BTreeMap::from([("π \"\n".to_owned(), Some(3.5)), ("none".into(), None)]);
+            Ok(Report { rows, notes: vec!["\u{0}ü".into()], by_name })
+        })
+        .unwrap();
+    let nothing = app.task("nothing", fast(), |_, _: ()| async { Ok(()) }).unwrap();
+    let maybe = app.task("maybe", fast(), |_, some: bool| async move { Ok(some.then_some(1)) }).unwrap();
+    let worker = start(app.worker());
+    let report = task.dispatch(u64::MAX).await.unwrap().result().await.unwrap();
+    assert_eq!((report.rows, report.notes[0].as_str(), report.by_name.len()), (u64::MAX, "\u{0}ü", 2));
+    nothing.dispatch(()).await.unwrap().result().await.unwrap();
+    assert_eq!(maybe.dispatch(true).await.unwrap().result().await.unwrap(), Some(1));
+    assert_eq!(maybe.dispatch(false).await.unwrap().result().await.unwrap(), None);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn any_number_of_handles_in_any_process_get_the_same_result() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task = app.task(TASK, fast(), |_, input: u32| async move { Ok(input + 1) }).unwrap();
+    let elsewhere = f.app().await.task_ref::<u32, u32>(TASK).unwrap();
+    let job = task.dispatch(1).id("a").delay(Duration::from_millis(200)).await.unwrap();
+    let mut waiting = tokio::task::JoinSet::new();
+    for at in 0..50 {
+        let handle = if at % 2 == 0 { job.clone() } else { elsewhere.handle("a").unwrap() };
+        waiting.spawn(async move { handle.result().await.unwrap() });
+    }
+    let worker = start(app.worker());
+    assert_eq!(tokio::time::timeout(PATIENCE, waiting.join_all()).await.unwrap(), [2; 50]);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_result_that_is_not_there_says_why() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task = app.task(TASK, fast(), |_, input: u32| async move { Ok(input) }).unwrap();
+    let worker = start(app.worker());
+    let never = task.handle("never").unwrap();
+    assert!(matches!(never.result().await, Err(Error::JobNotFound { id }) if id.as_str() == "never"));
+    assert!(matches!(never.state().await, Err(Error::JobNotFound { .. })));
+    assert!(matches!(task.job("never").await, Err(Error::JobNotFound { .. })));
+    let job = task.dispatch(5).id("a").await.unwrap();
+    assert_eq!(job.result().await.unwrap(), 5);
+    let text = f.app().await.task_ref::<u32, String>(TASK).unwrap();
+    assert!(matches!(text.handle("a").unwrap().result().await, Err(Error::Codec { .. })));
+    f.run::<u64>("HDEL", "result", &["a"]).await;
+    assert!(matches!(job.result().await, Err(Error::ResultGone { id }) if id.as_str() == "a"));
+    assert_eq!(job.state().await.unwrap(), JobState::Completed);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn without_retention_nothing_stays_behind_and_a_waiting_handle_learns_how_it_ended() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let options = fast().retention(Retention::none());
+    let task =
+        app.task(TASK, options, |_, fail: bool| async move { if fail { Err("no".into()) } else { Ok(1) } }).unwrap();
+    let worker = start(app.worker());
+    eventually("its options are known", PATIENCE, async || f.epoch().await > 0).await;
+    let done = task.dispatch(false).id("done").delay(Duration::from_millis(300)).max_count(3);
+    let fails = task.dispatch(true).id("fails").delay(Duration::from_millis(300)).max_count(3);
+    let cancelled = task.dispatch(true).id("cancelled").delay(Duration::from_secs(60)).max_count(3);
+    let (done, fails, cancelled) = (done.await.unwrap(), fails.await.unwrap(), cancelled.await.unwrap());
+    let waits = tokio::spawn({
+        let cancelled = cancelled.clone();
+        async move { cancelled.result().await }
+    });
+    let (done, fails, _) = tokio::join!(done.result(), fails.result(), cancelled.cancel(""));
+    assert!(matches!(done, Err(Error::ResultGone { .. })), "{done:?}");
+    assert!(matches!(&fails, Err(Error::JobFailed(failure)) if failure.code == "handler_error"), "{fails:?}");
+    let cancelled = tokio::time::timeout(PATIENCE, waits).await.unwrap().unwrap();
+    assert!(matches!(cancelled, Err(Error::JobCancelled { .. } | Error::JobNotFound { .. })), "{cancelled:?}");
+    assert!(matches!(task.handle("done").unwrap().result().await, Err(Error::JobNotFound { .. })));
+    // The id is free again at once.
+    assert!(!task.dispatch(false).id("done").await.unwrap().existed());
+    eventually("it ran", PATIENCE, async || task.handle("done").unwrap().state().await.is_err()).await;
+    worker.stop().await;
+    let left: Vec<String> = f.redis.dump(&f.key("")).await.into_keys().collect();
+    let mut left: Vec<&str> = left.iter().map(|key| key.rsplit_once("}:").unwrap().1).collect();
+    left.retain(|key| !["events", "meta", "wake"].contains(key));
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn retention_trims_by_age_and_count_with_every_column_and_nothing_younger_than_a_minute() {
+    let f = Fixture::new().await;
+    let keep = Retention::new().completed(RetentionLimit::count(2)).failed(RetentionLimit::age(Duration::from_secs(1)));
+    let app = f.app().await;
+    let task = app
+        .task(TASK, fast().retention(keep), |_, fail: bool| async move { if fail { Err("no".into()) } else { Ok(1) } })
+        .unwrap();
+    let mut events = app.events();
+    let worker = start(app.worker());
+    let ids = |kind: &str| (0..5).map(|at| format!("{kind}-{at}")).collect::<Vec<_>>();
+    let (done, failed) = (ids("done"), ids("failed"));
+    for id in done.iter().chain(&failed) {
+        task.dispatch(id.starts_with("failed")).id(id).max_count(3).await.unwrap();
+    }
+    eventually("all have ended", PATIENCE, async || {
+        let counts = task.counts().await.unwrap();
+        (counts.completed, counts.failed) == (5, 5)
+    })
+    .await;
+    worker.stop().await;
+    // A worker looks after retention when it starts; all of these are young.
+    let worker = start(app.worker());
+    eventually("it has beaten", PATIENCE, async || f.column("meta", "ask").await.is_some()).await;
+    f.epochs_pass(1).await;
+    worker.stop().await;
+    let counts = task.counts().await.unwrap();
+    assert_eq!((counts.completed, counts.failed), (5, 5));
+
+    // Two minutes go by for the first four of each.
+    for (place, ids) in [("completed", &done), ("failed", &failed)] {
+        for id in &ids[..4] {
+            f.run::<f64>("ZINCRBY", place, &["-120000", id]).await;
+        }
+    }
+    let worker = start(app.worker());
+    eventually("both are trimmed", PATIENCE, async || {
+        let counts = task.counts().await.unwrap();
+        (counts.completed, counts.failed) == (2, 1)
+    })
+    .await;
+    worker.stop().await;
+    let removed: Vec<&String> = done[..3].iter().chain(&failed[..4]).collect();
+    let dump = f.redis.dump(&f.key("")).await;
+    for id in &removed {
+        assert!(matches!(task.handle(id).unwrap().state().await, Err(Error::JobNotFound { .. })), "{id}");
+        for (key, content) in &dump {
+            let record = ["events", "calls"].iter().any(|name| key.ends_with(name));
+            assert!(record || !content.contains(&format!("{id:?}")), "{key}: {content}");
+        }
+    }
+    assert_eq!(task.handle(&done[3]).unwrap().result().await.unwrap(), 1);
+    let mut told = Vec::new();
+    while told.len() < removed.len() {
+        if let Event::Removed { id, .. } = crate::fixture::next(&mut events).await {
+            told.push(id.to_string());
+        }
+    }
+    told.sort();
+    assert_eq!(told.iter().collect::<Vec<_>>(), removed);
+}

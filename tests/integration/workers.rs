@@ -1,1 +1,226 @@
-//! .
+//! Which tasks a worker works, how many jobs at once, and how it stops.
+
+use crate::fixture::{Fixture, TASK, fast, start};
+use crate::support::{PATIENCE, eventually};
+use heartline::{App, Error, Interrupted, JobState, StopReason, TaskOptions, TaskRef};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// How many jobs run at once, now and at most so far.
+#[derive(Clone, Default)]
+struct Crowd(Arc<(AtomicUsize, AtomicUsize)>);
+
+impl Crowd {
+    fn enter(&self) {
+        let now = self.0.0.fetch_add(1, Ordering::SeqCst) + 1;
+        self.0.1.fetch_max(now, Ordering::SeqCst);
+    }
+
+    fn leave(&self) {
+        self.0.0.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn now(&self) -> usize {
+        self.0.0.load(Ordering::SeqCst)
+    }
+
+    fn most(&self) -> usize {
+        self.0.1.load(Ordering::SeqCst)
+    }
+}
+
+/// A task whose jobs wait for a permit.
+fn gated(app: &App, name: &str, options: TaskOptions, crowd: &Crowd, gate: &Arc<Semaphore>) -> TaskRef<u32, u32> {
+    let (crowd, gate) = (crowd.clone(), gate.clone());
+    let task = app.task(name, options, move |_, input: u32| {
+        let (crowd, gate) = (crowd.clone(), gate.clone());
+        async move {
+            crowd.enter();
+            gate.acquire().await?.forget();
+            crowd.leave();
+            Ok(input)
+        }
+    });
+    task.unwrap()
+}
+
+#[tokio::test]
+async fn a_worker_works_only_the_tasks_named() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let wanted = app.task(TASK, fast(), |_, input: u32| async move { Ok(input) }).unwrap();
+    let other = app.task("other", fast(), |_, input: u32| async move { Ok(input) }).unwrap();
+    let worker = start(app.worker().only([TASK]).unwrap());
+    let waits = other.dispatch(1).await.unwrap();
+    assert_eq!(wanted.dispatch(2).await.unwrap().result().await.unwrap(), 2);
+    f.epochs_pass(1).await;
+    assert_eq!(waits.state().await.unwrap(), JobState::Waiting);
+    let second = start(app.worker().only(["other"]).unwrap());
+    assert_eq!(waits.result().await.unwrap(), 1);
+    second.stop().await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_worked_is_a_config_error() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let _: TaskRef<u32, ()> = app.task(TASK, fast(), |_, _: u32| async { Ok(()) }).unwrap();
+    app.task_ref::<u32, ()>("produced").unwrap();
+    for names in [&["unknown"][..], &["produced"], &[TASK, "unknown"]] {
+        let Err(Error::Config(faults)) = app.worker().only(names.iter().copied()) else { panic!("{names:?}") };
+        assert!(faults.len() == 1 && faults.to_string().contains("worker.only"), "{faults}");
+    }
+    let none = app.worker().only([]).unwrap().run().await;
+    assert!(matches!(none, Err(Error::Config(_))), "{none:?}");
+    let twice = app.task(TASK, fast(), |_, _: u32| async { Ok(()) }).map(|_: TaskRef<u32, ()>| ());
+    assert!(matches!(&twice, Err(Error::Config(faults)) if faults.to_string().contains("once")), "{twice:?}");
+}
+
+#[tokio::test]
+async fn no_more_jobs_of_a_task_run_at_once_than_its_concurrency() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let (crowd, gate) = (Crowd::default(), Arc::new(Semaphore::new(0)));
+    let task = gated(&app, TASK, fast().concurrency(4), &crowd, &gate);
+    let handles = task.dispatch_many(0..50).await.unwrap();
+    let worker = start(app.worker());
+    eventually("all slots are taken", PATIENCE, async || crowd.now() == 4).await;
+    assert_eq!(task.counts().await.unwrap().running, 4);
+    gate.add_permits(1000);
+    for handle in handles {
+        handle.result().await.unwrap();
+    }
+    assert_eq!(crowd.most(), 4);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn max_jobs_bounds_all_tasks_together_and_starves_none() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let (crowd, gate) = (Crowd::default(), Arc::new(Semaphore::new(0)));
+    let tasks: Vec<_> =
+        (0..4).map(|at| gated(&app, &format!("task-{at}"), fast().concurrency(10), &crowd, &gate)).collect();
+    let mut handles = Vec::new();
+    for task in &tasks {
+        handles.extend(task.dispatch_many(0..30).await.unwrap());
+    }
+    let worker = start(app.worker().max_jobs(3));
+    eventually("all slots are taken", PATIENCE, async || crowd.now() == 3).await;
+    let mut running = 0;
+    for task in &tasks {
+        running += task.counts().await.unwrap().running;
+    }
+    assert_eq!(running, 3, "no more are held than run");
+    gate.add_permits(1000);
+    for handle in handles {
+        tokio::time::timeout(PATIENCE, handle.result()).await.expect("no task starves").unwrap();
+    }
+    assert_eq!(crowd.most(), 3);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_shutdown_lets_handlers_finish_within_the_grace_and_claims_no_more() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let (gate, seen) = (Arc::new(Semaphore::new(0)), Arc::new(Mutex::new(0)));
+    let (pass, count) = (gate.clone(), seen.clone());
+    let task = app
+        .task(TASK, fast().concurrency(1).shutdown_grace(Duration::from_secs(30)), move |ctx, input: u32| {
+            let (pass, count) = (pass.clone(), count.clone());
+            async move {
+                ctx.shutting_down().await;
+                *count.lock().unwrap() += 1;
+                assert!(ctx.is_shutting_down() && !ctx.is_cancelled() && ctx.heartbeat().is_ok());
+                pass.acquire().await?.forget();
+                Ok(input)
+            }
+        })
+        .unwrap();
+    let worker = start(app.worker());
+    task.dispatch(7).id("first").await.unwrap();
+    f.arrives("first", "running").await;
+    task.dispatch(8).id("next").await.unwrap();
+    let stopped = tokio::spawn(worker.stop());
+    eventually("it was told", PATIENCE, async || *seen.lock().unwrap() == 1).await;
+    // It is beaten for as long as it is waited for.
+    let fence = f.column("locks", "first").await;
+    f.epochs_pass(2).await;
+    assert_eq!(f.column("locks", "first").await, fence);
+    gate.add_permits(1);
+    stopped.await.unwrap();
+    assert_eq!(task.handle("first").unwrap().result().await.unwrap(), 7);
+    assert_eq!(f.places("next").await, ["wait"]);
+}
+
+#[tokio::test]
+async fn a_shutdown_hands_unfinished_jobs_back_to_the_front_with_nothing_counted() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let log = told.clone();
+    let options = fast().concurrency(3).cancel_grace(Duration::from_millis(300));
+    let task: TaskRef<String, ()> = app
+        .task(TASK, options, move |ctx, input: String| {
+            let log = log.clone();
+            async move {
+                if input == "ignore" {
+                    std::future::pending::<()>().await;
+                }
+                ctx.cancelled().await;
+                log.lock().unwrap().push(ctx.heartbeat());
+                if input == "err" { Err("gave up".into()) } else { Ok(()) }
+            }
+        })
+        .unwrap();
+    for (id, input) in [("ignores", "ignore"), ("fails", "err"), ("finishes", "ok"), ("waits", "ok")] {
+        task.dispatch(input.into()).id(id).await.unwrap();
+    }
+    let worker = start(app.worker());
+    eventually("three run", PATIENCE, async || task.counts().await.unwrap().running == 3).await;
+    worker.stop().await;
+    assert_eq!(*told.lock().unwrap(), [Err(Interrupted::Shutdown), Err(Interrupted::Shutdown)]);
+    assert_eq!(f.places("finishes").await, ["completed"], "what returned a value has completed");
+    for id in ["ignores", "fails"] {
+        assert_eq!(f.places(id).await, ["wait"]);
+        let job = task.job(id).await.unwrap();
+        assert_eq!((job.attempt, job.stalled_count, job.error), (0, 0, None), "{id}");
+    }
+    let waiting: Vec<String> = f.run("LRANGE", "wait", &["0", "-1"]).await;
+    assert_eq!((waiting.len(), waiting[2].as_str()), (3, "waits"));
+    assert_eq!(f.run::<u64>("EXISTS", "stalls", &[]).await, 0);
+}
+
+#[tokio::test]
+async fn a_worker_stops_at_once_when_it_has_nothing_to_do() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let _: TaskRef<u32, ()> =
+        app.task(TASK, fast().shutdown_grace(Duration::from_secs(3600)), |_, _: u32| async { Ok(()) }).unwrap();
+    let stopped = tokio::time::timeout(PATIENCE, app.worker().run_until(async {})).await.unwrap();
+    assert_eq!(stopped.unwrap(), StopReason::Shutdown);
+}
+
+#[tokio::test]
+async fn an_idle_worker_of_many_tasks_takes_up_work_of_any_of_them_without_polling() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let tasks: Vec<TaskRef<u32, u32>> = (0..5)
+        .map(|at| app.task(&format!("task-{at}"), fast(), |_, input: u32| async move { Ok(input) }).unwrap())
+        .collect();
+    let worker = start(app.worker());
+    for task in &tasks {
+        task.dispatch(0).await.unwrap().result().await.unwrap();
+    }
+    let begun = std::time::Instant::now();
+    for (input, task) in (0..).zip(tasks.iter().cycle().take(40)) {
+        assert_eq!(task.dispatch(input).await.unwrap().result().await.unwrap(), input);
+    }
+    // Looking again every 5 s, or reading the state every second, would take far longer.
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    worker.stop().await;
+}

@@ -71,6 +71,17 @@ impl Task {
         self.redis.url()
     }
 
+    /// The prefix that an app of this task is built with.
+    pub fn app_prefix(&self) -> &str {
+        self.prefix.split_once(":{").unwrap().0
+    }
+
+    /// The epoch in force.
+    pub async fn epoch(&mut self) -> u64 {
+        let epoch: Option<u64> = self.conn.hget(self.key("meta"), "epoch").await.unwrap();
+        epoch.unwrap_or(0)
+    }
+
     /// The server's time, ms.
     pub async fn now_ms(&mut self) -> f64 {
         let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(&mut self.conn).await.unwrap();

@@ -1,0 +1,376 @@
+//! Shutdown in every moment: nothing is lost or counted, and `Unclean` says what is left.
+
+use crate::call::{Task, without};
+use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
+use heartline::{App, Context, Error, Interrupted, JobError, JobState, StallOptions, StopReason, TaskOptions};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::JoinHandle;
+
+pub const PATIENT: Duration = PATIENCE;
+
+/// An interval of so many seconds.
+pub fn stall(seconds: u64) -> StallOptions {
+    StallOptions::new().interval(Duration::from_secs(seconds))
+}
+
+/// A worker that runs until it is told to stop.
+pub struct Worker {
+    stop: oneshot::Sender<()>,
+    running: JoinHandle<Result<StopReason, Error>>,
+}
+
+impl Worker {
+    pub fn start(app: &App) -> Worker {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let worker = app.worker();
+        let running = tokio::spawn(worker.run_until(async {
+            let _ = stopped.await;
+        }));
+        Worker { stop, running }
+    }
+
+    pub async fn stop(self) -> StopReason {
+        self.begin().await.unwrap().unwrap()
+    }
+
+    /// Begins the shutdown and leaves the waiting to the caller.
+    pub fn begin(self) -> JoinHandle<Result<StopReason, Error>> {
+        self.stop.send(()).unwrap();
+        self.running
+    }
+}
+
+/// A task with a worker behind a proxy, and the same task by hand with nothing in between.
+struct Scene {
+    proxy: Proxy,
+    working: App,
+    by_hand: Task,
+}
+
+impl Scene {
+    async fn new() -> Scene {
+        let redis = TestRedis::shared();
+        let by_hand = Task::on(redis.clone(), "").await;
+        let proxy = Proxy::start(redis.address()).await;
+        let working = App::builder().redis(proxy.url()).prefix(by_hand.app_prefix()).build().await.unwrap();
+        Scene { proxy, working, by_hand }
+    }
+
+    /// An app that does not go through the proxy.
+    async fn direct(&self) -> App {
+        App::builder().redis(self.by_hand.url()).prefix(self.by_hand.app_prefix()).build().await.unwrap()
+    }
+
+    async fn nothing_is_counted(&mut self) {
+        for column in ["stalledCount", "attempt", "stalls", "failed", "cancelled", "locks", "active", "candidates"] {
+            assert_eq!(self.by_hand.held(column).await, "", "{column}");
+        }
+    }
+
+    /// Every job is in exactly one place.
+    async fn jobs_by_place(&mut self) -> Vec<String> {
+        let mut lines = self.by_hand.keys().await;
+        let places = ["wait", "wait:high", "wait:low", "delayed", "active", "candidates", "completed", "failed"];
+        lines.retain(|line| places.contains(&line.split(' ').next().unwrap()));
+        lines
+    }
+}
+
+fn quick() -> TaskOptions {
+    TaskOptions::new().stall(stall(1)).shutdown_grace(Duration::ZERO).cancel_grace(Duration::from_millis(50))
+}
+
+/// A handler that tells that it began and never ends by itself.
+async fn endless(_: Context, _: u32) -> Result<u32, JobError> {
+    std::future::pending::<()>().await;
+    Ok(0)
+}
+
+#[tokio::test]
+async fn an_idle_worker_stops_at_once_and_leaves_no_trace() {
+    let mut scene = Scene::new().await;
+    let task = scene.working.task("task", quick().shutdown_grace(Duration::from_secs(600)), endless).unwrap();
+    let worker = Worker::start(&scene.working);
+    let workers = format!("{}:workers", scene.by_hand.app_prefix());
+    let redis = TestRedis::shared();
+    eventually("the worker is present", PATIENT, async || !redis.dump(&workers).await.is_empty()).await;
+    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    let left = redis.dump(scene.by_hand.app_prefix()).await;
+    assert_eq!(left.keys().collect::<Vec<_>>(), [&scene.by_hand.key("meta")]);
+    // A job that comes afterwards waits.
+    let handle = task.dispatch(1).await.unwrap();
+    assert_eq!(handle.state().await.unwrap(), JobState::Waiting);
+    assert_eq!(scene.by_hand.held("wake").await, r#"zset ["marker": 0]"#);
+}
+
+#[tokio::test]
+async fn a_shutdown_before_the_first_claim_takes_nothing() {
+    let mut scene = Scene::new().await;
+    let task = scene.working.task("task", quick(), endless).unwrap();
+    task.dispatch_many(0..3).await.unwrap();
+    let before = scene.by_hand.list("wait").await;
+    assert_eq!(scene.working.worker().run_until(async {}).await.unwrap(), StopReason::Shutdown);
+    assert_eq!(scene.by_hand.list("wait").await, before);
+    scene.nothing_is_counted().await;
+}
+
+#[tokio::test]
+async fn jobs_claimed_while_it_shuts_down_are_handed_back_unstarted_and_in_order() {
+    let mut scene = Scene::new().await;
+    let started = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&started);
+    let handler = move |_: Context, _: u32| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        async { Ok::<_, JobError>(0) }
+    };
+    let task = scene.working.task("task", quick().concurrency(3), handler).unwrap();
+    let ids = (0..5).map(|i| (format!("job-{i}"), i)).collect::<Vec<_>>();
+    task.dispatch_many_with_ids(ids).await.unwrap();
+    // The claim is executed and its answer lost: the worker is told to stop before it can ask again.
+    let cut = scene.proxy.cut_next_reply_to(scene.by_hand.key("calls"));
+    let worker = Worker::start(&scene.working);
+    cut.happened().await;
+    assert_eq!(scene.by_hand.held("active").await, r#"set {"job-0", "job-1", "job-2"}"#);
+    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    assert_eq!(started.load(Ordering::SeqCst), 0);
+    assert_eq!(scene.by_hand.list("wait").await, ["job-0", "job-1", "job-2", "job-3", "job-4"]);
+    scene.nothing_is_counted().await;
+}
+
+#[tokio::test]
+async fn running_jobs_are_handed_back_to_the_front() {
+    let mut scene = Scene::new().await;
+    let task = scene.working.task("task", quick().concurrency(3), endless).unwrap();
+    let ids = (0..5).map(|i| (format!("job-{i}"), i)).collect::<Vec<_>>();
+    task.dispatch_many_with_ids(ids).await.unwrap();
+    let worker = Worker::start(&scene.working);
+    eventually("three run", PATIENT, async || task.counts().await.unwrap().running == 3).await;
+    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    let waiting = scene.by_hand.list("wait").await;
+    assert_eq!(waiting[..3].iter().map(String::as_str).collect::<BTreeSet<_>>(), ["job-0", "job-1", "job-2"].into());
+    assert_eq!(waiting[3..], ["job-3", "job-4"]);
+    scene.nothing_is_counted().await;
+}
+
+#[tokio::test]
+async fn jobs_handed_back_together_keep_their_order() {
+    let mut scene = Scene::new().await;
+    let task = scene.working.task("task", quick().concurrency(20), endless).unwrap();
+    let ids = (0..20).map(|i| (format!("job-{i:02}"), i)).collect::<Vec<_>>();
+    task.dispatch_many_with_ids(ids.clone()).await.unwrap();
+    let worker = Worker::start(&scene.working);
+    eventually("all run", PATIENT, async || task.counts().await.unwrap().running == 20).await;
+    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    let order = ids.into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+    assert_eq!(scene.by_hand.list("wait").await, order);
+}
+
+#[tokio::test]
+async fn a_handler_may_finish_within_the_grace() {
+    let mut scene = Scene::new().await;
+    let options = quick().shutdown_grace(Duration::from_secs(600));
+    let handler = async |ctx: Context, number: u32| {
+        ctx.shutting_down().await;
+        ctx.heartbeat()?;
+        Ok::<_, JobError>(number * 2)
+    };
+    let task = scene.working.task("task", options, handler).unwrap();
+    let handle = task.dispatch(4).await.unwrap();
+    let worker = Worker::start(&scene.working);
+    eventually("it runs", PATIENT, async || handle.state().await.unwrap() == JobState::Running).await;
+    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    assert_eq!(handle.result().await.unwrap(), 8);
+    scene.nothing_is_counted().await;
+}
+
+#[tokio::test]
+async fn what_a_handler_returns_after_the_grace_counts_as_a_value_and_not_as_an_error() {
+    let mut scene = Scene::new().await;
+    let options = quick().cancel_grace(Duration::from_secs(600));
+    let handler = async |ctx: Context, number: u32| {
+        ctx.cancelled().await;
+        assert_eq!(ctx.heartbeat(), Err(Interrupted::Shutdown));
+        match number {
+            0 => Ok(7),
+            1 => Err(JobError::fatal("interrupted")),
+            _ => panic!("interrupted"),
+        }
+    };
+    let task = scene.working.task("task", options, handler).unwrap();
+    let handles = task.dispatch_many(0..3).await.unwrap();
+    let worker = Worker::start(&scene.working);
+    eventually("they run", PATIENT, async || task.counts().await.unwrap().running == 3).await;
+    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    assert_eq!(handles[0].result().await.unwrap(), 7);
+    for handle in &handles[1..] {
+        assert_eq!(handle.state().await.unwrap(), JobState::Waiting);
+    }
+    scene.nothing_is_counted().await;
+}
+
+#[tokio::test]
+async fn a_cancel_that_was_asked_for_goes_before_handing_back() {
+    let mut scene = Scene::new().await;
+    let task = scene.working.task("task", quick(), endless).unwrap();
+    let handle = task.dispatch(1).await.unwrap();
+    let worker = Worker::start(&scene.working);
+    eventually("it runs", PATIENT, async || handle.state().await.unwrap() == JobState::Running).await;
+    scene.by_hand.hset("cancelling", &[(handle.id().as_str(), "why")]).await;
+    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    assert_eq!(handle.state().await.unwrap(), JobState::Cancelled);
+    assert_eq!(scene.by_hand.held("stalledCount").await, "");
+}
+
+/// A task whose one job has run and whose outcome is on its way, and the gate that lets it go.
+async fn about_to_settle(scene: &Scene) -> (heartline::JobHandle<u32>, Worker, Arc<Semaphore>) {
+    let gate = Arc::new(Semaphore::new(0));
+    let passed = Arc::clone(&gate);
+    let handler = move |_: Context, number: u32| {
+        let passed = Arc::clone(&passed);
+        async move {
+            passed.acquire().await?.forget();
+            Ok::<_, JobError>(number * 2)
+        }
+    };
+    let options = quick().stall(stall(3)).shutdown_grace(Duration::from_secs(2));
+    let task = scene.working.task("task", options, handler).unwrap();
+    let handle = task.dispatch(4).await.unwrap();
+    let worker = Worker::start(&scene.working);
+    eventually("it runs", PATIENT, async || handle.state().await.unwrap() == JobState::Running).await;
+    (handle, worker, gate)
+}
+
+#[tokio::test]
+async fn an_outcome_whose_answer_was_lost_is_recorded_once() {
+    let mut scene = Scene::new().await;
+    let (handle, worker, gate) = about_to_settle(&scene).await;
+    let cut = scene.proxy.cut_next_reply_to(scene.by_hand.key("calls"));
+    gate.add_permits(1);
+    cut.happened().await;
+    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    assert_eq!(handle.result().await.unwrap(), 8);
+    let events = scene.by_hand.held("events").await;
+    assert_eq!(events.matches(r#""completed""#).count(), 1, "{events}");
+    scene.nothing_is_counted().await;
+}
+
+#[tokio::test]
+async fn an_outcome_that_is_held_up_is_waited_for() {
+    let mut scene = Scene::new().await;
+    let (handle, worker, gate) = about_to_settle(&scene).await;
+    scene.proxy.pause();
+    gate.add_permits(1);
+    let stopping = worker.begin();
+    let direct = scene.direct().await.task_ref::<u32, u32>("task").unwrap();
+    assert_eq!(direct.job(handle.id().as_str()).await.unwrap().state, JobState::Running);
+    scene.proxy.resume();
+    assert_eq!(stopping.await.unwrap().unwrap(), StopReason::Shutdown);
+    assert_eq!(handle.result().await.unwrap(), 8);
+    scene.nothing_is_counted().await;
+}
+
+#[tokio::test]
+async fn a_redis_that_comes_back_in_time_gets_every_outcome() {
+    let mut scene = Scene::new().await;
+    let (handle, worker, gate) = about_to_settle(&scene).await;
+    scene.proxy.refuse().await;
+    gate.add_permits(1);
+    let stopping = worker.begin();
+    scene.proxy.accept().await;
+    assert_eq!(stopping.await.unwrap().unwrap(), StopReason::Shutdown);
+    assert_eq!(handle.result().await.unwrap(), 8);
+    scene.nothing_is_counted().await;
+}
+
+#[tokio::test]
+async fn what_redis_could_not_be_told_is_named_and_the_sweep_of_another_worker_finds_it() {
+    let mut scene = Scene::new().await;
+    let task = scene.working.task("task", quick().concurrency(3), endless).unwrap();
+    let handles = task.dispatch_many(0..5).await.unwrap();
+    let worker = Worker::start(&scene.working);
+    eventually("three run", PATIENT, async || task.counts().await.unwrap().running == 3).await;
+    scene.proxy.refuse().await;
+    let StopReason::Unclean { left } = worker.stop().await else { panic!("it was clean") };
+    let expected = handles[..3].iter().map(|handle| handle.id().clone()).collect::<BTreeSet<_>>();
+    assert_eq!(left.into_iter().collect::<BTreeSet<_>>(), expected);
+    // Nothing changed in Redis: they are locked, and nobody has counted anything.
+    assert_eq!(scene.by_hand.held("stalledCount").await, "");
+    let direct = scene.direct().await;
+    let task = direct.task("task", quick(), async |_: Context, number: u32| Ok::<_, JobError>(number)).unwrap();
+    assert_eq!(task.counts().await.unwrap().running, 3);
+    let worker = Worker::start(&direct);
+    for (handle, number) in handles.iter().zip(0..) {
+        let handle = task.handle(handle.id()).unwrap();
+        assert_eq!(handle.result().await.unwrap(), number);
+        let stalls = task.job(handle.id()).await.unwrap().stalled_count;
+        assert_eq!(stalls, u32::from(number < 3), "job {number}");
+    }
+    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    assert_eq!(scene.jobs_by_place().await.len(), 1);
+}
+
+#[tokio::test]
+async fn an_outcome_that_never_got_through_is_left_and_runs_again() {
+    let mut scene = Scene::new().await;
+    let (handle, worker, gate) = about_to_settle(&scene).await;
+    scene.proxy.refuse().await;
+    gate.add_permits(1);
+    assert_eq!(worker.stop().await, StopReason::Unclean { left: vec![handle.id().clone()] });
+    let direct = scene.direct().await;
+    let options = quick();
+    let task =
+        direct.task("task", options, async |ctx: Context, _: u32| Ok::<_, JobError>(ctx.stalled_count())).unwrap();
+    let worker = Worker::start(&direct);
+    assert_eq!(task.handle(handle.id()).unwrap().result().await.unwrap(), 1);
+    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    assert_eq!(without(scene.jobs_by_place().await, &["completed"]), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn an_idle_worker_stops_cleanly_while_redis_is_away() {
+    let scene = Scene::new().await;
+    scene.working.task("task", quick(), endless).unwrap();
+    let worker = Worker::start(&scene.working);
+    let workers = format!("{}:workers", scene.by_hand.app_prefix());
+    let redis = TestRedis::shared();
+    eventually("the worker is present", PATIENT, async || !redis.dump(&workers).await.is_empty()).await;
+    scene.proxy.refuse().await;
+    assert_eq!(worker.stop().await, StopReason::Shutdown);
+}
+
+/// While one outcome waits for Redis the other handlers are told of the end of the grace all the same.
+#[tokio::test]
+async fn handlers_are_told_to_stop_also_while_a_settle_is_pending() {
+    let scene = Scene::new().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let told = Arc::new(Semaphore::new(0));
+    let (passed, telling) = (Arc::clone(&gate), Arc::clone(&told));
+    let handler = move |ctx: Context, number: u32| {
+        let (passed, telling) = (Arc::clone(&passed), Arc::clone(&telling));
+        async move {
+            if number == 0 {
+                passed.acquire().await?.forget();
+            } else {
+                ctx.cancelled().await;
+                telling.add_permits(1);
+            }
+            Ok::<_, JobError>(())
+        }
+    };
+    let options = quick().stall(stall(6)).shutdown_grace(Duration::from_millis(100));
+    let task = scene.working.task("task", options, handler).unwrap();
+    task.dispatch_many(0..2).await.unwrap();
+    let worker = Worker::start(&scene.working);
+    eventually("both run", PATIENT, async || task.counts().await.unwrap().running == 2).await;
+    scene.proxy.refuse().await;
+    gate.add_permits(1);
+    let stopping = worker.begin();
+    // The end of this shutdown comes after 0.1 + 0.05 + 4 s.
+    let told = tokio::time::timeout(Duration::from_secs(3), told.acquire()).await;
+    assert!(told.is_ok(), "the handler was not told");
+    let _ = stopping.await.unwrap().unwrap();
+}
