@@ -313,6 +313,7 @@ fn names_of_tests_are_sentences() {
         let text = read(&path);
         let mut lines = text.lines();
         while let Some(line) = lines.next() {
+            // What is ignored runs in a child process of another test.
             if line.trim() != "#[test]" && !line.trim().starts_with("#[tokio::test") {
                 continue;
             }

@@ -113,10 +113,10 @@ async fn run(args: Args) -> Result<()> {
         GROUPS.concat().iter().for_each(|name| println!("{name}"));
         return Ok(());
     }
-    if let Some(only) = &args.only {
-        if !GROUPS.concat().iter().any(|name| name.contains(only.as_str())) {
-            bail!("no row has {only:?} in its name; the rows are:\n{}", GROUPS.concat().join("\n"));
-        }
+    if let Some(only) = &args.only
+        && !GROUPS.concat().iter().any(|name| name.contains(only.as_str()))
+    {
+        bail!("no row has {only:?} in its name; the rows are:\n{}", GROUPS.concat().join("\n"));
     }
     let (private, url) = heartline::testing::redis_url().await?;
     let mut bench = Bench { server: Server::connect(&url)?, only: args.only, runs: args.runs, quick: args.quick };

@@ -115,6 +115,11 @@ async fn a_stalled_count_that_is_no_count_fails_its_own_job_and_the_sweep_goes_o
     }
     let mut stalls = app.on_stalled();
     let worker = start(app.worker());
+    f.epochs_pass(1).await;
+    eventually("the sweep is through", PATIENCE, async || f.run::<u64>("EXISTS", "candidates", &[]).await == 0).await;
+    for id in ids.iter().map(|(id, _)| id.as_str()).chain(["sound"]) {
+        assert_eq!(f.places(id).await.len(), 1, "{id} is in no place: it is lost");
+    }
     let mut actions = BTreeMap::new();
     while actions.len() < ids.len() + 1 {
         let event = next(&mut stalls).await;

@@ -82,7 +82,7 @@ async fn each_transition_of_a_life_is_one_event_in_order() {
     assert!(found.is_empty(), "{found:?}");
     let stalls = [next(&mut stalls).await, next(&mut stalls).await];
     let mut stalls = stalls.map(|stall| (stall.id.to_string(), stall.count, stall.action));
-    stalls.sort();
+    stalls.sort_by(|a, b| a.0.cmp(&b.0));
     assert_eq!(stalls, [("last".into(), 1, StallAction::Failed), ("stalls".into(), 1, StallAction::Recovered)]);
 }
 

@@ -216,7 +216,8 @@ async fn a_beat_in_front_of_the_resolve_call_itself_takes_the_job_out_of_its_rea
     dispatch_all(&task, &["beaten", "silent"]).await;
     let (mut slow, mut sweep) = (f.puppet(), f.puppet());
     let held = slow.claim_all(&["beaten", "silent"]).await;
-    assert!(sweep.sweep(0, "0", 200).await.unwrap().snapshot);
+    let first = sweep.sweep(0, "0", 200).await.unwrap();
+    assert!(first.snapshot && first.epoch == 1 && first.ids.is_empty(), "{first:?}");
     slow.beat(&held[..1]).await;
     assert_eq!(sweep.sweep(1, "0", 200).await.unwrap().ids, ["silent"]);
     f.arrives("beaten", "running").await;

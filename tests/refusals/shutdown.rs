@@ -4,8 +4,8 @@ use crate::call::{Task, without};
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
 use heartline::{App, Context, Error, Interrupted, JobError, JobState, StallOptions, StopReason, TaskOptions};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
@@ -130,12 +130,21 @@ async fn jobs_claimed_while_it_shuts_down_are_handed_back_unstarted_and_in_order
     let task = scene.working.task("task", quick().concurrency(3), handler).unwrap();
     let ids = (0..5).map(|i| (format!("job-{i}"), i)).collect::<Vec<_>>();
     task.dispatch_many_with_ids(ids).await.unwrap();
-    // The claim is executed and its answer lost: the worker is told to stop before it can ask again.
-    let cut = scene.proxy.cut_next_reply_to(scene.by_hand.key("calls"));
-    let worker = Worker::start(&scene.working);
+    // The worker is told to stop while its first claim is on the way to the server; the answer to that claim is lost.
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (stop, claim) = (Mutex::new(Some(stop)), scene.by_hand.key("calls").into_bytes());
+    let cut = scene.proxy.cut_next_reply_matching(move |request| {
+        let is_claim = request.windows(claim.len()).any(|part| part == claim);
+        if is_claim && let Some(stop) = stop.lock().unwrap().take() {
+            stop.send(()).unwrap();
+        }
+        is_claim
+    });
+    let running = tokio::spawn(scene.working.worker().run_until(async { stopped.await.unwrap() }));
     cut.happened().await;
-    assert_eq!(scene.by_hand.held("active").await, r#"set {"job-0", "job-1", "job-2"}"#);
-    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    assert_eq!(running.await.unwrap().unwrap(), StopReason::Shutdown);
+    let events = scene.by_hand.held("events").await;
+    assert!(events.contains(r#""started": "job-0 job-1 job-2""#), "the claim was executed: {events}");
     assert_eq!(started.load(Ordering::SeqCst), 0);
     assert_eq!(scene.by_hand.list("wait").await, ["job-0", "job-1", "job-2", "job-3", "job-4"]);
     scene.nothing_is_counted().await;

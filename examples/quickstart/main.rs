@@ -1,0 +1,128 @@
+//! The demo: indexes a real directory tree while its workers are killed, and shows that no job gets lost.
+//!
+//! `make demo`, or `cargo run --example quickstart -- --help`. It starts a private redis-server unless `REDIS_URL` is
+//! set. Three worker processes run one job for each file; the parent kills them with SIGKILL while they hold jobs, starts
+//! them again, freezes one for three intervals, lets a poison job take its process down, and cancels a job whose worker
+//! is being killed. At the end it checks the totals against a direct count of the same files.
+
+mod crew;
+mod files;
+mod report;
+mod tasks;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use heartline::testing::redis_url;
+use heartline::{App, Event, JobState};
+
+use crew::Crew;
+use report::Tally;
+use tasks::Counted;
+
+/// Index a directory tree with workers that keep dying.
+#[derive(Parser)]
+struct Arguments {
+    /// The directory to index. Defaults to the unpacked crate sources of this machine.
+    directory: Option<PathBuf>,
+    /// The most files to take.
+    #[arg(long, default_value_t = 2500)]
+    files: usize,
+    /// Work as one of the demo's workers on this Redis, under this prefix (used by the demo itself).
+    #[arg(long, hide = true, num_args = 2)]
+    worker: Option<Vec<String>>,
+}
+
+#[tokio::main]
+async fn main() -> Result<ExitCode> {
+    let arguments = Arguments::parse();
+    if let Some([url, prefix]) = arguments.worker.as_deref() {
+        tasks::work(url, prefix).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    tokio::select! {
+        outcome = demo(arguments) => outcome,
+        _ = tokio::signal::ctrl_c() => {
+            eprintln!("\nstopped: the workers end with this process, and what they held stays in Redis");
+            Ok(ExitCode::from(130))
+        }
+    }
+}
+
+async fn demo(arguments: Arguments) -> Result<ExitCode> {
+    let (directory, paths) = files::find(arguments.directory, arguments.files)?;
+    println!("{} files of {}", paths.len(), directory.display());
+    let (_server, url) = redis_url().await?;
+    let prefix = format!("heartline-demo-{}", std::process::id());
+    println!("Redis at {url}, keys under {prefix}\n");
+    let app = App::builder().redis(url.as_str()).prefix(prefix.as_str()).event_capacity(100_000).build().await?;
+    let (index, poison, patient) = tasks::declare(&app)?;
+
+    let tally = Arc::new(Tally::new(paths.len() + 2));
+    let follow = tokio::spawn(report::follow(app.events(), Arc::clone(&tally)));
+    let mut started = app.events();
+    let crew = Arc::new(Crew::start(3, &url, &prefix)?);
+    let tend = tokio::spawn(Arc::clone(&crew).tend());
+    let progress = tokio::spawn(report::progress(Arc::clone(&tally)));
+
+    let begin = Instant::now();
+    let jobs = index.dispatch_many(paths.iter().cloned()).await?;
+    let patient_job = patient.dispatch(()).id("patient").await?;
+    // The worker that runs the patient job is killed, and the job is cancelled while that happens.
+    let holder = loop {
+        match started.recv().await? {
+            Event::Started { id, worker, .. } if id == *patient_job.id() => break worker,
+            _ => {}
+        }
+    };
+    drop(started);
+    tally.say(&format!("killing {holder} and cancelling its job `patient`"));
+    crew.kill_worker(&holder);
+    patient_job.cancel("the customer changed their mind").await?;
+
+    let poison_job = poison.dispatch(()).id("poison").max_count(2).await?;
+    tally.say("dispatched `poison`, which aborts the process that runs it");
+    for round in 0..5 {
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        if round == 1 {
+            tally.say("freezing a worker for three intervals (SIGSTOP)");
+            crew.freeze(0, Duration::from_secs(3)).await?;
+        } else {
+            let held = index.counts().await?.running;
+            tally.say(&format!("killing a worker (SIGKILL) while {held} jobs are held"));
+            crew.kill(round);
+        }
+    }
+
+    tally.all_ended().await;
+    let took = begin.elapsed();
+    progress.abort();
+    tend.abort();
+    crew.stop();
+
+    let mut found = Counted::default();
+    let (mut completed, mut lost) = (0, 0);
+    for job in &jobs {
+        match job.state().await? {
+            JobState::Completed => {
+                found.add(&job.result().await?);
+                completed += 1;
+            }
+            state if !state.is_terminal() => lost += 1,
+            _ => {}
+        }
+    }
+    for job in [poison_job.state().await?, patient_job.state().await?] {
+        lost += u64::from(!job.is_terminal());
+    }
+    follow.abort();
+    let expected =
+        tokio::task::spawn_blocking(move || files::count_all(&paths)).await.context("the direct count")??;
+    let totals_match = found == expected && completed == jobs.len();
+    let clean = tally.print(took, crew.deaths(), lost, totals_match, &found, &expected);
+    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,184 @@
+//! What the demo tells while it runs, and its verdict.
+
+use std::collections::HashMap;
+use std::io::{IsTerminal, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use heartline::{Event, RecvError, StallAction, Subscription};
+use serde::Serialize;
+use tokio::sync::Notify;
+
+use crate::tasks::Counted;
+
+/// What the events told so far.
+pub struct Tally {
+    dispatched: usize,
+    seen: Mutex<Seen>,
+    ended: Notify,
+}
+
+/// The last line of the demo.
+#[derive(Serialize)]
+struct Verdict {
+    dispatched: usize,
+    completed: u64,
+    failed: u64,
+    cancelled: u64,
+    stalled_events: u64,
+    recovered: u64,
+    /// Jobs in no terminal set.
+    lost: u64,
+    /// Jobs with two terminal events.
+    double_recorded: usize,
+    totals_match: bool,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// How many terminal events each job had.
+    terminal: HashMap<String, u32>,
+    completed: u64,
+    failed: u64,
+    cancelled: u64,
+    stalled: u64,
+    recovered: u64,
+    missed: u64,
+}
+
+impl Tally {
+    pub fn new(dispatched: usize) -> Tally {
+        Tally { dispatched, seen: Mutex::default(), ended: Notify::new() }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Prints a line above the progress line.
+    pub fn say(&self, line: &str) {
+        let clear = if std::io::stdout().is_terminal() { "\r\x1b[K" } else { "" };
+        println!("{clear}{line}");
+    }
+
+    fn take(&self, event: &Event) {
+        let mut seen = self.seen();
+        match event {
+            Event::Completed { .. } => seen.completed += 1,
+            Event::Failed { .. } => seen.failed += 1,
+            Event::Cancelled { .. } => seen.cancelled += 1,
+            Event::Stalled(stalled) => {
+                seen.stalled += 1;
+                match stalled.action {
+                    StallAction::Recovered => seen.recovered += 1,
+                    StallAction::Failed => seen.failed += 1,
+                    StallAction::Cancelled => seen.cancelled += 1,
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+        if event.is_terminal() {
+            *seen.terminal.entry(event.id().to_string()).or_default() += 1;
+            if seen.terminal.len() >= self.dispatched {
+                self.ended.notify_one();
+            }
+        }
+    }
+
+    /// Waits until every job had a terminal event.
+    pub async fn all_ended(&self) {
+        self.ended.notified().await;
+        self.ended.notify_one();
+    }
+
+    /// Prints the table and, as the last line, the verdict as JSON. Returns whether all is well.
+    pub fn print(
+        &self,
+        took: Duration,
+        deaths: usize,
+        lost: u64,
+        totals_match: bool,
+        found: &Counted,
+        expected: &Counted,
+    ) -> bool {
+        let seen = self.seen();
+        let twice = seen.terminal.values().filter(|&&count| count > 1).count();
+        self.say(&format!("\nall jobs ended after {:.1} s; {deaths} worker processes died\n", took.as_secs_f64()));
+        println!("{:<8} {:>14} {:>14}", "", "by jobs", "direct");
+        for (name, by_jobs, direct) in [
+            ("files", found.files, expected.files),
+            ("bytes", found.bytes, expected.bytes),
+            ("lines", found.lines, expected.lines),
+            ("words", found.words, expected.words),
+        ] {
+            println!("{name:<8} {by_jobs:>14} {direct:>14}");
+        }
+        println!("{:<8} {:>14x} {:>14x}\n", "digests", found.digests >> 16, expected.digests >> 16);
+        if seen.missed > 0 {
+            println!("{} events were missed: what was recorded twice cannot be told for sure", seen.missed);
+        }
+        let verdict = Verdict {
+            dispatched: self.dispatched,
+            completed: seen.completed,
+            failed: seen.failed,
+            cancelled: seen.cancelled,
+            stalled_events: seen.stalled,
+            recovered: seen.recovered,
+            lost,
+            double_recorded: twice,
+            totals_match,
+        };
+        println!("{}", serde_json::to_string(&verdict).unwrap_or_default());
+        lost == 0 && twice == 0 && totals_match && seen.missed == 0
+    }
+}
+
+/// Takes in every event, and prints each `task:stalled` as it comes.
+pub async fn follow(mut events: Subscription<Event>, tally: Arc<Tally>) {
+    loop {
+        match events.recv().await {
+            Ok(event) => {
+                if let Event::Stalled(stalled) = &event {
+                    tally.say(&format!(
+                        "  task:stalled  {}/{}  stall {}  {}  (held by {})",
+                        stalled.task,
+                        stalled.id,
+                        stalled.count,
+                        stalled.action,
+                        stalled.worker.as_deref().unwrap_or("nobody"),
+                    ));
+                }
+                tally.take(&event);
+            }
+            Err(RecvError::Lagged(missed)) => tally.seen().missed += missed,
+            Err(_) => return,
+        }
+    }
+}
+
+/// Shows how far it is: in place on a terminal, else a line every two seconds.
+pub async fn progress(tally: Arc<Tally>) {
+    let terminal = std::io::stdout().is_terminal();
+    loop {
+        tokio::time::sleep(Duration::from_millis(if terminal { 200 } else { 2000 })).await;
+        let line = {
+            let seen = tally.seen();
+            format!(
+                "{:>5} of {} ended   {} completed   {} recovered   {} failed   {} cancelled",
+                seen.terminal.len(),
+                tally.dispatched,
+                seen.completed,
+                seen.recovered,
+                seen.failed,
+                seen.cancelled
+            )
+        };
+        if terminal {
+            print!("\r\x1b[K{line}");
+            let _ = std::io::stdout().flush();
+        } else {
+            println!("{line}");
+        }
+    }
+}
