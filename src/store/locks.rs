@@ -9,8 +9,9 @@ use crate::options::to_ms;
 /// The most jobs that one beat names.
 pub(crate) const BEAT_BATCH: usize = 500;
 
-/// The most candidates that one sweep resolves.
-pub(crate) const SWEEP_BATCH: usize = 200;
+/// The most candidates that one sweep resolves. In a table that was once large, SSCAN visits ten buckets for each
+/// one that it may return, so a small count is what keeps a call short.
+pub(crate) const SWEEP_BATCH: usize = 50;
 
 /// A job that a beat names.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use heartline::JobHandle;
 
 use crate::site::{Employee, INTERVAL, Site, options};
-use crate::support::{PATIENCE, TestRedis, eventually};
+use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
 
 const SLOW: Duration = Duration::from_secs(5);
 
@@ -18,6 +18,10 @@ struct Busy {
 
 async fn join(site: &Site, interval: Duration, gate: &str) -> Busy {
     let worker = site.hire(options(interval).concurrency(1)).await;
+    hold(site, worker, gate).await
+}
+
+async fn hold(site: &Site, worker: Employee, gate: &str) -> Busy {
     let job = worker.jobs.dispatch(gate.to_owned()).id(gate).await.unwrap();
     site.started(std::slice::from_ref(&job)).await;
     // The slots of all workers that were there before are taken.
@@ -65,6 +69,7 @@ async fn workers_with_intervals_of_one_and_five_seconds_join_and_leave_in_any_or
         in_order(Site::new(&redis), [SLOW, INTERVAL], true),
         in_order(Site::new(&redis), [SLOW, INTERVAL], false),
         comes_and_goes(Site::new(&redis)),
+        hands_over(Site::new(&redis), Proxy::start(redis.address()).await),
     );
 }
 
@@ -80,4 +85,21 @@ async fn comes_and_goes(site: Site) {
     jobs.push(leave(&site, fast).await);
     site.each_ran_once(&jobs).await;
     site.nothing_is_left_but(jobs.len()).await;
+}
+
+/// The slow one loses its connection, so that the fast one sweeps, at the worst point between two of its beats: shortly
+/// behind one, with more than the short interval to go until the next.
+async fn hands_over(site: Site, proxy: Proxy) {
+    let worker = site.hire_at(&proxy.url(), options(SLOW).concurrency(1)).await;
+    let slow = hold(&site, worker, "slow").await;
+    // Three beats of the slow one are five seconds: at the sweep of the fast one it is as long behind its beat.
+    tokio::time::sleep(INTERVAL * 3 / 10).await;
+    let fast = join(&site, INTERVAL, "fast").await;
+    let before = site.epoch().await;
+    proxy.drop_connections();
+    site.epochs_pass(2).await;
+    assert!(site.epoch().await < before + 4, "the long interval was not waited for");
+    let jobs = [leave(&site, slow).await, leave(&site, fast).await];
+    site.each_ran_once(&jobs).await;
+    site.nothing_is_left_but(2).await;
 }

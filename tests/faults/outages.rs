@@ -5,7 +5,7 @@ use heartline::{JobHandle, TaskRef};
 use redis::AsyncCommands;
 
 use crate::site::{INTERVAL, Site, TWO_INTERVALS, options};
-use crate::support::{PATIENCE, TestRedis, eventually};
+use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
 
 /// Two workers with long jobs meet a fault. One half of the jobs ends in the middle of it, at the gate `during`. A fault
 /// may dispatch jobs of its own, and gives them back.
@@ -125,4 +125,42 @@ async fn a_script_cache_that_is_flushed_while_jobs_run_costs_no_work() {
         jobs
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_worker_that_comes_back_later_than_the_others_from_an_outage_keeps_its_jobs() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let (soon, late) = (Proxy::start(redis.address()).await, Proxy::start(redis.address()).await);
+    let (_app, task) = site.producer().await;
+    let second = site.hire_at(&late.url(), options(INTERVAL).concurrency(1)).await;
+    let mut jobs = dispatch(&task, &["after"]).await;
+    site.started(&jobs).await;
+    let first = site.hire_at(&soon.url(), options(INTERVAL).concurrency(1)).await;
+    site.works(&first).await;
+    let mut conn = site.conn().await;
+    let mut is_candidate =
+        async || conn.sismember::<_, _, bool>(site.key("candidates"), jobs[0].id().as_str()).await.unwrap();
+    // The outage begins between a snapshot and the beat that follows it: the job is next to be found silent.
+    loop {
+        eventually("the job is a candidate", PATIENCE, &mut is_candidate).await;
+        tokio::join!(late.refuse(), soon.refuse());
+        if is_candidate().await {
+            break;
+        }
+        tokio::join!(late.accept(), soon.accept());
+    }
+    tokio::time::sleep(TWO_INTERVALS).await;
+    soon.accept().await;
+    jobs.extend(dispatch(&task, &["after"]).await);
+    site.started(&jobs).await;
+    // The first worker is at work again, and has not watched a whole interval yet.
+    tokio::time::sleep(INTERVAL / 2).await;
+    late.accept().await;
+    site.epochs_pass(2).await;
+    site.journal.open("after");
+    site.each_ran_once(&jobs).await;
+    first.leave().await;
+    second.leave().await;
+    site.nothing_is_left_but(2).await;
 }
