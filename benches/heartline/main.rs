@@ -1,4 +1,4 @@
-//! `make bench`: what Heartline reaches, row by row of DESIGN section 9, beside the raw limit that is measured in the
+//! `make bench`: what Heartline reaches, budget by budget, beside the raw limit that is measured in the
 //! same run on the same server.
 //!
 //! A private server is started unless `REDIS_URL` names one; on that, only keys with the bench's own prefix are written,

@@ -26,7 +26,7 @@ pub const ROWS: &[&str] = &[
     "process_concurrency_100_jobs_per_call",
 ];
 
-/// The whole life of each job that it is given, six commands a job (DESIGN section 9, footnote 1).
+/// The whole life of each job that it is given, six commands a job.
 const RAW_LIFE: &str = "
 for i = 1, #ARGV, 2 do
   redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])

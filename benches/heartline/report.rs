@@ -47,7 +47,7 @@ impl Row {
         self
     }
 
-    /// The budget of DESIGN section 9, and whether the median of the values (and the ratio) keeps it.
+    /// The budget, and whether the median of the values (and the ratio) keeps it.
     pub fn must(mut self, must: impl Into<String>, met: impl Fn(f64, f64) -> bool) -> Row {
         self.must = must.into();
         self.met = Some(met(self.value.median, self.ratio().unwrap_or(f64::NAN)));
