@@ -1,9 +1,10 @@
 //! Worker processes that really die, freeze and wake: SIGKILL, SIGSTOP, SIGCONT, abort.
 //!
-//! A child is this very program, told to run the test `worker_process` alone. What its handlers have to say they push
+//! A child is this very program, told to run the test `a_worker_process_for_the_other_tests` alone. What its handlers have to say they push
 //! to a list on the test's server.
 
-#![cfg(all(test, unix))]
+#![cfg(test)]
+#![cfg(unix)]
 
 #[allow(dead_code)]
 #[path = "integration/fixture.rs"]
@@ -24,7 +25,7 @@ const ROLE: &str = "HEARTLINE_TEST_CHILD";
 
 /// Not a test by itself: the program of the children. It does nothing unless a test started it.
 #[test]
-fn worker_process() {
+fn a_worker_process_for_the_other_tests() {
     let Ok(role) = std::env::var(ROLE) else { return };
     // A child must not outlive the test that started it.
     std::thread::spawn(|| {
@@ -118,7 +119,7 @@ impl Process {
     fn spawn(f: &Fixture, url: &str, what: &str, interval_ms: u64) -> Process {
         let role = format!("{what} {url} {} {} {interval_ms}", f.redis.url(), f.prefix);
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["worker_process", "--exact", "--nocapture"])
+            .args(["a_worker_process_for_the_other_tests", "--exact", "--nocapture"])
             .env(ROLE, role)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -371,7 +372,7 @@ async fn a_process_that_freezes_while_redis_is_away_is_told_on_waking() {
     running(&task, "watch", &["far".to_owned()], 1).await;
     let heir = Process::spawn(&f, &f.redis.url(), "1", 3000);
     let mut stalls = app.on_stalled();
-    proxy.refuse().await;
+    proxy.pause();
     // The signal comes before the deadline, and the freeze over it: nothing ticks while the deadline passes.
     heard(&f, "at risk", 1).await;
     zombie.signal("-STOP");

@@ -45,7 +45,7 @@ local function next_jobs(lists, want, payload, locks, terminal_sets, extra_colum
       local extra = extra_at[i]
       if not payloads[i] then
         found.ghosts[#found.ghosts + 1] = id
-      elseif extra and not (tonumber(extra[2]) and tonumber(extra[3])) then
+      elseif extra and not (count_of(extra[2]) and count_of(extra[3])) then
         found.corrupt[#found.corrupt + 1] = id
       else
         local at = #found.ids + 1

@@ -30,7 +30,7 @@ local function decide(ids, locks, cancelling, payload, stalled_count, max_count,
   end
   for i, id in ipairs(ids) do
     local holder = tokens[i] and string.match(tokens[i], '^(.*):%d+$') or '-'
-    local count, action = tonumber(counts[i] or 0), nil
+    local count, action = count_of(counts[i]), nil
     if redis.call('HEXISTS', payload, id) == 0 then
       action = 'dropped'
       add(found.dropped, nil, id)
@@ -45,7 +45,7 @@ local function decide(ids, locks, cancelling, payload, stalled_count, max_count,
     else
       found.counted[#found.counted + 1] = id
       count = count + 1
-      local max = tonumber(own[i] or default_max) or default_max
+      local max = own[i] and count_of(own[i]) or default_max
       if reasons[i] then
         action = 'cancelled'
         add(found.cancelled, found.reasons, id, error_json('cancelled', reasons[i]))

@@ -156,7 +156,7 @@ pub(crate) async fn settle(
     let first_fence: u64 = reply.next()?;
     let ids: Vec<String> = reply.next()?;
     let payloads: Vec<Vec<u8>> = reply.next()?;
-    let extras: Vec<(usize, u32, u32, String, String)> = reply.next()?;
+    let extras: Vec<(usize, String, String, String, String)> = reply.next()?;
     let next_due: String = reply.next()?;
     let mut claimed: Vec<Claimed> = ids
         .into_iter()
@@ -174,8 +174,9 @@ pub(crate) async fn settle(
         .collect();
     for (position, attempt, stalled, overrides, dispatched_at) in extras {
         if let Some(job) = position.checked_sub(1).and_then(|i| claimed.get_mut(i)) {
-            job.failed_attempts = attempt;
-            job.stalled_count = stalled;
+            // The script checked them when it claimed; in a repeated answer they are read anew.
+            job.failed_attempts = attempt.parse().unwrap_or(0);
+            job.stalled_count = stalled.parse().unwrap_or(0);
             job.overrides = overrides;
             job.dispatched_at_ms = dispatched_at.parse().ok();
         }

@@ -60,7 +60,20 @@ script!(
 script!(
     SETTLE,
     "settle",
-    ["now", "emit", "interval", "types", "terminal", "finish", "back_to_wait", "held", "claim", "replay", "report"],
+    [
+        "now",
+        "emit",
+        "interval",
+        "types",
+        "terminal",
+        "finish",
+        "back_to_wait",
+        "held",
+        "count",
+        "claim",
+        "replay",
+        "report"
+    ],
     [
         Calls,
         Meta,
@@ -92,7 +105,7 @@ script!(EXTEND_LOCKS, "extend_locks", ["types", "held", "interval"], [Locks, Can
 script!(
     SWEEP,
     "sweep",
-    ["now", "emit", "types", "terminal", "finish", "back_to_wait", "resolve"],
+    ["now", "emit", "types", "terminal", "finish", "back_to_wait", "count", "resolve"],
     [
         Candidates,
         Active,

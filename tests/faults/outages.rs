@@ -133,34 +133,36 @@ async fn a_worker_that_comes_back_later_than_the_others_from_an_outage_keeps_its
     let site = Site::new(&redis);
     let (soon, late) = (Proxy::start(redis.address()).await, Proxy::start(redis.address()).await);
     let (_app, task) = site.producer().await;
-    let second = site.hire_at(&late.url(), options(INTERVAL).concurrency(1)).await;
-    let mut jobs = dispatch(&task, &["after"]).await;
-    site.started(&jobs).await;
-    let first = site.hire_at(&soon.url(), options(INTERVAL).concurrency(1)).await;
-    site.works(&first).await;
+    let mut jobs = Vec::new();
+    let mut workers = Vec::new();
+    for proxy in [&late, &soon] {
+        workers.push(site.hire_at(&proxy.url(), options(INTERVAL).concurrency(1)).await);
+        jobs.extend(dispatch(&task, &["after"]).await);
+        site.started(&jobs).await;
+    }
     let mut conn = site.conn().await;
-    let mut is_candidate =
-        async || conn.sismember::<_, _, bool>(site.key("candidates"), jobs[0].id().as_str()).await.unwrap();
-    // The outage begins between a snapshot and the beat that follows it: the job is next to be found silent.
+    let ids: Vec<String> = jobs.iter().map(|job| job.id().to_string()).collect();
+    let mut candidates = async || conn.smismember::<_, _, Vec<bool>>(site.key("candidates"), &ids).await.unwrap();
+    // The outage begins between a snapshot and the beats that follow it: both jobs are next to be found silent.
     loop {
-        eventually("the job is a candidate", PATIENCE, &mut is_candidate).await;
+        eventually("both jobs are candidates", PATIENCE, async || candidates().await == [true, true]).await;
         tokio::join!(late.refuse(), soon.refuse());
-        if is_candidate().await {
+        if candidates().await == [true, true] {
             break;
         }
         tokio::join!(late.accept(), soon.accept());
     }
     tokio::time::sleep(TWO_INTERVALS).await;
     soon.accept().await;
-    jobs.extend(dispatch(&task, &["after"]).await);
-    site.started(&jobs).await;
-    // The first worker is at work again, and has not watched a whole interval yet.
-    tokio::time::sleep(INTERVAL / 2).await;
+    eventually("one worker beats again", PATIENCE, async || candidates().await == [true, false]).await;
+    // It has not watched a whole interval when the other one is back.
+    tokio::time::sleep(INTERVAL / 3).await;
     late.accept().await;
     site.epochs_pass(2).await;
     site.journal.open("after");
     site.each_ran_once(&jobs).await;
-    first.leave().await;
-    second.leave().await;
+    for worker in workers {
+        worker.leave().await;
+    }
     site.nothing_is_left_but(2).await;
 }

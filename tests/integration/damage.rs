@@ -8,8 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// A task whose jobs wait for a permit of the gate, and the ids of the runs that began.
-fn gated(app: &App) -> (TaskRef<u32, u32>, Arc<Semaphore>, Arc<Mutex<Vec<String>>>) {
+/// The ids of the runs that began.
+type Runs = Arc<Mutex<Vec<String>>>;
+
+/// A task whose jobs wait for a permit of the gate.
+fn gated(app: &App) -> (TaskRef<u32, u32>, Arc<Semaphore>, Runs) {
     let (gate, ran) = (Arc::new(Semaphore::new(0)), Arc::new(Mutex::new(Vec::new())));
     let (pass, log) = (gate.clone(), ran.clone());
     let task = app.task(TASK, fast(), move |ctx, input: u32| {

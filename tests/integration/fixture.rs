@@ -1,6 +1,9 @@
 //! What the tests of this crate and of `crash.rs` stand on: a prefix of their own, workers that are stopped, workers
 //! that only pretend, and looks at the keys.
 
+// Failures of helpers are failures of the test; the attribute also tells clippy so.
+#![cfg(test)]
+
 use crate::support::{PATIENCE, TestRedis, eventually};
 use heartline::testing::scripts;
 use heartline::{App, StallOptions, StopReason, Subscription, TaskOptions, Worker};

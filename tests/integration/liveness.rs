@@ -58,12 +58,12 @@ async fn the_handler_learns_of_the_risk_before_anybody_can_take_the_job_with_red
     task.dispatch(0).id("far").await.unwrap();
     f.arrives("far", "running").await;
     let other = start(witness.worker());
-    proxy.refuse().await;
+    proxy.pause();
     let first = tokio::time::timeout(PATIENCE, tell.recv()).await.unwrap();
     assert_eq!(first, Some(Ok(())), "the keeper ticks, so this is no freeze");
     assert_eq!(f.run::<u64>("XLEN", "stalls", &[]).await, 0, "told before it was taken");
     assert_eq!(done.handle("far").unwrap().result().await.unwrap(), 1);
-    proxy.accept().await;
+    proxy.resume();
     let second = tokio::time::timeout(PATIENCE, tell.recv()).await.unwrap();
     assert_eq!(second, Some(Err(Interrupted::Lost)));
     other.stop().await;

@@ -2,7 +2,9 @@
 
 use crate::call::{Task, without};
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
-use heartline::{App, Context, Error, Interrupted, JobError, JobState, StallOptions, StopReason, TaskOptions};
+use heartline::{
+    App, Context, Error, Interrupted, JobError, JobHandle, JobState, StallOptions, StopReason, TaskOptions,
+};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -84,7 +86,26 @@ fn quick() -> TaskOptions {
     TaskOptions::new().stall(stall(1)).shutdown_grace(Duration::ZERO).cancel_grace(Duration::from_millis(50))
 }
 
-/// A handler that tells that it began and never ends by itself.
+/// Counts handlers that began: a job that is locked in Redis may still be on its way to its worker.
+#[derive(Clone, Default)]
+struct Begun(Arc<AtomicU64>);
+
+impl Begun {
+    fn one_more(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    async fn until(&self, count: u64) {
+        eventually("the handlers began", PATIENT, async || self.0.load(Ordering::SeqCst) >= count).await;
+    }
+}
+
+/// The value of a job that has ended, or is about to.
+async fn value(handle: &JobHandle<u32>) -> u32 {
+    tokio::time::timeout(PATIENT, handle.result()).await.expect("the job does not end").unwrap()
+}
+
+/// A handler that never ends by itself.
 async fn endless(_: Context, _: u32) -> Result<u32, JobError> {
     std::future::pending::<()>().await;
     Ok(0)
@@ -182,17 +203,22 @@ async fn jobs_handed_back_together_keep_their_order() {
 async fn a_handler_may_finish_within_the_grace() {
     let mut scene = Scene::new().await;
     let options = quick().shutdown_grace(Duration::from_secs(600));
-    let handler = async |ctx: Context, number: u32| {
-        ctx.shutting_down().await;
-        ctx.heartbeat()?;
-        Ok::<_, JobError>(number * 2)
+    let begun = Begun::default();
+    let beginning = begun.clone();
+    let handler = move |ctx: Context, number: u32| {
+        beginning.one_more();
+        async move {
+            ctx.shutting_down().await;
+            ctx.heartbeat()?;
+            Ok::<_, JobError>(number * 2)
+        }
     };
     let task = scene.working.task("task", options, handler).unwrap();
     let handle = task.dispatch(4).await.unwrap();
     let worker = Worker::start(&scene.working);
-    eventually("it runs", PATIENT, async || handle.state().await.unwrap() == JobState::Running).await;
+    begun.until(1).await;
     assert_eq!(worker.stop().await, StopReason::Shutdown);
-    assert_eq!(handle.result().await.unwrap(), 8);
+    assert_eq!(value(&handle).await, 8);
     scene.nothing_is_counted().await;
 }
 
@@ -200,21 +226,26 @@ async fn a_handler_may_finish_within_the_grace() {
 async fn what_a_handler_returns_after_the_grace_counts_as_a_value_and_not_as_an_error() {
     let mut scene = Scene::new().await;
     let options = quick().cancel_grace(Duration::from_secs(600));
-    let handler = async |ctx: Context, number: u32| {
-        ctx.cancelled().await;
-        assert_eq!(ctx.heartbeat(), Err(Interrupted::Shutdown));
-        match number {
-            0 => Ok(7),
-            1 => Err(JobError::fatal("interrupted")),
-            _ => panic!("interrupted"),
+    let begun = Begun::default();
+    let beginning = begun.clone();
+    let handler = move |ctx: Context, number: u32| {
+        beginning.one_more();
+        async move {
+            ctx.cancelled().await;
+            assert_eq!(ctx.heartbeat(), Err(Interrupted::Shutdown));
+            match number {
+                0 => Ok(7),
+                1 => Err(JobError::fatal("interrupted")),
+                _ => panic!("interrupted"),
+            }
         }
     };
     let task = scene.working.task("task", options, handler).unwrap();
     let handles = task.dispatch_many(0..3).await.unwrap();
     let worker = Worker::start(&scene.working);
-    eventually("they run", PATIENT, async || task.counts().await.unwrap().running == 3).await;
+    begun.until(3).await;
     assert_eq!(worker.stop().await, StopReason::Shutdown);
-    assert_eq!(handles[0].result().await.unwrap(), 7);
+    assert_eq!(value(&handles[0]).await, 7);
     for handle in &handles[1..] {
         assert_eq!(handle.state().await.unwrap(), JobState::Waiting);
     }
@@ -235,10 +266,13 @@ async fn a_cancel_that_was_asked_for_goes_before_handing_back() {
 }
 
 /// A task whose one job has run and whose outcome is on its way, and the gate that lets it go.
-async fn about_to_settle(scene: &Scene) -> (heartline::JobHandle<u32>, Worker, Arc<Semaphore>) {
+async fn about_to_settle(scene: &Scene) -> (JobHandle<u32>, Worker, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(0));
     let passed = Arc::clone(&gate);
+    let begun = Begun::default();
+    let beginning = begun.clone();
     let handler = move |_: Context, number: u32| {
+        beginning.one_more();
         let passed = Arc::clone(&passed);
         async move {
             passed.acquire().await?.forget();
@@ -249,7 +283,7 @@ async fn about_to_settle(scene: &Scene) -> (heartline::JobHandle<u32>, Worker, A
     let task = scene.working.task("task", options, handler).unwrap();
     let handle = task.dispatch(4).await.unwrap();
     let worker = Worker::start(&scene.working);
-    eventually("it runs", PATIENT, async || handle.state().await.unwrap() == JobState::Running).await;
+    begun.until(1).await;
     (handle, worker, gate)
 }
 
@@ -261,7 +295,7 @@ async fn an_outcome_whose_answer_was_lost_is_recorded_once() {
     gate.add_permits(1);
     cut.happened().await;
     assert_eq!(worker.stop().await, StopReason::Shutdown);
-    assert_eq!(handle.result().await.unwrap(), 8);
+    assert_eq!(value(&handle).await, 8);
     let events = scene.by_hand.held("events").await;
     assert_eq!(events.matches(r#""completed""#).count(), 1, "{events}");
     scene.nothing_is_counted().await;
@@ -278,7 +312,7 @@ async fn an_outcome_that_is_held_up_is_waited_for() {
     assert_eq!(direct.job(handle.id().as_str()).await.unwrap().state, JobState::Running);
     scene.proxy.resume();
     assert_eq!(stopping.await.unwrap().unwrap(), StopReason::Shutdown);
-    assert_eq!(handle.result().await.unwrap(), 8);
+    assert_eq!(value(&handle).await, 8);
     scene.nothing_is_counted().await;
 }
 
@@ -291,7 +325,7 @@ async fn a_redis_that_comes_back_in_time_gets_every_outcome() {
     let stopping = worker.begin();
     scene.proxy.accept().await;
     assert_eq!(stopping.await.unwrap().unwrap(), StopReason::Shutdown);
-    assert_eq!(handle.result().await.unwrap(), 8);
+    assert_eq!(value(&handle).await, 8);
     scene.nothing_is_counted().await;
 }
 
@@ -314,7 +348,7 @@ async fn what_redis_could_not_be_told_is_named_and_the_sweep_of_another_worker_f
     let worker = Worker::start(&direct);
     for (handle, number) in handles.iter().zip(0..) {
         let handle = task.handle(handle.id()).unwrap();
-        assert_eq!(handle.result().await.unwrap(), number);
+        assert_eq!(value(&handle).await, number);
         let stalls = task.job(handle.id()).await.unwrap().stalled_count;
         assert_eq!(stalls, u32::from(number < 3), "job {number}");
     }
@@ -334,7 +368,7 @@ async fn an_outcome_that_never_got_through_is_left_and_runs_again() {
     let task =
         direct.task("task", options, async |ctx: Context, _: u32| Ok::<_, JobError>(ctx.stalled_count())).unwrap();
     let worker = Worker::start(&direct);
-    assert_eq!(task.handle(handle.id()).unwrap().result().await.unwrap(), 1);
+    assert_eq!(value(&task.handle(handle.id()).unwrap()).await, 1);
     assert_eq!(worker.stop().await, StopReason::Shutdown);
     assert_eq!(without(scene.jobs_by_place().await, &["completed"]), [] as [&str; 0]);
 }
@@ -358,7 +392,10 @@ async fn handlers_are_told_to_stop_also_while_a_settle_is_pending() {
     let gate = Arc::new(Semaphore::new(0));
     let told = Arc::new(Semaphore::new(0));
     let (passed, telling) = (Arc::clone(&gate), Arc::clone(&told));
+    let begun = Begun::default();
+    let beginning = begun.clone();
     let handler = move |ctx: Context, number: u32| {
+        beginning.one_more();
         let (passed, telling) = (Arc::clone(&passed), Arc::clone(&telling));
         async move {
             if number == 0 {
@@ -374,7 +411,7 @@ async fn handlers_are_told_to_stop_also_while_a_settle_is_pending() {
     let task = scene.working.task("task", options, handler).unwrap();
     task.dispatch_many(0..2).await.unwrap();
     let worker = Worker::start(&scene.working);
-    eventually("both run", PATIENT, async || task.counts().await.unwrap().running == 2).await;
+    begun.until(2).await;
     scene.proxy.refuse().await;
     gate.add_permits(1);
     let stopping = worker.begin();

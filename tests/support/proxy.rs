@@ -236,11 +236,21 @@ async fn listen(listener: TcpListener, shared: Arc<Shared>, mut orders: mpsc::Un
     }
 }
 
+/// Takes the port without listening. A child process that is being spawned just now may hold a copy of the old listener
+/// until it executes its program: the port is free as soon as it has.
 fn reserve(address: SocketAddr) -> TcpSocket {
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.set_reuseaddr(true).unwrap();
-    socket.bind(address).unwrap();
-    socket
+    let until = std::time::Instant::now() + PATIENCE;
+    loop {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        match socket.bind(address) {
+            Ok(()) => return socket,
+            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse && std::time::Instant::now() < until => {
+                std::thread::yield_now();
+            }
+            Err(e) => panic!("the proxy's port cannot be taken again: {e}"),
+        }
+    }
 }
 
 /// Counts itself as an open connection while it lives.
