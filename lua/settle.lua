@@ -48,7 +48,8 @@ local repeated = replay(calls, worker, call, locks, payload, extra_columns)
 if repeated then return repeated end
 local settings = redis.call('HMGET', meta, 'fence', 'interval', 'ask', 'eventMode',
   'keepCompleted', 'keepFailed', 'keepCancelled')
-expect_types(lists, { active, candidates }, columns, { delayed, completed, failed, cancelled })
+expect_types(lists, { active, candidates }, { locks, cancelling, unpack(columns) },
+  { delayed, completed, failed, cancelled })
 local out = read_outcomes(7, n, r, locks, cancelling, worker)
 local now = now_us()
 local now_ms = string.format('%.0f', math.floor(now / 1000))

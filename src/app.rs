@@ -92,9 +92,18 @@ impl AppBuilder {
     /// `Config` with every wrong setting at once; `Connect`; `Unsupported` for a server older than Redis 6.2, or one
     /// whose eviction policy could throw jobs away.
     pub async fn build(self) -> Result<App, Error> {
-        validate::prefix(&self.prefix).map_err(Error::Config)?;
-        TaskOptions::new().resolve(&self.defaults).map_err(Error::Config)?;
-        let store = Arc::new(Store::open(&self.url, &self.prefix, self.eviction)?);
+        let mut faults: Vec<ConfigError> = Vec::new();
+        faults.extend(validate::prefix(&self.prefix).err().into_iter().flatten());
+        faults.extend(TaskOptions::new().resolve(&self.defaults).err().into_iter().flatten());
+        let store = match Store::open(&self.url, &self.prefix, self.eviction) {
+            Err(Error::Config(url)) => {
+                faults.extend(url);
+                None
+            }
+            opened => Some(opened?),
+        };
+        ConfigErrors::check(faults).map_err(Error::Config)?;
+        let store = Arc::new(store.ok_or(Error::Closed)?);
         if !self.lazy {
             tokio::time::timeout(CONNECT_TIMEOUT, store.ready()).await.map_err(|_| Error::timed_out())??;
         }

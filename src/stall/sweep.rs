@@ -24,6 +24,11 @@ pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
                     continue;
                 }
                 if watch.witness().may_sweep(clock::now()).is_none() {
+                    // The watch was broken, or an own beat is due: its answer rings.
+                    tokio::select! {
+                        () = watch.seen.notified() => {}
+                        () = tokio::time::sleep(watch.task.beat_period() / 4) => {}
+                    }
                     continue;
                 }
                 if let Err(e) = run_once(&keeper, &watch).await {

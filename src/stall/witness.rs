@@ -67,6 +67,10 @@ impl Witness {
             // Our own beat is late: this process stood still, and so may the watch have.
             self.broken(now);
         }
+        if now >= self.next_beat {
+            // Its answer is waited for: every other worker is given the same time to beat.
+            return None;
+        }
         let note = self.note?;
         let waited = now.since(note.since);
         (waited >= note.interval).then_some((note.epoch, waited))
@@ -102,7 +106,10 @@ mod tests {
         witness.beat_answered(at(3000), at(3010), 7, 3 * SECOND);
         assert_eq!(witness.may_sweep(at(3999)), None);
         assert_eq!(witness.sweep_at(), Some(at(4000)));
-        assert_eq!(witness.may_sweep(at(4000)), Some((7, 3 * SECOND)));
+        // The beat that is due is waited for.
+        assert_eq!(witness.may_sweep(at(4000)), None);
+        witness.beat_answered(at(4000), at(4005), 7, 3 * SECOND);
+        assert_eq!(witness.may_sweep(at(4005)), Some((7, Duration::from_millis(3005))));
     }
 
     #[test]
@@ -148,6 +155,7 @@ mod tests {
         witness.beat_answered(at(4000), at(4000), 7, 5 * SECOND);
         assert_eq!(witness.may_sweep(at(4500)), None);
         witness.beat_answered(at(5000), at(5000), 7, 5 * SECOND);
+        witness.beat_answered(at(6000), at(6000), 7, 5 * SECOND);
         assert_eq!(witness.may_sweep(at(6000)), Some((7, 5 * SECOND)));
     }
 }

@@ -226,8 +226,15 @@ impl Invocation {
     pub(crate) async fn call(&self, conn: &mut impl ConnectionLike) -> Result<Reply, Error> {
         let answer = match conn.req_packed_command(&self.cmd).await.and_then(Value::extract_error) {
             Err(e) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.def.load(conn).await?;
-                conn.req_packed_command(&self.cmd).await.and_then(Value::extract_error)
+                // By its text in the same call: between a load and another call the cache could be lost again.
+                let mut eval = redis::cmd("EVAL");
+                eval.arg(self.def.source());
+                for arg in self.cmd.args_iter().skip(2) {
+                    if let redis::Arg::Simple(arg) = arg {
+                        eval.arg(arg);
+                    }
+                }
+                conn.req_packed_command(&eval).await.and_then(Value::extract_error)
             }
             answer => answer,
         };

@@ -26,6 +26,9 @@ use crate::store::jobs::{self, BATCH, Claimed, Outcome, Report, Settled};
 /// An idle task looks for work this often even when no marker came: a worker may have died with it.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
+/// How long a shutdown waits for handlers to be dropped.
+const DROP_TIME: Duration = Duration::from_secs(1);
+
 /// Outcomes of finished runs, on their way to the driver.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox(Mutex<Vec<Report>>);
@@ -89,7 +92,7 @@ impl Driver {
         loop {
             self.collect().await;
             self.begin_stop();
-            self.advance_stop();
+            self.advance_stop().await;
             if let Some(stop) = &self.stop {
                 if self.busy.is_empty() && self.pending.is_empty() {
                     return Vec::new();
@@ -103,8 +106,7 @@ impl Driver {
                 self.wait().await;
                 continue;
             }
-            let batch = self.pending.len().min(self.batch());
-            let reports: Vec<Report> = self.pending.drain(..batch).collect();
+            let reports = self.next_reports();
             match self.settle(&reports, want).await {
                 Some((sent, settled)) => self.apply(sent, &reports, want, settled),
                 None => {
@@ -161,19 +163,45 @@ impl Driver {
         self.task.held.for_each(|held| held.set(Flags::SHUTTING_DOWN));
     }
 
-    /// Tells the handlers when the grace is over, and hands back what is left when the cancel grace is over too.
-    fn advance_stop(&mut self) {
+    /// Tells the handlers when the grace is over. When the cancel grace is over too, drops them and hands back what is left.
+    async fn advance_stop(&mut self) {
         let Some(stop) = &mut self.stop else { return };
         let now = clock::now();
         if now >= stop.grace && !stop.told {
             stop.told = true;
             self.task.held.for_each(|held| held.set(Flags::SHUTDOWN));
         }
-        if now >= stop.cancel {
+        if now >= stop.cancel && !self.busy.is_empty() {
+            // A handler that blocks its thread cannot be dropped; its job is handed back all the same.
+            let _ = tokio::time::timeout(DROP_TIME, self.runs.shutdown()).await;
+            self.collect().await;
             for (fence, id) in self.busy.drain() {
                 self.pending.push(Report { id, fence, outcome: Outcome::Release });
             }
         }
+    }
+
+    /// When the shutdown takes its next step.
+    fn next_step(&self) -> Option<Moment> {
+        let stop = self.stop.as_ref()?;
+        Some(if !stop.told {
+            stop.grace
+        } else if !self.busy.is_empty() {
+            stop.cancel
+        } else {
+            stop.end
+        })
+    }
+
+    /// The reports of the next call. In a shutdown the youngest go first: each call puts its jobs in front of those
+    /// that the call before handed back, so that in the end the oldest is in front.
+    fn next_reports(&mut self) -> Vec<Report> {
+        let count = self.pending.len().min(self.batch());
+        if self.stop.is_none() {
+            return self.pending.drain(..count).collect();
+        }
+        self.pending.sort_unstable_by_key(|report| report.fence);
+        self.pending.split_off(self.pending.len() - count)
     }
 
     /// How many jobs to claim now. Permits of a worker-wide cap are taken for them.
@@ -227,7 +255,11 @@ impl Driver {
         let sent = clock::now();
         let mut backoff = retry_backoff();
         loop {
-            let end = self.stop.as_ref().map(|stop| stop.end);
+            let stopped = self.stop.as_ref().is_some_and(|stop| clock::now() >= stop.end);
+            if stopped {
+                return None;
+            }
+            let (step, stopping) = (self.next_step(), self.stop.is_some());
             let call = async {
                 let mut conn = self.worker.store.shared().await?;
                 let ask = self.task.options.interval;
@@ -235,9 +267,12 @@ impl Driver {
             };
             let answer = tokio::select! {
                 answer = call => answer,
-                () = until(end) => return None,
-                // The shutdown sets the end; the call goes on being waited for after that, under the same number.
-                () = self.worker.stopping.cancelled(), if end.is_none() => {
+                // The shutdown goes on while the answer is waited for, under the same number.
+                () = until(step) => {
+                    self.advance_stop().await;
+                    continue;
+                }
+                () = self.worker.stopping.cancelled(), if !stopping => {
                     self.begin_stop();
                     continue;
                 }
@@ -258,7 +293,7 @@ impl Driver {
                     self.report_failure(&e, pause);
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
-                        () = until(end) => return None,
+                        () = until(step) => self.advance_stop().await,
                     }
                 }
             }

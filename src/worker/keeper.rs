@@ -261,7 +261,7 @@ async fn tick(keeper: Arc<Keeper>, canary: Arc<AtomicU64>) {
     let shortest = keeper.watches.iter().map(|watch| watch.task.options.interval).min().unwrap_or(HOUSEKEEPING);
     let pause = (shortest / 40).clamp(Duration::from_millis(10), Duration::from_millis(250));
     let alarm = (shortest / 3).max(Duration::from_millis(300));
-    let mut blocked: Option<Duration> = None;
+    let (mut told, mut longest) = (Duration::ZERO, Duration::ZERO);
     let mut last_tick = clock::now();
     loop {
         let now = clock::now();
@@ -273,16 +273,18 @@ async fn tick(keeper: Arc<Keeper>, canary: Arc<AtomicU64>) {
         keeper.worker.last_tick.store(now.as_millis(), Ordering::SeqCst);
         let silent = now.since(Moment::from_millis(canary.load(Ordering::Relaxed)));
         if silent > alarm {
+            longest = longest.max(silent);
             // Told when it is noticed, and again each time that it has grown by half.
-            if blocked.is_none_or(|told| silent > told + told / 2) {
+            if silent > told + told / 2 {
                 tracing::warn!(
                     blocked_ms = silent.as_millis() as u64,
                     "handlers block every thread of the runtime; use spawn_blocking for work that does not yield"
                 );
-                blocked = Some(silent);
+                told = silent;
             }
-        } else if let Some(longest) = blocked.take() {
+        } else if !longest.is_zero() {
             tracing::warn!(blocked_ms = longest.as_millis() as u64, "the runtime runs again");
+            (told, longest) = (Duration::ZERO, Duration::ZERO);
         }
         tokio::time::sleep(pause).await;
     }

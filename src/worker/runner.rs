@@ -99,8 +99,11 @@ async fn drive(handler: &Handler, context: Context, payload: Vec<u8>, held: &Hel
         if only_at_risk {
             // Nobody else can hold the job before the deadline; past it this run must be over.
             tokio::time::sleep(held.deadline().since(clock::now()).min(options.cancel_grace)).await;
-        } else {
+        } else if flags.intersects(Flags::LOST) || flags.intersects(Flags::CANCELLED) {
             tokio::time::sleep(options.cancel_grace).await;
+        } else {
+            // The driver drops all handlers together when the time of the shutdown is over.
+            std::future::pending().await
         }
     };
     let time_out = async {

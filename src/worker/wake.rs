@@ -79,7 +79,7 @@ pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]
         .without_max_times();
     let mut pauses = backoff.build();
     while !worker.stopping.is_cancelled() {
-        match serve(&worker, &tasks).await {
+        match serve(&worker, &tasks, || pauses = backoff.build()).await {
             Ok(()) => return,
             Err(e) => {
                 tracing::debug!(error = %e, "the wake connection dropped");
@@ -97,10 +97,12 @@ pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]
     }
 }
 
-async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>]) -> Result<(), Error> {
+/// Serves until the worker stops; `connected` is told once the connection is up.
+async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], connected: impl FnOnce()) -> Result<(), Error> {
     worker.wake.disarm();
     let mut conn = worker.store.dedicated(None).await?;
     let client = streams::client_id(&mut conn).await?;
+    connected();
     loop {
         let armed = worker.wake.arm();
         if armed.is_empty() {

@@ -2,6 +2,9 @@
 //!
 //! In all of it no job is lost, and none is taken from a worker that lives.
 
+// Helpers of tests may fail as tests do; the attribute tells clippy so.
+#![cfg(test)]
+
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -148,7 +148,8 @@ async fn jobs_claimed_while_it_shuts_down_are_handed_back_unstarted_and_in_order
         counter.fetch_add(1, Ordering::SeqCst);
         async { Ok::<_, JobError>(0) }
     };
-    let task = scene.working.task("task", quick().concurrency(3), handler).unwrap();
+    // One claim is for half of the slots.
+    let task = scene.working.task("task", quick().concurrency(6), handler).unwrap();
     let ids = (0..5).map(|i| (format!("job-{i}"), i)).collect::<Vec<_>>();
     task.dispatch_many_with_ids(ids).await.unwrap();
     // The worker is told to stop while its first claim is on the way to the server; the answer to that claim is lost.

@@ -5,6 +5,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+// Some of it is for the other crates that call scripts by hand.
+#[allow(dead_code)]
 mod call;
 mod cancel;
 mod declare;
