@@ -48,7 +48,7 @@ impl JobError {
         JobError { retry_after: Some(delay.min(validate::LONGEST)), ..JobError::plain(e.into()) }
     }
 
-    /// An error with a code of your own, for whoever reads [`Failure::code`].
+    /// An error with a code of your own, for whoever reads [`Failure::code`](crate::Failure::code).
     ///
     /// A code has 1 to 64 characters of `a-z`, `0-9` and `_`, and is none of Heartline's own
     /// ([`codes`]). Any other becomes `handler_error`, and the message then names the code that was wanted.

@@ -1,0 +1,60 @@
+//! Cancelling jobs: one that waits is cancelled at once, one that runs is told to stop.
+//!
+//! Run it with `cargo run --all-features --example cancel`. It uses the Redis of `REDIS_URL`, or a private server.
+
+use std::time::{Duration, Instant};
+
+use heartline::{App, CancelOutcome, Context, Error, JobError, JobState, TaskOptions};
+use tokio::sync::{mpsc, oneshot};
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let (_server, url) = heartline::testing::redis_url().await?;
+    let app = App::builder().redis(url).prefix(format!("cancel-{}", uuid::Uuid::now_v7())).build().await?;
+
+    let (running, mut runs) = mpsc::unbounded_channel();
+    // One slot, so that the second job has to wait. A handler that was told to stop has half a second to do so.
+    let options = TaskOptions::new().concurrency(1).cancel_grace(Duration::from_millis(500));
+    let renders = app.task("render", options, move |ctx: Context, film: String| {
+        let running = running.clone();
+        async move {
+            let _ = running.send(());
+            tokio::select! {
+                () = render(&film) => Ok("rendered".to_owned()),
+                () = ctx.cancelled() => {
+                    println!("{film}: cancelled, the half-made files are cleaned up");
+                    Err(JobError::from("cancelled"))
+                }
+            }
+        }
+    })?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let worker = tokio::spawn(app.worker().run_until(async { stopped.await.unwrap_or_default() }));
+
+    let first = renders.dispatch("first".to_owned()).await?;
+    let second = renders.dispatch("second".to_owned()).await?;
+    runs.recv().await;
+
+    assert_eq!(second.cancel("nobody wants to see it").await?, CancelOutcome::Cancelled);
+    assert_eq!(second.state().await?, JobState::Cancelled);
+
+    let asked = Instant::now();
+    assert_eq!(first.cancel("the director walked out").await?, CancelOutcome::Requested);
+    match first.result().await {
+        Err(Error::JobCancelled { reason, .. }) => println!("first: {reason}, after {:.0?}", asked.elapsed()),
+        other => anyhow::bail!("a cancelled job ended as {other:?}"),
+    }
+
+    // To repeat a cancel is no error.
+    assert_eq!(first.cancel("again").await?, CancelOutcome::AlreadyTerminal(JobState::Cancelled));
+
+    let _ = stop.send(());
+    worker.await??;
+    Ok(())
+}
+
+/// Takes longer than anybody waits.
+async fn render(film: &str) {
+    println!("{film}: rendering");
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+}

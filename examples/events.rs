@@ -1,0 +1,65 @@
+//! Every transition of every job is an event, whichever process made it.
+//!
+//! Run it with `cargo run --all-features --example events`. It uses the Redis of `REDIS_URL`, or a private server.
+
+use std::time::Duration;
+
+use heartline::{App, Context, Event, JobError, RecvError, RetryPolicy, TaskOptions};
+use tokio::sync::oneshot;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let (_server, url) = heartline::testing::redis_url().await?;
+    let app = App::builder().redis(url).prefix(format!("events-{}", uuid::Uuid::now_v7())).build().await?;
+    let options = TaskOptions::new().retry(RetryPolicy::new().attempts(2).fixed(Duration::from_millis(100)));
+    let parse =
+        app.task("parse", options, |_ctx: Context, text: String| async move { Ok::<i64, JobError>(text.parse()?) })?;
+
+    // Nothing that happens after this call is missed in silence.
+    let mut events = app.events();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let worker = tokio::spawn(app.worker().run_until(async { stopped.await.unwrap_or_default() }));
+
+    parse.dispatch("42".to_owned()).id("good").await?;
+    parse.dispatch("forty-two".to_owned()).id("bad").await?;
+    let later = parse.dispatch("7".to_owned()).id("later").delay(Duration::from_secs(3600)).await?;
+    later.cancel("nobody needs it").await?;
+
+    let (mut good, mut bad, mut cancelled) = (Vec::new(), Vec::new(), Vec::new());
+    let mut ended = 0;
+    while ended < 3 {
+        // A subscription is a `Stream` as well.
+        let event = match events.recv().await {
+            Ok(event) => event,
+            // A reader that is too slow is told how many it missed, and goes on behind the gap.
+            Err(RecvError::Lagged(missed)) => anyhow::bail!("{missed} events were missed"),
+            Err(e) => return Err(e.into()),
+        };
+        println!("{:16} {}{}", event.name(), event.id(), details(&event));
+        match event.id().as_str() {
+            "good" => good.push(event.name()),
+            "bad" => bad.push(event.name()),
+            _ => cancelled.push(event.name()),
+        }
+        ended += usize::from(event.is_terminal());
+    }
+    // The events of a job come in the order in which they happened.
+    assert_eq!(good, ["task:dispatched", "task:started", "task:completed"]);
+    assert_eq!(bad, ["task:dispatched", "task:started", "task:retrying", "task:started", "task:failed"]);
+    assert_eq!(cancelled, ["task:dispatched", "task:cancelled"]);
+
+    let _ = stop.send(());
+    worker.await??;
+    Ok(())
+}
+
+/// What some events know besides the job.
+fn details(event: &Event) -> String {
+    match event {
+        Event::Started { attempt, .. } => format!(" (attempt {attempt})"),
+        Event::Retrying { delay, .. } => format!(" (in {delay:?})"),
+        Event::Failed { code, .. } => format!(" ({code})"),
+        Event::Stalled(stalled) => format!(" ({})", stalled.action),
+        _ => String::new(),
+    }
+}

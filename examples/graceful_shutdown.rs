@@ -1,0 +1,79 @@
+//! Stopping a worker at Ctrl-C or SIGTERM: it claims no more, lets jobs finish for the shutdown grace, and hands the rest
+//! back, so that another worker runs them, with no stall counted and no attempt used.
+//!
+//! Run it with `cargo run --all-features --example graceful_shutdown`. It uses the Redis of `REDIS_URL`, or a private
+//! server. It stops its worker by itself; Ctrl-C and SIGTERM stop it sooner.
+
+use std::time::Duration;
+
+use heartline::{App, Context, JobError, JobState, StopReason, TaskOptions};
+use tokio::sync::mpsc;
+
+async fn copy(ctx: Context, seconds: u64) -> Result<u64, JobError> {
+    tokio::select! {
+        () = tokio::time::sleep(Duration::from_secs(seconds)) => Ok(seconds),
+        // The grace is over. Whatever is returned now, the job is handed back.
+        () = ctx.cancelled() => {
+            println!("the job of {seconds} s is interrupted");
+            Err(JobError::from("interrupted"))
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let (_server, url) = heartline::testing::redis_url().await?;
+    let app = App::builder().redis(url).prefix(format!("shutdown-{}", uuid::Uuid::now_v7())).build().await?;
+    let (running, mut runs) = mpsc::unbounded_channel();
+    let copies = app.task(
+        "copy",
+        TaskOptions::new().shutdown_grace(Duration::from_secs(2)).cancel_grace(Duration::from_millis(500)),
+        move |ctx: Context, seconds: u64| {
+            let _ = running.send(());
+            copy(ctx, seconds)
+        },
+    )?;
+    let short = copies.dispatch(2).await?;
+    let long = copies.dispatch(600).await?;
+
+    // In an application this is all: `app.worker().run_until(shutdown_signal()).await?`.
+    let stop = async move {
+        let both_run = async {
+            runs.recv().await;
+            runs.recv().await;
+            tokio::time::sleep(Duration::from_secs(1)).await; // the moment for your Ctrl-C
+        };
+        tokio::select! {
+            () = shutdown_signal() => println!("told to stop"),
+            () = both_run => println!("both jobs run, and nobody said stop: stopping"),
+        }
+    };
+    let reason = app.worker().run_until(stop).await?;
+    println!("the worker stopped: {reason:?}");
+    assert_eq!(reason, StopReason::Shutdown, "every job was recorded or handed back");
+
+    // After a signal that came early the jobs may not have run at all.
+    println!("the short job is {}, the long one {}", short.state().await?, long.state().await?);
+    assert_eq!(long.state().await?, JobState::Waiting);
+    let job = copies.job(long.id()).await?;
+    assert_eq!((job.attempt, job.stalled_count), (0, 0));
+    Ok(())
+}
+
+/// Completes at Ctrl-C, and on Unix at SIGTERM, which is what service managers and containers send.
+async fn shutdown_signal() {
+    let ctrl_c = tokio::signal::ctrl_c();
+    #[cfg(unix)]
+    let terminate = async {
+        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+            Ok(mut signal) => drop(signal.recv().await),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    #[cfg(not(unix))]
+    let terminate = std::future::pending::<()>();
+    tokio::select! {
+        _ = ctrl_c => {}
+        () = terminate => {}
+    }
+}

@@ -1,0 +1,56 @@
+//! A job that takes much longer than the stall interval. Its worker beats for it, so nobody takes it away, and
+//! `ctx.heartbeat()` tells the handler when to stop. Work that blocks goes to `spawn_blocking`.
+//!
+//! Run it with `cargo run --all-features --example long_job_heartbeat`. It uses the Redis of `REDIS_URL`, or a private
+//! server.
+
+use std::time::{Duration, Instant};
+
+use heartline::{App, Context, JobError, StallOptions, TaskOptions};
+use tokio::sync::oneshot;
+
+const INTERVAL: Duration = Duration::from_secs(1);
+
+async fn add_up(ctx: Context, upto: u64) -> Result<u64, JobError> {
+    // The clone goes along to the other thread. Dropping a future does not stop such a thread: only what it looks at
+    // itself can end it, and that is what the heartbeat is for.
+    let beat = ctx.clone();
+    let sum = tokio::task::spawn_blocking(move || {
+        let mut sum = 0;
+        for number in 1..=upto {
+            sum += number;
+            std::thread::sleep(Duration::from_millis(50)); // the hard work
+            // It costs next to nothing, so call it at every step. It fails when the job was lost or cancelled, or the
+            // worker stops.
+            beat.heartbeat()?;
+        }
+        Ok::<u64, heartline::Interrupted>(sum)
+    });
+    Ok(sum.await??)
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let (_server, url) = heartline::testing::redis_url().await?;
+    let app = App::builder().redis(url).prefix(format!("long-job-{}", uuid::Uuid::now_v7())).build().await?;
+
+    // With max_count 0 the first stall would fail the job.
+    let stall = StallOptions::new().interval(INTERVAL).max_count(0);
+    let sums = app.task("add-up", TaskOptions::new().stall(stall), add_up)?;
+    let mut stalled = app.on_stalled();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let worker = tokio::spawn(app.worker().run_until(async { stopped.await.unwrap_or_default() }));
+
+    let started = Instant::now();
+    let handle = sums.dispatch(80).await?;
+    let sum = handle.result().await?;
+    println!("the sum is {sum}, after {:.1?}: the interval is {INTERVAL:?}", started.elapsed());
+    assert_eq!(sum, 3240);
+    assert!(started.elapsed() > INTERVAL * 3);
+    assert_eq!(sums.job(handle.id()).await?.stalled_count, 0);
+    assert_eq!(stalled.try_recv()?, None);
+
+    let _ = stop.send(());
+    worker.await??;
+    Ok(())
+}

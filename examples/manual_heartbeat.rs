@@ -1,0 +1,53 @@
+//! A handler that hangs is found, although its process is fine: with `Heartbeat::Manual` only the handler's own
+//! `ctx.heartbeat()` counts as a sign of life.
+//!
+//! Run it with `cargo run --all-features --example manual_heartbeat`. It uses the Redis of `REDIS_URL`, or a private
+//! server.
+
+use std::time::Duration;
+
+use heartline::{App, Context, Heartbeat, JobError, StallAction, StallOptions, StallReason, TaskOptions};
+use tokio::sync::oneshot;
+
+async fn download(ctx: Context, parts: u32) -> Result<u32, JobError> {
+    for part in 1..=parts {
+        if part == 3 && ctx.stalled_count() == 0 {
+            println!("part {part}: the other side says nothing any more, and the handler hangs");
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        // Several times an interval, or the job counts as stalled.
+        ctx.heartbeat()?;
+        println!("part {part}: here (stalls before this run: {})", ctx.stalled_count());
+    }
+    Ok(parts)
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let (_server, url) = heartline::testing::redis_url().await?;
+    let app = App::builder().redis(url).prefix(format!("manual-heartbeat-{}", uuid::Uuid::now_v7())).build().await?;
+
+    let stall = StallOptions::new().interval(Duration::from_secs(1)).heartbeat(Heartbeat::Manual).max_count(1);
+    // One slot: the job can only run again if the hung run has given its slot back.
+    let options = TaskOptions::new().stall(stall).concurrency(1).cancel_grace(Duration::from_millis(200));
+    let downloads = app.task("download", options, download)?;
+    let mut stalled = app.on_stalled();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let worker = tokio::spawn(app.worker().run_until(async { stopped.await.unwrap_or_default() }));
+
+    let handle = downloads.dispatch(5).await?;
+    let event = stalled.recv().await?;
+    println!("{} {} stalled: {}, so it is {}", event.task, event.id, event.reason, event.action);
+    assert_eq!(&event.id, handle.id());
+    assert_eq!(event.reason, StallReason::HandlerSilent);
+    assert_eq!((event.action, event.count), (StallAction::Recovered, 1));
+
+    // The worker drops the hung run and runs the job again.
+    assert_eq!(handle.result().await?, 5);
+    assert_eq!(downloads.job(handle.id()).await?.stalled_count, 1);
+
+    let _ = stop.send(());
+    worker.await??;
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! What happens to a job whose handler fails: it runs again after a pause, as often as its retry policy says.
+//!
+//! Run it with `cargo run --all-features --example retries`. It uses the Redis of `REDIS_URL`, or a private server.
+
+use std::time::{Duration, Instant};
+
+use heartline::{App, Context, Error, Jitter, JobError, RetryPolicy, TaskOptions};
+use tokio::sync::oneshot;
+
+/// Calls a service that is down at first, and does not know every page.
+async fn fetch(ctx: Context, page: String) -> Result<String, JobError> {
+    println!("{page}: attempt {} of {}", ctx.attempt(), ctx.max_attempts());
+    match (page.as_str(), ctx.attempt()) {
+        // Another attempt would not help.
+        ("/missing", _) => Err(JobError::fatal("404 not found")),
+        // The service says itself when to come back. This goes before the policy's pause.
+        ("/busy", 1) => Err(JobError::retry_after(Duration::from_millis(300), "503 come back later")),
+        // Any error can be returned with `?`. A panic and a time-out count as a failed attempt too.
+        ("/flaky", 1 | 2) => Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset))?,
+        ("/down", _) => Err("500 internal error".into()),
+        _ => Ok(format!("the text of {page}")),
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let (_server, url) = heartline::testing::redis_url().await?;
+    let app = App::builder().redis(url).prefix(format!("retries-{}", uuid::Uuid::now_v7())).build().await?;
+
+    // Three runs in all, 100 ms and 200 ms apart. Without a policy a job runs once.
+    let policy = RetryPolicy::new().attempts(3).exponential(Duration::from_millis(100), 2.0).jitter(Jitter::None);
+    let pages = app.task("fetch", TaskOptions::new().retry(policy), fetch)?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let worker = tokio::spawn(app.worker().run_until(async { stopped.await.unwrap_or_default() }));
+
+    let started = Instant::now();
+    assert_eq!(pages.dispatch("/flaky".to_owned()).await?.result().await?, "the text of /flaky");
+    assert!(started.elapsed() >= Duration::from_millis(300), "both pauses were kept");
+    assert_eq!(pages.dispatch("/busy".to_owned()).await?.result().await?, "the text of /busy");
+
+    // When the attempts are used up, the job is failed with its last error. One dispatch may have its own count.
+    for (handle, attempts) in [
+        (pages.dispatch("/down".to_owned()).await?, 3),
+        (pages.dispatch("/down".to_owned()).attempts(2).await?, 2),
+        (pages.dispatch("/missing".to_owned()).await?, 1),
+    ] {
+        match handle.result().await {
+            Err(Error::JobFailed(failure)) => {
+                println!("attempt {}: {failure}", failure.attempt);
+                assert_eq!(failure.attempt, attempts);
+            }
+            other => anyhow::bail!("a page that is not there was fetched: {other:?}"),
+        }
+    }
+
+    let _ = stop.send(());
+    worker.await??;
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Input and result are types of yours: what a job takes and returns is checked by the compiler where you dispatch it, and
+//! by serde where it runs.
+//!
+//! Run it with `cargo run --all-features --example typed_input`. It uses the Redis of `REDIS_URL`, or a private server.
+
+use heartline::{App, Context, Error, JobError, TaskOptions, codes};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+#[derive(Serialize, Deserialize)]
+struct Order {
+    customer: String,
+    items: Vec<Item>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Item {
+    name: String,
+    cents: u64,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Invoice {
+    customer: String,
+    total_cents: u64,
+}
+
+/// A handler can be a function as well as a closure.
+async fn bill(_ctx: Context, order: Order) -> Result<Invoice, JobError> {
+    if order.items.is_empty() {
+        return Err(JobError::coded("empty_order", "there is nothing to pay"));
+    }
+    let total_cents = order.items.iter().map(|item| item.cents).sum();
+    Ok(Invoice { customer: order.customer, total_cents })
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let (_server, url) = heartline::testing::redis_url().await?;
+    let app = App::builder().redis(url).prefix(format!("typed-input-{}", uuid::Uuid::now_v7())).build().await?;
+    let bills = app.task("bill", TaskOptions::new(), bill)?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let worker = tokio::spawn(app.worker().run_until(async { stopped.await.unwrap_or_default() }));
+
+    // Many at once; the handles come in the order of the inputs.
+    let item = |name: &str, cents| Item { name: name.to_owned(), cents };
+    let orders = [
+        Order { customer: "Ada".to_owned(), items: vec![item("tea", 450), item("cake", 380)] },
+        Order { customer: "Bob".to_owned(), items: Vec::new() },
+    ];
+    let handles = bills.dispatch_many(orders).await?;
+
+    let invoice: Invoice = handles[0].result().await?;
+    println!("{} pays {} cents", invoice.customer, invoice.total_cents);
+    assert_eq!(invoice, Invoice { customer: "Ada".to_owned(), total_cents: 830 });
+
+    // A failure is typed too: its code is for programs, its message for people.
+    match handles[1].result().await {
+        Err(Error::JobFailed(failure)) => {
+            println!("{failure}");
+            assert_eq!(failure.code, "empty_order");
+        }
+        other => anyhow::bail!("an empty order was billed: {other:?}"),
+    }
+
+    // Another program may believe in other types. Its job fails, and nothing else happens.
+    let mistaken = app.task_ref::<u32, Invoice>("bill")?;
+    match mistaken.dispatch(7).await?.result().await {
+        Err(Error::JobFailed(failure)) => {
+            println!("{failure}");
+            assert_eq!(failure.code, codes::CODEC);
+        }
+        other => anyhow::bail!("a number was billed: {other:?}"),
+    }
+
+    let _ = stop.send(());
+    worker.await??;
+    Ok(())
+}
