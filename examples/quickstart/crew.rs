@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
@@ -69,11 +69,14 @@ impl Crew {
         signal("-CONT", pid)
     }
 
-    /// Lets all processes shut down in order, and waits for them.
+    /// Lets all processes shut down in order; what takes longer than 15 s is killed when the crew is dropped.
     pub fn stop(&self) {
         let mut state = self.state();
         state.children.iter_mut().for_each(|child| drop(child.stdin.take()));
-        state.children.iter_mut().for_each(|child| drop(child.wait()));
+        let until = Instant::now() + Duration::from_secs(15);
+        while Instant::now() < until && state.children.iter_mut().any(|child| matches!(child.try_wait(), Ok(None))) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// How many processes died.
@@ -82,9 +85,18 @@ impl Crew {
     }
 }
 
+impl Drop for Crew {
+    /// Nothing outlives the demo, a frozen process neither: SIGKILL reaches that too.
+    fn drop(&mut self) {
+        let mut state = self.state();
+        state.children.iter_mut().for_each(|child| drop(child.kill().and_then(|()| child.wait())));
+    }
+}
+
 fn spawn(url: &str, prefix: &str) -> Result<Child> {
     Command::new(std::env::current_exe()?)
-        .args(["--worker", url, prefix])
+        .args(["--worker", prefix])
+        .env("REDIS_URL", url)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

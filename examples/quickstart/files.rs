@@ -45,6 +45,10 @@ fn walk(directory: &Path, most: usize, found: &mut Vec<String>) {
             return;
         }
         let Ok(kind) = entry.file_type() else { continue };
+        let name = entry.file_name();
+        if name == "target" || name.as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
         if kind.is_dir() {
             walk(&entry.path(), most, found);
         } else if kind.is_file() && entry.metadata().is_ok_and(|meta| meta.len() <= LARGEST) {

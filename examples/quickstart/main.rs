@@ -32,22 +32,22 @@ struct Arguments {
     /// The most files to take.
     #[arg(long, default_value_t = 2500)]
     files: usize,
-    /// Work as one of the demo's workers on this Redis, under this prefix (used by the demo itself).
-    #[arg(long, hide = true, num_args = 2)]
-    worker: Option<Vec<String>>,
+    /// Work as one of the demo's workers under this prefix, on the Redis of REDIS_URL (used by the demo itself).
+    #[arg(long, hide = true)]
+    worker: Option<String>,
 }
 
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
-    if let Some([url, prefix]) = arguments.worker.as_deref() {
-        tasks::work(url, prefix).await?;
+    if let Some(prefix) = &arguments.worker {
+        tasks::work(&std::env::var("REDIS_URL")?, prefix).await?;
         return Ok(ExitCode::SUCCESS);
     }
     tokio::select! {
         outcome = demo(arguments) => outcome,
         _ = tokio::signal::ctrl_c() => {
-            eprintln!("\nstopped: the workers end with this process, and what they held stays in Redis");
+            eprintln!("\nstopped; the workers are stopped too, and their jobs stay in Redis for the next worker");
             Ok(ExitCode::from(130))
         }
     }
@@ -56,9 +56,11 @@ async fn main() -> Result<ExitCode> {
 async fn demo(arguments: Arguments) -> Result<ExitCode> {
     let (directory, paths) = files::find(arguments.directory, arguments.files)?;
     println!("{} files of {}", paths.len(), directory.display());
-    let (_server, url) = redis_url().await?;
-    let prefix = format!("heartline-demo-{}", std::process::id());
-    println!("Redis at {url}, keys under {prefix}\n");
+    let (server, url) = redis_url().await?;
+    let prefix = format!("heartline-demo-{}", uuid::Uuid::now_v7());
+    // The URL itself may hold a password.
+    let which = if server.is_some() { "a private redis-server" } else { "the Redis of REDIS_URL" };
+    println!("on {which}, keys under {prefix}\n");
     let app = App::builder().redis(url.as_str()).prefix(prefix.as_str()).event_capacity(100_000).build().await?;
     let (index, poison, patient) = tasks::declare(&app)?;
 
@@ -88,17 +90,34 @@ async fn demo(arguments: Arguments) -> Result<ExitCode> {
     tally.say("dispatched `poison`, which aborts the process that runs it");
     for round in 0..5 {
         tokio::time::sleep(Duration::from_millis(1200)).await;
+        let held = index.counts().await?.running;
+        if held == 0 {
+            break;
+        }
         if round == 1 {
             tally.say("freezing a worker for three intervals (SIGSTOP)");
             crew.freeze(0, Duration::from_secs(3)).await?;
         } else {
-            let held = index.counts().await?.running;
-            tally.say(&format!("killing a worker (SIGKILL) while {held} jobs are held"));
+            tally.say(&format!("killing a worker (SIGKILL); the three hold {held} jobs"));
             crew.kill(round);
         }
     }
 
-    tally.all_ended().await;
+    // An event can be missed, so the tasks are looked at too; and a job that never ends must not hang the demo.
+    let nothing_left = async {
+        loop {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            let counts = [index.counts().await?, poison.counts().await?, patient.counts().await?];
+            if counts.iter().all(|count| count.waiting + count.delayed + count.running == 0) {
+                return Ok::<(), heartline::Error>(());
+            }
+        }
+    };
+    tokio::select! {
+        () = tally.all_ended() => {}
+        left = nothing_left => left?,
+        () = tokio::time::sleep(Duration::from_secs(90)) => tally.say("some jobs did not end in 90 s"),
+    }
     let took = begin.elapsed();
     progress.abort();
     tend.abort();
@@ -107,22 +126,22 @@ async fn demo(arguments: Arguments) -> Result<ExitCode> {
     let mut found = Counted::default();
     let (mut completed, mut lost) = (0, 0);
     for job in &jobs {
-        match job.state().await? {
-            JobState::Completed => {
+        match job.state().await {
+            Ok(JobState::Completed) => {
                 found.add(&job.result().await?);
                 completed += 1;
             }
-            state if !state.is_terminal() => lost += 1,
-            _ => {}
+            Ok(state) if state.is_terminal() => {}
+            _ => lost += 1,
         }
     }
-    for job in [poison_job.state().await?, patient_job.state().await?] {
-        lost += u64::from(!job.is_terminal());
-    }
+    let special = [poison_job.state().await, patient_job.state().await];
+    lost += special.iter().filter(|state| !state.as_ref().is_ok_and(|state| state.is_terminal())).count() as u64;
+    let as_meant = matches!(special, [Ok(JobState::Failed), Ok(JobState::Cancelled)]);
     follow.abort();
     let expected =
         tokio::task::spawn_blocking(move || files::count_all(&paths)).await.context("the direct count")??;
     let totals_match = found == expected && completed == jobs.len();
     let clean = tally.print(took, crew.deaths(), lost, totals_match, &found, &expected);
-    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if clean && as_meant { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -34,7 +34,11 @@ type Tasks = (TaskRef<String, Counted>, TaskRef<(), ()>, TaskRef<(), ()>);
 /// Declares the tasks. The innocent may be stalled with their neighbours more often than the poison job itself.
 pub fn declare(app: &App) -> Result<Tasks> {
     let stall = StallOptions::new().interval(Duration::from_secs(1)).max_count(10);
-    let options = TaskOptions::new().concurrency(16).shutdown_grace(Duration::from_secs(2)).stall(stall);
+    let options = TaskOptions::new()
+        .concurrency(16)
+        .shutdown_grace(Duration::from_secs(2))
+        .cancel_grace(Duration::from_millis(500))
+        .stall(stall);
     let index = app.task("index", options.clone(), index)?;
     let poison = app.task("poison", options.clone(), |_: Context, (): ()| async {
         // Takes the whole process down, as a segmentation fault or the OOM killer would.
