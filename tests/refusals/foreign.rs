@@ -1,6 +1,6 @@
 //! A value of another type under each key of a task in turn, met through the public API.
 
-use crate::call::Task;
+use crate::call::{Task, code_of};
 use crate::support::TestRedis;
 use heartline::{App, CancelOutcome, Error, Priority, TaskRef};
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn suffixes(task: &Task, script: &str) -> Vec<&'static str> {
 
 fn is_wrong_type(error: &Error, script: &str) -> bool {
     let Error::Script { name, source } = error else { return false };
-    *name == script && source.code() == Some("WRONGTYPE") && !error.is_retryable()
+    *name == script && code_of(source) == "WRONGTYPE" && !error.is_retryable()
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! A key of another type under each name in turn: the call is refused with WRONGTYPE before its first write, or it does
 //! all of its work without that key.
 
-use crate::call::{Task, without};
+use crate::call::{Task, code_of, without};
 
 /// Keys that a script writes by pcall, last: what goes wrong there must not undo the transition.
 const ANNOUNCEMENTS: [&str; 3] = ["events", "stalls", "wake"];
@@ -44,7 +44,7 @@ async fn each_key_is_refused_or_not_needed(name: &str, args: &[&str]) {
         let before = task.exact().await;
         match task.call(name, args).await {
             Err(error) => {
-                assert_eq!(error.code(), Some("WRONGTYPE"), "{name} with a foreign {key}: {error}");
+                assert_eq!(code_of(&error), "WRONGTYPE", "{name} with a foreign {key}: {error}");
                 assert_eq!(task.exact().await, before, "{name} wrote something although {key} refused it");
                 assert!(!ANNOUNCEMENTS.contains(&key), "{name} was refused by {key}, which only announces");
             }
