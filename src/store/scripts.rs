@@ -1,6 +1,6 @@
 //! The table of scripts: what each is joined from, which keys it takes, and how it is called.
 
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, Script, ServerErrorKind, Value};
@@ -14,7 +14,9 @@ pub(crate) struct ScriptDef {
     pub(crate) name: &'static str,
     pub(crate) keys: &'static [Key],
     source: &'static str,
-    script: LazyLock<Script>,
+    /// What a test or bench put in place of the source.
+    replaced: OnceLock<String>,
+    script: OnceLock<Script>,
 }
 
 macro_rules! lib {
@@ -29,8 +31,8 @@ macro_rules! script {
             name: $name,
             keys: &[$(Key::$key),*],
             source: concat!($(lib!($lib),)* include_str!(concat!("../../lua/", $name, ".lua"))),
-            script: LazyLock::new(|| Script::new(
-                concat!($(lib!($lib),)* include_str!(concat!("../../lua/", $name, ".lua"))))),
+            replaced: OnceLock::new(),
+            script: OnceLock::new(),
         };
     };
 }
@@ -179,8 +181,21 @@ pub(crate) static ALL: [&ScriptDef; 8] =
 
 impl ScriptDef {
     /// The text as the server gets it.
-    pub(crate) fn source(&self) -> &'static str {
-        self.source
+    pub(crate) fn source(&self) -> &str {
+        self.replaced.get().map_or(self.source, String::as_str)
+    }
+
+    fn script(&self) -> &Script {
+        self.script.get_or_init(|| Script::new(self.source()))
+    }
+
+    /// Puts another text in place of the script's own, before its first use in this process.
+    #[cfg(feature = "testing")]
+    pub(crate) fn replace(&self, source: String) -> Result<(), String> {
+        if self.script.get().is_some() {
+            return Err(source);
+        }
+        self.replaced.set(source)
     }
 
     /// Starts a call: the keys of the task are in place, the arguments follow.
@@ -195,7 +210,7 @@ impl ScriptDef {
 
     fn with_keys(&'static self, keys: &TaskKeys, names: impl Iterator<Item = Key>) -> Invocation {
         let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(self.script.get_hash()).arg(self.keys.len());
+        cmd.arg(self.script().get_hash()).arg(self.keys.len());
         for name in names {
             cmd.arg(keys.get(name));
         }

@@ -3,5 +3,5 @@
 mod scripts;
 mod server;
 
-pub use scripts::{ScriptSource, scripts};
+pub use scripts::{ScriptSource, replace_script, scripts};
 pub use server::{RedisServer, RedisServerBuilder, SERVER_VARIABLE, StartError, redis_url};
