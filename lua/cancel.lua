@@ -48,7 +48,7 @@ if redis.call('ZREM', delayed, id) == 0 then
   local own = redis.call('HGET', priority, id)
   redis.call('LREM', own == 'high' and lists[1] or own == 'low' and lists[3] or lists[2], 0, id)
 end
-local now_ms = string.format('%.0f', math.floor(now_us() / 1000))
+local now_ms = math.floor(now_us() / 1000)
 finish(cancelled, settings[2], now_ms, columns, { id }, errors, { id, error_json('cancelled', reason) })
 if settings[1] ~= 'off' then emit(events, 10000, meta, 'events', 1, '', { 'cancelled', id }) end
 return { 'cancelled' }

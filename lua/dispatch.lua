@@ -35,13 +35,15 @@ end
 local ids = {}
 for i = 1, n do ids[i] = ARGV[1 + 2 * i] end
 local stored = redis.call('HMGET', payload, unpack(ids))
-local terminal = terminal_of(completed, failed, cancelled, ids)
+local terminal = terminal_of(filled('ZCARD', { completed, failed, cancelled }), ids)
 -- Asked for their type: a key of another type must refuse the call before the first write.
-for _, list in pairs(lists) do redis.call('LLEN', list) end
-local first_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
-for _, column in pairs(columns) do
-  if last < #ARGV or settings[2] then redis.call('HLEN', column) end
+if last < #ARGV or settings[2] ~= 'normal' then
+  for _, list in pairs(lists) do redis.call('LLEN', list) end
+  filled('HLEN', { KEYS[5], KEYS[6], KEYS[7], KEYS[8] })
+else
+  redis.call('LLEN', lists.normal)
 end
+local first_due = last < #ARGV and tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
 
 local fresh, is_fresh, seen, existed, fields = {}, {}, {}, {}, {}
 for i = 1, n do

@@ -52,11 +52,12 @@ local settings = redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'maxCount
 local current, interval = tonumber(settings[1]) or 0, tonumber(settings[2]) or ask
 if epoch ~= current then return { 'moved', current, interval } end
 if waited < interval then return { 'early', current, interval } end
-expect_types(lists, { candidates, active }, columns, { completed, failed, cancelled })
+expect_types(lists, { candidates, active }, columns, {})
+local terminal_places = filled('ZCARD', { completed, failed, cancelled })
 local batch = next_candidates(candidates, cursor, limit)
 local found = decide(batch.ids, locks, cancelling, payload, stalled_count, max_count,
-  { completed, failed, cancelled }, tonumber(settings[4]) or 1)
-local now_ms = string.format('%.0f', math.floor(now_us() / 1000))
+  terminal_places, tonumber(settings[4]) or 1)
+local now_ms = math.floor(now_us() / 1000)
 
 -- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
 redis.call('SREM', candidates, '', unpack(batch.ids))

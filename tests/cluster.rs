@@ -113,11 +113,11 @@ async fn settle_declares_its_keys() {
         args.extend(["release", "4", "release", "0", "", "", "cancelled", "5", "release", "0", "", ""]);
         args.extend(["lost", "9", "release", "0", "", ""]);
         let first = task.ok("settle", &args).await;
-        assert!(first.contains("release") && first.contains("high normal low due"), "{first}");
+        assert!(first.contains("[high normal low due]"), "{first}");
         assert!(task.ok("settle", &args).await.starts_with("[settled [9] [5] "));
         assert_eq!(task.ok("settle", &["0", "w", "1000", "0", "0", "0"]).await, "[stale]");
         task.waiting(&["more", "left"]).await;
-        assert!(task.ok("settle", &["2", "w", "9000", "1", "0", "0"]).await.contains("[more]"));
+        assert!(task.ok("settle", &["1/2", "w", "9000", "2", "0", "0"]).await.contains("[release more]"));
     }
 }
 

@@ -1,10 +1,8 @@
--- Moves delayed jobs that are due to the back of their own lists, a bounded number of them.
-local function promote_due(delayed, lists, priority, now_ms)
-  local due = redis.call('ZRANGEBYSCORE', delayed, '-inf', now_ms, 'LIMIT', 0, 200)
-  if #due > 0 then
-    redis.call('ZREM', delayed, unpack(due))
-    back_to_wait('RPUSH', lists, priority, due)
-  end
+-- The delayed jobs that are due, a bounded number of them and none when none is wanted, and when the first one is due.
+local function due_jobs(delayed, want, now_ms)
+  local next_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
+  if want == 0 or not next_due or next_due > now_ms then return {}, next_due end
+  return redis.call('ZRANGEBYSCORE', delayed, '-inf', string.format('%.0f', now_ms), 'LIMIT', 0, 200), next_due
 end
 
 -- The columns that a run needs, for the jobs that have any: {position, attempt, stalledCount, options, dispatchedAt}.
@@ -23,23 +21,28 @@ end
 
 -- Reads the heads of the lists, first list first, and sorts what is there without writing: jobs that may run, jobs
 -- whose counters are no numbers, ids without a payload, and ids to skip (locked, terminal, or twice in the batch).
--- Every id that was looked at is to be popped: `popped` counts them by list.
-local function next_jobs(lists, want, payload, locks, terminal_sets, extra_columns)
-  local found = { ids = {}, payloads = {}, extras = {}, corrupt = {}, ghosts = {}, popped = {}, seen = 0 }
+-- Every id that was looked at is to be popped: `popped` counts them by list. `left` tells whether others stay behind.
+local function next_jobs(lists, want, payload, locks, terminal_places, extra_columns)
+  local found = { ids = {}, payloads = {}, extras = {}, corrupt = {}, ghosts = {}, popped = { 0, 0, 0 }, left = false }
   local heads = {}
   for i, list in ipairs(lists) do
-    local ids = want > #heads and redis.call('LRANGE', list, 0, want - #heads - 1) or {}
-    found.popped[i] = #ids
-    for j = 1, #ids do heads[#heads + 1] = ids[j] end
+    -- One more than there is room for.
+    local room = want - #heads
+    local ids = redis.call('LRANGE', list, 0, room)
+    found.left = #ids > room
+    found.popped[i] = math.min(#ids, room)
+    for j = 1, found.popped[i] do heads[#heads + 1] = ids[j] end
+    if found.left then break end
   end
-  found.seen = #heads
   if #heads == 0 then return found end
   local payloads = redis.call('HMGET', payload, unpack(heads))
   local locked = redis.call('HMGET', locks, unpack(heads))
-  local terminal = terminal_of(terminal_sets[1], terminal_sets[2], terminal_sets[3], heads)
-  local extra_at = {}
-  for _, extra in ipairs(extras_of(extra_columns, heads)) do extra_at[extra[1]] = extra end
-  local seen = {}
+  local terminal = terminal_of(terminal_places, heads)
+  local extra_at, seen = {}, {}
+  if #extra_columns > 0 then
+    for _, extra in ipairs(extras_of(extra_columns, heads)) do extra_at[extra[1]] = extra end
+  end
+  local ids, at = found.ids, 0
   for i, id in ipairs(heads) do
     if not (seen[id] or locked[i] or terminal[i]) then
       local extra = extra_at[i]
@@ -48,8 +51,8 @@ local function next_jobs(lists, want, payload, locks, terminal_sets, extra_colum
       elseif extra and not (count_of(extra[2]) and count_of(extra[3])) then
         found.corrupt[#found.corrupt + 1] = id
       else
-        local at = #found.ids + 1
-        found.ids[at], found.payloads[at] = id, payloads[i]
+        at = at + 1
+        ids[at], found.payloads[at] = id, payloads[i]
         if extra then
           extra[1] = at
           found.extras[#found.extras + 1] = extra
@@ -62,9 +65,10 @@ local function next_jobs(lists, want, payload, locks, terminal_sets, extra_colum
 end
 
 -- Pops what next_jobs looked at. A job with a broken counter is failed, an id without payload loses what is left of it.
-local function pop_jobs(lists, found, columns, failed, keep, now_ms, errors, fields)
+local function pop_jobs(found, places, columns, keep, now_ms, errors, fields)
   for i, popped in ipairs(found.popped) do
-    if popped > 0 then redis.call('LPOP', lists[i], popped) end
+    -- Not LPOP, which would hand out the ids once more.
+    if popped > 0 then redis.call('LTRIM', places.lists[i], popped, -1) end
   end
   if #found.ghosts > 0 then
     remove_columns(columns, found.ghosts)
@@ -76,21 +80,40 @@ local function pop_jobs(lists, found, columns, failed, keep, now_ms, errors, fie
       values[2 * i - 1], values[2 * i] = id, error_json('corrupt', 'a counter of the job is no number')
       words[i] = id .. ' corrupt'
     end
-    finish(failed, keep, now_ms, columns, found.corrupt, errors, values)
+    finish(places.failed, keep.failed, now_ms, columns, found.corrupt, errors, values)
     add_words(fields, 'failed', words)
   end
 end
 
+-- Locks the jobs, each under a fence of its own from the first one up.
+local function lock_jobs(locks, worker, fence, ids)
+  local tokens = {}
+  if #ids > 16 then
+    -- A hash of short fields is searched from its front up to some hundred of them. One long value, which HSET sees
+    -- before it writes the first, makes it a hash table.
+    tokens = { ids[1], string.rep('-', 65) }
+  end
+  local at = #tokens
+  for i, id in ipairs(ids) do
+    tokens[at + 1], tokens[at + 2] = id, worker .. string.format(':%d', fence + i - 1)
+    at = at + 2
+  end
+  redis.call('HSET', locks, unpack(tokens))
+end
+
 -- The words of the `started` event, and of `restarted` (id, failed runs, stalls) for jobs that ran before.
 local function add_started(fields, claimed)
-  local first, again, extra_at = {}, {}, {}
-  for _, extra in ipairs(claimed.extras) do extra_at[extra[1]] = extra end
-  for i, id in ipairs(claimed.ids) do
-    local extra = extra_at[i]
-    if extra and (extra[2] ~= '0' or extra[3] ~= '0') then
-      again[#again + 1] = id .. ' ' .. extra[2] .. ' ' .. extra[3]
-    else
-      first[#first + 1] = id
+  local first, again, extra_at = claimed.ids, {}, {}
+  if #claimed.extras > 0 then
+    first = {}
+    for _, extra in ipairs(claimed.extras) do extra_at[extra[1]] = extra end
+    for i, id in ipairs(claimed.ids) do
+      local extra = extra_at[i]
+      if extra and (extra[2] ~= '0' or extra[3] ~= '0') then
+        again[#again + 1] = id .. ' ' .. extra[2] .. ' ' .. extra[3]
+      else
+        first[#first + 1] = id
+      end
     end
   end
   add_words(fields, 'started', first)

@@ -2,7 +2,7 @@
 -- what differs from a default, so one EXISTS mostly answers for all of them.
 local function remove_columns(columns, ids)
   redis.call('HDEL', columns[1], unpack(ids))
-  if redis.call('EXISTS', unpack(columns, 2)) > 0 then
+  if #columns > 1 and redis.call('EXISTS', unpack(columns, 2)) > 0 then
     for i = 2, #columns do redis.call('HDEL', columns[i], unpack(ids)) end
   end
 end
@@ -12,9 +12,9 @@ end
 local function finish(place, keep, now_ms, columns, ids, column, values)
   if keep == '0' then return remove_columns(columns, ids) end
   if #values > 0 then redis.call('HSET', column, unpack(values)) end
-  local entries = {}
+  local entries, score = {}, string.format('%.0f', now_ms)
   for i = 1, #ids do
-    entries[2 * i - 1] = now_ms
+    entries[2 * i - 1] = score
     entries[2 * i] = ids[i]
   end
   redis.call('ZADD', place, unpack(entries))

@@ -3,9 +3,9 @@
 local function held_by(locks, worker, ids, fences)
   local held, lost = {}, {}
   if #ids == 0 then return held, lost end
-  local tokens = redis.call('HMGET', locks, unpack(ids))
+  local tokens, prefix = redis.call('HMGET', locks, unpack(ids)), worker .. ':'
   for i = 1, #ids do
-    if tokens[i] == worker .. ':' .. fences[i] then
+    if tokens[i] == prefix .. fences[i] then
       held[#held + 1] = i
     else
       lost[#lost + 1] = fences[i]

@@ -1,21 +1,21 @@
--- The record of a worker's last settle: its number and its answer (fences and ids, no payloads), a line each.
-local function record_call(calls, worker, call, lost, cancelled, fence, ids)
-  redis.call('HSET', calls, worker, table.concat({ call, table.concat(lost, ' '), table.concat(cancelled, ' '),
+-- The record of the last settle of a line: its number and its answer (fences and ids, no payloads), in rows of text.
+local function record_call(calls, line, call, lost, cancelled, fence, ids)
+  redis.call('HSET', calls, line, table.concat({ call, table.concat(lost, ' '), table.concat(cancelled, ' '),
     fence, table.concat(ids, ' ') }, '\n'))
 end
 
 -- The answer to a call that was executed before, or nil for a new one. A job of the answer that the worker
 -- lost since then is named ''.
-local function replay(calls, worker, call, locks, payload, extra_columns)
-  local record = redis.call('HGET', calls, worker)
+local function replay(calls, line, call, worker, locks, payload, extra_columns)
+  local record = redis.call('HGET', calls, line)
   if not record then return nil end
   local number = tonumber(string.match(record, '^%d+'))
   if call > number then return nil end
   if call < number then return { 'stale' } end
   local _, lost, cancelled, fence, ids = string.match(record, '^(%d+)\n([^\n]*)\n([^\n]*)\n(%d+)\n(.*)$')
-  local function words(line)
+  local function words(row)
     local list = {}
-    for word in string.gmatch(line, '%S+') do list[#list + 1] = word end
+    for word in string.gmatch(row, '%S+') do list[#list + 1] = word end
     return list
   end
   local claimed, fences = words(ids), {}

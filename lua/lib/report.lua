@@ -46,3 +46,43 @@ local function ids_of(group)
   end
   return ids, attempts, values, words
 end
+
+-- Writes the outcomes, group by group, and the words of their events. The jobs are out of the running sets already.
+local function record_outcomes(out, places, stores, columns, keep, now_ms, fields)
+  if #out.completed > 0 then
+    finish(places.completed, keep.completed, now_ms, columns, out.completed, stores.result, out.results)
+    add_words(fields, 'completed', out.completed)
+  end
+  if #out.failed > 0 then
+    local ids, attempts, values, words = ids_of(out.failed)
+    if keep.failed ~= '0' then redis.call('HSET', stores.attempt, unpack(attempts)) end
+    finish(places.failed, keep.failed, now_ms, columns, ids, stores.errors, values)
+    add_words(fields, 'failed', words)
+  end
+  if #out.retry > 0 then
+    local entries, words = {}, {}
+    local _, attempts, values = ids_of(out.retry)
+    redis.call('HSET', stores.attempt, unpack(attempts))
+    redis.call('HSET', stores.errors, unpack(values))
+    for _, o in ipairs(out.retry) do
+      entries[#entries + 1] = string.format('%.0f', now_ms + o.detail)
+      entries[#entries + 1] = o.id
+      words[#words + 1] = o.id .. ' ' .. o.attempt .. ' ' .. o.detail
+    end
+    redis.call('ZADD', places.delayed, unpack(entries))
+    add_words(fields, 'retrying', words)
+  end
+  if #out.release > 0 then
+    local ids = ids_of(out.release)
+    back_to_wait('LPUSH', places.lists, stores.priority, ids)
+    add_words(fields, 'released', ids)
+  end
+  if #out.cancelled > 0 then
+    local values = {}
+    for i, id in ipairs(out.cancelled) do
+      values[2 * i - 1], values[2 * i] = id, error_json('cancelled', out.reasons[i])
+    end
+    finish(places.cancelled, keep.cancelled, now_ms, columns, out.cancelled, stores.errors, values)
+    add_words(fields, 'cancelled', out.cancelled)
+  end
+end

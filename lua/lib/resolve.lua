@@ -14,13 +14,13 @@ end
 
 -- Decides about each candidate by the table in sweep.lua, without writing. `words` are those of the event, four a job:
 -- id, count, action, the worker that held it ('-' when nobody did).
-local function decide(ids, locks, cancelling, payload, stalled_count, max_count, terminal_sets, default_max)
+local function decide(ids, locks, cancelling, payload, stalled_count, max_count, terminal_places, default_max)
   local found = { dropped = {}, failed = {}, errors = {}, cancelled = {}, reasons = {}, recovered = {}, counted = {},
     words = {} }
   if #ids == 0 then return found end
   local tokens, reasons = redis.call('HMGET', locks, unpack(ids)), redis.call('HMGET', cancelling, unpack(ids))
   local counts, own = redis.call('HMGET', stalled_count, unpack(ids)), redis.call('HMGET', max_count, unpack(ids))
-  local terminal = terminal_of(terminal_sets[1], terminal_sets[2], terminal_sets[3], ids)
+  local terminal = terminal_of(terminal_places, ids)
   local function add(group, values, id, value)
     group[#group + 1] = id
     if values then

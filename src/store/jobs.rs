@@ -10,6 +10,9 @@ use crate::state::JobState;
 /// The most jobs that one call of `dispatch` or `settle` carries: larger batches are slower a job.
 pub(crate) const BATCH: usize = 200;
 
+/// How a worker's lines of settle calls are told apart, behind the number of a call and behind the worker in `calls`.
+pub(crate) const LINES: [&str; 2] = ["", "/2"];
+
 /// A job to be written.
 #[derive(Clone, Debug)]
 pub(crate) struct NewJob {
@@ -105,13 +108,13 @@ pub(crate) struct Settled {
     pub(crate) next_due: Option<Duration>,
 }
 
-/// Reports outcomes and claims up to `want` jobs. `number` grows by one from call to call of a worker on a task; a
-/// call whose answer was lost is repeated with its number.
+/// Reports outcomes and claims up to `want` jobs. The number grows by one from call to call of a worker's line on a task
+/// (the lines are 0 and 1); a call whose answer was lost is repeated with its number.
 pub(crate) async fn settle(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     worker: &str,
-    number: u64,
+    (line, number): (usize, u64),
     ask: Duration,
     want: usize,
     reports: &[Report],
@@ -125,7 +128,7 @@ pub(crate) async fn settle(
     let count = completed().count();
     let values = completed().filter(|(_, value)| value.is_some()).count();
     let mut call = scripts::SETTLE.on(keys);
-    call.arg(number).arg(worker).arg(to_ms(ask)).arg(want).arg(count).arg(values);
+    call.arg(format!("{number}{}", LINES[line])).arg(worker).arg(to_ms(ask)).arg(want).arg(count).arg(values);
     completed().for_each(|(report, _)| {
         call.arg(report.id.as_str());
     });

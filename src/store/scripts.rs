@@ -40,7 +40,7 @@ macro_rules! script {
 script!(
     DISPATCH,
     "dispatch",
-    ["now", "emit", "terminal"],
+    ["now", "emit", "filled", "terminal"],
     [
         Payload,
         Completed,
@@ -67,6 +67,7 @@ script!(
         "emit",
         "interval",
         "types",
+        "filled",
         "terminal",
         "finish",
         "back_to_wait",
@@ -107,7 +108,7 @@ script!(EXTEND_LOCKS, "extend_locks", ["types", "held", "interval"], [Locks, Can
 script!(
     SWEEP,
     "sweep",
-    ["now", "emit", "types", "terminal", "finish", "back_to_wait", "count", "resolve"],
+    ["now", "emit", "types", "filled", "terminal", "finish", "back_to_wait", "count", "resolve"],
     [
         Candidates,
         Active,

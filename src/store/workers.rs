@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::jobs::LINES;
 use super::{Connection, Key, Store, keys, streams};
 use crate::error::{Error, classify};
 
@@ -24,7 +25,7 @@ impl Store {
         pipe.query_async(conn).await.map_err(|e| classify("presence", e))
     }
 
-    /// Forgets a worker: its presence, and the record of its last call on each task that it worked.
+    /// Forgets a worker: its presence, and the records of its last calls on each task that it worked.
     pub(crate) async fn forget(&self, conn: &mut impl Connection, worker: &str) -> Result<(), Error> {
         let classify = |e| classify("presence", e);
         let key = keys::worker(&self.prefix, worker);
@@ -32,7 +33,8 @@ impl Store {
             redis::cmd("HGET").arg(&key).arg("tasks").query_async(conn).await.map_err(classify)?;
         let mut pipe = redis::pipe();
         for task in tasks.iter().flat_map(|names| names.split_whitespace()) {
-            pipe.cmd("HDEL").arg(self.task_keys(task).get(Key::Calls)).arg(worker).ignore();
+            let lines = LINES.map(|line| format!("{worker}{line}"));
+            pipe.cmd("HDEL").arg(self.task_keys(task).get(Key::Calls)).arg(&lines).ignore();
         }
         pipe.cmd("DEL").arg(&key).ignore();
         pipe.cmd("ZREM").arg(keys::workers(&self.prefix)).arg(worker).ignore();

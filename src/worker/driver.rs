@@ -1,7 +1,8 @@
 //! The settle loop of one task: outcomes and free slots go out, jobs come in.
 //!
 //! Settle is group commit: while a call is under way more outcomes gather, so batches grow with load, a lone job costs
-//! one round trip, and nothing waits for more work to come.
+//! one round trip, and nothing waits for more work to come. Under load two calls are under way, each on a line of its
+//! own: Redis works on one while the other is on its way.
 //!
 //! | mode | entered when | left when |
 //! |---|---|---|
@@ -10,16 +11,18 @@
 //! | stopping | shutdown began | every held job was answered, or the time for it is over |
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use backon::BackoffBuilder;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::task::JoinSet;
 
 use super::clock::{self, Moment};
 use super::held::{Flags, Held};
 use super::{TaskRuntime, WorkerShared, runner};
-use crate::error::Error;
 use crate::job::JobId;
 use crate::store::jobs::{self, BATCH, Claimed, Outcome, Report, Settled};
 
@@ -54,11 +57,33 @@ pub(super) struct Driver {
     runs: JoinSet<()>,
     /// Runs by fence that have not reported yet; each fills a slot.
     busy: HashMap<u64, JobId>,
+    /// Outcomes that no call carries yet.
     pending: Vec<Report>,
-    next_call: u64,
+    lines: [Line; 2],
+    calls: FuturesUnordered<Pin<Box<dyn Future<Output = Answered> + Send>>>,
     hungry: bool,
     look_at: Moment,
     stop: Option<Stop>,
+}
+
+/// A line of calls, one at a time and numbered. Of two lines, one call can be on its way while Redis works on the other.
+#[derive(Debug)]
+struct Line {
+    next_call: u64,
+    /// Jobs that the call under way asks for.
+    wanted: Option<usize>,
+}
+
+/// A call that was answered.
+struct Answered {
+    line: usize,
+    number: u64,
+    sent: Moment,
+    reports: Vec<Report>,
+    want: usize,
+    /// `want`, or 0 when an old call was repeated.
+    asked: usize,
+    settled: Settled,
 }
 
 /// The times of a shutdown.
@@ -80,7 +105,8 @@ impl Driver {
             runs: JoinSet::new(),
             busy: HashMap::new(),
             pending: Vec::new(),
-            next_call: 1,
+            lines: [1, 1].map(|next_call| Line { next_call, wanted: None }),
+            calls: FuturesUnordered::new(),
             hungry: true,
             look_at: clock::now(),
             stop: None,
@@ -94,27 +120,15 @@ impl Driver {
             self.begin_stop();
             self.advance_stop().await;
             if let Some(stop) = &self.stop {
-                if self.busy.is_empty() && self.pending.is_empty() {
+                if self.busy.is_empty() && self.pending.is_empty() && self.calls.is_empty() {
                     return Vec::new();
                 }
                 if clock::now() >= stop.end {
                     return self.left();
                 }
             }
-            let want = self.want();
-            if self.pending.is_empty() && want == 0 {
-                self.wait().await;
-                continue;
-            }
-            let reports = self.next_reports();
-            match self.settle(&reports, want).await {
-                Some((sent, settled)) => self.apply(sent, &reports, want, settled),
-                None => {
-                    self.worker.return_permits(want);
-                    self.pending.splice(0..0, reports);
-                    return self.left();
-                }
-            }
+            while self.send() {}
+            self.wait().await;
         }
     }
 
@@ -181,18 +195,6 @@ impl Driver {
         }
     }
 
-    /// When the shutdown takes its next step.
-    fn next_step(&self) -> Option<Moment> {
-        let stop = self.stop.as_ref()?;
-        Some(if !stop.told {
-            stop.grace
-        } else if !self.busy.is_empty() {
-            stop.cancel
-        } else {
-            stop.end
-        })
-    }
-
     /// The reports of the next call. In a shutdown the youngest go first: each call puts its jobs in front of those
     /// that the call before handed back, so that in the end the oldest is in front.
     fn next_reports(&mut self) -> Vec<Report> {
@@ -204,30 +206,58 @@ impl Driver {
         self.pending.split_off(self.pending.len() - count)
     }
 
+    /// Sends the next call, if there is a free line and something to say. The second line is for load: it opens for half a
+    /// batch of outcomes, which would otherwise wait for the answer to the first. A shutdown hands back in order, on one.
+    fn send(&mut self) -> bool {
+        let Some(line) = self.lines.iter().position(|line| line.wanted.is_none()) else { return false };
+        if !self.calls.is_empty() && (self.stop.is_some() || self.pending.len() < self.batch().div_ceil(2)) {
+            return false;
+        }
+        let want = self.want();
+        if self.pending.is_empty() && want == 0 {
+            return false;
+        }
+        let reports = self.next_reports();
+        if want > 0 {
+            // A marker that comes while the call is under way makes it hungry again.
+            self.hungry = false;
+        }
+        let (task, worker) = (Arc::clone(&self.task), Arc::clone(&self.worker));
+        let number = self.lines[line].next_call;
+        self.lines[line].wanted = Some(want);
+        self.calls.push(Box::pin(settle(task, worker, line, number, want, reports)));
+        true
+    }
+
     /// How many jobs to claim now. Permits of a worker-wide cap are taken for them.
     fn want(&mut self) -> usize {
-        if clock::now() >= self.look_at {
+        if clock::now() >= self.look_at || self.worker.wake.take_woken(self.task.index) {
             self.hungry = true;
         }
         let may_claim = self.stop.is_none() && self.task.beats_are_fresh() && (self.hungry || !self.pending.is_empty());
         if may_claim { self.worker.take_permits(self.free_slots().min(self.batch())) } else { 0 }
     }
 
+    /// Slots that neither a run fills nor a call under way may fill.
     fn free_slots(&self) -> usize {
-        self.task.options.concurrency.saturating_sub(self.busy.len())
+        let wanted: usize = self.lines.iter().filter_map(|line| line.wanted).sum();
+        self.task.options.concurrency.saturating_sub(self.busy.len() + wanted)
     }
 
+    /// Waits for an answer, for an outcome that a call can carry, for work, or for the next step of a shutdown.
     async fn wait(&mut self) {
         let mut until = LOOK_AGAIN;
         let now = clock::now();
         let fresh = self.task.beats_are_fresh();
-        let idle = self.stop.is_none() && self.free_slots() > 0 && fresh && !self.hungry;
-        self.worker.wake.set_idle(self.task.index, idle);
-        if idle {
-            until = until.min(self.look_at.since(now));
-        } else if !fresh {
-            // Told through `poke` too, when the next beat is answered.
-            until = until.min(self.task.options.interval / 3);
+        if self.calls.is_empty() {
+            let idle = self.stop.is_none() && self.free_slots() > 0 && fresh && !self.hungry;
+            self.worker.wake.set_idle(self.task.index, idle);
+            if idle {
+                until = until.min(self.look_at.since(now));
+            } else if !fresh {
+                // Told through `poke` too, when the next beat is answered.
+                until = until.min(self.task.options.interval / 3);
+            }
         }
         if let Some(stop) = &self.stop {
             for at in [stop.grace, stop.cancel, stop.end] {
@@ -236,81 +266,24 @@ impl Driver {
                 }
             }
         }
-        let stopping = async {
-            if self.stop.is_some() { std::future::pending().await } else { self.worker.stopping.cancelled().await }
+        let line_free = self.lines.iter().any(|line| line.wanted.is_none());
+        let answered = tokio::select! {
+            // First, or a call that is not on its way yet would wait for the next round.
+            biased;
+            Some(answered) = self.calls.next() => Some(answered),
+            () = self.task.poke.notified(), if line_free => None,
+            () = self.worker.stopping.cancelled(), if self.stop.is_none() => None,
+            () = tokio::time::sleep(until) => None,
         };
-        tokio::select! {
-            () = self.task.poke.notified() => {}
-            () = stopping => {}
-            () = tokio::time::sleep(until) => {}
-        }
-        if self.worker.wake.take_woken(self.task.index) {
-            self.hungry = true;
-        }
-    }
-
-    /// Makes one call, and repeats it under its number until it is answered. `None` when the time of a shutdown is over.
-    async fn settle(&mut self, reports: &[Report], want: usize) -> Option<(Moment, Settled)> {
-        let mut number = self.next_call;
-        let sent = clock::now();
-        let mut backoff = retry_backoff();
-        loop {
-            let stopped = self.stop.as_ref().is_some_and(|stop| clock::now() >= stop.end);
-            if stopped {
-                return None;
-            }
-            let (step, stopping) = (self.next_step(), self.stop.is_some());
-            let call = async {
-                let mut conn = self.worker.store.shared().await?;
-                let ask = self.task.options.interval;
-                jobs::settle(&mut conn, &self.task.keys, self.worker.id.as_str(), number, ask, want, reports).await
-            };
-            let answer = tokio::select! {
-                answer = call => answer,
-                // The shutdown goes on while the answer is waited for, under the same number.
-                () = until(step) => {
-                    self.advance_stop().await;
-                    continue;
-                }
-                () = self.worker.stopping.cancelled(), if !stopping => {
-                    self.begin_stop();
-                    continue;
-                }
-            };
-            match answer {
-                Ok(Some(settled)) => {
-                    self.next_call = number + 1;
-                    return Some((sent, settled));
-                }
-                Ok(None) => {
-                    // Only a second driver under our name could have gone ahead of us.
-                    tracing::error!(task = %self.task.name, number, "a settle call was overtaken; it gets a new number");
-                    number += 1_000;
-                }
-                Err(e) => {
-                    self.worker.store.shared_failed(&e);
-                    let pause = backoff.next().unwrap_or(Duration::from_secs(1));
-                    self.report_failure(&e, pause);
-                    tokio::select! {
-                        () = tokio::time::sleep(pause) => {}
-                        () = until(step) => self.advance_stop().await,
-                    }
-                }
-            }
-        }
-    }
-
-    fn report_failure(&self, e: &Error, pause: Duration) {
-        let task = &self.task.name;
-        if e.is_retryable() {
-            tracing::warn!(%task, error = %e, ?pause, "settle was not answered; it is repeated under its number");
-        } else {
-            tracing::error!(%task, error = %e, ?pause, "settle was refused; it is repeated under its number");
+        if let Some(answered) = answered {
+            self.apply(answered);
         }
     }
 
     /// Takes the answer in: outcomes that were recorded leave the table, claimed jobs enter it and start.
-    fn apply(&mut self, sent: Moment, reports: &[Report], want: usize, settled: Settled) {
+    fn apply(&mut self, answered: Answered) {
+        let Answered { line, number, sent, reports, want, asked, settled } = answered;
+        self.lines[line] = Line { next_call: number + 1, wanted: None };
         for fence in &settled.lost {
             tracing::warn!(task = %self.task.name, fence, "an outcome came too late: the job was taken in the meantime");
         }
@@ -320,7 +293,7 @@ impl Driver {
         self.task.held.remove(reports.iter().map(|report| report.fence));
         self.worker.return_permits(want.saturating_sub(settled.claimed.len()));
         if want > 0 {
-            self.hungry = settled.claimed.len() == want;
+            self.hungry |= settled.claimed.len() >= asked;
             self.look_at = clock::now().after(settled.next_due.map_or(LOOK_AGAIN, |due| due.min(LOOK_AGAIN)));
         }
         self.start(sent, settled.claimed);
@@ -364,20 +337,50 @@ impl Driver {
     }
 }
 
-/// 20 ms, doubled up to a second.
-fn retry_backoff() -> backon::ExponentialBackoff {
-    backon::ExponentialBuilder::default()
+/// Makes one call, and repeats it under its number until it is answered.
+async fn settle(
+    task: Arc<TaskRuntime>,
+    worker: Arc<WorkerShared>,
+    line: usize,
+    mut number: u64,
+    want: usize,
+    reports: Vec<Report>,
+) -> Answered {
+    let sent = clock::now();
+    let (ask, mut asked) = (task.options.interval, want);
+    // 20 ms, doubled up to a second.
+    let mut backoff = backon::ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(20))
         .with_max_delay(Duration::from_secs(1))
         .with_jitter()
         .without_max_times()
-        .build()
-}
-
-/// Waits for the moment; for ever when there is none.
-async fn until(at: Option<Moment>) {
-    match at {
-        Some(at) => tokio::time::sleep(at.since(clock::now())).await,
-        None => std::future::pending().await,
+        .build();
+    loop {
+        let answer = async {
+            let mut conn = worker.store.shared().await?;
+            jobs::settle(&mut conn, &task.keys, worker.id.as_str(), (line, number), ask, asked, &reports).await
+        };
+        match answer.await {
+            Ok(Some(settled)) => return Answered { line, number, sent, reports, want, asked, settled },
+            Ok(None) => {
+                // Only a second driver under our name could have gone ahead of us.
+                tracing::error!(task = %task.name, number, "a settle call was overtaken; it gets a new number");
+                number += 1_000;
+            }
+            Err(e) => {
+                worker.store.shared_failed(&e);
+                let pause = backoff.next().unwrap_or(Duration::from_secs(1));
+                if e.is_retryable() {
+                    tracing::warn!(task = %task.name, error = %e, ?pause, "settle was not answered; it is repeated");
+                } else {
+                    tracing::error!(task = %task.name, error = %e, ?pause, "settle was refused; it is repeated");
+                }
+                tokio::time::sleep(pause).await;
+                // The deadline of what it claims counts from the first send: a late repetition claims nothing new.
+                if !task.beats_are_fresh() || clock::now().since(sent) >= task.beat_period() {
+                    asked = 0;
+                }
+            }
+        }
     }
 }

@@ -83,6 +83,38 @@ async fn an_outcome_and_a_claim_in_one_call_whose_reply_was_lost_count_once() {
 }
 
 #[tokio::test]
+async fn two_calls_under_way_whose_replies_were_lost_are_both_answered_again() {
+    let behind = Behind::start().await;
+    let (site, proxy) = (&behind.site, &behind.proxy);
+    let (_app, jobs) = site.producer().await;
+    let worker = site.hire_at(&proxy.url(), options(INTERVAL).concurrency(2)).await;
+    let mut running = Vec::new();
+    for gate in ["one", "two"] {
+        running.push(jobs.dispatch(gate.to_owned()).await.unwrap());
+    }
+    site.started(&running).await;
+    for _ in 0..2 {
+        running.push(jobs.dispatch("go".to_owned()).await.unwrap());
+    }
+    site.journal.open("go");
+    proxy.cut_replies();
+    let mut conn = site.conn().await;
+    for (gate, recorded) in [("one", 1), ("two", 2)] {
+        // The second call is made while the answer to the first is still waited for.
+        site.journal.open(gate);
+        eventually("the outcome is recorded", PATIENCE, async || {
+            conn.zcard::<_, usize>(site.key("completed")).await.unwrap() == recorded
+        })
+        .await;
+    }
+    assert_eq!(conn.hlen::<_, usize>(site.key("locks")).await.unwrap(), 2, "each call claimed a job");
+    proxy.restore_replies();
+    site.each_ran_once(&running).await;
+    worker.leave().await;
+    site.nothing_is_left_but(4).await;
+}
+
+#[tokio::test]
 async fn a_failed_run_whose_reply_was_lost_uses_up_one_attempt() {
     let behind = Behind::start().await;
     let site = &behind.site;

@@ -38,11 +38,12 @@ async fn settle_records_every_outcome_and_claims() {
     args.extend(["b", "2", "failed", "1", "panic", "E", "c", "3", "retry", "1", "60000", "E"]);
     args.extend(["d", "4", "release", "0", "", "", "e", "5", "release", "0", "", ""]);
     let reply = task.ok("settle", &args).await;
-    assert!(reply.starts_with("[settled [] [5] ") && reply.contains("[d]"), "{reply}");
+    assert!(reply.starts_with("[settled [] [5] ") && reply.contains("[f]"), "{reply}");
+    assert_eq!(task.held("wait").await, r#"list ["d"]"#);
     for (place, id) in [("completed", "a"), ("failed", "b"), ("cancelled", "e")] {
         assert_eq!(task.held(place).await, format!(r#"zset ["{id}": NOW]"#));
     }
-    assert_eq!(task.held("active").await, r#"set {"d"}"#);
+    assert_eq!(task.held("active").await, r#"set {"f"}"#);
     assert!(task.held("delayed").await.contains(r#""c""#));
     let again = task.ok("settle", &args).await;
     assert_eq!(again.rsplit_once(' ').unwrap().0, reply.rsplit_once(' ').unwrap().0, "the answer was kept");

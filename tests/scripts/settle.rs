@@ -40,6 +40,34 @@ async fn fences_follow_the_clock_when_the_last_one_is_lost() {
 }
 
 #[tokio::test]
+async fn a_large_claim_writes_the_token_of_each_job_and_nothing_else() {
+    let mut task = Task::new().await;
+    let ids: Vec<String> = (10..60).map(|number| number.to_string()).collect();
+    task.waiting(&ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    task.ok("settle", &["1", "w", "1000", "50", "0", "0"]).await;
+    let tokens: Vec<String> =
+        (0..50).map(|at| format!(r#""{}": "w:{}""#, ids[at], 4_000_000_000_000_001_u64 + at as u64)).collect();
+    assert_eq!(task.held("locks").await, format!("hash {{{}}}", tokens.join(", ")));
+}
+
+#[tokio::test]
+async fn events_are_bounded_by_their_number_also_when_an_entry_holds_many() {
+    let mut task = Task::new().await;
+    // An entry of that size has a node of the stream for itself, and whole nodes are let go.
+    let worker = "w".repeat(5_000);
+    let mut entries = Vec::new();
+    for (call, total) in [("1", 99_999), ("2", 150_000), ("3", 199_999), ("4", 299_999)] {
+        task.hset("meta", &[("events", &total.to_string())]).await;
+        task.waiting(&["a", "b"]).await;
+        task.ok("settle", &[call, &worker, "1000", "2", "0", "0"]).await;
+        task.del("locks").await;
+        entries.push(task.held("events").await.matches("started").count());
+    }
+    // Calls 1, 3 and 4 pass a mark; the last one lets go of what is older than call 3.
+    assert_eq!(entries, [1, 2, 3, 2]);
+}
+
+#[tokio::test]
 async fn the_lists_are_claimed_from_high_to_low() {
     let mut task = Task::new().await;
     for (list, id) in [("wait:low", "low"), ("wait", "normal"), ("wait:high", "high")] {
@@ -260,6 +288,22 @@ async fn an_older_call_is_stale_and_writes_nothing() {
     assert_eq!(task.exact().await, before);
     // Another worker counts for itself.
     assert!(task.ok("settle", &["4", "x", "1000", "1", "0", "0"]).await.contains("[b]"));
+}
+
+#[tokio::test]
+async fn the_two_lines_of_a_worker_are_numbered_and_recorded_apart() {
+    let mut task = Task::new().await;
+    task.waiting(&["a", "b", "c"]).await;
+    let (one, two) = (["1", "w", "1000", "1", "0", "0"], ["1/2", "w", "1000", "1", "0", "0"]);
+    let first = task.ok("settle", &one).await;
+    let second = task.ok("settle", &two).await;
+    assert!(first.contains("[a]") && second.contains("[b]"), "{first} {second}");
+    assert_eq!([task.ok("settle", &one).await, task.ok("settle", &two).await], [first, second]);
+    // Both hold their jobs under the one name of the worker, and either may report those of the other.
+    let reply = task.ok("settle", &["2/2", "w", "1000", "1", "1", "0", "a", "4000000000000001"]).await;
+    assert!(reply.starts_with("[settled [] [] ") && reply.contains("[c]"), "{reply}");
+    assert_eq!(task.ok("settle", &two).await, "[stale]");
+    assert!(task.ok("settle", &one).await.contains("['']"));
 }
 
 #[tokio::test]
