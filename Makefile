@@ -6,6 +6,8 @@ MSRV := 1.88
 ARGS ?=
 # The part of the benches to run, as in `make bench ONLY=sweep`; all of them when empty.
 ONLY ?=
+# What an earlier `make bench` printed, as in `make plots FROM=bench.txt`; measured anew when empty.
+FROM ?=
 # Other servers to test with, as in `make check-servers REDIS_SERVERS="/opt/redis-6.2/redis-server valkey-server"`.
 REDIS_SERVERS ?=
 
@@ -42,6 +44,11 @@ examples: ## Run every example to its end, each with a private server
 bench: ## Run the benches, on REDIS_URL or a private server (ONLY=... runs a part)
 	@scripts/ensure redis-url
 	cargo bench --all-features --bench heartline -- $(ONLY)
+
+.PHONY: plots
+plots: ## Draw docs/plots (FROM=... takes what an earlier run printed)
+	@scripts/ensure redis-url
+	cargo bench --all-features --bench heartline -- --plots docs/plots $(if $(FROM),--from "$(FROM)")
 
 .PHONY: check-all
 check-all: check test examples check-features check-msrv check-deps check-servers ## All of the above and what takes longer

@@ -18,89 +18,54 @@
 -- ARGV[2]  n             (number of jobs, at most 500)
 -- ARGV[3]  pairs         (n times id, payload; then triples column, index of the job, value, where column is
 --                         options, maxCount, priority, dispatchedAt or delay (ms))
--- Returns  {'dispatched', indexes of the jobs that existed}: such a job is left as it is, whatever its state
+-- Returns  {'dispatched', index of each job that existed ...}: such a job is left as it is, whatever its state
 -- Emits    dispatched
 -- Refuses  NEWERWIRE: the task's data was written by a newer version
-local payload, completed, failed, cancelled = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local columns = { options = KEYS[5], maxCount = KEYS[6], priority = KEYS[7], dispatchedAt = KEYS[8] }
-local lists = { high = KEYS[9], normal = KEYS[10], low = KEYS[11] }
-local delayed, meta, events, wake = KEYS[12], KEYS[13], KEYS[14], KEYS[15]
-local wire, n = ARGV[1], tonumber(ARGV[2])
+local payload, wait, meta, events, wake = KEYS[1], KEYS[10], KEYS[13], KEYS[14], KEYS[15]
+local n = tonumber(ARGV[2])
 local last = 2 + 2 * n
 
 local settings = redis.call('HMGET', meta, 'wire', 'priority', 'eventMode')
-if tonumber(settings[1] or 0) > tonumber(wire) then
+if settings[1] ~= ARGV[1] and tonumber(settings[1] or 0) > tonumber(ARGV[1]) then
   return redis.error_reply('NEWERWIRE the task was written by wire version ' .. settings[1])
 end
 local ids = {}
 for i = 1, n do ids[i] = ARGV[1 + 2 * i] end
 local stored = redis.call('HMGET', payload, unpack(ids))
-local terminal = terminal_of(filled('ZCARD', { completed, failed, cancelled }), ids)
--- Asked for their type: a key of another type must refuse the call before the first write.
-if last < #ARGV or settings[2] ~= 'normal' then
-  for _, list in pairs(lists) do redis.call('LLEN', list) end
-  filled('HLEN', { KEYS[5], KEYS[6], KEYS[7], KEYS[8] })
-else
-  redis.call('LLEN', lists.normal)
+local terminal = terminal_of(filled('ZCARD', { KEYS[2], KEYS[3], KEYS[4] }), ids)
+-- Plain jobs have a payload and a place in `wait`, and no more. For others types are asked for: a key of another type
+-- must refuse the call before the first write.
+local plain, first_due = last == #ARGV and (settings[2] or 'normal') == 'normal', nil
+if not plain then
+  expect_types({ KEYS[9], wait, KEYS[11] }, {}, { KEYS[5], KEYS[6], KEYS[7], KEYS[8] }, {})
+  first_due = tonumber(redis.call('ZRANGE', KEYS[12], 0, 0, 'WITHSCORES')[2])
 end
-local first_due = last < #ARGV and tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
 
-local fresh, is_fresh, seen, existed, fields = {}, {}, {}, {}, {}
-for i = 1, n do
-  local id = ids[i]
-  if stored[i] or terminal[i] or seen[id] then
-    existed[#existed + 1] = i
+local fresh, is_fresh, reply, fields = {}, {}, { 'dispatched' }, {}
+for i, id in ipairs(ids) do
+  if stored[i] or terminal[i] or is_fresh[id] then
+    reply[#reply + 1] = i
   else
-    seen[id], is_fresh[i] = true, true
-    fresh[#fresh + 1] = id
-    fields[#fields + 1] = id
-    fields[#fields + 1] = ARGV[2 + 2 * i]
+    local at = #fresh + 1
+    fresh[at], is_fresh[id] = id, i
+    fields[2 * at - 1], fields[2 * at] = id, ARGV[2 + 2 * i]
   end
 end
-if #fresh == 0 then return { 'dispatched', existed } end
+if #fresh == 0 then return reply end
 
--- A growing command first: a server at maxmemory refuses the call whole.
+-- A growing command first: a server at maxmemory refuses the call whole, as does a `wait` of another type.
+if plain then redis.call('RPUSH', wait, unpack(fresh)) end
 redis.call('HSET', payload, unpack(fields))
-if not settings[1] then redis.call('HSET', meta, 'wire', wire) end
-local delay, own = {}, {}
-for i = last + 1, #ARGV, 3 do
-  local column, job, value = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
-  if column == 'delay' then
-    delay[job] = value
-  elseif is_fresh[job] then
-    if column == 'priority' then own[job] = value else redis.call('HSET', columns[column], ids[job], value) end
-  end
+if not settings[1] then redis.call('HSET', meta, 'wire', ARGV[1]) end
+local waits, soonest = true, nil
+if not plain then
+  local columns = { options = KEYS[5], maxCount = KEYS[6], priority = KEYS[7], dispatchedAt = KEYS[8] }
+  local lists = { high = KEYS[9], normal = wait, low = KEYS[11] }
+  waits, soonest = place_jobs(last + 1, ids, is_fresh, settings[2] or 'normal', columns, lists, KEYS[12])
 end
-local now_ms, soonest = last < #ARGV and math.floor(now_us() / 1000), nil
-local places, delays, priorities = { high = {}, normal = {}, low = {} }, {}, {}
-for i = 1, n do
-  if is_fresh[i] then
-    local priority = own[i] or settings[2] or 'normal'
-    if priority ~= 'normal' then
-      priorities[#priorities + 1] = ids[i]
-      priorities[#priorities + 1] = priority
-    end
-    if delay[i] then
-      local due = now_ms + delay[i]
-      delays[#delays + 1] = string.format('%.0f', due)
-      delays[#delays + 1] = ids[i]
-      if not soonest or due < soonest then soonest = due end
-    else
-      local place = places[priority] or places.normal
-      place[#place + 1] = ids[i]
-    end
-  end
-end
-if #priorities > 0 then redis.call('HSET', columns.priority, unpack(priorities)) end
-for priority, place in pairs(places) do
-  if #place > 0 then redis.call('RPUSH', lists[priority], unpack(place)) end
-end
-if soonest then redis.call('ZADD', delayed, unpack(delays)) end
 if settings[3] ~= 'off' then
   emit(events, 10000, meta, 'events', #fresh, '', { 'dispatched', table.concat(fresh, ' ') })
 end
 -- A delayed job wakes a worker only when it is now the next one due: the worker then looks again in time.
-if #delays < 2 * #fresh or not first_due or soonest < first_due then
-  redis.pcall('ZADD', wake, 0, 'marker')
-end
-return { 'dispatched', existed }
+if waits or not first_due or soonest < first_due then redis.pcall('ZADD', wake, 0, 'marker') end
+return reply

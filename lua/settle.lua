@@ -33,7 +33,8 @@
 -- ARGV[7]  rest          (n ids; n fences; r pairs position, value; then 6 words for each other outcome:
 --                         id, fence, kind failed | retry | release, attempt, code or delay ms, error JSON)
 -- Returns  {'settled', fences lost, fences cancelled, first fence, ids, payloads, extras, ms to the next due job};
---          without a delayed job the last is ''; in a repeated answer the id of a job that was lost since is ''
+--          fences and ids are words with spaces between. Without a delayed job the last is ''. In a repeated answer a
+--          job that was lost since then is named '{}', which is no id
 -- Returns  {'stale'}: a later call was answered already; nothing is written
 -- Emits    completed, failed, retrying, released, cancelled, started, restarted, removed
 -- Refuses  WRONGTYPE before the first write
@@ -49,52 +50,61 @@ local ask, want, n, r = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]),
 local repeated = replay(calls, line, call, worker, locks, payload, extra_columns)
 if repeated then return repeated end
 local settings = redis.call('HMGET', meta, 'fence', 'interval', 'ask', 'eventMode',
-  'keepCompleted', 'keepFailed', 'keepCancelled')
+  'keepCompleted', 'keepFailed', 'keepCancelled', 'events')
 local keep = { completed = settings[5], failed = settings[6], cancelled = settings[7] }
-expect_types({}, { active }, { payload }, {})
-local has_candidates = redis.call('SCARD', candidates) > 0
-local columns = filled('HLEN', { unpack(KEYS, 17, 24) })
-if #columns == 0 then extra_columns = {} end
-table.insert(columns, 1, payload)
-local terminal_places = filled('ZCARD', { KEYS[11], KEYS[12], KEYS[13] })
-local out = read_outcomes(7, n, r, locks, cancelling, worker)
 local now = now_us()
 local now_ms = math.floor(now / 1000)
-local due, next_due = due_jobs(delayed, want, now_ms)
-if #due + #out.release > 0 then expect_types(lists, {}, { locks }, {}) end
+local columns, sources, has_candidates, due, next_due = { payload }, lists, false, {}, nil
+local terminal_places = filled('ZCARD', { KEYS[11], KEYS[12], KEYS[13] })
+-- Most tasks have none of these most of the time, and one question answers for all.
+local rare = redis.call('EXISTS', candidates, cancelling, KEYS[7], KEYS[9], delayed, unpack(KEYS, 17, 24)) > 0
+if rare then
+  has_candidates = redis.call('SCARD', candidates) > 0
+  columns = filled('HLEN', { unpack(KEYS, 17, 24) })
+  if #columns == 0 then extra_columns = {} end
+  table.insert(columns, 1, payload)
+  due, next_due = due_jobs(delayed, want, now_ms)
+else
+  sources, extra_columns, cancelling = { KEYS[8] }, {}, nil
+end
+local out = read_outcomes(7, n, r, locks, cancelling, worker)
+if #due + #out.release > 0 then expect_types(lists, { active }, { locks, payload }, {}) end
 -- From here on writes, but for the heads of the lists: what is due may be among them.
 if #due > 0 then
   redis.call('ZREM', delayed, unpack(due))
   back_to_wait('RPUSH', lists, stores.priority, due)
 end
-local claimed = next_jobs(lists, want, payload, locks, terminal_places, extra_columns)
+local claimed = next_jobs(sources, want, payload, locks, terminal_places, extra_columns)
 
+-- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
+redis.call('SREM', active, '', unpack(out.all))
 local fields, ids = {}, claimed.ids
 pop_jobs(claimed, places, columns, keep, now_ms, stores.errors, fields)
 if #out.all > 0 then
-  redis.call('SREM', active, unpack(out.all))
   if has_candidates then redis.call('SREM', candidates, unpack(out.all)) end
   redis.call('HDEL', locks, unpack(out.all))
   if #out.cancelled > 0 then redis.call('HDEL', cancelling, unpack(out.cancelled)) end
   record_outcomes(out, places, stores, columns, keep, now_ms, fields)
 end
-local fence = math.max((tonumber(settings[1]) or 0) + 1, now)
+local count = #out.all + #claimed.corrupt + #claimed.ghosts + #ids
+local fence, total = math.max((tonumber(settings[1]) or 0) + 1, now), (tonumber(settings[8]) or 0) + count
+local lost, ended = table.concat(out.lost, ' '), table.concat(out.cancelled_fences, ' ')
+local started = table.concat(ids, ' ')
 if #ids > 0 then
   redis.call('SADD', active, unpack(ids))
   lock_jobs(locks, worker, fence, ids)
-  redis.call('HSET', meta, 'fence', string.format('%.0f', fence + #ids - 1))
   ask_interval(meta, settings[2], settings[3], ask)
-  add_started(fields, claimed)
+  add_started(fields, claimed, started)
 end
-fence = string.format('%.0f', fence)
--- Every call is recorded, also one that changed nothing: a copy of it that comes late must not claim for nobody. A
--- shrinking command first, should there have been no other: behind it a server at maxmemory takes the record.
-if #out.all + #ids == 0 then redis.call('HDEL', calls, '') end
-record_call(calls, line, call, out.lost, out.cancelled_fences, fence, ids)
-if #fields > 0 and settings[4] ~= 'off' then
-  emit(events, 10000, meta, 'events', #out.all + #claimed.corrupt + #claimed.ghosts + #ids, worker, fields)
+local to_tell = #fields > 0 and settings[4] ~= 'off'
+if to_tell or #ids > 0 then
+  redis.call('HSET', meta, 'fence', string.format('%d', fence + #ids - 1), 'events', string.format('%d', total))
 end
+fence = string.format('%d', fence)
+-- Every call is recorded, also one that changed nothing: a copy of it that comes late must not claim for nobody.
+redis.call('HSET', calls, line, table.concat({ call, lost, ended, fence, started }, '\n'))
+if to_tell then append_entry(events, 10000, meta, 'events', total, count, worker, fields) end
 if claimed.left or #out.release > 0 then redis.pcall('ZADD', wake, 0, 'marker') end
 if #due + #out.retry > 0 then next_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2]) end
-return { 'settled', out.lost, out.cancelled_fences, fence, ids, claimed.payloads, claimed.extras,
+return { 'settled', lost, ended, fence, started, claimed.payloads, claimed.extras,
   next_due and math.max(0, math.ceil(next_due - now / 1000)) or '' }

@@ -27,7 +27,7 @@ expect_types({}, {}, columns, { place })
 local event_mode = redis.call('HGET', meta, 'eventMode')
 local now_ms = now_us() / 1000
 local excess = max_count and redis.call('ZCARD', place) - max_count or 0
-local oldest = redis.call('ZRANGEBYSCORE', place, '-inf', string.format('%.0f', now_ms - min_age),
+local oldest = redis.call('ZRANGEBYSCORE', place, '-inf', string.format('%d', now_ms - min_age),
   'WITHSCORES', 'LIMIT', 0, limit)
 local ids = {}
 for i = 1, #oldest, 2 do

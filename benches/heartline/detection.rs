@@ -1,54 +1,18 @@
 //! How long it takes until the jobs of a worker that was killed are decided, in intervals.
 
-use std::process::Stdio;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, Result, bail, ensure};
-use heartline::{App, Context, JobError, StallOptions, TaskOptions};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use anyhow::{Context as _, Result, bail};
+use heartline::{Context, JobError};
 use tokio_util::sync::CancellationToken;
 
 use crate::Bench;
-use crate::dispatch::app;
+use crate::child::{Child, Handler, Spec};
+use crate::dispatch::{app, payload};
 use crate::report::{Row, progress};
 
 pub const ROWS: &[&str] = &["detection_1s", "detection_3s"];
 const INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3)];
-
-fn options(interval: Duration) -> TaskOptions {
-    TaskOptions::new().stall(StallOptions::new().interval(interval))
-}
-
-/// The interval is told by the name of the task: `detection_3s-2` is the third one of 3 s.
-fn interval_of(task: &str) -> Result<Duration> {
-    let known = ROWS.iter().zip(INTERVALS).find(|(row, _)| task.starts_with(**row));
-    known.map(|(_, interval)| interval).with_context(|| format!("no interval for {task}"))
-}
-
-/// Holds a job of the task until it is killed.
-pub async fn hold(url: &str, prefix: &str, task: &str) -> Result<()> {
-    let app = App::builder().redis(url).prefix(prefix).build().await?;
-    app.task(task, options(interval_of(task)?), |_: Context, (): ()| async {
-        println!("held");
-        std::future::pending::<Result<(), JobError>>().await
-    })?;
-    app.worker().run().await?;
-    Ok(())
-}
-
-async fn start_holder(bench: &Bench, task: &str) -> Result<Child> {
-    let mut child = Command::new(std::env::current_exe()?)
-        .args(["--hold", &bench.server.url, &bench.server.prefix, task])
-        .stdout(Stdio::piped())
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()?;
-    let mut lines = BufReader::new(child.stdout.take().context("the worker has no output")?).lines();
-    let line = tokio::time::timeout(Duration::from_secs(20), lines.next_line()).await.context("nothing was held")??;
-    ensure!(line.as_deref() == Some("held"), "the worker said {line:?}");
-    Ok(child)
-}
 
 pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let runs = bench.runs();
@@ -64,9 +28,14 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let watcher = app(&bench.server).await?;
     let mut holders = Vec::new();
     for (_, interval, _, name) in &trials {
-        let task = watcher.task(name, options(*interval), |_: Context, (): ()| async { Ok::<(), JobError>(()) })?;
-        task.dispatch(()).await?;
-        holders.push(start_holder(bench, name).await?);
+        let (handler, interval) = (Handler::Hold, Some(*interval));
+        let spec = Spec { handler, interval, ..Spec::new(name, 1) };
+        let task = watcher.task(name, spec.options(), |_: Context, _: String| async { Ok::<(), JobError>(()) })?;
+        task.dispatch(payload(64)).await?;
+        let mut holder = Child::start(bench, &spec).await?;
+        holder.go().await?;
+        holder.hear("held").await?;
+        holders.push(holder);
     }
     let stop = CancellationToken::new();
     let stopped = stop.clone();
@@ -81,7 +50,7 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         tokio::time::sleep(*interval * *run as u32 / runs as u32).await;
         holder.start_kill()?;
         let killed = SystemTime::now().duration_since(UNIX_EPOCH)?;
-        holder.wait().await?;
+        holder.gone().await?;
         anyhow::Ok(killed)
     });
     let killed = futures_util::future::try_join_all(kills).await?;

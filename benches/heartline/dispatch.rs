@@ -9,17 +9,10 @@ use redis::Cmd;
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 
 use crate::Bench;
-use crate::report::{Row, progress};
-use crate::server::{Counted, Script, Server};
+use crate::report::{Row, Runs, Stat, progress};
+use crate::server::{Script, Server};
 
-pub const ROWS: &[&str] = &[
-    "dispatch_bulk",
-    "dispatch_bulk_commands_per_job",
-    "dispatch_bulk_redis_cpu_per_job",
-    "dispatch_bulk_script_us_per_job",
-    "dispatch_100_concurrent",
-    "dispatch_one_at_a_time",
-];
+pub const ROWS: &[&str] = &["dispatch_bulk", "dispatch_100_concurrent", "dispatch_one_at_a_time"];
 
 /// Writes and queues what it is given; no checks, no events.
 const RAW_BULK: &str = "
@@ -59,7 +52,7 @@ pub async fn app(server: &Server) -> Result<App> {
 }
 
 /// Dispatches `n` jobs in bulk. The inputs are made before the clock starts.
-pub async fn fill(task: &TaskRef<String, ()>, n: usize, bytes: usize) -> Result<Duration> {
+pub async fn fill<O>(task: &TaskRef<String, O>, n: usize, bytes: usize) -> Result<Duration> {
     let mut batches = Vec::new();
     for first in (0..n).step_by(BULK_GIVEN) {
         batches.push(vec![payload(bytes); BULK_GIVEN.min(n - first)]);
@@ -78,30 +71,29 @@ pub fn options() -> TaskOptions {
 
 pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    if bench.wants_any(&ROWS[..4]) {
-        rows.extend(bulk(bench).await?);
+    if bench.wants(ROWS[0]) {
+        rows.push(bulk(bench).await?);
     }
-    if bench.wants(ROWS[4]) {
+    if bench.wants(ROWS[1]) {
         rows.push(concurrent(bench).await?);
     }
-    if bench.wants(ROWS[5]) {
+    if bench.wants(ROWS[2]) {
         rows.push(one_at_a_time(bench).await?);
     }
     Ok(rows)
 }
 
-async fn bulk(bench: &mut Bench) -> Result<Vec<Row>> {
-    let (n, runs) = (bench.size(200_000), bench.runs());
-    let (mut rates, mut raw_rates) = (Vec::new(), Vec::new());
-    let mut counts: [Vec<f64>; 6] = Default::default();
-    for run in 1..=runs {
-        progress(&format!("dispatch in bulk: {n} jobs, run {run} of {runs}"));
+async fn bulk(bench: &mut Bench) -> Result<Row> {
+    let (n, count) = (bench.size(200_000), bench.runs());
+    let mut runs = Runs::default();
+    for run in 1..=count {
+        progress(&format!("dispatch in bulk: {n} jobs, run {run} of {count}"));
         let task = app(&bench.server).await?.task_ref::<String, ()>("bulk")?;
         // The connection comes up before the clock starts.
         fill(&task, 1, 64).await?;
         let before = bench.server.counted()?;
-        rates.push(n as f64 / fill(&task, n, 64).await?.as_secs_f64());
-        let own = bench.server.counted()?.since(&before);
+        let took = fill(&task, n, 64).await?;
+        runs.own(n, took, &bench.server.counted()?.since(&before));
         bench.server.clean()?;
 
         let script = bench.server.own_script(RAW_BULK, "raw", &["payload", "wait"])?;
@@ -115,39 +107,12 @@ async fn bulk(bench: &mut Bench) -> Result<Vec<Row>> {
                 call.get_packed_command()
             })
             .collect();
-        let before = bench.server.counted()?;
-        raw_rates.push(n as f64 / bench.server.drive(&packed)?.as_secs_f64());
-        let raw = bench.server.counted()?.since(&before);
+        let (took, counted) = bench.server.drive(&packed)?;
+        runs.raw(n, took, &counted);
         bench.server.clean()?;
-        per_job(&mut counts, &own, &raw, n);
     }
     let note = format!("raw: HSET and RPUSH of {BULK_BATCH} jobs an EVALSHA, no checks");
-    let mut rows = vec![
-        Row::new(ROWS[0], rates, "jobs/s").raw(raw_rates).must("≥ 300,000", |value, _| value >= 300_000.0).note(note),
-    ];
-    rows.extend(per_job_rows("dispatch_bulk", counts, "the same script"));
-    Ok(rows)
-}
-
-/// Adds commands, CPU and script time a job: ours, then the raw limit's.
-pub fn per_job(counts: &mut [Vec<f64>; 6], own: &Counted, raw: &Counted, n: usize) {
-    for (i, value) in [own.commands(), raw.commands(), own.cpu_us(), raw.cpu_us(), own.script_us(), raw.script_us()]
-        .into_iter()
-        .enumerate()
-    {
-        counts[i].push(value / n as f64);
-    }
-}
-
-pub fn per_job_rows(name: &str, counts: [Vec<f64>; 6], raw: &str) -> Vec<Row> {
-    let [commands, raw_commands, cpu, raw_cpu, script, raw_script] = counts;
-    vec![
-        Row::new(format!("{name}_commands_per_job"), commands, "")
-            .raw(raw_commands)
-            .note(format!("all commands, those of scripts included; raw: {raw}")),
-        Row::new(format!("{name}_redis_cpu_per_job"), cpu, "µs").raw(raw_cpu).note("CPU time of the server process"),
-        Row::new(format!("{name}_script_us_per_job"), script, "µs").raw(raw_script).note("time in EVALSHA"),
-    ]
+    Ok(runs.row(ROWS[0]).must("≥ 300,000", |value, _| value >= 300_000.0).note(note))
 }
 
 fn one(script: &Script, number: usize) -> Cmd {
@@ -165,13 +130,14 @@ async fn multiplexed(server: &Server) -> Result<MultiplexedConnection> {
 }
 
 async fn concurrent(bench: &mut Bench) -> Result<Row> {
-    let (each, runs) = (bench.size(1_000), bench.runs());
-    let n = (each * TASKS) as f64;
-    let (mut rates, mut raw_rates) = (Vec::new(), Vec::new());
-    for run in 1..=runs {
-        progress(&format!("dispatch from {TASKS} tasks: {each} jobs each, run {run} of {runs}"));
+    let (each, count) = (bench.size(1_000), bench.runs());
+    let n = each * TASKS;
+    let mut runs = Runs::default();
+    for run in 1..=count {
+        progress(&format!("dispatch from {TASKS} tasks: {each} jobs each, run {run} of {count}"));
         let task = app(&bench.server).await?.task_ref::<String, ()>("concurrent")?;
         fill(&task, 1, 64).await?;
+        let before = bench.server.counted()?;
         let start = Instant::now();
         let tasks = (0..TASKS).map(|_| {
             let task = task.clone();
@@ -186,11 +152,13 @@ async fn concurrent(bench: &mut Bench) -> Result<Row> {
             }
         });
         try_join_all(tasks).await?;
-        rates.push(n / start.elapsed().as_secs_f64());
+        let took = start.elapsed();
+        runs.own(n, took, &bench.server.counted()?.since(&before));
         bench.server.clean()?;
 
         let script = raw_one(&mut bench.server)?;
         let conn = multiplexed(&bench.server).await?;
+        let before = bench.server.counted()?;
         let start = Instant::now();
         let tasks = (0..TASKS).map(|task| {
             let (script, mut conn) = (script.clone(), conn.clone());
@@ -205,44 +173,49 @@ async fn concurrent(bench: &mut Bench) -> Result<Row> {
             }
         });
         try_join_all(tasks).await?;
-        raw_rates.push(n / start.elapsed().as_secs_f64());
+        let took = start.elapsed();
+        runs.raw(n, took, &bench.server.counted()?.since(&before));
         bench.server.clean()?;
     }
-    Ok(Row::new(ROWS[4], rates, "jobs/s")
-        .raw(raw_rates)
+    Ok(runs
+        .row(ROWS[1])
         .must("≥ 80,000", |value, _| value >= 80_000.0)
         .note("raw: as many tasks, each an EVALSHA a job on one multiplexed connection"))
 }
 
 async fn one_at_a_time(bench: &mut Bench) -> Result<Row> {
-    let (n, runs) = (bench.size(20_000), bench.runs());
-    let (mut rates, mut raw_rates, mut blocking_rates) = (Vec::new(), Vec::new(), Vec::new());
-    for run in 1..=runs {
-        progress(&format!("dispatch one at a time: {n} jobs, run {run} of {runs}"));
+    let (n, count) = (bench.size(20_000), bench.runs());
+    let (mut runs, mut blocking_rates) = (Runs::default(), Vec::new());
+    for run in 1..=count {
+        progress(&format!("dispatch one at a time: {n} jobs, run {run} of {count}"));
         let task = app(&bench.server).await?.task_ref::<String, ()>("one")?;
         fill(&task, 1, 64).await?;
+        let before = bench.server.counted()?;
         let start = Instant::now();
         for _ in 0..n {
             task.dispatch(payload(64)).await?;
         }
-        rates.push(n as f64 / start.elapsed().as_secs_f64());
+        let took = start.elapsed();
+        runs.own(n, took, &bench.server.counted()?.since(&before));
         bench.server.clean()?;
 
         let script = raw_one(&mut bench.server)?;
         let mut conn = multiplexed(&bench.server).await?;
+        let before = bench.server.counted()?;
         let start = Instant::now();
         for number in 0..n {
             conn.req_packed_command(&one(&script, number)).await?.extract_error()?;
         }
-        raw_rates.push(n as f64 / start.elapsed().as_secs_f64());
+        let took = start.elapsed();
+        runs.raw(n, took, &bench.server.counted()?.since(&before));
         bench.server.clean()?;
 
         let packed: Vec<Vec<u8>> = (0..n).map(|number| one(&script, number).get_packed_command()).collect();
-        blocking_rates.push(n as f64 / bench.server.drive(&packed)?.as_secs_f64());
+        blocking_rates.push(n as f64 / bench.server.drive(&packed)?.0.as_secs_f64());
         bench.server.clean()?;
     }
-    let blocking = crate::report::Stat::of(blocking_rates).median;
-    Ok(Row::new(ROWS[5], rates, "jobs/s").raw(raw_rates).must("≥ 0.85 of raw", |_, ratio| ratio >= 0.85).note(format!(
+    let blocking = Stat::median_of(blocking_rates);
+    Ok(runs.row(ROWS[2]).must("≥ 0.85 of raw", |_, ratio| ratio >= 0.85).note(format!(
         "raw: EVALSHA of the same 5 writes without checks, same client (a blocking client makes {blocking:.0})"
     )))
 }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Bench;
 use crate::dispatch::{app, options, payload};
-use crate::report::{Row, progress};
+use crate::report::{Row, Stat, percentile, progress};
 use crate::server::Server;
 
 pub const ROWS: &[&str] = &["idle_latency_p50", "idle_latency_p99"];
@@ -31,7 +31,7 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         raw_p99.push(percentile(&pops, 99) + 2.0 * percentile(&trips, 99));
         bench.server.clean()?;
     }
-    let bound = crate::report::Stat::of(raw_p50.clone()).median + 60.0;
+    let bound = Stat::median_of(raw_p50.clone()) + 60.0;
     let note = "raw: ZADD → blocked BZPOPMIN answers, + 2 PING, blocking clients";
     Ok(vec![
         Row::new(ROWS[0], p50, "µs").raw(raw_p50).must("≤ raw + 60 µs", |value, _| value <= bound).note(note),
@@ -94,10 +94,4 @@ fn raw_samples(server: &mut Server, samples: usize) -> Result<(Vec<f64>, Vec<f64
     }
     popper.join().map_err(|_| anyhow!("the popping thread panicked"))??;
     Ok((taken, trips))
-}
-
-fn percentile(samples: &[f64], percent: usize) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
 }

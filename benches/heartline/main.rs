@@ -2,19 +2,30 @@
 //! same run on the same server.
 //!
 //! A private server is started unless `REDIS_URL` names one; on that, only keys with the bench's own prefix are written,
-//! and they are removed. Rates are medians of 5 runs, those with a million rows of 3 (`--runs` sets both).
-//! `make bench ONLY=sweep` runs the rows whose names hold `sweep`.
+//! and they are removed. Values are medians of 5 runs, those of a million jobs that take long of 3 (`--runs` sets both).
+//! `make bench ONLY=sweep` runs the rows whose names hold `sweep`, `make plots` those that the plots in `docs/plots` show.
 
+mod child;
 mod detection;
 mod dispatch;
+mod footprint;
 mod latency;
+mod load;
 mod memory;
+mod peers;
+mod plots;
 mod process;
 mod report;
+mod running;
+mod safety;
 mod server;
+mod settle;
 mod stall;
+mod work;
 
-use anyhow::{Result, bail};
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 
 use crate::report::Row;
@@ -25,29 +36,35 @@ use crate::server::Server;
 struct Args {
     /// Only the rows whose name contains this text
     only: Option<String>,
-    /// Runs of each row (default: 5, and 3 of those with a million jobs)
+    /// Runs of each row (default: 5, and 3 of memory rows)
     #[arg(long)]
     runs: Option<usize>,
-    /// A tenth of the jobs and fewer runs: under a minute, and less exact
+    /// A tenth of the jobs and fewer runs: two minutes, and less exact
     #[arg(long)]
     quick: bool,
+    /// Draw the plots into this directory, after measuring what they need
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
+    /// Draw the plots from what an earlier run printed
+    #[arg(long, value_name = "FILE", requires = "plots")]
+    from: Option<PathBuf>,
     /// Print the names of the rows and end
     #[arg(long)]
     list: bool,
     /// Cargo adds this
     #[arg(long, hide = true)]
     bench: bool,
-    /// Hold jobs until killed: a worker process of the detection rows
-    #[arg(long, hide = true, num_args = 3, value_names = ["URL", "PREFIX", "TASK"])]
-    hold: Option<Vec<String>>,
+    /// Be a worker process of the bench
+    #[arg(long, hide = true, value_name = "SPEC")]
+    work: Option<String>,
 }
 
 /// What every bench gets.
 pub(crate) struct Bench {
     pub(crate) server: Server,
-    only: Option<String>,
+    wanted: Vec<&'static str>,
     runs: Option<usize>,
-    quick: bool,
+    pub(crate) quick: bool,
 }
 
 impl Bench {
@@ -56,7 +73,7 @@ impl Bench {
         self.runs.unwrap_or(if self.quick { 3 } else { 5 }).max(1)
     }
 
-    /// How often a row with a million jobs is measured.
+    /// How often a row is measured of which one run takes 20 s and more.
     pub(crate) fn big_runs(&self) -> usize {
         self.runs.unwrap_or(if self.quick { 1 } else { 3 }).max(1)
     }
@@ -68,7 +85,7 @@ impl Bench {
 
     /// Whether the row was asked for.
     pub(crate) fn wants(&self, row: &str) -> bool {
-        self.only.as_ref().is_none_or(|only| row.contains(only.as_str()))
+        self.wanted.contains(&row)
     }
 
     /// Whether one of the rows was asked for.
@@ -83,10 +100,22 @@ impl Bench {
 }
 
 /// The names of all rows, group by group.
-const GROUPS: [&[&str]; 6] = [dispatch::ROWS, process::ROWS, latency::ROWS, memory::ROWS, stall::ROWS, detection::ROWS];
+fn groups() -> [Vec<&'static str>; 9] {
+    [
+        dispatch::ROWS.to_vec(),
+        process::rows(),
+        latency::ROWS.to_vec(),
+        load::ROWS.to_vec(),
+        memory::rows(),
+        footprint::ROWS.to_vec(),
+        stall::rows(),
+        detection::ROWS.to_vec(),
+        safety::rows(),
+    ]
+}
 
 async fn measure(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<()> {
-    for (group, names) in GROUPS.into_iter().enumerate() {
+    for (group, names) in groups().iter().enumerate() {
         if !bench.wants_any(names) {
             continue;
         }
@@ -95,9 +124,12 @@ async fn measure(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<()> {
             0 => dispatch::run(bench).await?,
             1 => process::run(bench).await?,
             2 => latency::run(bench).await?,
-            3 => memory::run(bench).await?,
-            4 => stall::run(bench)?,
-            _ => detection::run(bench).await?,
+            3 => load::run(bench).await?,
+            4 => memory::run(bench).await?,
+            5 => footprint::run(bench).await?,
+            6 => stall::run(bench)?,
+            7 => detection::run(bench).await?,
+            _ => safety::run(bench).await?,
         };
         rows.extend(bench.keep(measured));
     }
@@ -105,21 +137,27 @@ async fn measure(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<()> {
 }
 
 async fn run(args: Args) -> Result<()> {
-    if let Some(hold) = &args.hold {
-        let [url, prefix, task] = hold.as_slice() else { bail!("--hold takes three values") };
-        return detection::hold(url, prefix, task).await;
+    if let Some(spec) = &args.work {
+        return child::work(spec).await;
+    }
+    if let (Some(dir), Some(file)) = (&args.plots, &args.from) {
+        let printed = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+        return plots::draw(dir, &plots::figures_of(&printed));
+    }
+    let mut names = if args.plots.is_some() { plots::needed() } else { groups().concat() };
+    if let Some(only) = &args.only {
+        let all = names.join("\n");
+        names.retain(|name| name.contains(only.as_str()));
+        if names.is_empty() {
+            bail!("no row has {only:?} in its name; the rows are:\n{all}");
+        }
     }
     if args.list {
-        GROUPS.concat().iter().for_each(|name| println!("{name}"));
+        names.iter().for_each(|name| println!("{name}"));
         return Ok(());
     }
-    if let Some(only) = &args.only
-        && !GROUPS.concat().iter().any(|name| name.contains(only.as_str()))
-    {
-        bail!("no row has {only:?} in its name; the rows are:\n{}", GROUPS.concat().join("\n"));
-    }
     let (private, url) = heartline::testing::redis_url().await?;
-    let mut bench = Bench { server: Server::connect(&url)?, only: args.only, runs: args.runs, quick: args.quick };
+    let mut bench = Bench { server: Server::connect(&url)?, wanted: names, runs: args.runs, quick: args.quick };
     let given = url.clone();
     let interrupt = tokio::spawn(async move {
         if tokio::signal::ctrl_c().await.is_ok() {
@@ -141,7 +179,11 @@ async fn run(args: Args) -> Result<()> {
         println!("quick: a tenth of the jobs that the names of the rows and the budgets mean, few runs");
     }
     report::print(&rows)?;
-    outcome.and(cleaned)
+    outcome.and(cleaned)?;
+    match &args.plots {
+        Some(dir) => plots::draw(dir, &plots::figures(&rows)),
+        None => Ok(()),
+    }
 }
 
 fn main() -> Result<()> {

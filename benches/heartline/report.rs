@@ -1,8 +1,11 @@
 //! What was measured, as a table for people and a JSON object a line for machines.
 
 use std::io::{IsTerminal, Write};
+use std::time::Duration;
 
 use serde_json::json;
+
+use crate::server::Counted;
 
 /// The median of several runs, with the least and the greatest of them.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +24,60 @@ impl Stat {
         let at = |i: usize| values.get(i).copied().unwrap_or(f64::NAN);
         Stat { median: at(runs.saturating_sub(1) / 2), min: at(0), max: at(runs.saturating_sub(1)), runs }
     }
+
+    pub fn median_of(values: Vec<f64>) -> f64 {
+        Stat::of(values).median
+    }
+}
+
+/// The sample below which so many percent of all samples are.
+pub fn percentile(samples: &[f64], percent: usize) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+}
+
+/// What a job costs the server, of several runs. It hardly depends on how busy the machine is.
+const COSTS: [(&str, &str); 4] = [
+    ("cmds/job", "commands_per_job"),
+    ("cpu µs/job", "cpu_us_per_job"),
+    ("script µs/job", "script_us_per_job"),
+    ("jobs/call", "jobs_per_call"),
+];
+type Costs = [Vec<f64>; 4];
+
+/// The runs of a row whose value is a rate of jobs: ours, and the raw limit's.
+#[derive(Clone, Debug, Default)]
+pub struct Runs {
+    rates: Vec<f64>,
+    raw_rates: Vec<f64>,
+    costs: Costs,
+    raw_costs: Costs,
+}
+
+impl Runs {
+    pub fn own(&mut self, n: usize, took: Duration, counted: &Counted) {
+        self.rates.push(n as f64 / took.as_secs_f64());
+        add_costs(&mut self.costs, n, counted);
+    }
+
+    pub fn raw(&mut self, n: usize, took: Duration, counted: &Counted) {
+        self.raw_rates.push(n as f64 / took.as_secs_f64());
+        add_costs(&mut self.raw_costs, n, counted);
+    }
+
+    pub fn row(self, name: &str) -> Row {
+        let costs = (self.costs.map(Stat::median_of), self.raw_costs.map(Stat::median_of));
+        Row { costs: Some(costs), ..Row::new(name, self.rates, "jobs/s").raw(self.raw_rates) }
+    }
+}
+
+fn add_costs(costs: &mut Costs, n: usize, counted: &Counted) {
+    let n = n as f64;
+    let values = [counted.commands() / n, counted.cpu_us() / n, counted.script_us() / n, n / counted.script_calls()];
+    for (list, value) in costs.iter_mut().zip(values) {
+        list.push(value);
+    }
 }
 
 /// One line of the table.
@@ -30,6 +87,8 @@ pub struct Row {
     value: Stat,
     unit: &'static str,
     raw: Option<Stat>,
+    /// By COSTS: ours, and the raw limit's.
+    costs: Option<([f64; 4], [f64; 4])>,
     must: String,
     met: Option<bool>,
     note: String,
@@ -38,7 +97,7 @@ pub struct Row {
 impl Row {
     pub fn new(bench: impl Into<String>, values: Vec<f64>, unit: &'static str) -> Row {
         let (must, note) = (String::new(), String::new());
-        Row { bench: bench.into(), value: Stat::of(values), unit, raw: None, must, met: None, note }
+        Row { bench: bench.into(), value: Stat::of(values), unit, raw: None, costs: None, must, met: None, note }
     }
 
     /// The limit, measured in the same run on the same server.
@@ -61,29 +120,34 @@ impl Row {
     }
 
     fn ratio(&self) -> Option<f64> {
-        self.raw.map(|raw| self.value.median / raw.median)
+        self.raw.filter(|raw| raw.median > 0.0).map(|raw| self.value.median / raw.median)
     }
 
-    fn cells(&self) -> [String; 8] {
+    /// The cells of the table, those of the costs behind the ratio.
+    fn cells(&self) -> Vec<String> {
         let met = match self.met {
             Some(true) => "yes",
             Some(false) => "NO",
             None => "",
         };
-        [
+        let mut cells = vec![
             self.bench.clone(),
             format!("{} {}", shown(self.value.median), self.unit),
             format!("{} – {}", shown(self.value.min), shown(self.value.max)),
             self.raw.map(|raw| shown(raw.median)).unwrap_or_default(),
             self.ratio().map(|ratio| format!("{ratio:.2}")).unwrap_or_default(),
-            self.must.clone(),
-            met.to_owned(),
-            self.note.clone(),
-        ]
+        ];
+        for i in 0..COSTS.len() {
+            let cell = self.costs.map(|(own, raw)| format!("{} / {}", shown(own[i]), shown(raw[i])));
+            cells.push(cell.unwrap_or_default());
+        }
+        cells.extend([self.must.clone(), met.to_owned(), self.note.clone()]);
+        cells
     }
 
-    fn json(&self) -> serde_json::Value {
-        json!({
+    /// The row as programs read it.
+    pub fn json(&self) -> serde_json::Value {
+        let mut json = json!({
             "bench": self.bench,
             "value": rounded(self.value.median),
             "unit": self.unit,
@@ -93,7 +157,14 @@ impl Row {
             "max": rounded(self.value.max),
             "runs": self.value.runs,
             "met": self.met,
-        })
+        });
+        if let Some((own, raw)) = &self.costs {
+            for (i, (_, key)) in COSTS.iter().enumerate() {
+                json[*key] = rounded(own[i]).into();
+                json[format!("raw_{key}")] = rounded(raw[i]).into();
+            }
+        }
+        json
     }
 }
 
@@ -103,7 +174,7 @@ fn rounded(value: f64) -> f64 {
 }
 
 /// Four digits are enough to read: 123,456 / 12.3 / 0.0123.
-fn shown(value: f64) -> String {
+pub fn shown(value: f64) -> String {
     let size = value.abs();
     if size >= 1000.0 {
         let digits = format!("{size:.0}");
@@ -124,19 +195,24 @@ fn shown(value: f64) -> String {
     }
 }
 
-/// Prints the table, then a JSON object a row.
+/// Prints the table, then a JSON object a row. Costs stand as ours / the raw limit's; an empty column is left out.
 pub fn print(rows: &[Row]) -> std::io::Result<()> {
-    let head = ["bench", "value (median)", "least – most", "raw", "ratio", "must", "met", "raw limit, notes"];
-    let cells: Vec<[String; 8]> = std::iter::once(head.map(str::to_owned)).chain(rows.iter().map(Row::cells)).collect();
-    let widths: Vec<usize> =
-        (0..8).map(|c| cells.iter().map(|row| row[c].chars().count()).max().unwrap_or(0)).collect();
+    let before = ["bench", "value (median)", "least – most", "raw", "ratio"];
+    let after = ["must", "met", "raw limit, notes"];
+    let head = before.into_iter().chain(COSTS.map(|(head, _)| head)).chain(after).map(str::to_owned).collect();
+    let cells: Vec<Vec<String>> = std::iter::once(head).chain(rows.iter().map(Row::cells)).collect();
+    let columns = (0..cells[0].len()).filter(|c| cells.iter().skip(1).any(|row| !row[*c].is_empty()));
+    let width = |c: usize| cells.iter().map(|row| row[c].chars().count()).max().unwrap_or(0);
+    let columns: Vec<(usize, usize)> = columns.map(|c| (c, width(c))).collect();
+    let numbers = 1..5 + COSTS.len();
     let mut out = std::io::stdout().lock();
     for (i, row) in cells.iter().enumerate() {
         let mut line = String::new();
-        for (c, cell) in row.iter().enumerate() {
-            let gap = " ".repeat(widths[c].saturating_sub(cell.chars().count()));
+        for (c, width) in &columns {
+            let cell = &row[*c];
+            let gap = " ".repeat(width.saturating_sub(cell.chars().count()));
             // Numbers to the right, words to the left.
-            if (1..=4).contains(&c) {
+            if numbers.contains(c) {
                 line.push_str(&format!("{gap}{cell}  "));
             } else {
                 line.push_str(&format!("{cell}{gap}  "));
@@ -144,7 +220,7 @@ pub fn print(rows: &[Row]) -> std::io::Result<()> {
         }
         writeln!(out, "{}", line.trim_end())?;
         if i == 0 {
-            writeln!(out, "{}", "-".repeat(widths.iter().sum::<usize>() + 14))?;
+            writeln!(out, "{}", "-".repeat(columns.iter().map(|(_, width)| width + 2).sum()))?;
         }
     }
     writeln!(out)?;

@@ -11,6 +11,8 @@ pub struct Server {
     pub url: String,
     pub prefix: String,
     conn: Connection,
+    /// Questions of the bench itself, which count as nobody's work.
+    asked: f64,
 }
 
 /// What the server has counted so far.
@@ -21,6 +23,7 @@ pub struct Counted {
     /// Time in EVALSHA, which includes what scripts call.
     evalsha_us: f64,
     cpu_us: f64,
+    asked: f64,
 }
 
 impl Counted {
@@ -31,12 +34,17 @@ impl Counted {
             .map(|(name, calls)| (name.clone(), calls - before.calls.get(name).unwrap_or(&0.0)))
             .filter(|(_, calls)| *calls > 0.0)
             .collect();
-        Counted { calls, evalsha_us: self.evalsha_us - before.evalsha_us, cpu_us: self.cpu_us - before.cpu_us }
+        Counted {
+            calls,
+            evalsha_us: self.evalsha_us - before.evalsha_us,
+            cpu_us: self.cpu_us - before.cpu_us,
+            asked: self.asked - before.asked,
+        }
     }
 
     /// Commands, those of scripts included; the bench's own questions are left out.
     pub fn commands(&self) -> f64 {
-        self.calls.iter().filter(|(name, _)| name.as_str() != "info").map(|(_, calls)| calls).sum()
+        self.calls.values().sum::<f64>() - self.asked
     }
 
     pub fn script_calls(&self) -> f64 {
@@ -57,7 +65,7 @@ impl Server {
     pub fn connect(url: &str) -> Result<Server> {
         let conn = redis::Client::open(url)?.get_connection().context("connecting the bench's own connection")?;
         let prefix = format!("heartline-bench-{}", std::process::id());
-        Ok(Server { url: url.to_owned(), prefix, conn })
+        Ok(Server { url: url.to_owned(), prefix, conn, asked: 0.0 })
     }
 
     pub fn conn(&mut self) -> &mut Connection {
@@ -73,6 +81,7 @@ impl Server {
         let (name, args) = command.split_first().context("an empty command")?;
         let mut cmd = redis::cmd(name);
         cmd.arg(args);
+        self.asked += 1.0;
         cmd.query(&mut self.conn).with_context(|| format!("asking {name}"))
     }
 
@@ -86,7 +95,8 @@ impl Server {
     }
 
     pub fn counted(&mut self) -> Result<Counted> {
-        let mut counted = Counted::default();
+        // INFO counts itself when it is done, and so it is not in its own answer.
+        let mut counted = Counted { asked: self.asked, ..Counted::default() };
         for line in self.info("commandstats")?.lines() {
             let Some((name, rest)) = line.strip_prefix("cmdstat_").and_then(|line| line.split_once(':')) else {
                 continue;
@@ -157,13 +167,16 @@ impl Server {
         self.ask(&["SCRIPT", "LOAD", source])
     }
 
-    /// Sends commands that were packed before, one after the other, each after the answer to the one before it.
-    pub fn drive(&mut self, packed: &[Vec<u8>]) -> Result<Duration> {
+    /// Sends commands that were packed before, one after the other, each after the answer to the one before it. What
+    /// they took, and what the server counted.
+    pub fn drive<'a>(&mut self, packed: impl IntoIterator<Item = &'a Vec<u8>>) -> Result<(Duration, Counted)> {
+        let before = self.counted()?;
         let start = Instant::now();
         for command in packed {
             self.conn.req_packed_command(command).and_then(Value::extract_error)?;
         }
-        Ok(start.elapsed())
+        let took = start.elapsed();
+        Ok((took, self.counted()?.since(&before)))
     }
 
     /// One of Heartline's own scripts, ready to be called on a task.

@@ -2,7 +2,7 @@
 local function due_jobs(delayed, want, now_ms)
   local next_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
   if want == 0 or not next_due or next_due > now_ms then return {}, next_due end
-  return redis.call('ZRANGEBYSCORE', delayed, '-inf', string.format('%.0f', now_ms), 'LIMIT', 0, 200), next_due
+  return redis.call('ZRANGEBYSCORE', delayed, '-inf', string.format('%d', now_ms), 'LIMIT', 0, 200), next_due
 end
 
 -- The columns that a run needs, for the jobs that have any: {position, attempt, stalledCount, options, dispatchedAt}.
@@ -23,18 +23,23 @@ end
 -- whose counters are no numbers, ids without a payload, and ids to skip (locked, terminal, or twice in the batch).
 -- Every id that was looked at is to be popped: `popped` counts them by list. `left` tells whether others stay behind.
 local function next_jobs(lists, want, payload, locks, terminal_places, extra_columns)
-  local found = { ids = {}, payloads = {}, extras = {}, corrupt = {}, ghosts = {}, popped = { 0, 0, 0 }, left = false }
+  local found = { ids = {}, payloads = {}, extras = {}, corrupt = {}, ghosts = {}, popped = {}, left = false }
   local heads = {}
-  for i, list in ipairs(lists) do
+  for _, list in ipairs(lists) do
     -- One more than there is room for.
     local room = want - #heads
     local ids = redis.call('LRANGE', list, 0, room)
     found.left = #ids > room
-    found.popped[i] = math.min(#ids, room)
-    for j = 1, found.popped[i] do heads[#heads + 1] = ids[j] end
+    local count = math.min(#ids, room)
+    if count > 0 then found.popped[list] = count end
+    for j = 1, count do heads[#heads + 1] = ids[j] end
     if found.left then break end
   end
-  if #heads == 0 then return found end
+  if #heads == 0 then
+    -- For its type.
+    redis.call('HLEN', payload)
+    return found
+  end
   local payloads = redis.call('HMGET', payload, unpack(heads))
   local locked = redis.call('HMGET', locks, unpack(heads))
   local terminal = terminal_of(terminal_places, heads)
@@ -66,10 +71,8 @@ end
 
 -- Pops what next_jobs looked at. A job with a broken counter is failed, an id without payload loses what is left of it.
 local function pop_jobs(found, places, columns, keep, now_ms, errors, fields)
-  for i, popped in ipairs(found.popped) do
-    -- Not LPOP, which would hand out the ids once more.
-    if popped > 0 then redis.call('LTRIM', places.lists[i], popped, -1) end
-  end
+  -- Not LPOP, which would hand out the ids once more.
+  for list, popped in pairs(found.popped) do redis.call('LTRIM', list, popped, -1) end
   if #found.ghosts > 0 then
     remove_columns(columns, found.ghosts)
     add_words(fields, 'removed', found.ghosts)
@@ -101,19 +104,21 @@ local function lock_jobs(locks, worker, fence, ids)
   redis.call('HSET', locks, unpack(tokens))
 end
 
--- The words of the `started` event, and of `restarted` (id, failed runs, stalls) for jobs that ran before.
-local function add_started(fields, claimed)
-  local first, again, extra_at = claimed.ids, {}, {}
-  if #claimed.extras > 0 then
-    first = {}
-    for _, extra in ipairs(claimed.extras) do extra_at[extra[1]] = extra end
-    for i, id in ipairs(claimed.ids) do
-      local extra = extra_at[i]
-      if extra and (extra[2] ~= '0' or extra[3] ~= '0') then
-        again[#again + 1] = id .. ' ' .. extra[2] .. ' ' .. extra[3]
-      else
-        first[#first + 1] = id
-      end
+-- The words of the `started` event, and of `restarted` (id, failed runs, stalls) for jobs that ran before. `ids` has
+-- the ids of all of them.
+local function add_started(fields, claimed, ids)
+  if #claimed.extras == 0 then
+    add_words(fields, 'started', #claimed.ids > 0 and { ids } or {})
+    return
+  end
+  local first, again, extra_at = {}, {}, {}
+  for _, extra in ipairs(claimed.extras) do extra_at[extra[1]] = extra end
+  for i, id in ipairs(claimed.ids) do
+    local extra = extra_at[i]
+    if extra and (extra[2] ~= '0' or extra[3] ~= '0') then
+      again[#again + 1] = id .. ' ' .. extra[2] .. ' ' .. extra[3]
+    else
+      first[#first + 1] = id
     end
   end
   add_words(fields, 'started', first)

@@ -12,7 +12,7 @@ end
 local function finish(place, keep, now_ms, columns, ids, column, values)
   if keep == '0' then return remove_columns(columns, ids) end
   if #values > 0 then redis.call('HSET', column, unpack(values)) end
-  local entries, score = {}, string.format('%.0f', now_ms)
+  local entries, score = {}, string.format('%d', now_ms)
   for i = 1, #ids do
     entries[2 * i - 1] = score
     entries[2 * i] = ids[i]

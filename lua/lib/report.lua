@@ -1,5 +1,6 @@
 -- Reads what a worker reports and sorts it, without writing. ARGV from `at`: n ids, n fences of completed jobs, r pairs
--- (position, value), then six words for each other outcome. A cancel that was asked for goes before every outcome.
+-- (position, value), then six words for each other outcome. A cancel that was asked for goes before every outcome;
+-- without `cancelling` none was.
 local function read_outcomes(at, n, r, locks, cancelling, worker)
   local out = { all = {}, lost = {}, completed = {}, results = {}, failed = {}, retry = {}, release = {},
     cancelled = {}, reasons = {}, cancelled_fences = {} }
@@ -9,7 +10,7 @@ local function read_outcomes(at, n, r, locks, cancelling, worker)
     ids[place], fences[place], others[place] = ARGV[i], ARGV[i + 1], i
   end
   local held, lost = held_by(locks, worker, ids, fences)
-  local reasons = cancel_reasons(cancelling, ids)
+  local reasons = cancelling and cancel_reasons(cancelling, ids) or {}
   out.lost = lost
   local values = {}
   for i = at + 2 * n, at + 2 * n + 2 * r - 1, 2 do values[tonumber(ARGV[i])] = ARGV[i + 1] end
@@ -65,7 +66,7 @@ local function record_outcomes(out, places, stores, columns, keep, now_ms, field
     redis.call('HSET', stores.attempt, unpack(attempts))
     redis.call('HSET', stores.errors, unpack(values))
     for _, o in ipairs(out.retry) do
-      entries[#entries + 1] = string.format('%.0f', now_ms + o.detail)
+      entries[#entries + 1] = string.format('%d', now_ms + o.detail)
       entries[#entries + 1] = o.id
       words[#words + 1] = o.id .. ' ' .. o.attempt .. ' ' .. o.detail
     end

@@ -52,7 +52,7 @@ local function decide(ids, locks, cancelling, payload, stalled_count, max_count,
       elseif count > max then
         action = 'failed'
         add(found.failed, found.errors, id, error_json('worker_crashed', string.format(
-          'the worker %s fell silent while it ran the job: stall %.0f of at most %.0f', holder, count, max)))
+          'the worker %s fell silent while it ran the job: stall %d of at most %d', holder, count, max)))
       else
         action = 'recovered'
         add(found.recovered, nil, id)
@@ -60,7 +60,7 @@ local function decide(ids, locks, cancelling, payload, stalled_count, max_count,
     end
     if action then
       local at = #found.words
-      found.words[at + 1], found.words[at + 2] = id, string.format('%.0f', count or 0)
+      found.words[at + 1], found.words[at + 2] = id, string.format('%d', count or 0)
       found.words[at + 3], found.words[at + 4] = action, holder
     end
   end

@@ -38,12 +38,7 @@ pub(crate) async fn repeated_until<T, F>(deadline: Instant, mut call: impl FnMut
 where
     F: Future<Output = Result<T, Error>>,
 {
-    let mut pauses = backon::ExponentialBuilder::default()
-        .with_min_delay(Duration::from_millis(20))
-        .with_max_delay(Duration::from_millis(500))
-        .with_jitter()
-        .without_max_times()
-        .build();
+    let mut pauses = None;
     loop {
         let end = deadline.max(Instant::now() + LEAST_ATTEMPT);
         let answer = tokio::time::timeout_at(end, call()).await.unwrap_or_else(|_| {
@@ -52,6 +47,14 @@ where
         });
         match answer {
             Err(e @ Error::Connect { .. }) if e.is_retryable() => {
+                let pauses = pauses.get_or_insert_with(|| {
+                    backon::ExponentialBuilder::default()
+                        .with_min_delay(Duration::from_millis(20))
+                        .with_max_delay(Duration::from_millis(500))
+                        .with_jitter()
+                        .without_max_times()
+                        .build()
+                });
                 let pause = pauses.next().unwrap_or(Duration::from_millis(500));
                 if Instant::now() + pause >= deadline {
                     return Err(e);

@@ -57,7 +57,7 @@ pub(crate) async fn dispatch(conn: &mut impl Connection, keys: &TaskKeys, jobs: 
     let mut reply = call.call(conn).await?;
     let _: String = reply.next()?;
     let mut existed = vec![false; jobs.len()];
-    for index in reply.next::<Vec<usize>>()? {
+    for index in reply.rest::<usize>()? {
         if let Some(slot) = index.checked_sub(1).and_then(|i| existed.get_mut(i)) {
             *slot = true;
         }
@@ -155,18 +155,18 @@ pub(crate) async fn settle(
         "stale" => return Ok(None),
         other => return Err(reply.unexpected(other)),
     }
-    let (lost, cancelled) = (reply.next::<Vec<u64>>()?, reply.next::<Vec<u64>>()?);
+    let (lost, cancelled) = (fences(&reply.next::<String>()?), fences(&reply.next::<String>()?));
     let first_fence: u64 = reply.next()?;
-    let ids: Vec<String> = reply.next()?;
+    let ids: String = reply.next()?;
     let payloads: Vec<Vec<u8>> = reply.next()?;
     let extras: Vec<(usize, String, String, String, String)> = reply.next()?;
     let next_due: String = reply.next()?;
     let mut claimed: Vec<Claimed> = ids
-        .into_iter()
+        .split_ascii_whitespace()
         .zip(payloads)
         .zip(first_fence..)
         .map(|((id, payload), fence)| Claimed {
-            id: crate::job::JobId::from_wire(id),
+            id: crate::job::JobId::from_wire(id.to_owned()),
             fence,
             payload,
             failed_attempts: 0,
@@ -184,9 +184,13 @@ pub(crate) async fn settle(
             job.dispatched_at_ms = dispatched_at.parse().ok();
         }
     }
-    // A repeated answer names a job '' that was lost in the meantime.
-    claimed.retain(|job| !job.id.as_str().is_empty());
+    // So a repeated answer names a job that was lost in the meantime.
+    claimed.retain(|job| job.id.as_str() != "{}");
     Ok(Some(Settled { lost, cancelled, claimed, next_due: next_due.parse().ok().map(Duration::from_millis) }))
+}
+
+fn fences(words: &str) -> Vec<u64> {
+    words.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
 /// The answer to a cancel.

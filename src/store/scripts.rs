@@ -40,7 +40,7 @@ macro_rules! script {
 script!(
     DISPATCH,
     "dispatch",
-    ["now", "emit", "filled", "terminal"],
+    ["now", "emit", "types", "filled", "terminal", "place"],
     [
         Payload,
         Completed,
@@ -281,6 +281,15 @@ impl Reply {
     pub(crate) fn next<T: redis::FromRedisValue>(&mut self) -> Result<T, Error> {
         let value = self.items.next().unwrap_or(Value::Nil);
         redis::from_redis_value(value).map_err(|e| classify(self.name, e.into()))
+    }
+
+    /// All that is left of the reply.
+    ///
+    /// # Errors
+    /// `Script` when it holds something else.
+    pub(crate) fn rest<T: redis::FromRedisValue>(&mut self) -> Result<Vec<T>, Error> {
+        let name = self.name;
+        self.items.by_ref().map(|value| redis::from_redis_value(value).map_err(|e| classify(name, e.into()))).collect()
     }
 
     /// An error that names the script, for a word that the caller does not know.

@@ -216,10 +216,12 @@ impl Puppet {
             args.extend([token.id.clone(), token.fence.to_string(), (*kind).into(), attempt.to_string()]);
             args.extend([(*detail).to_owned(), (*error).to_owned()]);
         }
-        type Reply = (String, Vec<u64>, Vec<u64>, u64, Vec<String>, Value, Value, Value);
+        type Reply = (String, String, String, u64, String, Value, Value, Value);
         let (word, lost, cancelled, fence, ids, _, _, _): Reply = self.call("settle", &args).await.unwrap();
         assert_eq!(word, "settled");
-        let claimed = ids.into_iter().zip(fence..).map(|(id, fence)| Token { id, fence }).collect();
+        let claimed = ids.split_whitespace().map(str::to_owned).zip(fence..).map(|(id, fence)| Token { id, fence });
+        let fences = |words: String| words.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        let (lost, cancelled, claimed) = (fences(lost), fences(cancelled), claimed.collect());
         Settled { lost, cancelled, claimed }
     }
 

@@ -104,7 +104,7 @@ impl Task {
         self.scripts.iter().find(|script| script.name == name).unwrap_or_else(|| panic!("no script {name}"))
     }
 
-    /// Calls a script and gives its reply as text: `[settled [] [] 1 [a] [..]]`.
+    /// Calls a script and gives its reply as text: `[settled '' '' 1 a [..]]`.
     pub async fn call(&mut self, name: &str, args: &[&str]) -> Result<String, RedisError> {
         let keys = self.script(name).keys.clone();
         self.call_on(name, &keys, args).await

@@ -3,14 +3,14 @@ use crate::support::PATIENCE;
 use crate::support::eventually;
 
 /// The extras of {position, attempt, stalledCount, options, dispatchedAt} and the rest of a reply that claimed.
-const NOTHING: &str = "[settled [] [] 4000000000000001 [] [] [] '']";
+const NOTHING: &str = "[settled '' '' 4000000000000001 '' [] [] '']";
 
 #[tokio::test]
 async fn waiting_jobs_are_claimed_in_order_with_growing_fences() {
     let mut task = Task::new().await;
     task.waiting(&["a", "b", "c"]).await;
     let reply = task.ok("settle", &["1", "w", "1000", "2", "0", "0"]).await;
-    assert_eq!(reply, "[settled [] [] 4000000000000001 [a b] [{} {}] [] '']");
+    assert_eq!(reply, "[settled '' '' 4000000000000001 a b [{} {}] [] '']");
     assert_eq!(
         task.keys().await,
         [
@@ -75,9 +75,9 @@ async fn the_lists_are_claimed_from_high_to_low() {
         task.rpush(list, &[id]).await;
     }
     let reply = task.ok("settle", &["1", "w", "1000", "2", "0", "0"]).await;
-    assert!(reply.contains("[high normal]"), "{reply}");
+    assert!(reply.contains(" high normal ["), "{reply}");
     let reply = task.ok("settle", &["2", "w", "1000", "2", "0", "0"]).await;
-    assert!(reply.contains("[low]"), "{reply}");
+    assert!(reply.contains(" low ["), "{reply}");
 }
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn a_run_is_told_what_its_columns_hold() {
     task.hset("options", &[("b", "O")]).await;
     task.hset("dispatchedAt", &[("c", "77")]).await;
     let reply = task.ok("settle", &["1", "w", "1000", "3", "0", "0"]).await;
-    assert_eq!(reply, "[settled [] [] 4000000000000001 [a b c] [{} {} {}] [[2 2 0 O ''] [3 0 1 '' 77]] '']");
+    assert_eq!(reply, "[settled '' '' 4000000000000001 a b c [{} {} {}] [[2 2 0 O ''] [3 0 1 '' 77]] '']");
     let events = task.held("events").await;
     assert!(events.contains(r#""restarted": "b 2 0 c 0 1", "started": "a""#), "{events}");
 }
@@ -211,7 +211,7 @@ async fn a_cancel_that_was_asked_for_goes_before_every_outcome() {
         "b", "2", "failed", "1", "panic", "E", "c", "3", "retry", "1", "5", "E", "d", "4", "release", "0", "", "",
     ]);
     let reply = task.ok("settle", &args).await;
-    assert_eq!(reply, "[settled [] [1 2 3 4] 4000000000000001 [] [] [] '']");
+    assert_eq!(reply, "[settled '' 1 2 3 4 4000000000000001 '' [] [] '']");
     assert_eq!(
         without(task.keys().await, &["calls", "meta", "payload", "events", "error"]),
         [r#"cancelled zset ["a": NOW, "b": NOW, "c": NOW, "d": NOW]"#]
@@ -231,11 +231,11 @@ async fn a_wrong_token_is_lost_and_writes_nothing_but_the_answer() {
     args.extend(["b", "9", "failed", "1", "panic", "E", "c", "8", "retry", "1", "5", "E"]);
     args.extend(["d", "9", "release", "0", "", "", "nobody", "1", "release", "0", "", ""]);
     let reply = task.ok("settle", &args).await;
-    assert_eq!(reply, "[settled [6 9 8 9 1] [] 4000000000000001 [] [] [] '']");
+    assert_eq!(reply, "[settled 6 9 8 9 1 '' 4000000000000001 '' [] [] '']");
     assert_eq!(without(task.keys().await, &["calls"]), before);
     // The right fences in the name of another worker.
     let args = ["1", "x", "1000", "0", "1", "0", "a", "7", "b", "8", "failed", "1", "panic", "E"];
-    assert_eq!(task.ok("settle", &args).await, "[settled [7 8] [] 4000000000000001 [] [] [] '']");
+    assert_eq!(task.ok("settle", &args).await, "[settled 7 8 '' 4000000000000001 '' [] [] '']");
     assert_eq!(without(task.keys().await, &["calls"]), before);
 }
 
@@ -245,7 +245,7 @@ async fn one_call_reports_and_claims() {
     task.running("w", &[("a", 7)]).await;
     task.waiting(&["b"]).await;
     let reply = task.ok("settle", &["1", "w", "1000", "1", "1", "0", "a", "7"]).await;
-    assert_eq!(reply, "[settled [] [] 4000000000000001 [b] [{}] [] '']");
+    assert_eq!(reply, "[settled '' '' 4000000000000001 b [{}] [] '']");
     assert_eq!(task.held("active").await, r#"set {"b"}"#);
     let events = task.held("events").await;
     assert!(events.contains(r#"{"completed": "a", "started": "b", "total": "2", "worker": "w"}"#), "{events}");
@@ -260,7 +260,7 @@ async fn a_repeated_call_gets_the_same_answer_and_changes_nothing() {
     task.hset("attempt", &[("c", "1")]).await;
     let args = ["1", "w", "1000", "2", "3", "0", "a", "gone", "x", "7", "8", "9"];
     let first = task.ok("settle", &args).await;
-    assert_eq!(first, "[settled [8] [9] 4000000000000001 [b c] [{} {}] [[2 1 0 '' '']] '']");
+    assert_eq!(first, "[settled 8 9 4000000000000001 b c [{} {}] [[2 1 0 '' '']] '']");
     let before = task.exact().await;
     for _ in 0..2 {
         assert_eq!(task.ok("settle", &args).await, first);
@@ -275,7 +275,7 @@ async fn a_repeated_call_does_not_hand_out_what_was_lost_since() {
     let args = ["1", "w", "1000", "2", "0", "0"];
     task.ok("settle", &args).await;
     task.hset("locks", &[("a", "other:5")]).await;
-    assert_eq!(task.ok("settle", &args).await, "[settled [] [] 4000000000000001 ['' b] ['' {}] [] '']");
+    assert_eq!(task.ok("settle", &args).await, "[settled '' '' 4000000000000001 {} b ['' {}] [] '']");
 }
 
 #[tokio::test]
@@ -287,7 +287,7 @@ async fn an_older_call_is_stale_and_writes_nothing() {
     assert_eq!(task.ok("settle", &["4", "w", "1000", "1", "0", "0"]).await, "[stale]");
     assert_eq!(task.exact().await, before);
     // Another worker counts for itself.
-    assert!(task.ok("settle", &["4", "x", "1000", "1", "0", "0"]).await.contains("[b]"));
+    assert!(task.ok("settle", &["4", "x", "1000", "1", "0", "0"]).await.contains(" b ["));
 }
 
 #[tokio::test]
@@ -297,11 +297,11 @@ async fn the_two_lines_of_a_worker_are_numbered_and_recorded_apart() {
     let (one, two) = (["1", "w", "1000", "1", "0", "0"], ["1/2", "w", "1000", "1", "0", "0"]);
     let first = task.ok("settle", &one).await;
     let second = task.ok("settle", &two).await;
-    assert!(first.contains("[a]") && second.contains("[b]"), "{first} {second}");
+    assert!(first.contains(" a [") && second.contains(" b ["), "{first} {second}");
     assert_eq!([task.ok("settle", &one).await, task.ok("settle", &two).await], [first, second]);
     // Both hold their jobs under the one name of the worker, and either may report those of the other.
     let reply = task.ok("settle", &["2/2", "w", "1000", "1", "1", "0", "a", "4000000000000001"]).await;
-    assert!(reply.starts_with("[settled [] [] ") && reply.contains("[c]"), "{reply}");
+    assert!(reply.starts_with("[settled '' '' ") && reply.contains(" c ["), "{reply}");
     assert_eq!(task.ok("settle", &two).await, "[stale]");
     assert!(task.ok("settle", &one).await.contains("['']"));
 }
@@ -316,7 +316,7 @@ async fn a_delayed_job_that_is_due_goes_to_the_back_of_its_list() {
     task.zadd("delayed", 2.0, "high").await;
     task.zadd("delayed", 9e15, "later").await;
     let reply = task.ok("settle", &["1", "w", "1000", "3", "0", "0"]).await;
-    assert!(reply.contains("[high a due]"), "{reply}");
+    assert!(reply.contains(" high a due ["), "{reply}");
     assert_eq!(task.held("delayed").await, r#"zset ["later": 9000000000000000]"#);
 }
 
@@ -328,7 +328,7 @@ async fn a_worker_without_free_slots_moves_nothing() {
     let before = task.keys().await;
     assert_eq!(
         task.ok("settle", &["1", "w", "1000", "0", "0", "0"]).await,
-        "[settled [] [] 4000000000000001 [] [] [] 0]"
+        "[settled '' '' 4000000000000001 '' [] [] 0]"
     );
     assert_eq!(without(task.keys().await, &["calls"]), before);
 }
@@ -340,7 +340,7 @@ async fn a_job_becomes_due_by_the_servers_clock() {
     let mut call = 0;
     eventually("the job is due", PATIENCE, async || {
         call += 1;
-        task.ok("settle", &[&call.to_string(), "w", "1000", "1", "0", "0"]).await.contains("[a]")
+        task.ok("settle", &[&call.to_string(), "w", "1000", "1", "0", "0"]).await.contains(" a [")
     })
     .await;
 }
@@ -354,7 +354,7 @@ async fn ids_that_must_not_run_are_skipped_and_gone_from_the_list() {
     task.rpush("wait", &["held", "done", "a", "a", "ghost"]).await;
     task.hset("attempt", &[("ghost", "1")]).await;
     let reply = task.ok("settle", &["1", "w", "1000", "10", "0", "0"]).await;
-    assert_eq!(reply, "[settled [] [] 4000000000000001 [a] [{}] [] '']");
+    assert_eq!(reply, "[settled '' '' 4000000000000001 a [{}] [] '']");
     assert_eq!(task.held("wait").await, "");
     assert_eq!(task.held("attempt").await, "", "nothing is left of the ghost");
     assert_eq!(task.held("locks").await, r#"hash {"a": "w:4000000000000001", "held": "other:7"}"#);
@@ -369,7 +369,7 @@ async fn a_counter_that_is_no_number_fails_its_job_and_the_others_run() {
     task.hset("attempt", &[("bad", "many")]).await;
     task.hset("stalledCount", &[("worse", "")]).await;
     let reply = task.ok("settle", &["1", "w", "1000", "3", "0", "0"]).await;
-    assert!(reply.contains("[a]"), "{reply}");
+    assert!(reply.contains(" a ["), "{reply}");
     assert_eq!(task.held("failed").await, r#"zset ["bad": NOW, "worse": NOW]"#);
     assert!(task.held("error").await.contains("corrupt"));
     assert!(task.held("events").await.contains(r#""failed": "bad corrupt worse corrupt""#));
@@ -420,7 +420,7 @@ async fn a_counter_that_rust_cannot_read_fails_its_job() {
             task.waiting(&["bad", "a"]).await;
             task.hset(column, &[("bad", count)]).await;
             let reply = task.ok("settle", &["1", "w", "1000", "2", "0", "0"]).await;
-            assert!(reply.contains("[a]"), "{column} {count}: {reply}");
+            assert!(reply.contains(" a ["), "{column} {count}: {reply}");
             assert_eq!(task.held("failed").await, r#"zset ["bad": NOW]"#, "{column} {count}");
         }
     }

@@ -81,7 +81,7 @@ async fn a_job_stalls_max_count_times_and_fails_at_the_next() {
         for stall in 1..=max + 1 {
             task.hset("meta", &[("epoch", "5")]).await;
             let call = stall.to_string();
-            assert!(task.ok("settle", &[&call, "w", "1000", "1", "0", "0"]).await.contains("[a]"), "run {stall}");
+            assert!(task.ok("settle", &[&call, "w", "1000", "1", "0", "0"]).await.contains(" a ["), "run {stall}");
             task.snapshot().await;
             let action = if stall <= max { "recovered" } else { "failed" };
             let reply = task.ok("sweep", &ARGS).await;

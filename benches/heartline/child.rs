@@ -1,0 +1,163 @@
+//! Worker processes of their own: the bench starts itself again, tells the child what to work by its arguments, and
+//! talks with it by lines. A child ends when its input does, so that none outlives the bench.
+
+use std::process::Stdio;
+use std::sync::Once;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use heartline::{App, Context, EventMode, JobError, StallOptions, StopReason, TaskOptions};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{ChildStdin, ChildStdout, Command};
+
+use crate::Bench;
+use crate::dispatch::options;
+use crate::safety::{self, Part};
+
+/// How long a child may take for a step.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a child does with its jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Handler {
+    /// Nothing, at once.
+    #[default]
+    NoOp,
+    /// Hold them until the child is killed.
+    Hold,
+}
+
+/// A worker process: `--work` takes this as JSON.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Spec {
+    pub task: String,
+    pub concurrency: usize,
+    pub handler: Handler,
+    pub interval: Option<Duration>,
+    pub events_off: bool,
+    /// What its settle script leaves out.
+    pub without: Vec<Part>,
+    /// Where to connect; set by [`Child::start`].
+    pub url: String,
+    pub prefix: String,
+}
+
+impl Spec {
+    pub fn new(task: &str, concurrency: usize) -> Spec {
+        Spec { task: task.to_owned(), concurrency, ..Spec::default() }
+    }
+
+    pub fn options(&self) -> TaskOptions {
+        let options = options().concurrency(self.concurrency);
+        let options = if self.events_off { options.events(EventMode::Off) } else { options };
+        match self.interval {
+            Some(interval) => options.stall(StallOptions::new().interval(interval)),
+            None => options,
+        }
+    }
+}
+
+/// A child, killed when it is dropped.
+#[derive(Debug)]
+pub struct Child {
+    process: tokio::process::Child,
+    stdin: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Child {
+    /// Starts a child, which connects and waits.
+    pub async fn start(bench: &Bench, spec: &Spec) -> Result<Child> {
+        let (url, prefix) = (bench.server.url.clone(), bench.server.prefix.clone());
+        let spec = serde_json::to_string(&Spec { url, prefix, ..spec.clone() })?;
+        let mut process = Command::new(std::env::current_exe()?)
+            .args(["--work", &spec])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let stdin = process.stdin.take().context("the worker process has no input")?;
+        let lines = BufReader::new(process.stdout.take().context("the worker process has no output")?).lines();
+        let mut child = Child { process, stdin, lines };
+        child.hear("ready").await?;
+        Ok(child)
+    }
+
+    /// Lets it work.
+    pub async fn go(&mut self) -> Result<()> {
+        Ok(self.stdin.write_all(b"go\n").await?)
+    }
+
+    /// Waits until it says the word.
+    pub async fn hear(&mut self, word: &str) -> Result<()> {
+        let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await;
+        let line = line.with_context(|| format!("the worker process did not say {word:?}"))??;
+        ensure!(line.as_deref() == Some(word), "the worker process said {line:?}, not {word:?}");
+        Ok(())
+    }
+
+    /// Bytes by the name that `/proc/<pid>/status` has for them, such as `VmRSS`.
+    pub fn memory(&self, field: &str) -> Result<f64> {
+        let id = self.process.id().context("the worker process has ended")?;
+        let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok());
+        Ok(kib.with_context(|| format!("the status has no {field}"))? * 1024.0)
+    }
+
+    pub fn start_kill(&mut self) -> Result<()> {
+        Ok(self.process.start_kill()?)
+    }
+
+    /// Waits until it is gone, after [`start_kill`](Child::start_kill).
+    pub async fn gone(&mut self) -> Result<()> {
+        self.process.wait().await?;
+        Ok(())
+    }
+
+    /// Lets it shut down, which it has to do without a fault.
+    pub async fn finish(mut self) -> Result<()> {
+        drop(self.stdin);
+        let status = tokio::time::timeout(PATIENCE, self.process.wait()).await;
+        let status = status.context("the worker process did not end")??;
+        ensure!(status.success(), "the worker process ended with {status}");
+        Ok(())
+    }
+}
+
+/// The child's side.
+pub async fn work(spec: &str) -> Result<()> {
+    let spec: Spec = serde_json::from_str(spec)?;
+    safety::leave_out(&spec.without)?;
+    let app = App::builder().redis(&spec.url).prefix(&spec.prefix).build().await?;
+    match spec.handler {
+        Handler::NoOp => {
+            app.task(&spec.task, spec.options(), |_: Context, _: String| async { Ok::<(), JobError>(()) })?;
+        }
+        Handler::Hold => {
+            static SAID: Once = Once::new();
+            app.task(&spec.task, spec.options(), |_: Context, _: String| async {
+                SAID.call_once(|| println!("held"));
+                std::future::pending::<Result<(), JobError>>().await
+            })?;
+        }
+    }
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    println!("ready");
+    if lines.next_line().await?.as_deref() != Some("go") {
+        return Ok(());
+    }
+    let worker = app.worker();
+    let ended = async move { while let Ok(Some(_)) = lines.next_line().await {} };
+    if spec.handler == Handler::Hold {
+        // Nobody waits for these jobs to end.
+        tokio::select! {
+            stopped = worker.run() => bail!("the worker ended with {:?}", stopped?),
+            () = ended => return Ok(()),
+        }
+    }
+    let reason = worker.run_until(ended).await?;
+    ensure!(matches!(reason, StopReason::Shutdown), "the worker ended with {reason:?}");
+    Ok(())
+}

@@ -1,0 +1,215 @@
+//! A task with very many running jobs, made by hand. Its scripts are called by hand too, as workers call them: only the
+//! server's own time counts, taken around each single call.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::dispatch::id;
+use crate::server::{Script, Server, item, items};
+use crate::settle::{Claimed, Settle};
+
+const TASK: &str = "running";
+const WORKER: &str = "bench-host-4242-0a1b2c3d";
+const INTERVAL_MS: u64 = 1_000;
+/// The bounds of the worker: src/store/locks.rs.
+pub const BEAT_BATCH: usize = 500;
+pub const SWEEP_BATCH: usize = 40;
+const FIRST_FENCE: u64 = 1_700_000_000_000_000;
+
+/// Running jobs, as settle leaves them behind.
+const SEED: &str = "
+local first, last, worker, fence, payload = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local ids, payloads, locks = {}, {}, {}
+for i = first, last do
+  local id, at = string.format('bench%017d', i), #ids
+  ids[at + 1] = id
+  payloads[2 * at + 1], payloads[2 * at + 2] = id, payload
+  locks[2 * at + 1], locks[2 * at + 2] = id, string.format('%s:%.0f', worker, fence + i)
+end
+redis.call('HSET', KEYS[1], unpack(payloads))
+redis.call('HSET', KEYS[2], unpack(locks))
+redis.call('SADD', KEYS[3], unpack(ids))
+return 1";
+
+/// The least that a sweep does with stalled jobs: take them, unlock them, queue them.
+const RAW_RESOLVE: &str = "
+local scanned = redis.call('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
+local ids = scanned[2]
+if #ids > 0 then
+  redis.call('SREM', KEYS[1], unpack(ids))
+  redis.call('HDEL', KEYS[2], unpack(ids))
+  redis.call('LPUSH', KEYS[3], unpack(ids))
+end
+return { scanned[1], redis.call('SCARD', KEYS[1]) }";
+
+/// A beat without checks.
+const RAW_BEAT: &str = "
+redis.call('SREM', KEYS[1], unpack(ARGV))
+redis.call('SADD', KEYS[2], unpack(ARGV))
+return 1";
+
+/// A completion without checks.
+const RAW_COMPLETE: &str = "
+redis.call('SREM', KEYS[1], ARGV[1])
+redis.call('HDEL', KEYS[2], ARGV[1])
+redis.call('HDEL', KEYS[3], ARGV[1])
+return 1";
+
+/// The time of some calls of one script, in µs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    pub total: f64,
+    pub longest: f64,
+    pub wall: Duration,
+}
+
+impl Spent {
+    fn add(&mut self, us: f64, wall: Duration) {
+        self.total += us;
+        self.longest = self.longest.max(us);
+        self.wall += wall;
+    }
+}
+
+/// A task with many running jobs.
+pub struct Running<'a> {
+    server: &'a mut Server,
+    extend_locks: Script,
+    sweep: Script,
+    settle: Settle,
+    epoch: u64,
+}
+
+impl<'a> Running<'a> {
+    pub fn seed(server: &'a mut Server, n: usize) -> Result<Running<'a>> {
+        server.clean()?;
+        let (extend_locks, sweep) = (server.script("extend_locks", TASK)?, server.script("sweep", TASK)?);
+        let settle = Settle::new(server, TASK, WORKER, INTERVAL_MS)?;
+        let meta = server.key(TASK, "meta");
+        // A max_count that no job gets past, so that each run finds the same jobs to recover.
+        let fields = "wire 1 epoch 1 interval 1000 ask 1000 maxCount 1000000 heartbeat automatic eventMode on \
+                      priority normal keepCompleted 0 keepFailed 0 keepCancelled 0";
+        let command: Vec<&str> = ["HSET", meta.as_str()].into_iter().chain(fields.split_whitespace()).collect();
+        server.ask::<usize>(&command)?;
+        let mut running = Running { server, extend_locks, sweep, settle, epoch: 1 };
+        running.start(0, n)?;
+        Ok(running)
+    }
+
+    /// Makes the jobs run (again).
+    pub fn start(&mut self, first: usize, n: usize) -> Result<()> {
+        let script = self.server.own_script(SEED, TASK, &["payload", "locks", "active"])?;
+        for jobs in batches(first, n, 2_000) {
+            let mut call = script.call();
+            call.arg(jobs.start).arg(jobs.end - 1).arg(WORKER).arg(FIRST_FENCE).arg("x".repeat(64));
+            call.query::<()>(self.server.conn())?;
+        }
+        Ok(())
+    }
+
+    /// Beats for the jobs, as their worker's keeper does.
+    pub fn beat(&mut self, first: usize, n: usize) -> Result<Spent> {
+        let mut spent = Spent::default();
+        for jobs in batches(first, n, BEAT_BATCH) {
+            let mut call = self.extend_locks.call();
+            call.arg(WORKER).arg(INTERVAL_MS).arg(jobs.len()).arg(0);
+            jobs.clone().for_each(|job| {
+                call.arg(id(job));
+            });
+            jobs.for_each(|job| {
+                call.arg(FIRST_FENCE + job as u64);
+            });
+            let (us, wall, answer) = self.server.timed(&call, "evalsha")?;
+            let lost: Vec<u64> = item(&items(answer)?, 3)?;
+            ensure!(lost.is_empty(), "a beat lost {} jobs", lost.len());
+            spent.add(us, wall);
+        }
+        Ok(spent)
+    }
+
+    /// Sweeps until the next snapshot is taken, as a witness does; so many jobs have to be found stalled.
+    pub fn sweep(&mut self, stalled: usize) -> Result<Spent> {
+        let (mut spent, mut cursor, mut resolved) = (Spent::default(), "0".to_owned(), 0);
+        loop {
+            let mut call = self.sweep.call();
+            call.arg(WORKER).arg(INTERVAL_MS).arg(self.epoch).arg(INTERVAL_MS).arg(&cursor).arg(SWEEP_BATCH);
+            let (us, wall, answer) = self.server.timed(&call, "evalsha")?;
+            spent.add(us, wall);
+            let answer = items(answer)?;
+            let word: String = item(&answer, 0)?;
+            ensure!(word == "swept", "a sweep answered {word}");
+            self.epoch = item(&answer, 1)?;
+            cursor = item(&answer, 3)?;
+            resolved += item::<Vec<String>>(&answer, 5)?.len() / 4;
+            if item::<u8>(&answer, 4)? == 1 {
+                ensure!(resolved == stalled, "{resolved} jobs were found stalled, not {stalled}");
+                return Ok(spent);
+            }
+        }
+    }
+
+    /// Completes jobs one at a time; µs of the server's time a job.
+    pub fn complete(&mut self, first: usize, n: usize) -> Result<f64> {
+        let before = self.server.counted()?;
+        for job in first..first + n {
+            let done = Claimed { fence: FIRST_FENCE + job as u64, ids: vec![id(job)] };
+            self.settle.complete(self.server, &done, None)?;
+        }
+        Ok(self.server.counted()?.since(&before).script_us() / n as f64)
+    }
+
+    /// The time of the least that a snapshot does: all running jobs become candidates.
+    pub fn raw_snapshot(&mut self) -> Result<f64> {
+        let (active, candidates) = (self.server.key(TASK, "active"), self.server.key(TASK, "candidates"));
+        let mut rename = redis::cmd("RENAME");
+        rename.arg(&active).arg(&candidates);
+        Ok(self.server.timed(&rename, "rename")?.0)
+    }
+
+    pub fn raw_beat(&mut self, first: usize, n: usize) -> Result<Spent> {
+        let beat = self.server.own_script(RAW_BEAT, TASK, &["candidates", "active"])?;
+        let mut spent = Spent::default();
+        for jobs in batches(first, n, BEAT_BATCH) {
+            let mut call = beat.call();
+            jobs.for_each(|job| {
+                call.arg(id(job));
+            });
+            let (us, wall, _) = self.server.timed(&call, "evalsha")?;
+            spent.add(us, wall);
+        }
+        Ok(spent)
+    }
+
+    /// Takes the candidates until there are none.
+    pub fn raw_resolve(&mut self) -> Result<Spent> {
+        let resolve = self.server.own_script(RAW_RESOLVE, TASK, &["candidates", "locks", "wait"])?;
+        let (mut spent, mut cursor) = (Spent::default(), "0".to_owned());
+        loop {
+            let mut call = resolve.call();
+            call.arg(&cursor).arg(SWEEP_BATCH);
+            let (us, wall, answer) = self.server.timed(&call, "evalsha")?;
+            spent.add(us, wall);
+            let answer = items(answer)?;
+            cursor = item(&answer, 0)?;
+            if item::<usize>(&answer, 1)? == 0 {
+                return Ok(spent);
+            }
+        }
+    }
+
+    pub fn raw_complete(&mut self, first: usize, n: usize) -> Result<f64> {
+        let script = self.server.own_script(RAW_COMPLETE, TASK, &["active", "locks", "payload"])?;
+        let before = self.server.counted()?;
+        for job in first..first + n {
+            script.call().arg(id(job)).query::<()>(self.server.conn())?;
+        }
+        Ok(self.server.counted()?.since(&before).script_us() / n as f64)
+    }
+}
+
+/// The jobs in parts of at most so many.
+fn batches(first: usize, n: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+    (first..first + n).step_by(most).map(move |from| from..(from + most).min(first + n))
+}

@@ -1,0 +1,61 @@
+//! The settle script called by hand, as a worker's driver calls it.
+
+use anyhow::{Result, ensure};
+use redis::{Cmd, Value};
+
+use crate::server::{Script, Server, item, items};
+
+/// A worker that settles by hand.
+#[derive(Debug)]
+pub struct Settle {
+    script: Script,
+    worker: String,
+    ask_ms: u64,
+    calls: u64,
+}
+
+/// Jobs that one call claimed: the fence of the first, and each next one has the next.
+#[derive(Debug)]
+pub struct Claimed {
+    pub fence: u64,
+    pub ids: Vec<String>,
+}
+
+impl Settle {
+    pub fn new(server: &mut Server, task: &str, worker: &str, ask_ms: u64) -> Result<Settle> {
+        Ok(Settle { script: server.script("settle", task)?, worker: worker.to_owned(), ask_ms, calls: 0 })
+    }
+
+    fn call(&mut self, want: usize, completed: usize, results: usize) -> Cmd {
+        self.calls += 1;
+        let mut call = self.script.call();
+        call.arg(self.calls).arg(&self.worker).arg(self.ask_ms).arg(want).arg(completed).arg(results);
+        call
+    }
+
+    pub fn claim(&mut self, server: &mut Server, want: usize) -> Result<Claimed> {
+        let answer: Value = self.call(want, 0, 0).query(server.conn())?;
+        let answer = items(answer)?;
+        let ids: String = item(&answer, 4)?;
+        Ok(Claimed { fence: item(&answer, 3)?, ids: ids.split_whitespace().map(str::to_owned).collect() })
+    }
+
+    /// Completes jobs, each with the result when there is one.
+    pub fn complete(&mut self, server: &mut Server, done: &Claimed, result: Option<&str>) -> Result<()> {
+        let n = done.ids.len();
+        let mut call = self.call(0, n, if result.is_some() { n } else { 0 });
+        call.arg(&done.ids);
+        for i in 0..n as u64 {
+            call.arg(done.fence + i);
+        }
+        if let Some(result) = result {
+            for i in 1..=n {
+                call.arg(i).arg(result);
+            }
+        }
+        let answer: Value = call.query(server.conn())?;
+        let lost: String = item(&items(answer)?, 1)?;
+        ensure!(lost.is_empty(), "a completion was refused");
+        Ok(())
+    }
+}

@@ -1,0 +1,41 @@
+-- Writes what differs from the defaults (ARGV from `at`: triples column, index of job, value) and puts the jobs into
+-- their lists or `delayed`; is_fresh has the index of each job that is to be written. Returns whether one of them
+-- waits, and when the first of the delayed ones is due.
+local function place_jobs(at, ids, is_fresh, default, columns, lists, delayed)
+  local delay, own = {}, {}
+  for i = at, #ARGV, 3 do
+    local column, job, value = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
+    if column == 'delay' then
+      delay[job] = value
+    elseif is_fresh[ids[job]] == job then
+      if column == 'priority' then own[job] = value else redis.call('HSET', columns[column], ids[job], value) end
+    end
+  end
+  local now_ms, soonest, waits = math.floor(now_us() / 1000), nil, false
+  local places, delays, priorities = { high = {}, normal = {}, low = {} }, {}, {}
+  for i, id in ipairs(ids) do
+    if is_fresh[id] == i then
+      local priority = own[i] or default
+      if priority ~= 'normal' then
+        priorities[#priorities + 1] = id
+        priorities[#priorities + 1] = priority
+      end
+      if delay[i] then
+        local due = now_ms + delay[i]
+        delays[#delays + 1] = string.format('%d', due)
+        delays[#delays + 1] = id
+        if not soonest or due < soonest then soonest = due end
+      else
+        local place = places[priority] or places.normal
+        place[#place + 1] = id
+        waits = true
+      end
+    end
+  end
+  if #priorities > 0 then redis.call('HSET', columns.priority, unpack(priorities)) end
+  for priority, place in pairs(places) do
+    if #place > 0 then redis.call('RPUSH', lists[priority], unpack(place)) end
+  end
+  if soonest then redis.call('ZADD', delayed, unpack(delays)) end
+  return waits, soonest
+end
