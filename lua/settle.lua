@@ -54,18 +54,22 @@ local settings = redis.call('HMGET', meta, 'fence', 'interval', 'ask', 'eventMod
 local keep = { completed = settings[5], failed = settings[6], cancelled = settings[7] }
 local now = now_us()
 local now_ms = math.floor(now / 1000)
-local columns, sources, has_candidates, due, next_due = { payload }, lists, false, {}, nil
-local terminal_places = filled('ZCARD', { KEYS[11], KEYS[12], KEYS[13] })
--- Most tasks have none of these most of the time, and one question answers for all.
-local rare = redis.call('EXISTS', candidates, cancelling, KEYS[7], KEYS[9], delayed, unpack(KEYS, 17, 24)) > 0
-if rare then
-  has_candidates = redis.call('SCARD', candidates) > 0
-  columns = filled('HLEN', { unpack(KEYS, 17, 24) })
-  if #columns == 0 then extra_columns = {} end
-  table.insert(columns, 1, payload)
-  due, next_due = due_jobs(delayed, want, now_ms)
-else
+local columns, sources, terminal_places, has_candidates, due, next_due = { payload }, lists, {}, false, {}, nil
+if not none_of(KEYS[11], KEYS[12], KEYS[13]) then
+  terminal_places = filled('ZCARD', { KEYS[11], KEYS[12], KEYS[13] })
+end
+-- Most tasks have none of these most of the time.
+if none_of(candidates, cancelling, KEYS[7], KEYS[9], delayed, unpack(KEYS, 17, 24)) then
   sources, extra_columns, cancelling = { KEYS[8] }, {}, nil
+else
+  has_candidates = redis.call('SCARD', candidates) > 0
+  if none_of(unpack(KEYS, 17, 24)) then
+    extra_columns = {}
+  else
+    columns = filled('HLEN', { unpack(KEYS, 17, 24) })
+    table.insert(columns, 1, payload)
+  end
+  due, next_due = due_jobs(delayed, want, now_ms)
 end
 local out = read_outcomes(7, n, r, locks, cancelling, worker)
 if #due + #out.release > 0 then expect_types(lists, { active }, { locks, payload }, {}) end

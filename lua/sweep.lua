@@ -87,6 +87,6 @@ if #found.words > 0 then
   local fields = { 'reason', settings[5] == 'manual' and 'handler_silent' or 'silent' }
   add_words(fields, 'stalled', found.words)
   if settings[6] ~= 'off' then emit(events, 10000, meta, 'events', #found.words / 4, worker, fields) end
-  emit(stalls, 1000, meta, 'stalls', #found.words / 4, worker, fields)
+  emit(stalls, 2000, meta, 'stalls', #found.words / 4, worker, fields)
 end
 return { 'swept', current, interval, batch.cursor, snapshot and 1 or 0, found.words }

@@ -15,7 +15,7 @@ const WORKER: &str = "bench-host-4242-0a1b2c3d";
 const INTERVAL_MS: u64 = 1_000;
 /// The bounds of the worker: src/store/locks.rs.
 pub const BEAT_BATCH: usize = 500;
-pub const SWEEP_BATCH: usize = 40;
+pub const SWEEP_BATCH: usize = 25;
 const FIRST_FENCE: u64 = 1_700_000_000_000_000;
 
 /// Running jobs, as settle leaves them behind.

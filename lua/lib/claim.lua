@@ -42,7 +42,7 @@ local function next_jobs(lists, want, payload, locks, terminal_places, extra_col
   end
   local payloads = redis.call('HMGET', payload, unpack(heads))
   local locked = redis.call('HMGET', locks, unpack(heads))
-  local terminal = terminal_of(terminal_places, heads)
+  local terminal = #terminal_places > 0 and terminal_of(terminal_places, heads) or {}
   local extra_at, seen = {}, {}
   if #extra_columns > 0 then
     for _, extra in ipairs(extras_of(extra_columns, heads)) do extra_at[extra[1]] = extra end

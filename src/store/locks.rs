@@ -11,7 +11,7 @@ pub(crate) const BEAT_BATCH: usize = 500;
 
 /// The most candidates that one sweep resolves. In a table that was once large, SSCAN visits ten buckets for each
 /// one that it may return, so a small count is what keeps a call short.
-pub(crate) const SWEEP_BATCH: usize = 40;
+pub(crate) const SWEEP_BATCH: usize = 25;
 
 /// A job that a beat names.
 #[derive(Clone, Debug)]

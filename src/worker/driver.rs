@@ -62,6 +62,8 @@ pub(super) struct Driver {
     lines: [Line; 2],
     calls: FuturesUnordered<Pin<Box<dyn Future<Output = Answered> + Send>>>,
     hungry: bool,
+    /// Runs were spawned since the last wait.
+    started: bool,
     look_at: Moment,
     stop: Option<Stop>,
 }
@@ -108,6 +110,7 @@ impl Driver {
             lines: [1, 1].map(|next_call| Line { next_call, wanted: None }),
             calls: FuturesUnordered::new(),
             hungry: true,
+            started: false,
             look_at: clock::now(),
             stop: None,
         }
@@ -251,6 +254,10 @@ impl Driver {
         let fresh = self.task.beats_are_fresh();
         if self.calls.is_empty() {
             let idle = self.stop.is_none() && self.free_slots() > 0 && fresh && !self.hungry;
+            if idle && std::mem::take(&mut self.started) {
+                // What was claimed starts before anybody hears that there are slots left.
+                return tokio::task::yield_now().await;
+            }
             self.worker.wake.set_idle(self.task.index, idle);
             if idle {
                 until = until.min(self.look_at.since(now));
@@ -319,6 +326,7 @@ impl Driver {
         }
         // In the table before they run: a handler may look at its own deadline at once.
         self.task.held.insert(&entered);
+        self.started |= !starting.is_empty();
         for (held, job, options) in starting {
             self.busy.insert(job.fence, job.id.clone());
             let (task, worker) = (Arc::clone(&self.task), self.worker.id.clone());
