@@ -1,0 +1,256 @@
+//! Commands a call: what a script asks of the server, those of its fragments included, and that it asks as much for one
+//! job as for hundreds. Each number is followed by what it is made of.
+
+use crate::meter::Meter;
+
+// What every dispatch does. It reads the settings and the stored payloads (HMGET 2), and whether there are terminal jobs
+// (EXISTS); it writes the ids (RPUSH) and the payloads (HSET), counts and tells (HINCRBY, XADD), and wakes (ZADD).
+const DISPATCH: &str = "8: exists 1, hincrby 1, hmget 2, hset 1, rpush 1, xadd 1, zadd 1";
+// Where terminal jobs are kept: the size of each set (ZCARD 3), and the ids in the one that holds some (ZMSCORE).
+const DISPATCH_BESIDE_KEPT: &str =
+    "12: exists 1, hincrby 1, hmget 2, hset 1, rpush 1, xadd 1, zadd 1, zcard 3, zmscore 1";
+// Types of the three lists and four columns (LLEN 3, HLEN 4), when the first delayed job is due (ZRANGE), the time; then
+// ZADD instead of RPUSH, and the wake only for a job that is the next one due.
+const DISPATCH_DELAYED: &str =
+    "16: exists 1, hincrby 1, hlen 4, hmget 2, hset 1, llen 3, time 1, xadd 1, zadd 1, zrange 1";
+const DISPATCH_DELAYED_NEXT: &str =
+    "17: exists 1, hincrby 1, hlen 4, hmget 2, hset 1, llen 3, time 1, xadd 1, zadd 2, zrange 1";
+// The same checks, and one HSET for the priorities of all.
+const DISPATCH_PRIORITY: &str =
+    "18: exists 1, hincrby 1, hlen 4, hmget 2, hset 2, llen 3, rpush 1, time 1, xadd 1, zadd 1, zrange 1";
+
+/// Columns of its own cost a job one HSET each: here two, `maxCount` and `options`.
+fn dispatch_with_options(n: usize) -> String {
+    let (total, columns) = (17 + 2 * n, 1 + 2 * n);
+    format!(
+        "{total}: exists 1, hincrby 1, hlen 4, hmget 2, hset {columns}, llen 3, rpush 1, time 1, xadd 1, zadd 1, zrange 1"
+    )
+}
+
+// What every settle does. It reads its record (HGET), the settings (HMGET), the time, whether there are terminal jobs and
+// anything rare (EXISTS 2), the head of the list (LRANGE) and the type of `payload` (HLEN); it writes an SREM of nobody,
+// so that a server at maxmemory lets it pass, and its record (HSET).
+const SETTLE_NOTHING: &str = "9: exists 2, hget 1, hlen 1, hmget 1, hset 1, lrange 1, srem 1, time 1";
+// Claims: payloads and locks of the heads (HMGET 2) in place of HLEN, then LTRIM, SADD, the locks and the fence (HSET 2),
+// XADD, and the wake for what stays behind (ZADD).
+const SETTLE_CLAIM: &str =
+    "16: exists 2, hget 1, hmget 3, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1";
+// The first claim of a task also writes the interval (HSET).
+const SETTLE_FIRST_CLAIM: &str =
+    "17: exists 2, hget 1, hmget 3, hset 4, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1";
+// Reports: the locks that are shown (HMGET), which are removed, as the payloads are (HDEL 2).
+const SETTLE: &str =
+    "19: exists 2, hdel 2, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1";
+// Nothing stays behind, and nobody needs to be woken.
+const SETTLE_LAST: &str =
+    "18: exists 2, hdel 2, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1";
+// Reports, and finds nothing to claim: the count of events is written (HSET), no lock is.
+const SETTLE_REPORT: &str = "14: exists 2, hdel 2, hget 1, hlen 1, hmget 2, hset 2, lrange 1, srem 1, time 1, xadd 1";
+// Kept jobs go to a set (ZADD) instead of losing their payload (HDEL); the sizes of the terminal sets (ZCARD 3), and the
+// heads in the one that holds some (ZMSCORE).
+const SETTLE_KEPT: &str = "23: exists 2, hdel 1, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, \
+    xadd 1, zadd 2, zcard 3, zmscore 1";
+// A column of results is one of the rare keys, and with one all of them are asked for: candidates (SCARD), cancels and
+// eight columns (HLEN 9), delayed jobs (ZRANGE), extras of the heads (EXISTS), the list before (LRANGE). Results are one HSET.
+const SETTLE_KEPT_RESULTS: &str = "38: exists 4, hdel 1, hget 1, hlen 9, hmget 4, hset 4, lrange 2, ltrim 1, sadd 1, \
+    scard 1, srem 1, time 1, xadd 1, zadd 2, zcard 3, zmscore 1, zrange 1";
+// A delayed job that is not due is rare too, but while there is no column one question is enough: whether there are
+// candidates (SCARD), columns (EXISTS), cancels (HLEN); when the next job is due (ZRANGE), and the list before (LRANGE).
+const SETTLE_BESIDE_DELAYED: &str = "24: exists 3, hdel 2, hget 1, hlen 1, hmget 4, hset 3, lrange 2, ltrim 1, sadd 1, \
+    scard 1, srem 1, time 1, xadd 1, zadd 1, zrange 1";
+// The same beside jobs that were silent since the snapshot, out of which the reported ones are taken (SREM).
+const SETTLE_BESIDE_CANDIDATES: &str = "25: exists 3, hdel 2, hget 1, hlen 1, hmget 4, hset 3, lrange 2, ltrim 1, \
+    sadd 1, scard 1, srem 2, time 1, xadd 1, zadd 1, zrange 1";
+// A late or repeated call reads the record (HGET) and goes no further.
+const SETTLE_REPEATED: &str = "1: hget 1";
+
+/// What the record names is looked up: the locks (HMGET), the extras (EXISTS), and the payload of each job (HGET).
+fn settle_repeated(n: usize) -> String {
+    format!("{}: exists 1, hget {}, hmget 1", 3 + n, 1 + n)
+}
+
+// The settings and the locks (HMGET 2), the types of both sets (SCARD 2), cancels (HLEN), out of the candidates (SREM)
+// and into `active` (SADD).
+const BEAT: &str = "7: hlen 1, hmget 2, sadd 1, scard 2, srem 1";
+
+// The settings (HMGET), the types of three lists, two sets and nine columns (LLEN 3, SCARD 2, HLEN 9), whether there are
+// terminal jobs (EXISTS), the candidates (SSCAN), the time, an SREM of nobody; then the snapshot: SCARD, EXISTS, RENAME, HSET.
+const SWEEP: &str = "23: exists 2, hlen 9, hmget 1, hset 1, llen 3, rename 1, scard 3, srem 1, sscan 1, time 1";
+// Without a running job there is nothing to rename.
+const SWEEP_NOTHING: &str = "22: exists 2, hlen 9, hmget 1, hset 1, llen 3, scard 3, srem 1, sscan 1, time 1";
+// Another epoch, or too early: the settings.
+const SWEEP_TOO_EARLY: &str = "1: hmget 1";
+
+/// Stalled jobs: locks, cancels, counts and limits (HMGET 4); out of `active`, `locks`, `cancelling` (SREM, HDEL 2); priorities
+/// (EXISTS) and LPUSH, the wake (ZADD); two streams, each counted (HINCRBY 2, XADD 2). Each job: its payload (HEXISTS) and
+/// its count (HINCRBY).
+fn sweep_of_stalled(n: usize) -> String {
+    format!(
+        "{}: exists 3, hdel 2, hexists {n}, hincrby {}, hlen 9, hmget 5, hset 1, llen 3, lpush 1, scard 3, srem 2, sscan 1, \
+         time 1, xadd 2, zadd 1",
+        36 + 2 * n,
+        2 + n
+    )
+}
+
+#[tokio::test]
+async fn a_dispatch_of_200_jobs_asks_for_as_much_as_one_of_a_single_job() {
+    for n in [1, 200] {
+        let mut meter = Meter::new("1").await;
+        meter.dispatch(n).await;
+        assert_eq!(meter.cost, DISPATCH, "{n} jobs");
+        meter.dispatch_with(n, &[("delay", "60000")]).await;
+        assert_eq!(meter.cost, DISPATCH_DELAYED_NEXT, "{n} jobs");
+        meter.dispatch_with(n, &[("delay", "90000")]).await;
+        assert_eq!(meter.cost, DISPATCH_DELAYED, "{n} jobs");
+        meter.dispatch_with(n, &[("priority", "high")]).await;
+        assert_eq!(meter.cost, DISPATCH_PRIORITY, "{n} jobs");
+        meter.dispatch_with(n, &[("maxCount", "3"), ("options", r#"{"max_count":3}"#)]).await;
+        assert_eq!(meter.cost, dispatch_with_options(n), "{n} jobs");
+    }
+}
+
+#[tokio::test]
+async fn a_dispatch_looks_for_its_ids_among_the_jobs_that_were_kept() {
+    for n in [1, 200] {
+        let mut meter = Meter::new("1").await;
+        meter.dispatch(n).await;
+        meter.settle(0, None, n).await;
+        meter.settle(n, None, 0).await;
+        meter.dispatch(n).await;
+        assert_eq!(meter.cost, DISPATCH_BESIDE_KEPT, "{n} jobs");
+    }
+}
+
+#[tokio::test]
+async fn a_settle_of_200_jobs_asks_for_as_much_as_one_of_a_single_job() {
+    for n in [1, 50, 200] {
+        for (keep, value, steady) in [
+            ("0", None, SETTLE),
+            // What is not kept costs nothing.
+            ("0", Some("1"), SETTLE),
+            ("1", None, SETTLE_KEPT),
+            ("1", Some("1"), SETTLE_KEPT_RESULTS),
+        ] {
+            let mut meter = Meter::new(keep).await;
+            for _ in 0..4 {
+                meter.dispatch(n).await;
+            }
+            assert_eq!(meter.settle(0, None, n).await, n);
+            // The first call that reports jobs finds none that were kept before.
+            assert_eq!(meter.settle(n, value, n).await, n);
+            assert_eq!(meter.settle(n, value, n).await, n);
+            assert_eq!(meter.cost, steady, "{n} jobs, keep {keep}, value {value:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_settle_asks_for_less_when_it_only_claims_or_only_reports() {
+    for n in [1, 50, 200] {
+        let mut meter = Meter::new("0").await;
+        for _ in 0..4 {
+            meter.dispatch(n).await;
+        }
+        assert_eq!(meter.settle(0, None, n).await, n);
+        assert_eq!(meter.cost, SETTLE_FIRST_CLAIM, "{n} jobs");
+        assert_eq!(meter.settle(0, None, n).await, n);
+        assert_eq!(meter.cost, SETTLE_CLAIM, "{n} jobs");
+        meter.settle(n, None, n).await;
+        assert_eq!(meter.settle(n, None, n).await, n);
+        assert_eq!(meter.cost, SETTLE_LAST, "{n} jobs");
+        assert_eq!(meter.settle(n, None, n).await, 0);
+        assert_eq!(meter.cost, SETTLE_REPORT, "{n} jobs");
+    }
+}
+
+#[tokio::test]
+async fn a_settle_that_finds_nothing_asks_for_little() {
+    let mut meter = Meter::new("0").await;
+    for _ in 0..2 {
+        assert_eq!(meter.settle(0, None, 50).await, 0);
+        assert_eq!(meter.cost, SETTLE_NOTHING);
+        meter.settle_again().await;
+        assert_eq!(meter.cost, SETTLE_REPEATED);
+    }
+}
+
+#[tokio::test]
+async fn a_repeated_settle_is_answered_from_its_record() {
+    for n in [1, 50, 200] {
+        let mut meter = Meter::new("0").await;
+        meter.dispatch(2 * n).await;
+        meter.settle(0, None, n).await;
+        meter.settle(n, None, n).await;
+        meter.settle_again().await;
+        assert_eq!(meter.cost, settle_repeated(n), "{n} jobs");
+    }
+}
+
+#[tokio::test]
+async fn a_settle_beside_delayed_or_silent_jobs_asks_for_as_much_whatever_their_number() {
+    for n in [1, 200] {
+        let mut meter = Meter::new("0").await;
+        meter.dispatch_with(n, &[("delay", "60000")]).await;
+        for _ in 0..3 {
+            meter.dispatch(n).await;
+        }
+        meter.settle(0, None, n).await;
+        assert_eq!(meter.settle(n, None, n).await, n);
+        assert_eq!(meter.cost, SETTLE_BESIDE_DELAYED, "{n} jobs");
+
+        let mut meter = Meter::new("0").await;
+        meter.run(2 * n).await;
+        meter.dispatch(2 * n).await;
+        assert_eq!(meter.sweep().await, 0);
+        assert_eq!(meter.settle(n, None, n).await, n);
+        assert_eq!(meter.cost, SETTLE_BESIDE_CANDIDATES, "{n} jobs");
+    }
+}
+
+#[tokio::test]
+async fn a_beat_of_500_jobs_asks_for_as_much_as_one_of_a_single_job() {
+    for n in [1, 500] {
+        let mut meter = Meter::new("1").await;
+        meter.run(n).await;
+        meter.beat(n).await;
+        assert_eq!(meter.cost, BEAT, "{n} jobs in active");
+        assert_eq!(meter.sweep().await, 0);
+        meter.beat(n).await;
+        assert_eq!(meter.cost, BEAT, "{n} jobs in candidates");
+    }
+}
+
+#[tokio::test]
+async fn a_sweep_without_stalled_jobs_asks_for_as_much_whatever_runs() {
+    let mut meter = Meter::new("1").await;
+    assert_eq!(meter.sweep().await, 0);
+    assert_eq!(meter.cost, SWEEP_NOTHING);
+    for n in [10, 10_000] {
+        let mut meter = Meter::new("1").await;
+        meter.run(n).await;
+        assert_eq!(meter.sweep().await, 0);
+        assert_eq!(meter.cost, SWEEP, "{n} jobs");
+    }
+}
+
+#[tokio::test]
+async fn a_sweep_that_may_not_resolve_asks_for_nothing_but_the_settings() {
+    let mut meter = Meter::new("1").await;
+    meter.run(10).await;
+    for (epoch, waited, reply) in [("7", "1000", "[moved 0 1000]"), ("0", "999", "[early 0 1000]")] {
+        assert_eq!(meter.call("sweep", &["witness", "1000", epoch, waited, "0", "200"]).await, reply);
+        assert_eq!(meter.cost, SWEEP_TOO_EARLY);
+    }
+}
+
+#[tokio::test]
+async fn a_stalled_job_costs_a_sweep_two_commands() {
+    for n in [1, 40] {
+        let mut meter = Meter::new("1").await;
+        meter.run(n).await;
+        assert_eq!(meter.sweep().await, 0);
+        assert_eq!(meter.sweep().await, n);
+        assert_eq!(meter.cost, sweep_of_stalled(n), "{n} jobs");
+    }
+}
