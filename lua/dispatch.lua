@@ -32,10 +32,7 @@ end
 local ids = {}
 for i = 1, n do ids[i] = ARGV[1 + 2 * i] end
 local stored = redis.call('HMGET', payload, unpack(ids))
-local terminal = {}
-if not none_of(KEYS[2], KEYS[3], KEYS[4]) then
-  terminal = terminal_of(filled('ZCARD', { KEYS[2], KEYS[3], KEYS[4] }), ids)
-end
+local terminal = terminal_of(filled('ZCARD', KEYS[2], KEYS[3], KEYS[4]), ids)
 -- Plain jobs have a payload and a place in `wait`, and no more. For others types are asked for: a key of another type
 -- must refuse the call before the first write.
 local plain, first_due = last == #ARGV and (settings[2] or 'normal') == 'normal', nil

@@ -54,23 +54,18 @@ local settings = redis.call('HMGET', meta, 'fence', 'interval', 'ask', 'eventMod
 local keep = { completed = settings[5], failed = settings[6], cancelled = settings[7] }
 local now = now_us()
 local now_ms = math.floor(now / 1000)
-local columns, sources, terminal_places, has_candidates, due, next_due = { payload }, lists, {}, false, {}, nil
-if not none_of(KEYS[11], KEYS[12], KEYS[13]) then
-  terminal_places = filled('ZCARD', { KEYS[11], KEYS[12], KEYS[13] })
-end
+local terminal_places = filled('ZCARD', KEYS[11], KEYS[12], KEYS[13])
+local columns, sources, has_candidates, due, next_due = {}, lists, false, {}, nil
 -- Most tasks have none of these most of the time.
 if none_of(candidates, cancelling, KEYS[7], KEYS[9], delayed, unpack(KEYS, 17, 24)) then
   sources, extra_columns, cancelling = { KEYS[8] }, {}, nil
 else
   has_candidates = redis.call('SCARD', candidates) > 0
-  if none_of(unpack(KEYS, 17, 24)) then
-    extra_columns = {}
-  else
-    columns = filled('HLEN', { unpack(KEYS, 17, 24) })
-    table.insert(columns, 1, payload)
-  end
+  columns = filled('HLEN', unpack(KEYS, 17, 24))
+  if #columns == 0 then extra_columns = {} end
   due, next_due = due_jobs(delayed, want, now_ms)
 end
+table.insert(columns, 1, payload)
 local out = read_outcomes(7, n, r, locks, cancelling, worker)
 if #due + #out.release > 0 then expect_types(lists, { active }, { locks, payload }, {}) end
 -- From here on writes, but for the heads of the lists: what is due may be among them.
@@ -92,6 +87,7 @@ if #out.all > 0 then
 end
 local count = #out.all + #claimed.corrupt + #claimed.ghosts + #ids
 local fence, total = math.max((tonumber(settings[1]) or 0) + 1, now), (tonumber(settings[8]) or 0) + count
+local news = {}
 local lost, ended = table.concat(out.lost, ' '), table.concat(out.cancelled_fences, ' ')
 local started = table.concat(ids, ' ')
 if #ids > 0 then
@@ -99,11 +95,14 @@ if #ids > 0 then
   lock_jobs(locks, worker, fence, ids)
   ask_interval(meta, settings[2], settings[3], ask)
   add_started(fields, claimed, started)
+  news = { 'fence', string.format('%d', fence + #ids - 1) }
 end
 local to_tell = #fields > 0 and settings[4] ~= 'off'
-if to_tell or #ids > 0 then
-  redis.call('HSET', meta, 'fence', string.format('%d', fence + #ids - 1), 'events', string.format('%d', total))
+if to_tell then
+  news[#news + 1] = 'events'
+  news[#news + 1] = string.format('%d', total)
 end
+if #news > 0 then redis.call('HSET', meta, unpack(news)) end
 fence = string.format('%d', fence)
 -- Every call is recorded, also one that changed nothing: a copy of it that comes late must not claim for nobody.
 redis.call('HSET', calls, line, table.concat({ call, lost, ended, fence, started }, '\n'))

@@ -53,10 +53,7 @@ local current, interval = tonumber(settings[1]) or 0, tonumber(settings[2]) or a
 if epoch ~= current then return { 'moved', current, interval } end
 if waited < interval then return { 'early', current, interval } end
 expect_types(lists, { candidates, active }, columns, {})
-local terminal_places = {}
-if not none_of(completed, failed, cancelled) then
-  terminal_places = filled('ZCARD', { completed, failed, cancelled })
-end
+local terminal_places = filled('ZCARD', completed, failed, cancelled)
 local batch = next_candidates(candidates, cursor, limit)
 local found = decide(batch.ids, locks, cancelling, payload, stalled_count, max_count,
   terminal_places, tonumber(settings[4]) or 1)

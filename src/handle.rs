@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     fn id() -> JobId {
-        JobId::from_wire("a".into())
+        JobId::from_wire("a")
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl JobId {
     }
 
     /// Takes an id as Redis holds it; it was checked when it was written.
-    pub(crate) fn from_wire(text: String) -> JobId {
+    pub(crate) fn from_wire(text: impl Into<Arc<str>>) -> JobId {
         JobId(text.into())
     }
 

@@ -40,7 +40,7 @@ if repeated then return repeated end
     (Part::Replay, "redis.call('HSET', calls, line, table.concat({ call, lost, ended, fence, started }, '\\n'))\n", ""),
     (Part::Fences, "local tokens, prefix = redis.call('HMGET', locks, unpack(ids)), worker .. ':'\n", ""),
     (Part::Fences, "if tokens[i] == prefix .. fences[i] then", "if true then"),
-    (Part::Checks, "if not none_of(KEYS[11], KEYS[12], KEYS[13]) then", "if false then"),
+    (Part::Checks, "filled('ZCARD', KEYS[11], KEYS[12], KEYS[13])", "{}"),
     (Part::Checks, "local locked = redis.call('HMGET', locks, unpack(heads))\n", ""),
     (Part::Checks, "if not (seen[id] or locked[i] or terminal[i]) then", "if true then"),
     (

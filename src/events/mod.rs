@@ -296,7 +296,7 @@ fn groups<'a, const N: usize>(words: &'a str, mut each: impl FnMut([&'a str; N])
 }
 
 fn job(id: &str) -> JobId {
-    JobId::from_wire(id.to_owned())
+    JobId::from_wire(id)
 }
 
 /// When the entry was written: the first half of its id.

@@ -155,7 +155,7 @@ pub(crate) async fn settle(
         "stale" => return Ok(None),
         other => return Err(reply.unexpected(other)),
     }
-    let (lost, cancelled) = (fences(&reply.next::<String>()?), fences(&reply.next::<String>()?));
+    let (lost, cancelled) = (fences(&mut reply)?, fences(&mut reply)?);
     let first_fence: u64 = reply.next()?;
     let ids: String = reply.next()?;
     let payloads: Vec<Vec<u8>> = reply.next()?;
@@ -166,7 +166,7 @@ pub(crate) async fn settle(
         .zip(payloads)
         .zip(first_fence..)
         .map(|((id, payload), fence)| Claimed {
-            id: crate::job::JobId::from_wire(id.to_owned()),
+            id: crate::job::JobId::from_wire(id),
             fence,
             payload,
             failed_attempts: 0,
@@ -189,8 +189,10 @@ pub(crate) async fn settle(
     Ok(Some(Settled { lost, cancelled, claimed, next_due: next_due.parse().ok().map(Duration::from_millis) }))
 }
 
-fn fences(words: &str) -> Vec<u64> {
-    words.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect()
+/// The next word of the reply: fences with spaces between.
+fn fences(reply: &mut scripts::Reply) -> Result<Vec<u64>, Error> {
+    let words: String = reply.next()?;
+    words.split_ascii_whitespace().map(|word| word.parse().map_err(|_| reply.unexpected(word))).collect()
 }
 
 /// The answer to a cancel.

@@ -32,6 +32,7 @@ pub fn scripts() -> Vec<ScriptSource> {
 ///
 /// # Errors
 /// The text, when no script has the name, or when it was used or replaced before.
+#[doc(hidden)]
 pub fn replace_script(name: &str, source: String) -> Result<(), String> {
     match scripts::ALL.iter().find(|script| script.name == name) {
         Some(script) => script.replace(source),

@@ -48,6 +48,9 @@ async fn a_large_claim_writes_the_token_of_each_job_and_nothing_else() {
     let tokens: Vec<String> =
         (0..50).map(|at| format!(r#""{}": "w:{}""#, ids[at], 4_000_000_000_000_001_u64 + at as u64)).collect();
     assert_eq!(task.held("locks").await, format!("hash {{{}}}", tokens.join(", ")));
+    let locks = task.key("locks");
+    let encoding: String = redis::cmd("OBJECT").arg("ENCODING").arg(locks).query_async(&mut task.conn).await.unwrap();
+    assert_eq!(encoding, "hashtable", "a list would be searched from its front for each of them");
 }
 
 #[tokio::test]
@@ -410,6 +413,18 @@ async fn without_events_no_entry_is_written() {
     task.waiting(&["a"]).await;
     task.ok("settle", &["1", "w", "1000", "1", "0", "0"]).await;
     assert_eq!(task.held("events").await, "");
+    // A reader would miss what was counted and never written.
+    let meta = task.held("meta").await;
+    assert!(!meta.contains(r#""events":"#), "{meta}");
+}
+
+#[tokio::test]
+async fn a_call_that_claims_nothing_draws_no_fence() {
+    let mut task = Task::new().await;
+    task.del("meta").await;
+    task.running("w", &[("a", 7)]).await;
+    task.ok("settle", &["1", "w", "1000", "1", "1", "0", "a", "7"]).await;
+    assert_eq!(task.held("meta").await, r#"hash {"events": "1"}"#);
 }
 
 #[tokio::test]
