@@ -18,7 +18,7 @@
 -- ARGV[2]  n             (number of jobs, at most 500)
 -- ARGV[3]  pairs         (n times id, payload; then triples column, index of the job, value, where column is
 --                         options, maxCount, priority, dispatchedAt or delay (ms))
--- Returns  {'dispatched', index of each job that existed ...}: such a job is left as it is, whatever its state
+-- Returns  'dispatched' and, behind spaces, the index of each job that existed: it is left as it is, whatever its state
 -- Emits    dispatched
 -- Refuses  NEWERWIRE: the task's data was written by a newer version
 local payload, wait, meta, events, wake = KEYS[1], KEYS[10], KEYS[13], KEYS[14], KEYS[15]
@@ -51,7 +51,7 @@ for i, id in ipairs(ids) do
     fields[2 * at - 1], fields[2 * at] = id, ARGV[2 + 2 * i]
   end
 end
-if #fresh == 0 then return reply end
+if #fresh == 0 then return table.concat(reply, ' ') end
 
 -- A growing command first: a server at maxmemory refuses the call whole, as does a `wait` of another type.
 if plain then redis.call('RPUSH', wait, unpack(fresh)) end
@@ -68,4 +68,4 @@ if settings[3] ~= 'off' then
 end
 -- A delayed job wakes a worker only when it is now the next one due: the worker then looks again in time.
 if waits or not first_due or soonest < first_due then redis.pcall('ZADD', wake, 0, 'marker') end
-return reply
+return table.concat(reply, ' ')

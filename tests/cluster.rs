@@ -75,8 +75,8 @@ async fn dispatch_declares_its_keys() {
     ] {
         args.extend([column, index, value]);
     }
-    assert_eq!(task.ok("dispatch", &args).await, "[dispatched]");
-    assert_eq!(task.ok("dispatch", &args).await, "[dispatched 1 2 3 4 5]");
+    assert_eq!(task.ok("dispatch", &args).await, "dispatched");
+    assert_eq!(task.ok("dispatch", &args).await, "dispatched 1 2 3 4 5");
     task.hset("meta", &[("wire", "9")]).await;
     assert_eq!(task.refused("dispatch", &args).await, "NEWERWIRE");
 }

@@ -256,6 +256,10 @@ impl Invocation {
         };
         match answer {
             Ok(Value::Array(items)) => Ok(Reply { name: self.def.name, items: items.into_iter() }),
+            Ok(Value::BulkString(words)) => {
+                let words = words.split(|byte| *byte == b' ').map(|word| Value::BulkString(word.to_vec()));
+                Ok(Reply { name: self.def.name, items: words.collect::<Vec<_>>().into_iter() })
+            }
             Ok(other) => Err(unexpected(self.def.name, &format!("{other:?}"))),
             Err(e) => Err(classify(self.def.name, e)),
         }
@@ -267,7 +271,7 @@ fn unexpected(name: &'static str, what: &str) -> Error {
     classify(name, (ErrorKind::UnexpectedReturnType, "a script answered something unexpected", detail).into())
 }
 
-/// The reply of a script, read word by word.
+/// The reply of a script, read word by word: an array, or one text with spaces between.
 pub(crate) struct Reply {
     name: &'static str,
     items: std::vec::IntoIter<Value>,

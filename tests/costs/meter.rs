@@ -84,7 +84,7 @@ impl Meter {
                 own.iter().flat_map(|(column, value)| [column.to_string(), job.to_string(), value.to_string()]),
             );
         }
-        assert_eq!(self.call_with("dispatch", &args).await, "[dispatched]");
+        assert_eq!(self.call_with("dispatch", &args).await, "dispatched");
     }
 
     /// The id of the job that was dispatched last.

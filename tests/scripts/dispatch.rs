@@ -3,8 +3,8 @@ use crate::call::{Task, without};
 #[tokio::test]
 async fn jobs_go_to_the_back_of_wait_with_their_payload_and_one_event() {
     let mut task = Task::new().await;
-    assert_eq!(task.ok("dispatch", &["1", "2", "a", "{}", "b", "[1]"]).await, "[dispatched]");
-    assert_eq!(task.ok("dispatch", &["1", "1", "c", "3"]).await, "[dispatched]");
+    assert_eq!(task.ok("dispatch", &["1", "2", "a", "{}", "b", "[1]"]).await, "dispatched");
+    assert_eq!(task.ok("dispatch", &["1", "1", "c", "3"]).await, "dispatched");
     assert_eq!(
         task.keys().await,
         [
@@ -25,7 +25,7 @@ async fn what_differs_from_the_defaults_is_written_and_nothing_else() {
     let mut args = vec!["1", "3", "a", "1", "b", "2", "c", "3"];
     args.extend(columns);
     args.extend(places);
-    assert_eq!(task.ok("dispatch", &args).await, "[dispatched]");
+    assert_eq!(task.ok("dispatch", &args).await, "dispatched");
     assert_eq!(
         without(task.keys().await, &["events", "meta", "wake"]),
         [
@@ -96,14 +96,14 @@ async fn an_id_that_exists_in_any_state_is_left_as_it_is() {
         args.extend([id, "other"]);
     }
     args.extend(["options", "1", "{}", "priority", "2", "high", "delay", "3", "5"]);
-    assert_eq!(task.ok("dispatch", &args).await, "[dispatched 1 2 3 4 5 6]");
+    assert_eq!(task.ok("dispatch", &args).await, "dispatched 1 2 3 4 5 6");
     assert_eq!(task.exact().await, before);
 }
 
 #[tokio::test]
 async fn an_id_twice_in_one_call_is_one_job() {
     let mut task = Task::new().await;
-    assert_eq!(task.ok("dispatch", &["1", "3", "a", "1", "b", "2", "a", "3"]).await, "[dispatched 3]");
+    assert_eq!(task.ok("dispatch", &["1", "3", "a", "1", "b", "2", "a", "3"]).await, "dispatched 3");
     assert_eq!(task.held("wait").await, r#"list ["a", "b"]"#);
     assert_eq!(task.held("payload").await, r#"hash {"a": "1", "b": "2"}"#);
 }
@@ -112,9 +112,9 @@ async fn an_id_twice_in_one_call_is_one_job() {
 async fn a_repeated_dispatch_changes_nothing() {
     let mut task = Task::new().await;
     let args = ["1", "2", "a", "1", "b", "2", "delay", "2", "60000", "priority", "1", "high"];
-    assert_eq!(task.ok("dispatch", &args).await, "[dispatched]");
+    assert_eq!(task.ok("dispatch", &args).await, "dispatched");
     let before = task.exact().await;
-    assert_eq!(task.ok("dispatch", &args).await, "[dispatched 1 2]");
+    assert_eq!(task.ok("dispatch", &args).await, "dispatched 1 2");
     assert_eq!(task.exact().await, before);
 }
 
@@ -139,7 +139,7 @@ async fn data_of_a_newer_wire_version_is_refused() {
 async fn data_of_an_older_wire_version_is_taken_as_it_is() {
     let mut task = Task::new().await;
     task.hset("meta", &[("wire", "1")]).await;
-    assert_eq!(task.ok("dispatch", &["2", "1", "a", "1"]).await, "[dispatched]");
+    assert_eq!(task.ok("dispatch", &["2", "1", "a", "1"]).await, "dispatched");
     assert!(task.held("meta").await.contains(r#""wire": "1""#));
 }
 
@@ -151,7 +151,7 @@ async fn five_hundred_jobs_go_in_one_call() {
     for id in &ids {
         args.extend([id.as_str(), "{}"]);
     }
-    assert_eq!(task.ok("dispatch", &args).await, "[dispatched]");
+    assert_eq!(task.ok("dispatch", &args).await, "dispatched");
     let order = task.list("wait").await;
     assert_eq!(order, ids);
 }
