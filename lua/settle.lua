@@ -55,14 +55,15 @@ local keep = { completed = settings[5], failed = settings[6], cancelled = settin
 local now = now_us()
 local now_ms = math.floor(now / 1000)
 local terminal_places = filled('ZCARD', KEYS[11], KEYS[12], KEYS[13])
-local columns, sources, has_candidates, due, next_due = {}, lists, false, {}, nil
--- Most tasks have none of these most of the time.
-if none_of(candidates, cancelling, KEYS[7], KEYS[9], delayed, unpack(KEYS, 17, 24)) then
-  sources, extra_columns, cancelling = { KEYS[8] }, {}, nil
+-- Most of these are empty most of the time, and then need no question of their own.
+local rare = redis.call('EXISTS', candidates, cancelling, KEYS[7], KEYS[9], delayed, unpack(KEYS, 17, 24))
+local columns = rare > 0 and filled('HLEN', KEYS[21], KEYS[22], KEYS[23], KEYS[24], unpack(KEYS, 17, 20)) or {}
+extra_columns = filled_extras(extra_columns, columns)
+local sources, has_candidates, due, next_due = lists, false, {}, nil
+if rare == #columns then
+  sources, cancelling = { KEYS[8] }, nil
 else
   has_candidates = redis.call('SCARD', candidates) > 0
-  columns = filled('HLEN', unpack(KEYS, 17, 24))
-  if #columns == 0 then extra_columns = {} end
   due, next_due = due_jobs(delayed, want, now_ms)
 end
 table.insert(columns, 1, payload)

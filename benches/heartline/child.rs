@@ -12,8 +12,9 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{ChildStdin, ChildStdout, Command};
 
 use crate::Bench;
+use crate::cuts::Part;
 use crate::dispatch::options;
-use crate::safety::{self, Part};
+use crate::safety;
 
 /// How long a child may take for a step.
 const PATIENCE: Duration = Duration::from_secs(60);

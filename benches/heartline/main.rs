@@ -6,6 +6,7 @@
 //! `make bench ONLY=sweep` runs the rows whose names hold `sweep`, `make plots` those that the plots in `docs/plots` show.
 
 mod child;
+mod cuts;
 mod detection;
 mod dispatch;
 mod footprint;

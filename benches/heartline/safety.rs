@@ -1,23 +1,12 @@
 //! What the promises cost: the same jobs, worked by processes whose settle script leaves a part out.
 
-use anyhow::{Result, anyhow, ensure};
-use serde::{Deserialize, Serialize};
+use anyhow::{Result, anyhow};
 
 use crate::Bench;
 use crate::child::Spec;
+use crate::cuts::{Part, cut};
 use crate::report::{Row, Runs, progress};
 use crate::work::{self, TASK};
-
-/// A part of the settle script that makes it safe, not right.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Part {
-    /// The record of each call, which answers a call that is repeated after a lost reply.
-    Replay,
-    /// The comparison of tokens, which refuses the outcome of a job that was taken.
-    Fences,
-    /// Types, terminal states, duplicates and requested cancels.
-    Checks,
-}
 
 /// A row: its name, whether events are off, and what is left out.
 const VARIANTS: [(&str, bool, &[Part]); 5] = [
@@ -28,45 +17,17 @@ const VARIANTS: [(&str, bool, &[Part]); 5] = [
     ("safety_without_all", true, &[Part::Replay, Part::Fences, Part::Checks]),
 ];
 
-/// For each part, what of the text is replaced, and by what.
-const CUTS: [(Part, &str, &str); 8] = [
-    (
-        Part::Replay,
-        "local repeated = replay(calls, line, call, worker, locks, payload, extra_columns)
-if repeated then return repeated end
-",
-        "",
-    ),
-    (Part::Replay, "redis.call('HSET', calls, line, table.concat({ call, lost, ended, fence, started }, '\\n'))\n", ""),
-    (Part::Fences, "local tokens, prefix = redis.call('HMGET', locks, unpack(ids)), worker .. ':'\n", ""),
-    (Part::Fences, "if tokens[i] == prefix .. fences[i] then", "if true then"),
-    (Part::Checks, "filled('ZCARD', KEYS[11], KEYS[12], KEYS[13])", "{}"),
-    (Part::Checks, "local locked = redis.call('HMGET', locks, unpack(heads))\n", ""),
-    (Part::Checks, "if not (seen[id] or locked[i] or terminal[i]) then", "if true then"),
-    (
-        Part::Checks,
-        "if none_of(candidates, cancelling, KEYS[7], KEYS[9], delayed, unpack(KEYS, 17, 24)) then",
-        "if true then",
-    ),
-];
-
 pub fn rows() -> Vec<&'static str> {
     VARIANTS.iter().map(|(name, ..)| *name).collect()
 }
 
-/// Replaces the settle script of this process by one without the parts. A pattern that is not there exactly once means
-/// that the script has changed, and the pattern has to.
+/// Replaces the settle script of this process by one without the parts.
 pub fn leave_out(parts: &[Part]) -> Result<()> {
     if parts.is_empty() {
         return Ok(());
     }
     let settle = heartline::testing::scripts().into_iter().find(|script| script.name == "settle");
-    let mut text = settle.ok_or_else(|| anyhow!("there is no script settle"))?.source.to_owned();
-    for (part, pattern, instead) in CUTS.iter().filter(|(part, ..)| parts.contains(part)) {
-        let found = text.matches(pattern).count();
-        ensure!(found == 1, "settle has {found} times, not once, what is cut for {part:?}:\n{pattern}");
-        text = text.replace(pattern, instead);
-    }
+    let text = cut(settle.ok_or_else(|| anyhow!("there is no script settle"))?.source, parts)?;
     heartline::testing::replace_script("settle", text).map_err(|_| anyhow!("settle was in use already"))
 }
 

@@ -6,17 +6,28 @@ local function due_jobs(delayed, want, now_ms)
 end
 
 -- The columns that a run needs, for the jobs that have any: {position, attempt, stalledCount, options, dispatchedAt}.
+-- In place of a column that is empty `columns` has false.
 local function extras_of(columns, ids)
-  local extras = {}
-  if #ids == 0 or redis.call('EXISTS', unpack(columns)) == 0 then return extras end
-  local values = {}
-  for c, column in ipairs(columns) do values[c] = redis.call('HMGET', column, unpack(ids)) end
+  local extras, values = {}, {}
+  for c, column in ipairs(columns) do values[c] = column and redis.call('HMGET', column, unpack(ids)) or {} end
   for i = 1, #ids do
     if values[1][i] or values[2][i] or values[3][i] or values[4][i] then
       extras[#extras + 1] = { i, values[1][i] or '0', values[2][i] or '0', values[3][i] or '', values[4][i] or '' }
     end
   end
   return extras
+end
+
+-- The columns of the extras, false in place of one that is not among the filled ones; false when none is.
+local function filled_extras(extra_columns, columns)
+  if #columns == 0 then return false end
+  local is_filled, found, any = {}, {}, false
+  for _, column in ipairs(columns) do is_filled[column] = true end
+  for c, column in ipairs(extra_columns) do
+    found[c] = is_filled[column] and column or false
+    any = any or is_filled[column]
+  end
+  return any and found
 end
 
 -- Reads the heads of the lists, first list first, and sorts what is there without writing: jobs that may run, jobs
@@ -44,7 +55,7 @@ local function next_jobs(lists, want, payload, locks, terminal_places, extra_col
   local locked = redis.call('HMGET', locks, unpack(heads))
   local terminal = #terminal_places > 0 and terminal_of(terminal_places, heads) or {}
   local extra_at, seen = {}, {}
-  if #extra_columns > 0 then
+  if extra_columns then
     for _, extra in ipairs(extras_of(extra_columns, heads)) do extra_at[extra[1]] = extra end
   end
   local ids, at = found.ids, 0

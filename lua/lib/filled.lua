@@ -3,12 +3,12 @@ local function none_of(...)
   return redis.call('EXISTS', ...) == 0
 end
 
--- Those of the keys that hold something, by `length` (HLEN, ZCARD), which refuses a key of another type before the
--- first write.
+-- Those of the keys that are there, by `length` (HLEN, ZCARD), which refuses a key of another type before the first
+-- write. When as many are found as there are, the others need no question: the likely ones go first.
 local function filled(length, ...)
-  local found = {}
-  if none_of(...) then return found end
+  local found, count = {}, redis.call('EXISTS', ...)
   for _, key in ipairs({ ... }) do
+    if #found == count then break end
     if redis.call(length, key) > 0 then found[#found + 1] = key end
   end
   return found

@@ -16,6 +16,6 @@ local function replay(calls, line, call, worker, locks, payload, extra_columns)
   for _, i in ipairs(held_by(locks, worker, claimed, fences)) do
     answer[i], payloads[i] = claimed[i], redis.call('HGET', payload, claimed[i]) or ''
   end
-  return { 'settled', lost, cancelled, fence, table.concat(answer, ' '), payloads,
-    extras_of(extra_columns, claimed), '' }
+  local extras = #claimed > 0 and not none_of(unpack(extra_columns)) and extras_of(extra_columns, claimed) or {}
+  return { 'settled', lost, cancelled, fence, table.concat(answer, ' '), payloads, extras, '' }
 end

@@ -6,9 +6,9 @@ use crate::meter::Meter;
 // What every dispatch does. It reads the settings and the stored payloads (HMGET 2), and whether there are terminal jobs
 // (EXISTS); it writes the ids (RPUSH) and the payloads (HSET), counts and tells (HINCRBY, XADD), and wakes (ZADD).
 const DISPATCH: &str = "8: exists 1, hincrby 1, hmget 2, hset 1, rpush 1, xadd 1, zadd 1";
-// Where terminal jobs are kept: the size of each set (ZCARD 3), and the ids in the one that holds some (ZMSCORE).
+// Where terminal jobs are kept: the size of the set that EXISTS counted (ZCARD), and the ids in it (ZMSCORE).
 const DISPATCH_BESIDE_KEPT: &str =
-    "12: exists 1, hincrby 1, hmget 2, hset 1, rpush 1, xadd 1, zadd 1, zcard 3, zmscore 1";
+    "10: exists 1, hincrby 1, hmget 2, hset 1, rpush 1, xadd 1, zadd 1, zcard 1, zmscore 1";
 // Types of the three lists and four columns (LLEN 3, HLEN 4), when the first delayed job is due (ZRANGE), the time; then
 // ZADD instead of RPUSH, and the wake only for a job that is the next one due.
 const DISPATCH_DELAYED: &str =
@@ -46,14 +46,14 @@ const SETTLE_LAST: &str =
     "18: exists 2, hdel 2, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1";
 // Reports, and finds nothing to claim: the count of events is written (HSET), no lock is.
 const SETTLE_REPORT: &str = "14: exists 2, hdel 2, hget 1, hlen 1, hmget 2, hset 2, lrange 1, srem 1, time 1, xadd 1";
-// Kept jobs go to a set (ZADD) instead of losing their payload (HDEL); the sizes of the terminal sets (ZCARD 3), and the
-// heads in the one that holds some (ZMSCORE).
-const SETTLE_KEPT: &str = "23: exists 2, hdel 1, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, \
-    xadd 1, zadd 2, zcard 3, zmscore 1";
-// A column of results is one of the rare keys, and with one all of them are asked for: candidates (SCARD), cancels and
-// eight columns (HLEN 9), delayed jobs (ZRANGE), extras of the heads (EXISTS), the list before (LRANGE). Results are one HSET.
-const SETTLE_KEPT_RESULTS: &str = "38: exists 4, hdel 1, hget 1, hlen 9, hmget 4, hset 4, lrange 2, ltrim 1, sadd 1, \
-    scard 1, srem 1, time 1, xadd 1, zadd 2, zcard 3, zmscore 1, zrange 1";
+// Kept jobs go to a set (ZADD) instead of losing their payload (HDEL); the size of the one terminal set that EXISTS counted
+// (ZCARD), and the heads in it (ZMSCORE).
+const SETTLE_KEPT: &str = "21: exists 2, hdel 1, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, \
+    xadd 1, zadd 2, zcard 1, zmscore 1";
+// The column of results is one of the rare keys: how many of them are columns (EXISTS), and that one's size (HLEN), which
+// leaves none to ask for. Results are one HSET.
+const SETTLE_KEPT_RESULTS: &str = "24: exists 3, hdel 1, hget 1, hlen 1, hmget 4, hset 4, lrange 1, ltrim 1, sadd 1, \
+    srem 1, time 1, xadd 1, zadd 2, zcard 1, zmscore 1";
 // A delayed job that is not due is rare too, but while there is no column one question is enough: whether there are
 // candidates (SCARD), columns (EXISTS), cancels (HLEN); when the next job is due (ZRANGE), and the list before (LRANGE).
 const SETTLE_BESIDE_DELAYED: &str = "24: exists 3, hdel 2, hget 1, hlen 1, hmget 4, hset 3, lrange 2, ltrim 1, sadd 1, \

@@ -19,8 +19,13 @@ mod call;
 #[path = "../integration/fixture.rs"]
 mod fixture;
 
+// The cuts of the bench that says what safety costs.
+#[path = "../../benches/heartline/cuts.rs"]
+mod cuts;
+
 mod bytes;
 mod commands;
 mod history;
 mod meter;
+mod safety;
 mod workers;

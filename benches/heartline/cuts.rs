@@ -1,0 +1,51 @@
+//! What can be cut out of the settle script, to see what it costs. A test of the costs makes each cut too.
+
+use anyhow::{Result, ensure};
+use serde::{Deserialize, Serialize};
+
+/// A part of the settle script that makes it safe, not right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Part {
+    /// The record of each call, which answers a call that is repeated after a lost reply.
+    Replay,
+    /// The comparison of tokens, which refuses the outcome of a job that was taken.
+    Fences,
+    /// Types, terminal states, duplicates and requested cancels.
+    Checks,
+}
+
+/// For each part, what of the text is replaced, and by what.
+const CUTS: [(Part, &str, &str); 8] = [
+    (
+        Part::Replay,
+        "local repeated = replay(calls, line, call, worker, locks, payload, extra_columns)
+if repeated then return repeated end
+",
+        "",
+    ),
+    (Part::Replay, "redis.call('HSET', calls, line, table.concat({ call, lost, ended, fence, started }, '\\n'))\n", ""),
+    (Part::Fences, "local tokens, prefix = redis.call('HMGET', locks, unpack(ids)), worker .. ':'\n", ""),
+    (Part::Fences, "if tokens[i] == prefix .. fences[i] then", "if true then"),
+    (Part::Checks, "filled('ZCARD', KEYS[11], KEYS[12], KEYS[13])", "{}"),
+    (Part::Checks, "local locked = redis.call('HMGET', locks, unpack(heads))\n", ""),
+    (Part::Checks, "if not (seen[id] or locked[i] or terminal[i]) then", "if true then"),
+    (
+        Part::Checks,
+        "redis.call('EXISTS', candidates, cancelling, KEYS[7], KEYS[9], delayed, unpack(KEYS, 17, 24))",
+        "0",
+    ),
+];
+
+/// The text of the settle script without the parts.
+///
+/// # Errors
+/// When a pattern is not there exactly once: the script has changed, and the pattern has to.
+pub fn cut(settle: &str, parts: &[Part]) -> Result<String> {
+    let mut text = settle.to_owned();
+    for (part, pattern, instead) in CUTS.iter().filter(|(part, ..)| parts.contains(part)) {
+        let found = text.matches(pattern).count();
+        ensure!(found == 1, "settle has {found} times, not once, what is cut for {part:?}:\n{pattern}");
+        text = text.replace(pattern, instead);
+    }
+    Ok(text)
+}
