@@ -54,9 +54,11 @@ local settings = redis.call('HMGET', meta, 'fence', 'interval', 'ask', 'eventMod
 local keep = { completed = settings[5], failed = settings[6], cancelled = settings[7] }
 local now = now_us()
 local now_ms = math.floor(now / 1000)
-local terminal_places = filled('ZCARD', KEYS[11], KEYS[12], KEYS[13])
--- Most of these are empty most of the time, and then need no question of their own.
-local rare = redis.call('EXISTS', candidates, cancelling, KEYS[7], KEYS[9], delayed, unpack(KEYS, 17, 24))
+-- Most of these hold nothing most of the time, and then need no question of their own.
+local rare = redis.call('EXISTS', candidates, cancelling, KEYS[7], KEYS[9], delayed, KEYS[11], KEYS[12], KEYS[13],
+  unpack(KEYS, 17, 24))
+local terminal_places = rare > 0 and filled('ZCARD', KEYS[11], KEYS[12], KEYS[13]) or {}
+rare = rare - #terminal_places
 local columns = rare > 0 and filled('HLEN', KEYS[21], KEYS[22], KEYS[23], KEYS[24], unpack(KEYS, 17, 20)) or {}
 extra_columns = filled_extras(extra_columns, columns)
 local sources, has_candidates, due, next_due = lists, false, {}, nil

@@ -15,7 +15,7 @@ pub enum Part {
 }
 
 /// For each part, what of the text is replaced, and by what.
-const CUTS: [(Part, &str, &str); 8] = [
+const CUTS: [(Part, &str, &str); 7] = [
     (
         Part::Replay,
         "local repeated = replay(calls, line, call, worker, locks, payload, extra_columns)
@@ -26,12 +26,12 @@ if repeated then return repeated end
     (Part::Replay, "redis.call('HSET', calls, line, table.concat({ call, lost, ended, fence, started }, '\\n'))\n", ""),
     (Part::Fences, "local tokens, prefix = redis.call('HMGET', locks, unpack(ids)), worker .. ':'\n", ""),
     (Part::Fences, "if tokens[i] == prefix .. fences[i] then", "if true then"),
-    (Part::Checks, "filled('ZCARD', KEYS[11], KEYS[12], KEYS[13])", "{}"),
     (Part::Checks, "local locked = redis.call('HMGET', locks, unpack(heads))\n", ""),
     (Part::Checks, "if not (seen[id] or locked[i] or terminal[i]) then", "if true then"),
     (
         Part::Checks,
-        "redis.call('EXISTS', candidates, cancelling, KEYS[7], KEYS[9], delayed, unpack(KEYS, 17, 24))",
+        "redis.call('EXISTS', candidates, cancelling, KEYS[7], KEYS[9], delayed, KEYS[11], KEYS[12], KEYS[13],
+  unpack(KEYS, 17, 24))",
         "0",
     ),
 ];

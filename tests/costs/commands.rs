@@ -27,35 +27,35 @@ fn dispatch_with_options(n: usize) -> String {
     )
 }
 
-// What every settle does. It reads its record (HGET), the settings (HMGET), the time, whether there are terminal jobs and
-// anything rare (EXISTS 2), the head of the list (LRANGE) and the type of `payload` (HLEN); it writes an SREM of nobody,
-// so that a server at maxmemory lets it pass, and its record (HSET).
-const SETTLE_NOTHING: &str = "9: exists 2, hget 1, hlen 1, hmget 1, hset 1, lrange 1, srem 1, time 1";
+// What every settle does. It reads its record (HGET), the settings (HMGET), the time, how many of the rare keys are there
+// (EXISTS), the head of the list (LRANGE) and the type of `payload` (HLEN); it writes an SREM of nobody, so that a server
+// at maxmemory lets it pass, and its record (HSET).
+const SETTLE_NOTHING: &str = "8: exists 1, hget 1, hlen 1, hmget 1, hset 1, lrange 1, srem 1, time 1";
 // Claims: payloads and locks of the heads (HMGET 2) in place of HLEN, then LTRIM, SADD, the locks and the fence (HSET 2),
 // XADD, and the wake for what stays behind (ZADD).
 const SETTLE_CLAIM: &str =
-    "16: exists 2, hget 1, hmget 3, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1";
+    "15: exists 1, hget 1, hmget 3, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1";
 // The first claim of a task also writes the interval (HSET).
 const SETTLE_FIRST_CLAIM: &str =
-    "17: exists 2, hget 1, hmget 3, hset 4, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1";
+    "16: exists 1, hget 1, hmget 3, hset 4, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1";
 // Reports: the locks that are shown (HMGET), which are removed, as the payloads are (HDEL 2).
 const SETTLE: &str =
-    "19: exists 2, hdel 2, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1";
+    "18: exists 1, hdel 2, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1";
 // Nothing stays behind, and nobody needs to be woken.
 const SETTLE_LAST: &str =
-    "18: exists 2, hdel 2, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1";
+    "17: exists 1, hdel 2, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1";
 // Reports, and finds nothing to claim: the count of events is written (HSET), no lock is.
-const SETTLE_REPORT: &str = "14: exists 2, hdel 2, hget 1, hlen 1, hmget 2, hset 2, lrange 1, srem 1, time 1, xadd 1";
-// Kept jobs go to a set (ZADD) instead of losing their payload (HDEL); the size of the one terminal set that EXISTS counted
-// (ZCARD), and the heads in it (ZMSCORE).
+const SETTLE_REPORT: &str = "13: exists 1, hdel 2, hget 1, hlen 1, hmget 2, hset 2, lrange 1, srem 1, time 1, xadd 1";
+// Kept jobs go to a set (ZADD) instead of losing their payload (HDEL). Terminal sets are rare keys: how many there are
+// (EXISTS), the size of that one (ZCARD), and the heads in it (ZMSCORE).
 const SETTLE_KEPT: &str = "21: exists 2, hdel 1, hget 1, hmget 4, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, time 1, \
     xadd 1, zadd 2, zcard 1, zmscore 1";
-// The column of results is one of the rare keys: how many of them are columns (EXISTS), and that one's size (HLEN), which
-// leaves none to ask for. Results are one HSET.
+// So is a column of results: how many columns there are (EXISTS), and the size of that one (HLEN), which leaves no rare key
+// to ask for. Results are one HSET.
 const SETTLE_KEPT_RESULTS: &str = "24: exists 3, hdel 1, hget 1, hlen 1, hmget 4, hset 4, lrange 1, ltrim 1, sadd 1, \
     srem 1, time 1, xadd 1, zadd 2, zcard 1, zmscore 1";
-// A delayed job that is not due is rare too, but while there is no column one question is enough: whether there are
-// candidates (SCARD), columns (EXISTS), cancels (HLEN); when the next job is due (ZRANGE), and the list before (LRANGE).
+// A delayed job that is not due is a rare key that is neither: terminal sets and columns (EXISTS 2), candidates (SCARD) and
+// cancels (HLEN); when the next job is due (ZRANGE), and the list before (LRANGE).
 const SETTLE_BESIDE_DELAYED: &str = "24: exists 3, hdel 2, hget 1, hlen 1, hmget 4, hset 3, lrange 2, ltrim 1, sadd 1, \
     scard 1, srem 1, time 1, xadd 1, zadd 1, zrange 1";
 // The same beside jobs that were silent since the snapshot, out of which the reported ones are taken (SREM).
