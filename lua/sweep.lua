@@ -52,9 +52,9 @@ local settings = redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'maxCount
 local current, interval = tonumber(settings[1]) or 0, tonumber(settings[2]) or ask
 if epoch ~= current then return { 'moved', current, interval } end
 if waited < interval then return { 'early', current, interval } end
-expect_types(lists, { candidates, active }, columns, {})
+expect_types(lists, {}, columns, {})
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
-local batch = next_candidates(candidates, cursor, limit)
+local batch = next_candidates(candidates, cursor, limit, redis.call('SCARD', active))
 local found = decide(batch.ids, locks, cancelling, payload, stalled_count, max_count,
   terminal_places, tonumber(settings[4]) or 1)
 local now_ms = math.floor(now_us() / 1000)

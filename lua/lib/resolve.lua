@@ -1,7 +1,15 @@
 -- Some of the candidates: at most `limit`, each once, from the cursor on. A small set is answered whole by SSCAN,
--- whatever its COUNT; what is past the limit then waits for the next round from 0.
-local function next_candidates(candidates, cursor, limit)
-  local scanned = redis.call('SSCAN', candidates, cursor, 'COUNT', limit)
+-- whatever its COUNT; what is past the limit then waits for the next round from 0. Of a set that was large a moment ago
+-- a few that are left are looked for in steps of one: while the server shrinks its table one step visits thousands of
+-- buckets, and COUNT is how many steps it takes before it looks at what it has found.
+local function next_candidates(candidates, cursor, limit, running)
+  local step = redis.call('SCARD', candidates) * 1000 < running and 1 or limit
+  local scanned = nil
+  for _ = step, limit, step do
+    scanned = redis.call('SSCAN', candidates, cursor, 'COUNT', step)
+    cursor = scanned[1]
+    if #scanned[2] > 0 or cursor == '0' then break end
+  end
   local ids, seen = {}, {}
   for _, id in ipairs(scanned[2]) do
     if not seen[id] and #ids < limit then
@@ -9,7 +17,7 @@ local function next_candidates(candidates, cursor, limit)
       ids[#ids + 1] = id
     end
   end
-  return { ids = ids, cursor = scanned[1] }
+  return { ids = ids, cursor = cursor }
 end
 
 -- Decides about each candidate by the table in sweep.lua, without writing. `words` are those of the event, four a job:
