@@ -3,25 +3,26 @@
 -- KEYS[2]  completed     (zset)    duplicate check
 -- KEYS[3]  failed        (zset)    duplicate check
 -- KEYS[4]  cancelled     (zset)    duplicate check
--- KEYS[5]  options       (hash)    id -> overrides, JSON
--- KEYS[6]  maxCount      (hash)    id -> max_count
--- KEYS[7]  priority      (hash)    id -> high or low
--- KEYS[8]  dispatchedAt  (hash)    id -> time, ms
--- KEYS[9]  wait:high     (list)    ids
--- KEYS[10] wait          (list)    ids
--- KEYS[11] wait:low      (list)    ids
--- KEYS[12] delayed       (zset)    ids by due time, ms
--- KEYS[13] meta          (hash)    wire version, default priority, event mode and total
--- KEYS[14] events        (stream)  one entry
--- KEYS[15] wake          (zset)    marker for idle workers
+-- KEYS[5]  wait          (list)    ids
+-- KEYS[6]  meta          (hash)    wire version, default priority, event mode and total
+-- KEYS[7]  events        (stream)  one entry
+-- KEYS[8]  wake          (zset)    marker for idle workers
+-- KEYS[9]  options       (hash)    id -> overrides, JSON. A call of jobs without triples may leave out this and the rest
+-- KEYS[10] maxCount      (hash)    id -> max_count
+-- KEYS[11] priority      (hash)    id -> high or low
+-- KEYS[12] dispatchedAt  (hash)    id -> time, ms
+-- KEYS[13] wait:high     (list)    ids
+-- KEYS[14] wait:low      (list)    ids
+-- KEYS[15] delayed       (zset)    ids by due time, ms
 -- ARGV[1]  wire          (version of the caller)
 -- ARGV[2]  n             (number of jobs, at most 500)
 -- ARGV[3]  pairs         (n times id, payload; then triples column, index of the job, value, where column is
 --                         options, maxCount, priority, dispatchedAt or delay (ms))
 -- Returns  'dispatched' and, behind spaces, the index of each job that existed: it is left as it is, whatever its state
+-- Returns  'more': the task has a default priority, so the call needs all keys; nothing is written
 -- Emits    dispatched
 -- Refuses  NEWERWIRE: the task's data was written by a newer version
-local payload, wait, meta, events, wake = KEYS[1], KEYS[10], KEYS[13], KEYS[14], KEYS[15]
+local payload, wait, meta, events, wake = KEYS[1], KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local n = tonumber(ARGV[2])
 local last = 2 + 2 * n
 
@@ -37,8 +38,9 @@ local terminal = terminal_of(filled('ZCARD', KEYS[2], KEYS[3], KEYS[4]), ids)
 -- must refuse the call before the first write.
 local plain, first_due = last == #ARGV and (settings[2] or 'normal') == 'normal', nil
 if not plain then
-  expect_types({ KEYS[9], wait, KEYS[11] }, {}, { KEYS[5], KEYS[6], KEYS[7], KEYS[8] }, {})
-  first_due = tonumber(redis.call('ZRANGE', KEYS[12], 0, 0, 'WITHSCORES')[2])
+  if not KEYS[9] then return 'more' end
+  expect_types({ KEYS[13], wait, KEYS[14] }, {}, { KEYS[9], KEYS[10], KEYS[11], KEYS[12] }, {})
+  first_due = tonumber(redis.call('ZRANGE', KEYS[15], 0, 0, 'WITHSCORES')[2])
 end
 
 local fresh, is_fresh, reply, fields = {}, {}, { 'dispatched' }, {}
@@ -59,9 +61,9 @@ redis.call('HSET', payload, unpack(fields))
 if not settings[1] then redis.call('HSET', meta, 'wire', ARGV[1]) end
 local waits, soonest = true, nil
 if not plain then
-  local columns = { options = KEYS[5], maxCount = KEYS[6], priority = KEYS[7], dispatchedAt = KEYS[8] }
-  local lists = { high = KEYS[9], normal = wait, low = KEYS[11] }
-  waits, soonest = place_jobs(last + 1, ids, is_fresh, settings[2] or 'normal', columns, lists, KEYS[12])
+  local columns = { options = KEYS[9], maxCount = KEYS[10], priority = KEYS[11], dispatchedAt = KEYS[12] }
+  local lists = { high = KEYS[13], normal = wait, low = KEYS[14] }
+  waits, soonest = place_jobs(last + 1, ids, is_fresh, settings[2] or 'normal', columns, lists, KEYS[15])
 end
 if settings[3] ~= 'off' then
   emit(events, 10000, meta, 'events', #fresh, '', { 'dispatched', table.concat(fresh, ' ') })

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -86,7 +87,7 @@ pub(crate) struct Dispatcher {
 
 impl Dispatcher {
     pub(crate) fn new(store: Arc<Store>, keys: Arc<TaskKeys>) -> Dispatcher {
-        Dispatcher { lane: Arc::new(Lane { store, keys, state: Mutex::default() }) }
+        Dispatcher { lane: Arc::new(Lane { store, keys, all_keys: AtomicBool::new(false), state: Mutex::default() }) }
     }
 
     /// Writes a job. Returns whether it existed before.
@@ -192,6 +193,8 @@ fn chunks(jobs: &[NewJob]) -> Vec<Range<usize>> {
 struct Lane {
     store: Arc<Store>,
     keys: Arc<TaskKeys>,
+    /// The task's jobs need all keys of the script.
+    all_keys: AtomicBool,
     state: Mutex<LaneState>,
 }
 
@@ -228,7 +231,7 @@ impl Lane {
     async fn write(&self, jobs: &[NewJob]) -> Result<Vec<bool>, Error> {
         self.store.ready().await?;
         let mut conn = self.store.shared().await?;
-        let answer = jobs::dispatch(&mut conn, &self.keys, jobs).await;
+        let answer = jobs::dispatch(&mut conn, &self.keys, jobs, &self.all_keys).await;
         answer.inspect_err(|e| self.store.shared_failed(e))
     }
 }

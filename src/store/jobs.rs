@@ -1,5 +1,6 @@
 //! Dispatch, settle, cancel, trim and the reads of single jobs.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{Connection, Key, TaskKeys, WIRE_VERSION, scripts};
@@ -9,6 +10,9 @@ use crate::state::JobState;
 
 /// The most jobs that one call of `dispatch` or `settle` carries: larger batches are slower a job.
 pub(crate) const BATCH: usize = 200;
+
+/// How many of the keys of `dispatch` plain jobs need.
+const PLAIN_KEYS: usize = 8;
 
 /// How a worker's lines of settle calls are told apart, behind the number of a call and behind the worker in `calls`.
 pub(crate) const LINES: [&str; 2] = ["", "/2"];
@@ -25,9 +29,45 @@ pub(crate) struct NewJob {
     pub(crate) dispatched_at_ms: Option<u64>,
 }
 
-/// Writes the jobs. Returns, job by job, whether it existed before.
-pub(crate) async fn dispatch(conn: &mut impl Connection, keys: &TaskKeys, jobs: &[NewJob]) -> Result<Vec<bool>, Error> {
-    let mut call = scripts::DISPATCH.on(keys);
+impl NewJob {
+    /// Whether it has an id and a payload and no more.
+    fn is_plain(&self) -> bool {
+        let NewJob { id: _, payload: _, delay, priority, overrides, dispatched_at_ms } = self;
+        delay.is_none() && priority.is_none() && overrides.is_empty() && dispatched_at_ms.is_none()
+    }
+}
+
+/// Writes the jobs. Returns, job by job, whether it existed before. `all_keys` is set when the task has a default priority,
+/// for which its jobs need more keys than a plain one.
+pub(crate) async fn dispatch(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    jobs: &[NewJob],
+    all_keys: &AtomicBool,
+) -> Result<Vec<bool>, Error> {
+    let plain = !all_keys.load(Ordering::Relaxed) && jobs.iter().all(NewJob::is_plain);
+    let mut reply = dispatch_call(keys, jobs, plain)?.call(conn).await?;
+    let mut word: String = reply.next()?;
+    if word == "more" {
+        all_keys.store(true, Ordering::Relaxed);
+        reply = dispatch_call(keys, jobs, false)?.call(conn).await?;
+        word = reply.next()?;
+    }
+    if word != "dispatched" {
+        return Err(reply.unexpected(&word));
+    }
+    let mut existed = vec![false; jobs.len()];
+    for index in reply.rest::<usize>()? {
+        if let Some(slot) = index.checked_sub(1).and_then(|i| existed.get_mut(i)) {
+            *slot = true;
+        }
+    }
+    Ok(existed)
+}
+
+/// The keys of what every job has come first, and are enough for plain jobs.
+fn dispatch_call(keys: &TaskKeys, jobs: &[NewJob], plain: bool) -> Result<scripts::Invocation, Error> {
+    let mut call = if plain { scripts::DISPATCH.on_first(keys, PLAIN_KEYS) } else { scripts::DISPATCH.on(keys) };
     call.arg(WIRE_VERSION).arg(jobs.len());
     for job in jobs {
         call.arg(job.id.as_str()).arg(job.payload.as_slice());
@@ -54,15 +94,7 @@ pub(crate) async fn dispatch(conn: &mut impl Connection, keys: &TaskKeys, jobs: 
             extra("dispatchedAt", at.to_string());
         }
     }
-    let mut reply = call.call(conn).await?;
-    let _: String = reply.next()?;
-    let mut existed = vec![false; jobs.len()];
-    for index in reply.rest::<usize>()? {
-        if let Some(slot) = index.checked_sub(1).and_then(|i| existed.get_mut(i)) {
-            *slot = true;
-        }
-    }
-    Ok(existed)
+    Ok(call)
 }
 
 /// What became of one run of a job.

@@ -46,17 +46,17 @@ script!(
         Completed,
         Failed,
         Cancelled,
+        Wait,
+        Meta,
+        Events,
+        Wake,
         Options,
         MaxCount,
         Priority,
         DispatchedAt,
         WaitHigh,
-        Wait,
         WaitLow,
         Delayed,
-        Meta,
-        Events,
-        Wake,
     ]
 );
 script!(
@@ -204,14 +204,19 @@ impl ScriptDef {
         self.with_keys(keys, self.keys.iter().copied())
     }
 
+    /// Starts a call that needs only the first `count` keys of the table.
+    pub(crate) fn on_first(&'static self, keys: &TaskKeys, count: usize) -> Invocation {
+        self.with_keys(keys, self.keys.iter().copied().take(count))
+    }
+
     /// Starts a call whose first key is another one than the table says (trim works on each terminal set).
     pub(crate) fn on_place(&'static self, keys: &TaskKeys, place: Key) -> Invocation {
         self.with_keys(keys, std::iter::once(place).chain(self.keys.iter().skip(1).copied()))
     }
 
-    fn with_keys(&'static self, keys: &TaskKeys, names: impl Iterator<Item = Key>) -> Invocation {
+    fn with_keys(&'static self, keys: &TaskKeys, names: impl Iterator<Item = Key> + Clone) -> Invocation {
         let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(self.script().get_hash()).arg(self.keys.len());
+        cmd.arg(self.script().get_hash()).arg(names.clone().count());
         for name in names {
             cmd.arg(keys.get(name));
         }

@@ -55,6 +55,27 @@ async fn the_priority_of_the_task_goes_for_jobs_without_their_own_and_lasts_over
 }
 
 #[tokio::test]
+async fn a_producer_that_does_not_know_the_tasks_priority_gives_it_to_its_jobs() {
+    let f = Fixture::new().await;
+    let producer = f.app().await.task_ref::<String, ()>(TASK).unwrap();
+    let before = producer.dispatch("before".into()).await.unwrap();
+    let app = f.app().await;
+    let (task, _) = ordered(&app, fast().priority(Priority::High));
+    let worker = start(app.worker());
+    eventually("it has run", PATIENCE, async || task.counts().await.unwrap().completed == 1).await;
+    worker.stop().await;
+    assert!(!before.existed());
+    for input in ["one", "two"] {
+        let handle = producer.dispatch(input.into()).await.unwrap();
+        assert!(!handle.existed());
+        assert_eq!(f.places(handle.id().as_str()).await, ["wait:high"]);
+    }
+    for handle in producer.dispatch_many(["three", "four"].map(String::from)).await.unwrap() {
+        assert_eq!(f.places(handle.id().as_str()).await, ["wait:high"]);
+    }
+}
+
+#[tokio::test]
 async fn a_delayed_job_waits_for_its_time_and_wakes_an_idle_worker() {
     let f = Fixture::new().await;
     let app = f.app().await;

@@ -119,6 +119,22 @@ async fn a_repeated_dispatch_changes_nothing() {
 }
 
 #[tokio::test]
+async fn plain_jobs_need_the_first_keys_only_and_others_ask_for_more() {
+    let mut task = Task::new().await;
+    let keys = task.script("dispatch").keys[..8].to_vec();
+    assert_eq!(task.call_on("dispatch", &keys, &["1", "2", "a", "1", "b", "2"]).await.unwrap(), "dispatched");
+    assert_eq!(task.list("wait").await, ["a", "b"]);
+    let before = task.exact().await;
+    let delayed = ["1", "1", "c", "3", "delay", "1", "5"];
+    assert_eq!(task.call_on("dispatch", &keys, &delayed).await.unwrap(), "more");
+    assert_eq!(task.exact().await, before);
+    task.hset("meta", &[("priority", "low")]).await;
+    let before = task.exact().await;
+    assert_eq!(task.call_on("dispatch", &keys, &["1", "1", "c", "3"]).await.unwrap(), "more");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
 async fn without_events_no_entry_is_written() {
     let mut task = Task::new().await;
     task.hset("meta", &[("eventMode", "off")]).await;
