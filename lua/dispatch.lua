@@ -7,7 +7,7 @@
 -- KEYS[6]  meta          (hash)    wire version, default priority, event mode and total
 -- KEYS[7]  events        (stream)  one entry
 -- KEYS[8]  wake          (zset)    marker for idle workers
--- KEYS[9]  options       (hash)    id -> overrides, JSON. A call of jobs without triples may leave out this and the rest
+-- KEYS[9]  options       (hash)    id -> overrides, JSON. Without triples this and the rest may be left out
 -- KEYS[10] maxCount      (hash)    id -> max_count
 -- KEYS[11] priority      (hash)    id -> high or low
 -- KEYS[12] dispatchedAt  (hash)    id -> time, ms
