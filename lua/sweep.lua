@@ -33,7 +33,7 @@
 -- ARGV[2]  ask           (the worker's interval, ms)
 -- ARGV[3]  epoch         (the one that the witness watched)
 -- ARGV[4]  waited        (ms since it saw that epoch begin)
--- ARGV[5]  cursor        (of the SSCAN; 0 to begin)
+-- ARGV[5]  cursor        (from the call before; 0 to begin)
 -- ARGV[6]  limit         (jobs a call, at most 500)
 -- Returns  {'swept', epoch, interval ms, cursor, snapshot taken 0 | 1, resolved: id, count, action, worker of each}
 -- Returns  {'moved', epoch, interval ms}: the epoch is another one
@@ -61,6 +61,7 @@ local now_ms = math.floor(now_us() / 1000)
 
 -- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
 redis.call('SREM', candidates, '', unpack(batch.ids))
+if batch.shrink then shrink_table(candidates) end
 if #batch.ids > 0 then
   redis.call('SREM', active, unpack(batch.ids))
   redis.call('HDEL', locks, unpack(batch.ids))

@@ -1,15 +1,17 @@
 -- Some of the candidates: at most `limit`, each once, from the cursor on. A small set is answered whole by SSCAN,
--- whatever its COUNT; what is past the limit then waits for the next round from 0. Of a set that was large a moment ago
--- a few that are left are looked for in steps of one: while the server shrinks its table one step visits thousands of
--- buckets, and COUNT is how many steps it takes before it looks at what it has found.
+-- whatever its COUNT; what is past the limit then waits for the next round from 0.
+-- A few that are left of very many would cost an SSCAN milliseconds: their table is as large as before, and while the
+-- server shrinks it one of its steps visits up to all of it. Calls with the cursor 'shrinking:<n>' come first then.
 local function next_candidates(candidates, cursor, limit, running)
-  local step = redis.call('SCARD', candidates) * 1000 < running and 1 or limit
-  local scanned = nil
-  for _ = step, limit, step do
-    scanned = redis.call('SSCAN', candidates, cursor, 'COUNT', step)
-    cursor = scanned[1]
-    if #scanned[2] > 0 or cursor == '0' then break end
+  local left = redis.call('SCARD', candidates)
+  local shrunk = cursor == '0' and 0 or tonumber(string.match(cursor, '^shrinking:(%d+)$'))
+  if shrunk then
+    if left > 0 and left * 1000 < running and shrunk * 4000 < running then
+      return { ids = {}, cursor = string.format('shrinking:%d', shrunk + 1), shrink = true }
+    end
+    cursor = '0'
   end
+  local scanned = redis.call('SSCAN', candidates, cursor, 'COUNT', limit)
   local ids, seen = {}, {}
   for _, id in ipairs(scanned[2]) do
     if not seen[id] and #ids < limit then
@@ -17,7 +19,16 @@ local function next_candidates(candidates, cursor, limit, running)
       ids[#ids + 1] = id
     end
   end
-  return { ids = ids, cursor = cursor }
+  return { ids = ids, cursor = scanned[1] }
+end
+
+-- Moves the server on in shrinking the table of a set, by about 10,000 buckets: ten for each look at a member that is
+-- not there. One that leaves makes it begin with the next smaller table.
+local function shrink_table(set)
+  local nobody = {}
+  for i = 1, 1000 do nobody[i] = '' end
+  redis.pcall('SADD', set, '')
+  redis.call('SREM', set, unpack(nobody))
 end
 
 -- Decides about each candidate by the table in sweep.lua, without writing. `words` are those of the event, four a job:

@@ -100,6 +100,21 @@ async fn sweep_resolves_and_takes_snapshots() {
 }
 
 #[tokio::test]
+async fn sweep_finds_the_last_of_very_many() {
+    let mut task = task().await;
+    task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000")]).await;
+    task.running("w", &[("a", 1)]).await;
+    task.snapshot().await;
+    let others = (0..2_000).map(|i| format!("job-{i}")).collect::<Vec<_>>();
+    task.sadd("active", &others.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    fill(&mut task).await;
+    let sweep = ["v", "1000", "5", "1000"];
+    assert_eq!(task.ok("sweep", &[&sweep[..], &["0", "200"]].concat()).await, "[swept 5 1000 shrinking:1 0 []]");
+    let reply = task.ok("sweep", &[&sweep[..], &["shrinking:1", "200"]].concat()).await;
+    assert_eq!(reply, "[swept 6 1000 0 1 [a 1 recovered w]]");
+}
+
+#[tokio::test]
 async fn cancel_ends_what_waits() {
     let mut task = task().await;
     task.waiting(&["a"]).await;

@@ -226,6 +226,58 @@ async fn one_call_decides_no_more_than_its_limit_and_the_epoch_moves_with_the_la
     assert_eq!(waiting, ids.into_iter().collect());
 }
 
+/// What the server says that a key takes, in bytes.
+async fn bytes_of(task: &mut Task, key: &str) -> usize {
+    let key = task.key(key);
+    redis::cmd("MEMORY").arg("USAGE").arg(key).query_async(&mut task.conn).await.unwrap()
+}
+
+/// 10,000 running jobs were candidates, and all but two of them beat.
+async fn two_left_of_very_many() -> Task {
+    let mut task = epoch_five().await;
+    let ids = (0..10_000).map(|i| format!("job-{i:05}")).collect::<Vec<_>>();
+    let ids = ids.iter().map(String::as_str).collect::<Vec<_>>();
+    task.sadd("active", &ids).await;
+    task.snapshot().await;
+    task.running("w", &[("a", 7), ("b", 8)]).await;
+    let key = |name: &str| task.key(name);
+    let (active, candidates) = (key("active"), key("candidates"));
+    let source = "redis.call('SMOVE', KEYS[2], KEYS[1], 'a') redis.call('SMOVE', KEYS[2], KEYS[1], 'b')
+        for _, id in ipairs(ARGV) do redis.call('SMOVE', KEYS[1], KEYS[2], id) end return 1";
+    for some in ids.chunks(500) {
+        task.eval(source, &[candidates.clone(), active.clone()], some).await.unwrap();
+    }
+    task
+}
+
+#[tokio::test]
+async fn the_table_of_a_few_left_of_very_many_is_shrunk_before_they_are_looked_for() {
+    let mut task = two_left_of_very_many().await;
+    let (large, everything) = (bytes_of(&mut task, "candidates").await, task.exact().await);
+    let mut cursor = "0".to_owned();
+    for next in ["shrinking:1", "shrinking:2", "shrinking:3"] {
+        let reply = task.ok("sweep", &["v", "1000", "5", "1000", &cursor, "200"]).await;
+        assert_eq!(reply, format!("[swept 5 1000 {next} 0 []]"));
+        cursor = next.to_owned();
+    }
+    let small = bytes_of(&mut task, "candidates").await;
+    assert!(large > 16_000 && small < 1_000, "{large} bytes became {small}");
+    assert_eq!(task.exact().await, everything, "nobody came, nobody went");
+    let reply = task.ok("sweep", &["v", "1000", "5", "1000", &cursor, "200"]).await;
+    let (a, b) = ("a 1 recovered w", "b 1 recovered w");
+    let expected = [(a, b), (b, a)].map(|(one, other)| format!("[swept 6 1000 0 1 [{one} {other}]]"));
+    assert!(expected.contains(&reply), "{reply}");
+}
+
+#[tokio::test]
+async fn the_last_few_may_beat_while_their_table_is_shrunk() {
+    let mut task = two_left_of_very_many().await;
+    task.ok("sweep", &ARGS).await;
+    task.ok("extend_locks", &["w", "1000", "2", "0", "a", "b", "7", "8"]).await;
+    let reply = task.ok("sweep", &["v", "1000", "5", "1000", "shrinking:1", "200"]).await;
+    assert_eq!(reply, "[swept 6 1000 0 1 []]");
+}
+
 #[tokio::test]
 async fn the_interval_of_an_epoch_is_the_largest_ask_of_the_one_before() {
     let mut task = epoch_five().await;
