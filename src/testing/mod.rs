@@ -2,6 +2,8 @@
 
 mod scripts;
 mod server;
+mod witness;
 
 pub use scripts::{ScriptSource, replace_script, scripts};
 pub use server::{RedisServer, RedisServerBuilder, SERVER_VARIABLE, StartError, redis_url};
+pub use witness::Witness;

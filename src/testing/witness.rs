@@ -1,0 +1,41 @@
+//! The witness rule by itself, for a simulation that has a clock of its own.
+
+use std::time::Duration;
+
+use crate::stall::witness;
+use crate::worker::clock::Moment;
+
+/// What a keeper saw of one task. Times are milliseconds on any clock that only goes forward.
+#[doc(hidden)]
+#[derive(Clone, Debug)]
+pub struct Witness(witness::Witness);
+
+impl Witness {
+    #[must_use]
+    pub fn new(period_ms: u64, now_ms: u64) -> Witness {
+        Witness(witness::Witness::new(Duration::from_millis(period_ms), Moment::from_millis(now_ms)))
+    }
+
+    pub fn beat_answered(&mut self, due_ms: u64, now_ms: u64, epoch: u64, interval_ms: u64) {
+        let (due, now) = (Moment::from_millis(due_ms), Moment::from_millis(now_ms));
+        self.0.beat_answered(due, now, epoch, Duration::from_millis(interval_ms));
+    }
+
+    pub fn next_beat_at(&mut self, at_ms: u64) {
+        self.0.next_beat_at(Moment::from_millis(at_ms));
+    }
+
+    pub fn broken(&mut self, now_ms: u64) {
+        self.0.broken(Moment::from_millis(now_ms));
+    }
+
+    pub fn told(&mut self, now_ms: u64, epoch: u64, interval_ms: u64) {
+        self.0.told(Moment::from_millis(now_ms), epoch, Duration::from_millis(interval_ms));
+    }
+
+    /// The epoch and how many milliseconds it was watched, when a sweep is allowed.
+    pub fn may_sweep(&mut self, now_ms: u64) -> Option<(u64, u64)> {
+        let (epoch, waited) = self.0.may_sweep(Moment::from_millis(now_ms))?;
+        Some((epoch, waited.as_millis() as u64))
+    }
+}

@@ -1,0 +1,106 @@
+//! The task on a real server: its scripts, and all that it keeps.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use heartline::testing::scripts;
+use redis::{Commands, Connection, FromRedisValue, Script, Value};
+
+use crate::model::View;
+use crate::support::TestRedis;
+
+/// One task, called script by script.
+pub struct Task {
+    conn: Connection,
+    prefix: String,
+    scripts: BTreeMap<&'static str, (Script, Vec<&'static str>)>,
+    last_entry: String,
+    _server: Arc<TestRedis>,
+}
+
+impl Task {
+    pub fn new(options: &[(&str, &str)]) -> Task {
+        let server = TestRedis::shared();
+        let mut conn = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+        let prefix = format!("{}:{{task}}:", server.unique_prefix());
+        let () = conn.hset_multiple(format!("{prefix}meta"), options).unwrap();
+        let scripts = scripts().into_iter().map(|script| (script.name, (Script::new(script.source), script.keys)));
+        Task { conn, prefix, scripts: scripts.collect(), last_entry: "-".to_owned(), _server: server }
+    }
+
+    pub fn call<T: FromRedisValue>(&mut self, name: &str, args: &[String]) -> T {
+        let (script, keys) = &self.scripts[name];
+        let mut call = script.prepare_invoke();
+        for key in keys {
+            call.key(format!("{}{key}", self.prefix));
+        }
+        args.iter().for_each(|arg| {
+            call.arg(arg);
+        });
+        call.invoke(&mut self.conn).unwrap_or_else(|error| panic!("{name} {args:?}: {error}"))
+    }
+
+    /// Lets the time of a delayed job come; of those whose time has come, the one with the least `rank` is first.
+    pub fn make_due(&mut self, id: &str, rank: usize) {
+        let key = format!("{}delayed", self.prefix);
+        let changed: usize =
+            redis::cmd("ZADD").arg(key).arg("XX").arg("CH").arg(rank).arg(id).query(&mut self.conn).unwrap();
+        assert_eq!(changed, 1, "{id} was not delayed");
+    }
+
+    /// The events written since the last look, a transition each.
+    pub fn events(&mut self) -> Vec<String> {
+        let key = format!("{}events", self.prefix);
+        let entries: Vec<(String, Vec<String>)> =
+            redis::cmd("XRANGE").arg(key).arg(&self.last_entry).arg("+").query(&mut self.conn).unwrap();
+        let mut events = Vec::new();
+        for (id, fields) in entries {
+            self.last_entry = format!("({id}");
+            for field in fields.chunks(2) {
+                let words: Vec<&str> = field[1].split(' ').collect();
+                let each = match field[0].as_str() {
+                    "total" | "worker" | "reason" => continue,
+                    "failed" => 2,
+                    "retrying" | "restarted" => 3,
+                    "stalled" => 4,
+                    _ => 1,
+                };
+                events.extend(words.chunks(each).map(|words| format!("{} {}", field[0], words.join(" "))));
+            }
+        }
+        events
+    }
+
+    /// Everything, and no column may hold a job that has no payload.
+    pub fn view(&mut self) -> View {
+        let mut read = redis::pipe();
+        let key = |name: &str| format!("{}{name}", self.prefix);
+        for list in ["wait:high", "wait", "wait:low"] {
+            read.lrange(key(list), 0, -1);
+        }
+        for place in ["delayed", "completed", "failed", "cancelled"] {
+            read.zrange(key(place), 0, -1);
+        }
+        read.smembers(key("active")).smembers(key("candidates")).hgetall(key("locks"));
+        read.hgetall(key("attempt")).hgetall(key("stalledCount")).hkeys(key("cancelling")).hkeys(key("payload"));
+        for column in ["result", "error", "options", "maxCount", "priority", "dispatchedAt"] {
+            read.hkeys(key(column));
+        }
+        let mut answers = read.query::<Vec<Value>>(&mut self.conn).unwrap().into_iter();
+        fn next<T: FromRedisValue>(answers: &mut impl Iterator<Item = Value>) -> T {
+            redis::from_redis_value(answers.next().unwrap()).unwrap()
+        }
+        let answers = &mut answers;
+        let lists = [next(answers), next(answers), next(answers)];
+        let delayed = next(answers);
+        let ended = [next(answers), next(answers), next(answers)];
+        let (active, candidates, locks) = (next(answers), next(answers), next(answers));
+        let (attempt, stalled_count) = (next(answers), next(answers));
+        let (cancelling, payload): (_, BTreeSet<String>) = (next(answers), next(answers));
+        for column in answers {
+            let ids: BTreeSet<String> = redis::from_redis_value(column).unwrap();
+            assert!(ids.is_subset(&payload), "{ids:?} have a column and no payload");
+        }
+        View { lists, delayed, active, candidates, locks, cancelling, ended, payload, attempt, stalled_count }
+    }
+}

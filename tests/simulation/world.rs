@@ -1,0 +1,309 @@
+//! Workers, their keepers and what happens to them, on a clock of the simulation's own.
+
+mod driver;
+mod keeper;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use fastrand::Rng;
+use heartline::testing::Witness;
+
+use crate::FAR;
+use crate::model::{Model, New, Place, Priority, Report, View};
+use crate::task::Task;
+
+/// Intervals of workers, ms.
+const INTERVALS: [u64; 2] = [1_000, 2_000];
+/// The longest step of the clock, ms; less than half of the shortest beat period.
+const STEP: u64 = 150;
+/// `max_count` of the task.
+const MAX_COUNT: u32 = 1;
+/// Candidates that one sweep call resolves at most.
+const SWEEP_LIMIT: usize = 3;
+
+/// A settle call, as it went out.
+#[derive(Clone, Debug)]
+struct Call {
+    number: u64,
+    want: usize,
+    reports: Vec<Report>,
+}
+
+/// A beat that was executed and whose answer is still on its way.
+#[derive(Clone, Debug)]
+struct Answer {
+    sent: u64,
+    arrives: u64,
+    due: u64,
+    epoch: u64,
+    interval: u64,
+}
+
+struct Worker {
+    name: String,
+    interval: u64,
+    /// Runs nothing before then.
+    frozen_until: u64,
+    /// Reaches nobody before then.
+    away_until: u64,
+    held: BTreeMap<u64, String>,
+    witness: Witness,
+    beat_due: u64,
+    answer: Option<Answer>,
+    number: u64,
+    unanswered: Option<Call>,
+    old: Vec<Call>,
+}
+
+impl Worker {
+    fn period(&self) -> u64 {
+        self.interval / 3
+    }
+
+    /// The last trouble of its own ends, or ended, then.
+    fn trouble_until(&self) -> u64 {
+        self.frozen_until.max(self.away_until)
+    }
+}
+
+pub struct World {
+    rng: Rng,
+    now: u64,
+    task: Task,
+    model: Model,
+    workers: Vec<Worker>,
+    names: usize,
+    /// Calls on a second line, which only show wrong tokens.
+    wrong_calls: u64,
+    /// When the lock of a fence was last extended in Redis, and how long its holder may be silent.
+    heard: BTreeMap<u64, (u64, u64)>,
+    /// Nobody reaches the server.
+    outage: bool,
+    faults: bool,
+    /// The transitions that happened.
+    pub seen: BTreeSet<String>,
+    pub log: String,
+}
+
+impl World {
+    pub fn new(seed: u64, keep: bool) -> World {
+        let keep_all = if keep { "1" } else { "0" };
+        let options = ["keepCompleted", "keepFailed", "keepCancelled"].map(|option| (option, keep_all));
+        let task = Task::new(&[&options[..], &[("wire", "1"), ("maxCount", &MAX_COUNT.to_string())]].concat());
+        let mut world = World {
+            rng: Rng::with_seed(seed),
+            now: 10_000,
+            task,
+            model: Model::new(keep),
+            workers: Vec::new(),
+            names: 0,
+            wrong_calls: 0,
+            heard: BTreeMap::new(),
+            outage: false,
+            faults: true,
+            seen: BTreeSet::new(),
+            log: String::new(),
+        };
+        for _ in 0..3 {
+            let worker = world.start();
+            world.workers.push(worker);
+        }
+        world
+    }
+
+    /// Lets anything happen.
+    pub fn run(&mut self, steps: usize) {
+        for _ in 0..steps {
+            self.pass_time();
+            self.act();
+        }
+    }
+
+    /// Nothing fails any more: what dead workers held is decided in time, and in the end every job is terminal.
+    pub fn heal(&mut self) {
+        self.faults = false;
+        for worker in &mut self.workers {
+            (worker.frozen_until, worker.away_until) = (self.now, self.now);
+        }
+        let longest = INTERVALS[1].max(self.model.interval());
+        let by = self.now + 2 * longest + longest / 3 + 3 * STEP;
+        let mut rounds = 0;
+        while self.model.open() > 0 {
+            rounds += 1;
+            assert!(rounds < 2_000, "{} jobs do not end", self.model.open());
+            self.pass_time();
+            while let Some((id, rank)) = self.model.next_due() {
+                self.task.make_due(&id, rank);
+            }
+            let at = self.rng.usize(..self.workers.len());
+            self.settle(at, true);
+            if self.now > by {
+                let alive: Vec<&str> = self.workers.iter().map(|worker| worker.name.as_str()).collect();
+                for (id, job) in &self.model.jobs {
+                    let Place::Running { worker, .. } = &job.place else { continue };
+                    assert!(alive.contains(&worker.as_str()), "{id} of the dead {worker} was not decided in time");
+                }
+            }
+        }
+    }
+
+    /// A fresh process.
+    fn start(&mut self) -> Worker {
+        self.names += 1;
+        let interval = INTERVALS[self.rng.usize(..INTERVALS.len())];
+        Worker {
+            name: format!("worker-{}", self.names),
+            interval,
+            frozen_until: 0,
+            away_until: 0,
+            held: BTreeMap::new(),
+            witness: Witness::new(interval / 3, self.now),
+            beat_due: self.now,
+            answer: None,
+            number: 0,
+            unanswered: None,
+            old: Vec::new(),
+        }
+    }
+
+    fn note(&mut self, what: &str) {
+        writeln!(self.log, "{} {what}", self.now).unwrap();
+    }
+
+    fn chance(&mut self, percent: u32) -> bool {
+        self.faults && self.rng.u32(..100) < percent
+    }
+
+    /// Keepers do what is due, in either order.
+    fn pass_time(&mut self) {
+        self.now += self.rng.u64(..=STEP);
+        for at in 0..self.workers.len() {
+            if self.now < self.workers[at].frozen_until {
+                continue;
+            }
+            if self.rng.bool() {
+                self.beat(at);
+                self.sweep(at);
+            } else {
+                self.sweep(at);
+                self.beat(at);
+            }
+        }
+    }
+
+    /// What a worker or a producer, or fate, may do next.
+    fn act(&mut self) {
+        let at = self.rng.usize(..self.workers.len());
+        match self.rng.u32(..100) {
+            0..20 => self.dispatch(),
+            20..70 => self.settle(at, false),
+            70..75 => self.cancel(),
+            75..80 => {
+                if let Some((id, rank)) = self.model.next_due() {
+                    self.note(&format!("{id} is due"));
+                    self.task.make_due(&id, rank);
+                }
+            }
+            80..84 => self.repeat_an_old_call(at),
+            84 => self.sweep_too_early(at),
+            85..88 => self.show_a_wrong_token(at),
+            88 => {
+                self.now += self.rng.u64(..4 * INTERVALS[1]);
+                self.note("all stood still until now");
+            }
+            89 => self.outage(),
+            90..93 => {
+                self.workers[at].frozen_until = self.now + self.rng.u64(..4 * INTERVALS[1]);
+                self.note(&format!("{} freezes until {}", self.workers[at].name, self.workers[at].frozen_until));
+            }
+            93..97 => {
+                self.workers[at].away_until = self.now + self.rng.u64(..4 * INTERVALS[1]);
+                self.note(&format!("{} is away until {}", self.workers[at].name, self.workers[at].away_until));
+            }
+            _ => {
+                self.note(&format!("{} dies", self.workers[at].name));
+                self.workers[at] = self.start();
+            }
+        }
+    }
+
+    /// The server is away for everybody, and comes back for all at the same time.
+    fn outage(&mut self) {
+        let end = self.now + self.rng.u64(..4 * INTERVALS[1]);
+        self.note(&format!("an outage until {end}"));
+        self.outage = true;
+        while self.now < end {
+            self.pass_time();
+        }
+        self.outage = false;
+    }
+
+    fn dispatch(&mut self) {
+        let count = self.rng.usize(1..=4);
+        let jobs: Vec<New> = (0..count)
+            .map(|_| New {
+                id: format!("job-{}", self.rng.u32(..60)),
+                delayed: self.rng.u32(..5) == 0,
+                max_count: (self.rng.u32(..5) == 0).then(|| self.rng.u32(..3)),
+                priority: [Priority::High, Priority::Normal, Priority::Normal, Priority::Low][self.rng.usize(..4)],
+            })
+            .collect();
+        let mut args = vec!["1".to_owned(), jobs.len().to_string()];
+        args.extend(jobs.iter().flat_map(|job| [job.id.clone(), "{}".to_owned()]));
+        for (at, job) in jobs.iter().enumerate() {
+            let mut triple = |column: &str, value: String| args.extend([column.into(), (at + 1).to_string(), value]);
+            if job.delayed {
+                triple("delay", FAR.to_string());
+            }
+            if let Some(max_count) = job.max_count {
+                triple("maxCount", max_count.to_string());
+            }
+            if job.priority != Priority::Normal {
+                triple("priority", format!("{:?}", job.priority).to_lowercase());
+            }
+        }
+        self.note(&format!("dispatch {}", args[2..].join(" ")));
+        let reply: String = self.task.call("dispatch", &args);
+        let mut expected = "dispatched".to_owned();
+        self.model.dispatch(&jobs).iter().for_each(|at| write!(expected, " {at}").unwrap());
+        assert_eq!(reply, expected);
+        self.check();
+    }
+
+    fn cancel(&mut self) {
+        let id = format!("job-{}", self.rng.u32(..60));
+        self.note(&format!("cancel {id}"));
+        let reply: Vec<String> = self.task.call("cancel", &[id.clone(), "why".into(), "channel".into()]);
+        assert_eq!(reply.join(" "), self.model.cancel(&id));
+        self.check();
+    }
+
+    /// Redis holds what the model holds, and has told of each transition once and in order.
+    fn check(&mut self) {
+        let view = self.task.view();
+        invariants(&view);
+        assert_eq!(view, self.model.view());
+        let events = self.task.events();
+        assert_eq!(events, std::mem::take(&mut self.model.events));
+        for event in events {
+            let words: Vec<&str> = event.split(' ').collect();
+            let action = if words[0] == "stalled" { words[3] } else { "" };
+            self.seen.insert(format!("{} {action}", words[0]).trim_end().to_owned());
+        }
+    }
+}
+
+/// What holds whatever the model says.
+fn invariants(view: &View) {
+    let running = view.active.union(&view.candidates);
+    let waiting = view.lists.iter().flatten();
+    let places = waiting.chain(&view.delayed).chain(running).chain(view.ended.iter().flatten());
+    let mut places: Vec<&String> = places.collect();
+    places.sort();
+    assert!(places.into_iter().eq(&view.payload), "not each job is in one place: {view:?}");
+    assert!(view.active.is_disjoint(&view.candidates), "running twice: {view:?}");
+    assert!(view.locks.keys().eq(view.active.union(&view.candidates)), "locked is not running: {view:?}");
+    assert!(view.cancelling.iter().all(|id| view.locks.contains_key(id)), "a cancel of a job that is not held");
+    assert!(view.stalled_count.iter().all(|(_, &count)| count <= 3), "stalls past every max_count: {view:?}");
+}

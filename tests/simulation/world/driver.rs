@@ -1,0 +1,159 @@
+//! Settle calls, as a worker's driver makes them: each is repeated until it is answered.
+
+use redis::Value;
+
+use super::{Call, World};
+use crate::FAR;
+use crate::model::{Place, Report, Said, Settled};
+
+impl World {
+    /// A worker reports some of its jobs and claims, or makes again the call that was not answered.
+    pub(super) fn settle(&mut self, at: usize, everything: bool) {
+        let (away, frozen) = (self.now < self.workers[at].away_until, self.now < self.workers[at].frozen_until);
+        if frozen {
+            return;
+        }
+        let call = match self.workers[at].unanswered.take() {
+            Some(call) => call,
+            None => self.next_call(at, everything),
+        };
+        if away || self.chance(8) {
+            self.note(&format!("{} cannot send {call:?}", self.workers[at].name));
+            self.workers[at].unanswered = Some(call);
+            return;
+        }
+        let settled = self.execute(at, &call);
+        if self.chance(8) {
+            self.note("  the answer is lost");
+            self.workers[at].unanswered = Some(call);
+            return;
+        }
+        let worker = &mut self.workers[at];
+        for report in &call.reports {
+            worker.held.remove(&report.fence);
+        }
+        let claimed = settled.claimed.iter().zip(settled.first_fence..).filter(|(id, _)| *id != "{}");
+        worker.held.extend(claimed.map(|(id, fence)| (fence, id.clone())));
+        worker.old.push(call);
+    }
+
+    fn next_call(&mut self, at: usize, everything: bool) -> Call {
+        let rng = &mut self.rng;
+        let worker = &mut self.workers[at];
+        worker.number += 1;
+        let mut reports = Vec::new();
+        for (&fence, id) in &worker.held {
+            let attempt = self.model.jobs[id].attempt + 1;
+            let said = match rng.u32(..10) {
+                _ if everything => Said::Completed,
+                0 | 1 => Said::Completed,
+                2 => Said::Failed { attempt },
+                3 => Said::Retry { attempt },
+                4 => Said::Release,
+                _ => continue,
+            };
+            reports.push(Report { id: id.clone(), fence, said });
+        }
+        // As the arguments have it: completed jobs first.
+        reports.sort_by_key(|report| report.said != Said::Completed);
+        Call { number: worker.number, want: if everything { 5 } else { rng.usize(..4) }, reports }
+    }
+
+    /// Makes a call that may have been executed before.
+    fn execute(&mut self, at: usize, call: &Call) -> Settled {
+        let (name, interval) = (self.workers[at].name.clone(), self.workers[at].interval);
+        self.note(&format!("{name} {call:?}"));
+        let reply = self.send((&name, ""), interval, call);
+        let [word, lost, cancelled, fence, claimed, ..] = &reply[..] else { panic!("settle answered {reply:?}") };
+        assert_eq!(word, "settled");
+        let fences = |words: &String| words.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        let settled = Settled {
+            lost: fences(lost),
+            cancelled: fences(cancelled),
+            first_fence: fence.parse().unwrap(),
+            claimed: claimed.split_whitespace().map(str::to_owned).collect(),
+        };
+        let expected = match self.model.repeated(&name) {
+            Some((number, answer)) if number == call.number => answer,
+            _ => {
+                let newest = self.heard.keys().next_back().copied().unwrap_or(0);
+                assert!(settled.claimed.is_empty() || settled.first_fence > newest, "fences do not grow");
+                let id = (name.as_str(), call.number, interval);
+                let expected = self.model.settle(id, &call.reports, call.want, settled.first_fence);
+                for (fence, _) in (settled.first_fence..).zip(&settled.claimed) {
+                    self.heard.insert(fence, (self.now, interval));
+                }
+                expected
+            }
+        };
+        assert_eq!(settled, expected);
+        self.check();
+        settled
+    }
+
+    /// `line` is empty for the first line of calls of a worker.
+    fn send(&mut self, (name, line): (&str, &str), interval: u64, call: &Call) -> Vec<String> {
+        let (completed, others): (Vec<_>, Vec<_>) =
+            call.reports.iter().partition(|report| report.said == Said::Completed);
+        let mut args = vec![format!("{}{line}", call.number), name.to_owned()];
+        args.extend([interval.to_string(), call.want.to_string()]);
+        args.extend([completed.len().to_string(), "0".to_owned()]);
+        args.extend(completed.iter().map(|report| report.id.clone()));
+        args.extend(completed.iter().map(|report| report.fence.to_string()));
+        for report in others {
+            let (kind, attempt, detail) = match report.said {
+                Said::Failed { attempt } => ("failed", attempt, "e".to_owned()),
+                Said::Retry { attempt } => ("retry", attempt, FAR.to_string()),
+                Said::Release | Said::Completed => ("release", 0, String::new()),
+            };
+            let error = r#"{"code":"e"}"#.to_owned();
+            args.extend([
+                report.id.clone(),
+                report.fence.to_string(),
+                kind.to_owned(),
+                attempt.to_string(),
+                detail,
+                error,
+            ]);
+        }
+        let reply: Vec<Value> = self.task.call("settle", &args);
+        reply.iter().map(|word| redis::from_redis_value_ref(word).unwrap_or_default()).collect()
+    }
+
+    /// A copy of a call that comes late, from a connection that was given up.
+    pub(super) fn repeat_an_old_call(&mut self, at: usize) {
+        let worker = &self.workers[at];
+        let (name, interval) = (worker.name.clone(), worker.interval);
+        let last = self.model.repeated(&name).map_or(0, |(number, _)| number);
+        let Some(call) = worker.old.iter().rfind(|call| call.number < last).cloned() else { return };
+        self.note(&format!("{name} repeats {}", call.number));
+        let before = self.task.view();
+        assert_eq!(self.send((&name, ""), interval, &call), ["stale"]);
+        assert_eq!(self.task.view(), before);
+    }
+
+    /// Whoever shows a token that is not in force changes nothing.
+    pub(super) fn show_a_wrong_token(&mut self, at: usize) {
+        let Some((id, fence)) = self.model.jobs.iter().find_map(|(id, job)| match job.place {
+            Place::Running { fence, .. } => Some((id.clone(), fence)),
+            _ => None,
+        }) else {
+            return;
+        };
+        let before = self.task.view();
+        let (owner, other) = (self.workers[at].name.clone(), "nobody".to_owned());
+        let (name, shown) = if self.rng.bool() { (other, fence) } else { (owner, fence + 1_000_000_000_000) };
+        self.note(&format!("{name} shows {shown} for {id}"));
+        let interval = self.workers[at].interval.min(self.model.interval()).max(1);
+        let said = [Said::Completed, Said::Failed { attempt: 1 }, Said::Retry { attempt: 1 }, Said::Release];
+        let report = Report { id, fence: shown, said: said[self.rng.usize(..4)] };
+        let args = [name.clone(), interval.to_string(), "1".into(), "0".into(), report.id.clone(), shown.to_string()];
+        let (_, _, _, lost, _): (String, u64, u64, Vec<u64>, Vec<u64>) = self.task.call("extend_locks", &args);
+        assert_eq!(lost, [shown]);
+        self.model.extend(&name, interval, std::slice::from_ref(&report));
+        self.wrong_calls += 1;
+        let call = Call { number: self.wrong_calls, want: 0, reports: vec![report] };
+        assert_eq!(self.send((&name, "/2"), interval, &call)[1], shown.to_string());
+        assert_eq!(self.task.view(), before);
+    }
+}

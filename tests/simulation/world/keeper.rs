@@ -1,0 +1,159 @@
+//! Beats and sweeps, as a worker's keeper makes them.
+
+use redis::Value;
+
+use super::{Answer, MAX_COUNT, SWEEP_LIMIT, World};
+use crate::model::{Place, Report, Resolved, Said};
+
+impl World {
+    /// The keeper of a worker beats for all that it holds, when that is due.
+    pub(super) fn beat(&mut self, at: usize) {
+        let now = self.now;
+        let away = self.outage || now < self.workers[at].away_until;
+        let worker = &mut self.workers[at];
+        if let Some(answer) = worker.answer.take() {
+            if away || now.min(answer.arrives) > answer.sent + worker.period() {
+                worker.witness.broken(now);
+            } else if answer.arrives > now {
+                worker.answer = Some(answer);
+                return;
+            } else {
+                worker.witness.beat_answered(answer.due, now, answer.epoch, answer.interval);
+                worker.beat_due = (answer.due + worker.period()).max(now);
+            }
+        }
+        if worker.beat_due > now {
+            return;
+        }
+        if away {
+            worker.witness.broken(now);
+            worker.beat_due = now + worker.interval / 6;
+            worker.witness.next_beat_at(worker.beat_due);
+            return;
+        }
+        let (name, interval, due) = (worker.name.clone(), worker.interval, worker.beat_due);
+        let held = worker.held.iter().map(|(&fence, id)| Report { id: id.clone(), fence, said: Said::Release });
+        let held: Vec<Report> = held.collect();
+        let (epoch, in_force, lost) = self.extend(&name, interval, &held);
+        let slow = if self.chance(10) { self.rng.u64(..interval) } else { 0 };
+        let is_lost = self.chance(5);
+        let worker = &mut self.workers[at];
+        if is_lost {
+            worker.witness.broken(now);
+            worker.beat_due = now + interval / 6;
+            worker.witness.next_beat_at(worker.beat_due);
+            return;
+        }
+        // A worker that lost a job drops it when it hears of it; an outcome that is under way may still show the token.
+        lost.iter().for_each(|fence| {
+            worker.held.remove(fence);
+        });
+        if slow > 0 {
+            worker.answer = Some(Answer { sent: now, arrives: now + slow, due, epoch, interval: in_force });
+            return;
+        }
+        worker.witness.beat_answered(due, now, epoch, in_force);
+        worker.beat_due = (due + worker.period()).max(now);
+    }
+
+    fn extend(&mut self, name: &str, interval: u64, held: &[Report]) -> (u64, u64, Vec<u64>) {
+        self.note(&format!("{name} beats for {}", held.len()));
+        let mut args = vec![name.to_owned(), interval.to_string(), held.len().to_string(), "0".to_owned()];
+        args.extend(held.iter().map(|report| report.id.clone()));
+        args.extend(held.iter().map(|report| report.fence.to_string()));
+        type Reply = (String, u64, u64, Vec<u64>, Vec<u64>);
+        let (word, epoch, in_force, lost, cancelled): Reply = self.task.call("extend_locks", &args);
+        assert_eq!((word.as_str(), epoch), ("beaten", self.model.epoch));
+        assert_eq!((lost.clone(), cancelled), self.model.extend(name, interval, held));
+        assert_eq!(in_force, self.model.interval());
+        for report in held.iter().filter(|report| !lost.contains(&report.fence)) {
+            self.heard.insert(report.fence, (self.now, interval));
+        }
+        self.check();
+        (epoch, in_force, lost)
+    }
+
+    /// The keeper of a worker sweeps, when its witness allows it.
+    pub(super) fn sweep(&mut self, at: usize) {
+        let mut cursor = "0".to_owned();
+        loop {
+            let now = self.now;
+            let worker = &mut self.workers[at];
+            if self.outage || now < worker.away_until {
+                return;
+            }
+            let Some((epoch, waited)) = worker.witness.may_sweep(now) else { return };
+            let (name, ask) = (worker.name.clone(), worker.interval);
+            self.note(&format!("{name} sweeps {epoch} after {waited}"));
+            let mut args = vec![name, ask.to_string(), epoch.to_string(), waited.to_string()];
+            args.extend([cursor, SWEEP_LIMIT.to_string()]);
+            let reply: Vec<Value> = self.task.call("sweep", &args);
+            let text = |at: usize| redis::from_redis_value_ref::<String>(&reply[at]).unwrap();
+            let refused = self.model.refuses_sweep(epoch, waited);
+            assert_eq!(text(0), refused.unwrap_or("swept"));
+            cursor = "0".to_owned();
+            let mut done = refused.is_some();
+            if !done {
+                cursor = text(3);
+                done = text(4) == "1";
+                self.resolved(redis::from_redis_value_ref(&reply[5]).unwrap());
+                if done {
+                    self.model.snapshot(ask);
+                }
+            }
+            self.check();
+            let lost = self.chance(10);
+            let worker = &mut self.workers[at];
+            if lost {
+                worker.witness.broken(now);
+                return;
+            }
+            worker.witness.told(now, text(1).parse().unwrap(), text(2).parse().unwrap());
+            if done {
+                return;
+            }
+        }
+    }
+
+    /// Nobody who was heard of in time may be among them.
+    fn resolved(&mut self, words: Vec<String>) {
+        let told: Vec<Resolved> = words
+            .chunks(4)
+            .map(|four| Resolved {
+                id: four[0].clone(),
+                count: four[1].parse().unwrap(),
+                action: four[2].clone(),
+                worker: four[3].clone(),
+            })
+            .collect();
+        assert!(told.len() <= SWEEP_LIMIT);
+        let ids: Vec<String> = told.iter().map(|resolved| resolved.id.clone()).collect();
+        for id in &ids {
+            let Place::Running { worker, fence } = &self.model.jobs[id].place else { panic!("{id} did not run") };
+            let (heard, interval) = self.heard[fence];
+            let silent = self.now - heard;
+            assert!(silent >= interval, "{id} was taken from {worker} after {silent} of {interval} ms");
+            let holder = self.workers.iter().find(|holder| holder.name == *worker && holder.held.contains_key(fence));
+            let trouble = holder.is_none_or(|holder| holder.trouble_until() > heard);
+            assert!(trouble, "{id} was taken from {worker}, which had no trouble of its own since {heard}");
+        }
+        self.note(&format!("  resolved {ids:?}"));
+        assert_eq!(told, self.model.resolve(&ids, MAX_COUNT));
+    }
+
+    /// A sweep that did not wait, or that watched another epoch, changes nothing.
+    pub(super) fn sweep_too_early(&mut self, at: usize) {
+        let (epoch, waited) = match self.rng.bool() {
+            true => (self.model.epoch, self.model.interval().saturating_sub(1)),
+            false => (self.model.epoch + 1, self.model.interval()),
+        };
+        let Some(refused) = self.model.refuses_sweep(epoch, waited) else { return };
+        let before = self.task.view();
+        let worker = &self.workers[at];
+        let mut args = vec![worker.name.clone(), worker.interval.to_string(), epoch.to_string(), waited.to_string()];
+        args.extend(["0".to_owned(), SWEEP_LIMIT.to_string()]);
+        let (word, ..): (String, u64, u64) = self.task.call("sweep", &args);
+        assert_eq!(word, refused);
+        assert_eq!(self.task.view(), before);
+    }
+}
