@@ -115,13 +115,15 @@ async fn bulk(bench: &mut Bench) -> Result<Row> {
     Ok(runs.row(ROWS[0]).must("≥ 300,000", |value, _| value >= 300_000.0).note(note))
 }
 
-fn one(script: &Script, number: usize) -> Cmd {
+/// A call that dispatches one job.
+pub fn one(script: &Script, number: usize) -> Cmd {
     let mut call = script.call();
     call.arg(id(number)).arg(payload(64));
     call
 }
 
-fn raw_one(server: &mut Server) -> Result<Script> {
+/// The script that writes one job and sets the marker, without checks.
+pub fn raw_one(server: &mut Server) -> Result<Script> {
     server.own_script(RAW_ONE, "raw", &["payload", "wait", "meta", "events", "wake"])
 }
 

@@ -66,7 +66,7 @@ async fn holding(bench: &mut Bench) -> Result<Vec<Row>> {
 
 /// What is still in memory of jobs that ended long ago.
 async fn after_many(bench: &mut Bench) -> Result<Row> {
-    let (n, runs) = (bench.size(1_000_000), bench.big_runs());
+    let (n, runs) = (bench.size(1_000_000), bench.runs());
     let early = n / 10;
     let (mut growth, mut before, mut after) = (Vec::new(), 0.0, 0.0);
     for run in 1..=runs {

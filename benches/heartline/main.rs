@@ -2,7 +2,7 @@
 //! same run on the same server.
 //!
 //! A private server is started unless `REDIS_URL` names one; on that, only keys with the bench's own prefix are written,
-//! and they are removed. Values are medians of 5 runs, those of a million jobs that take long of 3 (`--runs` sets both).
+//! and they are removed. Values are medians of 5 runs (`--runs` sets how many).
 //! `make bench ONLY=sweep` runs the rows whose names hold `sweep`, `make plots` those that the plots in `docs/plots` show.
 
 mod child;
@@ -37,7 +37,7 @@ use crate::server::Server;
 struct Args {
     /// Only the rows whose name contains this text
     only: Option<String>,
-    /// Runs of each row (default: 5, and 3 of memory rows)
+    /// Runs of each row (default: 5)
     #[arg(long)]
     runs: Option<usize>,
     /// A tenth of the jobs and fewer runs: two minutes, and less exact
@@ -72,11 +72,6 @@ impl Bench {
     /// How often a row is measured.
     pub(crate) fn runs(&self) -> usize {
         self.runs.unwrap_or(if self.quick { 3 } else { 5 }).max(1)
-    }
-
-    /// How often a row is measured of which one run takes 20 s and more.
-    pub(crate) fn big_runs(&self) -> usize {
-        self.runs.unwrap_or(if self.quick { 1 } else { 3 }).max(1)
     }
 
     /// A size, smaller when it has to be quick.

@@ -68,6 +68,11 @@ impl Server {
         Ok(Server { url: url.to_owned(), prefix, conn, asked: 0.0 })
     }
 
+    /// One more blocking connection.
+    pub fn blocking(&self) -> Result<Connection> {
+        Ok(redis::Client::open(self.url.as_str())?.get_connection()?)
+    }
+
     pub fn conn(&mut self) -> &mut Connection {
         &mut self.conn
     }
