@@ -5,16 +5,15 @@ use std::process::Stdio;
 use std::sync::Once;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use heartline::{App, Context, EventMode, JobError, StallOptions, StopReason, TaskOptions};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{ChildStdin, ChildStdout, Command};
 
 use crate::Bench;
-use crate::cuts::Part;
+use crate::cuts::{Part, cut};
 use crate::dispatch::options;
-use crate::safety;
 
 /// How long a child may take for a step.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -130,7 +129,7 @@ impl Child {
 /// The child's side.
 pub async fn work(spec: &str) -> Result<()> {
     let spec: Spec = serde_json::from_str(spec)?;
-    safety::leave_out(&spec.without)?;
+    leave_out(&spec.without)?;
     let app = App::builder().redis(&spec.url).prefix(&spec.prefix).build().await?;
     match spec.handler {
         Handler::NoOp => {
@@ -161,4 +160,14 @@ pub async fn work(spec: &str) -> Result<()> {
     let reason = worker.run_until(ended).await?;
     ensure!(matches!(reason, StopReason::Shutdown), "the worker ended with {reason:?}");
     Ok(())
+}
+
+/// Replaces the settle script of this process by one without the parts.
+fn leave_out(parts: &[Part]) -> Result<()> {
+    if parts.is_empty() {
+        return Ok(());
+    }
+    let settle = heartline::testing::scripts().into_iter().find(|script| script.name == "settle");
+    let text = cut(settle.ok_or_else(|| anyhow!("there is no script settle"))?.source, parts)?;
+    heartline::testing::replace_script("settle", text).map_err(|_| anyhow!("settle was in use already"))
 }

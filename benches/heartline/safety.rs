@@ -1,10 +1,10 @@
 //! What the promises cost: the same jobs, worked by processes whose settle script leaves a part out.
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 
 use crate::Bench;
 use crate::child::Spec;
-use crate::cuts::{Part, cut};
+use crate::cuts::Part;
 use crate::report::{Row, Runs, progress};
 use crate::work::{self, TASK};
 
@@ -19,16 +19,6 @@ const VARIANTS: [(&str, bool, &[Part]); 5] = [
 
 pub fn rows() -> Vec<&'static str> {
     VARIANTS.iter().map(|(name, ..)| *name).collect()
-}
-
-/// Replaces the settle script of this process by one without the parts.
-pub fn leave_out(parts: &[Part]) -> Result<()> {
-    if parts.is_empty() {
-        return Ok(());
-    }
-    let settle = heartline::testing::scripts().into_iter().find(|script| script.name == "settle");
-    let text = cut(settle.ok_or_else(|| anyhow!("there is no script settle"))?.source, parts)?;
-    heartline::testing::replace_script("settle", text).map_err(|_| anyhow!("settle was in use already"))
 }
 
 pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
