@@ -11,6 +11,7 @@ mod support;
 mod blocked_runtime;
 mod clock_jumps;
 mod intervals;
+mod keeper_ends;
 mod lost_replies;
 mod manual;
 mod on_risk;

@@ -114,7 +114,7 @@ pub struct Employee {
     pub jobs: TaskRef<String, u64>,
     pub id: String,
     stop: oneshot::Sender<()>,
-    end: JoinHandle<Result<StopReason, heartline::Error>>,
+    pub end: JoinHandle<Result<StopReason, heartline::Error>>,
 }
 
 impl Employee {

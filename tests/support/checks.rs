@@ -191,3 +191,17 @@ async fn warnings_of_any_thread_are_captured_with_their_spans() {
     assert!(line.contains("attempt=2"), "{line}");
     assert!(!warnings.all().iter().any(|line| line.contains("not a warning")));
 }
+
+#[tokio::test]
+async fn a_subscriber_that_breaks_takes_the_thread_with_it_once() {
+    let warnings = Warnings::capture();
+    let name = TestRedis::shared().unique_prefix();
+    warnings.break_at(&[&name, "too much"]);
+    let log = |what: &'static str| {
+        let name = name.clone();
+        std::thread::spawn(move || tracing::warn!(name, "{what}")).join().is_ok()
+    };
+    assert!(log("not yet"));
+    assert!(!log("too much"));
+    assert!(log("too much"));
+}

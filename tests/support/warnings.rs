@@ -9,6 +9,8 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
 static CAPTURED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// Each entry is the parts of one warning.
+static BREAKS_AT: Mutex<Vec<Vec<String>>> = Mutex::new(Vec::new());
 
 /// The warnings and errors logged by this process, from any thread, since the value was made.
 ///
@@ -31,6 +33,12 @@ impl Warnings {
     /// One line an event: level, target, message and fields, then each span with its fields from the innermost out.
     pub fn all(&self) -> Vec<String> {
         captured()[self.start..].to_vec()
+    }
+
+    /// Lets the thread that logs the next warning with all `parts` panic, as under a broken subscriber.
+    pub fn break_at(&self, parts: &[&str]) {
+        let parts = parts.iter().map(|part| (*part).to_owned()).collect();
+        BREAKS_AT.lock().unwrap_or_else(PoisonError::into_inner).push(parts);
     }
 
     /// Waits for a warning that contains all `parts`, and gives it; panics at the deadline.
@@ -81,7 +89,13 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
             }
             line.push('}');
         }
+        let breaks_at = {
+            let mut all = BREAKS_AT.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = all.iter().position(|parts| parts.iter().all(|part| line.contains(part.as_str())));
+            at.map(|at| all.swap_remove(at))
+        };
         captured().push(line);
+        assert!(breaks_at.is_none(), "the subscriber breaks at {breaks_at:?}");
     }
 }
 

@@ -1,0 +1,38 @@
+//! The keeper of a worker ends: its thread panics.
+
+use heartline::StopReason;
+use redis::AsyncCommands;
+
+use crate::site::{INTERVAL, Site, options};
+use crate::support::{PATIENCE, TestRedis, Warnings};
+
+#[tokio::test]
+async fn a_worker_whose_keeper_ends_stops_loudly_and_hands_its_jobs_back() {
+    let warnings = Warnings::capture();
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let worker = site.hire(options(INTERVAL)).await;
+    let job = worker.jobs.dispatch("gate".to_owned()).await.unwrap();
+    site.started(std::slice::from_ref(&job)).await;
+
+    // The keeper finds the lock of a dead worker, and its warning of that meets a broken subscriber.
+    warnings.break_at(&[&site.task, "stalled", "gone-4242-0a1b2c3d"]);
+    let mut conn = site.conn().await;
+    let () = conn.hset(site.key("locks"), "ghost", "gone-4242-0a1b2c3d:1").await.unwrap();
+    let () = conn.sadd(site.key("active"), "ghost").await.unwrap();
+
+    let reason = tokio::time::timeout(PATIENCE, worker.end).await.expect("the worker goes on").unwrap().unwrap();
+    assert_eq!(reason, StopReason::KeeperEnded { left: Vec::new() });
+    warnings.wait_for(&["ERROR", "the keeper ended"], PATIENCE).await;
+
+    // Its job went back to the list at once, with no stall counted.
+    let other = site.hire(options(INTERVAL)).await;
+    site.journal.open("gate");
+    let fence = tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end").unwrap();
+    let runs = site.journal.runs_of(job.id());
+    let seen: Vec<_> = runs.iter().map(|run| (run.worker.as_str(), run.stalled_count)).collect();
+    assert_eq!(seen, [(worker.id.as_str(), 0), (other.id.as_str(), 0)]);
+    assert_eq!(runs[1].fence, fence);
+    other.leave().await;
+    site.nothing_is_left_but(1).await;
+}
