@@ -234,11 +234,17 @@ impl Driver {
 
     /// How many jobs to claim now. Permits of a worker-wide cap are taken for them.
     fn want(&mut self) -> usize {
-        if clock::now() >= self.look_at || self.worker.wake.take_woken(self.task.index) {
-            self.hungry = true;
+        if self.stop.is_some() {
+            return 0;
         }
-        let may_claim = self.stop.is_none() && self.task.beats_are_fresh() && (self.hungry || !self.pending.is_empty());
-        if may_claim { self.worker.take_permits(self.free_slots().min(self.batch())) } else { 0 }
+        let woken = self.worker.wake.take_woken(self.task.index);
+        self.hungry |= woken || clock::now() >= self.look_at;
+        let may_claim = self.task.beats_are_fresh() && (self.hungry || !self.pending.is_empty());
+        let want = if may_claim { self.worker.take_permits(self.free_slots().min(self.batch())) } else { 0 };
+        if woken && want == 0 {
+            self.worker.wake.give_back(self.task.index);
+        }
+        want
     }
 
     /// Slots that neither a run fills nor a call under way may fill.

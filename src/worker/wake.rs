@@ -14,7 +14,7 @@ use crate::store::{Store, streams};
 /// How long one block lasts when nothing comes.
 const BLOCK: Duration = Duration::from_secs(5);
 
-/// Which tasks are idle, which of them the block under way waits for, and which were woken.
+/// Which tasks are idle, which of them the block under way waits for, which were woken, and which of those cannot use it.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
     state: Mutex<State>,
@@ -26,6 +26,7 @@ struct State {
     idle: BTreeSet<usize>,
     armed: BTreeSet<usize>,
     woken: BTreeSet<usize>,
+    returned: BTreeSet<usize>,
 }
 
 impl Wake {
@@ -46,6 +47,22 @@ impl Wake {
     /// Whether a marker came since the last look.
     pub(super) fn take_woken(&self, task: usize) -> bool {
         self.state().woken.remove(&task)
+    }
+
+    /// The marker that woke the task is for another worker: this one cannot claim for now.
+    pub(super) fn give_back(&self, task: usize) {
+        self.state().returned.insert(task);
+        self.changed.notify_one();
+    }
+
+    /// The tasks whose markers are to be put back: those of a worker that stops are all that no driver took.
+    fn take_returned(&self, stopping: bool) -> BTreeSet<usize> {
+        let mut state = self.state();
+        let mut returned = std::mem::take(&mut state.returned);
+        if stopping {
+            returned.append(&mut state.woken);
+        }
+        returned
     }
 
     /// Wakes the task if it is still idle.
@@ -103,43 +120,47 @@ async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], connected: imp
     let mut conn = worker.store.dedicated(None).await?;
     let client = streams::client_id(&mut conn).await?;
     connected();
+    let changed = || async {
+        tokio::select! {
+            () = worker.wake.changed.notified() => {}
+            () = worker.stopping.cancelled() => {}
+        }
+    };
     loop {
+        let stopped = worker.stopping.is_cancelled();
+        for task in worker.wake.take_returned(stopped) {
+            streams::mark_wake(&mut conn, &tasks[task].keys).await?;
+        }
+        if stopped {
+            return Ok(());
+        }
         let armed = worker.wake.arm();
         if armed.is_empty() {
-            tokio::select! {
-                () = worker.wake.changed.notified() => continue,
-                () = worker.stopping.cancelled() => return Ok(()),
-            }
+            changed().await;
+            continue;
         }
         let keys: Vec<_> = armed.iter().map(|&index| &*tasks[index].keys).collect();
-        let (found, stopped) = {
+        let found = {
             // A server that is frozen must not hold the block for ever.
             let block = tokio::time::timeout(BLOCK * 3, streams::wait_for_wake(&mut conn, &keys, BLOCK));
             tokio::pin!(block);
             let timed_out = || Error::Closed;
             tokio::select! {
-                found = &mut block => (found.map_err(|_| timed_out())??, false),
-                () = worker.wake.changed.notified() => {
+                found = &mut block => found.map_err(|_| timed_out())??,
+                () = changed() => {
                     unblock(&worker.store, client).await?;
-                    ((&mut block).await.map_err(|_| timed_out())??, false)
-                }
-                () = worker.stopping.cancelled() => {
-                    unblock(&worker.store, client).await?;
-                    ((&mut block).await.map_err(|_| timed_out())??, true)
+                    (&mut block).await.map_err(|_| timed_out())??
                 }
             }
         };
         worker.wake.disarm();
         if let Some(position) = found {
             let task = &tasks[armed[position]];
-            if !stopped && worker.wake.wake(task.index) {
+            if !worker.stopping.is_cancelled() && worker.wake.wake(task.index) {
                 task.poke.notify_one();
             } else {
                 streams::mark_wake(&mut conn, &task.keys).await?;
             }
-        }
-        if stopped {
-            return Ok(());
         }
     }
 }

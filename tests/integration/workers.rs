@@ -124,6 +124,44 @@ async fn max_jobs_bounds_all_tasks_together_and_starves_none() {
 }
 
 #[tokio::test]
+async fn a_worker_with_no_room_passes_the_wake_marker_on() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let (crowd, gate) = (Crowd::default(), Arc::new(Semaphore::new(0)));
+    let other = gated(&app, "other", fast(), &crowd, &gate);
+    let task = gated(&app, TASK, fast(), &crowd, &gate);
+    let worker = start(app.worker().max_jobs(1));
+    // Taken by nobody but an idle driver.
+    f.run::<()>("ZADD", "wake", &["0", "marker"]).await;
+    eventually("it is idle", PATIENCE, async || f.run::<u32>("ZCARD", "wake", &[]).await == 0).await;
+    let first = other.dispatch(1).await.unwrap();
+    eventually("the only room is taken", PATIENCE, async || crowd.now() == 1).await;
+    let next = task.dispatch(2).await.unwrap();
+    eventually("another worker could be woken", PATIENCE, async || f.run::<u32>("ZCARD", "wake", &[]).await == 1).await;
+    assert_eq!(next.state().await.unwrap(), JobState::Waiting);
+    gate.add_permits(1000);
+    assert_eq!(first.result().await.unwrap(), 1);
+    assert_eq!(next.result().await.unwrap(), 2);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_stops_passes_the_wake_marker_on() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task = app.task(TASK, fast(), |_, input: u32| async move { Ok(input) }).unwrap();
+    for round in 0..50 {
+        let worker = start(app.worker());
+        assert_eq!(task.dispatch(round).await.unwrap().result().await.unwrap(), round);
+        let job = task.dispatch(round).await.unwrap();
+        worker.stop().await;
+        if job.state().await.unwrap() == JobState::Waiting {
+            assert_eq!(f.run::<u32>("ZCARD", "wake", &[]).await, 1, "nobody would be woken, round {round}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_shutdown_lets_handlers_finish_within_the_grace_and_claims_no_more() {
     let f = Fixture::new().await;
     let app = f.app().await;
