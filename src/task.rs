@@ -69,15 +69,14 @@ impl<I, O> TaskRef<I, O> {
     /// How many jobs are in each state, counted in one step. It costs the same however many there are.
     ///
     /// # Errors
-    /// [`Error::Connect`], [`Error::Unsupported`].
+    /// [`Error::Connect`], [`Error::Unsupported`]; a server at `maxmemory` answers all the same.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub async fn counts(&self) -> Result<TaskCounts, Error> {
         let mut conn = self.shared.store.pooled().await?;
-        let [high, normal, low, delayed, running, completed, failed, cancelled] =
+        let [waiting, delayed, running, completed, failed, cancelled] =
             jobs::counts(&mut *conn, &self.shared.keys).await?;
-        let waiting = high + normal + low;
         Ok(TaskCounts { waiting, delayed, running, completed, failed, cancelled })
     }
 
@@ -113,8 +112,9 @@ impl<I: Serialize, O> TaskRef<I, O> {
     /// [`dispatch_many_with_ids`](TaskRef::dispatch_many_with_ids).
     ///
     /// # Errors
-    /// [`Error::Codec`] and [`Error::TooLarge`] when nothing was written; [`Error::Partial`] with the ids of the jobs that are
-    /// known to be written.
+    /// [`Error::Codec`] and [`Error::TooLarge`] before anything is written. Else [`Error::Partial`], with what stopped the call
+    /// (`Connect`, `Refused`, `Unsupported`) as its source and the ids of the jobs that are known to be written, which
+    /// may be none.
     ///
     /// # Cancel safety
     /// When the future is dropped some jobs may be written and others not.
@@ -132,9 +132,9 @@ impl<I: Serialize, O> TaskRef<I, O> {
     /// When the future is dropped some jobs may be written and others not; it is safe to repeat.
     pub async fn dispatch_many_with_ids(
         &self,
-        inputs: impl IntoIterator<Item = (String, I)>,
+        inputs: impl IntoIterator<Item = (impl Into<String>, I)>,
     ) -> Result<Vec<JobHandle<O>>, Error> {
-        let inputs = inputs.into_iter().map(|(id, input)| (Some(id), input));
+        let inputs = inputs.into_iter().map(|(id, input)| (Some(id.into()), input));
         self.write(self.jobs(inputs)).await
     }
 

@@ -190,7 +190,7 @@ async fn cancel_declares_its_keys() {
 }
 
 #[tokio::test]
-async fn trim_and_inspect_declare_their_keys() {
+async fn trim_inspect_and_counts_declare_their_keys() {
     let mut task = cluster().await;
     task.waiting(&["waiting"]).await;
     task.running("w", &[("running", 1)]).await;
@@ -207,6 +207,7 @@ async fn trim_and_inspect_declare_their_keys() {
     for (id, start) in [("waiting", "[found waiting "), ("running", "[found running "), ("nobody", "[unknown]")] {
         assert!(task.ok("inspect", &[id]).await.starts_with(start));
     }
+    assert_eq!(task.ok("counts", &[]).await, "[counted 1 0 1 0 0 0]");
 }
 
 #[test]

@@ -71,7 +71,7 @@ local function decide(ids, locks, cancelling, payload, stalled_count, max_count,
       elseif count > max then
         action = 'failed'
         add(found.failed, found.errors, id, error_json('worker_crashed', string.format(
-          'the worker %s fell silent while it ran the job: stall %d of at most %d', holder, count, max)))
+          'no beat came from worker %s for a watched interval: stalled %d times, max_count is %d', holder, count, max)))
       else
         action = 'recovered'
         add(found.recovered, nil, id)

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{Connection, Key, TaskKeys, WIRE_VERSION, scripts};
-use crate::error::{Error, classify};
+use crate::error::Error;
 use crate::options::{LimitMs, MIN_AGE_MS, Overrides, Priority, Resolved, to_ms};
 use crate::state::JobState;
 
@@ -322,21 +322,9 @@ pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &st
     }))
 }
 
-/// How many jobs are in each place of a task, read in one step: wait (three lists), delayed, locks, the terminal sets.
-pub(crate) async fn counts(conn: &mut impl Connection, keys: &TaskKeys) -> Result<[u64; 8], Error> {
-    let mut pipe = redis::pipe();
-    pipe.atomic();
-    for (command, key) in [
-        ("LLEN", Key::WaitHigh),
-        ("LLEN", Key::Wait),
-        ("LLEN", Key::WaitLow),
-        ("ZCARD", Key::Delayed),
-        ("HLEN", Key::Locks),
-        ("ZCARD", Key::Completed),
-        ("ZCARD", Key::Failed),
-        ("ZCARD", Key::Cancelled),
-    ] {
-        pipe.cmd(command).arg(keys.get(key));
-    }
-    pipe.query_async(conn).await.map_err(|e| classify("counts", e))
+/// How many jobs of a task wait, are delayed, running, completed, failed and cancelled, counted in one step.
+pub(crate) async fn counts(conn: &mut impl Connection, keys: &TaskKeys) -> Result<[u64; 6], Error> {
+    let mut reply = scripts::COUNTS.on(keys).call(conn).await?;
+    let _: String = reply.next()?;
+    reply.rest()?.try_into().map_err(|counts| reply.unexpected(&format!("{counts:?}")))
 }

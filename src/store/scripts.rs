@@ -175,10 +175,11 @@ script!(
     [],
     [Payload, Locks, Delayed, Completed, Failed, Cancelled, Attempt, StalledCount, Result, Error,]
 );
+script!(COUNTS, "counts", [], [WaitHigh, Wait, WaitLow, Delayed, Locks, Completed, Failed, Cancelled]);
 
 /// Every script, for preloading and for tests.
-pub(crate) static ALL: [&ScriptDef; 8] =
-    [&DISPATCH, &SETTLE, &EXTEND_LOCKS, &SWEEP, &CANCEL, &TRIM, &DECLARE, &INSPECT];
+pub(crate) static ALL: [&ScriptDef; 9] =
+    [&DISPATCH, &SETTLE, &EXTEND_LOCKS, &SWEEP, &CANCEL, &TRIM, &DECLARE, &INSPECT, &COUNTS];
 
 impl ScriptDef {
     /// The text as the server gets it.

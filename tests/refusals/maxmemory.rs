@@ -52,6 +52,7 @@ async fn dispatch_is_refused_whole_and_goes_on_when_there_is_room() {
         other => panic!("{other:?}"),
     }
     assert_eq!(full.by_hand.exact().await, before);
+    assert_eq!(task.counts().await.unwrap().waiting, 1);
     full.limit(0).await;
     task.dispatch(1).await.unwrap();
     assert_eq!(task.counts().await.unwrap().waiting, 2);

@@ -9,6 +9,7 @@ mod support;
 #[allow(dead_code)]
 mod call;
 mod cancel;
+mod counts;
 mod declare;
 mod dispatch;
 mod extend_locks;

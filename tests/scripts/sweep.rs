@@ -92,7 +92,10 @@ async fn a_job_stalls_max_count_times_and_fails_at_the_next() {
         assert_eq!(task.held("wait").await, "");
         assert_eq!(task.held("locks").await, "");
         let error = task.held("error").await;
-        assert!(error.contains("worker_crashed") && error.contains(&format!("stall {} of at most {max}", max + 1)));
+        assert!(
+            error.contains("worker_crashed")
+                && error.contains(&format!("stalled {} times, max_count is {max}", max + 1))
+        );
     }
 }
 

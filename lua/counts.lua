@@ -1,0 +1,16 @@
+-- Counts the jobs of a task in each place, in one step. Changes nothing; not a transaction, which a server at maxmemory
+-- refuses whatever is in it.
+-- KEYS[1]  wait:high (list)  ids
+-- KEYS[2]  wait      (list)  ids
+-- KEYS[3]  wait:low  (list)  ids
+-- KEYS[4]  delayed   (zset)  ids by due time, ms
+-- KEYS[5]  locks     (hash)  id -> token
+-- KEYS[6]  completed (zset)  ids by finish time, ms
+-- KEYS[7]  failed    (zset)  ids by finish time, ms
+-- KEYS[8]  cancelled (zset)  ids by finish time, ms
+-- Returns  {'counted', waiting, delayed, running, completed, failed, cancelled}
+-- Emits    nothing
+-- Refuses  WRONGTYPE
+local waiting = redis.call('LLEN', KEYS[1]) + redis.call('LLEN', KEYS[2]) + redis.call('LLEN', KEYS[3])
+return { 'counted', waiting, redis.call('ZCARD', KEYS[4]), redis.call('HLEN', KEYS[5]),
+  redis.call('ZCARD', KEYS[6]), redis.call('ZCARD', KEYS[7]), redis.call('ZCARD', KEYS[8]) }
