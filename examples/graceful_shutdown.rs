@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 async fn copy(ctx: Context, seconds: u64) -> Result<u64, JobError> {
     tokio::select! {
         () = tokio::time::sleep(Duration::from_secs(seconds)) => Ok(seconds),
-        // The grace is over. Whatever is returned now, the job is handed back.
+        // The grace is over. An error hands the job back, whatever it says; a value would still complete it.
         () = ctx.cancelled() => {
             println!("the job of {seconds} s is interrupted");
             Err(JobError::from("interrupted"))

@@ -160,7 +160,7 @@ impl App {
     }
 
     /// A reference to a task that other processes work, to dispatch jobs and to find them again. Its options are the
-    /// App's defaults; for a task that this App declared with a handler, that task's.
+    /// App's defaults; for a task that this App has declared with a handler before, that task's.
     ///
     /// # Errors
     /// `Config` when the name is out of range.
@@ -188,7 +188,7 @@ impl App {
         }
     }
 
-    /// A worker for every task of this App that has a handler.
+    /// A worker for every task that has a handler in this App by now. Tasks that are declared later are not worked by it.
     pub fn worker(&self) -> Worker {
         let mut tasks: Vec<Definition> = self
             .tasks()
@@ -209,12 +209,13 @@ impl App {
     }
 
     /// Subscribes to `task:stalled` of every task of this App: one event for each job that was found stalled, with what
-    /// was decided about it, whichever worker found it.
+    /// was decided about it, whichever worker found it. As with [`App::events`], the tasks are those that this App has named.
     pub fn on_stalled(&self) -> Subscription<StalledEvent> {
         self.0.events.stalled()
     }
 
-    /// Subscribes to every event of every task of this App, one event for each transition.
+    /// Subscribes to every event of every task that this App has named, with [`App::task`] or [`App::task_ref`]: one event for
+    /// each transition. Of a task that is named later, events are heard from then on; of one that never is, none.
     pub fn events(&self) -> Subscription<Event> {
         self.0.events.all()
     }

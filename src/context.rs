@@ -83,28 +83,32 @@ impl Context {
     /// rayon. While Redis is away it stays `Ok`: the lock decides when Redis is back.
     ///
     /// # Errors
-    /// - `Lost`: the job was taken (it stalled, or an operator took it); nothing this run returns is recorded.
-    /// - `Cancelled`: its cancel was asked for, or `OnRisk::Cancel` came true.
-    /// - `Shutdown`: the worker's shutdown grace is over; return, and the job is handed back.
+    /// - `Lost`: the lock is gone, the job stalled; nothing this run returns is recorded.
+    /// - `Cancelled`: its cancel was asked for; or `OnRisk::Cancel` came true, and it will run again.
+    /// - `Shutdown`: the worker's shutdown grace is over; return an error, and the job is handed back. `Ok` completes it.
     /// - `Frozen`: this process stood still past the moment up to which the job was safe (SIGSTOP, a paused VM).
     ///   It may run elsewhere by now. The error stays until a beat is answered.
+    /// - `Ended`: this run returned, or its time-out dropped it. Only what outlived it sees this.
+    ///
+    /// A time-out gives no notice: it drops the handler's future at once.
     pub fn heartbeat(&self) -> Result<(), Interrupted> {
         self.0.held.heartbeat()
     }
 
     /// Completes when the handler is to stop: the job was lost or cancelled, the shutdown grace is over, or
-    /// `OnRisk::Cancel` came true. After the cancel grace the handler's future is dropped.
+    /// `OnRisk::Cancel` came true. After the cancel grace the handler's future is dropped. For what outlives the run it
+    /// completes at the end of the run at the latest.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub async fn cancelled(&self) {
-        self.0.held.wait_for(Flags::INTERRUPTED).await;
+        self.0.held.wait_for(Flags::STOP).await;
     }
 
     /// Whether [`Context::cancelled`] would complete at once.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.0.held.flags().intersects(Flags::INTERRUPTED)
+        self.0.held.flags().intersects(Flags::STOP)
     }
 
     /// Completes a tenth of the interval before the first moment at which a sweep could take the job, with or without a
@@ -116,7 +120,7 @@ impl Context {
         self.0.held.wait_for(Flags::AT_RISK).await;
     }
 
-    /// Whether the job is at risk now. It ends when a beat is answered.
+    /// Whether the job is at risk now. It ends when a beat that names the job is answered.
     #[must_use]
     pub fn is_at_risk(&self) -> bool {
         self.0.held.flags().intersects(Flags::AT_RISK)

@@ -100,7 +100,7 @@ impl<O> JobHandle<O> {
                 Ok(Some(_)) => {}
                 Ok(None) => return Err(self.gone(waiter.as_ref().and_then(Waiter::ended))),
                 Err(e @ Error::Connect { .. }) if e.is_retryable() => {
-                    tracing::debug!(task = %self.task.name, job_id = %self.id, error = %e,
+                    tracing::debug!(task = %self.task.name, job_id = %self.id, error = %e.chain(),
                         "the state of a job cannot be read; it is tried again");
                 }
                 Err(e) => return Err(e),
@@ -156,15 +156,15 @@ impl<O> JobHandle<O> {
     }
 
     pub(crate) fn not_found(&self) -> Error {
-        Error::JobNotFound { id: self.id.clone() }
+        Error::JobNotFound { task: self.task.name.to_string(), id: self.id.clone() }
     }
 
     /// The error for a job of which nothing is left, after the event that ended it, if that came by.
     fn gone(&self, ended: Option<Event>) -> Error {
         let id = self.id.clone();
-        let message = || "how it ended is no longer kept".to_owned();
+        let message = || "the task keeps no more about it".to_owned();
         match ended {
-            Some(Event::Completed { .. }) => Error::ResultGone { id },
+            Some(Event::Completed { task, .. }) => Error::ResultGone { task, id },
             Some(Event::Failed { code, .. }) => {
                 Error::JobFailed(Failure::new(id, StoredError { code, message: message() }, 0, 0))
             }
@@ -193,18 +193,18 @@ impl<O> JobHandle<O> {
                 Err(Error::JobFailed(Failure::new(id, error(), job.failed_attempts, job.stalled_count)))
             }
             JobState::Cancelled => Err(Error::JobCancelled { id, reason: error().message }),
-            _ => decode_result(id, &job.result),
+            _ => decode_result(&self.task.name, id, &job.result),
         }
     }
 }
 
 /// The value of a completed job, from its column.
-fn decode_result<O: DeserializeOwned>(id: JobId, column: &str) -> Result<O, Error> {
+fn decode_result<O: DeserializeOwned>(task: &str, id: JobId, column: &str) -> Result<O, Error> {
     if column.is_empty() {
-        return serde_json::from_str("null").map_err(|_| Error::ResultGone { id });
+        return serde_json::from_str("null").map_err(|_| Error::ResultGone { task: task.to_owned(), id });
     }
     serde_json::from_str(column).map_err(|source| {
-        let what = format!("the result of job {id}");
+        let what = format!("the result of job {id} of the task {task}");
         Error::Codec { what, source }
     })
 }
@@ -233,7 +233,7 @@ pub enum CancelOutcome {
     Cancelled,
     /// The job is held by a worker, which was asked to stop it.
     Requested,
-    /// The handler has returned and its outcome is stored; it stands.
+    /// The handler has returned and its outcome is stored; it stands. No version answers this yet.
     TooLate,
     /// The job had ended already.
     AlreadyTerminal(JobState),
@@ -249,15 +249,15 @@ mod tests {
 
     #[test]
     fn a_value_that_is_not_stored_is_null() {
-        assert!(decode_result::<()>(id(), "").is_ok());
-        assert_eq!(decode_result::<Option<u8>>(id(), "").unwrap(), None);
-        assert!(matches!(decode_result::<u8>(id(), ""), Err(Error::ResultGone { .. })));
+        assert!(decode_result::<()>("t", id(), "").is_ok());
+        assert_eq!(decode_result::<Option<u8>>("t", id(), "").unwrap(), None);
+        assert!(matches!(decode_result::<u8>("t", id(), ""), Err(Error::ResultGone { .. })));
     }
 
     #[test]
     fn a_value_of_another_type_is_a_codec_error() {
-        assert_eq!(decode_result::<u8>(id(), "7").unwrap(), 7);
-        let e = decode_result::<u8>(id(), "\"x\"").unwrap_err();
-        assert_eq!(e.to_string(), "cannot encode or decode the result of job a");
+        assert_eq!(decode_result::<u8>("t", id(), "7").unwrap(), 7);
+        let e = decode_result::<u8>("t", id(), "\"x\"").unwrap_err();
+        assert_eq!(e.to_string(), "cannot encode or decode the result of job a of the task t");
     }
 }

@@ -77,6 +77,12 @@ impl AsRef<str> for JobId {
     }
 }
 
+impl From<JobId> for String {
+    fn from(id: JobId) -> String {
+        id.0.to_string()
+    }
+}
+
 impl Serialize for JobId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.0)
@@ -133,7 +139,8 @@ pub mod codes {
     pub const CODEC: &str = "codec";
     /// What Redis holds of the job is damaged.
     pub const CORRUPT: &str = "corrupt";
-    /// The workers that ran the job died or fell silent more often than `max_count` allows.
+    /// The job stalled more often than `max_count` allows: workers died with it, or in heartbeat mode `Manual` its handler
+    /// hung.
     pub const WORKER_CRASHED: &str = "worker_crashed";
 
     /// Whether Heartline gives this code itself, so that a handler must not.

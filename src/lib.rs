@@ -49,9 +49,14 @@
 //! | info | `working`, `stopped` | `worker_id`, `tasks`; `worker_id`, `left` |
 //! | info | an option of a task changed with a start | `task`, `option`, `old`, `new` |
 //! | warn | `stalled` | `task`, `job_id`, `action`, `count`, `worker` |
-//! | warn | `lost`: a job was taken from this worker | `task`, `job_id`, `fence` |
+//! | warn | `lost`: the lock of a job is gone, another worker may hold it | `task`, `job_id`, `fence` |
 //! | warn | a beat or a settle was not answered | `task`, `error`, `pause` |
-//! | warn | the runtime is blocked, and runs again | `blocked_ms` |
+//! | warn | handlers block the runtime; it runs again | `blocked_ms` |
+//! | warn | the process stood still | `stood_still_ms` |
+//! | warn | presence could not be told, terminal jobs could not be trimmed, events cannot be read | `error` |
+//! | error | a settle or a sweep was refused: something foreign is stored under a key of the task, or a right is missing | `task`, `error` |
+//! | error | a settle call was overtaken: two workers have one identity | `task`, `number` |
+//! | error | a driver or the keeper ended, which is a bug | `error`, `ended` |
 //!
 //! Payloads are never logged.
 

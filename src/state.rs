@@ -43,7 +43,7 @@ pub enum JobState {
     Completed,
     /// Terminal: the attempts are used up, the error was fatal, or its workers died too often.
     ///
-    /// Retention removes it. A manual retry puts it back into its list.
+    /// Retention removes it.
     Failed,
     /// Terminal: somebody asked for it before it ended by itself.
     ///

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{PATIENCE, Proxy, eventually};
+use support::{PATIENCE, Proxy, Warnings, eventually};
 
 const ROLE: &str = "HEARTLINE_TEST_CHILD";
 
@@ -35,6 +35,7 @@ fn a_worker_process_for_the_other_tests() {
     let words: Vec<&str> = role.split(' ').collect();
     let [what, url, log_url, prefix, interval_ms] = words[..] else { panic!("{role}") };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let warnings = Warnings::capture();
     runtime.block_on(async {
         let app = App::builder().redis(url).prefix(prefix).build().await.unwrap();
         if what == "produce" {
@@ -43,6 +44,7 @@ fn a_worker_process_for_the_other_tests() {
             return;
         }
         let log = Log { client: redis::Client::open(log_url).unwrap(), key: format!("{prefix}:log") };
+        tokio::spawn(warn(warnings, log.clone()));
         let interval = Duration::from_millis(interval_ms.parse().unwrap());
         let options = fast().stall(StallOptions::new().interval(interval).max_count(1000));
         let concurrency = what.parse().unwrap();
@@ -67,6 +69,18 @@ impl Log {
     async fn say(&self, text: String) {
         let mut conn = self.client.get_multiplexed_async_connection().await.unwrap();
         conn.rpush::<_, _, ()>(&self.key, text).await.unwrap();
+    }
+}
+
+/// Says what the worker warns of.
+async fn warn(warnings: Warnings, log: Log) {
+    let mut said = 0;
+    loop {
+        for line in warnings.all().into_iter().skip(said) {
+            said += 1;
+            log.say(format!("{} warns: {line}", std::process::id())).await;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -313,6 +327,13 @@ async fn a_zombie_is_told_on_waking_and_what_it_returns_is_refused() {
     zombie.signal("-CONT");
     for line in heard(&f, "told", ids.len()).await {
         assert!(line.ends_with("told Frozen") || line.ends_with("told Lost"), "{line}");
+    }
+    // Its handlers are not blamed for the freeze.
+    let stood_still = heard(&f, "stood_still_ms", 1).await;
+    assert!(stood_still.iter().all(|line| line.starts_with(&zombie.id().to_string())), "{stood_still:?}");
+    for line in heard(&f, "blocked_ms", 0).await {
+        let ms = line.split("blocked_ms=").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
+        assert!(ms.unwrap() < 1000, "{line}");
     }
     // Two of its beats later all that it had to say was said.
     f.epochs_pass(1).await;

@@ -60,7 +60,7 @@ where
                 if Instant::now() + pause >= deadline {
                     return Err(e);
                 }
-                tracing::debug!(error = %e, "redis cannot be reached; the call is repeated");
+                tracing::debug!(error = %e.chain(), "redis cannot be reached; the call is repeated");
                 tokio::time::sleep(pause).await;
             }
             answer => return answer,

@@ -1,17 +1,15 @@
 //! What a handler returns when it does not return a value.
 
 use std::error::Error as StdError;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::time::Duration;
 
+use super::chain::write_chain;
 use crate::job::codes;
 use crate::options::validate;
 
 /// Longest message that is stored with a failed job, in bytes.
 pub(super) const MESSAGE_LIMIT: usize = 4096;
-
-/// Longest chain of sources that is followed: a source may, by mistake, lead back to itself.
-const CHAIN_LIMIT: usize = 64;
 
 /// Why a handler failed.
 ///
@@ -90,23 +88,7 @@ impl JobError {
         if let Some(code) = &self.refused_code {
             write!(out, "[code {code:?} is reserved or malformed] ")?;
         }
-        let mut text = String::new();
-        write!(text, "{}", self.source)?;
-        out.write_str(&text)?;
-        let mut next = self.source.source();
-        for _ in 0..CHAIN_LIMIT {
-            let Some(cause) = next else { break };
-            let mut more = String::new();
-            write!(more, "{cause}")?;
-            // Many errors already end with the text of their cause.
-            if !text.ends_with(&more) {
-                out.write_str(": ")?;
-                out.write_str(&more)?;
-            }
-            text = more;
-            next = cause.source();
-        }
-        Ok(())
+        write_chain(out, &*self.source)
     }
 }
 

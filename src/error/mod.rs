@@ -1,5 +1,6 @@
 //! Everything that can go wrong: [`Error`] for callers, [`JobError`] for handlers, [`ConfigErrors`] for settings.
 
+mod chain;
 mod job_error;
 
 use std::error::Error as StdError;
@@ -8,6 +9,7 @@ use std::io;
 
 use redis::{ErrorKind, RedisError};
 
+use self::chain::Chain;
 use crate::job::{Failure, JobId};
 use crate::state::JobState;
 
@@ -27,7 +29,7 @@ pub enum Error {
     #[error(transparent)]
     Config(#[from] ConfigErrors),
 
-    /// Redis cannot be reached, did not answer in time, is not ready, or does not accept our credentials.
+    /// Redis cannot be reached, did not answer in time, is not ready, or does not accept our credentials or database.
     ///
     /// A call whose answer was lost may have been carried out.
     #[error("cannot reach redis")]
@@ -51,7 +53,7 @@ pub enum Error {
     },
 
     /// The payload is larger than the task's `payload_limit`. Nothing was dispatched.
-    #[error("the payload has {size} bytes, the limit is {limit}")]
+    #[error("the payload has {size} bytes, the payload_limit of the task is {limit}")]
     TooLarge {
         /// Size of the encoded payload in bytes.
         size: usize,
@@ -59,7 +61,7 @@ pub enum Error {
         limit: usize,
     },
 
-    /// A dispatch of many jobs failed after some of them were written.
+    /// A dispatch of many jobs failed after as many as `dispatched` were written, which may be none.
     ///
     /// It is safe to repeat the whole call with the same ids.
     #[error("the dispatch failed after {} jobs were written", dispatched.len())]
@@ -71,15 +73,19 @@ pub enum Error {
     },
 
     /// No job has this id: it was never dispatched, or retention removed it.
-    #[error("there is no job {id}")]
+    #[error("the task {task} has no job {id}")]
     JobNotFound {
+        /// The task asked.
+        task: String,
         /// The id asked for.
         id: JobId,
     },
 
-    /// The job completed, but its value is no longer kept.
-    #[error("the result of job {id} is no longer kept")]
+    /// The job completed, but its value is not kept (any more).
+    #[error("the result of job {id} of the task {task} is not kept")]
     ResultGone {
+        /// The task of the job.
+        task: String,
         /// The job.
         id: JobId,
     },
@@ -97,7 +103,7 @@ pub enum Error {
         reason: String,
     },
 
-    /// The job is in a state that does not allow what was asked for. Nothing was changed.
+    /// The job is in a state that does not allow what was asked for. Nothing was changed. Nothing returns it yet.
     #[error("job {id} is {from} and cannot become {to}")]
     InvalidTransition {
         /// The job.
@@ -127,8 +133,8 @@ pub enum Error {
         source: Box<RedisError>,
     },
 
-    /// The app was shut down.
-    #[error("the app is closed")]
+    /// The call could not be finished because the runtime that would have carried it is shut down.
+    #[error("the runtime was shut down before the call was through")]
     Closed,
 }
 
@@ -164,7 +170,8 @@ fn may_pass(error: &RedisError) -> bool {
         error.kind(),
         ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig | ErrorKind::EmptySentinelList
     );
-    !wrong_settings && !server_code(error).is_some_and(|code| AUTH_CODES.contains(&code.as_str()))
+    let wrong_database = error.to_string().contains("DB index is out of range");
+    !wrong_settings && !wrong_database && !server_code(error).is_some_and(|code| AUTH_CODES.contains(&code.as_str()))
 }
 
 const AUTH_CODES: [&str; 3] = ["NOAUTH", "WRONGPASS", "NOPERM"];
@@ -191,6 +198,11 @@ fn server_code(error: &RedisError) -> Option<String> {
 }
 
 impl Error {
+    /// The error with its causes on one line, for the log.
+    pub(crate) fn chain(&self) -> Chain<'_> {
+        Chain(self)
+    }
+
     /// An answer that did not come in time.
     pub(crate) fn timed_out() -> Error {
         classify("call", io::Error::from(io::ErrorKind::TimedOut).into())
@@ -239,6 +251,14 @@ pub(crate) fn classify(name: &'static str, e: RedisError) -> Error {
         | ErrorKind::NoValidReplicasFoundBySentinel
         | ErrorKind::EmptySentinelList => Error::Connect { source },
         _ => Error::Script { name, source },
+    }
+}
+
+/// Sorts what keeps a connection from coming up.
+pub(crate) fn not_connected(e: RedisError) -> Error {
+    match classify("connect", e) {
+        Error::Script { source, .. } => Error::Connect { source },
+        other => other,
     }
 }
 
@@ -339,23 +359,30 @@ impl ConfigError {
 
 /// Why a call of `ctx` tells the handler to stop.
 ///
-/// Return it with `?`. What becomes of the job is decided by what interrupted it, not by this value.
+/// Return it with `?`. An error that a handler returns after an interruption is not counted as its own: what becomes of the job
+/// is decided by what interrupted it. A value is recorded all the same if the job was not lost or cancelled, so do not
+/// return `Ok` for work that is half done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Interrupted {
     /// The lock is gone: another worker may hold the job, and this run's outcome will be dropped.
     #[error("the lock of this job was lost")]
     Lost,
-    /// Somebody cancelled the job.
-    #[error("this job was cancelled")]
+    /// Somebody cancelled the job; or `OnRisk::Cancel` came true, and the job is handed back to run again.
+    #[error("this job was cancelled, or is at risk and is to stop")]
     Cancelled,
-    /// The worker is shutting down and the grace period is over. The job is handed back.
+    /// The worker is shutting down and the grace period is over. An error is handed back with the job; a value
+    /// still completes it.
     #[error("the worker is shutting down")]
     Shutdown,
     /// The process was stopped for so long that the job may be held elsewhere. It holds until a beat is
     /// answered.
     #[error("the process was frozen and may have lost this job")]
     Frozen,
+    /// The run is over: it returned, or its time-out dropped it. Only what outlived it sees this, as a `spawn_blocking`
+    /// closure does.
+    #[error("the run of this job is over")]
+    Ended,
 }
 
 #[cfg(test)]
@@ -477,7 +504,7 @@ mod tests {
         assert_eq!(text().unwrap_err().code(), "handler_error");
         assert_eq!(any().unwrap_err().to_string(), "outer: inner");
         assert_eq!(stop().unwrap_err().message(), "the lock of this job was lost");
-        assert_eq!(own().unwrap_err().message(), "the app is closed");
+        assert_eq!(own().unwrap_err().message(), "the runtime was shut down before the call was through");
         assert!(already().unwrap_err().is_fatal());
     }
 

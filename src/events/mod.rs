@@ -19,15 +19,18 @@ pub use subscription::{RecvError, Subscription};
 ///
 /// When an event arrives, the state in Redis has already changed, and may have changed again since.
 ///
+/// A transition is one event. A job that ends by a stall is told by `Stalled` alone, whose action is then `failed` or
+/// `cancelled`: listen to both to hear of every job that failed.
+///
 /// | event | name | when |
 /// |---|---|---|
 /// | `Dispatched` | `task:dispatched` | the job was written; it waits, or is delayed |
 /// | `Started` | `task:started` | a worker claimed it and runs it |
 /// | `Completed` | `task:completed` | the handler returned a value |
-/// | `Failed` | `task:failed` | it ended as failed |
+/// | `Failed` | `task:failed` | a run failed and no other follows |
 /// | `Retrying` | `task:retrying` | a run failed, another one follows after the delay |
 /// | `Stalled` | `task:stalled` | its worker was silent; the event says what became of the job |
-/// | `Cancelled` | `task:cancelled` | it was cancelled |
+/// | `Cancelled` | `task:cancelled` | it was cancelled while it waited, or its handler was |
 /// | `Released` | `task:released` | its worker handed it back unfinished; no attempt is counted |
 /// | `Removed` | `task:removed` | retention removed it, or it was claimed and had no payload |
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +68,7 @@ pub enum Event {
         /// The worker that ran it.
         worker: String,
     },
-    /// The job ended as failed.
+    /// A run failed and no other follows: the job ended as failed. For a job that ended by a stall see `Stalled`.
     #[non_exhaustive]
     Failed {
         /// The task.
@@ -91,7 +94,7 @@ pub enum Event {
     },
     /// The job was found stalled.
     Stalled(StalledEvent),
-    /// The job was cancelled.
+    /// The job was cancelled. For one that was cancelled when it had stalled see `Stalled`.
     #[non_exhaustive]
     Cancelled {
         /// The task.

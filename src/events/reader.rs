@@ -221,7 +221,7 @@ pub(super) async fn run<T: Clone + Send + 'static>(channel: &Channel<T>, since: 
     loop {
         let Err(e) = reader.read_on().await;
         if !reader.broken {
-            tracing::warn!(error = %e, cause = std::error::Error::source(&e).map(tracing::field::display),
+            tracing::warn!(error = %e.chain(),
                 "events cannot be read; the reader goes on where it stopped when redis answers");
         }
         reader.broken = true;

@@ -38,8 +38,8 @@ pub enum RecvError {
 /// Take events with [`recv`](Subscription::recv), or use it as a [`Stream`] of `Result<T, RecvError>`, which ends
 /// where `recv` would say [`RecvError::Closed`] (a stream never yields that).
 ///
-/// Nothing that happened after the call is missed in silence, an outage of Redis included: what could not be delivered is
-/// counted and told as [`RecvError::Lagged`]. Events of the last few milliseconds before the call may be among the
+/// Nothing that happened after the call to the tasks that the App knew then is missed in silence, an outage of Redis
+/// included: what could not be delivered is counted and told as [`RecvError::Lagged`]. Events of the last few milliseconds before the call may be among the
 /// first. Within a task events come in the order in which they happened; between tasks there is no order.
 ///
 /// All subscribers of an app share one reader, which has a connection while somebody listens. It is started in the

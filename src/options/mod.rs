@@ -218,7 +218,8 @@ impl EventMode {
 
 /// Which of the task's waiting jobs run first.
 ///
-/// Jobs of one priority run in the order of dispatch. A steady flow of high ones keeps the others waiting.
+/// Jobs of one priority run in the order of dispatch; those that stalled or were handed back go to the front, the ones of a
+/// dead worker in no order among themselves. A steady flow of high ones keeps the others waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Priority {
     /// Before all others.

@@ -18,15 +18,16 @@ pub enum StallAction {
     /// It ended as failed: it stalled more often than `max_count` allows (code `worker_crashed`), or what Redis holds
     /// of it is damaged (code `corrupt`).
     Failed,
-    /// Back at the front of its list with no stall counted, or to have only its follow-up repeated.
+    /// Back at the front of its list with no stall counted, or to have only its follow-up repeated. No version writes
+    /// this yet.
     Requeued,
-    /// Its outcome was stored already; it went to its terminal place without its follow-up.
+    /// Its outcome was stored already; it went to its terminal place without its follow-up. No version writes this yet.
     Completed,
     /// Its cancel had been asked for.
     Cancelled,
     /// Back at the front of its list, to run again.
     Recovered,
-    /// Counted as a failed attempt; the next one follows after the backoff.
+    /// Counted as a failed attempt; the next one follows after the backoff. No version writes this yet.
     Retrying,
 }
 
@@ -97,9 +98,9 @@ pub enum StallReason {
     Silent,
     /// Its handler did not beat for a whole watched interval (heartbeat mode `Manual`); its worker may be fine.
     HandlerSilent,
-    /// Its worker is proven dead, since another one was started in its place.
+    /// Its worker is proven dead, since another one was started in its place. No version writes this yet.
     WorkerRestarted,
-    /// An operator ordered it.
+    /// An operator ordered it. No version writes this yet.
     Manual,
 }
 

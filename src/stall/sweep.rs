@@ -34,7 +34,7 @@ pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
                 if let Err(e) = run_once(&keeper, &watch).await {
                     watch.witness().broken(clock::now());
                     if !e.is_retryable() {
-                        tracing::error!(task = %watch.task.name, error = %e, "a sweep was refused; it is tried again");
+                        tracing::error!(task = %watch.task.name, error = %e.chain(), "a sweep was refused; it is tried again");
                     }
                 }
             }

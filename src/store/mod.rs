@@ -23,7 +23,7 @@ use tokio::sync::OnceCell;
 pub(crate) use keys::{Key, TaskKeys};
 pub(crate) use redis::aio::{ConnectionLike as Connection, MultiplexedConnection as OwnConnection};
 
-use crate::error::{Error, classify};
+use crate::error::{Error, classify, not_connected};
 
 /// The version of keys, fields and scripts. A task that a newer version wrote is refused.
 pub(crate) const WIRE_VERSION: u32 = 1;
@@ -51,7 +51,7 @@ impl Store {
     /// # Errors
     /// `Config` when the URL is none.
     pub(crate) fn open(url: &str, prefix: &str, eviction: server::EvictionCheck) -> Result<Store, Error> {
-        let client = redis::Client::open(url).map_err(|e| server::bad_url(&e))?;
+        let client = server::client(url)?;
         Ok(Store {
             client,
             prefix: prefix.to_owned(),
@@ -95,7 +95,7 @@ impl Store {
             .set_min_delay(Duration::from_millis(20))
             .set_max_delay(Duration::from_millis(500))
             .set_number_of_retries(3);
-        let manager = self.client.get_connection_manager_lazy(config).map_err(|e| classify("connect", e))?;
+        let manager = self.client.get_connection_manager_lazy(config).map_err(not_connected)?;
         Ok(slot.insert(manager).clone())
     }
 
@@ -117,10 +117,10 @@ impl Store {
                 Ok(bb8::Pool::builder().max_size(8).connection_timeout(CONNECT_TIMEOUT).build_unchecked(manager))
             })
             .await
-            .map_err(|e: redis::RedisError| classify("connect", e))?;
+            .map_err(not_connected)?;
         pool.get().await.map_err(|e| match e {
-            bb8::RunError::User(e) => classify("connect", e),
-            bb8::RunError::TimedOut => classify("connect", std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
+            bb8::RunError::User(e) => not_connected(e),
+            bb8::RunError::TimedOut => Error::timed_out(),
         })
     }
 
@@ -129,7 +129,7 @@ impl Store {
     pub(crate) async fn dedicated(&self, response: Option<Duration>) -> Result<OwnConnection, Error> {
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT)).set_response_timeout(response);
-        self.client.get_multiplexed_async_connection_with_config(&config).await.map_err(|e| classify("connect", e))
+        self.client.get_multiplexed_async_connection_with_config(&config).await.map_err(not_connected)
     }
 
     /// The cancel hints of the tasks, each as its channel and the id of the job, on a connection of its own. The stream

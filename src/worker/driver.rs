@@ -385,9 +385,9 @@ async fn settle(
                 worker.store.shared_failed(&e);
                 let pause = backoff.next().unwrap_or(Duration::from_secs(1));
                 if e.is_retryable() {
-                    tracing::warn!(task = %task.name, error = %e, ?pause, "settle was not answered; it is repeated");
+                    tracing::warn!(task = %task.name, error = %e.chain(), ?pause, "settle was not answered; it is repeated");
                 } else {
-                    tracing::error!(task = %task.name, error = %e, ?pause, "settle was refused; it is repeated");
+                    tracing::error!(task = %task.name, error = %e.chain(), ?pause, "settle was refused; it is repeated");
                 }
                 tokio::time::sleep(pause).await;
                 // The deadline of what it claims counts from the first send: a late repetition claims nothing new.

@@ -40,6 +40,8 @@ impl Flags {
     pub(crate) const FINISHED: Flags = Flags(1 << 8);
     /// All that ends a handler.
     pub(crate) const INTERRUPTED: Flags = Flags(1 | 1 << 1 | 1 << 2 | 1 << 5);
+    /// All after which work on the job is to stop: also what outlived its run, in a thread of its own.
+    pub(crate) const STOP: Flags = Flags(Flags::INTERRUPTED.0 | Flags::FINISHED.0);
 
     pub(crate) fn intersects(self, other: Flags) -> bool {
         self.0 & other.0 != 0
@@ -183,6 +185,9 @@ impl Held {
         }
         if flags.intersects(Flags(Flags::CANCELLED.0 | Flags::GIVE_UP.0)) {
             return Err(Interrupted::Cancelled);
+        }
+        if flags.intersects(Flags::FINISHED) {
+            return Err(Interrupted::Ended);
         }
         let last_tick = Moment::from_millis(self.last_tick.load(Ordering::SeqCst));
         if flags.intersects(Flags::FROZEN) || self.slept_through_deadline(last_tick, now) {

@@ -161,8 +161,8 @@ impl Keeper {
         for fence in lost {
             if let Some(held) = task.held.get(fence) {
                 // A finished job is settled by now, or about to be told by the settle itself.
-                if !held.flags().intersects(Flags::FINISHED) {
-                    tracing::warn!(task = %task.name, job_id = %held.id, fence, "lost: the job was taken from this worker");
+                if !held.flags().intersects(Flags::FINISHED) && !held.flags().intersects(Flags::LOST) {
+                    tracing::warn!(task = %task.name, job_id = %held.id, fence, "lost: the lock of the job is gone, another worker may hold it");
                 }
                 held.set(Flags::LOST);
             }
@@ -244,7 +244,9 @@ async fn beats(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
             let pause = pauses.next().unwrap_or(period);
             due = now.after(pause);
             match beaten {
-                Err(e) => tracing::warn!(task = %watch.task.name, error = %e, ?pause, "a beat was not answered"),
+                Err(e) => {
+                    tracing::warn!(task = %watch.task.name, error = %e.chain(), ?pause, "a beat was not answered")
+                }
                 Ok(_) => tracing::debug!(task = %watch.task.name, ?pause, "beaten over the shared connection"),
             }
         }
@@ -263,15 +265,26 @@ async fn tick(keeper: Arc<Keeper>, canary: Arc<AtomicU64>) {
     let alarm = (shortest / 3).max(Duration::from_millis(300));
     let (mut told, mut longest) = (Duration::ZERO, Duration::ZERO);
     let mut last_tick = clock::now();
+    let mut resumed = last_tick;
     loop {
         let now = clock::now();
+        let stood_still = now.since(last_tick);
+        if stood_still > alarm {
+            // No handler's fault: this thread runs nothing of the user's.
+            let ms = stood_still.as_millis() as u64;
+            tracing::warn!(
+                stood_still_ms = ms,
+                "the process stood still: stopped, on a paused VM, or without CPU time"
+            );
+            resumed = now;
+        }
         for watch in keeper.watches.iter() {
             let answered = now.since(watch.task.last_beat()) < watch.task.options.interval / 10 * 9;
             watch.task.held.for_each(|held| held.tick(last_tick, now, answered));
         }
         last_tick = now;
         keeper.worker.last_tick.store(now.as_millis(), Ordering::SeqCst);
-        let silent = now.since(Moment::from_millis(canary.load(Ordering::Relaxed)));
+        let silent = now.since(Moment::from_millis(canary.load(Ordering::Relaxed)).max(resumed));
         if silent > alarm {
             longest = longest.max(silent);
             // Told when it is noticed, and again each time that it has grown by half.
@@ -300,7 +313,7 @@ async fn hints(keeper: Arc<Keeper>) {
     loop {
         match listen(&keeper).await {
             Ok(()) => pauses = retries.build(),
-            Err(e) => tracing::debug!(error = %e, "the connection for cancel hints dropped"),
+            Err(e) => tracing::debug!(error = %e.chain(), "the connection for cancel hints dropped"),
         }
         tokio::time::sleep(pauses.next().unwrap_or(HOUSEKEEPING)).await;
     }
@@ -325,7 +338,7 @@ async fn listen(keeper: &Keeper) -> Result<(), Error> {
 async fn housekeeping(keeper: Arc<Keeper>) {
     loop {
         if let Err(e) = maintenance::presence::run_once(&keeper).await {
-            tracing::warn!(error = %e, "presence could not be told");
+            tracing::warn!(error = %e.chain(), "presence could not be told");
         }
         let mut behind = false;
         for watch in keeper.watches.iter() {
@@ -334,7 +347,9 @@ async fn housekeeping(keeper: Arc<Keeper>) {
                     behind |= more;
                     tracing::trace!(task = %watch.task.name, removed, "terminal jobs trimmed");
                 }
-                Err(e) => tracing::warn!(task = %watch.task.name, error = %e, "terminal jobs could not be trimmed"),
+                Err(e) => {
+                    tracing::warn!(task = %watch.task.name, error = %e.chain(), "terminal jobs could not be trimmed")
+                }
             }
         }
         if !behind {

@@ -154,16 +154,18 @@ pub(crate) struct Definition {
 }
 
 impl Worker {
-    /// Works only the tasks named. Defaults to every task with a handler.
+    /// Works only the tasks named, each once however often it is named. Defaults to every task with a handler.
     ///
     /// # Errors
     /// `Config` when one of the names has no handler in this App.
     pub fn only<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Result<Worker, Error> {
-        let mut kept = Vec::new();
+        let mut kept: Vec<Definition> = Vec::new();
         let mut faults = Vec::new();
         for name in names {
             match self.tasks.iter().find(|task| &*task.name == name) {
-                Some(task) => kept.push(task.clone()),
+                // Two drivers of one task would share the numbers of their calls.
+                Some(task) if kept.iter().all(|kept| kept.name != task.name) => kept.push(task.clone()),
+                Some(_) => {}
                 None => faults.push(ConfigError::new(
                     "worker.only",
                     name,
@@ -211,7 +213,8 @@ impl Worker {
     /// instead.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<StopReason, Error> {
         ConfigErrors::check(if self.tasks.is_empty() {
-            vec![ConfigError::new("worker", "no task", "must have a task to work", "declare one with App::task")]
+            let fix = "declare one with App::task before App::worker is called, and name it in Worker::only";
+            vec![ConfigError::new("worker", "without a task", "must have one with a handler", fix)]
         } else {
             Vec::new()
         })
@@ -297,7 +300,8 @@ impl Worker {
         drop(keeper_guard);
         let farewell = async {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
-            services.join_all().await;
+            // One that was cancelled with the runtime is over too.
+            while services.join_next().await.is_some() {}
             if left.is_empty() {
                 let mut conn = worker.store.shared().await?;
                 worker.store.forget(&mut conn, worker.id.as_str()).await?;

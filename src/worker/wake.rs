@@ -99,7 +99,7 @@ pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]
         match serve(&worker, &tasks, || pauses = backoff.build()).await {
             Ok(()) => return,
             Err(e) => {
-                tracing::debug!(error = %e, "the wake connection dropped");
+                tracing::debug!(error = %e.chain(), "the wake connection dropped");
                 let pause = pauses.next().unwrap_or(Duration::from_secs(1));
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
@@ -144,12 +144,11 @@ async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], connected: imp
             // A server that is frozen must not hold the block for ever.
             let block = tokio::time::timeout(BLOCK * 3, streams::wait_for_wake(&mut conn, &keys, BLOCK));
             tokio::pin!(block);
-            let timed_out = || Error::Closed;
             tokio::select! {
-                found = &mut block => found.map_err(|_| timed_out())??,
+                found = &mut block => found.map_err(|_| Error::timed_out())??,
                 () = changed() => {
                     unblock(&worker.store, client).await?;
-                    (&mut block).await.map_err(|_| timed_out())??
+                    (&mut block).await.map_err(|_| Error::timed_out())??
                 }
             }
         };

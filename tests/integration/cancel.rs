@@ -183,7 +183,7 @@ async fn a_cancel_of_an_ended_or_unknown_job_says_so_and_changes_nothing() {
         assert_eq!(f.places(id).await, [state.as_str()]);
     }
     let unknown = task.handle("never").unwrap().cancel("").await.unwrap_err();
-    assert!(matches!(unknown, Error::JobNotFound { id } if id.as_str() == "never"));
+    assert!(matches!(unknown, Error::JobNotFound { id, .. } if id.as_str() == "never"));
     assert_eq!(f.run::<u64>("EXISTS", "cancelled", &[]).await, 0);
     worker.stop().await;
 }

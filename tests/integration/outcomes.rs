@@ -1,7 +1,10 @@
 //! How a run can end: value, error, retry, timeout, panic, undecodable payload.
 
 use crate::fixture::{Fixture, TASK, fast, next, start};
-use heartline::{App, Error, Event, Failure, Jitter, JobError, JobState, RetryPolicy, TaskOptions, TaskRef};
+use crate::support::PATIENCE;
+use heartline::{
+    App, Error, Event, Failure, Interrupted, Jitter, JobError, JobState, RetryPolicy, TaskOptions, TaskRef,
+};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -181,6 +184,43 @@ async fn a_run_that_takes_too_long_fails_as_timeout_and_is_retried() {
     task.dispatch("hang".into()).id("own").timeout(ms(10)).attempts(1).await.unwrap();
     let failed = failure(&task, "own").await;
     assert!(failed.code == "timeout" && failed.message.contains("10ms"), "{failed}");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn what_outlives_a_run_is_told_that_the_run_is_over() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let options = fast().timeout(ms(100)).retry(RetryPolicy::new().attempts(2).fixed(ms(1)));
+    let task: TaskRef<(), ()> = app
+        .task(TASK, options, move |ctx, (): ()| {
+            let tell = tell.clone();
+            async move {
+                let waiting = ctx.clone();
+                let ended = tokio::spawn(async move { waiting.cancelled().await });
+                let thread = tokio::task::spawn_blocking(move || {
+                    let error = loop {
+                        if let Err(e) = ctx.heartbeat() {
+                            break e;
+                        }
+                        std::thread::sleep(ms(1));
+                    };
+                    assert!(ctx.is_cancelled());
+                    tell.send((error, ended)).unwrap();
+                });
+                Ok(thread.await?)
+            }
+        })
+        .unwrap();
+    let worker = start(app.worker());
+    let job = task.dispatch(()).await.unwrap();
+    for _ in 0..2 {
+        let (error, ended) = tokio::time::timeout(PATIENCE, told.recv()).await.unwrap().unwrap();
+        assert_eq!(error, Interrupted::Ended);
+        tokio::time::timeout(PATIENCE, ended).await.unwrap().unwrap();
+    }
+    assert!(matches!(job.result().await, Err(Error::JobFailed(failure)) if failure.code == "timeout"));
     worker.stop().await;
 }
 

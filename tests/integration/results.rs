@@ -59,7 +59,7 @@ async fn a_result_that_is_not_there_says_why() {
     let task = app.task(TASK, fast(), |_, input: u32| async move { Ok(input) }).unwrap();
     let worker = start(app.worker());
     let never = task.handle("never").unwrap();
-    assert!(matches!(never.result().await, Err(Error::JobNotFound { id }) if id.as_str() == "never"));
+    assert!(matches!(never.result().await, Err(Error::JobNotFound { id, .. }) if id.as_str() == "never"));
     assert!(matches!(never.state().await, Err(Error::JobNotFound { .. })));
     assert!(matches!(task.job("never").await, Err(Error::JobNotFound { .. })));
     let job = task.dispatch(5).id("a").await.unwrap();
@@ -67,7 +67,7 @@ async fn a_result_that_is_not_there_says_why() {
     let text = f.app().await.task_ref::<u32, String>(TASK).unwrap();
     assert!(matches!(text.handle("a").unwrap().result().await, Err(Error::Codec { .. })));
     f.run::<u64>("HDEL", "result", &["a"]).await;
-    assert!(matches!(job.result().await, Err(Error::ResultGone { id }) if id.as_str() == "a"));
+    assert!(matches!(job.result().await, Err(Error::ResultGone { id, .. }) if id.as_str() == "a"));
     assert_eq!(job.state().await.unwrap(), JobState::Completed);
     worker.stop().await;
 }

@@ -1,7 +1,8 @@
 //! A value of another type under each key of a task in turn, met through the public API.
 
 use crate::call::{Task, code_of};
-use crate::support::TestRedis;
+use crate::shutdown::Worker;
+use crate::support::{PATIENCE, TestRedis, Warnings};
 use heartline::{App, CancelOutcome, Error, Priority, TaskRef};
 use std::time::Duration;
 
@@ -120,6 +121,21 @@ async fn reading_beside_a_foreign_key_is_a_typed_error() {
         assert!(is_wrong_type(&error, "inspect"), "{key}: {error:?}");
         assert_eq!(by_hand.exact().await, before);
     }
+}
+
+#[tokio::test]
+async fn a_worker_whose_settle_is_refused_logs_the_cause_and_goes_on_when_it_is_gone() {
+    let warnings = Warnings::capture();
+    let (app, _, mut by_hand) = task().await;
+    let handler = async |_: heartline::Context, _: u32| Ok::<_, heartline::JobError>(());
+    let task = app.task("task", heartline::TaskOptions::new(), handler).unwrap();
+    let worker = Worker::start(&app);
+    by_hand.make_foreign("result").await;
+    let job = task.dispatch(1).await.unwrap();
+    warnings.wait_for(&["settle was refused", "WRONGTYPE"], PATIENCE).await;
+    by_hand.del("result").await;
+    job.result().await.unwrap();
+    worker.stop().await;
 }
 
 #[tokio::test]

@@ -207,7 +207,7 @@ async fn a_job_that_nobody_dispatched_is_not_found() {
     let (app, prefix) = app(&redis, TaskOptions::new()).await;
     let task = app.task_ref::<(), ()>("t").unwrap();
     let handle = task.handle("nobody").unwrap();
-    let is_not_found = |error: Error| matches!(error, Error::JobNotFound { id } if id.as_str() == "nobody");
+    let is_not_found = |error: Error| matches!(error, Error::JobNotFound { id, .. } if id.as_str() == "nobody");
     assert!(is_not_found(handle.state().await.unwrap_err()));
     assert!(is_not_found(handle.result().await.unwrap_err()));
     assert!(is_not_found(handle.cancel("why").await.unwrap_err()));

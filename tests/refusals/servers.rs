@@ -30,6 +30,24 @@ async fn a_bad_url_is_a_config_error_that_shows_no_password() {
 }
 
 #[tokio::test]
+async fn an_address_with_tls_says_that_there_is_none() {
+    for scheme in ["rediss", "valkeys"] {
+        let error = App::builder().redis(format!("{scheme}://127.0.0.1/")).build().await.unwrap_err();
+        assert!(matches!(&error, Error::Config(faults) if faults.to_string().contains("without TLS")), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_the_server_does_not_have_is_an_error_at_once() {
+    let redis = TestRedis::shared();
+    let url = format!("{}/99", redis.url().trim_end_matches('/'));
+    for error in both_ways(&url).await {
+        assert!(matches!(&error, Error::Connect { .. }) && !error.is_retryable(), "{error:?}");
+        assert!(format!("{error:?}").contains("DB index is out of range"), "{error:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_wrong_password_is_an_error_at_once_that_is_not_worth_a_repeat() {
     let server = RedisServer::builder().arg("--requirepass").arg("right").start().unwrap();
     for user in ["", ":wrong@", "nobody:right@"] {

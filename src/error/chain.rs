@@ -1,0 +1,38 @@
+//! An error with its causes on one line, for logs and for what is stored.
+
+use std::error::Error as StdError;
+use std::fmt::{self, Write};
+
+/// Longest chain of sources that is followed: a source may, by mistake, lead back to itself.
+const CHAIN_LIMIT: usize = 64;
+
+/// Displays the error with all its causes, outermost first.
+#[derive(Clone, Copy)]
+pub(crate) struct Chain<'a>(pub(super) &'a (dyn StdError + 'static));
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_chain(f, self.0)
+    }
+}
+
+/// Writes the error with all its causes, outermost first.
+pub(super) fn write_chain(out: &mut dyn fmt::Write, e: &(dyn StdError + 'static)) -> fmt::Result {
+    let mut text = String::new();
+    write!(text, "{e}")?;
+    out.write_str(&text)?;
+    let mut next = e.source();
+    for _ in 0..CHAIN_LIMIT {
+        let Some(cause) = next else { break };
+        let mut more = String::new();
+        write!(more, "{cause}")?;
+        // Many errors already end with the text of their cause.
+        if !text.ends_with(&more) {
+            out.write_str(": ")?;
+            out.write_str(&more)?;
+        }
+        text = more;
+        next = cause.source();
+    }
+    Ok(())
+}
