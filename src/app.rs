@@ -80,7 +80,8 @@ impl AppBuilder {
         self
     }
 
-    /// How many events a subscription holds for a slow reader before it misses some. Defaults to 1,024; 0 counts as 1.
+    /// How many events a subscription holds for a slow reader before it misses some, at most 1,000,000: room for them is
+    /// taken at once. Defaults to 1,024; 0 counts as 1.
     pub fn event_capacity(mut self, events: usize) -> Self {
         self.event_capacity = events.max(1);
         self
@@ -95,6 +96,7 @@ impl AppBuilder {
         let mut faults: Vec<ConfigError> = Vec::new();
         faults.extend(validate::prefix(&self.prefix).err().into_iter().flatten());
         faults.extend(TaskOptions::new().resolve(&self.defaults).err().into_iter().flatten());
+        faults.extend(validate::event_capacity(self.event_capacity).err().into_iter().flatten());
         let store = match Store::open(&self.url, &self.prefix, self.eviction) {
             Err(Error::Config(url)) => {
                 faults.extend(url);
@@ -132,7 +134,7 @@ impl App {
     /// Declares a task with its options and its handler, and returns a reference to dispatch with.
     ///
     /// The handler is called with a [`Context`] and the input, once for each run. An error that it returns uses up an
-    /// attempt; a panic and a timeout do too.
+    /// attempt; a panic and a timeout do too. A value of more than 64 MiB of JSON fails the job with the code `codec`.
     ///
     /// # Errors
     /// `Config` when the name or an option is out of range (all faults at once), or the name has a handler already.
@@ -221,6 +223,10 @@ impl App {
     }
 }
 
+/// The most bytes of JSON that a handler may return: Redis takes 512 MiB for one value, and a slow line should not take
+/// minutes for it.
+const RESULT_LIMIT: usize = 64 * 1024 * 1024;
+
 /// Folds the types of a handler away: payload in, JSON out.
 fn erase<I, O, F, Fut>(handler: F) -> Handler
 where
@@ -239,6 +245,12 @@ where
             let output = handler(context, input).await.map_err(RunError::Handler)?;
             let value = serde_json::to_vec(&output)
                 .map_err(|e| RunError::Codec(format!("the value cannot be written as JSON: {e}")))?;
+            if value.len() > RESULT_LIMIT {
+                let size = value.len();
+                return Err(RunError::Codec(format!(
+                    "the value has {size} bytes of JSON, at most {RESULT_LIMIT} are kept"
+                )));
+            }
             Ok((value != b"null").then_some(value))
         })
     })

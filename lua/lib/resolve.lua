@@ -64,7 +64,7 @@ local function decide(ids, locks, cancelling, payload, stalled_count, max_count,
     else
       found.counted[#found.counted + 1] = id
       count = count + 1
-      local max = own[i] and count_of(own[i]) or default_max
+      local max = tonumber(string.match(own[i] or '', '^%d+$')) or default_max
       if reasons[i] then
         action = 'cancelled'
         add(found.cancelled, found.reasons, id, error_json('cancelled', reasons[i]))

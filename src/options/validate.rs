@@ -101,6 +101,13 @@ impl Faults {
     }
 }
 
+/// How many events a subscription may hold.
+pub(crate) fn event_capacity(events: usize) -> Result<(), ConfigErrors> {
+    let mut faults = Faults::default();
+    faults.number("event_capacity", events as u64, 1, 1_000_000);
+    faults.finish()
+}
+
 fn shown(text: &str) -> String {
     let mut head: String = text.chars().take(SHOWN_CHARS).collect();
     if head.len() < text.len() {

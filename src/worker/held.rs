@@ -38,6 +38,8 @@ impl Flags {
     pub(crate) const TOLD_FROZEN: Flags = Flags(1 << 7);
     /// The handler ended; the outcome waits for its answer.
     pub(crate) const FINISHED: Flags = Flags(1 << 8);
+    /// Somebody else decides about the job.
+    pub(crate) const TAKEN: Flags = Flags(1 | 1 << 1);
     /// All that ends a handler.
     pub(crate) const INTERRUPTED: Flags = Flags(1 | 1 << 1 | 1 << 2 | 1 << 5);
     /// All after which work on the job is to stop: also what outlived its run, in a thread of its own.
@@ -142,7 +144,10 @@ impl Held {
     /// The beat that was sent at `sent` extended the lock.
     pub(crate) fn extended(&self, sent: Moment) {
         self.beat_sent.fetch_max(sent.as_millis(), Ordering::SeqCst);
-        self.clear(Flags(Flags::FROZEN.0 | Flags::AT_RISK.0));
+        // An answer that was on its way while this process stood still says nothing of now.
+        if clock::now() < self.deadline() {
+            self.clear(Flags(Flags::FROZEN.0 | Flags::AT_RISK.0));
+        }
     }
 
     /// Whether the deadline passed while this process stood still. The keeper looks far more often than every tenth of
@@ -163,8 +168,10 @@ impl Held {
         if self.slept_through_deadline(last_tick, now) {
             self.set(Flags::FROZEN);
         }
-        if !flags.intersects(Flags::AT_RISK) && now.after(self.interval / 10) >= self.deadline() {
-            let give_up = self.on_risk == OnRisk::Cancel && !beats_answered;
+        if now.after(self.interval / 10) >= self.deadline() {
+            // In Manual mode the handler may just be silent: it is then left to the sweep.
+            let silent = self.heartbeat == Heartbeat::Manual && beats_answered;
+            let give_up = self.on_risk == OnRisk::Cancel && !silent;
             self.set(if give_up { Flags(Flags::AT_RISK.0 | Flags::GIVE_UP.0) } else { Flags::AT_RISK });
         }
     }
@@ -246,5 +253,60 @@ impl HeldTable {
 
     pub(crate) fn len(&self) -> usize {
         self.entries().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{StallOptions, TaskOptions};
+
+    const INTERVAL: Duration = Duration::from_secs(1);
+
+    /// A job whose claim was sent at `sent`.
+    fn held(sent: Moment, stall: StallOptions) -> Held {
+        let options = TaskOptions::new().stall(stall.interval(INTERVAL)).resolve(&TaskOptions::new()).unwrap();
+        let last_tick = Arc::new(AtomicU64::new(clock::now().as_millis()));
+        Held::new(JobId::from_wire("a"), 1, &options, sent, last_tick, Arc::default())
+    }
+
+    #[test]
+    fn an_answer_from_before_a_freeze_does_not_take_the_warning_back() {
+        let now = clock::now();
+        let ago = |seconds: u64| Moment::from_millis(now.as_millis() - seconds * 1000);
+        let held = held(ago(6), StallOptions::new());
+        held.extended(ago(5));
+        held.tick(Moment::from_millis(ago(5).as_millis() + 500), now, false);
+        assert_eq!(held.heartbeat(), Err(Interrupted::Frozen));
+        // The answer to a beat that was sent before the process stood still is read now.
+        held.extended(Moment::from_millis(ago(5).as_millis() + 300));
+        assert_eq!(held.heartbeat(), Err(Interrupted::Frozen));
+        held.extended(now);
+        assert_eq!(held.heartbeat(), Ok(()));
+    }
+
+    /// Ticks through an outage that begins right after a beat that did not name the job yet was answered.
+    fn through_an_outage(held: &Held, start: Moment) -> Option<Duration> {
+        let last_beat = start.after(Duration::from_millis(5));
+        let mut last = start;
+        for ms in (0..1_400).step_by(10) {
+            let now = start.after(Duration::from_millis(ms));
+            held.tick(last, now, now.since(last_beat) < INTERVAL / 10 * 9);
+            if held.flags().intersects(Flags::GIVE_UP) {
+                return Some(now.since(start));
+            }
+            last = now;
+        }
+        None
+    }
+
+    #[test]
+    fn a_job_that_is_to_be_given_up_is_so_before_its_deadline_whatever_was_answered_before_it_was_named() {
+        let start = Moment::from_millis(1_000_000);
+        let cancel = StallOptions::new().on_risk(OnRisk::Cancel);
+        assert_eq!(through_an_outage(&held(start, cancel.clone()), start), Some(INTERVAL / 10 * 9));
+        let manual = cancel.heartbeat(Heartbeat::Manual);
+        assert_eq!(through_an_outage(&held(start, manual), start), Some(Duration::from_millis(910)));
+        assert_eq!(through_an_outage(&held(start, StallOptions::new()), start), None);
     }
 }

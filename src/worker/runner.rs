@@ -63,7 +63,14 @@ pub(super) async fn run(
     }));
     let ended = drive(&task.handler, context, job.payload, &held, &options).instrument(span).await;
     held.set(Flags::FINISHED);
-    outcome(ended, &held, attempt, &options)
+    // An error is the user's code too: whatever it does when it is read, the job gets its outcome.
+    guarded(|| outcome(ended, &held, attempt, &options))
+        .unwrap_or_else(|panic| failed(codes::PANIC.to_owned(), panic, attempt, None, &options))
+}
+
+/// Runs code of the user's that may panic.
+fn guarded<T>(code: impl FnOnce() -> T) -> Result<T, String> {
+    std::panic::catch_unwind(AssertUnwindSafe(code)).map_err(panic_message)
 }
 
 /// The options of one job.
@@ -90,21 +97,16 @@ fn dispatched_at(job: &Claimed) -> SystemTime {
 /// Polls the handler until it ends, its time is over, or it was interrupted and its grace is over.
 async fn drive(handler: &Handler, context: Context, payload: Vec<u8>, held: &Held, options: &Resolved) -> Ended {
     // The call itself is inside the guard too: a handler may panic before it returns its future.
-    let mut guarded = Box::pin(AssertUnwindSafe(async { handler(context, payload).await }).catch_unwind());
-    let interrupted = async {
-        held.wait_for(Flags::INTERRUPTED).await;
-        let flags = held.flags();
-        let only_at_risk =
-            !flags.intersects(Flags::LOST) && !flags.intersects(Flags::CANCELLED) && !flags.intersects(Flags::SHUTDOWN);
-        if only_at_risk {
-            // Nobody else can hold the job before the deadline; past it this run must be over.
-            tokio::time::sleep(held.deadline().since(clock::now()).min(options.cancel_grace)).await;
-        } else if flags.intersects(Flags::LOST) || flags.intersects(Flags::CANCELLED) {
-            tokio::time::sleep(options.cancel_grace).await;
-        } else {
-            // The driver drops all handlers together when the time of the shutdown is over.
-            std::future::pending().await
-        }
+    let mut running = Box::pin(AssertUnwindSafe(async { handler(context, payload).await }).catch_unwind());
+    // After a shutdown's grace the driver drops all handlers together.
+    let taken = async {
+        held.wait_for(Flags::TAKEN).await;
+        tokio::time::sleep(options.cancel_grace).await;
+    };
+    let at_deadline = async {
+        held.wait_for(Flags::GIVE_UP).await;
+        // Nobody else can hold the job before the deadline; past it this run must be over.
+        tokio::time::sleep(held.deadline().since(clock::now()).min(options.cancel_grace)).await;
     };
     let time_out = async {
         match options.timeout {
@@ -117,23 +119,29 @@ async fn drive(handler: &Handler, context: Context, payload: Vec<u8>, held: &Hel
     };
     let ended = tokio::select! {
         biased;
-        ended = &mut guarded => match ended {
+        ended = &mut running => match ended {
             Ok(returned) => Ended::Returned(returned),
-            Err(panic) => Ended::Panicked(panic_message(panic.as_ref())),
+            Err(panic) => Ended::Panicked(panic_message(panic)),
         },
-        () = interrupted => Ended::Dropped,
+        () = taken => Ended::Dropped,
+        () = at_deadline => Ended::Dropped,
         timeout = time_out => Ended::TimedOut(timeout),
     };
     // What the handler holds may panic when it is dropped; that must not take the outcome with it.
-    if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| drop(guarded))) {
-        tracing::warn!(job_id = %held.id, panic = panic_message(panic.as_ref()), "the handler panicked while it was dropped");
+    if let Err(panic) = guarded(|| drop(running)) {
+        tracing::warn!(job_id = %held.id, panic, "the handler panicked while it was dropped");
     }
     ended
 }
 
-fn panic_message(panic: &(dyn Any + Send)) -> String {
+fn panic_message(panic: Box<dyn Any + Send>) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("the handler panicked").chars().take(1000).collect()
+    let text = text.unwrap_or("the handler panicked").chars().take(1000).collect();
+    // What a panic carries may panic again when it is dropped; then it is leaked.
+    if let Err(again) = std::panic::catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
+    }
+    text
 }
 
 /// What is reported: the held entry decides, not the error that an interrupted handler returned.
@@ -154,10 +162,19 @@ fn outcome(ended: Ended, held: &Held, attempt: u32, options: &Resolved) -> Outco
             (codes::TIMEOUT.to_owned(), format!("the run took longer than {timeout:?}"), None, false)
         }
     };
+    if fatal {
+        let error = StoredError { code: code.clone(), message }.to_json();
+        return Outcome::Failed { attempt, code, error };
+    }
+    failed(code, message, attempt, retry_after, options)
+}
+
+/// A run that failed and may be followed by another.
+fn failed(code: String, message: String, attempt: u32, retry_after: Option<Duration>, options: &Resolved) -> Outcome {
     let error = StoredError { code: code.clone(), message }.to_json();
-    if fatal || !options.retry.attempts_left(attempt) {
-        Outcome::Failed { attempt, code, error }
-    } else {
+    if options.retry.attempts_left(attempt) {
         Outcome::Retry { attempt, delay: retry_after.unwrap_or_else(|| options.retry.delay(attempt)), error }
+    } else {
+        Outcome::Failed { attempt, code, error }
     }
 }

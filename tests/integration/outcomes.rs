@@ -224,6 +224,95 @@ async fn what_outlives_a_run_is_told_that_the_run_is_over() {
     worker.stop().await;
 }
 
+/// An error that cannot even be read.
+#[derive(Debug)]
+struct Unreadable;
+
+impl std::fmt::Display for Unreadable {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("in its Display")
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
+/// What panics again when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("in its Drop")
+    }
+}
+
+#[tokio::test]
+async fn an_error_and_a_panic_that_panic_themselves_are_outcomes_too() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task: TaskRef<String, ()> = app
+        .task(TASK, fast().concurrency(1), |_, what: String| async move {
+            if what == "panic" {
+                std::panic::panic_any(Bomb);
+            }
+            Err(Unreadable.into())
+        })
+        .unwrap();
+    let worker = start(app.worker());
+    for (what, message) in [("error", "in its Display"), ("panic", "the handler panicked")] {
+        let job = task.dispatch(what.into()).await.unwrap();
+        match tokio::time::timeout(PATIENCE, job.result()).await.expect("the job ends").unwrap_err() {
+            Error::JobFailed(failure) => {
+                assert_eq!((failure.code.as_str(), failure.message.as_str()), ("panic", message))
+            }
+            other => panic!("{other}"),
+        }
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_value_that_is_too_large_to_keep_fails_the_job() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task = app.task(TASK, fast(), |_, mib: usize| async move { Ok("x".repeat(mib << 20)) }).unwrap();
+    let worker = start(app.worker());
+    match task.dispatch(64).await.unwrap().result().await.unwrap_err() {
+        Error::JobFailed(failure) => {
+            assert!(failure.code == "codec" && failure.message.contains("67108866 bytes"), "{failure}");
+        }
+        other => panic!("{other}"),
+    }
+    assert_eq!(task.dispatch(1).await.unwrap().result().await.unwrap().len(), 1 << 20);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn large_values_that_come_together_go_out_in_calls_of_a_bounded_size() {
+    let server = heartline::testing::RedisServer::start().unwrap();
+    let mut conn = redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    // A larger call loses its connection.
+    let mut set = redis::cmd("CONFIG");
+    set.arg("SET").arg("client-query-buffer-limit").arg(6 << 20);
+    let () = set.query_async(&mut conn).await.unwrap();
+    let app = App::builder().redis(server.url()).build().await.unwrap();
+    let all = Arc::new(tokio::sync::Barrier::new(16));
+    let task = app
+        .task(TASK, fast().concurrency(16), move |_, (): ()| {
+            let all = all.clone();
+            async move {
+                all.wait().await;
+                Ok("x".repeat(1 << 20))
+            }
+        })
+        .unwrap();
+    let jobs = task.dispatch_many([(); 16]).await.unwrap();
+    let worker = start(app.worker());
+    for job in jobs {
+        tokio::time::timeout(PATIENCE, job.result()).await.expect("its outcome is recorded").unwrap();
+    }
+    worker.stop().await;
+}
+
 #[tokio::test]
 async fn a_panic_is_an_outcome_and_the_worker_goes_on() {
     let f = Fixture::new().await;

@@ -30,6 +30,16 @@ async fn idle(_: Context, (): ()) -> Result<(), JobError> {
     Ok(())
 }
 
+#[tokio::test]
+async fn a_capacity_for_which_there_is_no_memory_is_refused() {
+    let redis = TestRedis::shared();
+    for capacity in [1_000_001, usize::MAX] {
+        let built = App::builder().redis(redis.url()).event_capacity(capacity).build().await;
+        assert_eq!(fields(&faults(built)), ["event_capacity"]);
+    }
+    App::builder().redis(redis.url()).event_capacity(0).build().await.unwrap();
+}
+
 const LONG: Duration = Duration::from_secs(11 * 365 * 86_400);
 
 fn every_option_wrong() -> TaskOptions {
