@@ -94,11 +94,23 @@ impl<O> JobHandle<O> {
         // Before the first look, so that no end falls between the two.
         let events_on = self.task.options.events == EventMode::On;
         let waiter = events_on.then(|| self.task.events.watch(&self.task.name, &self.id));
+        let mut seen = false;
         loop {
             match self.stored().await {
                 Ok(Some(job)) if job.state.is_terminal() => return self.outcome(job),
-                Ok(Some(_)) => {}
-                Ok(None) => return Err(self.gone(waiter.as_ref().and_then(Waiter::ended))),
+                Ok(Some(_)) => seen = true,
+                Ok(None) => {
+                    // It was here and is gone: the event that says how it ended may still be on its way.
+                    if let Some(waiter) = waiter.as_ref().filter(|_| seen) {
+                        let told = async {
+                            while waiter.ended().is_none() {
+                                waiter.woken().await;
+                            }
+                        };
+                        let _ = tokio::time::timeout(LOOK_AGAIN, told).await;
+                    }
+                    return Err(self.gone(waiter.as_ref().and_then(Waiter::ended)));
+                }
                 Err(e @ Error::Connect { .. }) if e.is_retryable() => {
                     tracing::debug!(task = %self.task.name, job_id = %self.id, error = %e.chain(),
                         "the state of a job cannot be read; it is tried again");
@@ -139,7 +151,7 @@ impl<O> JobHandle<O> {
         let (task, id, reason) = (&*self.task, self.id.as_str(), reason.as_str());
         let reply = repeated(|| async move {
             let mut conn = task.store.pooled().await?;
-            jobs::cancel(&mut *conn, &task.keys, id, reason).await
+            jobs::cancel(&mut *conn, &task.keys, id, reason).await.inspect_err(|e| task.store.failed(e))
         });
         match reply.await? {
             CancelReply::Cancelled => Ok(CancelOutcome::Cancelled),

@@ -30,6 +30,20 @@ local function filled_extras(extra_columns, columns)
   return any and found
 end
 
+-- The payloads of the first of these jobs: one at least, and no more than 4 MiB, read in groups. An answer that is too
+-- large for the time that a worker waits would never be taken in.
+local function payloads_of(payload, ids)
+  local payloads, bytes = {}, 0
+  for first = 1, #ids, 50 do
+    for _, value in ipairs(redis.call('HMGET', payload, unpack(ids, first, math.min(first + 49, #ids)))) do
+      bytes = bytes + #(value or '')
+      if bytes > 4194304 and #payloads > 0 then return payloads end
+      payloads[#payloads + 1] = value
+    end
+  end
+  return payloads
+end
+
 -- Reads the heads of the lists, first list first, and sorts what is there without writing: jobs that may run, jobs
 -- whose counters are no numbers, ids without a payload, and ids to skip (locked, terminal, or twice in the batch).
 -- Every id that was looked at is to be popped: `popped` counts them by list. `left` tells whether others stay behind.
@@ -51,7 +65,15 @@ local function next_jobs(lists, want, payload, locks, terminal_places, extra_col
     redis.call('HLEN', payload)
     return found
   end
-  local payloads = redis.call('HMGET', payload, unpack(heads))
+  local payloads = payloads_of(payload, heads)
+  for j = #lists, 1, -1 do
+    local popped = found.popped[lists[j]] or 0
+    local back = math.min(popped, #heads - #payloads)
+    if back > 0 then
+      found.popped[lists[j]], found.left = popped > back and popped - back or nil, true
+      heads = { unpack(heads, 1, #heads - back) }
+    end
+  end
   local locked = redis.call('HMGET', locks, unpack(heads))
   local terminal = #terminal_places > 0 and terminal_of(terminal_places, heads) or {}
   local extra_at, seen = {}, {}

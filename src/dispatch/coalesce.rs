@@ -16,8 +16,8 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::error::{Error, classify};
-use crate::store::jobs::{self, BATCH, NewJob};
-use crate::store::{Store, TaskKeys};
+use crate::store::jobs::{self, BATCH, BATCH_BYTES, NewJob};
+use crate::store::{RESPONSE_TIMEOUT, Store, TaskKeys};
 
 /// How long a call is repeated while Redis is away.
 const REPEAT_FOR: Duration = Duration::from_secs(10);
@@ -25,13 +25,10 @@ const REPEAT_FOR: Duration = Duration::from_secs(10);
 /// The least that one attempt is given, also when the time for repeats is over.
 const LEAST_ATTEMPT: Duration = Duration::from_secs(1);
 
-/// The most bytes of payload in one call, unless a single job has more.
-const BATCH_BYTES: usize = 4 * 1024 * 1024;
-
 /// How many calls of one `dispatch_many` are under way at a time: Redis works on one while the next is encoded.
 const IN_FLIGHT: usize = 2;
 
-/// Makes the call, and again while Redis cannot be reached, until the deadline.
+/// Makes the call, and again while Redis cannot be reached or a failover is under way, until the deadline.
 ///
 /// # Errors
 /// What the last call said; `Connect` with a time-out when even that did not end.
@@ -47,7 +44,7 @@ where
             Err(classify("connect", timed_out.into()))
         });
         match answer {
-            Err(e @ Error::Connect { .. }) if e.is_retryable() => {
+            Err(e) if e.is_demoted() || e.is_connection() && e.is_retryable() => {
                 let pauses = pauses.get_or_insert_with(|| {
                     backon::ExponentialBuilder::default()
                         .with_min_delay(Duration::from_millis(20))
@@ -230,9 +227,8 @@ impl Lane {
 
     async fn write(&self, jobs: &[NewJob]) -> Result<Vec<bool>, Error> {
         self.store.ready().await?;
-        let mut conn = self.store.shared().await?;
-        let answer = jobs::dispatch(&mut conn, &self.keys, jobs, &self.all_keys).await;
-        answer.inspect_err(|e| self.store.shared_failed(e))
+        let call = async |conn: &mut _| jobs::dispatch(conn, &self.keys, jobs, &self.all_keys).await;
+        self.store.shared(RESPONSE_TIMEOUT, call).await
     }
 }
 

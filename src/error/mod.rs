@@ -213,6 +213,11 @@ impl Error {
         matches!(self, Error::Connect { .. })
     }
 
+    /// Whether the server is a primary no more. After a failover its address leads to another one, over a new connection.
+    pub(crate) fn is_demoted(&self) -> bool {
+        matches!(self, Error::Refused { source } if server_code(source).as_deref() == Some("READONLY"))
+    }
+
     /// Whether an answer did not come in time.
     pub(crate) fn is_timeout(&self) -> bool {
         matches!(self, Error::Connect { source } if source.is_timeout())

@@ -4,12 +4,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::{Connection, Key, TaskKeys, WIRE_VERSION, scripts};
-use crate::error::Error;
+use crate::error::{Error, classify};
 use crate::options::{LimitMs, MIN_AGE_MS, Overrides, Priority, Resolved, to_ms};
 use crate::state::JobState;
 
 /// The most jobs that one call of `dispatch` or `settle` carries: larger batches are slower a job.
 pub(crate) const BATCH: usize = 200;
+
+/// The most bytes of payloads, or of results, that one call carries, unless a single job has more. `lua/lib/claim.lua` keeps
+/// the same bound: a call that is too large for the time it is given would be repeated for ever.
+pub(crate) const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
 /// How many of the keys of `dispatch` plain jobs need.
 const PLAIN_KEYS: usize = 8;
@@ -118,6 +122,17 @@ pub(crate) struct Report {
     pub(crate) outcome: Outcome,
 }
 
+impl Report {
+    /// How large it is on its way, but for a few bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.outcome {
+            Outcome::Completed(value) => value.as_ref().map_or(0, Vec::len),
+            Outcome::Failed { error, .. } | Outcome::Retry { error, .. } => error.len(),
+            Outcome::Release => 0,
+        }
+    }
+}
+
 /// A job that this worker holds from now on.
 #[derive(Clone, Debug)]
 pub(crate) struct Claimed {
@@ -219,6 +234,27 @@ pub(crate) async fn settle(
     // So a repeated answer names a job that was lost in the meantime.
     claimed.retain(|job| job.id.as_str() != "{}");
     Ok(Some(Settled { lost, cancelled, claimed, next_due: next_due.parse().ok().map(Duration::from_millis) }))
+}
+
+/// The jobs that a call of settle claimed, from its record: those that are not ours any more are among them. None when
+/// the call was not executed yet.
+pub(crate) async fn claimed_by(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    worker: &str,
+    (line, number): (usize, u64),
+) -> Result<Vec<(crate::job::JobId, u64)>, Error> {
+    let mut cmd = redis::cmd("HGET");
+    cmd.arg(keys.get(Key::Calls)).arg(format!("{worker}{}", LINES[line]));
+    let record: Option<String> = cmd.query_async(conn).await.map_err(|e| classify("calls", e))?;
+    let rows: Vec<&str> = record.as_deref().unwrap_or_default().split('\n').collect();
+    match rows[..] {
+        [call, _, _, fence, ids] if call.parse() == Ok(number) => {
+            let ids = ids.split_ascii_whitespace().map(crate::job::JobId::from_wire);
+            Ok(ids.zip(fence.parse().unwrap_or(0)..).collect())
+        }
+        _ => Ok(Vec::new()),
+    }
 }
 
 /// The next word of the reply: fences with spaces between.

@@ -31,8 +31,8 @@ pub(crate) const WIRE_VERSION: u32 = 1;
 /// How long a connection may take to come up.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the shared connection waits for an answer before the call is repeated.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a call on the shared connection waits for its answer before it is repeated.
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connections to one server, and what was found out about it.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(crate) struct Store {
     prefix: String,
     eviction: server::EvictionCheck,
     shared: Mutex<Option<ConnectionManager>>,
-    pool: OnceCell<bb8::Pool<RedisConnectionManager>>,
+    pool: Mutex<Option<bb8::Pool<RedisConnectionManager>>>,
     checked: OnceCell<()>,
 }
 
@@ -57,7 +57,7 @@ impl Store {
             prefix: prefix.to_owned(),
             eviction,
             shared: Mutex::new(None),
-            pool: OnceCell::new(),
+            pool: Mutex::new(None),
             checked: OnceCell::new(),
         })
     }
@@ -82,16 +82,26 @@ impl Store {
             .copied()
     }
 
-    /// The connection of dispatch and settle. It reconnects by itself when it drops; a call that fails on it is
-    /// repeated by its caller, after [`Store::shared_failed`].
-    pub(crate) async fn shared(&self) -> Result<ConnectionManager, Error> {
+    /// Makes a call on the connection of dispatch and settle, whose answer must come within `time`. The connection comes
+    /// back by itself when it drops; a call that fails on it is repeated by its caller.
+    pub(crate) async fn shared<T>(
+        &self,
+        time: Duration,
+        call: impl AsyncFnOnce(&mut ConnectionManager) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut conn = self.manager()?;
+        let answer = tokio::time::timeout(time, call(&mut conn)).await;
+        answer.unwrap_or_else(|_| Err(Error::timed_out())).inspect_err(|e| self.failed(e))
+    }
+
+    fn manager(&self) -> Result<ConnectionManager, Error> {
         let mut slot = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(manager) = &*slot {
             return Ok(manager.clone());
         }
         let config = ConnectionManagerConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
-            .set_response_timeout(Some(RESPONSE_TIMEOUT))
+            .set_response_timeout(None)
             .set_min_delay(Duration::from_millis(20))
             .set_max_delay(Duration::from_millis(500))
             .set_number_of_retries(3);
@@ -99,26 +109,34 @@ impl Store {
         Ok(slot.insert(manager).clone())
     }
 
-    /// A call on the shared connection failed. One that got no answer in time may hang on a connection whose other end
-    /// is gone without a word: the next call makes a new one.
-    pub(crate) fn shared_failed(&self, e: &Error) {
-        if e.is_timeout() {
+    /// A call on the shared connection or one of the pool failed. One that got no answer in time may hang on a connection
+    /// whose other end is gone without a word, and one that was refused by a demoted primary is led to the new one by a new
+    /// connection: the next call makes one.
+    pub(crate) fn failed(&self, e: &Error) {
+        if e.is_timeout() || e.is_demoted() {
             self.shared.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
+        if e.is_demoted() {
+            self.pool.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
     }
 
     /// A connection of the pool, for what is neither hot nor blocking.
-    pub(crate) async fn pooled(&self) -> Result<bb8::PooledConnection<'_, RedisConnectionManager>, Error> {
+    pub(crate) async fn pooled(&self) -> Result<bb8::PooledConnection<'static, RedisConnectionManager>, Error> {
         self.ready().await?;
-        let pool = self
-            .pool
-            .get_or_try_init(|| async {
-                let manager = RedisConnectionManager::new(self.client.get_connection_info().clone())?;
-                Ok(bb8::Pool::builder().max_size(8).connection_timeout(CONNECT_TIMEOUT).build_unchecked(manager))
-            })
-            .await
-            .map_err(not_connected)?;
-        pool.get().await.map_err(|e| match e {
+        let pool = {
+            let mut slot = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+            match &*slot {
+                Some(pool) => pool.clone(),
+                None => {
+                    let address = self.client.get_connection_info().clone();
+                    let manager = RedisConnectionManager::new(address).map_err(not_connected)?;
+                    let builder = bb8::Pool::builder().max_size(8).connection_timeout(CONNECT_TIMEOUT);
+                    slot.insert(builder.build_unchecked(manager)).clone()
+                }
+            }
+        };
+        pool.get_owned().await.map_err(|e| match e {
             bb8::RunError::User(e) => not_connected(e),
             bb8::RunError::TimedOut => Error::timed_out(),
         })

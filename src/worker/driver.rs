@@ -24,7 +24,8 @@ use super::clock::{self, Moment};
 use super::held::{Flags, Held};
 use super::{TaskRuntime, WorkerShared, runner};
 use crate::job::JobId;
-use crate::store::jobs::{self, BATCH, Claimed, Outcome, Report, Settled};
+use crate::store::RESPONSE_TIMEOUT;
+use crate::store::jobs::{self, BATCH, BATCH_BYTES, Claimed, LINES, Outcome, Report, Settled};
 
 /// An idle task looks for work this often even when no marker came: a worker may have died with it.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -59,9 +60,13 @@ pub(super) struct Driver {
     busy: HashMap<u64, JobId>,
     /// Outcomes that no call carries yet.
     pending: Vec<Report>,
-    lines: [Line; 2],
+    lines: [Line; LINES.len()],
     calls: FuturesUnordered<Pin<Box<dyn Future<Output = Answered> + Send>>>,
     hungry: bool,
+    /// A place in the queue for a slot of the worker's cap: one of its tasks must not take all of them again and again.
+    queued: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// A slot that came of it.
+    granted: bool,
     /// Runs were spawned since the last wait.
     started: bool,
     look_at: Moment,
@@ -107,27 +112,30 @@ impl Driver {
             runs: JoinSet::new(),
             busy: HashMap::new(),
             pending: Vec::new(),
-            lines: [1, 1].map(|next_call| Line { next_call, wanted: None }),
+            lines: LINES.map(|_| Line { next_call: 1, wanted: None }),
             calls: FuturesUnordered::new(),
             hungry: true,
+            queued: None,
+            granted: false,
             started: false,
             look_at: clock::now(),
             stop: None,
         }
     }
 
-    /// Works until the shutdown is through. Returns the jobs that Redis could not be told about.
-    pub(super) async fn run(mut self) -> Vec<JobId> {
+    /// Works until the shutdown is through. Returns the jobs that Redis could not be told about, or, where a claim was not
+    /// answered, that there may be some: then the list may be empty. `None`: nothing is left.
+    pub(super) async fn run(mut self) -> Option<Vec<JobId>> {
         loop {
             self.collect().await;
             self.begin_stop();
             self.advance_stop().await;
             if let Some(stop) = &self.stop {
                 if self.busy.is_empty() && self.pending.is_empty() && self.calls.is_empty() {
-                    return Vec::new();
+                    return None;
                 }
                 if clock::now() >= stop.end {
-                    return self.left();
+                    return Some(self.left());
                 }
             }
             while self.send() {}
@@ -177,6 +185,7 @@ impl Driver {
         let cancel = grace.after(options.cancel_grace);
         let end = cancel.after(options.interval / 3 * 2);
         self.stop = Some(Stop { grace, cancel, end, told: false });
+        self.take_permits(0);
         self.task.held.for_each(|held| held.set(Flags::SHUTTING_DOWN));
     }
 
@@ -201,12 +210,22 @@ impl Driver {
     /// The reports of the next call. In a shutdown the youngest go first: each call puts its jobs in front of those
     /// that the call before handed back, so that in the end the oldest is in front.
     fn next_reports(&mut self) -> Vec<Report> {
-        let count = self.pending.len().min(self.batch());
         if self.stop.is_none() {
+            let count = self.fitting(self.pending.iter());
             return self.pending.drain(..count).collect();
         }
         self.pending.sort_unstable_by_key(|report| report.fence);
-        self.pending.split_off(self.pending.len() - count)
+        self.pending.split_off(self.pending.len() - self.fitting(self.pending.iter().rev()))
+    }
+
+    /// How many of the reports one call carries: one at least, and no more than it may have, in number and in bytes.
+    fn fitting<'a>(&self, reports: impl Iterator<Item = &'a Report>) -> usize {
+        let mut bytes = 0;
+        let fits = |report: &&Report| {
+            bytes += report.bytes();
+            bytes <= BATCH_BYTES
+        };
+        reports.take(self.batch()).take_while(fits).count().max(1).min(self.pending.len())
     }
 
     /// Sends the next call, if there is a free line and something to say. The second line is for load: it opens for half a
@@ -228,6 +247,9 @@ impl Driver {
         let (task, worker) = (Arc::clone(&self.task), Arc::clone(&self.worker));
         let number = self.lines[line].next_call;
         self.lines[line].wanted = Some(want);
+        if want > 0 {
+            self.task.set_claiming(line, Some((number, clock::now())));
+        }
         self.calls.push(Box::pin(settle(task, worker, line, number, want, reports)));
         true
     }
@@ -240,11 +262,24 @@ impl Driver {
         let woken = self.worker.wake.take_woken(self.task.index);
         self.hungry |= woken || clock::now() >= self.look_at;
         let may_claim = self.task.beats_are_fresh() && (self.hungry || !self.pending.is_empty());
-        let want = if may_claim { self.worker.take_permits(self.free_slots().min(self.batch())) } else { 0 };
+        let want = self.take_permits(if may_claim { self.free_slots().min(self.batch()) } else { 0 });
         if woken && want == 0 {
             self.worker.wake.give_back(self.task.index);
         }
         want
+    }
+
+    /// Takes up to `wanted` slots of the worker's cap, and a place in the queue when there is none.
+    fn take_permits(&mut self, wanted: usize) -> usize {
+        let granted = usize::from(std::mem::take(&mut self.granted));
+        let taken = granted.min(wanted) + self.worker.take_permits(wanted.saturating_sub(granted));
+        self.worker.return_permits(granted.saturating_sub(wanted));
+        if taken > 0 || wanted == 0 {
+            self.queued = None;
+        } else if self.queued.is_none() {
+            self.queued = self.worker.queue_for_permit().map(|place| Box::pin(place) as _);
+        }
+        taken
     }
 
     /// Slots that neither a run fills nor a call under way may fill.
@@ -280,10 +315,21 @@ impl Driver {
             }
         }
         let line_free = self.lines.iter().any(|line| line.wanted.is_none());
+        let queued = &mut self.queued;
+        let granted = async {
+            match queued {
+                Some(place) => place.await,
+                None => std::future::pending().await,
+            }
+        };
         let answered = tokio::select! {
             // First, or a call that is not on its way yet would wait for the next round.
             biased;
             Some(answered) = self.calls.next() => Some(answered),
+            () = granted => {
+                (self.queued, self.granted) = (None, true);
+                None
+            }
             () = self.task.poke.notified(), if line_free => None,
             () = self.worker.stopping.cancelled(), if self.stop.is_none() => None,
             () = tokio::time::sleep(until) => None,
@@ -310,6 +356,7 @@ impl Driver {
             self.look_at = clock::now().after(settled.next_due.map_or(LOOK_AGAIN, |due| due.min(LOOK_AGAIN)));
         }
         self.start(sent, settled.claimed);
+        self.task.set_claiming(line, None);
     }
 
     fn start(&mut self, sent: Moment, claimed: Vec<Claimed>) {
@@ -361,7 +408,7 @@ async fn settle(
     reports: Vec<Report>,
 ) -> Answered {
     let sent = clock::now();
-    let (ask, mut asked) = (task.options.interval, want);
+    let (ask, mut asked, mut patience) = (task.options.interval, want, RESPONSE_TIMEOUT);
     // 20 ms, doubled up to a second.
     let mut backoff = backon::ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(20))
@@ -370,19 +417,24 @@ async fn settle(
         .without_max_times()
         .build();
     loop {
-        let answer = async {
-            let mut conn = worker.store.shared().await?;
-            jobs::settle(&mut conn, &task.keys, worker.id.as_str(), (line, number), ask, asked, &reports).await
+        let call = async |conn: &mut _| {
+            jobs::settle(conn, &task.keys, worker.id.as_str(), (line, number), ask, asked, &reports).await
         };
-        match answer.await {
+        match worker.store.shared(patience, call).await {
             Ok(Some(settled)) => return Answered { line, number, sent, reports, want, asked, settled },
             Ok(None) => {
                 // Only a second driver under our name could have gone ahead of us.
                 tracing::error!(task = %task.name, number, "a settle call was overtaken; it gets a new number");
                 number += 1_000;
+                if want > 0 {
+                    task.set_claiming(line, Some((number, sent)));
+                }
             }
             Err(e) => {
-                worker.store.shared_failed(&e);
+                if e.is_timeout() {
+                    // Large values over a slow line take as long as they take.
+                    patience = (patience * 2).min(Duration::from_secs(60));
+                }
                 let pause = backoff.next().unwrap_or(Duration::from_secs(1));
                 if e.is_retryable() {
                     tracing::warn!(task = %task.name, error = %e.chain(), ?pause, "settle was not answered; it is repeated");

@@ -3,6 +3,7 @@
 //! It is not on the user's runtime, so handlers that block every thread there cannot stop it. Each dropped connection
 //! is seen and answered by a reconnect, and by a beat before anything else.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,8 +20,9 @@ use crate::error::Error;
 use crate::maintenance;
 use crate::stall;
 use crate::stall::witness::Witness;
-use crate::store::OwnConnection;
+use crate::store::jobs;
 use crate::store::locks::{self, BEAT_BATCH, Beaten, HeldJob};
+use crate::store::{OwnConnection, RESPONSE_TIMEOUT};
 
 /// How often retention and presence are looked after.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
@@ -109,7 +111,7 @@ impl Keeper {
             Ok(answer) => answer,
             Err(_) => Err(Error::timed_out()),
         };
-        if answer.as_ref().is_err_and(Error::is_connection) {
+        if answer.as_ref().is_err_and(|e| e.is_connection() || e.is_demoted()) {
             *self.conn.lock().await = None;
             let now = clock::now();
             self.watches.iter().for_each(|watch| watch.witness().broken(now));
@@ -131,26 +133,19 @@ impl Keeper {
     /// that the jobs stay ours; only a beat over our own counts for the witness.
     async fn beat(&self, watch: &TaskWatch, due: Moment) -> Result<Via, Error> {
         let task = &watch.task;
-        let (mut extend, mut asked) = (Vec::new(), Vec::new());
-        for held in task.held.all() {
-            if held.take_beat() { extend.push(held) } else { asked.push(held) }
-        }
+        let roll = Roll::call(task);
         let sent = clock::now();
-        let own = self.call(watch, async |conn| beat_calls(conn, task, &self.worker, &extend, &asked).await).await;
-        let (answers, via) = match own {
-            Ok(answers) => (answers, Via::Own),
-            Err(e) if e.is_connection() => match self.beat_over_shared(task, &extend, &asked).await {
-                Ok(answers) => (answers, Via::Shared),
-                Err(_) => {
-                    extend.iter().for_each(|held| held.return_beat());
-                    return Err(e);
-                }
-            },
-            Err(e) => {
-                extend.iter().for_each(|held| held.return_beat());
-                return Err(e);
+        let own = self.call(watch, async |conn| beat_calls(conn, task, &self.worker, &roll).await).await;
+        let beaten = match own {
+            Ok(answers) => Ok((answers, Via::Own)),
+            Err(e) if e.is_connection() || e.is_demoted() => {
+                let shared = self.beat_over_shared(task, &roll).await;
+                shared.map(|answers| (answers, Via::Shared)).map_err(|_| e)
             }
+            Err(e) => Err(e),
         };
+        let Roll { extend, .. } = roll;
+        let (answers, via) = beaten.inspect_err(|_| extend.iter().for_each(|held| held.return_beat()))?;
         let now = clock::now();
         let lost: Vec<u64> = answers.iter().flat_map(|answer| &answer.lost).copied().collect();
         for held in &extend {
@@ -184,32 +179,47 @@ impl Keeper {
         Ok(via)
     }
 
-    async fn beat_over_shared(
-        &self,
-        task: &TaskRuntime,
-        extend: &[Arc<Held>],
-        asked: &[Arc<Held>],
-    ) -> Result<Vec<Beaten>, Error> {
-        let calls = async {
-            let mut conn = self.worker.store.shared().await?;
-            beat_calls(&mut conn, task, &self.worker, extend, asked).await
-        };
-        tokio::time::timeout(task.beat_period(), calls).await.map_err(|_| Error::timed_out())?
+    async fn beat_over_shared(&self, task: &TaskRuntime, roll: &Roll) -> Result<Vec<Beaten>, Error> {
+        let period = task.beat_period();
+        let calls = async |conn: &mut _| beat_calls(conn, task, &self.worker, roll).await;
+        let answers = self.worker.store.shared(RESPONSE_TIMEOUT, calls);
+        tokio::time::timeout(period, answers).await.map_err(|_| Error::timed_out())?
     }
 }
 
-/// Names every held job, in calls of a bounded size; one call at least, which tells the epoch.
+/// What a beat is to name.
+struct Roll {
+    extend: Vec<Arc<Held>>,
+    /// Manual: jobs whose handlers were silent.
+    asked: Vec<Arc<Held>>,
+    /// Claims whose answer was not taken in yet. What Redis gave out for them is ours too.
+    unanswered: Vec<(usize, u64)>,
+}
+
+impl Roll {
+    fn call(task: &TaskRuntime) -> Roll {
+        // Asked first: the jobs of a claim that is answered by now are in the table.
+        let unanswered = task.unanswered_claims();
+        let (extend, asked) = task.held.all().into_iter().partition(|held| held.take_beat());
+        Roll { extend, asked, unanswered }
+    }
+}
+
+/// Names every job that is ours, in calls of a bounded size; one call at least, which tells the epoch.
 async fn beat_calls(
     conn: &mut impl crate::store::Connection,
     task: &TaskRuntime,
     worker: &WorkerShared,
-    extend: &[Arc<Held>],
-    asked: &[Arc<Held>],
+    roll: &Roll,
 ) -> Result<Vec<Beaten>, Error> {
     let named = |jobs: &[Arc<Held>]| -> Vec<HeldJob> {
         jobs.iter().map(|held| HeldJob { id: held.id.clone(), fence: held.fence }).collect()
     };
-    let (extend, asked) = (named(extend), named(asked));
+    let (mut extend, asked) = (named(&roll.extend), named(&roll.asked));
+    for claim in &roll.unanswered {
+        let claimed = jobs::claimed_by(conn, &task.keys, worker.id.as_str(), *claim).await?;
+        extend.extend(claimed.into_iter().map(|(id, fence)| HeldJob { id, fence }));
+    }
     let mut batches: Vec<(&[HeldJob], &[HeldJob])> = extend.chunks(BEAT_BATCH).map(|chunk| (chunk, &[][..])).collect();
     batches.extend(asked.chunks(BEAT_BATCH).map(|chunk| (&[][..], chunk)));
     if batches.is_empty() {
@@ -336,8 +346,9 @@ async fn listen(keeper: &Keeper) -> Result<(), Error> {
 
 /// Retention and presence.
 async fn housekeeping(keeper: Arc<Keeper>) {
+    let mut unseen = HashMap::new();
     loop {
-        if let Err(e) = maintenance::presence::run_once(&keeper).await {
+        if let Err(e) = maintenance::presence::run_once(&keeper, &mut unseen).await {
             tracing::warn!(error = %e.chain(), "presence could not be told");
         }
         let mut behind = false;

@@ -9,8 +9,8 @@ pub(crate) mod runner;
 mod wake;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
@@ -27,7 +27,8 @@ use self::wake::Wake;
 use crate::error::{ConfigError, ConfigErrors, Error};
 use crate::job::JobId;
 use crate::options::Resolved;
-use crate::store::{Store, TaskKeys, jobs};
+use crate::store::jobs::{self, LINES};
+use crate::store::{RESPONSE_TIMEOUT, Store, TaskKeys};
 
 /// How long the clean-up after the last job may take.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -47,6 +48,8 @@ pub(crate) struct TaskRuntime {
     pub(crate) beat_now: Arc<Notify>,
     /// When the last beat that was answered had been sent; 0 before the first.
     last_beat: AtomicU64,
+    /// The claims that are under way, by line: the number of the call, and when it was sent first.
+    claiming: Mutex<[Option<(u64, Moment)>; LINES.len()]>,
 }
 
 impl TaskRuntime {
@@ -61,6 +64,24 @@ impl TaskRuntime {
 
     pub(crate) fn beat_answered(&self, sent: Moment) {
         self.last_beat.fetch_max(sent.as_millis().max(1), Ordering::SeqCst);
+    }
+
+    /// A claim of this line was sent, or its answer was taken in. Told after its jobs have entered the held table.
+    pub(crate) fn set_claiming(&self, line: usize, claim: Option<(u64, Moment)>) {
+        self.claiming.lock().unwrap_or_else(PoisonError::into_inner)[line] = claim;
+    }
+
+    /// The claims, by line and number, that have been under way for half a beat period. What Redis gave out for them is
+    /// ours, and nobody here knows of it: the runtime may be blocked, or the answer late.
+    pub(crate) fn unanswered_claims(&self) -> Vec<(usize, u64)> {
+        let (now, late) = (clock::now(), self.beat_period() / 2);
+        let claiming = self.claiming.lock().unwrap_or_else(PoisonError::into_inner);
+        let claims = claiming.iter().enumerate();
+        claims
+            .filter_map(|(line, claim)| {
+                claim.filter(|(_, sent)| now.since(*sent) >= late).map(|(number, _)| (line, number))
+            })
+            .collect()
     }
 
     /// Whether jobs may be claimed: a keeper that cannot beat could not keep them.
@@ -79,8 +100,7 @@ pub(crate) struct WorkerShared {
     /// When the keeper looked at the deadlines last, ms on the boot-time clock.
     pub(crate) last_tick: Arc<AtomicU64>,
     keeper_gone: AtomicBool,
-    cap: Option<Semaphore>,
-    pokes: Vec<Arc<TaskRuntime>>,
+    cap: Option<Arc<Semaphore>>,
 }
 
 impl WorkerShared {
@@ -104,14 +124,20 @@ impl WorkerShared {
         0
     }
 
-    /// Gives slots of the cap back, and tells the tasks that may wait for one.
-    pub(crate) fn return_permits(&self, count: usize) {
-        if let Some(cap) = self.cap.as_ref().filter(|_| count > 0) {
-            let was_empty = cap.available_permits() == 0;
-            cap.add_permits(count);
-            if was_empty {
-                self.pokes.iter().for_each(|task| task.poke.notify_one());
+    /// Waits for a slot of the cap, behind the tasks that came before; `None` without a cap.
+    pub(crate) fn queue_for_permit(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let cap = Arc::clone(self.cap.as_ref()?);
+        Some(async move {
+            if let Ok(permit) = cap.acquire_owned().await {
+                permit.forget();
             }
+        })
+    }
+
+    /// Gives slots of the cap back, to the tasks that wait for one first.
+    pub(crate) fn return_permits(&self, count: usize) {
+        if let Some(cap) = &self.cap {
+            cap.add_permits(count);
         }
     }
 }
@@ -125,7 +151,7 @@ pub enum StopReason {
     /// It was asked to, and Redis could not be told about these jobs in time. The sweep of another worker finds them
     /// and counts a stall for each.
     Unclean {
-        /// The jobs that were left.
+        /// The jobs that were left. None are named when all that is open is a claim that Redis did not answer.
         left: Vec<JobId>,
     },
     /// Its keeper thread ended, which is a bug: without beats it could not keep its jobs.
@@ -179,8 +205,8 @@ impl Worker {
         Ok(self)
     }
 
-    /// The most jobs that this worker holds at once, over all its tasks. Defaults to no bound but each task's own
-    /// concurrency. 0 counts as 1.
+    /// The most jobs that this worker holds at once, over all its tasks, which get free slots in turn. Defaults to no bound
+    /// but each task's own concurrency. 0 counts as 1.
     pub fn max_jobs(mut self, jobs: usize) -> Worker {
         self.cap = Some(jobs.clamp(1, Semaphore::MAX_PERMITS));
         self
@@ -221,8 +247,8 @@ impl Worker {
         .map_err(Error::Config)?;
         self.store.ready().await?;
         for task in &self.tasks {
-            let mut conn = self.store.shared().await?;
-            for (option, old, new) in jobs::declare(&mut conn, &task.keys, &task.options).await? {
+            let declared = async |conn: &mut _| jobs::declare(conn, &task.keys, &task.options).await;
+            for (option, old, new) in self.store.shared(RESPONSE_TIMEOUT, declared).await? {
                 tracing::info!(task = %task.name, option, old, new, "an option of the task changed with this start");
             }
         }
@@ -246,6 +272,7 @@ impl Worker {
                     poke: Notify::new(),
                     beat_now: Arc::new(Notify::new()),
                     last_beat: AtomicU64::new(0),
+                    claiming: Mutex::default(),
                 })
             })
             .collect();
@@ -256,8 +283,7 @@ impl Worker {
             wake: Wake::default(),
             last_tick: Arc::new(AtomicU64::new(clock::now().as_millis())),
             keeper_gone: AtomicBool::new(false),
-            cap: self.cap.map(Semaphore::new),
-            pokes: tasks.to_vec(),
+            cap: self.cap.map(|jobs| Arc::new(Semaphore::new(jobs))),
         });
         // Dropped with this future, these stop everything that it started.
         let stop_all = worker.stopping.clone().drop_guard();
@@ -282,12 +308,16 @@ impl Worker {
         };
         worker.keeper_gone.store(keeper_gone, Ordering::SeqCst);
         drop(stop_all);
-        let mut left = Vec::new();
+        let mut left = None;
         loop {
             tokio::select! {
                 driver = drivers.join_next() => match driver {
-                    Some(Ok(jobs)) => left.extend(jobs),
-                    Some(Err(e)) => tracing::error!(error = %e, "a driver ended by itself"),
+                    Some(Ok(None)) => {}
+                    Some(Ok(Some(jobs))) => left.get_or_insert_with(Vec::new).extend(jobs),
+                    Some(Err(e)) => {
+                        tracing::error!(error = %e, "a driver ended by itself");
+                        left.get_or_insert_with(Vec::new);
+                    }
                     None => break,
                 },
                 _ = &mut keeper_ended, if !keeper_gone => {
@@ -302,20 +332,19 @@ impl Worker {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
             // One that was cancelled with the runtime is over too.
             while services.join_next().await.is_some() {}
-            if left.is_empty() {
-                let mut conn = worker.store.shared().await?;
-                worker.store.forget(&mut conn, worker.id.as_str()).await?;
+            if left.is_none() {
+                worker.store.shared(FAREWELL, async |conn| worker.store.forget(conn, worker.id.as_str()).await).await?;
             }
             Ok::<(), Error>(())
         };
         if !matches!(tokio::time::timeout(FAREWELL, farewell).await, Ok(Ok(()))) {
             tracing::debug!(worker_id = %worker.id, "presence was left behind");
         }
-        tracing::info!(worker_id = %worker.id, left = left.len(), "stopped");
-        Ok(match (keeper_gone, left.is_empty()) {
-            (true, _) => StopReason::KeeperEnded { left },
-            (false, true) => StopReason::Shutdown,
-            (false, false) => StopReason::Unclean { left },
+        tracing::info!(worker_id = %worker.id, left = left.as_ref().map_or(0, Vec::len), "stopped");
+        Ok(match left {
+            left if keeper_gone => StopReason::KeeperEnded { left: left.unwrap_or_default() },
+            None => StopReason::Shutdown,
+            Some(left) => StopReason::Unclean { left },
         })
     }
 }

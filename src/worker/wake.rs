@@ -1,6 +1,7 @@
 //! How idle tasks learn of new work: one blocking connection for all of them, and no polling.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::{TaskRuntime, WorkerShared};
 use crate::error::Error;
-use crate::store::{Store, streams};
+use crate::store::{RESPONSE_TIMEOUT, Store, streams};
 
 /// How long one block lasts when nothing comes.
 const BLOCK: Duration = Duration::from_secs(5);
@@ -118,7 +119,7 @@ pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]
 async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], connected: impl FnOnce()) -> Result<(), Error> {
     worker.wake.disarm();
     let mut conn = worker.store.dedicated(None).await?;
-    let client = streams::client_id(&mut conn).await?;
+    let client = answered(streams::client_id(&mut conn)).await?;
     connected();
     let changed = || async {
         tokio::select! {
@@ -129,7 +130,7 @@ async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], connected: imp
     loop {
         let stopped = worker.stopping.is_cancelled();
         for task in worker.wake.take_returned(stopped) {
-            streams::mark_wake(&mut conn, &tasks[task].keys).await?;
+            answered(streams::mark_wake(&mut conn, &tasks[task].keys)).await?;
         }
         if stopped {
             return Ok(());
@@ -141,14 +142,13 @@ async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], connected: imp
         }
         let keys: Vec<_> = armed.iter().map(|&index| &*tasks[index].keys).collect();
         let found = {
-            // A server that is frozen must not hold the block for ever.
-            let block = tokio::time::timeout(BLOCK * 3, streams::wait_for_wake(&mut conn, &keys, BLOCK));
+            let block = answered(streams::wait_for_wake(&mut conn, &keys, BLOCK));
             tokio::pin!(block);
             tokio::select! {
-                found = &mut block => found.map_err(|_| Error::timed_out())??,
-                () = changed() => {
-                    unblock(&worker.store, client).await?;
-                    (&mut block).await.map_err(|_| Error::timed_out())??
+                found = &mut block => found?,
+                () = changed() => tokio::select! {
+                    found = &mut block => found?,
+                    Err(e) = unblock(&worker.store, client) => return Err(e),
                 }
             }
         };
@@ -158,14 +158,22 @@ async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], connected: imp
             if !worker.stopping.is_cancelled() && worker.wake.wake(task.index) {
                 task.poke.notify_one();
             } else {
-                streams::mark_wake(&mut conn, &task.keys).await?;
+                answered(streams::mark_wake(&mut conn, &task.keys)).await?;
             }
         }
     }
 }
 
-/// Ends our own block from outside: its answer is waited for, so that a marker in it is not lost.
-async fn unblock(store: &Store, client: u64) -> Result<(), Error> {
-    let mut conn = store.shared().await?;
-    streams::unblock(&mut conn, client).await
+/// Ends our own block from outside, again and again until the block is over: over another connection the first call may
+/// come before the block. The answer of the block is waited for, so that a marker in it is not lost.
+async fn unblock(store: &Store, client: u64) -> Result<Infallible, Error> {
+    loop {
+        store.shared(RESPONSE_TIMEOUT, async |conn| streams::unblock(conn, client).await).await?;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A server that is frozen, or gone without a word, must not hold a call for ever.
+async fn answered<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    tokio::time::timeout(BLOCK * 3, call).await.map_err(|_| Error::timed_out())?
 }

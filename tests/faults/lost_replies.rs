@@ -58,6 +58,27 @@ async fn a_claim_whose_reply_was_lost_is_answered_again_and_runs_once() {
 }
 
 #[tokio::test]
+async fn a_job_whose_claim_is_answered_late_is_beaten_for_all_the_while() {
+    let behind = Behind::start().await;
+    let (site, proxy) = (&behind.site, &behind.proxy);
+    let (_app, jobs) = site.producer().await;
+    site.journal.open("go");
+    let job = jobs.dispatch("go".to_owned()).max_count(0).await.unwrap();
+    let mut hold = proxy.hold_next_reply_to(behind.settle.as_str());
+    let worker = behind.worker().await;
+    hold.happened().await;
+    let witness = site.hire(options(INTERVAL)).await;
+    // Redis gave the job out, and nobody knows of it but the record of the call.
+    site.epochs_pass(3).await;
+    assert_eq!(site.stalls().await, None);
+    drop(hold);
+    site.each_ran_once(&[job]).await;
+    worker.leave().await;
+    witness.leave().await;
+    site.nothing_is_left_but(1).await;
+}
+
+#[tokio::test]
 async fn an_outcome_and_a_claim_in_one_call_whose_reply_was_lost_count_once() {
     let behind = Behind::start().await;
     let (site, proxy) = (&behind.site, &behind.proxy);

@@ -166,3 +166,46 @@ async fn a_worker_that_comes_back_later_than_the_others_from_an_outage_keeps_its
     }
     site.nothing_is_left_but(2).await;
 }
+
+/// Tells a server whom to follow; `NO ONE` makes it a primary.
+async fn follow(redis: &TestRedis, host: &str, port: &str) {
+    let mut cmd = redis::cmd("REPLICAOF");
+    let () = cmd.arg(host).arg(port).query_async(&mut redis.conn().await).await.unwrap();
+}
+
+async fn replicates(redis: &TestRedis) {
+    let mut conn = redis.conn().await;
+    eventually("it follows", PATIENCE, async || {
+        let info: redis::InfoDict = redis::cmd("INFO").arg("replication").query_async(&mut conn).await.unwrap();
+        info.get::<String>("master_link_status").as_deref() == Some("up")
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_that_moves_to_a_new_primary_takes_workers_and_producers_along() {
+    let (old, new) = (TestRedis::start(), TestRedis::start());
+    follow(&new, "127.0.0.1", &old.address().port().to_string()).await;
+    replicates(&new).await;
+    let (site, proxy) = (Site::new(&new), Proxy::start(old.address()).await);
+    let worker = site.hire_at(&proxy.url(), options(INTERVAL)).await;
+    let mut jobs = dispatch(&worker.jobs, &["after"; 4]).await;
+    site.started(&jobs).await;
+    let copied: u64 = redis::cmd("WAIT").arg(1).arg(0).query_async(&mut old.conn().await).await.unwrap();
+    assert_eq!(copied, 1);
+
+    // The connections to the old primary stay open, and all that they write is refused.
+    follow(&new, "NO", "ONE").await;
+    proxy.lead_to(new.address());
+    follow(&old, "127.0.0.1", &new.address().port().to_string()).await;
+    let witness = site.hire(options(INTERVAL)).await;
+    jobs.push(worker.jobs.dispatch("after".to_owned()).await.unwrap());
+    site.epochs_pass(3).await;
+    assert_eq!(site.stalls().await, None);
+    site.journal.open("after");
+    site.each_ran_once(&jobs).await;
+    let late = worker.jobs.dispatch("never".to_owned()).delay(PATIENCE).await.unwrap();
+    assert_eq!(late.cancel("").await.unwrap(), heartline::CancelOutcome::Cancelled);
+    worker.leave().await;
+    witness.leave().await;
+}

@@ -125,6 +125,37 @@ async fn max_jobs_bounds_all_tasks_together_and_starves_none() {
 }
 
 #[tokio::test]
+async fn tasks_with_a_backlog_each_get_the_only_slot_in_turn() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut handles = Vec::new();
+    for at in 0..3 {
+        let order = order.clone();
+        let handler = move |_, (): ()| {
+            order.lock().unwrap().push(at);
+            async { Ok(()) }
+        };
+        let task: TaskRef<(), ()> = app.task(&format!("task-{at}"), fast(), handler).unwrap();
+        handles.extend(task.dispatch_many([(); 60]).await.unwrap());
+    }
+    let worker = start(app.worker().max_jobs(1));
+    for handle in handles {
+        handle.result().await.unwrap();
+    }
+    let order = order.lock().unwrap().clone();
+    // Once each has come to the queue, and while all have work, none runs twice before the others had their turn.
+    let begin = (0..3).filter_map(|task| order.iter().position(|ran| *ran == task)).max().unwrap();
+    assert!(begin < 20, "{order:?}");
+    for turns in order[begin..begin + 20].windows(3) {
+        let mut tasks = turns.to_vec();
+        tasks.sort_unstable();
+        assert_eq!(tasks, [0, 1, 2], "{order:?}");
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
 async fn a_worker_with_no_room_passes_the_wake_marker_on() {
     let f = Fixture::new().await;
     let app = f.app().await;

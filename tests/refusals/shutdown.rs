@@ -303,6 +303,22 @@ async fn an_outcome_whose_answer_was_lost_is_recorded_once() {
 }
 
 #[tokio::test]
+async fn a_claim_that_is_not_answered_in_time_is_no_clean_end() {
+    let mut scene = Scene::new().await;
+    let task = scene.working.task("task", quick(), endless).unwrap();
+    let worker = Worker::start(&scene.working);
+    scene.direct().await.task_ref::<u32, u32>("task").unwrap().dispatch(1).id("first").await.unwrap();
+    eventually("it runs", PATIENT, async || task.job("first").await.unwrap().state == JobState::Running).await;
+    let mut hold = scene.proxy.hold_next_reply_to(scene.by_hand.key("calls"));
+    scene.direct().await.task_ref::<u32, u32>("task").unwrap().dispatch(2).id("second").await.unwrap();
+    hold.happened().await;
+    let StopReason::Unclean { left } = worker.stop().await else { panic!("Redis gave out a job that nobody knows of") };
+    assert_eq!(left.iter().map(|id| id.as_str()).collect::<Vec<_>>(), ["first"]);
+    assert_ne!(scene.by_hand.held("calls").await, "", "a copy of the call that comes late must find its record");
+    drop(hold);
+}
+
+#[tokio::test]
 async fn an_outcome_that_is_held_up_is_waited_for() {
     let mut scene = Scene::new().await;
     let (handle, worker, gate) = about_to_settle(&scene).await;

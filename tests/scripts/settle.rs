@@ -53,6 +53,39 @@ async fn a_large_claim_writes_the_token_of_each_job_and_nothing_else() {
     assert_eq!(encoding, "hashtable", "a list would be searched from its front for each of them");
 }
 
+/// Jobs with payloads of so many bytes, in this list.
+async fn large(task: &mut Task, list: &str, jobs: &[(&str, usize)]) {
+    for (id, bytes) in jobs {
+        task.hset("payload", &[(id, &"x".repeat(*bytes))]).await;
+        task.rpush(list, &[id]).await;
+    }
+}
+
+/// The ids that the reply names.
+fn claimed(reply: &str) -> &str {
+    reply.strip_prefix("[settled '' '' ").unwrap().split_once(' ').unwrap().1.split_once(" [").unwrap().0
+}
+
+#[tokio::test]
+async fn a_claim_carries_no_more_than_four_mebibytes_unless_one_job_has_more() {
+    const MIB: usize = 1 << 20;
+    let mut task = Task::new().await;
+    large(&mut task, "wait:high", &[("a", MIB)]).await;
+    large(&mut task, "wait", &[("b", 2 * MIB), ("c", MIB), ("d", 5 * MIB), ("e", 1)]).await;
+    large(&mut task, "wait:low", &[("f", 1)]).await;
+    for (number, ids, left) in [("1", "a b c", ["d", "e"].as_slice()), ("2", "d", &["e"]), ("3", "e f", &[])] {
+        task.del("wake").await;
+        assert_eq!(claimed(&task.ok("settle", &[number, "w", "1000", "10", "0", "0"]).await), ids);
+        assert_eq!(task.list("wait").await, left);
+        assert_eq!(task.held("wake").await.is_empty(), left.is_empty(), "what is left wakes another worker");
+    }
+    assert_eq!(task.held("wait:low").await, "");
+    // The groups in which payloads are read do not show.
+    let ids: Vec<String> = (100..300).map(|number| number.to_string()).collect();
+    task.waiting(&ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    assert_eq!(claimed(&task.ok("settle", &["4", "w", "1000", "200", "0", "0"]).await), ids.join(" "));
+}
+
 #[tokio::test]
 async fn events_are_bounded_by_their_number_also_when_an_entry_holds_many() {
     let mut task = Task::new().await;

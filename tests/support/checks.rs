@@ -82,6 +82,36 @@ async fn a_cut_spares_the_replies_before_it() {
 }
 
 #[tokio::test]
+async fn a_held_reply_holds_its_connection_alone_until_it_is_released() {
+    let redis = TestRedis::shared();
+    let proxy = Proxy::start(redis.address()).await;
+    let (mut held, mut other) = (through(&proxy).await.unwrap(), through(&proxy).await.unwrap());
+    let key = redis.unique_prefix();
+    let mut hold = proxy.hold_next_reply_to(key.as_str());
+    let call = held.incr::<_, _, i64>(&key, 1);
+    tokio::pin!(call);
+    tokio::select! {
+        answer = &mut call => panic!("{answer:?}"),
+        () = hold.happened() => {}
+    }
+    assert_eq!(other.get::<_, i64>(&key).await.unwrap(), 1);
+    drop(hold);
+    assert_eq!(call.await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn new_connections_go_where_the_proxy_leads() {
+    let (one, two) = (TestRedis::shared(), TestRedis::start());
+    let proxy = Proxy::start(one.address()).await;
+    let mut before = through(&proxy).await.unwrap();
+    proxy.lead_to(two.address());
+    let mut after = through(&proxy).await.unwrap();
+    let key = one.unique_prefix();
+    assert_eq!(before.incr::<_, _, i64>(&key, 5).await.unwrap(), 5);
+    assert_eq!(after.incr::<_, _, i64>(&key, 1).await.unwrap(), 1);
+}
+
+#[tokio::test]
 async fn cut_replies_are_gone_until_restored() {
     let redis = TestRedis::shared();
     let proxy = Proxy::start(redis.address()).await;

@@ -16,6 +16,14 @@ const BACKLOG: u32 = 1024;
 
 type Matcher = Box<dyn Fn(&[u8]) -> bool + Send>;
 
+/// What becomes of a reply that was waited for.
+enum Fate {
+    /// It is lost with its connection.
+    Cut(oneshot::Sender<()>),
+    /// It waits for the order to go on, and everything behind it on its connection.
+    Hold(oneshot::Sender<()>, oneshot::Receiver<()>),
+}
+
 /// A proxy in front of a Redis server that breaks connections in chosen ways while traffic flows.
 ///
 /// It passes whole requests and replies, so every control acts between them and never inside one. It does not follow
@@ -28,9 +36,9 @@ pub struct Proxy {
 }
 
 struct Shared {
-    server: SocketAddr,
+    server: Mutex<SocketAddr>,
     rules: watch::Sender<Rules>,
-    cuts: Mutex<Vec<(Matcher, oneshot::Sender<()>)>>,
+    fates: Mutex<Vec<(Matcher, Fate)>>,
     connections: AtomicU64,
     open: AtomicU64,
     requests: AtomicU64,
@@ -64,16 +72,36 @@ impl Cut {
     }
 }
 
+/// A reply that is held back, from [`Proxy::hold_next_reply_to`]. It goes on when this is dropped.
+#[must_use]
+pub struct Hold {
+    happened: oneshot::Receiver<()>,
+    _release: oneshot::Sender<()>,
+}
+
+impl Hold {
+    /// Waits until the server has executed the request; panics if it never comes.
+    pub async fn happened(&mut self) {
+        let happened = tokio::time::timeout(PATIENCE, &mut self.happened).await;
+        happened.expect("no request matched the hold").expect("the proxy ended before a request matched the hold");
+    }
+}
+
 impl Proxy {
+    /// Leads connections that are made from now on to another server, as an address that moves in a failover does.
+    pub fn lead_to(&self, server: SocketAddr) {
+        *self.shared.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
+    }
+
     /// Listens on a free port of 127.0.0.1 in front of `server`.
     pub async fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let rules = Rules { paused: false, discard_replies: false, generation: 0, rewrites: Vec::new() };
         let shared = Arc::new(Shared {
-            server,
+            server: Mutex::new(server),
             rules: watch::Sender::new(rules),
-            cuts: Mutex::new(Vec::new()),
+            fates: Mutex::new(Vec::new()),
             connections: AtomicU64::new(0),
             open: AtomicU64::new(0),
             requests: AtomicU64::new(0),
@@ -115,8 +143,19 @@ impl Proxy {
     /// As [`cut_next_reply_to`](Self::cut_next_reply_to), for the next request (in protocol form) that `matches`.
     pub fn cut_next_reply_matching(&self, matches: impl Fn(&[u8]) -> bool + Send + 'static) -> Cut {
         let (sender, happened) = oneshot::channel();
-        self.shared.cuts().push((Box::new(matches), sender));
+        self.shared.fates().push((Box::new(matches), Fate::Cut(sender)));
         Cut { happened }
+    }
+
+    /// Lets the next request that contains `needle` be executed, and holds back its reply and all that follows on its
+    /// connection. Other connections go on.
+    pub fn hold_next_reply_to(&self, needle: impl Into<Vec<u8>>) -> Hold {
+        let needle = needle.into();
+        let (sender, happened) = oneshot::channel();
+        let (release, released) = oneshot::channel();
+        let matches = move |request: &[u8]| find(request, &needle).is_some();
+        self.shared.fates().push((Box::new(matches), Fate::Hold(sender, released)));
+        Hold { happened, _release: release }
     }
 
     /// Holds everything in both directions, with connections open and new ones accepted, until [`resume`](Self::resume).
@@ -190,8 +229,8 @@ impl Drop for Proxy {
 }
 
 impl Shared {
-    fn cuts(&self) -> MutexGuard<'_, Vec<(Matcher, oneshot::Sender<()>)>> {
-        self.cuts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn fates(&self) -> MutexGuard<'_, Vec<(Matcher, Fate)>> {
+        self.fates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -269,30 +308,31 @@ async fn serve(client: TcpStream, shared: Arc<Shared>) {
     shared.connections.fetch_add(1, Ordering::SeqCst);
     shared.open.fetch_add(1, Ordering::SeqCst);
     let _open = Open(&shared);
-    let Ok(server) = TcpStream::connect(shared.server).await else {
+    let address = *shared.server.lock().unwrap_or_else(PoisonError::into_inner);
+    let Ok(server) = TcpStream::connect(address).await else {
         return;
     };
     client.set_nodelay(true).unwrap();
     server.set_nodelay(true).unwrap();
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    // The requests whose replies are to be cut, by their number on this connection.
-    let cuts = Mutex::new(HashMap::new());
+    // What becomes of replies, by the number of the request on this connection.
+    let fates = Mutex::new(HashMap::new());
     tokio::select! {
         // A connection that broke is the client's matter; the proxy just closes both ends.
-        _ = pass_requests(from_client, to_server, &shared, &cuts) => {}
-        _ = pass_replies(from_server, to_client, &shared, &cuts) => {}
+        _ = pass_requests(from_client, to_server, &shared, &fates) => {}
+        _ = pass_replies(from_server, to_client, &shared, &fates) => {}
         _ = rules.wait_for(|rules| rules.generation != generation) => {}
     }
 }
 
-type Cuts = Mutex<HashMap<u64, oneshot::Sender<()>>>;
+type Fates = Mutex<HashMap<u64, Fate>>;
 
 async fn pass_requests(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     shared: &Shared,
-    cuts: &Cuts,
+    fates: &Fates,
 ) -> io::Result<()> {
     let mut frames = Frames::default();
     for number in 0.. {
@@ -301,10 +341,10 @@ async fn pass_requests(
         };
         unpaused(shared).await;
         {
-            let mut wanted = shared.cuts();
+            let mut wanted = shared.fates();
             if let Some(index) = wanted.iter().position(|(matches, _)| matches(&request)) {
-                let (_, sender) = wanted.remove(index);
-                cuts.lock().unwrap_or_else(PoisonError::into_inner).insert(number, sender);
+                let (_, fate) = wanted.remove(index);
+                fates.lock().unwrap_or_else(PoisonError::into_inner).insert(number, fate);
             }
         }
         to.write_all(&request).await?;
@@ -313,20 +353,32 @@ async fn pass_requests(
     Ok(())
 }
 
-async fn pass_replies(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shared, cuts: &Cuts) -> io::Result<()> {
+async fn pass_replies(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    shared: &Shared,
+    fates: &Fates,
+) -> io::Result<()> {
     let mut frames = Frames::default();
     let mut number = 0;
     while let Some(mut reply) = frames.next(&mut from).await? {
         // A push message answers no request.
         if reply[0] != b'>' {
-            let cut = cuts.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+            let fate = fates.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
             number += 1;
-            if let Some(sender) = cut {
-                shared.discarded.fetch_add(1, Ordering::SeqCst);
-                drop((from, to));
-                // The test may not wait for it.
-                let _ = sender.send(());
-                return Ok(());
+            // The test may not wait for either.
+            match fate {
+                Some(Fate::Cut(sender)) => {
+                    shared.discarded.fetch_add(1, Ordering::SeqCst);
+                    drop((from, to));
+                    let _ = sender.send(());
+                    return Ok(());
+                }
+                Some(Fate::Hold(sender, release)) => {
+                    let _ = sender.send(());
+                    let _ = release.await;
+                }
+                None => {}
             }
         }
         unpaused(shared).await;
