@@ -44,7 +44,7 @@ fn a_worker_process_for_the_other_tests() {
             return;
         }
         let log = Log { client: redis::Client::open(log_url).unwrap(), key: format!("{prefix}:log") };
-        tokio::spawn(warn(warnings, log.clone()));
+        tokio::spawn(warn(warnings, Log { key: format!("{prefix}:warnings"), ..log.clone() }));
         let interval = Duration::from_millis(interval_ms.parse().unwrap());
         let options = fast().stall(StallOptions::new().interval(interval).max_count(1000));
         let concurrency = what.parse().unwrap();
@@ -78,7 +78,7 @@ async fn warn(warnings: Warnings, log: Log) {
     loop {
         for line in warnings.all().into_iter().skip(said) {
             said += 1;
-            log.say(format!("{} warns: {line}", std::process::id())).await;
+            log.say(format!("{} {line}", std::process::id())).await;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -196,8 +196,12 @@ fn ids(kind: &str, count: usize) -> Vec<String> {
 
 /// What the handlers have said, when it is so many lines that contain `part`.
 async fn heard(f: &Fixture, part: &str, count: usize) -> Vec<String> {
+    lines(f, "log", part, count).await
+}
+
+async fn lines(f: &Fixture, list: &str, part: &str, count: usize) -> Vec<String> {
     eventually(&format!("{count} times {part:?}"), PATIENCE, async || {
-        let lines: Vec<String> = f.conn.clone().lrange(format!("{}:log", f.prefix), 0, -1).await.unwrap();
+        let lines: Vec<String> = f.conn.clone().lrange(format!("{}:{list}", f.prefix), 0, -1).await.unwrap();
         let lines: Vec<String> = lines.into_iter().filter(|line| line.contains(part)).collect();
         (lines.len() >= count).then_some(lines)
     })
@@ -329,9 +333,9 @@ async fn a_zombie_is_told_on_waking_and_what_it_returns_is_refused() {
         assert!(line.ends_with("told Frozen") || line.ends_with("told Lost"), "{line}");
     }
     // Its handlers are not blamed for the freeze.
-    let stood_still = heard(&f, "stood_still_ms", 1).await;
+    let stood_still = lines(&f, "warnings", "stood_still_ms", 1).await;
     assert!(stood_still.iter().all(|line| line.starts_with(&zombie.id().to_string())), "{stood_still:?}");
-    for line in heard(&f, "blocked_ms", 0).await {
+    for line in lines(&f, "warnings", "blocked_ms", 0).await {
         let ms = line.split("blocked_ms=").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
         assert!(ms.unwrap() < 1000, "{line}");
     }

@@ -248,7 +248,7 @@ impl Driver {
         let number = self.lines[line].next_call;
         self.lines[line].wanted = Some(want);
         if want > 0 {
-            self.task.set_claiming(line, Some((number, clock::now())));
+            self.task.claim_sent(line, number, clock::now());
         }
         self.calls.push(Box::pin(settle(task, worker, line, number, want, reports)));
         true
@@ -355,19 +355,20 @@ impl Driver {
             self.hungry |= settled.claimed.len() >= asked;
             self.look_at = clock::now().after(settled.next_due.map_or(LOOK_AGAIN, |due| due.min(LOOK_AGAIN)));
         }
-        self.start(sent, settled.claimed);
-        self.task.set_claiming(line, None);
+        self.start(self.task.claim(line).map_or(sent, |claim| claim.kept), settled.claimed);
+        self.task.claim_taken_in(line);
     }
 
-    fn start(&mut self, sent: Moment, claimed: Vec<Claimed>) {
+    /// Enters claimed jobs, which nobody can take before an interval has passed since `kept`, and starts them.
+    fn start(&mut self, kept: Moment, claimed: Vec<Claimed>) {
         let stopping = self.worker.stopping.is_cancelled();
-        let too_late = clock::now() >= sent.after(self.task.options.interval);
+        let too_late = clock::now() >= kept.after(self.task.options.interval);
         let mut entered = Vec::with_capacity(claimed.len());
         let mut starting = Vec::with_capacity(claimed.len());
         for job in claimed {
             let options = runner::options_of(&self.task.options, &job);
             let (last_tick, beat_now) = (Arc::clone(&self.worker.last_tick), Arc::clone(&self.task.beat_now));
-            let held = Arc::new(Held::new(job.id.clone(), job.fence, &options, sent, last_tick, beat_now));
+            let held = Arc::new(Held::new(job.id.clone(), job.fence, &options, kept, last_tick, beat_now));
             entered.push(Arc::clone(&held));
             if stopping || too_late {
                 held.set(Flags::FINISHED);
@@ -427,7 +428,7 @@ async fn settle(
                 tracing::error!(task = %task.name, number, "a settle call was overtaken; it gets a new number");
                 number += 1_000;
                 if want > 0 {
-                    task.set_claiming(line, Some((number, sent)));
+                    task.claim_sent(line, number, sent);
                 }
             }
             Err(e) => {

@@ -144,11 +144,16 @@ impl Keeper {
             }
             Err(e) => Err(e),
         };
-        let Roll { extend, .. } = roll;
-        let (answers, via) = beaten.inspect_err(|_| extend.iter().for_each(|held| held.return_beat()))?;
+        let extend = &roll.extend;
+        let ((answers, strays), via) = beaten.inspect_err(|_| extend.iter().for_each(|held| held.return_beat()))?;
         let now = clock::now();
         let lost: Vec<u64> = answers.iter().flat_map(|answer| &answer.lost).copied().collect();
-        for held in &extend {
+        for Strays { line, number, fences } in strays {
+            if !fences.iter().any(|fence| lost.contains(fence)) {
+                task.claim_kept(line, number, sent);
+            }
+        }
+        for held in extend {
             if !lost.contains(&held.fence) {
                 held.extended(sent);
             }
@@ -179,7 +184,7 @@ impl Keeper {
         Ok(via)
     }
 
-    async fn beat_over_shared(&self, task: &TaskRuntime, roll: &Roll) -> Result<Vec<Beaten>, Error> {
+    async fn beat_over_shared(&self, task: &TaskRuntime, roll: &Roll) -> Result<(Vec<Beaten>, Vec<Strays>), Error> {
         let period = task.beat_period();
         let calls = async |conn: &mut _| beat_calls(conn, task, &self.worker, roll).await;
         let answers = self.worker.store.shared(RESPONSE_TIMEOUT, calls);
@@ -194,6 +199,13 @@ struct Roll {
     asked: Vec<Arc<Held>>,
     /// Claims whose answer was not taken in yet. What Redis gave out for them is ours too.
     unanswered: Vec<(usize, u64)>,
+}
+
+/// What a claim that was not taken in yet was given.
+struct Strays {
+    line: usize,
+    number: u64,
+    fences: Vec<u64>,
 }
 
 impl Roll {
@@ -211,13 +223,17 @@ async fn beat_calls(
     task: &TaskRuntime,
     worker: &WorkerShared,
     roll: &Roll,
-) -> Result<Vec<Beaten>, Error> {
+) -> Result<(Vec<Beaten>, Vec<Strays>), Error> {
     let named = |jobs: &[Arc<Held>]| -> Vec<HeldJob> {
         jobs.iter().map(|held| HeldJob { id: held.id.clone(), fence: held.fence }).collect()
     };
     let (mut extend, asked) = (named(&roll.extend), named(&roll.asked));
-    for claim in &roll.unanswered {
-        let claimed = jobs::claimed_by(conn, &task.keys, worker.id.as_str(), *claim).await?;
+    let mut strays = Vec::new();
+    for &(line, number) in &roll.unanswered {
+        let claimed = jobs::claimed_by(conn, &task.keys, worker.id.as_str(), (line, number)).await?;
+        if !claimed.is_empty() {
+            strays.push(Strays { line, number, fences: claimed.iter().map(|(_, fence)| *fence).collect() });
+        }
         extend.extend(claimed.into_iter().map(|(id, fence)| HeldJob { id, fence }));
     }
     let mut batches: Vec<(&[HeldJob], &[HeldJob])> = extend.chunks(BEAT_BATCH).map(|chunk| (chunk, &[][..])).collect();
@@ -230,7 +246,7 @@ async fn beat_calls(
         let ask = task.options.interval;
         answers.push(locks::extend_locks(conn, &task.keys, worker.id.as_str(), ask, extend, asked).await?);
     }
-    Ok(answers)
+    Ok((answers, strays))
 }
 
 /// Beats for a task: every period, at once when asked to, and again soon after a failure.

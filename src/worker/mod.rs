@@ -10,7 +10,7 @@ mod wake;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
@@ -48,8 +48,19 @@ pub(crate) struct TaskRuntime {
     pub(crate) beat_now: Arc<Notify>,
     /// When the last beat that was answered had been sent; 0 before the first.
     last_beat: AtomicU64,
-    /// The claims that are under way, by line: the number of the call, and when it was sent first.
-    claiming: Mutex<[Option<(u64, Moment)>; LINES.len()]>,
+    /// The claims that are under way, by line.
+    claims: Mutex<[Option<Claim>; LINES.len()]>,
+}
+
+/// A claim whose answer was not taken in yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    /// The number of the call.
+    pub(crate) number: u64,
+    /// When it was sent first, or when a beat was sent that named what it was given: nobody can take these jobs before an
+    /// interval has passed since.
+    pub(crate) kept: Moment,
+    sent: Moment,
 }
 
 impl TaskRuntime {
@@ -66,22 +77,39 @@ impl TaskRuntime {
         self.last_beat.fetch_max(sent.as_millis().max(1), Ordering::SeqCst);
     }
 
-    /// A claim of this line was sent, or its answer was taken in. Told after its jobs have entered the held table.
-    pub(crate) fn set_claiming(&self, line: usize, claim: Option<(u64, Moment)>) {
-        self.claiming.lock().unwrap_or_else(PoisonError::into_inner)[line] = claim;
+    fn claims(&self) -> MutexGuard<'_, [Option<Claim>; LINES.len()]> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A claim was sent on this line.
+    pub(crate) fn claim_sent(&self, line: usize, number: u64, sent: Moment) {
+        self.claims()[line] = Some(Claim { number, kept: sent, sent });
+    }
+
+    /// The claim of this line, if one is under way.
+    pub(crate) fn claim(&self, line: usize) -> Option<Claim> {
+        self.claims()[line]
+    }
+
+    /// The jobs of the claim of this line have entered the held table.
+    pub(crate) fn claim_taken_in(&self, line: usize) {
+        self.claims()[line] = None;
+    }
+
+    /// A beat that was sent then named all that the claim was given.
+    pub(crate) fn claim_kept(&self, line: usize, number: u64, sent: Moment) {
+        if let Some(claim) = self.claims()[line].as_mut().filter(|claim| claim.number == number) {
+            claim.kept = claim.kept.max(sent);
+        }
     }
 
     /// The claims, by line and number, that have been under way for half a beat period. What Redis gave out for them is
     /// ours, and nobody here knows of it: the runtime may be blocked, or the answer late.
     pub(crate) fn unanswered_claims(&self) -> Vec<(usize, u64)> {
         let (now, late) = (clock::now(), self.beat_period() / 2);
-        let claiming = self.claiming.lock().unwrap_or_else(PoisonError::into_inner);
-        let claims = claiming.iter().enumerate();
-        claims
-            .filter_map(|(line, claim)| {
-                claim.filter(|(_, sent)| now.since(*sent) >= late).map(|(number, _)| (line, number))
-            })
-            .collect()
+        let claims = self.claims();
+        let claims = claims.iter().enumerate().filter_map(|(line, claim)| claim.map(|claim| (line, claim)));
+        claims.filter(|(_, claim)| now.since(claim.sent) >= late).map(|(line, claim)| (line, claim.number)).collect()
     }
 
     /// Whether jobs may be claimed: a keeper that cannot beat could not keep them.
@@ -272,7 +300,7 @@ impl Worker {
                     poke: Notify::new(),
                     beat_now: Arc::new(Notify::new()),
                     last_beat: AtomicU64::new(0),
-                    claiming: Mutex::default(),
+                    claims: Mutex::default(),
                 })
             })
             .collect();

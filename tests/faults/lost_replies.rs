@@ -72,7 +72,8 @@ async fn a_job_whose_claim_is_answered_late_is_beaten_for_all_the_while() {
     site.epochs_pass(3).await;
     assert_eq!(site.stalls().await, None);
     drop(hold);
-    site.each_ran_once(&[job]).await;
+    site.each_ran_once(std::slice::from_ref(&job)).await;
+    assert_eq!(site.journal.runs_of(job.id())[0].worker, worker.id, "it was kept, not handed back");
     worker.leave().await;
     witness.leave().await;
     site.nothing_is_left_but(1).await;
