@@ -248,7 +248,7 @@ impl Driver {
         let number = self.lines[line].next_call;
         self.lines[line].wanted = Some(want);
         if want > 0 {
-            self.task.claim_sent(line, number, clock::now());
+            self.task.claims.sent(line, number, clock::now());
         }
         self.calls.push(Box::pin(settle(task, worker, line, number, want, reports)));
         true
@@ -355,8 +355,8 @@ impl Driver {
             self.hungry |= settled.claimed.len() >= asked;
             self.look_at = clock::now().after(settled.next_due.map_or(LOOK_AGAIN, |due| due.min(LOOK_AGAIN)));
         }
-        self.start(self.task.claim(line).map_or(sent, |claim| claim.kept), settled.claimed);
-        self.task.claim_taken_in(line);
+        self.start(self.task.claims.kept_since(line).unwrap_or(sent), settled.claimed);
+        self.task.claims.taken_in(line);
     }
 
     /// Enters claimed jobs, which nobody can take before an interval has passed since `kept`, and starts them.
@@ -428,7 +428,7 @@ async fn settle(
                 tracing::error!(task = %task.name, number, "a settle call was overtaken; it gets a new number");
                 number += 1_000;
                 if want > 0 {
-                    task.claim_sent(line, number, sent);
+                    task.claims.sent(line, number, sent);
                 }
             }
             Err(e) => {

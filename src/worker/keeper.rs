@@ -150,7 +150,7 @@ impl Keeper {
         let lost: Vec<u64> = answers.iter().flat_map(|answer| &answer.lost).copied().collect();
         for Strays { line, number, fences } in strays {
             if !fences.iter().any(|fence| lost.contains(fence)) {
-                task.claim_kept(line, number, sent);
+                task.claims.beaten(line, number, sent);
             }
         }
         for held in extend {
@@ -211,7 +211,7 @@ struct Strays {
 impl Roll {
     fn call(task: &TaskRuntime) -> Roll {
         // Asked first: the jobs of a claim that is answered by now are in the table.
-        let unanswered = task.unanswered_claims();
+        let unanswered = task.claims.older_than(task.beat_period() / 2);
         let (extend, asked) = task.held.all().into_iter().partition(|held| held.take_beat());
         Roll { extend, asked, unanswered }
     }

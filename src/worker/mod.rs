@@ -1,5 +1,6 @@
 //! A worker: one driver a task on the user's runtime, and a keeper on a thread of its own.
 
+mod claims;
 pub(crate) mod clock;
 pub(crate) mod driver;
 pub(crate) mod held;
@@ -9,8 +10,8 @@ pub(crate) mod runner;
 mod wake;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
@@ -19,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use identity::WorkerId;
 
+use self::claims::Claims;
 use self::clock::Moment;
 use self::driver::{Driver, Outbox};
 use self::held::HeldTable;
@@ -27,8 +29,7 @@ use self::wake::Wake;
 use crate::error::{ConfigError, ConfigErrors, Error};
 use crate::job::JobId;
 use crate::options::Resolved;
-use crate::store::jobs::{self, LINES};
-use crate::store::{RESPONSE_TIMEOUT, Store, TaskKeys};
+use crate::store::{RESPONSE_TIMEOUT, Store, TaskKeys, jobs};
 
 /// How long the clean-up after the last job may take.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -48,19 +49,7 @@ pub(crate) struct TaskRuntime {
     pub(crate) beat_now: Arc<Notify>,
     /// When the last beat that was answered had been sent; 0 before the first.
     last_beat: AtomicU64,
-    /// The claims that are under way, by line.
-    claims: Mutex<[Option<Claim>; LINES.len()]>,
-}
-
-/// A claim whose answer was not taken in yet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Claim {
-    /// The number of the call.
-    pub(crate) number: u64,
-    /// When it was sent first, or when a beat was sent that named what it was given: nobody can take these jobs before an
-    /// interval has passed since.
-    pub(crate) kept: Moment,
-    sent: Moment,
+    pub(crate) claims: Claims,
 }
 
 impl TaskRuntime {
@@ -75,41 +64,6 @@ impl TaskRuntime {
 
     pub(crate) fn beat_answered(&self, sent: Moment) {
         self.last_beat.fetch_max(sent.as_millis().max(1), Ordering::SeqCst);
-    }
-
-    fn claims(&self) -> MutexGuard<'_, [Option<Claim>; LINES.len()]> {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A claim was sent on this line.
-    pub(crate) fn claim_sent(&self, line: usize, number: u64, sent: Moment) {
-        self.claims()[line] = Some(Claim { number, kept: sent, sent });
-    }
-
-    /// The claim of this line, if one is under way.
-    pub(crate) fn claim(&self, line: usize) -> Option<Claim> {
-        self.claims()[line]
-    }
-
-    /// The jobs of the claim of this line have entered the held table.
-    pub(crate) fn claim_taken_in(&self, line: usize) {
-        self.claims()[line] = None;
-    }
-
-    /// A beat that was sent then named all that the claim was given.
-    pub(crate) fn claim_kept(&self, line: usize, number: u64, sent: Moment) {
-        if let Some(claim) = self.claims()[line].as_mut().filter(|claim| claim.number == number) {
-            claim.kept = claim.kept.max(sent);
-        }
-    }
-
-    /// The claims, by line and number, that have been under way for half a beat period. What Redis gave out for them is
-    /// ours, and nobody here knows of it: the runtime may be blocked, or the answer late.
-    pub(crate) fn unanswered_claims(&self) -> Vec<(usize, u64)> {
-        let (now, late) = (clock::now(), self.beat_period() / 2);
-        let claims = self.claims();
-        let claims = claims.iter().enumerate().filter_map(|(line, claim)| claim.map(|claim| (line, claim)));
-        claims.filter(|(_, claim)| now.since(claim.sent) >= late).map(|(line, claim)| (line, claim.number)).collect()
     }
 
     /// Whether jobs may be claimed: a keeper that cannot beat could not keep them.
@@ -300,7 +254,7 @@ impl Worker {
                     poke: Notify::new(),
                     beat_now: Arc::new(Notify::new()),
                     last_beat: AtomicU64::new(0),
-                    claims: Mutex::default(),
+                    claims: Claims::default(),
                 })
             })
             .collect();
