@@ -151,7 +151,7 @@ impl<O> JobHandle<O> {
         let (task, id, reason) = (&*self.task, self.id.as_str(), reason.as_str());
         let reply = repeated(|| async move {
             let mut conn = task.store.pooled().await?;
-            jobs::cancel(&mut *conn, &task.keys, id, reason).await.inspect_err(|e| task.store.failed(e))
+            jobs::cancel(&mut *conn, &task.keys, id, reason).await.inspect_err(|e| task.store.pool_failed(e))
         });
         match reply.await? {
             CancelReply::Cancelled => Ok(CancelOutcome::Cancelled),

@@ -30,18 +30,22 @@ local function filled_extras(extra_columns, columns)
   return any and found
 end
 
--- The payloads of the first of these jobs: one at least, and no more than 4 MiB, read in groups. An answer that is too
--- large for the time that a worker waits would never be taken in.
+-- The payloads of the first of these jobs: one at least, and no more than 4 MiB. An answer that is too large for the
+-- time that a worker waits would never be taken in. They are read in groups that grow while the largest one seen leaves
+-- room for more, so that little is read in vain. Returns them and how many they are.
 local function payloads_of(payload, ids)
-  local payloads, bytes = {}, 0
-  for first = 1, #ids, 50 do
-    for _, value in ipairs(redis.call('HMGET', payload, unpack(ids, first, math.min(first + 49, #ids)))) do
-      bytes = bytes + #(value or '')
-      if bytes > 4194304 and #payloads > 0 then return payloads end
-      payloads[#payloads + 1] = value
+  local payloads, count, bytes, largest, size = {}, 0, 0, 1, 1
+  while count < #ids do
+    for _, value in ipairs(redis.call('HMGET', payload, unpack(ids, count + 1, math.min(count + size, #ids)))) do
+      local length = #(value or '')
+      bytes, largest = bytes + length, math.max(largest, length)
+      if bytes > 4194304 and count > 0 then return payloads, count end
+      count = count + 1
+      payloads[count] = value
     end
+    size = math.max(1, math.min(8 * size, math.floor((4194304 - bytes) / largest)))
   end
-  return payloads
+  return payloads, count
 end
 
 -- Reads the heads of the lists, first list first, and sorts what is there without writing: jobs that may run, jobs
@@ -65,10 +69,10 @@ local function next_jobs(lists, want, payload, locks, terminal_places, extra_col
     redis.call('HLEN', payload)
     return found
   end
-  local payloads = payloads_of(payload, heads)
+  local payloads, count = payloads_of(payload, heads)
   for j = #lists, 1, -1 do
     local popped = found.popped[lists[j]] or 0
-    local back = math.min(popped, #heads - #payloads)
+    local back = math.min(popped, #heads - count)
     if back > 0 then
       found.popped[lists[j]], found.left = popped > back and popped - back or nil, true
       heads = { unpack(heads, 1, #heads - back) }

@@ -246,8 +246,9 @@ pub(crate) async fn claimed_by(
 ) -> Result<Vec<(crate::job::JobId, u64)>, Error> {
     let mut cmd = redis::cmd("HGET");
     cmd.arg(keys.get(Key::Calls)).arg(format!("{worker}{}", LINES[line]));
-    let record: Option<String> = cmd.query_async(conn).await.map_err(|e| classify("calls", e))?;
-    let rows: Vec<&str> = record.as_deref().unwrap_or_default().split('\n').collect();
+    let record: Option<Vec<u8>> = cmd.query_async(conn).await.map_err(|e| classify("calls", e))?;
+    let record = String::from_utf8(record.unwrap_or_default()).unwrap_or_default();
+    let rows: Vec<&str> = record.split('\n').collect();
     match rows[..] {
         [call, _, _, fence, ids] if call.parse() == Ok(number) => {
             let ids = ids.split_ascii_whitespace().map(crate::job::JobId::from_wire);

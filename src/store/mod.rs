@@ -34,13 +34,20 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a call on the shared connection waits for its answer before it is repeated.
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The connection of dispatch and settle, and how many there were before it.
+#[derive(Debug, Default)]
+struct Shared {
+    conn: Option<ConnectionManager>,
+    before: usize,
+}
+
 /// Connections to one server, and what was found out about it.
 #[derive(Debug)]
 pub(crate) struct Store {
     client: redis::Client,
     prefix: String,
     eviction: server::EvictionCheck,
-    shared: Mutex<Option<ConnectionManager>>,
+    shared: Mutex<Shared>,
     pool: Mutex<Option<bb8::Pool<RedisConnectionManager>>>,
     checked: OnceCell<()>,
 }
@@ -56,7 +63,7 @@ impl Store {
             client,
             prefix: prefix.to_owned(),
             eviction,
-            shared: Mutex::new(None),
+            shared: Mutex::default(),
             pool: Mutex::new(None),
             checked: OnceCell::new(),
         })
@@ -89,16 +96,24 @@ impl Store {
         time: Duration,
         call: impl AsyncFnOnce(&mut ConnectionManager) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut conn = self.manager()?;
-        let answer = tokio::time::timeout(time, call(&mut conn)).await;
-        answer.unwrap_or_else(|_| Err(Error::timed_out())).inspect_err(|e| self.failed(e))
+        let (mut conn, before) = self.shared_conn()?;
+        let answer = tokio::time::timeout(time, call(&mut conn)).await.unwrap_or_else(|_| Err(Error::timed_out()));
+        if answer.as_ref().is_err_and(|e| e.is_timeout() || e.is_demoted()) {
+            // No answer in time: the other end may be gone without a word. Of calls that fail together the first one counts.
+            let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+            if shared.before == before {
+                *shared = Shared { conn: None, before: before + 1 };
+            }
+        }
+        answer
     }
 
-    fn manager(&self) -> Result<ConnectionManager, Error> {
-        let mut slot = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(manager) = &*slot {
-            return Ok(manager.clone());
+    fn shared_conn(&self) -> Result<(ConnectionManager, usize), Error> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(conn) = &shared.conn {
+            return Ok((conn.clone(), shared.before));
         }
+        // Each call keeps its own time.
         let config = ConnectionManagerConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(None)
@@ -106,16 +121,11 @@ impl Store {
             .set_max_delay(Duration::from_millis(500))
             .set_number_of_retries(3);
         let manager = self.client.get_connection_manager_lazy(config).map_err(not_connected)?;
-        Ok(slot.insert(manager).clone())
+        Ok((shared.conn.insert(manager).clone(), shared.before))
     }
 
-    /// A call on the shared connection or one of the pool failed. One that got no answer in time may hang on a connection
-    /// whose other end is gone without a word, and one that was refused by a demoted primary is led to the new one by a new
-    /// connection: the next call makes one.
-    pub(crate) fn failed(&self, e: &Error) {
-        if e.is_timeout() || e.is_demoted() {
-            self.shared.lock().unwrap_or_else(PoisonError::into_inner).take();
-        }
+    /// A call on a connection of the pool failed. A demoted primary is left: new connections lead to the new one.
+    pub(crate) fn pool_failed(&self, e: &Error) {
         if e.is_demoted() {
             self.pool.lock().unwrap_or_else(PoisonError::into_inner).take();
         }

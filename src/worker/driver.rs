@@ -352,7 +352,9 @@ impl Driver {
         self.task.held.remove(reports.iter().map(|report| report.fence));
         self.worker.return_permits(want.saturating_sub(settled.claimed.len()));
         if want > 0 {
-            self.hungry |= settled.claimed.len() >= asked;
+            // A claim that is cut short in bytes leaves more behind, too.
+            let bytes: usize = settled.claimed.iter().map(|job| job.payload.len()).sum();
+            self.hungry |= settled.claimed.len() >= asked || bytes > BATCH_BYTES / 2;
             self.look_at = clock::now().after(settled.next_due.map_or(LOOK_AGAIN, |due| due.min(LOOK_AGAIN)));
         }
         self.start(self.task.claims.kept_since(line).unwrap_or(sent), settled.claimed);
@@ -410,6 +412,9 @@ async fn settle(
 ) -> Answered {
     let sent = clock::now();
     let (ask, mut asked, mut patience) = (task.options.interval, want, RESPONSE_TIMEOUT);
+    // Enough for a line of 100 KiB/s.
+    let bytes = reports.iter().map(Report::bytes).sum::<usize>() + BATCH_BYTES.max(task.options.payload_limit);
+    let longest = RESPONSE_TIMEOUT + Duration::from_secs(bytes as u64 / (100 << 10));
     // 20 ms, doubled up to a second.
     let mut backoff = backon::ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(20))
@@ -434,7 +439,7 @@ async fn settle(
             Err(e) => {
                 if e.is_timeout() {
                     // Large values over a slow line take as long as they take.
-                    patience = (patience * 2).min(Duration::from_secs(60));
+                    patience = (patience * 2).min(longest);
                 }
                 let pause = backoff.next().unwrap_or(Duration::from_secs(1));
                 if e.is_retryable() {

@@ -169,8 +169,11 @@ impl Held {
             self.set(Flags::FROZEN);
         }
         if now.after(self.interval / 10) >= self.deadline() {
-            // In Manual mode the handler may just be silent: it is then left to the sweep.
-            let silent = self.heartbeat == Heartbeat::Manual && beats_answered;
+            // In Manual mode the handler may just be silent: it is then left to the sweep. A sign of life that was not
+            // delivered is no silence; it gets half of the time that is left.
+            let untold = self.handler_beat.load(Ordering::SeqCst) > self.beat_sent.load(Ordering::SeqCst)
+                && now.after(self.interval / 20) >= self.deadline();
+            let silent = self.heartbeat == Heartbeat::Manual && beats_answered && !untold;
             let give_up = self.on_risk == OnRisk::Cancel && !silent;
             self.set(if give_up { Flags(Flags::AT_RISK.0 | Flags::GIVE_UP.0) } else { Flags::AT_RISK });
         }
@@ -283,6 +286,27 @@ mod tests {
         assert_eq!(held.heartbeat(), Err(Interrupted::Frozen));
         held.extended(now);
         assert_eq!(held.heartbeat(), Ok(()));
+    }
+
+    #[test]
+    fn a_sign_of_life_that_does_not_get_through_is_no_silence() {
+        let start = clock::now();
+        let options = StallOptions::new().on_risk(OnRisk::Cancel).heartbeat(Heartbeat::Manual);
+        let at = |ms| start.after(Duration::from_millis(ms));
+        let silent = held(start, options.clone());
+        let heard = held(start, options);
+        heard.handler_beat.store(at(600).as_millis(), Ordering::SeqCst);
+        for ms in (0..940).step_by(10) {
+            for held in [&silent, &heard] {
+                held.tick(at(ms), at(ms + 10), true);
+            }
+        }
+        assert!(!heard.flags().intersects(Flags::GIVE_UP), "it may be on its way");
+        for held in [&silent, &heard] {
+            held.tick(at(945), at(955), true);
+        }
+        assert!(heard.flags().intersects(Flags::GIVE_UP), "another worker may take the job in a moment");
+        assert!(!silent.flags().intersects(Flags::GIVE_UP) && silent.flags().intersects(Flags::AT_RISK));
     }
 
     /// Ticks through an outage that begins right after a beat that did not name the job yet was answered.

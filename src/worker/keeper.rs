@@ -230,7 +230,12 @@ async fn beat_calls(
     let (mut extend, asked) = (named(&roll.extend), named(&roll.asked));
     let mut strays = Vec::new();
     for &(line, number) in &roll.unanswered {
-        let claimed = jobs::claimed_by(conn, &task.keys, worker.id.as_str(), (line, number)).await?;
+        let claimed = match jobs::claimed_by(conn, &task.keys, worker.id.as_str(), (line, number)).await {
+            Ok(claimed) => claimed,
+            Err(e) if e.is_connection() || e.is_demoted() => return Err(e),
+            // Settle tells of it. The held jobs must be beaten for all the same.
+            Err(_) => continue,
+        };
         if !claimed.is_empty() {
             strays.push(Strays { line, number, fences: claimed.iter().map(|(_, fence)| *fence).collect() });
         }

@@ -61,9 +61,9 @@ const SETTLE_BESIDE_DELAYED: &str = "24: exists 3, hdel 2, hget 1, hlen 1, hmget
 // The same beside jobs that were silent since the snapshot, out of which the reported ones are taken (SREM).
 const SETTLE_BESIDE_CANDIDATES: &str = "25: exists 3, hdel 2, hget 1, hlen 1, hmget 4, hset 3, lrange 2, ltrim 1, \
     sadd 1, scard 1, srem 2, time 1, xadd 1, zadd 1, zrange 1";
-/// Payloads are read in groups of 50: the cost of a call that claims `n` jobs.
+/// Small payloads are read in groups of 1, 8, 64 and so on: the cost of a call that claims `n` jobs.
 fn claiming(n: usize, cost: &str) -> String {
-    let groups = n.div_ceil(50) - 1;
+    let groups = [1, 9, 73].iter().filter(|read| n > **read).count();
     let (total, rest) = cost.split_once(": ").unwrap();
     let (before, after) = rest.split_once("hmget ").unwrap();
     let (hmget, after) = after.split_once(',').unwrap();
