@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 use crate::context::Context;
 use crate::error::{ConfigError, ConfigErrors, Error, JobError};
 use crate::events::{Event, EventHub, Subscription};
-use crate::options::{Resolved, TaskOptions, validate};
+use crate::options::validate::{self, RESULT_LIMIT};
+use crate::options::{Resolved, TaskOptions};
 use crate::stall::action::StalledEvent;
 use crate::store::server::EvictionCheck;
 use crate::store::{CONNECT_TIMEOUT, Store};
@@ -222,10 +223,6 @@ impl App {
         self.0.events.all()
     }
 }
-
-/// The most bytes of JSON that a handler may return: Redis takes 512 MiB for one value, and a slow line should not take
-/// minutes for it.
-const RESULT_LIMIT: usize = 64 * 1024 * 1024;
 
 /// Folds the types of a handler away: payload in, JSON out.
 fn erase<I, O, F, Fut>(handler: F) -> Handler

@@ -10,6 +10,9 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// Largest payload limit: Redis takes 512 MiB for one value, and some is left for the call around it.
 pub(crate) const PAYLOAD_LIMIT_MAX: usize = 511 * 1024 * 1024;
 
+/// The most bytes of JSON that a handler may return: a slow line should not take minutes for one value.
+pub(crate) const RESULT_LIMIT: usize = 64 * 1024 * 1024;
+
 /// Longest part of a wrong name that is shown.
 const SHOWN_CHARS: usize = 160;
 
