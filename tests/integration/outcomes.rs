@@ -1,12 +1,13 @@
 //! How a run can end: value, error, retry, timeout, panic, undecodable payload.
 
 use crate::fixture::{Fixture, TASK, fast, next, start};
-use crate::support::PATIENCE;
+use crate::support::{PATIENCE, Proxy};
 use heartline::{
     App, Error, Event, Failure, Interrupted, Jitter, JobError, JobState, RetryPolicy, TaskOptions, TaskRef,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -288,13 +289,15 @@ async fn a_value_that_is_too_large_to_keep_fails_the_job() {
 
 #[tokio::test]
 async fn large_values_that_come_together_go_out_in_calls_of_a_bounded_size() {
-    let server = heartline::testing::RedisServer::start().unwrap();
-    let mut conn = redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
-    // A larger call loses its connection.
-    let mut set = redis::cmd("CONFIG");
-    set.arg("SET").arg("client-query-buffer-limit").arg(6 << 20);
-    let () = set.query_async(&mut conn).await.unwrap();
-    let app = App::builder().redis(server.url()).build().await.unwrap();
+    let f = Fixture::new().await;
+    let proxy = Proxy::start(f.redis.address()).await;
+    let largest = Arc::new(AtomicUsize::new(0));
+    let seen = largest.clone();
+    let _never = proxy.cut_next_reply_matching(move |request| {
+        seen.fetch_max(request.len(), Ordering::SeqCst);
+        false
+    });
+    let app = App::builder().redis(proxy.url()).prefix(&f.prefix).build().await.unwrap();
     let all = Arc::new(tokio::sync::Barrier::new(16));
     let task = app
         .task(TASK, fast().concurrency(16), move |_, (): ()| {
@@ -311,6 +314,8 @@ async fn large_values_that_come_together_go_out_in_calls_of_a_bounded_size() {
         tokio::time::timeout(PATIENCE, job.result()).await.expect("its outcome is recorded").unwrap();
     }
     worker.stop().await;
+    let largest = largest.load(Ordering::SeqCst);
+    assert!((2 << 20..(4 << 20) + 10_000).contains(&largest), "a call of {largest} bytes");
 }
 
 #[tokio::test]

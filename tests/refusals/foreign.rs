@@ -1,9 +1,9 @@
 //! A value of another type under each key of a task in turn, met through the public API.
 
 use crate::call::{Task, code_of};
-use crate::shutdown::Worker;
-use crate::support::{PATIENCE, TestRedis, Warnings};
-use heartline::{App, CancelOutcome, Error, Priority, TaskRef};
+use crate::shutdown::{Worker, stall};
+use crate::support::{PATIENCE, TestRedis, Warnings, eventually};
+use heartline::{App, CancelOutcome, Error, JobState, Priority, StopReason, TaskRef};
 use std::time::Duration;
 
 /// Keys that only announce what happened.
@@ -136,6 +136,28 @@ async fn a_worker_whose_settle_is_refused_logs_the_cause_and_goes_on_when_it_is_
     by_hand.del("result").await;
     job.result().await.unwrap();
     worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_worker_beats_on_beside_a_foreign_record_of_its_calls() {
+    let (app, _, mut by_hand) = task().await;
+    let handler =
+        async |_: heartline::Context, _: u32| -> Result<(), heartline::JobError> { std::future::pending().await };
+    let grace = Duration::from_millis(50);
+    let options = heartline::TaskOptions::new().stall(stall(1)).shutdown_grace(Duration::ZERO).cancel_grace(grace);
+    let task = app.task("task", options, handler).unwrap();
+    let worker = Worker::start(&app);
+    let held = task.dispatch(1).await.unwrap();
+    eventually("it runs", PATIENCE, async || held.state().await.unwrap() == JobState::Running).await;
+    by_hand.make_foreign("calls").await;
+    // The claim for this one is refused and repeated, so that the keeper asks what it was given.
+    task.dispatch(2).await.unwrap();
+    let epoch = by_hand.epoch().await;
+    eventually("three epochs pass", PATIENCE, async || by_hand.epoch().await >= epoch + 3).await;
+    assert_eq!(held.state().await.unwrap(), JobState::Running);
+    assert_eq!(by_hand.held("stalls").await, "");
+    by_hand.del("calls").await;
+    assert_eq!(worker.stop().await, StopReason::Shutdown);
 }
 
 #[tokio::test]
