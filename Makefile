@@ -8,6 +8,8 @@ ARGS ?=
 ONLY ?=
 # What an earlier `make bench` printed, as in `make plots FROM=bench.txt`; measured anew when empty.
 FROM ?=
+# How long the soak runs, in seconds.
+SOAK ?= 1200
 # Other servers to test with, as in `make check-servers REDIS_SERVERS="/opt/redis-6.2/redis-server valkey-server"`.
 REDIS_SERVERS ?=
 
@@ -51,7 +53,7 @@ plots: ## Draw docs/plots (FROM=... takes what an earlier run printed)
 	cargo bench --all-features --bench heartline -- --plots docs/plots $(if $(FROM),--from "$(FROM)")
 
 .PHONY: check-all
-check-all: check test examples check-features check-msrv check-deps check-servers ## All of the above and what takes longer
+check-all: check test examples check-features check-msrv check-deps check-servers check-soak ## All of the above and what takes longer
 
 .PHONY: check-features
 check-features: ## Check every combination of features
@@ -66,6 +68,11 @@ check-msrv: ## Check with the oldest supported Rust
 check-deps: ## Check licences, advisories and duplicates of the dependencies
 	@command -v cargo-deny >/dev/null || { echo "missing: cargo-deny; get it with 'cargo install --locked cargo-deny'" >&2; exit 1; }
 	cargo deny --all-features check
+
+.PHONY: check-soak
+check-soak: ## Hold lines silent, and pass values of 64 MiB over narrow ones, for 20 minutes (SOAK=... seconds)
+	@scripts/ensure redis
+	HEARTLINE_SOAK_SECONDS=$(SOAK) cargo test --all-features --test faults -- again_and_again large_values_pass
 
 .PHONY: check-servers
 check-servers: ## Run the tests on each of REDIS_SERVERS

@@ -1,18 +1,24 @@
--- Writes a task's options, as the scripts need them, when a worker starts: the newest start wins.
--- KEYS[1]  meta     (hash)  wire version and options
+-- Writes a task's options, as the scripts need them: when a worker starts, and again when the server has lost them.
+-- KEYS[1]  meta     (hash)  wire version, stamp and options
 -- ARGV[1]  wire     (version of the caller)
--- ARGV[2]  options  (pairs: name, value)
--- Returns  {'declared', what changed: name, old value, new value}
+-- ARGV[2]  stamp    (server time of the worker's start, ms; '' at its start, which is then given one)
+-- ARGV[3]  options  (pairs: name, value)
+-- Returns  {'declared', stamp, what changed: name, old value, new value}
+-- Returns  {'kept', stamp in force}: a later start has declared them; nothing is written
 -- Emits    nothing
 -- Refuses  NEWERWIRE: the task's data was written by a newer version
-local meta, wire = KEYS[1], ARGV[1]
+local meta, wire, stamp = KEYS[1], ARGV[1], tonumber(ARGV[2])
 
-local written = redis.call('HGET', meta, 'wire')
-if tonumber(written or 0) > tonumber(wire) then
-  return redis.error_reply('NEWERWIRE the task was written by wire version ' .. written)
+local written = redis.call('HMGET', meta, 'wire', 'declaredAt')
+if tonumber(written[1] or 0) > tonumber(wire) then
+  return redis.error_reply('NEWERWIRE the task was written by wire version ' .. written[1])
 end
-local changed, fields = {}, { 'wire', wire }
-for i = 2, #ARGV, 2 do
+local declared = tonumber(written[2]) or 0
+if stamp and declared >= stamp then return { 'kept', declared } end
+-- The newest start wins, also on a server whose clock went back.
+stamp = stamp or math.max(math.floor(now_us() / 1000), declared + 1)
+local changed, fields = {}, { 'wire', wire, 'declaredAt', string.format('%d', stamp) }
+for i = 3, #ARGV, 2 do
   local old = redis.call('HGET', meta, ARGV[i])
   if old ~= ARGV[i + 1] then
     fields[#fields + 1] = ARGV[i]
@@ -23,9 +29,7 @@ for i = 2, #ARGV, 2 do
     end
   end
 end
-if written ~= wire or #fields > 2 then
-  -- A shrinking command first: a worker may start on a server at maxmemory, to drain it.
-  redis.call('HDEL', meta, '')
-  redis.call('HSET', meta, unpack(fields))
-end
-return { 'declared', changed }
+-- A shrinking command first: a worker may start on a server at maxmemory, to drain it.
+redis.call('HDEL', meta, '')
+redis.call('HSET', meta, unpack(fields))
+return { 'declared', stamp, changed }

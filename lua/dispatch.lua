@@ -4,7 +4,7 @@
 -- KEYS[3]  failed        (zset)    duplicate check
 -- KEYS[4]  cancelled     (zset)    duplicate check
 -- KEYS[5]  wait          (list)    ids
--- KEYS[6]  meta          (hash)    wire version, default priority, event mode and total
+-- KEYS[6]  meta          (hash)    wire version, default priority, event mode and total, largest payload
 -- KEYS[7]  events        (stream)  one entry
 -- KEYS[8]  wake          (zset)    marker for idle workers
 -- KEYS[9]  options       (hash)    id -> overrides, JSON. Without triples this and the rest may be left out
@@ -26,7 +26,7 @@ local payload, wait, meta, events, wake = KEYS[1], KEYS[5], KEYS[6], KEYS[7], KE
 local n = tonumber(ARGV[2])
 local last = 2 + 2 * n
 
-local settings = redis.call('HMGET', meta, 'wire', 'priority', 'eventMode')
+local settings = redis.call('HMGET', meta, 'wire', 'priority', 'eventMode', 'largest')
 if settings[1] ~= ARGV[1] and tonumber(settings[1] or 0) > tonumber(ARGV[1]) then
   return redis.error_reply('NEWERWIRE the task was written by wire version ' .. settings[1])
 end
@@ -43,7 +43,7 @@ if not plain then
   first_due = tonumber(redis.call('ZRANGE', KEYS[15], 0, 0, 'WITHSCORES')[2])
 end
 
-local fresh, is_fresh, reply, fields = {}, {}, { 'dispatched' }, {}
+local fresh, is_fresh, reply, fields, largest = {}, {}, { 'dispatched' }, {}, 0
 for i, id in ipairs(ids) do
   if stored[i] or terminal[i] or is_fresh[id] then
     reply[#reply + 1] = i
@@ -51,6 +51,7 @@ for i, id in ipairs(ids) do
     local at = #fresh + 1
     fresh[at], is_fresh[id] = id, i
     fields[2 * at - 1], fields[2 * at] = id, ARGV[2 + 2 * i]
+    largest = math.max(largest, #ARGV[2 + 2 * i])
   end
 end
 if #fresh == 0 then return table.concat(reply, ' ') end
@@ -59,6 +60,10 @@ if #fresh == 0 then return table.concat(reply, ' ') end
 if plain then redis.call('RPUSH', wait, unpack(fresh)) end
 redis.call('HSET', payload, unpack(fields))
 if not settings[1] then redis.call('HSET', meta, 'wire', ARGV[1]) end
+-- A bound for what a claim may read at once, in powers of two, so that it is seldom written.
+if largest > (tonumber(settings[4]) or 0) then
+  redis.call('HSET', meta, 'largest', string.format('%d', 2 ^ math.max(10, math.ceil(math.log(largest) / math.log(2)))))
+end
 local waits, soonest = true, nil
 if not plain then
   local columns = { options = KEYS[9], maxCount = KEYS[10], priority = KEYS[11], dispatchedAt = KEYS[12] }

@@ -3,21 +3,23 @@
 -- KEYS[2]  candidates  (set)   ids silent since the snapshot
 -- KEYS[3]  active      (set)   ids heard from since the snapshot
 -- KEYS[4]  cancelling  (hash)  id -> reason
--- KEYS[5]  meta        (hash)  epoch, interval, ask
+-- KEYS[5]  meta        (hash)  epoch, interval, ask, when the options were declared
 -- ARGV[1]  worker      (id)
 -- ARGV[2]  ask         (the worker's interval, ms)
 -- ARGV[3]  extend      (n, jobs to extend)
 -- ARGV[4]  watch       (m, jobs whose handler was silent: they stay where they are)
 -- ARGV[5]  jobs        (n + m ids, then n + m fences; at most 500 jobs)
--- Returns  {'beaten', epoch, interval ms, fences lost, fences whose cancel was asked for}
+-- Returns  {'beaten', epoch, interval ms, fences lost, fences whose cancel was asked for, when the options were
+--          declared (ms; 0: the server has lost them), candidates before this call, active before it}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local locks, candidates, active, cancelling, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local worker, ask, n, m = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local ids, fences = { unpack(ARGV, 5, 4 + n + m) }, { unpack(ARGV, 5 + n + m, 4 + 2 * (n + m)) }
 
-local settings = redis.call('HMGET', meta, 'epoch', 'interval', 'ask')
-expect_types({}, { candidates, active }, {}, {})
+local settings = redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'declaredAt')
+-- For their types too: a set of another one refuses the call here.
+local left, running = redis.call('SCARD', candidates), redis.call('SCARD', active)
 local held, lost = held_by(locks, worker, ids, fences)
 local reasons, cancelled = cancel_reasons(cancelling, ids), {}
 local extend, watch = {}, {}
@@ -38,4 +40,4 @@ if #watch > 0 then
   end
 end
 local interval = ask_interval(meta, settings[2], settings[3], ask)
-return { 'beaten', tonumber(settings[1]) or 0, interval, lost, cancelled }
+return { 'beaten', tonumber(settings[1]) or 0, interval, lost, cancelled, tonumber(settings[4]) or 0, left, running }

@@ -1,6 +1,6 @@
 -- Records the outcomes of a worker's finished jobs and claims jobs for its free slots, in one step.
 -- KEYS[1]  calls         (hash)    worker and line -> last call number and its answer
--- KEYS[2]  meta          (hash)    fence, interval, ask, event total, options
+-- KEYS[2]  meta          (hash)    fence, interval, ask, event total, options, largest payload
 -- KEYS[3]  active        (set)     running ids heard from since the snapshot
 -- KEYS[4]  candidates    (set)     running ids silent since the snapshot
 -- KEYS[5]  locks         (hash)    id -> token
@@ -23,8 +23,8 @@
 -- KEYS[22] error         (hash)    column
 -- KEYS[23] maxCount      (hash)    column
 -- KEYS[24] priority      (hash)    column
--- ARGV[1]  call          (number of this call; a repeated one is answered from the record. A worker may have a second
---                         call under way, numbered by itself: '7/2' is call 7 of its line 2)
+-- ARGV[1]  call          (number of this call; a repeated one is answered from the record. A worker may have other
+--                         calls under way, numbered by themselves: '7/2' is call 7 of its line 2)
 -- ARGV[2]  worker        (id)
 -- ARGV[3]  ask           (the worker's interval, ms)
 -- ARGV[4]  want          (jobs to claim, at most 200)
@@ -33,9 +33,12 @@
 -- ARGV[7]  rest          (n ids; n fences; r pairs position, value; then 6 words for each other outcome:
 --                         id, fence, kind failed | retry | release, attempt, code or delay ms, error JSON)
 -- Returns  {'settled', fences lost, fences cancelled, first fence, ids, payloads, extras, ms to the next due job};
---          fences and ids are words with spaces between. Without a delayed job the last is ''. In a repeated answer a
---          job that was lost since then is named '{}', which is no id
+--          fences and ids are words with spaces between. In place of a payload over 512 KiB there is its size, a
+--          number. Without a delayed job the last is ''. In a repeated answer a job that was lost since then is named
+--          '{}', which is no id
 -- Returns  {'stale'}: a later call was answered already; nothing is written
+-- Returns  {'closed'}: the worker has stopped; nothing is written
+-- Returns  {'undeclared'}: the server has lost the options of the task; nothing is written
 -- Emits    completed, failed, retrying, released, cancelled, started, restarted, removed
 -- Refuses  WRONGTYPE before the first write
 local calls, meta, active, candidates, locks, cancelling = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -50,7 +53,8 @@ local ask, want, n, r = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]),
 local repeated = replay(calls, line, call, worker, locks, payload, extra_columns)
 if repeated then return repeated end
 local settings = redis.call('HMGET', meta, 'fence', 'interval', 'ask', 'eventMode',
-  'keepCompleted', 'keepFailed', 'keepCancelled', 'events')
+  'keepCompleted', 'keepFailed', 'keepCancelled', 'events', 'declaredAt', 'largest')
+if not settings[9] then return { 'undeclared' } end
 local keep = { completed = settings[5], failed = settings[6], cancelled = settings[7] }
 local now = now_us()
 local now_ms = math.floor(now / 1000)
@@ -76,7 +80,7 @@ if #due > 0 then
   redis.call('ZREM', delayed, unpack(due))
   back_to_wait('RPUSH', lists, stores.priority, due)
 end
-local claimed = next_jobs(sources, want, payload, locks, terminal_places, extra_columns)
+local claimed = next_jobs(sources, want, payload, tonumber(settings[10]), locks, terminal_places, extra_columns)
 
 -- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
 redis.call('SREM', active, '', unpack(out.all))

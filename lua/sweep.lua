@@ -33,11 +33,13 @@
 -- ARGV[2]  ask           (the worker's interval, ms)
 -- ARGV[3]  epoch         (the one that the witness watched)
 -- ARGV[4]  waited        (ms since it saw that epoch begin)
--- ARGV[5]  cursor        (from the call before; 0 to begin)
+-- ARGV[5]  cursor        (from the call before; 0 to begin. Calls that are under way together share one)
 -- ARGV[6]  limit         (jobs a call, at most 500)
--- Returns  {'swept', epoch, interval ms, cursor, snapshot taken 0 | 1, resolved: id, count, action, worker of each}
+-- Returns  {'swept', epoch, interval ms, cursor, snapshot taken 0 | 1, candidates left, resolved: id, count, action,
+--          worker, fence of each}
 -- Returns  {'moved', epoch, interval ms}: the epoch is another one
 -- Returns  {'early', epoch, interval ms}: waited is less than the interval in force
+-- Returns  {'undeclared'}: the server has lost the options of the task; nothing is decided
 -- Emits    stalled, into events and into stalls
 -- Refuses  WRONGTYPE before the first write
 local candidates, active, meta, locks, cancelling = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -48,20 +50,21 @@ local worker, ask, epoch, waited = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local cursor, limit = ARGV[5], tonumber(ARGV[6])
 
 local settings = redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'maxCount', 'heartbeat', 'eventMode',
-  'keepFailed', 'keepCancelled')
+  'keepFailed', 'keepCancelled', 'declaredAt')
 local current, interval = tonumber(settings[1]) or 0, tonumber(settings[2]) or ask
+if not settings[9] then return { 'undeclared' } end
 if epoch ~= current then return { 'moved', current, interval } end
 if waited < interval then return { 'early', current, interval } end
 expect_types(lists, {}, columns, {})
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
-local batch = next_candidates(candidates, cursor, limit, redis.call('SCARD', active))
+redis.call('SCARD', active)
+local batch = next_candidates(candidates, cursor, limit)
 local found = decide(batch.ids, locks, cancelling, payload, stalled_count, max_count,
   terminal_places, tonumber(settings[4]) or 1)
 local now_ms = math.floor(now_us() / 1000)
 
 -- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
 redis.call('SREM', candidates, '', unpack(batch.ids))
-if batch.shrink then shrink_table(candidates) end
 if #batch.ids > 0 then
   redis.call('SREM', active, unpack(batch.ids))
   redis.call('HDEL', locks, unpack(batch.ids))
@@ -78,7 +81,9 @@ if #found.recovered > 0 then
   redis.pcall('ZADD', wake, 0, 'marker')
 end
 -- The interval of an epoch is the largest ask of the one before it; every witness has asked in this one.
-local snapshot = batch.cursor == '0' and redis.call('SCARD', candidates) == 0
+local left = redis.call('SCARD', candidates)
+-- Where none is left the scan is over, wherever in a table that was once large it stands.
+local snapshot = left == 0
 if snapshot then
   if redis.call('EXISTS', active) == 1 then redis.call('RENAME', active, candidates) end
   current, interval = current + 1, math.max(tonumber(settings[3]) or 0, ask)
@@ -90,4 +95,4 @@ if #found.words > 0 then
   if settings[6] ~= 'off' then emit(events, 10000, meta, 'events', #found.words / 4, worker, fields) end
   emit(stalls, 2000, meta, 'stalls', #found.words / 4, worker, fields)
 end
-return { 'swept', current, interval, batch.cursor, snapshot and 1 or 0, found.words }
+return { 'swept', current, interval, snapshot and '0' or batch.cursor, snapshot and 1 or 0, left, found.resolved }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::context::Context;
 use crate::error::{ConfigError, ConfigErrors, Error, JobError};
 use crate::events::{Event, EventHub, Subscription};
+use crate::job::shape_fault;
 use crate::options::validate::{self, RESULT_LIMIT};
 use crate::options::{Resolved, TaskOptions};
 use crate::stall::action::StalledEvent;
@@ -28,16 +29,25 @@ struct Shared {
     store: Arc<Store>,
     defaults: TaskOptions,
     events: Arc<EventHub>,
-    tasks: Mutex<HashMap<Arc<str>, Declared>>,
+    tasks: Mutex<Tasks>,
+}
+
+/// The tasks of an App by name.
+#[derive(Default)]
+struct Tasks {
+    declared: HashMap<Arc<str>, Declared>,
+    /// Those without a handler, for as long as somebody has one. What is gone goes when others come.
+    named: HashMap<Arc<str>, Weak<TaskShared>>,
+    tidy_at: usize,
 }
 
 struct Declared {
     shared: Arc<TaskShared>,
-    handler: Option<Handler>,
+    handler: Handler,
 }
 
 /// Builds an [`App`]. Made by [`App::builder`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct AppBuilder {
     url: String,
@@ -115,6 +125,18 @@ impl AppBuilder {
     }
 }
 
+impl fmt::Debug for AppBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the URL, which may hold a password.
+        f.debug_struct("AppBuilder")
+            .field("prefix", &self.prefix)
+            .field("defaults", &self.defaults)
+            .field("lazy", &self.lazy)
+            .field("event_capacity", &self.event_capacity)
+            .finish_non_exhaustive()
+    }
+}
+
 impl App {
     /// A builder with the defaults.
     pub fn builder() -> AppBuilder {
@@ -128,7 +150,7 @@ impl App {
         }
     }
 
-    fn tasks(&self) -> MutexGuard<'_, HashMap<Arc<str>, Declared>> {
+    fn tasks(&self) -> MutexGuard<'_, Tasks> {
         self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -148,7 +170,7 @@ impl App {
     {
         let options = self.resolve(name, &options)?;
         let mut tasks = self.tasks();
-        if tasks.get(name).is_some_and(|declared| declared.handler.is_some()) {
+        if tasks.declared.contains_key(name) {
             return Err(Error::Config(ConfigErrors::from(ConfigError::new(
                 "task",
                 name,
@@ -157,24 +179,33 @@ impl App {
             ))));
         }
         let shared = TaskShared::new(name.into(), Arc::clone(&self.0.store), options, Arc::clone(&self.0.events));
-        let declared = Declared { shared: Arc::clone(&shared), handler: Some(erase(handler)) };
-        tasks.insert(name.into(), declared);
+        let declared = Declared { shared: Arc::clone(&shared), handler: erase(handler) };
+        tasks.declared.insert(name.into(), declared);
         Ok(TaskRef::new(shared))
     }
 
     /// A reference to a task that other processes work, to dispatch jobs and to find them again. Its options are the
     /// App's defaults; for a task that this App has declared with a handler before, that task's.
     ///
+    /// Keep it where you dispatch often: references that live at the same time share what makes dispatching fast. Nothing
+    /// is kept of a name when the last one is dropped.
+    ///
     /// # Errors
     /// `Config` when the name is out of range.
     pub fn task_ref<I, O>(&self, name: &str) -> Result<TaskRef<I, O>, Error> {
         let options = self.resolve(name, &TaskOptions::new())?;
         let mut tasks = self.tasks();
-        let declared = tasks.entry(name.into()).or_insert_with(|| Declared {
-            shared: TaskShared::new(name.into(), Arc::clone(&self.0.store), options, Arc::clone(&self.0.events)),
-            handler: None,
-        });
-        Ok(TaskRef::new(Arc::clone(&declared.shared)))
+        let known = tasks.declared.get(name).map(|declared| Arc::clone(&declared.shared));
+        if let Some(shared) = known.or_else(|| tasks.named.get(name)?.upgrade()) {
+            return Ok(TaskRef::new(shared));
+        }
+        if tasks.named.len() >= tasks.tidy_at {
+            tasks.named.retain(|_, task| task.strong_count() > 0);
+            tasks.tidy_at = tasks.named.len() * 2 + 64;
+        }
+        let shared = TaskShared::new(name.into(), Arc::clone(&self.0.store), options, Arc::clone(&self.0.events));
+        tasks.named.insert(name.into(), Arc::downgrade(&shared));
+        Ok(TaskRef::new(shared))
     }
 
     fn resolve(&self, name: &str, options: &TaskOptions) -> Result<Resolved, Error> {
@@ -195,16 +226,16 @@ impl App {
     pub fn worker(&self) -> Worker {
         let mut tasks: Vec<Definition> = self
             .tasks()
+            .declared
             .values()
-            .filter_map(|declared| {
-                let handler = declared.handler.clone()?;
-                let shared = &declared.shared;
-                Some(Definition {
+            .map(|Declared { shared, handler }| {
+                let handler = handler.clone();
+                Definition {
                     name: Arc::clone(&shared.name),
                     keys: Arc::clone(&shared.keys),
                     options: Arc::new(shared.options.clone()),
                     handler,
-                })
+                }
             })
             .collect();
         tasks.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -212,13 +243,13 @@ impl App {
     }
 
     /// Subscribes to `task:stalled` of every task of this App: one event for each job that was found stalled, with what
-    /// was decided about it, whichever worker found it. As with [`App::events`], the tasks are those that this App has named.
+    /// was decided about it, whichever worker found it. The tasks are those of [`App::events`].
     pub fn on_stalled(&self) -> Subscription<StalledEvent> {
         self.0.events.stalled()
     }
 
-    /// Subscribes to every event of every task that this App has named, with [`App::task`] or [`App::task_ref`]: one event for
-    /// each transition. Of a task that is named later, events are heard from then on; of one that never is, none.
+    /// Subscribes to every event of every task that this App has: those declared with [`App::task`], and those of which a
+    /// [`TaskRef`] or a handle lives. One event for each transition; of a task that comes later, from then on.
     pub fn events(&self) -> Subscription<Event> {
         self.0.events.all()
     }
@@ -237,7 +268,7 @@ where
         let handler = Arc::clone(&handler);
         Box::pin(async move {
             let input: I = serde_json::from_slice(&payload)
-                .map_err(|e| RunError::Codec(format!("the payload is no input of this task: {e}")))?;
+                .map_err(|e| RunError::Codec(format!("the payload is no input of this task: {}", shape_fault(&e))))?;
             drop(payload);
             let output = handler(context, input).await.map_err(RunError::Handler)?;
             let value = serde_json::to_vec(&output)
@@ -255,7 +286,10 @@ where
 
 impl fmt::Debug for App {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<Arc<str>> = self.tasks().keys().cloned().collect();
+        let tasks = self.tasks();
+        let named = tasks.named.iter().filter(|(_, task)| task.strong_count() > 0).map(|(name, _)| name);
+        let names: Vec<Arc<str>> = tasks.declared.keys().chain(named).cloned().collect();
+        drop(tasks);
         f.debug_struct("App").field("tasks", &names).finish_non_exhaustive()
     }
 }

@@ -86,8 +86,8 @@ impl Context {
     /// - `Lost`: the lock is gone, the job stalled; nothing this run returns is recorded.
     /// - `Cancelled`: its cancel was asked for; or `OnRisk::Cancel` came true, and it will run again.
     /// - `Shutdown`: the worker's shutdown grace is over; return an error, and the job is handed back. `Ok` completes it.
-    /// - `Frozen`: this process stood still past the moment up to which the job was safe (SIGSTOP, a paused VM).
-    ///   It may run elsewhere by now. The error stays until a beat is answered.
+    /// - `Frozen`: this process stood still (SIGSTOP, a paused VM), and the moment up to which the job was safe is past,
+    ///   be it since then or since before. It may run elsewhere by now. The error stays until a beat is answered.
     /// - `Ended`: this run returned, or its time-out dropped it. Only what outlived it sees this.
     ///
     /// A time-out gives no notice: it drops the handler's future at once.

@@ -9,16 +9,21 @@ use serde::de::DeserializeOwned;
 
 use crate::dispatch::repeated;
 use crate::error::Error;
-use crate::events::{Event, Waiter};
+use crate::events::{End, Event};
 use crate::job::{Failure, JobId, StoredError, codes};
 use crate::options::EventMode;
+use crate::shown::cut;
 use crate::stall::action::StallAction;
 use crate::state::JobState;
-use crate::store::jobs::{self, CancelReply, StoredJob};
+use crate::store::jobs::{self, CancelReply, Payload, StoredJob};
+use crate::store::{RESPONSE_TIMEOUT, doubled, response_time};
 use crate::task::TaskShared;
 
-/// How often a waiting `result` looks at the state, whatever the events say.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How long the event that ended a job may be behind the job's removal.
+const EVENT_DELAY: Duration = Duration::from_secs(1);
+
+/// The pause between two tries to read a large result.
+const READ_AGAIN: Duration = Duration::from_secs(1);
 
 /// Longest reason of a cancel that is kept, in bytes.
 const REASON_LIMIT: usize = 4096;
@@ -67,15 +72,18 @@ impl<O> JobHandle<O> {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn state(&self) -> Result<JobState, Error> {
-        let job = self.stored().await?.ok_or_else(|| self.not_found())?;
-        Ok(job.state)
+        let (keys, ids) = (Arc::clone(&self.task.keys), [self.id.clone()]);
+        let look = |mut conn| async move { jobs::states(&mut conn, &keys, &ids).await };
+        let looked = self.task.store.pooled(RESPONSE_TIMEOUT, look).await?;
+        looked.jobs.into_iter().flatten().next().map(|(state, _)| state).ok_or_else(|| self.not_found())
     }
 
     /// Waits until the job has ended and returns its value.
     ///
     /// It has no time-out of its own, and goes on while Redis is away: put it into `tokio::time::timeout` if need be. It
-    /// learns of the end from the task's events, and looks at the state every second besides, which is what it rests on
-    /// where events are off. Any number of waiting handles share one connection.
+    /// learns of the end from the task's events, and looks at the state besides: after a second, then after ever longer
+    /// pauses of up to 10 s, or up to 5 s where events are off and all rests on it. Any number of waiting handles share one
+    /// connection for each, and few calls.
     ///
     /// # Errors
     /// - [`Error::JobFailed`] with the last failure, [`Error::JobCancelled`] with the reason.
@@ -92,41 +100,41 @@ impl<O> JobHandle<O> {
         O: DeserializeOwned,
     {
         // Before the first look, so that no end falls between the two.
-        let events_on = self.task.options.events == EventMode::On;
-        let waiter = events_on.then(|| self.task.events.watch(&self.task.name, &self.id));
-        let mut seen = false;
+        let listens = self.task.options.events == EventMode::On;
+        let waiter = self.task.events.wait(&self.task.name, &self.task.keys, &self.id, listens);
+        let value = match waiter.end().await? {
+            End::Completed(None) => None,
+            End::Completed(Some(Payload::Here(value))) => Some(value),
+            End::Completed(Some(Payload::Apart(bytes))) => Some(self.large_result(bytes).await?),
+            End::Otherwise(job) => return Err(self.failure(&job)),
+            End::Gone { seen } => {
+                // It was here and is gone: the event that says how it ended may still be on its way.
+                let time = if seen && waiter.listens() { EVENT_DELAY } else { Duration::ZERO };
+                return Err(self.gone(waiter.event(time).await));
+            }
+        };
+        decode_result(&self.task.name, self.id.clone(), value.as_deref())
+    }
+
+    /// Reads a value that is too large for the connections that others use.
+    async fn large_result(&self, bytes: usize) -> Result<Vec<u8>, Error> {
+        let mut patience = response_time(bytes);
         loop {
-            match self.stored().await {
-                Ok(Some(job)) if job.state.is_terminal() => return self.outcome(job),
-                Ok(Some(_)) => seen = true,
-                Ok(None) => {
-                    // It was here and is gone: the event that says how it ended may still be on its way.
-                    if let Some(waiter) = waiter.as_ref().filter(|_| seen) {
-                        let told = async {
-                            while waiter.ended().is_none() {
-                                waiter.woken().await;
-                            }
-                        };
-                        let _ = tokio::time::timeout(LOOK_AGAIN, told).await;
-                    }
-                    return Err(self.gone(waiter.as_ref().and_then(Waiter::ended)));
-                }
-                Err(e @ Error::Connect { .. }) if e.is_retryable() => {
-                    tracing::debug!(task = %self.task.name, job_id = %self.id, error = %e.chain(),
-                        "the state of a job cannot be read; it is tried again");
-                }
+            let (keys, id) = (Arc::clone(&self.task.keys), self.id.clone());
+            let read = |mut conn| async move { jobs::result(&mut conn, &keys, id.as_str()).await };
+            let e = match self.task.store.apart(patience, read).await {
+                Ok(Some(value)) => return Ok(value),
+                // It was there, and was removed meanwhile.
+                Ok(None) => return Err(Error::ResultGone { task: self.task.name.to_string(), id: self.id.clone() }),
+                Err(e) if e.is_connection() && e.is_retryable() || e.is_demoted() => e,
                 Err(e) => return Err(e),
-            }
-            let woken = async {
-                match &waiter {
-                    Some(waiter) => waiter.woken().await,
-                    None => std::future::pending().await,
-                }
             };
-            tokio::select! {
-                () = woken => {}
-                () = tokio::time::sleep(LOOK_AGAIN) => {}
+            if e.is_late() {
+                patience = doubled(patience);
             }
+            tracing::debug!(task = %self.task.name, job_id = %self.id, bytes, error = %e.chain(),
+                "a large result cannot be read; it is tried again");
+            tokio::time::sleep(READ_AGAIN).await;
         }
     }
 
@@ -143,15 +151,13 @@ impl<O> JobHandle<O> {
     /// # Cancel safety
     /// The job may be cancelled or not when the future is dropped; it is safe to repeat.
     pub async fn cancel(&self, reason: impl Into<String>) -> Result<CancelOutcome, Error> {
-        let mut reason = reason.into();
-        if reason.len() > REASON_LIMIT {
-            let whole = (0..=REASON_LIMIT).rev().find(|&end| reason.is_char_boundary(end));
-            reason.truncate(whole.unwrap_or(0));
-        }
-        let (task, id, reason) = (&*self.task, self.id.as_str(), reason.as_str());
-        let reply = repeated(|| async move {
-            let mut conn = task.store.pooled().await?;
-            jobs::cancel(&mut *conn, &task.keys, id, reason).await.inspect_err(|e| task.store.pool_failed(e))
+        let reason = reason.into();
+        let reason = cut(&reason, REASON_LIMIT);
+        let (reason_bytes, reason): (usize, Arc<str>) = (reason.len(), reason.into());
+        let reply = repeated(|| {
+            let (keys, id, reason) = (Arc::clone(&self.task.keys), self.id.clone(), Arc::<str>::clone(&reason));
+            let call = |mut conn| async move { jobs::cancel(&mut conn, &keys, id.as_str(), &reason).await };
+            self.task.store.pooled(response_time(reason_bytes), call)
         });
         match reply.await? {
             CancelReply::Cancelled => Ok(CancelOutcome::Cancelled),
@@ -161,10 +167,11 @@ impl<O> JobHandle<O> {
         }
     }
 
-    /// The job as it is in Redis.
+    /// The job as it is in Redis, without its values.
     pub(crate) async fn stored(&self) -> Result<Option<StoredJob>, Error> {
-        let mut conn = self.task.store.pooled().await?;
-        jobs::inspect(&mut *conn, &self.task.keys, self.id.as_str()).await
+        let (keys, id) = (Arc::clone(&self.task.keys), self.id.clone());
+        let look = |mut conn| async move { jobs::inspect(&mut conn, &keys, id.as_str()).await };
+        self.task.store.pooled(RESPONSE_TIMEOUT, look).await
     }
 
     pub(crate) fn not_found(&self) -> Error {
@@ -194,28 +201,21 @@ impl<O> JobHandle<O> {
         }
     }
 
-    fn outcome(&self, job: StoredJob) -> Result<O, Error>
-    where
-        O: DeserializeOwned,
-    {
-        let id = self.id.clone();
-        let error = || StoredError::from_json(&job.error);
+    fn failure(&self, job: &StoredJob) -> Error {
+        let (id, error) = (self.id.clone(), StoredError::from_json(&job.error));
         match job.state {
-            JobState::Failed => {
-                Err(Error::JobFailed(Failure::new(id, error(), job.failed_attempts, job.stalled_count)))
-            }
-            JobState::Cancelled => Err(Error::JobCancelled { id, reason: error().message }),
-            _ => decode_result(&self.task.name, id, &job.result),
+            JobState::Cancelled => Error::JobCancelled { id, reason: error.message },
+            _ => Error::JobFailed(Failure::new(id, error, job.failed_attempts, job.stalled_count)),
         }
     }
 }
 
 /// The value of a completed job, from its column.
-fn decode_result<O: DeserializeOwned>(task: &str, id: JobId, column: &str) -> Result<O, Error> {
-    if column.is_empty() {
+fn decode_result<O: DeserializeOwned>(task: &str, id: JobId, column: Option<&[u8]>) -> Result<O, Error> {
+    let Some(column) = column else {
         return serde_json::from_str("null").map_err(|_| Error::ResultGone { task: task.to_owned(), id });
-    }
-    serde_json::from_str(column).map_err(|source| {
+    };
+    serde_json::from_slice(column).map_err(|source| {
         let what = format!("the result of job {id} of the task {task}");
         Error::Codec { what, source }
     })
@@ -261,15 +261,15 @@ mod tests {
 
     #[test]
     fn a_value_that_is_not_stored_is_null() {
-        assert!(decode_result::<()>("t", id(), "").is_ok());
-        assert_eq!(decode_result::<Option<u8>>("t", id(), "").unwrap(), None);
-        assert!(matches!(decode_result::<u8>("t", id(), ""), Err(Error::ResultGone { .. })));
+        assert!(decode_result::<()>("t", id(), None).is_ok());
+        assert_eq!(decode_result::<Option<u8>>("t", id(), None).unwrap(), None);
+        assert!(matches!(decode_result::<u8>("t", id(), None), Err(Error::ResultGone { .. })));
     }
 
     #[test]
     fn a_value_of_another_type_is_a_codec_error() {
-        assert_eq!(decode_result::<u8>("t", id(), "7").unwrap(), 7);
-        let e = decode_result::<u8>("t", id(), "\"x\"").unwrap_err();
+        assert_eq!(decode_result::<u8>("t", id(), Some(b"7")).unwrap(), 7);
+        let e = decode_result::<u8>("t", id(), Some(b"\"x\"")).unwrap_err();
         assert_eq!(e.to_string(), "cannot encode or decode the result of job a of the task t");
     }
 }

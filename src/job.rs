@@ -9,6 +9,10 @@ use uuid::Uuid;
 
 use crate::error::Error;
 use crate::options::validate;
+use crate::shown::{Shown, cut};
+
+/// Longest message that is stored with a job that failed, in bytes.
+pub(crate) const MESSAGE_LIMIT: usize = 4096;
 
 /// Length of an id that we make: the digits that the largest UUID needs in base62.
 const GENERATED_LEN: usize = 22;
@@ -67,7 +71,8 @@ impl JobId {
 
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
+        // One that was read from Redis may hold anything.
+        if self.0.bytes().all(|b| b.is_ascii_graphic()) { f.pad(&self.0) } else { Shown(&self.0).fmt(f) }
     }
 }
 
@@ -121,7 +126,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "job {} failed ({}): {}", self.id, self.code, self.message)
+        write!(f, "job {} failed ({}): {}", self.id, Shown(&self.code), Shown(&self.message))
     }
 }
 
@@ -159,9 +164,9 @@ pub(crate) struct StoredError {
 }
 
 impl StoredError {
-    /// The column's text.
+    /// The column's text. The message is cut to 4 KiB.
     pub(crate) fn to_json(&self) -> String {
-        serde_json::json!({ "code": self.code, "message": self.message }).to_string()
+        serde_json::json!({ "code": self.code, "message": cut(&self.message, MESSAGE_LIMIT) }).to_string()
     }
 
     /// Reads the column; text that is not ours becomes the message of a `corrupt` failure, so that a damaged
@@ -172,10 +177,58 @@ impl StoredError {
     }
 }
 
+/// What is wrong with JSON that is no input of a handler, and where, without any of its text: errors are stored, and shown
+/// to more people than payloads are.
+pub(crate) fn shape_fault(e: &serde_json::Error) -> String {
+    let place = if e.line() > 0 { format!(" at line {} column {}", e.line(), e.column()) } else { String::new() };
+    let text = e.to_string();
+    let text = text.strip_suffix(&place).unwrap_or(&text);
+    let quoting = ["invalid type", "invalid value", "invalid length", "unknown variant", "unknown field"];
+    let fault = if let Some(kind) = quoting.into_iter().find(|kind| text.starts_with(kind)) {
+        // What is quoted stands before what was expected.
+        text.rsplit_once(", expected ").map_or(kind.to_owned(), |(_, expected)| format!("{kind}, expected {expected}"))
+    } else if !e.is_data() || text.starts_with("missing field `") || text.starts_with("duplicate field `") {
+        text.to_owned()
+    } else {
+        "the data is not what the handler takes".to_owned()
+    };
+    fault + &place
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_fault_says_what_was_expected_and_where_and_quotes_nothing() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[allow(dead_code)]
+        struct Card {
+            number: u32,
+        }
+        #[derive(Debug, Deserialize)]
+        enum Kind {
+            Debit,
+        }
+        let fault = |text: &str| shape_fault(&serde_json::from_str::<Card>(text).unwrap_err());
+        assert_eq!(fault(r#"{"number":"4111, expected x"}"#), "invalid type, expected u32 at line 1 column 28");
+        assert_eq!(fault("{}"), "missing field `number` at line 1 column 2");
+        assert_eq!(fault(r#"{"secret":1}"#), "unknown field, expected `number` at line 1 column 9");
+        assert_eq!(fault(r#"{"number":"#), "EOF while parsing a value at line 1 column 10");
+        let _ = Kind::Debit;
+        let fault = shape_fault(&serde_json::from_str::<Kind>(r#""secret""#).unwrap_err());
+        assert_eq!(fault, "unknown variant, expected `Debit` at line 1 column 8");
+        let custom = <serde_json::Error as serde::de::Error>::custom("no secret");
+        assert_eq!(shape_fault(&custom), "the data is not what the handler takes");
+    }
+
+    #[test]
+    fn a_long_message_is_cut_where_it_is_stored() {
+        let stored = StoredError { code: "codec".into(), message: "é".repeat(5_000) }.to_json();
+        assert_eq!(StoredError::from_json(&stored).message.len(), MESSAGE_LIMIT);
+    }
 
     #[test]
     fn generated_ids_have_one_width_and_sort_by_time() {

@@ -54,11 +54,19 @@
 //! | warn | handlers block the runtime; it runs again | `blocked_ms` |
 //! | warn | the process stood still | `stood_still_ms` |
 //! | warn | presence could not be told, terminal jobs could not be trimmed, events cannot be read | `error` |
+//! | warn | the server had lost the options of a task, which are declared again | `task` |
+//! | warn | a large payload cannot be read; it is tried again | `task`, `job_id`, `bytes`, `error` |
+//! | warn | log lines of the keeper were dropped: the subscriber was too slow | `lines` |
+//! | warn | an event stream went back, after a failover | `task` |
+//! | warn | heartbeats take so long that no more jobs are claimed | `task`, `took`, `period` |
 //! | error | a settle or a sweep was refused: something foreign is stored under a key of the task, or a right is missing | `task`, `error` |
 //! | error | a settle call was overtaken: two workers have one identity | `task`, `number` |
-//! | error | a driver or the keeper ended, which is a bug | `error`, `ended` |
+//! | error | the worker may not wait for work, or not listen for cancels: a right is missing, which the error names | `error` |
+//! | error | redis does not take a large outcome; the job fails | `task`, `error` |
+//! | error | a part of the worker ended by itself, which is a bug | `worker_id`, `part` |
 //!
-//! Payloads are never logged.
+//! Payloads are never logged. What the keeper thread has to say is said on a thread of its own, so that a subscriber that
+//! blocks cannot stop it.
 
 mod app;
 mod context;
@@ -69,6 +77,7 @@ mod handle;
 mod job;
 mod maintenance;
 mod options;
+mod shown;
 mod stall;
 mod state;
 mod store;
@@ -90,7 +99,7 @@ pub use options::{
 pub use stall::action::{StallAction, StallReason, StalledEvent};
 pub use state::{JobState, TRANSITIONS, Transition};
 pub use task::{Job, TaskCounts, TaskRef};
-pub use worker::{StopReason, Worker, WorkerId};
+pub use worker::{StopReason, Worker, WorkerId, WorkerPart};
 
 /// The examples of the README, compiled as tests.
 #[cfg(doctest)]

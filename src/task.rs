@@ -8,13 +8,13 @@ use serde::Serialize;
 
 use crate::dispatch::{Dispatch, Dispatcher, checked_payload, new_job};
 use crate::error::{ConfigErrors, Error};
-use crate::events::EventHub;
+use crate::events::{EventHub, Followed};
 use crate::handle::JobHandle;
 use crate::job::{Failure, JobId, StoredError};
 use crate::options::{Resolved, validate};
 use crate::state::JobState;
 use crate::store::jobs::{self, NewJob};
-use crate::store::{Store, TaskKeys};
+use crate::store::{RESPONSE_TIMEOUT, Store, TaskKeys};
 
 /// What everything of one task shares.
 #[derive(Debug)]
@@ -25,15 +25,17 @@ pub(crate) struct TaskShared {
     pub(crate) options: Resolved,
     pub(crate) dispatcher: Dispatcher,
     pub(crate) events: Arc<EventHub>,
+    /// While it is kept, readers of events follow the task.
+    _followed: Arc<Followed>,
 }
 
 impl TaskShared {
-    /// A task whose name and options were checked; its events are read from now on.
+    /// A task whose name and options were checked; its events are read from now on, for as long as anybody has it.
     pub(crate) fn new(name: Arc<str>, store: Arc<Store>, options: Resolved, events: Arc<EventHub>) -> Arc<TaskShared> {
-        events.declare(&name);
         let keys = Arc::new(store.task_keys(&name));
+        let followed = events.follow(&name, &keys);
         let dispatcher = Dispatcher::new(store.clone(), keys.clone());
-        Arc::new(TaskShared { name, keys, store, options, dispatcher, events })
+        Arc::new(TaskShared { name, keys, store, options, dispatcher, events, _followed: followed })
     }
 }
 
@@ -74,9 +76,11 @@ impl<I, O> TaskRef<I, O> {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn counts(&self) -> Result<TaskCounts, Error> {
-        let mut conn = self.shared.store.pooled().await?;
-        let [waiting, delayed, running, completed, failed, cancelled] =
-            jobs::counts(&mut *conn, &self.shared.keys).await?;
+        let keys = Arc::clone(&self.shared.keys);
+        let counted =
+            self.shared.store.pooled(RESPONSE_TIMEOUT, |mut conn| async move { jobs::counts(&mut conn, &keys).await });
+        let counted = counted.await?;
+        let [waiting, delayed, running, completed, failed, cancelled] = counted;
         Ok(TaskCounts { waiting, delayed, running, completed, failed, cancelled })
     }
 

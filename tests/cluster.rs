@@ -84,13 +84,15 @@ async fn dispatch_declares_its_keys() {
 #[tokio::test]
 async fn declare_declares_its_keys() {
     let mut task = cluster().await;
-    assert_eq!(task.ok("declare", &["2", "maxCount", "2"]).await, "[declared []]");
-    assert_eq!(task.ok("declare", &["2", "maxCount", "3"]).await, "[declared [maxCount 2 3]]");
-    assert_eq!(task.refused("declare", &["1", "maxCount", "2"]).await, "NEWERWIRE");
+    assert_eq!(task.ok("declare", &["2", "100", "maxCount", "2"]).await, "[declared 100 []]");
+    assert_eq!(task.ok("declare", &["2", "200", "maxCount", "3"]).await, "[declared 200 [maxCount 2 3]]");
+    assert_eq!(task.ok("declare", &["2", "100", "maxCount", "2"]).await, "[kept 200]");
+    assert!(task.ok("declare", &["2", "", "maxCount", "3"]).await.starts_with("[declared 1"));
+    assert_eq!(task.refused("declare", &["1", "", "maxCount", "2"]).await, "NEWERWIRE");
 }
 
 #[tokio::test]
-async fn settle_declares_its_keys() {
+async fn settle_and_close_declare_their_keys() {
     for keep in ["1", "0"] {
         let mut task = cluster().await;
         for field in ["keepCompleted", "keepFailed", "keepCancelled"] {
@@ -118,6 +120,12 @@ async fn settle_declares_its_keys() {
         assert_eq!(task.ok("settle", &["0", "w", "1000", "0", "0", "0"]).await, "[stale]");
         task.waiting(&["more", "left"]).await;
         assert!(task.ok("settle", &["1/2", "w", "9000", "2", "0", "0"]).await.contains(" release more ["));
+        task.hset("meta", &[("largest", "1024")]).await;
+        assert!(task.ok("settle", &["1/3", "w", "9000", "2", "0", "0"]).await.contains(" left ["));
+        task.lose_options().await;
+        assert_eq!(task.ok("settle", &["2/3", "w", "9000", "2", "0", "0"]).await, "[undeclared]");
+        assert_eq!(task.ok("close", &["w", "w/2", "w/3"]).await, "[closed]");
+        assert_eq!(task.ok("settle", &["2/3", "w", "9000", "2", "0", "0"]).await, "[closed]");
     }
 }
 
@@ -129,9 +137,9 @@ async fn extend_locks_declares_its_keys() {
     task.hset("locks", &[("nowhere", "w:3")]).await;
     task.hset("cancelling", &[("a", "why")]).await;
     let args = ["w", "1000", "2", "2", "a", "lost", "b", "nowhere", "1", "9", "2", "3"];
-    assert_eq!(task.ok("extend_locks", &args).await, "[beaten 0 1000 [9] [1]]");
+    assert_eq!(task.ok("extend_locks", &args).await, "[beaten 0 1000 [9] [1] 1 2 0]");
     assert_eq!(task.held("active").await, r#"set {"a", "nowhere"}"#);
-    assert_eq!(task.ok("extend_locks", &["w", "500", "0", "0"]).await, "[beaten 0 1000 [] []]");
+    assert_eq!(task.ok("extend_locks", &["w", "500", "0", "0"]).await, "[beaten 0 1000 [] [] 1 1 2]");
 }
 
 #[tokio::test]
@@ -159,7 +167,19 @@ async fn sweep_declares_its_keys() {
         let reply = task.ok("sweep", &["v", "1000", "0", "1000", "0", "200"]).await;
         assert!(reply.starts_with("[swept 1 1000 0 1 ") && reply.matches(" w").count() >= 5, "{reply}");
         assert_eq!(task.held("candidates").await, r#"set {"young"}"#);
+        task.lose_options().await;
+        assert_eq!(task.ok("sweep", &["v", "1000", "1", "1000", "0", "200"]).await, "[undeclared]");
     }
+}
+
+#[tokio::test]
+async fn shrink_declares_its_keys() {
+    let mut task = cluster().await;
+    task.sadd("candidates", &["a"]).await;
+    assert_eq!(task.ok("shrink", &[]).await, "[enough]");
+    let ids = (0..2_000).map(|i| format!("job-{i}")).collect::<Vec<_>>();
+    task.sadd("active", &ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    assert_eq!(task.ok("shrink", &[]).await, "[shrunk]");
 }
 
 #[tokio::test]
@@ -190,24 +210,35 @@ async fn cancel_declares_its_keys() {
 }
 
 #[tokio::test]
-async fn trim_inspect_and_counts_declare_their_keys() {
+async fn trim_inspect_states_and_counts_declare_their_keys() {
     let mut task = cluster().await;
     task.waiting(&["waiting"]).await;
     task.running("w", &[("running", 1)]).await;
-    for place in ["completed", "failed", "cancelled"] {
+    for (place, name) in [("completed", "Completed"), ("failed", "Failed"), ("cancelled", "Cancelled")] {
         task.hset("payload", &[(place, "1")]).await;
         task.zadd(place, 1.0, place).await;
         columns(&mut task, &[place]).await;
         assert!(task.ok("inspect", &[place]).await.starts_with(&format!("[found {place} ")));
+        assert!(task.ok("states", &[place]).await.starts_with(&format!("[looked '' [{place}] ")));
+        task.hset("meta", &[(&format!("maxAge{name}"), "60000"), (&format!("maxCount{name}"), "5")]).await;
         let mut keys = task.script("trim").keys.clone();
         keys[0] = place;
-        let reply = task.call_on("trim", &keys, &["w", "60000", "5", "60000", "200"]).await.unwrap();
-        assert_eq!(reply, "[trimmed 1]");
+        let reply = task.call_on("trim", &keys, &["w", name, "60000", "200"]).await.unwrap();
+        assert_eq!(reply, "[trimmed 1 0]");
     }
+    let states = "[looked '' [waiting running unknown] [0 0 0]]";
+    assert_eq!(task.ok("states", &["waiting", "running", "nobody"]).await, states);
     for (id, start) in [("waiting", "[found waiting "), ("running", "[found running "), ("nobody", "[unknown]")] {
         assert!(task.ok("inspect", &[id]).await.starts_with(start));
     }
     assert_eq!(task.ok("counts", &[]).await, "[counted 1 0 1 0 0 0]");
+}
+
+#[tokio::test]
+async fn announce_and_enlist_declare_their_keys() {
+    let mut task = cluster().await;
+    assert_eq!(task.ok("announce", &["host", "h"]).await, "[announced]");
+    assert_eq!(task.ok("enlist", &["w"]).await, "[enlisted]");
 }
 
 #[test]

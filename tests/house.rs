@@ -269,6 +269,21 @@ fn the_wire_format_names_every_script_and_every_key() {
 }
 
 #[test]
+fn the_wire_format_names_every_word_that_a_reply_begins_with() {
+    let page = read("docs/wire-format.md");
+    let mut words = BTreeSet::new();
+    for path in files("lua", "lua") {
+        for piece in read(&path).split("return { '").skip(1) {
+            words.insert(piece.split('\'').next().unwrap().to_owned());
+        }
+    }
+    assert!(words.len() > 15, "{words:?}");
+    for word in words {
+        assert!(page.contains(&format!("`{word}`")), "docs/wire-format.md does not name the reply `{word}`");
+    }
+}
+
+#[test]
 fn the_keys_of_the_scripts_are_those_of_the_store() {
     let text = code("src/store/keys.rs").into_iter().map(|(_, line)| line).collect::<Vec<_>>().join("\n");
     let suffixes = text.split("Key::").filter_map(|piece| piece.split_once("=> \"")?.1.split('"').next());

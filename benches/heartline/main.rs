@@ -5,6 +5,7 @@
 //! and they are removed. Values are medians of 5 runs (`--runs` sets how many).
 //! `make bench ONLY=sweep` runs the rows whose names hold `sweep`, `make plots` those that the plots in `docs/plots` show.
 
+mod blocking;
 mod child;
 mod cuts;
 mod detection;
@@ -96,7 +97,7 @@ impl Bench {
 }
 
 /// The names of all rows, group by group.
-fn groups() -> [Vec<&'static str>; 9] {
+fn groups() -> [Vec<&'static str>; 10] {
     [
         dispatch::ROWS.to_vec(),
         process::rows(),
@@ -107,6 +108,7 @@ fn groups() -> [Vec<&'static str>; 9] {
         stall::rows(),
         detection::ROWS.to_vec(),
         safety::rows(),
+        blocking::rows(),
     ]
 }
 
@@ -125,7 +127,8 @@ async fn measure(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<()> {
             5 => footprint::run(bench).await?,
             6 => stall::run(bench)?,
             7 => detection::run(bench).await?,
-            _ => safety::run(bench).await?,
+            8 => safety::run(bench).await?,
+            _ => blocking::run(bench).await?,
         };
         rows.extend(bench.keep(measured));
     }

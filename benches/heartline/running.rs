@@ -17,6 +17,9 @@ const INTERVAL_MS: u64 = 1_000;
 /// The bounds of the worker: src/store/locks.rs.
 pub const BEAT_BATCH: usize = 500;
 pub const SWEEP_BATCH: usize = 25;
+const SHRINK_STEP: usize = 4_000;
+/// src/stall/sweep.rs.
+const MOST_SHRINKS: usize = 500;
 const FIRST_FENCE: u64 = 1_700_000_000_000_000;
 
 /// Running jobs, as settle leaves them behind.
@@ -81,6 +84,7 @@ impl Spent {
 pub struct Running<'a> {
     server: &'a mut Server,
     extend_locks: Script,
+    shrink: Script,
     sweep: Script,
     settle: Settle,
     epoch: u64,
@@ -90,6 +94,7 @@ impl<'a> Running<'a> {
     pub fn seed(server: &'a mut Server, n: usize) -> Result<Running<'a>> {
         server.clean()?;
         let (extend_locks, sweep) = (server.script("extend_locks", TASK)?, server.script("sweep", TASK)?);
+        let shrink = server.script("shrink", TASK)?;
         let settle = Settle::new(server, TASK, WORKER, INTERVAL_MS)?;
         let meta = server.key(TASK, "meta");
         // A max_count that no job gets past, so that each run finds the same jobs to recover.
@@ -97,7 +102,7 @@ impl<'a> Running<'a> {
                       priority normal keepCompleted 0 keepFailed 0 keepCancelled 0";
         let command: Vec<&str> = ["HSET", meta.as_str()].into_iter().chain(fields.split_whitespace()).collect();
         server.ask::<usize>(&command)?;
-        let mut running = Running { server, extend_locks, sweep, settle, epoch: 1 };
+        let mut running = Running { server, extend_locks, shrink, sweep, settle, epoch: 1 };
         running.start(0, n)?;
         Ok(running)
     }
@@ -133,9 +138,22 @@ impl<'a> Running<'a> {
         Ok(spent)
     }
 
-    /// Sweeps until the next snapshot is taken, as a witness does; so many jobs have to be found stalled.
+    fn size(&mut self, suffix: &str) -> Result<usize> {
+        let key = self.server.key(TASK, suffix);
+        self.server.ask(&["SCARD", &key])
+    }
+
+    /// Sweeps until the next snapshot is taken, as a witness does, but for one call at a time; so many jobs have to be found
+    /// stalled.
     pub fn sweep(&mut self, stalled: usize) -> Result<Spent> {
         let (mut spent, mut cursor, mut resolved) = (Spent::default(), "0".to_owned(), 0);
+        let (candidates, active) = (self.size("candidates")?, self.size("active")?);
+        if candidates > 0 && candidates * 1_000 < active {
+            for _ in 0..active.div_ceil(SHRINK_STEP).min(MOST_SHRINKS) {
+                let (us, wall, _) = self.server.timed(&self.shrink.call(), "evalsha")?;
+                spent.add(us, wall);
+            }
+        }
         loop {
             let mut call = self.sweep.call();
             call.arg(WORKER).arg(INTERVAL_MS).arg(self.epoch).arg(INTERVAL_MS).arg(&cursor).arg(SWEEP_BATCH);
@@ -146,7 +164,7 @@ impl<'a> Running<'a> {
             ensure!(word == "swept", "a sweep answered {word}");
             self.epoch = item(&answer, 1)?;
             cursor = item(&answer, 3)?;
-            resolved += item::<Vec<String>>(&answer, 5)?.len() / 4;
+            resolved += item::<Vec<String>>(&answer, 6)?.len() / 5;
             if item::<u8>(&answer, 4)? == 1 {
                 ensure!(resolved == stalled, "{resolved} jobs were found stalled, not {stalled}");
                 return Ok(spent);

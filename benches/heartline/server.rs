@@ -212,6 +212,10 @@ pub struct Script {
 }
 
 impl Script {
+    pub fn sha(&self) -> &str {
+        &self.sha
+    }
+
     pub fn call(&self) -> Cmd {
         let mut cmd = redis::cmd("EVALSHA");
         cmd.arg(&self.sha).arg(self.keys.len()).arg(&self.keys);

@@ -22,7 +22,10 @@ pub struct Claimed {
 }
 
 impl Settle {
+    /// Says that the options of the task were declared, too: nothing is settled before.
     pub fn new(server: &mut Server, task: &str, worker: &str, ask_ms: u64) -> Result<Settle> {
+        let meta = server.key(task, "meta");
+        server.ask::<usize>(&["HSET", &meta, "declaredAt", "1"])?;
         Ok(Settle { script: server.script("settle", task)?, worker: worker.to_owned(), ask_ms, calls: 0 })
     }
 

@@ -30,20 +30,25 @@ local function filled_extras(extra_columns, columns)
   return any and found
 end
 
--- The payloads of the first of these jobs: one at least, and no more than 4 MiB. An answer that is too large for the
--- time that a worker waits would never be taken in. They are read in groups that grow while the largest one seen leaves
--- room for more, so that little is read in vain. Returns them and how many they are.
-local function payloads_of(payload, ids)
-  local payloads, count, bytes, largest, size = {}, 0, 0, 1, 1
-  while count < #ids do
-    for _, value in ipairs(redis.call('HMGET', payload, unpack(ids, count + 1, math.min(count + size, #ids)))) do
-      local length = #(value or '')
-      bytes, largest = bytes + length, math.max(largest, length)
-      if bytes > 4194304 and count > 0 then return payloads, count end
-      count = count + 1
-      payloads[count] = value
+-- The payloads of the first of these jobs: one at least, and no more than 512 KiB together. Of a larger one there is
+-- the size in its place: its worker reads it apart. `largest` is what no payload of the task exceeds; only where that
+-- many could be too much are the sizes asked for. Returns them and how many they are.
+local function payloads_of(payload, ids, largest)
+  if largest and largest * #ids <= 524288 then return redis.call('HMGET', payload, unpack(ids)), #ids end
+  local payloads, here, positions, bytes, count = {}, {}, {}, 0, 0
+  for i, id in ipairs(ids) do
+    local size = redis.call('HSTRLEN', payload, id)
+    if size > 524288 then
+      payloads[i] = size
+    else
+      bytes = bytes + size
+      if bytes > 524288 then break end
+      here[#here + 1], positions[#positions + 1] = id, i
     end
-    size = math.max(1, math.min(8 * size, math.floor((4194304 - bytes) / largest)))
+    count = i
+  end
+  if #here > 0 then
+    for k, value in ipairs(redis.call('HMGET', payload, unpack(here))) do payloads[positions[k]] = value end
   end
   return payloads, count
 end
@@ -51,7 +56,7 @@ end
 -- Reads the heads of the lists, first list first, and sorts what is there without writing: jobs that may run, jobs
 -- whose counters are no numbers, ids without a payload, and ids to skip (locked, terminal, or twice in the batch).
 -- Every id that was looked at is to be popped: `popped` counts them by list. `left` tells whether others stay behind.
-local function next_jobs(lists, want, payload, locks, terminal_places, extra_columns)
+local function next_jobs(lists, want, payload, largest, locks, terminal_places, extra_columns)
   local found = { ids = {}, payloads = {}, extras = {}, corrupt = {}, ghosts = {}, popped = {}, left = false }
   local heads = {}
   for _, list in ipairs(lists) do
@@ -69,7 +74,7 @@ local function next_jobs(lists, want, payload, locks, terminal_places, extra_col
     redis.call('HLEN', payload)
     return found
   end
-  local payloads, count = payloads_of(payload, heads)
+  local payloads, count = payloads_of(payload, heads, largest)
   for j = #lists, 1, -1 do
     local popped = found.popped[lists[j]] or 0
     local back = math.min(popped, #heads - count)

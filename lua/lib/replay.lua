@@ -1,8 +1,9 @@
 -- The answer to a call that was executed before, or nil for a new one. The record of a line of calls is its last call
--- and the answer, in rows: number, fences lost, fences cancelled, first fence, ids.
+-- and the answer, in rows: number, fences lost, fences cancelled, first fence, ids; or the word closed.
 local function replay(calls, line, call, worker, locks, payload, extra_columns)
   local record = redis.call('HGET', calls, line)
   if not record then return nil end
+  if record == 'closed' then return { 'closed' } end
   local number = tonumber(string.match(record, '^%d+'))
   if call > number then return nil end
   if call < number then return { 'stale' } end
@@ -14,7 +15,8 @@ local function replay(calls, line, call, worker, locks, payload, extra_columns)
     answer[at], payloads[at] = '{}', ''
   end
   for _, i in ipairs(held_by(locks, worker, claimed, fences)) do
-    answer[i], payloads[i] = claimed[i], redis.call('HGET', payload, claimed[i]) or ''
+    local bytes = redis.call('HSTRLEN', payload, claimed[i])
+    answer[i], payloads[i] = claimed[i], bytes > 524288 and bytes or redis.call('HGET', payload, claimed[i]) or ''
   end
   local extras = #claimed > 0 and not none_of(unpack(extra_columns)) and extras_of(extra_columns, claimed) or {}
   return { 'settled', lost, cancelled, fence, table.concat(answer, ' '), payloads, extras, '' }

@@ -1,16 +1,6 @@
 -- Some of the candidates: at most `limit`, each once, from the cursor on. A small set is answered whole by SSCAN,
 -- whatever its COUNT; what is past the limit then waits for the next round from 0.
--- A few that are left of very many would cost an SSCAN milliseconds: their table is as large as before, and while the
--- server shrinks it one of its steps visits up to all of it. Calls with the cursor 'shrinking:<n>' come first then.
-local function next_candidates(candidates, cursor, limit, running)
-  local left = redis.call('SCARD', candidates)
-  local shrunk = cursor == '0' and 0 or tonumber(string.match(cursor, '^shrinking:(%d+)$'))
-  if shrunk then
-    if left > 0 and left * 1000 < running and shrunk * 4000 < running then
-      return { ids = {}, cursor = string.format('shrinking:%d', shrunk + 1), shrink = true }
-    end
-    cursor = '0'
-  end
+local function next_candidates(candidates, cursor, limit)
   local scanned = redis.call('SSCAN', candidates, cursor, 'COUNT', limit)
   local ids, seen = {}, {}
   for _, id in ipairs(scanned[2]) do
@@ -22,20 +12,11 @@ local function next_candidates(candidates, cursor, limit, running)
   return { ids = ids, cursor = scanned[1] }
 end
 
--- Moves the server on in shrinking the table of a set, by about 10,000 buckets: ten for each look at a member that is
--- not there. One that leaves makes it begin with the next smaller table.
-local function shrink_table(set)
-  local nobody = {}
-  for i = 1, 1000 do nobody[i] = '' end
-  redis.pcall('SADD', set, '')
-  redis.call('SREM', set, unpack(nobody))
-end
-
 -- Decides about each candidate by the table in sweep.lua, without writing. `words` are those of the event, four a job:
--- id, count, action, the worker that held it ('-' when nobody did).
+-- id, count, action, the worker that held it ('-' when nobody did); `resolved` has them with the fence ('0').
 local function decide(ids, locks, cancelling, payload, stalled_count, max_count, terminal_places, default_max)
   local found = { dropped = {}, failed = {}, errors = {}, cancelled = {}, reasons = {}, recovered = {}, counted = {},
-    words = {} }
+    words = {}, resolved = {} }
   if #ids == 0 then return found end
   local tokens, reasons = redis.call('HMGET', locks, unpack(ids)), redis.call('HMGET', cancelling, unpack(ids))
   local counts, own = redis.call('HMGET', stalled_count, unpack(ids)), redis.call('HMGET', max_count, unpack(ids))
@@ -48,7 +29,8 @@ local function decide(ids, locks, cancelling, payload, stalled_count, max_count,
     end
   end
   for i, id in ipairs(ids) do
-    local holder = tokens[i] and string.match(tokens[i], '^(.*):%d+$') or '-'
+    local holder, fence = string.match(tokens[i] or '', '^(.*):(%d+)$')
+    holder = holder or '-'
     local count, action = count_of(counts[i]), nil
     if redis.call('HEXISTS', payload, id) == 0 then
       action = 'dropped'
@@ -81,6 +63,9 @@ local function decide(ids, locks, cancelling, payload, stalled_count, max_count,
       local at = #found.words
       found.words[at + 1], found.words[at + 2] = id, string.format('%d', count or 0)
       found.words[at + 3], found.words[at + 4] = action, holder
+      for _, word in ipairs({ id, found.words[at + 2], action, holder, fence or '0' }) do
+        found.resolved[#found.resolved + 1] = word
+      end
     end
   end
   return found

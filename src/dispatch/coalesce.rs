@@ -4,22 +4,21 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use backon::BackoffBuilder;
 use futures_util::stream::{FuturesOrdered, StreamExt};
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::error::{Error, classify};
+use crate::error::Error;
 use crate::store::jobs::{self, BATCH, BATCH_BYTES, NewJob};
-use crate::store::{RESPONSE_TIMEOUT, Store, TaskKeys};
+use crate::store::{LARGE, SILENCE, Sign, Store, TaskKeys, doubled, response_time, transfer_time};
 
-/// How long a call is repeated while Redis is away.
+/// How long a call is repeated while Redis is away, beside the time that its bytes take.
 const REPEAT_FOR: Duration = Duration::from_secs(10);
 
 /// The least that one attempt is given, also when the time for repeats is over.
@@ -39,10 +38,7 @@ where
     let mut pauses = None;
     loop {
         let end = deadline.max(Instant::now() + LEAST_ATTEMPT);
-        let answer = tokio::time::timeout_at(end, call()).await.unwrap_or_else(|_| {
-            let timed_out = std::io::Error::from(std::io::ErrorKind::TimedOut);
-            Err(classify("connect", timed_out.into()))
-        });
+        let answer = tokio::time::timeout_at(end, call()).await.unwrap_or_else(|_| Err(Error::timed_out()));
         match answer {
             Err(e) if e.is_demoted() || e.is_connection() && e.is_retryable() => {
                 let pauses = pauses.get_or_insert_with(|| {
@@ -73,10 +69,16 @@ where
     repeated_until(Instant::now() + REPEAT_FOR, call).await
 }
 
+/// Until when a call that carries so many bytes, and that was asked for at `since`, is repeated.
+fn deadline(since: Instant, bytes: usize) -> Instant {
+    since + REPEAT_FOR + transfer_time(bytes)
+}
+
 /// Carries the jobs of one task to Redis.
 ///
-/// A lone dispatch goes out on its caller's own future. Those that come while a call is under way gather, and go out
-/// together in the next one. No job is held back to wait for more.
+/// A lone dispatch goes out on its caller's own future, which carries nothing for anybody else: that future may never be
+/// polled again. Those that come while it is under way gather, and go out together in a task of their own. No job is held
+/// back to wait for more.
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
     lane: Arc<Lane>,
@@ -84,42 +86,33 @@ pub(crate) struct Dispatcher {
 
 impl Dispatcher {
     pub(crate) fn new(store: Arc<Store>, keys: Arc<TaskKeys>) -> Dispatcher {
-        Dispatcher { lane: Arc::new(Lane { store, keys, all_keys: AtomicBool::new(false), state: Mutex::default() }) }
+        let lane = Lane {
+            store,
+            keys,
+            all_keys: AtomicBool::new(false),
+            alone: AtomicBool::new(false),
+            state: Mutex::default(),
+        };
+        Dispatcher { lane: Arc::new(lane) }
     }
 
     /// Writes a job. Returns whether it existed before.
     ///
     /// # Cancel safety
-    /// The job may be written or not when the future is dropped; jobs of other callers are not touched.
-    pub(crate) async fn dispatch(&self, mut job: NewJob) -> Result<bool, Error> {
+    /// The job may be written or not when the future is dropped, but nothing is sent from then on; jobs of other callers
+    /// are not touched.
+    pub(crate) async fn dispatch(&self, job: NewJob) -> Result<bool, Error> {
         let since = Instant::now();
-        loop {
-            let queued = {
-                let mut state = self.lane.state();
-                if state.busy {
-                    let (reply, answer) = oneshot::channel();
-                    state.queue.push_back(Queued { job, ticket: Ticket { since, reply } });
-                    Ok(answer)
-                } else {
-                    state.busy = true;
-                    Err(job)
-                }
-            };
-            match queued {
-                Err(job) => {
-                    let _turn = Turn(&self.lane);
-                    let one = std::slice::from_ref(&job);
-                    let existed = repeated_until(since + REPEAT_FOR, || self.lane.write(one)).await?;
-                    return Ok(existed.first().copied().unwrap_or(false));
-                }
-                Ok(answer) => match answer.await {
-                    Ok(Answer::Done(result)) => return result,
-                    Ok(Answer::Back(own)) => job = own,
-                    // Every ticket is answered, if only by the drop of its flusher.
-                    Err(_) => return Err(Error::Closed),
-                },
-            }
-        }
+        let deadline = deadline(since, job.payload.len());
+        let existed = if job.payload.len() > LARGE {
+            self.lane.write_large(Arc::new(job), deadline).await?
+        } else if let Some(_alone) = Alone::go(&self.lane) {
+            let one = std::slice::from_ref(&job);
+            repeated_until(deadline, || self.lane.write(one)).await?
+        } else {
+            return self.lane.join(job, deadline).await;
+        };
+        Ok(existed.first().copied().unwrap_or(false))
     }
 
     /// Writes jobs in calls of bounded size, two of which are under way at a time. Returns, job by job, whether it
@@ -128,10 +121,18 @@ impl Dispatcher {
     /// # Errors
     /// `Partial` with the jobs that are known to be written.
     pub(crate) async fn dispatch_many(&self, jobs: Vec<NewJob>) -> Result<Vec<bool>, Error> {
+        let jobs: Vec<Arc<NewJob>> = jobs.into_iter().map(Arc::new).collect();
         let mut chunks = chunks(&jobs).into_iter();
         let write = |range: Range<usize>| {
             let chunk = &jobs[range.clone()];
-            async move { (range, repeated(|| self.lane.write(chunk)).await) }
+            async move {
+                let deadline = deadline(Instant::now(), bytes_of(chunk));
+                let answer = match chunk {
+                    [job] if job.payload.len() > LARGE => self.lane.write_large(Arc::clone(job), deadline).await,
+                    chunk => repeated_until(deadline, || self.lane.write(chunk)).await,
+                };
+                (range, answer)
+            }
         };
         let mut under_way: FuturesOrdered<_> = chunks.by_ref().take(IN_FLIGHT).map(write).collect();
         let (mut existed, mut dispatched, mut failure) = (Vec::with_capacity(jobs.len()), Vec::new(), None);
@@ -164,16 +165,20 @@ impl Dispatcher {
 impl Drop for Dispatcher {
     fn drop(&mut self) {
         // Whoever awaits a dispatch keeps its dispatcher: what is left was given up by its callers.
-        if let Some(flusher) = self.lane.state().flusher.take() {
-            flusher.abort();
+        if let Some(carrier) = self.lane.state().carrier.take() {
+            carrier.abort.abort();
         }
     }
 }
 
+fn bytes_of(jobs: &[impl AsRef<NewJob>]) -> usize {
+    jobs.iter().map(|job| job.as_ref().payload.len()).sum()
+}
+
 /// Splits the jobs into calls.
-fn chunks(jobs: &[NewJob]) -> Vec<Range<usize>> {
+fn chunks(jobs: &[impl AsRef<NewJob>]) -> Vec<Range<usize>> {
     let (mut chunks, mut start, mut bytes) = (Vec::new(), 0, 0);
-    for (at, job) in jobs.iter().enumerate() {
+    for (at, job) in jobs.iter().map(AsRef::as_ref).enumerate() {
         if at > start && (at - start == BATCH || bytes + job.payload.len() > BATCH_BYTES) {
             chunks.push(start..at);
             (start, bytes) = (at, 0);
@@ -186,38 +191,85 @@ fn chunks(jobs: &[NewJob]) -> Vec<Range<usize>> {
     chunks
 }
 
-/// The one call of a task that is under way, and the jobs that wait for the next.
+/// The jobs of a task that wait to be written.
 struct Lane {
     store: Arc<Store>,
     keys: Arc<TaskKeys>,
     /// The task's jobs need all keys of the script.
     all_keys: AtomicBool,
+    /// Whether a lone dispatch is under way on its caller's own future.
+    alone: AtomicBool,
     state: Mutex<LaneState>,
 }
 
 #[derive(Default)]
 struct LaneState {
-    /// Whether somebody has the turn. It is only ever given up with the queue empty.
-    busy: bool,
     queue: VecDeque<Queued>,
-    flusher: Option<AbortHandle>,
+    /// What the carrier has taken from the queue, for another one to take over.
+    carried: Vec<Queued>,
+    carrier: Option<Carrier>,
+    carriers: u64,
 }
 
-struct Queued {
-    job: NewJob,
-    ticket: Ticket,
+/// The task that writes what has gathered.
+struct Carrier {
+    number: u64,
+    sign: Arc<Sign>,
+    abort: AbortHandle,
 }
 
-/// What a caller waits with.
+/// A job whose caller waits.
+#[derive(Clone)]
+struct Queued(Arc<Ticket>);
+
 struct Ticket {
-    since: Instant,
-    reply: oneshot::Sender<Answer>,
+    job: NewJob,
+    deadline: Instant,
+    /// Taken when it is answered; closed when the caller has given up.
+    reply: Mutex<Option<oneshot::Sender<Result<bool, Error>>>>,
 }
 
-enum Answer {
-    Done(Result<bool, Error>),
-    /// Nobody is there to carry the job any more; the caller has to do it.
-    Back(NewJob),
+impl Queued {
+    fn reply(&self) -> MutexGuard<'_, Option<oneshot::Sender<Result<bool, Error>>>> {
+        self.0.reply.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.reply().as_ref().is_some_and(|reply| !reply.is_closed())
+    }
+
+    fn answer(&self, answer: Result<bool, Error>) {
+        if let Some(reply) = self.reply().take() {
+            // A caller that gave up has nobody to tell.
+            let _ = reply.send(answer);
+        }
+    }
+}
+
+impl AsRef<NewJob> for Queued {
+    fn as_ref(&self) -> &NewJob {
+        &self.0.job
+    }
+}
+
+/// The one lone dispatch of a lane, until it is dropped.
+struct Alone<'a>(&'a Lane);
+
+impl Alone<'_> {
+    /// None when another call is under way, or others wait.
+    fn go(lane: &Lane) -> Option<Alone<'_>> {
+        if lane.alone.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let alone = Alone(lane);
+        lane.state().carrier.is_none().then_some(alone)
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.alone.store(false, Ordering::Release);
+    }
 }
 
 impl Lane {
@@ -225,10 +277,129 @@ impl Lane {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn write(&self, jobs: &[NewJob]) -> Result<Vec<bool>, Error> {
+    async fn write(&self, jobs: &[impl AsRef<NewJob>]) -> Result<Vec<bool>, Error> {
         self.store.ready().await?;
         let call = async |conn: &mut _| jobs::dispatch(conn, &self.keys, jobs, &self.all_keys).await;
-        self.store.shared(RESPONSE_TIMEOUT, call).await
+        self.store.shared(response_time(bytes_of(jobs)), call).await
+    }
+
+    /// Writes a job on a connection of its own, where nothing waits behind it.
+    async fn write_large(self: &Arc<Self>, job: Arc<NewJob>, deadline: Instant) -> Result<Vec<bool>, Error> {
+        let patience = Mutex::new(response_time(job.payload.len()));
+        let attempt = || async {
+            let (lane, job) = (Arc::clone(self), Arc::clone(&job));
+            let call = |mut conn| async move { jobs::dispatch(&mut conn, &lane.keys, &[job], &lane.all_keys).await };
+            let time = *patience.lock().unwrap_or_else(PoisonError::into_inner);
+            let answer = self.store.apart(time, call).await;
+            if answer.as_ref().is_err_and(Error::is_late) {
+                *patience.lock().unwrap_or_else(PoisonError::into_inner) = doubled(time);
+            }
+            answer
+        };
+        repeated_until(deadline, attempt).await
+    }
+
+    /// Waits until the job was carried to Redis, and sees to it that somebody carries it.
+    async fn join(self: &Arc<Self>, job: NewJob, deadline: Instant) -> Result<bool, Error> {
+        let (reply, mut answer) = oneshot::channel();
+        let ticket = Ticket { job, deadline, reply: Mutex::new(Some(reply)) };
+        self.state().queue.push_back(Queued(Arc::new(ticket)));
+        let mut pause = SILENCE;
+        loop {
+            self.see_to_a_carrier();
+            let look = tokio::time::timeout(pause, &mut answer).await;
+            // In an outage many wait, and need not look as often.
+            pause = (pause * 2).min(20 * SILENCE);
+            match look {
+                Ok(Ok(answer)) => return answer,
+                // Whatever becomes of a carrier, the job stays in the lane until it is answered.
+                Ok(Err(_)) => return Err(Error::Closed),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Starts a carrier on the runtime of the caller when there is none that is polled. What the one before had in hand is
+    /// carried again, under the same ids.
+    fn see_to_a_carrier(self: &Arc<Self>) {
+        let mut state = self.state();
+        if state.carrier.as_ref().is_some_and(|carrier| !carrier.sign.is_silent()) {
+            return;
+        }
+        let again = std::mem::take(&mut state.carried);
+        again.into_iter().rev().for_each(|queued| state.queue.push_front(queued));
+        state.carriers += 1;
+        let (number, sign) = (state.carriers, Sign::new(SILENCE));
+        let (lane, its_sign) = (Arc::clone(self), Arc::clone(&sign));
+        let task = tokio::spawn(async move { its_sign.given_by(lane.carry(number)).await });
+        state.carrier = Some(Carrier { number, sign, abort: task.abort_handle() });
+    }
+
+    /// Carries what has gathered, call by call, until nothing is left or another carrier has taken over.
+    async fn carry(&self, number: u64) {
+        // Callers that were woken together get to queue together.
+        tokio::task::yield_now().await;
+        while let Some(batch) = self.take(number) {
+            // Each caller waits for a time of its own; the first of them is the one that came first.
+            let deadline = batch.first().map_or_else(Instant::now, |first| first.0.deadline);
+            let answer = repeated_until(deadline, || {
+                // A caller that gave up wants nothing sent any more.
+                let wanted: Vec<_> = batch.iter().filter(|queued| queued.is_wanted()).cloned().collect();
+                async move {
+                    let existed = if wanted.is_empty() { Vec::new() } else { self.write(&wanted).await? };
+                    Ok(wanted.into_iter().zip(existed).collect::<Vec<_>>())
+                }
+            });
+            match answer.await {
+                Ok(written) => written.into_iter().for_each(|(queued, existed)| queued.answer(Ok(existed))),
+                Err(e) => self.failed(number, batch, &e),
+            }
+        }
+    }
+
+    /// Takes the next jobs; gives up the lane when there is none.
+    fn take(&self, number: u64) -> Option<Vec<Queued>> {
+        let mut state = self.state();
+        if state.carrier.as_ref().is_none_or(|carrier| carrier.number != number) {
+            return None;
+        }
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while let Some(next) = state.queue.front() {
+            bytes += next.0.job.payload.len();
+            if batch.len() == BATCH || (bytes > BATCH_BYTES && !batch.is_empty()) {
+                break;
+            }
+            batch.extend(state.queue.pop_front());
+        }
+        state.carried.clone_from(&batch);
+        if batch.is_empty() {
+            state.carrier = None;
+            return None;
+        }
+        Some(batch)
+    }
+
+    /// Tells those whose time is over, or whom no repetition helps; the others are carried again.
+    fn failed(&self, number: u64, batch: Vec<Queued>, e: &Error) {
+        let is_over = {
+            let (away, now) = (e.is_connection() && e.is_retryable() || e.is_demoted(), Instant::now());
+            move |queued: &Queued| !away || queued.0.deadline <= now + LEAST_ATTEMPT
+        };
+        let (over, again): (Vec<_>, Vec<_>) = batch.into_iter().partition(|queued| is_over(queued));
+        let mut state = self.state();
+        if state.carrier.as_ref().is_some_and(|carrier| carrier.number == number) {
+            state.carried.clear();
+            again.into_iter().rev().for_each(|queued| state.queue.push_front(queued));
+        }
+        let mut late = Vec::new();
+        if e.is_connection() {
+            // Those whose time ran out in the queue, while this call was repeated, learn it now.
+            while state.queue.front().is_some_and(&is_over) {
+                late.extend(state.queue.pop_front());
+            }
+        }
+        drop(state);
+        over.iter().chain(&late).for_each(|queued| queued.answer(Err(e.again())));
     }
 }
 
@@ -238,137 +409,10 @@ impl fmt::Debug for Lane {
     }
 }
 
-/// The turn of a caller that makes its own call. It passes to a flusher when others have come, also when the
-/// caller's future is dropped in the middle.
-struct Turn<'a>(&'a Arc<Lane>);
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let mut state = self.0.state();
-        if state.queue.is_empty() {
-            state.busy = false;
-            return;
-        }
-        drop(state);
-        let flusher = Flusher { lane: self.0.clone(), jobs: Vec::new(), tickets: Vec::new(), over: false };
-        if let Ok(runtime) = Handle::try_current() {
-            let task = runtime.spawn(flusher.run());
-            self.0.state().flusher = Some(task.abort_handle());
-        }
-    }
-}
-
-/// Carries what has gathered, call by call, until nothing is left.
-struct Flusher {
-    lane: Arc<Lane>,
-    jobs: Vec<NewJob>,
-    tickets: Vec<Ticket>,
-    over: bool,
-}
-
-impl Flusher {
-    async fn run(mut self) {
-        while self.take() {
-            // Each caller waits for 10 s of its own; the first of them is the one that came first.
-            let deadline = self.tickets.first().map_or_else(Instant::now, |first| first.since) + REPEAT_FOR;
-            let answer = repeated_until(deadline, || self.lane.write(&self.jobs)).await;
-            self.answer(answer);
-        }
-    }
-
-    /// Takes the next jobs; gives up the turn when there is none.
-    fn take(&mut self) -> bool {
-        let mut state = self.lane.state();
-        let mut bytes = 0;
-        while let Some(next) = state.queue.front() {
-            bytes += next.job.payload.len();
-            if self.jobs.len() == BATCH || (bytes > BATCH_BYTES && !self.jobs.is_empty()) {
-                break;
-            }
-            if let Some(Queued { job, ticket }) = state.queue.pop_front() {
-                self.jobs.push(job);
-                self.tickets.push(ticket);
-            }
-        }
-        if self.jobs.is_empty() {
-            state.busy = false;
-            self.over = true;
-        }
-        !self.over
-    }
-
-    fn answer(&mut self, answer: Result<Vec<bool>, Error>) {
-        let (jobs, tickets) = (self.jobs.drain(..), self.tickets.drain(..));
-        let e = match answer {
-            Ok(existed) => {
-                for (ticket, existed) in tickets.zip(existed) {
-                    // A caller that gave up has nobody to tell.
-                    let _ = ticket.reply.send(Answer::Done(Ok(existed)));
-                }
-                return;
-            }
-            Err(e) => e,
-        };
-        let is_over = {
-            let (away, now) = (matches!(e, Error::Connect { .. }) && e.is_retryable(), Instant::now());
-            move |ticket: &Ticket| !away || ticket.since + REPEAT_FOR <= now + LEAST_ATTEMPT
-        };
-        let mut state = self.lane.state();
-        let batch = jobs.zip(tickets).map(|(job, ticket)| Queued { job, ticket });
-        let (mut over, back): (Vec<Queued>, Vec<Queued>) = batch.partition(|queued| is_over(&queued.ticket));
-        back.into_iter().rev().for_each(|queued| state.queue.push_front(queued));
-        // Those whose time ran out in the queue, while this call was repeated, learn it now.
-        if matches!(e, Error::Connect { .. }) {
-            while let Some(queued) = pop_if(&mut state.queue, is_over) {
-                over.push(queued);
-            }
-        }
-        drop(state);
-        for queued in over {
-            let _ = queued.ticket.reply.send(Answer::Done(Err(same(&e))));
-        }
-    }
-}
-
-impl Drop for Flusher {
-    fn drop(&mut self) {
-        if self.over {
-            return;
-        }
-        // The runtime that carried us is going; callers on another one take their jobs back.
-        let mut state = self.lane.state();
-        let waiting: Vec<Queued> = state.queue.drain(..).collect();
-        state.busy = false;
-        drop(state);
-        let batch = self.jobs.drain(..).zip(self.tickets.drain(..));
-        let batch = batch.map(|(job, ticket)| Queued { job, ticket });
-        for Queued { job, ticket } in batch.chain(waiting) {
-            let _ = ticket.reply.send(Answer::Back(job));
-        }
-    }
-}
-
-fn pop_if(queue: &mut VecDeque<Queued>, is_over: impl Fn(&Ticket) -> bool) -> Option<Queued> {
-    if is_over(&queue.front()?.ticket) { queue.pop_front() } else { None }
-}
-
-/// The error of a call, for one more of the jobs that it carried.
-fn same(e: &Error) -> Error {
-    match e {
-        Error::Connect { source } => Error::Connect { source: source.clone() },
-        Error::Refused { source } => Error::Refused { source: source.clone() },
-        Error::Script { name, source } => Error::Script { name, source: source.clone() },
-        Error::Unsupported { what } => Error::Unsupported { what: what.clone() },
-        Error::Config(faults) => Error::Config(faults.clone()),
-        Error::Closed => Error::Closed,
-        // A call of many jobs ends in none of the others.
-        other => Error::Unsupported { what: other.to_string() },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::classify;
     use crate::job::JobId;
     use crate::options::Overrides;
 
@@ -390,7 +434,7 @@ mod tests {
         let half = BATCH_BYTES / 2;
         let sizes = [half, half, 1, BATCH_BYTES + 1, 1];
         assert_eq!(chunks(&sizes.map(job)), [0..2, 2..3, 3..4, 4..5]);
-        assert!(chunks(&[]).is_empty());
+        assert!(chunks(&[] as &[NewJob]).is_empty());
     }
 
     #[tokio::test]

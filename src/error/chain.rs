@@ -3,16 +3,20 @@
 use std::error::Error as StdError;
 use std::fmt::{self, Write};
 
+use crate::shown::Shown;
+
 /// Longest chain of sources that is followed: a source may, by mistake, lead back to itself.
 const CHAIN_LIMIT: usize = 64;
 
-/// Displays the error with all its causes, outermost first.
+/// Displays the error with all its causes, outermost first, on one line.
 #[derive(Clone, Copy)]
 pub(crate) struct Chain<'a>(pub(super) &'a (dyn StdError + 'static));
 
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_chain(f, self.0)
+        let mut text = String::new();
+        write_chain(&mut text, self.0)?;
+        Shown(&text).fmt(f)
     }
 }
 

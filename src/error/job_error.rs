@@ -5,11 +5,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::chain::write_chain;
-use crate::job::codes;
+use crate::job::{MESSAGE_LIMIT, codes};
 use crate::options::validate;
-
-/// Longest message that is stored with a failed job, in bytes.
-pub(super) const MESSAGE_LIMIT: usize = 4096;
+use crate::shown::{Shown, cut};
 
 /// Why a handler failed.
 ///
@@ -100,7 +98,10 @@ impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for JobError {
 
 impl fmt::Display for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write_chain(f)
+        let mut text = String::new();
+        // An error whose own Display gives up has said what it has said.
+        let _ = self.write_chain(&mut text);
+        Shown(&text).fmt(f)
     }
 }
 
@@ -128,8 +129,7 @@ impl fmt::Write for Bounded {
             self.text.push_str(s);
             return Ok(());
         }
-        let end = (0..=room).rev().find(|&i| s.is_char_boundary(i)).unwrap_or(0);
-        self.text.push_str(&s[..end]);
+        self.text.push_str(cut(s, room));
         // Nothing may follow a cut, not even what would fit.
         self.limit = self.text.len();
         Err(fmt::Error)

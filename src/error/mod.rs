@@ -6,11 +6,13 @@ mod job_error;
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 use redis::{ErrorKind, RedisError};
 
 use self::chain::Chain;
 use crate::job::{Failure, JobId};
+use crate::shown::Shown;
 use crate::state::JobState;
 
 pub use job_error::JobError;
@@ -46,7 +48,7 @@ pub enum Error {
     },
 
     /// The server or its data is nothing this version can work with.
-    #[error("not supported: {what}")]
+    #[error("not supported: {}", Shown(what))]
     Unsupported {
         /// What is in the way: an old server, a newer wire version, an eviction policy that loses jobs.
         what: String,
@@ -95,7 +97,7 @@ pub enum Error {
     JobFailed(Failure),
 
     /// The job asked for was cancelled.
-    #[error("job {id} was cancelled: {reason}")]
+    #[error("job {id} was cancelled: {}", Shown(reason))]
     JobCancelled {
         /// The job.
         id: JobId,
@@ -164,6 +166,11 @@ impl Error {
     }
 }
 
+/// No answer came in the time that a call had.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer in time")]
+struct Late;
+
 /// Whether a connection failure can go away by itself: a wrong password or address does not.
 fn may_pass(error: &RedisError) -> bool {
     let wrong_settings = matches!(
@@ -203,6 +210,45 @@ impl Error {
         Chain(self)
     }
 
+    /// The error of one call, for one more of those who waited for it.
+    pub(crate) fn again(&self) -> Error {
+        match self {
+            Error::Connect { source } => Error::Connect { source: source.clone() },
+            Error::Refused { source } => Error::Refused { source: source.clone() },
+            Error::Script { name, source } => Error::Script { name, source: source.clone() },
+            Error::Config(faults) => Error::Config(faults.clone()),
+            Error::Closed => Error::Closed,
+            // A call for many ends in none of the others.
+            other => Error::Unsupported {
+                what: match other {
+                    Error::Unsupported { what } => what.clone(),
+                    other => other.to_string(),
+                },
+            },
+        }
+    }
+
+    /// A call that was sent, and whose answer did not come in time: the next one is to be given more.
+    pub(crate) fn late() -> Error {
+        let late = io::Error::new(io::ErrorKind::TimedOut, Late);
+        classify("call", late.into())
+    }
+
+    /// Whether a call that was sent was not answered in the time that it had.
+    pub(crate) fn is_late(&self) -> bool {
+        let Error::Connect { source } = self else { return false };
+        // The client keeps what it was given behind a shared pointer.
+        let given =
+            StdError::source(source.as_ref()).and_then(|given| given.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
+        let inner = given.and_then(|given| given.downcast_ref::<io::Error>()).and_then(io::Error::get_ref);
+        inner.is_some_and(|inner| inner.is::<Late>())
+    }
+
+    /// Whether the server said that a value is larger than it takes.
+    pub(crate) fn is_too_large(&self) -> bool {
+        matches!(self, Error::Script { source, .. } if source.to_string().contains("invalid bulk length"))
+    }
+
     /// An answer that did not come in time.
     pub(crate) fn timed_out() -> Error {
         classify("call", io::Error::from(io::ErrorKind::TimedOut).into())
@@ -213,9 +259,21 @@ impl Error {
         matches!(self, Error::Connect { .. })
     }
 
+    /// Whether the connection is of no use any more: it was closed, gave no answer in time, or leads to a primary that is none
+    /// any more. An answer that merely says no (a missing right, a busy server) does not end it.
+    pub(crate) fn ends_connection(&self) -> bool {
+        let broken = |source: &RedisError| matches!(source.kind(), ErrorKind::Io | ErrorKind::Parse);
+        self.is_demoted() || matches!(self, Error::Connect { source } if broken(source))
+    }
+
     /// Whether the server is a primary no more. After a failover its address leads to another one, over a new connection.
     pub(crate) fn is_demoted(&self) -> bool {
         matches!(self, Error::Refused { source } if server_code(source).as_deref() == Some("READONLY"))
+    }
+
+    /// Whether our user of the server lacks a right.
+    pub(crate) fn is_denied(&self) -> bool {
+        matches!(self, Error::Connect { source } if server_code(source).as_deref() == Some("NOPERM"))
     }
 
     /// Whether an answer did not come in time.
@@ -337,7 +395,7 @@ impl StdError for ConfigErrors {}
 
 /// One setting that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field} is {value}: it {rule}; {fix}")]
+#[error("{field} is {}: it {rule}; {fix}", Shown(value))]
 #[non_exhaustive]
 pub struct ConfigError {
     /// The setting, as a path: `stall.interval`.
@@ -392,8 +450,8 @@ pub enum Interrupted {
 
 #[cfg(test)]
 mod tests {
-    use super::job_error::MESSAGE_LIMIT;
     use super::*;
+    use crate::job::MESSAGE_LIMIT;
     use crate::options::validate;
     use proptest::prelude::*;
     use redis::make_extension_error;
@@ -438,6 +496,16 @@ mod tests {
         for kind in [io::ErrorKind::TimedOut, io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionRefused] {
             let error = classify("settle", io::Error::from(kind).into());
             assert!(matches!(error, Error::Connect { .. }) && error.is_retryable());
+        }
+    }
+
+    #[test]
+    fn only_a_call_that_was_sent_is_late_and_an_answer_that_says_no_ends_no_connection() {
+        assert!(Error::late().is_late() && Error::late().is_timeout() && Error::late().ends_connection());
+        assert!(!Error::timed_out().is_late() && Error::timed_out().ends_connection());
+        assert!(server("READONLY").ends_connection());
+        for code in ["NOPERM", "BUSY", "LOADING", "TRYAGAIN", "OOM", "WRONGTYPE"] {
+            assert!(!server(code).ends_connection(), "{code}");
         }
     }
 

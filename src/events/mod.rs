@@ -3,6 +3,7 @@
 //! Every script call that changes something adds one entry to the event stream of its task. An [`EventHub`] reads the
 //! streams of all tasks of an app over one connection ([`reader`]) and passes them on ([`subscription`]).
 
+mod looker;
 mod reader;
 mod subscription;
 
@@ -12,7 +13,8 @@ use crate::job::JobId;
 use crate::stall::action::StalledEvent;
 use crate::store::streams::Entry;
 
-pub(crate) use reader::{EventHub, Waiter};
+pub(crate) use looker::End;
+pub(crate) use reader::{EventHub, Followed};
 pub use subscription::{RecvError, Subscription};
 
 /// One transition of one job.

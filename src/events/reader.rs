@@ -6,19 +6,22 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use backon::BackoffBuilder;
-use tokio::sync::{Notify, watch};
+use futures_util::future::try_join_all;
+use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 
-use super::subscription::{Channel, Listener, Subscription};
+use super::looker::{Waiter, Waiters};
+use super::subscription::{Channel, Subscription};
 use super::{Event, decode, total_of};
 use crate::error::Error;
 use crate::job::JobId;
+use crate::shown::Shown;
 use crate::stall::action::StalledEvent;
 use crate::store::streams::Entry;
-use crate::store::{Key, Store, TaskKeys, streams};
+use crate::store::{Key, OwnConnection, Store, TaskKeys, streams};
 
 /// How long one XREAD blocks when nothing comes.
 const BLOCK: Duration = Duration::from_secs(5);
@@ -28,6 +31,12 @@ const MARGIN: Duration = Duration::from_secs(3);
 
 /// The most entries of one stream a call; an entry of `settle` can hold hundreds of events.
 const ENTRIES: usize = 100;
+
+/// How long a reader waits for more tasks when one has come, before it connects anew for them.
+const GATHER: Duration = Duration::from_millis(10);
+
+/// How many streams are asked for their ends at a time.
+const TOGETHER: usize = 200;
 
 /// After how many events the reader looks whether its subscribers keep up.
 const CHUNK: usize = 64;
@@ -52,36 +61,27 @@ impl EventHub {
         })
     }
 
-    /// Adds a task: running readers follow it from now on, later ones from their own start.
-    pub(crate) fn declare(&self, task: &str) {
-        let source = &self.events.source;
-        source.tasks.send_if_modified(|tasks| {
-            let is_new = tasks.iter().all(|known| *known.name != *task);
-            if is_new {
-                let keys = source.store.task_keys(task);
-                tasks.push(Arc::new(Declared { name: task.into(), keys, at: Instant::now() }));
-            }
-            is_new
-        });
+    /// Adds a task: running readers follow it from now on, later ones from their own start. It is followed for as long as
+    /// anybody keeps what is returned.
+    pub(crate) fn follow(&self, task: &Arc<str>, keys: &Arc<TaskKeys>) -> Arc<Followed> {
+        self.events.source.follow(task, keys)
     }
 
-    /// The stalls of every declared task, from now on.
+    /// The stalls of every followed task, from now on.
     pub(crate) fn stalled(&self) -> Subscription<StalledEvent> {
         self.stalls.subscribe()
     }
 
-    /// Every event of every declared task, from now on.
+    /// Every event of every followed task, from now on.
     pub(crate) fn all(&self) -> Subscription<Event> {
         self.events.subscribe()
     }
 
-    /// Waits for the end of one job, from now on. Any number of these share the reader of [`EventHub::all`], and an event
-    /// costs the same however many wait.
-    pub(crate) fn watch(&self, task: &str, id: &JobId) -> Waiter {
-        let listener = self.events.listen();
-        let waiting = Arc::new(Waiting { task: task.to_owned(), ..Waiting::default() });
-        self.events.source.waiting().entry(id.clone()).or_default().push(waiting.clone());
-        Waiter { id: id.clone(), waiting, source: self.events.source.clone(), listener }
+    /// Waits for the end of one job, from now on. Any number of these share one task that looks, and with `listens` the
+    /// reader of [`EventHub::all`]; an event costs the same however many wait.
+    pub(crate) fn wait(&self, task: &Arc<str>, keys: &Arc<TaskKeys>, id: &JobId, listens: bool) -> Waiter {
+        let listener = listens.then(|| self.events.listen());
+        self.events.source.waiters.wait(task, keys, id, listener)
     }
 
     /// Ends both readers; every subscriber is told that nothing follows.
@@ -106,99 +106,61 @@ impl std::fmt::Debug for EventHub {
 /// What both readers of a hub read from, and who waits for single jobs.
 pub(super) struct Source {
     store: Arc<Store>,
-    tasks: watch::Sender<Vec<Arc<Declared>>>,
-    waiting: Mutex<HashMap<JobId, Vec<Arc<Waiting>>>>,
+    tasks: Mutex<Tasks>,
+    /// Tells that a task came.
+    added: watch::Sender<()>,
+    pub(super) waiters: Arc<Waiters>,
 }
 
-/// A task of the app.
-struct Declared {
-    name: Box<str>,
-    keys: TaskKeys,
+/// The tasks of an app, by name. One that nobody has any more goes when others come.
+#[derive(Default)]
+struct Tasks {
+    by_name: HashMap<Arc<str>, Weak<Followed>>,
+    tidy_at: usize,
+}
+
+/// A task whose events are read.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    name: Arc<str>,
+    keys: Arc<TaskKeys>,
     at: Instant,
 }
 
 impl Source {
     fn new(store: Arc<Store>) -> Source {
-        Source { store, tasks: watch::Sender::new(Vec::new()), waiting: Mutex::default() }
+        let waiters = Waiters::new(Arc::clone(&store));
+        Source { store, tasks: Mutex::default(), added: watch::Sender::new(()), waiters }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<JobId, Vec<Arc<Waiting>>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Wakes those who wait for this job, when the event ends it or takes it away.
-    fn tell(&self, event: &Event) {
-        if !event.is_terminal() && !matches!(event, Event::Removed { .. }) {
-            return;
+    fn follow(&self, task: &Arc<str>, keys: &Arc<TaskKeys>) -> Arc<Followed> {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = tasks.by_name.get(task).and_then(Weak::upgrade) {
+            return known;
         }
-        let all = self.waiting();
-        for waiting in all.get(event.id()).into_iter().flatten().filter(|w| w.task == event.task()) {
-            if event.is_terminal() {
-                *waiting.ended() = Some(event.clone());
-            }
-            waiting.woken.notify_one();
+        if tasks.by_name.len() >= tasks.tidy_at {
+            tasks.by_name.retain(|_, task| task.strong_count() > 0);
+            tasks.tidy_at = tasks.by_name.len() * 2 + 64;
         }
+        let followed = Arc::new(Followed { name: Arc::clone(task), keys: Arc::clone(keys), at: Instant::now() });
+        tasks.by_name.insert(Arc::clone(task), Arc::downgrade(&followed));
+        drop(tasks);
+        self.added.send_replace(());
+        followed
     }
 
-    /// Wakes everybody to look at the state, since events may have been missed.
-    fn wake_all(&self) {
-        self.waiting().values().flatten().for_each(|waiting| waiting.woken.notify_one());
-    }
-}
-
-#[derive(Default)]
-struct Waiting {
-    task: String,
-    woken: Notify,
-    ended: Mutex<Option<Event>>,
-}
-
-impl Waiting {
-    fn ended(&self) -> MutexGuard<'_, Option<Event>> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Somebody who waits for the end of one job.
-pub(crate) struct Waiter {
-    id: JobId,
-    waiting: Arc<Waiting>,
-    source: Arc<Source>,
-    listener: Listener<Event>,
-}
-
-impl Waiter {
-    /// Returns when the job may have ended since the last call. Nothing that happens in between is missed, and it may
-    /// return for nothing. Starts the reader if need be.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    pub(crate) async fn woken(&self) {
-        self.listener.start();
-        self.waiting.woken.notified().await;
-    }
-
-    /// The event that ended the job, if it came by.
-    pub(crate) fn ended(&self) -> Option<Event> {
-        self.waiting.ended().clone()
-    }
-}
-
-impl Drop for Waiter {
-    fn drop(&mut self) {
-        let mut all = self.source.waiting();
-        if let Some(of_job) = all.get_mut(&self.id) {
-            of_job.retain(|waiting| !Arc::ptr_eq(waiting, &self.waiting));
-            if of_job.is_empty() {
-                all.remove(&self.id);
-            }
-        }
+    /// The tasks that somebody has.
+    fn followed(&self) -> Vec<Arc<Followed>> {
+        let tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.by_name.values().filter_map(Weak::upgrade).collect()
     }
 }
 
 /// How far the stream of a task was read.
 struct Position {
-    task: Arc<Declared>,
+    name: Arc<str>,
+    keys: Arc<TaskKeys>,
+    task: Weak<Followed>,
     last_id: String,
     /// The stream's count of events up to there; unknown before the first entry.
     total: Option<u64>,
@@ -225,6 +187,9 @@ pub(super) async fn run<T: Clone + Send + 'static>(channel: &Channel<T>, since: 
                 "events cannot be read; the reader goes on where it stopped when redis answers");
         }
         reader.broken = true;
+        if channel.key == Key::Events {
+            channel.source.waiters.set_flowing(false);
+        }
         tokio::time::sleep(reader.pauses.next().unwrap_or(Duration::from_secs(1))).await;
     }
 }
@@ -242,33 +207,39 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
     /// Connects and reads, until the connection fails.
     async fn read_on(&mut self) -> Result<Infallible, Error> {
         let source = self.channel.source.clone();
-        let mut tasks = source.tasks.subscribe();
+        let mut added = source.added.subscribe();
         loop {
-            let declared = tasks.borrow_and_update().clone();
-            if declared.is_empty() {
+            added.borrow_and_update();
+            self.follow_on(&source.followed());
+            if source.followed().is_empty() {
                 // The sender lives in `source`, so that an error cannot be.
-                let _ = tasks.changed().await;
+                let _ = added.changed().await;
                 continue;
             }
             let mut conn = source.store.dedicated(Some(BLOCK + MARGIN)).await?;
-            if self.positions.len() < declared.len() {
-                let server_ms = streams::server_time_ms(&mut conn).await?;
-                self.follow(&declared, server_ms);
-            }
+            let server_ms = streams::server_time_ms(&mut conn).await?;
+            self.take_up(source.followed(), server_ms);
+            self.find_gaps(&conn).await?;
             loop {
                 let after: Vec<_> = self
                     .positions
                     .iter()
-                    .map(|position| (&position.task.keys, self.channel.key, position.last_id.as_str()))
+                    .map(|position| (&*position.keys, self.channel.key, position.last_id.as_str()))
                     .collect();
                 let found = tokio::select! {
                     found = streams::read(&mut conn, &after, BLOCK, ENTRIES) => found?,
                     // The block cannot be taken back: the connection is given up with it.
-                    Ok(()) = tasks.changed() => break,
+                    () = new_task(&source, &mut added, &self.positions) => break,
                 };
                 if std::mem::take(&mut self.broken) {
                     self.pauses = backoff();
-                    source.wake_all();
+                    source.waiters.look_for_all();
+                }
+                if self.channel.key == Key::Events {
+                    source.waiters.set_flowing(true);
+                }
+                if found.is_empty() {
+                    self.find_gaps(&conn).await?;
                 }
                 for (at, entries) in found {
                     self.deliver(at, entries).await;
@@ -277,15 +248,56 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
         }
     }
 
-    /// Takes up the tasks that were declared since: from their declaration or the first subscription on, whichever was
-    /// later, in terms of the server's clock.
-    fn follow(&mut self, declared: &[Arc<Declared>], server_ms: u64) {
+    /// Goes on with the tasks that somebody has, also with those that were dropped and came back, and with no others.
+    fn follow_on(&mut self, followed: &[Arc<Followed>]) {
+        self.positions.retain_mut(|position| {
+            let task = followed.iter().find(|task| task.name == position.name);
+            position.task = task.map_or_else(Weak::new, Arc::downgrade);
+            task.is_some()
+        });
+    }
+
+    /// Takes up the tasks that came since: from when they came or the first subscription on, whichever was later, in terms
+    /// of the server's clock.
+    fn take_up(&mut self, followed: Vec<Arc<Followed>>, server_ms: u64) {
         let now = Instant::now();
-        for task in &declared[self.positions.len()..] {
-            let ago = now.duration_since(task.at.max(self.since));
-            let last_id = format!("{}-0", start_ms(server_ms, ago));
-            self.positions.push(Position { task: task.clone(), last_id, total: None });
+        for task in followed {
+            if self.positions.iter().all(|position| position.name != task.name) {
+                let ago = now.duration_since(task.at.max(self.since));
+                let last_id = format!("{}-0", start_ms(server_ms, ago));
+                let (name, keys) = (Arc::clone(&task.name), Arc::clone(&task.keys));
+                self.positions.push(Position { name, keys, task: Arc::downgrade(&task), last_id, total: None });
+            }
         }
+    }
+
+    /// Finds streams that have gone back behind what was read of them: after a failover to a server that had not got all,
+    /// new entries may have ids below ours, and would never be read. The reader goes on at their end, and tells of a gap.
+    async fn find_gaps(&mut self, conn: &OwnConnection) -> Result<(), Error> {
+        let key = self.channel.key;
+        let mut lasts = Vec::with_capacity(self.positions.len());
+        for some in self.positions.chunks(TOGETHER) {
+            let reads = some.iter().map(|position| {
+                let mut conn = conn.clone();
+                async move {
+                    if position.total.is_none() {
+                        return Ok(None);
+                    }
+                    streams::last_entry(&mut conn, &position.keys, key).await
+                }
+            });
+            lasts.extend(try_join_all(reads).await?);
+        }
+        for (position, last) in self.positions.iter_mut().zip(lasts) {
+            let Some(last) = last.filter(|last| is_before(&last.id, &position.last_id)) else { continue };
+            let total = total_of(&last);
+            let missed = total.unwrap_or(0).saturating_sub(position.total.unwrap_or(0)).max(1);
+            tracing::warn!(task = %position.name, "the event stream went back; events may have been missed");
+            (position.last_id, position.total) = (last.id, total);
+            self.channel.missed(missed);
+            self.channel.source.waiters.look_for_all();
+        }
+        Ok(())
     }
 
     /// Hands on what a stream had; first to those who wait for a job, since subscribers may have to be waited for.
@@ -296,9 +308,9 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
             let (missed, events) = read_entry(position, entry);
             if self.channel.key == Key::Events {
                 if missed > 0 {
-                    self.channel.source.wake_all();
+                    self.channel.source.waiters.look_for_all();
                 }
-                events.iter().for_each(|event| self.channel.source.tell(event));
+                events.iter().for_each(|event| self.channel.source.waiters.tell(event));
             }
             batch.push((missed, events));
         }
@@ -338,6 +350,28 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
     }
 }
 
+/// Returns when there is a task that is not read yet. Several that come together are waited for.
+async fn new_task(source: &Source, added: &mut watch::Receiver<()>, positions: &[Position]) {
+    loop {
+        // The sender lives in `source`, so that an error cannot be.
+        let _ = added.changed().await;
+        tokio::time::sleep(GATHER).await;
+        let is_new = |task: &Arc<Followed>| positions.iter().all(|position| position.name != task.name);
+        if source.followed().iter().any(is_new) {
+            return;
+        }
+    }
+}
+
+/// Whether an entry's id, `<ms>-<number>`, is lower than another.
+fn is_before(id: &str, other: &str) -> bool {
+    let parts = |id: &str| {
+        let (ms, number) = id.split_once('-').unwrap_or((id, "0"));
+        (ms.parse::<u64>().unwrap_or(0), number.parse::<u64>().unwrap_or(0))
+    };
+    parts(id) < parts(other)
+}
+
 /// Where to begin so that nothing of the last `ago` is missed. The margin covers the rounding of the clock and the
 /// drift between ours and the server's.
 fn start_ms(server_ms: u64, ago: Duration) -> u64 {
@@ -347,11 +381,11 @@ fn start_ms(server_ms: u64, ago: Duration) -> u64 {
 
 /// Moves the position behind the entry. Returns how many events in front of it, or in it, cannot be told, and those that can.
 fn read_entry(position: &mut Position, entry: Entry) -> (u64, Vec<Event>) {
-    let task = &*position.task.name;
+    let task = &*position.name;
     let (decoded, damaged) = match decode(task, &entry) {
         Ok(decoded) => (decoded, false),
         Err(field) => {
-            tracing::warn!(task, entry = entry.id, field, "an event entry is damaged and was skipped");
+            tracing::warn!(task, entry = entry.id, field = %Shown(&field), "an event entry is damaged and was skipped");
             (super::Decoded::default(), true)
         }
     };
@@ -380,9 +414,8 @@ pub(super) mod tests {
     }
 
     fn position() -> Position {
-        let keys = TaskKeys::new("test", "t");
-        let task = Arc::new(Declared { name: "t".into(), keys, at: Instant::now() });
-        Position { task, last_id: "0-0".into(), total: None }
+        let keys = Arc::new(TaskKeys::new("test", "t"));
+        Position { name: "t".into(), keys, task: Weak::new(), last_id: "0-0".into(), total: None }
     }
 
     fn entry(id: &str, fields: &[(&str, &str)]) -> Entry {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::worker::clock::{self, Moment};
+use crate::worker::identity;
 use crate::worker::keeper::Keeper;
 
 /// How long this process itself must have seen nothing of a worker. The clock of the server may have jumped by an hour,
@@ -14,24 +15,15 @@ const WATCHED: Duration = Duration::from_secs(60);
 /// Announces this worker, and forgets those that were not seen for an hour; `unseen` tells since when they look so from
 /// here. Returns how many were forgotten.
 pub(crate) async fn run_once(keeper: &Keeper, unseen: &mut HashMap<String, Moment>) -> Result<usize, Error> {
-    let Some(watch) = keeper.watches.first() else { return Ok(0) };
-    let mut fields = keeper.facts.clone();
-    let names: Vec<&str> = keeper.watches.iter().map(|watch| &*watch.task.name).collect();
-    fields.push(("tasks".to_owned(), names.join(" ")));
-    for watch in keeper.watches.iter() {
-        fields.push((format!("held:{}", watch.task.name), watch.task.held.len().to_string()));
-    }
+    let tasks = keeper.watches.iter().map(|watch| (&*watch.task.name, watch.task.held.len()));
+    let fields = identity::presence(&keeper.facts, tasks);
     let (store, id) = (&keeper.worker.store, keeper.worker.id.as_str());
-    let gone = keeper
-        .call(watch, async |conn| {
-            store.announce(conn, id, &fields).await?;
-            store.long_gone(conn).await
-        })
-        .await?;
+    keeper.housekeeping_call(async |conn| store.announce(conn, id, &fields).await).await?;
+    let gone = keeper.housekeeping_call(async |conn| store.long_gone(conn).await).await?;
     let gone = gone.into_iter().filter(|worker| worker != id).collect();
     let forgotten = watched(unseen, gone, clock::now());
     for worker in &forgotten {
-        keeper.call(watch, async |conn| store.forget(conn, worker).await).await?;
+        keeper.housekeeping_call(async |conn| store.forget(conn, worker).await).await?;
     }
     Ok(forgotten.len())
 }

@@ -1,36 +1,42 @@
-//! Trims the terminal sets by age and count, in bounded calls.
+//! Trims the terminal sets by the age and the count that are declared, in bounded calls.
 
 use crate::error::Error;
+use crate::store::jobs::Trimmed;
 use crate::store::{Key, jobs};
 use crate::worker::keeper::{Keeper, TaskWatch};
 
 /// The most jobs that one call removes.
 const BATCH: usize = 500;
 
-/// The most calls in one pass over a set, so that a large backlog does not keep the other sets waiting.
-const CALLS: usize = 100;
+/// The most jobs that one pass removes from a set: what is behind that waits for the next pass, since the server has other
+/// things to do.
+const PASS: usize = 20 * BATCH;
 
-/// Removes what is past its age or count. Returns how many jobs, and whether a set was left with more.
-pub(crate) async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<(usize, bool), Error> {
-    let (task, mut total, mut more) = (&watch.task, 0, false);
-    let keep = &task.options.retention;
-    for (place, limit) in
-        [(Key::Completed, keep.completed), (Key::Failed, keep.failed), (Key::Cancelled, keep.cancelled)]
-    {
-        if limit.max_age_ms.is_none() && limit.max_count.is_none() && !limit.remove_at_once {
-            continue;
-        }
-        for call in 1..=CALLS {
-            let worker = keeper.worker.id.as_str();
-            let trimmed = keeper
-                .call(watch, async |conn| jobs::trim(conn, &task.keys, place, worker, limit, BATCH).await)
-                .await?;
-            total += trimmed;
-            if trimmed < BATCH {
-                break;
+/// The most calls of one pass over a set. Of large jobs a call removes few.
+const CALLS: usize = 400;
+
+/// Removes what is past its age or count. Returns how many jobs.
+pub(crate) async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
+    let (task, worker, mut total) = (&watch.task, keeper.worker.id.as_str(), 0);
+    for place in [Key::Completed, Key::Failed, Key::Cancelled] {
+        let mut removed = 0;
+        for _ in 0..CALLS {
+            let limit = BATCH.min(PASS - removed);
+            let call = async |conn: &mut _| jobs::trim(conn, &task.keys, place, worker, limit).await;
+            match keeper.housekeeping_call(call).await? {
+                Trimmed::Jobs { count, more } => {
+                    removed += count;
+                    if !more || removed >= PASS {
+                        break;
+                    }
+                }
+                Trimmed::Undeclared => {
+                    keeper.declare_again(watch).await?;
+                    break;
+                }
             }
-            more |= call == CALLS;
         }
+        total += removed;
     }
-    Ok((total, more))
+    Ok(total)
 }

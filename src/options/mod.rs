@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{ConfigError, ConfigErrors, Error};
 use validate::{Faults, LONGEST, PAYLOAD_LIMIT_MAX};
 
-pub(crate) use retention::{LimitMs, MIN_AGE_MS, ResolvedRetention};
+pub(crate) use retention::{MIN_AGE_MS, ResolvedRetention};
 pub use retention::{Retention, RetentionLimit};
 pub use retry::{Jitter, RetryPolicy};
 pub use stall::{Heartbeat, OnRisk, StallOptions};
@@ -202,7 +202,7 @@ pub enum EventMode {
     #[default]
     On,
     /// No entries, which saves some of Redis's time; stalls are written all the same. Waiting for a result then
-    /// rests on reading the state once a second.
+    /// rests on reading the state, after a second and then after ever longer pauses of up to 5 s.
     Off,
 }
 

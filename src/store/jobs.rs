@@ -3,23 +3,24 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{Connection, Key, TaskKeys, WIRE_VERSION, scripts};
+use super::{Connection, Key, LARGE, TaskKeys, WIRE_VERSION, scripts};
 use crate::error::{Error, classify};
-use crate::options::{LimitMs, MIN_AGE_MS, Overrides, Priority, Resolved, to_ms};
+use crate::options::{MIN_AGE_MS, Overrides, Priority, Resolved, to_ms};
 use crate::state::JobState;
 
 /// The most jobs that one call of `dispatch` or `settle` carries: larger batches are slower a job.
 pub(crate) const BATCH: usize = 200;
 
-/// The most bytes of payloads, or of results, that one call carries, unless a single job has more. `lua/lib/claim.lua` keeps
-/// the same bound: a call that is too large for the time it is given would be repeated for ever.
-pub(crate) const BATCH_BYTES: usize = 4 * 1024 * 1024;
+/// The most bytes of payloads, or of results, that one call of many jobs carries: more would keep the server from others for
+/// milliseconds. `lua/lib/claim.lua` and `lua/trim.lua` keep the same bound.
+pub(crate) const BATCH_BYTES: usize = LARGE;
 
 /// How many of the keys of `dispatch` plain jobs need.
 const PLAIN_KEYS: usize = 8;
 
 /// How a worker's lines of settle calls are told apart, behind the number of a call and behind the worker in `calls`.
-pub(crate) const LINES: [&str; 2] = ["", "/2"];
+/// The last one is for large outcomes: nothing else waits behind them.
+pub(crate) const LINES: [&str; 3] = ["", "/2", "/3"];
 
 /// A job to be written.
 #[derive(Clone, Debug)]
@@ -31,6 +32,12 @@ pub(crate) struct NewJob {
     pub(crate) overrides: Overrides,
     /// For an id that does not tell the time itself, ms since 1970.
     pub(crate) dispatched_at_ms: Option<u64>,
+}
+
+impl AsRef<NewJob> for NewJob {
+    fn as_ref(&self) -> &NewJob {
+        self
+    }
 }
 
 impl NewJob {
@@ -46,10 +53,10 @@ impl NewJob {
 pub(crate) async fn dispatch(
     conn: &mut impl Connection,
     keys: &TaskKeys,
-    jobs: &[NewJob],
+    jobs: &[impl AsRef<NewJob>],
     all_keys: &AtomicBool,
 ) -> Result<Vec<bool>, Error> {
-    let plain = !all_keys.load(Ordering::Relaxed) && jobs.iter().all(NewJob::is_plain);
+    let plain = !all_keys.load(Ordering::Relaxed) && jobs.iter().all(|job| job.as_ref().is_plain());
     let mut reply = dispatch_call(keys, jobs, plain)?.call(conn).await?;
     let mut word: String = reply.next()?;
     if word == "more" {
@@ -70,13 +77,13 @@ pub(crate) async fn dispatch(
 }
 
 /// The keys of what every job has come first, and are enough for plain jobs.
-fn dispatch_call(keys: &TaskKeys, jobs: &[NewJob], plain: bool) -> Result<scripts::Invocation, Error> {
+fn dispatch_call(keys: &TaskKeys, jobs: &[impl AsRef<NewJob>], plain: bool) -> Result<scripts::Invocation, Error> {
     let mut call = if plain { scripts::DISPATCH.on_first(keys, PLAIN_KEYS) } else { scripts::DISPATCH.on(keys) };
     call.arg(WIRE_VERSION).arg(jobs.len());
-    for job in jobs {
+    for job in jobs.iter().map(AsRef::as_ref) {
         call.arg(job.id.as_str()).arg(job.payload.as_slice());
     }
-    for (index, job) in jobs.iter().enumerate() {
+    for (index, job) in jobs.iter().map(AsRef::as_ref).enumerate() {
         let mut extra = |column: &str, value: String| {
             call.arg(column).arg(index + 1).arg(value);
         };
@@ -120,9 +127,18 @@ pub(crate) struct Report {
     pub(crate) id: crate::job::JobId,
     pub(crate) fence: u64,
     pub(crate) outcome: Outcome,
+    /// Which run of the job it was, from 1.
+    pub(crate) attempt: u32,
+    /// Of the job's payload, which a task that keeps nothing removes with it.
+    pub(crate) payload_bytes: usize,
 }
 
 impl Report {
+    /// A job that is handed back without a run.
+    pub(crate) fn release(id: crate::job::JobId, fence: u64) -> Report {
+        Report { id, fence, outcome: Outcome::Release, attempt: 0, payload_bytes: 0 }
+    }
+
     /// How large it is on its way, but for a few bytes.
     pub(crate) fn bytes(&self) -> usize {
         match &self.outcome {
@@ -133,12 +149,30 @@ impl Report {
     }
 }
 
+/// The input of a claimed job.
+#[derive(Clone, Debug)]
+pub(crate) enum Payload {
+    Here(Vec<u8>),
+    /// Too large to come with others: its size, for [`payload`].
+    Apart(usize),
+}
+
+impl Payload {
+    /// How large it is.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Payload::Here(bytes) => bytes.len(),
+            Payload::Apart(bytes) => *bytes,
+        }
+    }
+}
+
 /// A job that this worker holds from now on.
 #[derive(Clone, Debug)]
 pub(crate) struct Claimed {
     pub(crate) id: crate::job::JobId,
     pub(crate) fence: u64,
-    pub(crate) payload: Vec<u8>,
+    pub(crate) payload: Payload,
     pub(crate) failed_attempts: u32,
     pub(crate) stalled_count: u32,
     /// JSON of the overrides of its dispatch; empty for none.
@@ -147,6 +181,18 @@ pub(crate) struct Claimed {
 }
 
 /// The answer to a settle.
+#[derive(Debug)]
+pub(crate) enum SettleReply {
+    Settled(Settled),
+    /// A later call of the line was answered already.
+    Stale,
+    /// The worker has stopped, says the server.
+    Closed,
+    /// The server has lost the options of the task, and did nothing.
+    Undeclared,
+}
+
+/// What a settle did.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
     pub(crate) lost: Vec<u64>,
@@ -156,7 +202,7 @@ pub(crate) struct Settled {
 }
 
 /// Reports outcomes and claims up to `want` jobs. The number grows by one from call to call of a worker's line on a task
-/// (the lines are 0 and 1); a call whose answer was lost is repeated with its number.
+/// (see [`LINES`]); a call whose answer was lost is repeated with its number.
 pub(crate) async fn settle(
     conn: &mut impl Connection,
     keys: &TaskKeys,
@@ -165,7 +211,7 @@ pub(crate) async fn settle(
     ask: Duration,
     want: usize,
     reports: &[Report],
-) -> Result<Option<Settled>, Error> {
+) -> Result<SettleReply, Error> {
     let completed = || {
         reports.iter().filter_map(|report| match &report.outcome {
             Outcome::Completed(value) => Some((report, value)),
@@ -199,13 +245,15 @@ pub(crate) async fn settle(
     let mut reply = call.call(conn).await?;
     match reply.next::<String>()?.as_str() {
         "settled" => {}
-        "stale" => return Ok(None),
+        "stale" => return Ok(SettleReply::Stale),
+        "closed" => return Ok(SettleReply::Closed),
+        "undeclared" => return Ok(SettleReply::Undeclared),
         other => return Err(reply.unexpected(other)),
     }
     let (lost, cancelled) = (fences(&mut reply)?, fences(&mut reply)?);
     let first_fence: u64 = reply.next()?;
     let ids: String = reply.next()?;
-    let payloads: Vec<Vec<u8>> = reply.next()?;
+    let payloads: Vec<redis::Value> = reply.next()?;
     let extras: Vec<(usize, String, String, String, String)> = reply.next()?;
     let next_due: String = reply.next()?;
     let mut claimed: Vec<Claimed> = ids
@@ -215,7 +263,11 @@ pub(crate) async fn settle(
         .map(|((id, payload), fence)| Claimed {
             id: crate::job::JobId::from_wire(id),
             fence,
-            payload,
+            payload: match payload {
+                redis::Value::BulkString(bytes) => Payload::Here(bytes),
+                redis::Value::Int(bytes) => Payload::Apart(usize::try_from(bytes).unwrap_or(0)),
+                _ => Payload::Here(Vec::new()),
+            },
             failed_attempts: 0,
             stalled_count: 0,
             overrides: String::new(),
@@ -233,7 +285,68 @@ pub(crate) async fn settle(
     }
     // So a repeated answer names a job that was lost in the meantime.
     claimed.retain(|job| job.id.as_str() != "{}");
-    Ok(Some(Settled { lost, cancelled, claimed, next_due: next_due.parse().ok().map(Duration::from_millis) }))
+    let next_due = next_due.parse().ok().map(Duration::from_millis);
+    Ok(SettleReply::Settled(Settled { lost, cancelled, claimed, next_due }))
+}
+
+/// The payload of a job; `None` when the job is gone.
+pub(crate) async fn payload(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<Vec<u8>>, Error> {
+    value(conn, keys, Key::Payload, id).await
+}
+
+/// The value of a completed job; `None` when none is kept.
+pub(crate) async fn result(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<Vec<u8>>, Error> {
+    value(conn, keys, Key::Result, id).await
+}
+
+/// Read by a plain command: through a script the server would copy it several times.
+async fn value(conn: &mut impl Connection, keys: &TaskKeys, column: Key, id: &str) -> Result<Option<Vec<u8>>, Error> {
+    redis::cmd("HGET").arg(keys.get(column)).arg(id).query_async(conn).await.map_err(|e| classify("value", e))
+}
+
+/// The values of completed jobs, in their order.
+pub(crate) async fn results(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[crate::job::JobId],
+) -> Result<Vec<Option<Vec<u8>>>, Error> {
+    columns(conn, keys.get(Key::Result), ids).await
+}
+
+/// Of jobs that did not complete, in their order: the failed runs, the stalls and the error.
+pub(crate) async fn failures(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[crate::job::JobId],
+) -> Result<Vec<(u32, u32, String)>, Error> {
+    let number = |text: Option<String>| text.and_then(|text| text.parse().ok()).unwrap_or(0);
+    let attempts: Vec<Option<String>> = columns(conn, keys.get(Key::Attempt), ids).await?;
+    let stalls: Vec<Option<String>> = columns(conn, keys.get(Key::StalledCount), ids).await?;
+    let errors: Vec<Option<Vec<u8>>> = columns(conn, keys.get(Key::Error), ids).await?;
+    let errors = errors.into_iter().map(|error| String::from_utf8_lossy(&error.unwrap_or_default()).into_owned());
+    Ok(attempts.into_iter().zip(stalls).zip(errors).map(|((a, s), error)| (number(a), number(s), error)).collect())
+}
+
+async fn columns<T: redis::FromRedisValue>(
+    conn: &mut impl Connection,
+    column: &str,
+    ids: &[crate::job::JobId],
+) -> Result<Vec<T>, Error> {
+    let mut cmd = redis::cmd("HMGET");
+    cmd.arg(column);
+    for id in ids {
+        cmd.arg(id.as_str());
+    }
+    cmd.query_async(conn).await.map_err(|e| classify("value", e))
+}
+
+/// Ends the lines of calls of a worker that has stopped.
+pub(crate) async fn close(conn: &mut impl Connection, keys: &TaskKeys, worker: &str) -> Result<(), Error> {
+    let mut call = scripts::CLOSE.on(keys);
+    for line in LINES {
+        call.arg(format!("{worker}{line}"));
+    }
+    call.call(conn).await.map(drop)
 }
 
 /// The jobs that a call of settle claimed, from its record: those that are not ours any more are among them. None when
@@ -291,44 +404,91 @@ pub(crate) async fn cancel(
     }
 }
 
-/// Removes terminal jobs past the limit, at most `limit` of them. Returns how many.
+/// What a call of trim did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trimmed {
+    /// So many jobs are gone; `more` tells whether others may follow at once.
+    Jobs { count: usize, more: bool },
+    /// The server has lost the options of the task.
+    Undeclared,
+}
+
+/// Removes terminal jobs past the limits that are declared, at most `limit` of them.
 pub(crate) async fn trim(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     place: Key,
     worker: &str,
-    keep: LimitMs,
     limit: usize,
-) -> Result<usize, Error> {
-    let text = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
+) -> Result<Trimmed, Error> {
     let mut call = scripts::TRIM.on_place(keys, place);
-    // A task that keeps nothing may have kept some before.
-    let (max_age, min_age) = if keep.remove_at_once { (Some(0), 0) } else { (keep.max_age_ms, MIN_AGE_MS) };
-    call.arg(worker).arg(text(max_age)).arg(text(keep.max_count)).arg(min_age).arg(limit);
-    let mut reply = call.call(conn).await?;
-    let _: String = reply.next()?;
-    reply.next()
+    let name = match place {
+        Key::Failed => "Failed",
+        Key::Cancelled => "Cancelled",
+        _ => "Completed",
+    };
+    let mut reply = call.arg(worker).arg(name).arg(MIN_AGE_MS).arg(limit).call(conn).await?;
+    match reply.next::<String>()?.as_str() {
+        "trimmed" => Ok(Trimmed::Jobs { count: reply.next()?, more: reply.next::<u8>()? == 1 }),
+        "undeclared" => Ok(Trimmed::Undeclared),
+        other => Err(reply.unexpected(other)),
+    }
 }
 
-/// Writes a task's options for the scripts. Returns what changed: name, old value, new value.
+/// The options of a task, as they are in force.
+#[derive(Debug)]
+pub(crate) enum Declared {
+    /// They are this caller's: when it started, and what changed: name, old value, new value.
+    Ours(u64, Vec<(String, String, String)>),
+    /// A later start has declared them, at this time of the server, ms.
+    Theirs(u64),
+}
+
+/// Writes a task's options for the scripts. `stamp` is what the worker was given at its start; `None`: it starts now.
 pub(crate) async fn declare(
     conn: &mut impl Connection,
     keys: &TaskKeys,
+    stamp: Option<u64>,
     options: &Resolved,
-) -> Result<Vec<(String, String, String)>, Error> {
-    let keep = |limit: LimitMs| if limit.remove_at_once { "0" } else { "1" };
+) -> Result<Declared, Error> {
     let mut call = scripts::DECLARE.on(keys);
-    call.arg(WIRE_VERSION).arg("maxCount").arg(options.max_count);
+    call.arg(WIRE_VERSION).arg(stamp.map(|stamp| stamp.to_string()).unwrap_or_default());
+    call.arg("maxCount").arg(options.max_count);
     call.arg("heartbeat").arg(options.heartbeat.as_str());
     call.arg("eventMode").arg(options.events.as_str());
     call.arg("priority").arg(options.priority.as_str());
-    call.arg("keepCompleted").arg(keep(options.retention.completed));
-    call.arg("keepFailed").arg(keep(options.retention.failed));
-    call.arg("keepCancelled").arg(keep(options.retention.cancelled));
+    let text = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
+    let keep = &options.retention;
+    for (place, limit) in [("Completed", keep.completed), ("Failed", keep.failed), ("Cancelled", keep.cancelled)] {
+        call.arg(format!("keep{place}")).arg(if limit.remove_at_once { "0" } else { "1" });
+        call.arg(format!("maxAge{place}")).arg(text(limit.max_age_ms));
+        call.arg(format!("maxCount{place}")).arg(text(limit.max_count));
+    }
     let mut reply = call.call(conn).await?;
-    let _: String = reply.next()?;
+    let word: String = reply.next()?;
+    let stamp = reply.next()?;
+    if word == "kept" {
+        return Ok(Declared::Theirs(stamp));
+    }
     let words: Vec<String> = reply.next()?;
-    Ok(words.chunks_exact(3).map(|c| (c[0].clone(), c[1].clone(), c[2].clone())).collect())
+    let changed = words.chunks_exact(3).map(|c| (c[0].clone(), c[1].clone(), c[2].clone())).collect();
+    Ok(Declared::Ours(stamp, changed))
+}
+
+/// Whether this version may work the task.
+///
+/// # Errors
+/// `Unsupported` when a newer one wrote it.
+pub(crate) async fn check_wire(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
+    let mut cmd = redis::cmd("HGET");
+    cmd.arg(keys.get(Key::Meta)).arg("wire");
+    let wire: Option<String> = cmd.query_async(conn).await.map_err(|e| classify("declare", e))?;
+    match wire {
+        Some(wire) if wire.parse::<u32>().is_ok_and(|wire| wire > WIRE_VERSION) => {
+            Err(Error::Unsupported { what: format!("the task was written by wire version {wire}") })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// One job as it is stored.
@@ -337,11 +497,10 @@ pub(crate) struct StoredJob {
     pub(crate) state: JobState,
     pub(crate) failed_attempts: u32,
     pub(crate) stalled_count: u32,
-    pub(crate) result: String,
     pub(crate) error: String,
 }
 
-/// Reads a job; `None` when it never was, or was trimmed.
+/// Reads a job without its values; `None` when it never was, or was trimmed.
 pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<StoredJob>, Error> {
     let mut call = scripts::INSPECT.on(keys);
     let mut reply = call.arg(id).call(conn).await?;
@@ -354,9 +513,42 @@ pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &st
         state,
         failed_attempts: attempt.parse().unwrap_or(0),
         stalled_count: stalled.parse().unwrap_or(0),
-        result: reply.next()?,
         error: reply.next()?,
     }))
+}
+
+/// The most jobs of which one call of [`states`] asks.
+pub(crate) const LOOK_BATCH: usize = 500;
+
+/// Where jobs are.
+#[derive(Debug)]
+pub(crate) struct Looked {
+    /// Whether the workers of the task write its events; `None` when no worker has told.
+    pub(crate) events: Option<bool>,
+    /// Of each job its state and the size of its result in bytes; `None` of one that is not there.
+    pub(crate) jobs: Vec<Option<(JobState, usize)>>,
+}
+
+/// Tells where the jobs are, at most [`LOOK_BATCH`] of them. No value is read.
+pub(crate) async fn states(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[crate::job::JobId],
+) -> Result<Looked, Error> {
+    let mut call = scripts::STATES.on(keys);
+    for id in ids {
+        call.arg(id.as_str());
+    }
+    let mut reply = call.call(conn).await?;
+    let _: String = reply.next()?;
+    let mode: String = reply.next()?;
+    let (states, bytes): (Vec<String>, Vec<usize>) = (reply.next()?, reply.next()?);
+    let jobs = states.iter().zip(bytes).map(|(state, bytes)| match state.as_str() {
+        "unknown" => Ok(None),
+        state => Ok(Some((state.parse()?, bytes))),
+    });
+    let jobs = jobs.collect::<Result<_, Error>>()?;
+    Ok(Looked { events: (!mode.is_empty()).then(|| mode != "off"), jobs })
 }
 
 /// How many jobs of a task wait, are delayed, running, completed, failed and cancelled, counted in one step.

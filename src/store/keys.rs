@@ -28,10 +28,14 @@ pub(crate) enum Key {
     Events,
     Stalls,
     Wake,
+    /// Across tasks: all workers.
+    Workers,
+    /// Across tasks: one worker.
+    Worker,
 }
 
 impl Key {
-    /// Every key, in the order of the enum.
+    /// Every key of a task, in the order of the enum.
     pub(crate) const ALL: [Key; 25] = [
         Key::WaitHigh,
         Key::Wait,
@@ -88,6 +92,8 @@ impl Key {
             Key::Events => "events",
             Key::Stalls => "stalls",
             Key::Wake => "wake",
+            Key::Workers => "workers",
+            Key::Worker => "worker",
         }
     }
 }

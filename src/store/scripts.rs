@@ -168,18 +168,39 @@ script!(
     ["now", "emit", "types", "finish"],
     [Completed, Meta, Events, Payload, Attempt, StalledCount, Result, Error, Options, MaxCount, Priority, DispatchedAt,]
 );
-script!(DECLARE, "declare", [], [Meta]);
+script!(DECLARE, "declare", ["now"], [Meta]);
+script!(CLOSE, "close", [], [Calls]);
+script!(SHRINK, "shrink", [], [Candidates, Active]);
 script!(
     INSPECT,
     "inspect",
-    [],
-    [Payload, Locks, Delayed, Completed, Failed, Cancelled, Attempt, StalledCount, Result, Error,]
+    ["states"],
+    [Payload, Locks, Delayed, Completed, Failed, Cancelled, Attempt, StalledCount, Error]
 );
+script!(STATES, "states", ["states"], [Payload, Locks, Delayed, Completed, Failed, Cancelled, Result, Meta]);
 script!(COUNTS, "counts", [], [WaitHigh, Wait, WaitLow, Delayed, Locks, Completed, Failed, Cancelled]);
 
+// Presence: one key each, which no task owns.
+script!(ANNOUNCE, "announce", ["now"], [Worker]);
+script!(ENLIST, "enlist", ["now"], [Workers]);
+
 /// Every script, for preloading and for tests.
-pub(crate) static ALL: [&ScriptDef; 9] =
-    [&DISPATCH, &SETTLE, &EXTEND_LOCKS, &SWEEP, &CANCEL, &TRIM, &DECLARE, &INSPECT, &COUNTS];
+pub(crate) static ALL: [&ScriptDef; 14] = [
+    &DISPATCH,
+    &SETTLE,
+    &EXTEND_LOCKS,
+    &SHRINK,
+    &SWEEP,
+    &CANCEL,
+    &TRIM,
+    &DECLARE,
+    &CLOSE,
+    &INSPECT,
+    &STATES,
+    &COUNTS,
+    &ANNOUNCE,
+    &ENLIST,
+];
 
 impl ScriptDef {
     /// The text as the server gets it.
@@ -213,6 +234,13 @@ impl ScriptDef {
     /// Starts a call whose first key is another one than the table says (trim works on each terminal set).
     pub(crate) fn on_place(&'static self, keys: &TaskKeys, place: Key) -> Invocation {
         self.with_keys(keys, std::iter::once(place).chain(self.keys.iter().skip(1).copied()))
+    }
+
+    /// Starts a call on one key that is no task's.
+    pub(crate) fn on_key(&'static self, key: &str) -> Invocation {
+        let mut cmd = redis::cmd("EVALSHA");
+        cmd.arg(self.script().get_hash()).arg(1).arg(key);
+        Invocation { def: self, cmd }
     }
 
     fn with_keys(&'static self, keys: &TaskKeys, names: impl Iterator<Item = Key> + Clone) -> Invocation {

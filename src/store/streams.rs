@@ -46,6 +46,15 @@ pub(crate) async fn read(
     Ok(found)
 }
 
+/// The last entry of the stream of a task; `None` when it has none.
+pub(crate) async fn last_entry(conn: &mut impl Connection, keys: &TaskKeys, key: Key) -> Result<Option<Entry>, Error> {
+    let mut cmd = redis::cmd("XREVRANGE");
+    cmd.arg(keys.get(key)).arg("+").arg("-").arg("COUNT").arg(1);
+    let reply: Value = cmd.query_async(conn).await.map_err(|e| classify("events", e))?;
+    let Value::Array(entries) = reply else { return Ok(None) };
+    Ok(entries.into_iter().next().and_then(entry))
+}
+
 /// What RESP2 sends as a list of pairs, or as one flat list, and RESP3 as a map.
 fn pairs(value: Value) -> Vec<(Value, Value)> {
     match value {

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::jobs::LINES;
-use super::{Connection, Key, Store, keys, streams};
+use futures_util::future::try_join_all;
+
+use super::jobs::{self, LINES};
+use super::{Connection, Key, OwnConnection, Store, TaskKeys, keys, scripts, streams};
 use crate::error::{Error, classify};
 
 /// How long after its last beat a worker's presence, and the records of its calls, are kept.
@@ -17,12 +19,32 @@ impl Store {
         worker: &str,
         fields: &[(String, String)],
     ) -> Result<(), Error> {
+        // Listed first: who is not listed is never forgotten.
+        let mut enlist = scripts::ENLIST.on_key(&keys::workers(&self.prefix));
+        enlist.arg(worker).call(conn).await?;
+        let mut announce = scripts::ANNOUNCE.on_key(&keys::worker(&self.prefix, worker));
+        announce.arg(fields).call(conn).await.map(drop)
+    }
+
+    /// Tells that the worker has stopped: no call of it counts any more, however late it comes. What this leaves goes an
+    /// hour later, with its presence.
+    pub(crate) async fn close(
+        &self,
+        conn: &mut OwnConnection,
+        worker: &str,
+        tasks: &[(&str, &TaskKeys)],
+    ) -> Result<(), Error> {
+        // All together: a round trip may take long.
+        let closes = tasks.iter().map(|(_, keys)| {
+            let mut conn = conn.clone();
+            async move { jobs::close(&mut conn, keys, worker).await }
+        });
+        try_join_all(closes).await?;
         let now = streams::server_time_ms(conn).await?;
-        let key = keys::worker(&self.prefix, worker);
-        let mut pipe = redis::pipe();
-        pipe.cmd("HSET").arg(&key).arg(fields).arg("lastSeenAt").arg(now).ignore();
-        pipe.cmd("ZADD").arg(keys::workers(&self.prefix)).arg(now).arg(worker).ignore();
-        pipe.query_async(conn).await.map_err(|e| classify("presence", e))
+        // By the names of its tasks it is forgotten, also where the server lost what it had said before.
+        let names: Vec<&str> = tasks.iter().map(|(name, _)| *name).collect();
+        let fields = [("stoppedAt".to_owned(), now.to_string()), ("tasks".to_owned(), names.join(" "))];
+        self.announce(conn, worker, &fields).await
     }
 
     /// Forgets a worker: its presence, and the records of its last calls on each task that it worked.

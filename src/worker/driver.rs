@@ -10,7 +10,7 @@
 //! | idle | a claim came back short | the wake marker, a due time, or 5 s have come |
 //! | stopping | shutdown began | every held job was answered, or the time for it is over |
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,15 +23,25 @@ use tokio::task::JoinSet;
 use super::clock::{self, Moment};
 use super::held::{Flags, Held};
 use super::{TaskRuntime, WorkerShared, runner};
+use crate::error::Error;
 use crate::job::JobId;
-use crate::store::RESPONSE_TIMEOUT;
-use crate::store::jobs::{self, BATCH, BATCH_BYTES, Claimed, LINES, Outcome, Report, Settled};
+use crate::job::{StoredError, codes};
+use crate::store::jobs::{self, BATCH, BATCH_BYTES, Claimed, LINES, Outcome, Payload, Report, SettleReply, Settled};
+use crate::store::streams::server_time_ms;
+use crate::store::{LARGE, OwnConnection, RESPONSE_TIMEOUT, doubled, response_time};
 
 /// An idle task looks for work this often even when no marker came: a worker may have died with it.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// How long a shutdown waits for handlers to be dropped.
 const DROP_TIME: Duration = Duration::from_secs(1);
+
+/// The line of calls whose outcomes are large: they travel alone, and nothing waits behind them.
+const LARGE_LINE: usize = LINES.len() - 1;
+
+/// A large outcome whose connection was closed so often, and for so long, is one that the server does not take.
+const LARGE_TRIES: u32 = 5;
+const LARGE_TIME: Duration = Duration::from_secs(5);
 
 /// Outcomes of finished runs, on their way to the driver.
 #[derive(Debug, Default)]
@@ -60,6 +70,8 @@ pub(super) struct Driver {
     busy: HashMap<u64, JobId>,
     /// Outcomes that no call carries yet.
     pending: Vec<Report>,
+    /// Those that are large.
+    large: VecDeque<Report>,
     lines: [Line; LINES.len()],
     calls: FuturesUnordered<Pin<Box<dyn Future<Output = Answered> + Send>>>,
     hungry: bool,
@@ -71,6 +83,8 @@ pub(super) struct Driver {
     started: bool,
     look_at: Moment,
     stop: Option<Stop>,
+    /// Redis says that this worker has stopped: no call of it counts any more.
+    closed: bool,
 }
 
 /// A line of calls, one at a time and numbered. Of two lines, one call can be on its way while Redis works on the other.
@@ -90,7 +104,8 @@ struct Answered {
     want: usize,
     /// `want`, or 0 when an old call was repeated.
     asked: usize,
-    settled: Settled,
+    /// None when the lines of this worker are closed.
+    settled: Option<Settled>,
 }
 
 /// The times of a shutdown.
@@ -112,6 +127,7 @@ impl Driver {
             runs: JoinSet::new(),
             busy: HashMap::new(),
             pending: Vec::new(),
+            large: VecDeque::new(),
             lines: LINES.map(|_| Line { next_call: 1, wanted: None }),
             calls: FuturesUnordered::new(),
             hungry: true,
@@ -120,6 +136,7 @@ impl Driver {
             started: false,
             look_at: clock::now(),
             stop: None,
+            closed: false,
         }
     }
 
@@ -130,8 +147,12 @@ impl Driver {
             self.collect().await;
             self.begin_stop();
             self.advance_stop().await;
+            if self.closed {
+                return Some(self.left());
+            }
             if let Some(stop) = &self.stop {
-                if self.busy.is_empty() && self.pending.is_empty() && self.calls.is_empty() {
+                let reported = self.pending.is_empty() && self.large.is_empty() && self.calls.is_empty();
+                if self.busy.is_empty() && reported {
                     return None;
                 }
                 if clock::now() >= stop.end {
@@ -168,6 +189,8 @@ impl Driver {
             let lost = self.task.held.get(report.fence).is_none_or(|held| held.flags().intersects(Flags::LOST));
             if lost {
                 self.task.held.remove(std::iter::once(report.fence));
+            } else if report.bytes() > LARGE {
+                self.large.push_back(report);
             } else {
                 self.pending.push(report);
             }
@@ -180,8 +203,7 @@ impl Driver {
             return;
         }
         let options = &self.task.options;
-        let grace = if self.worker.is_keeper_gone() { Duration::ZERO } else { options.shutdown_grace };
-        let grace = clock::now().after(grace);
+        let grace = clock::now().after(options.shutdown_grace);
         let cancel = grace.after(options.cancel_grace);
         let end = cancel.after(options.interval / 3 * 2);
         self.stop = Some(Stop { grace, cancel, end, told: false });
@@ -193,6 +215,11 @@ impl Driver {
     async fn advance_stop(&mut self) {
         let Some(stop) = &mut self.stop else { return };
         let now = clock::now();
+        if self.worker.is_keeper_gone() && stop.grace > now {
+            // Nobody beats for these jobs any more.
+            let (cancel, end) = (stop.cancel.since(stop.grace), stop.end.since(stop.grace));
+            (stop.grace, stop.cancel, stop.end) = (now, now.after(cancel), now.after(end));
+        }
         if now >= stop.grace && !stop.told {
             stop.told = true;
             self.task.held.for_each(|held| held.set(Flags::SHUTDOWN));
@@ -202,7 +229,7 @@ impl Driver {
             let _ = tokio::time::timeout(DROP_TIME, self.runs.shutdown()).await;
             self.collect().await;
             for (fence, id) in self.busy.drain() {
-                self.pending.push(Report { id, fence, outcome: Outcome::Release });
+                self.pending.push(Report::release(id, fence));
             }
         }
     }
@@ -222,7 +249,8 @@ impl Driver {
     fn fitting<'a>(&self, reports: impl Iterator<Item = &'a Report>) -> usize {
         let mut bytes = 0;
         let fits = |report: &&Report| {
-            bytes += report.bytes();
+            // What the server copies, and what it may have to free.
+            bytes += report.bytes() + report.payload_bytes;
             bytes <= BATCH_BYTES
         };
         reports.take(self.batch()).take_while(fits).count().max(1).min(self.pending.len())
@@ -231,8 +259,16 @@ impl Driver {
     /// Sends the next call, if there is a free line and something to say. The second line is for load: it opens for half a
     /// batch of outcomes, which would otherwise wait for the answer to the first. A shutdown hands back in order, on one.
     fn send(&mut self) -> bool {
-        let Some(line) = self.lines.iter().position(|line| line.wanted.is_none()) else { return false };
-        if !self.calls.is_empty() && (self.stop.is_some() || self.pending.len() < self.batch().div_ceil(2)) {
+        if self.lines[LARGE_LINE].wanted.is_none()
+            && let Some(report) = self.large.pop_front()
+        {
+            self.send_on(LARGE_LINE, 0, vec![report]);
+            return true;
+        }
+        let lines = &self.lines[..LARGE_LINE];
+        let Some(line) = lines.iter().position(|line| line.wanted.is_none()) else { return false };
+        let under_way = lines.iter().any(|line| line.wanted.is_some());
+        if under_way && (self.stop.is_some() || self.pending.len() < self.batch().div_ceil(2)) {
             return false;
         }
         let want = self.want();
@@ -244,6 +280,11 @@ impl Driver {
             // A marker that comes while the call is under way makes it hungry again.
             self.hungry = false;
         }
+        self.send_on(line, want, reports);
+        true
+    }
+
+    fn send_on(&mut self, line: usize, want: usize, reports: Vec<Report>) {
         let (task, worker) = (Arc::clone(&self.task), Arc::clone(&self.worker));
         let number = self.lines[line].next_call;
         self.lines[line].wanted = Some(want);
@@ -251,7 +292,6 @@ impl Driver {
             self.task.claims.sent(line, number, clock::now());
         }
         self.calls.push(Box::pin(settle(task, worker, line, number, want, reports)));
-        true
     }
 
     /// How many jobs to claim now. Permits of a worker-wide cap are taken for them.
@@ -282,10 +322,11 @@ impl Driver {
         taken
     }
 
-    /// Slots that neither a run fills nor a call under way may fill.
+    /// Slots that neither a run fills, nor a call under way may fill, nor a large outcome that waits: it takes memory as a
+    /// run does.
     fn free_slots(&self) -> usize {
         let wanted: usize = self.lines.iter().filter_map(|line| line.wanted).sum();
-        self.task.options.concurrency.saturating_sub(self.busy.len() + wanted)
+        self.task.options.concurrency.saturating_sub(self.busy.len() + wanted + self.large.len())
     }
 
     /// Waits for an answer, for an outcome that a call can carry, for work, or for the next step of a shutdown.
@@ -293,7 +334,8 @@ impl Driver {
         let mut until = LOOK_AGAIN;
         let now = clock::now();
         let fresh = self.task.beats_are_fresh();
-        if self.calls.is_empty() {
+        // A large outcome may be on its way for long; the task looks for work all the same.
+        if self.lines[..LARGE_LINE].iter().all(|line| line.wanted.is_none()) {
             let idle = self.stop.is_none() && self.free_slots() > 0 && fresh && !self.hungry;
             if idle && std::mem::take(&mut self.started) {
                 // What was claimed starts before anybody hears that there are slots left.
@@ -314,7 +356,7 @@ impl Driver {
                 }
             }
         }
-        let line_free = self.lines.iter().any(|line| line.wanted.is_none());
+        let line_free = self.lines[..LARGE_LINE].iter().any(|line| line.wanted.is_none());
         let queued = &mut self.queued;
         let granted = async {
             match queued {
@@ -342,6 +384,10 @@ impl Driver {
     /// Takes the answer in: outcomes that were recorded leave the table, claimed jobs enter it and start.
     fn apply(&mut self, answered: Answered) {
         let Answered { line, number, sent, reports, want, asked, settled } = answered;
+        let Some(settled) = settled else {
+            self.closed = true;
+            return;
+        };
         self.lines[line] = Line { next_call: number + 1, wanted: None };
         for fence in &settled.lost {
             tracing::warn!(task = %self.task.name, fence, "an outcome came too late: the job was taken in the meantime");
@@ -353,7 +399,7 @@ impl Driver {
         self.worker.return_permits(want.saturating_sub(settled.claimed.len()));
         if want > 0 {
             // A claim that is cut short in bytes leaves more behind, too.
-            let bytes: usize = settled.claimed.iter().map(|job| job.payload.len()).sum();
+            let bytes: usize = settled.claimed.iter().map(|job| job.payload.bytes()).sum();
             self.hungry |= settled.claimed.len() >= asked || bytes > BATCH_BYTES / 2;
             self.look_at = clock::now().after(settled.next_due.map_or(LOOK_AGAIN, |due| due.min(LOOK_AGAIN)));
         }
@@ -369,13 +415,17 @@ impl Driver {
         let mut starting = Vec::with_capacity(claimed.len());
         for job in claimed {
             let options = runner::options_of(&self.task.options, &job);
-            let (last_tick, beat_now) = (Arc::clone(&self.worker.last_tick), Arc::clone(&self.task.beat_now));
-            let held = Arc::new(Held::new(job.id.clone(), job.fence, &options, kept, last_tick, beat_now));
+            let (last_tick, rung) = (Arc::clone(&self.worker.last_tick), Arc::clone(&self.task.rung));
+            let news = Arc::clone(&self.worker.news);
+            let held = Arc::new(Held::new(job.id.clone(), job.fence, &options, kept, last_tick, rung, news));
+            if matches!(job.payload, Payload::Apart(_)) {
+                held.set(Flags::FETCHING);
+            }
             entered.push(Arc::clone(&held));
             if stopping || too_late {
                 held.set(Flags::FINISHED);
                 self.worker.return_permits(1);
-                self.pending.push(Report { id: job.id, fence: job.fence, outcome: Outcome::Release });
+                self.pending.push(Report::release(job.id, job.fence));
             } else {
                 starting.push((held, job, options));
             }
@@ -385,11 +435,12 @@ impl Driver {
         self.started |= !starting.is_empty();
         for (held, job, options) in starting {
             self.busy.insert(job.fence, job.id.clone());
-            let (task, worker) = (Arc::clone(&self.task), self.worker.id.clone());
+            let (task, worker) = (Arc::clone(&self.task), Arc::clone(&self.worker));
             self.runs.spawn(async move {
-                let (id, fence) = (held.id.clone(), held.fence);
+                let (id, fence, payload_bytes) = (held.id.clone(), held.fence, job.payload.bytes());
+                let attempt = job.failed_attempts.saturating_add(1);
                 let outcome = runner::run(Arc::clone(&task), worker, held, job, options).await;
-                task.outbox.push(Report { id, fence, outcome });
+                task.outbox.push(Report { id, fence, outcome, attempt, payload_bytes });
                 task.poke.notify_one();
             });
         }
@@ -408,13 +459,12 @@ async fn settle(
     line: usize,
     mut number: u64,
     want: usize,
-    reports: Vec<Report>,
+    mut reports: Vec<Report>,
 ) -> Answered {
     let sent = clock::now();
-    let (ask, mut asked, mut patience) = (task.options.interval, want, RESPONSE_TIMEOUT);
-    // Enough for a line of 100 KiB/s.
-    let bytes = reports.iter().map(Report::bytes).sum::<usize>() + BATCH_BYTES.max(task.options.payload_limit);
-    let longest = RESPONSE_TIMEOUT + Duration::from_secs(bytes as u64 / (100 << 10));
+    let (ask, mut asked, mut closed, mut first_closed) = (task.options.interval, want, 0, None);
+    // Both ways: a claim may be answered with as much.
+    let mut patience = response_time(reports.iter().map(Report::bytes).sum::<usize>() + BATCH_BYTES);
     // 20 ms, doubled up to a second.
     let mut backoff = backon::ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(20))
@@ -422,37 +472,89 @@ async fn settle(
         .with_jitter()
         .without_max_times()
         .build();
+    let mut repeated = false;
     loop {
+        // The deadline of what it claims counts from the first send: a late repetition claims nothing new.
+        if std::mem::replace(&mut repeated, true)
+            && (!task.beats_are_fresh() || clock::now().since(sent) >= task.beat_period())
+        {
+            asked = 0;
+        }
         let call = async |conn: &mut _| {
             jobs::settle(conn, &task.keys, worker.id.as_str(), (line, number), ask, asked, &reports).await
         };
-        match worker.store.shared(patience, call).await {
-            Ok(Some(settled)) => return Answered { line, number, sent, reports, want, asked, settled },
-            Ok(None) => {
+        let mut connected = false;
+        let answer = if line == LARGE_LINE {
+            apart(&worker, patience, &mut connected, call).await
+        } else {
+            worker.store.shared(patience, call).await
+        };
+        let e = match answer {
+            Ok(SettleReply::Settled(settled)) => {
+                return Answered { line, number, sent, reports, want, asked, settled: Some(settled) };
+            }
+            Ok(SettleReply::Closed) => {
+                tracing::error!(task = %task.name, "redis was told that this worker has stopped; it must not go on");
+                return Answered { line, number, sent, reports, want, asked, settled: None };
+            }
+            Ok(SettleReply::Stale) => {
                 // Only a second driver under our name could have gone ahead of us.
                 tracing::error!(task = %task.name, number, "a settle call was overtaken; it gets a new number");
                 number += 1_000;
                 if want > 0 {
                     task.claims.sent(line, number, sent);
                 }
+                continue;
             }
-            Err(e) => {
-                if e.is_timeout() {
-                    // Large values over a slow line take as long as they take.
-                    patience = (patience * 2).min(longest);
-                }
-                let pause = backoff.next().unwrap_or(Duration::from_secs(1));
-                if e.is_retryable() {
-                    tracing::warn!(task = %task.name, error = %e.chain(), ?pause, "settle was not answered; it is repeated");
-                } else {
-                    tracing::error!(task = %task.name, error = %e.chain(), ?pause, "settle was refused; it is repeated");
-                }
-                tokio::time::sleep(pause).await;
-                // The deadline of what it claims counts from the first send: a late repetition claims nothing new.
-                if !task.beats_are_fresh() || clock::now().since(sent) >= task.beat_period() {
-                    asked = 0;
-                }
+            Ok(SettleReply::Undeclared) => match task.declare_again(&worker.store).await {
+                Ok(()) => continue,
+                Err(e) => e,
+            },
+            Err(e) => e,
+        };
+        if e.is_late() {
+            // Large values over a slow line take as long as they take.
+            patience = doubled(patience);
+        } else if line == LARGE_LINE && connected && (e.is_too_large() || e.ends_connection() && !e.is_demoted()) {
+            // A server that finds a value too large for it says so, if it is heard, and closes the connection in the middle
+            // of it, each time.
+            closed += 1;
+            let first = *first_closed.get_or_insert_with(clock::now);
+            if e.is_too_large() || closed >= LARGE_TRIES && clock::now().since(first) >= LARGE_TIME {
+                tracing::error!(task = %task.name, error = %e.chain(), "redis does not take a large outcome; the job fails");
+                reports.iter_mut().for_each(too_large);
             }
         }
+        let pause = backoff.next().unwrap_or(Duration::from_secs(1));
+        if e.is_retryable() {
+            tracing::warn!(task = %task.name, error = %e.chain(), ?pause, "settle was not answered; it is repeated");
+        } else {
+            tracing::error!(task = %task.name, error = %e.chain(), ?pause, "settle was refused; it is repeated");
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Makes a call on a connection of its own. `connected` tells whether the server was there when it was sent.
+async fn apart<T>(
+    worker: &WorkerShared,
+    time: Duration,
+    connected: &mut bool,
+    call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let mut conn = worker.store.dedicated(None).await?;
+    let answers = tokio::time::timeout(RESPONSE_TIMEOUT, server_time_ms(&mut conn)).await;
+    answers.map_err(|_| Error::timed_out())??;
+    *connected = true;
+    tokio::time::timeout(time, call(&mut conn)).await.unwrap_or_else(|_| Err(Error::late()))
+}
+
+/// Puts a failure in place of a value that the server refuses for good.
+fn too_large(report: &mut Report) {
+    if let Outcome::Completed(Some(value)) = &report.outcome {
+        let message = format!("the server does not take the value, which has {} bytes of JSON", value.len());
+        let code = codes::CODEC.to_owned();
+        let error = StoredError { code: code.clone(), message }.to_json();
+        report.outcome = Outcome::Failed { attempt: report.attempt, code, error };
     }
 }

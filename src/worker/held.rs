@@ -42,6 +42,12 @@ impl Flags {
     pub(crate) const TAKEN: Flags = Flags(1 | 1 << 1);
     /// All that ends a handler.
     pub(crate) const INTERRUPTED: Flags = Flags(1 | 1 << 1 | 1 << 2 | 1 << 5);
+    /// Its payload is on its way: the handler has not begun, and cannot show that it is alive.
+    pub(crate) const FETCHING: Flags = Flags(1 << 9);
+    /// Before and after the run the worker beats for the job in every mode.
+    pub(crate) const NOT_RUNNING: Flags = Flags(1 << 8 | 1 << 9);
+    /// All after which a run is not to begin.
+    pub(crate) const NOT_TO_BEGIN: Flags = Flags(Flags::INTERRUPTED.0 | Flags::SHUTTING_DOWN.0);
     /// All after which work on the job is to stop: also what outlived its run, in a thread of its own.
     pub(crate) const STOP: Flags = Flags(Flags::INTERRUPTED.0 | Flags::FINISHED.0);
 
@@ -66,10 +72,37 @@ pub(crate) struct Held {
     /// Manual: when the handler beat last, ms on the boot-time clock.
     handler_beat: AtomicU64,
     changed: Notify,
+    /// The keeper is asked to beat for this job before the next beat of all.
+    rang: AtomicBool,
     /// When the keeper looked at the deadlines last, ms on the boot-time clock.
     last_tick: Arc<AtomicU64>,
-    /// Asks the keeper for a beat at once.
-    beat_now: Arc<Notify>,
+    /// Tells the keeper that a job of the task rang.
+    rung: Arc<Notify>,
+    news: Arc<News>,
+}
+
+/// Held jobs about which the keeper has news. It wakes nobody itself: a waker may be the user's code.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    about: Mutex<Vec<Arc<Held>>>,
+    posted: Notify,
+}
+
+impl News {
+    fn about(&self) -> MutexGuard<'_, Vec<Arc<Held>>> {
+        self.about.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there are news. Cancel safe.
+    pub(crate) async fn posted(&self) {
+        self.posted.notified().await;
+    }
+
+    /// Wakes all whom the news are for.
+    pub(crate) fn tell(&self) {
+        let about = std::mem::take(&mut *self.about());
+        about.iter().for_each(|held| held.changed.notify_waiters());
+    }
 }
 
 impl Held {
@@ -79,7 +112,8 @@ impl Held {
         options: &crate::options::Resolved,
         kept: Moment,
         last_tick: Arc<AtomicU64>,
-        beat_now: Arc<Notify>,
+        rung: Arc<Notify>,
+        news: Arc<News>,
     ) -> Held {
         Held {
             id,
@@ -92,8 +126,10 @@ impl Held {
             beaten: AtomicBool::new(false),
             handler_beat: AtomicU64::new(kept.as_millis()),
             changed: Notify::new(),
+            rang: AtomicBool::new(false),
             last_tick,
-            beat_now,
+            rung,
+            news,
         }
     }
 
@@ -104,6 +140,14 @@ impl Held {
     pub(crate) fn set(&self, flags: Flags) {
         if self.flags.fetch_or(flags.0, Ordering::SeqCst) & flags.0 != flags.0 {
             self.changed.notify_waiters();
+        }
+    }
+
+    /// As [`Held::set`], from the keeper's thread: a task on the user's runtime wakes those who wait.
+    pub(crate) fn post(self: &Arc<Self>, flags: Flags) {
+        if self.flags.fetch_or(flags.0, Ordering::SeqCst) & flags.0 != flags.0 {
+            self.news.about().push(Arc::clone(self));
+            self.news.posted.notify_one();
         }
     }
 
@@ -132,8 +176,26 @@ impl Held {
     /// Whether the next beat extends this lock, or only asks about it.
     pub(crate) fn take_beat(&self) -> bool {
         self.heartbeat == Heartbeat::Automatic
-            || self.flags().intersects(Flags::FINISHED)
+            || self.flags().intersects(Flags::NOT_RUNNING)
             || self.beaten.swap(false, Ordering::SeqCst)
+    }
+
+    /// The payload has come and the handler begins: from now on it is the one that shows whether it is alive.
+    pub(crate) fn begins(&self) {
+        self.handler_beat.store(clock::now().as_millis(), Ordering::SeqCst);
+        self.beaten.store(true, Ordering::SeqCst);
+        self.clear(Flags::FETCHING);
+    }
+
+    /// Asks the keeper to beat for this job soon.
+    fn ring(&self) {
+        self.rang.store(true, Ordering::SeqCst);
+        self.rung.notify_one();
+    }
+
+    /// Whether the job rang since the last call.
+    pub(crate) fn take_ring(&self) -> bool {
+        self.rang.swap(false, Ordering::SeqCst)
     }
 
     /// A beat that named this job was not answered: the handler's sign of life is still to be told.
@@ -150,23 +212,21 @@ impl Held {
         }
     }
 
-    /// Whether the deadline passed while this process stood still. The keeper looks far more often than every tenth of
-    /// the interval, and marks the risk a tenth ahead: a longer gap that the deadline falls into means that nothing here
-    /// could notice it coming.
+    /// Whether this process stood still and the deadline is past. The keeper looks far more often than every tenth of the
+    /// interval: after a longer gap nobody here knows what became of the job meanwhile.
     fn slept_through_deadline(&self, last_tick: Moment, now: Moment) -> bool {
-        let deadline = self.deadline();
-        last_tick < deadline && deadline <= now && now.since(last_tick) > self.interval / 10
+        self.deadline() <= now && now.since(last_tick) > self.interval / 10
     }
 
     /// The keeper looks at the deadline, as it did at `last_tick`. `beats_answered` tells whether the task's beats got
     /// through within it.
-    pub(crate) fn tick(&self, last_tick: Moment, now: Moment, beats_answered: bool) {
+    pub(crate) fn tick(self: &Arc<Self>, last_tick: Moment, now: Moment, beats_answered: bool) {
         let flags = self.flags();
         if flags.intersects(Flags::FINISHED) {
             return;
         }
         if self.slept_through_deadline(last_tick, now) {
-            self.set(Flags::FROZEN);
+            self.post(Flags::FROZEN);
         }
         if now.after(self.interval / 10) >= self.deadline() {
             // In Manual mode the handler may just be silent: it is then left to the sweep. A sign of life that was not
@@ -175,7 +235,7 @@ impl Held {
                 && now.after(self.interval / 20) >= self.deadline();
             let silent = self.heartbeat == Heartbeat::Manual && beats_answered && !untold;
             let give_up = self.on_risk == OnRisk::Cancel && !silent;
-            self.set(if give_up { Flags(Flags::AT_RISK.0 | Flags::GIVE_UP.0) } else { Flags::AT_RISK });
+            self.post(if give_up { Flags(Flags::AT_RISK.0 | Flags::GIVE_UP.0) } else { Flags::AT_RISK });
         }
     }
 
@@ -186,7 +246,7 @@ impl Held {
             self.beaten.store(true, Ordering::SeqCst);
             let before = self.handler_beat.swap(now.as_millis(), Ordering::SeqCst);
             if now.since(Moment::from_millis(before)) > self.interval / 3 {
-                self.beat_now.notify_one();
+                self.ring();
             }
         }
         let flags = self.flags();
@@ -202,7 +262,7 @@ impl Held {
         let last_tick = Moment::from_millis(self.last_tick.load(Ordering::SeqCst));
         if flags.intersects(Flags::FROZEN) || self.slept_through_deadline(last_tick, now) {
             self.set(Flags(Flags::FROZEN.0 | Flags::AT_RISK.0 | Flags::TOLD_FROZEN.0));
-            self.beat_now.notify_one();
+            self.ring();
             return Err(Interrupted::Frozen);
         }
         // The handler goes on after all: an error from here on is its own.
@@ -241,17 +301,26 @@ impl HeldTable {
         all
     }
 
-    /// Visits every entry, in no order.
+    /// Visits every entry, in no order. The table is not locked meanwhile.
     pub(crate) fn for_each(&self, visit: impl FnMut(&Arc<Held>)) {
-        self.entries().values().for_each(visit);
+        let all: Vec<Arc<Held>> = self.entries().values().cloned().collect();
+        all.iter().for_each(visit);
     }
 
     pub(crate) fn get(&self, fence: u64) -> Option<Arc<Held>> {
         self.entries().get(&fence).cloned()
     }
 
-    pub(crate) fn holds(&self, id: &str) -> bool {
-        self.entries().values().any(|held| held.id.as_str() == id)
+    /// Asks the keeper to beat soon for what is held of this job.
+    pub(crate) fn ring(&self, id: &str) {
+        self.entries().values().filter(|held| held.id.as_str() == id).for_each(|held| held.ring());
+    }
+
+    /// Forgets all entries: nobody beats for them any more, and what outlives its run hears that the job is lost.
+    pub(crate) fn let_go(&self) -> Vec<JobId> {
+        let all: Vec<Arc<Held>> = self.entries().drain().map(|(_, held)| held).collect();
+        all.iter().for_each(|held| held.set(Flags::LOST));
+        all.iter().map(|held| held.id.clone()).collect()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -267,10 +336,10 @@ mod tests {
     const INTERVAL: Duration = Duration::from_secs(1);
 
     /// A job whose claim was sent at `sent`.
-    fn held(sent: Moment, stall: StallOptions) -> Held {
+    fn held(sent: Moment, stall: StallOptions) -> Arc<Held> {
         let options = TaskOptions::new().stall(stall.interval(INTERVAL)).resolve(&TaskOptions::new()).unwrap();
         let last_tick = Arc::new(AtomicU64::new(clock::now().as_millis()));
-        Held::new(JobId::from_wire("a"), 1, &options, sent, last_tick, Arc::default())
+        Arc::new(Held::new(JobId::from_wire("a"), 1, &options, sent, last_tick, Arc::default(), Arc::default()))
     }
 
     #[test]
@@ -310,7 +379,7 @@ mod tests {
     }
 
     /// Ticks through an outage that begins right after a beat that did not name the job yet was answered.
-    fn through_an_outage(held: &Held, start: Moment) -> Option<Duration> {
+    fn through_an_outage(held: &Arc<Held>, start: Moment) -> Option<Duration> {
         let last_beat = start.after(Duration::from_millis(5));
         let mut last = start;
         for ms in (0..1_400).step_by(10) {

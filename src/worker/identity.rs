@@ -63,6 +63,18 @@ pub(crate) fn process_facts() -> Vec<(String, String)> {
     facts
 }
 
+/// What a worker says of itself: the facts of its process, its tasks, and how many jobs of each it holds.
+pub(crate) fn presence<'a>(
+    facts: &[(String, String)],
+    tasks: impl Iterator<Item = (&'a str, usize)> + Clone,
+) -> Vec<(String, String)> {
+    let names: Vec<&str> = tasks.clone().map(|(name, _)| name).collect();
+    let mut fields = facts.to_vec();
+    fields.push(("tasks".to_owned(), names.join(" ")));
+    fields.extend(tasks.map(|(name, held)| (format!("held:{name}"), held.to_string())));
+    fields
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

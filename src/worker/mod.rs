@@ -9,6 +9,7 @@ pub(crate) mod keeper;
 pub(crate) mod runner;
 mod wake;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,16 +24,21 @@ pub use identity::WorkerId;
 use self::claims::Claims;
 use self::clock::Moment;
 use self::driver::{Driver, Outbox};
-use self::held::HeldTable;
+use self::held::{HeldTable, News};
 use self::runner::Handler;
 use self::wake::Wake;
 use crate::error::{ConfigError, ConfigErrors, Error};
 use crate::job::JobId;
 use crate::options::Resolved;
+use crate::shown::Shown;
+use crate::store::jobs::Declared;
 use crate::store::{RESPONSE_TIMEOUT, Store, TaskKeys, jobs};
 
 /// How long the clean-up after the last job may take.
-const FAREWELL: Duration = Duration::from_secs(2);
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// How many large values a worker reads at a time.
+const LARGE_READS: usize = 4;
 
 /// What driver, keeper and runners of one task share.
 pub(crate) struct TaskRuntime {
@@ -45,10 +51,16 @@ pub(crate) struct TaskRuntime {
     pub(crate) outbox: Outbox,
     /// Rings when the driver has something to look at.
     pub(crate) poke: Notify,
-    /// Rings when the keeper is to beat at once.
-    pub(crate) beat_now: Arc<Notify>,
+    /// Rings when the keeper is to beat for all jobs at once.
+    pub(crate) beat_now: Notify,
+    /// Rings when the keeper is to beat for some jobs soon.
+    pub(crate) rung: Arc<Notify>,
+    /// When this worker declared the options of the task, ms by the clock of the server.
+    pub(crate) stamp: u64,
     /// When the last beat that was answered had been sent; 0 before the first.
     last_beat: AtomicU64,
+    /// How long its answers took, ms; 0 for one that named no job.
+    beat_took: AtomicU64,
     pub(crate) claims: Claims,
 }
 
@@ -62,14 +74,30 @@ impl TaskRuntime {
         Moment::from_millis(self.last_beat.load(Ordering::SeqCst))
     }
 
-    pub(crate) fn beat_answered(&self, sent: Moment) {
+    pub(crate) fn beat_answered(&self, sent: Moment, took: Duration) {
+        self.beat_took.store(took.as_millis() as u64, Ordering::SeqCst);
         self.last_beat.fetch_max(sent.as_millis().max(1), Ordering::SeqCst);
     }
 
-    /// Whether jobs may be claimed: a keeper that cannot beat could not keep them.
+    /// Whether the last beat took over half a period.
+    pub(crate) fn beats_are_slow(&self) -> bool {
+        Duration::from_millis(self.beat_took.load(Ordering::SeqCst)) > self.beat_period() / 2
+    }
+
+    /// Whether jobs may be claimed: a keeper that cannot beat could not keep them, and one that takes long to beat for those
+    /// that it has is not to be given more.
     pub(crate) fn beats_are_fresh(&self) -> bool {
         let last = self.last_beat();
-        last.as_millis() > 0 && clock::now().since(last) < self.beat_period() * 2
+        last.as_millis() > 0 && clock::now().since(last) < self.beat_period() * 2 && !self.beats_are_slow()
+    }
+
+    /// Writes the options of the task again, unless a worker that started later has: the server has lost them.
+    pub(crate) async fn declare_again(&self, store: &Store) -> Result<(), Error> {
+        let declare = async |conn: &mut _| jobs::declare(conn, &self.keys, Some(self.stamp), &self.options).await;
+        if let Declared::Ours(..) = store.shared(RESPONSE_TIMEOUT, declare).await? {
+            tracing::warn!(task = %self.name, "the server had lost the options of the task; they are declared again");
+        }
+        Ok(())
     }
 }
 
@@ -81,6 +109,10 @@ pub(crate) struct WorkerShared {
     pub(crate) wake: Wake,
     /// When the keeper looked at the deadlines last, ms on the boot-time clock.
     pub(crate) last_tick: Arc<AtomicU64>,
+    /// What the keeper has to tell handlers.
+    pub(crate) news: Arc<News>,
+    /// For reading values that travel apart.
+    pub(crate) large_reads: Semaphore,
     keeper_gone: AtomicBool,
     cap: Option<Arc<Semaphore>>,
 }
@@ -136,11 +168,47 @@ pub enum StopReason {
         /// The jobs that were left. None are named when all that is open is a claim that Redis did not answer.
         left: Vec<JobId>,
     },
-    /// Its keeper thread ended, which is a bug: without beats it could not keep its jobs.
-    KeeperEnded {
-        /// The jobs that were left.
+    /// A part of it ended by itself, which is a bug, here or in code that the part called: a subscriber of `tracing` that
+    /// panics, say. It told Redis what it could, and beats for no job any more.
+    Broken {
+        /// What ended.
+        part: WorkerPart,
+        /// The jobs that were let go: the sweep of another worker finds them and counts a stall for each.
         left: Vec<JobId>,
     },
+}
+
+/// A part of a worker without which it cannot work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WorkerPart {
+    /// The thread that beats for its jobs.
+    Keeper,
+    /// The loop that claims jobs of a task and reports how they ended.
+    Driver,
+    /// What waits for new work.
+    Wake,
+    /// What shows that the runtime runs.
+    Canary,
+}
+
+impl WorkerPart {
+    /// The name: `keeper`, `driver`, `wake` or `canary`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            WorkerPart::Keeper => "keeper",
+            WorkerPart::Driver => "driver",
+            WorkerPart::Wake => "wake",
+            WorkerPart::Canary => "canary",
+        }
+    }
+}
+
+impl fmt::Display for WorkerPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
 }
 
 /// Works the tasks of an [`App`](crate::App). Made by [`App::worker`](crate::App::worker).
@@ -228,23 +296,41 @@ impl Worker {
         })
         .map_err(Error::Config)?;
         self.store.ready().await?;
+        // A start that is refused changes nothing, of no task.
         for task in &self.tasks {
-            let declared = async |conn: &mut _| jobs::declare(conn, &task.keys, &task.options).await;
-            for (option, old, new) in self.store.shared(RESPONSE_TIMEOUT, declared).await? {
-                tracing::info!(task = %task.name, option, old, new, "an option of the task changed with this start");
-            }
+            self.store.shared(RESPONSE_TIMEOUT, async |conn| jobs::check_wire(conn, &task.keys).await).await?;
         }
-        self.work(shutdown).await
+        // Before the first claim: of a worker that is not listed, what it leaves would stay for ever.
+        let facts = identity::presence(&identity::process_facts(), self.tasks.iter().map(|task| (&*task.name, 0)));
+        let announce = async |conn: &mut _| self.store.announce(conn, self.id.as_str(), &facts).await;
+        self.store.shared(RESPONSE_TIMEOUT, announce).await?;
+        let mut stamps = Vec::with_capacity(self.tasks.len());
+        for task in &self.tasks {
+            let declare = async |conn: &mut _| jobs::declare(conn, &task.keys, None, &task.options).await;
+            stamps.push(match self.store.shared(RESPONSE_TIMEOUT, declare).await? {
+                Declared::Ours(stamp, changed) => {
+                    for (option, old, new) in changed {
+                        let (old, new) = (Shown(&old), Shown(&new));
+                        tracing::info!(task = %task.name, option, %old, %new, "an option of the task changed with this start");
+                    }
+                    stamp
+                }
+                Declared::Theirs(stamp) => stamp,
+            });
+        }
+        self.work(stamps, shutdown).await
     }
 
-    async fn work(self, shutdown: impl Future<Output = ()>) -> Result<StopReason, Error> {
+    async fn work(self, stamps: Vec<u64>, shutdown: impl Future<Output = ()>) -> Result<StopReason, Error> {
         let tasks: Arc<[Arc<TaskRuntime>]> = self
             .tasks
             .into_iter()
+            .zip(stamps)
             .enumerate()
-            .map(|(index, task)| {
+            .map(|(index, (task, stamp))| {
                 Arc::new(TaskRuntime {
                     index,
+                    stamp,
                     name: task.name,
                     keys: task.keys,
                     options: task.options,
@@ -252,8 +338,10 @@ impl Worker {
                     held: HeldTable::default(),
                     outbox: Outbox::default(),
                     poke: Notify::new(),
-                    beat_now: Arc::new(Notify::new()),
+                    beat_now: Notify::new(),
+                    rung: Arc::default(),
                     last_beat: AtomicU64::new(0),
+                    beat_took: AtomicU64::new(0),
                     claims: Claims::default(),
                 })
             })
@@ -264,6 +352,8 @@ impl Worker {
             stopping: CancellationToken::new(),
             wake: Wake::default(),
             last_tick: Arc::new(AtomicU64::new(clock::now().as_millis())),
+            news: Arc::default(),
+            large_reads: Semaphore::new(LARGE_READS),
             keeper_gone: AtomicBool::new(false),
             cap: self.cap.map(|jobs| Arc::new(Semaphore::new(jobs))),
         });
@@ -273,69 +363,152 @@ impl Worker {
         let keeper_guard = keeper_stop.clone().drop_guard();
         let canary = Arc::new(AtomicU64::new(clock::now().as_millis()));
         let (alive, mut keeper_ended) = tokio::sync::oneshot::channel();
-        let thread = keeper::start(Arc::clone(&worker), &tasks, Arc::clone(&canary), keeper_stop, alive)
+        let thread = keeper::start(Arc::clone(&worker), &tasks, Arc::clone(&canary), keeper_stop.clone(), alive)
             .map_err(|e| Error::from_io("the keeper thread", e))?;
-        let mut services = JoinSet::new();
-        services.spawn(sing(canary, worker.stopping.clone()));
-        services.spawn(wake::run(Arc::clone(&worker), Arc::clone(&tasks)));
-        let mut drivers = JoinSet::new();
+        let mut crew = Crew::default();
+        crew.spawn(WorkerPart::Canary, sing(canary, Arc::clone(&worker.news), keeper_stop));
+        crew.spawn(WorkerPart::Wake, wake::run(Arc::clone(&worker), Arc::clone(&tasks)));
         for task in tasks.iter() {
-            drivers.spawn(Driver::new(Arc::clone(task), Arc::clone(&worker)).run());
+            crew.drive(Driver::new(Arc::clone(task), Arc::clone(&worker)), task.index);
         }
         tracing::info!(worker_id = %worker.id, tasks = tasks.len(), "working");
 
-        let mut keeper_gone = tokio::select! {
-            () = shutdown => false,
-            _ = &mut keeper_ended => true,
+        // Its future is the user's: it may spend the whole budget of this task each time that it is polled.
+        let mut ended = tokio::select! {
+            () = shutdown => None,
+            // Nothing ends before it is told to.
+            ended = tokio::task::unconstrained(crew.next()) => ended.map(|ended| Ended { broken: true, ..ended }),
+            _ = tokio::task::unconstrained(&mut keeper_ended) => Some(Ended::keeper()),
         };
-        worker.keeper_gone.store(keeper_gone, Ordering::SeqCst);
         drop(stop_all);
-        let mut left = None;
+        let (mut left, mut broken, mut keeper_gone) = (None, None, false);
         loop {
-            tokio::select! {
-                driver = drivers.join_next() => match driver {
-                    Some(Ok(None)) => {}
-                    Some(Ok(Some(jobs))) => left.get_or_insert_with(Vec::new).extend(jobs),
-                    Some(Err(e)) => {
-                        tracing::error!(error = %e, "a driver ended by itself");
-                        left.get_or_insert_with(Vec::new);
-                    }
-                    None => break,
-                },
-                _ = &mut keeper_ended, if !keeper_gone => {
+            if let Some(Ended { part, task, broken: by_itself, left: jobs }) = ended {
+                if let Some(jobs) = jobs.filter(|_| !by_itself) {
+                    left.get_or_insert_with(Vec::new).extend(jobs);
+                }
+                if by_itself {
+                    tracing::error!(worker_id = %worker.id, %part, "a part of the worker ended by itself; the worker stops");
+                    broken.get_or_insert(part);
+                }
+                if part == WorkerPart::Keeper {
                     keeper_gone = true;
                     worker.keeper_gone.store(true, Ordering::SeqCst);
+                } else if let Some(task) = task.and_then(|index| tasks.get(index)).filter(|_| by_itself) {
+                    // Nobody reports for these any more; beats would keep them from everybody else.
+                    task.claims.let_go();
+                    left.get_or_insert_with(Vec::new).extend(task.held.let_go());
                 }
             }
+            if crew.drivers == 0 {
+                break;
+            }
+            ended = tokio::select! {
+                ended = crew.next() => ended,
+                _ = &mut keeper_ended, if !keeper_gone => Some(Ended::keeper()),
+            };
         }
-        // The keeper ends before the presence goes, or it might tell it once more; the wake block puts back what it has.
+        // The keeper ends before the presence says that the worker has, or it might say otherwise once more; the wake block
+        // puts back what it has.
         drop(keeper_guard);
         let farewell = async {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
             // One that was cancelled with the runtime is over too.
-            while services.join_next().await.is_some() {}
+            while crew.next().await.is_some() {}
+            // What is left may still be reported or claimed by calls that are on their way: their records stay.
             if left.is_none() {
-                worker.store.shared(FAREWELL, async |conn| worker.store.forget(conn, worker.id.as_str()).await).await?;
+                say_goodbye(&worker, &tasks).await;
             }
-            Ok::<(), Error>(())
         };
-        if !matches!(tokio::time::timeout(FAREWELL, farewell).await, Ok(Ok(()))) {
-            tracing::debug!(worker_id = %worker.id, "presence was left behind");
+        if tokio::time::timeout(FAREWELL, farewell).await.is_err() {
+            tracing::debug!(worker_id = %worker.id, "redis was not told that the worker stopped");
         }
         tracing::info!(worker_id = %worker.id, left = left.as_ref().map_or(0, Vec::len), "stopped");
-        Ok(match left {
-            left if keeper_gone => StopReason::KeeperEnded { left: left.unwrap_or_default() },
-            None => StopReason::Shutdown,
-            Some(left) => StopReason::Unclean { left },
+        Ok(match (broken, left) {
+            (Some(part), left) => StopReason::Broken { part, left: left.unwrap_or_default() },
+            (None, None) => StopReason::Shutdown,
+            (None, Some(left)) => StopReason::Unclean { left },
         })
     }
 }
 
-/// The canary: as long as it sings, the user's runtime runs.
-async fn sing(canary: Arc<AtomicU64>, stopping: CancellationToken) {
-    while !stopping.is_cancelled() {
-        canary.store(clock::now().as_millis(), Ordering::Relaxed);
+/// Tells Redis that the worker has stopped, again until it is answered.
+async fn say_goodbye(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>]) {
+    let named: Vec<(&str, &TaskKeys)> = tasks.iter().map(|task| (&*task.name, &*task.keys)).collect();
+    let close = async |conn: &mut _| worker.store.close(conn, worker.id.as_str(), &named).await;
+    while let Err(e) = worker.store.shared(FAREWELL / 2, close).await {
+        tracing::debug!(worker_id = %worker.id, error = %e.chain(), "redis is told again that the worker stopped");
         tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// The tasks that a worker runs on the user's runtime.
+#[derive(Default)]
+struct Crew {
+    running: JoinSet<Option<Vec<JobId>>>,
+    /// What each is, and which task it drives.
+    parts: HashMap<tokio::task::Id, (WorkerPart, Option<usize>)>,
+    drivers: usize,
+}
+
+/// A part that ended.
+struct Ended {
+    part: WorkerPart,
+    /// The task that it drove.
+    task: Option<usize>,
+    /// Whether it panicked, or ended before it was told to.
+    broken: bool,
+    /// Jobs that Redis could not be told about.
+    left: Option<Vec<JobId>>,
+}
+
+impl Ended {
+    fn keeper() -> Ended {
+        Ended { part: WorkerPart::Keeper, task: None, broken: true, left: None }
+    }
+}
+
+impl Crew {
+    fn spawn(&mut self, part: WorkerPart, run: impl Future<Output = ()> + Send + 'static) {
+        let id = self.running.spawn(async move {
+            run.await;
+            None
+        });
+        self.parts.insert(id.id(), (part, None));
+    }
+
+    fn drive(&mut self, driver: Driver, task: usize) {
+        let id = self.running.spawn(driver.run());
+        self.parts.insert(id.id(), (WorkerPart::Driver, Some(task)));
+        self.drivers += 1;
+    }
+
+    /// The next part that ends. Cancel safe.
+    async fn next(&mut self) -> Option<Ended> {
+        let (id, broken, left) = match self.running.join_next_with_id().await? {
+            Ok((id, left)) => (id, false, left),
+            Err(e) => (e.id(), true, None),
+        };
+        let (part, task) = self.parts.remove(&id)?;
+        self.drivers -= usize::from(part == WorkerPart::Driver);
+        Some(Ended { part, task, broken, left })
+    }
+}
+
+/// The canary: as long as it sings, the user's runtime runs. It also wakes the handlers for whom the keeper has news, since
+/// their wakers may be the user's code.
+async fn sing(canary: Arc<AtomicU64>, news: Arc<News>, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        canary.store(clock::now().as_millis(), Ordering::Relaxed);
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_millis(50)) => {}
+            () = news.posted() => {}
+            () = stop.cancelled() => {}
+        }
+        // A waker that panics is nobody's fault but its own.
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| news.tell())).is_err() {
+            tracing::error!("a waker that waited for news of a job panicked");
+        }
     }
     canary.store(u64::MAX, Ordering::Relaxed);
 }

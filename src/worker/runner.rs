@@ -7,17 +7,19 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt;
+use tokio::task::unconstrained;
 use tracing::Instrument;
 
-use super::TaskRuntime;
 use super::clock;
 use super::held::{Flags, Held};
-use super::identity::WorkerId;
+use super::{TaskRuntime, WorkerShared};
 use crate::context::{Context, Run};
-use crate::error::JobError;
+use crate::error::{Error, JobError};
 use crate::job::{StoredError, codes};
 use crate::options::{Overrides, Resolved};
-use crate::store::jobs::{Claimed, Outcome};
+use crate::shown::Shown;
+use crate::store::jobs::{self, Claimed, Outcome, Payload};
+use crate::store::{doubled, response_time};
 
 /// A handler with its types folded away: payload in, JSON out (`None` for null).
 pub(crate) type Handler = Arc<
@@ -43,14 +45,47 @@ enum Ended {
 }
 
 /// Runs the job once and says what is to be reported. `options` are those of the task with the job's overrides.
+///
+/// Whatever panics on the way, the handler or a subscriber of `tracing` around it: the job gets its outcome.
 pub(super) async fn run(
     task: Arc<TaskRuntime>,
-    worker: WorkerId,
+    worker: Arc<WorkerShared>,
     held: Arc<Held>,
     job: Claimed,
     options: Arc<Resolved>,
 ) -> Outcome {
     let attempt = job.failed_attempts.saturating_add(1);
+    let running = AssertUnwindSafe(run_once(task, worker, Arc::clone(&held), job, Arc::clone(&options)));
+    running.catch_unwind().await.unwrap_or_else(|panic| {
+        // What is woken may be the user's code too.
+        let _ = guarded(|| held.set(Flags::FINISHED));
+        failed(codes::PANIC.to_owned(), panic_message(panic), attempt, None, &options)
+    })
+}
+
+async fn run_once(
+    task: Arc<TaskRuntime>,
+    worker: Arc<WorkerShared>,
+    held: Arc<Held>,
+    job: Claimed,
+    options: Arc<Resolved>,
+) -> Outcome {
+    let attempt = job.failed_attempts.saturating_add(1);
+    let dispatched_at = dispatched_at(&job);
+    let payload = match job.payload {
+        Payload::Here(payload) => payload,
+        Payload::Apart(bytes) => match fetch(&task, &worker, &held, bytes).await {
+            Some(payload) => {
+                held.begins();
+                payload
+            }
+            None => {
+                held.set(Flags::FINISHED);
+                return Outcome::Release;
+            }
+        },
+    };
+    let worker = worker.id.clone();
     let span = tracing::debug_span!("attempt", task = %task.name, job_id = %held.id, attempt, worker_id = %worker);
     let context = Context(Arc::new(Run {
         held: Arc::clone(&held),
@@ -59,13 +94,45 @@ pub(super) async fn run(
         failed_attempts: job.failed_attempts,
         max_attempts: options.retry.max_attempts(),
         stalled_count: job.stalled_count,
-        dispatched_at: dispatched_at(&job),
+        dispatched_at,
     }));
-    let ended = drive(&task.handler, context, job.payload, &held, &options).instrument(span).await;
+    let ended = drive(&task.handler, context, payload, &held, &options).instrument(span).await;
     held.set(Flags::FINISHED);
     // An error is the user's code too: whatever it does when it is read, the job gets its outcome.
     guarded(|| outcome(ended, &held, attempt, &options))
         .unwrap_or_else(|panic| failed(codes::PANIC.to_owned(), panic, attempt, None, &options))
+}
+
+/// Reads a payload that is too large to come with others, on a connection of its own, while the job is held and beaten for.
+/// None when the run is not to begin any more.
+async fn fetch(task: &TaskRuntime, worker: &WorkerShared, held: &Held, bytes: usize) -> Option<Vec<u8>> {
+    let reading = async {
+        let mut patience = response_time(bytes);
+        loop {
+            // Nothing closes it.
+            let turn = worker.large_reads.acquire().await;
+            let read = async {
+                let mut conn = worker.store.dedicated(None).await?;
+                let read = jobs::payload(&mut conn, &task.keys, held.id.as_str());
+                tokio::time::timeout(patience, read).await.unwrap_or_else(|_| Err(Error::late()))
+            };
+            let e = match read.await {
+                Ok(payload) => return payload,
+                Err(e) => e,
+            };
+            drop(turn);
+            if e.is_late() {
+                patience = doubled(patience);
+            }
+            tracing::warn!(task = %task.name, job_id = %held.id, bytes, error = %e.chain(),
+                "a large payload cannot be read; it is tried again");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::select! {
+        payload = reading => payload,
+        () = held.wait_for(Flags::NOT_TO_BEGIN) => None,
+    }
 }
 
 /// Runs code of the user's that may panic.
@@ -81,7 +148,7 @@ pub(super) fn options_of(task: &Arc<Resolved>, job: &Claimed) -> Arc<Resolved> {
     match serde_json::from_str::<Overrides>(&job.overrides) {
         Ok(overrides) => Arc::new(task.with(&overrides)),
         Err(e) => {
-            tracing::warn!(job_id = %job.id, error = %e, "the job's own options cannot be read; the task's are used");
+            tracing::warn!(job_id = %job.id, error = %Shown(&e.to_string()), "the job's own options cannot be read; the task's are used");
             Arc::clone(task)
         }
     }
@@ -117,19 +184,20 @@ async fn drive(handler: &Handler, context: Context, payload: Vec<u8>, held: &Hel
             None => std::future::pending().await,
         }
     };
+    // A handler that yields only when the budget of its task is spent leaves none for what comes behind it.
     let ended = tokio::select! {
         biased;
         ended = &mut running => match ended {
             Ok(returned) => Ended::Returned(returned),
             Err(panic) => Ended::Panicked(panic_message(panic)),
         },
-        () = taken => Ended::Dropped,
-        () = at_deadline => Ended::Dropped,
-        timeout = time_out => Ended::TimedOut(timeout),
+        () = unconstrained(taken) => Ended::Dropped,
+        () = unconstrained(at_deadline) => Ended::Dropped,
+        timeout = unconstrained(time_out) => Ended::TimedOut(timeout),
     };
     // What the handler holds may panic when it is dropped; that must not take the outcome with it.
     if let Err(panic) = guarded(|| drop(running)) {
-        tracing::warn!(job_id = %held.id, panic, "the handler panicked while it was dropped");
+        tracing::warn!(job_id = %held.id, panic = %Shown(&panic), "the handler panicked while it was dropped");
     }
     ended
 }

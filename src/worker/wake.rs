@@ -15,6 +15,12 @@ use crate::store::{RESPONSE_TIMEOUT, Store, streams};
 /// How long one block lasts when nothing comes.
 const BLOCK: Duration = Duration::from_secs(5);
 
+/// The longest pause between two connections that do not work.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long it takes until a command that was denied is tried again.
+const DENIED_PAUSE: Duration = Duration::from_secs(30);
+
 /// Which tasks are idle, which of them the block under way waits for, which were woken, and which of those cannot use it.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
@@ -92,35 +98,44 @@ impl Wake {
 pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]>) {
     let backoff = backon::ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(20))
-        .with_max_delay(Duration::from_secs(1))
+        .with_max_delay(LONGEST_PAUSE)
         .with_jitter()
         .without_max_times();
-    let mut pauses = backoff.build();
+    let (mut pauses, mut denied) = (backoff.build(), false);
     while !worker.stopping.is_cancelled() {
         match serve(&worker, &tasks, || pauses = backoff.build()).await {
             Ok(()) => return,
+            Err(e) if e.is_denied() => {
+                if !std::mem::replace(&mut denied, true) {
+                    tracing::error!(error = %e.chain(), "the worker may not wait for work; it looks for it every 5 s. Grant it \
+                        the command that the error names: it needs BZPOPMIN, ZADD, CLIENT ID and CLIENT UNBLOCK");
+                }
+                again(&worker, &tasks, Some(DENIED_PAUSE)).await;
+            }
             Err(e) => {
                 tracing::debug!(error = %e.chain(), "the wake connection dropped");
-                let pause = pauses.next().unwrap_or(Duration::from_secs(1));
-                tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
-                    () = worker.stopping.cancelled() => return,
-                }
-                // A marker may have gone with the connection: everybody looks for himself.
-                for task in tasks.iter().filter(|task| worker.wake.wake(task.index)) {
-                    task.poke.notify_one();
-                }
+                again(&worker, &tasks, pauses.next()).await;
             }
         }
     }
 }
 
-/// Serves until the worker stops; `connected` is told once the connection is up.
-async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], connected: impl FnOnce()) -> Result<(), Error> {
+/// Waits until the next connection is due, and wakes everybody: a marker may have gone with the one before.
+async fn again(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], pause: Option<Duration>) {
+    tokio::select! {
+        () = tokio::time::sleep(pause.unwrap_or(LONGEST_PAUSE)) => {}
+        () = worker.stopping.cancelled() => return,
+    }
+    for task in tasks.iter().filter(|task| worker.wake.wake(task.index)) {
+        task.poke.notify_one();
+    }
+}
+
+/// Serves until the worker stops; `worked` is told each time that a block was answered.
+async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], mut worked: impl FnMut()) -> Result<(), Error> {
     worker.wake.disarm();
     let mut conn = worker.store.dedicated(None).await?;
     let client = answered(streams::client_id(&mut conn)).await?;
-    connected();
     let changed = || async {
         tokio::select! {
             () = worker.wake.changed.notified() => {}
@@ -152,6 +167,7 @@ async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], connected: imp
                 }
             }
         };
+        worked();
         worker.wake.disarm();
         if let Some(position) = found {
             let task = &tasks[armed[position]];

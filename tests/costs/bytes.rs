@@ -13,6 +13,8 @@ const PAYLOAD: usize = 64;
 /// A worker, a colon, a fence.
 const TOKEN: usize = WORKER.len() + 1 + FENCE;
 const FENCE: usize = 16;
+/// Milliseconds.
+const STAMP: usize = 13;
 /// What the id of a stream entry takes: milliseconds, and a number that stays below 10.
 const ENTRY: usize = 15;
 
@@ -58,12 +60,14 @@ async fn a_job_is_written_once_as_payload_and_its_id_once_in_each_place_that_it_
     // Names of the options, their values, and wire 1.
     let options = "wire1maxCount1heartbeatautomaticeventModeonprioritynormal".len();
     let options = options + "keepCompleted1keepFailed1keepCancelled1".len() + "fence".len() + FENCE;
+    let options = options + "maxAgeCompleted86400000maxAgeFailed2592000000maxAgeCancelled2592000000".len();
+    let options = options + "maxCountCompleted100000maxCountFailedmaxCountCancelled".len() + "declaredAt".len() + STAMP;
 
     meter.dispatch(n).await;
     let dispatched = ENTRY + "total200worker".len() + "dispatched".len() + words(n);
     let waiting = [
         ("events", dispatched),
-        ("meta", options + "events200".len()),
+        ("meta", options + "events200largest1024".len()),
         ("payload", n * (ID + PAYLOAD)),
         ("wait", n * ID),
         ("wake", "marker".len()),
@@ -73,7 +77,7 @@ async fn a_job_is_written_once_as_payload_and_its_id_once_in_each_place_that_it_
     meter.settle(0, None, n).await;
     let started = ENTRY + "total400worker".len() + WORKER.len() + "started".len() + words(n);
     let record = |number: &str, ids: usize| WORKER.len() + number.len() + "\n\n\n\n".len() + FENCE + ids;
-    let meta = ("meta", options + "events400".len() + "interval1000ask1000".len());
+    let meta = ("meta", options + "events400largest1024".len() + "interval1000ask1000".len());
     let running = [
         ("active", n * ID),
         ("calls", record("1", words(n))),

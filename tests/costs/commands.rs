@@ -1,11 +1,13 @@
 //! Commands a call: what a script asks of the server, those of its fragments included, and that it asks as much for one
-//! job as for hundreds, but for a group of payloads. Each number is followed by what it is made of.
+//! job as for hundreds, unless their values may be large. Each number is followed by what it is made of.
 
 use crate::meter::Meter;
 
 // What every dispatch does. It reads the settings and the stored payloads (HMGET 2), and whether there are terminal jobs
 // (EXISTS); it writes the ids (RPUSH) and the payloads (HSET), counts and tells (HINCRBY, XADD), and wakes (ZADD).
 const DISPATCH: &str = "8: exists 1, hincrby 1, hmget 2, hset 1, rpush 1, xadd 1, zadd 1";
+// A payload that is larger than twice any before, as the first one is, raises the bound of what claims read at once (HSET).
+const DISPATCH_LARGER: &str = "9: exists 1, hincrby 1, hmget 2, hset 2, rpush 1, xadd 1, zadd 1";
 // Where terminal jobs are kept: the size of the set that EXISTS counted (ZCARD), and the ids in it (ZMSCORE).
 const DISPATCH_BESIDE_KEPT: &str =
     "10: exists 1, hincrby 1, hmget 2, hset 1, rpush 1, xadd 1, zadd 1, zcard 1, zmscore 1";
@@ -61,34 +63,37 @@ const SETTLE_BESIDE_DELAYED: &str = "24: exists 3, hdel 2, hget 1, hlen 1, hmget
 // The same beside jobs that were silent since the snapshot, out of which the reported ones are taken (SREM).
 const SETTLE_BESIDE_CANDIDATES: &str = "25: exists 3, hdel 2, hget 1, hlen 1, hmget 4, hset 3, lrange 2, ltrim 1, \
     sadd 1, scard 1, srem 2, time 1, xadd 1, zadd 1, zrange 1";
-/// Small payloads are read in groups of 1, 8, 64 and so on: the cost of a call that claims `n` jobs.
-fn claiming(n: usize, cost: &str) -> String {
-    let groups = [1, 9, 73].iter().filter(|read| n > **read).count();
-    let (total, rest) = cost.split_once(": ").unwrap();
-    let (before, after) = rest.split_once("hmget ").unwrap();
-    let (hmget, after) = after.split_once(',').unwrap();
-    let [total, hmget] = [total, hmget].map(|count| count.parse::<usize>().unwrap() + groups);
-    format!("{total}: {before}hmget {hmget},{after}")
+
+/// Claims where `n` payloads as large as the largest could be too much for one answer: the size of each (HSTRLEN).
+fn claiming_large(n: usize) -> String {
+    format!(
+        "{}: exists 1, hget 1, hmget 3, hset 3, hstrlen {n}, lrange 1, ltrim 1, sadd 1, srem 1, time 1, xadd 1, zadd 1",
+        15 + n
+    )
 }
 
-// A late or repeated call reads the record (HGET) and goes no further.
+// A late or repeated call, or one of a line that was closed, reads the record (HGET) and goes no further.
 const SETTLE_REPEATED: &str = "1: hget 1";
+// Where the options are lost: the record and the settings.
+const SETTLE_UNDECLARED: &str = "2: hget 1, hmget 1";
 
-/// What the record names is looked up: the locks (HMGET), the extras (EXISTS), and the payload of each job (HGET).
+/// What the record names is looked up: the locks (HMGET), the extras (EXISTS), and of each job the size of the payload
+/// (HSTRLEN) and the payload itself (HGET).
 fn settle_repeated(n: usize) -> String {
-    format!("{}: exists 1, hget {}, hmget 1", 3 + n, 1 + n)
+    format!("{}: exists 1, hget {}, hmget 1, hstrlen {n}", 3 + 2 * n, 1 + n)
 }
 
-// The settings and the locks (HMGET 2), the types of both sets (SCARD 2), cancels (HLEN), out of the candidates (SREM)
+// The settings and the locks (HMGET 2), how many are in both sets, for their types too (SCARD 2), cancels (HLEN), out of the candidates (SREM)
 // and into `active` (SADD).
 const BEAT: &str = "7: hlen 1, hmget 2, sadd 1, scard 2, srem 1";
 
-// The settings (HMGET), the types of three lists, two sets and nine columns (LLEN 3, SCARD 2, HLEN 9), whether there are
-// terminal jobs (EXISTS), the candidates (SSCAN), the time, an SREM of nobody; then the snapshot: SCARD, EXISTS, RENAME, HSET.
-const SWEEP: &str = "23: exists 2, hlen 9, hmget 1, hset 1, llen 3, rename 1, scard 3, srem 1, sscan 1, time 1";
+// The settings (HMGET), the types of three lists, nine columns and `active` (LLEN 3, HLEN 9, SCARD), whether there are
+// terminal jobs (EXISTS), the candidates (SSCAN), the time, an SREM of nobody, how many candidates are left (SCARD); then the
+// snapshot: EXISTS, RENAME, HSET.
+const SWEEP: &str = "22: exists 2, hlen 9, hmget 1, hset 1, llen 3, rename 1, scard 2, srem 1, sscan 1, time 1";
 // Without a running job there is nothing to rename.
-const SWEEP_NOTHING: &str = "22: exists 2, hlen 9, hmget 1, hset 1, llen 3, scard 3, srem 1, sscan 1, time 1";
-// Another epoch, or too early: the settings.
+const SWEEP_NOTHING: &str = "21: exists 2, hlen 9, hmget 1, hset 1, llen 3, scard 2, srem 1, sscan 1, time 1";
+// Another epoch, or too early, or without options: the settings.
 const SWEEP_TOO_EARLY: &str = "1: hmget 1";
 
 /// Stalled jobs: locks, cancels, counts and limits (HMGET 4); out of `active`, `locks`, `cancelling` (SREM, HDEL 2); priorities
@@ -96,17 +101,51 @@ const SWEEP_TOO_EARLY: &str = "1: hmget 1";
 /// its count (HINCRBY).
 fn sweep_of_stalled(n: usize) -> String {
     format!(
-        "{}: exists 3, hdel 2, hexists {n}, hincrby {}, hlen 9, hmget 5, hset 1, llen 3, lpush 1, scard 3, srem 2, sscan 1, \
+        "{}: exists 3, hdel 2, hexists {n}, hincrby {}, hlen 9, hmget 5, hset 1, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
          time 1, xadd 2, zadd 1",
-        36 + 2 * n,
+        35 + 2 * n,
         2 + n
     )
 }
+
+// The sizes of both sets (SCARD 2); an SADD and an SREM of nobody.
+const SHRINK: &str = "4: sadd 1, scard 2, srem 1";
+// Without a candidate the size of that set is all.
+const SHRINK_ENOUGH: &str = "1: scard 1";
+
+/// The settings (HMGET), the types of the set and nine columns (ZCARD, HLEN 9), how many there are, where a count is declared
+/// (ZCARD), the time, the oldest jobs (ZRANGEBYSCORE) and of each that goes the size of its payload and its result
+/// (HSTRLEN 2); then ZREM, the payloads (HDEL), whether there is another column (EXISTS), and the event, which is counted
+/// (HINCRBY, XADD).
+fn trim(n: usize) -> String {
+    format!(
+        "{}: exists 1, hdel 1, hincrby 1, hlen 9, hmget 1, hstrlen {}, time 1, xadd 1, zcard 2, zrangebyscore 1, zrem 1",
+        19 + 2 * n,
+        2 * n
+    )
+}
+// Nothing is old enough.
+const TRIM_NOTHING: &str = "14: hlen 9, hmget 1, time 1, zcard 2, zrangebyscore 1";
+// Without options: the settings.
+const TRIM_UNDECLARED: &str = "1: hmget 1";
+
+/// Four places (ZMSCORE 4), the locks (HMGET), the event mode (HGET); of each job that has not ended whether it has a payload
+/// (HEXISTS), of each that completed the size of its result (HSTRLEN).
+fn states(open: usize, completed: usize) -> String {
+    let all = [("hexists", open), ("hget", 1), ("hmget", 1), ("hstrlen", completed), ("zmscore", 4)];
+    let all = all.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{name} {count}"));
+    format!("{}: {}", 6 + open + completed, all.collect::<Vec<_>>().join(", "))
+}
+
+// Where the job is (ZMSCORE 4, HMGET, HEXISTS), and its three small columns (HGET 3).
+const INSPECT: &str = "9: hexists 1, hget 3, hmget 1, zmscore 4";
 
 #[tokio::test]
 async fn a_dispatch_of_200_jobs_asks_for_as_much_as_one_of_a_single_job() {
     for n in [1, 200] {
         let mut meter = Meter::new("1").await;
+        meter.dispatch(n).await;
+        assert_eq!(meter.cost, DISPATCH_LARGER, "{n} jobs");
         meter.dispatch(n).await;
         assert_eq!(meter.cost, DISPATCH, "{n} jobs");
         meter.dispatch_with(n, &[("delay", "60000")]).await;
@@ -133,7 +172,7 @@ async fn a_dispatch_looks_for_its_ids_among_the_jobs_that_were_kept() {
 }
 
 #[tokio::test]
-async fn a_settle_of_200_jobs_asks_for_three_commands_more_than_one_of_a_single_job() {
+async fn a_settle_of_200_jobs_asks_for_as_much_as_one_of_a_single_job() {
     for n in [1, 50, 200] {
         for (keep, value, steady) in [
             ("0", None, SETTLE),
@@ -150,7 +189,7 @@ async fn a_settle_of_200_jobs_asks_for_three_commands_more_than_one_of_a_single_
             // The first call that reports jobs finds none that were kept before.
             assert_eq!(meter.settle(n, value, n).await, n);
             assert_eq!(meter.settle(n, value, n).await, n);
-            assert_eq!(meter.cost, claiming(n, steady), "{n} jobs, keep {keep}, value {value:?}");
+            assert_eq!(meter.cost, steady, "{n} jobs, keep {keep}, value {value:?}");
         }
     }
 }
@@ -163,15 +202,97 @@ async fn a_settle_asks_for_less_when_it_only_claims_or_only_reports() {
             meter.dispatch(n).await;
         }
         assert_eq!(meter.settle(0, None, n).await, n);
-        assert_eq!(meter.cost, claiming(n, SETTLE_FIRST_CLAIM), "{n} jobs");
+        assert_eq!(meter.cost, SETTLE_FIRST_CLAIM, "{n} jobs");
         assert_eq!(meter.settle(0, None, n).await, n);
-        assert_eq!(meter.cost, claiming(n, SETTLE_CLAIM), "{n} jobs");
+        assert_eq!(meter.cost, SETTLE_CLAIM, "{n} jobs");
         meter.settle(n, None, n).await;
         assert_eq!(meter.settle(n, None, n).await, n);
-        assert_eq!(meter.cost, claiming(n, SETTLE_LAST), "{n} jobs");
+        assert_eq!(meter.cost, SETTLE_LAST, "{n} jobs");
         assert_eq!(meter.settle(n, None, n).await, 0);
         assert_eq!(meter.cost, SETTLE_REPORT, "{n} jobs");
     }
+}
+
+#[tokio::test]
+async fn a_claim_looks_at_each_size_only_where_the_payloads_could_be_too_much() {
+    // As many payloads as the bound may have are just not too much, or just too much.
+    for (largest, n, cost) in [
+        ("2621", 200, SETTLE_CLAIM.to_owned()),
+        ("2622", 200, claiming_large(200)),
+        ("524288", 1, SETTLE_CLAIM.to_owned()),
+        ("524289", 1, claiming_large(1)),
+        ("1048576", 50, claiming_large(50)),
+    ] {
+        let mut meter = Meter::new("0").await;
+        for _ in 0..3 {
+            meter.dispatch(n).await;
+        }
+        meter.settle(0, None, n).await;
+        meter.task.hset("meta", &[("largest", largest)]).await;
+        assert_eq!(meter.settle(0, None, n).await, n);
+        assert_eq!(meter.cost, cost, "{n} jobs of at most {largest} bytes");
+    }
+}
+
+#[tokio::test]
+async fn without_declared_options_a_call_asks_for_nothing_but_the_settings() {
+    let mut meter = Meter::new("0").await;
+    meter.run(10).await;
+    meter.task.lose_options().await;
+    for (script, args, cost) in [
+        ("settle", &["9", "w", "1000", "10", "0", "0"][..], SETTLE_UNDECLARED),
+        ("sweep", &["w", "1000", "0", "1000", "0", "200"], SWEEP_TOO_EARLY),
+        ("trim", &["w", "Completed", "60000", "200"], TRIM_UNDECLARED),
+    ] {
+        assert_eq!(meter.call(script, args).await, "[undeclared]");
+        assert_eq!(meter.cost, cost, "{script}");
+    }
+}
+
+#[tokio::test]
+async fn a_trimmed_job_costs_two_commands_and_one_that_stays_none() {
+    for n in [1, 200] {
+        let mut meter = Meter::new("1").await;
+        meter.run(n).await;
+        meter.settle(n, None, 0).await;
+        let args = ["w", "Completed", "0", "500"];
+        assert_eq!(meter.call("trim", &args).await, "[trimmed 0 0]");
+        assert_eq!(meter.cost, TRIM_NOTHING, "{n} jobs");
+        meter.task.hset("meta", &[("maxAgeCompleted", "0")]).await;
+        assert_eq!(meter.call("trim", &args).await, format!("[trimmed {n} 0]"));
+        assert_eq!(meter.cost, trim(n), "{n} jobs");
+    }
+}
+
+#[tokio::test]
+async fn a_look_at_500_jobs_asks_for_one_thing_of_each() {
+    for n in [1, 500] {
+        let mut meter = Meter::new("1").await;
+        meter.dispatch(n).await;
+        let ids: Vec<String> = (1..=n).map(|job| format!("job{job:019}")).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        meter.call("states", &ids).await;
+        assert_eq!(meter.cost, states(n, 0), "{n} jobs wait");
+        meter.call("inspect", &ids[..1]).await;
+        assert_eq!(meter.cost, INSPECT);
+        while meter.held.len() < n {
+            meter.settle(0, None, 200).await;
+        }
+        meter.settle(n, Some("1"), 0).await;
+        meter.call("states", &ids).await;
+        assert_eq!(meter.cost, states(0, n), "{n} jobs have completed");
+    }
+}
+
+#[tokio::test]
+async fn a_step_of_shrinking_asks_for_as_much_whatever_runs() {
+    let mut meter = Meter::new("1").await;
+    meter.call("shrink", &[]).await;
+    assert_eq!(meter.cost, SHRINK_ENOUGH);
+    meter.run(2_000).await;
+    meter.task.sadd("candidates", &["one"]).await;
+    assert_eq!(meter.call("shrink", &[]).await, "[shrunk]");
+    assert_eq!(meter.cost, SHRINK);
 }
 
 #[tokio::test]
@@ -207,14 +328,14 @@ async fn a_settle_beside_delayed_or_silent_jobs_asks_for_as_much_whatever_their_
         }
         meter.settle(0, None, n).await;
         assert_eq!(meter.settle(n, None, n).await, n);
-        assert_eq!(meter.cost, claiming(n, SETTLE_BESIDE_DELAYED), "{n} jobs");
+        assert_eq!(meter.cost, SETTLE_BESIDE_DELAYED, "{n} jobs");
 
         let mut meter = Meter::new("0").await;
         meter.run(2 * n).await;
         meter.dispatch(2 * n).await;
         assert_eq!(meter.sweep().await, 0);
         assert_eq!(meter.settle(n, None, n).await, n);
-        assert_eq!(meter.cost, claiming(n, SETTLE_BESIDE_CANDIDATES), "{n} jobs");
+        assert_eq!(meter.cost, SETTLE_BESIDE_CANDIDATES, "{n} jobs");
     }
 }
 

@@ -55,8 +55,9 @@ async fn jobs_that_are_not_kept_leave_nothing_behind() {
         shapes.push(shape(&mut meter).await);
         lengths.push([meter.ask(&["XLEN"], "events", &[]).await, meter.ask(&["XLEN"], "stalls", &[]).await]);
     }
-    // One field a worker in `calls`; in `meta` wire, fence, 7 options, interval, ask, epoch, and 2 counters.
-    let left = ["calls hash 1", "events stream", "meta hash 14", "stalls stream", "wake zset 1"];
+    // One field a worker in `calls`; in `meta` wire, the stamp, fence, 13 options, the largest payload, interval, ask, epoch,
+    // and 2 counters.
+    let left = ["calls hash 1", "events stream", "meta hash 22", "stalls stream", "wake zset 1"];
     for (at, shape) in shapes.iter().enumerate() {
         assert_eq!(shape, &left, "after round {}", at + 1);
     }

@@ -44,8 +44,11 @@ impl Meter {
         let held = VecDeque::new();
         let mut meter = Meter { task, held, cost: String::new(), dispatched: 0, calls: 0, last_settle: Vec::new() };
         meter.task.hset("meta", &[("fence", &LAST_FENCE.to_string())]).await;
-        let mut args = vec!["1", "maxCount", "1", "heartbeat", "automatic", "eventMode", "on", "priority", "normal"];
-        args.extend(["keepCompleted", keep, "keepFailed", keep, "keepCancelled", keep]);
+        let mut args =
+            vec!["1", "", "maxCount", "1", "heartbeat", "automatic", "eventMode", "on", "priority", "normal"];
+        args.extend(["keepCompleted", keep, "maxAgeCompleted", "86400000", "maxCountCompleted", "100000"]);
+        args.extend(["keepFailed", keep, "maxAgeFailed", "2592000000", "maxCountFailed", ""]);
+        args.extend(["keepCancelled", keep, "maxAgeCancelled", "2592000000", "maxCountCancelled", ""]);
         meter.call("declare", &args).await;
         meter
     }
@@ -155,7 +158,7 @@ impl Meter {
         args.extend(self.held.iter().take(n).map(|(id, _)| id.clone()));
         args.extend(self.held.iter().take(n).map(|(_, fence)| fence.clone()));
         let reply = self.call_with("extend_locks", &args).await;
-        assert!(reply.starts_with("[beaten ") && reply.ends_with(" [] []]"), "{reply}");
+        assert!(reply.starts_with("[beaten ") && reply.contains(" [] [] 1"), "{reply}");
     }
 
     /// Sweeps as a witness that has watched for an interval. Returns how many jobs were resolved.

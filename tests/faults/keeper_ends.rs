@@ -1,7 +1,6 @@
 //! The keeper of a worker ends: its thread panics.
 
-use heartline::StopReason;
-use redis::AsyncCommands;
+use heartline::{StopReason, WorkerPart};
 
 use crate::site::{INTERVAL, Site, options};
 use crate::support::{PATIENCE, TestRedis, Warnings};
@@ -15,14 +14,9 @@ async fn a_worker_whose_keeper_ends_stops_loudly_and_hands_its_jobs_back() {
     let job = worker.jobs.dispatch("gate".to_owned()).await.unwrap();
     site.started(std::slice::from_ref(&job)).await;
 
-    // The keeper finds the lock of a dead worker, and its warning of that meets a broken subscriber.
-    warnings.break_at(&[&site.task, "stalled", "gone-4242-0a1b2c3d"]);
-    let mut conn = site.conn().await;
-    let () = conn.hset(site.key("locks"), "ghost", "gone-4242-0a1b2c3d:1").await.unwrap();
-    let () = conn.sadd(site.key("active"), "ghost").await.unwrap();
-
+    heartline::testing::break_keeper(&worker.id);
     let reason = tokio::time::timeout(PATIENCE, worker.end).await.expect("the worker goes on").unwrap().unwrap();
-    assert_eq!(reason, StopReason::KeeperEnded { left: Vec::new() });
+    assert_eq!(reason, StopReason::Broken { part: WorkerPart::Keeper, left: Vec::new() });
     warnings.wait_for(&["ERROR", "the keeper ended"], PATIENCE).await;
 
     // Its job went back to the list at once, with no stall counted.

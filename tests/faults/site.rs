@@ -195,7 +195,9 @@ impl Site {
 
     /// A connection that is the test's own.
     pub async fn conn(&self) -> MultiplexedConnection {
-        let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+        let config = redis::AsyncConnectionConfig::new()
+            .set_response_timeout(Some(PATIENCE))
+            .set_connection_timeout(Some(PATIENCE));
         let client = redis::Client::open(self.url.as_str()).unwrap();
         client.get_multiplexed_async_connection_with_config(&config).await.unwrap()
     }

@@ -193,6 +193,9 @@ pub struct Swept {
 
 impl Puppet {
     async fn call<T: FromRedisValue>(&mut self, name: &str, args: &[String]) -> RedisResult<T> {
+        // As if a worker had started before.
+        let meta = format!("{}meta", self.keys);
+        let () = redis::cmd("HSETNX").arg(meta).arg("declaredAt").arg(1).query_async(&mut self.conn).await?;
         let script = scripts().into_iter().find(|script| script.name == name).unwrap();
         let call = Script::new(script.source);
         let mut call = call.prepare_invoke();
@@ -241,8 +244,8 @@ impl Puppet {
         let mut args = [self.name.clone(), "1000".into(), tokens.len().to_string(), "0".into()].to_vec();
         args.extend(tokens.iter().map(|token| token.id.clone()));
         args.extend(tokens.iter().map(|token| token.fence.to_string()));
-        let (_, _, _, lost, _): (String, u64, u64, Vec<u64>, Vec<u64>) =
-            self.call("extend_locks", &args).await.unwrap();
+        type Reply = (String, u64, u64, Vec<u64>, Value, Value, Value, Value);
+        let (_, _, _, lost, _, _, _, _): Reply = self.call("extend_locks", &args).await.unwrap();
         lost
     }
 
@@ -255,8 +258,8 @@ impl Puppet {
         match text(0).as_str() {
             "moved" => None,
             "swept" => {
-                let words: Vec<String> = redis::from_redis_value_ref(&reply[5]).unwrap();
-                let ids = words.chunks(4).map(|four| four[0].clone()).collect();
+                let words: Vec<String> = redis::from_redis_value_ref(&reply[6]).unwrap();
+                let ids = words.chunks(5).map(|five| five[0].clone()).collect();
                 Some(Swept { epoch: text(1).parse().unwrap(), cursor: text(3), snapshot: text(4) == "1", ids })
             }
             other => panic!("sweep answered {other}"),

@@ -133,7 +133,7 @@ async fn a_finished_job_is_beaten_until_its_outcome_is_answered() {
 }
 
 #[tokio::test]
-async fn presence_is_told_while_a_worker_works_and_goes_with_it() {
+async fn presence_is_told_while_a_worker_works_and_says_when_it_has_stopped() {
     let f = Fixture::new().await;
     let app = f.app().await;
     let task = app.task(TASK, TaskOptions::new(), |_, _: u32| async { Ok(()) }).unwrap();
@@ -149,6 +149,10 @@ async fn presence_is_told_while_a_worker_works_and_goes_with_it() {
     eventually("it is there", PATIENCE, seen).await;
     assert!(f.column("calls", &id).await.is_some());
     worker.stop().await;
-    assert!(!seen().await);
-    assert_eq!(f.column("calls", &id).await, None);
+    // What is left tells that it has stopped, and lets no late copy of a call of its do anything.
+    let key = format!("{}:worker:{id}", f.prefix);
+    let mut conn = f.conn.clone();
+    let stopped: Option<u64> = redis::cmd("HGET").arg(key).arg("stoppedAt").query_async(&mut conn).await.unwrap();
+    assert!(stopped.is_some());
+    assert_eq!(f.column("calls", &id).await.as_deref(), Some("closed"));
 }

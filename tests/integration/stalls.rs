@@ -2,7 +2,7 @@
 
 use crate::fixture::{Fixture, Running, TASK, Token, fast, fast_with, next, start};
 use crate::support::{PATIENCE, eventually};
-use heartline::{App, Error, JobState, StallAction, StallOptions, StallReason, StalledEvent, TaskRef};
+use heartline::{App, Error, JobState, StallAction, StallOptions, StallReason, StalledEvent, TaskOptions, TaskRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,8 +20,12 @@ fn recorder(app: &App, stall: StallOptions) -> (TaskRef<u32, ()>, Arc<Mutex<Vec<
 
 /// A worker whose only slot is taken: it sweeps and claims nothing.
 async fn sweeper(f: &Fixture, stall: StallOptions) -> (App, TaskRef<u32, ()>, Running) {
+    sweeper_with(f, fast_with(stall)).await
+}
+
+async fn sweeper_with(f: &Fixture, options: TaskOptions) -> (App, TaskRef<u32, ()>, Running) {
     let app = f.app().await;
-    let task = app.task(TASK, fast_with(stall).concurrency(1), |ctx, _: u32| async move {
+    let task = app.task(TASK, options.concurrency(1), |ctx, _: u32| async move {
         ctx.cancelled().await;
         Ok(())
     });
@@ -307,7 +311,9 @@ async fn what_a_sweep_leaves_when_it_dies_midway_the_next_sweeper_resolves() {
 async fn fifty_thousand_running_jobs_are_swept_in_calls_of_at_most_two_hundred() {
     const JOBS: usize = 50_000;
     let f = Fixture::new().await;
-    let (_app, task, worker) = sweeper(&f, StallOptions::new()).await;
+    // Long enough for a beat of the living half on a machine that is busy with other things.
+    let (_app, task, worker) =
+        sweeper_with(&f, fast().stall(StallOptions::new().interval(Duration::from_secs(4)))).await;
     task.dispatch_many(0..JOBS as u32).await.unwrap();
     let mut holder = f.puppet();
     let mut held: Vec<Token> = Vec::with_capacity(JOBS);

@@ -9,6 +9,9 @@ use std::sync::Arc;
 /// A fence far ahead of the server's clock: the fences of the next claims are then the numbers that follow it.
 pub const LAST_FENCE: u64 = 4_000_000_000_000_000;
 
+/// How a dump shows when the options were declared by hand; dumps leave it out, since every task has it.
+const DECLARED: &str = r#""declaredAt": "1""#;
+
 /// One task on a server, with nothing of the library in between.
 pub struct Task {
     pub conn: MultiplexedConnection,
@@ -38,10 +41,22 @@ impl Task {
         task
     }
 
-    /// A task of its own on `redis`; each script is given `header` as its first line.
+    /// A task of its own on `redis`, whose options were declared; each script is given `header` as its first line.
     pub async fn on(redis: Arc<TestRedis>, header: &'static str) -> Task {
         let prefix = format!("{}:{{task}}:", redis.unique_prefix());
-        Task { conn: redis.conn().await, prefix, header, scripts: scripts(), bound: None, redis }
+        let mut task = Task { conn: redis.conn().await, prefix, header, scripts: scripts(), bound: None, redis };
+        task.declared().await;
+        task
+    }
+
+    /// Says that the options of the task were declared, once: without that settle, sweep and trim do nothing.
+    pub async fn declared(&mut self) {
+        self.hset("meta", &[("declaredAt", "1")]).await;
+    }
+
+    /// The server loses the options of the task.
+    pub async fn lose_options(&mut self) {
+        let () = self.conn.hdel(self.key("meta"), "declaredAt").await.unwrap();
     }
 
     /// From now on each script is called by a user of the server who may touch the keys of that call and no other.
@@ -150,12 +165,13 @@ impl Task {
         let () = self.conn.del(self.key(key)).await.unwrap();
     }
 
-    /// Puts something under the key that is none of ours.
+    /// Puts something under the key that is none of ours, at once: a worker may be writing to it.
     pub async fn make_foreign(&mut self, key: &str) {
-        self.del(key).await;
         let other = if ["wait", "wait:high", "wait:low"].contains(&key) { "HSET" } else { "RPUSH" };
         let full = self.key(key);
-        let () = redis::cmd(other).arg(full).arg(&["foreign", "value"]).query_async(&mut self.conn).await.unwrap();
+        let mut replace = redis::pipe();
+        replace.atomic().del(&full).ignore().cmd(other).arg(&full).arg(&["foreign", "value"]).ignore();
+        let () = replace.query_async(&mut self.conn).await.unwrap();
     }
 
     pub async fn list(&mut self, key: &str) -> Vec<String> {
@@ -192,10 +208,15 @@ impl Task {
         let () = self.conn.rename(self.key("active"), self.key("candidates")).await.unwrap();
     }
 
-    /// Every key and what it holds, one a line; times of now read NOW, as the id of each stream entry does.
+    /// Every key and what it holds, one a line; times of now read NOW, as the id of each stream entry does. Without what
+    /// [`declared`](Self::declared) writes.
     pub async fn keys(&mut self) -> Vec<String> {
         let dump = dump(&mut self.conn, &self.prefix).await;
-        dump.iter().map(|(key, held)| format!("{} {}", &key[self.prefix.len()..], timeless(held))).collect()
+        let shown = dump.iter().map(|(key, held)| {
+            let held = held.replace(&format!("{DECLARED}, "), "").replace(&format!(", {DECLARED}"), "");
+            format!("{} {}", &key[self.prefix.len()..], timeless(&held))
+        });
+        shown.filter(|line| *line != format!("meta hash {{{DECLARED}}}")).collect()
     }
 
     /// Every key byte by byte, for before and after.

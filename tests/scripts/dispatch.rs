@@ -9,7 +9,7 @@ async fn jobs_go_to_the_back_of_wait_with_their_payload_and_one_event() {
         task.keys().await,
         [
             r#"events stream [NOW {"dispatched": "a b", "total": "2", "worker": ""}, NOW {"dispatched": "c", "total": "3", "worker": ""}]"#,
-            r#"meta hash {"events": "3", "fence": "4000000000000000", "wire": "1"}"#,
+            r#"meta hash {"events": "3", "fence": "4000000000000000", "largest": "1024", "wire": "1"}"#,
             r#"payload hash {"a": "{}", "b": "[1]", "c": "3"}"#,
             r#"wait list ["a", "b", "c"]"#,
             r#"wake zset ["marker": 0]"#,
@@ -132,6 +132,32 @@ async fn plain_jobs_need_the_first_keys_only_and_others_ask_for_more() {
     let before = task.exact().await;
     assert_eq!(task.call_on("dispatch", &keys, &["1", "1", "c", "3"]).await.unwrap(), "more");
     assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn a_payload_larger_than_any_before_raises_the_bound_to_the_next_power_of_two() {
+    let mut task = Task::new().await;
+    let mut id = 0;
+    for (bytes, largest) in [
+        (&[1, 1024, 7][..], "1024"),
+        (&[1025], "2048"),
+        (&[2048, 1], "2048"),
+        (&[3], "2048"),
+        (&[1, 524_288, 1], "524288"),
+        (&[524_289], "1048576"),
+        (&[2], "1048576"),
+    ] {
+        let mut args = vec!["1".to_owned(), bytes.len().to_string()];
+        for bytes in bytes {
+            id += 1;
+            args.extend([format!("job-{id}"), "x".repeat(*bytes)]);
+        }
+        task.ok("dispatch", &args.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        assert_eq!(task.field("meta", "largest").await, largest, "{bytes:?}");
+    }
+    // A job that was there before is not written, and does not count.
+    task.ok("dispatch", &["1", "1", "job-1", &"x".repeat(3 << 20)]).await;
+    assert_eq!(task.field("meta", "largest").await, "1048576");
 }
 
 #[tokio::test]

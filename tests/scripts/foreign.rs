@@ -1,7 +1,7 @@
 //! A key of another type under each name in turn: the call is refused with WRONGTYPE before its first write, or it does
 //! all of its work without that key.
 
-use crate::call::{Task, code_of, without};
+use crate::call::{Task, code_of, timeless, without};
 
 /// Keys that a script writes by pcall, last: what goes wrong there must not undo the transition.
 const ANNOUNCEMENTS: [&str; 3] = ["events", "stalls", "wake"];
@@ -31,18 +31,21 @@ async fn busy() -> Task {
         task.hset(column, &[("w-1", "1"), ("old-completed", "1")]).await;
     }
     task.hset("calls", &[("other", "1\n\n\n1\n")]).await;
+    task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
+    task.hset("worker", &[("host", "h")]).await;
+    task.zadd("workers", 1.0, "w").await;
     task
 }
 
 async fn each_key_is_refused_or_not_needed(name: &str, args: &[&str]) {
     let mut healthy = busy().await;
-    let reply = healthy.ok(name, args).await;
+    let reply = timeless(&healthy.ok(name, args).await);
     let left = healthy.keys().await;
     for key in healthy.script(name).keys.clone() {
         let mut task = busy().await;
         task.make_foreign(key).await;
         let before = task.exact().await;
-        match task.call(name, args).await {
+        match task.call(name, args).await.map(|answer| timeless(&answer)) {
             Err(error) => {
                 assert_eq!(code_of(&error), "WRONGTYPE", "{name} with a foreign {key}: {error}");
                 assert_eq!(task.exact().await, before, "{name} wrote something although {key} refused it");
@@ -103,12 +106,40 @@ async fn cancel_writes_nothing_beside_a_foreign_key() {
 
 #[tokio::test]
 async fn trim_writes_nothing_beside_a_foreign_key() {
-    each_key_is_refused_or_not_needed("trim", &["w", "60000", "", "60000", "200"]).await;
+    each_key_is_refused_or_not_needed("trim", &["w", "Completed", "60000", "200"]).await;
 }
 
 #[tokio::test]
 async fn declare_writes_nothing_beside_a_foreign_key() {
-    each_key_is_refused_or_not_needed("declare", &["1", "maxCount", "2"]).await;
+    for stamp in ["", "100"] {
+        each_key_is_refused_or_not_needed("declare", &["1", stamp, "maxCount", "2"]).await;
+    }
+}
+
+#[tokio::test]
+async fn close_writes_nothing_beside_a_foreign_key() {
+    each_key_is_refused_or_not_needed("close", &["w", "w/2", "w/3"]).await;
+}
+
+#[tokio::test]
+async fn announce_and_enlist_write_nothing_beside_a_foreign_key() {
+    each_key_is_refused_or_not_needed("announce", &["host", "h"]).await;
+    each_key_is_refused_or_not_needed("enlist", &["w"]).await;
+}
+
+#[tokio::test]
+async fn shrink_writes_nothing_beside_a_foreign_key() {
+    each_key_is_refused_or_not_needed("shrink", &[]).await;
+}
+
+#[tokio::test]
+async fn states_inspect_and_counts_change_nothing_beside_a_foreign_key() {
+    let ids = ["w-1", "h-1", "d-1", "run-1", "stalled", "old-completed", "old-failed", "old-cancelled", "nobody"];
+    each_key_is_refused_or_not_needed("states", &ids).await;
+    for id in ids {
+        each_key_is_refused_or_not_needed("inspect", &[id]).await;
+    }
+    each_key_is_refused_or_not_needed("counts", &[]).await;
 }
 
 #[tokio::test]

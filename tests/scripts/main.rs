@@ -5,17 +5,22 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod announce;
 // Some of it is for the other crates that call scripts by hand.
 #[allow(dead_code)]
 mod call;
 mod cancel;
+mod close;
 mod counts;
 mod declare;
 mod dispatch;
+mod enlist;
 mod extend_locks;
 mod foreign;
 mod inspect;
 mod maxmemory;
 mod settle;
+mod shrink;
+mod states;
 mod sweep;
 mod trim;

@@ -1,6 +1,6 @@
 //! A server at maxmemory: dispatch is refused whole, and all that frees memory or keeps a job alive passes whole.
 
-use crate::call::Task;
+use crate::call::{Task, timeless};
 use crate::support::TestRedis;
 use std::sync::Arc;
 
@@ -74,9 +74,12 @@ async fn extend_locks_beats_also_in_a_larger_interval() {
     task.running("w", &[("a", 7), ("b", 8)]).await;
     task.snapshot().await;
     fill(&mut task).await;
-    assert_eq!(task.ok("extend_locks", &["w", "5000", "1", "1", "a", "b", "7", "8"]).await, "[beaten 0 5000 [] []]");
+    assert_eq!(
+        task.ok("extend_locks", &["w", "5000", "1", "1", "a", "b", "7", "8"]).await,
+        "[beaten 0 5000 [] [] 1 2 0]"
+    );
     assert_eq!(task.held("active").await, r#"set {"a"}"#);
-    assert_eq!(task.ok("extend_locks", &["w", "9000", "0", "0"]).await, "[beaten 0 9000 [] []]");
+    assert_eq!(task.ok("extend_locks", &["w", "9000", "0", "0"]).await, "[beaten 0 9000 [] [] 1 1 1]");
 }
 
 #[tokio::test]
@@ -95,12 +98,15 @@ async fn sweep_resolves_and_takes_snapshots() {
     assert_eq!(task.held("cancelled").await, r#"zset ["b": NOW]"#);
     assert_eq!(task.held("failed").await, r#"zset ["c": NOW]"#);
     assert_eq!(task.held("candidates").await, r#"set {"d"}"#);
-    assert_eq!(task.ok("sweep", &["v", "1000", "6", "1000", "0", "200"]).await, "[swept 7 1000 0 1 [d 1 recovered w]]");
-    assert_eq!(task.ok("sweep", &["v", "1000", "7", "1000", "0", "200"]).await, "[swept 8 1000 0 1 []]");
+    assert_eq!(
+        task.ok("sweep", &["v", "1000", "6", "1000", "0", "200"]).await,
+        "[swept 7 1000 0 1 0 [d 1 recovered w 4]]"
+    );
+    assert_eq!(task.ok("sweep", &["v", "1000", "7", "1000", "0", "200"]).await, "[swept 8 1000 0 1 0 []]");
 }
 
 #[tokio::test]
-async fn sweep_finds_the_last_of_very_many() {
+async fn shrink_passes_and_sweep_finds_the_last_of_very_many() {
     let mut task = task().await;
     task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000")]).await;
     task.running("w", &[("a", 1)]).await;
@@ -108,10 +114,11 @@ async fn sweep_finds_the_last_of_very_many() {
     let others = (0..2_000).map(|i| format!("job-{i}")).collect::<Vec<_>>();
     task.sadd("active", &others.iter().map(String::as_str).collect::<Vec<_>>()).await;
     fill(&mut task).await;
-    let sweep = ["v", "1000", "5", "1000"];
-    assert_eq!(task.ok("sweep", &[&sweep[..], &["0", "200"]].concat()).await, "[swept 5 1000 shrinking:1 0 []]");
-    let reply = task.ok("sweep", &[&sweep[..], &["shrinking:1", "200"]].concat()).await;
-    assert_eq!(reply, "[swept 6 1000 0 1 [a 1 recovered w]]");
+    let before = task.exact().await;
+    assert_eq!(task.ok("shrink", &[]).await, "[shrunk]");
+    assert_eq!(task.exact().await, before);
+    let reply = task.ok("sweep", &["v", "1000", "5", "1000", "0", "200"]).await;
+    assert_eq!(reply, "[swept 6 1000 0 1 0 [a 1 recovered w 1]]");
 }
 
 #[tokio::test]
@@ -132,9 +139,30 @@ async fn trim_and_declare_pass() {
     let mut task = task().await;
     task.hset("payload", &[("a", "1")]).await;
     task.zadd("completed", 1.0, "a").await;
+    task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
     fill(&mut task).await;
-    assert_eq!(task.ok("trim", &["w", "60000", "", "60000", "200"]).await, "[trimmed 1]");
-    assert_eq!(task.ok("declare", &["1", "maxCount", "2"]).await, "[declared []]");
+    assert_eq!(task.ok("trim", &["w", "Completed", "60000", "200"]).await, "[trimmed 1 0]");
+    assert_eq!(timeless(&task.ok("declare", &["1", "", "maxCount", "2"]).await), "[declared NOW []]");
+    task.del("meta").await;
+    assert_eq!(task.ok("declare", &["1", "100", "maxCount", "2"]).await, "[declared 100 []]");
+    assert_eq!(task.held("meta").await, r#"hash {"declaredAt": "100", "maxCount": "2", "wire": "1"}"#);
+}
+
+#[tokio::test]
+async fn a_worker_says_what_it_is_and_that_it_has_stopped() {
+    let mut task = task().await;
+    fill(&mut task).await;
+    assert_eq!(task.ok("enlist", &["w"]).await, "[enlisted]");
+    assert_eq!(task.ok("announce", &["host", "h", "pid", "7"]).await, "[announced]");
+    assert_eq!(task.ok("close", &["w", "w/2", "w/3"]).await, "[closed]");
+    assert_eq!(
+        task.keys().await,
+        [
+            r#"calls hash {"w": "closed", "w/2": "closed", "w/3": "closed"}"#,
+            r#"worker hash {"host": "h", "lastSeenAt": "NOW", "pid": "7"}"#,
+            r#"workers zset ["w": NOW]"#,
+        ]
+    );
 }
 
 #[tokio::test]

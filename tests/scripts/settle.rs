@@ -30,6 +30,7 @@ async fn waiting_jobs_are_claimed_in_order_with_growing_fences() {
 async fn fences_follow_the_clock_when_the_last_one_is_lost() {
     let mut task = Task::new().await;
     task.del("meta").await;
+    task.declared().await;
     task.waiting(&["a"]).await;
     let before = task.now_ms().await * 1000.0;
     task.ok("settle", &["1", "w", "1000", "1", "0", "0"]).await;
@@ -61,29 +62,62 @@ async fn large(task: &mut Task, list: &str, jobs: &[(&str, usize)]) {
     }
 }
 
-/// The ids that the reply names.
-fn claimed(reply: &str) -> &str {
-    reply.strip_prefix("[settled '' '' ").unwrap().split_once(' ').unwrap().1.split_once(" [").unwrap().0
+/// The ids that the reply names, and the length of each payload; of one that does not come with them its size and `apart`.
+fn claimed(reply: &str) -> (&str, Vec<String>) {
+    let (_, rest) = reply.strip_prefix("[settled '' '' ").unwrap().split_once(' ').unwrap();
+    let (ids, rest) = rest.split_once(" [").unwrap();
+    let (payloads, _) = rest.split_once(']').unwrap();
+    let shown = payloads.split_whitespace().map(|payload| match payload.parse::<usize>() {
+        Ok(bytes) => format!("{bytes} apart"),
+        Err(_) => payload.len().to_string(),
+    });
+    (ids, shown.collect())
 }
 
 #[tokio::test]
-async fn a_claim_carries_no_more_than_four_mebibytes_unless_one_job_has_more() {
-    const MIB: usize = 1 << 20;
-    let mut task = Task::new().await;
-    large(&mut task, "wait:high", &[("a", MIB)]).await;
-    large(&mut task, "wait", &[("b", 2 * MIB), ("c", MIB), ("d", 5 * MIB), ("e", 1)]).await;
-    large(&mut task, "wait:low", &[("f", 1)]).await;
-    for (number, ids, left) in [("1", "a b c", ["d", "e"].as_slice()), ("2", "d", &["e"]), ("3", "e f", &[])] {
-        task.del("wake").await;
-        assert_eq!(claimed(&task.ok("settle", &[number, "w", "1000", "10", "0", "0"]).await), ids);
-        assert_eq!(task.list("wait").await, left);
-        assert_eq!(task.held("wake").await.is_empty(), left.is_empty(), "what is left wakes another worker");
+async fn a_claim_carries_no_more_than_512_kib_of_payloads_and_of_a_larger_one_its_size() {
+    const KIB: usize = 1024;
+    // Without a bound, as when it was lost, and with the one that dispatch writes.
+    for largest in ["", "8388608"] {
+        let mut task = Task::new().await;
+        task.hset("meta", &[("largest", largest)]).await;
+        large(&mut task, "wait:high", &[("a", 200 * KIB)]).await;
+        // 512 KiB to the byte; then one of a byte more; one that is as large as a payload may be; and one larger.
+        large(&mut task, "wait", &[("b", 300 * KIB), ("c", 12 * KIB), ("d", 1)]).await;
+        large(&mut task, "wait", &[("e", 512 * KIB), ("f", 512 * KIB + 1), ("g", 1), ("h", 5120 * KIB)]).await;
+        large(&mut task, "wait:low", &[("i", 1)]).await;
+        for (number, ids, payloads, left) in [
+            ("1", "a b c", ["204800", "307200", "12288"].as_slice(), ["d", "e", "f", "g", "h"].as_slice()),
+            ("2", "d", &["1"], &["e", "f", "g", "h"]),
+            ("3", "e f", &["524288", "524289 apart"], &["g", "h"]),
+            ("4", "g h i", &["1", "5242880 apart", "1"], &[]),
+        ] {
+            task.del("wake").await;
+            let args = [number, "w", "1000", "10", "0", "0"];
+            let reply = task.ok("settle", &args).await;
+            let (claimed, shown) = claimed(&reply);
+            assert_eq!((claimed, shown.iter().map(String::as_str).collect::<Vec<_>>()), (ids, payloads.to_vec()));
+            assert_eq!(task.list("wait").await, left);
+            assert_eq!(task.held("wake").await.is_empty(), left.is_empty(), "what is left wakes another worker");
+            assert!(task.ok("settle", &args).await == reply, "call {number} is answered otherwise when it is repeated");
+        }
+        assert_eq!(task.held("wait:low").await, "");
     }
-    assert_eq!(task.held("wait:low").await, "");
-    // The groups in which payloads are read do not show.
-    let ids: Vec<String> = (100..300).map(|number| number.to_string()).collect();
-    task.waiting(&ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    assert_eq!(claimed(&task.ok("settle", &["4", "w", "1000", "200", "0", "0"]).await), ids.join(" "));
+}
+
+#[tokio::test]
+async fn a_claim_of_many_small_payloads_is_whole_with_and_without_a_bound() {
+    for largest in ["", "1024", "2048", "4096"] {
+        let mut task = Task::new().await;
+        task.hset("meta", &[("largest", largest)]).await;
+        let ids: Vec<String> = (100..300).map(|number| number.to_string()).collect();
+        let jobs: Vec<(&str, usize)> = ids.iter().enumerate().map(|(at, id)| (id.as_str(), at + 1)).collect();
+        large(&mut task, "wait", &jobs).await;
+        let reply = task.ok("settle", &["1", "w", "1000", "200", "0", "0"]).await;
+        let (claimed, payloads) = claimed(&reply);
+        assert_eq!(claimed, ids.join(" "), "{largest}");
+        assert_eq!(payloads, (1..=200).map(|bytes| bytes.to_string()).collect::<Vec<_>>(), "{largest}");
+    }
 }
 
 #[tokio::test]
@@ -327,17 +361,57 @@ async fn an_older_call_is_stale_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn the_two_lines_of_a_worker_are_numbered_and_recorded_apart() {
+async fn a_line_that_was_closed_answers_so_and_writes_nothing() {
     let mut task = Task::new().await;
-    task.waiting(&["a", "b", "c"]).await;
-    let (one, two) = (["1", "w", "1000", "1", "0", "0"], ["1/2", "w", "1000", "1", "0", "0"]);
-    let first = task.ok("settle", &one).await;
-    let second = task.ok("settle", &two).await;
-    assert!(first.contains(" a [") && second.contains(" b ["), "{first} {second}");
-    assert_eq!([task.ok("settle", &one).await, task.ok("settle", &two).await], [first, second]);
-    // Both hold their jobs under the one name of the worker, and either may report those of the other.
-    let reply = task.ok("settle", &["2/2", "w", "1000", "1", "1", "0", "a", "4000000000000001"]).await;
+    task.running("w", &[("a", 7)]).await;
+    task.waiting(&["b"]).await;
+    task.hset("calls", &[("w", "closed"), ("w/2", "closed")]).await;
+    let before = task.exact().await;
+    for number in ["1", "7", "7/2"] {
+        assert_eq!(task.ok("settle", &[number, "w", "1000", "1", "1", "0", "a", "7"]).await, "[closed]");
+    }
+    assert_eq!(task.exact().await, before);
+    // The line that was not closed, and another worker.
+    assert!(task.ok("settle", &["1/3", "w", "1000", "1", "0", "0"]).await.contains(" b ["));
+    assert_eq!(task.ok("settle", &["1", "x", "1000", "1", "0", "0"]).await, NOTHING.replace("01 ''", "02 ''"));
+}
+
+#[tokio::test]
+async fn without_declared_options_nothing_is_recorded_and_nothing_claimed() {
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 7)]).await;
+    task.waiting(&["b", "c"]).await;
+    let first = ["1", "w", "1000", "1", "0", "0"];
+    let answer = task.ok("settle", &first).await;
+    assert!(answer.contains(" b ["), "{answer}");
+    task.lose_options().await;
+    let before = task.exact().await;
+    let second = ["2", "w", "1000", "1", "1", "0", "a", "7"];
+    assert_eq!(task.ok("settle", &second).await, "[undeclared]");
+    assert_eq!(task.ok("settle", &first).await, answer, "what was done before is answered");
+    assert_eq!(task.exact().await, before);
+    // The call was not executed, and is made again with its number.
+    task.declared().await;
+    let reply = task.ok("settle", &second).await;
     assert!(reply.starts_with("[settled '' '' ") && reply.contains(" c ["), "{reply}");
+}
+
+#[tokio::test]
+async fn the_lines_of_a_worker_are_numbered_and_recorded_apart() {
+    let mut task = Task::new().await;
+    task.waiting(&["a", "b", "c", "d"]).await;
+    let [one, two, three] = ["1", "1/2", "1/3"].map(|number| [number, "w", "1000", "1", "0", "0"]);
+    let mut first = Vec::new();
+    for (line, id) in [(&one, " a ["), (&two, " b ["), (&three, " c [")] {
+        first.push(task.ok("settle", line).await);
+        assert!(first.last().unwrap().contains(id), "{first:?}");
+    }
+    for (line, first) in [&one, &two, &three].into_iter().zip(first) {
+        assert_eq!(task.ok("settle", line).await, first);
+    }
+    // All hold their jobs under the one name of the worker, and each may report those of the others.
+    let reply = task.ok("settle", &["2/2", "w", "1000", "1", "1", "0", "a", "4000000000000001"]).await;
+    assert!(reply.starts_with("[settled '' '' ") && reply.contains(" d ["), "{reply}");
     assert_eq!(task.ok("settle", &two).await, "[stale]");
     assert!(task.ok("settle", &one).await.contains("['']"));
 }
@@ -383,19 +457,23 @@ async fn a_job_becomes_due_by_the_servers_clock() {
 
 #[tokio::test]
 async fn ids_that_must_not_run_are_skipped_and_gone_from_the_list() {
-    let mut task = Task::new().await;
-    task.running("other", &[("held", 7)]).await;
-    task.hset("payload", &[("done", "1"), ("a", "{}")]).await;
-    task.zadd("completed", 1.0, "done").await;
-    task.rpush("wait", &["held", "done", "a", "a", "ghost"]).await;
-    task.hset("attempt", &[("ghost", "1")]).await;
-    let reply = task.ok("settle", &["1", "w", "1000", "10", "0", "0"]).await;
-    assert_eq!(reply, "[settled '' '' 4000000000000001 a [{}] [] '']");
-    assert_eq!(task.held("wait").await, "");
-    assert_eq!(task.held("attempt").await, "", "nothing is left of the ghost");
-    assert_eq!(task.held("locks").await, r#"hash {"a": "w:4000000000000001", "held": "other:7"}"#);
-    let events = task.held("events").await;
-    assert!(events.contains(r#"{"removed": "ghost", "started": "a", "total": "2", "worker": "w"}"#), "{events}");
+    // Payloads are read at once where none can be large, else after a look at their sizes.
+    for largest in ["", "1024"] {
+        let mut task = Task::new().await;
+        task.hset("meta", &[("largest", largest)]).await;
+        task.running("other", &[("held", 7)]).await;
+        task.hset("payload", &[("done", "1"), ("a", "{}")]).await;
+        task.zadd("completed", 1.0, "done").await;
+        task.rpush("wait", &["held", "done", "a", "a", "ghost"]).await;
+        task.hset("attempt", &[("ghost", "1")]).await;
+        let reply = task.ok("settle", &["1", "w", "1000", "10", "0", "0"]).await;
+        assert_eq!(reply, "[settled '' '' 4000000000000001 a [{}] [] '']");
+        assert_eq!(task.held("wait").await, "");
+        assert_eq!(task.held("attempt").await, "", "nothing is left of the ghost");
+        assert_eq!(task.held("locks").await, r#"hash {"a": "w:4000000000000001", "held": "other:7"}"#);
+        let events = task.held("events").await;
+        assert!(events.contains(r#"{"removed": "ghost", "started": "a", "total": "2", "worker": "w"}"#), "{events}");
+    }
 }
 
 #[tokio::test]
@@ -455,6 +533,7 @@ async fn without_events_no_entry_is_written() {
 async fn a_call_that_claims_nothing_draws_no_fence() {
     let mut task = Task::new().await;
     task.del("meta").await;
+    task.declared().await;
     task.running("w", &[("a", 7)]).await;
     task.ok("settle", &["1", "w", "1000", "1", "1", "0", "a", "7"]).await;
     assert_eq!(task.held("meta").await, r#"hash {"events": "1"}"#);

@@ -1,4 +1,5 @@
-use crate::call::{Task, without};
+use crate::call::{LAST_FENCE, Task, without};
+use std::collections::BTreeSet;
 
 /// Of the witness `v`: interval 1 s, epoch 5, a whole interval waited.
 const ARGS: [&str; 6] = ["v", "1000", "5", "1000", "0", "200"];
@@ -21,7 +22,7 @@ async fn one_candidate() -> Task {
 async fn with_no_candidates_the_running_jobs_become_candidates_in_a_new_epoch() {
     let mut task = epoch_five().await;
     task.running("w", &[("a", 7), ("b", 8)]).await;
-    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 []]");
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 []]");
     assert_eq!(task.held("candidates").await, r#"set {"a", "b"}"#);
     assert_eq!(task.held("active").await, "");
     assert!(task.held("meta").await.contains(r#""epoch": "6""#));
@@ -31,14 +32,14 @@ async fn with_no_candidates_the_running_jobs_become_candidates_in_a_new_epoch() 
 #[tokio::test]
 async fn with_nothing_running_only_the_epoch_moves() {
     let mut task = epoch_five().await;
-    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 []]");
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 []]");
     assert_eq!(task.keys().await.len(), 1);
 }
 
 #[tokio::test]
 async fn a_fresh_task_is_swept_in_epoch_zero() {
     let mut task = Task::new().await;
-    assert_eq!(task.ok("sweep", &["v", "1000", "0", "1000", "0", "200"]).await, "[swept 1 1000 0 1 []]");
+    assert_eq!(task.ok("sweep", &["v", "1000", "0", "1000", "0", "200"]).await, "[swept 1 1000 0 1 0 []]");
 }
 
 #[tokio::test]
@@ -58,7 +59,7 @@ async fn another_epoch_is_moved_and_a_short_wait_is_early_and_neither_writes() {
 async fn a_silent_job_goes_to_the_front_of_its_list_with_the_stall_counted() {
     let mut task = one_candidate().await;
     task.waiting(&["z"]).await;
-    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 [a 1 recovered w]]");
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 [a 1 recovered w 7]]");
     let entry = r#"stream [NOW {"reason": "silent", "stalled": "a 1 recovered w", "total": "1", "worker": "v"}]"#;
     assert_eq!(
         without(task.keys().await, &["meta", "payload"]),
@@ -85,7 +86,8 @@ async fn a_job_stalls_max_count_times_and_fails_at_the_next() {
             task.snapshot().await;
             let action = if stall <= max { "recovered" } else { "failed" };
             let reply = task.ok("sweep", &ARGS).await;
-            assert!(reply.ends_with(&format!("[a {stall} {action} w]]")), "max {max}: {reply}");
+            let fence = LAST_FENCE + stall;
+            assert!(reply.ends_with(&format!("[a {stall} {action} w {fence}]]")), "max {max}: {reply}");
             assert_eq!(task.held("stalledCount").await, format!(r#"hash {{"a": "{stall}"}}"#));
         }
         assert_eq!(task.held("failed").await, r#"zset ["a": NOW]"#);
@@ -123,7 +125,7 @@ async fn a_job_without_payload_is_dropped_with_all_that_is_left_of_it() {
         task.hset(column, &[("a", "1")]).await;
     }
     task.hset("cancelling", &[("a", "why")]).await;
-    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 [a 1 dropped w]]");
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 [a 1 dropped w 7]]");
     assert_eq!(without(task.keys().await, &["meta", "events", "stalls"]), [] as [&str; 0]);
 }
 
@@ -131,7 +133,7 @@ async fn a_job_without_payload_is_dropped_with_all_that_is_left_of_it() {
 async fn a_candidate_without_lock_is_failed_as_corrupt() {
     let mut task = one_candidate().await;
     task.del("locks").await;
-    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 [a 0 failed -]]");
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 [a 0 failed - 0]]");
     assert_eq!(task.held("failed").await, r#"zset ["a": NOW]"#);
     assert!(task.held("error").await.contains("corrupt"));
     assert_eq!(task.held("stalledCount").await, "");
@@ -142,7 +144,7 @@ async fn a_candidate_without_lock_that_has_ended_stays_as_it_ended() {
     let mut task = one_candidate().await;
     task.del("locks").await;
     task.zadd("completed", 1.0, "a").await;
-    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 []]");
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 []]");
     assert_eq!(without(task.keys().await, &["meta", "payload"]), [r#"completed zset ["a": 1]"#]);
 }
 
@@ -163,7 +165,7 @@ async fn a_job_whose_cancel_was_asked_for_is_cancelled_with_the_stall_counted() 
     let mut task = one_candidate().await;
     task.hset("cancelling", &[("a", "why")]).await;
     task.hset("stalledCount", &[("a", "9")]).await;
-    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 [a 10 cancelled w]]");
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 [a 10 cancelled w 7]]");
     assert_eq!(task.held("cancelled").await, r#"zset ["a": NOW]"#);
     assert_eq!(task.held("cancelling").await, "");
     assert_eq!(task.held("stalledCount").await, r#"hash {"a": "10"}"#);
@@ -188,111 +190,119 @@ async fn a_beat_just_before_saves_its_job() {
     task.running("w", &[("a", 7), ("b", 8)]).await;
     task.snapshot().await;
     task.ok("extend_locks", &["w", "1000", "1", "0", "b", "8"]).await;
-    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 [a 1 recovered w]]");
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 [a 1 recovered w 7]]");
     assert_eq!(task.held("candidates").await, r#"set {"b"}"#);
 }
 
 #[tokio::test]
 async fn a_second_sweeper_finds_the_epoch_moved() {
     let mut task = one_candidate().await;
-    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 [a 1 recovered w]]");
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 [a 1 recovered w 7]]");
     let before = task.exact().await;
     assert_eq!(task.ok("sweep", &["u", "1000", "5", "1000", "0", "200"]).await, "[moved 6 1000]");
     assert_eq!(task.exact().await, before);
 }
 
-#[tokio::test]
-async fn one_call_decides_no_more_than_its_limit_and_the_epoch_moves_with_the_last() {
+/// Of a reply that is `swept`: the epoch, the cursor, whether there was a snapshot, how many candidates are left, and the
+/// ids that were decided.
+fn swept(reply: &str) -> (u64, String, bool, usize, Vec<String>) {
+    let words = reply.trim_matches(['[', ']']).split(' ').collect::<Vec<_>>();
+    assert_eq!(words[0], "swept", "{reply}");
+    // Nothing is left of an empty list.
+    let resolved = if words[6].is_empty() { &[][..] } else { &words[6..] };
+    let ids = resolved.chunks(5).map(|job| job[0].trim_start_matches('[').to_owned()).collect();
+    (words[1].parse().unwrap(), words[3].to_owned(), words[4] == "1", words[5].parse().unwrap(), ids)
+}
+
+/// Candidates `job-000` .. of worker `w`, with their ids.
+async fn many_candidates(n: usize) -> (Task, BTreeSet<String>) {
     let mut task = epoch_five().await;
-    let ids = (0..450).map(|i| format!("job-{i:03}")).collect::<Vec<_>>();
+    let ids = (0..n).map(|i| format!("job-{i:03}")).collect::<BTreeSet<_>>();
     let jobs = ids.iter().zip(1_u64..).map(|(id, fence)| (id.as_str(), fence)).collect::<Vec<_>>();
     task.running("w", &jobs).await;
     task.snapshot().await;
+    (task, ids)
+}
+
+#[tokio::test]
+async fn one_call_decides_no_more_than_its_limit_and_the_epoch_moves_with_the_last() {
+    let (mut task, ids) = many_candidates(450).await;
     let (mut cursor, mut seen, mut calls) = ("0".to_owned(), 0, 0);
     loop {
         calls += 1;
         assert!(calls < 100);
         let reply = task.ok("sweep", &["v", "1000", "5", "1000", &cursor, "100"]).await;
-        let words = reply.trim_matches(['[', ']']).split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let decided = reply.matches("recovered").count();
-        assert!(decided <= 100, "{decided} in one call");
-        seen += decided;
-        let (epoch, snapshot) = (words[1].as_str(), words[4].as_str());
-        cursor.clone_from(&words[3]);
-        if snapshot == "1" {
-            assert_eq!(epoch, "6");
+        let (epoch, next, snapshot, left, decided) = swept(&reply);
+        assert!(decided.len() <= 100, "{} in one call", decided.len());
+        seen += decided.len();
+        assert_eq!(left, 450 - seen);
+        cursor = next;
+        if snapshot {
+            assert_eq!(epoch, 6);
             break;
         }
-        assert_eq!(epoch, "5");
+        assert_eq!(epoch, 5);
     }
     assert_eq!(seen, 450);
     assert_eq!(task.held("candidates").await, "");
     assert_eq!(task.held("locks").await, "");
     let waiting = task.list("wait").await;
-    let waiting = waiting.into_iter().collect::<std::collections::BTreeSet<_>>();
-    assert_eq!(waiting, ids.into_iter().collect());
-}
-
-/// What the server says that a key takes, in bytes.
-async fn bytes_of(task: &mut Task, key: &str) -> usize {
-    let key = task.key(key);
-    redis::cmd("MEMORY").arg("USAGE").arg(key).query_async(&mut task.conn).await.unwrap()
-}
-
-/// 10,000 running jobs were candidates, and all but two of them beat.
-async fn two_left_of_very_many() -> Task {
-    let mut task = epoch_five().await;
-    let ids = (0..10_000).map(|i| format!("job-{i:05}")).collect::<Vec<_>>();
-    let ids = ids.iter().map(String::as_str).collect::<Vec<_>>();
-    task.sadd("active", &ids).await;
-    task.snapshot().await;
-    task.running("w", &[("a", 7), ("b", 8)]).await;
-    let key = |name: &str| task.key(name);
-    let (active, candidates) = (key("active"), key("candidates"));
-    let source = "redis.call('SMOVE', KEYS[2], KEYS[1], 'a') redis.call('SMOVE', KEYS[2], KEYS[1], 'b')
-        for _, id in ipairs(ARGV) do redis.call('SMOVE', KEYS[1], KEYS[2], id) end return 1";
-    for some in ids.chunks(500) {
-        task.eval(source, &[candidates.clone(), active.clone()], some).await.unwrap();
-    }
-    task
+    assert_eq!(waiting.into_iter().collect::<BTreeSet<_>>(), ids);
 }
 
 #[tokio::test]
-async fn the_table_of_a_few_left_of_very_many_is_shrunk_before_they_are_looked_for() {
-    let mut task = two_left_of_very_many().await;
-    let (large, everything) = (bytes_of(&mut task, "candidates").await, task.exact().await);
-    let mut cursor = "0".to_owned();
-    for next in ["shrinking:1", "shrinking:2", "shrinking:3"] {
-        let reply = task.ok("sweep", &["v", "1000", "5", "1000", &cursor, "200"]).await;
-        assert_eq!(reply, format!("[swept 5 1000 {next} 0 []]"));
-        cursor = next.to_owned();
+async fn calls_with_one_cursor_one_behind_the_other_decide_others_each() {
+    // Few candidates are answered whole whatever the cursor, many by a step of it.
+    for (n, limit) in [(20, 4), (450, 25)] {
+        let (mut task, ids) = many_candidates(n).await;
+        let (mut cursor, mut rounds, mut decided) = ("0".to_owned(), 0, Vec::new());
+        'epoch: loop {
+            rounds += 1;
+            assert!(rounds < 100);
+            let args = ["v", "1000", "5", "1000", &cursor.clone(), &limit.to_string()];
+            for _ in 0..5 {
+                let reply = task.ok("sweep", &args).await;
+                if reply == "[moved 6 1000]" {
+                    break 'epoch;
+                }
+                let (_, next, snapshot, left, more) = swept(&reply);
+                assert!(more.len() <= limit);
+                decided.extend(more);
+                assert_eq!(left, n - decided.len());
+                assert_eq!(snapshot, left == 0 && next == "0");
+                cursor = next;
+            }
+            if task.epoch().await == 6 {
+                break;
+            }
+        }
+        assert_eq!(decided.len(), n, "nobody twice");
+        assert_eq!(decided.into_iter().collect::<BTreeSet<_>>(), ids);
+        assert_eq!(task.held("stalledCount").await.matches(r#": "1""#).count(), n);
     }
-    let small = bytes_of(&mut task, "candidates").await;
-    assert!(large > 16_000 && small < 1_000, "{large} bytes became {small}");
-    assert_eq!(task.exact().await, everything, "nobody came, nobody went");
-    let reply = task.ok("sweep", &["v", "1000", "5", "1000", &cursor, "200"]).await;
-    let (a, b) = ("a 1 recovered w", "b 1 recovered w");
-    let expected = [(a, b), (b, a)].map(|(one, other)| format!("[swept 6 1000 0 1 [{one} {other}]]"));
-    assert!(expected.contains(&reply), "{reply}");
 }
 
 #[tokio::test]
-async fn the_last_few_may_beat_while_their_table_is_shrunk() {
-    let mut task = two_left_of_very_many().await;
-    task.ok("sweep", &ARGS).await;
-    task.ok("extend_locks", &["w", "1000", "2", "0", "a", "b", "7", "8"]).await;
-    let reply = task.ok("sweep", &["v", "1000", "5", "1000", "shrinking:1", "200"]).await;
-    assert_eq!(reply, "[swept 6 1000 0 1 []]");
+async fn without_declared_options_nothing_is_decided_and_nothing_written() {
+    let mut task = one_candidate().await;
+    task.lose_options().await;
+    let before = task.exact().await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[undeclared]");
+    // Whoever watched another epoch, or not long enough, hears of it too.
+    assert_eq!(task.ok("sweep", &["v", "1000", "4", "0", "0", "200"]).await, "[undeclared]");
+    assert_eq!(task.exact().await, before);
+    task.declared().await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 [a 1 recovered w 7]]");
 }
 
 #[tokio::test]
 async fn the_interval_of_an_epoch_is_the_largest_ask_of_the_one_before() {
     let mut task = epoch_five().await;
     task.hset("meta", &[("interval", "5000"), ("ask", "2000")]).await;
-    assert_eq!(task.ok("sweep", &["v", "1000", "5", "5000", "0", "200"]).await, "[swept 6 2000 0 1 []]");
+    assert_eq!(task.ok("sweep", &["v", "1000", "5", "5000", "0", "200"]).await, "[swept 6 2000 0 1 0 []]");
     // Nobody but the witness has asked since.
-    assert_eq!(task.ok("sweep", &["v", "1000", "6", "2000", "0", "200"]).await, "[swept 7 1000 0 1 []]");
-    assert_eq!(task.ok("sweep", &["v", "3000", "7", "1000", "0", "200"]).await, "[swept 8 3000 0 1 []]");
+    assert_eq!(task.ok("sweep", &["v", "1000", "6", "2000", "0", "200"]).await, "[swept 7 1000 0 1 0 []]");
+    assert_eq!(task.ok("sweep", &["v", "3000", "7", "1000", "0", "200"]).await, "[swept 8 3000 0 1 0 []]");
 }
 
 #[tokio::test]

@@ -26,13 +26,17 @@ fn keys_on(task: &Task, place: &'static str) -> Vec<&'static str> {
     keys
 }
 
+/// Of the worker `w`, with a least age of a minute.
+const ARGS: [&str; 4] = ["w", "Completed", "60000", "200"];
+
 #[tokio::test]
 async fn what_is_too_old_goes_from_each_set_with_every_column() {
-    for place in ["completed", "failed", "cancelled"] {
+    for (place, name) in [("completed", "Completed"), ("failed", "Failed"), ("cancelled", "Cancelled")] {
         let mut task = ended(place, 2).await;
+        task.hset("meta", &[(&format!("maxAge{name}"), "60000"), (&format!("maxCount{name}"), "")]).await;
         let keys = keys_on(&task, place);
-        let reply = task.call_on("trim", &keys, &["w", "60000", "", "60000", "200"]).await.unwrap();
-        assert_eq!(reply, "[trimmed 2]");
+        let reply = task.call_on("trim", &keys, &["w", name, "60000", "200"]).await.unwrap();
+        assert_eq!(reply, "[trimmed 2 0]");
         let left = without(task.keys().await, &["meta", "events"]);
         assert_eq!(left.len(), 1 + COLUMNS.len(), "{left:?}");
         assert!(left.iter().all(|line| line.contains("young") && !line.contains("old")), "{left:?}");
@@ -44,42 +48,105 @@ async fn what_is_too_old_goes_from_each_set_with_every_column() {
 }
 
 #[tokio::test]
+async fn each_set_has_limits_of_its_own_and_none_without_one() {
+    let mut task = ended("completed", 2).await;
+    task.hset("meta", &[("keepFailed", "0"), ("maxAgeFailed", "60000"), ("maxCountCancelled", "0")]).await;
+    task.hset("meta", &[("keepCompleted", "1"), ("maxAgeCompleted", ""), ("maxCountCompleted", "")]).await;
+    let before = task.exact().await;
+    assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 0 0]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
 async fn what_is_past_the_count_goes_oldest_first() {
     let mut task = ended("completed", 4).await;
-    assert_eq!(task.ok("trim", &["w", "", "3", "60000", "200"]).await, "[trimmed 2]");
+    task.hset("meta", &[("maxCountCompleted", "3")]).await;
+    assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 2 0]");
     assert_eq!(task.held("completed").await, r#"zset ["old-3": 3, "old-4": 4, "young": NOW]"#);
 }
 
 #[tokio::test]
 async fn nothing_younger_than_the_least_age_goes_by_either_bound() {
     let mut task = ended("completed", 1).await;
-    assert_eq!(task.ok("trim", &["w", "0", "0", "60000", "200"]).await, "[trimmed 1]");
+    task.hset("meta", &[("maxAgeCompleted", "0"), ("maxCountCompleted", "0")]).await;
+    assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 1 0]");
     assert_eq!(task.held("completed").await, r#"zset ["young": NOW]"#);
     let before = task.exact().await;
-    assert_eq!(task.ok("trim", &["w", "0", "0", "60000", "200"]).await, "[trimmed 0]");
+    assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 0 0]");
     assert_eq!(task.exact().await, before);
 }
 
 #[tokio::test]
-async fn one_call_removes_no_more_than_its_limit_and_the_next_goes_on() {
-    let mut task = ended("completed", 5).await;
-    for removed in [2, 2, 1, 0] {
-        assert_eq!(task.ok("trim", &["w", "60000", "", "60000", "2"]).await, format!("[trimmed {removed}]"));
+async fn a_task_that_keeps_nothing_loses_what_it_kept_before_whatever_its_age() {
+    let mut task = ended("completed", 1).await;
+    task.hset("meta", &[("keepCompleted", "0"), ("maxAgeCompleted", ""), ("maxCountCompleted", "")]).await;
+    assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 2 0]");
+    assert_eq!(without(task.keys().await, &["meta", "events"]), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn one_call_removes_no_more_than_its_limit_and_tells_that_others_may_follow() {
+    let mut task = ended("completed", 6).await;
+    task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
+    for (removed, more) in [(2, 1), (2, 1), (2, 1), (0, 0)] {
+        let reply = task.ok("trim", &["w", "Completed", "60000", "2"]).await;
+        assert_eq!(reply, format!("[trimmed {removed} {more}]"));
     }
+    let mut task = ended("completed", 3).await;
+    task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
+    for (removed, more) in [(2, 1), (1, 0)] {
+        let reply = task.ok("trim", &["w", "Completed", "60000", "2"]).await;
+        assert_eq!(reply, format!("[trimmed {removed} {more}]"));
+    }
+}
+
+#[tokio::test]
+async fn one_call_removes_no_more_than_512_kib_of_values_beyond_the_first_job() {
+    const KIB: usize = 1024;
+    let mut task = ended("completed", 6).await;
+    task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
+    // Payload and result together: 3 MiB; 512 KiB in two jobs to the byte; a byte more.
+    for (id, payload, result) in [
+        ("old-1", 2048 * KIB, 1024 * KIB),
+        ("old-2", 200 * KIB, 56 * KIB),
+        ("old-3", 1, 256 * KIB - 1),
+        ("old-4", 256 * KIB, 1),
+        ("old-5", 256 * KIB, 0),
+        ("old-6", 0, 513 * KIB),
+    ] {
+        task.hset("payload", &[(id, &"x".repeat(payload))]).await;
+        task.hset("result", &[(id, &"x".repeat(result))]).await;
+    }
+    for (removed, more, first) in [(1, 1, "old-2"), (2, 1, "old-4"), (1, 1, "old-5"), (1, 1, "old-6"), (1, 0, "young")]
+    {
+        assert_eq!(task.ok("trim", &ARGS).await, format!("[trimmed {removed} {more}]"));
+        assert!(task.held("completed").await.starts_with(&format!(r#"zset ["{first}":"#)), "{first} is next");
+    }
+}
+
+#[tokio::test]
+async fn without_declared_options_nothing_is_removed() {
+    let mut task = ended("completed", 2).await;
+    task.hset("meta", &[("maxAgeCompleted", "60000"), ("keepCompleted", "0")]).await;
+    task.lose_options().await;
+    let before = task.exact().await;
+    assert_eq!(task.ok("trim", &ARGS).await, "[undeclared]");
+    assert_eq!(task.exact().await, before);
 }
 
 #[tokio::test]
 async fn without_events_no_entry_is_written() {
     let mut task = ended("completed", 1).await;
-    task.hset("meta", &[("eventMode", "off")]).await;
-    assert_eq!(task.ok("trim", &["w", "60000", "", "60000", "200"]).await, "[trimmed 1]");
+    task.hset("meta", &[("eventMode", "off"), ("maxAgeCompleted", "60000")]).await;
+    assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 1 0]");
     assert_eq!(task.held("events").await, "");
 }
 
 #[tokio::test]
 async fn an_empty_set_is_no_error() {
     let mut task = Task::new().await;
+    task.hset("meta", &[("maxAgeCompleted", "60000"), ("maxCountCompleted", "10")]).await;
     let before = task.exact().await;
-    assert_eq!(task.ok("trim", &["w", "60000", "10", "60000", "200"]).await, "[trimmed 0]");
+    assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 0 0]");
     assert_eq!(task.exact().await, before);
 }

@@ -69,13 +69,14 @@ pub struct Settled {
     pub claimed: Vec<String>,
 }
 
-/// One word of the `stalled` event a job.
+/// What a sweep says of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
     pub id: String,
     pub count: u32,
     pub action: String,
     pub worker: String,
+    pub fence: u64,
 }
 
 /// All that a task keeps, in the shape in which it can be read back from Redis.
@@ -98,6 +99,8 @@ pub struct View {
 pub struct Model {
     pub jobs: BTreeMap<String, Job>,
     pub epoch: u64,
+    /// The start of the worker whose options are in force; 0 when they are lost.
+    pub declared_at: u64,
     /// Events that the calls since the last look must have written, in order.
     pub events: Vec<String>,
     keep: bool,
@@ -118,6 +121,7 @@ impl Model {
         Model {
             jobs: BTreeMap::new(),
             epoch: 0,
+            declared_at: 0,
             events: Vec::new(),
             keep,
             lists: Default::default(),
@@ -250,10 +254,18 @@ impl Model {
         (lost, cancelled)
     }
 
+    /// Options of a worker that started before count for nothing. Returns the word of the answer.
+    pub fn declare_again(&mut self, stamp: u64) -> &'static str {
+        let newer = stamp > self.declared_at;
+        self.declared_at = self.declared_at.max(stamp);
+        if newer { "declared" } else { "kept" }
+    }
+
     /// Why a sweep does nothing, if so.
     pub fn refuses_sweep(&self, epoch: u64, waited: u64) -> Option<&'static str> {
+        let undeclared = (self.declared_at == 0).then_some("undeclared");
         let moved = (epoch != self.epoch).then_some("moved");
-        moved.or((waited < self.interval).then_some("early"))
+        undeclared.or(moved).or((waited < self.interval).then_some("early"))
     }
 
     /// Decides about these candidates, by the table in `sweep.lua`; and says what is told of them.
@@ -261,7 +273,7 @@ impl Model {
         let (mut resolved, mut recovered) = (Vec::new(), Vec::new());
         for id in ids {
             assert!(self.candidates.contains(id), "{id} was no candidate");
-            let Place::Running { worker, .. } = self.jobs[id].place.clone() else { panic!("{id} did not run") };
+            let Place::Running { worker, fence } = self.jobs[id].place.clone() else { panic!("{id} did not run") };
             self.leave(id);
             let job = self.job(id);
             job.stalls += 1;
@@ -277,7 +289,7 @@ impl Model {
                 "recovered"
             };
             self.events.push(format!("stalled {id} {count} {action} {worker}"));
-            resolved.push(Resolved { id: id.clone(), count, action: action.to_owned(), worker });
+            resolved.push(Resolved { id: id.clone(), count, action: action.to_owned(), worker, fence });
         }
         self.put_in_front(&recovered);
         resolved
@@ -320,6 +332,27 @@ impl Model {
         let id = self.delayed.iter().find(|id| !self.due.contains(id))?.clone();
         self.due.push(id.clone());
         Some((id, self.due.len()))
+    }
+
+    pub fn candidates(&self) -> usize {
+        self.candidates.len()
+    }
+
+    pub fn active(&self) -> usize {
+        self.active.len()
+    }
+
+    /// How many jobs of a terminal state are kept.
+    pub fn ended(&self, state: State) -> usize {
+        if self.keep { self.jobs.values().filter(|job| job.place == Place::Ended(state)).count() } else { 0 }
+    }
+
+    /// These are removed, and nothing is left of them.
+    pub fn trim(&mut self, state: State, ids: &[String]) {
+        for id in ids {
+            let job = self.jobs.remove(id).unwrap_or_else(|| panic!("no job {id}"));
+            assert_eq!(job.place, Place::Ended(state), "{id} was removed");
+        }
     }
 
     pub fn interval(&self) -> u64 {

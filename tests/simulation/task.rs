@@ -19,25 +19,35 @@ pub struct Task {
 }
 
 impl Task {
-    pub fn new(options: &[(&str, &str)]) -> Task {
+    pub fn new() -> Task {
         let server = TestRedis::shared();
-        let mut conn = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+        let conn = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
         let prefix = format!("{}:{{task}}:", server.unique_prefix());
-        let () = conn.hset_multiple(format!("{prefix}meta"), options).unwrap();
         let scripts = scripts().into_iter().map(|script| (script.name, (Script::new(script.source), script.keys)));
         Task { conn, prefix, scripts: scripts.collect(), last_entry: "-".to_owned(), _server: server }
     }
 
     pub fn call<T: FromRedisValue>(&mut self, name: &str, args: &[String]) -> T {
+        let first = self.scripts[name].1[0];
+        self.call_on(first, name, args)
+    }
+
+    /// The same with another first key than the table has.
+    pub fn call_on<T: FromRedisValue>(&mut self, first: &str, name: &str, args: &[String]) -> T {
         let (script, keys) = &self.scripts[name];
         let mut call = script.prepare_invoke();
-        for key in keys {
+        for key in std::iter::once(first).chain(keys.iter().skip(1).copied()) {
             call.key(format!("{}{key}", self.prefix));
         }
         args.iter().for_each(|arg| {
             call.arg(arg);
         });
         call.invoke(&mut self.conn).unwrap_or_else(|error| panic!("{name} {args:?}: {error}"))
+    }
+
+    /// The options of the task are gone.
+    pub fn lose_options(&mut self) {
+        let () = self.conn.hdel(format!("{}meta", self.prefix), "declaredAt").unwrap();
     }
 
     /// Lets the time of a delayed job come; of those whose time has come, the one with the least `rank` is first.

@@ -10,7 +10,7 @@ use fastrand::Rng;
 use heartline::testing::Witness;
 
 use crate::FAR;
-use crate::model::{Model, New, Place, Priority, Report, View};
+use crate::model::{Model, New, Place, Priority, Report, State, View};
 use crate::task::Task;
 
 /// Intervals of workers, ms.
@@ -21,6 +21,10 @@ const STEP: u64 = 150;
 const MAX_COUNT: u32 = 1;
 /// Candidates that one sweep call resolves at most.
 const SWEEP_LIMIT: usize = 3;
+/// Terminal jobs of each state that stay, where they are kept.
+const KEPT: usize = 4;
+/// Terminal jobs that one call removes at most.
+const TRIM_LIMIT: usize = 3;
 
 /// A settle call, as it went out.
 #[derive(Clone, Debug)]
@@ -42,6 +46,8 @@ struct Answer {
 
 struct Worker {
     name: String,
+    /// What its declaration was given when it started.
+    stamp: u64,
     interval: u64,
     /// Runs nothing before then.
     frozen_until: u64,
@@ -72,6 +78,8 @@ pub struct World {
     now: u64,
     task: Task,
     model: Model,
+    /// What every worker declares: name, value.
+    options: Vec<String>,
     workers: Vec<Worker>,
     names: usize,
     /// Calls on a second line, which only show wrong tokens.
@@ -89,13 +97,18 @@ pub struct World {
 impl World {
     pub fn new(seed: u64, keep: bool) -> World {
         let keep_all = if keep { "1" } else { "0" };
-        let options = ["keepCompleted", "keepFailed", "keepCancelled"].map(|option| (option, keep_all));
-        let task = Task::new(&[&options[..], &[("wire", "1"), ("maxCount", &MAX_COUNT.to_string())]].concat());
+        let mut options = vec!["maxCount".to_owned(), MAX_COUNT.to_string()];
+        for name in ["Completed", "Failed", "Cancelled"] {
+            options.extend([format!("keep{name}"), keep_all.to_owned()]);
+            options.extend([format!("maxAge{name}"), String::new()]);
+            options.extend([format!("maxCount{name}"), KEPT.to_string()]);
+        }
         let mut world = World {
             rng: Rng::with_seed(seed),
             now: 10_000,
-            task,
+            task: Task::new(),
             model: Model::new(keep),
+            options,
             workers: Vec::new(),
             names: 0,
             wrong_calls: 0,
@@ -148,12 +161,16 @@ impl World {
         }
     }
 
-    /// A fresh process.
+    /// A fresh process. Its options go before those of all that started earlier.
     fn start(&mut self) -> Worker {
         self.names += 1;
         let interval = INTERVALS[self.rng.usize(..INTERVALS.len())];
+        let (word, stamp) = self.declare(String::new());
+        assert!(word == "declared" && stamp > self.model.declared_at, "{word} {stamp}");
+        self.model.declared_at = stamp;
         Worker {
             name: format!("worker-{}", self.names),
+            stamp,
             interval,
             frozen_until: 0,
             away_until: 0,
@@ -165,6 +182,24 @@ impl World {
             unanswered: None,
             old: Vec::new(),
         }
+    }
+
+    /// Returns the word of the answer, and the stamp in force.
+    fn declare(&mut self, stamp: String) -> (String, u64) {
+        let mut args = vec!["1".to_owned(), stamp];
+        args.extend(self.options.iter().cloned());
+        let reply: Vec<redis::Value> = self.task.call("declare", &args);
+        let word = redis::from_redis_value_ref(&reply[0]).unwrap();
+        (word, redis::from_redis_value_ref(&reply[1]).unwrap())
+    }
+
+    /// A worker has heard that the options are lost, and others may have as well.
+    fn declare_again(&mut self, at: usize) {
+        let stamp = self.workers[at].stamp;
+        self.note(&format!("{} declares again", self.workers[at].name));
+        let expected = self.model.declare_again(stamp).to_owned();
+        assert_eq!(self.declare(stamp.to_string()), (expected, self.model.declared_at));
+        self.check();
     }
 
     fn note(&mut self, what: &str) {
@@ -197,7 +232,13 @@ impl World {
         let at = self.rng.usize(..self.workers.len());
         match self.rng.u32(..100) {
             0..20 => self.dispatch(),
-            20..70 => self.settle(at, false),
+            20..67 => self.settle(at, false),
+            67 => {
+                self.note("the options are lost");
+                self.model.declared_at = 0;
+                self.task.lose_options();
+            }
+            68..70 => self.trim(at),
             70..75 => self.cancel(),
             75..80 => {
                 if let Some((id, rank)) = self.model.next_due() {
@@ -222,6 +263,9 @@ impl World {
                 self.note(&format!("{} is away until {}", self.workers[at].name, self.workers[at].away_until));
             }
             _ => {
+                if self.rng.bool() {
+                    self.close(at);
+                }
                 self.note(&format!("{} dies", self.workers[at].name));
                 self.workers[at] = self.start();
             }
@@ -268,6 +312,35 @@ impl World {
         let mut expected = "dispatched".to_owned();
         self.model.dispatch(&jobs).iter().for_each(|at| write!(expected, " {at}").unwrap());
         assert_eq!(reply, expected);
+        self.check();
+    }
+
+    /// The oldest of those that ended go, but for some.
+    fn trim(&mut self, at: usize) {
+        let (state, place, name) = [
+            (State::Completed, "completed", "Completed"),
+            (State::Failed, "failed", "Failed"),
+            (State::Cancelled, "cancelled", "Cancelled"),
+        ][self.rng.usize(..3)];
+        self.note(&format!("{} trims {place}", self.workers[at].name));
+        let args = [self.workers[at].name.clone(), name.to_owned(), "0".to_owned(), TRIM_LIMIT.to_string()];
+        let reply: Vec<redis::Value> = self.task.call_on(place, "trim", &args);
+        let reply: Vec<String> = reply.iter().map(|word| redis::from_redis_value_ref(word).unwrap()).collect();
+        if self.model.declared_at == 0 {
+            assert_eq!(reply, ["undeclared"]);
+            self.check();
+            self.declare_again(at);
+            return;
+        }
+        let excess = self.model.ended(state).saturating_sub(KEPT).min(TRIM_LIMIT);
+        assert_eq!(reply, ["trimmed".to_owned(), excess.to_string(), u8::from(excess == TRIM_LIMIT).to_string()]);
+        let events = self.task.events();
+        let ids: Vec<String> = events.iter().map(|event| event.strip_prefix("removed ").unwrap().to_owned()).collect();
+        assert_eq!(ids.len(), excess);
+        self.model.trim(state, &ids);
+        if excess > 0 {
+            self.seen.insert("removed".to_owned());
+        }
         self.check();
     }
 

@@ -1,14 +1,20 @@
 //! The helpers checked on themselves: a proxy that loses nothing proves nothing.
 
-use super::{PATIENCE, Proxy, TestRedis, Warnings, dump, eventually};
+use super::{At, Child, Line, PATIENCE, Proxy, Tap, TestRedis, Warnings, calls, dump, eventually, scripts_run, stat};
 use heartline::testing::RedisServer;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, RedisResult};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 async fn through(proxy: &Proxy) -> RedisResult<MultiplexedConnection> {
     let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
     redis::Client::open(proxy.url())?.get_multiplexed_async_connection_with_config(&config).await
+}
+
+async fn over(line: &Line) -> MultiplexedConnection {
+    let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+    let client = redis::Client::open(line.url()).unwrap();
+    client.get_multiplexed_async_connection_with_config(&config).await.unwrap()
 }
 
 #[tokio::test]
@@ -166,6 +172,105 @@ async fn an_outage_refuses_and_ends() {
 }
 
 #[tokio::test]
+async fn bytes_on_a_delayed_line_do_not_wait_for_each_other() {
+    let redis = TestRedis::shared();
+    let line = Line::start(redis.address()).await;
+    let conn = over(&line).await;
+    let (delay, calls) = (Duration::from_millis(100), 50);
+    line.delay(delay);
+    let start = Instant::now();
+    let mut first = conn.clone();
+    assert_eq!(first.ping::<String>().await.unwrap(), "PONG");
+    assert!(start.elapsed() >= 2 * delay, "{:?}", start.elapsed());
+    let start = Instant::now();
+    let waiting: Vec<_> = (0..calls)
+        .map(|_| {
+            let mut conn = conn.clone();
+            tokio::spawn(async move { conn.ping::<String>().await })
+        })
+        .collect();
+    for answer in waiting {
+        assert_eq!(answer.await.unwrap().unwrap(), "PONG");
+    }
+    let passed = start.elapsed();
+    assert!(passed >= 2 * delay && passed < delay * calls, "{passed:?}");
+    line.delay(Duration::ZERO);
+    first.ping::<String>().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_slow_line_passes_so_many_bytes_a_second_on_each_connection() {
+    let redis = TestRedis::shared();
+    let line = Line::start(redis.address()).await;
+    let (mut one, mut two) = (over(&line).await, over(&line).await);
+    let (key, value) = (redis.unique_prefix(), vec![b'x'; 128 << 10]);
+    line.rate(Some(512 << 10));
+    let (one_key, two_key) = (format!("{key}:1"), format!("{key}:2"));
+    for wanted in [Some(()), None] {
+        let start = Instant::now();
+        let (first, second) =
+            tokio::join!(one.set::<_, _, ()>(&one_key, &value), two.set::<_, _, ()>(&two_key, &value));
+        first.unwrap();
+        second.unwrap();
+        let passed = start.elapsed();
+        if wanted.is_some() {
+            // A quarter of a second for each, and not for one behind the other.
+            assert!(passed >= Duration::from_millis(230), "{passed:?}");
+        }
+        line.rate(None);
+    }
+    assert_eq!(one.strlen::<_, usize>(&two_key).await.unwrap(), value.len());
+}
+
+#[tokio::test]
+async fn hushed_connections_are_silent_and_open_and_new_ones_work() {
+    let redis = TestRedis::shared();
+    let line = Line::start(redis.address()).await;
+    let (mut old, mut spared, mut known) = (over(&line).await, over(&line).await, over(&line).await);
+    let key = redis.unique_prefix();
+    let name = format!("client-{key}");
+    let () = redis::cmd("CLIENT").arg("SETNAME").arg(&name).query_async(&mut old).await.unwrap();
+    let info: String = redis::cmd("CLIENT").arg("INFO").query_async(&mut known).await.unwrap();
+    let address = info.split(' ').find_map(|word| word.strip_prefix("addr=")).unwrap().parse().unwrap();
+    assert_eq!(line.connections(), 3);
+    assert!(line.hush_number(0) && line.hush_client(address));
+    assert!(!line.hush_number(0) && !line.hush_client(address), "they are silent already");
+    let missed = tokio::time::timeout(Duration::from_millis(100), known.ping::<String>()).await;
+    assert!(missed.is_err(), "{missed:?}");
+    let call = tokio::spawn(async move { old.incr::<_, _, i64>(key, 1).await });
+    assert_eq!(spared.ping::<String>().await.unwrap(), "PONG");
+    line.hush();
+    let missed = tokio::time::timeout(Duration::from_millis(100), spared.ping::<String>()).await;
+    assert!(missed.is_err(), "{missed:?}");
+    let mut new = over(&line).await;
+    assert_eq!((new.ping::<String>().await.unwrap().as_str(), line.connections()), ("PONG", 4));
+    assert!(!call.is_finished(), "nobody was told");
+    // The server does not hear that the client has left, either.
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    let list: String = redis::cmd("CLIENT").arg("LIST").query_async(&mut new).await.unwrap();
+    assert!(list.contains(&format!("name={name} ")), "{list}");
+}
+
+#[tokio::test]
+async fn a_line_tells_each_side_that_the_other_has_closed() {
+    let redis = TestRedis::start();
+    let line = Line::start(redis.address()).await;
+    line.delay(Duration::from_millis(10));
+    let (mut closed, mut killed, mut direct) = (over(&line).await, over(&line).await, redis.conn().await);
+    let id: u64 = redis::cmd("CLIENT").arg("ID").query_async(&mut killed).await.unwrap();
+    let () = redis::cmd("CLIENT").arg("KILL").arg("ID").arg(id).query_async(&mut direct).await.unwrap();
+    eventually("the client hears of it", PATIENCE, async || killed.ping::<String>().await.is_err()).await;
+    closed.ping::<String>().await.unwrap();
+    drop(closed);
+    eventually("the server hears of it", PATIENCE, async || {
+        let list: String = redis::cmd("CLIENT").arg("LIST").query_async(&mut direct).await.unwrap();
+        list.lines().count() == 1
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_rewritten_info_shows_another_version() {
     let redis = TestRedis::shared();
     let mut direct = redis.conn().await;
@@ -234,4 +339,67 @@ async fn a_subscriber_that_breaks_takes_the_thread_with_it_once() {
     assert!(log("not yet"));
     assert!(!log("too much"));
     assert!(log("too much"));
+}
+
+#[tokio::test]
+async fn a_subscriber_that_breaks_at_a_span_does_so_at_that_moment_and_once() {
+    let warnings = Warnings::capture();
+    let name = TestRedis::shared().unique_prefix();
+    let pass = || {
+        let name = name.clone();
+        let steps = std::thread::spawn(move || {
+            let steps = std::cell::Cell::new(0);
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                let span = tracing::info_span!("run", name);
+                steps.set(1);
+                let entered = span.enter();
+                steps.set(2);
+                drop(entered);
+                steps.set(3);
+            }));
+            steps.get()
+        });
+        steps.join().unwrap()
+    };
+    for (at, steps) in [(At::New, 0), (At::Enter, 1), (At::Exit, 2)] {
+        warnings.break_at_span(at, &["run{", &name]);
+        assert_eq!((pass(), pass()), (steps, 3), "{at:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_tap_copies_what_passes_and_the_statistics_count_it() {
+    let redis = TestRedis::start();
+    let proxy = Proxy::start(redis.address()).await;
+    let tap = Tap::on(&proxy, "copied");
+    let (mut direct, mut conn) = (redis.conn().await, through(&proxy).await.unwrap());
+    let connected = stat(&mut direct, "total_connections_received").await;
+    for key in ["copied", "other", "copied"] {
+        conn.incr::<_, _, i64>(key, 1).await.unwrap();
+    }
+    let script = "return redis.call('INCR', KEYS[1])";
+    let number: i64 = redis::cmd("EVAL").arg(script).arg(1).arg("copied").query_async(&mut conn).await.unwrap();
+    assert_eq!(number, 3);
+    let copies = tap.requests();
+    assert_eq!(copies.len(), 3);
+    assert_eq!(copies[0], b"*3\r\n$6\r\nINCRBY\r\n$6\r\ncopied\r\n$1\r\n1\r\n");
+    assert_eq!((scripts_run(&mut direct).await, calls(&mut direct, &["incr", "incrby"]).await), (1, 4));
+    assert_eq!(stat(&mut direct, "total_connections_received").await, connected);
+}
+
+/// Not a test by itself: the program of the child of the next one.
+#[test]
+fn a_child_that_writes_without_end() {
+    let Some(role) = Child::role() else { return };
+    while std::io::Write::write_all(&mut std::io::stderr(), role.as_bytes()).is_ok() {}
+}
+
+#[tokio::test]
+async fn a_child_is_this_program_and_obeys() {
+    let mut child = Child::start(module_path!(), "a_child_that_writes_without_end", "spam");
+    child.drain();
+    assert!(child.lives());
+    child.signal("KILL");
+    eventually("it is gone", PATIENCE, async || !child.lives()).await;
+    assert_eq!(Child::role(), None);
 }

@@ -7,19 +7,27 @@
 #![cfg(test)]
 
 mod checks;
+mod child;
 mod container;
 mod dump;
 mod eventually;
+mod line;
 mod proxy;
 mod resp;
 mod server;
+mod stats;
+mod tap;
 mod warnings;
 
+pub use child::Child;
 pub use dump::dump;
 pub use eventually::eventually;
+pub use line::Line;
 pub use proxy::Proxy;
 pub use server::TestRedis;
-pub use warnings::Warnings;
+pub use stats::{calls, scripts_run, stat};
+pub use tap::Tap;
+pub use warnings::{At, Warnings};
 
 use std::time::Duration;
 

@@ -82,7 +82,9 @@ impl TestRedis {
 
     /// A new connection that is shared with nobody.
     pub async fn conn(&self) -> MultiplexedConnection {
-        let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(RESPONSE_TIMEOUT));
+        let config = redis::AsyncConnectionConfig::new()
+            .set_response_timeout(Some(RESPONSE_TIMEOUT))
+            .set_connection_timeout(Some(RESPONSE_TIMEOUT));
         let client = redis::Client::open(self.url()).unwrap();
         client.get_multiplexed_async_connection_with_config(&config).await.unwrap()
     }

@@ -6,11 +6,21 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 static CAPTURED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// Each entry is the parts of one warning.
 static BREAKS_AT: Mutex<Vec<Vec<String>>> = Mutex::new(Vec::new());
+/// Each entry is a moment of a span, and the parts of its text.
+static BREAKS_AT_SPAN: Mutex<Vec<(At, Vec<String>)>> = Mutex::new(Vec::new());
+
+/// A moment of a span at which a subscriber is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    New,
+    Enter,
+    Exit,
+}
 
 /// The warnings and errors logged by this process, from any thread, since the value was made.
 ///
@@ -41,6 +51,12 @@ impl Warnings {
         BREAKS_AT.lock().unwrap_or_else(PoisonError::into_inner).push(parts);
     }
 
+    /// Lets the thread that makes, enters or leaves the next span with all `parts` in its name and fields panic at that.
+    pub fn break_at_span(&self, at: At, parts: &[&str]) {
+        let parts = parts.iter().map(|part| (*part).to_owned()).collect();
+        BREAKS_AT_SPAN.lock().unwrap_or_else(PoisonError::into_inner).push((at, parts));
+    }
+
     /// Waits for a warning that contains all `parts`, and gives it; panics at the deadline.
     pub async fn wait_for(&self, parts: &[&str], deadline: Duration) -> String {
         let what = format!("a warning with {parts:?}");
@@ -57,6 +73,25 @@ fn captured() -> MutexGuard<'static, Vec<String>> {
 
 struct Capture;
 
+/// The name of a span and its fields.
+fn shown<'a, S: LookupSpan<'a>>(span: &SpanRef<'a, S>) -> String {
+    let extensions = span.extensions();
+    let fields = extensions.get::<Fields>().map_or("", |fields| fields.0.trim_start());
+    format!("{}{{{fields}}}", span.name())
+}
+
+fn break_at_span<S: Subscriber + for<'a> LookupSpan<'a>>(at: At, id: &Id, context: &Context<'_, S>) {
+    let mut all = BREAKS_AT_SPAN.lock().unwrap_or_else(PoisonError::into_inner);
+    if all.iter().all(|(moment, _)| *moment != at) {
+        return;
+    }
+    let Some(text) = context.span(id).map(|span| shown(&span)) else { return };
+    let found = all.iter().position(|(moment, parts)| *moment == at && parts.iter().all(|part| text.contains(part)));
+    let breaks_at = found.map(|found| all.swap_remove(found));
+    drop(all);
+    assert!(breaks_at.is_none(), "the subscriber breaks at {breaks_at:?}");
+}
+
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let mut fields = Fields::default();
@@ -64,6 +99,15 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
         if let Some(span) = context.span(id) {
             span.extensions_mut().insert(fields);
         }
+        break_at_span(At::New, id, &context);
+    }
+
+    fn on_enter(&self, id: &Id, context: Context<'_, S>) {
+        break_at_span(At::Enter, id, &context);
+    }
+
+    fn on_exit(&self, id: &Id, context: Context<'_, S>) {
+        break_at_span(At::Exit, id, &context);
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
@@ -83,11 +127,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
         event.record(&mut fields);
         let mut line = format!("{} {}:{}", event.metadata().level(), event.metadata().target(), fields.0);
         for span in context.event_scope(event).into_iter().flatten() {
-            write!(line, " in {}{{", span.name()).unwrap();
-            if let Some(fields) = span.extensions().get::<Fields>() {
-                line.push_str(fields.0.trim_start());
-            }
-            line.push('}');
+            write!(line, " in {}", shown(&span)).unwrap();
         }
         let breaks_at = {
             let mut all = BREAKS_AT.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,6 +2,7 @@
 
 use redis::Value;
 
+use super::keeper::Beaten;
 use super::{Call, World};
 use crate::FAR;
 use crate::model::{Place, Report, Said, Settled};
@@ -22,7 +23,12 @@ impl World {
             self.workers[at].unanswered = Some(call);
             return;
         }
-        let settled = self.execute(at, &call);
+        let Some(settled) = self.execute(at, &call) else {
+            // Nothing was done: the call is made again once the options are there.
+            self.declare_again(at);
+            self.workers[at].unanswered = Some(call);
+            return;
+        };
         if self.chance(8) {
             self.note("  the answer is lost");
             self.workers[at].unanswered = Some(call);
@@ -43,7 +49,8 @@ impl World {
         worker.number += 1;
         let mut reports = Vec::new();
         for (&fence, id) in &worker.held {
-            let attempt = self.model.jobs[id].attempt + 1;
+            // One that was taken, ended elsewhere and was removed is held until a beat tells.
+            let attempt = self.model.jobs.get(id).map_or(0, |job| job.attempt) + 1;
             let said = match rng.u32(..10) {
                 _ if everything => Said::Completed,
                 0 | 1 => Said::Completed,
@@ -59,11 +66,17 @@ impl World {
         Call { number: worker.number, want: if everything { 5 } else { rng.usize(..4) }, reports }
     }
 
-    /// Makes a call that may have been executed before.
-    fn execute(&mut self, at: usize, call: &Call) -> Settled {
+    /// Makes a call that may have been executed before. Without declared options a new one does nothing.
+    fn execute(&mut self, at: usize, call: &Call) -> Option<Settled> {
         let (name, interval) = (self.workers[at].name.clone(), self.workers[at].interval);
         self.note(&format!("{name} {call:?}"));
         let reply = self.send((&name, ""), interval, call);
+        let known = self.model.repeated(&name).is_some_and(|(number, _)| number == call.number);
+        if self.model.declared_at == 0 && !known {
+            assert_eq!(reply, ["undeclared"]);
+            self.check();
+            return None;
+        }
         let [word, lost, cancelled, fence, claimed, ..] = &reply[..] else { panic!("settle answered {reply:?}") };
         assert_eq!(word, "settled");
         let fences = |words: &String| words.split_whitespace().map(|word| word.parse().unwrap()).collect();
@@ -88,7 +101,21 @@ impl World {
         };
         assert_eq!(settled, expected);
         self.check();
-        settled
+        Some(settled)
+    }
+
+    /// A worker that stops ends its lines: a copy of a call of it that comes late does nothing.
+    pub(super) fn close(&mut self, at: usize) {
+        let worker = &self.workers[at];
+        let (name, interval) = (worker.name.clone(), worker.interval);
+        let calls: Vec<Call> = worker.unanswered.iter().chain(worker.old.last()).cloned().collect();
+        self.note(&format!("{name} closes its lines"));
+        let [word]: [String; 1] = self.task.call("close", &["", "/2", "/3"].map(|line| format!("{name}{line}")));
+        assert_eq!(word, "closed");
+        for call in calls {
+            assert_eq!(self.send((&name, ""), interval, &call), ["closed"]);
+        }
+        self.check();
     }
 
     /// `line` is empty for the first line of calls of a worker.
@@ -148,12 +175,17 @@ impl World {
         let said = [Said::Completed, Said::Failed { attempt: 1 }, Said::Retry { attempt: 1 }, Said::Release];
         let report = Report { id, fence: shown, said: said[self.rng.usize(..4)] };
         let args = [name.clone(), interval.to_string(), "1".into(), "0".into(), report.id.clone(), shown.to_string()];
-        let (_, _, _, lost, _): (String, u64, u64, Vec<u64>, Vec<u64>) = self.task.call("extend_locks", &args);
+        let (_, _, _, lost, ..): Beaten = self.task.call("extend_locks", &args);
         assert_eq!(lost, [shown]);
         self.model.extend(&name, interval, std::slice::from_ref(&report));
         self.wrong_calls += 1;
         let call = Call { number: self.wrong_calls, want: 0, reports: vec![report] };
-        assert_eq!(self.send((&name, "/2"), interval, &call)[1], shown.to_string());
+        let reply = self.send((&name, "/2"), interval, &call);
+        if self.model.declared_at == 0 {
+            assert_eq!(reply, ["undeclared"]);
+        } else {
+            assert_eq!(reply[1], shown.to_string());
+        }
         assert_eq!(self.task.view(), before);
     }
 }

@@ -5,6 +5,10 @@ use redis::Value;
 use super::{Answer, MAX_COUNT, SWEEP_LIMIT, World};
 use crate::model::{Place, Report, Resolved, Said};
 
+/// The answer to a beat: the word, the epoch, the interval, fences lost and to be cancelled, when the options were declared,
+/// and how many candidates and active jobs there were.
+pub(super) type Beaten = (String, u64, u64, Vec<u64>, Vec<u64>, u64, usize, usize);
+
 impl World {
     /// The keeper of a worker beats for all that it holds, when that is due.
     pub(super) fn beat(&mut self, at: usize) {
@@ -32,9 +36,15 @@ impl World {
             return;
         }
         let (name, interval, due) = (worker.name.clone(), worker.interval, worker.beat_due);
-        let held = worker.held.iter().map(|(&fence, id)| Report { id: id.clone(), fence, said: Said::Release });
+        // And for what a call has claimed whose answer did not arrive: it stands in the record of the call.
+        let record = self.model.repeated(&name);
+        let unanswered =
+            record.filter(|(number, _)| worker.unanswered.as_ref().is_some_and(|call| call.number == *number));
+        let unanswered = unanswered.into_iter().flat_map(|(_, answer)| (answer.first_fence..).zip(answer.claimed));
+        let held = worker.held.iter().map(|(&fence, id)| (fence, id.clone())).chain(unanswered);
+        let held = held.filter(|(_, id)| id != "{}").map(|(fence, id)| Report { id, fence, said: Said::Release });
         let held: Vec<Report> = held.collect();
-        let (epoch, in_force, lost) = self.extend(&name, interval, &held);
+        let (epoch, in_force, lost, declared_at) = self.extend(&name, interval, &held);
         let slow = if self.chance(10) { self.rng.u64(..interval) } else { 0 };
         let is_lost = self.chance(5);
         let worker = &mut self.workers[at];
@@ -54,15 +64,20 @@ impl World {
         }
         worker.witness.beat_answered(due, now, epoch, in_force);
         worker.beat_due = (due + worker.period()).max(now);
+        if declared_at == 0 {
+            self.declare_again(at);
+        }
     }
 
-    fn extend(&mut self, name: &str, interval: u64, held: &[Report]) -> (u64, u64, Vec<u64>) {
+    fn extend(&mut self, name: &str, interval: u64, held: &[Report]) -> (u64, u64, Vec<u64>, u64) {
         self.note(&format!("{name} beats for {}", held.len()));
         let mut args = vec![name.to_owned(), interval.to_string(), held.len().to_string(), "0".to_owned()];
         args.extend(held.iter().map(|report| report.id.clone()));
         args.extend(held.iter().map(|report| report.fence.to_string()));
-        type Reply = (String, u64, u64, Vec<u64>, Vec<u64>);
-        let (word, epoch, in_force, lost, cancelled): Reply = self.task.call("extend_locks", &args);
+        let (word, epoch, in_force, lost, cancelled, declared_at, candidates, active): Beaten =
+            self.task.call("extend_locks", &args);
+        assert_eq!(declared_at, self.model.declared_at);
+        assert_eq!((candidates, active), (self.model.candidates(), self.model.active()), "before the beat");
         assert_eq!((word.as_str(), epoch), ("beaten", self.model.epoch));
         assert_eq!((lost.clone(), cancelled), self.model.extend(name, interval, held));
         assert_eq!(in_force, self.model.interval());
@@ -70,7 +85,7 @@ impl World {
             self.heard.insert(report.fence, (self.now, interval));
         }
         self.check();
-        (epoch, in_force, lost)
+        (epoch, in_force, lost, declared_at)
     }
 
     /// The keeper of a worker sweeps, when its witness allows it.
@@ -91,12 +106,18 @@ impl World {
             let text = |at: usize| redis::from_redis_value_ref::<String>(&reply[at]).unwrap();
             let refused = self.model.refuses_sweep(epoch, waited);
             assert_eq!(text(0), refused.unwrap_or("swept"));
+            if refused == Some("undeclared") {
+                self.check();
+                self.declare_again(at);
+                return;
+            }
             cursor = "0".to_owned();
             let mut done = refused.is_some();
             if !done {
                 cursor = text(3);
                 done = text(4) == "1";
-                self.resolved(redis::from_redis_value_ref(&reply[5]).unwrap());
+                self.resolved(redis::from_redis_value_ref(&reply[6]).unwrap());
+                assert_eq!(text(5), self.model.candidates().to_string());
                 if done {
                     self.model.snapshot(ask);
                 }
@@ -118,12 +139,13 @@ impl World {
     /// Nobody who was heard of in time may be among them.
     fn resolved(&mut self, words: Vec<String>) {
         let told: Vec<Resolved> = words
-            .chunks(4)
-            .map(|four| Resolved {
-                id: four[0].clone(),
-                count: four[1].parse().unwrap(),
-                action: four[2].clone(),
-                worker: four[3].clone(),
+            .chunks(5)
+            .map(|five| Resolved {
+                id: five[0].clone(),
+                count: five[1].parse().unwrap(),
+                action: five[2].clone(),
+                worker: five[3].clone(),
+                fence: five[4].parse().unwrap(),
             })
             .collect();
         assert!(told.len() <= SWEEP_LIMIT);
@@ -152,8 +174,8 @@ impl World {
         let worker = &self.workers[at];
         let mut args = vec![worker.name.clone(), worker.interval.to_string(), epoch.to_string(), waited.to_string()];
         args.extend(["0".to_owned(), SWEEP_LIMIT.to_string()]);
-        let (word, ..): (String, u64, u64) = self.task.call("sweep", &args);
-        assert_eq!(word, refused);
+        let reply: Vec<Value> = self.task.call("sweep", &args);
+        assert_eq!(redis::from_redis_value_ref::<String>(&reply[0]).unwrap(), refused);
         assert_eq!(self.task.view(), before);
     }
 }

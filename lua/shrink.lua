@@ -1,0 +1,19 @@
+-- Moves the server on in shrinking the table of the candidates, when few are left of very many. To look for them there
+-- would cost milliseconds: the table is as large as before, and while the server shrinks it one step of SSCAN visits up
+-- to all of it. Decides nothing.
+-- KEYS[1]  candidates  (set)  running ids silent since the snapshot
+-- KEYS[2]  active      (set)  running ids heard from since the snapshot
+-- Returns  {'shrunk'}; or {'enough'}: there is nothing to gain, and nothing is written
+-- Emits    nothing
+-- Refuses  WRONGTYPE before the first write
+local candidates, active = KEYS[1], KEYS[2]
+
+local left = redis.call('SCARD', candidates)
+if left == 0 or left * 1000 >= redis.call('SCARD', active) then return { 'enough' } end
+-- About 10,000 buckets: ten for each look at a member that is not there. One that leaves makes the server begin with
+-- the next smaller table.
+local nobody = {}
+for i = 1, 1000 do nobody[i] = '' end
+redis.pcall('SADD', candidates, '')
+redis.call('SREM', candidates, unpack(nobody))
+return { 'shrunk' }

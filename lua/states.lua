@@ -1,0 +1,18 @@
+-- Tells where jobs are, and how large the values of completed ones are. Reads no value, changes nothing.
+-- KEYS[1]  payload    (hash)  column
+-- KEYS[2]  locks      (hash)  id -> token
+-- KEYS[3]  delayed    (zset)  ids by due time, ms
+-- KEYS[4]  completed  (zset)  ids by finish time, ms
+-- KEYS[5]  failed     (zset)  ids by finish time, ms
+-- KEYS[6]  cancelled  (zset)  ids by finish time, ms
+-- KEYS[7]  result     (hash)  column
+-- KEYS[8]  meta       (hash)  event mode
+-- ARGV[1]  ids        (of the jobs, at most 500)
+-- Returns  {'looked', event mode ('' when no worker has told it), states, bytes of the results}: one of each a job;
+--          the state is 'unknown' of an id that is no job, the size is 0 where no value is kept
+-- Emits    nothing
+-- Refuses  WRONGTYPE
+local states = states_of({ unpack(KEYS, 1, 6) }, ARGV)
+local bytes = {}
+for i, id in ipairs(ARGV) do bytes[i] = states[i] == 'completed' and redis.call('HSTRLEN', KEYS[7], id) or 0 end
+return { 'looked', redis.call('HGET', KEYS[8], 'eventMode') or '', states, bytes }

@@ -1,0 +1,377 @@
+//! How those who wait for jobs learn that they have ended: one task looks for all of them, in few calls.
+//!
+//! An event that ends a job makes the looker look at once, and so does a reconnect or a gap. Without either it looks
+//! seldom: after a second, then after ever longer pauses.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::Event;
+use super::subscription::Listener;
+use crate::error::Error;
+use crate::job::JobId;
+use crate::state::JobState;
+use crate::store::jobs::{self, BATCH_BYTES, LOOK_BATCH, Payload, StoredJob};
+use crate::store::{LARGE, OwnConnection, RESPONSE_TIMEOUT, Sign, Store, TaskKeys, response_time};
+
+/// The first pause between two looks at a job; each next one is half as long again.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The longest pause while events tell of ends.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// The longest pause where they do not.
+const LONGEST_PAUSE_WITHOUT_EVENTS: Duration = Duration::from_secs(5);
+
+/// How often a waiter makes sure that somebody looks, and how long whoever does may be silent.
+const SUPERVISION: Duration = Duration::from_secs(1);
+
+/// The most failures that are read in one call.
+const FAILURES: usize = 100;
+
+/// How a job ended, or that it is not there.
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    /// The value as JSON, or its size where it is to be read apart; `None`: no value is kept.
+    Completed(Option<Payload>),
+    Otherwise(StoredJob),
+    /// No such job. `seen`: an earlier look had found it.
+    Gone {
+        seen: bool,
+    },
+}
+
+/// Whoever waits, and the task that looks for them.
+pub(super) struct Waiters {
+    store: Arc<Store>,
+    all: Mutex<HashMap<JobId, Vec<Arc<Waiting>>>>,
+    /// Rings when somebody is to be looked for sooner than was planned.
+    changed: Notify,
+    looker: Mutex<Option<Arc<Sign>>>,
+    /// Whether the reader of events is connected.
+    flowing: AtomicBool,
+    /// How often in a row a read was late: each next one is given twice the time, and carries half as much.
+    late: AtomicU32,
+}
+
+struct Waiting {
+    task: Arc<str>,
+    keys: Arc<TaskKeys>,
+    id: JobId,
+    state: Mutex<State>,
+    /// Rings when the job has ended, or the event that ended it has come by.
+    told: Notify,
+}
+
+struct State {
+    next_look: Instant,
+    pause: Duration,
+    seen: bool,
+    found: Option<Arc<Result<End, Error>>>,
+    event: Option<Event>,
+}
+
+impl Waiting {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn found(&self, end: Result<End, Error>) {
+        self.state().found = Some(Arc::new(end));
+        self.told.notify_one();
+    }
+}
+
+impl Waiters {
+    pub(super) fn new(store: Arc<Store>) -> Arc<Waiters> {
+        Arc::new(Waiters {
+            store,
+            all: Mutex::default(),
+            changed: Notify::new(),
+            looker: Mutex::default(),
+            flowing: AtomicBool::new(false),
+            late: AtomicU32::new(0),
+        })
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<JobId, Vec<Arc<Waiting>>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the end of a job from now on. `listener` is kept for as long as it waits.
+    pub(super) fn wait(
+        self: &Arc<Self>,
+        task: &Arc<str>,
+        keys: &Arc<TaskKeys>,
+        id: &JobId,
+        listener: Option<Listener<Event>>,
+    ) -> Waiter {
+        let state = State { next_look: Instant::now(), pause: FIRST_PAUSE, seen: false, found: None, event: None };
+        let waiting = Arc::new(Waiting {
+            task: Arc::clone(task),
+            keys: Arc::clone(keys),
+            id: id.clone(),
+            state: Mutex::new(state),
+            told: Notify::new(),
+        });
+        self.all().entry(id.clone()).or_default().push(Arc::clone(&waiting));
+        self.changed.notify_one();
+        Waiter { waiting, waiters: Arc::clone(self), listener }
+    }
+
+    /// An event ends a job, or takes it away.
+    pub(super) fn tell(&self, event: &Event) {
+        if !event.is_terminal() && !matches!(event, Event::Removed { .. }) {
+            return;
+        }
+        let all = self.all();
+        for waiting in all.get(event.id()).into_iter().flatten().filter(|waiting| *waiting.task == *event.task()) {
+            let mut state = waiting.state();
+            if event.is_terminal() {
+                state.event = Some(event.clone());
+            }
+            state.next_look = Instant::now();
+            drop(state);
+            waiting.told.notify_one();
+            self.changed.notify_one();
+        }
+    }
+
+    /// Events may have been missed: everybody is looked for.
+    pub(super) fn look_for_all(&self) {
+        let now = Instant::now();
+        self.all().values().flatten().for_each(|waiting| waiting.state().next_look = now);
+        self.changed.notify_one();
+    }
+
+    /// The reader of events is connected, or not any more.
+    pub(super) fn set_flowing(&self, flowing: bool) {
+        self.flowing.store(flowing, Ordering::SeqCst);
+    }
+
+    /// Starts a looker on the runtime of the caller when there is none that is polled.
+    fn see_to_a_looker(self: &Arc<Self>) {
+        let mut looker = self.looker.lock().unwrap_or_else(PoisonError::into_inner);
+        if looker.as_ref().is_some_and(|sign| !sign.is_silent()) {
+            return;
+        }
+        let sign = Sign::new(SUPERVISION);
+        let (waiters, its_sign) = (Arc::clone(self), Arc::clone(&sign));
+        tokio::spawn(async move { Arc::clone(&its_sign).given_by(waiters.look(&its_sign)).await });
+        *looker = Some(sign);
+    }
+
+    /// Looks until nobody waits, or another looker has taken over.
+    async fn look(&self, sign: &Arc<Sign>) {
+        loop {
+            let (due, next) = {
+                let mut looker = self.looker.lock().unwrap_or_else(PoisonError::into_inner);
+                if looker.as_ref().is_none_or(|current| !Arc::ptr_eq(current, sign)) {
+                    return;
+                }
+                let all = self.all();
+                if all.is_empty() {
+                    *looker = None;
+                    return;
+                }
+                let (due, later): (Vec<_>, Vec<_>) = all
+                    .values()
+                    .flatten()
+                    .filter(|waiting| waiting.state().found.is_none())
+                    .partition(|waiting| waiting.state().next_look <= Instant::now());
+                let next = later.iter().map(|waiting| waiting.state().next_look).min();
+                (due.into_iter().cloned().collect::<Vec<_>>(), next)
+            };
+            if due.is_empty() {
+                let until = next.unwrap_or_else(|| Instant::now() + LONGEST_PAUSE);
+                tokio::select! {
+                    () = tokio::time::sleep_until(until) => {}
+                    () = self.changed.notified() => {}
+                }
+                continue;
+            }
+            let mut by_task: HashMap<Arc<str>, Vec<Arc<Waiting>>> = HashMap::new();
+            due.into_iter().for_each(|waiting| by_task.entry(Arc::clone(&waiting.task)).or_default().push(waiting));
+            for of_task in by_task.values() {
+                for some in of_task.chunks(LOOK_BATCH) {
+                    self.look_for(some).await;
+                }
+            }
+        }
+    }
+
+    /// Looks for some jobs of one task, and tells those who wait for them what is found.
+    async fn look_for(&self, some: &[Arc<Waiting>]) {
+        let asked_at = Instant::now();
+        match self.find_ends(some).await {
+            Ok(events) => {
+                let flowing = events && self.flowing.load(Ordering::SeqCst);
+                let longest = if flowing { LONGEST_PAUSE } else { LONGEST_PAUSE_WITHOUT_EVENTS };
+                for waiting in some {
+                    let mut state = waiting.state();
+                    // Asked for once more while this look was under way: it may have come too soon.
+                    if state.found.is_none() && state.next_look <= asked_at {
+                        state.seen = true;
+                        state.next_look = Instant::now() + state.pause;
+                        state.pause = (state.pause * 3 / 2).min(longest);
+                    }
+                }
+            }
+            Err(e) if e.is_connection() && e.is_retryable() || e.is_demoted() => {
+                tracing::debug!(error = %e.chain(), "the states of jobs cannot be read; it is tried again");
+                let next = Instant::now() + FIRST_PAUSE;
+                some.iter().for_each(|waiting| waiting.state().next_look = next);
+            }
+            Err(e) => {
+                for waiting in some.iter().filter(|waiting| waiting.state().found.is_none()) {
+                    waiting.found(Err(e.again()));
+                }
+            }
+        }
+    }
+
+    /// Finds which of the jobs have ended, and tells those who wait, call by call. Returns whether the task writes events.
+    async fn find_ends(&self, some: &[Arc<Waiting>]) -> Result<bool, Error> {
+        let Some(first) = some.first() else { return Ok(true) };
+        let keys = Arc::clone(&first.keys);
+        let ids = |some: &[&Arc<Waiting>]| some.iter().map(|waiting| waiting.id.clone()).collect::<Vec<_>>();
+        let (asked, its_keys) = (some.iter().map(|waiting| waiting.id.clone()).collect::<Vec<_>>(), Arc::clone(&keys));
+        let looked = self.read(0, |mut conn| async move { jobs::states(&mut conn, &its_keys, &asked).await }).await?;
+        // What is read in a second step: values, of so many bytes each, and failures.
+        let (mut values, mut failures) = (Vec::new(), Vec::new());
+        for (waiting, job) in some.iter().zip(&looked.jobs) {
+            match job {
+                None => {
+                    let seen = waiting.state().seen;
+                    waiting.found(Ok(End::Gone { seen }));
+                }
+                Some((JobState::Completed, 0)) => waiting.found(Ok(End::Completed(None))),
+                Some((JobState::Completed, bytes)) if *bytes > LARGE => {
+                    waiting.found(Ok(End::Completed(Some(Payload::Apart(*bytes)))));
+                }
+                Some((JobState::Completed, bytes)) => values.push((waiting, *bytes)),
+                Some((state, _)) if state.is_terminal() => failures.push((waiting, *state)),
+                Some(_) => {}
+            }
+        }
+        let mut values = &values[..];
+        while !values.is_empty() {
+            let (mut bytes, most) = (0, BATCH_BYTES >> self.late.load(Ordering::SeqCst).min(10));
+            let fits = |(_, size): &&(&Arc<Waiting>, usize)| {
+                bytes += size;
+                bytes <= most
+            };
+            let (batch, rest) = values.split_at(values.iter().take_while(fits).count().max(1));
+            let waiting: Vec<&Arc<Waiting>> = batch.iter().map(|(waiting, _)| *waiting).collect();
+            let (asked, its_keys) = (ids(&waiting), Arc::clone(&keys));
+            let bytes = batch.iter().map(|(_, bytes)| bytes).sum();
+            let read = |mut conn| async move { jobs::results(&mut conn, &its_keys, &asked).await };
+            for (waiting, value) in waiting.into_iter().zip(self.read(bytes, read).await?) {
+                // A value that was there and is not any more was removed with its job.
+                let value = value.map(|value| End::Completed(Some(Payload::Here(value))));
+                waiting.found(Ok(value.unwrap_or(End::Gone { seen: true })));
+            }
+            values = rest;
+        }
+        for batch in failures.chunks(FAILURES) {
+            let waiting: Vec<&Arc<Waiting>> = batch.iter().map(|(waiting, _)| *waiting).collect();
+            let (asked, its_keys) = (ids(&waiting), Arc::clone(&keys));
+            let read = |mut conn| async move { jobs::failures(&mut conn, &its_keys, &asked).await };
+            let read = self.read(BATCH_BYTES, read).await?;
+            for ((waiting, state), (failed_attempts, stalled_count, error)) in batch.iter().zip(read) {
+                let job = StoredJob { state: *state, failed_attempts, stalled_count, error };
+                let is_gone = job.error.is_empty();
+                waiting.found(Ok(if is_gone { End::Gone { seen: true } } else { End::Otherwise(job) }));
+            }
+        }
+        Ok(looked.events.unwrap_or(true))
+    }
+
+    /// Makes a call that moves about so many bytes, and learns from one that was late.
+    async fn read<T, F>(&self, bytes: usize, call: impl FnOnce(OwnConnection) -> F + Send + 'static) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send,
+    {
+        let late = self.late.load(Ordering::SeqCst).min(10);
+        let time = if bytes == 0 { RESPONSE_TIMEOUT } else { response_time(bytes) };
+        let answer = self.store.pooled(time * (1 << late), call).await;
+        match &answer {
+            Ok(_) if bytes > 0 => self.late.store(0, Ordering::SeqCst),
+            Err(e) if e.is_late() => self.late.store(late + 1, Ordering::SeqCst),
+            _ => {}
+        }
+        answer
+    }
+}
+
+/// Somebody who waits for the end of one job.
+pub(crate) struct Waiter {
+    waiting: Arc<Waiting>,
+    waiters: Arc<Waiters>,
+    listener: Option<Listener<Event>>,
+}
+
+impl Waiter {
+    /// Waits until the job has ended, or is found not to be there.
+    ///
+    /// # Errors
+    /// What waiting cannot mend.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn end(&self) -> Result<End, Error> {
+        loop {
+            self.waiters.see_to_a_looker();
+            if let Some(listener) = &self.listener {
+                listener.start();
+            }
+            if let Some(found) = &self.waiting.state().found {
+                return match &**found {
+                    Ok(end) => Ok(end.clone()),
+                    Err(e) => Err(e.again()),
+                };
+            }
+            // Whoever looks may be on a runtime that nobody drives any more.
+            let _ = tokio::time::timeout(SUPERVISION, self.waiting.told.notified()).await;
+        }
+    }
+
+    /// The event that ended the job, if it comes by within the time.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn event(&self, time: Duration) -> Option<Event> {
+        let told = async {
+            loop {
+                if let Some(event) = self.waiting.state().event.clone() {
+                    return event;
+                }
+                self.waiting.told.notified().await;
+            }
+        };
+        tokio::time::timeout(time, told).await.ok()
+    }
+
+    /// Whether events of the task are listened to.
+    pub(crate) fn listens(&self) -> bool {
+        self.listener.is_some()
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let mut all = self.waiters.all();
+        if let Some(of_job) = all.get_mut(&self.waiting.id) {
+            of_job.retain(|waiting| !Arc::ptr_eq(waiting, &self.waiting));
+            if of_job.is_empty() {
+                all.remove(&self.waiting.id);
+            }
+        }
+    }
+}

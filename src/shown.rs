@@ -1,0 +1,41 @@
+//! Text that came from elsewhere (a handler, a caller, Redis), as it may be shown and stored.
+
+use std::fmt::{self, Write};
+
+/// Displays text without what would move a terminal, or break a line of a log: control characters are escaped.
+#[derive(Clone, Copy)]
+pub(crate) struct Shown<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| {
+            // The latter turn the direction of what follows.
+            if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
+                write!(f, "{}", c.escape_default())
+            } else {
+                f.write_char(c)
+            }
+        })
+    }
+}
+
+/// The text, or as much of its beginning as has no more bytes than `limit`, between two characters.
+pub(crate) fn cut(text: &str, limit: usize) -> &str {
+    let end = (0..=limit.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    &text[..end.unwrap_or(0)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_moves_a_terminal_is_escaped_and_the_rest_is_not() {
+        assert_eq!(Shown("é \u{1b}[31mred\r\nline\u{202e}").to_string(), "é \\u{1b}[31mred\\r\\nline\\u{202e}");
+    }
+
+    #[test]
+    fn a_cut_falls_between_characters() {
+        assert_eq!([cut("aé", 9), cut("aé", 3), cut("aé", 2), cut("é", 1)], ["aé", "aé", "a", ""]);
+    }
+}

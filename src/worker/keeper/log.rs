@@ -1,0 +1,89 @@
+//! What the keeper has to say, said on a thread of its own: a subscriber is the user's code, and may block for ever or
+//! panic.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use tracing::Dispatch;
+use tracing::subscriber::NoSubscriber;
+
+/// How many lines may wait; more are counted and dropped.
+const ROOM: usize = 4096;
+
+type Line = Box<dyn FnOnce() + Send>;
+
+/// Takes log lines and never waits.
+#[derive(Clone, Debug)]
+pub(crate) struct Log {
+    lines: SyncSender<Line>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Log {
+    /// Starts the thread, which logs to the subscriber of the caller. It ends by itself when the last clone is gone and
+    /// all is said; nobody waits for it.
+    pub(super) fn start() -> std::io::Result<Log> {
+        let (lines, waiting) = sync_channel(ROOM);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let (subscriber, lost) = (tracing::dispatcher::get_default(Dispatch::clone), Arc::clone(&dropped));
+        let run = move || {
+            if subscriber.is::<NoSubscriber>() {
+                // One that is installed later is for the whole process.
+                say(&waiting, &lost);
+            } else {
+                tracing::dispatcher::with_default(&subscriber, || say(&waiting, &lost));
+            }
+        };
+        std::thread::Builder::new().name("heartline-log".to_owned()).spawn(run)?;
+        Ok(Log { lines, dropped })
+    }
+
+    /// Hands a line on. It is evaluated on the other thread.
+    pub(crate) fn line(&self, line: impl FnOnce() + Send + 'static) {
+        if self.lines.try_send(Box::new(line)).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn say(waiting: &Receiver<Line>, dropped: &AtomicU64) {
+    for line in waiting {
+        // A subscriber that panics costs its line and no other.
+        let _ = std::panic::catch_unwind(AssertUnwindSafe(line));
+        let lines = dropped.swap(0, Ordering::Relaxed);
+        if lines > 0 {
+            let told = || tracing::warn!(lines, "the subscriber was too slow: log lines of the keeper were dropped");
+            let _ = std::panic::catch_unwind(AssertUnwindSafe(told));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_line_that_blocks_or_panics_holds_up_nobody() {
+        let log = Log::start().unwrap();
+        let (go, blocked) = channel::<()>();
+        log.line(move || blocked.recv().unwrap());
+        (0..2 * ROOM).for_each(|_| log.line(|| {}));
+        assert!(log.dropped.load(Ordering::Relaxed) >= ROOM as u64 - 1);
+        go.send(()).unwrap();
+        let (said, heard) = channel();
+        // The thread goes on; what waited before is said first.
+        while log.lines.try_send(Box::new(|| panic!("a subscriber that panics"))).is_err() {
+            std::thread::yield_now();
+        }
+        while {
+            let said = said.clone();
+            log.lines.try_send(Box::new(move || said.send(()).unwrap())).is_err()
+        } {
+            std::thread::yield_now();
+        }
+        heard.recv().unwrap();
+    }
+}

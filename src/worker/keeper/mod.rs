@@ -1,0 +1,267 @@
+//! The keeper: one OS thread with its own runtime and connection, which beats for every held job and sweeps.
+//!
+//! It is not on the user's runtime, so handlers that block every thread there cannot stop it. Nothing of the user's runs
+//! on it: what it has to log is said on another thread.
+
+mod beat;
+mod hints;
+mod log;
+mod tick;
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio_util::sync::CancellationToken;
+
+use self::log::Log;
+use super::clock;
+use super::{TaskRuntime, WorkerShared};
+use crate::error::Error;
+use crate::maintenance;
+use crate::stall;
+use crate::stall::sweep::Pass;
+use crate::stall::witness::Witness;
+use crate::store::jobs::{self, Declared};
+use crate::store::{OwnConnection, RESPONSE_TIMEOUT};
+
+/// How often retention and presence are looked after.
+const HOUSEKEEPING: Duration = Duration::from_secs(5);
+
+/// How long a task waits for the connection that another one is making.
+const SHARED_ATTEMPT: Duration = Duration::from_millis(50);
+
+/// What all loops of the keeper share.
+pub(crate) struct Keeper {
+    pub(crate) worker: Arc<WorkerShared>,
+    pub(crate) watches: Arc<[Arc<TaskWatch>]>,
+    pub(crate) facts: Vec<(String, String)>,
+    pub(crate) log: Log,
+    newest: Mutex<Newest>,
+    connecting: AsyncMutex<()>,
+}
+
+/// The connection that was made last, and its number.
+#[derive(Default)]
+struct Newest {
+    conn: Option<OwnConnection>,
+    number: u64,
+}
+
+/// The keeper's view of one task.
+pub(crate) struct TaskWatch {
+    pub(crate) task: Arc<TaskRuntime>,
+    witness: Mutex<Witness>,
+    /// Rings when the witness saw something new.
+    pub(crate) seen: Notify,
+    pass: Mutex<Pass>,
+    /// Connections up to this number gave this task no answer in time. Other tasks, which have other times, may use them.
+    given_up: AtomicU64,
+}
+
+impl TaskWatch {
+    pub(crate) fn witness(&self) -> MutexGuard<'_, Witness> {
+        self.witness.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How far the sweep of the task has come.
+    pub(crate) fn pass(&self) -> MutexGuard<'_, Pass> {
+        self.pass.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Starts the thread. It ends when `stop` fires, and drops `alive` however it ends.
+pub(super) fn start(
+    worker: Arc<WorkerShared>,
+    tasks: &[Arc<TaskRuntime>],
+    canary: Arc<AtomicU64>,
+    stop: CancellationToken,
+    alive: tokio::sync::oneshot::Sender<()>,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let now = clock::now();
+    let watches = tasks
+        .iter()
+        .map(|task| {
+            Arc::new(TaskWatch {
+                task: Arc::clone(task),
+                witness: Mutex::new(Witness::new(task.beat_period(), now)),
+                seen: Notify::new(),
+                pass: Mutex::default(),
+                given_up: AtomicU64::new(0),
+            })
+        })
+        .collect();
+    let facts = super::identity::process_facts();
+    let keeper = Arc::new(Keeper {
+        worker,
+        watches,
+        facts,
+        log: Log::start()?,
+        newest: Mutex::default(),
+        connecting: AsyncMutex::default(),
+    });
+    std::thread::Builder::new().name("heartline-keeper".to_owned()).spawn(move || {
+        let _alive = alive;
+        runtime.block_on(async {
+            let mut loops = tokio::task::JoinSet::new();
+            loops.spawn(tick::run(Arc::clone(&keeper), canary));
+            loops.spawn(hints::run(Arc::clone(&keeper)));
+            loops.spawn(presence(Arc::clone(&keeper)));
+            loops.spawn(retention(Arc::clone(&keeper)));
+            for watch in keeper.watches.iter() {
+                loops.spawn(beat::run(Arc::clone(&keeper), Arc::clone(watch)));
+                loops.spawn(stall::sweep::run(Arc::clone(&keeper), Arc::clone(watch)));
+            }
+            tokio::select! {
+                () = stop.cancelled() => {}
+                // None of the loops ends by itself: one that does has panicked.
+                ended = loops.join_next() => {
+                    keeper.log.line(move || tracing::error!(?ended, "the keeper ended; the worker stops"));
+                }
+            }
+        });
+    })
+}
+
+impl Keeper {
+    /// Makes a call for the task on the keeper's own connection, which it brings up first if need be. The answer must come
+    /// within a beat period of the task.
+    pub(crate) async fn call<T>(
+        &self,
+        watch: &TaskWatch,
+        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let period = watch.task.beat_period();
+        let (mut conn, number) =
+            tokio::time::timeout(period, self.line(watch)).await.map_err(|_| Error::timed_out())??;
+        let answer = tokio::time::timeout(period, call(&mut conn)).await.unwrap_or_else(|_| Err(Error::timed_out()));
+        if let Err(e) = &answer {
+            self.failed(watch, number, e);
+        }
+        answer
+    }
+
+    /// Makes a call that no task waits for, in a time of its own. One that is late says nothing about any watch.
+    pub(crate) async fn housekeeping_call<T>(
+        &self,
+        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let calls = async {
+            let (mut conn, number) = match self.usable(0) {
+                Some(newest) => newest,
+                None => self.connect(0).await?,
+            };
+            let answer = call(&mut conn).await;
+            if answer.as_ref().is_err_and(Error::ends_connection) {
+                self.closed(number);
+            }
+            answer
+        };
+        tokio::time::timeout(RESPONSE_TIMEOUT, calls).await.unwrap_or_else(|_| Err(Error::timed_out()))
+    }
+
+    /// The connection over which calls for the task go, and its number.
+    async fn line(&self, watch: &TaskWatch) -> Result<(OwnConnection, u64), Error> {
+        let given_up = watch.given_up();
+        match self.usable(given_up) {
+            Some(line) => Ok(line),
+            None => self.connect(given_up).await,
+        }
+    }
+
+    /// The newest connection, if its number is above this one.
+    fn usable(&self, above: u64) -> Option<(OwnConnection, u64)> {
+        let newest = self.newest();
+        newest.conn.clone().filter(|_| newest.number > above).map(|conn| (conn, newest.number))
+    }
+
+    /// Makes a connection with a number above this one, which all tasks use from then on. Those that need one together
+    /// share it, but for one that takes long: then each looks after itself.
+    async fn connect(&self, above: u64) -> Result<(OwnConnection, u64), Error> {
+        let _turn = tokio::time::timeout(SHARED_ATTEMPT, self.connecting.lock()).await;
+        if let Some(line) = self.usable(above) {
+            return Ok(line);
+        }
+        let conn = self.worker.store.dedicated(None).await?;
+        let mut newest = self.newest();
+        *newest = Newest { conn: Some(conn.clone()), number: newest.number + 1 };
+        Ok((conn, newest.number))
+    }
+
+    fn newest(&self) -> MutexGuard<'_, Newest> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A call for the task failed on the connection. Being late is a matter of this task alone, since it goes by its own
+    /// period; a connection that the server or the system closed is over for all.
+    fn failed(&self, watch: &TaskWatch, number: u64, e: &Error) {
+        if e.is_timeout() {
+            watch.give_up(number);
+        } else if e.ends_connection() {
+            self.closed(number);
+        }
+    }
+
+    fn closed(&self, number: u64) {
+        let mut newest = self.newest();
+        if newest.number == number {
+            newest.conn = None;
+        }
+        drop(newest);
+        let now = clock::now();
+        self.watches.iter().for_each(|watch| watch.witness().broken(now));
+    }
+
+    /// Writes the options of the task again, unless a worker that started later has: the server has lost them.
+    pub(crate) async fn declare_again(&self, watch: &TaskWatch) -> Result<(), Error> {
+        let task = &watch.task;
+        let declared = async |conn: &mut _| jobs::declare(conn, &task.keys, Some(task.stamp), &task.options).await;
+        if let Declared::Ours(..) = self.call(watch, declared).await? {
+            let task = Arc::clone(&task.name);
+            self.log.line(
+                move || tracing::warn!(%task, "the server had lost the options of the task; they are declared again"),
+            );
+        }
+        Ok(())
+    }
+}
+
+impl TaskWatch {
+    fn given_up(&self) -> u64 {
+        self.given_up.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
+    fn give_up(&self, number: u64) {
+        self.given_up.fetch_max(number, std::sync::atomic::Ordering::SeqCst);
+        self.witness().broken(clock::now());
+    }
+}
+
+/// Tells that the worker is there, whatever else is to be done.
+async fn presence(keeper: Arc<Keeper>) {
+    let mut unseen = HashMap::new();
+    loop {
+        if let Err(e) = maintenance::presence::run_once(&keeper, &mut unseen).await {
+            keeper.log.line(move || tracing::warn!(error = %e.chain(), "presence could not be told"));
+        }
+        tokio::time::sleep(HOUSEKEEPING).await;
+    }
+}
+
+/// Removes terminal jobs that are past what the tasks keep.
+async fn retention(keeper: Arc<Keeper>) {
+    loop {
+        for watch in keeper.watches.iter() {
+            let trimmed = maintenance::retention::run_once(&keeper, watch).await;
+            let task = Arc::clone(&watch.task.name);
+            keeper.log.line(move || match trimmed {
+                Ok(removed) => tracing::trace!(%task, removed, "terminal jobs trimmed"),
+                Err(e) => tracing::warn!(%task, error = %e.chain(), "terminal jobs could not be trimmed"),
+            });
+        }
+        tokio::time::sleep(HOUSEKEEPING).await;
+    }
+}

@@ -1,0 +1,95 @@
+//! A log that nobody reads: every write to it blocks. The keeper of the worker must not stand in that queue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use heartline::{App, CancelOutcome, Context, JobError, JobState};
+use redis::AsyncCommands;
+use tokio::sync::Barrier;
+
+use crate::site::{INTERVAL, Site, options};
+use crate::support::{Child, PATIENCE, TestRedis, eventually};
+
+/// More than the runtime has threads.
+const JOBS: usize = 4;
+
+/// Not a test by itself: a worker that logs to its standard error, as programs do.
+#[test]
+fn a_worker_whose_handlers_log_all_the_time() {
+    let Some(role) = Child::role() else { return };
+    let (url, task) = role.split_once(' ').unwrap();
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let worker = runtime.spawn({
+        let (url, task) = (url.to_owned(), task.to_owned());
+        async move {
+            let mut conn = redis::Client::open(url.as_str()).unwrap().get_multiplexed_async_connection().await.unwrap();
+            let pulse = format!("{task}:pulse");
+            tokio::spawn(async move {
+                loop {
+                    conn.incr::<_, _, ()>(&pulse, 1).await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            });
+            let app = App::builder().redis(url).build().await.unwrap();
+            // The first of them would block the driver before it has claimed the others.
+            let all_run = Arc::new(Barrier::new(JOBS));
+            app.task(&task, options(INTERVAL).concurrency(JOBS), move |ctx: Context, line: String| {
+                let all_run = Arc::clone(&all_run);
+                async move {
+                    all_run.wait().await;
+                    while !ctx.is_cancelled() {
+                        tracing::info!(job_id = %ctx.id(), "{line}");
+                        tokio::task::yield_now().await;
+                    }
+                    Err::<u64, _>(JobError::from("cancelled"))
+                }
+            })
+            .unwrap();
+            app.worker().run().await.unwrap()
+        }
+    });
+    runtime.block_on(worker).unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_whose_log_blocks_every_thread_of_its_runtime_keeps_its_jobs() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let role = format!("{} {}", redis.url(), site.task);
+    let mut child = Child::start(module_path!(), "a_worker_whose_handlers_log_all_the_time", &role);
+    let (_app, jobs) = site.producer().await;
+    let handles = jobs.dispatch_many((0..JOBS).map(|_| "long ".repeat(100))).await.unwrap();
+    let running = async || jobs.counts().await.unwrap().running == JOBS as u64;
+    eventually("every job was claimed", PATIENCE, running).await;
+    // A pipe that nobody reads is soon full, and then nothing goes on in that runtime.
+    let (mut conn, pulse) = (site.conn().await, format!("{}:pulse", site.task));
+    let mut last = 0;
+    loop {
+        let now: u64 = conn.get::<_, Option<u64>>(&pulse).await.unwrap().unwrap_or(0);
+        if now == last && now > 0 {
+            break;
+        }
+        last = now;
+        tokio::time::sleep(INTERVAL).await;
+    }
+
+    let witness = site.hire(options(INTERVAL)).await;
+    site.epochs_pass(5).await;
+    assert_eq!(conn.get::<_, u64>(&pulse).await.unwrap(), last, "the runtime was not blocked");
+    assert!(child.lives());
+    assert_eq!(site.stalls().await, None);
+    for job in &handles {
+        assert_eq!(job.state().await.unwrap(), JobState::Running);
+    }
+
+    // When somebody reads the log it all goes on.
+    child.drain();
+    for job in &handles {
+        assert_eq!(job.cancel("enough").await.unwrap(), CancelOutcome::Requested);
+    }
+    let cancelled = async || jobs.counts().await.unwrap().cancelled == JOBS as u64;
+    eventually("the handlers hear of it", PATIENCE, cancelled).await;
+    assert_eq!(site.journal.runs(), []);
+    witness.leave().await;
+}

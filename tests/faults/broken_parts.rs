@@ -1,0 +1,151 @@
+//! Parts of a worker that panic: its driver, and single runs. The subscriber of the program is code of the user's.
+
+use heartline::{Error, TaskOptions, codes};
+use redis::AsyncCommands;
+
+use crate::site::{Employee, INTERVAL, Site, options};
+use crate::support::{At, PATIENCE, Proxy, TestRedis, Warnings, eventually};
+
+/// The stop reason of a worker that stopped by itself since its driver broke.
+async fn breaks(worker: Employee) {
+    let reason = tokio::time::timeout(PATIENCE, worker.end).await.expect("the worker goes on").unwrap().unwrap();
+    let told = format!("{reason:?}");
+    assert!(told.contains("Broken") && told.contains("Driver"), "{told}");
+}
+
+#[tokio::test]
+async fn a_worker_whose_driver_panics_over_a_lost_answer_stops_loudly_and_lets_its_jobs_go() {
+    let warnings = Warnings::capture();
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let worker = site.hire_at(&proxy.url(), options(INTERVAL)).await;
+    let (_app, jobs) = site.producer().await;
+    let job = jobs.dispatch("gate".to_owned()).await.unwrap();
+    site.started(std::slice::from_ref(&job)).await;
+    let healthy = site.hire(options(INTERVAL).concurrency(1)).await;
+
+    // The driver warns of an answer that it did not get, and its warning meets a broken subscriber.
+    warnings.break_at(&[&site.task, "settle was not answered"]);
+    let cut = proxy.cut_next_reply_to(site.sha("settle").await);
+    // Those that the healthy one does not take are for the other.
+    let others = jobs.dispatch_many(["gate".to_owned(), "gate".to_owned()]).await.unwrap();
+    cut.happened().await;
+
+    let (id, other) = (worker.id.clone(), healthy.id.clone());
+    breaks(worker).await;
+    warnings.wait_for(&["ERROR ", "driver"], PATIENCE).await;
+    // Its slot is free for what the broken one held.
+    site.journal.open("gate");
+    for job in others.iter().chain([&job]) {
+        let fence = tokio::time::timeout(PATIENCE, job.result()).await.expect("the job stays where it is").unwrap();
+        let last = site.journal.runs_of(job.id()).pop().unwrap();
+        assert_eq!((last.worker.as_str(), last.fence), (other.as_str(), fence));
+    }
+    assert_eq!(site.journal.runs_of(job.id())[0].worker, id);
+    healthy.leave().await;
+    site.nothing_is_left_but(3).await;
+}
+
+#[tokio::test]
+async fn a_worker_whose_driver_panics_over_an_outcome_that_came_too_late_stops_loudly_and_lets_its_jobs_go() {
+    let warnings = Warnings::capture();
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let worker = site.hire_at(&proxy.url(), options(INTERVAL * 3)).await;
+    site.works(&worker).await;
+    let taken = worker.jobs.dispatch("late".to_owned()).await.unwrap();
+    let job = worker.jobs.dispatch("gate".to_owned()).await.unwrap();
+    site.started(&[taken.clone(), job.clone()]).await;
+    let healthy = site.hire(options(INTERVAL * 3)).await;
+    warnings.break_at(&[&site.task, "an outcome came too late"]);
+    // Right behind a beat: the next one is not to notice first that the lock is another one's.
+    let mut hold = proxy.hold_next_reply_to(site.sha("extend_locks").await);
+    hold.happened().await;
+    let () = site.conn().await.hset(site.key("locks"), taken.id().as_str(), "else-1-0a1b2c3d:1").await.unwrap();
+    site.journal.open("late");
+    let id = worker.id.clone();
+    breaks(worker).await;
+    drop(hold);
+    warnings.wait_for(&["ERROR ", "driver"], PATIENCE).await;
+
+    eventually("the job runs again", PATIENCE, async || site.journal.runs_of(job.id()).len() == 2).await;
+    site.journal.open("gate");
+    let fence = tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end").unwrap();
+    let runs = site.journal.runs_of(job.id());
+    assert_eq!(runs.iter().map(|run| &run.worker).collect::<Vec<_>>(), [&id, &healthy.id]);
+    assert_eq!(runs[1].fence, fence);
+    healthy.leave().await;
+}
+
+/// A worker with one slot: a job whose run meets a broken subscriber has failed, and leaves the slot to the next.
+async fn fails_and_frees_its_slot(
+    options: TaskOptions,
+    gate: &str,
+    codes: &[&str],
+    break_at: impl FnOnce(&Warnings, &str),
+) {
+    let warnings = Warnings::capture();
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let worker = site
+        .hire_for(&redis.url(), options.concurrency(1), |journal, ctx, gate| async move {
+            let _clumsy = Clumsy(gate == "clumsy");
+            journal.work(ctx, gate).await
+        })
+        .await;
+    let id = format!("{}-broken", site.task);
+    break_at(&warnings, &id);
+    let broken = worker.jobs.dispatch(gate.to_owned()).id(&id).await.unwrap();
+    let fine = worker.jobs.dispatch("go".to_owned()).await.unwrap();
+    match tokio::time::timeout(PATIENCE, broken.result()).await.expect("the broken run is held for ever") {
+        Err(Error::JobFailed(failure)) => assert!(codes.contains(&failure.code.as_str()), "{failure:?}"),
+        other => panic!("{other:?}"),
+    }
+    site.journal.open("go");
+    tokio::time::timeout(PATIENCE, fine.result()).await.expect("the slot is still taken").unwrap();
+    assert_eq!(site.stalls().await, None);
+    worker.leave().await;
+}
+
+/// Panics when it is dropped, if it is one of those.
+struct Clumsy(bool);
+
+impl Drop for Clumsy {
+    fn drop(&mut self) {
+        assert!(!self.0 || std::thread::panicking(), "dropped");
+    }
+}
+
+async fn breaks_at_the_span(at: At) {
+    fails_and_frees_its_slot(options(INTERVAL), "never", &[codes::PANIC], |warnings, id| {
+        warnings.break_at_span(at, &["attempt{", &format!("job_id={id} ")]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_subscriber_that_panics_when_the_span_of_a_run_is_made_fails_that_run_and_frees_its_slot() {
+    breaks_at_the_span(At::New).await;
+}
+
+#[tokio::test]
+async fn a_subscriber_that_panics_when_the_span_of_a_run_is_entered_fails_that_run_and_frees_its_slot() {
+    breaks_at_the_span(At::Enter).await;
+}
+
+#[tokio::test]
+async fn a_subscriber_that_panics_when_the_span_of_a_run_is_left_fails_that_run_and_frees_its_slot() {
+    breaks_at_the_span(At::Exit).await;
+}
+
+#[tokio::test]
+async fn a_subscriber_that_panics_over_a_warning_within_a_run_fails_that_run_and_frees_its_slot() {
+    // The run is over for its time-out; what it holds panics when it is dropped, and so does who is told of that.
+    let options = options(INTERVAL).timeout(INTERVAL / 2);
+    fails_and_frees_its_slot(options, "clumsy", &[codes::PANIC, codes::TIMEOUT], |warnings, id| {
+        warnings.break_at(&[&format!("job_id={id} "), "panicked while it was dropped"]);
+    })
+    .await;
+}

@@ -1,0 +1,128 @@
+//! How a worker says goodbye: on a full server, and over connections that drop meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use redis::AsyncCommands;
+
+use crate::site::{INTERVAL, Site, options};
+use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
+
+/// What is left of a worker that has stopped.
+struct Left {
+    /// The records of its lines of calls.
+    rows: BTreeMap<String, String>,
+    presence: BTreeMap<String, String>,
+    /// Whether it is in the list by which somebody else removes what is left.
+    listed: bool,
+}
+
+async fn left_of(site: &Site, worker: &str) -> Left {
+    let mut conn = site.conn().await;
+    let all: BTreeMap<String, String> = conn.hgetall(site.key("calls")).await.unwrap();
+    let rows = all.into_iter().filter(|(line, _)| line.split('/').next() == Some(worker)).collect();
+    let presence = conn.hgetall(format!("heartline:worker:{worker}")).await.unwrap();
+    let score: Option<f64> = conn.zscore("heartline:workers", worker).await.unwrap();
+    Left { rows, presence, listed: score.is_some() }
+}
+
+/// Its calls are closed for whatever comes late, and it is not taken for one that works.
+async fn said_goodbye(site: &Site, worker: &str) {
+    let left = left_of(site, worker).await;
+    assert_eq!(left.rows.get(worker).map(String::as_str), Some("closed"), "{:?}", left.rows);
+    assert!(left.rows.values().all(|row| row == "closed"), "{:?}", left.rows);
+    let presence = &left.presence;
+    assert!(presence.is_empty() || presence.contains_key("stoppedAt"), "it seems to work on: {presence:?}");
+    assert!(presence.is_empty() || left.listed, "nobody will remove {presence:?}");
+}
+
+#[tokio::test]
+async fn clean_stops_on_a_full_server_leave_a_word_for_each_line_and_somebody_to_remove_it() {
+    const STOPS: usize = 5;
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let (_app, jobs) = site.producer().await;
+    let ids: Vec<String> = (0..STOPS).map(|at| format!("{at}-{}", "x".repeat(100))).collect();
+    let handles = jobs.dispatch_many_with_ids(ids.iter().map(|id| (id.clone(), id.clone()))).await.unwrap();
+    let mut conn = site.conn().await;
+    let mut limit = redis::cmd("CONFIG");
+    let () = limit.arg("SET").arg("maxmemory").arg(1).query_async(&mut conn).await.unwrap();
+
+    let options = options(INTERVAL).concurrency(1).shutdown_grace(Duration::ZERO).cancel_grace(Duration::ZERO);
+    let mut workers = BTreeSet::new();
+    for job in &handles {
+        let worker = site.hire_at(&redis.url(), options.clone()).await;
+        // Each takes one, records it, and hands the next one back.
+        site.journal.open(job.id().as_str());
+        tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end").unwrap();
+        workers.insert(worker.id.clone());
+        worker.leave().await;
+    }
+    let rows: BTreeMap<String, String> = conn.hgetall(site.key("calls")).await.unwrap();
+    for (line, row) in &rows {
+        assert_eq!(row, "closed", "the record of {line} was left");
+        let worker = line.split('/').next().unwrap();
+        assert!(workers.contains(worker), "{line}");
+        assert!(left_of(&site, worker).await.listed, "nobody will remove the rows of {worker}");
+    }
+    site.nothing_is_left_but(STOPS).await;
+}
+
+#[tokio::test]
+async fn a_worker_whose_connections_are_killed_while_it_beats_and_stops_is_not_left_as_one_that_works() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    for round in 0..3 {
+        let worker = site.hire(options(INTERVAL)).await;
+        let mut conn = site.conn().await;
+        for pause in [110, 230, 340, 130 * round] {
+            for kind in ["normal", "pubsub"] {
+                let mut kill = redis::cmd("CLIENT");
+                let _: usize = kill.arg("KILL").arg("TYPE").arg(kind).query_async(&mut conn).await.unwrap();
+            }
+            // Each time at another point between two beats.
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+        }
+        let mut kill = redis::cmd("CLIENT");
+        let _: usize = kill.arg("KILL").arg("TYPE").arg("normal").query_async(&mut conn).await.unwrap();
+        let id = worker.id.clone();
+        worker.leave().await;
+        said_goodbye(&site, &id).await;
+    }
+}
+
+#[tokio::test]
+async fn a_worker_whose_first_farewell_is_lost_says_it_again() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let worker = site.hire_at(&proxy.url(), options(INTERVAL)).await;
+    site.works(&worker).await;
+    eventually("it has looked for work", PATIENCE, async || !left_of(&site, &worker.id).await.rows.is_empty()).await;
+    let id = worker.id.clone();
+    // Whatever the first call of it is: a question about its own presence, or the farewell itself. While it works it only
+    // tells when it was seen.
+    let key = format!("heartline:worker:{id}");
+    let cut = proxy.cut_next_reply_matching(move |request| {
+        let text = String::from_utf8_lossy(request);
+        let says_goodbye = text.contains("stoppedAt\r\n") || text.contains("closed\r\n");
+        says_goodbye || text.contains(&key) && !text.contains("lastSeenAt\r\n")
+    });
+    worker.leave().await;
+    cut.happened().await;
+    said_goodbye(&site, &id).await;
+}
+
+#[tokio::test]
+async fn a_worker_whose_connections_drop_right_before_it_stops_says_goodbye_over_new_ones() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let worker = site.hire_at(&proxy.url(), options(INTERVAL)).await;
+    site.works(&worker).await;
+    eventually("it has looked for work", PATIENCE, async || !left_of(&site, &worker.id).await.rows.is_empty()).await;
+    let id = worker.id.clone();
+    proxy.drop_connections();
+    worker.leave().await;
+    said_goodbye(&site, &id).await;
+}

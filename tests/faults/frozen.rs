@@ -1,0 +1,97 @@
+//! A process that stands still when its deadline has passed already: Redis was away before.
+
+use std::time::{Duration, Instant};
+
+use heartline::{App, Context, JobError};
+use redis::AsyncCommands;
+
+use crate::site::{Site, options};
+use crate::support::{Child, PATIENCE, Proxy, TestRedis, eventually};
+
+const INTERVAL: Duration = Duration::from_secs(3);
+const JOBS: usize = 4;
+
+/// How long the process stands still; far longer than a machine under load lets a thread wait.
+const FREEZE: Duration = Duration::from_secs(2);
+
+/// Not a test by itself: a worker whose handlers beat all the time, and tell what they hear to a list on the server.
+#[test]
+fn a_worker_that_is_going_to_freeze() {
+    let Some(role) = Child::role() else { return };
+    let words: Vec<&str> = role.split(' ').collect();
+    let [url, list_url, task] = words[..] else { panic!("{role}") };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (client, list) = (redis::Client::open(list_url).unwrap(), format!("{task}:told"));
+    runtime.block_on(async {
+        let app = App::builder().redis(url).build().await.unwrap();
+        app.task(task, options(INTERVAL).concurrency(JOBS), move |ctx: Context, _: String| {
+            let (client, list) = (client.clone(), list.clone());
+            async move {
+                tokio::task::spawn_blocking(move || {
+                    let mut conn = client.get_connection().unwrap();
+                    watch(&ctx, |told| redis::Commands::rpush(&mut conn, &list, told).unwrap());
+                })
+                .await?;
+                Err::<u64, _>(JobError::from("it has seen enough"))
+            }
+        })
+        .unwrap();
+        app.worker().run().await.unwrap();
+    });
+}
+
+/// Beats in a loop, says when the deadline has passed, and what the first beat after the freeze was told.
+fn watch(ctx: &Context, mut say: impl FnMut(String)) {
+    let (mut last, mut at_risk, mut said, mut woken) = (Instant::now(), None, false, false);
+    loop {
+        std::thread::sleep(Duration::from_millis(1));
+        woken |= last.elapsed() > FREEZE / 2;
+        let told = ctx.heartbeat();
+        if woken {
+            say(format!("woke up: {told:?}"));
+            return;
+        }
+        // A freeze in the middle of the beat is told by the next one.
+        woken = last.elapsed() > FREEZE / 2;
+        last = Instant::now();
+        if ctx.is_at_risk() {
+            // The deadline is a tenth of the interval behind the first moment of risk.
+            let since: &Instant = at_risk.get_or_insert(last);
+            if !said && since.elapsed() > INTERVAL / 10 + Duration::from_millis(200) {
+                said = true;
+                say(format!("past its deadline: {told:?}"));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_stands_still_with_its_deadline_behind_it_is_told_by_its_first_heartbeat() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let role = format!("{} {} {}", proxy.url(), redis.url(), site.task);
+    let mut child = Child::start(module_path!(), "a_worker_that_is_going_to_freeze", &role);
+    child.drain();
+    let (_app, jobs) = site.producer().await;
+    jobs.dispatch_many((0..JOBS).map(|_| "watch".to_owned())).await.unwrap();
+    eventually("every job is watched", PATIENCE, async || jobs.counts().await.unwrap().running == JOBS as u64).await;
+    let mut conn = site.conn().await;
+    let list = format!("{}:told", site.task);
+    let mut hear = async |count: usize| {
+        eventually(&format!("{count} lines"), PATIENCE, async || {
+            let told: Vec<String> = conn.lrange(&list, 0, -1).await.unwrap();
+            (told.len() >= count).then_some(told)
+        })
+        .await
+    };
+
+    proxy.pause();
+    // Nothing of it stood still so far, and as long as Redis is away nobody can take the jobs.
+    assert_eq!(hear(JOBS).await, ["past its deadline: Ok(())"; JOBS]);
+    child.signal("STOP");
+    tokio::time::sleep(FREEZE).await;
+    child.signal("CONT");
+    // While it stood still Redis may have come back, and somebody else may have taken them.
+    assert_eq!(hear(2 * JOBS).await[JOBS..], ["woke up: Err(Frozen)"; JOBS]);
+}

@@ -1,0 +1,135 @@
+//! Handlers that use up tokio's budget at every poll. They yield, so all that stops a handler must reach them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use heartline::{CancelOutcome, Context, Error, JobError, JobState, OnRisk, StallOptions, TaskOptions, codes};
+use redis::AsyncCommands;
+
+use crate::site::{Employee, INTERVAL, Journal, Site, options};
+use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
+
+const GRACE: Duration = Duration::from_millis(100);
+
+/// What the handlers do all the time.
+const KINDS: [&str; 2] = ["copies", "consumes"];
+
+/// Tells the journal when it is dropped.
+struct Dropped(Arc<Journal>, String);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.note(format!("{} dropped", self.1));
+    }
+}
+
+async fn greedy(journal: Arc<Journal>, ctx: Context, what: String) -> Result<u64, JobError> {
+    journal.begin(&ctx);
+    // Handed back, it has learnt better.
+    let what = if journal.runs_of(ctx.id()).len() > 1 { "fine".to_owned() } else { what };
+    let _dropped = Dropped(journal, ctx.id().to_string());
+    match what.as_str() {
+        "fine" => return Ok(ctx.fence()),
+        "copies" => {
+            tokio::io::copy(&mut tokio::io::repeat(0), &mut tokio::io::sink()).await?;
+        }
+        _ => loop {
+            tokio::task::consume_budget().await;
+        },
+    }
+    Ok(0)
+}
+
+/// A worker with a slot for each kind.
+async fn hire(site: &Site, url: &str, options: TaskOptions) -> Employee {
+    site.hire_for(url, options.concurrency(KINDS.len()).cancel_grace(GRACE), greedy).await
+}
+
+/// A job of each kind, named by it, all of which run.
+async fn run(site: &Site, worker: &Employee) -> Vec<heartline::JobHandle<u64>> {
+    let jobs = KINDS.map(|kind| (kind.to_owned(), kind.to_owned()));
+    let handles = worker.jobs.dispatch_many_with_ids(jobs).await.unwrap();
+    site.started(&handles).await;
+    handles
+}
+
+/// Every slot is free for a job that ends.
+async fn slots_are_free(site: &Site, worker: Employee) {
+    let fine = worker.jobs.dispatch_many(KINDS.map(|_| "fine".to_owned())).await.unwrap();
+    for job in &fine {
+        tokio::time::timeout(PATIENCE, job.result()).await.expect("the slots are still taken").unwrap();
+    }
+    for kind in KINDS {
+        let told = site.journal.interruptions();
+        assert!(told.contains(&format!("{kind} dropped")), "{told:?}");
+    }
+    worker.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_spends_its_budget_at_every_poll_meets_its_time_out() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let worker = hire(&site, &redis.url(), options(INTERVAL).timeout(INTERVAL)).await;
+    for job in run(&site, &worker).await {
+        match tokio::time::timeout(PATIENCE, job.result()).await.expect("it runs on for ever") {
+            Err(Error::JobFailed(failure)) => assert_eq!(failure.code, codes::TIMEOUT),
+            other => panic!("{other:?}"),
+        }
+    }
+    slots_are_free(&site, worker).await;
+    assert_eq!(site.stalls().await, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_spends_its_budget_at_every_poll_is_dropped_when_it_is_cancelled() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let worker = hire(&site, &redis.url(), options(INTERVAL)).await;
+    for job in run(&site, &worker).await {
+        assert_eq!(job.cancel("enough").await.unwrap(), CancelOutcome::Requested);
+        match tokio::time::timeout(PATIENCE, job.result()).await.expect("it runs on for ever") {
+            Err(Error::JobCancelled { reason, .. }) => assert_eq!(reason, "enough"),
+            other => panic!("{other:?}"),
+        }
+    }
+    slots_are_free(&site, worker).await;
+    assert_eq!(site.stalls().await, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_spends_its_budget_at_every_poll_is_dropped_when_its_job_was_lost() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let worker = hire(&site, &redis.url(), options(INTERVAL)).await;
+    run(&site, &worker).await;
+    let mut conn = site.conn().await;
+    for kind in KINDS {
+        let () = conn.hset(site.key("locks"), kind, "somebody-else-1-0a1b2c3d:1").await.unwrap();
+    }
+    eventually("both are dropped", PATIENCE, async || site.journal.interruptions().len() == KINDS.len()).await;
+    slots_are_free(&site, worker).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_spends_its_budget_at_every_poll_is_dropped_during_an_outage_before_others_can_have_its_job() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let gives_up = StallOptions::new().interval(INTERVAL).max_count(0).on_risk(OnRisk::Cancel);
+    let worker = hire(&site, &proxy.url(), options(INTERVAL).stall(gives_up)).await;
+    let (_app, jobs) = site.producer().await;
+    run(&site, &worker).await;
+    proxy.refuse().await;
+    eventually("both are dropped", PATIENCE, async || site.journal.interruptions().len() == KINDS.len()).await;
+    for kind in KINDS {
+        assert_eq!(jobs.handle(kind).unwrap().state().await.unwrap(), JobState::Running);
+    }
+    proxy.accept().await;
+    for kind in KINDS {
+        let ended = tokio::time::timeout(PATIENCE, jobs.handle(kind).unwrap().result()).await;
+        ended.expect("it was not handed back").unwrap();
+    }
+    assert_eq!(site.stalls().await, None);
+    slots_are_free(&site, worker).await;
+}

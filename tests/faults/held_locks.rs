@@ -1,0 +1,204 @@
+//! What must not cost a worker the locks that it holds, and what must not keep it from those of a dead one.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Wake, Waker};
+use std::time::Duration;
+
+use heartline::{Context, JobError, TaskRef};
+use redis::AsyncCommands;
+
+use crate::hands::Hand;
+use crate::site::{INTERVAL, Site, options};
+use crate::support::{Line, PATIENCE, Proxy, TestRedis, Warnings, eventually};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_may_not_look_for_long_gone_workers_takes_the_jobs_of_a_dead_one_all_the_same() {
+    // Longer than the pause between two of those looks: what disturbs a watch each time lets none come to its end.
+    const INTERVAL: Duration = Duration::from_secs(6);
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let mut acl = redis::cmd("ACL");
+    acl.arg("SETUSER").arg("bounded").arg("on").arg(">secret").arg("~*").arg("&*").arg("+@all").arg("-zrangebyscore");
+    let () = acl.query_async(&mut site.conn().await).await.unwrap();
+    let dead = site.hire_at(&redis.url(), options(INTERVAL)).await;
+    let (_app, jobs) = site.producer().await;
+    let job = jobs.dispatch("gate".to_owned()).await.unwrap();
+    site.started(std::slice::from_ref(&job)).await;
+    let url = redis.url().replace("redis://", "redis://bounded:secret@");
+    let bounded = site.hire_at(&url, options(INTERVAL)).await;
+    site.works(&bounded).await;
+    dead.end.abort();
+    eventually("the job runs again", PATIENCE * 2, async || site.journal.runs_of(job.id()).len() == 2).await;
+    assert_eq!(site.journal.runs_of(job.id())[1].worker, bounded.id);
+    site.journal.open("gate");
+    tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end").unwrap();
+    bounded.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_beat_that_fails_at_once_is_made_again_soon() {
+    const INTERVAL: Duration = Duration::from_secs(12);
+    // The beats of this interval are four seconds apart: one of them falls into the outage, shortly before its end.
+    const OUTAGE: Duration = Duration::from_millis(4_500);
+    const SOON: Duration = Duration::from_secs(2);
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let worker = site.hire_at(&proxy.url(), options(INTERVAL)).await;
+    let (_app, jobs) = site.producer().await;
+    let job = jobs.dispatch("gate".to_owned()).await.unwrap();
+    site.started(std::slice::from_ref(&job)).await;
+    let mut conn = site.conn().await;
+    // A beat moves it back.
+    let mut beaten = async |deadline| {
+        let (active, candidates, id) = (site.key("active"), site.key("candidates"), job.id().as_str());
+        let () = conn.smove(&active, &candidates, id).await.unwrap();
+        eventually("a beat", deadline, async || conn.sismember::<_, _, bool>(&active, id).await.unwrap()).await;
+    };
+    beaten(PATIENCE).await;
+    proxy.refuse().await;
+    tokio::time::sleep(OUTAGE).await;
+    proxy.accept().await;
+    beaten(SOON).await;
+    site.journal.open("gate");
+    site.each_ran_once(&[job]).await;
+    worker.leave().await;
+}
+
+/// A waker that comes back only when it is let go.
+struct Blocking {
+    woken: Mutex<bool>,
+    let_go: Mutex<Receiver<()>>,
+}
+
+impl Wake for Blocking {
+    fn wake(self: Arc<Self>) {
+        *self.woken.lock().unwrap() = true;
+        let _ = self.let_go.lock().unwrap().recv_timeout(PATIENCE);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_waker_that_blocks_does_not_cost_the_job_beside_it_its_lock() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let (let_go, waits) = channel();
+    let blocking = Arc::new(Blocking { woken: Mutex::new(false), let_go: Mutex::new(waits) });
+    let its_waker = Waker::from(Arc::clone(&blocking));
+    let worker = site
+        .hire_for(&redis.url(), options(INTERVAL), move |journal, ctx, gate| {
+            let waker = its_waker.clone();
+            async move {
+                if gate != "blocks" {
+                    return journal.work(ctx, gate).await;
+                }
+                let other = ctx.clone();
+                let mut told = Box::pin(async move { other.cancelled().await });
+                let polled = told.as_mut().poll(&mut std::task::Context::from_waker(&waker));
+                assert_eq!(polled, Poll::Pending);
+                journal.begin(&ctx);
+                journal.opened(&gate).await;
+                drop(told);
+                Ok(ctx.fence())
+            }
+        })
+        .await;
+    let (_app, task) = site.producer().await;
+    let jobs = task.dispatch_many(["blocks".to_owned(), "gate".to_owned()]).await.unwrap();
+    site.started(&jobs).await;
+    // It would find what nobody beats for.
+    let healthy = site.hire(options(INTERVAL)).await;
+    jobs[0].cancel("not wanted").await.unwrap();
+    eventually("the waker is woken", PATIENCE, async || *blocking.woken.lock().unwrap()).await;
+    site.epochs_pass(3).await;
+    assert_eq!(site.journal.runs_of(jobs[1].id()).len(), 1, "the lock was lost");
+    assert_eq!(site.stalls().await, None);
+    drop(let_go);
+    site.journal.open("blocks");
+    site.journal.open("gate");
+    site.each_ran_once(&jobs[1..]).await;
+    worker.leave().await;
+    healthy.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_that_outlives_the_run_of_a_broken_driver_hears_that_its_job_is_lost() {
+    let warnings = Warnings::capture();
+    let redis = TestRedis::start();
+    let (site, other) = (Site::new(&redis), Site::new(&redis));
+    let proxy = Proxy::start(redis.address()).await;
+    let app = site.app_at(&proxy.url()).await;
+    let journal = Arc::clone(&site.journal);
+    let thread = move |ctx: Context, _: String| {
+        let journal = Arc::clone(&journal);
+        async move {
+            journal.begin(&ctx);
+            let working = tokio::task::spawn_blocking(move || {
+                while ctx.heartbeat().is_ok() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                journal.note(format!("{:?}", ctx.heartbeat()));
+            });
+            working.await?;
+            Err::<u64, JobError>("told".into())
+        }
+    };
+    let jobs: TaskRef<String, u64> = app.task(&site.task, options(INTERVAL), thread).unwrap();
+    // Its job keeps the worker from ending for a while.
+    let journal = Arc::clone(&other.journal);
+    let long = move |ctx: Context, gate: String| {
+        let journal = Arc::clone(&journal);
+        async move { journal.work(ctx, gate).await }
+    };
+    let grace = options(INTERVAL).shutdown_grace(PATIENCE);
+    let others: TaskRef<String, u64> = app.task(&other.task, grace, long).unwrap();
+    let _broken = Hand::start(app.worker());
+    let neighbour = others.dispatch("gate".to_owned()).await.unwrap();
+    other.started(&[neighbour]).await;
+    let (_app, task) = site.producer().await;
+    let job = task.dispatch("first".to_owned()).await.unwrap();
+    site.started(std::slice::from_ref(&job)).await;
+    let healthy = site.hire(options(INTERVAL).concurrency(16)).await;
+
+    // The driver warns of an answer that it did not get, and its warning meets a broken subscriber.
+    warnings.break_at(&[&site.task, "settle was not answered"]);
+    let cut = proxy.cut_next_reply_to(site.sha("settle").await);
+    jobs.dispatch_many(["go".to_owned(), "go".to_owned()]).await.unwrap();
+    cut.happened().await;
+    eventually("the job runs again", PATIENCE, async || site.journal.runs_of(job.id()).len() == 2).await;
+    assert_eq!(site.journal.runs_of(job.id())[1].worker, healthy.id);
+    let told = async || site.journal.interruptions().contains(&"Err(Lost)".to_owned());
+    eventually("the thread is told", Duration::from_secs(5), told).await;
+    for gate in ["first", "go"] {
+        site.journal.open(gate);
+    }
+    other.journal.open("gate");
+    tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end").unwrap();
+    healthy.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_whose_beats_take_long_for_its_interval_works_one_job_after_the_other_and_says_so() {
+    let warnings = Warnings::capture();
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let line = Line::start(redis.address()).await;
+    let worker = site.hire_at(&line.url(), options(INTERVAL)).await;
+    site.works(&worker).await;
+    // A round trip of 200 ms, where a beat may take half of a third of a second.
+    line.delay(Duration::from_millis(100));
+    let (_app, task) = site.producer().await;
+    let mut jobs = Vec::new();
+    for gate in ["one", "two", "three"] {
+        jobs.push(task.dispatch(gate.to_owned()).await.unwrap());
+        site.started(&jobs).await;
+        if gate == "one" {
+            let told = [site.task.as_str(), "no more jobs are claimed until heartbeats take less"];
+            warnings.wait_for(&told, PATIENCE).await;
+        }
+        site.journal.open(gate);
+    }
+    site.each_ran_once(&jobs).await;
+    worker.leave().await;
+}

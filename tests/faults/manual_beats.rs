@@ -1,0 +1,124 @@
+//! `Heartbeat::Manual` with many handlers that beat seldom, and with one that the worker's own sweep finds silent.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use heartline::{Heartbeat, StallOptions, TaskOptions};
+
+use crate::site::{Site, options};
+use crate::support::{PATIENCE, Proxy, Tap, TestRedis, eventually, scripts_run, stat};
+
+fn manual(interval: Duration) -> TaskOptions {
+    options(interval).stall(StallOptions::new().interval(interval).heartbeat(Heartbeat::Manual))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handlers_that_beat_seldom_cost_a_few_calls_that_name_none_but_them() {
+    const JOBS: usize = 500;
+    const INTERVAL: Duration = Duration::from_secs(3);
+    const PERIOD: Duration = Duration::from_secs(1);
+    // Further apart than the worker's own beats, and often enough.
+    const PULSE: Duration = Duration::from_millis(1_350);
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let place = Arc::new(AtomicU64::new(0));
+    let worker = site
+        .hire_for(&redis.url(), manual(INTERVAL).concurrency(JOBS), move |journal, ctx, gate| {
+            let at = place.fetch_add(1, Ordering::Relaxed) % JOBS as u64;
+            async move {
+                journal.begin(&ctx);
+                // Each beats at a time of its own.
+                tokio::time::sleep(PULSE * at as u32 / JOBS as u32).await;
+                let mut pulse = tokio::time::interval(PULSE);
+                loop {
+                    tokio::select! {
+                        () = journal.opened(&gate) => return Ok(ctx.fence()),
+                        // What it is told is for others to test.
+                        _ = pulse.tick() => drop(ctx.heartbeat()),
+                    }
+                }
+            }
+        })
+        .await;
+    let jobs = worker.jobs.dispatch_many((0..JOBS).map(|_| "go".to_owned())).await.unwrap();
+    site.started(&jobs).await;
+    // All of them beat from now on.
+    tokio::time::sleep(PULSE).await;
+
+    let mut conn = site.conn().await;
+    let (calls, bytes) = (scripts_run(&mut conn).await, stat(&mut conn, "total_net_input_bytes").await);
+    let since = Instant::now();
+    site.epochs_pass(2).await;
+    let calls = scripts_run(&mut conn).await - calls;
+    let bytes = stat(&mut conn, "total_net_input_bytes").await - bytes;
+    let periods = since.elapsed().as_secs_f64() / PERIOD.as_secs_f64();
+    // At most ten for those that rang, and the worker's own: its beat, and now and then a sweep or some housekeeping.
+    assert!((calls as f64) < 13.0 * periods, "{calls} calls in {periods:.1} beat periods");
+    // An id and a fence are 52 bytes of a call. The beat names each job once, and each rings at most once in between.
+    let names = bytes as f64 / 52.0 / JOBS as f64;
+    assert!(names < 3.0 * periods, "{names:.1} times all the jobs in {periods:.1} beat periods");
+
+    assert_eq!(site.stalls().await, None);
+    site.journal.open("go");
+    let ended = async || worker.jobs.counts().await.unwrap().completed == JOBS as u64;
+    eventually("all have ended", PATIENCE, ended).await;
+    assert_eq!(site.journal.runs().len(), JOBS, "one was run twice");
+    assert_eq!(site.stalls().await, None);
+    worker.leave().await;
+}
+
+#[tokio::test]
+async fn a_silent_handler_is_told_by_the_sweep_of_its_own_worker_and_not_by_the_next_beat() {
+    // The sweep comes right behind a beat, and the next beat is a third of this away.
+    const INTERVAL: Duration = Duration::from_secs(3);
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let (beat, sweep) = (site.sha("extend_locks").await, site.sha("sweep").await);
+    let calls = Tap::on(&proxy, "EVALSHA");
+    // What the keeper had asked last when a handler was told: nothing but an answer to that can have told it.
+    let last_call = move || {
+        let calls = calls.requests().into_iter().map(|call| String::from_utf8(call).unwrap());
+        let mut words = calls.filter_map(|call| {
+            let named =
+                [(&beat, "a beat"), (&sweep, "a sweep")].into_iter().find(|(sha, _)| call.contains(sha.as_str()));
+            named.map(|(_, word)| word)
+        });
+        words.next_back().unwrap_or("nothing")
+    };
+    let worker = site
+        .hire_for(&proxy.url(), manual(INTERVAL), move |journal, ctx, what| {
+            let last_call = last_call.clone();
+            async move {
+                journal.begin(&ctx);
+                if ctx.stalled_count() > 0 {
+                    return Ok(ctx.fence());
+                }
+                if what == "waits" {
+                    ctx.cancelled().await;
+                    journal.note(format!("the one that waits was told behind {}", last_call()));
+                    journal.open("wake up");
+                } else {
+                    journal.opened("wake up").await;
+                    // Its first sign of life asks for a beat; that is not what tells it.
+                    journal.note(format!("the one that wakes up: {:?} behind {}", ctx.heartbeat(), last_call()));
+                }
+                Err("not reported".into())
+            }
+        })
+        .await;
+    let mut stalled = worker.app.on_stalled();
+    let jobs = worker.jobs.dispatch_many(["waits".to_owned(), "wakes up".to_owned()]).await.unwrap();
+    for _ in &jobs {
+        let event = tokio::time::timeout(PATIENCE, stalled.recv()).await.expect("nothing was found").unwrap();
+        assert_eq!(event.worker.as_deref(), Some(worker.id.as_str()));
+    }
+    eventually("both are told", PATIENCE, async || site.journal.interruptions().len() == 2).await;
+    let expected = ["the one that waits was told behind a sweep", "the one that wakes up: Err(Lost) behind a sweep"];
+    assert_eq!(site.journal.interruptions(), expected);
+    for job in &jobs {
+        tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not run again").unwrap();
+    }
+    worker.leave().await;
+}

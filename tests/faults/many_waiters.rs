@@ -1,0 +1,115 @@
+//! Thousands of handles that wait for results of jobs that nobody works.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use heartline::{App, CancelOutcome, Error, EventMode, JobHandle, JobState, TaskRef};
+use redis::AsyncCommands;
+use tokio::task::JoinSet;
+
+use crate::site::{INTERVAL, Site, options};
+use crate::support::{PATIENCE, Proxy, TestRedis, eventually, scripts_run};
+
+const WAITERS: usize = 2_000;
+
+/// How long the calls of waiting handles are counted, and how many of them there may be.
+const WINDOW: Duration = Duration::from_secs(4);
+const FEW: u64 = 30;
+
+/// How long a single question may take while so many wait.
+const SOON: Duration = Duration::from_secs(2);
+
+type Ended = (String, Result<u64, Error>);
+
+/// The handles that wait, each in a task of its own.
+struct Waiters(JoinSet<Ended>, BTreeMap<String, Result<u64, Error>>);
+
+impl Waiters {
+    fn of(handles: &[JobHandle<u64>]) -> Waiters {
+        let wait = |job: JobHandle<u64>| async move { (job.id().to_string(), job.result().await) };
+        Waiters(handles.iter().cloned().map(wait).collect(), BTreeMap::new())
+    }
+
+    /// Waits until so many of them have heard how their jobs ended.
+    async fn hear(&mut self, count: usize) {
+        while self.1.len() < count {
+            let heard = tokio::time::timeout(PATIENCE, self.0.join_next()).await;
+            let (id, ended) = heard.unwrap_or_else(|_| panic!("only {} heard", self.1.len())).unwrap().unwrap();
+            assert!(self.1.insert(id, ended).is_none());
+        }
+    }
+
+    fn was_cancelled(&self, job: &JobHandle<u64>) -> bool {
+        matches!(self.1.get(job.id().as_str()), Some(Err(Error::JobCancelled { .. })))
+    }
+}
+
+/// Cancels a job, which answers soon however many wait.
+async fn cancel(job: &JobHandle<u64>) {
+    let answer = tokio::time::timeout(SOON, job.cancel("not wanted")).await.expect("a cancel waits for the waiters");
+    assert_eq!(answer.unwrap(), CancelOutcome::Cancelled);
+}
+
+async fn wait_and_cost_little(events: EventMode) {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let defaults = options(INTERVAL).events(events);
+    let app = App::builder().redis(proxy.url()).defaults(defaults.clone()).build().await.unwrap();
+    let jobs: TaskRef<String, u64> = app.task_ref(&site.task).unwrap();
+    // What a worker of this task would have declared.
+    let mode = if events == EventMode::On { "on" } else { "off" };
+    let () = site.conn().await.hset(site.key("meta"), "eventMode", mode).await.unwrap();
+    let handles = jobs.dispatch_many((0..WAITERS).map(|_| "go".to_owned())).await.unwrap();
+    let mut waiters = Waiters::of(&handles);
+
+    // Each looks at its job once; after that only few calls are made for all of them together.
+    let mut conn = site.conn().await;
+    let mut counted = Vec::new();
+    let given = Instant::now();
+    while counted.last().is_none_or(|calls| *calls >= FEW) {
+        assert!(given.elapsed() < PATIENCE, "calls in {WINDOW:?}, again and again: {counted:?}");
+        let before = scripts_run(&mut conn).await;
+        tokio::time::sleep(WINDOW).await;
+        counted.push(scripts_run(&mut conn).await - before);
+    }
+
+    // Questions about one job are answered at once, and the one that waits for it hears of its end.
+    let mut cancelled = Vec::new();
+    for job in handles.iter().step_by(WAITERS / 5) {
+        let state = tokio::time::timeout(SOON, job.state()).await.expect("a question waits for the waiters");
+        assert_eq!(state.unwrap(), JobState::Waiting);
+        cancel(job).await;
+        cancelled.push(job);
+    }
+    waiters.hear(cancelled.len()).await;
+
+    // So does the one whose job ends while there is no connection.
+    let (_app, direct) = site.producer().await;
+    let job = &handles[1];
+    proxy.refuse().await;
+    cancel(&direct.handle(job.id()).unwrap()).await;
+    proxy.accept().await;
+    cancelled.push(job);
+    waiters.hear(cancelled.len()).await;
+    assert!(cancelled.iter().all(|job| waiters.was_cancelled(job)), "{:?}", waiters.1);
+
+    // And so do all when somebody works their jobs.
+    let handler = async |_, ctx: heartline::Context, _| Ok(ctx.fence());
+    let worker = site.hire_for(&redis.url(), defaults.concurrency(200), handler).await;
+    waiters.hear(WAITERS).await;
+    let completed = waiters.1.values().filter(|ended| ended.is_ok()).count();
+    assert_eq!(completed, WAITERS - cancelled.len());
+    eventually("it is recorded", PATIENCE, async || jobs.counts().await.unwrap().completed == completed as u64).await;
+    worker.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_thousand_results_that_are_waited_for_cost_a_few_calls_and_each_is_heard_of() {
+    wait_and_cost_little(EventMode::On).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_thousand_results_that_are_waited_for_without_events_cost_a_few_calls_and_each_is_heard_of() {
+    wait_and_cost_little(EventMode::Off).await;
+}

@@ -1,0 +1,73 @@
+//! Tasks of one worker that have nothing in common but the worker.
+
+use std::time::Duration;
+
+use redis::AsyncCommands;
+
+use crate::site::{INTERVAL, Site, options};
+use crate::support::{PATIENCE, TestRedis, eventually};
+
+/// Longer than a beat period of the short interval, and far from one of the long one.
+const HICCUP: Duration = Duration::from_millis(650);
+
+#[tokio::test]
+async fn hiccups_that_a_task_with_a_short_interval_notices_do_not_hold_up_the_watch_of_a_task_with_a_long_one() {
+    const LONG: Duration = Duration::from_secs(6);
+    let redis = TestRedis::start();
+    let (short, long) = (Site::new(&redis), Site::new(&redis));
+    let app = short.app_at(&redis.url()).await;
+    for (site, interval) in [(&short, INTERVAL), (&long, LONG)] {
+        let journal = site.journal.clone();
+        let handler = move |ctx: heartline::Context, gate: String| {
+            let journal = journal.clone();
+            async move {
+                journal.begin(&ctx);
+                journal.opened(&gate).await;
+                Ok::<_, heartline::JobError>(ctx.fence())
+            }
+        };
+        app.task(&site.task, options(interval), handler).unwrap();
+        let jobs = app.task_ref::<String, u64>(&site.task).unwrap();
+        jobs.dispatch("go".to_owned()).id("alive").await.unwrap();
+    }
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let end = tokio::spawn(app.worker().run_until(async {
+        let _ = stopped.await;
+    }));
+    for site in [&short, &long] {
+        eventually("the job has begun", PATIENCE, async || site.journal.runs().len() == 1).await;
+    }
+
+    // What a worker leaves that died with a job.
+    let mut conn = long.conn().await;
+    let () = conn.hset(long.key("payload"), "orphan", "\"go\"").await.unwrap();
+    let () = conn.hset(long.key("locks"), "orphan", "gone-4242-0a1b2c3d:1").await.unwrap();
+    let () = conn.sadd(long.key("active"), "orphan").await.unwrap();
+    let hiccups = async {
+        let mut conn = short.conn().await;
+        loop {
+            let pause = HICCUP.as_millis() as u64;
+            let () = redis::cmd("CLIENT").arg("PAUSE").arg(pause).arg("ALL").query_async(&mut conn).await.unwrap();
+            tokio::time::sleep(HICCUP + Duration::from_secs(1)).await;
+        }
+    };
+    let promised = 2 * LONG + LONG / 3;
+    tokio::select! {
+        () = hiccups => {}
+        () = eventually("the orphan is given to the worker", promised + PATIENCE / 2, async || {
+            !long.journal.runs_of("orphan").is_empty()
+        }) => {}
+    }
+    let told: Option<String> = conn.hget(long.key("stalledCount"), "orphan").await.unwrap();
+    assert_eq!(told.as_deref(), Some("1"));
+    for site in [&short, &long] {
+        site.journal.open("go");
+        let alive = app.task_ref::<String, u64>(&site.task).unwrap().handle("alive").unwrap();
+        tokio::time::timeout(PATIENCE, alive.result()).await.unwrap().unwrap();
+        let runs = site.journal.runs_of("alive");
+        assert_eq!(runs.iter().map(|run| run.stalled_count).collect::<Vec<_>>(), [0]);
+    }
+    assert_eq!(short.stalls().await, None);
+    stop.send(()).unwrap();
+    end.await.unwrap().unwrap();
+}

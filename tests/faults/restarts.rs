@@ -1,0 +1,41 @@
+//! Workers that come and go more often than an interval is long.
+
+use std::time::Duration;
+
+use redis::AsyncCommands;
+
+use crate::site::{Site, options};
+use crate::support::TestRedis;
+
+/// Who decides about a job has watched it for a whole interval.
+#[tokio::test]
+async fn workers_that_restart_more_often_than_the_interval_decide_about_no_job_and_the_first_that_stays_does() {
+    const INTERVAL: Duration = Duration::from_secs(2);
+    /// With its start and its end, each stays for about half an interval, on a slow machine for less than a whole one.
+    const STAY: Duration = Duration::from_millis(700);
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let mut conn = site.conn().await;
+    let (_app, jobs) = site.producer().await;
+    site.journal.open("go");
+    // A job of a worker that died without a word.
+    let () = conn.hset(site.key("payload"), "orphan", "\"go\"").await.unwrap();
+    let () = conn.hset(site.key("locks"), "orphan", "gone-4242-0a1b2c3d:1").await.unwrap();
+    let () = conn.sadd(site.key("active"), "orphan").await.unwrap();
+
+    // Longer in all than the two intervals and a beat after which one that stays has decided.
+    for _ in 0..7 {
+        let worker = site.hire(options(INTERVAL)).await;
+        tokio::time::sleep(STAY).await;
+        worker.leave().await;
+    }
+    assert_eq!((site.epoch().await, site.stalls().await), (0, None));
+
+    let stays = site.hire(options(INTERVAL)).await;
+    let orphan = jobs.handle("orphan").unwrap();
+    tokio::time::timeout(INTERVAL * 10, orphan.result()).await.expect("nobody decides about it").unwrap();
+    let runs = site.journal.runs_of("orphan");
+    assert_eq!(runs.iter().map(|run| (&run.worker, run.stalled_count)).collect::<Vec<_>>(), [(&stays.id, 1)]);
+    stays.leave().await;
+    site.nothing_is_left_but(1).await;
+}

@@ -1,0 +1,93 @@
+//! A failover to a server whose clock is behind: the new entries of a stream have lower ids than those that were read.
+
+use std::time::Duration;
+
+use heartline::{Event, RecvError, Subscription, TaskRef};
+use redis::AsyncCommands;
+use redis::aio::MultiplexedConnection;
+
+use crate::site::Site;
+use crate::support::{PATIENCE, Proxy, TestRedis};
+
+/// The stream of a task on the server whose clock is behind.
+struct Behind {
+    conn: MultiplexedConnection,
+    key: String,
+    ms: u64,
+    total: u64,
+}
+
+impl Behind {
+    /// Takes the place of the stream as it is, as if that clock were ten minutes behind. What was not replicated is lost.
+    async fn takes_over(site: &Site) -> Behind {
+        let (mut conn, key) = (site.conn().await, site.key("events"));
+        let entries: redis::streams::StreamRangeReply = conn.xrange_all(&key).await.unwrap();
+        let last = entries.ids.last().unwrap();
+        let (ms, _) = last.id.split_once('-').unwrap();
+        let total = last.get("total").unwrap();
+        let () = conn.del(&key).await.unwrap();
+        Behind { conn, key, ms: ms.parse::<u64>().unwrap() - 600_000, total }
+    }
+
+    /// An entry as a dispatch of this job adds it.
+    async fn adds(&mut self, job: &str) {
+        self.ms += 1;
+        self.total += 1;
+        let mut cmd = redis::cmd("XADD");
+        cmd.arg(&self.key).arg(format!("{}-0", self.ms)).arg("total").arg(self.total).arg("worker").arg("");
+        let _: String = cmd.arg("dispatched").arg(job).query_async(&mut self.conn).await.unwrap();
+    }
+}
+
+/// What the subscriber is told next, within a moment.
+async fn next(events: &mut Subscription<Event>) -> Option<Result<String, RecvError>> {
+    let told = tokio::time::timeout(Duration::from_millis(300), events.recv()).await.ok()?;
+    Some(told.map(|event| event.id().to_string()))
+}
+
+#[tokio::test]
+async fn a_subscriber_of_a_stream_that_goes_on_with_lower_ids_is_told_of_a_gap_and_hears_what_follows() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let app = site.app_at(&proxy.url()).await;
+    let jobs: TaskRef<String, u64> = app.task_ref(&site.task).unwrap();
+    let mut events = app.events();
+    for id in ["one", "two", "three"] {
+        jobs.dispatch("input".to_owned()).id(id).await.unwrap();
+        let event = tokio::time::timeout(PATIENCE, events.recv()).await.expect("no event comes").unwrap();
+        assert_eq!(event.id().as_str(), id);
+    }
+
+    proxy.refuse().await;
+    let mut behind = Behind::takes_over(&site).await;
+    for job in ["missed-1", "missed-2", "missed-3"] {
+        behind.adds(job).await;
+    }
+    proxy.accept().await;
+
+    // Some may be told of, and the others are counted; what comes when the reader is back is told of.
+    let (mut told, mut fresh) = (Vec::<Result<String, RecvError>>::new(), 0);
+    let given = tokio::time::Instant::now();
+    while !told.iter().any(|event| matches!(event, Ok(id) if id.starts_with("fresh-"))) {
+        assert!(given.elapsed() < PATIENCE, "silence, after {fresh} more events: {told:?}");
+        match next(&mut events).await {
+            Some(event) => told.push(event),
+            None => {
+                fresh += 1;
+                behind.adds(&format!("fresh-{fresh}")).await;
+            }
+        }
+    }
+    assert!(told.iter().any(|event| matches!(event, Err(RecvError::Lagged(_)))), "the gap was not told: {told:?}");
+    // From there on nothing is left out.
+    let Some(Ok(last)) = told.pop() else { panic!("{told:?}") };
+    let heard: u64 = last.strip_prefix("fresh-").unwrap().parse().unwrap();
+    behind.adds("last").await;
+    let mut expected: Vec<String> = (heard + 1..=fresh).map(|at| format!("fresh-{at}")).collect();
+    expected.push("last".to_owned());
+    for id in expected {
+        let event = tokio::time::timeout(PATIENCE, events.recv()).await.expect("an event does not come").unwrap();
+        assert_eq!(event.id().as_str(), id);
+    }
+}

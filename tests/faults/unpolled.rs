@@ -1,0 +1,239 @@
+//! Futures of dispatches that nobody polls any more: kept aside, dropped, or left behind in a runtime that stands still.
+//!
+//! A future may be left alone at each of its awaits. What others need must then not be in its hands.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::{FutureExt, StreamExt, stream};
+use heartline::{App, JobHandle, TaskRef};
+use redis::AsyncCommands;
+use tokio::sync::oneshot;
+
+use crate::site::{INTERVAL, Site, options};
+use crate::support::{PATIENCE, Proxy, TestRedis};
+
+type Dispatching = futures_util::future::BoxFuture<'static, Result<JobHandle<u64>, heartline::Error>>;
+
+/// A dispatch that was polled once and is under way, or waits behind one that is.
+fn polled_once(jobs: &TaskRef<String, u64>, id: &str) -> Dispatching {
+    let mut dispatching: Dispatching = jobs.dispatch("input".to_owned()).id(id).into_future();
+    assert!(dispatching.as_mut().now_or_never().is_none(), "it needs an answer of the server");
+    dispatching
+}
+
+/// Gives what was awaited; panics when it hangs.
+async fn ends<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{what} does not end"))
+}
+
+/// The ids that wait, each of which must be there once.
+async fn waiting(site: &Site) -> BTreeSet<String> {
+    let ids: Vec<String> = site.conn().await.lrange(site.key("wait"), 0, -1).await.unwrap();
+    let distinct: BTreeSet<String> = ids.iter().cloned().collect();
+    assert_eq!(distinct.len(), ids.len(), "{ids:?}");
+    distinct
+}
+
+fn names(ids: &[&str]) -> BTreeSet<String> {
+    ids.iter().map(|id| (*id).to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_dispatch_that_is_kept_and_not_polled_holds_up_no_other() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let (_app, jobs) = site.producer().await;
+    jobs.dispatch("input".to_owned()).id("before").await.unwrap();
+    let kept = polled_once(&jobs, "kept");
+
+    // In the body of the very task that keeps it, one after the other and side by side.
+    for id in ["first", "second"] {
+        ends("a dispatch beside it", jobs.dispatch("input".to_owned()).id(id).into_future()).await.unwrap();
+    }
+    let together = ["third", "fourth"].map(|id| jobs.dispatch("input".to_owned()).id(id).into_future());
+    for ended in ends("two dispatches beside it", futures_util::future::join_all(together)).await {
+        ended.unwrap();
+    }
+    // And in a task that knows nothing of it.
+    let elsewhere = tokio::spawn(jobs.dispatch("input".to_owned()).id("elsewhere").into_future());
+    ends("a dispatch of another task", elsewhere).await.unwrap().unwrap();
+
+    // It is as good as new when it is polled again.
+    assert_eq!(ends("the kept one", kept).await.unwrap().id().as_str(), "kept");
+    assert_eq!(waiting(&site).await, names(&["before", "elsewhere", "first", "fourth", "kept", "second", "third"]));
+}
+
+#[tokio::test]
+async fn dispatches_in_the_items_of_a_buffered_stream_and_in_the_body_of_its_consumer_all_end() {
+    const ITEMS: usize = 200;
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let (_app, jobs) = site.producer().await;
+    // While the body of the loop runs nobody polls the items.
+    let mut items = stream::iter(0..ITEMS)
+        .map(|item| {
+            let jobs = jobs.clone();
+            async move {
+                // What an item does before and after takes another time for each.
+                tokio::time::sleep(Duration::from_millis(item as u64 * 7 % 5)).await;
+                jobs.dispatch("input".to_owned()).id(format!("item-{item}")).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(item as u64 * 3 % 4)).await;
+                item
+            }
+        })
+        .buffer_unordered(8);
+    ends("the stream", async {
+        while let Some(item) = items.next().await {
+            jobs.dispatch("input".to_owned()).id(format!("follow-up-{item}")).await.unwrap();
+        }
+    })
+    .await;
+    let expected = (0..ITEMS).flat_map(|item| [format!("item-{item}"), format!("follow-up-{item}")]);
+    assert_eq!(waiting(&site).await, expected.collect());
+}
+
+#[tokio::test]
+async fn a_first_use_of_a_lazy_app_that_is_not_polled_holds_up_neither_tasks_nor_workers() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let lazy = async || App::builder().redis(redis.url()).lazy().build().await.unwrap();
+
+    let app = lazy().await;
+    let kept = polled_once(&app.task_ref("of-the-kept-one").unwrap(), "kept");
+    let jobs: TaskRef<String, u64> = app.task_ref(&site.task).unwrap();
+    ends("a dispatch of another task", jobs.dispatch("input".to_owned()).id("first").into_future()).await.unwrap();
+    assert_eq!(ends("a question", jobs.counts()).await.unwrap().waiting, 1);
+    ends("the kept one", kept).await.unwrap();
+
+    let app = lazy().await;
+    let kept = polled_once(&app.task_ref("of-the-kept-one").unwrap(), "kept-too");
+    assert_eq!(ends("a question", app.task_ref::<String, u64>(&site.task).unwrap().counts()).await.unwrap().waiting, 1);
+    drop(kept);
+
+    let app = lazy().await;
+    let kept = polled_once(&app.task_ref("of-the-kept-one").unwrap(), "kept-as-well");
+    let jobs = app
+        .task(&site.task, options(INTERVAL), async |ctx: heartline::Context, _: String| Ok::<u64, _>(ctx.fence()))
+        .unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let worker = tokio::spawn(app.worker().run_until(async { drop(stopped.await) }));
+    ends("the job of a worker", jobs.handle("first").unwrap().result()).await.unwrap();
+    drop(stop);
+    ends("the worker", worker).await.unwrap().unwrap();
+    drop(kept);
+}
+
+#[tokio::test]
+async fn a_dispatch_that_was_dropped_while_it_waited_behind_another_is_not_sent_any_more() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let jobs: TaskRef<String, u64> = site.app_at(&proxy.url()).await.task_ref(&site.task).unwrap();
+    jobs.dispatch("input".to_owned()).id("before").await.unwrap();
+    // Nothing goes on behind the answer that is held back, as if the server stood still.
+    let mut hold = proxy.hold_next_reply_to(site.sha("dispatch").await);
+    let under_way = tokio::spawn(jobs.dispatch("input".to_owned()).id("under-way").into_future());
+    hold.happened().await;
+    let waiting_behind = polled_once(&jobs, "waiting-behind");
+    let dropped: Vec<_> = (0..5).map(|at| polled_once(&jobs, &format!("dropped-{at}"))).collect();
+    drop(dropped);
+    drop(hold);
+    ends("the first one", under_way).await.unwrap().unwrap();
+    ends("the one behind it", waiting_behind).await.unwrap();
+    // What was left in the queue would have gone out before this one.
+    ends("one that came later", jobs.dispatch("input".to_owned()).id("after").into_future()).await.unwrap();
+    assert_eq!(waiting(&site).await, names(&["after", "before", "under-way", "waiting-behind"]));
+}
+
+/// A thread with a runtime of one thread, which is driven as long as `work` goes on, and then kept as it is.
+struct Alone<T> {
+    ended: oneshot::Receiver<T>,
+    _kept: std::sync::mpsc::Sender<()>,
+}
+
+impl<T: Send + 'static> Alone<T> {
+    fn runs(work: impl Future<Output = T> + Send + 'static) -> Alone<T> {
+        let (end, ended) = oneshot::channel();
+        let (kept, until_dropped) = std::sync::mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let _ = end.send(runtime.block_on(work));
+            let _ = until_dropped.recv();
+        });
+        Alone { ended, _kept: kept }
+    }
+}
+
+/// Dispatches are under way in a runtime that is then driven no more, and others come from a second one. `early`: the
+/// second one was the first to use the App, so that the shared connection was made there.
+async fn left_behind(early: bool) {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let app = site.app_at(&proxy.url()).await;
+    let jobs: TaskRef<String, u64> = app.task_ref(&site.task).unwrap();
+    let ((up, is_up), (go, gone)) = (oneshot::channel::<()>(), oneshot::channel::<()>());
+    let (leave, left) = oneshot::channel::<()>();
+
+    let other = Alone::runs({
+        let jobs = jobs.clone();
+        async move {
+            if early {
+                jobs.dispatch("input".to_owned()).id("early").await.unwrap();
+            }
+            up.send(()).unwrap();
+            // Its own connections go on meanwhile.
+            gone.await.unwrap();
+            for at in 0..3 {
+                ends("a dispatch", jobs.dispatch("input".to_owned()).id(format!("other-{at}")).into_future()).await?;
+            }
+            Ok::<(), heartline::Error>(())
+        }
+    });
+    is_up.await.unwrap();
+    let mut hold = proxy.hold_next_reply_to("under-way-");
+    let one = Alone::runs(async move {
+        jobs.dispatch("input".to_owned()).id("first").await.unwrap();
+        for at in 0..5 {
+            tokio::spawn(jobs.dispatch("input".to_owned()).id(format!("under-way-{at}")).into_future());
+        }
+        left.await.unwrap();
+    });
+    hold.happened().await;
+    leave.send(()).unwrap();
+    one.ended.await.unwrap();
+    drop(hold);
+    // Nobody reads the answer that comes now.
+    go.send(()).unwrap();
+    let answered = tokio::time::timeout(PATIENCE * 2, other.ended).await;
+    answered.expect("the second runtime hangs").expect("a dispatch there hangs").unwrap();
+    let waiting = waiting(&site).await;
+    assert!((0..3).all(|at| waiting.contains(&format!("other-{at}"))), "{waiting:?}");
+    drop((one._kept, other._kept));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runtime_that_stands_still_with_dispatches_under_way_and_the_connection_in_it_holds_up_no_other_runtime() {
+    left_behind(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runtime_that_stands_still_with_dispatches_under_way_holds_up_no_other_that_made_the_connection() {
+    left_behind(true).await;
+}
+
+#[tokio::test]
+async fn a_dispatch_that_is_dropped_while_it_is_under_way_holds_up_no_other() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let (_app, jobs) = site.producer().await;
+    drop(polled_once(&jobs, "dropped"));
+    let kept: Vec<_> = (0..3).map(|at| polled_once(&jobs, &format!("kept-{at}"))).collect();
+    let behind = jobs.dispatch("input".to_owned()).id("behind");
+    ends("the one behind them", behind.into_future()).await.unwrap();
+    for (at, kept) in kept.into_iter().enumerate() {
+        let kept = tokio::time::timeout(Duration::from_secs(15), kept).await.expect("a kept one does not end");
+        assert_eq!(kept.unwrap().id().as_str(), format!("kept-{at}"));
+    }
+}

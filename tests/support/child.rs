@@ -1,0 +1,62 @@
+use std::env;
+use std::io::{self, Read};
+use std::process::{self, Command, Stdio};
+
+const ROLE: &str = "HEARTLINE_TEST_ROLE";
+
+/// A process that runs one test of this very program alone, killed at the latest when this is dropped.
+///
+/// A test that is the program of a child begins with [`Child::role`], and does nothing where that is `None`.
+pub struct Child(process::Child);
+
+impl Child {
+    /// Starts the test `name` of the module (`module_path!()`) as a process of its own. What it writes to its standard
+    /// error goes into a pipe, which nobody reads unless [`Child::drain`] is called.
+    pub fn start(module: &str, name: &str, role: &str) -> Self {
+        let (_crate, modules) = module.split_once("::").expect("a module below the crate");
+        let child = Command::new(env::current_exe().unwrap())
+            .args([&format!("{modules}::{name}"), "--exact", "--nocapture"])
+            .env(ROLE, role)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn();
+        Self(child.unwrap())
+    }
+
+    /// What the parent told this process when it started it; `None` in a run of the tests themselves.
+    ///
+    /// A child must not outlive its parent: from this call on it ends with it.
+    pub fn role() -> Option<String> {
+        let role = env::var(ROLE).ok()?;
+        std::thread::spawn(|| {
+            let _ = io::stdin().read(&mut [0]);
+            process::exit(0);
+        });
+        Some(role)
+    }
+
+    /// Reads all that the child writes to its standard error from now on, and throws it away.
+    pub fn drain(&mut self) {
+        let mut errors = self.0.stderr.take().expect("it is drained already");
+        std::thread::spawn(move || io::copy(&mut errors, &mut io::sink()));
+    }
+
+    /// Sends a signal, such as `STOP`.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.0.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Whether it still runs.
+    pub fn lives(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
