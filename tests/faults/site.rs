@@ -113,6 +113,8 @@ pub struct Employee {
     pub app: App,
     pub jobs: TaskRef<String, u64>,
     pub id: String,
+    /// Whether its start is behind it.
+    working: watch::Receiver<bool>,
     stop: oneshot::Sender<()>,
     pub end: JoinHandle<Result<StopReason, heartline::Error>>,
 }
@@ -155,11 +157,11 @@ impl Site {
         employee
     }
 
-    /// Waits until the worker has started: it has told Redis of itself.
+    /// Waits until the start of the worker is behind it.
     pub async fn works(&self, employee: &Employee) {
-        let presence = format!("heartline:worker:{}", employee.id);
-        let mut conn = self.conn().await;
-        eventually("the worker has started", PATIENCE, async || conn.exists::<_, bool>(&presence).await.unwrap()).await;
+        let mut working = employee.working.clone();
+        let started = tokio::time::timeout(PATIENCE, working.wait_for(|working| *working));
+        started.await.expect("the worker does not start").expect("the worker could not start");
     }
 
     pub async fn hire_at(&self, url: &str, options: TaskOptions) -> Employee {
@@ -180,13 +182,16 @@ impl Site {
         let worker = app.worker();
         let id = worker.id().to_string();
         let (stop, stopped) = oneshot::channel::<()>();
-        let end = tokio::spawn(worker.run_until(async {
+        let (works, working) = watch::channel(false);
+        let end = tokio::spawn(worker.run_until(async move {
+            // Nobody asks whether to stop before there is something to stop.
+            works.send_replace(true);
             // A test that failed drops its side; its worker ends with the runtime.
             if stopped.await.is_err() {
                 std::future::pending::<()>().await;
             }
         }));
-        Employee { app, jobs, id, stop, end }
+        Employee { app, jobs, id, working, stop, end }
     }
 
     pub fn key(&self, suffix: &str) -> String {
