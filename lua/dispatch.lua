@@ -1,4 +1,5 @@
--- Writes new jobs: the payload first, then what differs from the defaults, then their place in wait or delayed.
+-- Writes new jobs: their place in wait or delayed first, then what differs from the defaults, then the payload. A call that is
+-- refused in the middle leaves an id without a payload behind, which whoever claims it removes; not a job without a place.
 -- KEYS[1]  payload       (hash)    id -> payload
 -- KEYS[2]  completed     (zset)    duplicate check
 -- KEYS[3]  failed        (zset)    duplicate check
@@ -57,18 +58,19 @@ end
 if #fresh == 0 then return table.concat(reply, ' ') end
 
 -- A growing command first: a server at maxmemory refuses the call whole, as does a `wait` of another type.
-if plain then redis.call('RPUSH', wait, unpack(fresh)) end
+local waits, soonest = true, nil
+if plain then
+  redis.call('RPUSH', wait, unpack(fresh))
+else
+  local columns = { options = KEYS[9], maxCount = KEYS[10], priority = KEYS[11], dispatchedAt = KEYS[12] }
+  local lists = { high = KEYS[13], normal = wait, low = KEYS[14] }
+  waits, soonest = place_jobs(last + 1, ids, is_fresh, settings[2] or 'normal', columns, lists, KEYS[15])
+end
 redis.call('HSET', payload, unpack(fields))
 if not settings[1] then redis.call('HSET', meta, 'wire', ARGV[1]) end
 -- A bound for what a claim may read at once, in powers of two, so that it is seldom written.
 if largest > (tonumber(settings[4]) or 0) then
   redis.call('HSET', meta, 'largest', string.format('%d', 2 ^ math.max(10, math.ceil(math.log(largest) / math.log(2)))))
-end
-local waits, soonest = true, nil
-if not plain then
-  local columns = { options = KEYS[9], maxCount = KEYS[10], priority = KEYS[11], dispatchedAt = KEYS[12] }
-  local lists = { high = KEYS[13], normal = wait, low = KEYS[14] }
-  waits, soonest = place_jobs(last + 1, ids, is_fresh, settings[2] or 'normal', columns, lists, KEYS[15])
 end
 if settings[3] ~= 'off' then
   emit(events, 10000, meta, 'events', #fresh, '', { 'dispatched', table.concat(fresh, ' ') })

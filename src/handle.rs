@@ -72,9 +72,8 @@ impl<O> JobHandle<O> {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn state(&self) -> Result<JobState, Error> {
-        let (keys, ids) = (Arc::clone(&self.task.keys), [self.id.clone()]);
-        let look = |mut conn| async move { jobs::states(&mut conn, &keys, &ids).await };
-        let looked = self.task.store.pooled(RESPONSE_TIMEOUT, look).await?;
+        let look = async |conn: &mut _| jobs::states(conn, &self.task.keys, std::slice::from_ref(&self.id)).await;
+        let looked = self.task.store.ask(RESPONSE_TIMEOUT, look).await?;
         looked.jobs.into_iter().flatten().next().map(|(state, _)| state).ok_or_else(|| self.not_found())
     }
 
@@ -122,7 +121,7 @@ impl<O> JobHandle<O> {
         loop {
             let (keys, id) = (Arc::clone(&self.task.keys), self.id.clone());
             let read = |mut conn| async move { jobs::result(&mut conn, &keys, id.as_str()).await };
-            let e = match self.task.store.apart(patience, read).await {
+            let e = match self.task.store.read_apart(patience, read).await {
                 Ok(Some(value)) => return Ok(value),
                 // It was there, and was removed meanwhile.
                 Ok(None) => return Err(Error::ResultGone { task: self.task.name.to_string(), id: self.id.clone() }),
@@ -153,11 +152,9 @@ impl<O> JobHandle<O> {
     pub async fn cancel(&self, reason: impl Into<String>) -> Result<CancelOutcome, Error> {
         let reason = reason.into();
         let reason = cut(&reason, REASON_LIMIT);
-        let (reason_bytes, reason): (usize, Arc<str>) = (reason.len(), reason.into());
         let reply = repeated(|| {
-            let (keys, id, reason) = (Arc::clone(&self.task.keys), self.id.clone(), Arc::<str>::clone(&reason));
-            let call = |mut conn| async move { jobs::cancel(&mut conn, &keys, id.as_str(), &reason).await };
-            self.task.store.pooled(response_time(reason_bytes), call)
+            let call = async |conn: &mut _| jobs::cancel(conn, &self.task.keys, self.id.as_str(), reason).await;
+            self.task.store.ask(response_time(reason.len()), call)
         });
         match reply.await? {
             CancelReply::Cancelled => Ok(CancelOutcome::Cancelled),
@@ -169,9 +166,8 @@ impl<O> JobHandle<O> {
 
     /// The job as it is in Redis, without its values.
     pub(crate) async fn stored(&self) -> Result<Option<StoredJob>, Error> {
-        let (keys, id) = (Arc::clone(&self.task.keys), self.id.clone());
-        let look = |mut conn| async move { jobs::inspect(&mut conn, &keys, id.as_str()).await };
-        self.task.store.pooled(RESPONSE_TIMEOUT, look).await
+        let look = async |conn: &mut _| jobs::inspect(conn, &self.task.keys, self.id.as_str()).await;
+        self.task.store.ask(RESPONSE_TIMEOUT, look).await
     }
 
     pub(crate) fn not_found(&self) -> Error {

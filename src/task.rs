@@ -76,10 +76,8 @@ impl<I, O> TaskRef<I, O> {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn counts(&self) -> Result<TaskCounts, Error> {
-        let keys = Arc::clone(&self.shared.keys);
-        let counted =
-            self.shared.store.pooled(RESPONSE_TIMEOUT, |mut conn| async move { jobs::counts(&mut conn, &keys).await });
-        let counted = counted.await?;
+        let count = async |conn: &mut _| jobs::counts(conn, &self.shared.keys).await;
+        let counted = self.shared.store.ask(RESPONSE_TIMEOUT, count).await?;
         let [waiting, delayed, running, completed, failed, cancelled] = counted;
         Ok(TaskCounts { waiting, delayed, running, completed, failed, cancelled })
     }

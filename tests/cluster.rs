@@ -241,6 +241,12 @@ async fn announce_and_enlist_declare_their_keys() {
     assert_eq!(task.ok("enlist", &["w"]).await, "[enlisted]");
 }
 
+#[tokio::test]
+async fn rights_declares_its_keys() {
+    let mut task = cluster().await;
+    assert_eq!(task.ok("rights", &[]).await, "[rights]");
+}
+
 #[test]
 fn every_script_is_run_here() {
     let source = include_str!("cluster.rs");

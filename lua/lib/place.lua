@@ -1,14 +1,14 @@
--- Writes what differs from the defaults (ARGV from `at`: triples column, index of job, value) and puts the jobs into
--- their lists or `delayed`; is_fresh has the index of each job that is to be written. Returns whether one of them
+-- Puts the jobs into their lists or `delayed`, and writes what differs from the defaults (ARGV from `at`: triples column,
+-- index of job, value); is_fresh has the index of each job that is to be written. Returns whether one of them
 -- waits, and when the first of the delayed ones is due.
 local function place_jobs(at, ids, is_fresh, default, columns, lists, delayed)
-  local delay, own = {}, {}
+  local delay, own, values = {}, {}, {}
   for i = at, #ARGV, 3 do
     local column, job, value = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
     if column == 'delay' then
       delay[job] = value
     elseif is_fresh[ids[job]] == job then
-      if column == 'priority' then own[job] = value else redis.call('HSET', columns[column], ids[job], value) end
+      if column == 'priority' then own[job] = value else values[#values + 1] = { columns[column], ids[job], value } end
     end
   end
   local now_ms, soonest, waits = math.floor(now_us() / 1000), nil, false
@@ -32,10 +32,11 @@ local function place_jobs(at, ids, is_fresh, default, columns, lists, delayed)
       end
     end
   end
-  if #priorities > 0 then redis.call('HSET', columns.priority, unpack(priorities)) end
+  if soonest then redis.call('ZADD', delayed, unpack(delays)) end
   for priority, place in pairs(places) do
     if #place > 0 then redis.call('RPUSH', lists[priority], unpack(place)) end
   end
-  if soonest then redis.call('ZADD', delayed, unpack(delays)) end
+  if #priorities > 0 then redis.call('HSET', columns.priority, unpack(priorities)) end
+  for _, value in ipairs(values) do redis.call('HSET', unpack(value)) end
   return waits, soonest
 end

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::store::jobs::{self, BATCH, BATCH_BYTES, NewJob};
-use crate::store::{LARGE, SILENCE, Sign, Store, TaskKeys, doubled, response_time, transfer_time};
+use crate::store::{LARGE, SILENCE, Sign, Store, TaskKeys, doubled, own_task, response_time, transfer_time};
 
 /// How long a call is repeated while Redis is away, beside the time that its bytes take.
 const REPEAT_FOR: Duration = Duration::from_secs(10);
@@ -102,10 +102,9 @@ impl Dispatcher {
     /// The job may be written or not when the future is dropped, but nothing is sent from then on; jobs of other callers
     /// are not touched.
     pub(crate) async fn dispatch(&self, job: NewJob) -> Result<bool, Error> {
-        let since = Instant::now();
-        let deadline = deadline(since, job.payload.len());
+        let deadline = deadline(Instant::now(), job.payload.len());
         let existed = if job.payload.len() > LARGE {
-            self.lane.write_large(Arc::new(job), deadline).await?
+            self.lane.write_large(Arc::new(job)).await?
         } else if let Some(_alone) = Alone::go(&self.lane) {
             let one = std::slice::from_ref(&job);
             repeated_until(deadline, || self.lane.write(one)).await?
@@ -126,10 +125,12 @@ impl Dispatcher {
         let write = |range: Range<usize>| {
             let chunk = &jobs[range.clone()];
             async move {
-                let deadline = deadline(Instant::now(), bytes_of(chunk));
                 let answer = match chunk {
-                    [job] if job.payload.len() > LARGE => self.lane.write_large(Arc::clone(job), deadline).await,
-                    chunk => repeated_until(deadline, || self.lane.write(chunk)).await,
+                    [job] if job.payload.len() > LARGE => self.lane.write_large(Arc::clone(job)).await,
+                    chunk => {
+                        let deadline = deadline(Instant::now(), bytes_of(chunk));
+                        repeated_until(deadline, || self.lane.write(chunk)).await
+                    }
                 };
                 (range, answer)
             }
@@ -283,20 +284,28 @@ impl Lane {
         self.store.shared(response_time(bytes_of(jobs)), call).await
     }
 
-    /// Writes a job on a connection of its own, where nothing waits behind it.
-    async fn write_large(self: &Arc<Self>, job: Arc<NewJob>, deadline: Instant) -> Result<Vec<bool>, Error> {
-        let patience = Mutex::new(response_time(job.payload.len()));
-        let attempt = || async {
-            let (lane, job) = (Arc::clone(self), Arc::clone(&job));
-            let call = |mut conn| async move { jobs::dispatch(&mut conn, &lane.keys, &[job], &lane.all_keys).await };
-            let time = *patience.lock().unwrap_or_else(PoisonError::into_inner);
-            let answer = self.store.apart(time, call).await;
-            if answer.as_ref().is_err_and(Error::is_late) {
-                *patience.lock().unwrap_or_else(PoisonError::into_inner) = doubled(time);
-            }
-            answer
-        };
-        repeated_until(deadline, attempt).await
+    /// Writes a job on a connection of its own, where nothing waits behind it; in a turn, which other large jobs may have to wait
+    /// for, and from which on its time counts. In a task of its own: a future that is not polled must not keep them waiting.
+    async fn write_large(self: &Arc<Self>, job: Arc<NewJob>) -> Result<Vec<bool>, Error> {
+        let lane = Arc::clone(self);
+        own_task(async move {
+            let turn = lane.store.write_turns().take(REPEAT_FOR).await.ok_or_else(Error::timed_out)?;
+            let bytes = job.payload.len();
+            let time = Mutex::new(response_time(bytes));
+            let attempt = || async {
+                let given = *time.lock().unwrap_or_else(PoisonError::into_inner);
+                lane.store.ready().await?;
+                let mut conn = lane.store.dedicated(None).await?;
+                let write = jobs::dispatch(&mut conn, &lane.keys, std::slice::from_ref(&job), &lane.all_keys);
+                let answer = tokio::time::timeout(given, write).await.unwrap_or_else(|_| Err(Error::late()));
+                if answer.as_ref().is_err_and(Error::is_late) {
+                    *time.lock().unwrap_or_else(PoisonError::into_inner) = doubled(given);
+                }
+                answer
+            };
+            turn.hold(repeated_until(deadline(Instant::now(), bytes), attempt)).await
+        })
+        .await
     }
 
     /// Waits until the job was carried to Redis, and sees to it that somebody carries it.
@@ -326,7 +335,11 @@ impl Lane {
         if state.carrier.as_ref().is_some_and(|carrier| !carrier.sign.is_silent()) {
             return;
         }
-        let again = std::mem::take(&mut state.carried);
+        // What may have been written must not be written again much later, when its id may have been forgotten.
+        let now = Instant::now();
+        let (over, again): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut state.carried).into_iter().partition(|queued| queued.0.deadline <= now);
+        over.iter().for_each(|queued| queued.answer(Err(Error::timed_out())));
         again.into_iter().rev().for_each(|queued| state.queue.push_front(queued));
         state.carriers += 1;
         let (number, sign) = (state.carriers, Sign::new(SILENCE));

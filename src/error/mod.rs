@@ -183,6 +183,8 @@ fn may_pass(error: &RedisError) -> bool {
 
 const AUTH_CODES: [&str; 3] = ["NOAUTH", "WRONGPASS", "NOPERM"];
 const REFUSING_CODES: [&str; 4] = ["OOM", "READONLY", "NOREPLICAS", "MISCONF"];
+/// What a server says that was the primary and is none, or that is cut off from the others.
+const ELSEWHERE_CODES: [&str; 5] = ["READONLY", "NOREPLICAS", "LOADING", "MASTERDOWN", "CLUSTERDOWN"];
 const UNREADY_CODES: [&str; 6] = ["LOADING", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "BUSY", "UNKILLABLE"];
 
 /// The code the server answered with.
@@ -259,11 +261,18 @@ impl Error {
         matches!(self, Error::Connect { .. })
     }
 
-    /// Whether the connection is of no use any more: it was closed, gave no answer in time, or leads to a primary that is none
-    /// any more. An answer that merely says no (a missing right, a busy server) does not end it.
-    pub(crate) fn ends_connection(&self) -> bool {
+    /// Whether the connection was closed, or gave no answer in time.
+    pub(crate) fn is_broken(&self) -> bool {
         let broken = |source: &RedisError| matches!(source.kind(), ErrorKind::Io | ErrorKind::Parse);
-        self.is_demoted() || matches!(self, Error::Connect { source } if broken(source))
+        matches!(self, Error::Connect { source } if broken(source))
+    }
+
+    /// Whether the connection is of no use any more: it is broken, or leads to a server that may not be the primary any more,
+    /// while the address leads to another one. An answer that merely says no (a missing right, a busy server) does not end it.
+    pub(crate) fn ends_connection(&self) -> bool {
+        let elsewhere =
+            |source: &RedisError| server_code(source).is_some_and(|code| ELSEWHERE_CODES.contains(&code.as_str()));
+        self.is_broken() || matches!(self, Error::Connect { source } | Error::Refused { source } if elsewhere(source))
     }
 
     /// Whether the server is a primary no more. After a failover its address leads to another one, over a new connection.
@@ -503,8 +512,10 @@ mod tests {
     fn only_a_call_that_was_sent_is_late_and_an_answer_that_says_no_ends_no_connection() {
         assert!(Error::late().is_late() && Error::late().is_timeout() && Error::late().ends_connection());
         assert!(!Error::timed_out().is_late() && Error::timed_out().ends_connection());
-        assert!(server("READONLY").ends_connection());
-        for code in ["NOPERM", "BUSY", "LOADING", "TRYAGAIN", "OOM", "WRONGTYPE"] {
+        for code in ELSEWHERE_CODES {
+            assert!(server(code).ends_connection() && !server(code).is_broken(), "{code}");
+        }
+        for code in ["NOPERM", "BUSY", "TRYAGAIN", "OOM", "WRONGTYPE"] {
             assert!(!server(code).ends_connection(), "{code}");
         }
     }

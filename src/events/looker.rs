@@ -81,8 +81,8 @@ impl Waiting {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn found(&self, end: Result<End, Error>) {
-        self.state().found = Some(Arc::new(end));
+    fn found(&self, end: Arc<Result<End, Error>>) {
+        self.state().found = Some(end);
         self.told.notify_one();
     }
 }
@@ -195,10 +195,15 @@ impl Waiters {
                 }
                 continue;
             }
-            let mut by_task: HashMap<Arc<str>, Vec<Arc<Waiting>>> = HashMap::new();
-            due.into_iter().for_each(|waiting| by_task.entry(Arc::clone(&waiting.task)).or_default().push(waiting));
+            // Each job is asked for once, however many wait for it.
+            let mut by_task: HashMap<Arc<str>, HashMap<JobId, Vec<Arc<Waiting>>>> = HashMap::new();
+            for waiting in due {
+                let of_task = by_task.entry(Arc::clone(&waiting.task)).or_default();
+                of_task.entry(waiting.id.clone()).or_default().push(waiting);
+            }
             for of_task in by_task.values() {
-                for some in of_task.chunks(LOOK_BATCH) {
+                let groups: Vec<Group> = of_task.values().collect();
+                for some in groups.chunks(LOOK_BATCH) {
                     self.look_for(some).await;
                 }
             }
@@ -206,13 +211,13 @@ impl Waiters {
     }
 
     /// Looks for some jobs of one task, and tells those who wait for them what is found.
-    async fn look_for(&self, some: &[Arc<Waiting>]) {
+    async fn look_for(&self, some: &[Group<'_>]) {
         let asked_at = Instant::now();
         match self.find_ends(some).await {
             Ok(events) => {
                 let flowing = events && self.flowing.load(Ordering::SeqCst);
                 let longest = if flowing { LONGEST_PAUSE } else { LONGEST_PAUSE_WITHOUT_EVENTS };
-                for waiting in some {
+                for waiting in some.iter().copied().flatten() {
                     let mut state = waiting.state();
                     // Asked for once more while this look was under way: it may have come too soon.
                     if state.found.is_none() && state.next_look <= asked_at {
@@ -225,89 +230,95 @@ impl Waiters {
             Err(e) if e.is_connection() && e.is_retryable() || e.is_demoted() => {
                 tracing::debug!(error = %e.chain(), "the states of jobs cannot be read; it is tried again");
                 let next = Instant::now() + FIRST_PAUSE;
-                some.iter().for_each(|waiting| waiting.state().next_look = next);
+                some.iter().copied().flatten().for_each(|waiting| waiting.state().next_look = next);
             }
             Err(e) => {
-                for waiting in some.iter().filter(|waiting| waiting.state().found.is_none()) {
-                    waiting.found(Err(e.again()));
+                for waiting in some.iter().copied().flatten().filter(|waiting| waiting.state().found.is_none()) {
+                    waiting.found(Arc::new(Err(e.again())));
                 }
             }
         }
     }
 
     /// Finds which of the jobs have ended, and tells those who wait, call by call. Returns whether the task writes events.
-    async fn find_ends(&self, some: &[Arc<Waiting>]) -> Result<bool, Error> {
-        let Some(first) = some.first() else { return Ok(true) };
-        let keys = Arc::clone(&first.keys);
-        let ids = |some: &[&Arc<Waiting>]| some.iter().map(|waiting| waiting.id.clone()).collect::<Vec<_>>();
-        let (asked, its_keys) = (some.iter().map(|waiting| waiting.id.clone()).collect::<Vec<_>>(), Arc::clone(&keys));
-        let looked = self.read(0, |mut conn| async move { jobs::states(&mut conn, &its_keys, &asked).await }).await?;
+    async fn find_ends(&self, some: &[Group<'_>]) -> Result<bool, Error> {
+        let Some(keys) = some.iter().find_map(|group| group.first()).map(|first| Arc::clone(&first.keys)) else {
+            return Ok(true);
+        };
+        let ids = |groups: &mut dyn Iterator<Item = Group<'_>>| -> Vec<JobId> {
+            groups.filter_map(|group| group.first()).map(|first| first.id.clone()).collect()
+        };
+        let asked = ids(&mut some.iter().copied());
+        let look = async |conn: &mut _| jobs::states(conn, &keys, &asked).await;
+        let looked = self.store.ask(RESPONSE_TIMEOUT, look).await?;
         // What is read in a second step: values, of so many bytes each, and failures.
         let (mut values, mut failures) = (Vec::new(), Vec::new());
-        for (waiting, job) in some.iter().zip(&looked.jobs) {
+        for (group, job) in some.iter().copied().zip(&looked.jobs) {
             match job {
-                None => {
-                    let seen = waiting.state().seen;
-                    waiting.found(Ok(End::Gone { seen }));
-                }
-                Some((JobState::Completed, 0)) => waiting.found(Ok(End::Completed(None))),
+                None => tell(group, End::Gone { seen: group.iter().any(|waiting| waiting.state().seen) }),
+                Some((JobState::Completed, 0)) => tell(group, End::Completed(None)),
                 Some((JobState::Completed, bytes)) if *bytes > LARGE => {
-                    waiting.found(Ok(End::Completed(Some(Payload::Apart(*bytes)))));
+                    tell(group, End::Completed(Some(Payload::Apart(*bytes))));
                 }
-                Some((JobState::Completed, bytes)) => values.push((waiting, *bytes)),
-                Some((state, _)) if state.is_terminal() => failures.push((waiting, *state)),
+                Some((JobState::Completed, bytes)) => values.push((group, *bytes)),
+                Some((state, _)) if state.is_terminal() => failures.push((group, *state)),
                 Some(_) => {}
             }
         }
         let mut values = &values[..];
         while !values.is_empty() {
             let (mut bytes, most) = (0, BATCH_BYTES >> self.late.load(Ordering::SeqCst).min(10));
-            let fits = |(_, size): &&(&Arc<Waiting>, usize)| {
+            let fits = |(_, size): &&(Group<'_>, usize)| {
                 bytes += size;
                 bytes <= most
             };
             let (batch, rest) = values.split_at(values.iter().take_while(fits).count().max(1));
-            let waiting: Vec<&Arc<Waiting>> = batch.iter().map(|(waiting, _)| *waiting).collect();
-            let (asked, its_keys) = (ids(&waiting), Arc::clone(&keys));
+            let asked = ids(&mut batch.iter().map(|(group, _)| *group));
             let bytes = batch.iter().map(|(_, bytes)| bytes).sum();
-            let read = |mut conn| async move { jobs::results(&mut conn, &its_keys, &asked).await };
-            for (waiting, value) in waiting.into_iter().zip(self.read(bytes, read).await?) {
+            let read = self.read(bytes, async |conn: &mut _| jobs::results(conn, &keys, &asked).await).await?;
+            for ((group, _), value) in batch.iter().zip(read) {
                 // A value that was there and is not any more was removed with its job.
                 let value = value.map(|value| End::Completed(Some(Payload::Here(value))));
-                waiting.found(Ok(value.unwrap_or(End::Gone { seen: true })));
+                tell(group, value.unwrap_or(End::Gone { seen: true }));
             }
             values = rest;
         }
         for batch in failures.chunks(FAILURES) {
-            let waiting: Vec<&Arc<Waiting>> = batch.iter().map(|(waiting, _)| *waiting).collect();
-            let (asked, its_keys) = (ids(&waiting), Arc::clone(&keys));
-            let read = |mut conn| async move { jobs::failures(&mut conn, &its_keys, &asked).await };
-            let read = self.read(BATCH_BYTES, read).await?;
-            for ((waiting, state), (failed_attempts, stalled_count, error)) in batch.iter().zip(read) {
+            let asked = ids(&mut batch.iter().map(|(group, _)| *group));
+            let read = self.read(BATCH_BYTES, async |conn: &mut _| jobs::failures(conn, &keys, &asked).await).await?;
+            for ((group, state), (failed_attempts, stalled_count, error)) in batch.iter().zip(read) {
                 let job = StoredJob { state: *state, failed_attempts, stalled_count, error };
                 let is_gone = job.error.is_empty();
-                waiting.found(Ok(if is_gone { End::Gone { seen: true } } else { End::Otherwise(job) }));
+                tell(group, if is_gone { End::Gone { seen: true } } else { End::Otherwise(job) });
             }
         }
         Ok(looked.events.unwrap_or(true))
     }
 
     /// Makes a call that moves about so many bytes, and learns from one that was late.
-    async fn read<T, F>(&self, bytes: usize, call: impl FnOnce(OwnConnection) -> F + Send + 'static) -> Result<T, Error>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, Error>> + Send,
-    {
+    async fn read<T>(
+        &self,
+        bytes: usize,
+        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let late = self.late.load(Ordering::SeqCst).min(10);
-        let time = if bytes == 0 { RESPONSE_TIMEOUT } else { response_time(bytes) };
-        let answer = self.store.pooled(time * (1 << late), call).await;
+        let answer = self.store.read(response_time(bytes) * (1 << late), call).await;
         match &answer {
-            Ok(_) if bytes > 0 => self.late.store(0, Ordering::SeqCst),
+            Ok(_) => self.late.store(0, Ordering::SeqCst),
             Err(e) if e.is_late() => self.late.store(late + 1, Ordering::SeqCst),
             _ => {}
         }
         answer
     }
+}
+
+/// Those who wait for the same job.
+type Group<'a> = &'a Vec<Arc<Waiting>>;
+
+/// Tells all who wait for a job how it ended.
+fn tell(group: Group<'_>, end: End) {
+    let end = Arc::new(Ok(end));
+    group.iter().for_each(|waiting| waiting.found(Arc::clone(&end)));
 }
 
 /// Somebody who waits for the end of one job.

@@ -29,8 +29,12 @@ const BLOCK: Duration = Duration::from_secs(5);
 /// How long the answer may take beyond that before the connection counts as dead.
 const MARGIN: Duration = Duration::from_secs(3);
 
-/// The most entries of one stream a call; an entry of `settle` can hold hundreds of events.
+/// The most entries of one stream a call; an entry of `settle` can hold hundreds of events. After an answer that was late it is
+/// half as many, in twice the time.
 const ENTRIES: usize = 100;
+
+/// How often entries are halved.
+const HALVINGS: u32 = 6;
 
 /// How long a reader waits for more tasks when one has come, before it connects anew for them.
 const GATHER: Duration = Duration::from_millis(10);
@@ -157,17 +161,21 @@ impl Source {
 }
 
 /// How far the stream of a task was read.
-struct Position {
+pub(super) struct Position {
     name: Arc<str>,
     keys: Arc<TaskKeys>,
     task: Weak<Followed>,
     last_id: String,
     /// The stream's count of events up to there; unknown before the first entry.
     total: Option<u64>,
+    /// Whether the stream was asked for the entry before the first that is read.
+    asked: bool,
 }
 
-struct Reader<'a, T> {
+struct Reader<'a, T: Clone + Send + 'static> {
     channel: &'a Channel<T>,
+    /// Its number.
+    reader: u64,
     since: Instant,
     positions: Vec<Position>,
     /// Whether the connection failed and has not answered since.
@@ -175,13 +183,29 @@ struct Reader<'a, T> {
     pauses: backon::ExponentialBackoff,
     /// Whether a subscriber does not move at all, so that waiting for it is of no use.
     stuck: bool,
+    /// How often an answer was late since all was read.
+    late: u32,
+    /// Events that were read and are not sent yet.
+    unsent: u64,
+}
+
+impl<T: Clone + Send + 'static> Drop for Reader<'_, T> {
+    /// Where the runtime ends and subscribers are left, the next reader goes on where this one stopped.
+    fn drop(&mut self) {
+        self.channel.left_off(self.reader, std::mem::take(&mut self.positions), self.unsent);
+    }
 }
 
 /// Reads until it is dropped; a lost connection is made again.
-pub(super) async fn run<T: Clone + Send + 'static>(channel: &Channel<T>, since: Instant) {
-    let mut reader = Reader { channel, since, positions: Vec::new(), broken: false, pauses: backoff(), stuck: false };
+pub(super) async fn run<T: Clone + Send + 'static>(channel: &Channel<T>, reader: u64, since: Instant) {
+    let positions = channel.go_on();
+    let (pauses, broken) = (backoff(), !positions.is_empty());
+    let mut reader = Reader { channel, reader, since, positions, broken, pauses, stuck: false, late: 0, unsent: 0 };
     loop {
         let Err(e) = reader.read_on().await;
+        if e.is_timeout() {
+            reader.late = (reader.late + 1).min(HALVINGS);
+        }
         if !reader.broken {
             tracing::warn!(error = %e.chain(),
                 "events cannot be read; the reader goes on where it stopped when redis answers");
@@ -216,20 +240,29 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 let _ = added.changed().await;
                 continue;
             }
-            let mut conn = source.store.dedicated(Some(BLOCK + MARGIN)).await?;
+            let time = (BLOCK + MARGIN) * (1 << self.late);
+            let mut conn = source.store.dedicated(Some(time)).await?;
             let server_ms = streams::server_time_ms(&mut conn).await?;
             self.take_up(source.followed(), server_ms);
             self.find_gaps(&conn).await?;
+            let mut first = true;
             loop {
                 let after: Vec<_> = self
                     .positions
                     .iter()
                     .map(|position| (&*position.keys, self.channel.key, position.last_id.as_str()))
                     .collect();
-                let found = tokio::select! {
-                    found = streams::read(&mut conn, &after, BLOCK, ENTRIES) => found?,
-                    // The block cannot be taken back: the connection is given up with it.
-                    () = new_task(&source, &mut added, &self.positions) => break,
+                let entries = (ENTRIES >> self.late).max(1);
+                let is_first = std::mem::take(&mut first);
+                let found = if is_first {
+                    // Whatever comes meanwhile: each connection brings something.
+                    streams::read(&mut conn, &after, Duration::ZERO, entries).await?
+                } else {
+                    tokio::select! {
+                        found = streams::read(&mut conn, &after, BLOCK, entries) => found?,
+                        // The block cannot be taken back: the connection is given up with it.
+                        () = new_task(&source, &mut added, &self.positions) => break,
+                    }
                 };
                 if std::mem::take(&mut self.broken) {
                     self.pauses = backoff();
@@ -238,7 +271,8 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 if self.channel.key == Key::Events {
                     source.waiters.set_flowing(true);
                 }
-                if found.is_empty() {
+                if found.is_empty() && !is_first {
+                    self.late = 0;
                     self.find_gaps(&conn).await?;
                 }
                 for (at, entries) in found {
@@ -266,13 +300,15 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 let ago = now.duration_since(task.at.max(self.since));
                 let last_id = format!("{}-0", start_ms(server_ms, ago));
                 let (name, keys) = (Arc::clone(&task.name), Arc::clone(&task.keys));
-                self.positions.push(Position { name, keys, task: Arc::downgrade(&task), last_id, total: None });
+                let task = Arc::downgrade(&task);
+                self.positions.push(Position { name, keys, task, last_id, total: None, asked: false });
             }
         }
     }
 
     /// Finds streams that have gone back behind what was read of them: after a failover to a server that had not got all,
     /// new entries may have ids below ours, and would never be read. The reader goes on at their end, and tells of a gap.
+    /// Of a stream that is new to it, it asks for the count before the first entry that it will read.
     async fn find_gaps(&mut self, conn: &OwnConnection) -> Result<(), Error> {
         let key = self.channel.key;
         let mut lasts = Vec::with_capacity(self.positions.len());
@@ -280,17 +316,23 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
             let reads = some.iter().map(|position| {
                 let mut conn = conn.clone();
                 async move {
-                    if position.total.is_none() {
-                        return Ok(None);
-                    }
-                    streams::last_entry(&mut conn, &position.keys, key).await
+                    let up_to = if position.asked { "+" } else { &position.last_id };
+                    streams::last_entry(&mut conn, &position.keys, key, up_to).await
                 }
             });
             lasts.extend(try_join_all(reads).await?);
         }
         for (position, last) in self.positions.iter_mut().zip(lasts) {
+            if !std::mem::replace(&mut position.asked, true) {
+                position.total = last.as_ref().and_then(total_of);
+                continue;
+            }
             let Some(last) = last.filter(|last| is_before(&last.id, &position.last_id)) else { continue };
             let total = total_of(&last);
+            if position.total == total && total.is_some() {
+                // The entry before the first that is to be read.
+                continue;
+            }
             let missed = total.unwrap_or(0).saturating_sub(position.total.unwrap_or(0)).max(1);
             tracing::warn!(task = %position.name, "the event stream went back; events may have been missed");
             (position.last_id, position.total) = (last.id, total);
@@ -315,10 +357,17 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
             batch.push((missed, events));
         }
         let mut sent = 0;
+        let batch: Vec<(u64, Vec<T>)> = batch
+            .into_iter()
+            .map(|(missed, events)| (missed, events.into_iter().filter_map(self.channel.pick).collect()))
+            .collect();
+        self.unsent = batch.iter().map(|(missed, events)| missed + events.len() as u64).sum();
         for (missed, events) in batch {
             self.channel.missed(missed);
-            for event in events.into_iter().filter_map(self.channel.pick) {
+            self.unsent -= missed;
+            for event in events {
                 self.channel.send(event);
+                self.unsent -= 1;
                 sent += 1;
                 if sent % CHUNK == 0 {
                     self.pace().await;
@@ -395,6 +444,10 @@ fn read_entry(position: &mut Position, entry: Entry) -> (u64, Vec<Event>) {
         (Some(before), Some(total)) if !decoded.unknown_fields => {
             total.saturating_sub(before).saturating_sub(decoded.events.len() as u64)
         }
+        // What was there before it is gone, and nobody knows how much of it came after the start.
+        (None, Some(total)) if position.asked && !decoded.unknown_fields => {
+            u64::from(total > decoded.events.len() as u64)
+        }
         _ => u64::from(damaged),
     };
     position.total = total.or(position.total);
@@ -415,7 +468,7 @@ pub(super) mod tests {
 
     fn position() -> Position {
         let keys = Arc::new(TaskKeys::new("test", "t"));
-        Position { name: "t".into(), keys, task: Weak::new(), last_id: "0-0".into(), total: None }
+        Position { name: "t".into(), keys, task: Weak::new(), last_id: "0-0".into(), total: None, asked: false }
     }
 
     fn entry(id: &str, fields: &[(&str, &str)]) -> Entry {

@@ -13,7 +13,7 @@ use tokio::time::{Duration, Instant};
 use tokio_stream::wrappers::BroadcastStream;
 
 use super::Event;
-use super::reader::{self, Source};
+use super::reader::{self, Position, Source};
 use crate::store::Key;
 
 /// How long a reader stays when nobody listens any more: a caller that waits for one result after the other would
@@ -95,8 +95,8 @@ impl<T: Clone + Send + 'static> Stream for Subscription<T> {
             }
             match ready!(polled) {
                 // The number of the next event tells how many, and counts those that never came this far.
-                Some(Err(_)) => {}
-                Some(Ok(Numbered { number, event })) => {
+                Some(Err(_)) | Some(Ok(Numbered { event: None, .. })) => {}
+                Some(Ok(Numbered { number, event: Some(event) })) => {
                     let missed = number.saturating_sub(self.last + 1);
                     self.last = number;
                     if missed == 0 {
@@ -120,11 +120,12 @@ impl<T> fmt::Debug for Subscription<T> {
     }
 }
 
-/// An event and its place among all events of the channel, those that were missed included.
+/// An event and its place among all events of the channel, those that were missed included. Without an event it only wakes
+/// subscribers, one of which is then to start a reader.
 #[derive(Clone)]
 struct Numbered<T> {
     number: u64,
-    event: T,
+    event: Option<T>,
 }
 
 /// One kind of events: its listeners and its reader.
@@ -149,6 +150,8 @@ struct State<T> {
     reader: Option<u64>,
     readers: u64,
     abort: Option<AbortHandle>,
+    /// How far a reader had come whose runtime ended before its subscribers did.
+    positions: Vec<Position>,
 }
 
 impl<T: Clone + Send + 'static> Channel<T> {
@@ -163,6 +166,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
             reader: None,
             readers: 0,
             abort: None,
+            positions: Vec::new(),
         };
         Arc::new(Channel { key, pick, capacity, source, state: Mutex::new(state), left: Notify::new() })
     }
@@ -201,7 +205,22 @@ impl<T: Clone + Send + 'static> Channel<T> {
         let number = state.number;
         if let Some(sender) = &state.sender {
             // No receiver is no error: a caller that waits for a result listens without one.
-            let _ = sender.send(Numbered { number, event });
+            let _ = sender.send(Numbered { number, event: Some(event) });
+        }
+    }
+
+    /// Where the next reader is to go on, if one stopped in the middle.
+    pub(super) fn go_on(&self) -> Vec<Position> {
+        std::mem::take(&mut self.state().positions)
+    }
+
+    /// A reader has stopped. If that was not for want of listeners the next one goes on there; what this one has read and not
+    /// sent is missed.
+    pub(super) fn left_off(&self, reader: u64, positions: Vec<Position>, unsent: u64) {
+        let mut state = self.state();
+        if state.reader == Some(reader) && state.listeners > 0 {
+            state.positions = positions;
+            state.number = state.number.saturating_add(unsent);
         }
     }
 
@@ -273,7 +292,7 @@ fn start<T: Clone + Send + 'static>(channel: &Arc<Channel<T>>) {
         let channel = &running.channel;
         tokio::select! {
             () = channel.abandoned(reader) => {}
-            () = reader::run(channel, since) => {}
+            () = reader::run(channel, reader, since) => {}
         }
     });
     let mut state = channel.state();
@@ -296,6 +315,12 @@ impl<T> Drop for Running<T> {
         if state.reader == Some(self.reader) {
             state.reader = None;
             state.since = Instant::now();
+            // Its runtime has ended. Subscribers on others start the next one.
+            let (number, wake) = (state.number, None);
+            if let Some(sender) = &state.sender {
+                // No receiver is no error.
+                let _ = sender.send(Numbered { number, event: wake });
+            }
         }
     }
 }
@@ -318,6 +343,9 @@ impl<T> Drop for Listener<T> {
         let mut state = self.channel.state();
         state.listeners -= 1;
         let left = state.listeners == 0;
+        if left {
+            state.positions = Vec::new();
+        }
         drop(state);
         if left {
             self.channel.left.notify_one();

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{Connection, Key, LARGE, TaskKeys, WIRE_VERSION, scripts};
+use super::scripts::{self, Text};
+use super::{Connection, Key, LARGE, TaskKeys, WIRE_VERSION};
 use crate::error::{Error, classify};
 use crate::options::{MIN_AGE_MS, Overrides, Priority, Resolved, to_ms};
 use crate::state::JobState;
@@ -139,6 +140,11 @@ impl Report {
         Report { id, fence, outcome: Outcome::Release, attempt: 0, payload_bytes: 0 }
     }
 
+    /// Whether nothing follows: the job completed or failed.
+    pub(crate) fn ends_the_job(&self) -> bool {
+        matches!(self.outcome, Outcome::Completed(_) | Outcome::Failed { .. })
+    }
+
     /// How large it is on its way, but for a few bytes.
     pub(crate) fn bytes(&self) -> usize {
         match &self.outcome {
@@ -252,9 +258,9 @@ pub(crate) async fn settle(
     }
     let (lost, cancelled) = (fences(&mut reply)?, fences(&mut reply)?);
     let first_fence: u64 = reply.next()?;
-    let ids: String = reply.next()?;
+    let Text(ids) = reply.next()?;
     let payloads: Vec<redis::Value> = reply.next()?;
-    let extras: Vec<(usize, String, String, String, String)> = reply.next()?;
+    let extras: Vec<(usize, Text, Text, Text, Text)> = reply.next()?;
     let next_due: String = reply.next()?;
     let mut claimed: Vec<Claimed> = ids
         .split_ascii_whitespace()
@@ -274,7 +280,7 @@ pub(crate) async fn settle(
             dispatched_at_ms: None,
         })
         .collect();
-    for (position, attempt, stalled, overrides, dispatched_at) in extras {
+    for (position, Text(attempt), Text(stalled), Text(overrides), Text(dispatched_at)) in extras {
         if let Some(job) = position.checked_sub(1).and_then(|i| claimed.get_mut(i)) {
             // The script checked them when it claimed; in a repeated answer they are read anew.
             job.failed_attempts = attempt.parse().unwrap_or(0);
@@ -338,6 +344,22 @@ async fn columns<T: redis::FromRedisValue>(
         cmd.arg(id.as_str());
     }
     cmd.query_async(conn).await.map_err(|e| classify("value", e))
+}
+
+/// Makes sure that our user of the server may run every command that writes, as far as the server can tell.
+///
+/// # Errors
+/// `Unsupported` with what is missing.
+pub(crate) async fn check_rights(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
+    let mut reply = scripts::RIGHTS.on(keys).call(conn).await?;
+    let _: String = reply.next()?;
+    let missing: Vec<String> = reply.rest()?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let rights: Vec<String> = missing.chunks(2).map(|right| right.join(" on ")).collect();
+    let what = format!("the user of the server may not run {}; grant it, or jobs would be lost", rights.join(", "));
+    Err(Error::Unsupported { what })
 }
 
 /// Ends the lines of calls of a worker that has stopped.

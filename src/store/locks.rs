@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Connection, TaskKeys, scripts};
+use super::scripts::{self, Text};
+use super::{Connection, TaskKeys};
 use crate::error::Error;
 use crate::options::to_ms;
 
@@ -122,15 +123,15 @@ pub(crate) async fn sweep(
             let cursor = reply.next()?;
             let snapshot = reply.next::<u8>()? == 1;
             let left = reply.next()?;
-            let words: Vec<String> = reply.next()?;
+            let words: Vec<Text> = reply.next()?;
             let resolved = words
                 .chunks_exact(5)
                 .map(|c| Resolved {
-                    id: c[0].clone(),
-                    count: c[1].parse().unwrap_or(0),
-                    action: c[2].clone(),
-                    worker: c[3].clone(),
-                    fence: c[4].parse().unwrap_or(0),
+                    id: c[0].0.clone(),
+                    count: c[1].0.parse().unwrap_or(0),
+                    action: c[2].0.clone(),
+                    worker: c[3].0.clone(),
+                    fence: c[4].0.parse().unwrap_or(0),
                 })
                 .collect();
             Ok(SweepReply::Swept { epoch, interval, cursor, snapshot, left, resolved })

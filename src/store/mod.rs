@@ -1,28 +1,26 @@
 //! The only holder of connections, keys and scripts. Each script has one function here, typed in and out.
 //!
-//! Dispatch and settle share one multiplexed connection; the keeper, the wake block, the cancel hints and each event
-//! reader have their own; the pool serves everything else.
+//! Dispatch and settle share one multiplexed connection, whoever asks about jobs another, and the reading of values a third;
+//! the keeper, the wake block, the cancel hints, each event reader and each large value have their own.
 
 pub(crate) mod jobs;
 mod joint;
 pub(crate) mod keys;
 pub(crate) mod locks;
-mod pool;
 pub(crate) mod scripts;
 pub(crate) mod server;
+mod slot;
 pub(crate) mod streams;
+mod turns;
 pub(crate) mod workers;
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bb8_redis::bb8;
 use futures_util::Stream;
 use futures_util::future::try_join_all;
 use redis::AsyncConnectionConfig;
-use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use joint::{SILENCE, Sign};
@@ -30,7 +28,8 @@ pub(crate) use keys::{Key, TaskKeys};
 pub(crate) use redis::aio::{ConnectionLike as Connection, MultiplexedConnection as OwnConnection, PubSubSink};
 
 use self::joint::Joint;
-use self::pool::Manager;
+use self::slot::Slot;
+pub(crate) use self::turns::Turns;
 use crate::error::{Error, classify, not_connected};
 
 /// The version of keys, fields and scripts. A task that a newer version wrote is refused.
@@ -48,9 +47,6 @@ const LONGEST_RESPONSE: Duration = Duration::from_secs(24 * 3600);
 /// Values of more bytes travel on a connection of their own, where nothing else waits behind them.
 pub(crate) const LARGE: usize = 512 * 1024;
 
-/// How many large values a client writes or reads at a time.
-const LARGE_AT_ONCE: usize = 8;
-
 /// The slowest line that a call is given time for, in bytes a second. A call that runs out of time is given twice as
 /// much when it is repeated.
 const LINE_BYTES_PER_SECOND: u64 = 256 * 1024;
@@ -65,24 +61,20 @@ pub(crate) fn response_time(bytes: usize) -> Duration {
     RESPONSE_TIMEOUT + transfer_time(bytes)
 }
 
-/// The connection of dispatch and settle, and how many there were before it.
-#[derive(Debug, Default)]
-struct Shared {
-    conn: Option<OwnConnection>,
-    before: usize,
-}
-
 /// Connections to one server, and what was found out about it.
 #[derive(Debug)]
 pub(crate) struct Store {
     client: redis::Client,
     prefix: String,
     eviction: server::EvictionCheck,
-    shared: Arc<Mutex<Shared>>,
-    connecting: Joint<(OwnConnection, usize)>,
-    pool: Mutex<Option<bb8::Pool<Manager>>>,
-    /// Turns of large values.
-    large: Arc<Semaphore>,
+    /// For dispatch and settle.
+    hot: Slot,
+    /// For what moves little, and is asked now and then.
+    calm: Slot,
+    /// For the values that many wait for.
+    bulk: Slot,
+    reads: Arc<Turns>,
+    writes: Arc<Turns>,
     checked: OnceLock<()>,
     checking: Joint<()>,
 }
@@ -95,13 +87,14 @@ impl Store {
     pub(crate) fn open(url: &str, prefix: &str, eviction: server::EvictionCheck) -> Result<Store, Error> {
         let client = server::client(url)?;
         Ok(Store {
-            client,
             prefix: prefix.to_owned(),
             eviction,
-            shared: Arc::default(),
-            connecting: Joint::default(),
-            pool: Mutex::new(None),
-            large: Arc::new(Semaphore::new(LARGE_AT_ONCE)),
+            hot: Slot::new(client.clone()),
+            calm: Slot::new(client.clone()),
+            bulk: Slot::new(client.clone()),
+            client,
+            reads: Turns::new(),
+            writes: Turns::new(),
             checked: OnceLock::new(),
             checking: Joint::default(),
         })
@@ -135,119 +128,84 @@ impl Store {
         Ok(())
     }
 
-    /// Makes a call on the connection of dispatch and settle, whose answer must come within `time`. A connection that
-    /// failed, gave no answer in time, or leads to a demoted primary is left; the next call makes a new one, which is
-    /// driven by the runtime of that caller.
+    /// Makes a call on the connection of dispatch and settle, whose answer must come within `time`.
+    ///
+    /// # Cancel safety
+    /// The call may have been carried out when the future is dropped.
     pub(crate) async fn shared<T>(
         &self,
         time: Duration,
         call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let (mut conn, before) = match self.shared_if_up() {
-            Some(shared) => shared,
-            None => self.connect_shared().await?,
-        };
-        let answer = tokio::time::timeout(time, call(&mut conn)).await.unwrap_or_else(|_| Err(Error::late()));
-        if answer.as_ref().is_err_and(Error::ends_connection) {
-            self.leave_shared(before);
-        }
-        answer
+        self.hot.call(time, call).await
     }
 
     /// The connection of dispatch and settle, with its number, if there is one.
     pub(crate) fn shared_if_up(&self) -> Option<(OwnConnection, usize)> {
-        let shared = self.shared_slot();
-        shared.conn.clone().map(|conn| (conn, shared.before))
+        self.hot.if_up()
     }
 
-    /// The connection of this number is of no use any more. Of calls that fail together the first one counts.
+    /// The connection of dispatch and settle of this number is of no use any more.
     pub(crate) fn leave_shared(&self, before: usize) {
-        let mut shared = self.shared_slot();
-        if shared.before == before {
-            *shared = Shared { conn: None, before: before + 1 };
-        }
+        self.hot.leave(before);
     }
 
-    fn shared_slot(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Makes a call that moves little, for somebody who asks about a job or a task.
+    ///
+    /// # Cancel safety
+    /// The call may have been carried out when the future is dropped.
+    pub(crate) async fn ask<T>(
+        &self,
+        time: Duration,
+        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.ready().await?;
+        self.calm.call(time, call).await
     }
 
-    async fn connect_shared(&self) -> Result<(OwnConnection, usize), Error> {
-        let connect = || {
-            let (client, slot) = (self.client.clone(), Arc::clone(&self.shared));
-            async move {
-                // Each call keeps its own time.
+    /// Makes a call that reads values for many. One at a time: each moves as much as a line is to have at a time.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn read<T>(
+        &self,
+        time: Duration,
+        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.ready().await?;
+        self.bulk.call(time, call).await
+    }
+
+    /// Turns for writing large values.
+    pub(crate) fn write_turns(&self) -> &Arc<Turns> {
+        &self.writes
+    }
+
+    /// Reads a large value on a connection of its own, in a turn, and in a task of its own: a future that is not polled must
+    /// not keep others waiting.
+    ///
+    /// # Cancel safety
+    /// The call is given up when the future is dropped.
+    pub(crate) async fn read_apart<T, F>(
+        &self,
+        time: Duration,
+        call: impl FnOnce(OwnConnection) -> F + Send + 'static,
+    ) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send,
+    {
+        self.ready().await?;
+        let (client, turns) = (self.client.clone(), Arc::clone(&self.reads));
+        own_task(async move {
+            let turn = turns.take(LONGEST_RESPONSE).await.ok_or_else(Error::timed_out)?;
+            turn.hold(async {
                 let conn = connect(&client, None).await?;
-                let mut shared = slot.lock().unwrap_or_else(PoisonError::into_inner);
-                // An attempt that was left for dead may come late, when there is another connection.
-                Ok((shared.conn.get_or_insert(conn).clone(), shared.before))
-            }
-        };
-        self.connecting.attempt(connect).await
-    }
-
-    /// Makes a call on a connection of the pool, for what is neither hot nor blocking nor large. It runs in a task of its
-    /// own: a future that is not polled must not keep a connection from others.
-    ///
-    /// # Cancel safety
-    /// The call is given up when the future is dropped.
-    pub(crate) async fn pooled<T, F>(
-        &self,
-        time: Duration,
-        call: impl FnOnce(OwnConnection) -> F + Send + 'static,
-    ) -> Result<T, Error>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, Error>> + Send,
-    {
-        self.ready().await?;
-        let pool = {
-            let mut slot = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
-            slot.get_or_insert_with(|| pool::new(self.client.clone())).clone()
-        };
-        let run = tokio::spawn(async move {
-            let mut pooled = match pool.get().await {
-                Ok(pooled) => pooled,
-                Err(bb8::RunError::User(e)) => return (Err(e), false),
-                Err(bb8::RunError::TimedOut) => return (Err(Error::timed_out()), true),
-            };
-            let answer = tokio::time::timeout(time, call(pooled.conn.clone())).await;
-            let answer = answer.unwrap_or_else(|_| Err(Error::late()));
-            pooled.broken = answer.as_ref().is_err_and(Error::ends_connection);
-            (answer, false)
-        });
-        let (answer, is_stuck) = own_task(run).await.unwrap_or((Err(Error::Closed), false));
-        // A pool of which a runtime went while it connected may never connect again; after a failover none of the old
-        // connections leads to the new primary.
-        if is_stuck || answer.as_ref().is_err_and(Error::is_demoted) {
-            self.pool.lock().unwrap_or_else(PoisonError::into_inner).take();
-        }
-        answer
-    }
-
-    /// Makes a call that moves a large value, on a connection of its own. A few of these are under way at a time; each in a
-    /// task of its own, since a future that is not polled must not keep others waiting.
-    ///
-    /// # Cancel safety
-    /// The call is given up when the future is dropped.
-    pub(crate) async fn apart<T, F>(
-        &self,
-        time: Duration,
-        call: impl FnOnce(OwnConnection) -> F + Send + 'static,
-    ) -> Result<T, Error>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, Error>> + Send,
-    {
-        self.ready().await?;
-        let (client, turns) = (self.client.clone(), Arc::clone(&self.large));
-        let run = tokio::spawn(async move {
-            // Nothing closes it.
-            let _turn = turns.acquire().await;
-            let conn = connect(&client, None).await?;
-            tokio::time::timeout(time, call(conn)).await.unwrap_or_else(|_| Err(Error::late()))
-        });
-        own_task(run).await.unwrap_or(Err(Error::Closed))
+                tokio::time::timeout(time, call(conn)).await.unwrap_or_else(|_| Err(Error::late()))
+            })
+            .await
+        })
+        .await
     }
 
     /// A connection of the caller's own, which tells when it drops. `response` bounds each answer; `None` is for calls
@@ -266,9 +224,9 @@ impl Store {
         let classify = |e| classify("cancel hints", e);
         let subscribed = async {
             let mut pubsub = self.client.get_async_pubsub().await.map_err(classify)?;
-            for keys in tasks {
-                pubsub.subscribe(keys.cancel_channel()).await.map_err(classify)?;
-            }
+            // All in one call: a round trip may take long.
+            let channels: Vec<&str> = tasks.iter().map(|keys| keys.cancel_channel()).collect();
+            pubsub.subscribe(channels).await.map_err(classify)?;
             Ok::<_, Error>(pubsub)
         };
         let subscribed = tokio::time::timeout(CONNECT_TIMEOUT, subscribed).await;
@@ -287,12 +245,17 @@ pub(crate) async fn ping(sink: &mut PubSubSink) -> Result<(), Error> {
     answer.map_err(|_| Error::timed_out())?.map(drop).map_err(|e| classify("cancel hints", e))
 }
 
-/// The outcome of a task that ends with whoever waits for it; `None` when its runtime is gone.
-async fn own_task<T>(task: JoinHandle<T>) -> Option<T> {
-    match AbortOnDropHandle::new(task).await {
-        Ok(done) => Some(done),
+/// Does the work in a task that ends with whoever waits for it.
+///
+/// # Errors
+/// Those of the work; `Closed` when the runtime is gone.
+pub(crate) async fn own_task<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> Result<T, Error> {
+    match AbortOnDropHandle::new(tokio::spawn(work)).await {
+        Ok(done) => done,
         Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
-        Err(_) => None,
+        Err(_) => Err(Error::Closed),
     }
 }
 

@@ -169,6 +169,36 @@ script!(
     [Completed, Meta, Events, Payload, Attempt, StalledCount, Result, Error, Options, MaxCount, Priority, DispatchedAt,]
 );
 script!(DECLARE, "declare", ["now"], [Meta]);
+script!(
+    RIGHTS,
+    "rights",
+    [],
+    [
+        WaitHigh,
+        Wait,
+        WaitLow,
+        Active,
+        Candidates,
+        Delayed,
+        Completed,
+        Failed,
+        Cancelled,
+        Wake,
+        Locks,
+        Cancelling,
+        Payload,
+        Attempt,
+        StalledCount,
+        Result,
+        Error,
+        Options,
+        MaxCount,
+        Priority,
+        DispatchedAt,
+        Calls,
+        Meta,
+    ]
+);
 script!(CLOSE, "close", [], [Calls]);
 script!(SHRINK, "shrink", [], [Candidates, Active]);
 script!(
@@ -185,7 +215,7 @@ script!(ANNOUNCE, "announce", ["now"], [Worker]);
 script!(ENLIST, "enlist", ["now"], [Workers]);
 
 /// Every script, for preloading and for tests.
-pub(crate) static ALL: [&ScriptDef; 14] = [
+pub(crate) static ALL: [&ScriptDef; 15] = [
     &DISPATCH,
     &SETTLE,
     &EXTEND_LOCKS,
@@ -193,6 +223,7 @@ pub(crate) static ALL: [&ScriptDef; 14] = [
     &SWEEP,
     &CANCEL,
     &TRIM,
+    &RIGHTS,
     &DECLARE,
     &CLOSE,
     &INSPECT,
@@ -303,6 +334,17 @@ impl Invocation {
 fn unexpected(name: &'static str, what: &str) -> Error {
     let detail = what.chars().take(200).collect::<String>();
     classify(name, (ErrorKind::UnexpectedReturnType, "a script answered something unexpected", detail).into())
+}
+
+/// Text that somebody else may have written: what is no UTF-8 is read as well as it goes.
+pub(crate) struct Text(pub(crate) String);
+
+impl redis::FromRedisValue for Text {
+    fn from_redis_value(value: Value) -> Result<Text, redis::ParsingError> {
+        let bytes = Vec::<u8>::from_redis_value(value)?;
+        let text = String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
+        Ok(Text(text))
+    }
 }
 
 /// The reply of a script, read word by word: an array, or one text with spaces between.

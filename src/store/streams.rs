@@ -46,10 +46,15 @@ pub(crate) async fn read(
     Ok(found)
 }
 
-/// The last entry of the stream of a task; `None` when it has none.
-pub(crate) async fn last_entry(conn: &mut impl Connection, keys: &TaskKeys, key: Key) -> Result<Option<Entry>, Error> {
+/// The last entry of the stream of a task up to an id, or of all for `+`; `None` when it has none, or has none any more.
+pub(crate) async fn last_entry(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    key: Key,
+    up_to: &str,
+) -> Result<Option<Entry>, Error> {
     let mut cmd = redis::cmd("XREVRANGE");
-    cmd.arg(keys.get(key)).arg("+").arg("-").arg("COUNT").arg(1);
+    cmd.arg(keys.get(key)).arg(up_to).arg("-").arg("COUNT").arg(1);
     let reply: Value = cmd.query_async(conn).await.map_err(|e| classify("events", e))?;
     let Value::Array(entries) = reply else { return Ok(None) };
     Ok(entries.into_iter().next().and_then(entry))

@@ -250,7 +250,7 @@ impl Driver {
         let mut bytes = 0;
         let fits = |report: &&Report| {
             // What the server copies, and what it may have to free.
-            bytes += report.bytes() + report.payload_bytes;
+            bytes += report.bytes() + if report.ends_the_job() { report.payload_bytes } else { 0 };
             bytes <= BATCH_BYTES
         };
         reports.take(self.batch()).take_while(fits).count().max(1).min(self.pending.len())
@@ -322,11 +322,12 @@ impl Driver {
         taken
     }
 
-    /// Slots that neither a run fills, nor a call under way may fill, nor a large outcome that waits: it takes memory as a
-    /// run does.
+    /// Slots that neither a run fills, nor a call under way may fill, nor an outcome that waits behind the next call: it takes
+    /// memory as a run does.
     fn free_slots(&self) -> usize {
         let wanted: usize = self.lines.iter().filter_map(|line| line.wanted).sum();
-        self.task.options.concurrency.saturating_sub(self.busy.len() + wanted + self.large.len())
+        let behind = self.large.len() + self.pending.len() - self.fitting(self.pending.iter());
+        self.task.options.concurrency.saturating_sub(self.busy.len() + wanted + behind)
     }
 
     /// Waits for an answer, for an outcome that a call can carry, for work, or for the next step of a shutdown.
@@ -515,7 +516,7 @@ async fn settle(
         if e.is_late() {
             // Large values over a slow line take as long as they take.
             patience = doubled(patience);
-        } else if line == LARGE_LINE && connected && (e.is_too_large() || e.ends_connection() && !e.is_demoted()) {
+        } else if line == LARGE_LINE && connected && (e.is_too_large() || e.is_broken()) {
             // A server that finds a value too large for it says so, if it is heard, and closes the connection in the middle
             // of it, each time.
             closed += 1;

@@ -4,6 +4,7 @@
 //! only by an answer from Redis.
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -101,7 +102,13 @@ impl News {
     /// Wakes all whom the news are for.
     pub(crate) fn tell(&self) {
         let about = std::mem::take(&mut *self.about());
-        about.iter().for_each(|held| held.changed.notify_waiters());
+        for held in about {
+            // A waker that panics is nobody's fault but its own.
+            let woken = AssertUnwindSafe(|| held.changed.notify_waiters());
+            if std::panic::catch_unwind(woken).is_err() {
+                tracing::error!(job_id = %held.id, "a waker that waited for news of the job panicked");
+            }
+        }
     }
 }
 

@@ -281,7 +281,8 @@ impl Worker {
     /// stall counted and no attempt used.
     ///
     /// # Errors
-    /// What keeps it from starting: `Connect`, `Unsupported` (server or wire version), `Config` (no task to work).
+    /// What keeps it from starting: `Connect`, `Unsupported` (server, wire version, or a right that its user of the server
+    /// lacks), `Config` (no task to work).
     /// Once it runs, a server that is away is waited for.
     ///
     /// # Cancel safety
@@ -298,7 +299,9 @@ impl Worker {
         self.store.ready().await?;
         // A start that is refused changes nothing, of no task.
         for task in &self.tasks {
-            self.store.shared(RESPONSE_TIMEOUT, async |conn| jobs::check_wire(conn, &task.keys).await).await?;
+            let wire = self.store.shared(RESPONSE_TIMEOUT, async |conn| jobs::check_wire(conn, &task.keys).await);
+            let rights = self.store.shared(RESPONSE_TIMEOUT, async |conn| jobs::check_rights(conn, &task.keys).await);
+            tokio::try_join!(wire, rights)?;
         }
         // Before the first claim: of a worker that is not listed, what it leaves would stay for ever.
         let facts = identity::presence(&identity::process_facts(), self.tasks.iter().map(|task| (&*task.name, 0)));
@@ -384,9 +387,7 @@ impl Worker {
         let (mut left, mut broken, mut keeper_gone) = (None, None, false);
         loop {
             if let Some(Ended { part, task, broken: by_itself, left: jobs }) = ended {
-                if let Some(jobs) = jobs.filter(|_| !by_itself) {
-                    left.get_or_insert_with(Vec::new).extend(jobs);
-                }
+                let leaves = by_itself || jobs.is_some();
                 if by_itself {
                     tracing::error!(worker_id = %worker.id, %part, "a part of the worker ended by itself; the worker stops");
                     broken.get_or_insert(part);
@@ -394,7 +395,7 @@ impl Worker {
                 if part == WorkerPart::Keeper {
                     keeper_gone = true;
                     worker.keeper_gone.store(true, Ordering::SeqCst);
-                } else if let Some(task) = task.and_then(|index| tasks.get(index)).filter(|_| by_itself) {
+                } else if let Some(task) = task.and_then(|index| tasks.get(index)).filter(|_| leaves) {
                     // Nobody reports for these any more; beats would keep them from everybody else.
                     task.claims.let_go();
                     left.get_or_insert_with(Vec::new).extend(task.held.let_go());
@@ -505,10 +506,7 @@ async fn sing(canary: Arc<AtomicU64>, news: Arc<News>, stop: CancellationToken) 
             () = news.posted() => {}
             () = stop.cancelled() => {}
         }
-        // A waker that panics is nobody's fault but its own.
-        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| news.tell())).is_err() {
-            tracing::error!("a waker that waited for news of a job panicked");
-        }
+        news.tell();
     }
     canary.store(u64::MAX, Ordering::Relaxed);
 }

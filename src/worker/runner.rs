@@ -85,6 +85,11 @@ async fn run_once(
             }
         },
     };
+    // Much may have happened since it was claimed, where the runtime or the process stood still.
+    if held.flags().intersects(Flags::NOT_TO_BEGIN) || clock::now() >= held.deadline() {
+        held.set(Flags::FINISHED);
+        return Outcome::Release;
+    }
     let worker = worker.id.clone();
     let span = tracing::debug_span!("attempt", task = %task.name, job_id = %held.id, attempt, worker_id = %worker);
     let context = Context(Arc::new(Run {

@@ -1,11 +1,12 @@
 //! A log that nobody reads: every write to it blocks. The keeper of the worker must not stand in that queue.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use heartline::{App, CancelOutcome, Context, JobError, JobState};
 use redis::AsyncCommands;
-use tokio::sync::Barrier;
+use tokio::sync::watch;
 
 use crate::site::{INTERVAL, Site, options};
 use crate::support::{Child, PATIENCE, TestRedis, eventually};
@@ -33,14 +34,16 @@ fn a_worker_whose_handlers_log_all_the_time() {
             });
             let app = App::builder().redis(url).build().await.unwrap();
             // The first of them would block the driver before it has claimed the others.
-            let all_run = Arc::new(Barrier::new(JOBS));
+            let begun = Arc::new(watch::Sender::new(BTreeSet::new()));
             app.task(&task, options(INTERVAL).concurrency(JOBS), move |ctx: Context, line: String| {
-                let all_run = Arc::clone(&all_run);
+                let begun = Arc::clone(&begun);
                 async move {
-                    all_run.wait().await;
+                    begun.send_modify(|begun| drop(begun.insert(ctx.id().clone())));
+                    begun.subscribe().wait_for(|begun| begun.len() == JOBS).await?;
                     while !ctx.is_cancelled() {
                         tracing::info!(job_id = %ctx.id(), "{line}");
-                        tokio::task::yield_now().await;
+                        // One that only yields may be kept in the hands of a thread that another one blocks.
+                        tokio::time::sleep(Duration::from_millis(1)).await;
                     }
                     Err::<u64, _>(JobError::from("cancelled"))
                 }

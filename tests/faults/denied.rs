@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use heartline::Error;
+
 use crate::site::{INTERVAL, Site, options};
-use crate::support::{PATIENCE, TestRedis, Warnings, stat};
+use crate::support::{PATIENCE, TestRedis, Warnings, eventually, stat};
 
 #[tokio::test]
 async fn a_worker_that_may_not_block_for_work_looks_for_it_now_and_then_and_says_so_once() {
@@ -29,5 +31,56 @@ async fn a_worker_that_may_not_block_for_work_looks_for_it_now_and_then_and_says
     tokio::time::timeout(PATIENCE, job.result()).await.expect("nobody looks for work").unwrap();
     let told = warnings.all().into_iter().filter(|line| line.to_lowercase().contains("bzpopmin")).collect::<Vec<_>>();
     assert!(told.len() == 1 && told[0].starts_with("ERROR "), "{told:?}");
+    worker.leave().await;
+}
+
+/// A server of Redis 7.0 and later says what a user may not do; an older one is not asked.
+async fn tells_of_rights(site: &Site) -> bool {
+    let mut info = redis::cmd("INFO");
+    let info: redis::InfoDict = info.arg("server").query_async(&mut site.conn().await).await.unwrap();
+    let version: String = info.get("redis_version").unwrap();
+    version.split('.').next().unwrap().parse::<u32>().unwrap() >= 7
+}
+
+#[tokio::test]
+async fn a_worker_that_may_not_run_a_command_that_writes_does_not_start_and_says_which() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    for command in ["lpush", "rpush", "hincrby", "sadd", "zadd", "rename", "ltrim"] {
+        let mut acl = redis::cmd("ACL");
+        acl.arg("SETUSER").arg("bounded").arg("on").arg(">secret").arg("resetkeys").arg("~*").arg("&*");
+        let () = acl.arg("+@all").arg(format!("-{command}")).query_async(&mut site.conn().await).await.unwrap();
+        let url = redis.url().replace("redis://", "redis://bounded:secret@");
+        let worker = site.hire_at(&url, options(INTERVAL)).await;
+        if !tells_of_rights(&site).await {
+            worker.leave().await;
+            continue;
+        }
+        let ended = tokio::time::timeout(PATIENCE, worker.end).await.expect("it has started").unwrap();
+        let Err(Error::Unsupported { what }) = ended else { panic!("{ended:?}") };
+        assert!(what.contains(&command.to_uppercase()), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_dispatch_that_was_denied_in_the_middle_is_as_if_it_had_not_been_made() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let mut conn = site.conn().await;
+    let mut acl = redis::cmd("ACL");
+    acl.arg("SETUSER").arg("bounded").arg("on").arg(">secret").arg("~*").arg("&*").arg("+@all").arg("-zadd");
+    let () = acl.query_async(&mut conn).await.unwrap();
+    let app = site.app_at(&redis.url().replace("redis://", "redis://bounded:secret@")).await;
+    let jobs = app.task_ref::<String, u64>(&site.task).unwrap();
+    let dispatch = || jobs.dispatch("go".to_owned()).id("later").delay(Duration::from_millis(1));
+    dispatch().await.unwrap_err();
+    let mut acl = redis::cmd("ACL");
+    let () = acl.arg("SETUSER").arg("bounded").arg("+zadd").query_async(&mut conn).await.unwrap();
+    let job = dispatch().await.unwrap();
+    assert!(!job.existed(), "it was taken for written");
+    site.journal.open("go");
+    let worker = site.hire(options(INTERVAL)).await;
+    tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not run").unwrap();
+    eventually("it is alone", PATIENCE, async || jobs.counts().await.unwrap().completed == 1).await;
     worker.leave().await;
 }

@@ -202,3 +202,121 @@ async fn a_worker_whose_beats_take_long_for_its_interval_works_one_job_after_the
     site.each_ran_once(&jobs).await;
     worker.leave().await;
 }
+
+/// A waker that panics.
+struct Rude;
+
+impl Wake for Rude {
+    fn wake(self: Arc<Self>) {
+        panic!("as it was told to");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waker_that_panics_keeps_no_news_from_the_other_jobs() {
+    const JOBS: usize = 8;
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let worker = site
+        .hire_for(&redis.url(), options(INTERVAL).concurrency(JOBS), move |journal, ctx, gate| async move {
+            let other = ctx.clone();
+            let mut told = Box::pin(async move { other.cancelled().await });
+            if gate == "rude" {
+                let waker = Waker::from(Arc::new(Rude));
+                assert_eq!(told.as_mut().poll(&mut std::task::Context::from_waker(&waker)), Poll::Pending);
+            }
+            journal.begin(&ctx);
+            if gate == "rude" {
+                journal.opened(&gate).await;
+            }
+            ctx.cancelled().await;
+            journal.note("told");
+            drop(told);
+            Ok(ctx.fence())
+        })
+        .await;
+    let (_app, task) = site.producer().await;
+    let inputs = (0..JOBS).map(|at| if at % 2 == 0 { "rude".to_owned() } else { String::new() });
+    let jobs = task.dispatch_many(inputs).await.unwrap();
+    site.started(&jobs).await;
+    // A beat tells of all of them at once.
+    let mut conn = site.conn().await;
+    let fields: Vec<(&str, &str)> = jobs.iter().map(|job| (job.id().as_str(), "not wanted")).collect();
+    let () = conn.hset_multiple(site.key("cancelling"), &fields).await.unwrap();
+    eventually("each of the others is told", PATIENCE, async || site.journal.interruptions().len() == JOBS / 2).await;
+    site.journal.open("rude");
+    worker.leave().await;
+}
+
+#[tokio::test]
+async fn a_job_that_was_cancelled_before_its_handler_could_begin_does_not_begin() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let (_app, task) = site.producer().await;
+    let jobs = task.dispatch_many(["blocks".to_owned(), "other".to_owned()]).await.unwrap();
+    let (blocks, blocked) = channel::<()>();
+    let (go, gone) = channel::<()>();
+    let gone = Arc::new(Mutex::new(gone));
+    let (app, journal) = (site.app_at(&redis.url()).await, Arc::clone(&site.journal));
+    let handler = move |ctx: Context, input: String| {
+        journal.begin(&ctx);
+        let (blocks, gone) = (blocks.clone(), Arc::clone(&gone));
+        async move {
+            if input == "blocks" {
+                // Both came with one claim, and the runtime has one thread.
+                blocks.send(()).unwrap();
+                let _ = gone.lock().unwrap().recv_timeout(PATIENCE);
+            }
+            Ok::<u64, JobError>(ctx.fence())
+        }
+    };
+    let stall = heartline::StallOptions::new().interval(Duration::from_secs(10));
+    app.task(&site.task, options(INTERVAL).stall(stall), handler).unwrap();
+    let worker = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let stop = async { tokio::time::sleep(Duration::from_secs(6)).await };
+            app.worker().run_until(stop).await.unwrap()
+        })
+    });
+    tokio::task::spawn_blocking(move || blocked.recv_timeout(PATIENCE).unwrap()).await.unwrap();
+    jobs[1].cancel("not wanted").await.unwrap();
+    // The keeper hears of it at once.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    go.send(()).unwrap();
+    let ended = tokio::time::timeout(PATIENCE, jobs[1].result()).await.expect("it does not end").unwrap_err();
+    assert!(matches!(ended, heartline::Error::JobCancelled { .. }), "{ended:?}");
+    assert_eq!(site.journal.runs_of(jobs[1].id()).len(), 0, "it began");
+    tokio::task::spawn_blocking(move || worker.join().unwrap()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_of_which_redis_was_not_told_in_time_are_beaten_for_no_more_while_another_task_of_the_worker_goes_on() {
+    let redis = TestRedis::start();
+    let (site, other) = (Site::new(&redis), Site::new(&redis));
+    let app = site.app_at(&redis.url()).await;
+    let at_once = options(INTERVAL).shutdown_grace(Duration::ZERO).cancel_grace(Duration::ZERO);
+    let jobs = site.declare_at(&app, at_once);
+    let others = other.declare_at(&app, options(INTERVAL).shutdown_grace(PATIENCE * 2));
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let end = tokio::spawn(app.worker().run_until(async { drop(stopped.await) }));
+    let job = jobs.dispatch("gate".to_owned()).await.unwrap();
+    let neighbour = others.dispatch("gate".to_owned()).await.unwrap();
+    site.started(std::slice::from_ref(&job)).await;
+    other.started(&[neighbour]).await;
+    let healthy = site.hire(options(INTERVAL)).await;
+
+    // What it has to report is refused, and its beats are not.
+    let (mut conn, calls) = (site.conn().await, site.key("calls"));
+    let mut replace = redis::pipe();
+    let () = replace.atomic().del(&calls).set(&calls, "foreign").query_async(&mut conn).await.unwrap();
+    stop.send(()).unwrap();
+    eventually("the sweep finds its job", PATIENCE, async || site.stalls().await.is_some()).await;
+    assert!(!end.is_finished(), "the other task still runs");
+    let () = conn.del(&calls).await.unwrap();
+    site.journal.open("gate");
+    other.journal.open("gate");
+    tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end").unwrap();
+    end.await.unwrap().unwrap();
+    healthy.leave().await;
+}

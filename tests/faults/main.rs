@@ -27,6 +27,7 @@ mod keeper_ends;
 mod large_on_bad_lines;
 mod large_values;
 mod late_copies;
+mod long_lines;
 mod lost_replies;
 mod manual;
 mod manual_beats;

@@ -209,3 +209,32 @@ async fn an_address_that_moves_to_a_new_primary_takes_workers_and_producers_alon
     worker.leave().await;
     witness.leave().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_leaves_an_old_primary_that_is_not_ready_for_the_new_one() {
+    let (old, new) = (TestRedis::start(), TestRedis::start());
+    follow(&new, "127.0.0.1", &old.address().port().to_string()).await;
+    replicates(&new).await;
+    let (site, proxy) = (Site::new(&new), Proxy::start(old.address()).await);
+    let worker = site.hire_at(&proxy.url(), options(INTERVAL)).await;
+    let mut jobs = dispatch(&worker.jobs, &["after"; 4]).await;
+    site.started(&jobs).await;
+    let copied: u64 = redis::cmd("WAIT").arg(1).arg(0).query_async(&mut old.conn().await).await.unwrap();
+    assert_eq!(copied, 1);
+
+    // The connections to the old one stay open. It waits for a primary that never comes, and answers nothing else.
+    follow(&new, "NO", "ONE").await;
+    proxy.lead_to(new.address());
+    let mut stale = redis::cmd("CONFIG");
+    let () =
+        stale.arg("SET").arg("replica-serve-stale-data").arg("no").query_async(&mut old.conn().await).await.unwrap();
+    follow(&old, "127.0.0.1", "1").await;
+    let witness = site.hire(options(INTERVAL)).await;
+    jobs.push(worker.jobs.dispatch("after".to_owned()).await.unwrap());
+    site.epochs_pass(3).await;
+    assert_eq!(site.stalls().await, None);
+    site.journal.open("after");
+    site.each_ran_once(&jobs).await;
+    worker.leave().await;
+    witness.leave().await;
+}

@@ -194,6 +194,16 @@ impl Site {
         Employee { app, jobs, id, working, stop, end }
     }
 
+    /// A task of an App with the handler of [`Site::hire`], which nobody works yet.
+    pub fn declare_at(&self, app: &App, options: TaskOptions) -> TaskRef<String, u64> {
+        let journal = Arc::clone(&self.journal);
+        let handler = move |ctx: Context, gate: String| {
+            let journal = Arc::clone(&journal);
+            async move { journal.work(ctx, gate).await }
+        };
+        app.task(&self.task, options, handler).unwrap()
+    }
+
     pub fn key(&self, suffix: &str) -> String {
         format!("heartline:{{{}}}:{suffix}", self.task)
     }

@@ -91,3 +91,33 @@ async fn a_subscriber_of_a_stream_that_goes_on_with_lower_ids_is_told_of_a_gap_a
         assert_eq!(event.id().as_str(), id);
     }
 }
+
+#[tokio::test]
+async fn a_subscriber_of_a_quiet_stream_that_goes_on_with_lower_ids_is_told_of_a_gap() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let app = site.app_at(&proxy.url()).await;
+    let jobs: TaskRef<String, u64> = app.task_ref(&site.task).unwrap();
+    jobs.dispatch("input".to_owned()).id("before").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut events = app.events();
+    // It reads, and there was nothing to read.
+    assert_eq!(next(&mut events).await, None);
+    proxy.refuse().await;
+    let mut behind = Behind::takes_over(&site).await;
+    behind.adds("missed").await;
+    proxy.accept().await;
+    // With the next event it is told of what it missed.
+    let mut told = None;
+    for at in 0..100 {
+        behind.adds(&format!("heard-{at}")).await;
+        told = next(&mut events).await;
+        if told.is_some() {
+            break;
+        }
+    }
+    assert!(matches!(told, Some(Err(RecvError::Lagged(_)))), "{told:?}");
+    let told = tokio::time::timeout(PATIENCE, events.recv()).await.expect("silence").unwrap();
+    assert!(told.id().as_str().starts_with("heard-"));
+}

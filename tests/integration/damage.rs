@@ -185,7 +185,17 @@ async fn other_damaged_columns_fall_back_to_the_task() {
         task.dispatch(3).id(column).await.unwrap();
         f.run::<u64>("HSET", column, &[column, "{\u{1}"]).await;
     }
+    // No text at all.
+    for column in ["options", "dispatchedAt", "attempt", "stalledCount"] {
+        task.dispatch(3).id(format!("{column}-bytes")).await.unwrap();
+        let mut set = redis::cmd("HSET");
+        set.arg(f.key(column)).arg(format!("{column}-bytes")).arg(b"\xff\xfe");
+        let () = set.query_async(&mut f.conn.clone()).await.unwrap();
+    }
     let worker = start(app.worker());
+    for column in ["options", "dispatchedAt", "attempt", "stalledCount"] {
+        assert_eq!(task.handle(format!("{column}-bytes")).unwrap().result().await.unwrap(), 3, "{column}");
+    }
     for column in ["options", "priority", "maxCount", "dispatchedAt", "error", "result"] {
         assert_eq!(task.handle(column).unwrap().result().await.unwrap(), 3, "{column}");
     }

@@ -19,6 +19,7 @@ mod extend_locks;
 mod foreign;
 mod inspect;
 mod maxmemory;
+mod rights;
 mod settle;
 mod shrink;
 mod states;

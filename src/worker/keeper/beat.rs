@@ -153,7 +153,8 @@ async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Round<'_>) -> R
     let mut failure = None;
     match tokio::time::timeout(patience, &mut own).await {
         Ok(Ok(())) => return Ok(Via::Own),
-        Ok(Err(e)) if e.ends_connection() => failure = Some(e),
+        // A server that is not ready, or refuses, may not be the one to which a new connection leads.
+        Ok(Err(e)) if e.ends_connection() || e.is_connection() && !e.is_denied() => failure = Some(e),
         Ok(Err(e)) => return Err(e),
         Err(_) => {}
     }

@@ -57,6 +57,9 @@ pub(crate) struct TaskWatch {
     /// Rings when the witness saw something new.
     pub(crate) seen: Notify,
     pass: Mutex<Pass>,
+    /// The connection over which the calls of this task go, and its number. It stays with it for as long as it answers this
+    /// task: another one may lead to another server, and then the watch begins anew.
+    line: Mutex<Option<(OwnConnection, u64)>>,
     /// Connections up to this number gave this task no answer in time. Other tasks, which have other times, may use them.
     given_up: AtomicU64,
 }
@@ -90,6 +93,7 @@ pub(super) fn start(
                 witness: Mutex::new(Witness::new(task.beat_period(), now)),
                 seen: Notify::new(),
                 pass: Mutex::default(),
+                line: Mutex::default(),
                 given_up: AtomicU64::new(0),
             })
         })
@@ -165,11 +169,17 @@ impl Keeper {
 
     /// The connection over which calls for the task go, and its number.
     async fn line(&self, watch: &TaskWatch) -> Result<(OwnConnection, u64), Error> {
-        let given_up = watch.given_up();
-        match self.usable(given_up) {
-            Some(line) => Ok(line),
-            None => self.connect(given_up).await,
+        let own = watch.line().clone();
+        if let Some(line) = own {
+            return Ok(line);
         }
+        let given_up = watch.given_up();
+        let line = match self.usable(given_up) {
+            Some(line) => line,
+            None => self.connect(given_up).await?,
+        };
+        *watch.line() = Some(line.clone());
+        Ok(line)
     }
 
     /// The newest connection, if its number is above this one.
@@ -178,8 +188,8 @@ impl Keeper {
         newest.conn.clone().filter(|_| newest.number > above).map(|conn| (conn, newest.number))
     }
 
-    /// Makes a connection with a number above this one, which all tasks use from then on. Those that need one together
-    /// share it, but for one that takes long: then each looks after itself.
+    /// Makes a connection with a number above this one, for this task and for those that need another one later. Those that
+    /// need one together share it, but for one that takes long: then each looks after itself.
     async fn connect(&self, above: u64) -> Result<(OwnConnection, u64), Error> {
         let _turn = tokio::time::timeout(SHARED_ATTEMPT, self.connecting.lock()).await;
         if let Some(line) = self.usable(above) {
@@ -211,8 +221,7 @@ impl Keeper {
             newest.conn = None;
         }
         drop(newest);
-        let now = clock::now();
-        self.watches.iter().for_each(|watch| watch.witness().broken(now));
+        self.watches.iter().for_each(|watch| watch.lost_line(|own| own == number));
     }
 
     /// Writes the options of the task again, unless a worker that started later has: the server has lost them.
@@ -236,7 +245,19 @@ impl TaskWatch {
 
     fn give_up(&self, number: u64) {
         self.given_up.fetch_max(number, std::sync::atomic::Ordering::SeqCst);
+        self.lost_line(|own| own <= number);
         self.witness().broken(clock::now());
+    }
+
+    fn line(&self) -> MutexGuard<'_, Option<(OwnConnection, u64)>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves the connection if its number is one of these; the watch begins anew over another.
+    fn lost_line(&self, which: impl Fn(u64) -> bool) {
+        if self.line().take_if(|(_, number)| which(*number)).is_some() {
+            self.witness().broken(clock::now());
+        }
     }
 }
 

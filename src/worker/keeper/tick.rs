@@ -26,6 +26,8 @@ pub(super) async fn run(keeper: Arc<Keeper>, canary: Arc<AtomicU64>) {
                 tracing::warn!(stood_still_ms, "the process stood still: stopped, on a paused VM, or without CPU time");
             });
             resumed = now;
+            // The time of a suspended machine is none for timers: a beat may be due for long.
+            keeper.watches.iter().for_each(|watch| watch.task.beat_now.notify_one());
         }
         for watch in keeper.watches.iter() {
             let answered = now.since(watch.task.last_beat()) < watch.task.options.interval / 10 * 9;
