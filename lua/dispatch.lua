@@ -1,5 +1,5 @@
--- Writes new jobs: their place in wait or delayed first, then what differs from the defaults, then the payload. A call that is
--- refused in the middle leaves an id without a payload behind, which whoever claims it removes; not a job without a place.
+-- Writes new jobs: their place in wait or delayed first, then what differs from the defaults, then the payload. A call
+-- that is refused in the middle leaves an id without a payload, which a claim removes; not a job without a place.
 -- KEYS[1]  payload       (hash)    id -> payload
 -- KEYS[2]  completed     (zset)    duplicate check
 -- KEYS[3]  failed        (zset)    duplicate check

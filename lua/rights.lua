@@ -1,40 +1,44 @@
--- Finds out whether our user of the server may run every command that writes: a script that is refused in the middle, with
--- jobs in its hands, would leave them where nobody finds them. Nothing is written.
--- KEYS[1]  wait:high     (list)
--- KEYS[2]  wait          (list)
--- KEYS[3]  wait:low      (list)
--- KEYS[4]  active        (set)
--- KEYS[5]  candidates    (set)
--- KEYS[6]  delayed       (zset)
--- KEYS[7]  completed     (zset)
--- KEYS[8]  failed        (zset)
--- KEYS[9]  cancelled     (zset)
--- KEYS[10] wake          (zset)
--- KEYS[11] locks         (hash)
--- KEYS[12] cancelling    (hash)
--- KEYS[13] payload       (hash)
--- KEYS[14] attempt       (hash)
--- KEYS[15] stalledCount  (hash)
--- KEYS[16] result        (hash)
--- KEYS[17] error         (hash)
--- KEYS[18] options       (hash)
--- KEYS[19] maxCount      (hash)
--- KEYS[20] priority      (hash)
--- KEYS[21] dispatchedAt  (hash)
--- KEYS[22] calls         (hash)
--- KEYS[23] meta          (hash)
+-- Finds out whether our user of the server may run every command that writes: a script that is refused in the middle,
+-- with jobs in its hands, would leave them where nobody finds them. Nothing is written.
+-- KEYS[1]  wait:high     (list)  asked about
+-- KEYS[2]  wait          (list)  asked about
+-- KEYS[3]  wait:low      (list)  asked about
+-- KEYS[4]  active        (set)  asked about
+-- KEYS[5]  candidates    (set)  asked about
+-- KEYS[6]  delayed       (zset)  asked about
+-- KEYS[7]  completed     (zset)  asked about
+-- KEYS[8]  failed        (zset)  asked about
+-- KEYS[9]  cancelled     (zset)  asked about
+-- KEYS[10] wake          (zset)  asked about
+-- KEYS[11] locks         (hash)  asked about
+-- KEYS[12] cancelling    (hash)  asked about
+-- KEYS[13] payload       (hash)  asked about
+-- KEYS[14] attempt       (hash)  asked about
+-- KEYS[15] stalledCount  (hash)  asked about
+-- KEYS[16] result        (hash)  asked about
+-- KEYS[17] error         (hash)  asked about
+-- KEYS[18] options       (hash)  asked about
+-- KEYS[19] maxCount      (hash)  asked about
+-- KEYS[20] priority      (hash)  asked about
+-- KEYS[21] dispatchedAt  (hash)  asked about
+-- KEYS[22] calls         (hash)  asked about
+-- KEYS[23] meta          (hash)  asked about
+-- KEYS[24] events        (stream)  asked about
+-- KEYS[25] stalls        (stream)  asked about
 -- Returns  {'rights', command and key of each that is missing}: none where the server cannot tell, before Redis 7.0
+-- Emits    nothing
 -- Refuses  nothing
 if not redis.acl_check_cmd then return { 'rights' } end
 local writes = {
   list = { { 'LPUSH', 'x' }, { 'RPUSH', 'x' }, { 'LREM', 0, 'x' }, { 'LTRIM', 0, -1 } },
   set = { { 'SADD', 'x' }, { 'SREM', 'x' }, { 'RENAME', KEYS[4] } },
   zset = { { 'ZADD', 0, 'x' }, { 'ZREM', 'x' } },
+  stream = { { 'XADD', '*', 'x', 'x' }, { 'XTRIM', 'MAXLEN', 1 } },
   hash = { { 'HSET', 'x', 'x' }, { 'HSETNX', 'x', 'x' }, { 'HDEL', 'x' }, { 'HINCRBY', 'x', 1 } },
 }
 local reply = { 'rights' }
 for at, key in ipairs(KEYS) do
-  local kind = at <= 3 and 'list' or at <= 5 and 'set' or at <= 10 and 'zset' or 'hash'
+  local kind = at <= 3 and 'list' or at <= 5 and 'set' or at <= 10 and 'zset' or at <= 23 and 'hash' or 'stream'
   for _, write in ipairs(writes[kind]) do
     if not redis.acl_check_cmd(write[1], key, unpack(write, 2)) then
       reply[#reply + 1] = write[1]

@@ -72,7 +72,8 @@ impl<O> JobHandle<O> {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn state(&self) -> Result<JobState, Error> {
-        let look = async |conn: &mut _| jobs::states(conn, &self.task.keys, std::slice::from_ref(&self.id)).await;
+        let look =
+            |mut conn| async move { jobs::states(&mut conn, &self.task.keys, std::slice::from_ref(&self.id)).await };
         let looked = self.task.store.ask(RESPONSE_TIMEOUT, look).await?;
         looked.jobs.into_iter().flatten().next().map(|(state, _)| state).ok_or_else(|| self.not_found())
     }
@@ -153,7 +154,8 @@ impl<O> JobHandle<O> {
         let reason = reason.into();
         let reason = cut(&reason, REASON_LIMIT);
         let reply = repeated(|| {
-            let call = async |conn: &mut _| jobs::cancel(conn, &self.task.keys, self.id.as_str(), reason).await;
+            let call =
+                move |mut conn| async move { jobs::cancel(&mut conn, &self.task.keys, self.id.as_str(), reason).await };
             self.task.store.ask(response_time(reason.len()), call)
         });
         match reply.await? {
@@ -166,7 +168,7 @@ impl<O> JobHandle<O> {
 
     /// The job as it is in Redis, without its values.
     pub(crate) async fn stored(&self) -> Result<Option<StoredJob>, Error> {
-        let look = async |conn: &mut _| jobs::inspect(conn, &self.task.keys, self.id.as_str()).await;
+        let look = |mut conn| async move { jobs::inspect(&mut conn, &self.task.keys, self.id.as_str()).await };
         self.task.store.ask(RESPONSE_TIMEOUT, look).await
     }
 

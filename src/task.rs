@@ -76,7 +76,7 @@ impl<I, O> TaskRef<I, O> {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn counts(&self) -> Result<TaskCounts, Error> {
-        let count = async |conn: &mut _| jobs::counts(conn, &self.shared.keys).await;
+        let count = |mut conn| async move { jobs::counts(&mut conn, &self.shared.keys).await };
         let counted = self.shared.store.ask(RESPONSE_TIMEOUT, count).await?;
         let [waiting, delayed, running, completed, failed, cancelled] = counted;
         Ok(TaskCounts { waiting, delayed, running, completed, failed, cancelled })

@@ -1,5 +1,5 @@
--- Puts the jobs into their lists or `delayed`, and writes what differs from the defaults (ARGV from `at`: triples column,
--- index of job, value); is_fresh has the index of each job that is to be written. Returns whether one of them
+-- Puts the jobs into their lists or `delayed`, and writes what differs from the defaults (ARGV from `at`: triples
+-- column, index of job, value); is_fresh has the index of each job that is to be written. Returns whether one of them
 -- waits, and when the first of the delayed ones is due.
 local function place_jobs(at, ids, is_fresh, default, columns, lists, delayed)
   local delay, own, values = {}, {}, {}

@@ -339,13 +339,14 @@ impl Lane {
         let now = Instant::now();
         let (over, again): (Vec<_>, Vec<_>) =
             std::mem::take(&mut state.carried).into_iter().partition(|queued| queued.0.deadline <= now);
-        over.iter().for_each(|queued| queued.answer(Err(Error::timed_out())));
         again.into_iter().rev().for_each(|queued| state.queue.push_front(queued));
         state.carriers += 1;
         let (number, sign) = (state.carriers, Sign::new(SILENCE));
         let (lane, its_sign) = (Arc::clone(self), Arc::clone(&sign));
         let task = tokio::spawn(async move { its_sign.given_by(lane.carry(number)).await });
         state.carrier = Some(Carrier { number, sign, abort: task.abort_handle() });
+        drop(state);
+        over.iter().for_each(|queued| queued.answer(Err(Error::timed_out())));
     }
 
     /// Carries what has gathered, call by call, until nothing is left or another carrier has taken over.

@@ -249,7 +249,8 @@ impl Waiters {
             groups.filter_map(|group| group.first()).map(|first| first.id.clone()).collect()
         };
         let asked = ids(&mut some.iter().copied());
-        let look = async |conn: &mut _| jobs::states(conn, &keys, &asked).await;
+        let (its_keys, ids_asked) = (&keys, &asked);
+        let look = |mut conn| async move { jobs::states(&mut conn, its_keys, ids_asked).await };
         let looked = self.store.ask(RESPONSE_TIMEOUT, look).await?;
         // What is read in a second step: values, of so many bytes each, and failures.
         let (mut values, mut failures) = (Vec::new(), Vec::new());

@@ -170,6 +170,7 @@ pub(super) struct Position {
     total: Option<u64>,
     /// Whether the stream was asked for the entry before the first that is read.
     asked: bool,
+    has_read: bool,
 }
 
 struct Reader<'a, T: Clone + Send + 'static> {
@@ -203,9 +204,6 @@ pub(super) async fn run<T: Clone + Send + 'static>(channel: &Channel<T>, reader:
     let mut reader = Reader { channel, reader, since, positions, broken, pauses, stuck: false, late: 0, unsent: 0 };
     loop {
         let Err(e) = reader.read_on().await;
-        if e.is_timeout() {
-            reader.late = (reader.late + 1).min(HALVINGS);
-        }
         if !reader.broken {
             tracing::warn!(error = %e.chain(),
                 "events cannot be read; the reader goes on where it stopped when redis answers");
@@ -256,14 +254,25 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 let is_first = std::mem::take(&mut first);
                 let found = if is_first {
                     // Whatever comes meanwhile: each connection brings something.
-                    streams::read(&mut conn, &after, Duration::ZERO, entries).await?
+                    streams::read(&mut conn, &after, Duration::ZERO, entries).await
                 } else {
                     tokio::select! {
-                        found = streams::read(&mut conn, &after, BLOCK, entries) => found?,
+                        found = streams::read(&mut conn, &after, BLOCK, entries) => found,
                         // The block cannot be taken back: the connection is given up with it.
                         () = new_task(&source, &mut added, &self.positions) => break,
                     }
                 };
+                let found = match found {
+                    Ok(found) => found,
+                    Err(e) => {
+                        self.late = (self.late + u32::from(e.is_timeout())).min(HALVINGS);
+                        return Err(e);
+                    }
+                };
+                if found.iter().all(|(_, some)| some.len() < entries) && !is_first {
+                    // Nothing is left behind.
+                    self.late = 0;
+                }
                 if std::mem::take(&mut self.broken) {
                     self.pauses = backoff();
                     source.waiters.look_for_all();
@@ -272,7 +281,6 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                     source.waiters.set_flowing(true);
                 }
                 if found.is_empty() && !is_first {
-                    self.late = 0;
                     self.find_gaps(&conn).await?;
                 }
                 for (at, entries) in found {
@@ -301,7 +309,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 let last_id = format!("{}-0", start_ms(server_ms, ago));
                 let (name, keys) = (Arc::clone(&task.name), Arc::clone(&task.keys));
                 let task = Arc::downgrade(&task);
-                self.positions.push(Position { name, keys, task, last_id, total: None, asked: false });
+                self.positions.push(Position { name, keys, task, last_id, total: None, asked: false, has_read: false });
             }
         }
     }
@@ -329,7 +337,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
             }
             let Some(last) = last.filter(|last| is_before(&last.id, &position.last_id)) else { continue };
             let total = total_of(&last);
-            if position.total == total && total.is_some() {
+            if !position.has_read && position.total == total && total.is_some() {
                 // The entry before the first that is to be read.
                 continue;
             }
@@ -451,6 +459,7 @@ fn read_entry(position: &mut Position, entry: Entry) -> (u64, Vec<Event>) {
         _ => u64::from(damaged),
     };
     position.total = total.or(position.total);
+    position.has_read = true;
     position.last_id = entry.id;
     (missed, decoded.events)
 }
@@ -468,7 +477,15 @@ pub(super) mod tests {
 
     fn position() -> Position {
         let keys = Arc::new(TaskKeys::new("test", "t"));
-        Position { name: "t".into(), keys, task: Weak::new(), last_id: "0-0".into(), total: None, asked: false }
+        Position {
+            name: "t".into(),
+            keys,
+            task: Weak::new(),
+            last_id: "0-0".into(),
+            total: None,
+            asked: false,
+            has_read: false,
+        }
     }
 
     fn entry(id: &str, fields: &[(&str, &str)]) -> Entry {

@@ -314,7 +314,6 @@ impl<T> Drop for Running<T> {
         let mut state = self.channel.state();
         if state.reader == Some(self.reader) {
             state.reader = None;
-            state.since = Instant::now();
             // Its runtime has ended. Subscribers on others start the next one.
             let (number, wake) = (state.number, None);
             if let Some(sender) = &state.sender {

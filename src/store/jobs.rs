@@ -325,11 +325,11 @@ pub(crate) async fn failures(
     keys: &TaskKeys,
     ids: &[crate::job::JobId],
 ) -> Result<Vec<(u32, u32, String)>, Error> {
-    let number = |text: Option<String>| text.and_then(|text| text.parse().ok()).unwrap_or(0);
-    let attempts: Vec<Option<String>> = columns(conn, keys.get(Key::Attempt), ids).await?;
-    let stalls: Vec<Option<String>> = columns(conn, keys.get(Key::StalledCount), ids).await?;
-    let errors: Vec<Option<Vec<u8>>> = columns(conn, keys.get(Key::Error), ids).await?;
-    let errors = errors.into_iter().map(|error| String::from_utf8_lossy(&error.unwrap_or_default()).into_owned());
+    let number = |text: Option<Text>| text.and_then(|Text(text)| text.parse().ok()).unwrap_or(0);
+    let attempts: Vec<Option<Text>> = columns(conn, keys.get(Key::Attempt), ids).await?;
+    let stalls: Vec<Option<Text>> = columns(conn, keys.get(Key::StalledCount), ids).await?;
+    let errors: Vec<Option<Text>> = columns(conn, keys.get(Key::Error), ids).await?;
+    let errors = errors.into_iter().map(|error| error.map_or_else(String::new, |Text(error)| error));
     Ok(attempts.into_iter().zip(stalls).zip(errors).map(|((a, s), error)| (number(a), number(s), error)).collect())
 }
 
@@ -530,12 +530,12 @@ pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &st
         return Ok(None);
     }
     let state = reply.next::<String>()?.parse()?;
-    let (attempt, stalled): (String, String) = (reply.next()?, reply.next()?);
+    let (Text(attempt), Text(stalled), Text(error)) = (reply.next()?, reply.next()?, reply.next()?);
     Ok(Some(StoredJob {
         state,
         failed_attempts: attempt.parse().unwrap_or(0),
         stalled_count: stalled.parse().unwrap_or(0),
-        error: reply.next()?,
+        error,
     }))
 }
 

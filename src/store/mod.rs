@@ -150,17 +150,17 @@ impl Store {
         self.hot.leave(before);
     }
 
-    /// Makes a call that moves little, for somebody who asks about a job or a task.
+    /// Makes a call that moves little, for somebody who asks about a job or a task; once more where the connection was
+    /// there before and turns out to be broken.
     ///
     /// # Cancel safety
     /// The call may have been carried out when the future is dropped.
-    pub(crate) async fn ask<T>(
-        &self,
-        time: Duration,
-        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    pub(crate) async fn ask<T, F>(&self, time: Duration, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
         self.ready().await?;
-        self.calm.call(time, call).await
+        self.calm.call_again(time, call).await
     }
 
     /// Makes a call that reads values for many. One at a time: each moves as much as a line is to have at a time.

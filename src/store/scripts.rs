@@ -197,6 +197,8 @@ script!(
         DispatchedAt,
         Calls,
         Meta,
+        Events,
+        Stalls,
     ]
 );
 script!(CLOSE, "close", [], [Calls]);

@@ -10,6 +10,9 @@ use crate::error::Error;
 /// How long calls may go on without an answer to any of them before one that is given up counts against the connection.
 const UNANSWERED: Duration = Duration::from_secs(1);
 
+/// The shortest time between two connections that are left since the server says no on them.
+const BETWEEN_REFUSALS: Duration = Duration::from_secs(1);
+
 /// The connection, once it was needed. One that failed is left, and the next call makes another.
 #[derive(Debug)]
 pub(super) struct Slot {
@@ -23,8 +26,14 @@ struct State {
     conn: Option<OwnConnection>,
     /// How many connections there were before it.
     before: usize,
-    /// When the first of the calls was made that have got no answer since.
+    /// Calls that have no answer yet.
+    under_way: usize,
+    /// Since when there are calls, one after the other, and none was answered.
     asked: Option<Instant>,
+    /// When a call was last given up.
+    given_up: Option<Instant>,
+    /// When a connection was last left since the server said no.
+    refused: Option<Instant>,
 }
 
 impl Slot {
@@ -46,7 +55,7 @@ impl Slot {
     pub(super) fn leave(&self, before: usize) {
         let mut state = self.state();
         if state.before == before {
-            *state = State { conn: None, before: before + 1, asked: None };
+            *state = State { before: before + 1, refused: state.refused, ..State::default() };
         }
     }
 
@@ -69,6 +78,19 @@ impl Slot {
         let answer = tokio::time::timeout(time, call(&mut conn)).await.unwrap_or_else(|_| Err(Error::late()));
         under_way.end(&answer);
         answer
+    }
+
+    /// The same for a call that only reads, or may be repeated: once more where the connection was there before and turns out
+    /// to be broken. It may have been closed long ago.
+    pub(super) async fn call_again<T, F>(&self, time: Duration, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let was_up = self.if_up().is_some();
+        match self.call(time, async |conn| call(conn.clone()).await).await {
+            Err(e) if was_up && e.is_broken() => self.call(time, async |conn| call(conn.clone()).await).await,
+            answer => answer,
+        }
     }
 
     async fn connect(&self) -> Result<(OwnConnection, usize), Error> {
@@ -97,27 +119,56 @@ impl UnderWay<'_> {
     fn begin(slot: &Slot, before: usize) -> UnderWay<'_> {
         let mut state = slot.state();
         if state.before == before {
+            let anew = state.given_up.is_none_or(|at| at.elapsed() > UNANSWERED);
+            if state.under_way == 0 && anew {
+                state.asked = None;
+            }
             state.asked.get_or_insert_with(Instant::now);
+            state.under_way += 1;
         }
         UnderWay { slot, before, ended: false }
     }
 
     fn end<T>(&mut self, answer: &Result<T, Error>) {
         self.ended = true;
-        if answer.as_ref().is_err_and(Error::ends_connection) {
+        if let Err(e) = answer
+            && e.ends_connection()
+            && (e.is_broken() || self.may_refuse())
+        {
             return self.slot.leave(self.before);
         }
         let mut state = self.slot.state();
         if state.before == self.before {
-            state.asked = None;
+            state.under_way -= 1;
+            state.asked = (state.under_way > 0).then(Instant::now);
         }
+    }
+
+    /// Whether the connection may be left for what the server says on it, which another one may say too.
+    fn may_refuse(&self) -> bool {
+        let mut state = self.slot.state();
+        let may = state.refused.is_none_or(|at| at.elapsed() > BETWEEN_REFUSALS);
+        if may {
+            state.refused = Some(Instant::now());
+        }
+        may
     }
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        let asked = self.slot.state().asked;
-        if !self.ended && asked.is_some_and(|asked| asked.elapsed() > UNANSWERED) {
+        if self.ended {
+            return;
+        }
+        let mut state = self.slot.state();
+        if state.before != self.before {
+            return;
+        }
+        state.under_way -= 1;
+        state.given_up = Some(Instant::now());
+        let is_dead = state.asked.is_some_and(|asked| asked.elapsed() > UNANSWERED);
+        drop(state);
+        if is_dead {
             self.slot.leave(self.before);
         }
     }

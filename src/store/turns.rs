@@ -19,8 +19,8 @@ const SUPERVISION: Duration = Duration::from_secs(1);
 pub(crate) struct Turns {
     free: Arc<Semaphore>,
     holders: Mutex<Vec<Arc<Holder>>>,
-    /// When a turn last came to a good end.
-    moved: Mutex<Instant>,
+    /// When a turn last ended, and whether well.
+    last: Mutex<(Instant, bool)>,
 }
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Turns {
         Arc::new(Turns {
             free: Arc::new(Semaphore::new(AT_ONCE)),
             holders: Mutex::default(),
-            moved: Mutex::new(Instant::now()),
+            last: Mutex::new((Instant::now(), true)),
         })
     }
 
@@ -50,16 +50,18 @@ impl Turns {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn moved(&self) -> MutexGuard<'_, Instant> {
-        self.moved.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last(&self) -> MutexGuard<'_, (Instant, bool)> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a turn; `None` when in all of `time` nobody's turn came to a good end. Cancel safe.
+    /// Waits for a turn, for `time` at least and for as long as those who have one get on with theirs; `None` when they do
+    /// not. Cancel safe.
     pub(crate) async fn take(self: &Arc<Self>, time: Duration) -> Option<Turn> {
         let since = Instant::now();
+        let free = Arc::clone(&self.free).acquire_owned();
+        tokio::pin!(free);
         loop {
-            let free = Arc::clone(&self.free).acquire_owned();
-            if let Ok(permit) = tokio::time::timeout(SUPERVISION.min(time), free).await {
+            if let Ok(permit) = tokio::time::timeout(SUPERVISION.min(time), &mut free).await {
                 let holder = Arc::new(Holder { sign: Sign::new(SUPERVISION), lost: AtomicBool::new(false) });
                 self.holders().push(Arc::clone(&holder));
                 // Nobody closes the semaphore.
@@ -67,8 +69,9 @@ impl Turns {
             }
             let lost = |holder: &&Arc<Holder>| holder.sign.is_silent() && !holder.lost.swap(true, Ordering::SeqCst);
             self.free.add_permits(self.holders().iter().filter(lost).count());
-            let moved = *self.moved();
-            if moved.max(since).elapsed() >= time {
+            let (ended, well) = *self.last();
+            let fail = ended >= since && !well;
+            if since.elapsed() >= time && fail {
                 return None;
             }
         }
@@ -82,9 +85,7 @@ impl Turn {
     /// Those of the work.
     pub(crate) async fn hold<T, E>(self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         let done = self.holder.sign.given_by(work).await;
-        if done.is_ok() {
-            *self.turns.moved() = Instant::now();
-        }
+        *self.turns.last() = (Instant::now(), done.is_ok());
         done
     }
 }

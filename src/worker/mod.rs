@@ -282,7 +282,7 @@ impl Worker {
     ///
     /// # Errors
     /// What keeps it from starting: `Connect`, `Unsupported` (server, wire version, or a right that its user of the server
-    /// lacks), `Config` (no task to work).
+    /// lacks), `Refused`, `Script` (something foreign under a key of a task), `Config` (no task to work).
     /// Once it runs, a server that is away is waited for.
     ///
     /// # Cancel safety

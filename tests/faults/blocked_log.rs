@@ -38,7 +38,7 @@ fn a_worker_whose_handlers_log_all_the_time() {
             app.task(&task, options(INTERVAL).concurrency(JOBS), move |ctx: Context, line: String| {
                 let begun = Arc::clone(&begun);
                 async move {
-                    begun.send_modify(|begun| drop(begun.insert(ctx.id().clone())));
+                    begun.send_modify(|begun| begun.extend([ctx.id().clone()]));
                     begun.subscribe().wait_for(|begun| begun.len() == JOBS).await?;
                     while !ctx.is_cancelled() {
                         tracing::info!(job_id = %ctx.id(), "{line}");

@@ -34,6 +34,22 @@ async fn callers_that_give_up_before_the_call_does_are_not_kept_on_a_silent_conn
     }
 }
 
+#[tokio::test]
+async fn a_question_over_a_connection_that_the_server_has_closed_is_asked_again() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let (_app, jobs) = site.producer().await;
+    let job = jobs.dispatch("input".to_owned()).await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(job.state().await.unwrap(), JobState::Waiting);
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg("KILL").arg("TYPE").arg("normal").arg("SKIPME").arg("yes");
+        let killed: usize = kill.query_async(&mut site.conn().await).await.unwrap();
+        assert!(killed > 0);
+        assert_eq!(jobs.counts().await.unwrap().waiting, 1);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hundreds_of_questions_over_a_long_line_are_answered_and_take_one_connection() {
     let redis = TestRedis::start();

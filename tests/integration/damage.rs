@@ -193,8 +193,14 @@ async fn other_damaged_columns_fall_back_to_the_task() {
         let () = set.query_async(&mut f.conn.clone()).await.unwrap();
     }
     let worker = start(app.worker());
-    for column in ["options", "dispatchedAt", "attempt", "stalledCount"] {
+    for column in ["options", "dispatchedAt"] {
         assert_eq!(task.handle(format!("{column}-bytes")).unwrap().result().await.unwrap(), 3, "{column}");
+    }
+    for column in ["attempt", "stalledCount"] {
+        let job = task.handle(format!("{column}-bytes")).unwrap();
+        let failed = job.result().await.unwrap_err();
+        assert!(matches!(&failed, Error::JobFailed(failure) if failure.code == "corrupt"), "{column}: {failed:?}");
+        assert_eq!(task.job(job.id()).await.unwrap().error.unwrap().code, "corrupt");
     }
     for column in ["options", "priority", "maxCount", "dispatchedAt", "error", "result"] {
         assert_eq!(task.handle(column).unwrap().result().await.unwrap(), 3, "{column}");

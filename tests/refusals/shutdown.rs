@@ -156,9 +156,12 @@ async fn jobs_claimed_while_it_shuts_down_are_handed_back_unstarted_and_in_order
     task.dispatch_many_with_ids(ids).await.unwrap();
     // The worker is told to stop while its first claim is on the way to the server; the answer to that claim is lost.
     let (stop, stopped) = oneshot::channel::<()>();
-    let (stop, claim) = (Mutex::new(Some(stop)), scene.by_hand.key("calls").into_bytes());
+    let stop = Mutex::new(Some(stop));
+    // The question about rights at the start names all keys, the claim not that of the stalls.
+    let (calls, stalls) = (scene.by_hand.key("calls").into_bytes(), scene.by_hand.key("stalls").into_bytes());
     let cut = scene.proxy.cut_next_reply_matching(move |request| {
-        let is_claim = request.windows(claim.len()).any(|part| part == claim);
+        let names = |key: &[u8]| request.windows(key.len()).any(|part| part == key);
+        let is_claim = names(&calls) && !names(&stalls);
         if is_claim && let Some(stop) = stop.lock().unwrap().take() {
             stop.send(()).unwrap();
         }

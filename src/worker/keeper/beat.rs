@@ -143,6 +143,8 @@ async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Round<'_>) -> R
     let patience = (watch.pass().round_trip() * 2).clamp(interval / 10, interval / 6);
     let store = &keeper.worker.store;
     let number = AtomicU64::new(0);
+    // Another task's may be as dead as ours.
+    let newest = keeper.newest().number;
     let own = async {
         let (conn, its_number) = keeper.line(watch).await?;
         number.store(its_number, Ordering::SeqCst);
@@ -159,8 +161,9 @@ async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Round<'_>) -> R
         Err(_) => {}
     }
     let new = async {
-        let (conn, its_number) = keeper.connect(number.load(Ordering::SeqCst)).await?;
-        round.over(&conn).await.inspect_err(|e| keeper.failed(watch, its_number, e))
+        let (conn, its_number) = keeper.connect(number.load(Ordering::SeqCst).max(newest)).await?;
+        round.over(&conn).await.inspect_err(|e| keeper.failed(watch, its_number, e))?;
+        Ok::<_, Error>((conn, its_number))
     };
     let shared = async {
         let (conn, before) = store.shared_if_up().ok_or(Error::Closed)?;
@@ -183,8 +186,9 @@ async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Round<'_>) -> R
                 Err(e) => (own_open, failure) = (false, Some(e)),
             },
             answer = &mut new, if new_open => match answer {
-                Ok(()) => {
+                Ok(line) => {
                     watch.give_up(number.load(Ordering::SeqCst));
+                    *watch.line() = Some(line);
                     return Ok(Via::New);
                 }
                 Err(e) => {
