@@ -1,4 +1,4 @@
-//! Every transition of every job is an event, whichever process made it.
+//! What becomes of a job is told by events, whichever process made it happen.
 //!
 //! Run it with `cargo run --all-features --example events`. It uses the Redis of `REDIS_URL`, or a private server.
 

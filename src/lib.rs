@@ -50,7 +50,11 @@
 //! | info | an option of a task changed with a start | `task`, `option`, `old`, `new` |
 //! | warn | `stalled` | `task`, `job_id`, `action`, `count`, `worker` |
 //! | warn | `lost`: the lock of a job is gone, another worker may hold it | `task`, `job_id`, `fence` |
-//! | warn | a beat or a settle was not answered | `task`, `error`, `pause` |
+//! | warn | a beat or a settle was not answered, or a beat was refused | `task`, `error`, `pause` |
+//! | warn | an outcome came too late: the job was taken in the meantime | `task`, `fence` |
+//! | warn | the options of a task could not be declared again; the job's own options cannot be read | `task`, `error`; `job_id`, `error` |
+//! | warn | the handler panicked while it was dropped | `job_id`, `panic` |
+//! | warn | an event entry is damaged and was skipped | `task`, `entry`, `field` |
 //! | warn | handlers block the runtime; it runs again | `blocked_ms` |
 //! | warn | the process stood still | `stood_still_ms` |
 //! | warn | presence could not be told, terminal jobs could not be trimmed, events cannot be read | `error` |
@@ -64,6 +68,8 @@
 //! | error | the worker may not wait for work, or not listen for cancels: a right is missing, which the error names | `error` |
 //! | error | redis does not take a large outcome; the job fails | `task`, `error` |
 //! | error | a part of the worker ended by itself, which is a bug | `worker_id`, `part` |
+//! | error | redis was told that this worker has stopped, and it must not go on | `task` |
+//! | error | a waker that waited for news of a job panicked | `job_id` |
 //!
 //! Payloads are never logged. What the keeper thread has to say is said on a thread of its own, so that a subscriber that
 //! blocks cannot stop it.

@@ -198,7 +198,7 @@ impl TaskOptions {
 /// Whether a task writes events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EventMode {
-    /// Each transition is an entry of the event stream, of which about 10,000 are kept.
+    /// Transitions are written to the event stream, those of one call in one entry; about 10,000 entries are kept.
     #[default]
     On,
     /// No entries, which saves some of Redis's time; stalls are written all the same. Waiting for a result then
