@@ -50,13 +50,13 @@ async fn main() -> anyhow::Result<()> {
     };
     let reason = app.worker().run_until(stop).await?;
     println!("the worker stopped: {reason:?}");
-    assert_eq!(reason, StopReason::Shutdown, "every job was recorded or handed back");
+    assert_eq!(reason, StopReason::Shutdown, "every job was recorded or requeued");
 
     // After a signal that came early the jobs may not have run at all.
     println!("the short job is {}, the long one {}", short.state().await?, long.state().await?);
     assert_eq!(long.state().await?, JobState::Waiting);
     let job = copies.job(long.id()).await?;
-    assert_eq!((job.attempt, job.stalled_count), (0, 0));
+    assert_eq!((job.failed_attempts, job.stalled_count), (0, 0));
     Ok(())
 }
 

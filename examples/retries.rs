@@ -12,9 +12,9 @@ async fn fetch(ctx: Context, page: String) -> Result<String, JobError> {
     println!("{page}: attempt {} of {}", ctx.attempt(), ctx.max_attempts());
     match (page.as_str(), ctx.attempt()) {
         // Another attempt would not help.
-        ("/missing", _) => Err(JobError::fatal("404 not found")),
+        ("/missing", _) => Err(JobError::new("404 not found").fatal()),
         // The service says itself when to come back. This goes before the policy's pause.
-        ("/busy", 1) => Err(JobError::retry_after(Duration::from_millis(300), "503 come back later")),
+        ("/busy", 1) => Err(JobError::new("503 come back later").retry_after(Duration::from_millis(300))),
         // Any error can be returned with `?`. A panic and a time-out count as a failed attempt too.
         ("/flaky", 1 | 2) => Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset))?,
         ("/down", _) => Err("500 internal error".into()),
@@ -46,8 +46,8 @@ async fn main() -> anyhow::Result<()> {
     ] {
         match handle.result().await {
             Err(Error::JobFailed(failure)) => {
-                println!("attempt {}: {failure}", failure.attempt);
-                assert_eq!(failure.attempt, attempts);
+                println!("attempt {}: {failure}", failure.failed_attempts);
+                assert_eq!(failure.failed_attempts, attempts);
             }
             other => anyhow::bail!("a page that is not there was fetched: {other:?}"),
         }

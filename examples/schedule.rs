@@ -32,8 +32,8 @@ async fn main() -> anyhow::Result<()> {
     assert_eq!(reminder.state().await?, JobState::Delayed);
 
     // With an id of your own a dispatch can be repeated: the second one changes nothing.
-    assert!(!mails.dispatch("welcome".to_owned()).id("welcome-ada").await?.existed());
-    assert!(mails.dispatch("welcome again".to_owned()).id("welcome-ada").await?.existed());
+    assert_eq!(mails.dispatch("welcome".to_owned()).id("welcome-ada").await?.existed(), Some(false));
+    assert_eq!(mails.dispatch("welcome again".to_owned()).id("welcome-ada").await?.existed(), Some(true));
 
     let counts = mails.counts().await?;
     println!("waiting: {}, delayed: {}", counts.waiting, counts.delayed);

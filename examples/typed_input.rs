@@ -28,7 +28,7 @@ struct Invoice {
 /// A handler can be a function as well as a closure.
 async fn bill(_ctx: Context, order: Order) -> Result<Invoice, JobError> {
     if order.items.is_empty() {
-        return Err(JobError::coded("empty_order", "there is nothing to pay"));
+        return Err(JobError::new("there is nothing to pay").with_code("empty_order"));
     }
     let total_cents = order.items.iter().map(|item| item.cents).sum();
     Ok(Invoice { customer: order.customer, total_cents })

@@ -31,7 +31,7 @@
 -- ARGV[5]  completed     (n, number of completed jobs, at most 500)
 -- ARGV[6]  results       (r, how many of them have a value)
 -- ARGV[7]  rest          (n ids; n fences; r pairs position, value; then 6 words for each other outcome:
---                         id, fence, kind failed | retry | release, attempt, code or delay ms, error JSON)
+--                         id, fence, kind failed | retry | requeue, attempt, code or delay ms, error JSON)
 -- Returns  {'settled', fences lost, fences cancelled, first fence, ids, payloads, extras, ms to the next due job};
 --          fences and ids are words with spaces between. In place of a payload over 512 KiB there is its size, a
 --          number. Without a delayed job the last is ''. In a repeated answer a job that was lost since then is named
@@ -39,7 +39,7 @@
 -- Returns  {'stale'}: a later call was answered already; nothing is written
 -- Returns  {'closed'}: the worker has stopped; nothing is written
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is written
--- Emits    completed, failed, retrying, released, cancelled, started, restarted, removed
+-- Emits    completed, failed, retrying, requeued, cancelled, started, restarted, removed
 -- Refuses  WRONGTYPE before the first write
 local calls, meta, active, candidates, locks, cancelling = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local lists, delayed, events, wake, payload = { KEYS[7], KEYS[8], KEYS[9] }, KEYS[10], KEYS[14], KEYS[15], KEYS[16]
@@ -74,7 +74,7 @@ else
 end
 table.insert(columns, 1, payload)
 local out = read_outcomes(7, n, r, locks, cancelling, worker)
-if #due + #out.release > 0 then expect_types(lists, { active }, { locks, payload }, {}) end
+if #due + #out.requeue > 0 then expect_types(lists, { active }, { locks, payload }, {}) end
 -- From here on writes, but for the heads of the lists: what is due may be among them.
 if #due > 0 then
   redis.call('ZREM', delayed, unpack(due))
@@ -114,7 +114,7 @@ fence = string.format('%d', fence)
 -- Every call is recorded, also one that changed nothing: a copy of it that comes late must not claim for nobody.
 redis.call('HSET', calls, line, table.concat({ call, lost, ended, fence, started }, '\n'))
 if to_tell then append_entry(events, 10000, meta, 'events', total, count, worker, fields) end
-if claimed.left or #out.release > 0 then redis.pcall('ZADD', wake, 0, 'marker') end
+if claimed.left or #out.requeue > 0 then redis.pcall('ZADD', wake, 0, 'marker') end
 if #due + #out.retry > 0 then next_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2]) end
 return { 'settled', lost, ended, fence, started, claimed.payloads, claimed.extras,
   next_due and math.max(0, math.ceil(next_due - now / 1000)) or '' }

@@ -1,24 +1,26 @@
 //! The App: one connection set-up, its tasks, its events, its workers.
 
 use std::collections::HashMap;
+use std::error::Error as StdError;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::context::Context;
-use crate::error::{ConfigError, ConfigErrors, Error, JobError};
+use crate::definition::{Data, Need, TaskDef, TaskHandler};
+use crate::error::{ConfigError, ConfigErrors, Error, ErrorMap, JobError, error_map};
 use crate::events::{Event, EventHub, Subscription};
-use crate::job::shape_fault;
-use crate::options::validate::{self, RESULT_LIMIT};
+use crate::options::validate;
 use crate::options::{Resolved, TaskOptions};
 use crate::stall::action::StalledEvent;
 use crate::store::server::EvictionCheck;
 use crate::store::{CONNECT_TIMEOUT, Store};
 use crate::task::{TaskRef, TaskShared};
 use crate::worker::identity::WorkerId;
-use crate::worker::runner::{Handler, RunError};
+use crate::worker::runner::Handler;
 use crate::worker::{Definition, Worker};
 
 /// A set of tasks on one Redis, for producers and workers alike. Cheap to clone; clones share everything.
@@ -29,6 +31,8 @@ struct Shared {
     store: Arc<Store>,
     defaults: TaskOptions,
     events: Arc<EventHub>,
+    data: Arc<Data>,
+    errors: Vec<ErrorMap>,
     tasks: Mutex<Tasks>,
 }
 
@@ -44,6 +48,9 @@ struct Tasks {
 struct Declared {
     shared: Arc<TaskShared>,
     handler: Handler,
+    /// The task's, then the App's.
+    errors: Arc<[ErrorMap]>,
+    needs: Arc<[Need]>,
 }
 
 /// Builds an [`App`]. Made by [`App::builder`].
@@ -56,6 +63,9 @@ pub struct AppBuilder {
     lazy: bool,
     eviction: EvictionCheck,
     event_capacity: usize,
+    dispatch_timeout: Duration,
+    data: Data,
+    errors: Vec<ErrorMap>,
 }
 
 impl AppBuilder {
@@ -67,7 +77,7 @@ impl AppBuilder {
     }
 
     /// Options for every task of this App; a task's own go before them. Defaults to the crate's, see [`TaskOptions`].
-    pub fn defaults(mut self, options: TaskOptions) -> Self {
+    pub fn task_defaults(mut self, options: TaskOptions) -> Self {
         self.defaults = options;
         self
     }
@@ -98,6 +108,32 @@ impl AppBuilder {
         self
     }
 
+    /// How long a dispatch, or a cancel, is repeated while Redis cannot be reached, before it gives up with
+    /// [`Error::Connect`]; the last attempt may take a tenth longer, and large values get more. A web request may want 1 s.
+    /// 100 ms to 1 h. Defaults to 10 s.
+    pub fn dispatch_timeout(mut self, timeout: Duration) -> Self {
+        self.dispatch_timeout = timeout;
+        self
+    }
+
+    /// Something that handlers share: a pool, a client, settings. A handler gets it with [`Context::data`]. There is one value
+    /// for each type; a later one of the same type replaces it.
+    pub fn data<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.data.insert(value);
+        self
+    }
+
+    /// Says what an error of the type `T` means for a job of any task: its code, whether it is fatal, when to try again.
+    ///
+    /// See [`TaskHandler::on_error`], which goes before it for a task.
+    pub fn on_error<T: StdError + Send + Sync + 'static>(
+        mut self,
+        say: impl Fn(&T, JobError) -> JobError + Send + Sync + 'static,
+    ) -> Self {
+        self.errors.push(error_map(say));
+        self
+    }
+
     /// Checks the settings, connects once (for at most 5 s), and checks the server.
     ///
     /// # Errors
@@ -108,7 +144,8 @@ impl AppBuilder {
         faults.extend(validate::prefix(&self.prefix).err().into_iter().flatten());
         faults.extend(TaskOptions::new().resolve(&self.defaults).err().into_iter().flatten());
         faults.extend(validate::event_capacity(self.event_capacity).err().into_iter().flatten());
-        let store = match Store::open(&self.url, &self.prefix, self.eviction) {
+        faults.extend(validate::dispatch_timeout(self.dispatch_timeout).err().into_iter().flatten());
+        let store = match Store::open(&self.url, &self.prefix, self.eviction, self.dispatch_timeout) {
             Err(Error::Config(url)) => {
                 faults.extend(url);
                 None
@@ -121,7 +158,8 @@ impl AppBuilder {
             tokio::time::timeout(CONNECT_TIMEOUT, store.ready()).await.map_err(|_| Error::timed_out())??;
         }
         let events = EventHub::new(Arc::clone(&store), self.event_capacity);
-        Ok(App(Arc::new(Shared { store, defaults: self.defaults, events, tasks: Mutex::default() })))
+        let (defaults, data, errors) = (self.defaults, Arc::new(self.data), self.errors);
+        Ok(App(Arc::new(Shared { store, defaults, events, data, errors, tasks: Mutex::default() })))
     }
 }
 
@@ -133,6 +171,7 @@ impl fmt::Debug for AppBuilder {
             .field("defaults", &self.defaults)
             .field("lazy", &self.lazy)
             .field("event_capacity", &self.event_capacity)
+            .field("dispatch_timeout", &self.dispatch_timeout)
             .finish_non_exhaustive()
     }
 }
@@ -147,6 +186,9 @@ impl App {
             lazy: false,
             eviction: EvictionCheck::Refuse,
             event_capacity: 1024,
+            dispatch_timeout: Duration::from_secs(10),
+            data: Data::default(),
+            errors: Vec::new(),
         }
     }
 
@@ -159,29 +201,53 @@ impl App {
     /// The handler is called with a [`Context`] and the input, once for each run. An error that it returns uses up an
     /// attempt; a panic and a timeout do too. A value of more than 64 MiB of JSON fails the job with the code `codec`.
     ///
+    /// The handler's error may be anything that becomes a [`JobError`]: that itself, `anyhow::Error`, a boxed error, text, or
+    /// a type of your own that is a [`std::error::Error`]. A closure in which no type tells needs one:
+    /// `Ok::<_, JobError>(value)`.
+    ///
     /// # Errors
     /// `Config` when the name or an option is out of range (all faults at once), or the name has a handler already.
-    pub fn task<I, O, F, Fut>(&self, name: &str, options: TaskOptions, handler: F) -> Result<TaskRef<I, O>, Error>
+    pub fn task<I, O, E, F, Fut>(&self, name: &str, options: TaskOptions, handler: F) -> Result<TaskRef<I, O>, Error>
     where
         I: DeserializeOwned + Send + 'static,
         O: Serialize + Send + 'static,
+        E: Into<JobError>,
         F: Fn(Context, I) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<O, JobError>> + Send + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
     {
-        let options = self.resolve(name, &options)?;
+        self.register(TaskHandler::new(name.into(), options, handler))
+    }
+
+    /// The same for a task of which there is a [`TaskDef`].
+    ///
+    /// # Errors
+    /// As [`App::task`].
+    pub fn register<I, O>(&self, task: TaskHandler<I, O>) -> Result<TaskRef<I, O>, Error> {
+        let options = self.resolve(&task.name, &task.options)?;
         let mut tasks = self.tasks();
-        if tasks.declared.contains_key(name) {
+        if tasks.declared.contains_key(&task.name) {
             return Err(Error::Config(ConfigErrors::from(ConfigError::new(
                 "task",
-                name,
+                &*task.name,
                 "must be declared once",
                 "give one of the two tasks another name",
             ))));
         }
-        let shared = TaskShared::new(name.into(), Arc::clone(&self.0.store), options, Arc::clone(&self.0.events));
-        let declared = Declared { shared: Arc::clone(&shared), handler: erase(handler) };
-        tasks.declared.insert(name.into(), declared);
+        let shared = self.share(&task.name, options);
+        let mut errors = task.errors;
+        errors.extend(self.0.errors.iter().cloned());
+        let declared = Declared {
+            shared: Arc::clone(&shared),
+            handler: task.handler,
+            errors: errors.into(),
+            needs: task.needs.into(),
+        };
+        tasks.declared.insert(task.name, declared);
         Ok(TaskRef::new(shared))
+    }
+
+    fn share(&self, name: &Arc<str>, options: Resolved) -> Arc<TaskShared> {
+        TaskShared::new(Arc::clone(name), Arc::clone(&self.0.store), options, Arc::clone(&self.0.events))
     }
 
     /// A reference to a task that other processes work, to dispatch jobs and to find them again. Its options are the
@@ -193,18 +259,38 @@ impl App {
     /// # Errors
     /// `Config` when the name is out of range.
     pub fn task_ref<I, O>(&self, name: &str) -> Result<TaskRef<I, O>, Error> {
-        let options = self.resolve(name, &TaskOptions::new())?;
+        self.named(name, &TaskOptions::new(), |_| true)
+    }
+
+    /// The same for a task of which there is a [`TaskDef`], with its options.
+    ///
+    /// # Errors
+    /// `Config` when the name or an option is out of range.
+    pub fn task_ref_for<I, O>(&self, task: &TaskDef<I, O>) -> Result<TaskRef<I, O>, Error> {
+        let options = self.resolve(task.name(), task.own_options())?;
+        self.named(task.name(), task.own_options(), |known| known.options == options)
+    }
+
+    /// The task of this name that somebody has, if it fits, or one with these options.
+    fn named<I, O>(
+        &self,
+        name: &str,
+        options: &TaskOptions,
+        fits: impl Fn(&TaskShared) -> bool,
+    ) -> Result<TaskRef<I, O>, Error> {
+        let options = self.resolve(name, options)?;
         let mut tasks = self.tasks();
         let known = tasks.declared.get(name).map(|declared| Arc::clone(&declared.shared));
-        if let Some(shared) = known.or_else(|| tasks.named.get(name)?.upgrade()) {
+        if let Some(shared) = known.or_else(|| tasks.named.get(name)?.upgrade()).filter(|known| fits(known)) {
             return Ok(TaskRef::new(shared));
         }
         if tasks.named.len() >= tasks.tidy_at {
             tasks.named.retain(|_, task| task.strong_count() > 0);
             tasks.tidy_at = tasks.named.len() * 2 + 64;
         }
-        let shared = TaskShared::new(name.into(), Arc::clone(&self.0.store), options, Arc::clone(&self.0.events));
-        tasks.named.insert(name.into(), Arc::downgrade(&shared));
+        let name: Arc<str> = name.into();
+        let shared = self.share(&name, options);
+        tasks.named.insert(name, Arc::downgrade(&shared));
         Ok(TaskRef::new(shared))
     }
 
@@ -228,18 +314,18 @@ impl App {
             .tasks()
             .declared
             .values()
-            .map(|Declared { shared, handler }| {
-                let handler = handler.clone();
-                Definition {
-                    name: Arc::clone(&shared.name),
-                    keys: Arc::clone(&shared.keys),
-                    options: Arc::new(shared.options.clone()),
-                    handler,
-                }
+            .map(|Declared { shared, handler, errors, needs }| Definition {
+                name: Arc::clone(&shared.name),
+                keys: Arc::clone(&shared.keys),
+                options: Arc::new(shared.options.clone()),
+                handler: Arc::clone(handler),
+                errors: Arc::clone(errors),
+                needs: Arc::clone(needs),
             })
             .collect();
         tasks.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Worker { store: Arc::clone(&self.0.store), tasks, cap: None, id: WorkerId::generate() }
+        let (store, data) = (Arc::clone(&self.0.store), Arc::clone(&self.0.data));
+        Worker { store, data, tasks, cap: None, id: WorkerId::generate() }
     }
 
     /// Subscribes to `task:stalled` of every task of this App: one event for each job that was found stalled, with what
@@ -253,35 +339,6 @@ impl App {
     pub fn events(&self) -> Subscription<Event> {
         self.0.events.all()
     }
-}
-
-/// Folds the types of a handler away: payload in, JSON out.
-fn erase<I, O, F, Fut>(handler: F) -> Handler
-where
-    I: DeserializeOwned + Send + 'static,
-    O: Serialize + Send + 'static,
-    F: Fn(Context, I) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<O, JobError>> + Send + 'static,
-{
-    let handler = Arc::new(handler);
-    Arc::new(move |context, payload| {
-        let handler = Arc::clone(&handler);
-        Box::pin(async move {
-            let input: I = serde_json::from_slice(&payload)
-                .map_err(|e| RunError::Codec(format!("the payload is no input of this task: {}", shape_fault(&e))))?;
-            drop(payload);
-            let output = handler(context, input).await.map_err(RunError::Handler)?;
-            let value = serde_json::to_vec(&output)
-                .map_err(|e| RunError::Codec(format!("the value cannot be written as JSON: {e}")))?;
-            if value.len() > RESULT_LIMIT {
-                let size = value.len();
-                return Err(RunError::Codec(format!(
-                    "the value has {size} bytes of JSON, at most {RESULT_LIMIT} are kept"
-                )));
-            }
-            Ok((value != b"null").then_some(value))
-        })
-    })
 }
 
 impl fmt::Debug for App {

@@ -4,8 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::error::Interrupted;
+use crate::definition::Data;
+use crate::error::{Interrupted, JobError};
 use crate::job::JobId;
+use crate::options::Headers;
 use crate::worker::held::{Flags, Held};
 use crate::worker::identity::WorkerId;
 
@@ -22,6 +24,8 @@ pub(crate) struct Run {
     pub(crate) max_attempts: u32,
     pub(crate) stalled_count: u32,
     pub(crate) dispatched_at: SystemTime,
+    pub(crate) headers: Headers,
+    pub(crate) data: Arc<Data>,
 }
 
 impl Context {
@@ -61,6 +65,21 @@ impl Context {
         self.0.dispatched_at
     }
 
+    /// A header that was given with the dispatch.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.0.headers.get(name).map(String::as_str)
+    }
+
+    /// What [`AppBuilder::data`](crate::AppBuilder::data) was given of this type.
+    ///
+    /// # Errors
+    /// A fatal [`JobError`] with the code `missing_data` when there is none. Let the worker find that out when it starts, with
+    /// [`TaskHandler::needs`](crate::TaskHandler::needs).
+    pub fn data<T: Send + Sync + 'static>(&self) -> Result<&T, JobError> {
+        self.0.data.get()
+    }
+
     /// The worker that runs the job.
     #[must_use]
     pub fn worker_id(&self) -> &WorkerId {
@@ -84,8 +103,9 @@ impl Context {
     ///
     /// # Errors
     /// - `Lost`: the lock is gone, the job stalled; nothing this run returns is recorded.
-    /// - `Cancelled`: its cancel was asked for; or `OnRisk::Cancel` came true, and it will run again.
-    /// - `Shutdown`: the worker's shutdown grace is over; return an error, and the job is handed back. `Ok` completes it.
+    /// - `Cancelled`: its cancel was asked for.
+    /// - `AtRisk`: `OnRisk::Cancel` came true; return, and it will run again.
+    /// - `Shutdown`: the worker's shutdown grace is over; return an error, and the job is requeued. `Ok` completes it.
     /// - `Frozen`: this process stood still (SIGSTOP, a paused VM), and the moment up to which the job was safe is past,
     ///   be it since then or since before. It may run elsewhere by now. The error stays until a beat is answered.
     /// - `Ended`: this run returned, or its time-out dropped it. Only what outlived it sees this.

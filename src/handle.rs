@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
-use crate::dispatch::repeated;
+use crate::dispatch::{Patience, repeated};
 use crate::error::Error;
 use crate::events::{End, Event};
 use crate::job::{Failure, JobId, StoredError, codes};
@@ -34,12 +35,12 @@ const REASON_LIMIT: usize = 4096;
 pub struct JobHandle<O> {
     task: Arc<TaskShared>,
     id: JobId,
-    existed: bool,
+    existed: Option<bool>,
     output: PhantomData<fn() -> O>,
 }
 
 impl<O> JobHandle<O> {
-    pub(crate) fn new(task: Arc<TaskShared>, id: JobId, existed: bool) -> JobHandle<O> {
+    pub(crate) fn new(task: Arc<TaskShared>, id: JobId, existed: Option<bool>) -> JobHandle<O> {
         JobHandle { task, id, existed, output: PhantomData }
     }
 
@@ -55,12 +56,12 @@ impl<O> JobHandle<O> {
         &self.task.name
     }
 
-    /// Whether the job was there already when it was dispatched, in whatever state, so that the dispatch changed nothing.
+    /// Whether the job was there already when it was dispatched, in whatever state, so that the dispatch changed nothing;
+    /// `None` for a handle that was made from an id.
     ///
-    /// After a lost reply the dispatch is repeated, and then finds the job of its own first call. Always true for a
-    /// handle that was made from an id.
+    /// After a lost reply the dispatch is repeated, and then finds the job of its own first call.
     #[must_use]
-    pub fn existed(&self) -> bool {
+    pub fn existed(&self) -> Option<bool> {
         self.existed
     }
 
@@ -80,7 +81,7 @@ impl<O> JobHandle<O> {
 
     /// Waits until the job has ended and returns its value.
     ///
-    /// It has no time-out of its own, and goes on while Redis is away: put it into `tokio::time::timeout` if need be. It
+    /// It has no time-out of its own, and goes on while Redis is away; see [`result_within`](JobHandle::result_within). It
     /// learns of the end from the task's events, and looks at the state besides: after a second, then after ever longer
     /// pauses of up to 10 s, or up to 5 s where events are off and all rests on it. Any number of waiting handles share one
     /// connection for each, and few calls.
@@ -116,6 +117,20 @@ impl<O> JobHandle<O> {
         decode_result(&self.task.name, self.id.clone(), value.as_deref())
     }
 
+    /// The same, but waits for `time` at most. The job goes on as it would.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] when the job has not ended by then; else as [`result`](JobHandle::result).
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn result_within(&self, time: Duration) -> Result<O, Error>
+    where
+        O: DeserializeOwned,
+    {
+        tokio::time::timeout(time, self.result()).await.unwrap_or(Err(Error::TimedOut { after: time }))
+    }
+
     /// Reads a value that is too large for the connections that others use.
     async fn large_result(&self, bytes: usize) -> Result<Vec<u8>, Error> {
         let mut patience = response_time(bytes);
@@ -142,7 +157,7 @@ impl<O> JobHandle<O> {
     ///
     /// Of a running job the answer is `Requested`: it becomes cancelled when its handler has returned, or was dropped after
     /// its cancel grace, whatever value it returned. To repeat a cancel is no error, and keeps the first reason. The call
-    /// is repeated for 10 s while Redis cannot be reached; after a lost reply it may find that the job is cancelled already.
+    /// is repeated as long as a dispatch is while Redis cannot be reached; after a lost reply it may find that the job is cancelled already.
     /// A reason is cut to 4 KiB.
     ///
     /// # Errors
@@ -153,7 +168,8 @@ impl<O> JobHandle<O> {
     pub async fn cancel(&self, reason: impl Into<String>) -> Result<CancelOutcome, Error> {
         let reason = reason.into();
         let reason = cut(&reason, REASON_LIMIT);
-        let reply = repeated(|| {
+        let patience = Patience::new(self.task.store.dispatch_timeout, Instant::now(), reason.len());
+        let reply = repeated(patience, || {
             let call =
                 move |mut conn| async move { jobs::cancel(&mut conn, &self.task.keys, self.id.as_str(), reason).await };
             self.task.store.ask(response_time(reason.len()), call)

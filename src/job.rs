@@ -112,15 +112,15 @@ pub struct Failure {
     /// The error with its causes, outermost first, at most 4 KiB.
     pub message: String,
     /// How many runs of the handler ended in failure.
-    pub attempt: u32,
+    pub failed_attempts: u32,
     /// How often the job stalled; stalls are never counted as attempts.
     pub stalled_count: u32,
 }
 
 impl Failure {
     /// Puts a stored error together with the counters of its job.
-    pub(crate) fn new(id: JobId, error: StoredError, attempt: u32, stalled_count: u32) -> Failure {
-        Failure { id, code: error.code, message: error.message, attempt, stalled_count }
+    pub(crate) fn new(id: JobId, error: StoredError, failed_attempts: u32, stalled_count: u32) -> Failure {
+        Failure { id, code: error.code, message: error.message, failed_attempts, stalled_count }
     }
 }
 
@@ -132,7 +132,7 @@ impl fmt::Display for Failure {
 
 /// The failure codes that Heartline itself gives.
 ///
-/// A handler's own codes come from [`JobError::coded`](crate::error::JobError::coded) and are never one of these.
+/// A handler's own codes come from [`JobError::with_code`](crate::error::JobError::with_code) and are never one of these.
 pub mod codes {
     /// The handler returned an error without a code.
     pub const HANDLER_ERROR: &str = "handler_error";
@@ -142,6 +142,8 @@ pub mod codes {
     pub const TIMEOUT: &str = "timeout";
     /// The payload is no input of the handler, or the handler's value cannot be encoded.
     pub const CODEC: &str = "codec";
+    /// The handler asked for data that its worker does not have.
+    pub const MISSING_DATA: &str = "missing_data";
     /// What Redis holds of the job is damaged.
     pub const CORRUPT: &str = "corrupt";
     /// The job stalled more often than `max_count` allows: workers died with it, or in heartbeat mode `Manual` its handler
@@ -150,7 +152,7 @@ pub mod codes {
 
     /// Whether Heartline gives this code itself, so that a handler must not.
     pub(crate) fn is_reserved(code: &str) -> bool {
-        [HANDLER_ERROR, PANIC, TIMEOUT, CODEC, CORRUPT, WORKER_CRASHED].contains(&code)
+        [HANDLER_ERROR, PANIC, TIMEOUT, CODEC, MISSING_DATA, CORRUPT, WORKER_CRASHED].contains(&code)
     }
 }
 

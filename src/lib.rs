@@ -23,7 +23,7 @@
 //!
 //! | for | see |
 //! |---|---|
-//! | connecting, declaring tasks | [`App`], [`AppBuilder`] |
+//! | connecting, declaring tasks | [`App`], [`AppBuilder`], [`TaskDef`] |
 //! | options and their defaults | [`TaskOptions`], [`StallOptions`], [`RetryPolicy`], [`Retention`] |
 //! | dispatching jobs | [`TaskRef`], [`Dispatch`] |
 //! | waiting for a result, cancelling | [`JobHandle`] |
@@ -39,6 +39,7 @@
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
+//! | `anyhow` | no | [`TaskHandler::on_error`] and [`JobError::downcast_ref`] find what an `anyhow::Error` was made of |
 //! | `testing` | no | the module `testing`: a private Redis server for tests and examples |
 //!
 //! # Tracing
@@ -76,6 +77,7 @@
 
 mod app;
 mod context;
+mod definition;
 mod dispatch;
 mod error;
 mod events;
@@ -94,6 +96,7 @@ mod worker;
 
 pub use app::{App, AppBuilder};
 pub use context::Context;
+pub use definition::{TaskDef, TaskHandler};
 pub use dispatch::Dispatch;
 pub use error::{ConfigError, ConfigErrors, Error, Interrupted, JobError, Result};
 pub use events::{Event, RecvError, Subscription};

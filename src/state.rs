@@ -139,7 +139,7 @@ const fn removed(from: JobState, by: &'static str) -> Transition {
 /// Every change of state there is; whatever is not listed is a bug.
 ///
 /// A cancel of a running job changes no state: it leaves a wish that settle and sweep honour. Under
-/// `Retention::none()` a job becomes terminal and is removed by the same call, which this table shows as its
+/// `Retention::remove_at_once()` a job becomes terminal and is removed by the same call, which this table shows as its
 /// two steps.
 pub const TRANSITIONS: &[Transition] = &[
     created(JobState::Waiting, "dispatch"),
@@ -153,7 +153,7 @@ pub const TRANSITIONS: &[Transition] = &[
     change(JobState::Running, JobState::Cancelled, "settle"),
     // A failed attempt with attempts left.
     change(JobState::Running, JobState::Delayed, "settle"),
-    // Handed back at shutdown, with no stall counted.
+    // Requeued at shutdown, with no stall counted.
     change(JobState::Running, JobState::Waiting, "settle"),
     change(JobState::Running, JobState::Waiting, "sweep"),
     change(JobState::Running, JobState::Failed, "sweep"),

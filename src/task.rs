@@ -8,10 +8,11 @@ use serde::Serialize;
 
 use crate::dispatch::{Dispatch, Dispatcher, checked_payload, new_job};
 use crate::error::{ConfigErrors, Error};
-use crate::events::{EventHub, Followed};
+use crate::events::{Event, EventHub, Followed, Subscription};
 use crate::handle::JobHandle;
 use crate::job::{Failure, JobId, StoredError};
 use crate::options::{Resolved, validate};
+use crate::stall::action::StalledEvent;
 use crate::state::JobState;
 use crate::store::jobs::{self, NewJob};
 use crate::store::{RESPONSE_TIMEOUT, Store, TaskKeys};
@@ -26,7 +27,7 @@ pub(crate) struct TaskShared {
     pub(crate) dispatcher: Dispatcher,
     pub(crate) events: Arc<EventHub>,
     /// While it is kept, readers of events follow the task.
-    _followed: Arc<Followed>,
+    followed: Arc<Followed>,
 }
 
 impl TaskShared {
@@ -35,7 +36,7 @@ impl TaskShared {
         let keys = Arc::new(store.task_keys(&name));
         let followed = events.follow(&name, &keys);
         let dispatcher = Dispatcher::new(store.clone(), keys.clone());
-        Arc::new(TaskShared { name, keys, store, options, dispatcher, events, _followed: followed })
+        Arc::new(TaskShared { name, keys, store, options, dispatcher, events, followed })
     }
 }
 
@@ -65,7 +66,19 @@ impl<I, O> TaskRef<I, O> {
     /// [`Error::Config`] when no id can be like this.
     pub fn handle(&self, id: impl AsRef<str>) -> Result<JobHandle<O>, Error> {
         let id = JobId::parse(id.as_ref())?;
-        Ok(JobHandle::new(self.shared.clone(), id, true))
+        Ok(JobHandle::new(self.shared.clone(), id, None))
+    }
+
+    /// Subscribes to every event of this task, whichever process caused it: one for each transition. See
+    /// [`App::events`](crate::App::events), which has those of all tasks.
+    pub fn events(&self) -> Subscription<Event> {
+        self.shared.events.all().only(Arc::clone(&self.shared.followed), Event::task)
+    }
+
+    /// Subscribes to `task:stalled` of this task. See [`App::on_stalled`](crate::App::on_stalled), which has those of all
+    /// tasks.
+    pub fn on_stalled(&self) -> Subscription<StalledEvent> {
+        self.shared.events.stalled().only(Arc::clone(&self.shared.followed), |stalled| &stalled.task)
     }
 
     /// How many jobs are in each state, counted in one step. It costs the same however many there are.
@@ -94,10 +107,10 @@ impl<I, O> TaskRef<I, O> {
         let handle = self.handle(id)?;
         let stored = handle.stored().await?.ok_or_else(|| handle.not_found())?;
         let id = handle.id().clone();
-        let (attempt, stalled_count) = (stored.failed_attempts, stored.stalled_count);
+        let (failed_attempts, stalled_count) = (stored.failed_attempts, stored.stalled_count);
         let error = (!stored.error.is_empty())
-            .then(|| Failure::new(id.clone(), StoredError::from_json(&stored.error), attempt, stalled_count));
-        Ok(Job { id, state: stored.state, attempt, stalled_count, error })
+            .then(|| Failure::new(id.clone(), StoredError::from_json(&stored.error), failed_attempts, stalled_count));
+        Ok(Job { id, state: stored.state, failed_attempts, stalled_count, error })
     }
 }
 
@@ -157,7 +170,7 @@ impl<I, O> TaskRef<I, O> {
         let jobs = jobs?;
         let ids: Vec<JobId> = jobs.iter().map(|job| job.id.clone()).collect();
         let existed = self.shared.dispatcher.dispatch_many(jobs).await?;
-        let handle = |(id, existed)| JobHandle::new(self.shared.clone(), id, existed);
+        let handle = |(id, existed)| JobHandle::new(self.shared.clone(), id, Some(existed));
         Ok(ids.into_iter().zip(existed).map(handle).collect())
     }
 }
@@ -201,7 +214,7 @@ pub struct Job {
     /// Where it stood.
     pub state: JobState,
     /// How many of its runs have ended in failure.
-    pub attempt: u32,
+    pub failed_attempts: u32,
     /// How often it stalled; stalls are never counted as attempts.
     pub stalled_count: u32,
     /// Its last failure, also while it waits for its next attempt. A cancelled job has the code `cancelled`, and the reason

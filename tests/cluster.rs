@@ -103,12 +103,12 @@ async fn settle_and_close_declare_their_keys() {
         for field in ["keepCompleted", "keepFailed", "keepCancelled"] {
             task.hset("meta", &[(field, keep)]).await;
         }
-        let jobs = [("completed", 1), ("failed", 2), ("retry", 3), ("release", 4), ("cancelled", 5), ("valued", 6)];
+        let jobs = [("completed", 1), ("failed", 2), ("retry", 3), ("requeue", 4), ("cancelled", 5), ("valued", 6)];
         task.running("w", &jobs).await;
         task.hset("cancelling", &[("cancelled", "why")]).await;
         task.hset("payload", &[("due", "1"), ("later", "1"), ("corrupt", "1"), ("high", "1"), ("low", "1")]).await;
-        columns(&mut task, &["completed", "failed", "retry", "release", "cancelled", "due", "corrupt", "ghost"]).await;
-        task.hset("priority", &[("high", "high"), ("low", "low"), ("release", "high"), ("due", "low")]).await;
+        columns(&mut task, &["completed", "failed", "retry", "requeue", "cancelled", "due", "corrupt", "ghost"]).await;
+        task.hset("priority", &[("high", "high"), ("low", "low"), ("requeue", "high"), ("due", "low")]).await;
         task.hset("attempt", &[("corrupt", "many")]).await;
         task.zadd("delayed", 1.0, "due").await;
         task.zadd("delayed", 9e15, "later").await;
@@ -117,14 +117,14 @@ async fn settle_and_close_declare_their_keys() {
         task.waiting(&["normal", "corrupt"]).await;
         let mut args = vec!["1", "w", "1000", "10", "2", "1", "completed", "valued", "1", "6", "2", "42"];
         args.extend(["failed", "2", "failed", "1", "panic", "E", "retry", "3", "retry", "1", "60000", "E"]);
-        args.extend(["release", "4", "release", "0", "", "", "cancelled", "5", "release", "0", "", ""]);
-        args.extend(["lost", "9", "release", "0", "", ""]);
+        args.extend(["requeue", "4", "requeue", "0", "", "", "cancelled", "5", "requeue", "0", "", ""]);
+        args.extend(["lost", "9", "requeue", "0", "", ""]);
         let first = task.ok("settle", &args).await;
         assert!(first.contains(" high normal low due ["), "{first}");
         assert!(task.ok("settle", &args).await.starts_with("[settled 9 5 "));
         assert_eq!(task.ok("settle", &["0", "w", "1000", "0", "0", "0"]).await, "[stale]");
         task.waiting(&["more", "left"]).await;
-        assert!(task.ok("settle", &["1/2", "w", "9000", "2", "0", "0"]).await.contains(" release more ["));
+        assert!(task.ok("settle", &["1/2", "w", "9000", "2", "0", "0"]).await.contains(" requeue more ["));
         task.hset("meta", &[("largest", "1024")]).await;
         assert!(task.ok("settle", &["1/3", "w", "9000", "2", "0", "0"]).await.contains(" left ["));
         task.lose_options().await;

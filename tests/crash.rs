@@ -182,7 +182,7 @@ async fn task(f: &Fixture) -> (App, TaskRef<String, u32>) {
 /// Dispatches jobs with these ids and waits until they run.
 async fn running(task: &TaskRef<String, u32>, input: &str, ids: &[String], max_count: u32) {
     for id in ids {
-        task.dispatch(input.into()).id(id).max_count(max_count).await.unwrap();
+        task.dispatch(input.into()).id(id).stall_max_count(max_count).await.unwrap();
     }
     for id in ids {
         let handle = task.handle(id).unwrap();
@@ -251,7 +251,7 @@ async fn a_poison_job_fails_after_max_count_deaths_and_one_more_and_its_neighbou
     let mut deaths = 0;
     let innocents = ids("innocent", 3);
     running(&task, "hold", &innocents, 10).await;
-    task.dispatch("poison".into()).id("poison").max_count(2).await.unwrap();
+    task.dispatch("poison".into()).id("poison").stall_max_count(2).await.unwrap();
     let (mut starts, mut stalls) = (0, Vec::new());
     loop {
         if process.is_dead() {
@@ -274,7 +274,7 @@ async fn a_poison_job_fails_after_max_count_deaths_and_one_more_and_its_neighbou
     assert_eq!((deaths, starts), (3, 3));
     assert_eq!(stalls, [(1, Recovered), (2, Recovered), (3, Failed)]);
     let job = task.job("poison").await.unwrap();
-    assert_eq!((job.state, job.attempt, job.stalled_count), (JobState::Failed, 0, 3));
+    assert_eq!((job.state, job.failed_attempts, job.stalled_count), (JobState::Failed, 0, 3));
     assert_eq!(job.error.unwrap().code, "worker_crashed");
     assert_eq!(f.places("poison").await, ["failed"]);
     for id in &innocents {
@@ -478,7 +478,7 @@ async fn a_producer_killed_while_it_dispatches_can_repeat_the_call() {
     let before = task.counts().await.unwrap().waiting;
     assert!((1..20_000).contains(&before), "it was killed after {before}");
     let handles = task.dispatch_many_with_ids(many()).await.unwrap();
-    assert_eq!(handles.iter().filter(|handle| handle.existed()).count() as u64, before);
+    assert_eq!(handles.iter().filter(|handle| handle.existed() == Some(true)).count() as u64, before);
     let waiting: Vec<String> = f.run("LRANGE", "wait", &["0", "-1"]).await;
     assert_eq!((waiting.len(), waiting.into_iter().collect::<BTreeSet<_>>().len()), (20_000, 20_000));
     assert_eq!(f.run::<u64>("HLEN", "payload", &[]).await, 20_000);
@@ -492,7 +492,9 @@ async fn the_job_of_a_killed_process_is_found_by_a_worker_that_starts_later() {
     running(&task, "hold once", &["left".to_owned()], 1).await;
     victim.kill();
     let app = f.app().await;
-    let again = app.task(TASK, fast(), |ctx, _: String| async move { Ok(ctx.stalled_count()) }).unwrap();
+    let again = app
+        .task(TASK, fast(), |ctx, _: String| async move { Ok::<_, heartline::JobError>(ctx.stalled_count()) })
+        .unwrap();
     let worker = start(app.worker());
     assert_eq!(again.handle("left").unwrap().result().await.unwrap(), 1);
     worker.stop().await;

@@ -66,7 +66,7 @@ pub async fn fill<O>(task: &TaskRef<String, O>, n: usize, bytes: usize) -> Resul
 
 /// The options of every measured task: interval and all else as by default, nothing kept.
 pub fn options() -> TaskOptions {
-    TaskOptions::new().retention(Retention::none()).events(EventMode::On)
+    TaskOptions::new().retention(Retention::remove_at_once()).events(EventMode::On)
 }
 
 pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {

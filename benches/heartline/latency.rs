@@ -57,7 +57,7 @@ async fn own_samples(bench: &Bench, samples: usize) -> Result<Vec<f64>> {
     let (started, mut starts) = mpsc::unbounded_channel();
     let task = app.task("idle", options(), move |_: Context, _: String| {
         let told = started.send(Instant::now());
-        async move { told.map_err(|_| JobError::fatal("the bench ended")) }
+        async move { told.map_err(|_| JobError::new("the bench ended").fatal()) }
     })?;
     let stop = CancellationToken::new();
     let stopped = stop.clone();

@@ -86,7 +86,7 @@ async fn demo(arguments: Arguments) -> Result<ExitCode> {
     crew.kill_worker(&holder);
     patient_job.cancel("the customer changed their mind").await?;
 
-    let poison_job = poison.dispatch(()).id("poison").max_count(2).await?;
+    let poison_job = poison.dispatch(()).id("poison").stall_max_count(2).await?;
     tally.say("dispatched `poison`, which aborts the process that runs it");
     for round in 0..5 {
         tokio::time::sleep(Duration::from_millis(1200)).await;

@@ -2,7 +2,7 @@
 -- (position, value), then six words for each other outcome. A cancel that was asked for goes before every outcome;
 -- without `cancelling` none was.
 local function read_outcomes(at, n, r, locks, cancelling, worker)
-  local out = { all = {}, lost = {}, completed = {}, results = {}, failed = {}, retry = {}, release = {},
+  local out = { all = {}, lost = {}, completed = {}, results = {}, failed = {}, retry = {}, requeue = {},
     cancelled = {}, reasons = {}, cancelled_fences = {} }
   local ids, fences, others = { unpack(ARGV, at, at + n - 1) }, { unpack(ARGV, at + n, at + 2 * n - 1) }, {}
   for i = at + 2 * n + 2 * r, #ARGV, 6 do
@@ -73,10 +73,10 @@ local function record_outcomes(out, places, stores, columns, keep, now_ms, field
     redis.call('ZADD', places.delayed, unpack(entries))
     add_words(fields, 'retrying', words)
   end
-  if #out.release > 0 then
-    local ids = ids_of(out.release)
+  if #out.requeue > 0 then
+    local ids = ids_of(out.requeue)
     back_to_wait('LPUSH', places.lists, stores.priority, ids)
-    add_words(fields, 'released', ids)
+    add_words(fields, 'requeued', ids)
   end
   if #out.cancelled > 0 then
     local values = {}

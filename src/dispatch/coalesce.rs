@@ -18,26 +18,38 @@ use crate::error::Error;
 use crate::store::jobs::{self, BATCH, BATCH_BYTES, NewJob};
 use crate::store::{LARGE, SILENCE, Sign, Store, TaskKeys, doubled, own_task, response_time, transfer_time};
 
-/// How long a call is repeated while Redis is away, beside the time that its bytes take.
-const REPEAT_FOR: Duration = Duration::from_secs(10);
-
-/// The least that one attempt is given, also when the time for repeats is over.
-const LEAST_ATTEMPT: Duration = Duration::from_secs(1);
-
 /// How many calls of one `dispatch_many` are under way at a time: Redis works on one while the next is encoded.
 const IN_FLIGHT: usize = 2;
 
-/// Makes the call, and again while Redis cannot be reached or a failover is under way, until the deadline.
+/// The times of one call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Until when it is repeated.
+    deadline: Instant,
+    /// The least that one attempt is given, also when the time for repeats is over.
+    least: Duration,
+}
+
+impl Patience {
+    /// For a call that was asked for at `since` and carries so many bytes: the time for a dispatch, beside the time that its
+    /// bytes take. The last attempt may take a tenth longer.
+    pub(crate) fn new(dispatch_timeout: Duration, since: Instant, bytes: usize) -> Patience {
+        Patience { deadline: since + dispatch_timeout + transfer_time(bytes), least: dispatch_timeout / 10 }
+    }
+}
+
+/// Makes the call, and again while Redis cannot be reached or a failover is under way, as long as there is patience.
 ///
 /// # Errors
 /// What the last call said; `Connect` with a time-out when even that did not end.
-pub(crate) async fn repeated_until<T, F>(deadline: Instant, mut call: impl FnMut() -> F) -> Result<T, Error>
+pub(crate) async fn repeated<T, F>(patience: Patience, mut call: impl FnMut() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
 {
+    let Patience { deadline, least } = patience;
     let mut pauses = None;
     loop {
-        let end = deadline.max(Instant::now() + LEAST_ATTEMPT);
+        let end = deadline.max(Instant::now() + least);
         let answer = tokio::time::timeout_at(end, call()).await.unwrap_or_else(|_| Err(Error::timed_out()));
         match answer {
             Err(e) if e.is_demoted() || e.is_connection() && e.is_retryable() => {
@@ -49,29 +61,16 @@ where
                         .without_max_times()
                         .build()
                 });
-                let pause = pauses.next().unwrap_or(Duration::from_millis(500));
-                if Instant::now() + pause >= deadline {
+                if Instant::now() >= deadline {
                     return Err(e);
                 }
+                let pause = pauses.next().unwrap_or(Duration::from_millis(500));
                 tracing::debug!(error = %e.chain(), "redis cannot be reached; the call is repeated");
-                tokio::time::sleep(pause).await;
+                tokio::time::sleep_until(deadline.min(Instant::now() + pause)).await;
             }
             answer => return answer,
         }
     }
-}
-
-/// Makes the call, and again for 10 s while Redis cannot be reached.
-pub(crate) async fn repeated<T, F>(call: impl FnMut() -> F) -> Result<T, Error>
-where
-    F: Future<Output = Result<T, Error>>,
-{
-    repeated_until(Instant::now() + REPEAT_FOR, call).await
-}
-
-/// Until when a call that carries so many bytes, and that was asked for at `since`, is repeated.
-fn deadline(since: Instant, bytes: usize) -> Instant {
-    since + REPEAT_FOR + transfer_time(bytes)
 }
 
 /// Carries the jobs of one task to Redis.
@@ -102,14 +101,14 @@ impl Dispatcher {
     /// The job may be written or not when the future is dropped, but nothing is sent from then on; jobs of other callers
     /// are not touched.
     pub(crate) async fn dispatch(&self, job: NewJob) -> Result<bool, Error> {
-        let deadline = deadline(Instant::now(), job.payload.len());
+        let patience = self.lane.patience(job.payload.len());
         let existed = if job.payload.len() > LARGE {
             self.lane.write_large(Arc::new(job)).await?
         } else if let Some(_alone) = Alone::go(&self.lane) {
             let one = std::slice::from_ref(&job);
-            repeated_until(deadline, || self.lane.write(one)).await?
+            repeated(patience, || self.lane.write(one)).await?
         } else {
-            return self.lane.join(job, deadline).await;
+            return self.lane.join(job, patience).await;
         };
         Ok(existed.first().copied().unwrap_or(false))
     }
@@ -127,10 +126,7 @@ impl Dispatcher {
             async move {
                 let answer = match chunk {
                     [job] if job.payload.len() > LARGE => self.lane.write_large(Arc::clone(job)).await,
-                    chunk => {
-                        let deadline = deadline(Instant::now(), bytes_of(chunk));
-                        repeated_until(deadline, || self.lane.write(chunk)).await
-                    }
+                    chunk => repeated(self.lane.patience(bytes_of(chunk)), || self.lane.write(chunk)).await,
                 };
                 (range, answer)
             }
@@ -225,7 +221,7 @@ struct Queued(Arc<Ticket>);
 
 struct Ticket {
     job: NewJob,
-    deadline: Instant,
+    patience: Patience,
     /// Taken when it is answered; closed when the caller has given up.
     reply: Mutex<Option<oneshot::Sender<Result<bool, Error>>>>,
 }
@@ -278,6 +274,11 @@ impl Lane {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// For a call that is asked for now and carries so many bytes.
+    fn patience(&self, bytes: usize) -> Patience {
+        Patience::new(self.store.dispatch_timeout, Instant::now(), bytes)
+    }
+
     async fn write(&self, jobs: &[impl AsRef<NewJob>]) -> Result<Vec<bool>, Error> {
         self.store.ready().await?;
         let call = async |conn: &mut _| jobs::dispatch(conn, &self.keys, jobs, &self.all_keys).await;
@@ -289,7 +290,7 @@ impl Lane {
     async fn write_large(self: &Arc<Self>, job: Arc<NewJob>) -> Result<Vec<bool>, Error> {
         let lane = Arc::clone(self);
         own_task(async move {
-            let turn = lane.store.write_turns().take(REPEAT_FOR).await.ok_or_else(Error::timed_out)?;
+            let turn = lane.store.write_turns().take(lane.store.dispatch_timeout).await.ok_or_else(Error::timed_out)?;
             let bytes = job.payload.len();
             let time = Mutex::new(response_time(bytes));
             let attempt = || async {
@@ -303,15 +304,15 @@ impl Lane {
                 }
                 answer
             };
-            turn.hold(repeated_until(deadline(Instant::now(), bytes), attempt)).await
+            turn.hold(repeated(lane.patience(bytes), attempt)).await
         })
         .await
     }
 
     /// Waits until the job was carried to Redis, and sees to it that somebody carries it.
-    async fn join(self: &Arc<Self>, job: NewJob, deadline: Instant) -> Result<bool, Error> {
+    async fn join(self: &Arc<Self>, job: NewJob, patience: Patience) -> Result<bool, Error> {
         let (reply, mut answer) = oneshot::channel();
-        let ticket = Ticket { job, deadline, reply: Mutex::new(Some(reply)) };
+        let ticket = Ticket { job, patience, reply: Mutex::new(Some(reply)) };
         self.state().queue.push_back(Queued(Arc::new(ticket)));
         let mut pause = SILENCE;
         loop {
@@ -338,7 +339,7 @@ impl Lane {
         // What may have been written must not be written again much later, when its id may have been forgotten.
         let now = Instant::now();
         let (over, again): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut state.carried).into_iter().partition(|queued| queued.0.deadline <= now);
+            std::mem::take(&mut state.carried).into_iter().partition(|queued| queued.0.patience.deadline <= now);
         again.into_iter().rev().for_each(|queued| state.queue.push_front(queued));
         state.carriers += 1;
         let (number, sign) = (state.carriers, Sign::new(SILENCE));
@@ -355,8 +356,8 @@ impl Lane {
         tokio::task::yield_now().await;
         while let Some(batch) = self.take(number) {
             // Each caller waits for a time of its own; the first of them is the one that came first.
-            let deadline = batch.first().map_or_else(Instant::now, |first| first.0.deadline);
-            let answer = repeated_until(deadline, || {
+            let patience = batch.first().map_or_else(|| self.patience(0), |first| first.0.patience);
+            let answer = repeated(patience, || {
                 // A caller that gave up wants nothing sent any more.
                 let wanted: Vec<_> = batch.iter().filter(|queued| queued.is_wanted()).cloned().collect();
                 async move {
@@ -397,7 +398,10 @@ impl Lane {
     fn failed(&self, number: u64, batch: Vec<Queued>, e: &Error) {
         let is_over = {
             let (away, now) = (e.is_connection() && e.is_retryable() || e.is_demoted(), Instant::now());
-            move |queued: &Queued| !away || queued.0.deadline <= now + LEAST_ATTEMPT
+            move |queued: &Queued| {
+                let Patience { deadline, least } = queued.0.patience;
+                !away || deadline <= now + least
+            }
         };
         let (over, again): (Vec<_>, Vec<_>) = batch.into_iter().partition(|queued| is_over(queued));
         let mut state = self.state();
@@ -454,7 +458,8 @@ mod tests {
     #[tokio::test]
     async fn only_a_lost_connection_is_a_reason_to_repeat() {
         let mut calls = 0;
-        let answer = repeated(|| {
+        let patience = Patience::new(Duration::from_secs(10), Instant::now(), 0);
+        let answer = repeated(patience, || {
             calls += 1;
             let away = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
             let answer = if calls < 3 { Err(classify("dispatch", away.into())) } else { Err(Error::Closed) };

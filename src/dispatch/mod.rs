@@ -3,10 +3,11 @@
 mod coalesce;
 
 use std::fmt;
-use std::future::{Future, IntoFuture};
+use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use crate::error::{ConfigErrors, Error};
@@ -16,14 +17,26 @@ use crate::options::{OnRisk, Overrides, Priority, RetryPolicy, to_ms, validate};
 use crate::store::jobs::NewJob;
 use crate::task::TaskShared;
 
-pub(crate) use coalesce::{Dispatcher, repeated};
+pub(crate) use coalesce::{Dispatcher, Patience, repeated};
 
 /// A job about to be dispatched: set what differs from the task's options, then `.await` it.
 ///
-/// Nothing happens before it is awaited. It is at once in Redis when the await returns, and a handle to it is the value.
+/// Nothing happens before it is awaited. It is at once in Redis when the await returns, and a handle to it is the value. It
+/// is a future like any other: `tokio::spawn` and `join_all` take it as it is.
 ///
-/// A dispatch is repeated for 10 s while Redis cannot be reached. A job whose id exists in any state, a terminal one
-/// included, is left as it is, and its handle says [`existed`](JobHandle::existed); after a lost reply that may be
+/// ```no_run
+/// # use std::time::Duration;
+/// # use heartline::{Priority, TaskRef};
+/// # async fn run(mails: TaskRef<String, ()>) -> heartline::Result<()> {
+/// let job = mails.dispatch("ada".to_owned()).id("welcome-ada").delay(Duration::from_secs(60)).await?;
+/// let urgent = tokio::spawn(mails.dispatch("bob".to_owned()).priority(Priority::High));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A dispatch is repeated for 10 s ([`AppBuilder::dispatch_timeout`](crate::AppBuilder::dispatch_timeout)) while Redis cannot
+/// be reached. A job whose id exists in any state, a terminal one
+/// included, is left as it is, and its handle says that it [`existed`](JobHandle::existed); after a lost reply that may be
 /// the job of this very call.
 ///
 /// # Errors
@@ -36,26 +49,30 @@ pub(crate) use coalesce::{Dispatcher, repeated};
 #[must_use = "a job is dispatched when this is awaited"]
 pub struct Dispatch<I, O> {
     task: Arc<TaskShared>,
-    payload: Result<Vec<u8>, serde_json::Error>,
+    /// None once it is under way.
+    payload: Option<Result<Vec<u8>, serde_json::Error>>,
     id: Option<String>,
     delay: Option<Duration>,
     priority: Option<Priority>,
-    attempts: Option<u32>,
     overrides: Overrides,
+    under_way: Option<Written<O>>,
     types: PhantomData<fn(I) -> O>,
 }
+
+/// A dispatch that is under way.
+type Written<O> = Pin<Box<dyn Future<Output = Result<JobHandle<O>, Error>> + Send>>;
 
 impl<I, O> Dispatch<I, O> {
     /// A dispatch with nothing set.
     pub(crate) fn new(task: Arc<TaskShared>, payload: Result<Vec<u8>, serde_json::Error>) -> Dispatch<I, O> {
         Dispatch {
             task,
-            payload,
+            payload: Some(payload),
             id: None,
             delay: None,
             priority: None,
-            attempts: None,
             overrides: Overrides::default(),
+            under_way: None,
             types: PhantomData,
         }
     }
@@ -81,10 +98,18 @@ impl<I, O> Dispatch<I, O> {
         self
     }
 
-    /// How many runs the job gets, at least 1, with the task's delays in between. Goes before the count of
+    /// How many runs the job gets, 1 to 1,000,000, with the delays of the worker's task in between. Goes before the count of
     /// [`retry`](Dispatch::retry).
     pub fn attempts(mut self, attempts: u32) -> Self {
-        self.attempts = Some(attempts);
+        self.overrides.attempts = Some(attempts);
+        self
+    }
+
+    /// A text that travels with the job and is no part of its input, such as a trace id. The handler reads it with
+    /// [`Context::header`](crate::Context::header). All headers of a job have at most 4 KiB, names and values; one of the
+    /// same name replaces the one before.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.overrides.headers.insert(name.into(), value.into());
         self
     }
 
@@ -95,7 +120,7 @@ impl<I, O> Dispatch<I, O> {
     }
 
     /// How often the job may stall before it fails. 0 lets it fail at its first stall. Defaults to the task's.
-    pub fn max_count(mut self, max_count: u32) -> Self {
+    pub fn stall_max_count(mut self, max_count: u32) -> Self {
         self.overrides.max_count = Some(max_count);
         self
     }
@@ -119,13 +144,9 @@ impl<I, O> Dispatch<I, O> {
     }
 
     /// Checks everything that can be checked here.
-    fn into_job(self) -> Result<(Arc<TaskShared>, NewJob), Error> {
-        let payload = checked_payload(&self.task, self.payload)?;
-        let mut overrides = self.overrides;
-        if let Some(attempts) = self.attempts {
-            let policy = overrides.retry.unwrap_or_else(|| self.task.options.retry.clone());
-            overrides.retry = Some(policy.attempts(attempts));
-        }
+    fn take_job(&mut self, payload: Result<Vec<u8>, serde_json::Error>) -> Result<NewJob, Error> {
+        let payload = checked_payload(&self.task, payload)?;
+        let overrides = std::mem::take(&mut self.overrides);
         let checks = [
             self.id.as_deref().map_or(Ok(()), validate::job_id),
             self.delay.map_or(Ok(()), validate::delay),
@@ -133,28 +154,35 @@ impl<I, O> Dispatch<I, O> {
         ];
         let faults = checks.into_iter().filter_map(Result::err).flatten();
         ConfigErrors::check(faults.collect())?;
-        let job = NewJob {
+        Ok(NewJob {
             delay: self.delay.filter(|delay| !delay.is_zero()),
             priority: self.priority.or(own_priority(&self.task)),
             overrides,
-            ..new_job(&self.task, self.id, payload)
-        };
-        Ok((self.task, job))
+            ..new_job(&self.task, self.id.take(), payload)
+        })
     }
 }
 
-impl<I, O: 'static> IntoFuture for Dispatch<I, O> {
+impl<I, O: 'static> Future for Dispatch<I, O> {
     type Output = Result<JobHandle<O>, Error>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
-    fn into_future(self) -> Self::IntoFuture {
-        let checked = self.into_job();
-        Box::pin(async move {
-            let (task, job) = checked?;
-            let id = job.id.clone();
-            let existed = task.dispatcher.dispatch(job).await?;
-            Ok(JobHandle::new(task, id, existed))
-        })
+    /// # Panics
+    /// When it is polled again after it has given its value.
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(payload) = self.payload.take() {
+            let (job, task) = (self.take_job(payload), Arc::clone(&self.task));
+            self.under_way = Some(Box::pin(async move {
+                let job = job?;
+                let id = job.id.clone();
+                let existed = task.dispatcher.dispatch(job).await?;
+                Ok(JobHandle::new(task, id, Some(existed)))
+            }));
+        }
+        match &mut self.under_way {
+            Some(written) => written.as_mut().poll(cx),
+            // It is there from the first poll on.
+            None => Poll::Pending,
+        }
     }
 }
 

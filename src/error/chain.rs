@@ -25,9 +25,7 @@ pub(super) fn write_chain(out: &mut dyn fmt::Write, e: &(dyn StdError + 'static)
     let mut text = String::new();
     write!(text, "{e}")?;
     out.write_str(&text)?;
-    let mut next = e.source();
-    for _ in 0..CHAIN_LIMIT {
-        let Some(cause) = next else { break };
+    for cause in causes(e).skip(1) {
         let mut more = String::new();
         write!(more, "{cause}")?;
         // Many errors already end with the text of their cause.
@@ -36,7 +34,11 @@ pub(super) fn write_chain(out: &mut dyn fmt::Write, e: &(dyn StdError + 'static)
             out.write_str(&more)?;
         }
         text = more;
-        next = cause.source();
     }
     Ok(())
+}
+
+/// The error and what caused it, outermost first.
+pub(super) fn causes<'a>(e: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(e), |e| (**e).source()).take(CHAIN_LIMIT + 1)
 }

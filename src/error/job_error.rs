@@ -2,14 +2,15 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::chain::write_chain;
+use super::chain::{causes, write_chain};
 use crate::job::{MESSAGE_LIMIT, codes};
 use crate::options::validate;
 use crate::shown::{Shown, cut};
 
-/// Why a handler failed.
+/// Why a handler failed, and what is to become of the job.
 ///
 /// Any error converts into it with `?`: `anyhow::Error`, boxed errors, text, and every
 /// [`std::error::Error`] that is `Send + Sync`. So that this works it does not implement `Error` itself. Without
@@ -17,51 +18,127 @@ use crate::shown::{Shown, cut};
 /// [`Display`](fmt::Display) shows the error with all its causes, outermost first.
 ///
 /// The message is stored in Redis and seen by whoever reads the job: keep secrets out of it.
+///
+/// ```
+/// use std::time::Duration;
+/// use heartline::JobError;
+///
+/// async fn deliver(status: u16) -> Result<(), JobError> {
+///     match status {
+///         410 => Err(JobError::new("the customer is gone").with_code("gone").fatal()),
+///         429 => Err(JobError::new("too many requests").with_code("busy").retry_after(Duration::from_secs(30))),
+///         500.. => Err("the server of the customer failed")?,
+///         _ => Ok(()),
+///     }
+/// }
+/// ```
 pub struct JobError {
-    source: Box<dyn StdError + Send + Sync>,
+    /// Shared, so that [`ErrorMap`] can look at it while it makes another of it.
+    source: Arc<Source>,
     code: Option<String>,
     refused_code: Option<String>,
     fatal: bool,
     retry_after: Option<Duration>,
 }
 
+/// The error as it was given.
+enum Source {
+    Boxed(Box<dyn StdError + Send + Sync>),
+    /// It knows the types of what it was made of; as a boxed error it would not.
+    #[cfg(feature = "anyhow")]
+    Anyhow(anyhow::Error),
+}
+
+impl Source {
+    #[cfg(feature = "anyhow")]
+    fn new<E: Into<Box<dyn StdError + Send + Sync>> + 'static>(e: E) -> Source {
+        let mut e = Some(e);
+        let any: &mut dyn std::any::Any = &mut e;
+        if let Some(e) = any.downcast_mut::<Option<anyhow::Error>>().and_then(Option::take) {
+            return Source::Anyhow(e);
+        }
+        // It was taken above or is still there.
+        e.map_or_else(|| Source::Boxed("".into()), |e| Source::Boxed(e.into()))
+    }
+
+    #[cfg(not(feature = "anyhow"))]
+    fn new<E: Into<Box<dyn StdError + Send + Sync>> + 'static>(e: E) -> Source {
+        Source::Boxed(e.into())
+    }
+
+    fn as_dyn(&self) -> &(dyn StdError + 'static) {
+        match self {
+            Source::Boxed(e) => &**e,
+            #[cfg(feature = "anyhow")]
+            Source::Anyhow(e) => e.as_ref(),
+        }
+    }
+
+    fn downcast_ref<T: StdError + Send + Sync + 'static>(&self) -> Option<&T> {
+        #[cfg(feature = "anyhow")]
+        if let Source::Anyhow(e) = self
+            && let Some(found) = e.downcast_ref()
+        {
+            return Some(found);
+        }
+        causes(self.as_dyn()).find_map(|e| e.downcast_ref())
+    }
+}
+
 impl JobError {
-    fn plain(source: Box<dyn StdError + Send + Sync>) -> JobError {
-        JobError { source, code: None, refused_code: None, fatal: false, retry_after: None }
-    }
-
-    /// An error that another attempt cannot mend: the job fails now, whatever attempts are left.
+    /// An error that counts as a failed attempt, with the code `handler_error`.
     #[must_use]
-    pub fn fatal(e: impl Into<Box<dyn StdError + Send + Sync>>) -> JobError {
-        JobError { fatal: true, ..JobError::plain(e.into()) }
+    pub fn new<E: Into<Box<dyn StdError + Send + Sync>> + 'static>(e: E) -> JobError {
+        JobError { source: Arc::new(Source::new(e)), code: None, refused_code: None, fatal: false, retry_after: None }
     }
 
-    /// An error after which the next attempt should wait `delay`, in place of the task's backoff.
-    ///
-    /// The attempt counts as usual; with none left the job fails. A delay over 10 years counts as 10 years.
-    #[must_use]
-    pub fn retry_after(delay: Duration, e: impl Into<Box<dyn StdError + Send + Sync>>) -> JobError {
-        JobError { retry_after: Some(delay.min(validate::LONGEST)), ..JobError::plain(e.into()) }
-    }
-
-    /// An error with a code of your own, for whoever reads [`Failure::code`](crate::Failure::code).
+    /// The same with a code of your own, for whoever reads [`Failure::code`](crate::Failure::code).
     ///
     /// A code has 1 to 64 characters of `a-z`, `0-9` and `_`, and is none of Heartline's own
     /// ([`codes`]). Any other becomes `handler_error`, and the message then names the code that was wanted.
     #[must_use]
-    pub fn coded(code: impl Into<String>, e: impl Into<Box<dyn StdError + Send + Sync>>) -> JobError {
+    pub fn with_code(self, code: impl Into<String>) -> JobError {
         let code = code.into();
         let usable = (1..=64).contains(&code.len())
             && code.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_'))
             && !codes::is_reserved(&code);
         let (code, refused_code) =
             if usable { (Some(code), None) } else { (None, Some(code.chars().take(64).collect())) };
-        JobError { code, refused_code, ..JobError::plain(e.into()) }
+        JobError { code, refused_code, ..self }
     }
 
-    /// The failure code.
-    pub(crate) fn code(&self) -> &str {
+    /// The same with one of Heartline's own codes.
+    pub(crate) fn with_own_code(self, code: &str) -> JobError {
+        JobError { code: Some(code.to_owned()), refused_code: None, ..self }
+    }
+
+    /// The same, but another attempt cannot mend it: the job fails now, whatever attempts are left.
+    #[must_use]
+    pub fn fatal(self) -> JobError {
+        JobError { fatal: true, ..self }
+    }
+
+    /// The same, but the next attempt is to wait `delay`, in place of the task's backoff.
+    ///
+    /// The attempt counts as usual; with none left the job fails. A delay over 10 years counts as 10 years.
+    #[must_use]
+    pub fn retry_after(self, delay: Duration) -> JobError {
+        JobError { retry_after: Some(delay.min(validate::LONGEST)), ..self }
+    }
+
+    /// The failure code: the one it was given, or `handler_error`.
+    #[must_use]
+    pub fn code(&self) -> &str {
         self.code.as_deref().unwrap_or(codes::HANDLER_ERROR)
+    }
+
+    /// The first `T` among the error and its causes, outermost first.
+    ///
+    /// What an `anyhow::Error` was made of is found with the feature `anyhow`; without it, only what that names as a
+    /// cause.
+    #[must_use]
+    pub fn downcast_ref<T: StdError + Send + Sync + 'static>(&self) -> Option<&T> {
+        self.source.downcast_ref()
     }
 
     /// Whether no attempt may follow.
@@ -86,13 +163,13 @@ impl JobError {
         if let Some(code) = &self.refused_code {
             write!(out, "[code {code:?} is reserved or malformed] ")?;
         }
-        write_chain(out, &*self.source)
+        write_chain(out, self.source.as_dyn())
     }
 }
 
-impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for JobError {
+impl<E: Into<Box<dyn StdError + Send + Sync>> + 'static> From<E> for JobError {
     fn from(e: E) -> Self {
-        JobError::plain(e.into())
+        JobError::new(e)
     }
 }
 
@@ -111,9 +188,32 @@ impl fmt::Debug for JobError {
             .field("code", &self.code())
             .field("fatal", &self.fatal)
             .field("retry_after", &self.retry_after)
-            .field("source", &self.source)
+            .field("source", &self.source.as_dyn())
             .finish()
     }
+}
+
+/// What a user says of one type of error.
+pub(crate) type ErrorMap = Arc<dyn Fn(JobError) -> Result<JobError, JobError> + Send + Sync>;
+
+/// Makes the map of [`AppBuilder::on_error`](crate::AppBuilder::on_error): `Ok` when the type was found.
+pub(crate) fn error_map<T, F>(say: F) -> ErrorMap
+where
+    T: StdError + Send + Sync + 'static,
+    F: Fn(&T, JobError) -> JobError + Send + Sync + 'static,
+{
+    Arc::new(move |error| {
+        let source = Arc::clone(&error.source);
+        match source.downcast_ref::<T>() {
+            Some(found) => Ok(say(found, error)),
+            None => Err(error),
+        }
+    })
+}
+
+/// The error as the first of the maps that knows its type makes it.
+pub(crate) fn mapped(error: JobError, maps: &[ErrorMap]) -> JobError {
+    maps.iter().try_fold(error, |error, map| map(error).map_or_else(Ok, Err)).unwrap_or_else(|mapped| mapped)
 }
 
 /// Takes text until the limit is reached, then refuses, which ends the formatting.

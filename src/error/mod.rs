@@ -16,6 +16,7 @@ use crate::shown::Shown;
 use crate::state::JobState;
 
 pub use job_error::JobError;
+pub(crate) use job_error::{ErrorMap, error_map, mapped};
 
 /// What Heartline's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -128,11 +129,18 @@ pub enum Error {
     /// A script ended in an error that is none of the above: a broken invariant, a foreign value under one of
     /// our keys, or a bug.
     #[error("the script {name} failed")]
-    Script {
-        /// The script, named as its file in `lua/`.
+    Server {
+        /// The script, named as its file in `lua/`, or the command.
         name: &'static str,
         /// What the server answered.
         source: Box<RedisError>,
+    },
+
+    /// The job asked for had not ended when the time for waiting was over. It goes on as it would.
+    #[error("the job has not ended within {after:?}")]
+    TimedOut {
+        /// How long was waited.
+        after: std::time::Duration,
     },
 
     /// The call could not be finished because the runtime that would have carried it is shut down.
@@ -149,7 +157,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Error::Connect { source } => may_pass(source),
-            Error::Refused { .. } => true,
+            Error::Refused { .. } | Error::TimedOut { .. } => true,
             Error::Partial { source, .. } => source.is_retryable(),
             Error::Config(_)
             | Error::Unsupported { .. }
@@ -160,7 +168,7 @@ impl Error {
             | Error::JobCancelled { .. }
             | Error::InvalidTransition { .. }
             | Error::Codec { .. }
-            | Error::Script { .. }
+            | Error::Server { .. }
             | Error::Closed => false,
         }
     }
@@ -217,7 +225,7 @@ impl Error {
         match self {
             Error::Connect { source } => Error::Connect { source: source.clone() },
             Error::Refused { source } => Error::Refused { source: source.clone() },
-            Error::Script { name, source } => Error::Script { name, source: source.clone() },
+            Error::Server { name, source } => Error::Server { name, source: source.clone() },
             Error::Config(faults) => Error::Config(faults.clone()),
             Error::Closed => Error::Closed,
             // A call for many ends in none of the others.
@@ -248,7 +256,7 @@ impl Error {
 
     /// Whether the server said that a value is larger than it takes.
     pub(crate) fn is_too_large(&self) -> bool {
-        matches!(self, Error::Script { source, .. } if source.to_string().contains("invalid bulk length"))
+        matches!(self, Error::Server { source, .. } if source.to_string().contains("invalid bulk length"))
     }
 
     /// An answer that did not come in time.
@@ -322,14 +330,14 @@ pub(crate) fn classify(name: &'static str, e: RedisError) -> Error {
         | ErrorKind::MasterNameNotFoundBySentinel
         | ErrorKind::NoValidReplicasFoundBySentinel
         | ErrorKind::EmptySentinelList => Error::Connect { source },
-        _ => Error::Script { name, source },
+        _ => Error::Server { name, source },
     }
 }
 
 /// Sorts what keeps a connection from coming up.
 pub(crate) fn not_connected(e: RedisError) -> Error {
     match classify("connect", e) {
-        Error::Script { source, .. } => Error::Connect { source },
+        Error::Server { source, .. } => Error::Connect { source },
         other => other,
     }
 }
@@ -440,10 +448,13 @@ pub enum Interrupted {
     /// The lock is gone: another worker may hold the job, and this run's outcome will be dropped.
     #[error("the lock of this job was lost")]
     Lost,
-    /// Somebody cancelled the job; or `OnRisk::Cancel` came true, and the job is handed back to run again.
-    #[error("this job was cancelled, or is at risk and is to stop")]
+    /// Somebody cancelled the job.
+    #[error("this job was cancelled")]
     Cancelled,
-    /// The worker is shutting down and the grace period is over. An error is handed back with the job; a value
+    /// `OnRisk::Cancel` came true: the lock may soon be lost. The job is requeued.
+    #[error("this job may soon be lost and is to stop")]
+    AtRisk,
+    /// The worker is shutting down and the grace period is over. With an error the job is requeued; a value
     /// still completes it.
     #[error("the worker is shutting down")]
     Shutdown,
@@ -536,7 +547,7 @@ mod tests {
         assert!(matches!(&error, Error::Unsupported { what } if what == "detail"));
         for code in ["BADSTATE", "WRONGTYPE", "ERR"] {
             let error = server(code);
-            assert!(matches!(error, Error::Script { name: "settle", .. }), "{error:?}");
+            assert!(matches!(error, Error::Server { name: "settle", .. }), "{error:?}");
             assert!(!error.is_retryable());
             assert_eq!(error.to_string(), "the script settle failed");
         }
@@ -581,7 +592,7 @@ mod tests {
             Ok(())
         }
         fn already() -> Result<(), JobError> {
-            Err(JobError::fatal("x"))?;
+            Err(JobError::new("x").fatal())?;
             Ok(())
         }
         assert_eq!(io().unwrap_err().message(), "disk");
@@ -600,11 +611,11 @@ mod tests {
 
     #[test]
     fn bad_codes_become_handler_error_and_stay_in_the_message() {
-        let good = JobError::coded("no_money", "e");
+        let good = JobError::new("e").with_code("no_money");
         assert_eq!((good.code(), good.message().as_str()), ("no_money", "e"));
         let long = "x".repeat(65);
         for bad in ["", "Bad Code", "é", "worker_crashed", "timeout", long.as_str()] {
-            let error = JobError::coded(bad, "e");
+            let error = JobError::new("e").with_code(bad);
             assert_eq!(error.code(), "handler_error");
             let head: String = bad.chars().take(64).collect();
             let wanted = format!("[code {head:?} is reserved or malformed] e");
@@ -616,7 +627,7 @@ mod tests {
     fn the_message_is_bounded_between_characters() {
         proptest!(|(head in 0usize..8, text in "[aé€😀]{1000,2500}")| {
             let text = format!("{}{text}", "x".repeat(head));
-            let message = JobError::from(text.as_str()).message();
+            let message = JobError::from(text.clone()).message();
             prop_assert!(message.len() <= MESSAGE_LIMIT);
             prop_assert!(message.len() + 3 >= MESSAGE_LIMIT.min(text.len()));
             prop_assert!(text.starts_with(&message));
@@ -638,8 +649,8 @@ mod tests {
 
     #[test]
     fn flags_are_kept() {
-        assert!(JobError::fatal("x").is_fatal());
-        let error = JobError::retry_after(Duration::MAX, "x");
+        assert!(JobError::new("x").fatal().is_fatal());
+        let error = JobError::new("x").retry_after(Duration::MAX);
         assert_eq!(error.retry_after_delay(), Some(validate::LONGEST));
         assert!(!error.is_fatal());
         assert!(format!("{error:?}").contains("handler_error"));

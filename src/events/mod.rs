@@ -33,7 +33,7 @@ pub use subscription::{RecvError, Subscription};
 /// | `Retrying` | `task:retrying` | a run failed, another one follows after the delay |
 /// | `Stalled` | `task:stalled` | its worker was silent; the event says what became of the job |
 /// | `Cancelled` | `task:cancelled` | it was cancelled while it waited, or its handler was |
-/// | `Released` | `task:released` | its worker handed it back unfinished; no attempt is counted |
+/// | `Requeued` | `task:requeued` | its worker put it back unfinished; no attempt is counted |
 /// | `Removed` | `task:removed` | retention removed it, or it was claimed and had no payload |
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -90,7 +90,7 @@ pub enum Event {
         /// The job.
         id: JobId,
         /// How many runs have failed so far.
-        attempt: u32,
+        failed_attempts: u32,
         /// How long until the next one.
         delay: Duration,
     },
@@ -104,9 +104,9 @@ pub enum Event {
         /// The job.
         id: JobId,
     },
-    /// The worker handed the job back unfinished.
+    /// The worker put the job back unfinished.
     #[non_exhaustive]
-    Released {
+    Requeued {
         /// The task.
         task: String,
         /// The job.
@@ -133,7 +133,7 @@ impl Event {
             | Event::Failed { task, .. }
             | Event::Retrying { task, .. }
             | Event::Cancelled { task, .. }
-            | Event::Released { task, .. }
+            | Event::Requeued { task, .. }
             | Event::Removed { task, .. } => task,
             Event::Stalled(stalled) => &stalled.task,
         }
@@ -149,7 +149,7 @@ impl Event {
             | Event::Failed { id, .. }
             | Event::Retrying { id, .. }
             | Event::Cancelled { id, .. }
-            | Event::Released { id, .. }
+            | Event::Requeued { id, .. }
             | Event::Removed { id, .. } => id,
             Event::Stalled(stalled) => &stalled.id,
         }
@@ -166,7 +166,7 @@ impl Event {
             Event::Retrying { .. } => "task:retrying",
             Event::Stalled(_) => "task:stalled",
             Event::Cancelled { .. } => "task:cancelled",
-            Event::Released { .. } => "task:released",
+            Event::Requeued { .. } => "task:requeued",
             Event::Removed { .. } => "task:removed",
         }
     }
@@ -182,7 +182,7 @@ impl Event {
             Event::Dispatched { .. }
             | Event::Started { .. }
             | Event::Retrying { .. }
-            | Event::Released { .. }
+            | Event::Requeued { .. }
             | Event::Removed { .. } => false,
         }
     }
@@ -247,10 +247,10 @@ fn decode(task: &str, entry: &Entry) -> Result<Decoded, String> {
                 events.push(Event::Failed { task: owned(), id, code, worker });
                 Some(())
             }),
-            "retrying" => groups(value, |[id, attempt, delay_ms]| {
-                let (id, attempt) = (job(id), attempt.parse().ok()?);
+            "retrying" => groups(value, |[id, failed_attempts, delay_ms]| {
+                let (id, failed_attempts) = (job(id), failed_attempts.parse().ok()?);
                 let delay = Duration::from_millis(delay_ms.parse().ok()?);
-                events.push(Event::Retrying { task: owned(), id, attempt, delay });
+                events.push(Event::Retrying { task: owned(), id, failed_attempts, delay });
                 Some(())
             }),
             "stalled" => groups(value, |[id, count, action, holder]| {
@@ -269,8 +269,8 @@ fn decode(task: &str, entry: &Entry) -> Result<Decoded, String> {
                 events.push(Event::Cancelled { task: owned(), id: job(id) });
                 Some(())
             }),
-            "released" => groups(value, |[id]| {
-                events.push(Event::Released { task: owned(), id: job(id) });
+            "requeued" => groups(value, |[id]| {
+                events.push(Event::Requeued { task: owned(), id: job(id) });
                 Some(())
             }),
             "removed" => groups(value, |[id]| {
@@ -333,7 +333,7 @@ mod tests {
             ("completed", "a b"),
             ("failed", "c timeout d panic"),
             ("retrying", "e 2 1500"),
-            ("released", "f"),
+            ("requeued", "f"),
             ("cancelled", "g"),
             ("failed", "h corrupt"),
             ("started", "i"),
@@ -351,7 +351,7 @@ mod tests {
                 "task:failed c",
                 "task:failed d",
                 "task:retrying e",
-                "task:released f",
+                "task:requeued f",
                 "task:cancelled g",
                 "task:failed h",
                 "task:started i",
@@ -363,7 +363,7 @@ mod tests {
         let failed = Event::Failed { task: task.clone(), id: job("c"), code: "timeout".into(), worker: worker.clone() };
         assert_eq!(decoded.events[2], failed);
         let delay = Duration::from_millis(1500);
-        assert_eq!(decoded.events[4], Event::Retrying { task: task.clone(), id: job("e"), attempt: 2, delay });
+        assert_eq!(decoded.events[4], Event::Retrying { task: task.clone(), id: job("e"), failed_attempts: 2, delay });
         let first =
             Event::Started { task: task.clone(), id: job("i"), attempt: 1, stalled_count: 0, worker: worker.clone() };
         assert_eq!(decoded.events[8], first);

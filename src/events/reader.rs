@@ -131,6 +131,12 @@ pub(crate) struct Followed {
     at: Instant,
 }
 
+impl Followed {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 impl Source {
     fn new(store: Arc<Store>) -> Source {
         let waiters = Waiters::new(Arc::clone(&store));
@@ -471,7 +477,7 @@ pub(super) mod tests {
 
     /// A source with no task, whose reader has nothing to connect for.
     pub(in crate::events) fn unreachable_source() -> Arc<Source> {
-        let store = Store::open("redis://127.0.0.1:1", "test", EvictionCheck::Refuse).unwrap();
+        let store = Store::open("redis://127.0.0.1:1", "test", EvictionCheck::Refuse, Duration::from_secs(10)).unwrap();
         Arc::new(Source::new(Arc::new(store)))
     }
 

@@ -13,7 +13,7 @@ use tokio::time::{Duration, Instant};
 use tokio_stream::wrappers::BroadcastStream;
 
 use super::Event;
-use super::reader::{self, Position, Source};
+use super::reader::{self, Followed, Position, Source};
 use crate::store::Key;
 
 /// How long a reader stays when nobody listens any more: a caller that waits for one result after the other would
@@ -42,6 +42,9 @@ pub enum RecvError {
 /// included: what could not be delivered is counted and told as [`RecvError::Lagged`]. Events of the last few milliseconds before the call may be among the
 /// first. Within a task events come in the order in which they happened; between tasks there is no order.
 ///
+/// A subscription to one task ([`TaskRef::events`](crate::TaskRef::events)) shares the room for waiting events with those of
+/// the App: what it missed may have been events of other tasks.
+///
 /// All subscribers of an app share one reader, which has a connection while somebody listens. It is started in the
 /// Tokio runtime of the caller; a subscription that is made outside of a runtime starts it when it is first polled.
 #[must_use = "events are read only for a subscription that is kept"]
@@ -52,9 +55,21 @@ pub struct Subscription<T> {
     /// An event that waits behind the gap in front of it.
     pending: Option<T>,
     listener: Listener<T>,
+    only: Option<Only<T>>,
+}
+
+/// The one task that a subscription is about.
+struct Only<T> {
+    task: Arc<Followed>,
+    task_of: fn(&T) -> &str,
 }
 
 impl<T: Clone + Send + 'static> Subscription<T> {
+    /// Leaves out what is not about the task, and follows it for as long as this lives.
+    pub(crate) fn only(self, task: Arc<Followed>, task_of: fn(&T) -> &str) -> Subscription<T> {
+        Subscription { only: Some(Only { task, task_of }), ..self }
+    }
+
     /// The next event.
     ///
     /// # Errors
@@ -99,11 +114,14 @@ impl<T: Clone + Send + 'static> Stream for Subscription<T> {
                 Some(Ok(Numbered { number, event: Some(event) })) => {
                     let missed = number.saturating_sub(self.last + 1);
                     self.last = number;
-                    if missed == 0 {
+                    let wanted = self.only.as_ref().is_none_or(|only| (only.task_of)(&event) == only.task.name());
+                    if missed > 0 {
+                        self.pending = Some(event).filter(|_| wanted);
+                        return Poll::Ready(Some(Err(RecvError::Lagged(missed))));
+                    }
+                    if wanted {
                         return Poll::Ready(Some(Ok(event)));
                     }
-                    self.pending = Some(event);
-                    return Poll::Ready(Some(Err(RecvError::Lagged(missed))));
                 }
                 None => return Poll::Ready(None),
             }
@@ -184,7 +202,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
             (receiver, state.number)
         };
         listener.start();
-        Subscription { stream: BroadcastStream::new(receiver), last, pending: None, listener }
+        Subscription { stream: BroadcastStream::new(receiver), last, pending: None, listener, only: None }
     }
 
     /// Keeps a reader going, from now on, once the listener has started it.

@@ -8,6 +8,7 @@ mod retry;
 mod stall;
 pub(crate) mod validate;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -55,12 +56,23 @@ pub struct TaskOptions {
 
 impl TaskOptions {
     /// Options with nothing set.
-    pub fn new() -> TaskOptions {
-        TaskOptions::default()
+    pub const fn new() -> TaskOptions {
+        TaskOptions {
+            stall: None,
+            retry: None,
+            timeout: None,
+            concurrency: None,
+            priority: None,
+            shutdown_grace: None,
+            cancel_grace: None,
+            retention: None,
+            payload_limit: None,
+            events: None,
+        }
     }
 
     /// When a job counts as stalled and what follows. Merged with the app's field by field.
-    pub fn stall(mut self, stall: StallOptions) -> Self {
+    pub const fn stall(mut self, stall: StallOptions) -> Self {
         self.stall = Some(stall);
         self
     }
@@ -69,7 +81,7 @@ impl TaskOptions {
     /// dispatch can give its own.
     ///
     /// Defaults to one run: no retry.
-    pub fn retry(mut self, retry: RetryPolicy) -> Self {
+    pub const fn retry(mut self, retry: RetryPolicy) -> Self {
         self.retry = Some(retry);
         self
     }
@@ -78,26 +90,26 @@ impl TaskOptions {
     ///
     /// More than 0, at most 10 years. A dispatch can set its own; a timeout set for the app cannot be lifted for a
     /// task, only made longer. Code that does not yield cannot be stopped. Defaults to none.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
     /// How many jobs of the task one worker process runs at a time. 1 to 100,000. Defaults to 10.
-    pub fn concurrency(mut self, concurrency: usize) -> Self {
+    pub const fn concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = Some(concurrency);
         self
     }
 
     /// The priority of jobs that are dispatched without one. Defaults to [`Priority::Normal`].
-    pub fn priority(mut self, priority: Priority) -> Self {
+    pub const fn priority(mut self, priority: Priority) -> Self {
         self.priority = Some(priority);
         self
     }
 
     /// How long a shutdown waits for running jobs before it cancels them and hands them back, with no stall
     /// counted. 0 cancels at once; at most 10 years. Defaults to 30 s.
-    pub fn shutdown_grace(mut self, shutdown_grace: Duration) -> Self {
+    pub const fn shutdown_grace(mut self, shutdown_grace: Duration) -> Self {
         self.shutdown_grace = Some(shutdown_grace);
         self
     }
@@ -106,25 +118,25 @@ impl TaskOptions {
     /// `timeout` is dropped at once.
     ///
     /// 0 drops at once; at most 1 h. A dispatch can set its own. Defaults to 5 s.
-    pub fn cancel_grace(mut self, cancel_grace: Duration) -> Self {
+    pub const fn cancel_grace(mut self, cancel_grace: Duration) -> Self {
         self.cancel_grace = Some(cancel_grace);
         self
     }
 
     /// How long terminal jobs are kept. Merged with the app's field by field.
-    pub fn retention(mut self, retention: Retention) -> Self {
+    pub const fn retention(mut self, retention: Retention) -> Self {
         self.retention = Some(retention);
         self
     }
 
     /// Largest encoded payload that a dispatch takes, in bytes. 1 byte to 511 MiB. Defaults to 1 MiB.
-    pub fn payload_limit(mut self, bytes: usize) -> Self {
+    pub const fn payload_limit(mut self, bytes: usize) -> Self {
         self.payload_limit = Some(bytes);
         self
     }
 
     /// Whether the task's transitions are written to its event stream. Defaults to [`EventMode::On`].
-    pub fn events(mut self, events: EventMode) -> Self {
+    pub const fn events(mut self, events: EventMode) -> Self {
         self.events = Some(events);
         self
     }
@@ -218,7 +230,7 @@ impl EventMode {
 
 /// Which of the task's waiting jobs run first.
 ///
-/// Jobs of one priority run in the order of dispatch; those that stalled or were handed back go to the front, the ones of a
+/// Jobs of one priority run in the order of dispatch; those that stalled or were requeued go to the front, the ones of a
 /// dead worker in no order among themselves. A steady flow of high ones keeps the others waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Priority {
@@ -301,6 +313,9 @@ impl Resolved {
         if let Some(retry) = &overrides.retry {
             own.retry = retry.clone();
         }
+        if let Some(attempts) = overrides.attempts {
+            own.retry = own.retry.attempts(attempts);
+        }
         own.timeout = overrides.timeout.or(own.timeout);
         own.on_risk = overrides.on_risk.unwrap_or(own.on_risk);
         own.cancel_grace = overrides.cancel_grace.unwrap_or(own.cancel_grace);
@@ -318,13 +333,24 @@ pub(crate) struct Overrides {
     pub max_count: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryPolicy>,
+    /// Goes before the count of `retry`, and before that of the worker's policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
     #[serde(rename = "timeout_ms", with = "opt_ms", skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_risk: Option<OnRisk>,
     #[serde(rename = "cancel_grace_ms", with = "opt_ms", skip_serializing_if = "Option::is_none")]
     pub cancel_grace: Option<Duration>,
+    #[serde(skip_serializing_if = "Headers::is_empty")]
+    pub headers: Headers,
 }
+
+/// What travels with a job beside its payload.
+pub(crate) type Headers = BTreeMap<String, String>;
+
+/// The most bytes that the headers of a job have together.
+const HEADERS_LIMIT: usize = 4096;
 
 impl Overrides {
     /// Whether nothing is set, so that nothing needs to be stored.
@@ -340,6 +366,19 @@ impl Overrides {
         let mut faults = Faults::default();
         if let Some(retry) = &self.retry {
             retry.check(&mut faults);
+        }
+        if let Some(attempts) = self.attempts {
+            faults.number("attempts", u64::from(attempts), 1, retry::MOST_ATTEMPTS);
+        }
+        let bytes: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if bytes > HEADERS_LIMIT {
+            let rule = format!("must have at most {HEADERS_LIMIT} bytes together, names and values");
+            faults.push(ConfigError::new(
+                "headers",
+                format!("{bytes} bytes"),
+                rule,
+                "put what is large into the payload",
+            ));
         }
         if let Some(timeout) = self.timeout {
             faults.timeout(timeout);
@@ -420,7 +459,7 @@ mod tests {
     fn task_goes_before_app_field_by_field() {
         let app = TaskOptions::new()
             .stall(StallOptions::new().interval(seconds(15)).max_count(2).on_risk(OnRisk::Cancel))
-            .retention(Retention::none())
+            .retention(Retention::remove_at_once())
             .concurrency(3)
             .timeout(seconds(9))
             .events(EventMode::Off)
@@ -500,11 +539,13 @@ mod tests {
             timeout: Some(Duration::from_micros(1)),
             on_risk: Some(OnRisk::Cancel),
             cancel_grace: Some(seconds(2)),
+            attempts: Some(3),
+            headers: Headers::from([("k".into(), "v".into())]),
         };
         assert!(!overrides.is_empty());
         assert_eq!(
             serde_json::to_string(&overrides).unwrap(),
-            r#"{"max_count":0,"timeout_ms":1,"on_risk":"cancel","cancel_grace_ms":2000}"#
+            r#"{"max_count":0,"attempts":3,"timeout_ms":1,"on_risk":"cancel","cancel_grace_ms":2000,"headers":{"k":"v"}}"#
         );
     }
 
@@ -517,6 +558,8 @@ mod tests {
                 timeout: timeout.map(Duration::from_millis),
                 on_risk: None,
                 cancel_grace: grace.map(Duration::from_millis),
+                attempts,
+                headers: Headers::from([("k".into(), String::new())]),
             };
             let json = serde_json::to_string(&overrides).unwrap();
             prop_assert_eq!(serde_json::from_str::<Overrides>(&json).unwrap(), overrides);
@@ -534,6 +577,7 @@ mod tests {
             timeout: Some(seconds(1)),
             on_risk: Some(OnRisk::Cancel),
             cancel_grace: Some(Duration::ZERO),
+            ..Overrides::default()
         });
         assert!(own.max_count_set && !task.max_count_set);
         assert_eq!(own.retry.max_attempts(), 4);

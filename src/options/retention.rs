@@ -16,7 +16,7 @@ const LARGEST_COUNT: u64 = 1 << 53;
 ///
 /// What is not set here comes from the app's defaults, then from the crate's: completed jobs for a day and at most
 /// 100,000 of them, failed and cancelled ones for 30 days. No job is removed in the first 60 s, whatever the
-/// limits, unless it is [`Retention::none`].
+/// limits, unless it is [`Retention::remove_at_once`].
 ///
 /// ```
 /// # use std::time::Duration;
@@ -36,34 +36,34 @@ pub struct Retention {
 
 impl Retention {
     /// A retention with nothing set.
-    pub fn new() -> Retention {
-        Retention::default()
+    pub const fn new() -> Retention {
+        Retention { completed: None, failed: None, cancelled: None }
     }
 
     /// Terminal jobs are removed at once, with their results: the cheapest choice.
     ///
     /// Nobody can read how such a job ended, and an id is free again as soon as its job has ended: a dispatch
     /// that is repeated after a lost reply may then run twice. A limit set afterwards brings one kind back:
-    /// `Retention::none().failed(..)`.
-    pub fn none() -> Retention {
+    /// `Retention::remove_at_once().failed(..)`.
+    pub const fn remove_at_once() -> Retention {
         let at_once = Some(RetentionLimit { max_age: None, max_count: None, remove_at_once: true });
         Retention { completed: at_once, failed: at_once, cancelled: at_once }
     }
 
     /// How long completed jobs and their results are kept. Defaults to 1 day or 100,000 jobs.
-    pub fn completed(mut self, limit: RetentionLimit) -> Self {
+    pub const fn completed(mut self, limit: RetentionLimit) -> Self {
         self.completed = Some(limit);
         self
     }
 
     /// How long failed jobs are kept. Defaults to 30 days.
-    pub fn failed(mut self, limit: RetentionLimit) -> Self {
+    pub const fn failed(mut self, limit: RetentionLimit) -> Self {
         self.failed = Some(limit);
         self
     }
 
     /// How long cancelled jobs are kept. Defaults to 30 days.
-    pub fn cancelled(mut self, limit: RetentionLimit) -> Self {
+    pub const fn cancelled(mut self, limit: RetentionLimit) -> Self {
         self.cancelled = Some(limit);
         self
     }
@@ -105,23 +105,23 @@ pub struct RetentionLimit {
 
 impl RetentionLimit {
     /// Keeps a job this long after its end. Less than 60 s counts as 60 s; at most 10 years.
-    pub fn age(age: Duration) -> RetentionLimit {
-        RetentionLimit { max_age: Some(age), ..RetentionLimit::forever() }
+    pub const fn age(age: Duration) -> RetentionLimit {
+        RetentionLimit { max_age: Some(age), max_count: None, remove_at_once: false }
     }
 
     /// Keeps this many of the jobs that ended last, and those of the last 60 s.
-    pub fn count(count: u64) -> RetentionLimit {
+    pub const fn count(count: u64) -> RetentionLimit {
         RetentionLimit::forever().and_count(count)
     }
 
     /// Adds a bound on the number: a job goes as soon as one of the two bounds says so.
-    pub fn and_count(mut self, count: u64) -> RetentionLimit {
+    pub const fn and_count(mut self, count: u64) -> RetentionLimit {
         self.max_count = Some(count);
         self
     }
 
     /// Keeps every job. Memory grows without end: remove jobs yourself.
-    pub fn forever() -> RetentionLimit {
+    pub const fn forever() -> RetentionLimit {
         RetentionLimit { max_age: None, max_count: None, remove_at_once: false }
     }
 }
@@ -179,8 +179,8 @@ mod tests {
     }
 
     #[test]
-    fn none_removes_at_once_and_can_spare_one_kind() {
-        let resolved = resolve(&Retention::none().failed(RetentionLimit::count(5)));
+    fn remove_at_once_removes_all_and_can_spare_one_kind() {
+        let resolved = resolve(&Retention::remove_at_once().failed(RetentionLimit::count(5)));
         assert!(resolved.completed.remove_at_once && resolved.cancelled.remove_at_once);
         assert_eq!(resolved.failed, keeps(None, Some(5)));
     }
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn task_and_app_are_merged_field_by_field() {
         let task = Retention::new().failed(RetentionLimit::forever());
-        let app = Retention::none();
+        let app = Retention::remove_at_once();
         let resolved = resolve(&task.or(&app));
         assert!(resolved.completed.remove_at_once);
         assert_eq!(resolved.failed, keeps(None, None));

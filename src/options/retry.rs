@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::validate::{Faults, LONGEST};
 use super::{ms, opt_ms, to_ms};
 
+/// The most runs that a job may get.
+pub(super) const MOST_ATTEMPTS: u64 = 1_000_000;
+
 /// Longest delay of a growing backoff when none is set.
 const DEFAULT_MAX_DELAY: Duration = Duration::from_secs(600);
 
@@ -18,7 +21,7 @@ const GROWTH_STEPS: u32 = 10_000;
 /// How many runs a job gets and how long it waits between them.
 ///
 /// A policy counts as a whole: one set for the task replaces the app's, one given with a dispatch replaces both.
-/// Stalls do not use attempts, nor does a job that is handed back at shutdown. Delays are kept in whole
+/// Stalls do not use attempts, nor does a job that is requeued at shutdown. Delays are kept in whole
 /// milliseconds, rounded up.
 ///
 /// ```
@@ -73,7 +76,7 @@ impl Default for RetryPolicy {
 impl RetryPolicy {
     /// One run, so no retry. With more attempts the delays are 1 s, 2 s, 4 s and so on up to 10 min, with
     /// jitter.
-    pub fn new() -> RetryPolicy {
+    pub const fn new() -> RetryPolicy {
         RetryPolicy {
             attempts: 1,
             backoff: Backoff::Exponential { first: Duration::from_secs(1), factor: 2.0 },
@@ -83,13 +86,13 @@ impl RetryPolicy {
     }
 
     /// How many runs in total may end in failure before the job is failed. 1 to 1,000,000. Defaults to 1.
-    pub fn attempts(mut self, attempts: u32) -> Self {
+    pub const fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts;
         self
     }
 
     /// Waits the same time after each failed run. At most 10 years; `max_delay` does not apply.
-    pub fn fixed(mut self, delay: Duration) -> Self {
+    pub const fn fixed(mut self, delay: Duration) -> Self {
         self.backoff = Backoff::Fixed { delay };
         self
     }
@@ -98,7 +101,7 @@ impl RetryPolicy {
     ///
     /// `factor` is finite and at least 1, `first` at most 10 years. The delay stops growing after 10,000 failed
     /// runs. Defaults to 1 s and 2.
-    pub fn exponential(mut self, first: Duration, factor: f32) -> Self {
+    pub const fn exponential(mut self, first: Duration, factor: f32) -> Self {
         self.backoff = Backoff::Exponential { first, factor };
         self
     }
@@ -107,13 +110,13 @@ impl RetryPolicy {
     /// as long.
     ///
     /// At least the first delay and at most 10 years. Defaults to 10 min, or to the first delay if that is longer.
-    pub fn max_delay(mut self, max_delay: Duration) -> Self {
+    pub const fn max_delay(mut self, max_delay: Duration) -> Self {
         self.max_delay = Some(max_delay);
         self
     }
 
     /// Whether delays get a random part. Defaults to [`Jitter::Full`].
-    pub fn jitter(mut self, jitter: Jitter) -> Self {
+    pub const fn jitter(mut self, jitter: Jitter) -> Self {
         self.jitter = jitter;
         self
     }
@@ -166,7 +169,7 @@ impl RetryPolicy {
     }
 
     pub(super) fn check(&self, faults: &mut Faults) {
-        faults.number("retry.attempts", u64::from(self.attempts), 1, 1_000_000);
+        faults.number("retry.attempts", u64::from(self.attempts), 1, MOST_ATTEMPTS);
         match self.backoff {
             Backoff::Fixed { delay } => faults.at_most("retry.fixed", delay, LONGEST),
             Backoff::Exponential { first, factor } => {

@@ -26,8 +26,8 @@ pub struct StallOptions {
 
 impl StallOptions {
     /// Options with nothing set.
-    pub fn new() -> StallOptions {
-        StallOptions::default()
+    pub const fn new() -> StallOptions {
+        StallOptions { interval: None, max_count: None, heartbeat: None, on_risk: None }
     }
 
     /// How long a job must stay silent, watched the whole time, before it counts as stalled.
@@ -35,7 +35,7 @@ impl StallOptions {
     /// Workers beat three times in it, and a dead worker's jobs are decided within two of it plus one beat.
     /// Workers of one task may differ during a deploy: the largest is in force. 1 s to 24 h, kept in whole
     /// milliseconds; it cannot be set for a single job. Defaults to 30 s.
-    pub fn interval(mut self, interval: Duration) -> Self {
+    pub const fn interval(mut self, interval: Duration) -> Self {
         self.interval = Some(interval);
         self
     }
@@ -44,7 +44,7 @@ impl StallOptions {
     ///
     /// 0 fails a job at its first stall. Stalls are counted for the life of the job and apart from attempts.
     /// A dispatch can set its own. Defaults to 1.
-    pub fn max_count(mut self, max_count: u32) -> Self {
+    pub const fn max_count(mut self, max_count: u32) -> Self {
         self.max_count = Some(max_count);
         self
     }
@@ -52,7 +52,7 @@ impl StallOptions {
     /// What counts as a sign of life. It cannot be set for a single job.
     ///
     /// Defaults to [`Heartbeat::Automatic`].
-    pub fn heartbeat(mut self, heartbeat: Heartbeat) -> Self {
+    pub const fn heartbeat(mut self, heartbeat: Heartbeat) -> Self {
         self.heartbeat = Some(heartbeat);
         self
     }
@@ -60,7 +60,7 @@ impl StallOptions {
     /// What happens to a running handler when its job may soon be taken. A dispatch can set its own.
     ///
     /// Defaults to [`OnRisk::Continue`].
-    pub fn on_risk(mut self, on_risk: OnRisk) -> Self {
+    pub const fn on_risk(mut self, on_risk: OnRisk) -> Self {
         self.on_risk = Some(on_risk);
         self
     }
@@ -115,7 +115,7 @@ pub enum OnRisk {
     /// but two runs of the job may overlap for a while.
     #[default]
     Continue,
-    /// The handler is cancelled before anybody else can hold the job, and the job is handed back with no stall
+    /// The handler is cancelled before anybody else can hold the job, and the job is requeued with no stall
     /// counted. Code that does not yield cannot be stopped.
     Cancel,
 }

@@ -170,6 +170,19 @@ pub(crate) fn prefix(prefix: &str) -> Result<(), ConfigErrors> {
     )
 }
 
+/// How long a dispatch is repeated.
+pub(crate) fn dispatch_timeout(timeout: Duration) -> Result<(), ConfigErrors> {
+    const RULE: &str = "must be 100 ms to 1 h";
+    let fix = if timeout < Duration::from_millis(100) {
+        "use 100 ms or more: a lost answer takes as long to notice"
+    } else if timeout > Duration::from_secs(3600) {
+        "use 1 h or less, and dispatch again"
+    } else {
+        return Ok(());
+    };
+    Err(ConfigError::new("dispatch_timeout", format!("{timeout:?}"), RULE, fix).into())
+}
+
 /// The delay of a dispatch.
 pub(crate) fn delay(delay: Duration) -> Result<(), ConfigErrors> {
     let mut faults = Faults::default();

@@ -118,8 +118,8 @@ pub(crate) enum Outcome {
     Failed { attempt: u32, code: String, error: String },
     /// Another run follows after the delay.
     Retry { attempt: u32, delay: Duration, error: String },
-    /// Handed back to the front of its list, no attempt used.
-    Release,
+    /// Requeued: to the front of its list, no attempt used.
+    Requeue,
 }
 
 /// One outcome to be reported.
@@ -135,9 +135,9 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// A job that is handed back without a run.
-    pub(crate) fn release(id: crate::job::JobId, fence: u64) -> Report {
-        Report { id, fence, outcome: Outcome::Release, attempt: 0, payload_bytes: 0 }
+    /// A job that is requeued without a run.
+    pub(crate) fn requeue(id: crate::job::JobId, fence: u64) -> Report {
+        Report { id, fence, outcome: Outcome::Requeue, attempt: 0, payload_bytes: 0 }
     }
 
     /// Whether nothing follows: the job completed or failed.
@@ -150,7 +150,7 @@ impl Report {
         match &self.outcome {
             Outcome::Completed(value) => value.as_ref().map_or(0, Vec::len),
             Outcome::Failed { error, .. } | Outcome::Retry { error, .. } => error.len(),
-            Outcome::Release => 0,
+            Outcome::Requeue => 0,
         }
     }
 }
@@ -244,7 +244,7 @@ pub(crate) async fn settle(
             Outcome::Completed(_) => continue,
             Outcome::Failed { attempt, code, error } => ("failed", *attempt, code.clone(), error.as_str()),
             Outcome::Retry { attempt, delay, error } => ("retry", *attempt, to_ms(*delay).to_string(), error.as_str()),
-            Outcome::Release => ("release", 0, String::new(), ""),
+            Outcome::Requeue => ("requeue", 0, String::new(), ""),
         };
         call.arg(report.id.as_str()).arg(report.fence).arg(kind).arg(attempt).arg(detail).arg(error);
     }

@@ -67,6 +67,8 @@ pub(crate) struct Store {
     client: redis::Client,
     prefix: String,
     eviction: server::EvictionCheck,
+    /// How long a dispatch or a cancel is repeated while the server cannot be reached.
+    pub(crate) dispatch_timeout: Duration,
     /// For dispatch and settle.
     hot: Slot,
     /// For what moves little, and is asked now and then.
@@ -84,11 +86,17 @@ impl Store {
     ///
     /// # Errors
     /// `Config` when the URL is none.
-    pub(crate) fn open(url: &str, prefix: &str, eviction: server::EvictionCheck) -> Result<Store, Error> {
+    pub(crate) fn open(
+        url: &str,
+        prefix: &str,
+        eviction: server::EvictionCheck,
+        dispatch_timeout: Duration,
+    ) -> Result<Store, Error> {
         let client = server::client(url)?;
         Ok(Store {
             prefix: prefix.to_owned(),
             eviction,
+            dispatch_timeout,
             hot: Slot::new(client.clone()),
             calm: Slot::new(client.clone()),
             bulk: Slot::new(client.clone()),

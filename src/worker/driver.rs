@@ -112,7 +112,7 @@ struct Answered {
 struct Stop {
     /// Handlers may go on until here.
     grace: Moment,
-    /// Handlers were told to stop; what still runs here is handed back.
+    /// Handlers were told to stop; what still runs here is requeued.
     cancel: Moment,
     /// What Redis could not be told by here is left.
     end: Moment,
@@ -181,7 +181,7 @@ impl Driver {
             tokio::task::yield_now().await;
         }
         for report in self.task.outbox.take() {
-            // A job that was handed back while its handler would not stop has been reported already.
+            // A job that was requeued while its handler would not stop has been reported already.
             if self.busy.remove(&report.fence).is_none() {
                 continue;
             }
@@ -211,7 +211,7 @@ impl Driver {
         self.task.held.for_each(|held| held.set(Flags::SHUTTING_DOWN));
     }
 
-    /// Tells the handlers when the grace is over. When the cancel grace is over too, drops them and hands back what is left.
+    /// Tells the handlers when the grace is over. When the cancel grace is over too, drops them and requeues what is left.
     async fn advance_stop(&mut self) {
         let Some(stop) = &mut self.stop else { return };
         let now = clock::now();
@@ -225,17 +225,17 @@ impl Driver {
             self.task.held.for_each(|held| held.set(Flags::SHUTDOWN));
         }
         if now >= stop.cancel && !self.busy.is_empty() {
-            // A handler that blocks its thread cannot be dropped; its job is handed back all the same.
+            // A handler that blocks its thread cannot be dropped; its job is requeued all the same.
             let _ = tokio::time::timeout(DROP_TIME, self.runs.shutdown()).await;
             self.collect().await;
             for (fence, id) in self.busy.drain() {
-                self.pending.push(Report::release(id, fence));
+                self.pending.push(Report::requeue(id, fence));
             }
         }
     }
 
     /// The reports of the next call. In a shutdown the youngest go first: each call puts its jobs in front of those
-    /// that the call before handed back, so that in the end the oldest is in front.
+    /// that the call before requeued, so that in the end the oldest is in front.
     fn next_reports(&mut self) -> Vec<Report> {
         if self.stop.is_none() {
             let count = self.fitting(self.pending.iter());
@@ -257,7 +257,7 @@ impl Driver {
     }
 
     /// Sends the next call, if there is a free line and something to say. The second line is for load: it opens for half a
-    /// batch of outcomes, which would otherwise wait for the answer to the first. A shutdown hands back in order, on one.
+    /// batch of outcomes, which would otherwise wait for the answer to the first. A shutdown requeues in order, on one.
     fn send(&mut self) -> bool {
         if self.lines[LARGE_LINE].wanted.is_none()
             && let Some(report) = self.large.pop_front()
@@ -415,7 +415,7 @@ impl Driver {
         let mut entered = Vec::with_capacity(claimed.len());
         let mut starting = Vec::with_capacity(claimed.len());
         for job in claimed {
-            let options = runner::options_of(&self.task.options, &job);
+            let (options, headers) = runner::options_of(&self.task.options, &job);
             let (last_tick, rung) = (Arc::clone(&self.worker.last_tick), Arc::clone(&self.task.rung));
             let news = Arc::clone(&self.worker.news);
             let held = Arc::new(Held::new(job.id.clone(), job.fence, &options, kept, last_tick, rung, news));
@@ -426,21 +426,21 @@ impl Driver {
             if stopping || too_late {
                 held.set(Flags::FINISHED);
                 self.worker.return_permits(1);
-                self.pending.push(Report::release(job.id, job.fence));
+                self.pending.push(Report::requeue(job.id, job.fence));
             } else {
-                starting.push((held, job, options));
+                starting.push((held, job, options, headers));
             }
         }
         // In the table before they run: a handler may look at its own deadline at once.
         self.task.held.insert(&entered);
         self.started |= !starting.is_empty();
-        for (held, job, options) in starting {
+        for (held, job, options, headers) in starting {
             self.busy.insert(job.fence, job.id.clone());
             let (task, worker) = (Arc::clone(&self.task), Arc::clone(&self.worker));
             self.runs.spawn(async move {
                 let (id, fence, payload_bytes) = (held.id.clone(), held.fence, job.payload.bytes());
                 let attempt = job.failed_attempts.saturating_add(1);
-                let outcome = runner::run(Arc::clone(&task), worker, held, job, options).await;
+                let outcome = runner::run(Arc::clone(&task), worker, held, job, options, headers).await;
                 task.outbox.push(Report { id, fence, outcome, attempt, payload_bytes });
                 task.poke.notify_one();
             });

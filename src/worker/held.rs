@@ -260,8 +260,11 @@ impl Held {
         if flags.intersects(Flags::LOST) {
             return Err(Interrupted::Lost);
         }
-        if flags.intersects(Flags(Flags::CANCELLED.0 | Flags::GIVE_UP.0)) {
+        if flags.intersects(Flags::CANCELLED) {
             return Err(Interrupted::Cancelled);
+        }
+        if flags.intersects(Flags::GIVE_UP) {
+            return Err(Interrupted::AtRisk);
         }
         if flags.intersects(Flags::FINISHED) {
             return Err(Interrupted::Ended);

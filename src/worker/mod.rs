@@ -27,7 +27,8 @@ use self::driver::{Driver, Outbox};
 use self::held::{HeldTable, News};
 use self::runner::Handler;
 use self::wake::Wake;
-use crate::error::{ConfigError, ConfigErrors, Error};
+use crate::definition::{Data, Need};
+use crate::error::{ConfigError, ConfigErrors, Error, ErrorMap};
 use crate::job::JobId;
 use crate::options::Resolved;
 use crate::shown::Shown;
@@ -47,6 +48,8 @@ pub(crate) struct TaskRuntime {
     pub(crate) keys: Arc<TaskKeys>,
     pub(crate) options: Arc<Resolved>,
     pub(crate) handler: Handler,
+    /// What the user says of errors.
+    pub(crate) errors: Arc<[ErrorMap]>,
     pub(crate) held: HeldTable,
     pub(crate) outbox: Outbox,
     /// Rings when the driver has something to look at.
@@ -105,6 +108,8 @@ impl TaskRuntime {
 pub(crate) struct WorkerShared {
     pub(crate) id: WorkerId,
     pub(crate) store: Arc<Store>,
+    /// What handlers share.
+    pub(crate) data: Arc<Data>,
     pub(crate) stopping: CancellationToken,
     pub(crate) wake: Wake,
     /// When the keeper looked at the deadlines last, ms on the boot-time clock.
@@ -160,7 +165,7 @@ impl WorkerShared {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StopReason {
-    /// It was asked to, and every job that it held was recorded or handed back.
+    /// It was asked to, and every job that it held was recorded or requeued.
     Shutdown,
     /// It was asked to, and Redis could not be told about these jobs in time. The sweep of another worker finds them
     /// and counts a stall for each.
@@ -215,6 +220,7 @@ impl fmt::Display for WorkerPart {
 #[must_use = "a worker does nothing until it runs"]
 pub struct Worker {
     pub(crate) store: Arc<Store>,
+    pub(crate) data: Arc<Data>,
     pub(crate) tasks: Vec<Definition>,
     pub(crate) cap: Option<usize>,
     pub(crate) id: WorkerId,
@@ -227,6 +233,8 @@ pub(crate) struct Definition {
     pub(crate) keys: Arc<TaskKeys>,
     pub(crate) options: Arc<Resolved>,
     pub(crate) handler: Handler,
+    pub(crate) errors: Arc<[ErrorMap]>,
+    pub(crate) needs: Arc<[Need]>,
 }
 
 impl Worker {
@@ -277,7 +285,7 @@ impl Worker {
     }
 
     /// Works until `shutdown` completes, then stops claiming, lets handlers go on for the shutdown grace, tells them to
-    /// stop, drops them after the cancel grace, and hands back what is unfinished: to the front of its list, with no
+    /// stop, drops them after the cancel grace, and requeues what is unfinished: to the front of its list, with no
     /// stall counted and no attempt used.
     ///
     /// # Errors
@@ -289,13 +297,13 @@ impl Worker {
     /// Not cancel safe: dropped, it leaves the jobs that it holds to the sweep of another worker. Complete `shutdown`
     /// instead.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<StopReason, Error> {
-        ConfigErrors::check(if self.tasks.is_empty() {
+        let mut faults: Vec<ConfigError> =
+            self.tasks.iter().flat_map(|task| self.data.faults(&task.name, &task.needs)).collect();
+        if self.tasks.is_empty() {
             let fix = "declare one with App::task before App::worker is called, and name it in Worker::only";
-            vec![ConfigError::new("worker", "without a task", "must have one with a handler", fix)]
-        } else {
-            Vec::new()
-        })
-        .map_err(Error::Config)?;
+            faults.push(ConfigError::new("worker", "without a task", "must have one with a handler", fix));
+        }
+        ConfigErrors::check(faults).map_err(Error::Config)?;
         self.store.ready().await?;
         // A start that is refused changes nothing, of no task.
         for task in &self.tasks {
@@ -338,6 +346,7 @@ impl Worker {
                     keys: task.keys,
                     options: task.options,
                     handler: task.handler,
+                    errors: task.errors,
                     held: HeldTable::default(),
                     outbox: Outbox::default(),
                     poke: Notify::new(),
@@ -352,6 +361,7 @@ impl Worker {
         let worker = Arc::new(WorkerShared {
             id: self.id,
             store: self.store,
+            data: self.data,
             stopping: CancellationToken::new(),
             wake: Wake::default(),
             last_tick: Arc::new(AtomicU64::new(clock::now().as_millis())),

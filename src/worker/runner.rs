@@ -14,9 +14,9 @@ use super::clock;
 use super::held::{Flags, Held};
 use super::{TaskRuntime, WorkerShared};
 use crate::context::{Context, Run};
-use crate::error::{Error, JobError};
+use crate::error::{Error, ErrorMap, JobError, mapped};
 use crate::job::{StoredError, codes};
-use crate::options::{Overrides, Resolved};
+use crate::options::{Headers, Overrides, Resolved};
 use crate::shown::Shown;
 use crate::store::jobs::{self, Claimed, Outcome, Payload};
 use crate::store::{doubled, response_time};
@@ -53,9 +53,10 @@ pub(super) async fn run(
     held: Arc<Held>,
     job: Claimed,
     options: Arc<Resolved>,
+    headers: Headers,
 ) -> Outcome {
     let attempt = job.failed_attempts.saturating_add(1);
-    let running = AssertUnwindSafe(run_once(task, worker, Arc::clone(&held), job, Arc::clone(&options)));
+    let running = AssertUnwindSafe(run_once(task, worker, Arc::clone(&held), job, Arc::clone(&options), headers));
     running.catch_unwind().await.unwrap_or_else(|panic| {
         // What is woken may be the user's code too.
         let _ = guarded(|| held.set(Flags::FINISHED));
@@ -69,6 +70,7 @@ async fn run_once(
     held: Arc<Held>,
     job: Claimed,
     options: Arc<Resolved>,
+    headers: Headers,
 ) -> Outcome {
     let attempt = job.failed_attempts.saturating_add(1);
     let dispatched_at = dispatched_at(&job);
@@ -81,16 +83,16 @@ async fn run_once(
             }
             None => {
                 held.set(Flags::FINISHED);
-                return Outcome::Release;
+                return Outcome::Requeue;
             }
         },
     };
     // Much may have happened since it was claimed, where the runtime or the process stood still.
     if held.flags().intersects(Flags::NOT_TO_BEGIN) || clock::now() >= held.deadline() {
         held.set(Flags::FINISHED);
-        return Outcome::Release;
+        return Outcome::Requeue;
     }
-    let worker = worker.id.clone();
+    let (worker, data) = (worker.id.clone(), Arc::clone(&worker.data));
     let span = tracing::debug_span!("attempt", task = %task.name, job_id = %held.id, attempt, worker_id = %worker);
     let context = Context(Arc::new(Run {
         held: Arc::clone(&held),
@@ -100,11 +102,13 @@ async fn run_once(
         max_attempts: options.retry.max_attempts(),
         stalled_count: job.stalled_count,
         dispatched_at,
+        headers,
+        data,
     }));
     let ended = drive(&task.handler, context, payload, &held, &options).instrument(span).await;
     held.set(Flags::FINISHED);
     // An error is the user's code too: whatever it does when it is read, the job gets its outcome.
-    guarded(|| outcome(ended, &held, attempt, &options))
+    guarded(|| outcome(ended, &held, attempt, &options, &task.errors))
         .unwrap_or_else(|panic| failed(codes::PANIC.to_owned(), panic, attempt, None, &options))
 }
 
@@ -145,16 +149,16 @@ fn guarded<T>(code: impl FnOnce() -> T) -> Result<T, String> {
     std::panic::catch_unwind(AssertUnwindSafe(code)).map_err(panic_message)
 }
 
-/// The options of one job.
-pub(super) fn options_of(task: &Arc<Resolved>, job: &Claimed) -> Arc<Resolved> {
+/// The options of one job, and its headers.
+pub(super) fn options_of(task: &Arc<Resolved>, job: &Claimed) -> (Arc<Resolved>, Headers) {
     if job.overrides.is_empty() {
-        return Arc::clone(task);
+        return (Arc::clone(task), Headers::new());
     }
     match serde_json::from_str::<Overrides>(&job.overrides) {
-        Ok(overrides) => Arc::new(task.with(&overrides)),
+        Ok(overrides) => (Arc::new(task.with(&overrides)), overrides.headers),
         Err(e) => {
             tracing::warn!(job_id = %job.id, error = %Shown(&e.to_string()), "the job's own options cannot be read; the task's are used");
-            Arc::clone(task)
+            (Arc::clone(task), Headers::new())
         }
     }
 }
@@ -218,15 +222,16 @@ fn panic_message(panic: Box<dyn Any + Send>) -> String {
 }
 
 /// What is reported: the held entry decides, not the error that an interrupted handler returned.
-fn outcome(ended: Ended, held: &Held, attempt: u32, options: &Resolved) -> Outcome {
+fn outcome(ended: Ended, held: &Held, attempt: u32, options: &Resolved, errors: &[ErrorMap]) -> Outcome {
     let flags = held.flags();
     let not_its_fault =
         flags.intersects(Flags::INTERRUPTED) || flags.intersects(Flags::FROZEN) || flags.intersects(Flags::TOLD_FROZEN);
     let (code, message, retry_after, fatal) = match ended {
         Ended::Returned(Ok(value)) => return Outcome::Completed(value),
-        Ended::Dropped => return Outcome::Release,
-        _ if not_its_fault => return Outcome::Release,
+        Ended::Dropped => return Outcome::Requeue,
+        _ if not_its_fault => return Outcome::Requeue,
         Ended::Returned(Err(RunError::Handler(e))) => {
+            let e = mapped(e, errors);
             (e.code().to_owned(), e.message(), e.retry_after_delay(), e.is_fatal())
         }
         Ended::Returned(Err(RunError::Codec(message))) => (codes::CODEC.to_owned(), message, None, true),

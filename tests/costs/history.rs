@@ -37,7 +37,7 @@ async fn round(meter: &mut Meter) {
     meter.held.rotate_left(6);
     meter.settle_other(4, ["failed", "1", "handler_error", "{}"], 0).await;
     meter.settle_other(4, ["retry", "1", "0", "{}"], 0).await;
-    meter.settle_other(4, ["release", "0", "", ""], 0).await;
+    meter.settle_other(4, ["requeue", "0", "", ""], 0).await;
     meter.beat(4).await;
     assert_eq!(meter.sweep().await, 0);
     assert_eq!(meter.sweep().await, 4);

@@ -81,7 +81,7 @@ impl Site {
 }
 
 fn options(concurrency: usize) -> TaskOptions {
-    TaskOptions::new().concurrency(concurrency).retention(Retention::none())
+    TaskOptions::new().concurrency(concurrency).retention(Retention::remove_at_once())
 }
 
 /// Jobs that run until they are told to end.
@@ -100,7 +100,7 @@ impl Gated {
             async move {
                 count.fetch_add(1, Ordering::SeqCst);
                 pass.acquire().await?.forget();
-                Ok(())
+                Ok::<_, heartline::JobError>(())
             }
         };
         let task: TaskRef<usize, ()> = site.app.task(TASK, options(concurrency), handler).unwrap();
@@ -187,7 +187,7 @@ async fn an_outcome_that_is_a_turn_behind_another_goes_out_with_it() {
             } else {
                 follow.notified().await;
             }
-            Ok(())
+            Ok::<_, heartline::JobError>(())
         }
     };
     // By the time that this one has its turn, so has the driver been told of the first job.
@@ -220,7 +220,8 @@ async fn an_outcome_that_is_a_turn_behind_another_goes_out_with_it() {
 async fn handlers_that_return_at_once_are_settled_in_full_batches_too() {
     let (concurrency, batch) = (100, 50);
     let mut site = Site::new().await;
-    let task: TaskRef<usize, ()> = site.app.task(TASK, options(concurrency), |_, _| async { Ok(()) }).unwrap();
+    let task: TaskRef<usize, ()> =
+        site.app.task(TASK, options(concurrency), |_, _| async { Ok::<_, heartline::JobError>(()) }).unwrap();
     task.dispatch_many(0..JOBS).await.unwrap();
     let worker = start(site.app.worker());
     site.quiet(0).await;
@@ -235,7 +236,8 @@ async fn handlers_that_return_at_once_are_settled_in_full_batches_too() {
 #[tokio::test]
 async fn a_lone_job_costs_two_settles() {
     let mut site = Site::new().await;
-    let task: TaskRef<usize, ()> = site.app.task(TASK, options(100), |_, _| async { Ok(()) }).unwrap();
+    let task: TaskRef<usize, ()> =
+        site.app.task(TASK, options(100), |_, _| async { Ok::<_, heartline::JobError>(()) }).unwrap();
     let worker = start(site.app.worker());
     site.quiet(0).await;
     assert_eq!(site.settles().await, 1, "the first look");

@@ -43,7 +43,7 @@ impl Bounded {
             async move {
                 journal.begin(&ctx);
                 journal.opened("go").await;
-                Ok(text(bytes))
+                Ok::<_, heartline::JobError>(text(bytes))
             }
         });
         task.unwrap()

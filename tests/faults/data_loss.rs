@@ -26,7 +26,7 @@ async fn flush(conn: &mut MultiplexedConnection) {
 async fn options_outlive(mut redis: TestRedis, loss: impl AsyncFnOnce(&mut TestRedis)) {
     let site = Site::new(&redis);
     let kept = RetentionLimit::age(Duration::from_secs(3600));
-    let retention = Retention::none().completed(kept).failed(kept);
+    let retention = Retention::remove_at_once().completed(kept).failed(kept);
     let options = at_most(0).priority(Priority::High).retention(retention);
     let mut workers = vec![site.hire(options.clone()).await, site.hire(options).await];
     let declared = async |watch: &Watch| -> Vec<Option<String>> {

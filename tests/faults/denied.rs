@@ -76,7 +76,7 @@ async fn a_dispatch_that_was_denied_in_the_middle_is_as_if_it_had_not_been_made(
     let mut acl = redis::cmd("ACL");
     let () = acl.arg("SETUSER").arg("bounded").arg("+zadd").query_async(&mut conn).await.unwrap();
     let job = dispatch().await.unwrap();
-    assert!(!job.existed(), "it was taken for written");
+    assert_eq!(job.existed(), Some(false), "it was taken for written");
     site.journal.open("go");
     let worker = site.hire(options(INTERVAL)).await;
     tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not run").unwrap();

@@ -17,7 +17,7 @@ async fn a_worker_that_kept_nothing_leaves_alone_what_a_newer_one_keeps_forever(
         .completed(RetentionLimit::forever())
         .failed(RetentionLimit::forever())
         .cancelled(RetentionLimit::forever());
-    let kept_none = Retention::none().failed(RetentionLimit::count(1));
+    let kept_none = Retention::remove_at_once().failed(RetentionLimit::count(1));
     let old = site.hire(options(INTERVAL).retention(kept_none)).await;
     let new = site.hire(options(INTERVAL).retention(forever)).await;
     site.journal.open("go");
@@ -40,7 +40,7 @@ async fn a_worker_that_kept_nothing_leaves_alone_what_a_newer_one_keeps_forever(
     watch.epochs_pass(1).await;
     assert_eq!(job.state().await.unwrap(), JobState::Completed);
     let again = new.jobs.dispatch("go".to_owned()).id("export-7").await.unwrap();
-    assert!(again.existed());
+    assert_eq!(again.existed(), Some(true));
     assert_eq!(site.journal.runs_of("export-7").len(), 1);
     assert_eq!(new.jobs.counts().await.unwrap().failed, 3);
     old.leave().await;
@@ -55,7 +55,7 @@ async fn a_start_that_is_refused_for_one_task_leaves_the_options_of_the_others_a
     let worker = async |options: TaskOptions| {
         let app = site.app_at(&redis.url()).await;
         for name in &names {
-            app.task(name, options.clone(), |_, (): ()| async { Ok(()) }).unwrap();
+            app.task(name, options.clone(), |_, (): ()| async { Ok::<_, heartline::JobError>(()) }).unwrap();
         }
         app.worker()
     };
@@ -74,7 +74,7 @@ async fn a_start_that_is_refused_for_one_task_leaves_the_options_of_the_others_a
     let before = stored().await;
     let other = TaskOptions::new()
         .retry(RetryPolicy::new().attempts(2))
-        .retention(Retention::none())
+        .retention(Retention::remove_at_once())
         .stall(StallOptions::new().interval(INTERVAL).max_count(9));
     let refused = worker(other).await.run().await;
     assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");

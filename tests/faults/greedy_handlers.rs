@@ -25,7 +25,7 @@ impl Drop for Dropped {
 
 async fn greedy(journal: Arc<Journal>, ctx: Context, what: String) -> Result<u64, JobError> {
     journal.begin(&ctx);
-    // Handed back, it has learnt better.
+    // Requeued, it has learnt better.
     let what = if journal.runs_of(ctx.id()).len() > 1 { "fine".to_owned() } else { what };
     let _dropped = Dropped(journal, ctx.id().to_string());
     match what.as_str() {
@@ -128,7 +128,7 @@ async fn a_handler_that_spends_its_budget_at_every_poll_is_dropped_during_an_out
     proxy.accept().await;
     for kind in KINDS {
         let ended = tokio::time::timeout(PATIENCE, jobs.handle(kind).unwrap().result()).await;
-        ended.expect("it was not handed back").unwrap();
+        ended.expect("it was not requeued").unwrap();
     }
     assert_eq!(site.stalls().await, None);
     slots_are_free(&site, worker).await;

@@ -55,7 +55,7 @@ async fn a_handler_that_is_to_beat_is_not_silent_while_its_payload_is_on_its_way
         }
     };
     app.task(&site.task, limits.clone().stall(stall), handler).unwrap();
-    let near = App::builder().redis(redis.url()).defaults(limits).build().await.unwrap();
+    let near = App::builder().redis(redis.url()).task_defaults(limits).build().await.unwrap();
     let task: TaskRef<String, usize> = near.task_ref(&site.task).unwrap();
     let worker = Hand::start(app.worker());
     let job = task.dispatch(text(6 * MIB)).await.unwrap();

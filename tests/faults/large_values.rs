@@ -67,7 +67,7 @@ impl Far {
         let options = options(INTERVAL).stall(stall).shutdown_grace(Duration::ZERO);
         let handler = move |ctx, input: String| {
             journal.begin(&ctx);
-            async move { Ok(input.parse().map_or_else(|_| input.len().to_string(), text)) }
+            async move { Ok::<_, heartline::JobError>(input.parse().map_or_else(|_| input.len().to_string(), text)) }
         };
         app.task(&self.site.task, options, handler).unwrap();
         Hand::start(app.worker())
@@ -83,7 +83,7 @@ impl Far {
 
 /// An App that allows large payloads.
 async fn app_at(url: &str) -> App {
-    App::builder().redis(url).defaults(TaskOptions::new().payload_limit(2 * LARGE)).build().await.unwrap()
+    App::builder().redis(url).task_defaults(TaskOptions::new().payload_limit(2 * LARGE)).build().await.unwrap()
 }
 
 async fn value_of(job: &JobHandle<String>) -> String {
@@ -103,14 +103,14 @@ async fn a_payload_that_is_long_on_its_way_to_the_worker_arrives_once_and_holds_
     is(&large, JobState::Running).await;
     far.small_jobs_end().await;
     assert_eq!(far.site.journal.runs_of(large.id()), [], "the small jobs came behind the large one");
-    assert_eq!(large.state().await.unwrap(), JobState::Running, "the large job was handed back");
+    assert_eq!(large.state().await.unwrap(), JobState::Running, "the large job was requeued");
     // Whoever is not beaten for is found in this time.
     far.watch.epochs_pass(3).await;
     assert_eq!(far.watch.stalls().await, 0);
     far.line.rate(Some(FASTER));
     assert_eq!(value_of(&large).await, (LARGE - 2).to_string());
     assert_eq!(far.site.journal.runs_of(large.id()).len(), 1);
-    assert_eq!(far.watch.told("released").await, [[""; 0]; 0]);
+    assert_eq!(far.watch.told("requeued").await, [[""; 0]; 0]);
     let sent = far.watch.sent().await - before;
     assert!(sent < ONCE, "{sent} bytes were sent for a payload of {LARGE}");
     worker.leave().await;
@@ -197,7 +197,7 @@ async fn to_look_at_a_job_does_not_read_its_result() {
     let before = far.watch.sent().await;
     assert_eq!(job.state().await.unwrap(), JobState::Completed);
     let found = task.job(job.id()).await.unwrap();
-    assert_eq!((found.state, found.attempt, found.error), (JobState::Completed, 0, None));
+    assert_eq!((found.state, found.failed_attempts, found.error), (JobState::Completed, 0, None));
     let cancelled = job.cancel("").await.unwrap();
     assert_eq!(cancelled, heartline::CancelOutcome::AlreadyTerminal(JobState::Completed));
     let sent = far.watch.sent().await - before;
@@ -216,12 +216,12 @@ async fn a_large_dispatch_over_a_slow_line_is_written_once_and_holds_up_no_small
     eventually("it is on its way", PATIENCE, async || far.watch.received().await > before + 256 * KIB as u64).await;
     for _ in 0..5 {
         let small = tokio::time::timeout(PATIENCE, task.dispatch("10".to_owned()));
-        assert!(!small.await.expect("a small dispatch does not end").unwrap().existed());
+        assert_eq!(small.await.expect("a small dispatch does not end").unwrap().existed(), Some(false));
     }
     assert!(!large.is_finished(), "the small dispatches came behind the large one");
     far.line.rate(Some(FASTER));
     let large = large.await.unwrap().unwrap();
-    assert!(!large.existed());
+    assert_eq!(large.existed(), Some(false));
     assert_eq!(far.send.counts().await.unwrap().waiting, 7);
     let received = far.watch.received().await - before;
     assert!(received < ONCE, "{received} bytes were sent for a payload of {LARGE}");
@@ -239,11 +239,11 @@ async fn a_dispatch_of_many_large_jobs_over_a_slow_line_writes_each_once() {
     eventually("they are on their way", PATIENCE, async || far.watch.received().await > before + 256 * KIB as u64)
         .await;
     let small = task.dispatch("10".to_owned()).await.unwrap();
-    assert!(!small.existed());
+    assert_eq!(small.existed(), Some(false));
     assert!(!many.is_finished(), "the small dispatch came behind the large ones");
     far.line.rate(Some(FASTER));
     let many = many.await.unwrap().unwrap();
-    assert_eq!(many.iter().map(JobHandle::existed).collect::<Vec<_>>(), [false; LARGE / MIB]);
+    assert_eq!(many.iter().map(JobHandle::existed).collect::<Vec<_>>(), [Some(false); LARGE / MIB]);
     let payloads: usize = far.watch.conn.clone().hlen(far.site.key("payload")).await.unwrap();
     assert_eq!((payloads, far.send.counts().await.unwrap().waiting), (8, 8));
     let received = far.watch.received().await - before;

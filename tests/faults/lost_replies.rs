@@ -63,7 +63,7 @@ async fn a_job_whose_claim_is_answered_late_is_beaten_for_all_the_while() {
     let (site, proxy) = (&behind.site, &behind.proxy);
     let (_app, jobs) = site.producer().await;
     site.journal.open("go");
-    let job = jobs.dispatch("go".to_owned()).max_count(0).await.unwrap();
+    let job = jobs.dispatch("go".to_owned()).stall_max_count(0).await.unwrap();
     let mut hold = proxy.hold_next_reply_to(behind.settle.as_str());
     let worker = behind.worker().await;
     hold.happened().await;
@@ -73,7 +73,7 @@ async fn a_job_whose_claim_is_answered_late_is_beaten_for_all_the_while() {
     assert_eq!(site.stalls().await, None);
     drop(hold);
     site.each_ran_once(std::slice::from_ref(&job)).await;
-    assert_eq!(site.journal.runs_of(job.id())[0].worker, worker.id, "it was kept, not handed back");
+    assert_eq!(site.journal.runs_of(job.id())[0].worker, worker.id, "it was kept, not requeued");
     worker.leave().await;
     witness.leave().await;
     site.nothing_is_left_but(1).await;
@@ -255,7 +255,7 @@ async fn a_dispatch_whose_reply_was_lost_makes_one_job() {
     let cut = proxy.cut_next_reply_to(dispatch.as_str());
     let named = jobs.dispatch("go".to_owned()).id("named").await.unwrap();
     cut.happened().await;
-    assert!(named.existed(), "the repeated call cannot know that the job is its own");
+    assert_eq!(named.existed(), Some(true), "the repeated call cannot know that the job is its own");
 
     let cut = proxy.cut_next_reply_to(dispatch.as_str());
     let unnamed = jobs.dispatch("go".to_owned()).await.unwrap();
@@ -266,7 +266,7 @@ async fn a_dispatch_whose_reply_was_lost_makes_one_job() {
     cut.happened().await;
 
     let last = jobs.dispatch("go".to_owned()).id("last").await.unwrap();
-    assert!(!last.existed());
+    assert_eq!(last.existed(), Some(false));
     let all: Vec<_> = [named, unnamed].into_iter().chain(many).chain([last]).collect();
     site.each_ran_once(&all).await;
     assert_eq!(site.journal.runs().len(), 8);

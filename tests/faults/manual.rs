@@ -55,7 +55,7 @@ async fn a_handler_that_hangs_is_found_cancelled_and_counted_and_its_slot_is_fre
     let told = ["cancelled: Err(Lost)", "dropped", "cancelled: Err(Lost)", "dropped"];
     assert_eq!(site.journal.interruptions(), told);
     let Err(Error::JobFailed(failure)) = hung.result().await else { panic!("the hung job did not fail") };
-    assert_eq!((failure.code.as_str(), failure.stalled_count, failure.attempt), (codes::WORKER_CRASHED, 2, 0));
+    assert_eq!((failure.code.as_str(), failure.stalled_count, failure.failed_attempts), (codes::WORKER_CRASHED, 2, 0));
     let runs = site.journal.runs_of(hung.id());
     assert_eq!(runs.iter().map(|run| run.stalled_count).collect::<Vec<_>>(), [0, 1]);
     worker.leave().await;

@@ -55,7 +55,7 @@ async fn wait_and_cost_little(events: EventMode) {
     let site = Site::new(&redis);
     let proxy = Proxy::start(redis.address()).await;
     let defaults = options(INTERVAL).events(events);
-    let app = App::builder().redis(proxy.url()).defaults(defaults.clone()).build().await.unwrap();
+    let app = App::builder().redis(proxy.url()).task_defaults(defaults.clone()).build().await.unwrap();
     let jobs: TaskRef<String, u64> = app.task_ref(&site.task).unwrap();
     // What a worker of this task would have declared.
     let mode = if events == EventMode::On { "on" } else { "off" };

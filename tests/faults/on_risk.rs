@@ -44,7 +44,7 @@ async fn a_job_at_risk_is_cancelled_and_dropped_during_the_outage_and_handed_bac
 
     proxy.refuse().await;
     eventually("the handler is told and dropped", PATIENCE, async || site.journal.interruptions().len() == 2).await;
-    assert_eq!(site.journal.interruptions(), ["cancelled, at risk true, heartbeat Err(Cancelled)", "dropped"]);
+    assert_eq!(site.journal.interruptions(), ["cancelled, at risk true, heartbeat Err(AtRisk)", "dropped"]);
     assert_eq!(job.state().await.unwrap(), JobState::Running);
     proxy.accept().await;
 
@@ -53,7 +53,7 @@ async fn a_job_at_risk_is_cancelled_and_dropped_during_the_outage_and_handed_bac
     assert_eq!(runs.len(), 2);
     assert!(runs[0].fence < second && second == runs[1].fence && runs[1].stalled_count == 0, "{runs:?}");
     let seen = events_until(&mut events, job.id().as_str()).await;
-    let expected = ["task:dispatched", "task:started", "task:released", "task:started", "task:completed"];
+    let expected = ["task:dispatched", "task:started", "task:requeued", "task:started", "task:completed"];
     assert_eq!(seen[job.id().as_str()], expected);
     assert_eq!(site.stalls().await, None);
     worker.leave().await;

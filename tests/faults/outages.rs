@@ -113,7 +113,7 @@ async fn a_script_cache_that_is_flushed_while_jobs_run_costs_no_work() {
             // Before the dispatch and the claim; before the outcome or an idle worker's look.
             let _: () = flush.query_async(&mut conn).await.unwrap();
             let job = task.dispatch("during".to_owned()).id(format!("round-{round}")).await.unwrap();
-            assert!(!job.existed());
+            assert_eq!(job.existed(), Some(false));
             let _: () = flush.query_async(&mut conn).await.unwrap();
             site.started(std::slice::from_ref(&job)).await;
             jobs.push(job);
@@ -237,4 +237,28 @@ async fn a_worker_leaves_an_old_primary_that_is_not_ready_for_the_new_one() {
     site.each_ran_once(&jobs).await;
     worker.leave().await;
     witness.leave().await;
+}
+
+#[tokio::test]
+async fn a_dispatch_gives_up_when_the_time_that_the_app_gives_it_is_over() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let builder = heartline::App::builder().redis(proxy.url()).dispatch_timeout(Duration::from_millis(500));
+    let app = builder.build().await.unwrap();
+    let jobs = app.task_ref::<String, u64>(&site.task).unwrap();
+    let job = jobs.dispatch("go".to_owned()).await.unwrap();
+    proxy.refuse().await;
+    let started = tokio::time::Instant::now();
+    let (dispatched, cancelled) = tokio::join!(jobs.dispatch("go".to_owned()), job.cancel("not wanted"));
+    assert!(matches!(dispatched.unwrap_err(), heartline::Error::Connect { .. }));
+    assert!(matches!(cancelled.unwrap_err(), heartline::Error::Connect { .. }));
+    // The default is ten seconds.
+    assert!(
+        (Duration::from_millis(500)..Duration::from_secs(5)).contains(&started.elapsed()),
+        "{:?}",
+        started.elapsed()
+    );
+    proxy.accept().await;
+    assert_eq!(jobs.counts().await.unwrap().waiting, 1);
 }

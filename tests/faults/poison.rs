@@ -85,7 +85,7 @@ async fn failed<O: DeserializeOwned + fmt::Debug>(job: &JobHandle<O>) -> Failure
 /// A task whose input is an `I`, and a way to dispatch whatever else to it.
 fn takes<I: DeserializeOwned + Send + 'static>(app: &App, site: &Site, name: &str) -> TaskRef<Value, ()> {
     let name = format!("{}-{name}", site.task);
-    app.task(&name, options(INTERVAL), |_, _: I| async { Ok(()) }).unwrap();
+    app.task(&name, options(INTERVAL), |_, _: I| async { Ok::<_, heartline::JobError>(()) }).unwrap();
     app.task_ref(&name).unwrap()
 }
 
@@ -141,7 +141,9 @@ async fn no_message_of_a_failure_is_longer_than_4_kib() {
     let app = site.app_at(&redis.url()).await;
     let wordy = takes::<Wordy>(&app, &site, "wordy");
     let number = takes::<u64>(&app, &site, "number");
-    let unwritable = app.task(&site.task, options(INTERVAL), |_, (): ()| async { Ok(Unwritable) }).unwrap();
+    let unwritable = app
+        .task(&site.task, options(INTERVAL), |_, (): ()| async { Ok::<_, heartline::JobError>(Unwritable) })
+        .unwrap();
     let worker = Hand::start(app.worker());
     let jobs = [
         wordy.dispatch(json!(7)).await.unwrap(),
@@ -172,7 +174,9 @@ async fn a_wrong_payload_whose_text_would_be_too_large_for_the_server_fails_its_
     let redis = small_server();
     let site = Site::new(&redis);
     let app = site.app_at(&redis.url()).await;
-    let task = app.task(&site.task, options(INTERVAL), |_, input: u64| async move { Ok(input) }).unwrap();
+    let task = app
+        .task(&site.task, options(INTERVAL), |_, input: u64| async move { Ok::<_, heartline::JobError>(input) })
+        .unwrap();
     let wrong: TaskRef<String, u64> = site.app_at(&redis.url()).await.task_ref(&site.task).unwrap();
     // To quote a character like this one takes seven times as much as the character.
     let mut jobs = Vec::new();
@@ -194,7 +198,9 @@ async fn a_result_that_the_server_refuses_for_good_fails_its_job_and_holds_up_no
     let redis = small_server();
     let site = Site::new(&redis);
     let app = site.app_at(&redis.url()).await;
-    let task = app.task(&site.task, options(INTERVAL), |_, bytes: usize| async move { Ok(text(bytes)) }).unwrap();
+    let task = app
+        .task(&site.task, options(INTERVAL), |_, bytes: usize| async move { Ok::<_, heartline::JobError>(text(bytes)) })
+        .unwrap();
     let worker = Hand::start(app.worker());
     let large = task.dispatch_many([3 * MIB; 3]).await.unwrap();
     for _ in 0..5 {
@@ -204,7 +210,7 @@ async fn a_result_that_the_server_refuses_for_good_fails_its_job_and_holds_up_no
     }
     for job in &large {
         let failure = failed(job).await;
-        assert_eq!((failure.code.as_str(), failure.attempt), (codes::CODEC, 1), "{failure}");
+        assert_eq!((failure.code.as_str(), failure.failed_attempts), (codes::CODEC, 1), "{failure}");
     }
     assert_eq!(Watch::new(&site, &redis).await.stalls().await, 0);
     worker.leave().await;

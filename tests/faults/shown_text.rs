@@ -144,7 +144,7 @@ async fn nothing_that_is_shown_tells_the_password() {
     }
 
     let app = App::builder().redis(url).lazy().build().await.unwrap();
-    let task = app.task("work", TaskOptions::new(), |_, (): ()| async { Ok(()) }).unwrap();
+    let task = app.task("work", TaskOptions::new(), |_, (): ()| async { Ok::<_, heartline::JobError>(()) }).unwrap();
     hides("the App", &app);
     hides("a task", &task);
     hides("a job to be dispatched", task.dispatch(()));

@@ -258,7 +258,7 @@ impl Site {
             let runs = self.journal.runs_of(job.id());
             assert_eq!(runs.iter().map(|run| run.fence).collect::<Vec<_>>(), [value], "{runs:?}");
             let stored = task.job(job.id()).await.unwrap();
-            assert_eq!((stored.state, stored.attempt, stored.stalled_count), (JobState::Completed, 0, 0));
+            assert_eq!((stored.state, stored.failed_attempts, stored.stalled_count), (JobState::Completed, 0, 0));
         }
         assert_eq!(self.journal.interruptions(), [""; 0]);
         assert_eq!(self.stalls().await, None);

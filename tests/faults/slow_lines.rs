@@ -84,7 +84,7 @@ async fn passes_large_values(round_trip: Duration, mib: usize) {
 
     // What is too large for others is what this one dispatches.
     let limit = TaskOptions::new().payload_limit(most * MIB);
-    let producer = App::builder().redis(line.url()).defaults(limit).build().await.unwrap();
+    let producer = App::builder().redis(line.url()).task_defaults(limit).build().await.unwrap();
     let task = producer.task_ref::<String, String>(&site.task).unwrap();
     let mut mib = most;
     loop {

@@ -17,7 +17,7 @@ type Dispatching = futures_util::future::BoxFuture<'static, Result<JobHandle<u64
 
 /// A dispatch that was polled once and is under way, or waits behind one that is.
 fn polled_once(jobs: &TaskRef<String, u64>, id: &str) -> Dispatching {
-    let mut dispatching: Dispatching = jobs.dispatch("input".to_owned()).id(id).into_future();
+    let mut dispatching: Dispatching = Box::pin(jobs.dispatch("input".to_owned()).id(id));
     assert!(dispatching.as_mut().now_or_never().is_none(), "it needs an answer of the server");
     dispatching
 }
@@ -114,7 +114,9 @@ async fn a_first_use_of_a_lazy_app_that_is_not_polled_holds_up_neither_tasks_nor
     let app = lazy().await;
     let kept = polled_once(&app.task_ref("of-the-kept-one").unwrap(), "kept-as-well");
     let jobs = app
-        .task(&site.task, options(INTERVAL), async |ctx: heartline::Context, _: String| Ok::<u64, _>(ctx.fence()))
+        .task(&site.task, options(INTERVAL), async |ctx: heartline::Context, _: String| {
+            Ok::<u64, heartline::JobError>(ctx.fence())
+        })
         .unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let worker = tokio::spawn(app.worker().run_until(async { drop(stopped.await) }));

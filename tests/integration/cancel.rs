@@ -41,7 +41,7 @@ fn obeying(
                 told.send("cancelled")?;
             }
             match input.as_str() {
-                "err" => Err("gave up".into()),
+                "err" => Err::<_, heartline::JobError>("gave up".into()),
                 "question mark" => Ok(ctx.heartbeat().map(|()| 0)?),
                 "panic" => panic!("gave up"),
                 _ => Ok(7),
@@ -173,8 +173,11 @@ async fn a_cancel_whose_hint_was_lost_comes_with_the_next_beat() {
 async fn a_cancel_of_an_ended_or_unknown_job_says_so_and_changes_nothing() {
     let f = Fixture::new().await;
     let app = f.app().await;
-    let task =
-        app.task(TASK, fast(), |_, fail: bool| async move { if fail { Err("no".into()) } else { Ok(1) } }).unwrap();
+    let task = app
+        .task(TASK, fast(), |_, fail: bool| async move {
+            if fail { Err::<_, heartline::JobError>("no".into()) } else { Ok(1) }
+        })
+        .unwrap();
     let worker = start(app.worker());
     for (id, fail, state) in [("a", false, JobState::Completed), ("b", true, JobState::Failed)] {
         let job = task.dispatch(fail).id(id).await.unwrap();
@@ -198,7 +201,7 @@ async fn a_job_that_waits_for_its_retry_is_cancelled_at_once() {
     let task: TaskRef<u32, ()> = app
         .task(TASK, fast().retry(retry), move |_, _: u32| {
             *count.lock().unwrap() += 1;
-            async { Err("no".into()) }
+            async { Err::<_, heartline::JobError>("no".into()) }
         })
         .unwrap();
     let worker = start(app.worker());
@@ -215,7 +218,9 @@ async fn a_job_that_is_handed_back_at_shutdown_with_its_cancel_asked_for_ends_ca
     let f = Fixture::new().await;
     let app = f.app().await;
     let task = app
-        .task(TASK, fast().cancel_grace(Duration::from_millis(50)), |_, _: u32| std::future::pending::<Result<(), _>>())
+        .task(TASK, fast().cancel_grace(Duration::from_millis(50)), |_, _: u32| {
+            std::future::pending::<Result<(), heartline::JobError>>()
+        })
         .unwrap();
     let worker = start(app.worker());
     task.dispatch(0).id("a").await.unwrap();
@@ -230,7 +235,9 @@ async fn a_job_that_is_handed_back_at_shutdown_with_its_cancel_asked_for_ends_ca
 async fn a_cancel_that_races_with_the_end_of_its_job_leaves_it_in_one_place() {
     let f = Fixture::new().await;
     let app = f.app().await;
-    let task = app.task(TASK, fast().concurrency(50), |_, input: u32| async move { Ok(input) }).unwrap();
+    let task = app
+        .task(TASK, fast().concurrency(50), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) })
+        .unwrap();
     let worker = start(app.worker());
     let mut races = tokio::task::JoinSet::new();
     for input in 0..200 {

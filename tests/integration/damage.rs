@@ -20,7 +20,7 @@ fn gated(app: &App) -> (TaskRef<u32, u32>, Arc<Semaphore>, Runs) {
         let pass = pass.clone();
         async move {
             pass.acquire().await?.forget();
-            Ok(input)
+            Ok::<_, heartline::JobError>(input)
         }
     });
     (task.unwrap(), gate, ran)
@@ -33,7 +33,7 @@ async fn a_waiting_job_whose_payload_was_deleted_is_removed_and_told_of() {
     let (task, gate, ran) = gated(&app);
     gate.add_permits(10);
     for (list, id) in [("wait", "gone"), ("wait", "after")] {
-        task.dispatch(1).id(id).max_count(3).await.unwrap();
+        task.dispatch(1).id(id).stall_max_count(3).await.unwrap();
         assert_eq!(f.places(id).await, [list]);
     }
     f.run::<u64>("HDEL", "payload", &["gone"]).await;
@@ -263,7 +263,7 @@ async fn a_silent_manual_job_that_left_the_sets_is_put_back_where_the_sweep_find
     let task: TaskRef<u32, ()> = app
         .task(TASK, fast_with(stall), |ctx, _: u32| async move {
             ctx.cancelled().await;
-            Ok(())
+            Ok::<_, heartline::JobError>(())
         })
         .unwrap();
     let mut stalls = app.on_stalled();
@@ -289,7 +289,7 @@ async fn a_lost_lock_interrupts_the_handler_and_its_outcome_is_refused() {
             async move {
                 ctx.cancelled().await;
                 told.send(ctx.heartbeat())?;
-                Ok(input)
+                Ok::<_, heartline::JobError>(input)
             }
         })
         .unwrap();

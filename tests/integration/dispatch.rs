@@ -2,7 +2,7 @@
 
 use crate::fixture::{Fixture, TASK, fast, start};
 use crate::support::{PATIENCE, eventually};
-use heartline::{App, Error, JobState, Priority, TaskOptions, TaskRef};
+use heartline::{App, Error, JobHandle, JobState, Priority, TaskOptions, TaskRef};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,7 +12,7 @@ fn ordered(app: &App, options: TaskOptions) -> (TaskRef<String, ()>, Arc<Mutex<V
     let log = order.clone();
     let task = app.task(TASK, options.concurrency(1), move |_, input: String| {
         log.lock().unwrap().push(input);
-        async { Ok(()) }
+        async { Ok::<_, heartline::JobError>(()) }
     });
     (task.unwrap(), order)
 }
@@ -64,10 +64,10 @@ async fn a_producer_that_does_not_know_the_tasks_priority_gives_it_to_its_jobs()
     let worker = start(app.worker());
     eventually("it has run", PATIENCE, async || task.counts().await.unwrap().completed == 1).await;
     worker.stop().await;
-    assert!(!before.existed());
+    assert_eq!(before.existed(), Some(false));
     for input in ["one", "two"] {
         let handle = producer.dispatch(input.into()).await.unwrap();
-        assert!(!handle.existed());
+        assert_eq!(handle.existed(), Some(false));
         assert_eq!(f.places(handle.id().as_str()).await, ["wait:high"]);
     }
     for handle in producer.dispatch_many(["three", "four"].map(String::from)).await.unwrap() {
@@ -104,7 +104,7 @@ async fn a_dispatch_of_an_id_that_exists_in_any_state_changes_nothing() {
     let task = app
         .task(TASK, fast(), |ctx, input: String| async move {
             match input.as_str() {
-                "fail" => Err("no".into()),
+                "fail" => Err::<_, heartline::JobError>("no".into()),
                 "stay" => {
                     ctx.cancelled().await;
                     Ok(())
@@ -115,7 +115,7 @@ async fn a_dispatch_of_an_id_that_exists_in_any_state_changes_nothing() {
         .unwrap();
     let worker = start(app.worker());
     for (id, input) in [("completed", ""), ("failed", "fail"), ("running", "stay")] {
-        assert!(!task.dispatch(input.into()).id(id).await.unwrap().existed());
+        assert_eq!(task.dispatch(input.into()).id(id).await.unwrap().existed(), Some(false));
         f.arrives(id, id).await;
     }
     for id in ["delayed", "cancelled"] {
@@ -129,9 +129,9 @@ async fn a_dispatch_of_an_id_that_exists_in_any_state_changes_nothing() {
 
     let before = f.redis.dump(&f.key("")).await;
     for id in ["completed", "failed", "running", "delayed", "cancelled", "wait"] {
-        let again = task.dispatch("other".into()).id(id).priority(Priority::High).max_count(9);
+        let again = task.dispatch("other".into()).id(id).priority(Priority::High).stall_max_count(9);
         let again = again.delay(Duration::from_secs(1)).attempts(7).await.unwrap();
-        assert!(again.existed() && again.id().as_str() == id, "{id}");
+        assert_eq!((again.existed(), again.id().as_str()), (Some(true), id));
     }
     assert_eq!(f.redis.dump(&f.key("")).await, before);
 }
@@ -141,7 +141,7 @@ async fn an_id_named_twice_in_one_call_is_one_job() {
     let f = Fixture::new().await;
     let task = f.app().await.task_ref::<u32, u32>(TASK).unwrap();
     let handles = task.dispatch_many_with_ids(["a", "b", "a"].map(str::to_owned).into_iter().zip(1..)).await.unwrap();
-    assert_eq!(handles.iter().map(|handle| handle.existed()).collect::<Vec<_>>(), [false, false, true]);
+    assert_eq!(handles.iter().filter_map(JobHandle::existed).collect::<Vec<_>>(), [false, false, true]);
     assert_eq!(f.column("payload", "a").await.as_deref(), Some("1"));
     assert_eq!(task.counts().await.unwrap().waiting, 2);
 }
@@ -150,16 +150,18 @@ async fn an_id_named_twice_in_one_call_is_one_job() {
 async fn dispatch_many_gives_handles_in_order_and_is_safe_to_repeat() {
     let f = Fixture::new().await;
     let app = f.app().await;
-    let task = app.task(TASK, fast().concurrency(100), |_, input: u32| async move { Ok(input * 2) }).unwrap();
+    let task = app
+        .task(TASK, fast().concurrency(100), |_, input: u32| async move { Ok::<_, heartline::JobError>(input * 2) })
+        .unwrap();
     let worker = start(app.worker());
     let jobs = (0..1234).map(|input| (format!("job-{input}"), input));
     let handles = task.dispatch_many_with_ids(jobs.clone()).await.unwrap();
     for (input, handle) in (0..).zip(&handles) {
-        assert_eq!((handle.id().to_string(), handle.existed()), (format!("job-{input}"), false));
+        assert_eq!((handle.id().to_string(), handle.existed()), (format!("job-{input}"), Some(false)));
         assert_eq!(handle.result().await.unwrap(), input * 2);
     }
     let again = task.dispatch_many_with_ids(jobs).await.unwrap();
-    assert!(again.iter().all(|handle| handle.existed()) && again.len() == 1234);
+    assert!(again.iter().all(|handle| handle.existed() == Some(true)) && again.len() == 1234);
     assert_eq!(task.counts().await.unwrap().completed, 1234);
     worker.stop().await;
 }
@@ -168,7 +170,9 @@ async fn dispatch_many_gives_handles_in_order_and_is_safe_to_repeat() {
 async fn concurrent_dispatches_are_carried_together_and_each_gets_its_own_answer() {
     let f = Fixture::new().await;
     let app = f.app().await;
-    let task = app.task(TASK, fast().concurrency(100), |_, input: u32| async move { Ok(input) }).unwrap();
+    let task = app
+        .task(TASK, fast().concurrency(100), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) })
+        .unwrap();
     let worker = start(app.worker());
     let mut calls = tokio::task::JoinSet::new();
     for input in 0..500 {
@@ -182,7 +186,7 @@ async fn concurrent_dispatches_are_carried_together_and_each_gets_its_own_answer
     while let Some(answer) = calls.join_next().await {
         let (job, was_there, value) = answer.unwrap();
         assert_eq!(job, value);
-        existed += usize::from(was_there);
+        existed += usize::from(was_there == Some(true));
         done += 1;
     }
     assert_eq!((done, existed), (500, 250));
@@ -194,7 +198,7 @@ async fn jobs_that_no_worker_handles_wait() {
     let f = Fixture::new().await;
     let app = f.app().await;
     let orphan = app.task_ref::<u32, u32>("orphan").unwrap();
-    let task = app.task(TASK, fast(), |_, input: u32| async move { Ok(input) }).unwrap();
+    let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
     let worker = start(app.worker());
     let waits = orphan.dispatch(1).await.unwrap();
     assert_eq!(task.dispatch(2).await.unwrap().result().await.unwrap(), 2);
@@ -210,7 +214,12 @@ async fn the_handler_sees_when_its_job_was_dispatched() {
     let task = app
         .task(TASK, fast(), |ctx, _: u32| async move {
             let at = ctx.dispatched_at().duration_since(SystemTime::UNIX_EPOCH)?;
-            Ok((ctx.id().to_string(), ctx.task().to_owned(), at.as_millis() as u64, ctx.worker_id().to_string()))
+            Ok::<_, heartline::JobError>((
+                ctx.id().to_string(),
+                ctx.task().to_owned(),
+                at.as_millis() as u64,
+                ctx.worker_id().to_string(),
+            ))
         })
         .unwrap();
     let worker = start(app.worker());
@@ -229,7 +238,8 @@ async fn the_handler_sees_when_its_job_was_dispatched() {
 async fn a_refused_dispatch_writes_nothing() {
     let f = Fixture::new().await;
     let app = f.app().await;
-    let task: TaskRef<String, ()> = app.task(TASK, fast().payload_limit(10), |_, _: String| async { Ok(()) }).unwrap();
+    let task: TaskRef<String, ()> =
+        app.task(TASK, fast().payload_limit(10), |_, _: String| async { Ok::<_, heartline::JobError>(()) }).unwrap();
     let large = task.dispatch("0123456789".into()).await.unwrap_err();
     assert!(matches!(large, Error::TooLarge { size: 12, limit: 10 }), "{large}");
     let wrong = task.dispatch("".into()).id("a b").await.unwrap_err();

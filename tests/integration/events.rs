@@ -11,7 +11,7 @@ fn short(event: &Event) -> String {
     match event {
         Event::Started { attempt, stalled_count, .. } => format!("started {attempt} {stalled_count}"),
         Event::Failed { code, .. } => format!("failed {code}"),
-        Event::Retrying { attempt, delay, .. } => format!("retrying {attempt} {}", delay.as_millis()),
+        Event::Retrying { failed_attempts, delay, .. } => format!("retrying {failed_attempts} {}", delay.as_millis()),
         Event::Stalled(stall) => format!("stalled {} {}", stall.count, stall.action),
         other => other.name().trim_start_matches("task:").to_owned(),
     }
@@ -52,7 +52,7 @@ async fn each_transition_of_a_life_is_one_event_in_order() {
     let task = scripted(&app);
     let (mut events, mut stalls) = (app.events(), app.on_stalled());
     task.dispatch("".into()).id("stalls").await.unwrap();
-    task.dispatch("".into()).id("last").max_count(0).await.unwrap();
+    task.dispatch("".into()).id("last").stall_max_count(0).await.unwrap();
     let mut dead = f.puppet();
     dead.claim_all(&["stalls", "last"]).await;
     for (id, input) in [("plain", ""), ("retried", "second"), ("fails", "never"), ("handed-back", "stay")] {
@@ -70,7 +70,7 @@ async fn each_transition_of_a_life_is_one_event_in_order() {
     let expected: [(&str, &[&str]); 7] = [
         ("cancelled", &["dispatched", "cancelled"]),
         ("fails", &["dispatched", "started 1 0", "retrying 1 1", "started 2 0", "failed handler_error"]),
-        ("handed-back", &["dispatched", "started 1 0", "released", "cancelled"]),
+        ("handed-back", &["dispatched", "started 1 0", "requeued", "cancelled"]),
         ("last", &["dispatched", "started 1 0", "stalled 1 failed"]),
         ("plain", &["dispatched", "started 1 0", "completed"]),
         ("retried", &["dispatched", "started 1 0", "retrying 1 1", "started 2 0", "completed"]),
@@ -155,7 +155,9 @@ async fn a_slow_subscriber_is_told_how_many_it_missed() {
 async fn without_events_only_stalls_are_written_and_results_still_come() {
     let f = Fixture::new().await;
     let app = f.app().await;
-    let task = app.task(TASK, fast().events(EventMode::Off), |_, input: u32| async move { Ok(input) }).unwrap();
+    let task = app
+        .task(TASK, fast().events(EventMode::Off), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) })
+        .unwrap();
     let mut stalls = app.on_stalled();
     // The mode is the task's own, which a worker writes when it starts.
     let first = start(app.worker());

@@ -10,7 +10,9 @@ use tokio::sync::mpsc;
 async fn fences_grow_from_claim_to_claim_and_never_repeat() {
     let f = Fixture::new().await;
     let app = f.app().await;
-    let task = app.task(TASK, fast().concurrency(3), |ctx, _: u32| async move { Ok(ctx.fence()) }).unwrap();
+    let task = app
+        .task(TASK, fast().concurrency(3), |ctx, _: u32| async move { Ok::<_, heartline::JobError>(ctx.fence()) })
+        .unwrap();
     let workers = [start(app.worker()), start(app.worker())];
     let mut last = 0;
     for round in 0..20 {
@@ -48,12 +50,14 @@ async fn the_handler_learns_of_the_risk_before_anybody_can_take_the_job_with_red
             told.send(ctx.heartbeat())?;
             ctx.cancelled().await;
             told.send(ctx.heartbeat())?;
-            Ok(())
+            Ok::<_, heartline::JobError>(())
         }
     });
     let task = task.unwrap();
     let witness = f.app().await;
-    let done = witness.task(TASK, fast(), |ctx, _: u32| async move { Ok(ctx.stalled_count()) }).unwrap();
+    let done = witness
+        .task(TASK, fast(), |ctx, _: u32| async move { Ok::<_, heartline::JobError>(ctx.stalled_count()) })
+        .unwrap();
     let worker = start(app.worker());
     task.dispatch(0).id("far").await.unwrap();
     f.arrives("far", "running").await;
@@ -84,7 +88,7 @@ async fn a_manual_handler_that_beats_keeps_its_job_and_one_that_hangs_is_found_a
             if !beats {
                 ctx.cancelled().await;
                 told.send((ctx.id().to_string(), ctx.heartbeat()))?;
-                return Ok(());
+                return Ok::<_, heartline::JobError>(());
             }
             while ctx.heartbeat().is_ok() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -115,7 +119,7 @@ async fn a_finished_job_is_beaten_until_its_outcome_is_answered() {
     let f = Fixture::new().await;
     let proxy = Proxy::start(f.redis.address()).await;
     let app = App::builder().redis(proxy.url()).prefix(&f.prefix).build().await.unwrap();
-    let task = app.task(TASK, fast(), |_, input: u32| async move { Ok(input) }).unwrap();
+    let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
     let worker = start(app.worker());
     eventually("it idles", PATIENCE, async || f.epoch().await > 0).await;
     // The outcome is executed and its answer lost; the repeated call must be answered from the record.
@@ -136,7 +140,7 @@ async fn a_finished_job_is_beaten_until_its_outcome_is_answered() {
 async fn presence_is_told_while_a_worker_works_and_says_when_it_has_stopped() {
     let f = Fixture::new().await;
     let app = f.app().await;
-    let task = app.task(TASK, TaskOptions::new(), |_, _: u32| async { Ok(()) }).unwrap();
+    let task = app.task(TASK, TaskOptions::new(), |_, _: u32| async { Ok::<_, heartline::JobError>(()) }).unwrap();
     let worker = start(app.worker());
     let id = worker.id.clone();
     task.dispatch(0).await.unwrap().result().await.unwrap();

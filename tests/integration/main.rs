@@ -7,6 +7,7 @@ mod support;
 
 mod cancel;
 mod damage;
+mod definitions;
 mod dispatch;
 mod events;
 mod fixture;

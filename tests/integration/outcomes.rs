@@ -20,7 +20,7 @@ async fn delays(events: &mut heartline::Subscription<Event>, id: &str) -> Vec<Du
     let mut delays = Vec::new();
     loop {
         match next(events).await {
-            Event::Retrying { id: other, attempt, delay, .. } if other.as_str() == id => {
+            Event::Retrying { id: other, failed_attempts: attempt, delay, .. } if other.as_str() == id => {
                 delays.push(delay);
                 assert_eq!(attempt as usize, delays.len());
             }
@@ -45,11 +45,11 @@ fn scripted(app: &App, options: TaskOptions) -> TaskRef<Value, u32> {
         }
         async move {
             match input.as_str().unwrap_or_default() {
-                "fatal" => Err(JobError::fatal("no use")),
-                "later" => Err(JobError::retry_after(ms(70), "not yet")),
-                "coded" => Err(JobError::coded("card_declined", "no money")),
-                "bad code" => Err(JobError::coded("Bad Code", "odd")),
-                "reserved code" => Err(JobError::coded("timeout", "odd")),
+                "fatal" => Err(JobError::new("no use").fatal()),
+                "later" => Err(JobError::new("not yet").retry_after(ms(70))),
+                "coded" => Err(JobError::new("no money").with_code("card_declined")),
+                "bad code" => Err(JobError::new("odd").with_code("Bad Code")),
+                "reserved code" => Err(JobError::new("odd").with_code("timeout")),
                 "panic" => panic!("boom {}", 7),
                 "hang" => std::future::pending().await,
                 "third time" if ctx.attempt() == 3 => Ok(ctx.max_attempts()),
@@ -73,7 +73,7 @@ async fn a_job_is_retried_after_a_fixed_delay_until_a_run_succeeds() {
     assert_eq!(job.result().await.unwrap(), 5);
     assert_eq!(delays(&mut events, "a").await, [ms(30), ms(30)]);
     let job = task.job("a").await.unwrap();
-    assert_eq!((job.state, job.attempt, job.stalled_count), (JobState::Completed, 2, 0));
+    assert_eq!((job.state, job.failed_attempts, job.stalled_count), (JobState::Completed, 2, 0));
     worker.stop().await;
 }
 
@@ -88,7 +88,7 @@ async fn the_attempts_of_a_job_are_its_runs_in_total() {
     task.dispatch("x".into()).id("a").await.unwrap();
     assert_eq!(delays(&mut events, "a").await, [ms(20), ms(40), ms(50)]);
     let failed = failure(&task, "a").await;
-    assert_eq!((failed.code.as_str(), failed.message.as_str(), failed.attempt), ("handler_error", "always", 4));
+    assert_eq!((failed.code.as_str(), failed.message.as_str(), failed.failed_attempts), ("handler_error", "always", 4));
     assert_eq!(f.places("a").await, ["failed"]);
 
     task.dispatch("x".into()).id("own").attempts(2).await.unwrap();
@@ -123,7 +123,7 @@ async fn an_attempt_runs_no_sooner_than_its_delay() {
     let task: TaskRef<Value, ()> = app
         .task(TASK, fast().retry(retry), move |_, _: Value| {
             log.lock().unwrap().push(std::time::Instant::now());
-            async { Err("no".into()) }
+            async { Err::<_, heartline::JobError>("no".into()) }
         })
         .unwrap();
     let worker = start(app.worker());
@@ -160,7 +160,7 @@ async fn what_the_handler_says_of_its_error_goes_before_the_policy() {
         ("coded", "card_declined", "no money", 2),
     ] {
         let failed = failure(&task, id).await;
-        assert_eq!((failed.code.as_str(), failed.message.as_str(), failed.attempt), (code, message, attempt));
+        assert_eq!((failed.code.as_str(), failed.message.as_str(), failed.failed_attempts), (code, message, attempt));
     }
     for id in ["bad-code", "reserved-code"] {
         assert_eq!(failure(&task, id).await.code, "handler_error");
@@ -181,7 +181,7 @@ async fn a_run_that_takes_too_long_fails_as_timeout_and_is_retried() {
     task.dispatch("hang".into()).id("a").await.unwrap();
     assert_eq!(delays(&mut events, "a").await, [ms(1)]);
     let failed = failure(&task, "a").await;
-    assert_eq!((failed.code.as_str(), failed.attempt), ("timeout", 2));
+    assert_eq!((failed.code.as_str(), failed.failed_attempts), ("timeout", 2));
     task.dispatch("hang".into()).id("own").timeout(ms(10)).attempts(1).await.unwrap();
     let failed = failure(&task, "own").await;
     assert!(failed.code == "timeout" && failed.message.contains("10ms"), "{failed}");
@@ -210,7 +210,7 @@ async fn what_outlives_a_run_is_told_that_the_run_is_over() {
                     assert!(ctx.is_cancelled());
                     tell.send((error, ended)).unwrap();
                 });
-                Ok(thread.await?)
+                Ok::<_, heartline::JobError>(thread.await?)
             }
         })
         .unwrap();
@@ -255,7 +255,7 @@ async fn an_error_and_a_panic_that_panic_themselves_are_outcomes_too() {
             if what == "panic" {
                 std::panic::panic_any(Bomb);
             }
-            Err(Unreadable.into())
+            Err::<_, heartline::JobError>(Unreadable.into())
         })
         .unwrap();
     let worker = start(app.worker());
@@ -275,7 +275,9 @@ async fn an_error_and_a_panic_that_panic_themselves_are_outcomes_too() {
 async fn a_value_that_is_too_large_to_keep_fails_the_job() {
     let f = Fixture::new().await;
     let app = f.app().await;
-    let task = app.task(TASK, fast(), |_, mib: usize| async move { Ok("x".repeat(mib << 20)) }).unwrap();
+    let task = app
+        .task(TASK, fast(), |_, mib: usize| async move { Ok::<_, heartline::JobError>("x".repeat(mib << 20)) })
+        .unwrap();
     let worker = start(app.worker());
     match task.dispatch(64).await.unwrap().result().await.unwrap_err() {
         Error::JobFailed(failure) => {
@@ -304,7 +306,7 @@ async fn large_values_that_come_together_go_out_in_calls_of_a_bounded_size() {
             let all = all.clone();
             async move {
                 all.wait().await;
-                Ok("x".repeat(100 << 10))
+                Ok::<_, heartline::JobError>("x".repeat(100 << 10))
             }
         })
         .unwrap();
@@ -329,7 +331,7 @@ async fn a_panic_is_an_outcome_and_the_worker_goes_on() {
         let id = input.replace(' ', "-");
         task.dispatch(input.into()).id(&id).await.unwrap();
         let failed = failure(&task, &id).await;
-        assert_eq!((failed.code.as_str(), failed.message.as_str(), failed.attempt), ("panic", message, 2));
+        assert_eq!((failed.code.as_str(), failed.message.as_str(), failed.failed_attempts), ("panic", message, 2));
     }
     task.dispatch("third time".into()).attempts(3).await.unwrap().result().await.unwrap();
     worker.stop().await;
@@ -339,7 +341,7 @@ async fn a_panic_is_an_outcome_and_the_worker_goes_on() {
 async fn a_payload_that_is_no_input_fails_as_codec_without_a_retry() {
     let f = Fixture::new().await;
     let app = f.app().await;
-    let task = app.task(TASK, fast(), |_, input: u32| async move { Ok(input) }).unwrap();
+    let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
     let wrong = f.app().await.task_ref::<Value, u32>(TASK).unwrap();
     let worker = start(app.worker());
     wrong.dispatch("seven".into()).id("text").attempts(5).await.unwrap();
@@ -348,7 +350,7 @@ async fn a_payload_that_is_no_input_fails_as_codec_without_a_retry() {
     f.run::<u64>("HSET", "payload", &["bytes", "\u{0}{not json"]).await;
     for id in ["text", "negative", "bytes"] {
         let failed = failure(&wrong, id).await;
-        assert_eq!((failed.code.as_str(), failed.attempt), ("codec", 1), "{id}");
+        assert_eq!((failed.code.as_str(), failed.failed_attempts), ("codec", 1), "{id}");
     }
     assert_eq!(task.dispatch(3).await.unwrap().result().await.unwrap(), 3);
     worker.stop().await;
@@ -358,8 +360,9 @@ async fn a_payload_that_is_no_input_fails_as_codec_without_a_retry() {
 async fn a_value_that_is_no_json_fails_as_codec() {
     let f = Fixture::new().await;
     let app = f.app().await;
-    let task: TaskRef<Value, BTreeMap<(u8, u8), u8>> =
-        app.task(TASK, fast(), |_, _: Value| async { Ok(BTreeMap::from([((1, 2), 3)])) }).unwrap();
+    let task: TaskRef<Value, BTreeMap<(u8, u8), u8>> = app
+        .task(TASK, fast(), |_, _: Value| async { Ok::<_, heartline::JobError>(BTreeMap::from([((1, 2), 3)])) })
+        .unwrap();
     let worker = start(app.worker());
     task.dispatch(Value::Null).id("a").await.unwrap();
     f.arrives("a", "failed").await;
@@ -377,7 +380,7 @@ async fn stalls_and_attempts_are_counted_apart() {
     let task: TaskRef<Value, ()> = app
         .task(TASK, fast().retry(retry), move |ctx, _: Value| {
             log.lock().unwrap().push((ctx.attempt(), ctx.stalled_count(), ctx.max_attempts()));
-            async { Err("no".into()) }
+            async { Err::<_, heartline::JobError>("no".into()) }
         })
         .unwrap();
     task.dispatch(Value::Null).id("a").await.unwrap();
@@ -387,7 +390,7 @@ async fn stalls_and_attempts_are_counted_apart() {
     assert_eq!(sweep.sweep(1, "0", 200).await.unwrap().ids, ["a"]);
     let worker = start(app.worker());
     let failed = failure(&task, "a").await;
-    assert_eq!((failed.attempt, failed.stalled_count), (2, 1));
+    assert_eq!((failed.failed_attempts, failed.stalled_count), (2, 1));
     assert_eq!(*seen.lock().unwrap(), [(1, 1, 2), (2, 1, 2)]);
     worker.stop().await;
 }

@@ -21,11 +21,13 @@ async fn a_typed_result_comes_back_as_it_was() {
     let task: TaskRef<u64, Report> = app
         .task(TASK, fast(), |_, rows: u64| async move {
             let by_name = BTreeMap::from([("π \"\n".to_owned(), Some(3.5)), ("none".into(), None)]);
-            Ok(Report { rows, notes: vec!["\u{0}ü".into()], by_name })
+            Ok::<_, heartline::JobError>(Report { rows, notes: vec!["\u{0}ü".into()], by_name })
         })
         .unwrap();
-    let nothing = app.task("nothing", fast(), |_, _: ()| async { Ok(()) }).unwrap();
-    let maybe = app.task("maybe", fast(), |_, some: bool| async move { Ok(some.then_some(1)) }).unwrap();
+    let nothing = app.task("nothing", fast(), |_, _: ()| async { Ok::<_, heartline::JobError>(()) }).unwrap();
+    let maybe = app
+        .task("maybe", fast(), |_, some: bool| async move { Ok::<_, heartline::JobError>(some.then_some(1)) })
+        .unwrap();
     let worker = start(app.worker());
     let report = task.dispatch(u64::MAX).await.unwrap().result().await.unwrap();
     assert_eq!((report.rows, report.notes[0].as_str(), report.by_name.len()), (u64::MAX, "\u{0}ü", 2));
@@ -39,7 +41,7 @@ async fn a_typed_result_comes_back_as_it_was() {
 async fn any_number_of_handles_in_any_process_get_the_same_result() {
     let f = Fixture::new().await;
     let app = f.app().await;
-    let task = app.task(TASK, fast(), |_, input: u32| async move { Ok(input + 1) }).unwrap();
+    let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input + 1) }).unwrap();
     let elsewhere = f.app().await.task_ref::<u32, u32>(TASK).unwrap();
     let job = task.dispatch(1).id("a").delay(Duration::from_millis(200)).await.unwrap();
     let mut waiting = tokio::task::JoinSet::new();
@@ -56,7 +58,7 @@ async fn any_number_of_handles_in_any_process_get_the_same_result() {
 async fn a_result_that_is_not_there_says_why() {
     let f = Fixture::new().await;
     let app = f.app().await;
-    let task = app.task(TASK, fast(), |_, input: u32| async move { Ok(input) }).unwrap();
+    let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
     let worker = start(app.worker());
     let never = task.handle("never").unwrap();
     assert!(matches!(never.result().await, Err(Error::JobNotFound { id, .. }) if id.as_str() == "never"));
@@ -76,14 +78,17 @@ async fn a_result_that_is_not_there_says_why() {
 async fn without_retention_nothing_stays_behind_and_a_waiting_handle_learns_how_it_ended() {
     let f = Fixture::new().await;
     let app = f.app().await;
-    let options = fast().retention(Retention::none());
-    let task =
-        app.task(TASK, options, |_, fail: bool| async move { if fail { Err("no".into()) } else { Ok(1) } }).unwrap();
+    let options = fast().retention(Retention::remove_at_once());
+    let task = app
+        .task(TASK, options, |_, fail: bool| async move {
+            if fail { Err::<_, heartline::JobError>("no".into()) } else { Ok(1) }
+        })
+        .unwrap();
     let worker = start(app.worker());
     eventually("its options are known", PATIENCE, async || f.epoch().await > 0).await;
-    let done = task.dispatch(false).id("done").delay(Duration::from_millis(300)).max_count(3);
-    let fails = task.dispatch(true).id("fails").delay(Duration::from_millis(300)).max_count(3);
-    let cancelled = task.dispatch(true).id("cancelled").delay(Duration::from_secs(60)).max_count(3);
+    let done = task.dispatch(false).id("done").delay(Duration::from_millis(300)).stall_max_count(3);
+    let fails = task.dispatch(true).id("fails").delay(Duration::from_millis(300)).stall_max_count(3);
+    let cancelled = task.dispatch(true).id("cancelled").delay(Duration::from_secs(60)).stall_max_count(3);
     let (done, fails, cancelled) = (done.await.unwrap(), fails.await.unwrap(), cancelled.await.unwrap());
     let waits = tokio::spawn({
         let cancelled = cancelled.clone();
@@ -96,7 +101,7 @@ async fn without_retention_nothing_stays_behind_and_a_waiting_handle_learns_how_
     assert!(matches!(cancelled, Err(Error::JobCancelled { .. } | Error::JobNotFound { .. })), "{cancelled:?}");
     assert!(matches!(task.handle("done").unwrap().result().await, Err(Error::JobNotFound { .. })));
     // The id is free again at once.
-    assert!(!task.dispatch(false).id("done").await.unwrap().existed());
+    assert_eq!(task.dispatch(false).id("done").await.unwrap().existed(), Some(false));
     eventually("it ran", PATIENCE, async || task.handle("done").unwrap().state().await.is_err()).await;
     worker.stop().await;
     let left: Vec<String> = f.redis.dump(&f.key("")).await.into_keys().collect();
@@ -111,14 +116,16 @@ async fn retention_trims_by_age_and_count_with_every_column_and_nothing_younger_
     let keep = Retention::new().completed(RetentionLimit::count(2)).failed(RetentionLimit::age(Duration::from_secs(1)));
     let app = f.app().await;
     let task = app
-        .task(TASK, fast().retention(keep), |_, fail: bool| async move { if fail { Err("no".into()) } else { Ok(1) } })
+        .task(TASK, fast().retention(keep), |_, fail: bool| async move {
+            if fail { Err::<_, heartline::JobError>("no".into()) } else { Ok(1) }
+        })
         .unwrap();
     let mut events = app.events();
     let worker = start(app.worker());
     let ids = |kind: &str| (0..5).map(|at| format!("{kind}-{at}")).collect::<Vec<_>>();
     let (done, failed) = (ids("done"), ids("failed"));
     for id in done.iter().chain(&failed) {
-        task.dispatch(id.starts_with("failed")).id(id).max_count(3).await.unwrap();
+        task.dispatch(id.starts_with("failed")).id(id).stall_max_count(3).await.unwrap();
     }
     eventually("all have ended", PATIENCE, async || {
         let counts = task.counts().await.unwrap();

@@ -13,7 +13,7 @@ fn recorder(app: &App, stall: StallOptions) -> (TaskRef<u32, ()>, Arc<Mutex<Vec<
     let log = ran.clone();
     let task = app.task(TASK, fast_with(stall), move |ctx, _: u32| {
         log.lock().unwrap().push(ctx.id().to_string());
-        async { Ok(()) }
+        async { Ok::<_, heartline::JobError>(()) }
     });
     (task.unwrap(), ran)
 }
@@ -27,7 +27,7 @@ async fn sweeper_with(f: &Fixture, options: TaskOptions) -> (App, TaskRef<u32, (
     let app = f.app().await;
     let task = app.task(TASK, options.concurrency(1), |ctx, _: u32| async move {
         ctx.cancelled().await;
-        Ok(())
+        Ok::<_, heartline::JobError>(())
     });
     let task = task.unwrap();
     task.dispatch(0).id("blocker").await.unwrap();
@@ -62,7 +62,7 @@ async fn every_row_of_the_resolve_table_decides_its_own_job() {
     for id in ids {
         let job = task.dispatch(1).id(id);
         if id == "last" {
-            job.max_count(0).await.unwrap()
+            job.stall_max_count(0).await.unwrap()
         } else {
             job.await.unwrap()
         };
@@ -129,7 +129,7 @@ async fn max_count_n_fails_a_job_at_stall_n_plus_one_never_sooner_or_later() {
     let mut stalls = app.on_stalled();
     let ids = ["zero", "one", "two", "three"];
     for (max_count, id) in (0..).zip(ids) {
-        task.dispatch(0).id(id).max_count(max_count).await.unwrap();
+        task.dispatch(0).id(id).stall_max_count(max_count).await.unwrap();
     }
     let mut dead = f.puppet();
     dead.claim_all(&ids).await;
@@ -148,7 +148,7 @@ async fn max_count_n_fails_a_job_at_stall_n_plus_one_never_sooner_or_later() {
     }
     for (max_count, id) in (0..).zip(ids) {
         let job = task.job(id).await.unwrap();
-        assert_eq!((job.state, job.attempt, job.stalled_count), (JobState::Failed, 0, max_count + 1), "{id}");
+        assert_eq!((job.state, job.failed_attempts, job.stalled_count), (JobState::Failed, 0, max_count + 1), "{id}");
         let failure = job.error.unwrap();
         assert_eq!((failure.code.as_str(), failure.stalled_count), ("worker_crashed", max_count + 1), "{id}");
     }
@@ -171,7 +171,7 @@ async fn the_max_count_of_the_task_goes_for_jobs_without_their_own() {
 async fn a_job_that_ends_between_snapshot_and_resolve_is_no_candidate_and_does_not_run_again() {
     let f = Fixture::new().await;
     let (_app, task, worker) = sweeper(&f, StallOptions::new()).await;
-    let ids = ["completes", "fails", "retries", "releases", "cancels"];
+    let ids = ["completes", "fails", "retries", "requeues", "cancels"];
     dispatch_all(&task, &ids).await;
     let mut slow = f.puppet();
     let held = slow.claim_all(&ids).await;
@@ -181,7 +181,7 @@ async fn a_job_that_ends_between_snapshot_and_resolve_is_no_candidate_and_does_n
     let said = [
         (&held[1], "failed", 1, "x", error),
         (&held[2], "retry", 1, "60000", error),
-        (&held[3], "release", 0, "", ""),
+        (&held[3], "requeue", 0, "", ""),
         (&held[4], "failed", 1, "x", error),
     ];
     let settled = slow.settle(&held[..1], &said, 0).await;
@@ -351,7 +351,7 @@ async fn recovered_jobs_run_before_what_waits_in_their_own_list_and_in_their_old
     let log = ran.clone();
     let task = app.task(TASK, fast().concurrency(1), move |ctx, _: u32| {
         log.lock().unwrap().push(format!("{} {}", ctx.id(), ctx.stalled_count()));
-        async { Ok(()) }
+        async { Ok::<_, heartline::JobError>(()) }
     });
     let task = task.unwrap();
     task.dispatch(0).id("stalled-low").priority(heartline::Priority::Low).await.unwrap();
@@ -387,7 +387,7 @@ async fn a_worker_that_lost_a_job_writes_nothing_about_it() {
     let before = f.redis.dump(&f.key("")).await;
     let error = r#"{"code":"x","message":""}"#;
     let said =
-        [(&held[1], "failed", 1, "x", error), (&held[2], "retry", 1, "1", error), (&held[3], "release", 0, "", "")];
+        [(&held[1], "failed", 1, "x", error), (&held[2], "retry", 1, "1", error), (&held[3], "requeue", 0, "", "")];
     let settled = late.settle(&held[..1], &said, 0).await;
     let mut fences: Vec<u64> = held.iter().map(|token| token.fence).collect();
     assert_eq!((settled.lost, settled.claimed), (fences.clone(), vec![]));
@@ -435,7 +435,7 @@ async fn the_jobs_of_the_living_are_left_alone_while_thousands_stall() {
             if long {
                 ctx.cancelled().await;
             }
-            Ok(())
+            Ok::<_, heartline::JobError>(())
         });
     let task = task.unwrap();
     let worker = start(app.worker());

@@ -40,7 +40,7 @@ fn gated(app: &App, name: &str, options: TaskOptions, crowd: &Crowd, gate: &Arc<
             crowd.enter();
             gate.acquire().await?.forget();
             crowd.leave();
-            Ok(input)
+            Ok::<_, heartline::JobError>(input)
         }
     });
     task.unwrap()
@@ -50,8 +50,8 @@ fn gated(app: &App, name: &str, options: TaskOptions, crowd: &Crowd, gate: &Arc<
 async fn a_worker_works_only_the_tasks_named() {
     let f = Fixture::new().await;
     let app = f.app().await;
-    let wanted = app.task(TASK, fast(), |_, input: u32| async move { Ok(input) }).unwrap();
-    let other = app.task("other", fast(), |_, input: u32| async move { Ok(input) }).unwrap();
+    let wanted = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
+    let other = app.task("other", fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
     let worker = start(app.worker().only([TASK]).unwrap());
     let waits = other.dispatch(1).await.unwrap();
     assert_eq!(wanted.dispatch(2).await.unwrap().result().await.unwrap(), 2);
@@ -67,7 +67,7 @@ async fn a_worker_works_only_the_tasks_named() {
 async fn what_cannot_be_worked_is_a_config_error() {
     let f = Fixture::new().await;
     let app = f.app().await;
-    let _: TaskRef<u32, ()> = app.task(TASK, fast(), |_, _: u32| async { Ok(()) }).unwrap();
+    let _: TaskRef<u32, ()> = app.task(TASK, fast(), |_, _: u32| async { Ok::<_, heartline::JobError>(()) }).unwrap();
     app.task_ref::<u32, ()>("produced").unwrap();
     for names in [&["unknown"][..], &["produced"], &[TASK, "unknown"]] {
         let Err(Error::Config(faults)) = app.worker().only(names.iter().copied()) else { panic!("{names:?}") };
@@ -75,7 +75,8 @@ async fn what_cannot_be_worked_is_a_config_error() {
     }
     let none = app.worker().only([]).unwrap().run().await;
     assert!(matches!(none, Err(Error::Config(_))), "{none:?}");
-    let twice = app.task(TASK, fast(), |_, _: u32| async { Ok(()) }).map(|_: TaskRef<u32, ()>| ());
+    let twice =
+        app.task(TASK, fast(), |_, _: u32| async { Ok::<_, heartline::JobError>(()) }).map(|_: TaskRef<u32, ()>| ());
     assert!(matches!(&twice, Err(Error::Config(faults)) if faults.to_string().contains("once")), "{twice:?}");
 }
 
@@ -134,7 +135,7 @@ async fn tasks_with_a_backlog_each_get_the_only_slot_in_turn() {
         let order = order.clone();
         let handler = move |_, (): ()| {
             order.lock().unwrap().push(at);
-            async { Ok(()) }
+            async { Ok::<_, heartline::JobError>(()) }
         };
         let task: TaskRef<(), ()> = app.task(&format!("task-{at}"), fast(), handler).unwrap();
         handles.extend(task.dispatch_many([(); 60]).await.unwrap());
@@ -181,7 +182,7 @@ async fn a_worker_with_no_room_passes_the_wake_marker_on() {
 async fn a_worker_that_stops_passes_the_wake_marker_on() {
     let f = Fixture::new().await;
     let app = f.app().await;
-    let task = app.task(TASK, fast(), |_, input: u32| async move { Ok(input) }).unwrap();
+    let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
     for round in 0..50 {
         let worker = start(app.worker());
         assert_eq!(task.dispatch(round).await.unwrap().result().await.unwrap(), round);
@@ -207,7 +208,7 @@ async fn a_shutdown_lets_handlers_finish_within_the_grace_and_claims_no_more() {
                 *count.lock().unwrap() += 1;
                 assert!(ctx.is_shutting_down() && !ctx.is_cancelled() && ctx.heartbeat().is_ok());
                 pass.acquire().await?.forget();
-                Ok(input)
+                Ok::<_, heartline::JobError>(input)
             }
         })
         .unwrap();
@@ -243,7 +244,7 @@ async fn a_shutdown_hands_unfinished_jobs_back_to_the_front_with_nothing_counted
                 }
                 ctx.cancelled().await;
                 log.lock().unwrap().push(ctx.heartbeat());
-                if input == "err" { Err("gave up".into()) } else { Ok(()) }
+                if input == "err" { Err::<_, heartline::JobError>("gave up".into()) } else { Ok(()) }
             }
         })
         .unwrap();
@@ -258,7 +259,7 @@ async fn a_shutdown_hands_unfinished_jobs_back_to_the_front_with_nothing_counted
     for id in ["ignores", "fails"] {
         assert_eq!(f.places(id).await, ["wait"]);
         let job = task.job(id).await.unwrap();
-        assert_eq!((job.attempt, job.stalled_count, job.error), (0, 0, None), "{id}");
+        assert_eq!((job.failed_attempts, job.stalled_count, job.error), (0, 0, None), "{id}");
     }
     let waiting: Vec<String> = f.run("LRANGE", "wait", &["0", "-1"]).await;
     assert_eq!((waiting.len(), waiting[2].as_str()), (3, "waits"));
@@ -269,8 +270,11 @@ async fn a_shutdown_hands_unfinished_jobs_back_to_the_front_with_nothing_counted
 async fn a_worker_stops_at_once_when_it_has_nothing_to_do() {
     let f = Fixture::new().await;
     let app = f.app().await;
-    let _: TaskRef<u32, ()> =
-        app.task(TASK, fast().shutdown_grace(Duration::from_secs(3600)), |_, _: u32| async { Ok(()) }).unwrap();
+    let _: TaskRef<u32, ()> = app
+        .task(TASK, fast().shutdown_grace(Duration::from_secs(3600)), |_, _: u32| async {
+            Ok::<_, heartline::JobError>(())
+        })
+        .unwrap();
     let stopped = tokio::time::timeout(PATIENCE, app.worker().run_until(async {})).await.unwrap();
     assert_eq!(stopped.unwrap(), StopReason::Shutdown);
 }
@@ -280,7 +284,10 @@ async fn an_idle_worker_of_many_tasks_takes_up_work_of_any_of_them_without_polli
     let f = Fixture::new().await;
     let app = f.app().await;
     let tasks: Vec<TaskRef<u32, u32>> = (0..5)
-        .map(|at| app.task(&format!("task-{at}"), fast(), |_, input: u32| async move { Ok(input) }).unwrap())
+        .map(|at| {
+            app.task(&format!("task-{at}"), fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) })
+                .unwrap()
+        })
         .collect();
     let worker = start(app.worker());
     for task in &tasks {

@@ -24,7 +24,7 @@ fn suffixes(task: &Task, script: &str) -> Vec<&'static str> {
 }
 
 fn is_wrong_type(error: &Error, script: &str) -> bool {
-    let Error::Script { name, source } = error else { return false };
+    let Error::Server { name, source } = error else { return false };
     *name == script && code_of(source) == "WRONGTYPE" && !error.is_retryable()
 }
 
@@ -35,7 +35,7 @@ async fn dispatch_beside_a_foreign_key_is_refused_whole_or_done_whole() {
         let (_app, task, mut by_hand) = task().await;
         by_hand.make_foreign(key).await;
         let before = by_hand.exact().await;
-        let immediate = task.dispatch(1).id("now").priority(Priority::High).max_count(2).attempts(3).await;
+        let immediate = task.dispatch(1).id("now").priority(Priority::High).stall_max_count(2).attempts(3).await;
         let delayed = task.dispatch(2).id("later").delay(Duration::from_secs(60)).priority(Priority::Low).await;
         let plain = task.dispatch(3).id("plain").await;
         let many = task.dispatch_many_with_ids([("many-1".to_owned(), 4), ("many-2".to_owned(), 5)]).await;

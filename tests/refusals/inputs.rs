@@ -10,7 +10,7 @@ use std::time::Duration;
 
 async fn app(redis: &TestRedis, defaults: TaskOptions) -> (App, String) {
     let prefix = redis.unique_prefix();
-    let app = App::builder().redis(redis.url()).prefix(&prefix).defaults(defaults).build().await.unwrap();
+    let app = App::builder().redis(redis.url()).prefix(&prefix).task_defaults(defaults).build().await.unwrap();
     (app, prefix)
 }
 
@@ -123,15 +123,19 @@ async fn every_wrong_option_of_a_task_is_reported_at_once() {
 #[tokio::test]
 async fn every_wrong_default_of_an_app_is_reported_at_once() {
     let redis = TestRedis::shared();
-    let built = App::builder().redis(redis.url()).defaults(every_option_wrong()).build().await;
+    let built = App::builder().redis(redis.url()).task_defaults(every_option_wrong()).build().await;
     assert_eq!(fields(&faults(built)), EVERY_FIELD);
 }
 
 #[tokio::test]
 async fn every_wrong_setting_of_a_builder_is_reported_at_once() {
-    let built = App::builder().redis("no url").prefix("a{b}").defaults(every_option_wrong()).lazy().build().await;
-    let found = faults(built);
-    assert_eq!(found.len(), EVERY_FIELD.len() + 2, "{found}");
+    for timeout in [Duration::ZERO, Duration::from_secs(3601)] {
+        let builder = App::builder().redis("no url").prefix("a{b}").task_defaults(every_option_wrong());
+        let built = builder.dispatch_timeout(timeout).lazy().build().await;
+        let found = faults(built);
+        assert_eq!(found.len(), EVERY_FIELD.len() + 3, "{found}");
+        assert!(found.to_string().contains("dispatch_timeout is "), "{found}");
+    }
 }
 
 #[tokio::test]
@@ -140,9 +144,9 @@ async fn every_wrong_setting_of_a_dispatch_is_reported_at_once() {
     let (app, prefix) = app(&redis, TaskOptions::new()).await;
     let task = app.task_ref::<(), ()>("t").unwrap();
     let dispatch = task.dispatch(()).id("a b").delay(LONG).attempts(0).timeout(Duration::ZERO);
-    let dispatch = dispatch.cancel_grace(Duration::from_secs(7200)).max_count(0).on_risk(OnRisk::Cancel);
+    let dispatch = dispatch.cancel_grace(Duration::from_secs(7200)).stall_max_count(0).on_risk(OnRisk::Cancel);
     let found = faults(dispatch.await);
-    assert_eq!(fields(&found), ["id", "delay", "retry.attempts", "timeout", "cancel_grace"]);
+    assert_eq!(fields(&found), ["id", "delay", "attempts", "timeout", "cancel_grace"]);
     assert!(redis.dump(&prefix).await.is_empty());
 }
 

@@ -68,7 +68,7 @@ async fn running_jobs_are_beaten_and_settled_and_waiting_ones_run() {
         async move {
             passed.acquire().await?.forget();
             match number {
-                1 => Err(JobError::fatal("as it must")),
+                1 => Err(JobError::new("as it must").fatal()),
                 number => Ok(number * 2),
             }
         }

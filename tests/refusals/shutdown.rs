@@ -241,7 +241,7 @@ async fn what_a_handler_returns_after_the_grace_counts_as_a_value_and_not_as_an_
             assert_eq!(ctx.heartbeat(), Err(Interrupted::Shutdown));
             match number {
                 0 => Ok(7),
-                1 => Err(JobError::fatal("interrupted")),
+                1 => Err(JobError::new("interrupted").fatal()),
                 _ => panic!("interrupted"),
             }
         }

@@ -82,7 +82,7 @@ async fn dispatch_writes_nothing_beside_a_foreign_key() {
 async fn settle_writes_nothing_beside_a_foreign_key() {
     let mut args = vec!["1", "w", "1000", "4", "1", "1", "run-1", "1", "1", "42"];
     args.extend(["run-2", "2", "failed", "1", "panic", "E", "run-3", "3", "retry", "1", "9000000", "E"]);
-    args.extend(["run-4", "4", "release", "0", "", "", "lost", "1", "release", "0", "", ""]);
+    args.extend(["run-4", "4", "requeue", "0", "", "", "lost", "1", "requeue", "0", "", ""]);
     each_key_is_refused_or_not_needed("settle", &args).await;
 }
 

@@ -36,7 +36,7 @@ async fn settle_records_every_outcome_and_claims() {
     fill(&mut task).await;
     let mut args = vec!["1", "w", "1000", "1", "1", "1", "a", "1", "1", "42"];
     args.extend(["b", "2", "failed", "1", "panic", "E", "c", "3", "retry", "1", "60000", "E"]);
-    args.extend(["d", "4", "release", "0", "", "", "e", "5", "release", "0", "", ""]);
+    args.extend(["d", "4", "requeue", "0", "", "", "e", "5", "requeue", "0", "", ""]);
     let reply = task.ok("settle", &args).await;
     assert!(reply.starts_with("[settled '' 5 ") && reply.contains(" f ["), "{reply}");
     assert_eq!(task.held("wait").await, r#"list ["d"]"#);

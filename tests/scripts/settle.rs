@@ -246,20 +246,20 @@ async fn a_job_to_be_retried_is_delayed_and_the_worker_told_how_long() {
 }
 
 #[tokio::test]
-async fn released_jobs_go_to_the_front_of_their_own_lists_in_their_order() {
+async fn requeued_jobs_go_to_the_front_of_their_own_lists_in_their_order() {
     let mut task = Task::new().await;
     task.waiting(&["z"]).await;
     task.running("w", &[("a", 7), ("b", 8), ("h", 9)]).await;
     task.hset("priority", &[("h", "high")]).await;
     let mut args = vec!["1", "w", "1000", "0", "0", "0"];
     for (id, fence) in [("a", "7"), ("h", "9"), ("b", "8")] {
-        args.extend([id, fence, "release", "0", "", ""]);
+        args.extend([id, fence, "requeue", "0", "", ""]);
     }
     assert_eq!(task.ok("settle", &args).await, NOTHING);
     assert_eq!(
         without(task.keys().await, &["calls", "meta", "payload"]),
         [
-            r#"events stream [NOW {"released": "a h b", "total": "3", "worker": "w"}]"#,
+            r#"events stream [NOW {"requeued": "a h b", "total": "3", "worker": "w"}]"#,
             r#"priority hash {"h": "high"}"#,
             r#"wait list ["a", "b", "z"]"#,
             r#"wait:high list ["h"]"#,
@@ -278,7 +278,7 @@ async fn a_cancel_that_was_asked_for_goes_before_every_outcome() {
     }
     let mut args = vec!["1", "w", "1000", "0", "1", "1", "a", "1", "1", "42"];
     args.extend([
-        "b", "2", "failed", "1", "panic", "E", "c", "3", "retry", "1", "5", "E", "d", "4", "release", "0", "", "",
+        "b", "2", "failed", "1", "panic", "E", "c", "3", "retry", "1", "5", "E", "d", "4", "requeue", "0", "", "",
     ]);
     let reply = task.ok("settle", &args).await;
     assert_eq!(reply, "[settled '' 1 2 3 4 4000000000000001 '' [] [] '']");
@@ -299,7 +299,7 @@ async fn a_wrong_token_is_lost_and_writes_nothing_but_the_answer() {
     let before = without(task.keys().await, &[]);
     let mut args = vec!["1", "w", "1000", "0", "1", "1", "a", "6", "1", "42"];
     args.extend(["b", "9", "failed", "1", "panic", "E", "c", "8", "retry", "1", "5", "E"]);
-    args.extend(["d", "9", "release", "0", "", "", "nobody", "1", "release", "0", "", ""]);
+    args.extend(["d", "9", "requeue", "0", "", "", "nobody", "1", "requeue", "0", "", ""]);
     let reply = task.ok("settle", &args).await;
     assert_eq!(reply, "[settled 6 9 8 9 1 '' 4000000000000001 '' [] [] '']");
     assert_eq!(without(task.keys().await, &["calls"]), before);
@@ -499,7 +499,7 @@ async fn a_task_that_keeps_nothing_removes_every_column() {
         task.hset(column, &[("a", "1"), ("b", "1"), ("c", "1")]).await;
     }
     let mut args = vec!["1", "w", "1000", "0", "1", "1", "a", "7", "1", "42"];
-    args.extend(["b", "8", "failed", "1", "panic", "E", "c", "9", "release", "0", "", ""]);
+    args.extend(["b", "8", "failed", "1", "panic", "E", "c", "9", "requeue", "0", "", ""]);
     task.ok("settle", &args).await;
     assert_eq!(without(task.keys().await, &["calls", "meta", "events"]), [] as [&str; 0]);
 }

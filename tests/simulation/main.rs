@@ -34,7 +34,7 @@ const TRANSITIONS: [&str; 11] = [
     "completed",
     "failed",
     "retrying",
-    "released",
+    "requeued",
     "cancelled",
     "stalled recovered",
     "stalled failed",

@@ -57,7 +57,7 @@ pub enum Said {
     Completed,
     Failed { attempt: u32 },
     Retry { attempt: u32 },
-    Release,
+    Requeue,
 }
 
 /// What a settle call answers.
@@ -199,9 +199,9 @@ impl Model {
             self.delayed.insert(report.id.clone());
             self.events.push(format!("retrying {} {} {}", report.id, self.jobs[&report.id].attempt, super::FAR));
         }
-        let released: Vec<_> = of(|said| said == Said::Release).map(|report| report.id.clone()).collect();
-        self.events.extend(released.iter().map(|id| format!("released {id}")));
-        self.put_in_front(&released);
+        let requeued: Vec<_> = of(|said| said == Said::Requeue).map(|report| report.id.clone()).collect();
+        self.events.extend(requeued.iter().map(|id| format!("requeued {id}")));
+        self.put_in_front(&requeued);
         for report in &cancelled {
             self.end(&report.id, State::Cancelled);
             self.events.push(format!("cancelled {}", report.id));
@@ -228,7 +228,7 @@ impl Model {
     pub fn repeated(&self, worker: &str) -> Option<(u64, Settled)> {
         let (number, mut settled) = self.calls.get(worker)?.clone();
         for (id, fence) in settled.claimed.iter_mut().zip(settled.first_fence..) {
-            let report = Report { id: id.clone(), fence, said: Said::Release };
+            let report = Report { id: id.clone(), fence, said: Said::Requeue };
             if !self.holds(worker, &report) {
                 "{}".clone_into(id);
             }

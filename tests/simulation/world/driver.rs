@@ -56,7 +56,7 @@ impl World {
                 0 | 1 => Said::Completed,
                 2 => Said::Failed { attempt },
                 3 => Said::Retry { attempt },
-                4 => Said::Release,
+                4 => Said::Requeue,
                 _ => continue,
             };
             reports.push(Report { id: id.clone(), fence, said });
@@ -131,7 +131,7 @@ impl World {
             let (kind, attempt, detail) = match report.said {
                 Said::Failed { attempt } => ("failed", attempt, "e".to_owned()),
                 Said::Retry { attempt } => ("retry", attempt, FAR.to_string()),
-                Said::Release | Said::Completed => ("release", 0, String::new()),
+                Said::Requeue | Said::Completed => ("requeue", 0, String::new()),
             };
             let error = r#"{"code":"e"}"#.to_owned();
             args.extend([
@@ -172,7 +172,7 @@ impl World {
         let (name, shown) = if self.rng.bool() { (other, fence) } else { (owner, fence + 1_000_000_000_000) };
         self.note(&format!("{name} shows {shown} for {id}"));
         let interval = self.workers[at].interval.min(self.model.interval()).max(1);
-        let said = [Said::Completed, Said::Failed { attempt: 1 }, Said::Retry { attempt: 1 }, Said::Release];
+        let said = [Said::Completed, Said::Failed { attempt: 1 }, Said::Retry { attempt: 1 }, Said::Requeue];
         let report = Report { id, fence: shown, said: said[self.rng.usize(..4)] };
         let args = [name.clone(), interval.to_string(), "1".into(), "0".into(), report.id.clone(), shown.to_string()];
         let (_, _, _, lost, ..): Beaten = self.task.call("extend_locks", &args);

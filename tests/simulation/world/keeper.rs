@@ -42,7 +42,7 @@ impl World {
             record.filter(|(number, _)| worker.unanswered.as_ref().is_some_and(|call| call.number == *number));
         let unanswered = unanswered.into_iter().flat_map(|(_, answer)| (answer.first_fence..).zip(answer.claimed));
         let held = worker.held.iter().map(|(&fence, id)| (fence, id.clone())).chain(unanswered);
-        let held = held.filter(|(_, id)| id != "{}").map(|(fence, id)| Report { id, fence, said: Said::Release });
+        let held = held.filter(|(_, id)| id != "{}").map(|(fence, id)| Report { id, fence, said: Said::Requeue });
         let held: Vec<Report> = held.collect();
         let (epoch, in_force, lost, declared_at) = self.extend(&name, interval, &held);
         let slow = if self.chance(10) { self.rng.u64(..interval) } else { 0 };
