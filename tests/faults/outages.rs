@@ -1,5 +1,7 @@
 //! Redis goes away in every way that it can, and comes back: the work goes on by itself.
 
+use std::time::Duration;
+
 use heartline::testing::RedisServer;
 use heartline::{JobHandle, TaskRef};
 use redis::AsyncCommands;
