@@ -10,7 +10,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::context::Context;
-use crate::definition::{Data, Need, TaskDef, TaskHandler};
+use crate::data::{Data, Need};
+use crate::definition::{TaskDef, TaskHandler};
 use crate::error::{ConfigError, ConfigErrors, Error, ErrorMap, JobError, error_map};
 use crate::events::{Event, EventHub, Subscription};
 use crate::options::validate;

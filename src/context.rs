@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::definition::Data;
+use crate::data::Data;
 use crate::error::{Interrupted, JobError};
 use crate::job::JobId;
 use crate::options::Headers;

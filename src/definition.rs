@@ -1,7 +1,5 @@
 //! What a task is: its name, its types and options, and, where it is worked, its handler and what that needs.
 
-use std::any::{Any, TypeId, type_name};
-use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,8 +9,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::context::Context;
-use crate::error::{ConfigError, ErrorMap, JobError, error_map};
-use crate::job::{codes, shape_fault};
+use crate::data::Need;
+use crate::error::{ErrorMap, JobError, error_map};
+use crate::job::shape_fault;
 use crate::options::TaskOptions;
 use crate::options::validate::RESULT_LIMIT;
 use crate::worker::runner::{Handler, RunError};
@@ -111,6 +110,7 @@ pub struct TaskHandler<I, O> {
 }
 
 impl<I, O> TaskHandler<I, O> {
+    /// Folds the types of the handler away: payload in, JSON out.
     pub(crate) fn new<E, F, Fut>(name: Arc<str>, options: TaskOptions, handler: F) -> TaskHandler<I, O>
     where
         I: DeserializeOwned + Send + 'static,
@@ -119,14 +119,27 @@ impl<I, O> TaskHandler<I, O> {
         F: Fn(Context, I) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<O, E>> + Send + 'static,
     {
-        TaskHandler {
-            name,
-            options,
-            handler: erase(handler),
-            errors: Vec::new(),
-            needs: Vec::new(),
-            types: PhantomData,
-        }
+        let handler = Arc::new(handler);
+        let folded: Handler = Arc::new(move |context, payload| {
+            let handler = Arc::clone(&handler);
+            Box::pin(async move {
+                let input: I = serde_json::from_slice(&payload).map_err(|e| {
+                    RunError::Codec(format!("the payload is no input of this task: {}", shape_fault(&e)))
+                })?;
+                drop(payload);
+                let output = handler(context, input).await.map_err(|e| RunError::Handler(e.into()))?;
+                let value = serde_json::to_vec(&output)
+                    .map_err(|e| RunError::Codec(format!("the value cannot be written as JSON: {e}")))?;
+                if value.len() > RESULT_LIMIT {
+                    let size = value.len();
+                    return Err(RunError::Codec(format!(
+                        "the value has {size} bytes of JSON, at most {RESULT_LIMIT} are kept"
+                    )));
+                }
+                Ok((value != b"null").then_some(value))
+            })
+        });
+        TaskHandler { name, options, handler: folded, errors: Vec::new(), needs: Vec::new(), types: PhantomData }
     }
 
     /// Says what an error of the type `T` means for the job: its code, whether it is fatal, when to try again. `T` is looked
@@ -143,7 +156,7 @@ impl<I, O> TaskHandler<I, O> {
     /// Lets a worker refuse to start where [`AppBuilder::data`](crate::AppBuilder::data) has no `T`, rather than fail the jobs
     /// one by one.
     pub fn needs<T: Send + Sync + 'static>(mut self) -> Self {
-        self.needs.push(Need { id: TypeId::of::<T>(), name: type_name::<T>() });
+        self.needs.push(Need::of::<T>());
         self
     }
 }
@@ -152,80 +165,4 @@ impl<I, O> fmt::Debug for TaskHandler<I, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TaskHandler").field("name", &self.name).finish_non_exhaustive()
     }
-}
-
-/// A type of which a handler wants the App's value.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Need {
-    id: TypeId,
-    name: &'static str,
-}
-
-/// What the App shares with its handlers, one value for each type.
-#[derive(Clone, Default)]
-pub(crate) struct Data(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
-
-impl Data {
-    pub(crate) fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
-        self.0.insert(TypeId::of::<T>(), Arc::new(value));
-    }
-
-    /// # Errors
-    /// Fatal: another run on this worker would miss it too.
-    pub(crate) fn get<T: Send + Sync + 'static>(&self) -> Result<&T, JobError> {
-        self.0.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref()).ok_or_else(|| {
-            let message =
-                format!("the worker has no data of the type {}; give it with AppBuilder::data", type_name::<T>());
-            JobError::new(message).with_own_code(codes::MISSING_DATA).fatal()
-        })
-    }
-
-    /// What a task needs and is not there.
-    pub(crate) fn faults(&self, task: &str, needs: &[Need]) -> impl Iterator<Item = ConfigError> {
-        needs.iter().filter(|need| !self.0.contains_key(&need.id)).map(move |need| {
-            let rule = format!("must be there, since the task {task} needs it");
-            ConfigError::new(
-                format!("data of the type {}", need.name),
-                "missing",
-                rule,
-                "give it with AppBuilder::data",
-            )
-        })
-    }
-}
-
-impl fmt::Debug for Data {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Data").field("types", &self.0.len()).finish()
-    }
-}
-
-/// Folds the types of a handler away: payload in, JSON out.
-fn erase<I, O, E, F, Fut>(handler: F) -> Handler
-where
-    I: DeserializeOwned + Send + 'static,
-    O: Serialize + Send + 'static,
-    E: Into<JobError>,
-    F: Fn(Context, I) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<O, E>> + Send + 'static,
-{
-    let handler = Arc::new(handler);
-    Arc::new(move |context, payload| {
-        let handler = Arc::clone(&handler);
-        Box::pin(async move {
-            let input: I = serde_json::from_slice(&payload)
-                .map_err(|e| RunError::Codec(format!("the payload is no input of this task: {}", shape_fault(&e))))?;
-            drop(payload);
-            let output = handler(context, input).await.map_err(|e| RunError::Handler(e.into()))?;
-            let value = serde_json::to_vec(&output)
-                .map_err(|e| RunError::Codec(format!("the value cannot be written as JSON: {e}")))?;
-            if value.len() > RESULT_LIMIT {
-                let size = value.len();
-                return Err(RunError::Codec(format!(
-                    "the value has {size} bytes of JSON, at most {RESULT_LIMIT} are kept"
-                )));
-            }
-            Ok((value != b"null").then_some(value))
-        })
-    })
 }

@@ -77,6 +77,7 @@
 
 mod app;
 mod context;
+mod data;
 mod definition;
 mod dispatch;
 mod error;

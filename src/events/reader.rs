@@ -176,6 +176,7 @@ pub(super) struct Position {
     total: Option<u64>,
     /// Whether the stream was asked for the entry before the first that is read.
     asked: bool,
+    /// Whether an entry of it was read.
     has_read: bool,
 }
 
@@ -368,13 +369,10 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 }
                 events.iter().for_each(|event| self.channel.source.waiters.tell(event));
             }
-            batch.push((missed, events));
+            let wanted: Vec<T> = events.into_iter().filter_map(self.channel.pick).collect();
+            batch.push((missed, wanted));
         }
         let mut sent = 0;
-        let batch: Vec<(u64, Vec<T>)> = batch
-            .into_iter()
-            .map(|(missed, events)| (missed, events.into_iter().filter_map(self.channel.pick).collect()))
-            .collect();
         self.unsent = batch.iter().map(|(missed, events)| missed + events.len() as u64).sum();
         for (missed, events) in batch {
             self.channel.missed(missed);

@@ -359,7 +359,7 @@ impl Reply {
     /// The next word of the reply.
     ///
     /// # Errors
-    /// `Script` when the reply is shorter, or holds something else.
+    /// `Server` when the reply is shorter, or holds something else.
     pub(crate) fn next<T: redis::FromRedisValue>(&mut self) -> Result<T, Error> {
         let value = self.items.next().unwrap_or(Value::Nil);
         redis::from_redis_value(value).map_err(|e| classify(self.name, e.into()))
@@ -368,7 +368,7 @@ impl Reply {
     /// All that is left of the reply.
     ///
     /// # Errors
-    /// `Script` when it holds something else.
+    /// `Server` when it holds something else.
     pub(crate) fn rest<T: redis::FromRedisValue>(&mut self) -> Result<Vec<T>, Error> {
         let name = self.name;
         self.items.by_ref().map(|value| redis::from_redis_value(value).map_err(|e| classify(name, e.into()))).collect()

@@ -26,12 +26,10 @@ struct State {
     conn: Option<OwnConnection>,
     /// How many connections there were before it.
     before: usize,
-    /// Calls that have no answer yet.
-    under_way: usize,
-    /// Since when there are calls, one after the other, and none was answered.
+    /// Since when there are calls, one soon after the other, and none was answered.
     asked: Option<Instant>,
-    /// When a call was last given up.
-    given_up: Option<Instant>,
+    /// When a call was last begun or given up.
+    touched: Option<Instant>,
     /// When a connection was last left since the server said no.
     refused: Option<Instant>,
 }
@@ -119,12 +117,12 @@ impl UnderWay<'_> {
     fn begin(slot: &Slot, before: usize) -> UnderWay<'_> {
         let mut state = slot.state();
         if state.before == before {
-            let anew = state.given_up.is_none_or(|at| at.elapsed() > UNANSWERED);
-            if state.under_way == 0 && anew {
+            let now = Instant::now();
+            let touched = state.touched.replace(now);
+            if touched.is_none_or(|at| now.duration_since(at) > UNANSWERED) {
                 state.asked = None;
             }
-            state.asked.get_or_insert_with(Instant::now);
-            state.under_way += 1;
+            state.asked.get_or_insert(now);
         }
         UnderWay { slot, before, ended: false }
     }
@@ -139,8 +137,7 @@ impl UnderWay<'_> {
         }
         let mut state = self.slot.state();
         if state.before == self.before {
-            state.under_way -= 1;
-            state.asked = (state.under_way > 0).then(Instant::now);
+            state.asked = None;
         }
     }
 
@@ -164,8 +161,7 @@ impl Drop for UnderWay<'_> {
         if state.before != self.before {
             return;
         }
-        state.under_way -= 1;
-        state.given_up = Some(Instant::now());
+        state.touched = Some(Instant::now());
         let is_dead = state.asked.is_some_and(|asked| asked.elapsed() > UNANSWERED);
         drop(state);
         if is_dead {

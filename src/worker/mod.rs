@@ -27,7 +27,7 @@ use self::driver::{Driver, Outbox};
 use self::held::{HeldTable, News};
 use self::runner::Handler;
 use self::wake::Wake;
-use crate::definition::{Data, Need};
+use crate::data::{Data, Need};
 use crate::error::{ConfigError, ConfigErrors, Error, ErrorMap};
 use crate::job::JobId;
 use crate::options::Resolved;
@@ -290,7 +290,7 @@ impl Worker {
     ///
     /// # Errors
     /// What keeps it from starting: `Connect`, `Unsupported` (server, wire version, or a right that its user of the server
-    /// lacks), `Refused`, `Script` (something foreign under a key of a task), `Config` (no task to work).
+    /// lacks), `Refused`, `Server` (something foreign under a key of a task), `Config` (no task to work).
     /// Once it runs, a server that is away is waited for.
     ///
     /// # Cancel safety

@@ -11,12 +11,27 @@ use crate::hands::{Hand, KIB, Watch, text};
 use crate::site::{INTERVAL, Site, options};
 use crate::support::{Line, PATIENCE, Proxy, Tap, TestRedis, eventually};
 
+/// An App behind a line.
+struct Far {
+    redis: TestRedis,
+    site: Site,
+    line: Line,
+    app: App,
+}
+
+impl Far {
+    async fn start() -> Far {
+        let redis = TestRedis::start();
+        let site = Site::new(&redis);
+        let line = Line::start(redis.address()).await;
+        let app = site.app_at(&line.url()).await;
+        Far { redis, site, line, app }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_that_give_up_before_the_call_does_are_not_kept_on_a_silent_connection() {
-    let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let line = Line::start(redis.address()).await;
-    let app = site.app_at(&line.url()).await;
+    let Far { redis: _redis, site, line, app } = Far::start().await;
     let jobs: TaskRef<String, u64> = app.task_ref(&site.task).unwrap();
     let job = jobs.dispatch("input".to_owned()).await.unwrap();
     job.state().await.unwrap();
@@ -52,10 +67,7 @@ async fn a_question_over_a_connection_that_the_server_has_closed_is_asked_again(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hundreds_of_questions_over_a_long_line_are_answered_and_take_one_connection() {
-    let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let line = Line::start(redis.address()).await;
-    let app = site.app_at(&line.url()).await;
+    let Far { redis: _redis, site, line, app } = Far::start().await;
     let jobs: TaskRef<String, u64> = app.task_ref(&site.task).unwrap();
     let job = jobs.dispatch("input".to_owned()).await.unwrap();
     job.state().await.unwrap();
@@ -71,10 +83,7 @@ async fn hundreds_of_questions_over_a_long_line_are_answered_and_take_one_connec
 async fn a_worker_of_many_tasks_behind_a_long_line_is_told_of_a_cancel_at_once() {
     // The beats of this interval come much later.
     let interval = Duration::from_secs(120);
-    let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let line = Line::start(redis.address()).await;
-    let app = site.app_at(&line.url()).await;
+    let Far { redis: _redis, site, line, app } = Far::start().await;
     let worker = site.declare_at(&app, options(interval));
     for at in 0..30 {
         let handler = async |_: heartline::Context, (): ()| Ok::<_, heartline::JobError>(());
@@ -104,10 +113,7 @@ async fn a_worker_of_many_tasks_behind_a_long_line_is_told_of_a_cancel_at_once()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backlog_of_events_that_a_line_cannot_move_in_one_answer_arrives() {
-    let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let line = Line::start(redis.address()).await;
-    let app = site.app_at(&line.url()).await;
+    let Far { redis: _redis, site, line, app } = Far::start().await;
     let _task: TaskRef<String, u64> = app.task_ref(&site.task).unwrap();
     let mut events = app.events();
     let (_app, jobs) = site.producer().await;
@@ -132,10 +138,7 @@ async fn a_backlog_of_events_that_a_line_cannot_move_in_one_answer_arrives() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn task_names_that_keep_coming_do_not_keep_a_reader_of_events_from_reading() {
-    let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let line = Line::start(redis.address()).await;
-    let app = site.app_at(&line.url()).await;
+    let Far { redis: _redis, site, line, app } = Far::start().await;
     let jobs: TaskRef<String, u64> = app.task_ref(&site.task).unwrap();
     line.delay(Duration::from_millis(100));
     let mut events = app.events();
@@ -158,10 +161,7 @@ async fn task_names_that_keep_coming_do_not_keep_a_reader_of_events_from_reading
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_fall_silent_one_after_the_other_do_not_make_a_wait_for_a_result_longer_each_time() {
-    let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let line = Line::start(redis.address()).await;
-    let app = site.app_at(&line.url()).await;
+    let Far { redis, site, line, app } = Far::start().await;
     let jobs: TaskRef<String, ()> = app.task_ref(&site.task).unwrap();
     let job = jobs.dispatch("input".to_owned()).await.unwrap();
     let waits = tokio::spawn({

@@ -184,8 +184,9 @@ async fn replicates(redis: &TestRedis) {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_that_moves_to_a_new_primary_takes_workers_and_producers_along() {
+/// An address moves from a primary to another one, which has all that the first one had. `demote` tells the old one what has
+/// become of it; the connections to it stay open. A worker goes along, as does what it dispatches and cancels.
+async fn the_address_moves(demote: impl AsyncFnOnce(&TestRedis, &TestRedis)) {
     let (old, new) = (TestRedis::start(), TestRedis::start());
     follow(&new, "127.0.0.1", &old.address().port().to_string()).await;
     replicates(&new).await;
@@ -196,10 +197,9 @@ async fn an_address_that_moves_to_a_new_primary_takes_workers_and_producers_alon
     let copied: u64 = redis::cmd("WAIT").arg(1).arg(0).query_async(&mut old.conn().await).await.unwrap();
     assert_eq!(copied, 1);
 
-    // The connections to the old primary stay open, and all that they write is refused.
     follow(&new, "NO", "ONE").await;
     proxy.lead_to(new.address());
-    follow(&old, "127.0.0.1", &new.address().port().to_string()).await;
+    demote(&old, &new).await;
     let witness = site.hire(options(INTERVAL)).await;
     jobs.push(worker.jobs.dispatch("after".to_owned()).await.unwrap());
     site.epochs_pass(3).await;
@@ -213,32 +213,21 @@ async fn an_address_that_moves_to_a_new_primary_takes_workers_and_producers_alon
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_leaves_an_old_primary_that_is_not_ready_for_the_new_one() {
-    let (old, new) = (TestRedis::start(), TestRedis::start());
-    follow(&new, "127.0.0.1", &old.address().port().to_string()).await;
-    replicates(&new).await;
-    let (site, proxy) = (Site::new(&new), Proxy::start(old.address()).await);
-    let worker = site.hire_at(&proxy.url(), options(INTERVAL)).await;
-    let mut jobs = dispatch(&worker.jobs, &["after"; 4]).await;
-    site.started(&jobs).await;
-    let copied: u64 = redis::cmd("WAIT").arg(1).arg(0).query_async(&mut old.conn().await).await.unwrap();
-    assert_eq!(copied, 1);
+async fn an_address_that_moves_to_a_new_primary_takes_workers_and_producers_along() {
+    // All that is written to the old one is refused.
+    the_address_moves(async |old, new| follow(old, "127.0.0.1", &new.address().port().to_string()).await).await;
+}
 
-    // The connections to the old one stay open. It waits for a primary that never comes, and answers nothing else.
-    follow(&new, "NO", "ONE").await;
-    proxy.lead_to(new.address());
-    let mut stale = redis::cmd("CONFIG");
-    let () =
-        stale.arg("SET").arg("replica-serve-stale-data").arg("no").query_async(&mut old.conn().await).await.unwrap();
-    follow(&old, "127.0.0.1", "1").await;
-    let witness = site.hire(options(INTERVAL)).await;
-    jobs.push(worker.jobs.dispatch("after".to_owned()).await.unwrap());
-    site.epochs_pass(3).await;
-    assert_eq!(site.stalls().await, None);
-    site.journal.open("after");
-    site.each_ran_once(&jobs).await;
-    worker.leave().await;
-    witness.leave().await;
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_leaves_an_old_primary_that_is_not_ready_for_the_new_one() {
+    // The old one waits for a primary that never comes, and answers nothing else.
+    the_address_moves(async |old, _| {
+        let mut stale = redis::cmd("CONFIG");
+        stale.arg("SET").arg("replica-serve-stale-data").arg("no");
+        let () = stale.query_async(&mut old.conn().await).await.unwrap();
+        follow(old, "127.0.0.1", "1").await;
+    })
+    .await;
 }
 
 #[tokio::test]
