@@ -2,7 +2,7 @@
 
 MSRV := 1.88
 
-# Arguments of the demo, as in `make demo ARGS="--jobs 1000"`.
+# Arguments of the demo, as in `make demo ARGS="--files 1000"`.
 ARGS ?=
 # The part of the benches to run, as in `make bench ONLY=sweep`; all of them when empty.
 ONLY ?=
@@ -22,7 +22,7 @@ help: ## List the targets
 .PHONY: demo
 demo: ## Run the demo, on REDIS_URL or a private server (ARGS=... passes arguments)
 	@scripts/ensure redis-url
-	cargo run --all-features --example quickstart -- $(ARGS)
+	cargo run -p heartline-examples --example quickstart -- $(ARGS)
 
 .PHONY: test
 test: ## Run all tests and doctests, on private servers
@@ -32,8 +32,8 @@ test: ## Run all tests and doctests, on private servers
 .PHONY: check
 check: ## Formatting, clippy, documentation, Lua: no warning is let through
 	@scripts/ensure luacheck
-	cargo fmt --check
-	cargo clippy --all-targets --all-features -- -D warnings
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --all-features
 	luacheck --quiet --no-color lua
 
@@ -53,7 +53,11 @@ plots: ## Draw docs/plots (FROM=... takes what an earlier run printed)
 	cargo bench --all-features --bench heartline -- --plots docs/plots $(if $(FROM),--from "$(FROM)")
 
 .PHONY: check-all
-check-all: check test examples check-features check-msrv check-deps check-servers check-soak ## All of the above and what takes longer
+check-all: check test examples check-versions check-features check-msrv check-deps check-servers check-soak ## All of the above and what takes longer
+
+.PHONY: check-versions
+check-versions: ## Check with the newest and the oldest versions of the dependencies
+	scripts/versions
 
 .PHONY: check-features
 check-features: ## Check every combination of features

@@ -1,11 +1,11 @@
 //! Cancelling jobs: one that waits is cancelled at once, one that runs is told to stop.
 //!
-//! Run it with `cargo run --all-features --example cancel`. It uses the Redis of `REDIS_URL`, or a private server.
+//! Run it with `cargo run -p heartline-examples --example cancel`. It uses the Redis of `REDIS_URL`, or a private server.
 
 use std::time::{Duration, Instant};
 
 use heartline::{App, CancelOutcome, Context, Error, JobError, JobState, TaskOptions};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -28,8 +28,7 @@ async fn main() -> anyhow::Result<()> {
             }
         }
     })?;
-    let (stop, stopped) = oneshot::channel::<()>();
-    let worker = tokio::spawn(app.worker().run_until(async { stopped.await.unwrap_or_default() }));
+    let worker = app.worker().spawn();
 
     let first = renders.dispatch("first".to_owned()).await?;
     let second = renders.dispatch("second".to_owned()).await?;
@@ -48,8 +47,7 @@ async fn main() -> anyhow::Result<()> {
     // To repeat a cancel is no error.
     assert_eq!(first.cancel("again").await?, CancelOutcome::AlreadyTerminal(JobState::Cancelled));
 
-    let _ = stop.send(());
-    worker.await??;
+    println!("the worker stopped: {}", worker.stop().await?);
     Ok(())
 }
 

@@ -1,11 +1,10 @@
 //! What becomes of a job is told by events, whichever process made it happen.
 //!
-//! Run it with `cargo run --all-features --example events`. It uses the Redis of `REDIS_URL`, or a private server.
+//! Run it with `cargo run -p heartline-examples --example events`. It uses the Redis of `REDIS_URL`, or a private server.
 
 use std::time::Duration;
 
 use heartline::{App, Context, Event, JobError, RecvError, RetryPolicy, TaskOptions};
-use tokio::sync::oneshot;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -17,8 +16,7 @@ async fn main() -> anyhow::Result<()> {
 
     // Nothing that happens after this call is missed in silence.
     let mut events = app.events();
-    let (stop, stopped) = oneshot::channel::<()>();
-    let worker = tokio::spawn(app.worker().run_until(async { stopped.await.unwrap_or_default() }));
+    let worker = app.worker().spawn();
 
     parse.dispatch("42".to_owned()).id("good").await?;
     parse.dispatch("forty-two".to_owned()).id("bad").await?;
@@ -48,8 +46,7 @@ async fn main() -> anyhow::Result<()> {
     assert_eq!(bad, ["task:dispatched", "task:started", "task:retrying", "task:started", "task:failed"]);
     assert_eq!(cancelled, ["task:dispatched", "task:cancelled"]);
 
-    let _ = stop.send(());
-    worker.await??;
+    println!("the worker stopped: {}", worker.stop().await?);
     Ok(())
 }
 

@@ -1,12 +1,12 @@
 //! Stopping a worker at Ctrl-C or SIGTERM: it claims no more, lets jobs finish for the shutdown grace, and hands the rest
 //! back, so that another worker runs them, with no stall counted and no attempt used.
 //!
-//! Run it with `cargo run --all-features --example graceful_shutdown`. It uses the Redis of `REDIS_URL`, or a private
+//! Run it with `cargo run -p heartline-examples --example graceful_shutdown`. It uses the Redis of `REDIS_URL`, or a private
 //! server. It stops its worker by itself; Ctrl-C and SIGTERM stop it sooner.
 
 use std::time::Duration;
 
-use heartline::{App, Context, JobError, JobState, StopReason, TaskOptions};
+use heartline::{App, Context, JobError, JobState, StopReason, TaskOptions, shutdown_signal};
 use tokio::sync::mpsc;
 
 async fn copy(ctx: Context, seconds: u64) -> Result<u64, JobError> {
@@ -36,7 +36,7 @@ async fn main() -> anyhow::Result<()> {
     let short = copies.dispatch(2).await?;
     let long = copies.dispatch(600).await?;
 
-    // In an application this is all: `app.worker().run_until(shutdown_signal()).await?`.
+    // In an application this is all: `app.worker().run_until_signal().await?`.
     let stop = async move {
         let both_run = async {
             runs.recv().await;
@@ -48,7 +48,9 @@ async fn main() -> anyhow::Result<()> {
             () = both_run => println!("both jobs run, and nobody said stop: stopping"),
         }
     };
-    let reason = app.worker().run_until(stop).await?;
+    let worker = app.worker();
+    println!("a shutdown of this worker takes at most {:?}", worker.longest_shutdown());
+    let reason = worker.run_until(stop).await?;
     println!("the worker stopped: {reason:?}");
     assert_eq!(reason, StopReason::Shutdown, "every job was recorded or requeued");
 
@@ -58,22 +60,4 @@ async fn main() -> anyhow::Result<()> {
     let job = copies.job(long.id()).await?;
     assert_eq!((job.failed_attempts, job.stalled_count), (0, 0));
     Ok(())
-}
-
-/// Completes at Ctrl-C, and on Unix at SIGTERM, which is what service managers and containers send.
-async fn shutdown_signal() {
-    let ctrl_c = tokio::signal::ctrl_c();
-    #[cfg(unix)]
-    let terminate = async {
-        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
-            Ok(mut signal) => drop(signal.recv().await),
-            Err(_) => std::future::pending().await,
-        }
-    };
-    #[cfg(not(unix))]
-    let terminate = std::future::pending::<()>();
-    tokio::select! {
-        _ = ctrl_c => {}
-        () = terminate => {}
-    }
 }

@@ -1,9 +1,8 @@
 //! The smallest whole program: declare a task, work it, dispatch a job, wait for its result.
 //!
-//! Run it with `cargo run --all-features --example hello`. It uses the Redis of `REDIS_URL`, or a private server.
+//! Run it with `cargo run -p heartline-examples --example hello`. It uses the Redis of `REDIS_URL`, or a private server.
 
 use heartline::{App, Context, JobError, TaskOptions};
-use tokio::sync::oneshot;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -18,8 +17,7 @@ async fn main() -> anyhow::Result<()> {
     })?;
 
     // A worker runs the jobs. It is mostly a process of its own; see `producer_worker` for that.
-    let (stop, stopped) = oneshot::channel::<()>();
-    let worker = tokio::spawn(app.worker().run_until(async { stopped.await.unwrap_or_default() }));
+    let worker = app.worker().spawn();
 
     // A dispatched job is in Redis before the await returns.
     let handle = greet.dispatch("world".to_owned()).await?;
@@ -27,7 +25,6 @@ async fn main() -> anyhow::Result<()> {
     println!("{greeting}");
     assert_eq!(greeting, "hello, world");
 
-    let _ = stop.send(());
-    println!("the worker stopped: {:?}", worker.await??);
+    println!("the worker stopped: {}", worker.stop().await?);
     Ok(())
 }

@@ -1,13 +1,12 @@
 //! A job that takes much longer than the stall interval. Its worker beats for it, so nobody takes it away, and
 //! `ctx.heartbeat()` tells the handler when to stop. Work that blocks goes to `spawn_blocking`.
 //!
-//! Run it with `cargo run --all-features --example long_job_heartbeat`. It uses the Redis of `REDIS_URL`, or a private
+//! Run it with `cargo run -p heartline-examples --example long_job_heartbeat`. It uses the Redis of `REDIS_URL`, or a private
 //! server.
 
 use std::time::{Duration, Instant};
 
 use heartline::{App, Context, JobError, StallOptions, TaskOptions};
-use tokio::sync::oneshot;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -38,8 +37,7 @@ async fn main() -> anyhow::Result<()> {
     let stall = StallOptions::new().interval(INTERVAL).max_count(0);
     let sums = app.task("add-up", TaskOptions::new().stall(stall), add_up)?;
     let mut stalled = app.on_stalled();
-    let (stop, stopped) = oneshot::channel::<()>();
-    let worker = tokio::spawn(app.worker().run_until(async { stopped.await.unwrap_or_default() }));
+    let worker = app.worker().spawn();
 
     let started = Instant::now();
     let handle = sums.dispatch(80).await?;
@@ -50,7 +48,6 @@ async fn main() -> anyhow::Result<()> {
     assert_eq!(sums.job(handle.id()).await?.stalled_count, 0);
     assert_eq!(stalled.try_recv()?, None);
 
-    let _ = stop.send(());
-    worker.await??;
+    println!("the worker stopped: {}", worker.stop().await?);
     Ok(())
 }

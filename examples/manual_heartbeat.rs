@@ -1,13 +1,12 @@
 //! A handler that hangs is found, although its process is fine: with `Heartbeat::Manual` only the handler's own
 //! `ctx.heartbeat()` counts as a sign of life.
 //!
-//! Run it with `cargo run --all-features --example manual_heartbeat`. It uses the Redis of `REDIS_URL`, or a private
+//! Run it with `cargo run -p heartline-examples --example manual_heartbeat`. It uses the Redis of `REDIS_URL`, or a private
 //! server.
 
 use std::time::Duration;
 
 use heartline::{App, Context, Heartbeat, JobError, StallAction, StallOptions, StallReason, TaskOptions};
-use tokio::sync::oneshot;
 
 async fn download(ctx: Context, parts: u32) -> Result<u32, JobError> {
     for part in 1..=parts {
@@ -33,8 +32,7 @@ async fn main() -> anyhow::Result<()> {
     let options = TaskOptions::new().stall(stall).concurrency(1).cancel_grace(Duration::from_millis(200));
     let downloads = app.task("download", options, download)?;
     let mut stalled = app.on_stalled();
-    let (stop, stopped) = oneshot::channel::<()>();
-    let worker = tokio::spawn(app.worker().run_until(async { stopped.await.unwrap_or_default() }));
+    let worker = app.worker().spawn();
 
     let handle = downloads.dispatch(5).await?;
     let event = stalled.recv().await?;
@@ -47,7 +45,6 @@ async fn main() -> anyhow::Result<()> {
     assert_eq!(handle.result().await?, 5);
     assert_eq!(downloads.job(handle.id()).await?.stalled_count, 1);
 
-    let _ = stop.send(());
-    worker.await??;
+    println!("the worker stopped: {}", worker.stop().await?);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Two processes that share nothing but Redis: a producer, which dispatches jobs, and a worker, which runs them.
 //!
-//! Run it with `cargo run --all-features --example producer_worker`: the producer then starts the worker itself. To see
+//! Run it with `cargo run -p heartline-examples --example producer_worker`: the producer then starts the worker itself. To see
 //! them apart, set `REDIS_URL` and run it twice, with the argument `worker` (it stops at Ctrl-D) and with the argument
 //! `producer`.
 

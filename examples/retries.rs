@@ -1,11 +1,10 @@
 //! What happens to a job whose handler fails: it runs again after a pause, as often as its retry policy says.
 //!
-//! Run it with `cargo run --all-features --example retries`. It uses the Redis of `REDIS_URL`, or a private server.
+//! Run it with `cargo run -p heartline-examples --example retries`. It uses the Redis of `REDIS_URL`, or a private server.
 
 use std::time::{Duration, Instant};
 
 use heartline::{App, Context, Error, Jitter, JobError, RetryPolicy, TaskOptions};
-use tokio::sync::oneshot;
 
 /// Calls a service that is down at first, and does not know every page.
 async fn fetch(ctx: Context, page: String) -> Result<String, JobError> {
@@ -30,8 +29,7 @@ async fn main() -> anyhow::Result<()> {
     // Three runs in all, 100 ms and 200 ms apart. Without a policy a job runs once.
     let policy = RetryPolicy::new().attempts(3).exponential(Duration::from_millis(100), 2.0).jitter(Jitter::None);
     let pages = app.task("fetch", TaskOptions::new().retry(policy), fetch)?;
-    let (stop, stopped) = oneshot::channel::<()>();
-    let worker = tokio::spawn(app.worker().run_until(async { stopped.await.unwrap_or_default() }));
+    let worker = app.worker().spawn();
 
     let started = Instant::now();
     assert_eq!(pages.dispatch("/flaky".to_owned()).await?.result().await?, "the text of /flaky");
@@ -53,7 +51,6 @@ async fn main() -> anyhow::Result<()> {
         }
     }
 
-    let _ = stop.send(());
-    worker.await??;
+    println!("the worker stopped: {}", worker.stop().await?);
     Ok(())
 }

@@ -1,13 +1,12 @@
 //! When a job runs, and before which others: `delay`, `priority`, and an id of your own that keeps a job from being
 //! dispatched twice.
 //!
-//! Run it with `cargo run --all-features --example schedule`. It uses the Redis of `REDIS_URL`, or a private server.
+//! Run it with `cargo run -p heartline-examples --example schedule`. It uses the Redis of `REDIS_URL`, or a private server.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use heartline::{App, Context, JobError, JobState, Priority, TaskOptions};
-use tokio::sync::oneshot;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -39,15 +38,13 @@ async fn main() -> anyhow::Result<()> {
     println!("waiting: {}, delayed: {}", counts.waiting, counts.delayed);
     assert_eq!((counts.waiting, counts.delayed), (4, 1));
 
-    let (stop, stopped) = oneshot::channel::<()>();
-    let worker = tokio::spawn(app.worker().run_until(async { stopped.await.unwrap_or_default() }));
+    let worker = app.worker().spawn();
     newsletter.result().await?;
     reminder.result().await?;
     assert!(dispatched.elapsed() >= Duration::from_secs(1));
     let order = order.lock().unwrap_or_else(PoisonError::into_inner).clone();
     assert_eq!(order, ["password reset", "invoice", "welcome", "newsletter", "reminder"]);
 
-    let _ = stop.send(());
-    worker.await??;
+    println!("the worker stopped: {}", worker.stop().await?);
     Ok(())
 }

@@ -1,11 +1,10 @@
 //! Input and result are types of yours: what a job takes and returns is checked by the compiler where you dispatch it, and
 //! by serde where it runs.
 //!
-//! Run it with `cargo run --all-features --example typed_input`. It uses the Redis of `REDIS_URL`, or a private server.
+//! Run it with `cargo run -p heartline-examples --example typed_input`. It uses the Redis of `REDIS_URL`, or a private server.
 
 use heartline::{App, Context, Error, JobError, TaskOptions, codes};
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
 
 #[derive(Serialize, Deserialize)]
 struct Order {
@@ -39,8 +38,7 @@ async fn main() -> anyhow::Result<()> {
     let (_server, url) = heartline::testing::redis_url().await?;
     let app = App::builder().redis(url).prefix(format!("typed-input-{}", uuid::Uuid::now_v7())).build().await?;
     let bills = app.task("bill", TaskOptions::new(), bill)?;
-    let (stop, stopped) = oneshot::channel::<()>();
-    let worker = tokio::spawn(app.worker().run_until(async { stopped.await.unwrap_or_default() }));
+    let worker = app.worker().spawn();
 
     // Many at once; the handles come in the order of the inputs.
     let item = |name: &str, cents| Item { name: name.to_owned(), cents };
@@ -73,7 +71,6 @@ async fn main() -> anyhow::Result<()> {
         other => anyhow::bail!("a number was billed: {other:?}"),
     }
 
-    let _ = stop.send(());
-    worker.await??;
+    println!("the worker stopped: {}", worker.stop().await?);
     Ok(())
 }

@@ -19,6 +19,7 @@
 -- KEYS[18] maxCount      (hash)    column
 -- KEYS[19] priority      (hash)    column
 -- KEYS[20] dispatchedAt  (hash)    column
+-- KEYS[21] deferred      (hash)    column
 -- ARGV[1]  id            (of the job)
 -- ARGV[2]  reason        (text)
 -- ARGV[3]  channel       (of the hint for the keeper that holds the job)
@@ -27,7 +28,7 @@
 -- Refuses  WRONGTYPE before the first write
 local locks, cancelling, delayed, lists = KEYS[1], KEYS[2], KEYS[3], { KEYS[4], KEYS[5], KEYS[6] }
 local completed, failed, cancelled, meta, events = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local payload, errors, priority, columns = KEYS[12], KEYS[13], KEYS[19], { unpack(KEYS, 12, 20) }
+local payload, errors, priority, columns = KEYS[12], KEYS[13], KEYS[19], { unpack(KEYS, 12, 21) }
 local id, reason, channel = ARGV[1], ARGV[2], ARGV[3]
 
 for state, place in pairs({ completed = completed, failed = failed, cancelled = cancelled }) do

@@ -8,12 +8,13 @@
 -- KEYS[7]  attempt       (hash)    column
 -- KEYS[8]  stalledCount  (hash)    column
 -- KEYS[9]  error         (hash)    column
+-- KEYS[10] deferred      (hash)    column
 -- ARGV[1]  id            (of the job)
--- Returns  {'found', state, attempt, stalledCount, error}, a column that is not set is ''; or {'unknown'}
+-- Returns  {'found', state, attempt, stalledCount, error, deferred}, a column that is not set is ''; or {'unknown'}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local state = states_of({ unpack(KEYS, 1, 6) }, ARGV)[1]
 if state == 'unknown' then return { 'unknown' } end
 local values = {}
-for i, column in ipairs({ unpack(KEYS, 7, 9) }) do values[i] = redis.call('HGET', column, ARGV[1]) or '' end
+for i, column in ipairs({ unpack(KEYS, 7, 10) }) do values[i] = redis.call('HGET', column, ARGV[1]) or '' end
 return { 'found', state, unpack(values) }

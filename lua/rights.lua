@@ -21,10 +21,11 @@
 -- KEYS[19] maxCount      (hash)  asked about
 -- KEYS[20] priority      (hash)  asked about
 -- KEYS[21] dispatchedAt  (hash)  asked about
--- KEYS[22] calls         (hash)  asked about
--- KEYS[23] meta          (hash)  asked about
--- KEYS[24] events        (stream)  asked about
--- KEYS[25] stalls        (stream)  asked about
+-- KEYS[22] deferred      (hash)  asked about
+-- KEYS[23] calls         (hash)  asked about
+-- KEYS[24] meta          (hash)  asked about
+-- KEYS[25] events        (stream)  asked about
+-- KEYS[26] stalls        (stream)  asked about
 -- Returns  {'rights', command and key of each that is missing}: none where the server cannot tell, before Redis 7.0
 -- Emits    nothing
 -- Refuses  nothing
@@ -38,7 +39,7 @@ local writes = {
 }
 local reply = { 'rights' }
 for at, key in ipairs(KEYS) do
-  local kind = at <= 3 and 'list' or at <= 5 and 'set' or at <= 10 and 'zset' or at <= 23 and 'hash' or 'stream'
+  local kind = at <= 3 and 'list' or at <= 5 and 'set' or at <= 10 and 'zset' or at <= 24 and 'hash' or 'stream'
   for _, write in ipairs(writes[kind]) do
     if not redis.acl_check_cmd(write[1], key, unpack(write, 2)) then
       reply[#reply + 1] = write[1]

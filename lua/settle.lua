@@ -23,6 +23,7 @@
 -- KEYS[22] error         (hash)    column
 -- KEYS[23] maxCount      (hash)    column
 -- KEYS[24] priority      (hash)    column
+-- KEYS[25] deferred      (hash)    column
 -- ARGV[1]  call          (number of this call; a repeated one is answered from the record. A worker may have other
 --                         calls under way, numbered by themselves: '7/2' is call 7 of its line 2)
 -- ARGV[2]  worker        (id)
@@ -30,8 +31,10 @@
 -- ARGV[4]  want          (jobs to claim, at most 200)
 -- ARGV[5]  completed     (n, number of completed jobs, at most 500)
 -- ARGV[6]  results       (r, how many of them have a value)
--- ARGV[7]  rest          (n ids; n fences; r pairs position, value; then 6 words for each other outcome:
---                         id, fence, kind failed | retry | requeue, attempt, code or delay ms, error JSON)
+-- ARGV[7]  rest          (n ids; n fences; r pairs position, value; then 6 words for each other outcome: id, fence,
+--                         kind failed | retry | requeue | snooze | undecodable, attempt (of the last two: the new value
+--                         of deferred), detail, error JSON. The detail: code and brief of a failed one; delay in ms,
+--                         code and brief of a retry; delay of the last two)
 -- Returns  {'settled', fences lost, fences cancelled, first fence, ids, payloads, extras, ms to the next due job};
 --          fences and ids are words with spaces between. In place of a payload over 512 KiB there is its size, a
 --          number. Without a delayed job the last is ''. In a repeated answer a job that was lost since then is named
@@ -39,13 +42,14 @@
 -- Returns  {'stale'}: a later call was answered already; nothing is written
 -- Returns  {'closed'}: the worker has stopped; nothing is written
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is written
--- Emits    completed, failed, retrying, requeued, cancelled, started, restarted, removed
+-- Emits    completed, failed, retrying, snoozed, undecodable, requeued, cancelled, started, restarted, removed
 -- Refuses  WRONGTYPE before the first write
 local calls, meta, active, candidates, locks, cancelling = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local lists, delayed, events, wake, payload = { KEYS[7], KEYS[8], KEYS[9] }, KEYS[10], KEYS[14], KEYS[15], KEYS[16]
 local places = { completed = KEYS[11], failed = KEYS[12], cancelled = KEYS[13], delayed = delayed, lists = lists }
-local stores = { attempt = KEYS[17], result = KEYS[21], errors = KEYS[22], priority = KEYS[24] }
-local extra_columns = { unpack(KEYS, 17, 20) }
+local stores = { attempt = KEYS[17], result = KEYS[21], errors = KEYS[22], priority = KEYS[24],
+  deferred = KEYS[25] }
+local extra_columns = { KEYS[17], KEYS[18], KEYS[19], KEYS[20], KEYS[25] }
 local number, second = string.match(ARGV[1], '^(%d+)(.*)$')
 local call, line, worker = tonumber(number), ARGV[2] .. second, ARGV[2]
 local ask, want, n, r = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -60,10 +64,10 @@ local now = now_us()
 local now_ms = math.floor(now / 1000)
 -- Most of these hold nothing most of the time, and then need no question of their own.
 local rare = redis.call('EXISTS', candidates, cancelling, KEYS[7], KEYS[9], delayed, KEYS[11], KEYS[12], KEYS[13],
-  unpack(KEYS, 17, 24))
+  unpack(KEYS, 17, 25))
 local terminal_places = rare > 0 and filled('ZCARD', KEYS[11], KEYS[12], KEYS[13]) or {}
 rare = rare - #terminal_places
-local columns = rare > 0 and filled('HLEN', KEYS[21], KEYS[22], KEYS[23], KEYS[24], unpack(KEYS, 17, 20)) or {}
+local columns = rare > 0 and filled('HLEN', KEYS[21], KEYS[22], KEYS[23], KEYS[24], unpack(extra_columns)) or {}
 extra_columns = filled_extras(extra_columns, columns)
 local sources, has_candidates, due, next_due = lists, false, {}, nil
 if rare == #columns then
@@ -115,6 +119,8 @@ fence = string.format('%d', fence)
 redis.call('HSET', calls, line, table.concat({ call, lost, ended, fence, started }, '\n'))
 if to_tell then append_entry(events, 10000, meta, 'events', total, count, worker, fields) end
 if claimed.left or #out.requeue > 0 then redis.pcall('ZADD', wake, 0, 'marker') end
-if #due + #out.retry > 0 then next_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2]) end
+if #due + #out.retry + #out.snooze + #out.undecodable > 0 then
+  next_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
+end
 return { 'settled', lost, ended, fence, started, claimed.payloads, claimed.extras,
   next_due and math.max(0, math.ceil(next_due - now / 1000)) or '' }

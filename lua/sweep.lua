@@ -29,6 +29,7 @@
 -- KEYS[21] result        (hash)    column
 -- KEYS[22] options       (hash)    column
 -- KEYS[23] dispatchedAt  (hash)    column
+-- KEYS[24] deferred      (hash)    column
 -- ARGV[1]  worker        (id of the witness)
 -- ARGV[2]  ask           (the worker's interval, ms)
 -- ARGV[3]  epoch         (the one that the witness watched)
@@ -40,12 +41,12 @@
 -- Returns  {'moved', epoch, interval ms}: the epoch is another one
 -- Returns  {'early', epoch, interval ms}: waited is less than the interval in force
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is decided
--- Emits    stalled, into events and into stalls
+-- Emits    stalled, into events and into stalls; behind it, into events, failed, cancelled, removed
 -- Refuses  WRONGTYPE before the first write
 local candidates, active, meta, locks, cancelling = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local lists, completed, failed, cancelled = { KEYS[6], KEYS[7], KEYS[8] }, KEYS[9], KEYS[10], KEYS[11]
 local events, stalls, wake, payload, stalled_count = KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
-local max_count, priority, errors, columns = KEYS[17], KEYS[18], KEYS[19], { unpack(KEYS, 15, 23) }
+local max_count, priority, errors, columns = KEYS[17], KEYS[18], KEYS[19], { unpack(KEYS, 15, 24) }
 local worker, ask, epoch, waited = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local cursor, limit = ARGV[5], tonumber(ARGV[6])
 
@@ -92,7 +93,13 @@ end
 if #found.words > 0 then
   local fields = { 'reason', settings[5] == 'manual' and 'handler_silent' or 'silent' }
   add_words(fields, 'stalled', found.words)
-  if settings[6] ~= 'off' then emit(events, 10000, meta, 'events', #found.words / 4, worker, fields) end
-  emit(stalls, 2000, meta, 'stalls', #found.words / 4, worker, fields)
+  local count = #found.words / 4
+  emit(stalls, 2000, meta, 'stalls', count, worker, fields)
+  -- What became of those that ended is told again as it is of all others that end so.
+  add_words(fields, 'failed', found.failed_words)
+  add_words(fields, 'cancelled', found.cancelled)
+  add_words(fields, 'removed', found.dropped)
+  count = count + #found.failed_words + #found.cancelled + #found.dropped
+  if settings[6] ~= 'off' then emit(events, 10000, meta, 'events', count, worker, fields) end
 end
 return { 'swept', current, interval, snapshot and '0' or batch.cursor, snapshot and 1 or 0, left, found.resolved }

@@ -11,6 +11,7 @@
 -- KEYS[10] maxCount      (hash)    column
 -- KEYS[11] priority      (hash)    column
 -- KEYS[12] dispatchedAt  (hash)    column
+-- KEYS[13] deferred      (hash)    column
 -- ARGV[1]  worker        (id)
 -- ARGV[2]  place         (Completed, Failed or Cancelled, as the names of the options end)
 -- ARGV[3]  min age       (ms: nothing younger is removed, unless the task keeps nothing)
@@ -19,7 +20,7 @@
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is removed
 -- Emits    removed
 -- Refuses  WRONGTYPE before the first write
-local place, meta, events, columns = KEYS[1], KEYS[2], KEYS[3], { unpack(KEYS, 4, 12) }
+local place, meta, events, columns = KEYS[1], KEYS[2], KEYS[3], { unpack(KEYS, 4, 13) }
 local worker, name, min_age, limit = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local settings = redis.call('HMGET', meta, 'declaredAt', 'keep' .. name, 'maxAge' .. name, 'maxCount' .. name,

@@ -18,7 +18,7 @@ use crate::options::validate;
 use crate::options::{Resolved, TaskOptions};
 use crate::stall::action::StalledEvent;
 use crate::store::server::EvictionCheck;
-use crate::store::{CONNECT_TIMEOUT, Store};
+use crate::store::{Store, Tls};
 use crate::task::{TaskRef, TaskShared};
 use crate::worker::identity::WorkerId;
 use crate::worker::runner::Handler;
@@ -59,6 +59,7 @@ struct Declared {
 #[must_use = "a builder does nothing until it is built"]
 pub struct AppBuilder {
     url: String,
+    tls: Tls,
     prefix: String,
     defaults: TaskOptions,
     lazy: bool,
@@ -70,10 +71,27 @@ pub struct AppBuilder {
 }
 
 impl AppBuilder {
-    /// Where Redis is: `redis://[user:password@]host[:port][/db]` or `unix:///path`. Defaults to
-    /// `redis://127.0.0.1:6379`.
+    /// Where Redis is: `redis://[user:password@]host[:port][/db]`, the same with `rediss://` for TLS (feature `tls`), or
+    /// `unix:///path`. Defaults to `redis://127.0.0.1:6379`.
+    ///
+    /// Over TLS the server must show a certificate for its host that one of Mozilla's roots has signed, or that of
+    /// [`AppBuilder::tls_ca`].
     pub fn redis(mut self, url: impl Into<String>) -> Self {
         self.url = url.into();
+        self
+    }
+
+    /// The certificate that signs the server's, as PEM, in place of Mozilla's roots. For `rediss://` only.
+    #[cfg(feature = "tls")]
+    pub fn tls_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.tls.ca = Some(pem.into());
+        self
+    }
+
+    /// The certificate and the key that we show to the server, as PEM. For `rediss://` only.
+    #[cfg(feature = "tls")]
+    pub fn tls_client(mut self, cert: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.tls.client = Some((cert.into(), key.into()));
         self
     }
 
@@ -146,7 +164,7 @@ impl AppBuilder {
         faults.extend(TaskOptions::new().resolve(&self.defaults).err().into_iter().flatten());
         faults.extend(validate::event_capacity(self.event_capacity).err().into_iter().flatten());
         faults.extend(validate::dispatch_timeout(self.dispatch_timeout).err().into_iter().flatten());
-        let store = match Store::open(&self.url, &self.prefix, self.eviction, self.dispatch_timeout) {
+        let store = match Store::open(&self.url, &self.tls, &self.prefix, self.eviction, self.dispatch_timeout) {
             Err(Error::Config(url)) => {
                 faults.extend(url);
                 None
@@ -156,7 +174,7 @@ impl AppBuilder {
         ConfigErrors::check(faults).map_err(Error::Config)?;
         let store = Arc::new(store.ok_or(Error::Closed)?);
         if !self.lazy {
-            tokio::time::timeout(CONNECT_TIMEOUT, store.ready()).await.map_err(|_| Error::timed_out())??;
+            store.ready_in_time().await?;
         }
         let events = EventHub::new(Arc::clone(&store), self.event_capacity);
         let (defaults, data, errors) = (self.defaults, Arc::new(self.data), self.errors);
@@ -182,6 +200,7 @@ impl App {
     pub fn builder() -> AppBuilder {
         AppBuilder {
             url: "redis://127.0.0.1:6379".to_owned(),
+            tls: Tls::default(),
             prefix: "heartline".to_owned(),
             defaults: TaskOptions::new(),
             lazy: false,
@@ -203,8 +222,30 @@ impl App {
     /// attempt; a panic and a timeout do too. A value of more than 64 MiB of JSON fails the job with the code `codec`.
     ///
     /// The handler's error may be anything that becomes a [`JobError`]: that itself, `anyhow::Error`, a boxed error, text, or
-    /// a type of your own that is a [`std::error::Error`]. A closure in which no type tells needs one:
-    /// `Ok::<_, JobError>(value)`.
+    /// a type of your own that is a [`std::error::Error`].
+    ///
+    /// # When it does not compile
+    ///
+    /// "type annotations needed": nothing in the closure tells the type of its error. Say it with the value,
+    /// `Ok::<_, JobError>(value)`, or write an `async fn`.
+    ///
+    /// ```compile_fail,E0283
+    /// # use heartline::{App, Context, TaskOptions};
+    /// # fn declare(app: App) {
+    /// let _ = app.task("t", TaskOptions::new(), |_: Context, n: u32| async move { Ok(n + 1) });
+    /// # }
+    /// ```
+    ///
+    /// "the trait bound `MyError: Into<JobError>` is not satisfied", with the help that `MyError` is no `std::error::Error`: derive
+    /// `thiserror::Error` for `MyError`, or map it with `.map_err(|e| JobError::new(e.to_string()))`.
+    ///
+    /// ```compile_fail,E0277
+    /// # use heartline::{App, Context, TaskOptions};
+    /// struct MyError; // no std::error::Error
+    /// # fn declare(app: App) {
+    /// let _ = app.task("t", TaskOptions::new(), |_: Context, n: u32| async move { Err::<u32, MyError>(MyError) });
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Config` when the name or an option is out of range (all faults at once), or the name has a handler already.
@@ -326,7 +367,7 @@ impl App {
             .collect();
         tasks.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let (store, data) = (Arc::clone(&self.0.store), Arc::clone(&self.0.data));
-        Worker { store, data, tasks, cap: None, id: WorkerId::generate() }
+        Worker { store, data, tasks, cap: None, observer: None, id: WorkerId::generate() }
     }
 
     /// Subscribes to `task:stalled` of every task of this App: one event for each job that was found stalled, with what

@@ -23,6 +23,7 @@ pub(crate) struct Run {
     pub(crate) failed_attempts: u32,
     pub(crate) max_attempts: u32,
     pub(crate) stalled_count: u32,
+    pub(crate) snoozed_count: u32,
     pub(crate) dispatched_at: SystemTime,
     pub(crate) headers: Headers,
     pub(crate) data: Arc<Data>,
@@ -57,6 +58,12 @@ impl Context {
     #[must_use]
     pub fn stalled_count(&self) -> u32 {
         self.0.stalled_count
+    }
+
+    /// How often the job was put off before this run, by [`JobError::snooze`].
+    #[must_use]
+    pub fn snoozed_count(&self) -> u32 {
+        self.0.snoozed_count
     }
 
     /// When the job was dispatched, by the producer's clock.

@@ -124,7 +124,7 @@ impl<I, O> TaskHandler<I, O> {
             let handler = Arc::clone(&handler);
             Box::pin(async move {
                 let input: I = serde_json::from_slice(&payload).map_err(|e| {
-                    RunError::Codec(format!("the payload is no input of this task: {}", shape_fault(&e)))
+                    RunError::Undecodable(format!("the payload is no input of this task: {}", shape_fault(&e)))
                 })?;
                 drop(payload);
                 let output = handler(context, input).await.map_err(|e| RunError::Handler(e.into()))?;

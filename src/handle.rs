@@ -11,14 +11,14 @@ use tokio::time::Instant;
 use crate::dispatch::{Patience, repeated};
 use crate::error::Error;
 use crate::events::{End, Event};
-use crate::job::{Failure, JobId, StoredError, codes};
+use crate::job::{Failure, JobId, StoredError};
 use crate::options::EventMode;
 use crate::shown::cut;
-use crate::stall::action::StallAction;
 use crate::state::JobState;
 use crate::store::jobs::{self, CancelReply, Payload, StoredJob};
 use crate::store::{RESPONSE_TIMEOUT, doubled, response_time};
 use crate::task::TaskShared;
+use crate::worker::held::Waiting;
 
 /// How long the event that ended a job may be behind the job's removal.
 const EVENT_DELAY: Duration = Duration::from_secs(1);
@@ -100,6 +100,7 @@ impl<O> JobHandle<O> {
     where
         O: DeserializeOwned,
     {
+        let _waiting = Waiting::begin();
         // Before the first look, so that no end falls between the two.
         let listens = self.task.options.events == EventMode::On;
         let waiter = self.task.events.wait(&self.task.name, &self.task.keys, &self.id, listens);
@@ -141,7 +142,7 @@ impl<O> JobHandle<O> {
                 Ok(Some(value)) => return Ok(value),
                 // It was there, and was removed meanwhile.
                 Ok(None) => return Err(Error::ResultGone { task: self.task.name.to_string(), id: self.id.clone() }),
-                Err(e) if e.is_connection() && e.is_retryable() || e.is_demoted() => e,
+                Err(e) if e.is_outage() => e,
                 Err(e) => return Err(e),
             };
             if e.is_late() {
@@ -195,21 +196,13 @@ impl<O> JobHandle<O> {
     /// The error for a job of which nothing is left, after the event that ended it, if that came by.
     fn gone(&self, ended: Option<Event>) -> Error {
         let id = self.id.clone();
-        let message = || "the task keeps no more about it".to_owned();
         match ended {
             Some(Event::Completed { task, .. }) => Error::ResultGone { task, id },
-            Some(Event::Failed { code, .. }) => {
-                Error::JobFailed(Failure::new(id, StoredError { code, message: message() }, 0, 0))
+            Some(Event::Failed { code, message, .. }) => {
+                Error::JobFailed(Failure::new(id, StoredError { code, message }, 0, 0))
             }
-            Some(Event::Cancelled { .. }) => Error::JobCancelled { id, reason: message() },
-            Some(Event::Stalled(stalled)) if stalled.action == StallAction::Failed => Error::JobFailed(Failure::new(
-                id,
-                StoredError { code: codes::WORKER_CRASHED.to_owned(), message: message() },
-                0,
-                0,
-            )),
-            Some(Event::Stalled(stalled)) if stalled.action == StallAction::Cancelled => {
-                Error::JobCancelled { id, reason: message() }
+            Some(Event::Cancelled { .. }) => {
+                Error::JobCancelled { id, reason: "the task keeps no more about it".to_owned() }
             }
             _ => self.not_found(),
         }
@@ -259,8 +252,6 @@ pub enum CancelOutcome {
     Cancelled,
     /// The job is held by a worker, which was asked to stop it.
     Requested,
-    /// The handler has returned and its outcome is stored; it stands. No version answers this yet.
-    TooLate,
     /// The job had ended already.
     AlreadyTerminal(JobState),
 }

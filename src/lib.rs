@@ -28,7 +28,8 @@
 //! | dispatching jobs | [`TaskRef`], [`Dispatch`] |
 //! | waiting for a result, cancelling | [`JobHandle`] |
 //! | what a handler can ask and tell | [`Context`], [`Interrupted`], [`JobError`] |
-//! | running a worker | [`Worker`], [`StopReason`] |
+//! | running a worker | [`Worker`], [`RunningWorker`], [`shutdown_signal`], [`StopReason`] |
+//! | metrics of runs | [`Observer`] |
 //! | events and stalls | [`App::events`], [`App::on_stalled`], [`Event`], [`StalledEvent`] |
 //! | states | [`JobState`], [`TaskRef::job`], [`TaskRef::counts`] |
 //! | what can go wrong | [`Error`] |
@@ -40,18 +41,28 @@
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `anyhow` | no | [`TaskHandler::on_error`] and [`JobError::downcast_ref`] find what an `anyhow::Error` was made of |
-//! | `testing` | no | the module `testing`: a private Redis server for tests and examples |
+//! | `tls` | no | `rediss://`, by rustls with `ring`; `AppBuilder::tls_ca`, `AppBuilder::tls_client` |
+//! | `testing` | no | the module `testing`: `Context::for_test`, `Worker::drain`, `TestApp`, a private Redis server |
 //!
 //! # Tracing
 //!
 //! | level | span or event | fields |
 //! |---|---|---|
-//! | debug | span `attempt`, one for each run of a handler | `task`, `job_id`, `attempt`, `worker_id` |
-//! | info | `working`, `stopped` | `worker_id`, `tasks`; `worker_id`, `left` |
+//! | info | span `attempt`, one for each run of a handler | `task`, `job_id`, `attempt`, `worker_id` |
+//! | info | `working`, `stopping`, `stopped` | `worker_id`, `tasks`, `prefix`, `server`; `worker_id`, `held`, `longest`; `worker_id`, `left` |
+//! | info | redis answers again; redis is there, for a worker that waited to start | `worker_id`, `away_ms` |
+//! | debug | `snoozed` | `task`, `job_id`, `next_in` |
+//! | warn | a run failed and the job is retried | `task`, `job_id`, `attempt`, `max_attempts`, `code`, `error`, `next_in` |
+//! | error | the job failed | `task`, `job_id`, `attempt`, `max_attempts`, `code`, `error` |
+//! | warn | the payload is no input of this version of the handler; the job is put off | `task`, `job_id`, `code`, `error`, `next_in` |
+//! | warn | redis gives no answer: told once, until it does | `worker_id`, `part`, `error` |
+//! | warn | the worker waits for redis to start | `worker_id`, `error` |
+//! | warn | the worker was dropped while it ran; its jobs are handed back | `worker_id`, `held` |
+//! | warn | every slot is held by a handler that waits for the result of another job | `worker_id`, `slots` |
 //! | info | an option of a task changed with a start | `task`, `option`, `old`, `new` |
 //! | warn | `stalled` | `task`, `job_id`, `action`, `count`, `worker` |
 //! | warn | `lost`: the lock of a job is gone, another worker may hold it | `task`, `job_id`, `fence` |
-//! | warn | a beat or a settle was not answered, or a beat was refused | `task`, `error`, `pause` |
+//! | warn | a beat was refused; a settle was refused for now | `task`, `error`, `pause` |
 //! | warn | an outcome came too late: the job was taken in the meantime | `task`, `fence` |
 //! | warn | the options of a task could not be declared again; the job's own options cannot be read | `task`, `error`; `job_id`, `error` |
 //! | warn | the handler panicked while it was dropped | `job_id`, `panic` |
@@ -70,10 +81,12 @@
 //! | error | redis does not take a large outcome; the job fails | `task`, `error` |
 //! | error | a part of the worker ended by itself, which is a bug | `worker_id`, `part` |
 //! | error | redis was told that this worker has stopped, and it must not go on | `task` |
-//! | error | a waker that waited for news of a job panicked | `job_id` |
+//! | error | a waker that waited for news of a job, or the observer, panicked | `job_id` |
 //!
 //! Payloads are never logged. What the keeper thread has to say is said on a thread of its own, so that a subscriber that
 //! blocks cannot stop it.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod app;
 mod context;
@@ -99,7 +112,7 @@ pub use app::{App, AppBuilder};
 pub use context::Context;
 pub use definition::{TaskDef, TaskHandler};
 pub use dispatch::Dispatch;
-pub use error::{ConfigError, ConfigErrors, Error, Interrupted, JobError, Result};
+pub use error::{ConfigError, ConfigErrors, Error, Interrupted, JobError, Result, ServerError};
 pub use events::{Event, RecvError, Subscription};
 pub use handle::{CancelOutcome, JobHandle};
 pub use job::{Failure, JobId, codes};
@@ -107,9 +120,11 @@ pub use options::{
     EventMode, Heartbeat, Jitter, OnRisk, Priority, Retention, RetentionLimit, RetryPolicy, StallOptions, TaskOptions,
 };
 pub use stall::action::{StallAction, StallReason, StalledEvent};
-pub use state::{JobState, TRANSITIONS, Transition};
+pub use state::JobState;
 pub use task::{Job, TaskCounts, TaskRef};
-pub use worker::{StopReason, Worker, WorkerId, WorkerPart};
+pub use worker::{
+    Observer, RunEnd, RunInfo, RunOutcome, RunningWorker, StopReason, Worker, WorkerId, WorkerPart, shutdown_signal,
+};
 
 /// The examples of the README, compiled as tests.
 #[cfg(doctest)]

@@ -6,13 +6,16 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::Serialize;
+
 use crate::error::{ConfigError, ConfigErrors, Error};
 
 /// Where a job stands.
 ///
 /// A job is in exactly one state at any time. [`Display`](fmt::Display) and [`FromStr`] use the lower-case
 /// name of the variant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum JobState {
     /// In the list of its priority, ready to run.
@@ -23,20 +26,11 @@ pub enum JobState {
     ///
     /// Moved to waiting by the first worker that claims after its due time. A cancel moves it to cancelled.
     Delayed,
-    /// Locked by a worker ahead of time; the handler has not started.
-    ///
-    /// Its worker starts it or hands it back. The sweep puts it back into its list when the worker is silent,
-    /// with no stall counted.
-    Claimed,
     /// Locked by a worker whose handler is running.
     ///
     /// Its worker settles it. The sweep decides about it when the worker is silent. The handler of a job
     /// that the sweep took may still be running for a moment: execution is at least once.
     Running,
-    /// The handler has returned and its outcome is stored; a follow-up is still to be done.
-    ///
-    /// Its worker settles it. The sweep lets the follow-up run again when the worker is silent.
-    Finalizing,
     /// Terminal: a handler returned a value.
     ///
     /// Retention removes it.
@@ -53,12 +47,10 @@ pub enum JobState {
 
 impl JobState {
     /// Every state, in the order of a job's life.
-    pub(crate) const ALL: [JobState; 8] = [
+    pub(crate) const ALL: [JobState; 6] = [
         JobState::Waiting,
         JobState::Delayed,
-        JobState::Claimed,
         JobState::Running,
-        JobState::Finalizing,
         JobState::Completed,
         JobState::Failed,
         JobState::Cancelled,
@@ -70,9 +62,7 @@ impl JobState {
         match self {
             JobState::Waiting => "waiting",
             JobState::Delayed => "delayed",
-            JobState::Claimed => "claimed",
             JobState::Running => "running",
-            JobState::Finalizing => "finalizing",
             JobState::Completed => "completed",
             JobState::Failed => "failed",
             JobState::Cancelled => "cancelled",
@@ -105,7 +95,7 @@ impl FromStr for JobState {
                 "state",
                 format!("{text:?}"),
                 "must be the name of a state",
-                "use one of waiting, delayed, claimed, running, finalizing, completed, failed, cancelled",
+                "use one of waiting, delayed, running, completed, failed, cancelled",
             ))
             .into()
         })
@@ -113,25 +103,28 @@ impl FromStr for JobState {
 }
 
 /// One allowed change of state.
+#[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Transition {
+pub(crate) struct Transition {
     /// The state before; `None` for a job that does not exist yet.
-    pub from: Option<JobState>,
+    pub(crate) from: Option<JobState>,
     /// The state after; `None` for a job that is removed.
-    pub to: Option<JobState>,
+    pub(crate) to: Option<JobState>,
     /// The script that does it.
-    pub by: &'static str,
+    pub(crate) by: &'static str,
 }
 
+#[cfg(test)]
 const fn change(from: JobState, to: JobState, by: &'static str) -> Transition {
     Transition { from: Some(from), to: Some(to), by }
 }
 
+#[cfg(test)]
 const fn created(to: JobState, by: &'static str) -> Transition {
     Transition { from: None, to: Some(to), by }
 }
 
+#[cfg(test)]
 const fn removed(from: JobState, by: &'static str) -> Transition {
     Transition { from: Some(from), to: None, by }
 }
@@ -141,7 +134,8 @@ const fn removed(from: JobState, by: &'static str) -> Transition {
 /// A cancel of a running job changes no state: it leaves a wish that settle and sweep honour. Under
 /// `Retention::remove_at_once()` a job becomes terminal and is removed by the same call, which this table shows as its
 /// two steps.
-pub const TRANSITIONS: &[Transition] = &[
+#[cfg(test)]
+pub(crate) const TRANSITIONS: &[Transition] = &[
     created(JobState::Waiting, "dispatch"),
     created(JobState::Delayed, "dispatch"),
     change(JobState::Delayed, JobState::Waiting, "settle"),
@@ -151,7 +145,7 @@ pub const TRANSITIONS: &[Transition] = &[
     change(JobState::Running, JobState::Completed, "settle"),
     change(JobState::Running, JobState::Failed, "settle"),
     change(JobState::Running, JobState::Cancelled, "settle"),
-    // A failed attempt with attempts left.
+    // A failed attempt with attempts left; or put off, with none used.
     change(JobState::Running, JobState::Delayed, "settle"),
     // Requeued at shutdown, with no stall counted.
     change(JobState::Running, JobState::Waiting, "settle"),

@@ -108,9 +108,11 @@ impl<I, O> TaskRef<I, O> {
         let stored = handle.stored().await?.ok_or_else(|| handle.not_found())?;
         let id = handle.id().clone();
         let (failed_attempts, stalled_count) = (stored.failed_attempts, stored.stalled_count);
-        let error = (!stored.error.is_empty())
+        // What failed before a run completed is no error of the job.
+        let error = (!stored.error.is_empty() && stored.state != JobState::Completed)
             .then(|| Failure::new(id.clone(), StoredError::from_json(&stored.error), failed_attempts, stalled_count));
-        Ok(Job { id, state: stored.state, failed_attempts, stalled_count, error })
+        let snoozed_count = stored.deferred.snoozed;
+        Ok(Job { id, state: stored.state, failed_attempts, stalled_count, snoozed_count, error })
     }
 }
 
@@ -188,7 +190,7 @@ impl<I, O> fmt::Debug for TaskRef<I, O> {
 }
 
 /// How many jobs of a task are in each state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TaskCounts {
     /// In one of the three lists, ready to run.
@@ -206,7 +208,7 @@ pub struct TaskCounts {
 }
 
 /// One job as it was when it was asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Job {
     /// Its id.
@@ -217,7 +219,9 @@ pub struct Job {
     pub failed_attempts: u32,
     /// How often it stalled; stalls are never counted as attempts.
     pub stalled_count: u32,
-    /// Its last failure, also while it waits for its next attempt. A cancelled job has the code `cancelled`, and the reason
+    /// How often its handler put it off, with [`JobError::snooze`](crate::JobError::snooze).
+    pub snoozed_count: u32,
+    /// Its last failure, also while it waits for its next attempt; none of a completed job. A cancelled job has the code `cancelled`, and the reason
     /// as message.
     pub error: Option<Failure>,
 }

@@ -40,7 +40,9 @@ async fn cluster() -> Task {
 /// The rest of the columns of a job, so that each is written, read and removed.
 async fn columns(task: &mut Task, ids: &[&str]) {
     for id in ids {
-        for (column, value) in [("attempt", "1"), ("stalledCount", "0"), ("maxCount", "1"), ("dispatchedAt", "7")] {
+        for (column, value) in
+            [("attempt", "1"), ("stalledCount", "0"), ("maxCount", "1"), ("dispatchedAt", "7"), ("deferred", "1:0")]
+        {
             task.hset(column, &[(id, value)]).await;
         }
         task.hset("options", &[(id, "{}")]).await;

@@ -50,7 +50,7 @@ fn a_worker_process_for_the_other_tests() {
         let concurrency = what.parse().unwrap();
         app.task(TASK, options.concurrency(concurrency), move |ctx, input: String| child(ctx, input, log.clone()))
             .unwrap();
-        app.worker().run().await.unwrap();
+        let _ = app.worker().run().await.unwrap();
     });
 }
 
@@ -225,7 +225,7 @@ async fn the_jobs_of_a_killed_worker_run_again_and_its_sibling_on_the_host_keeps
     for _ in &of_dead {
         let stall = next(&mut stalls).await;
         assert_eq!((stall.action, stall.count), (StallAction::Recovered, 1));
-        assert!(stall.worker.unwrap().contains(&format!("-{dead_pid}-")));
+        assert!(stall.worker.unwrap().as_str().contains(&format!("-{dead_pid}-")));
         found.insert(stall.id.to_string());
     }
     let resolved_in = f.epoch().await;
@@ -308,6 +308,9 @@ async fn a_job_whose_cancel_was_asked_for_while_its_worker_died_ends_cancelled_a
     f.epochs_pass(1).await;
     assert_eq!(f.places("cancelled").await, ["cancelled"]);
     assert_eq!(f.run::<u64>("EXISTS", "cancelling", &[]).await, 0);
+    // One event tells of it as of every cancelled job; nothing follows.
+    let told = events.try_recv().unwrap();
+    assert!(matches!(&told, Some(Event::Cancelled { id, .. }) if id.as_str() == "cancelled"), "{told:?}");
     assert_eq!(events.try_recv().unwrap(), None);
 }
 

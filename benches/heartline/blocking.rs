@@ -74,7 +74,7 @@ async fn measure(bench: &mut Bench, bytes: usize, jobs: usize) -> Result<[f64; 3
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     stop.cancel();
-    worker.await??;
+    let _ = worker.await??;
     let by_script = |server: &mut Server, sha: &str| -> Result<f64> {
         let entries: Vec<Value> = server.ask(&["SLOWLOG", "GET", "-1"])?;
         let mut longest = 0.0_f64;

@@ -31,7 +31,7 @@ if repeated then return repeated end
     (
         Part::Checks,
         "redis.call('EXISTS', candidates, cancelling, KEYS[7], KEYS[9], delayed, KEYS[11], KEYS[12], KEYS[13],
-  unpack(KEYS, 17, 24))",
+  unpack(KEYS, 17, 25))",
         "0",
     ),
 ];

@@ -73,7 +73,7 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
         );
     }
     stop.cancel();
-    worker.await??;
+    let _ = worker.await??;
     Ok(rows)
 }
 

@@ -77,7 +77,7 @@ async fn own_samples(bench: &Bench, samples: usize) -> Result<Vec<f64>> {
         }
     }
     stop.cancel();
-    worker.await??;
+    let _ = worker.await??;
     Ok(taken)
 }
 

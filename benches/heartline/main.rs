@@ -2,7 +2,8 @@
 //! same run on the same server.
 //!
 //! A private server is started unless `REDIS_URL` names one; on that, only keys with the bench's own prefix are written,
-//! and they are removed. Values are medians of 5 runs (`--runs` sets how many).
+//! and they are removed. Values are medians of 5 runs (`--runs` sets how many). Each row is printed as a JSON object when it
+//! is measured, and all of them as a table at the end.
 //! `make bench ONLY=sweep` runs the rows whose names hold `sweep`, `make plots` those that the plots in `docs/plots` show.
 
 mod blocking;
@@ -26,6 +27,7 @@ mod stall;
 mod work;
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
@@ -96,43 +98,65 @@ impl Bench {
     }
 }
 
-/// The names of all rows, group by group.
-fn groups() -> [Vec<&'static str>; 10] {
+/// The names of all rows: by group, and within it by what is measured together.
+fn groups() -> [Vec<Vec<&'static str>>; 10] {
+    let alone = |rows: &[&'static str]| rows.iter().map(|row| vec![*row]).collect();
     [
-        dispatch::ROWS.to_vec(),
-        process::rows(),
-        latency::ROWS.to_vec(),
-        load::ROWS.to_vec(),
-        memory::rows(),
-        footprint::ROWS.to_vec(),
-        stall::rows(),
-        detection::ROWS.to_vec(),
-        safety::rows(),
-        blocking::rows(),
+        alone(dispatch::ROWS),
+        alone(&process::rows()),
+        vec![latency::ROWS.to_vec()],
+        vec![load::ROWS.to_vec()],
+        memory::parts(),
+        vec![footprint::ROWS.to_vec()],
+        vec![stall::rows()],
+        vec![detection::ROWS.to_vec()],
+        vec![safety::rows()],
+        vec![blocking::rows()],
     ]
 }
 
+/// Measures what is wanted, part by part, and prints each row when it is there. A part that fails does not keep the others
+/// from being measured.
 async fn measure(bench: &mut Bench, rows: &mut Vec<Row>) -> Result<()> {
-    for (group, names) in groups().iter().enumerate() {
-        if !bench.wants_any(names) {
-            continue;
+    let wanted = std::mem::take(&mut bench.wanted);
+    let mut failed = Vec::new();
+    for (group, parts) in groups().iter().enumerate() {
+        for part in parts {
+            bench.wanted = wanted.iter().copied().filter(|row| part.contains(row)).collect();
+            if bench.wanted.is_empty() {
+                continue;
+            }
+            let start = Instant::now();
+            let measured = match measure_part(bench, group).await {
+                Ok(measured) => bench.keep(measured),
+                Err(e) => {
+                    failed.push(bench.wanted.join(", "));
+                    report::say(&format!("FAILED {}: {e:#}", bench.wanted.join(", ")));
+                    continue;
+                }
+            };
+            report::say(&format!("measured in {:.0} s", start.elapsed().as_secs_f64()));
+            report::print_json(&measured)?;
+            rows.extend(measured);
         }
-        bench.server.clean()?;
-        let measured = match group {
-            0 => dispatch::run(bench).await?,
-            1 => process::run(bench).await?,
-            2 => latency::run(bench).await?,
-            3 => load::run(bench).await?,
-            4 => memory::run(bench).await?,
-            5 => footprint::run(bench).await?,
-            6 => stall::run(bench)?,
-            7 => detection::run(bench).await?,
-            8 => safety::run(bench).await?,
-            _ => blocking::run(bench).await?,
-        };
-        rows.extend(bench.keep(measured));
     }
-    Ok(())
+    if failed.is_empty() { Ok(()) } else { bail!("could not be measured: {}", failed.join("; ")) }
+}
+
+async fn measure_part(bench: &mut Bench, group: usize) -> Result<Vec<Row>> {
+    bench.server.clean()?;
+    match group {
+        0 => dispatch::run(bench).await,
+        1 => process::run(bench).await,
+        2 => latency::run(bench).await,
+        3 => load::run(bench).await,
+        4 => memory::run(bench).await,
+        5 => footprint::run(bench).await,
+        6 => stall::run(bench),
+        7 => detection::run(bench).await,
+        8 => safety::run(bench).await,
+        _ => blocking::run(bench).await,
+    }
 }
 
 async fn run(args: Args) -> Result<()> {
@@ -143,7 +167,7 @@ async fn run(args: Args) -> Result<()> {
         let printed = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
         return plots::draw(dir, &plots::figures_of(&printed));
     }
-    let mut names = if args.plots.is_some() { plots::needed() } else { groups().concat() };
+    let mut names = if args.plots.is_some() { plots::needed() } else { groups().concat().concat() };
     if let Some(only) = &args.only {
         let all = names.join("\n");
         names.retain(|name| name.contains(only.as_str()));
@@ -169,7 +193,6 @@ async fn run(args: Args) -> Result<()> {
     });
     let mut rows = Vec::new();
     let outcome = measure(&mut bench, &mut rows).await;
-    report::progress_done();
     // A connection of its own: after an error the other one may be in the middle of an answer.
     let cleaned = Server::connect(&url).and_then(|mut server| server.clean());
     interrupt.abort();
@@ -177,7 +200,7 @@ async fn run(args: Args) -> Result<()> {
     if args.quick {
         println!("quick: a tenth of the jobs that the names of the rows and the budgets mean, few runs");
     }
-    report::print(&rows)?;
+    report::print_table(&rows)?;
     outcome.and(cleaned)?;
     match &args.plots {
         Some(dir) => plots::draw(dir, &plots::figures(&rows)),

@@ -1,4 +1,4 @@
-//! What was measured, as a table for people and a JSON object a line for machines.
+//! What was measured: a JSON object a line for machines, then a table for people.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -195,8 +195,15 @@ pub fn shown(value: f64) -> String {
     }
 }
 
-/// Prints the table, then a JSON object a row. Costs stand as ours / the raw limit's; an empty column is left out.
-pub fn print(rows: &[Row]) -> std::io::Result<()> {
+/// Prints a JSON object a row.
+pub fn print_json(rows: &[Row]) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    rows.iter().try_for_each(|row| writeln!(out, "{}", row.json()))?;
+    out.flush()
+}
+
+/// Prints the table. Costs stand as ours / the raw limit's; an empty column is left out.
+pub fn print_table(rows: &[Row]) -> std::io::Result<()> {
     let before = ["bench", "value (median)", "least – most", "raw", "ratio"];
     let after = ["must", "met", "raw limit, notes"];
     let head = before.into_iter().chain(COSTS.map(|(head, _)| head)).chain(after).map(str::to_owned).collect();
@@ -223,10 +230,6 @@ pub fn print(rows: &[Row]) -> std::io::Result<()> {
             writeln!(out, "{}", "-".repeat(columns.iter().map(|(_, width)| width + 2).sum()))?;
         }
     }
-    writeln!(out)?;
-    for row in rows {
-        writeln!(out, "{}", row.json())?;
-    }
     out.flush()
 }
 
@@ -238,9 +241,10 @@ pub fn progress(text: &str) {
     let _ = err.flush();
 }
 
-/// Takes the progress line away.
-pub fn progress_done() {
+/// One line on stderr that stays.
+pub fn say(text: &str) {
     if std::io::stderr().is_terminal() {
         progress("");
     }
+    eprintln!("{text}");
 }

@@ -15,12 +15,14 @@ const LARGEST: u64 = 64 * 1024;
 /// The fewest files that show anything.
 const FEWEST: usize = 50;
 
-/// The directory to index, and its files in order: the one named; else the crate sources; else this crate.
+/// The directory to index, and its files in order: the one named; else the crate sources; else this repository.
 pub fn find(named: Option<PathBuf>, most: usize) -> Result<(PathBuf, Vec<String>)> {
     let explicit = named.is_some();
     let home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
     let crates = home.map(|home| home.join("registry").join("src"));
-    for directory in named.into_iter().chain(crates).chain([PathBuf::from(env!("CARGO_MANIFEST_DIR"))]) {
+    for directory in
+        named.into_iter().chain(crates).chain(Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned))
+    {
         let mut paths = Vec::new();
         walk(&directory, most, &mut paths);
         if paths.len() >= FEWEST.min(most) {

@@ -83,7 +83,7 @@ async fn demo(arguments: Arguments) -> Result<ExitCode> {
     };
     drop(started);
     tally.say(&format!("killing {holder} and cancelling its job `patient`"));
-    crew.kill_worker(&holder);
+    crew.kill_worker(holder.as_str());
     patient_job.cancel("the customer changed their mind").await?;
 
     let poison_job = poison.dispatch(()).id("poison").stall_max_count(2).await?;

@@ -146,7 +146,7 @@ pub async fn follow(mut events: Subscription<Event>, tally: Arc<Tally>) {
                         stalled.id,
                         stalled.count,
                         stalled.action,
-                        stalled.worker.as_deref().unwrap_or("nobody"),
+                        stalled.worker.as_ref().map_or("nobody", |worker| worker.as_str()),
                     ));
                 }
                 tally.take(&event);

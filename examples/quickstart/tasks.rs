@@ -74,6 +74,7 @@ pub async fn work(url: &str, prefix: &str) -> Result<()> {
     let parent_is_gone = async {
         let _ = tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink())).await;
     };
-    app.worker().run_until(parent_is_gone).await?;
+    let reason = app.worker().run_until(parent_is_gone).await?;
+    anyhow::ensure!(reason == heartline::StopReason::Shutdown, "the worker left jobs behind: {reason}");
     Ok(())
 }

@@ -5,14 +5,16 @@ local function due_jobs(delayed, want, now_ms)
   return redis.call('ZRANGEBYSCORE', delayed, '-inf', string.format('%d', now_ms), 'LIMIT', 0, 200), next_due
 end
 
--- The columns that a run needs, for the jobs that have any: {position, attempt, stalledCount, options, dispatchedAt}.
+-- The columns that a run needs, for the jobs that have any: {position, attempt, stalledCount, options, dispatchedAt,
+-- deferred}.
 -- In place of a column that is empty `columns` has false.
 local function extras_of(columns, ids)
   local extras, values = {}, {}
   for c, column in ipairs(columns) do values[c] = column and redis.call('HMGET', column, unpack(ids)) or {} end
   for i = 1, #ids do
-    if values[1][i] or values[2][i] or values[3][i] or values[4][i] then
-      extras[#extras + 1] = { i, values[1][i] or '0', values[2][i] or '0', values[3][i] or '', values[4][i] or '' }
+    if values[1][i] or values[2][i] or values[3][i] or values[4][i] or values[5][i] then
+      extras[#extras + 1] = { i, values[1][i] or '0', values[2][i] or '0', values[3][i] or '', values[4][i] or '',
+        values[5][i] or '' }
     end
   end
   return extras
@@ -120,10 +122,10 @@ local function pop_jobs(found, places, columns, keep, now_ms, errors, fields)
     add_words(fields, 'removed', found.ghosts)
   end
   if #found.corrupt > 0 then
-    local values, words = {}, {}
+    local values, words, message = {}, {}, 'a counter of the job is no number'
     for i, id in ipairs(found.corrupt) do
-      values[2 * i - 1], values[2 * i] = id, error_json('corrupt', 'a counter of the job is no number')
-      words[i] = id .. ' corrupt'
+      values[2 * i - 1], values[2 * i] = id, error_json('corrupt', message)
+      words[i] = id .. ' corrupt ' .. brief_of(message)
     end
     finish(places.failed, keep.failed, now_ms, columns, found.corrupt, errors, values)
     add_words(fields, 'failed', words)

@@ -3,6 +3,7 @@
 -- without `cancelling` none was.
 local function read_outcomes(at, n, r, locks, cancelling, worker)
   local out = { all = {}, lost = {}, completed = {}, results = {}, failed = {}, retry = {}, requeue = {},
+    snooze = {}, undecodable = {},
     cancelled = {}, reasons = {}, cancelled_fences = {} }
   local ids, fences, others = { unpack(ARGV, at, at + n - 1) }, { unpack(ARGV, at + n, at + 2 * n - 1) }, {}
   for i = at + 2 * n + 2 * r, #ARGV, 6 do
@@ -48,6 +49,21 @@ local function ids_of(group)
   return ids, attempts, values, words
 end
 
+-- Puts the jobs off by their delays, with the value of a column for each, and adds the words of the event: id, value,
+-- delay, and what else stands behind the delay.
+local function put_off(group, column, delayed, now_ms, fields, name)
+  local entries, words = {}, {}
+  local _, values = ids_of(group)
+  redis.call('HSET', column, unpack(values))
+  for _, o in ipairs(group) do
+    entries[#entries + 1] = string.format('%d', now_ms + string.match(o.detail, '^%d+'))
+    entries[#entries + 1] = o.id
+    words[#words + 1] = o.id .. ' ' .. o.attempt .. ' ' .. o.detail
+  end
+  redis.call('ZADD', delayed, unpack(entries))
+  add_words(fields, name, words)
+end
+
 -- Writes the outcomes, group by group, and the words of their events. The jobs are out of the running sets already.
 local function record_outcomes(out, places, stores, columns, keep, now_ms, fields)
   if #out.completed > 0 then
@@ -61,17 +77,15 @@ local function record_outcomes(out, places, stores, columns, keep, now_ms, field
     add_words(fields, 'failed', words)
   end
   if #out.retry > 0 then
-    local entries, words = {}, {}
-    local _, attempts, values = ids_of(out.retry)
-    redis.call('HSET', stores.attempt, unpack(attempts))
+    local _, _, values = ids_of(out.retry)
     redis.call('HSET', stores.errors, unpack(values))
-    for _, o in ipairs(out.retry) do
-      entries[#entries + 1] = string.format('%d', now_ms + o.detail)
-      entries[#entries + 1] = o.id
-      words[#words + 1] = o.id .. ' ' .. o.attempt .. ' ' .. o.detail
-    end
-    redis.call('ZADD', places.delayed, unpack(entries))
-    add_words(fields, 'retrying', words)
+    put_off(out.retry, stores.attempt, places.delayed, now_ms, fields, 'retrying')
+  end
+  if #out.snooze > 0 then put_off(out.snooze, stores.deferred, places.delayed, now_ms, fields, 'snoozed') end
+  if #out.undecodable > 0 then
+    local _, _, values = ids_of(out.undecodable)
+    redis.call('HSET', stores.errors, unpack(values))
+    put_off(out.undecodable, stores.deferred, places.delayed, now_ms, fields, 'undecodable')
   end
   if #out.requeue > 0 then
     local ids = ids_of(out.requeue)

@@ -16,7 +16,7 @@ end
 -- id, count, action, the worker that held it ('-' when nobody did); `resolved` has them with the fence ('0').
 local function decide(ids, locks, cancelling, payload, stalled_count, max_count, terminal_places, default_max)
   local found = { dropped = {}, failed = {}, errors = {}, cancelled = {}, reasons = {}, recovered = {}, counted = {},
-    words = {}, resolved = {} }
+    words = {}, resolved = {}, failed_words = {} }
   if #ids == 0 then return found end
   local tokens, reasons = redis.call('HMGET', locks, unpack(ids)), redis.call('HMGET', cancelling, unpack(ids))
   local counts, own = redis.call('HMGET', stalled_count, unpack(ids)), redis.call('HMGET', max_count, unpack(ids))
@@ -28,6 +28,11 @@ local function decide(ids, locks, cancelling, payload, stalled_count, max_count,
       values[#values + 1] = value
     end
   end
+  local function fail(id, code, message)
+    add(found.failed, found.errors, id, error_json(code, message))
+    found.failed_words[#found.failed_words + 1] = id .. ' ' .. code .. ' ' .. brief_of(message)
+    return 'failed'
+  end
   for i, id in ipairs(ids) do
     local holder, fence = string.match(tokens[i] or '', '^(.*):(%d+)$')
     holder = holder or '-'
@@ -36,13 +41,9 @@ local function decide(ids, locks, cancelling, payload, stalled_count, max_count,
       action = 'dropped'
       add(found.dropped, nil, id)
     elseif not tokens[i] then
-      if not terminal[i] then
-        action = 'failed'
-        add(found.failed, found.errors, id, error_json('corrupt', 'the job was running but nobody held its lock'))
-      end
+      if not terminal[i] then action = fail(id, 'corrupt', 'the job was running but nobody held its lock') end
     elseif not count then
-      action = 'failed'
-      add(found.failed, found.errors, id, error_json('corrupt', 'stalledCount is no number'))
+      action = fail(id, 'corrupt', 'stalledCount is no number')
     else
       found.counted[#found.counted + 1] = id
       count = count + 1
@@ -51,9 +52,8 @@ local function decide(ids, locks, cancelling, payload, stalled_count, max_count,
         action = 'cancelled'
         add(found.cancelled, found.reasons, id, error_json('cancelled', reasons[i]))
       elseif count > max then
-        action = 'failed'
-        add(found.failed, found.errors, id, error_json('worker_crashed', string.format(
-          'no beat came from worker %s for a watched interval: stalled %d times, max_count is %d', holder, count, max)))
+        action = fail(id, 'worker_crashed', string.format(
+          'no beat came from worker %s for a watched interval: stalled %d times, max_count is %d', holder, count, max))
       else
         action = 'recovered'
         add(found.recovered, nil, id)

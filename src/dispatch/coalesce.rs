@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::store::jobs::{self, BATCH, BATCH_BYTES, NewJob};
-use crate::store::{LARGE, SILENCE, Sign, Store, TaskKeys, doubled, own_task, response_time, transfer_time};
+use crate::store::{LARGE, Role, SILENCE, Sign, Store, TaskKeys, doubled, own_task, response_time, transfer_time};
 
 /// How many calls of one `dispatch_many` are under way at a time: Redis works on one while the next is encoded.
 const IN_FLIGHT: usize = 2;
@@ -52,7 +52,7 @@ where
         let end = deadline.max(Instant::now() + least);
         let answer = tokio::time::timeout_at(end, call()).await.unwrap_or_else(|_| Err(Error::timed_out()));
         match answer {
-            Err(e) if e.is_demoted() || e.is_connection() && e.is_retryable() => {
+            Err(e) if e.is_outage() => {
                 let pauses = pauses.get_or_insert_with(|| {
                     backon::ExponentialBuilder::default()
                         .with_min_delay(Duration::from_millis(20))
@@ -296,7 +296,7 @@ impl Lane {
             let attempt = || async {
                 let given = *time.lock().unwrap_or_else(PoisonError::into_inner);
                 lane.store.ready().await?;
-                let mut conn = lane.store.dedicated(None).await?;
+                let mut conn = lane.store.dedicated(Role::Pool, None).await?;
                 let write = jobs::dispatch(&mut conn, &lane.keys, std::slice::from_ref(&job), &lane.all_keys);
                 let answer = tokio::time::timeout(given, write).await.unwrap_or_else(|_| Err(Error::late()));
                 if answer.as_ref().is_err_and(Error::is_late) {
@@ -397,7 +397,7 @@ impl Lane {
     /// Tells those whose time is over, or whom no repetition helps; the others are carried again.
     fn failed(&self, number: u64, batch: Vec<Queued>, e: &Error) {
         let is_over = {
-            let (away, now) = (e.is_connection() && e.is_retryable() || e.is_demoted(), Instant::now());
+            let (away, now) = (e.is_outage(), Instant::now());
             move |queued: &Queued| {
                 let Patience { deadline, least } = queued.0.patience;
                 !away || deadline <= now + least

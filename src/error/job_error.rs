@@ -39,6 +39,7 @@ pub struct JobError {
     refused_code: Option<String>,
     fatal: bool,
     retry_after: Option<Duration>,
+    snooze: Option<Duration>,
 }
 
 /// The error as it was given.
@@ -89,7 +90,14 @@ impl JobError {
     /// An error that counts as a failed attempt, with the code `handler_error`.
     #[must_use]
     pub fn new<E: Into<Box<dyn StdError + Send + Sync>> + 'static>(e: E) -> JobError {
-        JobError { source: Arc::new(Source::new(e)), code: None, refused_code: None, fatal: false, retry_after: None }
+        JobError {
+            source: Arc::new(Source::new(e)),
+            code: None,
+            refused_code: None,
+            fatal: false,
+            retry_after: None,
+            snooze: None,
+        }
     }
 
     /// The same with a code of your own, for whoever reads [`Failure::code`](crate::Failure::code).
@@ -124,6 +132,34 @@ impl JobError {
     #[must_use]
     pub fn retry_after(self, delay: Duration) -> JobError {
         JobError { retry_after: Some(delay.min(validate::LONGEST)), ..self }
+    }
+
+    /// Says that the job is to run again after `delay`, and that this run is no failure: no attempt is used, and nothing is stored
+    /// as an error. For what cannot be done now, such as a rate limit of somebody else's.
+    ///
+    /// How often a job was put off is [`Context::snoozed_count`](crate::Context::snoozed_count); nothing bounds it but what a
+    /// handler makes of that. A delay over 10 years counts as 10 years.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use heartline::{Context, JobError};
+    /// async fn deliver(ctx: Context, url: String) -> Result<(), JobError> {
+    ///     # async fn post(url: &str) -> u16 { 429 }
+    ///     match post(&url).await {
+    ///         429 if ctx.snoozed_count() < 100 => Err(JobError::snooze(Duration::from_secs(5))),
+    ///         429 => Err("still too many requests")?,
+    ///         _ => Ok(()),
+    ///     }
+    /// }
+    /// ```
+    #[must_use]
+    pub fn snooze(delay: Duration) -> JobError {
+        JobError { snooze: Some(delay.min(validate::LONGEST)), ..JobError::new("snoozed") }
+    }
+
+    /// The delay of one that is no failure.
+    pub(crate) fn snooze_delay(&self) -> Option<Duration> {
+        self.snooze
     }
 
     /// The failure code: the one it was given, or `handler_error`.

@@ -2,21 +2,21 @@
 
 mod chain;
 mod job_error;
+mod server;
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use redis::{ErrorKind, RedisError};
-
 use self::chain::Chain;
 use crate::job::{Failure, JobId};
 use crate::shown::Shown;
-use crate::state::JobState;
 
 pub use job_error::JobError;
 pub(crate) use job_error::{ErrorMap, error_map, mapped};
+pub use server::ServerError;
+pub(crate) use server::{classify, not_connected};
 
 /// What Heartline's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -33,19 +33,27 @@ pub enum Error {
     Config(#[from] ConfigErrors),
 
     /// Redis cannot be reached, did not answer in time, is not ready, or does not accept our credentials or database.
+    /// The text says where that is.
     ///
     /// A call whose answer was lost may have been carried out.
-    #[error("cannot reach redis")]
+    #[error("cannot reach {}", source.place())]
     Connect {
         /// What the client reported.
-        source: Box<RedisError>,
+        source: ServerError,
+    },
+
+    /// Our user of the server lacks a right.
+    #[error("{} denies a right", source.place())]
+    Denied {
+        /// What the server answered: it names the right.
+        source: ServerError,
     },
 
     /// Redis refuses to write: it is out of memory, read-only, or lacks the replicas or the disk it insists on.
     #[error("redis refuses to write")]
     Refused {
         /// What the server answered.
-        source: Box<RedisError>,
+        source: ServerError,
     },
 
     /// The server or its data is nothing this version can work with.
@@ -106,17 +114,6 @@ pub enum Error {
         reason: String,
     },
 
-    /// The job is in a state that does not allow what was asked for. Nothing was changed. Nothing returns it yet.
-    #[error("job {id} is {from} and cannot become {to}")]
-    InvalidTransition {
-        /// The job.
-        id: JobId,
-        /// The state it is in.
-        from: JobState,
-        /// The state that was asked for.
-        to: JobState,
-    },
-
     /// A value cannot be turned into JSON, or JSON into the type asked for.
     #[error("cannot encode or decode {what}")]
     Codec {
@@ -133,7 +130,7 @@ pub enum Error {
         /// The script, named as its file in `lua/`, or the command.
         name: &'static str,
         /// What the server answered.
-        source: Box<RedisError>,
+        source: ServerError,
     },
 
     /// The job asked for had not ended when the time for waiting was over. It goes on as it would.
@@ -156,7 +153,7 @@ impl Error {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Error::Connect { source } => may_pass(source),
+            Error::Connect { source } => source.may_pass(),
             Error::Refused { .. } | Error::TimedOut { .. } => true,
             Error::Partial { source, .. } => source.is_retryable(),
             Error::Config(_)
@@ -166,52 +163,12 @@ impl Error {
             | Error::ResultGone { .. }
             | Error::JobFailed(_)
             | Error::JobCancelled { .. }
-            | Error::InvalidTransition { .. }
+            | Error::Denied { .. }
             | Error::Codec { .. }
             | Error::Server { .. }
             | Error::Closed => false,
         }
     }
-}
-
-/// No answer came in the time that a call had.
-#[derive(Debug, thiserror::Error)]
-#[error("no answer in time")]
-struct Late;
-
-/// Whether a connection failure can go away by itself: a wrong password or address does not.
-fn may_pass(error: &RedisError) -> bool {
-    let wrong_settings = matches!(
-        error.kind(),
-        ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig | ErrorKind::EmptySentinelList
-    );
-    let wrong_database = error.to_string().contains("DB index is out of range");
-    !wrong_settings && !wrong_database && !server_code(error).is_some_and(|code| AUTH_CODES.contains(&code.as_str()))
-}
-
-const AUTH_CODES: [&str; 3] = ["NOAUTH", "WRONGPASS", "NOPERM"];
-const REFUSING_CODES: [&str; 4] = ["OOM", "READONLY", "NOREPLICAS", "MISCONF"];
-/// What a server says that was the primary and is none, or that is cut off from the others.
-const ELSEWHERE_CODES: [&str; 5] = ["READONLY", "NOREPLICAS", "LOADING", "MASTERDOWN", "CLUSTERDOWN"];
-const UNREADY_CODES: [&str; 6] = ["LOADING", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "BUSY", "UNKILLABLE"];
-
-/// The code the server answered with.
-///
-/// For a pipeline `RedisError::code` knows only the codes that the client has a name for, so the first
-/// failure in it is asked instead.
-fn server_code(error: &RedisError) -> Option<String> {
-    let first =
-        error.clone().into_server_errors().and_then(|all| all.first().map(|(_, first)| first.code().to_owned()));
-    let code = first.or_else(|| error.code().map(str::to_owned))?;
-    if code == "ERR" {
-        // Redis 6.2 wraps what a command inside a script raised: `ERR Error running script (…): -OOM …`.
-        let text = error.to_string();
-        let inner = REFUSING_CODES.into_iter().find(|inner| text.contains(&format!(" -{inner} ")));
-        if let Some(inner) = inner {
-            return Some(inner.to_owned());
-        }
-    }
-    Some(code)
 }
 
 impl Error {
@@ -224,6 +181,7 @@ impl Error {
     pub(crate) fn again(&self) -> Error {
         match self {
             Error::Connect { source } => Error::Connect { source: source.clone() },
+            Error::Denied { source } => Error::Denied { source: source.clone() },
             Error::Refused { source } => Error::Refused { source: source.clone() },
             Error::Server { name, source } => Error::Server { name, source: source.clone() },
             Error::Config(faults) => Error::Config(faults.clone()),
@@ -240,23 +198,17 @@ impl Error {
 
     /// A call that was sent, and whose answer did not come in time: the next one is to be given more.
     pub(crate) fn late() -> Error {
-        let late = io::Error::new(io::ErrorKind::TimedOut, Late);
-        classify("call", late.into())
+        Error::Connect { source: ServerError::late() }
     }
 
     /// Whether a call that was sent was not answered in the time that it had.
     pub(crate) fn is_late(&self) -> bool {
-        let Error::Connect { source } = self else { return false };
-        // The client keeps what it was given behind a shared pointer.
-        let given =
-            StdError::source(source.as_ref()).and_then(|given| given.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
-        let inner = given.and_then(|given| given.downcast_ref::<io::Error>()).and_then(io::Error::get_ref);
-        inner.is_some_and(|inner| inner.is::<Late>())
+        matches!(self, Error::Connect { source } if source.is_late())
     }
 
     /// Whether the server said that a value is larger than it takes.
     pub(crate) fn is_too_large(&self) -> bool {
-        matches!(self, Error::Server { source, .. } if source.to_string().contains("invalid bulk length"))
+        matches!(self, Error::Server { source, .. } if source.is_too_large())
     }
 
     /// An answer that did not come in time.
@@ -269,28 +221,32 @@ impl Error {
         matches!(self, Error::Connect { .. })
     }
 
+    /// Whether time alone may mend it: the server is away, is not ready, or is a primary no more, in which case its address
+    /// leads to another one after a while.
+    pub(crate) fn is_outage(&self) -> bool {
+        self.is_connection() && self.is_retryable() || self.is_demoted()
+    }
+
     /// Whether the connection was closed, or gave no answer in time.
     pub(crate) fn is_broken(&self) -> bool {
-        let broken = |source: &RedisError| matches!(source.kind(), ErrorKind::Io | ErrorKind::Parse);
-        matches!(self, Error::Connect { source } if broken(source))
+        matches!(self, Error::Connect { source } if source.is_broken())
     }
 
     /// Whether the connection is of no use any more: it is broken, or leads to a server that may not be the primary any more,
     /// while the address leads to another one. An answer that merely says no (a missing right, a busy server) does not end it.
     pub(crate) fn ends_connection(&self) -> bool {
-        let elsewhere =
-            |source: &RedisError| server_code(source).is_some_and(|code| ELSEWHERE_CODES.contains(&code.as_str()));
-        self.is_broken() || matches!(self, Error::Connect { source } | Error::Refused { source } if elsewhere(source))
+        self.is_broken()
+            || matches!(self, Error::Connect { source } | Error::Refused { source } if source.is_elsewhere())
     }
 
     /// Whether the server is a primary no more. After a failover its address leads to another one, over a new connection.
     pub(crate) fn is_demoted(&self) -> bool {
-        matches!(self, Error::Refused { source } if server_code(source).as_deref() == Some("READONLY"))
+        matches!(self, Error::Refused { source } if source.code() == Some("READONLY"))
     }
 
     /// Whether our user of the server lacks a right.
     pub(crate) fn is_denied(&self) -> bool {
-        matches!(self, Error::Connect { source } if server_code(source).as_deref() == Some("NOPERM"))
+        matches!(self, Error::Denied { .. })
     }
 
     /// Whether an answer did not come in time.
@@ -298,47 +254,29 @@ impl Error {
         matches!(self, Error::Connect { source } if source.is_timeout())
     }
 
+    /// The same error of the first calls that a server was asked.
+    pub(crate) fn at_first(mut self) -> Error {
+        if let Error::Connect { source } = &mut self {
+            source.set_connecting();
+        }
+        self
+    }
+
+    /// The same error, which says where the server is.
+    pub(crate) fn at(mut self, place: &Arc<str>) -> Error {
+        if let Error::Connect { source }
+        | Error::Denied { source }
+        | Error::Refused { source }
+        | Error::Server { source, .. } = &mut self
+        {
+            source.set_place(place);
+        }
+        self
+    }
+
     /// Something of the operating system's that a worker cannot do without.
     pub(crate) fn from_io(what: &'static str, e: io::Error) -> Error {
         Error::Unsupported { what: format!("{what} could not be started: {e}") }
-    }
-}
-
-/// Sorts what the client reports about a call of the script `name` by what the caller can do about it.
-pub(crate) fn classify(name: &'static str, e: RedisError) -> Error {
-    let code = server_code(&e);
-    let code = code.as_deref().unwrap_or_default();
-    if code == "NEWERWIRE" {
-        let what = e.detail().unwrap_or("data of a newer wire version").to_owned();
-        return Error::Unsupported { what };
-    }
-    let source = Box::new(e);
-    if REFUSING_CODES.contains(&code) {
-        return Error::Refused { source };
-    }
-    if UNREADY_CODES.contains(&code) || AUTH_CODES.contains(&code) {
-        return Error::Connect { source };
-    }
-    match source.kind() {
-        ErrorKind::RESP3NotSupported => Error::Unsupported { what: "the server does not speak RESP3".to_owned() },
-        // After a reply that cannot be parsed the connection is of no use any more.
-        ErrorKind::Io
-        | ErrorKind::Parse
-        | ErrorKind::AuthenticationFailed
-        | ErrorKind::InvalidClientConfig
-        | ErrorKind::ClusterConnectionNotFound
-        | ErrorKind::MasterNameNotFoundBySentinel
-        | ErrorKind::NoValidReplicasFoundBySentinel
-        | ErrorKind::EmptySentinelList => Error::Connect { source },
-        _ => Error::Server { name, source },
-    }
-}
-
-/// Sorts what keeps a connection from coming up.
-pub(crate) fn not_connected(e: RedisError) -> Error {
-    match classify("connect", e) {
-        Error::Server { source, .. } => Error::Connect { source },
-        other => other,
     }
 }
 
@@ -493,64 +431,6 @@ mod tests {
 
     fn server(code: &str) -> Error {
         classify("settle", make_extension_error(code.into(), Some("detail".into())))
-    }
-
-    #[test]
-    fn a_server_that_refuses_to_write_is_refused() {
-        for code in REFUSING_CODES {
-            let error = server(code);
-            assert!(matches!(error, Error::Refused { .. }), "{error:?}");
-            assert!(error.is_retryable());
-        }
-        let wrapped = "Error running script (call to f_1): @user_script:3: -OOM command not allowed when used memory > 'maxmemory'.";
-        let error = make_extension_error("ERR".into(), Some(wrapped.into()));
-        assert!(matches!(classify("settle", error), Error::Refused { .. }));
-    }
-
-    #[test]
-    fn an_unready_server_is_a_connect_error() {
-        for code in UNREADY_CODES {
-            let error = server(code);
-            assert!(matches!(error, Error::Connect { .. }) && error.is_retryable(), "{error:?}");
-        }
-        for kind in [io::ErrorKind::TimedOut, io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionRefused] {
-            let error = classify("settle", io::Error::from(kind).into());
-            assert!(matches!(error, Error::Connect { .. }) && error.is_retryable());
-        }
-    }
-
-    #[test]
-    fn only_a_call_that_was_sent_is_late_and_an_answer_that_says_no_ends_no_connection() {
-        assert!(Error::late().is_late() && Error::late().is_timeout() && Error::late().ends_connection());
-        assert!(!Error::timed_out().is_late() && Error::timed_out().ends_connection());
-        for code in ELSEWHERE_CODES {
-            assert!(server(code).ends_connection() && !server(code).is_broken(), "{code}");
-        }
-        for code in ["NOPERM", "BUSY", "TRYAGAIN", "OOM", "WRONGTYPE"] {
-            assert!(!server(code).ends_connection(), "{code}");
-        }
-    }
-
-    #[test]
-    fn wrong_credentials_are_not_worth_a_retry() {
-        for code in AUTH_CODES {
-            let error = server(code);
-            assert!(matches!(error, Error::Connect { .. }) && !error.is_retryable(), "{error:?}");
-        }
-        let error = classify("hello", (ErrorKind::AuthenticationFailed, "no").into());
-        assert!(matches!(error, Error::Connect { .. }) && !error.is_retryable());
-    }
-
-    #[test]
-    fn other_codes_name_their_script() {
-        let error = server("NEWERWIRE");
-        assert!(matches!(&error, Error::Unsupported { what } if what == "detail"));
-        for code in ["BADSTATE", "WRONGTYPE", "ERR"] {
-            let error = server(code);
-            assert!(matches!(error, Error::Server { name: "settle", .. }), "{error:?}");
-            assert!(!error.is_retryable());
-            assert_eq!(error.to_string(), "the script settle failed");
-        }
     }
 
     #[test]

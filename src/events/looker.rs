@@ -16,7 +16,7 @@ use super::subscription::Listener;
 use crate::error::Error;
 use crate::job::JobId;
 use crate::state::JobState;
-use crate::store::jobs::{self, BATCH_BYTES, LOOK_BATCH, Payload, StoredJob};
+use crate::store::jobs::{self, BATCH_BYTES, Deferred, LOOK_BATCH, Payload, StoredJob};
 use crate::store::{LARGE, OwnConnection, RESPONSE_TIMEOUT, Sign, Store, TaskKeys, response_time};
 
 /// The first pause between two looks at a job; each next one is half as long again.
@@ -227,7 +227,7 @@ impl Waiters {
                     }
                 }
             }
-            Err(e) if e.is_connection() && e.is_retryable() || e.is_demoted() => {
+            Err(e) if e.is_outage() => {
                 tracing::debug!(error = %e.chain(), "the states of jobs cannot be read; it is tried again");
                 let next = Instant::now() + FIRST_PAUSE;
                 some.iter().copied().flatten().for_each(|waiting| waiting.state().next_look = next);
@@ -288,7 +288,8 @@ impl Waiters {
             let asked = ids(&mut batch.iter().map(|(group, _)| *group));
             let read = self.read(BATCH_BYTES, async |conn: &mut _| jobs::failures(conn, &keys, &asked).await).await?;
             for ((group, state), (failed_attempts, stalled_count, error)) in batch.iter().zip(read) {
-                let job = StoredJob { state: *state, failed_attempts, stalled_count, error };
+                let deferred = Deferred::default();
+                let job = StoredJob { state: *state, failed_attempts, stalled_count, error, deferred };
                 let is_gone = job.error.is_empty();
                 tell(group, if is_gone { End::Gone { seen: true } } else { End::Otherwise(job) });
             }

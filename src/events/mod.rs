@@ -9,9 +9,15 @@ mod subscription;
 
 use std::time::{Duration, SystemTime};
 
+use percent_encoding::percent_decode_str;
+use serde::{Serialize, Serializer};
+
 use crate::job::JobId;
+use crate::options::to_ms;
 use crate::stall::action::StalledEvent;
+use crate::store::jobs::Deferred;
 use crate::store::streams::Entry;
+use crate::worker::identity::WorkerId;
 
 pub(crate) use looker::End;
 pub(crate) use reader::{EventHub, Followed};
@@ -21,21 +27,28 @@ pub use subscription::{RecvError, Subscription};
 ///
 /// When an event arrives, the state in Redis has already changed, and may have changed again since.
 ///
-/// A transition is one event. A job that ends by a stall is told by `Stalled` alone, whose action is then `failed` or
-/// `cancelled`: listen to both to hear of every job that failed.
+/// A transition is one event. One that ends a job with a stall is told twice: by `Stalled`, and by `Failed`, `Cancelled` or
+/// `Removed` behind it, so that one event tells of every job that failed, whoever decided it.
+///
+/// Every App hears of all that happens to a task, in any process. To count runs once, in the process that runs them, use an
+/// [`Observer`](crate::Observer). As JSON an event is an object with `event` (`completed`), times in ms since 1970 and
+/// durations in ms.
 ///
 /// | event | name | when |
 /// |---|---|---|
 /// | `Dispatched` | `task:dispatched` | the job was written; it waits, or is delayed |
 /// | `Started` | `task:started` | a worker claimed it and runs it |
 /// | `Completed` | `task:completed` | the handler returned a value |
-/// | `Failed` | `task:failed` | a run failed and no other follows |
+/// | `Failed` | `task:failed` | a run failed and no other follows, or it stalled too often |
 /// | `Retrying` | `task:retrying` | a run failed, another one follows after the delay |
+/// | `Snoozed` | `task:snoozed` | the handler put the job off, which is no failure |
+/// | `Undecodable` | `task:undecodable` | the payload is no input of its worker's handler; the job is put off |
 /// | `Stalled` | `task:stalled` | its worker was silent; the event says what became of the job |
-/// | `Cancelled` | `task:cancelled` | it was cancelled while it waited, or its handler was |
+/// | `Cancelled` | `task:cancelled` | it was cancelled: while it waited, its handler, or when it had stalled |
 /// | `Requeued` | `task:requeued` | its worker put it back unfinished; no attempt is counted |
-/// | `Removed` | `task:removed` | retention removed it, or it was claimed and had no payload |
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// | `Removed` | `task:removed` | retention removed it, or it had no payload when it was claimed or had stalled |
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Event {
     /// The job was written; it waits, or is delayed.
@@ -45,6 +58,9 @@ pub enum Event {
         task: String,
         /// The job.
         id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
     },
     /// A worker claimed the job and runs it.
     #[non_exhaustive]
@@ -53,12 +69,15 @@ pub enum Event {
         task: String,
         /// The job.
         id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
         /// Which attempt this run is, from 1; a run that stalled does not count.
         attempt: u32,
         /// How often the job stalled before.
         stalled_count: u32,
         /// The worker.
-        worker: String,
+        worker: WorkerId,
     },
     /// The handler returned a value.
     #[non_exhaustive]
@@ -67,20 +86,28 @@ pub enum Event {
         task: String,
         /// The job.
         id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
         /// The worker that ran it.
-        worker: String,
+        worker: WorkerId,
     },
-    /// A run failed and no other follows: the job ended as failed. For a job that ended by a stall see `Stalled`.
+    /// A run failed and no other follows, or the job stalled too often: it ended as failed.
     #[non_exhaustive]
     Failed {
         /// The task.
         task: String,
         /// The job.
         id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
         /// The failure code.
         code: String,
-        /// The worker that reported it.
-        worker: String,
+        /// The first 160 bytes of the error.
+        message: String,
+        /// The worker that reported it, or found it stalled.
+        worker: WorkerId,
     },
     /// A run failed and another one follows.
     #[non_exhaustive]
@@ -89,20 +116,64 @@ pub enum Event {
         task: String,
         /// The job.
         id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
         /// How many runs have failed so far.
         failed_attempts: u32,
         /// How long until the next one.
+        #[serde(rename = "delay_ms", serialize_with = "as_ms")]
+        delay: Duration,
+        /// The failure code.
+        code: String,
+        /// The first 160 bytes of the error.
+        message: String,
+    },
+    /// The handler put the job off. No attempt is counted.
+    #[non_exhaustive]
+    Snoozed {
+        /// The task.
+        task: String,
+        /// The job.
+        id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+        /// How often it was so far.
+        snoozed_count: u32,
+        /// How long until the next run.
+        #[serde(rename = "delay_ms", serialize_with = "as_ms")]
+        delay: Duration,
+    },
+    /// The payload is no input of its worker's handler, and the job was put off: workers of a later version may be on their
+    /// way. No attempt is counted.
+    #[non_exhaustive]
+    Undecodable {
+        /// The task.
+        task: String,
+        /// The job.
+        id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+        /// How often it was so far.
+        count: u32,
+        /// How long until the next look.
+        #[serde(rename = "delay_ms", serialize_with = "as_ms")]
         delay: Duration,
     },
     /// The job was found stalled.
     Stalled(StalledEvent),
-    /// The job was cancelled. For one that was cancelled when it had stalled see `Stalled`.
+    /// The job was cancelled.
     #[non_exhaustive]
     Cancelled {
         /// The task.
         task: String,
         /// The job.
         id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
     },
     /// The worker put the job back unfinished.
     #[non_exhaustive]
@@ -111,6 +182,9 @@ pub enum Event {
         task: String,
         /// The job.
         id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
     },
     /// What was left of the job was removed.
     #[non_exhaustive]
@@ -119,6 +193,9 @@ pub enum Event {
         task: String,
         /// The job.
         id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
     },
 }
 
@@ -132,6 +209,8 @@ impl Event {
             | Event::Completed { task, .. }
             | Event::Failed { task, .. }
             | Event::Retrying { task, .. }
+            | Event::Snoozed { task, .. }
+            | Event::Undecodable { task, .. }
             | Event::Cancelled { task, .. }
             | Event::Requeued { task, .. }
             | Event::Removed { task, .. } => task,
@@ -148,6 +227,8 @@ impl Event {
             | Event::Completed { id, .. }
             | Event::Failed { id, .. }
             | Event::Retrying { id, .. }
+            | Event::Snoozed { id, .. }
+            | Event::Undecodable { id, .. }
             | Event::Cancelled { id, .. }
             | Event::Requeued { id, .. }
             | Event::Removed { id, .. } => id,
@@ -164,6 +245,8 @@ impl Event {
             Event::Completed { .. } => "task:completed",
             Event::Failed { .. } => "task:failed",
             Event::Retrying { .. } => "task:retrying",
+            Event::Snoozed { .. } => "task:snoozed",
+            Event::Undecodable { .. } => "task:undecodable",
             Event::Stalled(_) => "task:stalled",
             Event::Cancelled { .. } => "task:cancelled",
             Event::Requeued { .. } => "task:requeued",
@@ -171,17 +254,38 @@ impl Event {
         }
     }
 
-    /// Whether the job ended with this event: completed, failed, cancelled, or stalled with an action that ends it.
+    /// When it happened, to the millisecond and by the clock of the Redis server.
+    #[must_use]
+    pub const fn at(&self) -> SystemTime {
+        match self {
+            Event::Dispatched { at, .. }
+            | Event::Started { at, .. }
+            | Event::Completed { at, .. }
+            | Event::Failed { at, .. }
+            | Event::Retrying { at, .. }
+            | Event::Snoozed { at, .. }
+            | Event::Undecodable { at, .. }
+            | Event::Cancelled { at, .. }
+            | Event::Requeued { at, .. }
+            | Event::Removed { at, .. } => *at,
+            Event::Stalled(stalled) => stalled.at,
+        }
+    }
+
+    /// Whether the job ended with this event: completed, failed or cancelled.
     ///
-    /// `Removed` is not terminal: it mostly follows, much later, an event that was.
+    /// `Stalled` is not terminal: where it ends the job, an event that is follows. Nor is `Removed`, which mostly follows such
+    /// an event, much later.
     #[must_use]
     pub const fn is_terminal(&self) -> bool {
         match self {
             Event::Completed { .. } | Event::Failed { .. } | Event::Cancelled { .. } => true,
-            Event::Stalled(stalled) => stalled.is_terminal(),
             Event::Dispatched { .. }
             | Event::Started { .. }
             | Event::Retrying { .. }
+            | Event::Snoozed { .. }
+            | Event::Undecodable { .. }
+            | Event::Stalled(_)
             | Event::Requeued { .. }
             | Event::Removed { .. } => false,
         }
@@ -209,7 +313,7 @@ fn total_of(entry: &Entry) -> Option<u64> {
 fn decode(task: &str, entry: &Entry) -> Result<Decoded, String> {
     let mut decoded = Decoded::default();
     let (mut worker, mut reason) = ("", None);
-    let owned = || task.to_owned();
+    let (owned, at) = (|| task.to_owned(), written_at(&entry.id));
     for (name, value) in &entry.fields {
         let events = &mut decoded.events;
         let read = match name.as_str() {
@@ -223,34 +327,49 @@ fn decode(task: &str, entry: &Entry) -> Result<Decoded, String> {
                 reason.map(drop)
             }
             "dispatched" => groups(value, |[id]| {
-                events.push(Event::Dispatched { task: owned(), id: job(id) });
+                events.push(Event::Dispatched { task: owned(), id: job(id), at: at? });
                 Some(())
             }),
             "started" => groups(value, |[id]| {
-                let (id, worker) = (job(id), worker.to_owned());
-                events.push(Event::Started { task: owned(), id, attempt: 1, stalled_count: 0, worker });
+                let (id, worker, at) = (job(id), WorkerId::from_wire(worker), at?);
+                events.push(Event::Started { task: owned(), id, at, attempt: 1, stalled_count: 0, worker });
                 Some(())
             }),
             "restarted" => groups(value, |[id, failed_attempts, stalled_count]| {
-                let (id, worker, task) = (job(id), worker.to_owned(), owned());
+                let (id, worker, task, at) = (job(id), WorkerId::from_wire(worker), owned(), at?);
                 let attempt = failed_attempts.parse::<u32>().ok()?.saturating_add(1);
                 let stalled_count = stalled_count.parse().ok()?;
-                events.push(Event::Started { task, id, attempt, stalled_count, worker });
+                events.push(Event::Started { task, id, at, attempt, stalled_count, worker });
                 Some(())
             }),
             "completed" => groups(value, |[id]| {
-                events.push(Event::Completed { task: owned(), id: job(id), worker: worker.to_owned() });
+                let (id, worker) = (job(id), WorkerId::from_wire(worker));
+                events.push(Event::Completed { task: owned(), id, at: at?, worker });
                 Some(())
             }),
-            "failed" => groups(value, |[id, code]| {
-                let (id, code, worker) = (job(id), code.to_owned(), worker.to_owned());
-                events.push(Event::Failed { task: owned(), id, code, worker });
+            "failed" => groups(value, |[id, code, brief]| {
+                let (id, code, message) = (job(id), code.to_owned(), message_of(brief));
+                let worker = WorkerId::from_wire(worker);
+                events.push(Event::Failed { task: owned(), id, at: at?, code, message, worker });
                 Some(())
             }),
-            "retrying" => groups(value, |[id, failed_attempts, delay_ms]| {
+            "retrying" => groups(value, |[id, failed_attempts, delay_ms, code, brief]| {
                 let (id, failed_attempts) = (job(id), failed_attempts.parse().ok()?);
                 let delay = Duration::from_millis(delay_ms.parse().ok()?);
-                events.push(Event::Retrying { task: owned(), id, failed_attempts, delay });
+                let (code, message) = (code.to_owned(), message_of(brief));
+                events.push(Event::Retrying { task: owned(), id, at: at?, failed_attempts, delay, code, message });
+                Some(())
+            }),
+            "snoozed" => groups(value, |[id, deferred, delay_ms]| {
+                let (id, snoozed_count) = (job(id), Deferred::from_wire(deferred).snoozed);
+                let delay = Duration::from_millis(delay_ms.parse().ok()?);
+                events.push(Event::Snoozed { task: owned(), id, at: at?, snoozed_count, delay });
+                Some(())
+            }),
+            "undecodable" => groups(value, |[id, deferred, delay_ms]| {
+                let (id, count) = (job(id), Deferred::from_wire(deferred).undecodable);
+                let delay = Duration::from_millis(delay_ms.parse().ok()?);
+                events.push(Event::Undecodable { task: owned(), id, at: at?, count, delay });
                 Some(())
             }),
             "stalled" => groups(value, |[id, count, action, holder]| {
@@ -259,22 +378,22 @@ fn decode(task: &str, entry: &Entry) -> Result<Decoded, String> {
                     id: job(id),
                     count: count.parse().ok()?,
                     action: action.parse().ok()?,
-                    worker: (holder != "-").then(|| holder.to_owned()),
+                    worker: (holder != "-").then(|| WorkerId::from_wire(holder)),
                     reason: reason?,
-                    at: written_at(&entry.id)?,
+                    at: at?,
                 }));
                 Some(())
             }),
             "cancelled" => groups(value, |[id]| {
-                events.push(Event::Cancelled { task: owned(), id: job(id) });
+                events.push(Event::Cancelled { task: owned(), id: job(id), at: at? });
                 Some(())
             }),
             "requeued" => groups(value, |[id]| {
-                events.push(Event::Requeued { task: owned(), id: job(id) });
+                events.push(Event::Requeued { task: owned(), id: job(id), at: at? });
                 Some(())
             }),
             "removed" => groups(value, |[id]| {
-                events.push(Event::Removed { task: owned(), id: job(id) });
+                events.push(Event::Removed { task: owned(), id: job(id), at: at? });
                 Some(())
             }),
             _ => {
@@ -298,6 +417,19 @@ fn groups<'a, const N: usize>(words: &'a str, mut each: impl FnMut([&'a str; N])
         each(group)?;
     }
     Some(())
+}
+
+/// The beginning of an error, as an entry has it: percent-encoded, since words have no spaces.
+fn message_of(brief: &str) -> String {
+    if brief == "-" { String::new() } else { percent_decode_str(brief).decode_utf8_lossy().into_owned() }
+}
+
+pub(crate) fn ms_since_1970<S: Serializer>(at: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(to_ms(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()))
+}
+
+fn as_ms<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(to_ms(*time))
 }
 
 fn job(id: &str) -> JobId {
@@ -331,11 +463,11 @@ mod tests {
             ("total", "9"),
             ("worker", "host-1-00000000"),
             ("completed", "a b"),
-            ("failed", "c timeout d panic"),
-            ("retrying", "e 2 1500"),
+            ("failed", "c timeout too%20late d panic -"),
+            ("retrying", "e 2 1500 busy 100%25"),
             ("requeued", "f"),
             ("cancelled", "g"),
-            ("failed", "h corrupt"),
+            ("failed", "h corrupt a%0Ab"),
             ("started", "i"),
             ("restarted", "j 1 3"),
             ("removed", "k"),
@@ -359,15 +491,21 @@ mod tests {
                 "task:removed k",
             ]
         );
-        let (task, worker) = ("export".to_owned(), "host-1-00000000".to_owned());
-        let failed = Event::Failed { task: task.clone(), id: job("c"), code: "timeout".into(), worker: worker.clone() };
-        assert_eq!(decoded.events[2], failed);
-        let delay = Duration::from_millis(1500);
-        assert_eq!(decoded.events[4], Event::Retrying { task: task.clone(), id: job("e"), failed_attempts: 2, delay });
-        let first =
-            Event::Started { task: task.clone(), id: job("i"), attempt: 1, stalled_count: 0, worker: worker.clone() };
-        assert_eq!(decoded.events[8], first);
-        assert_eq!(decoded.events[9], Event::Started { task, id: job("j"), attempt: 2, stalled_count: 3, worker });
+        let json: Vec<String> = [2, 3, 4, 8, 9].map(|i| serde_json::to_string(&decoded.events[i]).unwrap()).into();
+        let at = r#""at_ms":1700000000123"#;
+        let worker = r#""worker":"host-1-00000000""#;
+        let wanted = [
+            format!(
+                r#"{{"event":"failed","task":"export","id":"c",{at},"code":"timeout","message":"too late",{worker}}}"#
+            ),
+            format!(r#"{{"event":"failed","task":"export","id":"d",{at},"code":"panic","message":"",{worker}}}"#),
+            format!(
+                r#"{{"event":"retrying","task":"export","id":"e",{at},"failed_attempts":2,"delay_ms":1500,"code":"busy","message":"100%"}}"#
+            ),
+            format!(r#"{{"event":"started","task":"export","id":"i",{at},"attempt":1,"stalled_count":0,{worker}}}"#),
+            format!(r#"{{"event":"started","task":"export","id":"j",{at},"attempt":2,"stalled_count":3,{worker}}}"#),
+        ];
+        assert_eq!(json, wanted);
         assert!(decoded.events.iter().all(|event| event.task() == "export"));
     }
 
@@ -385,12 +523,12 @@ mod tests {
             id: job("a"),
             count: 1,
             action: StallAction::Recovered,
-            worker: Some("host-1-00000000".into()),
+            worker: Some(WorkerId::from_wire("host-1-00000000")),
             reason: StallReason::HandlerSilent,
             at: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
         };
         assert_eq!(decoded.events[0], Event::Stalled(event));
-        assert!(!decoded.events[0].is_terminal() && decoded.events[1].is_terminal());
+        assert!(decoded.events.iter().all(|event| !event.is_terminal()), "another event tells of the end");
         assert!(matches!(&decoded.events[1], Event::Stalled(stalled) if stalled.worker.is_none()));
     }
 
@@ -404,8 +542,8 @@ mod tests {
     fn a_damaged_entry_names_its_field() {
         for (name, value) in [
             ("total", "many"),
-            ("failed", "a"),
-            ("retrying", "a 1 soon"),
+            ("failed", "a timeout"),
+            ("retrying", "a 1 soon timeout -"),
             ("restarted", "a 1"),
             ("restarted", "a -1 0"),
             ("reason", "boredom"),

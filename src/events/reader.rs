@@ -21,7 +21,7 @@ use crate::job::JobId;
 use crate::shown::Shown;
 use crate::stall::action::StalledEvent;
 use crate::store::streams::Entry;
-use crate::store::{Key, OwnConnection, Store, TaskKeys, streams};
+use crate::store::{Key, OwnConnection, Role, Store, TaskKeys, streams};
 
 /// How long one XREAD blocks when nothing comes.
 const BLOCK: Duration = Duration::from_secs(5);
@@ -246,7 +246,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 continue;
             }
             let time = (BLOCK + MARGIN) * (1 << self.late);
-            let mut conn = source.store.dedicated(Some(time)).await?;
+            let mut conn = source.store.dedicated(Role::Events, Some(time)).await?;
             let server_ms = streams::server_time_ms(&mut conn).await?;
             self.take_up(source.followed(), server_ms);
             self.find_gaps(&conn).await?;
@@ -475,7 +475,14 @@ pub(super) mod tests {
 
     /// A source with no task, whose reader has nothing to connect for.
     pub(in crate::events) fn unreachable_source() -> Arc<Source> {
-        let store = Store::open("redis://127.0.0.1:1", "test", EvictionCheck::Refuse, Duration::from_secs(10)).unwrap();
+        let store = Store::open(
+            "redis://127.0.0.1:1",
+            &crate::store::Tls::default(),
+            "test",
+            EvictionCheck::Refuse,
+            Duration::from_secs(10),
+        )
+        .unwrap();
         Arc::new(Source::new(Arc::new(store)))
     }
 

@@ -9,12 +9,12 @@ use futures_util::{FutureExt, Stream, StreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast};
 use tokio::task::AbortHandle;
-use tokio::time::{Duration, Instant};
+use tokio::time::{Duration, Instant, Sleep};
 use tokio_stream::wrappers::BroadcastStream;
 
 use super::Event;
 use super::reader::{self, Followed, Position, Source};
-use crate::store::Key;
+use crate::store::{Key, SUPERVISION, Sign};
 
 /// How long a reader stays when nobody listens any more: a caller that waits for one result after the other would
 /// otherwise connect anew for each.
@@ -56,6 +56,7 @@ pub struct Subscription<T> {
     pending: Option<T>,
     listener: Listener<T>,
     only: Option<Only<T>>,
+    look: Option<Pin<Box<Sleep>>>,
 }
 
 /// The one task that a subscription is about.
@@ -96,6 +97,19 @@ impl<T: Clone + Send + 'static> Subscription<T> {
     }
 }
 
+impl<T> Subscription<T> {
+    /// Sees to it that the reader is looked after once a second: its runtime may be one that nobody drives any more.
+    fn look_again(&mut self, cx: &mut Context<'_>) {
+        if Handle::try_current().is_err() {
+            return;
+        }
+        while self.look.get_or_insert_with(|| Box::pin(tokio::time::sleep(SUPERVISION))).poll_unpin(cx).is_ready() {
+            self.look = None;
+            self.listener.start();
+        }
+    }
+}
+
 impl<T: Clone + Send + 'static> Stream for Subscription<T> {
     type Item = Result<T, RecvError>;
 
@@ -107,6 +121,7 @@ impl<T: Clone + Send + 'static> Stream for Subscription<T> {
             let polled = self.stream.poll_next_unpin(cx);
             if polled.is_pending() {
                 self.listener.start();
+                self.look_again(cx);
             }
             match ready!(polled) {
                 // The number of the next event tells how many, and counts those that never came this far.
@@ -164,12 +179,18 @@ struct State<T> {
     listeners: usize,
     /// From when on the next reader is to read.
     since: Instant,
-    /// The running reader, by a number of its own.
-    reader: Option<u64>,
+    /// The running reader, by a number of its own, and the sign that it gives.
+    reader: Option<(u64, Arc<Sign>)>,
     readers: u64,
     abort: Option<AbortHandle>,
     /// How far a reader had come whose runtime ended before its subscribers did.
     positions: Vec<Position>,
+}
+
+impl<T> State<T> {
+    fn is_read_by(&self, reader: u64) -> bool {
+        self.reader.as_ref().is_some_and(|(number, _)| *number == reader)
+    }
 }
 
 impl<T: Clone + Send + 'static> Channel<T> {
@@ -202,7 +223,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
             (receiver, state.number)
         };
         listener.start();
-        Subscription { stream: BroadcastStream::new(receiver), last, pending: None, listener, only: None }
+        Subscription { stream: BroadcastStream::new(receiver), last, pending: None, listener, only: None, look: None }
     }
 
     /// Keeps a reader going, from now on, once the listener has started it.
@@ -236,7 +257,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
     /// sent is missed.
     pub(super) fn left_off(&self, reader: u64, positions: Vec<Position>, unsent: u64) {
         let mut state = self.state();
-        if state.reader == Some(reader) && state.listeners > 0 {
+        if state.is_read_by(reader) && state.listeners > 0 {
             state.positions = positions;
             state.number = state.number.saturating_add(unsent);
         }
@@ -265,7 +286,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
             let mut state = self.state();
             if state.listeners == 0 {
                 // In the same breath, so that a listener that comes now starts the next reader.
-                if state.reader == Some(reader) {
+                if state.is_read_by(reader) {
                     state.reader = None;
                 }
                 return;
@@ -291,32 +312,42 @@ impl<T> Channel<T> {
     }
 }
 
-/// Starts the reader unless it runs, if a runtime is there to run it.
+/// Starts the reader unless it runs, if a runtime is there to run it. One that is not polled any more is left: the next reads on
+/// from when it gave its last sign, and what it had in hand is missed.
 fn start<T: Clone + Send + 'static>(channel: &Arc<Channel<T>>) {
-    let (reader, since) = {
+    let (reader, sign, since) = {
         let mut state = channel.state();
-        if state.reader.is_some() || state.sender.is_none() {
+        if state.reader.as_ref().is_some_and(|(_, sign)| !sign.is_silent()) || state.sender.is_none() {
             return;
         }
         let Ok(_runtime) = Handle::try_current() else {
             return;
         };
+        if let Some((_, sign)) = &state.reader {
+            state.since = sign.given_at().into();
+            state.number = state.number.saturating_add(1);
+            state.abort.take().iter().for_each(AbortHandle::abort);
+        }
+        let sign = Sign::new(SUPERVISION);
         state.readers += 1;
-        state.reader = Some(state.readers);
-        (state.readers, state.since)
+        state.reader = Some((state.readers, Arc::clone(&sign)));
+        (state.readers, sign, state.since)
     };
     let running = Running { channel: channel.clone(), reader };
     let task = tokio::spawn(async move {
         let channel = &running.channel;
-        tokio::select! {
-            () = channel.abandoned(reader) => {}
-            () = reader::run(channel, reader, since) => {}
-        }
+        let reads = async {
+            tokio::select! {
+                () = channel.abandoned(reader) => {}
+                () = reader::run(channel, reader, since) => {}
+            }
+        };
+        sign.given_by(reads).await;
     });
     let mut state = channel.state();
     if state.sender.is_none() {
         task.abort();
-    } else if state.reader == Some(reader) {
+    } else if state.is_read_by(reader) {
         state.abort = Some(task.abort_handle());
     }
 }
@@ -330,7 +361,7 @@ struct Running<T> {
 impl<T> Drop for Running<T> {
     fn drop(&mut self) {
         let mut state = self.channel.state();
-        if state.reader == Some(self.reader) {
+        if state.is_read_by(self.reader) {
             state.reader = None;
             // Its runtime has ended. Subscribers on others start the next one.
             let (number, wake) = (state.number, None);
@@ -381,7 +412,7 @@ mod tests {
 
     fn removed(id: u64) -> Event {
         let id = crate::job::JobId::from_wire(id.to_string());
-        Event::Removed { task: "t".into(), id }
+        Event::Removed { task: "t".into(), id, at: std::time::SystemTime::UNIX_EPOCH }
     }
 
     #[tokio::test]
@@ -445,7 +476,7 @@ mod tests {
     async fn the_reader_goes_with_the_last_listener_and_comes_back_with_the_next() {
         let channel = channel(4);
         let (one, two) = (channel.subscribe(), channel.subscribe());
-        let first = channel.state().reader;
+        let first = channel.state().reader.as_ref().map(|(number, _)| *number);
         assert!(first.is_some());
         drop(one);
         drop(two);
@@ -453,6 +484,6 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let _again = channel.subscribe();
-        assert!(channel.state().reader > first);
+        assert_ne!(channel.state().reader.as_ref().map(|(number, _)| *number), first);
     }
 }

@@ -52,6 +52,7 @@ pub struct TaskOptions {
     retention: Option<Retention>,
     payload_limit: Option<usize>,
     events: Option<EventMode>,
+    undecodable_for: Option<Duration>,
 }
 
 impl TaskOptions {
@@ -68,6 +69,7 @@ impl TaskOptions {
             retention: None,
             payload_limit: None,
             events: None,
+            undecodable_for: None,
         }
     }
 
@@ -141,6 +143,16 @@ impl TaskOptions {
         self
     }
 
+    /// How long a job is put off whose payload is no input of the handler, before it fails with the code `codec`. A producer may
+    /// have been deployed before its workers: until these follow, the job is tried again after 10 s, and then after ever longer
+    /// pauses of up to 10 min, which uses no attempt.
+    ///
+    /// 0 fails it at once; at most 10 years. Defaults to 24 h.
+    pub const fn undecodable_for(mut self, time: Duration) -> Self {
+        self.undecodable_for = Some(time);
+        self
+    }
+
     /// The settings in force: the task's own, else the app's, else the crate's.
     ///
     /// A default of the app that the task replaces is not looked at; `TaskOptions::new().resolve(&defaults)`
@@ -187,6 +199,10 @@ impl TaskOptions {
         let payload_limit = payload_limit.unwrap_or(1024 * 1024);
         faults.number("payload_limit", payload_limit as u64, 1, PAYLOAD_LIMIT_MAX as u64);
 
+        let undecodable_for = self.undecodable_for.or(app_defaults.undecodable_for);
+        let undecodable_for = undecodable_for.unwrap_or(Duration::from_secs(24 * 3600));
+        faults.at_most("undecodable_for", undecodable_for, LONGEST);
+
         faults.finish()?;
         Ok(Resolved {
             interval,
@@ -203,6 +219,7 @@ impl TaskOptions {
             retention,
             payload_limit,
             events: self.events.or(app_defaults.events).unwrap_or_default(),
+            undecodable_for,
         })
     }
 }
@@ -300,9 +317,25 @@ pub(crate) struct Resolved {
     /// Bytes.
     pub(crate) payload_limit: usize,
     pub(crate) events: EventMode,
+    pub(crate) undecodable_for: Duration,
 }
 
+/// The first pause of a job whose payload cannot be read; the next ones are twice as long each.
+const UNDECODABLE_PAUSE: Duration = Duration::from_secs(10);
+/// The longest of them.
+const UNDECODABLE_PAUSE_MAX: Duration = Duration::from_secs(600);
+
 impl Resolved {
+    /// How long a job is put off whose payload cannot be read, and was put off so often before; `None` when its time is over.
+    pub(crate) fn undecodable_pause(&self, before: u32) -> Option<Duration> {
+        let pause = |n: u32| (UNDECODABLE_PAUSE * (1 << n.min(10))).min(UNDECODABLE_PAUSE_MAX);
+        // The first ones differ, all others are the longest.
+        let first: Duration = (0..before.min(10)).map(pause).sum();
+        let waited = first.saturating_add(UNDECODABLE_PAUSE_MAX.saturating_mul(before.saturating_sub(10)));
+        let left = self.undecodable_for.saturating_sub(waited);
+        (!left.is_zero()).then(|| pause(before).min(left))
+    }
+
     /// The settings for one job.
     pub(crate) fn with(&self, overrides: &Overrides) -> Resolved {
         let mut own = self.clone();

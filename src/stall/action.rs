@@ -4,13 +4,18 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::SystemTime;
 
+use serde::Serialize;
+
 use crate::error::{ConfigError, ConfigErrors, Error};
+use crate::events::ms_since_1970;
 use crate::job::JobId;
+use crate::worker::identity::WorkerId;
 
 /// What became of a job that was found stalled.
 ///
 /// [`Display`](fmt::Display) and [`FromStr`] use the lower-case name of the variant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StallAction {
     /// Its payload was gone: what was left of the job is removed.
@@ -18,30 +23,16 @@ pub enum StallAction {
     /// It ended as failed: it stalled more often than `max_count` allows (code `worker_crashed`), or what Redis holds
     /// of it is damaged (code `corrupt`).
     Failed,
-    /// Back at the front of its list with no stall counted, or to have only its follow-up repeated. No version writes
-    /// this yet.
-    Requeued,
-    /// Its outcome was stored already; it went to its terminal place without its follow-up. No version writes this yet.
-    Completed,
     /// Its cancel had been asked for.
     Cancelled,
     /// Back at the front of its list, to run again.
     Recovered,
-    /// Counted as a failed attempt; the next one follows after the backoff. No version writes this yet.
-    Retrying,
 }
 
 impl StallAction {
     /// Every action, in the order of the resolve table.
-    pub(crate) const ALL: [StallAction; 7] = [
-        StallAction::Dropped,
-        StallAction::Failed,
-        StallAction::Requeued,
-        StallAction::Completed,
-        StallAction::Cancelled,
-        StallAction::Recovered,
-        StallAction::Retrying,
-    ];
+    pub(crate) const ALL: [StallAction; 4] =
+        [StallAction::Dropped, StallAction::Failed, StallAction::Cancelled, StallAction::Recovered];
 
     /// The name of the action as the event has it.
     #[must_use]
@@ -49,11 +40,8 @@ impl StallAction {
         match self {
             StallAction::Dropped => "dropped",
             StallAction::Failed => "failed",
-            StallAction::Requeued => "requeued",
-            StallAction::Completed => "completed",
             StallAction::Cancelled => "cancelled",
             StallAction::Recovered => "recovered",
-            StallAction::Retrying => "retrying",
         }
     }
 
@@ -61,8 +49,8 @@ impl StallAction {
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         match self {
-            StallAction::Dropped | StallAction::Failed | StallAction::Completed | StallAction::Cancelled => true,
-            StallAction::Requeued | StallAction::Recovered | StallAction::Retrying => false,
+            StallAction::Dropped | StallAction::Failed | StallAction::Cancelled => true,
+            StallAction::Recovered => false,
         }
     }
 }
@@ -91,23 +79,19 @@ impl FromStr for StallAction {
 /// How it was found out that the job stalled.
 ///
 /// [`Display`](fmt::Display) and [`FromStr`] use the name of the variant in lower case with underscores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StallReason {
     /// Its worker was silent for a whole watched interval (heartbeat mode `Automatic`).
     Silent,
     /// Its handler did not beat for a whole watched interval (heartbeat mode `Manual`); its worker may be fine.
     HandlerSilent,
-    /// Its worker is proven dead, since another one was started in its place. No version writes this yet.
-    WorkerRestarted,
-    /// An operator ordered it. No version writes this yet.
-    Manual,
 }
 
 impl StallReason {
     /// Every reason.
-    pub(crate) const ALL: [StallReason; 4] =
-        [StallReason::Silent, StallReason::HandlerSilent, StallReason::WorkerRestarted, StallReason::Manual];
+    pub(crate) const ALL: [StallReason; 2] = [StallReason::Silent, StallReason::HandlerSilent];
 
     /// The name of the reason as the event has it.
     #[must_use]
@@ -115,8 +99,6 @@ impl StallReason {
         match self {
             StallReason::Silent => "silent",
             StallReason::HandlerSilent => "handler_silent",
-            StallReason::WorkerRestarted => "worker_restarted",
-            StallReason::Manual => "manual",
         }
     }
 }
@@ -151,7 +133,7 @@ fn unknown(field: &str, text: &str, names: &[&str]) -> Error {
 /// One job that was found stalled, and what was decided about it.
 ///
 /// When the event arrives, the state in Redis has already changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct StalledEvent {
     /// The task.
@@ -163,10 +145,11 @@ pub struct StalledEvent {
     /// What became of the job.
     pub action: StallAction,
     /// The worker that held the job; `None` when nobody did.
-    pub worker: Option<String>,
+    pub worker: Option<WorkerId>,
     /// How the stall was found out.
     pub reason: StallReason,
     /// When it was decided, to the millisecond and by the clock of the Redis server.
+    #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
     pub at: SystemTime,
 }
 
@@ -188,7 +171,7 @@ mod tests {
             assert_eq!(action.to_string().parse::<StallAction>().unwrap(), action);
         }
         let fault = "Failed".parse::<StallAction>().unwrap_err().to_string();
-        assert!(fault.contains("dropped, failed, requeued"), "{fault}");
+        assert!(fault.contains("dropped, failed, cancelled"), "{fault}");
     }
 
     #[test]
@@ -201,9 +184,8 @@ mod tests {
 
     #[test]
     fn a_job_that_runs_again_is_not_terminal() {
-        let going_on = [StallAction::Requeued, StallAction::Recovered, StallAction::Retrying];
         for action in StallAction::ALL {
-            assert_eq!(action.is_terminal(), !going_on.contains(&action), "{action}");
+            assert_eq!(action.is_terminal(), action != StallAction::Recovered, "{action}");
         }
     }
 }

@@ -1,12 +1,17 @@
 //! Dispatch, settle, cancel, trim and the reads of single jobs.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::scripts::{self, Text};
 use super::{Connection, Key, LARGE, TaskKeys, WIRE_VERSION};
 use crate::error::{Error, classify};
+use crate::job::{MESSAGE_LIMIT, StoredError};
 use crate::options::{MIN_AGE_MS, Overrides, Priority, Resolved, to_ms};
+use crate::shown::cut;
 use crate::state::JobState;
 
 /// The most jobs that one call of `dispatch` or `settle` carries: larger batches are slower a job.
@@ -15,6 +20,9 @@ pub(crate) const BATCH: usize = 200;
 /// The most bytes of payloads, or of results, that one call of many jobs carries: more would keep the server from others for
 /// milliseconds. `lua/lib/claim.lua` and `lua/trim.lua` keep the same bound.
 pub(crate) const BATCH_BYTES: usize = LARGE;
+
+/// The most bytes of an error that its event has. `lua/lib/finish.lua` keeps the same bound.
+const BRIEF: usize = 160;
 
 /// How many of the keys of `dispatch` plain jobs need.
 const PLAIN_KEYS: usize = 8;
@@ -115,9 +123,13 @@ pub(crate) enum Outcome {
     /// The value as JSON; none when it is null.
     Completed(Option<Vec<u8>>),
     /// The job is over: the failed runs so far, this one included, and the reason.
-    Failed { attempt: u32, code: String, error: String },
+    Failed { attempt: u32, error: StoredError },
     /// Another run follows after the delay.
-    Retry { attempt: u32, delay: Duration, error: String },
+    Retry { attempt: u32, delay: Duration, error: StoredError },
+    /// The handler wants to run later; no attempt used.
+    Snooze { deferred: Deferred, delay: Duration },
+    /// The payload is no input of this worker's handler, but may be one of another version's; no attempt used.
+    Undecodable { deferred: Deferred, delay: Duration, error: StoredError },
     /// Requeued: to the front of its list, no attempt used.
     Requeue,
 }
@@ -149,10 +161,27 @@ impl Report {
     pub(crate) fn bytes(&self) -> usize {
         match &self.outcome {
             Outcome::Completed(value) => value.as_ref().map_or(0, Vec::len),
-            Outcome::Failed { error, .. } | Outcome::Retry { error, .. } => error.len(),
-            Outcome::Requeue => 0,
+            Outcome::Failed { error, .. } | Outcome::Retry { error, .. } | Outcome::Undecodable { error, .. } => {
+                error.message.len().min(MESSAGE_LIMIT)
+            }
+            Outcome::Snooze { .. } | Outcome::Requeue => 0,
         }
     }
+}
+
+/// How many of the reports one call carries: one at least if there is any, and no more than it may have, in number and in
+/// bytes.
+pub(crate) fn fitting<'a>(reports: impl Iterator<Item = &'a Report>) -> usize {
+    let (mut count, mut bytes) = (0, 0);
+    for report in reports.take(BATCH) {
+        // What the server copies, and what it may have to free.
+        bytes += report.bytes() + if report.ends_the_job() { report.payload_bytes } else { 0 };
+        if count > 0 && bytes > BATCH_BYTES {
+            break;
+        }
+        count += 1;
+    }
+    count
 }
 
 /// The input of a claimed job.
@@ -184,6 +213,30 @@ pub(crate) struct Claimed {
     /// JSON of the overrides of its dispatch; empty for none.
     pub(crate) overrides: String,
     pub(crate) dispatched_at_ms: Option<u64>,
+    pub(crate) deferred: Deferred,
+}
+
+/// How often a job was put off without an attempt being used. In Redis it is the two counts with a colon between.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Deferred {
+    /// By [`JobError::snooze`](crate::JobError::snooze).
+    pub(crate) snoozed: u32,
+    /// Since its payload could not be read.
+    pub(crate) undecodable: u32,
+}
+
+impl Deferred {
+    /// Reads the column; what is none of ours counts as nothing.
+    pub(crate) fn from_wire(text: &str) -> Deferred {
+        let (snoozed, undecodable) = text.split_once(':').unwrap_or_default();
+        Deferred { snoozed: snoozed.parse().unwrap_or(0), undecodable: undecodable.parse().unwrap_or(0) }
+    }
+}
+
+impl fmt::Display for Deferred {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.snoozed, self.undecodable)
+    }
 }
 
 /// The answer to a settle.
@@ -242,9 +295,18 @@ pub(crate) async fn settle(
     for report in reports {
         let (kind, attempt, detail, error) = match &report.outcome {
             Outcome::Completed(_) => continue,
-            Outcome::Failed { attempt, code, error } => ("failed", *attempt, code.clone(), error.as_str()),
-            Outcome::Retry { attempt, delay, error } => ("retry", *attempt, to_ms(*delay).to_string(), error.as_str()),
-            Outcome::Requeue => ("requeue", 0, String::new(), ""),
+            Outcome::Failed { attempt, error } => ("failed", attempt.to_string(), words_of(error), error.to_json()),
+            Outcome::Retry { attempt, delay, error } => {
+                let detail = format!("{} {}", to_ms(*delay), words_of(error));
+                ("retry", attempt.to_string(), detail, error.to_json())
+            }
+            Outcome::Snooze { deferred, delay } => {
+                ("snooze", deferred.to_string(), to_ms(*delay).to_string(), String::new())
+            }
+            Outcome::Undecodable { deferred, delay, error } => {
+                ("undecodable", deferred.to_string(), to_ms(*delay).to_string(), error.to_json())
+            }
+            Outcome::Requeue => ("requeue", "0".to_owned(), String::new(), String::new()),
         };
         call.arg(report.id.as_str()).arg(report.fence).arg(kind).arg(attempt).arg(detail).arg(error);
     }
@@ -260,7 +322,7 @@ pub(crate) async fn settle(
     let first_fence: u64 = reply.next()?;
     let Text(ids) = reply.next()?;
     let payloads: Vec<redis::Value> = reply.next()?;
-    let extras: Vec<(usize, Text, Text, Text, Text)> = reply.next()?;
+    let extras: Vec<(usize, Text, Text, Text, Text, Text)> = reply.next()?;
     let next_due: String = reply.next()?;
     let mut claimed: Vec<Claimed> = ids
         .split_ascii_whitespace()
@@ -278,21 +340,30 @@ pub(crate) async fn settle(
             stalled_count: 0,
             overrides: String::new(),
             dispatched_at_ms: None,
+            deferred: Deferred::default(),
         })
         .collect();
-    for (position, Text(attempt), Text(stalled), Text(overrides), Text(dispatched_at)) in extras {
+    for (position, Text(attempt), Text(stalled), Text(overrides), Text(dispatched_at), Text(deferred)) in extras {
         if let Some(job) = position.checked_sub(1).and_then(|i| claimed.get_mut(i)) {
             // The script checked them when it claimed; in a repeated answer they are read anew.
             job.failed_attempts = attempt.parse().unwrap_or(0);
             job.stalled_count = stalled.parse().unwrap_or(0);
             job.overrides = overrides;
             job.dispatched_at_ms = dispatched_at.parse().ok();
+            job.deferred = Deferred::from_wire(&deferred);
         }
     }
     // So a repeated answer names a job that was lost in the meantime.
     claimed.retain(|job| job.id.as_str() != "{}");
     let next_due = next_due.parse().ok().map(Duration::from_millis);
     Ok(SettleReply::Settled(Settled { lost, cancelled, claimed, next_due }))
+}
+
+/// What the event of a failure says: the code, and the beginning of the message as one word.
+fn words_of(error: &StoredError) -> String {
+    const UNSAFE: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
+    let brief = utf8_percent_encode(cut(&error.message, BRIEF), UNSAFE).to_string();
+    format!("{} {}", error.code, if brief.is_empty() { "-" } else { &brief })
 }
 
 /// The payload of a job; `None` when the job is gone.
@@ -520,6 +591,7 @@ pub(crate) struct StoredJob {
     pub(crate) failed_attempts: u32,
     pub(crate) stalled_count: u32,
     pub(crate) error: String,
+    pub(crate) deferred: Deferred,
 }
 
 /// Reads a job without its values; `None` when it never was, or was trimmed.
@@ -530,12 +602,14 @@ pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &st
         return Ok(None);
     }
     let state = reply.next::<String>()?.parse()?;
-    let (Text(attempt), Text(stalled), Text(error)) = (reply.next()?, reply.next()?, reply.next()?);
+    let (Text(attempt), Text(stalled), Text(error), Text(deferred)) =
+        (reply.next()?, reply.next()?, reply.next()?, reply.next()?);
     Ok(Some(StoredJob {
         state,
         failed_attempts: attempt.parse().unwrap_or(0),
         stalled_count: stalled.parse().unwrap_or(0),
         error,
+        deferred: Deferred::from_wire(&deferred),
     }))
 }
 

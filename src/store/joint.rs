@@ -15,6 +15,9 @@ use crate::error::Error;
 /// How long the carrier of work for others may show no sign before one of them takes over.
 pub(crate) const SILENCE: Duration = Duration::from_millis(50);
 
+/// The same for work that others can spare for longer.
+pub(crate) const SUPERVISION: Duration = Duration::from_secs(1);
+
 /// When a carrier was polled last.
 #[derive(Debug)]
 pub(crate) struct Sign {
@@ -26,6 +29,11 @@ pub(crate) struct Sign {
 impl Sign {
     pub(crate) fn new(silence: Duration) -> Arc<Sign> {
         Arc::new(Sign { last: Mutex::new(Instant::now()), silence })
+    }
+
+    /// When it was polled last.
+    pub(crate) fn given_at(&self) -> Instant {
+        *self.last()
     }
 
     fn last(&self) -> MutexGuard<'_, Instant> {

@@ -23,6 +23,7 @@ pub(crate) enum Key {
     MaxCount,
     Priority,
     DispatchedAt,
+    Deferred,
     Calls,
     Meta,
     Events,
@@ -36,7 +37,7 @@ pub(crate) enum Key {
 
 impl Key {
     /// Every key of a task, in the order of the enum.
-    pub(crate) const ALL: [Key; 25] = [
+    pub(crate) const ALL: [Key; 26] = [
         Key::WaitHigh,
         Key::Wait,
         Key::WaitLow,
@@ -57,6 +58,7 @@ impl Key {
         Key::MaxCount,
         Key::Priority,
         Key::DispatchedAt,
+        Key::Deferred,
         Key::Calls,
         Key::Meta,
         Key::Events,
@@ -87,6 +89,7 @@ impl Key {
             Key::MaxCount => "maxCount",
             Key::Priority => "priority",
             Key::DispatchedAt => "dispatchedAt",
+            Key::Deferred => "deferred",
             Key::Calls => "calls",
             Key::Meta => "meta",
             Key::Events => "events",

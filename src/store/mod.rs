@@ -3,6 +3,7 @@
 //! Dispatch and settle share one multiplexed connection, whoever asks about jobs another, and the reading of values a third;
 //! the keeper, the wake block, the cancel hints, each event reader and each large value have their own.
 
+mod address;
 pub(crate) mod jobs;
 mod joint;
 pub(crate) mod keys;
@@ -20,17 +21,21 @@ use std::time::Duration;
 
 use futures_util::Stream;
 use futures_util::future::try_join_all;
-use redis::AsyncConnectionConfig;
+use redis::{PushInfo, PushKind};
 use tokio_util::task::AbortOnDropHandle;
 
-pub(crate) use joint::{SILENCE, Sign};
+pub(crate) use joint::{SILENCE, SUPERVISION, Sign};
 pub(crate) use keys::{Key, TaskKeys};
-pub(crate) use redis::aio::{ConnectionLike as Connection, MultiplexedConnection as OwnConnection, PubSubSink};
+pub(crate) use redis::aio::{ConnectionLike as Connection, MultiplexedConnection as OwnConnection};
 
+pub(crate) use address::{Role, Tls};
+
+use self::address::Address;
 use self::joint::Joint;
 use self::slot::Slot;
 pub(crate) use self::turns::Turns;
-use crate::error::{Error, classify, not_connected};
+use crate::error::{Error, classify};
+use crate::worker::identity::WorkerId;
 
 /// The version of keys, fields and scripts. A task that a newer version wrote is refused.
 pub(crate) const WIRE_VERSION: u32 = 1;
@@ -64,7 +69,7 @@ pub(crate) fn response_time(bytes: usize) -> Duration {
 /// Connections to one server, and what was found out about it.
 #[derive(Debug)]
 pub(crate) struct Store {
-    client: redis::Client,
+    address: Arc<Address>,
     prefix: String,
     eviction: server::EvictionCheck,
     /// How long a dispatch or a cancel is repeated while the server cannot be reached.
@@ -88,19 +93,20 @@ impl Store {
     /// `Config` when the URL is none.
     pub(crate) fn open(
         url: &str,
+        tls: &Tls,
         prefix: &str,
         eviction: server::EvictionCheck,
         dispatch_timeout: Duration,
     ) -> Result<Store, Error> {
-        let client = server::client(url)?;
+        let address = Arc::new(Address::open(url, tls)?);
         Ok(Store {
             prefix: prefix.to_owned(),
             eviction,
             dispatch_timeout,
-            hot: Slot::new(client.clone()),
-            calm: Slot::new(client.clone()),
-            bulk: Slot::new(client.clone()),
-            client,
+            hot: Slot::new(Arc::clone(&address), Role::Shared),
+            calm: Slot::new(Arc::clone(&address), Role::Pool),
+            bulk: Slot::new(Arc::clone(&address), Role::Pool),
+            address,
             reads: Turns::new(),
             writes: Turns::new(),
             checked: OnceLock::new(),
@@ -119,9 +125,9 @@ impl Store {
             return Ok(());
         }
         let check = || {
-            let (client, eviction) = (self.client.clone(), self.eviction);
+            let (address, eviction) = (Arc::clone(&self.address), self.eviction);
             async move {
-                let mut conn = connect(&client, Some(CONNECT_TIMEOUT)).await?;
+                let mut conn = address.connect(Role::Pool, Some(CONNECT_TIMEOUT)).await?;
                 server::check(&mut conn, eviction).await?;
                 // All together: a round trip may take long.
                 let loads = scripts::ALL.iter().map(|script| {
@@ -131,9 +137,15 @@ impl Store {
                 try_join_all(loads).await.map(drop)
             }
         };
-        self.checking.attempt(check).await?;
+        self.checking.attempt(check).await.map_err(|e| e.at_first().at(self.place()))?;
         self.checked.get_or_init(|| ());
         Ok(())
+    }
+
+    /// [`Store::ready`] for the time that a connection has.
+    pub(crate) async fn ready_in_time(&self) -> Result<(), Error> {
+        let ready = tokio::time::timeout(CONNECT_TIMEOUT, self.ready()).await;
+        ready.unwrap_or_else(|_| Err(self.address.timed_out()))
     }
 
     /// Makes a call on the connection of dispatch and settle, whose answer must come within `time`.
@@ -153,9 +165,9 @@ impl Store {
         self.hot.if_up()
     }
 
-    /// The connection of dispatch and settle of this number is of no use any more.
-    pub(crate) fn leave_shared(&self, before: usize) {
-        self.hot.leave(before);
+    /// A call on the connection of dispatch and settle of this number failed, which may be the end of it.
+    pub(crate) fn shared_failed(&self, before: usize, e: &Error) {
+        self.hot.failed(before, e);
     }
 
     /// Makes a call that moves little, for somebody who asks about a job or a task; once more where the connection was
@@ -204,11 +216,11 @@ impl Store {
         F: Future<Output = Result<T, Error>> + Send,
     {
         self.ready().await?;
-        let (client, turns) = (self.client.clone(), Arc::clone(&self.reads));
+        let (address, turns) = (Arc::clone(&self.address), Arc::clone(&self.reads));
         own_task(async move {
             let turn = turns.take(LONGEST_RESPONSE).await.ok_or_else(Error::timed_out)?;
             turn.hold(async {
-                let conn = connect(&client, None).await?;
+                let conn = address.connect(Role::Pool, None).await?;
                 tokio::time::timeout(time, call(conn)).await.unwrap_or_else(|_| Err(Error::late()))
             })
             .await
@@ -218,8 +230,26 @@ impl Store {
 
     /// A connection of the caller's own, which tells when it drops. `response` bounds each answer; `None` is for calls
     /// that block, or whose caller keeps the time.
-    pub(crate) async fn dedicated(&self, response: Option<Duration>) -> Result<OwnConnection, Error> {
-        connect(&self.client, response).await
+    pub(crate) async fn dedicated(&self, role: Role, response: Option<Duration>) -> Result<OwnConnection, Error> {
+        self.address.connect(role, response).await
+    }
+
+    /// Where the server is, without any secret.
+    pub(crate) fn place(&self) -> &Arc<str> {
+        self.address.place()
+    }
+
+    /// What every key begins with.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// From now on the connections have the name of this worker.
+    pub(crate) fn works_as(&self, worker: &WorkerId) {
+        self.address.works_as(worker);
+        if let Some((conn, _)) = self.hot.if_up() {
+            self.address.name(&conn, Role::Shared);
+        }
     }
 
     /// The cancel hints of the tasks, each as its channel and the id of the job, on a connection of its own. The stream
@@ -227,29 +257,47 @@ impl Store {
     pub(crate) async fn cancel_hints(
         &self,
         tasks: &[&TaskKeys],
-    ) -> Result<(PubSubSink, impl Stream<Item = (String, String)> + Unpin + use<>), Error> {
-        use futures_util::StreamExt;
-        let classify = |e| classify("cancel hints", e);
+    ) -> Result<(OwnConnection, impl Stream<Item = (String, String)> + Unpin + use<>), Error> {
+        let (sender, mut pushes) = tokio::sync::mpsc::unbounded_channel();
         let subscribed = async {
-            let mut pubsub = self.client.get_async_pubsub().await.map_err(classify)?;
+            let mut conn = self.address.listen(Role::Hints, sender).await?;
             // All in one call: a round trip may take long.
             let channels: Vec<&str> = tasks.iter().map(|keys| keys.cancel_channel()).collect();
-            pubsub.subscribe(channels).await.map_err(classify)?;
-            Ok::<_, Error>(pubsub)
+            conn.subscribe(channels).await.map_err(|e| classify("cancel hints", e))?;
+            Ok::<_, Error>(conn)
         };
         let subscribed = tokio::time::timeout(CONNECT_TIMEOUT, subscribed).await;
-        let (sink, messages) = subscribed.map_err(|_| Error::timed_out())??.split();
-        let hints = messages.map(|message| {
-            let id = String::from_utf8_lossy(message.get_payload_bytes()).into_owned();
-            (message.get_channel_name().to_owned(), id)
+        let conn = subscribed.map_err(|_| Error::timed_out())??;
+        let hints = futures_util::stream::poll_fn(move |cx| {
+            loop {
+                return match std::task::ready!(pushes.poll_recv(cx)) {
+                    None | Some(PushInfo { kind: PushKind::Disconnection, .. }) => std::task::Poll::Ready(None),
+                    Some(PushInfo { kind: PushKind::Message, data }) => match hint_of(data) {
+                        Some(hint) => std::task::Poll::Ready(Some(hint)),
+                        None => continue,
+                    },
+                    Some(_) => continue,
+                };
+            }
         });
-        Ok((sink, hints))
+        Ok((conn, hints))
     }
 }
 
+/// The channel and the text of a message.
+fn hint_of(data: Vec<redis::Value>) -> Option<(String, String)> {
+    let mut words = data.into_iter().map(|word| match word {
+        redis::Value::BulkString(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+        redis::Value::SimpleString(text) => Some(text),
+        _ => None,
+    });
+    Some((words.next()??, words.next()??))
+}
+
 /// Asks the server behind a connection for hints whether it is there.
-pub(crate) async fn ping(sink: &mut PubSubSink) -> Result<(), Error> {
-    let answer = tokio::time::timeout(RESPONSE_TIMEOUT, sink.ping::<redis::Value>()).await;
+pub(crate) async fn ping(conn: &mut OwnConnection) -> Result<(), Error> {
+    let ping = redis::cmd("PING");
+    let answer = tokio::time::timeout(RESPONSE_TIMEOUT, ping.query_async::<redis::Value>(conn)).await;
     answer.map_err(|_| Error::timed_out())?.map(drop).map_err(|e| classify("cancel hints", e))
 }
 
@@ -270,10 +318,4 @@ pub(crate) async fn own_task<T: Send + 'static>(
 /// Twice the time, for a call that is made again after it was too long under way.
 pub(crate) fn doubled(time: Duration) -> Duration {
     time.saturating_mul(2).min(LONGEST_RESPONSE)
-}
-
-async fn connect(client: &redis::Client, response: Option<Duration>) -> Result<OwnConnection, Error> {
-    let config =
-        AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT)).set_response_timeout(response);
-    client.get_multiplexed_async_connection_with_config(&config).await.map_err(not_connected)
 }

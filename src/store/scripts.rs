@@ -102,6 +102,7 @@ script!(
         Error,
         MaxCount,
         Priority,
+        Deferred,
     ]
 );
 script!(EXTEND_LOCKS, "extend_locks", ["types", "held", "interval"], [Locks, Candidates, Active, Cancelling, Meta]);
@@ -133,6 +134,7 @@ script!(
         Result,
         Options,
         DispatchedAt,
+        Deferred,
     ]
 );
 script!(
@@ -160,13 +162,28 @@ script!(
         MaxCount,
         Priority,
         DispatchedAt,
+        Deferred,
     ]
 );
 script!(
     TRIM,
     "trim",
     ["now", "emit", "types", "finish"],
-    [Completed, Meta, Events, Payload, Attempt, StalledCount, Result, Error, Options, MaxCount, Priority, DispatchedAt,]
+    [
+        Completed,
+        Meta,
+        Events,
+        Payload,
+        Attempt,
+        StalledCount,
+        Result,
+        Error,
+        Options,
+        MaxCount,
+        Priority,
+        DispatchedAt,
+        Deferred
+    ]
 );
 script!(DECLARE, "declare", ["now"], [Meta]);
 script!(
@@ -195,6 +212,7 @@ script!(
         MaxCount,
         Priority,
         DispatchedAt,
+        Deferred,
         Calls,
         Meta,
         Events,
@@ -207,7 +225,7 @@ script!(
     INSPECT,
     "inspect",
     ["states"],
-    [Payload, Locks, Delayed, Completed, Failed, Cancelled, Attempt, StalledCount, Error]
+    [Payload, Locks, Delayed, Completed, Failed, Cancelled, Attempt, StalledCount, Error, Deferred]
 );
 script!(STATES, "states", ["states"], [Payload, Locks, Delayed, Completed, Failed, Cancelled, Result, Meta]);
 script!(COUNTS, "counts", [], [WaitHigh, Wait, WaitLow, Delayed, Locks, Completed, Failed, Cancelled]);

@@ -3,7 +3,7 @@
 use redis::InfoDict;
 
 use super::Connection;
-use crate::error::{ConfigError, ConfigErrors, Error, classify};
+use crate::error::{Error, classify};
 
 /// The oldest server that has every command the scripts use (LPOP with a count, SMISMEMBER, ZMSCORE).
 const OLDEST: (u32, u32) = (6, 2);
@@ -45,22 +45,4 @@ pub(crate) async fn check(conn: &mut impl Connection, eviction: EvictionCheck) -
         });
     }
     Ok(())
-}
-
-/// A client of this address; nothing is connected yet. A URL is never shown: it may hold a password.
-///
-/// # Errors
-/// `Config` when it is no URL, or asks for TLS.
-pub(super) fn client(url: &str) -> Result<redis::Client, Error> {
-    let bad = |rule: String, fix: &str| {
-        let fault = ConfigError::new("redis", "(not shown: it may hold a password)", rule, fix);
-        Error::Config(ConfigErrors::from(fault))
-    };
-    if url.starts_with("rediss:") || url.starts_with("valkeys:") {
-        let rule = "must be a URL without TLS, which is not there yet";
-        return Err(bad(rule.to_owned(), "write redis://, and go through a tunnel where the network is not your own"));
-    }
-    redis::Client::open(url).map_err(|e| {
-        bad(format!("must be a Redis URL: {e}"), "write redis://[user:password@]host[:port][/db], or unix:///path")
-    })
 }

@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::OwnConnection;
+use super::address::{Address, Role};
 use super::joint::Joint;
-use super::{OwnConnection, connect};
 use crate::error::Error;
 
-/// How long calls may go on without an answer to any of them before one that is given up counts against the connection.
+/// How long calls that are given up may have waited together, without an answer to any, before the connection is left.
 const UNANSWERED: Duration = Duration::from_secs(1);
 
 /// The shortest time between two connections that are left since the server says no on them.
@@ -16,7 +17,8 @@ const BETWEEN_REFUSALS: Duration = Duration::from_secs(1);
 /// The connection, once it was needed. One that failed is left, and the next call makes another.
 #[derive(Debug)]
 pub(super) struct Slot {
-    client: redis::Client,
+    address: Arc<Address>,
+    role: Role,
     state: Arc<Mutex<State>>,
     connecting: Joint<(OwnConnection, usize)>,
 }
@@ -26,17 +28,17 @@ struct State {
     conn: Option<OwnConnection>,
     /// How many connections there were before it.
     before: usize,
-    /// Since when there are calls, one soon after the other, and none was answered.
-    asked: Option<Instant>,
-    /// When a call was last begun or given up.
-    touched: Option<Instant>,
+    /// How long calls that were given up had waited since the last answer; times at which several waited count once.
+    waited: Duration,
+    /// Up to when that is counted.
+    counted: Option<Instant>,
     /// When a connection was last left since the server said no.
     refused: Option<Instant>,
 }
 
 impl Slot {
-    pub(super) fn new(client: redis::Client) -> Slot {
-        Slot { client, state: Arc::default(), connecting: Joint::default() }
+    pub(super) fn new(address: Arc<Address>, role: Role) -> Slot {
+        Slot { address, role, state: Arc::default(), connecting: Joint::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -57,12 +59,31 @@ impl Slot {
         }
     }
 
+    /// A call on the connection of this number failed. Returns whether the connection is left for it.
+    pub(super) fn failed(&self, before: usize, e: &Error) -> bool {
+        let ends = e.ends_connection() && (e.is_broken() || self.may_refuse());
+        if ends {
+            self.leave(before);
+        }
+        ends
+    }
+
+    /// Whether the connection may be left for what the server says on it, which another one may say too.
+    fn may_refuse(&self) -> bool {
+        let mut state = self.state();
+        let may = state.refused.is_none_or(|at| at.elapsed() > BETWEEN_REFUSALS);
+        if may {
+            state.refused = Some(Instant::now());
+        }
+        may
+    }
+
     /// Makes a call, whose answer must come within `time`. A connection that failed, gave no answer in time, or leads to a
     /// demoted primary is left; the next one is driven by the runtime of the caller that makes it.
     ///
     /// # Cancel safety
-    /// The call may have been carried out when the future is dropped. A connection on which nothing was answered for a second
-    /// is left then: callers that are less patient than `time` must not keep a dead one.
+    /// The call may have been carried out when the future is dropped. A connection is left when those who gave up had waited for
+    /// a second together and nothing was answered: callers that are less patient than `time` must not keep a dead one.
     pub(super) async fn call<T>(
         &self,
         time: Duration,
@@ -75,7 +96,7 @@ impl Slot {
         let mut under_way = UnderWay::begin(self, before);
         let answer = tokio::time::timeout(time, call(&mut conn)).await.unwrap_or_else(|_| Err(Error::late()));
         under_way.end(&answer);
-        answer
+        answer.map_err(|e| e.at(self.address.place()))
     }
 
     /// The same for a call that only reads, or may be repeated: once more where the connection was there before and turns out
@@ -93,10 +114,10 @@ impl Slot {
 
     async fn connect(&self) -> Result<(OwnConnection, usize), Error> {
         let connect = || {
-            let (client, state) = (self.client.clone(), Arc::clone(&self.state));
+            let (address, role, state) = (Arc::clone(&self.address), self.role, Arc::clone(&self.state));
             async move {
                 // Each call keeps its own time.
-                let conn = connect(&client, None).await?;
+                let conn = address.connect(role, None).await?;
                 let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
                 // An attempt that was left for dead may come late, when there is another connection.
                 Ok((state.conn.get_or_insert(conn).clone(), state.before))
@@ -110,45 +131,26 @@ impl Slot {
 struct UnderWay<'a> {
     slot: &'a Slot,
     before: usize,
+    begun: Instant,
     ended: bool,
 }
 
 impl UnderWay<'_> {
     fn begin(slot: &Slot, before: usize) -> UnderWay<'_> {
-        let mut state = slot.state();
-        if state.before == before {
-            let now = Instant::now();
-            let touched = state.touched.replace(now);
-            if touched.is_none_or(|at| now.duration_since(at) > UNANSWERED) {
-                state.asked = None;
-            }
-            state.asked.get_or_insert(now);
-        }
-        UnderWay { slot, before, ended: false }
+        UnderWay { slot, before, begun: Instant::now(), ended: false }
     }
 
     fn end<T>(&mut self, answer: &Result<T, Error>) {
         self.ended = true;
         if let Err(e) = answer
-            && e.ends_connection()
-            && (e.is_broken() || self.may_refuse())
+            && self.slot.failed(self.before, e)
         {
-            return self.slot.leave(self.before);
+            return;
         }
         let mut state = self.slot.state();
         if state.before == self.before {
-            state.asked = None;
+            (state.waited, state.counted) = (Duration::ZERO, Some(Instant::now()));
         }
-    }
-
-    /// Whether the connection may be left for what the server says on it, which another one may say too.
-    fn may_refuse(&self) -> bool {
-        let mut state = self.slot.state();
-        let may = state.refused.is_none_or(|at| at.elapsed() > BETWEEN_REFUSALS);
-        if may {
-            state.refused = Some(Instant::now());
-        }
-        may
     }
 }
 
@@ -161,8 +163,11 @@ impl Drop for UnderWay<'_> {
         if state.before != self.before {
             return;
         }
-        state.touched = Some(Instant::now());
-        let is_dead = state.asked.is_some_and(|asked| asked.elapsed() > UNANSWERED);
+        let now = Instant::now();
+        let from = state.counted.map_or(self.begun, |counted| counted.max(self.begun));
+        state.waited += now.saturating_duration_since(from);
+        state.counted = Some(now);
+        let is_dead = state.waited > UNANSWERED;
         drop(state);
         if is_dead {
             self.slot.leave(self.before);

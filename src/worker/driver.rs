@@ -12,23 +12,24 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use backon::BackoffBuilder;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::task::JoinSet;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::clock::{self, Moment};
 use super::held::{Flags, Held};
-use super::{TaskRuntime, WorkerShared, runner};
+use super::{TaskRuntime, WorkerShared, reporting_time, runner};
 use crate::error::Error;
 use crate::job::JobId;
 use crate::job::{StoredError, codes};
 use crate::store::jobs::{self, BATCH, BATCH_BYTES, Claimed, LINES, Outcome, Payload, Report, SettleReply, Settled};
 use crate::store::streams::server_time_ms;
-use crate::store::{LARGE, OwnConnection, RESPONSE_TIMEOUT, doubled, response_time};
+use crate::store::{LARGE, OwnConnection, RESPONSE_TIMEOUT, Role, doubled, response_time};
 
 /// An idle task looks for work this often even when no marker came: a worker may have died with it.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -38,6 +39,9 @@ const DROP_TIME: Duration = Duration::from_secs(1);
 
 /// The line of calls whose outcomes are large: they travel alone, and nothing waits behind them.
 const LARGE_LINE: usize = LINES.len() - 1;
+
+/// The lines as logs name them.
+const PARTS: [&str; LINES.len()] = ["settle", "settle/2", "settle/3"];
 
 /// A large outcome whose connection was closed so often, and for so long, is one that the server does not take.
 const LARGE_TRIES: u32 = 5;
@@ -85,6 +89,56 @@ pub(super) struct Driver {
     stop: Option<Stop>,
     /// Redis says that this worker has stopped: no call of it counts any more.
     closed: bool,
+    /// Dropped behind all else.
+    _alive: TaskTrackerToken,
+}
+
+/// What a driver that is dropped leaves behind, and the calls that it has under way all the while.
+#[derive(Debug, Default)]
+pub(crate) struct Estate(Mutex<Left>);
+
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    /// By line: the next number, and what the call under way carries.
+    pub(crate) lines: [LeftLine; LINES.len()],
+    /// Outcomes that no call carries.
+    pub(crate) pending: Vec<Report>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LeftLine {
+    /// Of the call under way, or of the last one.
+    pub(crate) number: u64,
+    pub(crate) under_way: Option<Arc<Vec<Report>>>,
+}
+
+impl Estate {
+    fn left(&self) -> MutexGuard<'_, Left> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sent(&self, line: usize, number: u64, reports: &Arc<Vec<Report>>) {
+        self.left().lines[line] = LeftLine { number, under_way: Some(Arc::clone(reports)) };
+    }
+
+    fn answered(&self, line: usize) {
+        self.left().lines[line].under_way = None;
+    }
+
+    /// All of it, with the outcomes of finished runs.
+    pub(super) fn take(&self, outbox: &Outbox) -> Left {
+        let mut left = std::mem::take(&mut *self.left());
+        left.pending.append(&mut outbox.take());
+        left
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let mut left = self.task.estate.left();
+        left.pending.append(&mut self.pending);
+        left.pending.extend(self.large.drain(..));
+    }
 }
 
 /// A line of calls, one at a time and numbered. Of two lines, one call can be on its way while Redis works on the other.
@@ -100,7 +154,7 @@ struct Answered {
     line: usize,
     number: u64,
     sent: Moment,
-    reports: Vec<Report>,
+    reports: Arc<Vec<Report>>,
     want: usize,
     /// `want`, or 0 when an old call was repeated.
     asked: usize,
@@ -122,6 +176,7 @@ struct Stop {
 impl Driver {
     pub(super) fn new(task: Arc<TaskRuntime>, worker: Arc<WorkerShared>) -> Driver {
         Driver {
+            _alive: task.alive.token(),
             task,
             worker,
             runs: JoinSet::new(),
@@ -205,7 +260,7 @@ impl Driver {
         let options = &self.task.options;
         let grace = clock::now().after(options.shutdown_grace);
         let cancel = grace.after(options.cancel_grace);
-        let end = cancel.after(options.interval / 3 * 2);
+        let end = cancel.after(reporting_time(options.interval));
         self.stop = Some(Stop { grace, cancel, end, told: false });
         self.take_permits(0);
         self.task.held.for_each(|held| held.set(Flags::SHUTTING_DOWN));
@@ -215,8 +270,8 @@ impl Driver {
     async fn advance_stop(&mut self) {
         let Some(stop) = &mut self.stop else { return };
         let now = clock::now();
-        if self.worker.is_keeper_gone() && stop.grace > now {
-            // Nobody beats for these jobs any more.
+        if (self.worker.is_keeper_gone() || self.worker.hurry.is_cancelled()) && stop.grace > now {
+            // Nobody beats for these jobs any more, or nobody wants to wait for them.
             let (cancel, end) = (stop.cancel.since(stop.grace), stop.end.since(stop.grace));
             (stop.grace, stop.cancel, stop.end) = (now, now.after(cancel), now.after(end));
         }
@@ -245,15 +300,9 @@ impl Driver {
         self.pending.split_off(self.pending.len() - self.fitting(self.pending.iter().rev()))
     }
 
-    /// How many of the reports one call carries: one at least, and no more than it may have, in number and in bytes.
+    /// How many of the reports one call carries.
     fn fitting<'a>(&self, reports: impl Iterator<Item = &'a Report>) -> usize {
-        let mut bytes = 0;
-        let fits = |report: &&Report| {
-            // What the server copies, and what it may have to free.
-            bytes += report.bytes() + if report.ends_the_job() { report.payload_bytes } else { 0 };
-            bytes <= BATCH_BYTES
-        };
-        reports.take(self.batch()).take_while(fits).count().max(1).min(self.pending.len())
+        jobs::fitting(reports.take(self.batch()))
     }
 
     /// Sends the next call, if there is a free line and something to say. The second line is for load: it opens for half a
@@ -287,6 +336,8 @@ impl Driver {
     fn send_on(&mut self, line: usize, want: usize, reports: Vec<Report>) {
         let (task, worker) = (Arc::clone(&self.task), Arc::clone(&self.worker));
         let number = self.lines[line].next_call;
+        let reports = Arc::new(reports);
+        task.estate.sent(line, number, &reports);
         self.lines[line].wanted = Some(want);
         if want > 0 {
             self.task.claims.sent(line, number, clock::now());
@@ -390,6 +441,7 @@ impl Driver {
             return;
         };
         self.lines[line] = Line { next_call: number + 1, wanted: None };
+        self.task.estate.answered(line);
         for fence in &settled.lost {
             tracing::warn!(task = %self.task.name, fence, "an outcome came too late: the job was taken in the meantime");
         }
@@ -437,7 +489,9 @@ impl Driver {
         for (held, job, options, headers) in starting {
             self.busy.insert(job.fence, job.id.clone());
             let (task, worker) = (Arc::clone(&self.task), Arc::clone(&self.worker));
+            let alive = task.alive.token();
             self.runs.spawn(async move {
+                let _alive = alive;
                 let (id, fence, payload_bytes) = (held.id.clone(), held.fence, job.payload.bytes());
                 let attempt = job.failed_attempts.saturating_add(1);
                 let outcome = runner::run(Arc::clone(&task), worker, held, job, options, headers).await;
@@ -460,7 +514,7 @@ async fn settle(
     line: usize,
     mut number: u64,
     want: usize,
-    mut reports: Vec<Report>,
+    mut reports: Arc<Vec<Report>>,
 ) -> Answered {
     let sent = clock::now();
     let (ask, mut asked, mut closed, mut first_closed) = (task.options.interval, want, 0, None);
@@ -492,6 +546,10 @@ async fn settle(
         };
         let e = match answer {
             Ok(SettleReply::Settled(settled)) => {
+                if let Some(away) = worker.outage.answered(PARTS[line], task.index) {
+                    let away_ms = away.as_millis() as u64;
+                    tracing::info!(worker_id = %worker.id, away_ms, "redis answers again");
+                }
                 return Answered { line, number, sent, reports, want, asked, settled: Some(settled) };
             }
             Ok(SettleReply::Closed) => {
@@ -502,6 +560,7 @@ async fn settle(
                 // Only a second driver under our name could have gone ahead of us.
                 tracing::error!(task = %task.name, number, "a settle call was overtaken; it gets a new number");
                 number += 1_000;
+                task.estate.sent(line, number, &reports);
                 if want > 0 {
                     task.claims.sent(line, number, sent);
                 }
@@ -523,12 +582,19 @@ async fn settle(
             let first = *first_closed.get_or_insert_with(clock::now);
             if e.is_too_large() || closed >= LARGE_TRIES && clock::now().since(first) >= LARGE_TIME {
                 tracing::error!(task = %task.name, error = %e.chain(), "redis does not take a large outcome; the job fails");
-                reports.iter_mut().for_each(too_large);
+                Arc::make_mut(&mut reports).iter_mut().for_each(too_large);
+                task.estate.sent(line, number, &reports);
             }
         }
         let pause = backoff.next().unwrap_or(Duration::from_secs(1));
-        if e.is_retryable() {
-            tracing::warn!(task = %task.name, error = %e.chain(), ?pause, "settle was not answered; it is repeated");
+        if e.is_outage() {
+            if worker.outage.failed(PARTS[line], task.index) {
+                tracing::warn!(worker_id = %worker.id, part = PARTS[line], task = %task.name, error = %e.chain(),
+                    "redis gives no answer; what is under way is repeated until it does");
+            }
+            tracing::debug!(task = %task.name, error = %e.chain(), ?pause, "settle was not answered; it is repeated");
+        } else if e.is_retryable() {
+            tracing::warn!(task = %task.name, error = %e.chain(), ?pause, "settle was refused; it is repeated");
         } else {
             tracing::error!(task = %task.name, error = %e.chain(), ?pause, "settle was refused; it is repeated");
         }
@@ -543,7 +609,7 @@ async fn apart<T>(
     connected: &mut bool,
     call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let mut conn = worker.store.dedicated(None).await?;
+    let mut conn = worker.store.dedicated(Role::Pool, None).await?;
     let answers = tokio::time::timeout(RESPONSE_TIMEOUT, server_time_ms(&mut conn)).await;
     answers.map_err(|_| Error::timed_out())??;
     *connected = true;
@@ -554,8 +620,7 @@ async fn apart<T>(
 fn too_large(report: &mut Report) {
     if let Outcome::Completed(Some(value)) = &report.outcome {
         let message = format!("the server does not take the value, which has {} bytes of JSON", value.len());
-        let code = codes::CODEC.to_owned();
-        let error = StoredError { code: code.clone(), message }.to_json();
-        report.outcome = Outcome::Failed { attempt: report.attempt, code, error };
+        let error = StoredError { code: codes::CODEC.to_owned(), message };
+        report.outcome = Outcome::Failed { attempt: report.attempt, error };
     }
 }

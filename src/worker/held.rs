@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -73,6 +73,8 @@ pub(crate) struct Held {
     /// Manual: when the handler beat last, ms on the boot-time clock.
     handler_beat: AtomicU64,
     changed: Notify,
+    /// Whether the handler waits for another job.
+    pub(crate) waits: Waits,
     /// The keeper is asked to beat for this job before the next beat of all.
     rang: AtomicBool,
     /// When the keeper looked at the deadlines last, ms on the boot-time clock.
@@ -80,6 +82,55 @@ pub(crate) struct Held {
     /// Tells the keeper that a job of the task rang.
     rung: Arc<Notify>,
     news: Arc<News>,
+}
+
+/// How many results of other jobs the handler waits for, and since when for one at least.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    count: AtomicUsize,
+    /// ms on the boot-time clock.
+    since: AtomicU64,
+}
+
+impl Waits {
+    /// Since when the handler waits, if it does.
+    pub(crate) fn since(&self) -> Option<Moment> {
+        let waits = self.count.load(Ordering::SeqCst) > 0;
+        waits.then(|| Moment::from_millis(self.since.load(Ordering::SeqCst)))
+    }
+}
+
+tokio::task_local! {
+    /// The job whose handler is polled.
+    static CURRENT: Arc<Held>;
+}
+
+/// Runs the handler of a job, so that what it waits for is known to be waited for by it.
+pub(crate) async fn as_handler_of<T>(held: Arc<Held>, handler: impl Future<Output = T>) -> T {
+    CURRENT.scope(held, handler).await
+}
+
+/// Somebody waits for the result of a job: where that is a handler, its own job is noted as waiting.
+pub(crate) struct Waiting(Option<Arc<Held>>);
+
+impl Waiting {
+    pub(crate) fn begin() -> Waiting {
+        let held = CURRENT.try_with(Arc::clone).ok();
+        if let Some(held) = &held
+            && held.waits.count.fetch_add(1, Ordering::SeqCst) == 0
+        {
+            held.waits.since.store(clock::now().as_millis(), Ordering::SeqCst);
+        }
+        Waiting(held)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(held) = &self.0 {
+            held.waits.count.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
 }
 
 /// Held jobs about which the keeper has news. It wakes nobody itself: a waker may be the user's code.
@@ -133,10 +184,33 @@ impl Held {
             beaten: AtomicBool::new(false),
             handler_beat: AtomicU64::new(kept.as_millis()),
             changed: Notify::new(),
+            waits: Waits::default(),
             rang: AtomicBool::new(false),
             last_tick,
             rung,
             news,
+        }
+    }
+
+    /// A job of a test's, which nobody beats for.
+    #[cfg(feature = "testing")]
+    pub(crate) fn lasting(id: JobId, interval: Duration, kept: Moment, last_tick: Arc<AtomicU64>) -> Held {
+        Held {
+            id,
+            fence: 1,
+            heartbeat: Heartbeat::Automatic,
+            on_risk: OnRisk::Continue,
+            interval,
+            flags: AtomicU16::new(0),
+            beat_sent: AtomicU64::new(kept.as_millis()),
+            beaten: AtomicBool::new(false),
+            handler_beat: AtomicU64::new(kept.as_millis()),
+            changed: Notify::new(),
+            waits: Waits::default(),
+            rang: AtomicBool::new(false),
+            last_tick,
+            rung: Arc::default(),
+            news: Arc::default(),
         }
     }
 

@@ -3,9 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Serialize, Serializer};
+
+use crate::shown::Shown;
+
 /// The identity of one running worker: `<hostname>-<pid>-<8 hex>`. Two workers never share one, also not in one
 /// process or in two containers that both see themselves as pid 1.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkerId(Arc<str>);
 
 impl WorkerId {
@@ -14,6 +18,11 @@ impl WorkerId {
         let host = hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let random = uuid::Uuid::now_v7().as_u128() as u32;
         WorkerId(format!("{}-{}-{random:08x}", clean(&host), std::process::id()).into())
+    }
+
+    /// One that Redis tells of.
+    pub(crate) fn from_wire(text: &str) -> WorkerId {
+        WorkerId(text.into())
     }
 
     /// The identity as text.
@@ -25,7 +34,26 @@ impl WorkerId {
 
 impl fmt::Display for WorkerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        // One that was read from Redis may hold anything.
+        if self.0.bytes().all(|b| b.is_ascii_graphic()) { f.pad(&self.0) } else { Shown(&self.0).fmt(f) }
+    }
+}
+
+impl Serialize for WorkerId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl AsRef<str> for WorkerId {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl PartialEq<str> for WorkerId {
+    fn eq(&self, other: &str) -> bool {
+        *self.0 == *other
     }
 }
 

@@ -6,26 +6,41 @@ pub(crate) mod driver;
 pub(crate) mod held;
 pub(crate) mod identity;
 pub(crate) mod keeper;
+mod observer;
+mod outage;
+mod panics;
 pub(crate) mod runner;
+mod running;
+mod signal;
 mod wake;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io::Write;
+use std::process::{ExitCode, Termination};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use backon::BackoffBuilder;
+use serde::Serialize;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 pub use identity::WorkerId;
+pub use observer::{Observer, RunEnd, RunInfo, RunOutcome};
+pub use running::RunningWorker;
+pub use signal::shutdown_signal;
 
 use self::claims::Claims;
 use self::clock::Moment;
-use self::driver::{Driver, Outbox};
+use self::driver::{Driver, Estate, Outbox};
 use self::held::{HeldTable, News};
+use self::outage::Outage;
 use self::runner::Handler;
+use self::signal::Signals;
 use self::wake::Wake;
 use crate::data::{Data, Need};
 use crate::error::{ConfigError, ConfigErrors, Error, ErrorMap};
@@ -37,6 +52,11 @@ use crate::store::{RESPONSE_TIMEOUT, Store, TaskKeys, jobs};
 
 /// How long the clean-up after the last job may take.
 const FAREWELL: Duration = Duration::from_secs(3);
+
+/// How long a shutdown goes on to report, behind its graces: until the sweep of another worker could take the jobs.
+pub(crate) fn reporting_time(interval: Duration) -> Duration {
+    interval / 3 * 2
+}
 
 /// How many large values a worker reads at a time.
 const LARGE_READS: usize = 4;
@@ -52,6 +72,10 @@ pub(crate) struct TaskRuntime {
     pub(crate) errors: Arc<[ErrorMap]>,
     pub(crate) held: HeldTable,
     pub(crate) outbox: Outbox,
+    /// What the driver has to say and has not been answered, for the keeper when the driver is gone.
+    pub(crate) estate: Estate,
+    /// The driver and the runs that are not dropped yet.
+    pub(crate) alive: TaskTracker,
     /// Rings when the driver has something to look at.
     pub(crate) poke: Notify,
     /// Rings when the keeper is to beat for all jobs at once.
@@ -110,7 +134,11 @@ pub(crate) struct WorkerShared {
     pub(crate) store: Arc<Store>,
     /// What handlers share.
     pub(crate) data: Arc<Data>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) stopping: CancellationToken,
+    /// The grace of the shutdown is over at once.
+    pub(crate) hurry: CancellationToken,
+    pub(crate) outage: Outage,
     pub(crate) wake: Wake,
     /// When the keeper looked at the deadlines last, ms on the boot-time clock.
     pub(crate) last_tick: Arc<AtomicU64>,
@@ -119,6 +147,8 @@ pub(crate) struct WorkerShared {
     /// For reading values that travel apart.
     pub(crate) large_reads: Semaphore,
     keeper_gone: AtomicBool,
+    /// The most jobs over all tasks, and a permit for each that is not held.
+    pub(crate) max_jobs: Option<usize>,
     cap: Option<Arc<Semaphore>>,
 }
 
@@ -162,7 +192,11 @@ impl WorkerShared {
 }
 
 /// Why a worker stopped.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// As what `main` returns it makes the exit code: 0 for `Shutdown`, 1 for the others, which are told on stderr.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+#[must_use = "a worker that left jobs behind, or broke, returns Ok too"]
 #[non_exhaustive]
 pub enum StopReason {
     /// It was asked to, and every job that it held was recorded or requeued.
@@ -183,8 +217,32 @@ pub enum StopReason {
     },
 }
 
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StopReason::Shutdown => f.write_str("shut down"),
+            StopReason::Unclean { left } => write!(f, "shut down, with {} jobs left to the sweep", left.len()),
+            StopReason::Broken { part, left } => {
+                write!(f, "its {part} ended, with {} jobs left to the sweep", left.len())
+            }
+        }
+    }
+}
+
+impl Termination for StopReason {
+    fn report(self) -> ExitCode {
+        if self == StopReason::Shutdown {
+            return ExitCode::SUCCESS;
+        }
+        // There is nobody else to tell when this cannot be written.
+        let _ = writeln!(std::io::stderr(), "the worker stopped: {self}");
+        ExitCode::FAILURE
+    }
+}
+
 /// A part of a worker without which it cannot work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WorkerPart {
     /// The thread that beats for its jobs.
@@ -223,6 +281,7 @@ pub struct Worker {
     pub(crate) data: Arc<Data>,
     pub(crate) tasks: Vec<Definition>,
     pub(crate) cap: Option<usize>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) id: WorkerId,
 }
 
@@ -270,6 +329,23 @@ impl Worker {
         self
     }
 
+    /// Lets the observer hear of every run of this worker. A later one takes its place. Defaults to none.
+    pub fn observe(mut self, observer: impl Observer) -> Worker {
+        self.observer = Some(Arc::new(observer));
+        self
+    }
+
+    /// The longest that a shutdown takes, from the signal until the worker has stopped: what is left then is left to the
+    /// sweep. Give the process as long before it is killed (`terminationGracePeriodSeconds`, `TimeoutStopSec`).
+    #[must_use]
+    pub fn longest_shutdown(&self) -> Duration {
+        let longest = self.tasks.iter().map(|task| {
+            let Resolved { shutdown_grace, cancel_grace, interval, .. } = *task.options;
+            shutdown_grace.saturating_add(cancel_grace).saturating_add(reporting_time(interval))
+        });
+        longest.max().unwrap_or_default().saturating_add(FAREWELL)
+    }
+
     /// The identity under which this worker will hold jobs.
     #[must_use]
     pub fn id(&self) -> &WorkerId {
@@ -284,19 +360,54 @@ impl Worker {
         self.run_until(std::future::pending()).await
     }
 
-    /// Works until `shutdown` completes, then stops claiming, lets handlers go on for the shutdown grace, tells them to
-    /// stop, drops them after the cancel grace, and requeues what is unfinished: to the front of its list, with no
-    /// stall counted and no attempt used.
+    /// Works until the process is told to stop ([`shutdown_signal`]). A second signal ends the shutdown grace: handlers are
+    /// told to stop at once. See [`Worker::run_until`].
     ///
     /// # Errors
-    /// What keeps it from starting: `Connect`, `Unsupported` (server, wire version, or a right that its user of the server
-    /// lacks), `Refused`, `Server` (something foreign under a key of a task), `Config` (no task to work).
-    /// Once it runs, a server that is away is waited for.
+    /// As [`Worker::run_until`].
     ///
     /// # Cancel safety
-    /// Not cancel safe: dropped, it leaves the jobs that it holds to the sweep of another worker. Complete `shutdown`
-    /// instead.
+    /// As [`Worker::run_until`].
+    pub async fn run_until_signal(self) -> Result<StopReason, Error> {
+        // One for both: the second waits for what comes behind the first.
+        let signals = tokio::sync::Mutex::new(Signals::listen());
+        let next = || async { signals.lock().await.next().await };
+        self.run_with(next(), next()).await
+    }
+
+    /// Starts the worker in a task of its own.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn spawn(self) -> RunningWorker {
+        RunningWorker::spawn(self)
+    }
+
+    /// Works until `shutdown` completes, then stops claiming, lets handlers go on for the shutdown grace, tells them to
+    /// stop, drops them after the cancel grace, and requeues what is unfinished: to the front of its list, with no
+    /// stall counted and no attempt used. [`Worker::longest_shutdown`] tells how long that takes.
+    ///
+    /// A server that is away, also at the start, is waited for.
+    ///
+    /// # Errors
+    /// What keeps it from starting, and time does not mend: `Connect` (a wrong password, or no Redis), `Denied`, `Unsupported`
+    /// (server, wire version, or a right that its user of the server lacks), `Server` (something foreign under a key of a
+    /// task), `Config` (no task to work).
+    ///
+    /// # Cancel safety
+    /// Dropped, or aborted with its task or its runtime, it drops the handlers; a thread of its own goes on to beat until they
+    /// are gone, for at most the cancel grace and a second, records what had ended and requeues the rest, as long as the
+    /// process lives. Rather complete `shutdown`, which lets handlers end.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<StopReason, Error> {
+        self.run_with(shutdown, std::future::pending()).await
+    }
+
+    /// The same; when `hurry` completes behind it, the shutdown grace is over.
+    pub(crate) async fn run_with(
+        self,
+        shutdown: impl Future<Output = ()>,
+        hurry: impl Future<Output = ()>,
+    ) -> Result<StopReason, Error> {
         let mut faults: Vec<ConfigError> =
             self.tasks.iter().flat_map(|task| self.data.faults(&task.name, &task.needs)).collect();
         if self.tasks.is_empty() {
@@ -304,6 +415,38 @@ impl Worker {
             faults.push(ConfigError::new("worker", "without a task", "must have one with a handler", fix));
         }
         ConfigErrors::check(faults).map_err(Error::Config)?;
+        tokio::pin!(shutdown);
+        let mut pauses = backon::ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(100))
+            .with_max_delay(Duration::from_secs(2))
+            .with_jitter()
+            .without_max_times()
+            .build();
+        let mut waits = None;
+        let stamps = loop {
+            let e = match self.start().await {
+                Ok(stamps) => break stamps,
+                Err(e) if e.is_retryable() => e,
+                Err(e) => return Err(e),
+            };
+            if waits.is_none() {
+                tracing::warn!(worker_id = %self.id, error = %e.chain(), "the worker waits for redis to start");
+            }
+            waits.get_or_insert_with(clock::now);
+            tokio::select! {
+                () = &mut shutdown => return Ok(StopReason::Shutdown),
+                () = tokio::time::sleep(pauses.next().unwrap_or(Duration::from_secs(2))) => {}
+            }
+        };
+        if let Some(since) = waits {
+            let away_ms = clock::now().since(since).as_millis() as u64;
+            tracing::info!(worker_id = %self.id, away_ms, "redis is there");
+        }
+        self.work(stamps, shutdown, hurry).await
+    }
+
+    /// Checks the server and declares the tasks. Returns when each was declared, ms by the clock of the server.
+    async fn start(&self) -> Result<Vec<u64>, Error> {
         self.store.ready().await?;
         // A start that is refused changes nothing, of no task.
         for task in &self.tasks {
@@ -315,6 +458,7 @@ impl Worker {
         let facts = identity::presence(&identity::process_facts(), self.tasks.iter().map(|task| (&*task.name, 0)));
         let announce = async |conn: &mut _| self.store.announce(conn, self.id.as_str(), &facts).await;
         self.store.shared(RESPONSE_TIMEOUT, announce).await?;
+        self.store.works_as(&self.id);
         let mut stamps = Vec::with_capacity(self.tasks.len());
         for task in &self.tasks {
             let declare = async |conn: &mut _| jobs::declare(conn, &task.keys, None, &task.options).await;
@@ -329,10 +473,23 @@ impl Worker {
                 Declared::Theirs(stamp) => stamp,
             });
         }
-        self.work(stamps, shutdown).await
+        Ok(stamps)
     }
 
-    async fn work(self, stamps: Vec<u64>, shutdown: impl Future<Output = ()>) -> Result<StopReason, Error> {
+    async fn work(
+        self,
+        stamps: Vec<u64>,
+        shutdown: impl Future<Output = ()>,
+        hurry: impl Future<Output = ()>,
+    ) -> Result<StopReason, Error> {
+        let longest = self.longest_shutdown();
+        let about: Vec<String> = self
+            .tasks
+            .iter()
+            .map(|Definition { name, options, .. }| {
+                format!("{name} (concurrency {}, interval {:?})", options.concurrency, options.interval)
+            })
+            .collect();
         let tasks: Arc<[Arc<TaskRuntime>]> = self
             .tasks
             .into_iter()
@@ -349,6 +506,8 @@ impl Worker {
                     errors: task.errors,
                     held: HeldTable::default(),
                     outbox: Outbox::default(),
+                    estate: Estate::default(),
+                    alive: TaskTracker::new(),
                     poke: Notify::new(),
                     beat_now: Notify::new(),
                     rung: Arc::default(),
@@ -362,29 +521,36 @@ impl Worker {
             id: self.id,
             store: self.store,
             data: self.data,
+            observer: self.observer,
             stopping: CancellationToken::new(),
+            hurry: CancellationToken::new(),
+            outage: Outage::default(),
             wake: Wake::default(),
             last_tick: Arc::new(AtomicU64::new(clock::now().as_millis())),
             news: Arc::default(),
             large_reads: Semaphore::new(LARGE_READS),
             keeper_gone: AtomicBool::new(false),
+            max_jobs: self.cap,
             cap: self.cap.map(|jobs| Arc::new(Semaphore::new(jobs))),
         });
+        panics::watch();
         // Dropped with this future, these stop everything that it started.
         let stop_all = worker.stopping.clone().drop_guard();
-        let keeper_stop = CancellationToken::new();
-        let keeper_guard = keeper_stop.clone().drop_guard();
         let canary = Arc::new(AtomicU64::new(clock::now().as_millis()));
+        let end = KeeperEnd::default();
+        // Dropped with this future before the worker has stopped, it leaves the rest to the keeper.
+        let leaves_behind = LeavesBehind { end: end.clone(), canary: Arc::clone(&canary) };
         let (alive, mut keeper_ended) = tokio::sync::oneshot::channel();
-        let thread = keeper::start(Arc::clone(&worker), &tasks, Arc::clone(&canary), keeper_stop.clone(), alive)
+        let thread = keeper::start(Arc::clone(&worker), &tasks, Arc::clone(&canary), end.clone(), alive)
             .map_err(|e| Error::from_io("the keeper thread", e))?;
         let mut crew = Crew::default();
-        crew.spawn(WorkerPart::Canary, sing(canary, Arc::clone(&worker.news), keeper_stop));
+        crew.spawn(WorkerPart::Canary, sing(canary, Arc::clone(&worker.news), end.stop.clone()));
         crew.spawn(WorkerPart::Wake, wake::run(Arc::clone(&worker), Arc::clone(&tasks)));
         for task in tasks.iter() {
             crew.drive(Driver::new(Arc::clone(task), Arc::clone(&worker)), task.index);
         }
-        tracing::info!(worker_id = %worker.id, tasks = tasks.len(), "working");
+        let (prefix, server) = (worker.store.prefix(), worker.store.place());
+        tracing::info!(worker_id = %worker.id, tasks = %about.join(", "), prefix, %server, "working");
 
         // Its future is the user's: it may spend the whole budget of this task each time that it is polled.
         let mut ended = tokio::select! {
@@ -394,6 +560,11 @@ impl Worker {
             _ = tokio::task::unconstrained(&mut keeper_ended) => Some(Ended::keeper()),
         };
         drop(stop_all);
+        if ended.is_none() {
+            let held: usize = tasks.iter().map(|task| task.held.len()).sum();
+            tracing::info!(worker_id = %worker.id, held, ?longest, "stopping");
+        }
+        tokio::pin!(hurry);
         let (mut left, mut broken, mut keeper_gone) = (None, None, false);
         loop {
             if let Some(Ended { part, task, broken: by_itself, left: jobs }) = ended {
@@ -417,11 +588,18 @@ impl Worker {
             ended = tokio::select! {
                 ended = crew.next() => ended,
                 _ = &mut keeper_ended, if !keeper_gone => Some(Ended::keeper()),
+                () = &mut hurry, if !worker.hurry.is_cancelled() => {
+                    tracing::info!(worker_id = %worker.id, "told to stop again: the shutdown grace is over");
+                    worker.hurry.cancel();
+                    tasks.iter().for_each(|task| task.poke.notify_one());
+                    None
+                }
             };
         }
         // The keeper ends before the presence says that the worker has, or it might say otherwise once more; the wake block
         // puts back what it has.
-        drop(keeper_guard);
+        end.stop.cancel();
+        drop(leaves_behind);
         let farewell = async {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
             // One that was cancelled with the runtime is over too.
@@ -443,8 +621,32 @@ impl Worker {
     }
 }
 
+/// How the keeper learns that its work ends.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeeperEnd {
+    /// The worker has stopped.
+    pub(crate) stop: CancellationToken,
+    /// The worker's future was dropped: the keeper winds up what is left of it.
+    pub(crate) left: CancellationToken,
+}
+
+struct LeavesBehind {
+    end: KeeperEnd,
+    canary: Arc<AtomicU64>,
+}
+
+impl Drop for LeavesBehind {
+    fn drop(&mut self) {
+        if !self.end.stop.is_cancelled() {
+            // Nobody sings any more, and no handler is to blame for it.
+            self.canary.store(u64::MAX, Ordering::Relaxed);
+            self.end.left.cancel();
+        }
+    }
+}
+
 /// Tells Redis that the worker has stopped, again until it is answered.
-async fn say_goodbye(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>]) {
+pub(crate) async fn say_goodbye(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>]) {
     let named: Vec<(&str, &TaskKeys)> = tasks.iter().map(|task| (&*task.name, &*task.keys)).collect();
     let close = async |conn: &mut _| worker.store.close(conn, worker.id.as_str(), &named).await;
     while let Err(e) = worker.store.shared(FAREWELL / 2, close).await {

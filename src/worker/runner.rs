@@ -10,16 +10,17 @@ use futures_util::FutureExt;
 use tokio::task::unconstrained;
 use tracing::Instrument;
 
-use super::clock;
-use super::held::{Flags, Held};
+use super::held::{Flags, Held, as_handler_of};
+use super::observer::{Observed, RunInfo};
 use super::{TaskRuntime, WorkerShared};
+use super::{clock, panics};
 use crate::context::{Context, Run};
 use crate::error::{Error, ErrorMap, JobError, mapped};
-use crate::job::{StoredError, codes};
+use crate::job::{JobId, StoredError, codes};
 use crate::options::{Headers, Overrides, Resolved};
 use crate::shown::Shown;
-use crate::store::jobs::{self, Claimed, Outcome, Payload};
-use crate::store::{doubled, response_time};
+use crate::store::jobs::{self, Claimed, Deferred, Outcome, Payload};
+use crate::store::{Role, doubled, response_time};
 
 /// A handler with its types folded away: payload in, JSON out (`None` for null).
 pub(crate) type Handler = Arc<
@@ -31,7 +32,9 @@ pub(crate) type Handler = Arc<
 pub(crate) enum RunError {
     /// The handler said so.
     Handler(JobError),
-    /// The payload or the value could not be read or written as JSON.
+    /// The payload is no input of the handler.
+    Undecodable(String),
+    /// The value cannot be kept as JSON.
     Codec(String),
 }
 
@@ -92,24 +95,68 @@ async fn run_once(
         held.set(Flags::FINISHED);
         return Outcome::Requeue;
     }
-    let (worker, data) = (worker.id.clone(), Arc::clone(&worker.data));
-    let span = tracing::debug_span!("attempt", task = %task.name, job_id = %held.id, attempt, worker_id = %worker);
+    let (observer, data) = (worker.observer.clone(), Arc::clone(&worker.data));
+    let worker = worker.id.clone();
+    let max_attempts = options.retry.max_attempts();
+    let (name, id) = (Arc::clone(&task.name), held.id.clone());
+    let observed = Observed::begin(
+        observer,
+        RunInfo {
+            task: &name,
+            id: &id,
+            attempt,
+            max_attempts,
+            stalled_count: job.stalled_count,
+            dispatched_at,
+            worker: &worker,
+        },
+    );
+    let span = tracing::info_span!("attempt", task = %task.name, job_id = %held.id, attempt, worker_id = %worker);
     let context = Context(Arc::new(Run {
         held: Arc::clone(&held),
         task: Arc::clone(&task.name),
-        worker,
+        worker: worker.clone(),
         failed_attempts: job.failed_attempts,
-        max_attempts: options.retry.max_attempts(),
+        max_attempts,
         stalled_count: job.stalled_count,
+        snoozed_count: job.deferred.snoozed,
         dispatched_at,
         headers,
         data,
     }));
-    let ended = drive(&task.handler, context, payload, &held, &options).instrument(span).await;
+    let driven = drive(&task.handler, context, payload, &held, &options).instrument(span.clone());
+    let ended = as_handler_of(Arc::clone(&held), driven).await;
     held.set(Flags::FINISHED);
     // An error is the user's code too: whatever it does when it is read, the job gets its outcome.
-    guarded(|| outcome(ended, &held, attempt, &options, &task.errors))
-        .unwrap_or_else(|panic| failed(codes::PANIC.to_owned(), panic, attempt, None, &options))
+    let outcome = guarded(|| outcome(ended, &held, (attempt, job.deferred), &options, &task.errors))
+        .unwrap_or_else(|panic| failed(codes::PANIC.to_owned(), panic, attempt, None, &options));
+    observed.end(&outcome);
+    // So is what takes log lines.
+    let _ = guarded(|| span.in_scope(|| tell(&task.name, &held.id, &outcome, &options)));
+    outcome
+}
+
+/// Logs a run that failed.
+fn tell(task: &str, job_id: &JobId, outcome: &Outcome, options: &Resolved) {
+    let max_attempts = options.retry.max_attempts();
+    match outcome {
+        Outcome::Retry { attempt, delay, error } => {
+            let StoredError { code, message } = error;
+            tracing::warn!(task, %job_id, attempt, max_attempts, code, error = %Shown(message), next_in = ?delay,
+                "a run failed; the job is retried");
+        }
+        Outcome::Failed { attempt, error } => {
+            let StoredError { code, message } = error;
+            tracing::error!(task, %job_id, attempt, max_attempts, code, error = %Shown(message), "the job failed");
+        }
+        Outcome::Undecodable { delay, error, .. } => {
+            let StoredError { code, message } = error;
+            tracing::warn!(task, %job_id, code, error = %Shown(message), next_in = ?delay,
+                "the payload is no input of this version of the handler; the job is put off");
+        }
+        Outcome::Snooze { delay, .. } => tracing::debug!(task, %job_id, next_in = ?delay, "snoozed"),
+        Outcome::Completed(_) | Outcome::Requeue => {}
+    }
 }
 
 /// Reads a payload that is too large to come with others, on a connection of its own, while the job is held and beaten for.
@@ -121,7 +168,7 @@ async fn fetch(task: &TaskRuntime, worker: &WorkerShared, held: &Held, bytes: us
             // Nothing closes it.
             let turn = worker.large_reads.acquire().await;
             let read = async {
-                let mut conn = worker.store.dedicated(None).await?;
+                let mut conn = worker.store.dedicated(Role::Pool, None).await?;
                 let read = jobs::payload(&mut conn, &task.keys, held.id.as_str());
                 tokio::time::timeout(patience, read).await.unwrap_or_else(|_| Err(Error::late()))
             };
@@ -212,8 +259,9 @@ async fn drive(handler: &Handler, context: Context, payload: Vec<u8>, held: &Hel
 }
 
 fn panic_message(panic: Box<dyn Any + Send>) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    let text = text.unwrap_or("the handler panicked").chars().take(1000).collect();
+    let text = panics::text_of(&*panic).unwrap_or("the handler panicked");
+    let place = panics::place_of(text).map(|place| format!(", at {place}")).unwrap_or_default();
+    let text = text.chars().take(1000).chain(place.chars()).collect();
     // What a panic carries may panic again when it is dropped; then it is leaked.
     if let Err(again) = std::panic::catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(again);
@@ -222,7 +270,13 @@ fn panic_message(panic: Box<dyn Any + Send>) -> String {
 }
 
 /// What is reported: the held entry decides, not the error that an interrupted handler returned.
-fn outcome(ended: Ended, held: &Held, attempt: u32, options: &Resolved, errors: &[ErrorMap]) -> Outcome {
+fn outcome(
+    ended: Ended,
+    held: &Held,
+    (attempt, deferred): (u32, Deferred),
+    options: &Resolved,
+    errors: &[ErrorMap],
+) -> Outcome {
     let flags = held.flags();
     let not_its_fault =
         flags.intersects(Flags::INTERRUPTED) || flags.intersects(Flags::FROZEN) || flags.intersects(Flags::TOLD_FROZEN);
@@ -232,7 +286,19 @@ fn outcome(ended: Ended, held: &Held, attempt: u32, options: &Resolved, errors: 
         _ if not_its_fault => return Outcome::Requeue,
         Ended::Returned(Err(RunError::Handler(e))) => {
             let e = mapped(e, errors);
+            if let Some(delay) = e.snooze_delay() {
+                let deferred = Deferred { snoozed: deferred.snoozed.saturating_add(1), ..deferred };
+                return Outcome::Snooze { deferred, delay };
+            }
             (e.code().to_owned(), e.message(), e.retry_after_delay(), e.is_fatal())
+        }
+        Ended::Returned(Err(RunError::Undecodable(message))) => {
+            if let Some(delay) = options.undecodable_pause(deferred.undecodable) {
+                let error = StoredError { code: codes::CODEC.to_owned(), message };
+                let deferred = Deferred { undecodable: deferred.undecodable.saturating_add(1), ..deferred };
+                return Outcome::Undecodable { deferred, delay, error };
+            }
+            (codes::CODEC.to_owned(), message, None, true)
         }
         Ended::Returned(Err(RunError::Codec(message))) => (codes::CODEC.to_owned(), message, None, true),
         Ended::Panicked(message) => (codes::PANIC.to_owned(), message, None, false),
@@ -241,18 +307,17 @@ fn outcome(ended: Ended, held: &Held, attempt: u32, options: &Resolved, errors: 
         }
     };
     if fatal {
-        let error = StoredError { code: code.clone(), message }.to_json();
-        return Outcome::Failed { attempt, code, error };
+        return Outcome::Failed { attempt, error: StoredError { code, message } };
     }
     failed(code, message, attempt, retry_after, options)
 }
 
 /// A run that failed and may be followed by another.
 fn failed(code: String, message: String, attempt: u32, retry_after: Option<Duration>, options: &Resolved) -> Outcome {
-    let error = StoredError { code: code.clone(), message }.to_json();
+    let error = StoredError { code, message };
     if options.retry.attempts_left(attempt) {
         Outcome::Retry { attempt, delay: retry_after.unwrap_or_else(|| options.retry.delay(attempt)), error }
     } else {
-        Outcome::Failed { attempt, code, error }
+        Outcome::Failed { attempt, error }
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::{TaskRuntime, WorkerShared};
 use crate::error::Error;
-use crate::store::{RESPONSE_TIMEOUT, Store, streams};
+use crate::store::{RESPONSE_TIMEOUT, Role, Store, streams};
 
 /// How long one block lasts when nothing comes.
 const BLOCK: Duration = Duration::from_secs(5);
@@ -134,7 +134,7 @@ async fn again(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], pause: Option<
 /// Serves until the worker stops; `worked` is told each time that a block was answered.
 async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], mut worked: impl FnMut()) -> Result<(), Error> {
     worker.wake.disarm();
-    let mut conn = worker.store.dedicated(None).await?;
+    let mut conn = worker.store.dedicated(Role::Wake, None).await?;
     let client = answered(streams::client_id(&mut conn)).await?;
     let changed = || async {
         tokio::select! {

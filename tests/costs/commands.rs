@@ -87,12 +87,12 @@ fn settle_repeated(n: usize) -> String {
 // and into `active` (SADD).
 const BEAT: &str = "7: hlen 1, hmget 2, sadd 1, scard 2, srem 1";
 
-// The settings (HMGET), the types of three lists, nine columns and `active` (LLEN 3, HLEN 9, SCARD), whether there are
+// The settings (HMGET), the types of three lists, ten columns and `active` (LLEN 3, HLEN 10, SCARD), whether there are
 // terminal jobs (EXISTS), the candidates (SSCAN), the time, an SREM of nobody, how many candidates are left (SCARD); then the
 // snapshot: EXISTS, RENAME, HSET.
-const SWEEP: &str = "22: exists 2, hlen 9, hmget 1, hset 1, llen 3, rename 1, scard 2, srem 1, sscan 1, time 1";
+const SWEEP: &str = "23: exists 2, hlen 10, hmget 1, hset 1, llen 3, rename 1, scard 2, srem 1, sscan 1, time 1";
 // Without a running job there is nothing to rename.
-const SWEEP_NOTHING: &str = "21: exists 2, hlen 9, hmget 1, hset 1, llen 3, scard 2, srem 1, sscan 1, time 1";
+const SWEEP_NOTHING: &str = "22: exists 2, hlen 10, hmget 1, hset 1, llen 3, scard 2, srem 1, sscan 1, time 1";
 // Another epoch, or too early, or without options: the settings.
 const SWEEP_TOO_EARLY: &str = "1: hmget 1";
 
@@ -101,9 +101,9 @@ const SWEEP_TOO_EARLY: &str = "1: hmget 1";
 /// its count (HINCRBY).
 fn sweep_of_stalled(n: usize) -> String {
     format!(
-        "{}: exists 3, hdel 2, hexists {n}, hincrby {}, hlen 9, hmget 5, hset 1, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
+        "{}: exists 3, hdel 2, hexists {n}, hincrby {}, hlen 10, hmget 5, hset 1, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
          time 1, xadd 2, zadd 1",
-        35 + 2 * n,
+        36 + 2 * n,
         2 + n
     )
 }
@@ -113,19 +113,19 @@ const SHRINK: &str = "4: sadd 1, scard 2, srem 1";
 // Without a candidate the size of that set is all.
 const SHRINK_ENOUGH: &str = "1: scard 1";
 
-/// The settings (HMGET), the types of the set and nine columns (ZCARD, HLEN 9), how many there are, where a count is declared
+/// The settings (HMGET), the types of the set and ten columns (ZCARD, HLEN 10), how many there are, where a count is declared
 /// (ZCARD), the time, the oldest jobs (ZRANGEBYSCORE) and of each that goes the size of its payload and its result
 /// (HSTRLEN 2); then ZREM, the payloads (HDEL), whether there is another column (EXISTS), and the event, which is counted
 /// (HINCRBY, XADD).
 fn trim(n: usize) -> String {
     format!(
-        "{}: exists 1, hdel 1, hincrby 1, hlen 9, hmget 1, hstrlen {}, time 1, xadd 1, zcard 2, zrangebyscore 1, zrem 1",
-        19 + 2 * n,
+        "{}: exists 1, hdel 1, hincrby 1, hlen 10, hmget 1, hstrlen {}, time 1, xadd 1, zcard 2, zrangebyscore 1, zrem 1",
+        20 + 2 * n,
         2 * n
     )
 }
 // Nothing is old enough.
-const TRIM_NOTHING: &str = "14: hlen 9, hmget 1, time 1, zcard 2, zrangebyscore 1";
+const TRIM_NOTHING: &str = "15: hlen 10, hmget 1, time 1, zcard 2, zrangebyscore 1";
 // Without options: the settings.
 const TRIM_UNDECLARED: &str = "1: hmget 1";
 
@@ -138,7 +138,7 @@ fn states(open: usize, completed: usize) -> String {
 }
 
 // Where the job is (ZMSCORE 4, HMGET, HEXISTS), and its three small columns (HGET 3).
-const INSPECT: &str = "9: hexists 1, hget 3, hmget 1, zmscore 4";
+const INSPECT: &str = "10: hexists 1, hget 4, hmget 1, zmscore 4";
 
 #[tokio::test]
 async fn a_dispatch_of_200_jobs_asks_for_as_much_as_one_of_a_single_job() {

@@ -52,7 +52,7 @@ fn a_worker_whose_handlers_log_all_the_time() {
             app.worker().run().await.unwrap()
         }
     });
-    runtime.block_on(worker).unwrap();
+    let _ = runtime.block_on(worker).unwrap();
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ async fn options_outlive(mut redis: TestRedis, loss: impl AsyncFnOnce(&mut TestR
     let kept = RetentionLimit::age(Duration::from_secs(3600));
     let retention = Retention::remove_at_once().completed(kept).failed(kept);
     let options = at_most(0).priority(Priority::High).retention(retention);
-    let mut workers = vec![site.hire(options.clone()).await, site.hire(options).await];
+    let mut workers = vec![site.hire_mortal(&redis, options.clone()).await, site.hire_mortal(&redis, options).await];
     let declared = async |watch: &Watch| -> Vec<Option<String>> {
         watch.conn.clone().hmget(site.key("meta"), &OPTIONS).await.unwrap()
     };
@@ -40,9 +40,8 @@ async fn options_outlive(mut redis: TestRedis, loss: impl AsyncFnOnce(&mut TestR
     let job = task.dispatch("late".to_owned()).await.unwrap();
     site.started(std::slice::from_ref(&job)).await;
     let holder = site.journal.runs_of(job.id())[0].worker.clone();
-    let at = workers.iter().position(|worker| worker.id == holder).unwrap();
-    // Its keeper and its handlers end with the future, and the lock stays.
-    workers.swap_remove(at).end.abort();
+    let at = workers.iter().position(|worker| worker.employee.id == holder).unwrap();
+    workers.swap_remove(at).dies().await;
     eventually("the job is found stalled", PATIENCE, async || watch.stalls().await > 0).await;
     // Another run, which there must not be, ends at once.
     site.journal.open("late");
@@ -51,7 +50,7 @@ async fn options_outlive(mut redis: TestRedis, loss: impl AsyncFnOnce(&mut TestR
     assert_eq!(site.journal.runs_of(job.id()).len(), 1);
     assert_eq!(declared(&watch).await, before);
     for worker in workers {
-        worker.leave().await;
+        worker.employee.leave().await;
     }
 }
 

@@ -36,7 +36,7 @@ fn a_worker_that_is_going_to_freeze() {
             }
         })
         .unwrap();
-        app.worker().run().await.unwrap();
+        let _ = app.worker().run().await.unwrap();
     });
 }
 

@@ -21,14 +21,14 @@ async fn a_worker_that_may_not_look_for_long_gone_workers_takes_the_jobs_of_a_de
     let mut acl = redis::cmd("ACL");
     acl.arg("SETUSER").arg("bounded").arg("on").arg(">secret").arg("~*").arg("&*").arg("+@all").arg("-zrangebyscore");
     let () = acl.query_async(&mut site.conn().await).await.unwrap();
-    let dead = site.hire_at(&redis.url(), options(INTERVAL)).await;
+    let dead = site.hire_mortal(&redis, options(INTERVAL)).await;
     let (_app, jobs) = site.producer().await;
     let job = jobs.dispatch("gate".to_owned()).await.unwrap();
     site.started(std::slice::from_ref(&job)).await;
     let url = redis.url().replace("redis://", "redis://bounded:secret@");
     let bounded = site.hire_at(&url, options(INTERVAL)).await;
     site.works(&bounded).await;
-    dead.end.abort();
+    dead.dies().await;
     eventually("the job runs again", PATIENCE * 2, async || site.journal.runs_of(job.id()).len() == 2).await;
     assert_eq!(site.journal.runs_of(job.id())[1].worker, bounded.id);
     site.journal.open("gate");
@@ -287,7 +287,7 @@ async fn a_job_that_was_cancelled_before_its_handler_could_begin_does_not_begin(
     let ended = tokio::time::timeout(PATIENCE, jobs[1].result()).await.expect("it does not end").unwrap_err();
     assert!(matches!(ended, heartline::Error::JobCancelled { .. }), "{ended:?}");
     assert_eq!(site.journal.runs_of(jobs[1].id()).len(), 0, "it began");
-    tokio::task::spawn_blocking(move || worker.join().unwrap()).await.unwrap();
+    let _ = tokio::task::spawn_blocking(move || worker.join().unwrap()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -317,6 +317,6 @@ async fn jobs_of_which_redis_was_not_told_in_time_are_beaten_for_no_more_while_a
     site.journal.open("gate");
     other.journal.open("gate");
     tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end").unwrap();
-    end.await.unwrap().unwrap();
+    let _ = end.await.unwrap().unwrap();
     healthy.leave().await;
 }

@@ -112,7 +112,7 @@ async fn a_silent_handler_is_told_by_the_sweep_of_its_own_worker_and_not_by_the_
     let jobs = worker.jobs.dispatch_many(["waits".to_owned(), "wakes up".to_owned()]).await.unwrap();
     for _ in &jobs {
         let event = tokio::time::timeout(PATIENCE, stalled.recv()).await.expect("nothing was found").unwrap();
-        assert_eq!(event.worker.as_deref(), Some(worker.id.as_str()));
+        assert_eq!(event.worker.as_ref().map(AsRef::as_ref), Some(worker.id.as_str()));
     }
     eventually("both are told", PATIENCE, async || site.journal.interruptions().len() == 2).await;
     let expected = ["the one that waits was told behind a sweep", "the one that wakes up: Err(Lost) behind a sweep"];

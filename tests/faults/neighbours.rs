@@ -69,5 +69,5 @@ async fn hiccups_that_a_task_with_a_short_interval_notices_do_not_hold_up_the_wa
     }
     assert_eq!(short.stalls().await, None);
     stop.send(()).unwrap();
-    end.await.unwrap().unwrap();
+    let _ = end.await.unwrap().unwrap();
 }

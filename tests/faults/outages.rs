@@ -7,7 +7,7 @@ use heartline::{JobHandle, TaskRef};
 use redis::AsyncCommands;
 
 use crate::site::{INTERVAL, Site, TWO_INTERVALS, options};
-use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
+use crate::support::{PATIENCE, Proxy, TestRedis, Warnings, eventually};
 
 /// Two workers with long jobs meet a fault. One half of the jobs ends in the middle of it, at the gate `during`. A fault
 /// may dispatch jobs of its own, and gives them back.
@@ -252,4 +252,34 @@ async fn a_dispatch_gives_up_when_the_time_that_the_app_gives_it_is_over() {
     );
     proxy.accept().await;
     assert_eq!(jobs.counts().await.unwrap().waiting, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_is_told_in_one_line_when_it_begins_and_in_one_when_it_is_over() {
+    let warnings = Warnings::capture();
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let worker = site.hire_at(&proxy.url(), options(INTERVAL)).await;
+    let jobs = dispatch(&site.producer().await.1, &["during", "after"]).await;
+    site.started(&jobs).await;
+    proxy.refuse().await;
+    site.journal.open("during");
+    tokio::time::sleep(TWO_INTERVALS).await;
+    proxy.accept().await;
+    let id = worker.id.clone();
+    let over = warnings.wait_for(&["INFO", &id, "redis answers again"], PATIENCE).await;
+    assert!(over.contains("away_ms="), "{over}");
+    site.journal.open("after");
+    site.each_ran_once(&jobs).await;
+    worker.leave().await;
+    let about = |parts: &[&str]| {
+        let all = |line: &&String| line.contains(&id) && parts.iter().all(|part| line.contains(part));
+        warnings.lines().iter().filter(all).count()
+    };
+    assert_eq!(about(&["WARN", "redis gives no answer"]), 1, "{:#?}", warnings.lines());
+    assert_eq!(about(&["redis answers again"]), 1);
+    let others =
+        warnings.all().into_iter().filter(|line| line.contains(&site.task) && !line.contains("redis gives no answer"));
+    assert_eq!(others.collect::<Vec<_>>(), [""; 0]);
 }

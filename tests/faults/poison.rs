@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use std::time::Duration;
+
 use heartline::testing::RedisServer;
 use heartline::{App, Error, Failure, JobHandle, TaskRef, codes};
 use redis::AsyncCommands;
@@ -85,7 +87,10 @@ async fn failed<O: DeserializeOwned + fmt::Debug>(job: &JobHandle<O>) -> Failure
 /// A task whose input is an `I`, and a way to dispatch whatever else to it.
 fn takes<I: DeserializeOwned + Send + 'static>(app: &App, site: &Site, name: &str) -> TaskRef<Value, ()> {
     let name = format!("{}-{name}", site.task);
-    app.task(&name, options(INTERVAL), |_, _: I| async { Ok::<_, heartline::JobError>(()) }).unwrap();
+    app.task(&name, options(INTERVAL).undecodable_for(Duration::ZERO), |_, _: I| async {
+        Ok::<_, heartline::JobError>(())
+    })
+    .unwrap();
     app.task_ref(&name).unwrap()
 }
 
@@ -175,7 +180,9 @@ async fn a_wrong_payload_whose_text_would_be_too_large_for_the_server_fails_its_
     let site = Site::new(&redis);
     let app = site.app_at(&redis.url()).await;
     let task = app
-        .task(&site.task, options(INTERVAL), |_, input: u64| async move { Ok::<_, heartline::JobError>(input) })
+        .task(&site.task, options(INTERVAL).undecodable_for(Duration::ZERO), |_, input: u64| async move {
+            Ok::<_, heartline::JobError>(input)
+        })
         .unwrap();
     let wrong: TaskRef<String, u64> = site.app_at(&redis.url()).await.task_ref(&site.task).unwrap();
     // To quote a character like this one takes seven times as much as the character.

@@ -153,8 +153,12 @@ async fn nothing_that_is_shown_tells_the_password() {
     hides("another subscription", app.on_stalled());
     let worker = app.worker();
     hides("a worker", &worker);
-    let refused = [task.handle("export-7").unwrap().state().await.unwrap_err(), worker.run().await.unwrap_err()];
-    for e in refused.iter().chain([&e]) {
+    let running = worker.spawn();
+    hides("a running worker", &running);
+    warnings.wait_for(&["WARN", running.id().as_str(), "waits for redis"], PATIENCE).await;
+    let _ = running.stop().await.unwrap();
+    let refused = task.handle("export-7").unwrap().state().await.unwrap_err();
+    for e in [&refused, &e] {
         hides("an error", e);
         let mut cause: Option<&(dyn StdError + 'static)> = Some(e);
         while let Some(e) = cause {

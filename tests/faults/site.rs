@@ -13,7 +13,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::support::{PATIENCE, TestRedis, eventually};
+use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
 
 /// The shortest interval that is allowed.
 pub const INTERVAL: Duration = Duration::from_secs(1);
@@ -128,6 +128,20 @@ impl Employee {
     }
 }
 
+/// A worker behind a line of its own.
+pub struct Mortal {
+    pub employee: Employee,
+    line: Proxy,
+}
+
+impl Mortal {
+    /// Its future is dropped, and nothing that it could still say gets through.
+    pub async fn dies(self) {
+        self.line.refuse().await;
+        self.employee.end.abort();
+    }
+}
+
 /// Options with an interval and four slots.
 pub fn options(interval: Duration) -> TaskOptions {
     TaskOptions::new().concurrency(4).stall(StallOptions::new().interval(interval))
@@ -162,6 +176,14 @@ impl Site {
         let mut working = employee.working.clone();
         let started = tokio::time::timeout(PATIENCE, working.wait_for(|working| *working));
         started.await.expect("the worker does not start").expect("the worker could not start");
+    }
+
+    /// A worker that can be made to die without a word: its process seems to be gone.
+    pub async fn hire_mortal(&self, redis: &TestRedis, options: TaskOptions) -> Mortal {
+        let line = Proxy::start(redis.address()).await;
+        let employee = self.hire_at(&line.url(), options).await;
+        self.works(&employee).await;
+        Mortal { employee, line }
     }
 
     pub async fn hire_at(&self, url: &str, options: TaskOptions) -> Employee {

@@ -122,7 +122,7 @@ async fn a_first_use_of_a_lazy_app_that_is_not_polled_holds_up_neither_tasks_nor
     let worker = tokio::spawn(app.worker().run_until(async { drop(stopped.await) }));
     ends("the job of a worker", jobs.handle("first").unwrap().result()).await.unwrap();
     drop(stop);
-    ends("the worker", worker).await.unwrap().unwrap();
+    let _ = ends("the worker", worker).await.unwrap().unwrap();
     drop(kept);
 }
 
@@ -278,4 +278,54 @@ async fn a_dispatch_that_is_dropped_while_it_is_under_way_holds_up_no_other() {
         let kept = tokio::time::timeout(Duration::from_secs(15), kept).await.expect("a kept one does not end");
         assert_eq!(kept.unwrap().id().as_str(), format!("kept-{at}"));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_dispatches_left_behind_in_a_runtime_that_stands_still_keep_their_turns_from_nobody() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let app = site.app_at(&proxy.url()).await;
+    let jobs: TaskRef<String, u64> = app.task_ref(&site.task).unwrap();
+    jobs.dispatch("input".to_owned()).id("first").await.unwrap();
+    proxy.pause();
+    let one = Alone::runs({
+        let jobs = jobs.clone();
+        async move {
+            // More than have a turn, and as many that wait for one.
+            for _ in 0..20 {
+                tokio::spawn(jobs.dispatch("x".repeat(600_000)).into_future());
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    });
+    one.ended.await.unwrap();
+    proxy.resume();
+    ends("a large dispatch", jobs.dispatch("x".repeat(600_000)).id("large").into_future()).await.unwrap();
+    drop(one._kept);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_of_events_in_a_runtime_that_stands_still_holds_up_no_subscriber_of_another() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let (app, jobs) = site.producer().await;
+    let job = jobs.dispatch("input".to_owned()).await.unwrap();
+    // The first who listens has the reader in its runtime.
+    let one = Alone::runs(async move { tokio::time::timeout(Duration::from_millis(300), job.result()).await.is_err() });
+    assert!(one.ended.await.unwrap());
+    let mut events = app.events();
+    jobs.dispatch("input".to_owned()).id("heard-of").await.unwrap();
+    let heard = async {
+        loop {
+            match events.recv().await {
+                Ok(event) if event.id().as_str() == "heard-of" => break,
+                // What the left one had in hand may be missing, and is told.
+                Ok(_) | Err(heartline::RecvError::Lagged(_)) => {}
+                Err(e) => panic!("{e}"),
+            }
+        }
+    };
+    ends("the subscriber", heard).await;
+    drop(one._kept);
 }

@@ -71,7 +71,7 @@ async fn each_transition_of_a_life_is_one_event_in_order() {
         ("cancelled", &["dispatched", "cancelled"]),
         ("fails", &["dispatched", "started 1 0", "retrying 1 1", "started 2 0", "failed handler_error"]),
         ("handed-back", &["dispatched", "started 1 0", "requeued", "cancelled"]),
-        ("last", &["dispatched", "started 1 0", "stalled 1 failed"]),
+        ("last", &["dispatched", "started 1 0", "stalled 1 failed", "failed worker_crashed"]),
         ("plain", &["dispatched", "started 1 0", "completed"]),
         ("retried", &["dispatched", "started 1 0", "retrying 1 1", "started 2 0", "completed"]),
         ("stalls", &["dispatched", "started 1 0", "stalled 1 recovered", "started 1 1", "completed"]),

@@ -82,7 +82,7 @@ async fn every_row_of_the_resolve_table_decides_its_own_job() {
     let short = |id: &str| {
         let event = &found[id];
         assert_eq!((event.task.as_str(), event.reason), (TASK, StallReason::Silent));
-        (event.action, event.count, event.worker.as_deref())
+        (event.action, event.count, event.worker.as_ref().map(|worker| worker.as_str()))
     };
     let holder = Some(dead.name.as_str());
     assert_eq!(short("gone"), (StallAction::Dropped, 0, holder));

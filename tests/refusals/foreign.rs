@@ -1,6 +1,6 @@
 //! A value of another type under each key of a task in turn, met through the public API.
 
-use crate::call::{Task, code_of};
+use crate::call::Task;
 use crate::shutdown::{Worker, stall};
 use crate::support::{PATIENCE, TestRedis, Warnings, eventually};
 use heartline::{App, CancelOutcome, Error, JobState, Priority, StopReason, TaskRef};
@@ -25,7 +25,7 @@ fn suffixes(task: &Task, script: &str) -> Vec<&'static str> {
 
 fn is_wrong_type(error: &Error, script: &str) -> bool {
     let Error::Server { name, source } = error else { return false };
-    *name == script && code_of(source) == "WRONGTYPE" && !error.is_retryable()
+    *name == script && source.code() == Some("WRONGTYPE") && !error.is_retryable()
 }
 
 #[tokio::test]
@@ -140,7 +140,7 @@ async fn a_worker_whose_settle_is_refused_logs_the_cause_and_goes_on_when_it_is_
     warnings.wait_for(&["settle was refused", "WRONGTYPE"], PATIENCE).await;
     by_hand.del("result").await;
     job.result().await.unwrap();
-    worker.stop().await;
+    let _ = worker.stop().await;
 }
 
 #[tokio::test]

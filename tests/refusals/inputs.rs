@@ -254,7 +254,10 @@ async fn data_of_a_newer_wire_version_is_unsupported_for_producers_and_workers()
 async fn a_payload_that_the_handler_cannot_read_fails_the_job_alone() {
     let redis = TestRedis::shared();
     let (app, _) = app(&redis, TaskOptions::new()).await;
-    app.task("t", TaskOptions::new(), async |_: Context, number: u32| Ok::<_, JobError>(number + 1)).unwrap();
+    app.task("t", TaskOptions::new().undecodable_for(Duration::ZERO), async |_: Context, number: u32| {
+        Ok::<_, JobError>(number + 1)
+    })
+    .unwrap();
     let words = app.task_ref::<String, u32>("t").unwrap();
     let numbers = app.task_ref::<u32, u32>("t").unwrap();
     let (bad, good) = (words.dispatch("no number".to_owned()).await.unwrap(), numbers.dispatch(1).await.unwrap());

@@ -11,8 +11,10 @@ mod support;
 #[path = "../scripts/call.rs"]
 mod call;
 
+mod acl;
 mod foreign;
 mod inputs;
 mod maxmemory;
 mod servers;
 mod shutdown;
+mod tls;

@@ -1,6 +1,6 @@
 //! Servers that are not there, do not know us, are too old, or throw jobs away.
 
-use crate::support::{PATIENCE, Proxy, TestRedis};
+use crate::support::{PATIENCE, Proxy, TestRedis, Warnings};
 use heartline::testing::RedisServer;
 use heartline::{App, Error};
 use std::time::{Duration, Instant};
@@ -30,14 +30,6 @@ async fn a_bad_url_is_a_config_error_that_shows_no_password() {
 }
 
 #[tokio::test]
-async fn an_address_with_tls_says_that_there_is_none() {
-    for scheme in ["rediss", "valkeys"] {
-        let error = App::builder().redis(format!("{scheme}://127.0.0.1/")).build().await.unwrap_err();
-        assert!(matches!(&error, Error::Config(faults) if faults.to_string().contains("without TLS")), "{error}");
-    }
-}
-
-#[tokio::test]
 async fn a_database_that_the_server_does_not_have_is_an_error_at_once() {
     let redis = TestRedis::shared();
     let url = format!("{}/99", redis.url().trim_end_matches('/'));
@@ -55,6 +47,9 @@ async fn a_wrong_password_is_an_error_at_once_that_is_not_worth_a_repeat() {
         let began = Instant::now();
         for error in both_ways(&url).await {
             assert!(matches!(error, Error::Connect { .. }) && !error.is_retryable(), "{user:?}: {error:?}");
+            let place = format!("redis at redis://127.0.0.1:{}/0", server.port());
+            let text = format!("{:#}", anyhow::Error::new(error));
+            assert!(text.contains(&place) && !text.contains("wrong@"), "{text}");
         }
         assert!(began.elapsed() < Duration::from_secs(5), "{user:?} took {:?}", began.elapsed());
     }
@@ -64,11 +59,73 @@ async fn a_wrong_password_is_an_error_at_once_that_is_not_worth_a_repeat() {
 }
 
 #[tokio::test]
-async fn no_server_is_a_connect_error_that_is_worth_a_repeat() {
+async fn no_server_is_a_connect_error_that_is_worth_a_repeat_and_says_where_and_why_once() {
     let mut server = RedisServer::start().unwrap();
     server.stop();
-    let error = App::builder().redis(server.url()).build().await.unwrap_err();
+    let url = format!("redis://:secret@127.0.0.1:{}/3", server.port());
+    let error = App::builder().redis(url).build().await.unwrap_err();
     assert!(matches!(error, Error::Connect { .. }) && error.is_retryable(), "{error:?}");
+    let wanted =
+        format!("cannot reach redis at redis://127.0.0.1:{}/3: Connection refused (os error 111)", server.port());
+    assert_eq!(format!("{:#}", anyhow::Error::new(error)), wanted);
+}
+
+#[tokio::test]
+async fn what_is_no_redis_is_named_so_and_is_not_worth_a_repeat() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let place = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let answer = "HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n";
+                let _ = tokio::io::AsyncWriteExt::write_all(&mut socket, answer.as_bytes()).await;
+                let _ = tokio::io::copy(&mut socket, &mut tokio::io::sink()).await;
+            });
+        }
+    });
+    for error in both_ways(&format!("redis://{place}/")).await {
+        assert!(!error.is_retryable(), "{error:?}");
+        let text = format!("{:#}", anyhow::Error::new(error));
+        assert_eq!(text, format!("cannot reach redis at redis://{place}/0: what answers there is not Redis"));
+    }
+}
+
+#[tokio::test]
+async fn a_worker_waits_at_its_start_for_what_time_mends_and_for_nothing_else() {
+    let mut server = RedisServer::builder().persistent().start().unwrap();
+    let url = server.url();
+    server.stop();
+    let app = App::builder().redis(&url).lazy().build().await.unwrap();
+    let task = app
+        .task("t", heartline::TaskOptions::new(), async |_: heartline::Context, n: u8| Ok::<_, heartline::JobError>(n))
+        .unwrap();
+    let warnings = Warnings::capture();
+    let worker = app.worker();
+    let id = worker.id().to_string();
+    let worker = worker.spawn();
+    warnings.wait_for(&["WARN", &id, "waits for redis"], PATIENCE).await;
+    // Told to stop while it waits, another one does.
+    let stopped = tokio::time::timeout(PATIENCE, app.worker().spawn().stop()).await.unwrap().unwrap();
+    assert_eq!(stopped, heartline::StopReason::Shutdown);
+    server.restart().unwrap();
+    warnings
+        .wait_for(&["INFO", &id, "working", "t (concurrency 10, interval 30s)", "redis://127.0.0.1"], PATIENCE)
+        .await;
+    assert_eq!(task.dispatch(7).await.unwrap().result().await.unwrap(), 7);
+    assert_eq!(worker.stop().await.unwrap(), heartline::StopReason::Shutdown);
+    let waits = warnings.lines().iter().filter(|line| line.contains(&id) && line.contains("waits for redis")).count();
+    assert_eq!(waits, 1);
+
+    let closed = RedisServer::builder().arg("--requirepass").arg("right").start().unwrap();
+    let lazy = App::builder().redis(closed.url()).lazy().build().await.unwrap();
+    lazy.task(
+        "t",
+        heartline::TaskOptions::new(),
+        async |_: heartline::Context, _: u8| Ok::<_, heartline::JobError>(()),
+    )
+    .unwrap();
+    let error = tokio::time::timeout(PATIENCE, lazy.worker().run()).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Connect { .. }) && !error.is_retryable(), "{error:?}");
 }
 
 #[tokio::test]

@@ -98,7 +98,7 @@ async fn a_task_that_keeps_no_cancelled_jobs_removes_every_column() {
     let mut task = Task::new().await;
     task.hset("meta", &[("keepCancelled", "0")]).await;
     task.waiting(&["a"]).await;
-    for column in ["attempt", "stalledCount", "result", "error", "options", "maxCount", "dispatchedAt"] {
+    for column in ["attempt", "stalledCount", "result", "error", "options", "maxCount", "dispatchedAt", "deferred"] {
         task.hset(column, &[("a", "1")]).await;
     }
     assert_eq!(task.ok("cancel", &["a", "", "channel"]).await, "[cancelled]");

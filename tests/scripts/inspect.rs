@@ -15,14 +15,15 @@ async fn a_job_is_found_where_it_is_with_its_small_columns() {
     // Results may be large, and are read apart.
     task.hset("result", &[("completed", "42")]).await;
     task.hset("error", &[("failed", "E")]).await;
+    task.hset("deferred", &[("waiting", "2:0")]).await;
     let before = task.exact().await;
     for (id, reply) in [
-        ("waiting", "[found waiting '' '' '']"),
-        ("delayed", "[found delayed '' '' '']"),
-        ("running", "[found running '' 1 '']"),
-        ("completed", "[found completed '' '' '']"),
-        ("failed", "[found failed 3 '' E]"),
-        ("cancelled", "[found cancelled '' '' '']"),
+        ("waiting", "[found waiting '' '' '' 2:0]"),
+        ("delayed", "[found delayed '' '' '' '']"),
+        ("running", "[found running '' 1 '' '']"),
+        ("completed", "[found completed '' '' '' '']"),
+        ("failed", "[found failed 3 '' E '']"),
+        ("cancelled", "[found cancelled '' '' '' '']"),
         ("nobody", "[unknown]"),
     ] {
         assert_eq!(task.ok("inspect", &[id]).await, reply);
@@ -35,5 +36,5 @@ async fn a_candidate_is_still_running() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7)]).await;
     task.snapshot().await;
-    assert_eq!(task.ok("inspect", &["a"]).await, "[found running '' '' '']");
+    assert_eq!(task.ok("inspect", &["a"]).await, "[found running '' '' '' '']");
 }

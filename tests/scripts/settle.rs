@@ -158,8 +158,12 @@ async fn a_run_is_told_what_its_columns_hold() {
     task.hset("stalledCount", &[("c", "1")]).await;
     task.hset("options", &[("b", "O")]).await;
     task.hset("dispatchedAt", &[("c", "77")]).await;
+    task.hset("deferred", &[("a", "3:0")]).await;
     let reply = task.ok("settle", &["1", "w", "1000", "3", "0", "0"]).await;
-    assert_eq!(reply, "[settled '' '' 4000000000000001 a b c [{} {} {}] [[2 2 0 O ''] [3 0 1 '' 77]] '']");
+    assert_eq!(
+        reply,
+        "[settled '' '' 4000000000000001 a b c [{} {} {}] [[1 0 0 '' '' 3:0] [2 2 0 O '' ''] [3 0 1 '' 77 '']] '']"
+    );
     let events = task.held("events").await;
     assert!(events.contains(r#""restarted": "b 2 0 c 0 1", "started": "a""#), "{events}");
 }
@@ -330,7 +334,7 @@ async fn a_repeated_call_gets_the_same_answer_and_changes_nothing() {
     task.hset("attempt", &[("c", "1")]).await;
     let args = ["1", "w", "1000", "2", "3", "0", "a", "gone", "x", "7", "8", "9"];
     let first = task.ok("settle", &args).await;
-    assert_eq!(first, "[settled 8 9 4000000000000001 b c [{} {}] [[2 1 0 '' '']] '']");
+    assert_eq!(first, "[settled 8 9 4000000000000001 b c [{} {}] [[2 1 0 '' '' '']] '']");
     let before = task.exact().await;
     for _ in 0..2 {
         assert_eq!(task.ok("settle", &args).await, first);
@@ -486,7 +490,7 @@ async fn a_counter_that_is_no_number_fails_its_job_and_the_others_run() {
     assert!(reply.contains(" a ["), "{reply}");
     assert_eq!(task.held("failed").await, r#"zset ["bad": NOW, "worse": NOW]"#);
     assert!(task.held("error").await.contains("corrupt"));
-    assert!(task.held("events").await.contains(r#""failed": "bad corrupt worse corrupt""#));
+    assert!(task.held("events").await.contains(r#""failed": "bad corrupt a%20counter%20of"#));
 }
 
 #[tokio::test]
@@ -495,13 +499,37 @@ async fn a_task_that_keeps_nothing_removes_every_column() {
     task.hset("meta", &[("keepCompleted", "0"), ("keepFailed", "0"), ("keepCancelled", "0")]).await;
     task.running("w", &[("a", 7), ("b", 8), ("c", 9)]).await;
     task.hset("cancelling", &[("c", "why")]).await;
-    for column in ["stalledCount", "options", "maxCount", "priority", "dispatchedAt"] {
+    for column in ["stalledCount", "options", "maxCount", "priority", "dispatchedAt", "deferred"] {
         task.hset(column, &[("a", "1"), ("b", "1"), ("c", "1")]).await;
     }
     let mut args = vec!["1", "w", "1000", "0", "1", "1", "a", "7", "1", "42"];
     args.extend(["b", "8", "failed", "1", "panic", "E", "c", "9", "requeue", "0", "", ""]);
     task.ok("settle", &args).await;
     assert_eq!(without(task.keys().await, &["calls", "meta", "events"]), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn jobs_that_are_put_off_are_delayed_with_their_count_and_no_attempt() {
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 7), ("b", 8), ("c", 9)]).await;
+    let mut args = vec!["1", "w", "1000", "0", "0", "0"];
+    args.extend(["a", "7", "snooze", "1:0", "60000", "", "b", "8", "undecodable", "0:3", "600000", "E"]);
+    args.extend(["c", "9", "retry", "1", "60000 code a%20b", "E"]);
+    let reply = task.ok("settle", &args).await;
+    let due: u64 = reply.trim_end_matches(']').rsplit(' ').next().unwrap().parse().unwrap();
+    assert!((50_000..=60_000).contains(&due), "{reply}");
+    assert_eq!(task.held("deferred").await, r#"hash {"a": "1:0", "b": "0:3"}"#);
+    assert_eq!(task.held("attempt").await, r#"hash {"c": "1"}"#);
+    assert_eq!(task.held("error").await, r#"hash {"b": "E", "c": "E"}"#);
+    let delayed = task.held("delayed").await;
+    assert!(["a", "b", "c"].iter().all(|id| delayed.contains(&format!("{id:?}"))), "{delayed}");
+    let events = task.held("events").await;
+    for words in
+        [r#""snoozed": "a 1:0 60000""#, r#""undecodable": "b 0:3 600000""#, r#""retrying": "c 1 60000 code a%20b""#]
+    {
+        assert!(events.contains(words), "{events}");
+    }
+    assert_eq!(task.held("locks").await, "");
 }
 
 #[tokio::test]

@@ -121,7 +121,9 @@ async fn the_max_count_of_a_dispatch_goes_before_that_of_the_task() {
 async fn a_job_without_payload_is_dropped_with_all_that_is_left_of_it() {
     let mut task = one_candidate().await;
     task.del("payload").await;
-    for column in ["attempt", "stalledCount", "result", "error", "options", "maxCount", "priority", "dispatchedAt"] {
+    for column in
+        ["attempt", "stalledCount", "result", "error", "options", "maxCount", "priority", "dispatchedAt", "deferred"]
+    {
         task.hset(column, &[("a", "1")]).await;
     }
     task.hset("cancelling", &[("a", "why")]).await;

@@ -1,7 +1,17 @@
 use crate::call::{Task, without};
 
-const COLUMNS: [&str; 9] =
-    ["payload", "attempt", "stalledCount", "result", "error", "options", "maxCount", "priority", "dispatchedAt"];
+const COLUMNS: [&str; 10] = [
+    "payload",
+    "attempt",
+    "stalledCount",
+    "result",
+    "error",
+    "options",
+    "maxCount",
+    "priority",
+    "dispatchedAt",
+    "deferred",
+];
 
 /// Terminal jobs `old-1` .. `old-n` of 1970, and `young` of now, with every column.
 async fn ended(place: &str, old: usize) -> Task {

@@ -271,6 +271,7 @@ impl Model {
     /// Decides about these candidates, by the table in `sweep.lua`; and says what is told of them.
     pub fn resolve(&mut self, ids: &[String], default_max: u32) -> Vec<Resolved> {
         let (mut resolved, mut recovered) = (Vec::new(), Vec::new());
+        let (mut failed, mut cancelled) = (Vec::new(), Vec::new());
         for id in ids {
             assert!(self.candidates.contains(id), "{id} was no candidate");
             let Place::Running { worker, fence } = self.jobs[id].place.clone() else { panic!("{id} did not run") };
@@ -280,9 +281,11 @@ impl Model {
             let (count, max) = (job.stalls, job.max_count.unwrap_or(default_max));
             let action = if job.cancel {
                 self.end(id, State::Cancelled);
+                cancelled.push(format!("cancelled {id}"));
                 "cancelled"
             } else if count > max {
                 self.end(id, State::Failed);
+                failed.push(format!("failed {id} worker_crashed"));
                 "failed"
             } else {
                 recovered.push(id.clone());
@@ -291,6 +294,7 @@ impl Model {
             self.events.push(format!("stalled {id} {count} {action} {worker}"));
             resolved.push(Resolved { id: id.clone(), count, action: action.to_owned(), worker, fence });
         }
+        self.events.extend(failed.into_iter().chain(cancelled));
         self.put_in_front(&recovered);
         resolved
     }

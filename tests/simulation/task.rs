@@ -68,14 +68,16 @@ impl Task {
             self.last_entry = format!("({id}");
             for field in fields.chunks(2) {
                 let words: Vec<&str> = field[1].split(' ').collect();
-                let each = match field[0].as_str() {
+                // How many words each has, and how many of these the model knows: it has no texts of errors.
+                let (each, known) = match field[0].as_str() {
                     "total" | "worker" | "reason" => continue,
-                    "failed" => 2,
-                    "retrying" | "restarted" => 3,
-                    "stalled" => 4,
-                    _ => 1,
+                    "failed" => (3, 2),
+                    "retrying" => (5, 3),
+                    "restarted" => (3, 3),
+                    "stalled" => (4, 4),
+                    _ => (1, 1),
                 };
-                events.extend(words.chunks(each).map(|words| format!("{} {}", field[0], words.join(" "))));
+                events.extend(words.chunks(each).map(|words| format!("{} {}", field[0], words[..known].join(" "))));
             }
         }
         events
@@ -93,7 +95,7 @@ impl Task {
         }
         read.smembers(key("active")).smembers(key("candidates")).hgetall(key("locks"));
         read.hgetall(key("attempt")).hgetall(key("stalledCount")).hkeys(key("cancelling")).hkeys(key("payload"));
-        for column in ["result", "error", "options", "maxCount", "priority", "dispatchedAt"] {
+        for column in ["result", "error", "options", "maxCount", "priority", "dispatchedAt", "deferred"] {
             read.hkeys(key(column));
         }
         let mut answers = read.query::<Vec<Value>>(&mut self.conn).unwrap().into_iter();

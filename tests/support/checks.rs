@@ -400,6 +400,6 @@ async fn a_child_is_this_program_and_obeys() {
     child.drain();
     assert!(child.lives());
     child.signal("KILL");
-    eventually("it is gone", PATIENCE, async || !child.lives()).await;
+    assert!(!child.exits().await.success() && !child.lives());
     assert_eq!(Child::role(), None);
 }

@@ -1,3 +1,5 @@
+use super::PATIENCE;
+use super::eventually::eventually;
 use std::env;
 use std::io::{self, Read};
 use std::process::{self, Command, Stdio};
@@ -46,6 +48,11 @@ impl Child {
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill").args([&format!("-{name}"), &self.0.id().to_string()]).status().unwrap();
         assert!(sent.success());
+    }
+
+    /// Waits until it has ended by itself.
+    pub async fn exits(&mut self) -> process::ExitStatus {
+        eventually("the child exits", PATIENCE, async || self.0.try_wait().unwrap()).await
     }
 
     /// Whether it still runs.

@@ -42,10 +42,16 @@ impl Warnings {
 
     /// One line an event: level, target, message and fields, then each span with its fields from the innermost out.
     pub fn all(&self) -> Vec<String> {
+        let is_warning = |line: &String| line.starts_with("WARN") || line.starts_with("ERROR");
+        self.lines().into_iter().filter(is_warning).collect()
+    }
+
+    /// The same with what is logged at level INFO.
+    pub fn lines(&self) -> Vec<String> {
         captured()[self.start..].to_vec()
     }
 
-    /// Lets the thread that logs the next warning with all `parts` panic, as under a broken subscriber.
+    /// Lets the thread that logs the next event, of any level, with all `parts` panic, as under a broken subscriber.
     pub fn break_at(&self, parts: &[&str]) {
         let parts = parts.iter().map(|part| (*part).to_owned()).collect();
         BREAKS_AT.lock().unwrap_or_else(PoisonError::into_inner).push(parts);
@@ -57,11 +63,11 @@ impl Warnings {
         BREAKS_AT_SPAN.lock().unwrap_or_else(PoisonError::into_inner).push((at, parts));
     }
 
-    /// Waits for a warning that contains all `parts`, and gives it; panics at the deadline.
+    /// Waits for a line of [`Warnings::lines`] that contains all `parts`, and gives it; panics at the deadline.
     pub async fn wait_for(&self, parts: &[&str], deadline: Duration) -> String {
         let what = format!("a warning with {parts:?}");
         eventually(&what, deadline, async || {
-            self.all().into_iter().find(|line| parts.iter().all(|part| line.contains(part)))
+            self.lines().into_iter().find(|line| parts.iter().all(|part| line.contains(part)))
         })
         .await
     }
@@ -120,7 +126,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         // Levels compare by verbosity: a warning is more than an error.
-        if *event.metadata().level() > Level::WARN {
+        let is_kept = *event.metadata().level() <= Level::INFO;
+        if !is_kept && BREAKS_AT.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
             return;
         }
         let mut fields = Fields::default();
@@ -134,7 +141,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
             let at = all.iter().position(|parts| parts.iter().all(|part| line.contains(part.as_str())));
             at.map(|at| all.swap_remove(at))
         };
-        captured().push(line);
+        if is_kept {
+            captured().push(line);
+        }
         assert!(breaks_at.is_none(), "the subscriber breaks at {breaks_at:?}");
     }
 }

@@ -47,6 +47,9 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
         let beaten = whole(&keeper, &watch, due).await;
         let now = clock::now();
         let is_well = matches!(beaten, Ok(Via::Own | Via::New));
+        if beaten.is_ok() {
+            keeper.answered("beat", watch.task.index);
+        }
         if is_well {
             pauses = retries.build();
             due = due.after(period).max(now);
@@ -56,10 +59,15 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
             let pause = pauses.next().unwrap_or(period);
             due = now.after(pause);
             let task = Arc::clone(&watch.task.name);
-            keeper.log.line(move || match beaten {
-                Err(e) => tracing::warn!(%task, error = %e.chain(), ?pause, "a beat was not answered"),
-                Ok(_) => tracing::debug!(%task, ?pause, "beaten over the shared connection"),
-            });
+            match beaten {
+                Err(e) if e.is_outage() => keeper.unanswered("beat", watch.task.index, e),
+                Err(e) => {
+                    keeper.log.line(move || tracing::warn!(%task, error = %e.chain(), ?pause, "a beat was refused"));
+                }
+                Ok(_) => {
+                    keeper.log.line(move || tracing::debug!(%task, ?pause, "beaten over the shared connection"));
+                }
+            }
         }
         watch.witness().next_beat_at(due);
         wait(&keeper, &watch, due, is_well).await;
@@ -156,7 +164,7 @@ async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Round<'_>) -> R
     match tokio::time::timeout(patience, &mut own).await {
         Ok(Ok(())) => return Ok(Via::Own),
         // A server that is not ready, or refuses, may not be the one to which a new connection leads.
-        Ok(Err(e)) if e.ends_connection() || e.is_connection() && !e.is_denied() => failure = Some(e),
+        Ok(Err(e)) if e.ends_connection() || e.is_connection() => failure = Some(e),
         Ok(Err(e)) => return Err(e),
         Err(_) => {}
     }
@@ -168,11 +176,7 @@ async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Round<'_>) -> R
     let shared = async {
         let (conn, before) = store.shared_if_up().ok_or(Error::Closed)?;
         let answer = round.over(&conn).await;
-        answer.inspect_err(|e| {
-            if e.ends_connection() {
-                store.leave_shared(before);
-            }
-        })
+        answer.inspect_err(|e| store.shared_failed(before, e))
     };
     tokio::pin!(new, shared);
     let end = tokio::time::sleep(period);

@@ -27,14 +27,14 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
         let pause = if e.is_denied() { DENIED_PAUSE } else { pauses.next().unwrap_or(HOUSEKEEPING) };
         let is_news = e.is_denied() && !denied;
         denied = e.is_denied();
-        keeper.log.line(move || {
-            if is_news {
+        if is_news {
+            keeper.log.line(move || {
                 let what = "the worker may not listen for cancels: it hears of them with its heartbeats";
                 tracing::error!(error = %e.chain(), "{what}");
-            } else {
-                tracing::debug!(error = %e.chain(), "the connection for cancel hints dropped");
-            }
-        });
+            });
+        } else {
+            keeper.log.line(move || tracing::debug!(error = %e.chain(), "the connection for cancel hints dropped"));
+        }
         tokio::time::sleep(pause).await;
     }
 }
@@ -42,13 +42,13 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
 /// Listens until the connection fails; `answered` is told each time that the other end has shown itself.
 async fn listen(keeper: &Keeper, mut answered: impl FnMut()) -> Result<std::convert::Infallible, Error> {
     let tasks: Vec<_> = keeper.watches.iter().map(|watch| &*watch.task.keys).collect();
-    let (mut sink, mut hints) = keeper.worker.store.cancel_hints(&tasks).await?;
+    let (mut conn, mut hints) = keeper.worker.store.cancel_hints(&tasks).await?;
     // A hint may have gone by while nobody listened.
     keeper.watches.iter().for_each(|watch| watch.task.beat_now.notify_one());
     let pings = async {
         loop {
             tokio::time::sleep(PING).await;
-            if let Err(e) = store::ping(&mut sink).await {
+            if let Err(e) = store::ping(&mut conn).await {
                 return e;
             }
             answered();

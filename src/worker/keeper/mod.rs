@@ -7,6 +7,7 @@ mod beat;
 mod hints;
 mod log;
 mod tick;
+mod wind_up;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -14,18 +15,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, Notify};
-use tokio_util::sync::CancellationToken;
 
 use self::log::Log;
 use super::clock;
-use super::{TaskRuntime, WorkerShared};
+use super::{KeeperEnd, TaskRuntime, WorkerShared};
 use crate::error::Error;
 use crate::maintenance;
 use crate::stall;
 use crate::stall::sweep::Pass;
 use crate::stall::witness::Witness;
 use crate::store::jobs::{self, Declared};
-use crate::store::{OwnConnection, RESPONSE_TIMEOUT};
+use crate::store::{OwnConnection, RESPONSE_TIMEOUT, Role};
 
 /// How often retention and presence are looked after.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
@@ -75,12 +75,12 @@ impl TaskWatch {
     }
 }
 
-/// Starts the thread. It ends when `stop` fires, and drops `alive` however it ends.
+/// Starts the thread. It ends when it is told to, and drops `alive` however it ends.
 pub(super) fn start(
     worker: Arc<WorkerShared>,
     tasks: &[Arc<TaskRuntime>],
     canary: Arc<AtomicU64>,
-    stop: CancellationToken,
+    end: KeeperEnd,
     alive: tokio::sync::oneshot::Sender<()>,
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -119,12 +119,19 @@ pub(super) fn start(
                 loops.spawn(beat::run(Arc::clone(&keeper), Arc::clone(watch)));
                 loops.spawn(stall::sweep::run(Arc::clone(&keeper), Arc::clone(watch)));
             }
-            tokio::select! {
-                () = stop.cancelled() => {}
+            let wound_up = tokio::select! {
+                () = end.stop.cancelled() => None,
+                // The loops go on beating meanwhile.
+                told = wind_up::run(&keeper, &end) => Some(told),
                 // None of the loops ends by itself: one that does has panicked.
                 ended = loops.join_next() => {
                     keeper.log.line(move || tracing::error!(?ended, "the keeper ended; the worker stops"));
+                    None
                 }
+            };
+            drop(loops);
+            if let Some(told) = wound_up {
+                wind_up::end(&keeper, told).await;
             }
         });
     })
@@ -204,7 +211,7 @@ impl Keeper {
         if let Some(line) = self.usable(above) {
             return Ok(line);
         }
-        let conn = self.worker.store.dedicated(None).await?;
+        let conn = self.worker.store.dedicated(Role::Keeper, None).await?;
         let mut newest = self.newest();
         *newest = Newest { conn: Some(conn.clone()), number: newest.number + 1 };
         Ok((conn, newest.number))
@@ -231,6 +238,26 @@ impl Keeper {
         }
         drop(newest);
         self.watches.iter().for_each(|watch| watch.lost_line(|own| own == number));
+    }
+
+    /// A part of the keeper got no answer: the first of an outage is told.
+    fn unanswered(&self, part: &'static str, task: usize, e: Error) {
+        let (begins, worker_id) = (self.worker.outage.failed(part, task), self.worker.id.clone());
+        self.log.line(move || {
+            let what = "redis gives no answer; what is under way is repeated until it does";
+            if begins {
+                tracing::warn!(%worker_id, part, error = %e.chain(), "{what}");
+            } else {
+                tracing::debug!(%worker_id, part, error = %e.chain(), "{what}");
+            }
+        });
+    }
+
+    fn answered(&self, part: &'static str, task: usize) {
+        if let Some(away) = self.worker.outage.answered(part, task) {
+            let (away_ms, worker_id) = (away.as_millis() as u64, self.worker.id.clone());
+            self.log.line(move || tracing::info!(%worker_id, away_ms, "redis answers again"));
+        }
     }
 
     /// Writes the options of the task again, unless a worker that started later has: the server has lost them.
@@ -274,8 +301,10 @@ impl TaskWatch {
 async fn presence(keeper: Arc<Keeper>) {
     let mut unseen = HashMap::new();
     loop {
-        if let Err(e) = maintenance::presence::run_once(&keeper, &mut unseen).await {
-            keeper.log.line(move || tracing::warn!(error = %e.chain(), "presence could not be told"));
+        match maintenance::presence::run_once(&keeper, &mut unseen).await {
+            Ok(_) => keeper.answered("presence", 0),
+            Err(e) if e.is_outage() => keeper.unanswered("presence", 0, e),
+            Err(e) => keeper.log.line(move || tracing::warn!(error = %e.chain(), "presence could not be told")),
         }
         tokio::time::sleep(HOUSEKEEPING).await;
     }
@@ -285,12 +314,17 @@ async fn presence(keeper: Arc<Keeper>) {
 async fn retention(keeper: Arc<Keeper>) {
     loop {
         for watch in keeper.watches.iter() {
-            let trimmed = maintenance::retention::run_once(&keeper, watch).await;
             let task = Arc::clone(&watch.task.name);
-            keeper.log.line(move || match trimmed {
-                Ok(removed) => tracing::trace!(%task, removed, "terminal jobs trimmed"),
-                Err(e) => tracing::warn!(%task, error = %e.chain(), "terminal jobs could not be trimmed"),
-            });
+            match maintenance::retention::run_once(&keeper, watch).await {
+                Ok(removed) => {
+                    keeper.answered("retention", watch.task.index);
+                    keeper.log.line(move || tracing::trace!(%task, removed, "terminal jobs trimmed"));
+                }
+                Err(e) if e.is_outage() => keeper.unanswered("retention", watch.task.index, e),
+                Err(e) => keeper.log.line(move || {
+                    tracing::warn!(%task, error = %e.chain(), "terminal jobs could not be trimmed");
+                }),
+            }
         }
         tokio::time::sleep(HOUSEKEEPING).await;
     }

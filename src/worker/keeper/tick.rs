@@ -14,6 +14,8 @@ pub(super) async fn run(keeper: Arc<Keeper>, canary: Arc<AtomicU64>) {
     let (mut told, mut longest) = (Duration::ZERO, Duration::ZERO);
     let mut last_tick = clock::now();
     let mut resumed = last_tick;
+    // By task: how many handlers have waited for an interval for the results of other jobs.
+    let (mut waiting, mut stuck) = (vec![0; keeper.watches.len()], false);
     loop {
         #[cfg(feature = "testing")]
         crate::testing::hooks::keeper_ticks(keeper.worker.id.as_str());
@@ -29,10 +31,16 @@ pub(super) async fn run(keeper: Arc<Keeper>, canary: Arc<AtomicU64>) {
             // The time of a suspended machine is none for timers: a beat may be due for long.
             keeper.watches.iter().for_each(|watch| watch.task.beat_now.notify_one());
         }
-        for watch in keeper.watches.iter() {
-            let answered = now.since(watch.task.last_beat()) < watch.task.options.interval / 10 * 9;
-            watch.task.held.for_each(|held| held.tick(last_tick, now, answered));
+        for (watch, waiting) in keeper.watches.iter().zip(&mut waiting) {
+            let interval = watch.task.options.interval;
+            let answered = now.since(watch.task.last_beat()) < interval / 10 * 9;
+            *waiting = 0;
+            watch.task.held.for_each(|held| {
+                held.tick(last_tick, now, answered);
+                *waiting += usize::from(held.waits.since().is_some_and(|since| now.since(since) >= interval));
+            });
         }
+        stuck = tell_of_a_deadlock(&keeper, &waiting, stuck);
         last_tick = now;
         keeper.worker.last_tick.store(now.as_millis(), Ordering::SeqCst);
         let silent = now.since(Moment::from_millis(canary.load(Ordering::Relaxed)).max(resumed));
@@ -55,4 +63,25 @@ pub(super) async fn run(keeper: Arc<Keeper>, canary: Arc<AtomicU64>) {
         }
         tokio::time::sleep(pause).await;
     }
+}
+
+/// Tells once when no slot is left for the jobs that handlers wait for: all slots of a task, or of the worker, have been held
+/// for an interval by handlers that wait for results. Returns whether that is so.
+fn tell_of_a_deadlock(keeper: &Keeper, waiting: &[usize], was_so: bool) -> bool {
+    let mut tasks = keeper.watches.iter().map(|watch| &watch.task).zip(waiting);
+    let full = tasks.find(|(task, waiting)| **waiting >= task.options.concurrency);
+    let max_jobs = keeper.worker.max_jobs.filter(|max| waiting.iter().sum::<usize>() >= *max);
+    let slots = match (full, max_jobs) {
+        (Some((task, _)), _) => format!("concurrency {} of the task {}", task.options.concurrency, task.name),
+        (None, Some(max)) => format!("max_jobs {max} of the worker"),
+        (None, None) => return false,
+    };
+    if !was_so {
+        let worker_id = keeper.worker.id.clone();
+        keeper.log.line(move || {
+            let what = "every slot is held by a handler that waits for the result of another job, which may find none";
+            tracing::warn!(%worker_id, %slots, "{what}: see docs/fan-out.md");
+        });
+    }
+    true
 }

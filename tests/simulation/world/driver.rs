@@ -129,8 +129,8 @@ impl World {
         args.extend(completed.iter().map(|report| report.fence.to_string()));
         for report in others {
             let (kind, attempt, detail) = match report.said {
-                Said::Failed { attempt } => ("failed", attempt, "e".to_owned()),
-                Said::Retry { attempt } => ("retry", attempt, FAR.to_string()),
+                Said::Failed { attempt } => ("failed", attempt, "e why".to_owned()),
+                Said::Retry { attempt } => ("retry", attempt, format!("{FAR} e why")),
                 Said::Requeue | Said::Completed => ("requeue", 0, String::new()),
             };
             let error = r#"{"code":"e"}"#.to_owned();

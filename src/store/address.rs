@@ -1,0 +1,226 @@
+//! Where the server is, and how a connection to it comes up.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, PushInfo,
+};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::{CONNECT_TIMEOUT, OwnConnection, RESPONSE_TIMEOUT};
+use crate::error::{ConfigError, ConfigErrors, Error, not_connected};
+use crate::worker::identity::WorkerId;
+
+/// What a connection is for, as `CLIENT LIST` shows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role {
+    /// Dispatch and, where a worker runs, settle.
+    Shared,
+    Keeper,
+    Wake,
+    Hints,
+    Events,
+    /// Questions about jobs, and values that travel apart.
+    Pool,
+}
+
+/// What TLS goes by, as PEM.
+#[cfg_attr(not(feature = "tls"), allow(dead_code))]
+#[derive(Clone, Default)]
+pub(crate) struct Tls {
+    /// Goes in place of the roots that the crate brings.
+    pub(crate) ca: Option<Vec<u8>>,
+    /// Certificate and key.
+    pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// The server and the way to it. Nothing of it is shown but host, port and database: a URL may hold a password.
+pub(crate) struct Address {
+    client: Client,
+    /// The same for connections that listen, which take RESP3.
+    listener: Client,
+    place: Arc<str>,
+    /// The name of the process, as long as no worker runs in it.
+    process: WorkerId,
+    worker: Mutex<Option<WorkerId>>,
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Address").field(&self.place).finish()
+    }
+}
+
+impl Address {
+    /// Takes the address; nothing is connected yet.
+    ///
+    /// # Errors
+    /// `Config` when it is no URL, or cannot be used with these settings.
+    pub(super) fn open(url: &str, tls: &Tls) -> Result<Address, Error> {
+        let info = info_of(url)?;
+        let place = place_of(&info);
+        let settings = info.redis_settings().clone().set_skip_set_lib_name();
+        let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        let listener = settings.clone().set_protocol(ProtocolVersion::RESP3);
+        let client = |settings| client_of(info.clone().set_redis_settings(settings), tls);
+        Ok(Address {
+            client: client(settings)?,
+            listener: client(listener)?,
+            place: place.into(),
+            process: WorkerId::generate(),
+            worker: Mutex::default(),
+        })
+    }
+
+    /// `redis://host:port/db`.
+    pub(crate) fn place(&self) -> &Arc<str> {
+        &self.place
+    }
+
+    /// A connection that tells when it drops. `response` bounds each answer; `None` is for calls that block, or whose caller
+    /// keeps the time.
+    pub(super) async fn connect(&self, role: Role, response: Option<Duration>) -> Result<OwnConnection, Error> {
+        let config = AsyncConnectionConfig::new().set_response_timeout(response);
+        self.open_with(&self.client, role, config).await
+    }
+
+    /// A connection that hands on what it is sent, up to the news that it dropped.
+    pub(super) async fn listen(&self, role: Role, to: UnboundedSender<PushInfo>) -> Result<OwnConnection, Error> {
+        let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(to);
+        self.open_with(&self.listener, role, config).await
+    }
+
+    async fn open_with(
+        &self,
+        client: &Client,
+        role: Role,
+        config: AsyncConnectionConfig,
+    ) -> Result<OwnConnection, Error> {
+        let config = config.set_connection_timeout(Some(CONNECT_TIMEOUT));
+        let conn = client.get_multiplexed_async_connection_with_config(&config).await;
+        let conn = conn.map_err(|e| self.fault(e))?;
+        self.name(&conn, role);
+        Ok(conn)
+    }
+
+    fn fault(&self, e: redis::RedisError) -> Error {
+        let is_tls = matches!(self.client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. });
+        not_connected(e, is_tls).at(&self.place)
+    }
+
+    /// The server did not answer in the time that a connection has.
+    pub(super) fn timed_out(&self) -> Error {
+        self.fault(std::io::Error::from(std::io::ErrorKind::TimedOut).into())
+    }
+
+    /// Tells the server what the connection is for. Nobody waits for the answer: a name that is refused is none.
+    pub(super) fn name(&self, conn: &OwnConnection, role: Role) {
+        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let role = match role {
+            Role::Shared if worker.is_some() => "driver",
+            Role::Shared => "producer",
+            Role::Keeper => "keeper",
+            Role::Wake => "wake",
+            Role::Hints => "hints",
+            Role::Events => "events",
+            Role::Pool => "pool",
+        };
+        let name = format!("heartline:{role}:{}", worker.as_ref().unwrap_or(&self.process));
+        let mut conn = conn.clone();
+        tokio::spawn(async move {
+            let mut cmd = redis::cmd("CLIENT");
+            let named = cmd.arg("SETNAME").arg(name).query_async::<redis::Value>(&mut conn);
+            let _ = tokio::time::timeout(RESPONSE_TIMEOUT, named).await;
+        });
+    }
+
+    /// From now on connections have the name of this worker.
+    pub(super) fn works_as(&self, worker: &WorkerId) {
+        *self.worker.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker.clone());
+    }
+}
+
+fn bad(rule: impl Into<String>, fix: &str) -> Error {
+    let fault = ConfigError::new("redis", "(not shown: it may hold a password)", rule, fix);
+    Error::Config(ConfigErrors::from(fault))
+}
+
+fn info_of(url: &str) -> Result<ConnectionInfo, Error> {
+    let is_tls = url.starts_with("rediss:") || url.starts_with("valkeys:");
+    if is_tls && !cfg!(feature = "tls") {
+        let fix = "build heartline with features = [\"tls\"]";
+        return Err(bad("must be a URL without TLS where the feature tls is off", fix));
+    }
+    let info = url.into_connection_info().map_err(|e| {
+        let fix = "write redis://[user:password@]host[:port][/db], the same with rediss:// for TLS, or unix:///path";
+        bad(format!("must be a Redis URL: {e}"), fix)
+    })?;
+    if matches!(info.addr(), ConnectionAddr::TcpTls { insecure: true, .. }) {
+        return Err(bad(
+            "must not end in #insecure, which takes any certificate",
+            "give the server's own CA with AppBuilder::tls_ca",
+        ));
+    }
+    Ok(info)
+}
+
+fn place_of(info: &ConnectionInfo) -> String {
+    let db = info.redis_settings().db();
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) => format!("redis://{host}:{port}/{db}"),
+        ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{host}:{port}/{db}"),
+        ConnectionAddr::Unix(path) => format!("unix://{}", path.display()),
+        _ => "an address of another kind".to_owned(),
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+fn client_of(info: ConnectionInfo, _tls: &Tls) -> Result<Client, Error> {
+    Client::open(info).map_err(|e| bad(format!("must be an address that can be used: {e}"), "correct the URL"))
+}
+
+#[cfg(feature = "tls")]
+fn client_of(info: ConnectionInfo, tls: &Tls) -> Result<Client, Error> {
+    use redis::{ClientTlsConfig, TlsCertificates};
+
+    if !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
+        if tls.ca.is_some() || tls.client.is_some() {
+            return Err(bad("must be a URL with TLS where there is a CA or a client certificate", "write rediss://"));
+        }
+        return Client::open(info).map_err(|e| bad(format!("must be an address that can be used: {e}"), "correct it"));
+    }
+    // rustls panics where none is the process's own, and several are compiled in.
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Somebody else may just have done the same.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+    let mut faults = Vec::new();
+    let mut check = |field: &str, pem: &[u8]| {
+        // The client takes a PEM without a certificate in silence.
+        if !pem.windows(27).any(|part| part == b"-----BEGIN CERTIFICATE-----") {
+            let value = format!("{} bytes", pem.len());
+            faults.push(ConfigError::new(
+                field,
+                value,
+                "must be PEM with a certificate",
+                "give the text of a .pem or .crt",
+            ));
+        }
+    };
+    if let Some(ca) = &tls.ca {
+        check("tls_ca", ca);
+    }
+    if let Some((cert, _)) = &tls.client {
+        check("tls_client", cert);
+    }
+    ConfigErrors::check(faults).map_err(Error::Config)?;
+    let client_tls = tls.client.clone().map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+    let certificates = TlsCertificates { client_tls, root_cert: tls.ca.clone() };
+    Client::build_with_tls(info, certificates).map_err(|e| {
+        let fault = ConfigError::new("tls", "(not shown)", format!("must be PEM that can be read: {e}"), "correct it");
+        Error::Config(ConfigErrors::from(fault))
+    })
+}

@@ -1,0 +1,82 @@
+//! An App with a server of its own.
+
+use std::ops::Deref;
+
+use super::server::{RedisServer, StartError};
+use crate::app::{App, AppBuilder};
+use crate::error::Error;
+
+/// An [`App`] on a private [`RedisServer`], for a test. The server ends with it.
+///
+/// ```no_run
+/// use heartline::testing::TestApp;
+/// use heartline::{Context, JobError, TaskOptions};
+///
+/// # #[tokio::main]
+/// # async fn main() -> anyhow::Result<()> {
+/// let app = TestApp::start().await?;
+/// let greet = app.task("greet", TaskOptions::new(), |_ctx: Context, name: String| async move {
+///     Ok::<_, JobError>(format!("hello, {name}"))
+/// })?;
+/// let job = greet.dispatch("world".to_owned()).await?;
+/// let drained = app.worker().drain().await?;
+/// assert_eq!((drained.completed, job.result().await?.as_str()), (1, "hello, world"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct TestApp {
+    app: App,
+    server: RedisServer,
+}
+
+/// Why a [`TestApp`] could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TestAppError {
+    /// The server could not be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The App could not be built on it.
+    #[error(transparent)]
+    Build(#[from] Error),
+}
+
+impl TestApp {
+    /// Starts a server and builds an App with the defaults on it.
+    ///
+    /// # Errors
+    /// [`TestAppError`].
+    pub async fn start() -> Result<TestApp, TestAppError> {
+        TestApp::start_with(|builder| builder).await
+    }
+
+    /// The same with settings of the caller's own: data, defaults, a prefix.
+    ///
+    /// # Errors
+    /// [`TestAppError`].
+    pub async fn start_with(set: impl FnOnce(AppBuilder) -> AppBuilder) -> Result<TestApp, TestAppError> {
+        let server = RedisServer::start()?;
+        let app = set(App::builder()).redis(server.url()).build().await?;
+        Ok(TestApp { app, server })
+    }
+
+    /// The App, which others may have clones of.
+    #[must_use]
+    pub fn app(&self) -> &App {
+        &self.app
+    }
+
+    /// The server.
+    pub fn server(&mut self) -> &mut RedisServer {
+        &mut self.server
+    }
+}
+
+impl Deref for TestApp {
+    type Target = App;
+
+    fn deref(&self) -> &App {
+        &self.app
+    }
+}

@@ -1,0 +1,182 @@
+//! Contexts for tests of handlers, without a worker and without Redis.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, SystemTime};
+
+use crate::context::{Context, Run};
+use crate::data::Data;
+use crate::error::Error;
+use crate::job::JobId;
+use crate::options::Headers;
+use crate::worker::clock;
+use crate::worker::held::{Flags, Held};
+use crate::worker::identity::WorkerId;
+
+/// Makes a [`Context`] for a test of a handler, and does to it what a worker would. Made by [`Context::for_test`].
+///
+/// ```
+/// use heartline::{Context, Interrupted, JobError};
+///
+/// async fn export(ctx: Context, pages: u32) -> Result<u32, JobError> {
+///     for _ in 0..pages {
+///         ctx.heartbeat()?;
+///     }
+///     Ok(ctx.attempt() * pages)
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let test = Context::for_test().attempt(2);
+/// assert_eq!(export(test.context(), 3).await.unwrap(), 6);
+/// test.cancel();
+/// let stopped = export(test.context(), 3).await.unwrap_err();
+/// assert_eq!(stopped.downcast_ref(), Some(&Interrupted::Cancelled));
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct TestContext {
+    held: Arc<Held>,
+    task: Arc<str>,
+    attempt: u32,
+    max_attempts: u32,
+    stalled_count: u32,
+    snoozed_count: u32,
+    headers: Headers,
+    data: Data,
+}
+
+impl Context {
+    /// A context for a test of a handler, without Redis: of a first attempt that nobody disturbs.
+    #[must_use]
+    pub fn for_test() -> TestContext {
+        TestContext {
+            held: held(JobId::generate()),
+            task: "test".into(),
+            attempt: 1,
+            max_attempts: 1,
+            stalled_count: 0,
+            snoozed_count: 0,
+            headers: Headers::new(),
+            data: Data::default(),
+        }
+    }
+}
+
+/// A job that is safe for as long as any test lasts.
+fn held(id: JobId) -> Arc<Held> {
+    let now = clock::now();
+    let last_tick = Arc::new(AtomicU64::new(now.as_millis()));
+    Arc::new(Held::lasting(id, Duration::from_secs(24 * 3600), now, last_tick))
+}
+
+impl TestContext {
+    /// The id of the job. Defaults to a new one.
+    ///
+    /// # Errors
+    /// `Config` when no id can be like this.
+    pub fn id(mut self, id: impl AsRef<str>) -> Result<TestContext, Error> {
+        self.held = held(JobId::parse(id.as_ref())?);
+        Ok(self)
+    }
+
+    /// The name of the task. Defaults to `test`.
+    #[must_use]
+    pub fn task(mut self, name: &str) -> TestContext {
+        self.task = name.into();
+        self
+    }
+
+    /// Which attempt this is, from 1; 0 counts as 1. Defaults to 1.
+    #[must_use]
+    pub fn attempt(mut self, attempt: u32) -> TestContext {
+        self.attempt = attempt.max(1);
+        self.max_attempts = self.max_attempts.max(self.attempt);
+        self
+    }
+
+    /// How many runs may fail. Defaults to the attempt.
+    #[must_use]
+    pub fn max_attempts(mut self, attempts: u32) -> TestContext {
+        self.max_attempts = attempts;
+        self
+    }
+
+    /// How often the job stalled before. Defaults to 0.
+    #[must_use]
+    pub fn stalled_count(mut self, count: u32) -> TestContext {
+        self.stalled_count = count;
+        self
+    }
+
+    /// How often the job was snoozed before. Defaults to 0.
+    #[must_use]
+    pub fn snoozed_count(mut self, count: u32) -> TestContext {
+        self.snoozed_count = count;
+        self
+    }
+
+    /// A header of the job.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> TestContext {
+        self.headers.insert(name.into(), value.into());
+        self
+    }
+
+    /// What [`AppBuilder::data`](crate::AppBuilder::data) is given.
+    #[must_use]
+    pub fn data<T: Send + Sync + 'static>(mut self, value: T) -> TestContext {
+        self.data.insert(value);
+        self
+    }
+
+    /// The context. All of one test context are of one job: what is done to it, each of them sees.
+    #[must_use]
+    pub fn context(&self) -> Context {
+        Context(Arc::new(Run {
+            held: Arc::clone(&self.held),
+            task: Arc::clone(&self.task),
+            worker: WorkerId::generate(),
+            failed_attempts: self.attempt - 1,
+            max_attempts: self.max_attempts,
+            stalled_count: self.stalled_count,
+            snoozed_count: self.snoozed_count,
+            dispatched_at: SystemTime::now(),
+            headers: self.headers.clone(),
+            data: Arc::new(self.data.clone()),
+        }))
+    }
+
+    /// Cancels the job: [`Context::cancelled`] completes, and `heartbeat` is `Err(Cancelled)`.
+    pub fn cancel(&self) {
+        self.held.set(Flags::CANCELLED);
+    }
+
+    /// Takes the job away: `heartbeat` is `Err(Lost)`.
+    pub fn lose(&self) {
+        self.held.set(Flags::LOST);
+    }
+
+    /// Lets the moment come at which the job may soon be taken: [`Context::at_risk`] completes.
+    pub fn put_at_risk(&self) {
+        self.held.set(Flags::AT_RISK);
+    }
+
+    /// Lets the worker shut down: [`Context::shutting_down`] completes. The grace goes on until [`TestContext::end_grace`].
+    pub fn shut_down(&self) {
+        self.held.set(Flags::SHUTTING_DOWN);
+    }
+
+    /// Ends the grace of the shutdown: [`Context::cancelled`] completes, and `heartbeat` is `Err(Shutdown)`.
+    pub fn end_grace(&self) {
+        self.held.set(Flags::SHUTTING_DOWN);
+        self.held.set(Flags::SHUTDOWN);
+    }
+}
+
+impl fmt::Debug for TestContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TestContext").field("task", &self.task).field("id", &self.held.id).finish_non_exhaustive()
+    }
+}

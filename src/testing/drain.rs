@@ -1,0 +1,164 @@
+//! Working until nothing waits, for tests.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::error::{Error, classify};
+use crate::job::JobId;
+use crate::store::{Key, RESPONSE_TIMEOUT, Store, TaskKeys, jobs, streams};
+use crate::worker::{Observer, RunEnd, RunInfo, RunOutcome, StopReason, Worker};
+
+/// How often it looks whether something is left.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What [`Worker::drain`] did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Drained {
+    /// Runs that returned a value.
+    pub completed: u64,
+    /// Runs that failed for good.
+    pub failed: u64,
+    /// Runs that failed and were followed by another.
+    pub retried: u64,
+    /// Runs that put their job off, or could not read its payload.
+    pub put_off: u64,
+    /// Jobs that were put off again after they had been brought forward once, and are still delayed.
+    pub left: Vec<JobId>,
+}
+
+/// Counts the runs, and passes them on to the observer that the worker has.
+struct Counts {
+    drained: Arc<Mutex<Drained>>,
+    next: Option<Arc<dyn Observer>>,
+}
+
+impl Observer for Counts {
+    fn started(&self, run: &RunInfo<'_>) {
+        self.next.iter().for_each(|next| next.started(run));
+    }
+
+    fn ended(&self, run: &RunInfo<'_>, end: &RunEnd<'_>) {
+        let mut drained = self.drained.lock().unwrap_or_else(PoisonError::into_inner);
+        match end.outcome {
+            RunOutcome::Completed => drained.completed += 1,
+            RunOutcome::Failed => drained.failed += 1,
+            RunOutcome::Retrying => drained.retried += 1,
+            RunOutcome::Snoozed | RunOutcome::Undecodable => drained.put_off += 1,
+            RunOutcome::Interrupted => {}
+        }
+        drop(drained);
+        self.next.iter().for_each(|next| next.ended(run, end));
+    }
+}
+
+impl Worker {
+    /// Works until no job of its tasks waits, runs, or is delayed; then stops. For tests (feature `testing`).
+    ///
+    /// Delayed jobs and retries are brought forward, as often as they come; a job that is put off (snoozed, or with a payload
+    /// that cannot be read) once, so that one that is put off for ever is no reason to wait for ever: it is then among
+    /// [`Drained::left`].
+    ///
+    /// # Errors
+    /// As [`Worker::run_until`], and what keeps it from looking at the tasks.
+    pub async fn drain(mut self) -> Result<Drained, Error> {
+        let drained = Arc::new(Mutex::new(Drained::default()));
+        self.observer = Some(Arc::new(Counts { drained: Arc::clone(&drained), next: self.observer.take() }));
+        let store = Arc::clone(&self.store);
+        let tasks: Vec<Arc<TaskKeys>> = self.tasks.iter().map(|task| Arc::clone(&task.keys)).collect();
+        let mut left = Ok(Vec::new());
+        let stopped = self
+            .run_until(async {
+                left = until_nothing_waits(&store, &tasks).await;
+            })
+            .await?;
+        let mut drained = std::mem::take(&mut *drained.lock().unwrap_or_else(PoisonError::into_inner));
+        drained.left = left?;
+        match stopped {
+            StopReason::Shutdown => Ok(drained),
+            other => Err(Error::Unsupported { what: format!("the worker did not stop well: {other}") }),
+        }
+    }
+}
+
+/// Brings forward what is delayed until nothing is left but what was put off again. Returns that.
+async fn until_nothing_waits(store: &Store, tasks: &[Arc<TaskKeys>]) -> Result<Vec<JobId>, Error> {
+    let mut seen: HashMap<(usize, String), PutOff> = HashMap::new();
+    loop {
+        let (mut busy, mut left) = (false, Vec::new());
+        for (index, keys) in tasks.iter().enumerate() {
+            let [waiting, delayed, running, ..] =
+                store.shared(RESPONSE_TIMEOUT, async |conn| jobs::counts(conn, keys).await).await?;
+            busy |= waiting + running > 0;
+            if delayed == 0 {
+                continue;
+            }
+            let ids = store.shared(RESPONSE_TIMEOUT, async |conn| delayed_jobs(conn, keys).await).await?;
+            for (id, deferred) in ids {
+                let put_off = seen.entry((index, id.clone())).or_default();
+                if put_off.may_come_forward(deferred) {
+                    busy = true;
+                    store.shared(RESPONSE_TIMEOUT, async |conn| bring_forward(conn, keys, &id).await).await?;
+                } else {
+                    left.push(JobId::from_wire(id));
+                }
+            }
+        }
+        if !busy {
+            return Ok(left);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// What is known of a job that was delayed.
+#[derive(Default)]
+struct PutOff {
+    /// The column `deferred` when it was brought forward last.
+    deferred: String,
+    times: u32,
+}
+
+impl PutOff {
+    fn may_come_forward(&mut self, deferred: String) -> bool {
+        if deferred == self.deferred {
+            return true;
+        }
+        if self.times > 0 {
+            return false;
+        }
+        (self.deferred, self.times) = (deferred, 1);
+        true
+    }
+}
+
+/// The delayed jobs, each with how often it was put off.
+async fn delayed_jobs(
+    conn: &mut impl crate::store::Connection,
+    keys: &TaskKeys,
+) -> Result<Vec<(String, String)>, Error> {
+    let classify = |e| classify("drain", e);
+    let mut range = redis::cmd("ZRANGE");
+    let ids: Vec<String> =
+        range.arg(keys.get(Key::Delayed)).arg(0).arg(-1).query_async(conn).await.map_err(classify)?;
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut get = redis::cmd("HMGET");
+    let deferred: Vec<Option<String>> =
+        get.arg(keys.get(Key::Deferred)).arg(&ids).query_async(conn).await.map_err(classify)?;
+    Ok(ids.into_iter().zip(deferred.into_iter().map(Option::unwrap_or_default)).collect())
+}
+
+/// Makes the job due, and tells the workers.
+async fn bring_forward(
+    conn: &mut (impl crate::store::Connection + Send),
+    keys: &TaskKeys,
+    id: &str,
+) -> Result<(), Error> {
+    let mut add = redis::cmd("ZADD");
+    add.arg(keys.get(Key::Delayed)).arg("XX").arg(0).arg(id);
+    let () = add.query_async(conn).await.map_err(|e| classify("drain", e))?;
+    streams::mark_wake(conn, keys).await
+}

@@ -1,0 +1,164 @@
+//! What the process that runs jobs can hear of its runs.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::WorkerId;
+use crate::job::JobId;
+use crate::store::jobs::Outcome;
+
+/// Hears of each run of a handler in this worker, where it happens and once: for metrics and traces.
+///
+/// Events ([`App::events`](crate::App::events)) are for what happens to jobs, whoever does it: each process that subscribes hears
+/// of all, so that counts are multiplied by the number of processes. An observer hears of the runs of its worker alone.
+///
+/// It is called in the task of the run, between claim and report: keep it short, and do not block. A panic in it is caught and
+/// changes nothing.
+///
+/// ```
+/// use heartline::{Observer, RunEnd, RunInfo};
+///
+/// struct Timings;
+///
+/// impl Observer for Timings {
+///     fn ended(&self, run: &RunInfo<'_>, end: &RunEnd<'_>) {
+///         println!("{} {} after {:?}", run.task, end.outcome.as_str(), end.ran);
+///     }
+/// }
+/// ```
+pub trait Observer: Send + Sync + 'static {
+    /// A run begins.
+    fn started(&self, run: &RunInfo<'_>) {
+        let _ = run;
+    }
+
+    /// A run has ended: returned, failed, panicked, timed out, or was dropped. What it comes to is not recorded yet, and is not
+    /// where the job was lost meanwhile.
+    fn ended(&self, run: &RunInfo<'_>, end: &RunEnd<'_>) {
+        let _ = (run, end);
+    }
+}
+
+/// One run of a job.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct RunInfo<'a> {
+    /// The task.
+    pub task: &'a str,
+    /// The job.
+    pub id: &'a JobId,
+    /// Which run this is, from 1; runs that stalled or were put off do not count.
+    pub attempt: u32,
+    /// How many runs may fail before the job does.
+    pub max_attempts: u32,
+    /// How often the job stalled before.
+    pub stalled_count: u32,
+    /// When it was dispatched, by the clock of the producer.
+    pub dispatched_at: SystemTime,
+    /// The worker.
+    pub worker: &'a WorkerId,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct RunEnd<'a> {
+    /// What becomes of the job.
+    pub outcome: RunOutcome,
+    /// The failure code of a run that failed.
+    pub code: Option<&'a str>,
+    /// The error with its causes.
+    pub message: Option<&'a str>,
+    /// How long the handler ran.
+    pub ran: Duration,
+}
+
+/// What becomes of a job after a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RunOutcome {
+    /// The handler returned a value.
+    Completed,
+    /// The run failed and no other follows.
+    Failed,
+    /// The run failed and another one follows.
+    Retrying,
+    /// The handler put the job off.
+    Snoozed,
+    /// The payload is no input of the handler; the job is put off.
+    Undecodable,
+    /// The run did not end by itself: the worker stops, the job was lost or cancelled, or is requeued to be safe.
+    Interrupted,
+}
+
+impl RunOutcome {
+    /// The name, in lower case.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            RunOutcome::Completed => "completed",
+            RunOutcome::Failed => "failed",
+            RunOutcome::Retrying => "retrying",
+            RunOutcome::Snoozed => "snoozed",
+            RunOutcome::Undecodable => "undecodable",
+            RunOutcome::Interrupted => "interrupted",
+        }
+    }
+}
+
+impl fmt::Display for RunOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A run that is observed. Dropped before its end, it was interrupted.
+pub(super) struct Observed<'a> {
+    observer: Option<Arc<dyn Observer>>,
+    run: RunInfo<'a>,
+    began: Instant,
+}
+
+impl<'a> Observed<'a> {
+    pub(super) fn begin(observer: Option<Arc<dyn Observer>>, run: RunInfo<'a>) -> Observed<'a> {
+        if let Some(observer) = &observer {
+            guarded(|| observer.started(&run));
+        }
+        Observed { observer, run, began: Instant::now() }
+    }
+
+    pub(super) fn end(mut self, outcome: &Outcome) {
+        let (outcome, error) = match outcome {
+            Outcome::Completed(_) => (RunOutcome::Completed, None),
+            Outcome::Failed { error, .. } => (RunOutcome::Failed, Some(error)),
+            Outcome::Retry { error, .. } => (RunOutcome::Retrying, Some(error)),
+            Outcome::Snooze { .. } => (RunOutcome::Snoozed, None),
+            Outcome::Undecodable { error, .. } => (RunOutcome::Undecodable, Some(error)),
+            Outcome::Requeue => (RunOutcome::Interrupted, None),
+        };
+        let (code, message) = (error.map(|e| e.code.as_str()), error.map(|e| e.message.as_str()));
+        self.tell(outcome, code, message);
+    }
+
+    fn tell(&mut self, outcome: RunOutcome, code: Option<&str>, message: Option<&str>) {
+        if let Some(observer) = self.observer.take() {
+            let end = RunEnd { outcome, code, message, ran: self.began.elapsed() };
+            guarded(|| observer.ended(&self.run, &end));
+        }
+    }
+}
+
+impl Drop for Observed<'_> {
+    fn drop(&mut self) {
+        self.tell(RunOutcome::Interrupted, None, None);
+    }
+}
+
+fn guarded(call: impl FnOnce()) {
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err() {
+        // What takes log lines may panic as well.
+        let log = || tracing::error!("the observer of the worker panicked");
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(log));
+    }
+}

@@ -1,0 +1,41 @@
+//! Where a handler panicked: what a panic carries does not say it, only the hook is told.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::{self, PanicHookInfo};
+use std::sync::Once;
+
+thread_local! {
+    /// The text and the place of the last panic of this thread.
+    static LAST: RefCell<Option<(String, String)>> = const { RefCell::new(None) };
+}
+
+/// Puts a hook in front of the one that is there, once in a process. A hook that the program sets later, and that does not call
+/// this one, takes the places away and nothing else.
+pub(super) fn watch() {
+    static WATCHED: Once = Once::new();
+    if std::thread::panicking() {
+        // The hook cannot be changed now; the next worker does it.
+        return;
+    }
+    WATCHED.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info: &PanicHookInfo<'_>| {
+            if let (Some(text), Some(place)) = (text_of(info.payload()), info.location()) {
+                LAST.with(|last| last.replace(Some((text.to_owned(), place.to_string()))));
+            }
+            before(info);
+        }));
+    });
+}
+
+/// What a panic says.
+pub(super) fn text_of(payload: &(dyn Any + Send)) -> Option<&str> {
+    payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+}
+
+/// Where the panic with this text happened, if that was the last one of this thread.
+pub(super) fn place_of(text: &str) -> Option<String> {
+    let (last, place) = LAST.with(RefCell::take)?;
+    (last == text).then_some(place)
+}

@@ -1,0 +1,66 @@
+//! A worker in a task of its own.
+
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::{StopReason, Worker, WorkerId};
+use crate::error::Error;
+
+/// A worker that runs in a task of its own. Made by [`Worker::spawn`].
+///
+/// Dropped, it lets the worker go on: it stops with [`RunningWorker::stop`], or with its runtime.
+#[derive(Debug)]
+pub struct RunningWorker {
+    id: WorkerId,
+    stop: Arc<Notify>,
+    worker: JoinHandle<Result<StopReason, Error>>,
+}
+
+impl RunningWorker {
+    pub(super) fn spawn(worker: Worker) -> RunningWorker {
+        let (id, stop) = (worker.id().clone(), Arc::new(Notify::new()));
+        let told = {
+            let stop = Arc::clone(&stop);
+            async move { stop.notified().await }
+        };
+        RunningWorker { id, stop, worker: tokio::spawn(worker.run_until(told)) }
+    }
+
+    /// The identity under which the worker holds jobs.
+    #[must_use]
+    pub fn id(&self) -> &WorkerId {
+        &self.id
+    }
+
+    /// Tells the worker to stop, and waits until it has: see [`Worker::run_until`].
+    ///
+    /// # Errors
+    /// As [`Worker::run_until`]; `Closed` when its runtime is gone.
+    ///
+    /// # Panics
+    /// Where the worker did, which is a bug.
+    ///
+    /// # Cancel safety
+    /// Dropped, it lets the worker stop all the same.
+    pub async fn stop(self) -> Result<StopReason, Error> {
+        self.stop.notify_one();
+        self.ended().await
+    }
+
+    /// Waits until the worker has stopped by itself: it could not start, or a part of it ended.
+    ///
+    /// # Errors
+    /// As [`RunningWorker::stop`].
+    ///
+    /// # Panics
+    /// As [`RunningWorker::stop`].
+    pub async fn ended(self) -> Result<StopReason, Error> {
+        match self.worker.await {
+            Ok(stopped) => stopped,
+            Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
+            Err(_) => Err(Error::Closed),
+        }
+    }
+}

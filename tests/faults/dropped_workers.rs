@@ -1,0 +1,212 @@
+//! Workers whose future is dropped while they run: aborted, lost in a `select!`, or gone with their runtime. What had ended is
+//! recorded, the rest is requeued with nothing counted, and nothing waits for a sweep.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use heartline::{JobState, StopReason, TaskOptions, TaskRef, Worker};
+use redis::AsyncCommands;
+use tokio::sync::oneshot;
+
+use crate::site::{Site, options};
+use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
+
+/// A sweep within it would fail the test by its stall.
+const LONG: Duration = Duration::from_secs(30);
+
+fn long() -> TaskOptions {
+    options(LONG).cancel_grace(Duration::from_millis(500))
+}
+
+/// A worker of the task whose handler waits for its gate, and the gates' keeper.
+async fn worker(site: &Site, url: &str) -> Worker {
+    let app = site.app_at(url).await;
+    let _: TaskRef<String, u64> = site.declare_at(&app, long());
+    app.worker()
+}
+
+/// The jobs wait again, in this order, with nothing counted, and the worker holds nothing.
+async fn are_handed_back(site: &Site, ids: &[&str]) {
+    let mut conn = site.conn().await;
+    eventually("the jobs wait again", PATIENCE, async || {
+        let waiting: Vec<String> = conn.clone().lrange(site.key("wait"), 0, -1).await.unwrap();
+        waiting == ids
+    })
+    .await;
+    let (_app, task) = site.producer().await;
+    for id in ids {
+        let job = task.job(*id).await.unwrap();
+        assert_eq!((job.state, job.failed_attempts, job.stalled_count), (JobState::Waiting, 0, 0), "{id}");
+    }
+    let left: (usize, usize) =
+        (conn.hlen(site.key("locks")).await.unwrap(), conn.scard(site.key("active")).await.unwrap());
+    assert_eq!(left, (0, 0));
+    assert_eq!(site.stalls().await, None);
+}
+
+/// Dispatches three jobs that begin to run.
+async fn three_run(site: &Site) {
+    let (_app, jobs) = site.producer().await;
+    let mut handles = Vec::new();
+    for id in ["a", "b", "c"] {
+        handles.push(jobs.dispatch("gate".to_owned()).id(id).await.unwrap());
+    }
+    site.started(&handles).await;
+}
+
+#[tokio::test]
+async fn the_jobs_of_a_worker_that_is_aborted_are_handed_back_at_once() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let working = worker(&site, &redis.url()).await;
+    let presence = format!("heartline:worker:{}", working.id());
+    let running = tokio::spawn(working.run());
+    three_run(&site).await;
+    running.abort();
+    are_handed_back(&site, &["a", "b", "c"]).await;
+    let conn = site.conn().await;
+    eventually("it says that it has stopped", PATIENCE, async || {
+        conn.clone().hexists::<_, _, bool>(&presence, "stoppedAt").await.unwrap()
+    })
+    .await;
+    // And another one runs them.
+    let healthy = site.hire(long()).await;
+    site.journal.open("gate");
+    let (_app, jobs) = site.producer().await;
+    for id in ["a", "b", "c"] {
+        tokio::time::timeout(PATIENCE, jobs.handle(id).unwrap().result()).await.unwrap().unwrap();
+    }
+    healthy.leave().await;
+}
+
+#[tokio::test]
+async fn a_worker_in_a_select_that_the_other_side_wins_hands_its_jobs_back() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let working = worker(&site, &redis.url()).await;
+    let selecting = tokio::spawn(async move {
+        tokio::select! {
+            ended = working.run() => panic!("{ended:?}"),
+            _ = stopped => {}
+        }
+    });
+    three_run(&site).await;
+    stop.send(()).unwrap();
+    selecting.await.unwrap();
+    are_handed_back(&site, &["a", "b", "c"]).await;
+}
+
+#[tokio::test]
+async fn a_worker_whose_runtime_is_shut_down_hands_its_jobs_back() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let working = worker(&site, &redis.url()).await;
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let running = working.spawn_on(&runtime);
+        ended.recv().unwrap();
+        drop(running);
+    });
+    three_run(&site).await;
+    end.send(()).unwrap();
+    tokio::task::spawn_blocking(move || thread.join().unwrap()).await.unwrap();
+    are_handed_back(&site, &["a", "b", "c"]).await;
+}
+
+trait SpawnOn {
+    fn spawn_on(self, runtime: &tokio::runtime::Runtime) -> heartline::RunningWorker;
+}
+
+impl SpawnOn for Worker {
+    fn spawn_on(self, runtime: &tokio::runtime::Runtime) -> heartline::RunningWorker {
+        let _in_it = runtime.enter();
+        self.spawn()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outcomes_and_claims_that_were_on_their_way_when_the_worker_was_dropped_are_not_lost() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let running = tokio::spawn(worker(&site, &proxy.url()).await.run());
+    let (_app, jobs) = site.producer().await;
+    let first = jobs.dispatch("first".to_owned()).id("first").await.unwrap();
+    let second = jobs.dispatch("second".to_owned()).id("second").await.unwrap();
+    site.started(&[first.clone(), second.clone()]).await;
+    // The call that reports the first one is carried out and claims the third; its answer does not come.
+    let mut hold = proxy.hold_next_reply_to(site.sha("settle").await);
+    let third = jobs.dispatch("third".to_owned()).id("third").await.unwrap();
+    site.journal.open("first");
+    hold.happened().await;
+    // This one ends meanwhile, and no call carries it.
+    site.journal.open("second");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    running.abort();
+    for job in [&first, &second] {
+        let fence = tokio::time::timeout(PATIENCE, job.result()).await.expect("the outcome is lost").unwrap();
+        assert_eq!(site.journal.runs_of(job.id()).last().unwrap().fence, fence);
+        assert_eq!(site.journal.runs_of(job.id()).len(), 1);
+    }
+    are_handed_back(&site, &["third"]).await;
+    assert!(site.journal.runs_of(third.id()).is_empty());
+    drop(hold);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_outlives_a_dropped_worker_in_a_thread_is_told_to_stop_and_kept_until_then() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let url = redis.url();
+    let app = site.app_at(&url).await;
+    let journal = Arc::clone(&site.journal);
+    let _: TaskRef<String, u64> = app
+        .task(&site.task, long(), move |ctx: heartline::Context, _: String| {
+            let journal = Arc::clone(&journal);
+            async move {
+                journal.begin(&ctx);
+                let beating = tokio::task::spawn_blocking(move || {
+                    loop {
+                        if let Err(e) = ctx.heartbeat() {
+                            journal.note(format!("{e:?}"));
+                            return 0;
+                        }
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                });
+                Ok::<_, heartline::JobError>(beating.await?)
+            }
+        })
+        .unwrap();
+    let running = tokio::spawn(app.worker().run());
+    three_run(&site).await;
+    running.abort();
+    eventually("all are told", PATIENCE, async || site.journal.interruptions().len() == 3).await;
+    assert_eq!(site.journal.interruptions(), ["Shutdown"; 3]);
+    are_handed_back(&site, &["a", "b", "c"]).await;
+}
+
+#[tokio::test]
+async fn a_running_worker_goes_on_when_its_handle_is_dropped_and_stops_when_it_is_told() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let running = worker(&site, &redis.url()).await.spawn();
+    let id = running.id().to_string();
+    three_run(&site).await;
+    assert!(site.journal.runs().iter().all(|run| run.worker == id));
+    drop(running);
+    site.journal.open("gate");
+    let (_app, jobs) = site.producer().await;
+    for id in ["a", "b", "c"] {
+        tokio::time::timeout(PATIENCE, jobs.handle(id).unwrap().result()).await.unwrap().unwrap();
+    }
+    let other = Site::new(&redis);
+    let running = worker(&other, &redis.url()).await.spawn();
+    three_run(&other).await;
+    other.journal.open("gate");
+    let stopped = tokio::time::timeout(PATIENCE, running.stop()).await.unwrap().unwrap();
+    assert_eq!(stopped, StopReason::Shutdown);
+    other.nothing_is_left_but(3).await;
+}

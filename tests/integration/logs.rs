@@ -1,0 +1,82 @@
+//! What an operator sees of runs and shutdowns without asking Redis.
+
+use crate::fixture::*;
+use crate::support::{PATIENCE, Warnings};
+use heartline::{App, Context, JobError, RetryPolicy, TaskOptions, TaskRef};
+use std::time::Duration;
+
+/// A task of a name of its own, since the tests of a process see each other's lines.
+async fn declared(f: &Fixture, options: TaskOptions) -> (App, TaskRef<String, ()>, String) {
+    let app = f.app().await;
+    let name = f.prefix.replace(':', "-");
+    let task = app
+        .task(&name, options, |ctx: Context, what: String| async move {
+            tracing::info!("the handler says {what}");
+            match what.as_str() {
+                "panics" => panic!("no {what}"),
+                "waits" => ctx.cancelled().await,
+                _ => {}
+            }
+            Err::<(), _>(JobError::new(what).with_code("broke"))
+        })
+        .unwrap();
+    (app, task, name)
+}
+
+#[tokio::test]
+async fn a_failed_run_is_a_warning_and_a_job_that_failed_for_good_an_error() {
+    let warnings = Warnings::capture();
+    let f = Fixture::new().await;
+    let retry = RetryPolicy::new().attempts(2).fixed(Duration::from_millis(1));
+    let (app, task, name) = declared(&f, fast().retry(retry)).await;
+    let worker = start(app.worker());
+    let job = task.dispatch("first".to_owned()).await.unwrap();
+    job.result().await.unwrap_err();
+    let (id, task_field) = (format!("job_id={} ", job.id()), format!("task={name}"));
+    let warning = warnings.wait_for(&["WARN", &id, "a run failed"], PATIENCE).await;
+    for part in [&*task_field, "attempt=1", "max_attempts=2", "code=broke", "error=first", "next_in=1"] {
+        assert!(warning.contains(part), "{part} is not in {warning}");
+    }
+    let error = warnings.wait_for(&["ERROR", &id, "the job failed"], PATIENCE).await;
+    for part in [&*task_field, "attempt=2", "max_attempts=2", "code=broke", "error=first"] {
+        assert!(error.contains(part), "{part} is not in {error}");
+    }
+    // Whatever the handler logs itself says of which job it is.
+    let line = warnings.wait_for(&["INFO", "the handler says first", &name], PATIENCE).await;
+    assert!(line.contains(&format!("in attempt{{task={name} job_id={} attempt=", job.id())), "{line}");
+    let told = warnings.all().iter().filter(|line| line.contains(&id)).count();
+    assert_eq!(told, 2, "{:#?}", warnings.all());
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_panic_is_told_with_its_file_and_line() {
+    let warnings = Warnings::capture();
+    let f = Fixture::new().await;
+    let (app, task, _) = declared(&f, fast()).await;
+    let worker = start(app.worker());
+    let job = task.dispatch("panics".to_owned()).await.unwrap();
+    job.result().await.unwrap_err();
+    let line = warnings.wait_for(&["ERROR", job.id().as_str(), "code=panic", "no panics, at "], PATIENCE).await;
+    assert!(line.contains("logs.rs:"), "{line}");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn the_beginning_and_the_end_of_a_shutdown_are_told() {
+    let warnings = Warnings::capture();
+    let f = Fixture::new().await;
+    let options = fast().shutdown_grace(Duration::ZERO);
+    let (app, task, name) = declared(&f, options).await;
+    let worker = start(app.worker());
+    let id = worker.id.clone();
+    let job = task.dispatch("waits".to_owned()).await.unwrap();
+    warnings.wait_for(&["INFO", "the handler says waits", &name], PATIENCE).await;
+    worker.stop().await;
+    let begins = warnings.wait_for(&["INFO", &id, "stopping"], PATIENCE).await;
+    assert!(begins.contains("held=1") && begins.contains("longest="), "{begins}");
+    warnings.wait_for(&["INFO", &id, "stopped"], PATIENCE).await;
+    // Being stopped is no failure of the job.
+    let about = warnings.all().into_iter().filter(|line| line.contains(&job.id().to_string()));
+    assert_eq!(about.collect::<Vec<_>>(), [""; 0]);
+}

@@ -1,0 +1,150 @@
+//! Jobs that are put off with no attempt used: their handler snoozes, or their payload is of another version.
+
+use crate::fixture::*;
+use crate::support::{PATIENCE, eventually};
+use heartline::{Context, Event, JobError, JobState, RetryPolicy, TaskRef, codes};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+#[derive(Debug, thiserror::Error)]
+#[error("too many requests")]
+struct Limited;
+
+#[tokio::test]
+async fn a_job_that_is_snoozed_runs_again_later_with_no_attempt_used_and_no_error() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task: TaskRef<u32, (u32, u32)> = app
+        .task(TASK, fast().concurrency(1), |ctx: Context, times: u32| async move {
+            if ctx.snoozed_count() < times {
+                return Err(JobError::snooze(Duration::from_millis(20)));
+            }
+            Ok((ctx.attempt(), ctx.snoozed_count()))
+        })
+        .unwrap();
+    let mut events = app.events();
+    let worker = start(app.worker());
+    let job = task.dispatch(3).await.unwrap();
+    assert_eq!(tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap(), (1, 3));
+    let stored = task.job(job.id()).await.unwrap();
+    assert_eq!((stored.failed_attempts, stored.stalled_count, stored.snoozed_count, stored.error), (0, 0, 3, None));
+    let mut seen = Vec::new();
+    while seen.last().is_none_or(|name| *name != "task:completed") {
+        let event = next(&mut events).await;
+        if let Event::Snoozed { snoozed_count, delay, .. } = &event {
+            assert_eq!((*snoozed_count as usize, *delay), (seen.len() / 2, Duration::from_millis(20)));
+        }
+        seen.push(event.name());
+    }
+    let turn = ["task:started", "task:snoozed"];
+    assert_eq!(seen, [&["task:dispatched"][..], &turn, &turn, &turn, &["task:started", "task:completed"]].concat());
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn an_error_of_the_users_own_can_be_a_snooze_and_the_attempts_are_still_there() {
+    let f = Fixture::new().await;
+    let app = heartline::App::builder()
+        .redis(f.redis.url())
+        .prefix(&f.prefix)
+        .on_error::<Limited>(|_, _| JobError::snooze(Duration::from_millis(5)))
+        .build()
+        .await
+        .unwrap();
+    let retry = RetryPolicy::new().attempts(2).fixed(Duration::from_millis(1));
+    let task: TaskRef<(), u32> = app
+        .task(TASK, fast().retry(retry), |ctx: Context, (): ()| async move {
+            match (ctx.snoozed_count(), ctx.attempt()) {
+                (0..5, _) => Err(JobError::new(Limited)),
+                (_, 1) => Err("a failure".into()),
+                (snoozed, _) => Ok(snoozed),
+            }
+        })
+        .unwrap();
+    let worker = start(app.worker());
+    let jobs = task.dispatch_many([(); 20]).await.unwrap();
+    for job in jobs {
+        assert_eq!(tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap(), 5);
+        let stored = task.job(job.id()).await.unwrap();
+        assert_eq!((stored.failed_attempts, stored.snoozed_count), (1, 5));
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_is_cancelled_while_it_is_snoozed_is_cancelled() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task: TaskRef<(), ()> =
+        app.task(TASK, fast(), |_, (): ()| async { Err(JobError::snooze(Duration::from_secs(3600))) }).unwrap();
+    let worker = start(app.worker());
+    let job = task.dispatch(()).await.unwrap();
+    f.arrives(job.id().as_str(), "delayed").await;
+    job.cancel("no more").await.unwrap();
+    assert_eq!(job.state().await.unwrap(), JobState::Cancelled);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_payload_of_another_version_waits_for_its_workers_with_no_attempt_used() {
+    let f = Fixture::new().await;
+    let (old, new) = (f.app().await, f.app().await);
+    let old_task: TaskRef<u32, u32> = old.task(TASK, fast(), |_, n: u32| async move { Ok::<_, JobError>(n) }).unwrap();
+    let worker = start(old.worker());
+    let producer = f.app().await.task_ref::<Value, Value>(TASK).unwrap();
+    let mut events = old.events();
+    let job = producer.dispatch(json!({ "n": 7 })).await.unwrap();
+    f.arrives(job.id().as_str(), "delayed").await;
+    let stored = producer.job(job.id()).await.unwrap();
+    let error = stored.error.unwrap();
+    assert_eq!((stored.failed_attempts, error.code.as_str()), (0, codes::CODEC));
+    assert!(error.message.contains("expected u32"), "{error}");
+    let put_off = loop {
+        if let Event::Undecodable { count, delay, .. } = next(&mut events).await {
+            break (count, delay);
+        }
+    };
+    assert_eq!(put_off, (1, Duration::from_secs(10)));
+    // Others go on meanwhile.
+    assert_eq!(old_task.dispatch(3).await.unwrap().result().await.unwrap(), 3);
+    worker.stop().await;
+
+    // The new workers come, and its time does.
+    #[derive(serde::Deserialize)]
+    struct New {
+        n: u32,
+    }
+    new.task(TASK, fast(), |_, New { n }: New| async move { Ok::<_, JobError>(n) }).unwrap();
+    let worker = start(new.worker());
+    f.run::<u64>("ZADD", "delayed", &["1", job.id().as_str()]).await;
+    // A worker with free slots looks when the next job that it knows of is due, and else every 5 s.
+    assert_eq!(tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap(), json!(7));
+    assert_eq!(
+        producer.job(job.id()).await.unwrap().error,
+        None,
+        "what was wrong before is no error of a completed job"
+    );
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_payload_that_stays_unreadable_fails_when_its_time_is_over() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let options = fast().undecodable_for(Duration::from_millis(300));
+    app.task(TASK, options, |_, n: u32| async move { Ok::<_, JobError>(n) }).unwrap();
+    let worker = start(app.worker());
+    let producer = f.app().await.task_ref::<Value, Value>(TASK).unwrap();
+    let job = producer.dispatch(json!("seven")).attempts(9).await.unwrap();
+    match tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap_err() {
+        heartline::Error::JobFailed(failure) => {
+            assert_eq!((failure.code.as_str(), failure.failed_attempts), (codes::CODEC, 1), "{failure}");
+        }
+        other => panic!("{other}"),
+    }
+    eventually("nothing of the put-off is left when the job is removed", PATIENCE, async || {
+        f.places(job.id().as_str()).await == ["failed"]
+    })
+    .await;
+    worker.stop().await;
+}

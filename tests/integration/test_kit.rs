@@ -1,0 +1,96 @@
+//! What the feature `testing` gives to users' tests.
+
+use heartline::testing::TestApp;
+use heartline::{Context, Interrupted, JobError, RetryPolicy, TaskOptions, TaskRef};
+use std::time::Duration;
+
+async fn export(ctx: Context, pages: u32) -> Result<u32, JobError> {
+    for _ in 0..pages {
+        ctx.heartbeat()?;
+    }
+    Ok(pages * ctx.attempt())
+}
+
+#[tokio::test]
+async fn a_handler_is_tested_without_redis() {
+    let test = Context::for_test()
+        .id("export-7")
+        .unwrap()
+        .task("export")
+        .attempt(3)
+        .stalled_count(2)
+        .snoozed_count(4)
+        .header("trace", "t-1")
+        .data("a pool".to_owned());
+    let ctx = test.context();
+    assert_eq!((ctx.id().as_str(), ctx.task(), ctx.attempt(), ctx.max_attempts()), ("export-7", "export", 3, 3));
+    assert_eq!((ctx.stalled_count(), ctx.snoozed_count(), ctx.header("trace")), (2, 4, Some("t-1")));
+    assert_eq!(ctx.data::<String>().unwrap(), "a pool");
+    assert_eq!(ctx.data::<u8>().unwrap_err().code(), "missing_data");
+    assert_eq!(export(ctx, 5).await.unwrap(), 15);
+    assert!(Context::for_test().id("no id").is_err());
+}
+
+#[tokio::test]
+async fn what_disturbs_a_run_can_be_brought_about_at_will() {
+    let stopped = |error: JobError| *error.downcast_ref::<Interrupted>().unwrap();
+    let test = Context::for_test();
+    let ctx = test.context();
+    let waits = tokio::spawn({
+        let ctx = test.context();
+        async move { ctx.cancelled().await }
+    });
+    test.put_at_risk();
+    ctx.at_risk().await;
+    assert!(ctx.is_at_risk() && ctx.heartbeat().is_ok() && !ctx.is_cancelled());
+    test.shut_down();
+    ctx.shutting_down().await;
+    assert!(ctx.heartbeat().is_ok());
+    test.end_grace();
+    waits.await.unwrap();
+    assert_eq!(stopped(export(test.context(), 1).await.unwrap_err()), Interrupted::Shutdown);
+    test.cancel();
+    assert_eq!(stopped(export(test.context(), 1).await.unwrap_err()), Interrupted::Cancelled);
+    test.lose();
+    assert_eq!(stopped(export(test.context(), 1).await.unwrap_err()), Interrupted::Lost);
+}
+
+#[tokio::test]
+async fn a_worker_drains_until_nothing_waits_with_what_is_delayed_and_what_its_jobs_dispatch() {
+    let app = TestApp::start_with(|builder| builder.prefix("own")).await.unwrap();
+    let retry = RetryPolicy::new().attempts(3).fixed(Duration::from_secs(3600));
+    let child: TaskRef<u32, u32> = app
+        .task("child", TaskOptions::new().retry(retry), |ctx: Context, n: u32| async move {
+            match (n, ctx.attempt()) {
+                (1, 1 | 2) => Err("not yet"),
+                (2, _) => Err("never"),
+                _ => Ok(n),
+            }
+        })
+        .unwrap();
+    let children = child.clone();
+    let parent: TaskRef<u32, ()> = app
+        .task("parent", TaskOptions::new(), move |ctx: Context, n: u32| {
+            let children = children.clone();
+            async move {
+                if ctx.snoozed_count() == 0 {
+                    return Err(JobError::snooze(Duration::from_secs(3600)));
+                }
+                children.dispatch_many(0..n).await?;
+                Ok(())
+            }
+        })
+        .unwrap();
+    let stubborn: TaskRef<(), ()> = app
+        .task("stubborn", TaskOptions::new(), |_, (): ()| async { Err(JobError::snooze(Duration::from_secs(60))) })
+        .unwrap();
+    parent.dispatch(4).delay(Duration::from_secs(86_400)).await.unwrap();
+    let never = stubborn.dispatch(()).id("never").await.unwrap();
+    let drained = tokio::time::timeout(Duration::from_secs(20), app.worker().drain()).await.unwrap().unwrap();
+    // The parent, and three of its children; one child fails twice, another three times.
+    assert_eq!((drained.completed, drained.failed, drained.retried), (4, 1, 4), "{drained:?}");
+    // The parent once, the stubborn one when it was dispatched and when it was brought forward.
+    assert_eq!((drained.put_off, &drained.left[..]), (3, std::slice::from_ref(never.id())), "{drained:?}");
+    let counts = child.counts().await.unwrap();
+    assert_eq!((counts.completed, counts.failed, counts.waiting, counts.delayed), (3, 1, 0, 0));
+}
