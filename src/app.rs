@@ -75,7 +75,8 @@ impl AppBuilder {
     /// `unix:///path`. Defaults to `redis://127.0.0.1:6379`.
     ///
     /// Over TLS the server must show a certificate for its host that one of Mozilla's roots has signed, or that of
-    /// [`AppBuilder::tls_ca`].
+    /// [`AppBuilder::tls_ca`]. Where the process has no provider of rustls by then, `ring` becomes it; a program that wants
+    /// another one installs it before.
     pub fn redis(mut self, url: impl Into<String>) -> Self {
         self.url = url.into();
         self

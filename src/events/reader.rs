@@ -167,6 +167,7 @@ impl Source {
 }
 
 /// How far the stream of a task was read.
+#[derive(Clone)]
 pub(super) struct Position {
     name: Arc<str>,
     keys: Arc<TaskKeys>,
@@ -250,6 +251,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
             let server_ms = streams::server_time_ms(&mut conn).await?;
             self.take_up(source.followed(), server_ms);
             self.find_gaps(&conn).await?;
+            self.channel.come_to(self.reader, &self.positions, 0);
             let mut first = true;
             loop {
                 let after: Vec<_> = self
@@ -293,6 +295,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 for (at, entries) in found {
                     self.deliver(at, entries).await;
                 }
+                self.channel.come_to(self.reader, &self.positions, 0);
             }
         }
     }
@@ -382,6 +385,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 self.unsent -= 1;
                 sent += 1;
                 if sent % CHUNK == 0 {
+                    self.channel.come_to(self.reader, &self.positions, self.unsent);
                     self.pace().await;
                 }
             }

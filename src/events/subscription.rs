@@ -56,7 +56,15 @@ pub struct Subscription<T> {
     pending: Option<T>,
     listener: Listener<T>,
     only: Option<Only<T>>,
-    look: Option<Pin<Box<Sleep>>>,
+    look: Look,
+}
+
+/// When a subscriber looks after the reader next.
+struct Look {
+    at: Instant,
+    /// The sign that it saw last.
+    seen: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
 /// The one task that a subscription is about.
@@ -99,13 +107,18 @@ impl<T: Clone + Send + 'static> Subscription<T> {
 
 impl<T> Subscription<T> {
     /// Sees to it that the reader is looked after once a second: its runtime may be one that nobody drives any more.
-    fn look_again(&mut self, cx: &mut Context<'_>) {
+    fn look_after_reader(&mut self, cx: &mut Context<'_>) {
         if Handle::try_current().is_err() {
             return;
         }
-        while self.look.get_or_insert_with(|| Box::pin(tokio::time::sleep(SUPERVISION))).poll_unpin(cx).is_ready() {
-            self.look = None;
-            self.listener.start();
+        loop {
+            // Made anew each time: the runtime may be another one than at the last poll.
+            let timer = self.look.timer.insert(Box::pin(tokio::time::sleep_until(self.look.at)));
+            if timer.poll_unpin(cx).is_pending() {
+                return;
+            }
+            self.look.seen = self.listener.look(self.look.seen);
+            self.look.at = Instant::now() + SUPERVISION;
         }
     }
 }
@@ -121,7 +134,7 @@ impl<T: Clone + Send + 'static> Stream for Subscription<T> {
             let polled = self.stream.poll_next_unpin(cx);
             if polled.is_pending() {
                 self.listener.start();
-                self.look_again(cx);
+                self.look_after_reader(cx);
             }
             match ready!(polled) {
                 // The number of the next event tells how many, and counts those that never came this far.
@@ -185,9 +198,18 @@ struct State<T> {
     abort: Option<AbortHandle>,
     /// How far a reader had come whose runtime ended before its subscribers did.
     positions: Vec<Position>,
+    /// How far the running reader has come, and what it has in hand: for the next one, where its runtime stands still.
+    come: (Vec<Position>, u64),
 }
 
 impl<T> State<T> {
+    /// Leaves a reader whose runtime nobody drives any more. Should that go on, it finds itself aborted.
+    fn leave_reader(&mut self) {
+        self.reader = None;
+        self.abort.take().iter().for_each(AbortHandle::abort);
+        self.come = (Vec::new(), 0);
+    }
+
     fn is_read_by(&self, reader: u64) -> bool {
         self.reader.as_ref().is_some_and(|(number, _)| *number == reader)
     }
@@ -206,6 +228,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
             readers: 0,
             abort: None,
             positions: Vec::new(),
+            come: (Vec::new(), 0),
         };
         Arc::new(Channel { key, pick, capacity, source, state: Mutex::new(state), left: Notify::new() })
     }
@@ -223,14 +246,24 @@ impl<T: Clone + Send + 'static> Channel<T> {
             (receiver, state.number)
         };
         listener.start();
-        Subscription { stream: BroadcastStream::new(receiver), last, pending: None, listener, only: None, look: None }
+        Subscription {
+            stream: BroadcastStream::new(receiver),
+            last,
+            pending: None,
+            listener,
+            only: None,
+            look: Look { at: Instant::now() + SUPERVISION, seen: None, timer: None },
+        }
     }
 
     /// Keeps a reader going, from now on, once the listener has started it.
     pub(super) fn listen(self: &Arc<Self>) -> Listener<T> {
         let mut state = self.state();
-        if state.listeners == 0 && state.reader.is_none() {
+        if state.listeners == 0 {
             state.since = Instant::now();
+            if state.reader.as_ref().is_some_and(|(_, sign)| sign.is_silent()) {
+                state.leave_reader();
+            }
         }
         state.listeners += 1;
         drop(state);
@@ -251,6 +284,16 @@ impl<T: Clone + Send + 'static> Channel<T> {
     /// Where the next reader is to go on, if one stopped in the middle.
     pub(super) fn go_on(&self) -> Vec<Position> {
         std::mem::take(&mut self.state().positions)
+    }
+
+    /// The reader has come so far, with so many events in hand that it has not sent yet.
+    pub(super) fn come_to(&self, reader: u64, positions: &[Position], unsent: u64) {
+        let mut state = self.state();
+        if state.is_read_by(reader) {
+            state.come.0.clear();
+            state.come.0.extend_from_slice(positions);
+            state.come.1 = unsent;
+        }
     }
 
     /// A reader has stopped. If that was not for want of listeners the next one goes on there; what this one has read and not
@@ -312,22 +355,16 @@ impl<T> Channel<T> {
     }
 }
 
-/// Starts the reader unless it runs, if a runtime is there to run it. One that is not polled any more is left: the next reads on
-/// from when it gave its last sign, and what it had in hand is missed.
+/// Starts the reader unless there is one, if a runtime is there to run it.
 fn start<T: Clone + Send + 'static>(channel: &Arc<Channel<T>>) {
     let (reader, sign, since) = {
         let mut state = channel.state();
-        if state.reader.as_ref().is_some_and(|(_, sign)| !sign.is_silent()) || state.sender.is_none() {
+        if state.reader.is_some() || state.sender.is_none() {
             return;
         }
         let Ok(_runtime) = Handle::try_current() else {
             return;
         };
-        if let Some((_, sign)) = &state.reader {
-            state.since = sign.given_at().into();
-            state.number = state.number.saturating_add(1);
-            state.abort.take().iter().for_each(AbortHandle::abort);
-        }
         let sign = Sign::new(SUPERVISION);
         state.readers += 1;
         state.reader = Some((state.readers, Arc::clone(&sign)));
@@ -384,6 +421,23 @@ impl<T> Listener<T> {
     pub(super) fn start(&self) {
         (self.start)(&self.channel);
     }
+
+    /// Leaves the reader if it has given no sign since `last`, which was seen a while ago, and starts another one, which goes
+    /// on where it was; what it had in hand is missed. Returns the sign of now.
+    fn look(&self, last: Option<Instant>) -> Option<Instant> {
+        let mut state = self.channel.state();
+        let given = state.reader.as_ref().map(|(_, sign)| Instant::from(sign.given_at()));
+        let is_silent = state.reader.as_ref().is_some_and(|(_, sign)| sign.is_silent());
+        if is_silent && given == last {
+            let (positions, unsent) = std::mem::take(&mut state.come);
+            state.leave_reader();
+            state.positions = positions;
+            state.number = state.number.saturating_add(unsent);
+        }
+        drop(state);
+        self.start();
+        given
+    }
 }
 
 impl<T> Drop for Listener<T> {
@@ -393,6 +447,7 @@ impl<T> Drop for Listener<T> {
         let left = state.listeners == 0;
         if left {
             state.positions = Vec::new();
+            state.come = (Vec::new(), 0);
         }
         drop(state);
         if left {

@@ -85,6 +85,8 @@ impl Worker {
 /// Brings forward what is delayed until nothing is left but what was put off again. Returns that.
 async fn until_nothing_waits(store: &Store, tasks: &[Arc<TaskKeys>]) -> Result<Vec<JobId>, Error> {
     let mut seen: HashMap<(usize, String), PutOff> = HashMap::new();
+    // A job may go from one task to another between two questions: only two quiet looks in a row are quiet.
+    let mut was_quiet = false;
     loop {
         let (mut busy, mut left) = (false, Vec::new());
         for (index, keys) in tasks.iter().enumerate() {
@@ -95,6 +97,8 @@ async fn until_nothing_waits(store: &Store, tasks: &[Arc<TaskKeys>]) -> Result<V
                 continue;
             }
             let ids = store.shared(RESPONSE_TIMEOUT, async |conn| delayed_jobs(conn, keys).await).await?;
+            // One that has gone meanwhile runs.
+            busy |= (ids.len() as u64) < delayed;
             for (id, deferred) in ids {
                 let put_off = seen.entry((index, id.clone())).or_default();
                 if put_off.may_come_forward(deferred) {
@@ -105,9 +109,10 @@ async fn until_nothing_waits(store: &Store, tasks: &[Arc<TaskKeys>]) -> Result<V
                 }
             }
         }
-        if !busy {
+        if !busy && was_quiet {
             return Ok(left);
         }
+        was_quiet = !busy;
         tokio::time::sleep(LOOK).await;
     }
 }

@@ -38,7 +38,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const DROP_TIME: Duration = Duration::from_secs(1);
 
 /// The line of calls whose outcomes are large: they travel alone, and nothing waits behind them.
-const LARGE_LINE: usize = LINES.len() - 1;
+pub(super) const LARGE_LINE: usize = LINES.len() - 1;
 
 /// The lines as logs name them.
 const PARTS: [&str; LINES.len()] = ["settle", "settle/2", "settle/3"];
@@ -101,8 +101,9 @@ pub(crate) struct Estate(Mutex<Left>);
 pub(crate) struct Left {
     /// By line: the next number, and what the call under way carries.
     pub(crate) lines: [LeftLine; LINES.len()],
-    /// Outcomes that no call carries.
+    /// Outcomes that no call carries: here while the driver waits, and when it is dropped.
     pub(crate) pending: Vec<Report>,
+    pub(crate) large: VecDeque<Report>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -125,6 +126,13 @@ impl Estate {
         self.left().lines[line].under_way = None;
     }
 
+    /// Puts in what no call carries, or takes it out again.
+    fn swap_pending(&self, pending: &mut Vec<Report>, large: &mut VecDeque<Report>) {
+        let mut left = self.left();
+        std::mem::swap(&mut left.pending, pending);
+        std::mem::swap(&mut left.large, large);
+    }
+
     /// All of it, with the outcomes of finished runs.
     pub(super) fn take(&self, outbox: &Outbox) -> Left {
         let mut left = std::mem::take(&mut *self.left());
@@ -137,7 +145,7 @@ impl Drop for Driver {
     fn drop(&mut self) {
         let mut left = self.task.estate.left();
         left.pending.append(&mut self.pending);
-        left.pending.extend(self.large.drain(..));
+        left.large.append(&mut self.large);
     }
 }
 
@@ -416,6 +424,8 @@ impl Driver {
                 None => std::future::pending().await,
             }
         };
+        // The runtime may never drive this future again, nor drop it.
+        self.task.estate.swap_pending(&mut self.pending, &mut self.large);
         let answered = tokio::select! {
             // First, or a call that is not on its way yet would wait for the next round.
             biased;
@@ -428,6 +438,7 @@ impl Driver {
             () = self.worker.stopping.cancelled(), if self.stop.is_none() => None,
             () = tokio::time::sleep(until) => None,
         };
+        self.task.estate.swap_pending(&mut self.pending, &mut self.large);
         if let Some(answered) = answered {
             self.apply(answered);
         }
@@ -587,7 +598,8 @@ async fn settle(
             }
         }
         let pause = backoff.next().unwrap_or(Duration::from_secs(1));
-        if e.is_outage() {
+        // A large value may be late, or refused by a closed connection, while the server answers.
+        if e.is_outage() && !(line == LARGE_LINE && connected) {
             if worker.outage.failed(PARTS[line], task.index) {
                 tracing::warn!(worker_id = %worker.id, part = PARTS[line], task = %task.name, error = %e.chain(),
                     "redis gives no answer; what is under way is repeated until it does");

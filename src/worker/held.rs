@@ -150,6 +150,11 @@ impl News {
         self.posted.notified().await;
     }
 
+    /// Forgets the news: they and the jobs that they are about hold each other.
+    pub(crate) fn clear(&self) {
+        self.about().clear();
+    }
+
     /// Wakes all whom the news are for.
     pub(crate) fn tell(&self) {
         let about = std::mem::take(&mut *self.about());

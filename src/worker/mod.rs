@@ -646,7 +646,7 @@ impl Drop for LeavesBehind {
 }
 
 /// Tells Redis that the worker has stopped, again until it is answered.
-pub(crate) async fn say_goodbye(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>]) {
+async fn say_goodbye(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>]) {
     let named: Vec<(&str, &TaskKeys)> = tasks.iter().map(|task| (&*task.name, &*task.keys)).collect();
     let close = async |conn: &mut _| worker.store.close(conn, worker.id.as_str(), &named).await;
     while let Err(e) = worker.store.shared(FAREWELL / 2, close).await {

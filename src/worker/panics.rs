@@ -22,7 +22,8 @@ pub(super) fn watch() {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info: &PanicHookInfo<'_>| {
             if let (Some(text), Some(place)) = (text_of(info.payload()), info.location()) {
-                LAST.with(|last| last.replace(Some((text.to_owned(), place.to_string()))));
+                // Not where the thread ends: a panic in here would be the end of the process.
+                let _ = LAST.try_with(|last| last.replace(Some((text.to_owned(), place.to_string()))));
             }
             before(info);
         }));
@@ -36,6 +37,6 @@ pub(super) fn text_of(payload: &(dyn Any + Send)) -> Option<&str> {
 
 /// Where the panic with this text happened, if that was the last one of this thread.
 pub(super) fn place_of(text: &str) -> Option<String> {
-    let (last, place) = LAST.with(RefCell::take)?;
+    let (last, place) = LAST.try_with(RefCell::take).ok()??;
     (last == text).then_some(place)
 }

@@ -15,7 +15,8 @@ use crate::error::Error;
 pub struct RunningWorker {
     id: WorkerId,
     stop: Arc<Notify>,
-    worker: JoinHandle<Result<StopReason, Error>>,
+    /// None when it has been told how it ended.
+    worker: Option<JoinHandle<Result<StopReason, Error>>>,
 }
 
 impl RunningWorker {
@@ -25,7 +26,7 @@ impl RunningWorker {
             let stop = Arc::clone(&stop);
             async move { stop.notified().await }
         };
-        RunningWorker { id, stop, worker: tokio::spawn(worker.run_until(told)) }
+        RunningWorker { id, stop, worker: Some(tokio::spawn(worker.run_until(told))) }
     }
 
     /// The identity under which the worker holds jobs.
@@ -44,20 +45,27 @@ impl RunningWorker {
     ///
     /// # Cancel safety
     /// Dropped, it lets the worker stop all the same.
-    pub async fn stop(self) -> Result<StopReason, Error> {
+    pub async fn stop(mut self) -> Result<StopReason, Error> {
         self.stop.notify_one();
         self.ended().await
     }
 
-    /// Waits until the worker has stopped by itself: it could not start, or a part of it ended.
+    /// Waits until the worker has stopped by itself: it could not start, or a part of it ended. Told once: the next call is
+    /// `Closed`.
     ///
     /// # Errors
     /// As [`RunningWorker::stop`].
     ///
     /// # Panics
     /// As [`RunningWorker::stop`].
-    pub async fn ended(self) -> Result<StopReason, Error> {
-        match self.worker.await {
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn ended(&mut self) -> Result<StopReason, Error> {
+        let Some(worker) = &mut self.worker else { return Err(Error::Closed) };
+        let ended = worker.await;
+        self.worker = None;
+        match ended {
             Ok(stopped) => stopped,
             Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
             Err(_) => Err(Error::Closed),

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::site::{Site, options};
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
+use crate::unpolled::Alone;
 
 /// A sweep within it would fail the test by its stall.
 const LONG: Duration = Duration::from_secs(30);
@@ -126,12 +127,25 @@ impl SpawnOn for Worker {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn outcomes_and_claims_that_were_on_their_way_when_the_worker_was_dropped_are_not_lost() {
+/// Outcomes and a claim are on their way when the worker is dropped. `driven`: its runtime goes on, and drops what was in it.
+async fn on_the_way(driven: bool) {
     let redis = TestRedis::start();
     let site = Site::new(&redis);
     let proxy = Proxy::start(redis.address()).await;
-    let running = tokio::spawn(worker(&site, &proxy.url()).await.run());
+    let (stop, stopped) = oneshot::channel::<()>();
+    let working = worker(&site, &proxy.url()).await;
+    let work = async move {
+        tokio::select! {
+            ended = working.run() => panic!("{ended:?}"),
+            _ = stopped => {}
+        }
+    };
+    let kept = if driven {
+        tokio::spawn(work);
+        None
+    } else {
+        Some(Alone::runs(work))
+    };
     let (_app, jobs) = site.producer().await;
     let first = jobs.dispatch("first".to_owned()).id("first").await.unwrap();
     let second = jobs.dispatch("second".to_owned()).id("second").await.unwrap();
@@ -144,7 +158,7 @@ async fn outcomes_and_claims_that_were_on_their_way_when_the_worker_was_dropped_
     // This one ends meanwhile, and no call carries it.
     site.journal.open("second");
     tokio::time::sleep(Duration::from_millis(200)).await;
-    running.abort();
+    stop.send(()).unwrap();
     for job in [&first, &second] {
         let fence = tokio::time::timeout(PATIENCE, job.result()).await.expect("the outcome is lost").unwrap();
         assert_eq!(site.journal.runs_of(job.id()).last().unwrap().fence, fence);
@@ -152,7 +166,60 @@ async fn outcomes_and_claims_that_were_on_their_way_when_the_worker_was_dropped_
     }
     are_handed_back(&site, &["third"]).await;
     assert!(site.journal.runs_of(third.id()).is_empty());
-    drop(hold);
+    drop((hold, kept));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outcomes_and_claims_that_were_on_their_way_when_the_worker_was_dropped_are_not_lost() {
+    on_the_way(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_where_the_runtime_is_not_driven_any_more_and_drops_nothing() {
+    on_the_way(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_outcome_that_does_not_get_through_keeps_no_other_job_of_a_dropped_worker_waiting() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let app = site.app_at(&proxy.url()).await;
+    let journal = Arc::clone(&site.journal);
+    let task: TaskRef<String, String> = app
+        .task(&site.task, long(), move |ctx: heartline::Context, what: String| {
+            let journal = Arc::clone(&journal);
+            async move {
+                journal.begin(&ctx);
+                journal.opened(&what).await;
+                Ok::<_, heartline::JobError>("x".repeat(700_000))
+            }
+        })
+        .unwrap();
+    let running = tokio::spawn(app.worker().run());
+    for (id, gate) in [("large", "open"), ("a", "gate"), ("b", "gate")] {
+        task.dispatch(gate.to_owned()).id(id).await.unwrap();
+    }
+    eventually("all run", PATIENCE, async || site.journal.runs().len() == 3).await;
+    let large = proxy.cut_next_reply_matching({
+        // It is never answered; everything else is.
+        move |request| request.len() > 600_000
+    });
+    let mut cuts = vec![large];
+    for _ in 0..40 {
+        cuts.push(proxy.cut_next_reply_matching(|request| request.len() > 600_000));
+    }
+    site.journal.open("open");
+    cuts.remove(0).happened().await;
+    running.abort();
+    let mut conn = site.conn().await;
+    eventually("the others wait again", PATIENCE, async || {
+        let waiting: Vec<String> = conn.clone().lrange(site.key("wait"), 0, -1).await.unwrap();
+        waiting == ["a", "b"]
+    })
+    .await;
+    let completed: usize = conn.zcard(site.key("completed")).await.unwrap();
+    assert_eq!(completed, 1, "its call was carried out, and nobody heard of it");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -203,9 +270,11 @@ async fn a_running_worker_goes_on_when_its_handle_is_dropped_and_stops_when_it_i
         tokio::time::timeout(PATIENCE, jobs.handle(id).unwrap().result()).await.unwrap().unwrap();
     }
     let other = Site::new(&redis);
-    let running = worker(&other, &redis.url()).await.spawn();
+    let mut running = worker(&other, &redis.url()).await.spawn();
     three_run(&other).await;
     other.journal.open("gate");
+    // Looked after, and given up, without losing hold of it.
+    assert!(tokio::time::timeout(Duration::from_millis(50), running.ended()).await.is_err());
     let stopped = tokio::time::timeout(PATIENCE, running.stop()).await.unwrap().unwrap();
     assert_eq!(stopped, StopReason::Shutdown);
     other.nothing_is_left_but(3).await;

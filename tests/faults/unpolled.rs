@@ -149,13 +149,13 @@ async fn a_dispatch_that_was_dropped_while_it_waited_behind_another_is_not_sent_
 }
 
 /// A thread with a runtime of one thread, which is driven as long as `work` goes on, and then kept as it is.
-struct Alone<T> {
-    ended: oneshot::Receiver<T>,
+pub struct Alone<T> {
+    pub ended: oneshot::Receiver<T>,
     _kept: std::sync::mpsc::Sender<()>,
 }
 
 impl<T: Send + 'static> Alone<T> {
-    fn runs(work: impl Future<Output = T> + Send + 'static) -> Alone<T> {
+    pub fn runs(work: impl Future<Output = T> + Send + 'static) -> Alone<T> {
         let (end, ended) = oneshot::channel();
         let (kept, until_dropped) = std::sync::mpsc::channel::<()>();
         std::thread::spawn(move || {
@@ -328,4 +328,47 @@ async fn a_reader_of_events_in_a_runtime_that_stands_still_holds_up_no_subscribe
     };
     ends("the subscriber", heard).await;
     drop(one._kept);
+}
+
+#[test]
+fn a_subscription_goes_from_one_runtime_to_the_next_and_misses_nothing() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (keeps_redis, first, second) = (runtime(), runtime(), runtime());
+    let (redis, site) = keeps_redis.block_on(async {
+        let redis = TestRedis::start();
+        let site = Site::new(&redis);
+        (redis, site)
+    });
+    let (mut events, jobs) = first.block_on(async {
+        let (app, jobs) = site.producer().await;
+        let mut events = app.events();
+        jobs.dispatch("input".to_owned()).id("one").await.unwrap();
+        assert_eq!(ends("the first event", events.recv()).await.unwrap().id().as_str(), "one");
+        // Its timer and the reader are of this runtime.
+        assert!(tokio::time::timeout(Duration::from_millis(50), events.recv()).await.is_err());
+        (events, jobs)
+    });
+    drop(first);
+    for id in ["two", "three"] {
+        second.block_on(async {
+            jobs.dispatch("input".to_owned()).id(id).await.unwrap();
+            assert_eq!(ends("the next event", events.recv()).await.unwrap().id().as_str(), id);
+        });
+    }
+    drop(redis);
+}
+
+#[tokio::test]
+async fn a_subscriber_that_blocks_its_only_thread_for_long_gets_each_event_once() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let (app, jobs) = site.producer().await;
+    let mut events = app.events();
+    for id in ["a", "b", "c", "d"] {
+        jobs.dispatch("input".to_owned()).id(id).await.unwrap();
+        let event = ends("an event", events.recv()).await;
+        assert_eq!(event.map(|event| event.id().to_string()), Ok(id.to_owned()));
+        std::thread::sleep(Duration::from_millis(1_300));
+    }
+    assert_eq!(events.try_recv(), Ok(None));
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 use super::{Keeper, TaskWatch};
 use crate::error::Error;
 use crate::store::jobs::{self, LINES, Report, SettleReply, Settled};
-use crate::store::{OwnConnection, Role, doubled, response_time};
+use crate::store::{LARGE, OwnConnection, Role, doubled, response_time};
 use crate::worker::clock::{self, Moment};
-use crate::worker::driver::Left;
+use crate::worker::driver::{LARGE_LINE, Left};
 use crate::worker::held::Flags;
-use crate::worker::{KeeperEnd, reporting_time, say_goodbye};
+use crate::worker::{FAREWELL, KeeperEnd, reporting_time};
 
 /// How long runs may take to be dropped, behind the cancel grace.
 const DROP_TIME: Duration = Duration::from_secs(1);
@@ -34,13 +34,19 @@ pub(super) async fn run(keeper: &Keeper, end: &KeeperEnd) -> bool {
 
 /// Tells Redis that the worker has stopped, when nothing of it can say otherwise any more.
 pub(super) async fn end(keeper: &Keeper, told: bool) {
+    let worker = &keeper.worker;
+    // Nobody is there to tell.
+    worker.news.clear();
     if told {
-        let tasks: Vec<_> = keeper.watches.iter().map(|watch| Arc::clone(&watch.task)).collect();
-        let goodbye = say_goodbye(&keeper.worker, &tasks);
+        let named: Vec<_> = keeper.watches.iter().map(|watch| (&*watch.task.name, &*watch.task.keys)).collect();
+        let goodbye = async {
+            let mut conn = worker.store.dedicated(Role::Keeper, None).await?;
+            worker.store.close(&mut conn, worker.id.as_str(), &named).await
+        };
         // Its presence ends by itself when this does not get through.
-        let _ = tokio::time::timeout(super::super::FAREWELL, goodbye).await;
+        let _ = tokio::time::timeout(FAREWELL, goodbye).await;
     }
-    let worker_id = keeper.worker.id.clone();
+    let worker_id = worker.id.clone();
     keeper.log.line(move || tracing::info!(%worker_id, told, "stopped"));
 }
 
@@ -52,34 +58,41 @@ async fn hand_back(keeper: &Keeper, watch: &TaskWatch) -> bool {
     // One that blocks its thread cannot be dropped; its job is requeued all the same.
     let _ = tokio::time::timeout(task.options.cancel_grace.saturating_add(DROP_TIME), task.alive.wait()).await;
     let end = clock::now().after(reporting_time(task.options.interval));
-    let Left { lines, pending } = task.estate.take(&task.outbox);
+    let Left { lines, pending, large } = task.estate.take(&task.outbox);
     let mut own = Lines { keeper, watch, numbers: lines.clone().map(|line| line.number), conn: None, end };
-    let mut reported: HashSet<u64> = HashSet::new();
-    let mut strays = Vec::new();
-    for (line, left) in lines.into_iter().enumerate() {
-        let Some(reports) = left.under_way else { continue };
-        reported.extend(reports.iter().map(|report| report.fence));
+    let on_the_way = lines.iter().filter_map(|line| line.under_way.as_deref()).flatten();
+    let mut reported: HashSet<u64> = on_the_way.map(|report| report.fence).collect();
+    let [first, second, last] = lines.map(|line| line.under_way);
+    let mut rest = pending;
+    for (line, reports) in [first, second].into_iter().enumerate() {
+        let Some(reports) = reports else { continue };
         // Under its number: it is answered from the record where it was carried out. What it claimed nobody runs.
         let Some(settled) = own.settle(line, &reports).await else { return false };
-        strays.extend(settled.claimed.into_iter().map(|job| Report::requeue(job.id, job.fence)));
+        rest.extend(settled.claimed.into_iter().map(|job| Report::requeue(job.id, job.fence)));
     }
-    let mut rest = pending;
-    rest.append(&mut strays);
+    rest.extend(large);
     rest.retain(|report| reported.insert(report.fence));
     let unreported = task.held.all().into_iter().filter(|held| reported.insert(held.fence));
     rest.extend(unreported.map(|held| Report::requeue(held.id.clone(), held.fence)));
     // As in a shutdown: each call puts its jobs in front of those before, so that in the end the oldest is in front.
     rest.sort_unstable_by_key(|report| report.fence);
-    while !rest.is_empty() {
-        let count = jobs::fitting(rest.iter().rev());
-        let batch = rest.split_off(rest.len() - count);
-        own.numbers[0] += 1;
-        if own.settle(0, &batch).await.is_none() {
+    let (large, mut small): (Vec<_>, Vec<_>) = rest.into_iter().partition(|report| report.bytes() > LARGE);
+    while !small.is_empty() {
+        let count = jobs::fitting(small.iter().rev());
+        let batch = small.split_off(small.len() - count);
+        if !own.report(0, &batch).await {
             return false;
         }
-        task.held.remove(batch.iter().map(|report| report.fence));
     }
-    true
+    // The large ones last: one that the server does not take, or that takes long, is left to the sweep alone.
+    let mut told = true;
+    if let Some(reports) = last {
+        told &= own.settle(LARGE_LINE, &reports).await.is_some();
+    }
+    for report in large {
+        told &= own.report(LARGE_LINE, &[report]).await;
+    }
+    told
 }
 
 /// The lines of calls of a driver that is gone.
@@ -93,6 +106,16 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
+    /// Makes the next call of the line.
+    async fn report(&mut self, line: usize, reports: &[Report]) -> bool {
+        self.numbers[line] += 1;
+        let told = self.settle(line, reports).await.is_some();
+        if told {
+            self.watch.task.held.remove(reports.iter().map(|report| report.fence));
+        }
+        told
+    }
+
     /// Makes the call with the number of the line, again until it is answered; `None` when that was not in time, or Redis does
     /// not want to hear of it.
     async fn settle(&mut self, line: usize, reports: &[Report]) -> Option<Settled> {
