@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::data::Data;
-use crate::error::{Interrupted, JobError};
+use crate::error::{Interrupted, MissingData};
 use crate::job::JobId;
 use crate::options::Headers;
 use crate::worker::held::{Flags, Held};
@@ -60,7 +60,7 @@ impl Context {
         self.0.stalled_count
     }
 
-    /// How often the job was put off before this run, by [`JobError::snooze`].
+    /// How often the job was put off before this run, by [`JobError::snooze`](crate::JobError::snooze).
     #[must_use]
     pub fn snoozed_count(&self) -> u32 {
         self.0.snoozed_count
@@ -81,9 +81,9 @@ impl Context {
     /// What [`AppBuilder::data`](crate::AppBuilder::data) was given of this type.
     ///
     /// # Errors
-    /// A fatal [`JobError`] with the code `missing_data` when there is none. Let the worker find that out when it starts, with
+    /// [`MissingData`] when there is none; as what a handler returns, it is fatal and has the code `missing_data`. Let the worker find that out when it starts, with
     /// [`TaskHandler::needs`](crate::TaskHandler::needs).
-    pub fn data<T: Send + Sync + 'static>(&self) -> Result<&T, JobError> {
+    pub fn data<T: Send + Sync + 'static>(&self) -> Result<&T, MissingData> {
         self.0.data.get()
     }
 

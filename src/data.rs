@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::{ConfigError, JobError};
-use crate::job::codes;
+use crate::error::{ConfigError, MissingData};
 
 /// A type of which a handler wants the App's value.
 #[derive(Clone, Copy, Debug)]
@@ -30,14 +29,9 @@ impl Data {
         self.0.insert(TypeId::of::<T>(), Arc::new(value));
     }
 
-    /// # Errors
-    /// Fatal: another run on this worker would miss it too.
-    pub(crate) fn get<T: Send + Sync + 'static>(&self) -> Result<&T, JobError> {
-        self.0.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref()).ok_or_else(|| {
-            let message =
-                format!("the worker has no data of the type {}; give it with AppBuilder::data", type_name::<T>());
-            JobError::new(message).with_own_code(codes::MISSING_DATA).fatal()
-        })
+    pub(crate) fn get<T: Send + Sync + 'static>(&self) -> Result<&T, MissingData> {
+        let value = self.0.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref());
+        value.ok_or(MissingData { type_name: type_name::<T>() })
     }
 
     /// What a task needs and is not there.

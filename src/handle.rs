@@ -129,7 +129,9 @@ impl<O> JobHandle<O> {
     where
         O: DeserializeOwned,
     {
-        tokio::time::timeout(time, self.result()).await.unwrap_or(Err(Error::TimedOut { after: time }))
+        tokio::time::timeout(time, self.result()).await.unwrap_or_else(|_| {
+            Err(Error::TimedOut { task: self.task.name.to_string(), id: self.id.clone(), after: time })
+        })
     }
 
     /// Reads a value that is too large for the connections that others use.

@@ -112,7 +112,7 @@ pub use app::{App, AppBuilder};
 pub use context::Context;
 pub use definition::{TaskDef, TaskHandler};
 pub use dispatch::Dispatch;
-pub use error::{ConfigError, ConfigErrors, Error, Interrupted, JobError, Result, ServerError};
+pub use error::{ConfigError, ConfigErrors, Error, Interrupted, JobError, MissingData, Result, ServerError};
 pub use events::{Event, RecvError, Subscription};
 pub use handle::{CancelOutcome, JobHandle};
 pub use job::{Failure, JobId, codes};

@@ -42,8 +42,8 @@ impl TaskShared {
 
 /// A task by its name, with the types of its input `I` and its result `O`: dispatches jobs and finds them again.
 ///
-/// Cloning is cheap. The types are what the caller says they are: an input that the handler cannot read fails the job
-/// with the code `codec`.
+/// Cloning is cheap. The types are what the caller says they are: a job whose input the handler cannot read is put off, for
+/// [`TaskOptions::undecodable_for`](crate::TaskOptions::undecodable_for), and then fails with the code `codec`.
 pub struct TaskRef<I, O> {
     shared: Arc<TaskShared>,
     types: PhantomData<fn(I) -> O>,

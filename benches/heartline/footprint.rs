@@ -34,7 +34,7 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
 }
 
 async fn holding(bench: &mut Bench) -> Result<Vec<Row>> {
-    let runs = bench.runs();
+    let runs = bench.few_runs(3);
     let (mut rss, mut peak, mut idle) = (Vec::new(), Vec::new(), Vec::new());
     for run in 1..=runs {
         progress(&format!("memory of a worker that holds {HELD} jobs, run {run} of {runs}"));
@@ -66,7 +66,7 @@ async fn holding(bench: &mut Bench) -> Result<Vec<Row>> {
 
 /// What is still in memory of jobs that ended long ago.
 async fn after_many(bench: &mut Bench) -> Result<Row> {
-    let (n, runs) = (bench.size(1_000_000), bench.runs());
+    let (n, runs) = (bench.size(1_000_000), bench.few_runs(1));
     let early = n / 10;
     let (mut growth, mut before, mut after) = (Vec::new(), 0.0, 0.0);
     for run in 1..=runs {

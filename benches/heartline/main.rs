@@ -2,7 +2,8 @@
 //! same run on the same server.
 //!
 //! A private server is started unless `REDIS_URL` names one; on that, only keys with the bench's own prefix are written,
-//! and they are removed. Values are medians of 5 runs (`--runs` sets how many). Each row is printed as a JSON object when it
+//! and they are removed. Values are medians of 5 runs, of fewer where they take long and hardly differ
+//! (`--runs` sets how many). Each row is printed as a JSON object when it
 //! is measured, and all of them as a table at the end.
 //! `make bench ONLY=sweep` runs the rows whose names hold `sweep`, `make plots` those that the plots in `docs/plots` show.
 
@@ -75,6 +76,11 @@ impl Bench {
     /// How often a row is measured.
     pub(crate) fn runs(&self) -> usize {
         self.runs.unwrap_or(if self.quick { 3 } else { 5 }).max(1)
+    }
+
+    /// The same for what takes long and hardly differs from run to run: at most so often, unless the caller said how often.
+    pub(crate) fn few_runs(&self, most: usize) -> usize {
+        self.runs.unwrap_or(most.min(self.runs())).max(1)
     }
 
     /// A size, smaller when it has to be quick.

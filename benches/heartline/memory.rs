@@ -79,7 +79,7 @@ impl Used {
 }
 
 async fn measure(bench: &mut Bench, kind: &Kind) -> Result<Vec<Row>> {
-    let (n, runs) = (bench.size(1_000_000), bench.runs());
+    let (n, runs) = (bench.size(1_000_000), bench.few_runs(1));
     let [mut waiting, mut running, mut completed]: [Used; 3] = Default::default();
     let result = kind.result.then_some(RESULT);
     for run in 1..=runs {

@@ -62,7 +62,7 @@ pub fn run(bench: &mut Bench) -> Result<Vec<Row>> {
 }
 
 fn measure(bench: &mut Bench) -> Result<Vec<Row>> {
-    let (runs, few_dead, many_dead) = (bench.runs(), 10, bench.size(100_000));
+    let (runs, few_dead, many_dead) = (bench.few_runs(3), 10, bench.size(100_000));
     let (few, many) = (bench.wants_any(&FEW), bench.wants_any(&MANY));
     let mut sizes: [OfSize; 4] = Default::default();
     let (mut few_values, mut many_values) = (Resolved::default(), Resolved::default());

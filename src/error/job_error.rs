@@ -86,18 +86,26 @@ impl Source {
     }
 }
 
+/// What [`Context::data`](crate::Context::data) was asked for is not there.
+///
+/// As what a handler returns it is fatal, with the code `missing_data`: another run on this worker would miss it too.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the worker has no data of the type {type_name}; give it with AppBuilder::data")]
+pub struct MissingData {
+    pub(crate) type_name: &'static str,
+}
+
 impl JobError {
     /// An error that counts as a failed attempt, with the code `handler_error`.
     #[must_use]
     pub fn new<E: Into<Box<dyn StdError + Send + Sync>> + 'static>(e: E) -> JobError {
-        JobError {
-            source: Arc::new(Source::new(e)),
-            code: None,
-            refused_code: None,
-            fatal: false,
-            retry_after: None,
-            snooze: None,
-        }
+        let is_missing = {
+            let any: &dyn std::any::Any = &e;
+            any.is::<MissingData>()
+        };
+        let source = Arc::new(Source::new(e));
+        let error = JobError { source, code: None, refused_code: None, fatal: false, retry_after: None, snooze: None };
+        if is_missing { error.of_missing_data() } else { error }
     }
 
     /// The same with a code of your own, for whoever reads [`Failure::code`](crate::Failure::code).
@@ -115,9 +123,8 @@ impl JobError {
         JobError { code, refused_code, ..self }
     }
 
-    /// The same with one of Heartline's own codes.
-    pub(crate) fn with_own_code(self, code: &str) -> JobError {
-        JobError { code: Some(code.to_owned()), refused_code: None, ..self }
+    fn of_missing_data(self) -> JobError {
+        JobError { code: Some(codes::MISSING_DATA.to_owned()), fatal: true, ..self }
     }
 
     /// The same, but another attempt cannot mend it: the job fails now, whatever attempts are left.
@@ -157,8 +164,9 @@ impl JobError {
         JobError { snooze: Some(delay.min(validate::LONGEST)), ..JobError::new("snoozed") }
     }
 
-    /// The delay of one that is no failure.
-    pub(crate) fn snooze_delay(&self) -> Option<Duration> {
+    /// The delay of one that is no failure, made by [`JobError::snooze`]. Whatever else is said of it has no effect.
+    #[must_use]
+    pub fn snooze_delay(&self) -> Option<Duration> {
         self.snooze
     }
 
@@ -177,13 +185,15 @@ impl JobError {
         self.source.downcast_ref()
     }
 
-    /// Whether no attempt may follow.
-    pub(crate) fn is_fatal(&self) -> bool {
+    /// Whether it is fatal: no attempt may follow.
+    #[must_use]
+    pub fn is_fatal(&self) -> bool {
         self.fatal
     }
 
     /// The delay asked for in place of the backoff.
-    pub(crate) fn retry_after_delay(&self) -> Option<Duration> {
+    #[must_use]
+    pub fn retry_after_delay(&self) -> Option<Duration> {
         self.retry_after
     }
 
@@ -224,6 +234,7 @@ impl fmt::Debug for JobError {
             .field("code", &self.code())
             .field("fatal", &self.fatal)
             .field("retry_after", &self.retry_after)
+            .field("snooze", &self.snooze)
             .field("source", &self.source.as_dyn())
             .finish()
     }
@@ -249,6 +260,9 @@ where
 
 /// The error as the first of the maps that knows its type makes it.
 pub(crate) fn mapped(error: JobError, maps: &[ErrorMap]) -> JobError {
+    // What anyhow or another error has around it.
+    let is_missing = error.code.is_none() && error.downcast_ref::<MissingData>().is_some();
+    let error = if is_missing { error.of_missing_data() } else { error };
     maps.iter().try_fold(error, |error, map| map(error).map_or_else(Ok, Err)).unwrap_or_else(|mapped| mapped)
 }
 

@@ -13,8 +13,8 @@ use self::chain::Chain;
 use crate::job::{Failure, JobId};
 use crate::shown::Shown;
 
-pub use job_error::JobError;
 pub(crate) use job_error::{ErrorMap, error_map, mapped};
+pub use job_error::{JobError, MissingData};
 pub use server::ServerError;
 pub(crate) use server::{classify, not_connected};
 
@@ -24,8 +24,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Why a call did not do what it was asked to.
 ///
 /// The variants follow what the caller can do about it. An error says what failed and leaves the cause to
-/// [`source`](std::error::Error::source), so print the whole chain. A handler returns a [`JobError`], not this.
-#[derive(Debug, thiserror::Error)]
+/// [`source`](std::error::Error::source), so print the whole chain, as [`Debug`](fmt::Debug) does. A handler returns a
+/// [`JobError`], not this.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A setting or an argument breaks a rule. All faults of the call are listed; nothing was changed.
@@ -134,8 +135,12 @@ pub enum Error {
     },
 
     /// The job asked for had not ended when the time for waiting was over. It goes on as it would.
-    #[error("the job has not ended within {after:?}")]
+    #[error("job {id} of the task {task} has not ended within {after:?}")]
     TimedOut {
+        /// The task of the job.
+        task: String,
+        /// The job.
+        id: JobId,
         /// How long was waited.
         after: std::time::Duration,
     },
@@ -143,6 +148,17 @@ pub enum Error {
     /// The call could not be finished because the runtime that would have carried it is shut down.
     #[error("the runtime was shut down before the call was through")]
     Closed,
+}
+
+impl fmt::Debug for Error {
+    /// The text with that of the causes: what `unwrap`, and a `main` that returns it, show.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // A fault a line.
+            Error::Config(faults) => write!(f, "{faults}"),
+            other => write!(f, "{}", other.chain()),
+        }
+    }
 }
 
 impl Error {

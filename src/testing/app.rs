@@ -67,6 +67,12 @@ impl TestApp {
         &self.app
     }
 
+    /// Where its server is, for another App on it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.server.url()
+    }
+
     /// The server.
     pub fn server(&mut self) -> &mut RedisServer {
         &mut self.server

@@ -57,8 +57,8 @@ impl Worker {
     /// Works until no job of its tasks waits, runs, or is delayed; then stops. For tests (feature `testing`).
     ///
     /// Delayed jobs and retries are brought forward, as often as they come; a job that is put off (snoozed, or with a payload
-    /// that cannot be read) once, so that one that is put off for ever is no reason to wait for ever: it is then among
-    /// [`Drained::left`].
+    /// that cannot be read) once, and again each time that another job has ended, for which it may have waited. So one that is
+    /// put off for ever is no reason to wait for ever: it is then among [`Drained::left`].
     ///
     /// # Errors
     /// As [`Worker::run_until`], and what keeps it from looking at the tasks.
@@ -70,7 +70,7 @@ impl Worker {
         let mut left = Ok(Vec::new());
         let stopped = self
             .run_until(async {
-                left = until_nothing_waits(&store, &tasks).await;
+                left = until_nothing_waits(&store, &tasks, &drained).await;
             })
             .await?;
         let mut drained = std::mem::take(&mut *drained.lock().unwrap_or_else(PoisonError::into_inner));
@@ -83,12 +83,20 @@ impl Worker {
 }
 
 /// Brings forward what is delayed until nothing is left but what was put off again. Returns that.
-async fn until_nothing_waits(store: &Store, tasks: &[Arc<TaskKeys>]) -> Result<Vec<JobId>, Error> {
+async fn until_nothing_waits(
+    store: &Store,
+    tasks: &[Arc<TaskKeys>],
+    drained: &Mutex<Drained>,
+) -> Result<Vec<JobId>, Error> {
     let mut seen: HashMap<(usize, String), PutOff> = HashMap::new();
     // A job may go from one task to another between two questions: only two quiet looks in a row are quiet.
     let mut was_quiet = false;
     loop {
         let (mut busy, mut left) = (false, Vec::new());
+        let ended = {
+            let drained = drained.lock().unwrap_or_else(PoisonError::into_inner);
+            drained.completed + drained.failed
+        };
         for (index, keys) in tasks.iter().enumerate() {
             let [waiting, delayed, running, ..] =
                 store.shared(RESPONSE_TIMEOUT, async |conn| jobs::counts(conn, keys).await).await?;
@@ -101,7 +109,7 @@ async fn until_nothing_waits(store: &Store, tasks: &[Arc<TaskKeys>]) -> Result<V
             busy |= (ids.len() as u64) < delayed;
             for (id, deferred) in ids {
                 let put_off = seen.entry((index, id.clone())).or_default();
-                if put_off.may_come_forward(deferred) {
+                if put_off.may_come_forward(deferred, ended) {
                     busy = true;
                     store.shared(RESPONSE_TIMEOUT, async |conn| bring_forward(conn, keys, &id).await).await?;
                 } else {
@@ -122,19 +130,22 @@ async fn until_nothing_waits(store: &Store, tasks: &[Arc<TaskKeys>]) -> Result<V
 struct PutOff {
     /// The column `deferred` when it was brought forward last.
     deferred: String,
-    times: u32,
+    /// How many runs had ended their job by then.
+    ended: Option<u64>,
 }
 
 impl PutOff {
-    fn may_come_forward(&mut self, deferred: String) -> bool {
+    fn may_come_forward(&mut self, deferred: String, ended: u64) -> bool {
+        // A retry, or a delay: these come to an end by themselves.
         if deferred == self.deferred {
             return true;
         }
-        if self.times > 0 {
-            return false;
+        // It may have waited for what has ended since.
+        let may = self.ended.is_none_or(|before| before < ended);
+        if may {
+            (self.deferred, self.ended) = (deferred, Some(ended));
         }
-        (self.deferred, self.times) = (deferred, 1);
-        true
+        may
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::task::futures::TaskLocalFuture;
 
 use super::clock::{self, Moment};
 use crate::error::Interrupted;
@@ -106,8 +107,8 @@ tokio::task_local! {
 }
 
 /// Runs the handler of a job, so that what it waits for is known to be waited for by it.
-pub(crate) async fn as_handler_of<T>(held: Arc<Held>, handler: impl Future<Output = T>) -> T {
-    CURRENT.scope(held, handler).await
+pub(crate) fn as_handler_of<F: Future>(held: Arc<Held>, handler: F) -> TaskLocalFuture<Arc<Held>, F> {
+    CURRENT.scope(held, handler)
 }
 
 /// Somebody waits for the result of a job: where that is a handler, its own job is noted as waiting.

@@ -612,7 +612,14 @@ impl Worker {
         if tokio::time::timeout(FAREWELL, farewell).await.is_err() {
             tracing::debug!(worker_id = %worker.id, "redis was not told that the worker stopped");
         }
-        tracing::info!(worker_id = %worker.id, left = left.as_ref().map_or(0, Vec::len), "stopped");
+        match &left {
+            None => tracing::info!(worker_id = %worker.id, left = 0, "stopped"),
+            Some(left) => {
+                let ids: Vec<&str> = left.iter().take(10).map(JobId::as_str).collect();
+                tracing::warn!(worker_id = %worker.id, left = left.len(), ids = %Shown(&ids.join(" ")),
+                    "stopped, with jobs left to the sweep of another worker");
+            }
+        }
         Ok(match (broken, left) {
             (Some(part), left) => StopReason::Broken { part, left: left.unwrap_or_default() },
             (None, None) => StopReason::Shutdown,

@@ -79,7 +79,8 @@ async fn run_once(
     let dispatched_at = dispatched_at(&job);
     let payload = match job.payload {
         Payload::Here(payload) => payload,
-        Payload::Apart(bytes) => match fetch(&task, &worker, &held, bytes).await {
+        // On the heap: seldom needed, it would make every run as large as a connection that comes up.
+        Payload::Apart(bytes) => match Box::pin(fetch(&task, &worker, &held, bytes)).await {
             Some(payload) => {
                 held.begins();
                 payload
@@ -124,8 +125,7 @@ async fn run_once(
         headers,
         data,
     }));
-    let driven = drive(&task.handler, context, payload, &held, &options).instrument(span.clone());
-    let ended = as_handler_of(Arc::clone(&held), driven).await;
+    let ended = drive(&task.handler, context, payload, &held, &options).instrument(span.clone()).await;
     held.set(Flags::FINISHED);
     // An error is the user's code too: whatever it does when it is read, the job gets its outcome.
     let outcome = guarded(|| outcome(ended, &held, (attempt, job.deferred), &options, &task.errors))
@@ -218,9 +218,10 @@ fn dispatched_at(job: &Claimed) -> SystemTime {
 }
 
 /// Polls the handler until it ends, its time is over, or it was interrupted and its grace is over.
-async fn drive(handler: &Handler, context: Context, payload: Vec<u8>, held: &Held, options: &Resolved) -> Ended {
+async fn drive(handler: &Handler, context: Context, payload: Vec<u8>, held: &Arc<Held>, options: &Resolved) -> Ended {
     // The call itself is inside the guard too: a handler may panic before it returns its future.
-    let mut running = Box::pin(AssertUnwindSafe(async { handler(context, payload).await }).catch_unwind());
+    let running = as_handler_of(Arc::clone(held), async { handler(context, payload).await });
+    let mut running = Box::pin(AssertUnwindSafe(running).catch_unwind());
     // After a shutdown's grace the driver drops all handlers together.
     let taken = async {
         held.wait_for(Flags::TAKEN).await;

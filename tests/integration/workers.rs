@@ -1,6 +1,6 @@
 //! Which tasks a worker works, how many jobs at once, and how it stops.
 
-use crate::fixture::{Fixture, TASK, fast, start};
+use crate::fixture::{Fixture, TASK, fast, next, start};
 use crate::support::{PATIENCE, eventually};
 use heartline::{App, Error, Interrupted, JobState, StopReason, TaskOptions, TaskRef};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -302,5 +302,37 @@ async fn an_idle_worker_of_many_tasks_takes_up_work_of_any_of_them_without_polli
     }
     // Looking again every 5 s, or reading the state every second, would take far longer.
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn each_connection_says_what_it_is_for() {
+    // Others would be in its list of clients.
+    let redis = crate::support::TestRedis::start();
+    let app = App::builder().redis(redis.url()).build().await.unwrap();
+    let task: TaskRef<u32, u32> =
+        app.task("t", fast(), |_, n: u32| async move { Ok::<_, heartline::JobError>(n) }).unwrap();
+    let names = async || -> Vec<String> {
+        let list: String = redis::cmd("CLIENT").arg("LIST").query_async(&mut redis.conn().await).await.unwrap();
+        let names =
+            list.lines().filter_map(|line| line.split(' ').find_map(|word| word.strip_prefix("name=heartline:")));
+        names.map(str::to_owned).collect()
+    };
+    task.dispatch(1).await.unwrap();
+    eventually("a producer is there", PATIENCE, async || {
+        names().await.iter().any(|name| name.starts_with("producer:"))
+    })
+    .await;
+    let mut events = app.events();
+    let worker = start(app.worker());
+    next(&mut events).await;
+    task.handle("nobody").unwrap().state().await.unwrap_err();
+    for role in ["driver", "keeper", "wake", "hints", "events", "pool"] {
+        let of_the_worker = format!("{role}:{}", worker.id);
+        eventually(&format!("a {role} is there"), PATIENCE, async || {
+            names().await.iter().any(|name| *name == of_the_worker || role == "events" && name.starts_with("events:"))
+        })
+        .await;
+    }
     worker.stop().await;
 }
