@@ -354,7 +354,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
             let missed = total.unwrap_or(0).saturating_sub(position.total.unwrap_or(0)).max(1);
             tracing::warn!(task = %position.name, "the event stream went back; events may have been missed");
             (position.last_id, position.total) = (last.id, total);
-            self.channel.missed(missed);
+            self.channel.missed(self.reader, missed);
             self.channel.source.waiters.look_for_all();
         }
         Ok(())
@@ -378,10 +378,10 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
         let mut sent = 0;
         self.unsent = batch.iter().map(|(missed, events)| missed + events.len() as u64).sum();
         for (missed, events) in batch {
-            self.channel.missed(missed);
+            self.channel.missed(self.reader, missed);
             self.unsent -= missed;
             for event in events {
-                self.channel.send(event);
+                self.channel.send_from(self.reader, event);
                 self.unsent -= 1;
                 sent += 1;
                 if sent % CHUNK == 0 {

@@ -207,7 +207,6 @@ impl<T> State<T> {
     fn leave_reader(&mut self) {
         self.reader = None;
         self.abort.take().iter().for_each(AbortHandle::abort);
-        self.come = (Vec::new(), 0);
     }
 
     fn is_read_by(&self, reader: u64) -> bool {
@@ -270,9 +269,15 @@ impl<T: Clone + Send + 'static> Channel<T> {
         Listener { channel: self.clone(), start: start::<T> }
     }
 
-    /// Hands an event to whoever listens.
-    pub(super) fn send(&self, event: T) {
-        let mut state = self.state();
+    /// Hands an event of this reader to whoever listens. Of one that was left the next one tells.
+    pub(super) fn send_from(&self, reader: u64, event: T) {
+        let state = self.state();
+        if state.is_read_by(reader) {
+            Self::hand_on(state, event);
+        }
+    }
+
+    fn hand_on(mut state: MutexGuard<'_, State<T>>, event: T) {
         state.number += 1;
         let number = state.number;
         if let Some(sender) = &state.sender {
@@ -303,13 +308,16 @@ impl<T: Clone + Send + 'static> Channel<T> {
         if state.is_read_by(reader) && state.listeners > 0 {
             state.positions = positions;
             state.number = state.number.saturating_add(unsent);
+            state.come.1 = 0;
         }
     }
 
-    /// Counts events that nobody will get.
-    pub(super) fn missed(&self, count: u64) {
+    /// Counts events that nobody will get, says this reader.
+    pub(super) fn missed(&self, reader: u64, count: u64) {
         let mut state = self.state();
-        state.number = state.number.saturating_add(count);
+        if state.is_read_by(reader) {
+            state.number = state.number.saturating_add(count);
+        }
     }
 
     /// How many events the slowest subscriber has before it.
@@ -429,9 +437,10 @@ impl<T> Listener<T> {
         let given = state.reader.as_ref().map(|(_, sign)| Instant::from(sign.given_at()));
         let is_silent = state.reader.as_ref().is_some_and(|(_, sign)| sign.is_silent());
         if is_silent && given == last {
-            let (positions, unsent) = std::mem::take(&mut state.come);
+            // Kept: the next one may be left before it has come any further.
+            state.positions = state.come.0.clone();
+            let unsent = std::mem::take(&mut state.come.1);
             state.leave_reader();
-            state.positions = positions;
             state.number = state.number.saturating_add(unsent);
         }
         drop(state);
@@ -465,6 +474,16 @@ mod tests {
         Channel::new(Key::Events, Some, capacity, unreachable_source())
     }
 
+    impl Channel<Event> {
+        fn reader(&self) -> u64 {
+            self.state().reader.as_ref().map_or(0, |(number, _)| *number)
+        }
+
+        fn send(&self, event: Event) {
+            self.send_from(self.reader(), event);
+        }
+    }
+
     fn removed(id: u64) -> Event {
         let id = crate::job::JobId::from_wire(id.to_string());
         Event::Removed { task: "t".into(), id, at: std::time::SystemTime::UNIX_EPOCH }
@@ -485,15 +504,15 @@ mod tests {
     #[tokio::test]
     async fn events_that_the_stream_lost_are_counted_with_those_of_the_channel() {
         let channel = channel(2);
-        channel.missed(100);
+        channel.missed(channel.reader(), 100);
         let mut subscriber = channel.subscribe();
         channel.send(removed(1));
-        channel.missed(5);
+        channel.missed(channel.reader(), 5);
         channel.send(removed(2));
         assert_eq!(subscriber.recv().await, Ok(removed(1)));
         assert_eq!(subscriber.recv().await, Err(RecvError::Lagged(5)));
         assert_eq!(subscriber.recv().await, Ok(removed(2)));
-        channel.missed(3);
+        channel.missed(channel.reader(), 3);
         (3..=5).for_each(|id| channel.send(removed(id)));
         assert_eq!(subscriber.recv().await, Err(RecvError::Lagged(4)));
         assert_eq!(subscriber.try_recv(), Ok(Some(removed(4))));

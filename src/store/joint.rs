@@ -51,9 +51,14 @@ impl Sign {
     /// As the work.
     pub(crate) async fn given_by<T>(&self, work: impl Future<Output = T>) -> T {
         tokio::pin!(work);
-        loop {
+        let shown = std::future::poll_fn(|cx| {
             *self.last() = Instant::now();
-            if let Ok(done) = tokio::time::timeout(self.silence / 3, &mut work).await {
+            work.as_mut().poll(cx)
+        });
+        tokio::pin!(shown);
+        loop {
+            // Polled as often when nothing happens.
+            if let Ok(done) = tokio::time::timeout(self.silence / 3, &mut shown).await {
                 return done;
             }
         }
