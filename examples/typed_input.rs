@@ -3,6 +3,8 @@
 //!
 //! Run it with `cargo run -p heartline-examples --example typed_input`. It uses the Redis of `REDIS_URL`, or a private server.
 
+use std::time::Duration;
+
 use heartline::{App, Context, Error, JobError, TaskOptions, codes};
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +39,8 @@ async fn bill(_ctx: Context, order: Order) -> Result<Invoice, JobError> {
 async fn main() -> anyhow::Result<()> {
     let (_server, url) = heartline::testing::redis_url().await?;
     let app = App::builder().redis(url).prefix(format!("typed-input-{}", uuid::Uuid::now_v7())).build().await?;
-    let bills = app.task("bill", TaskOptions::new(), bill)?;
+    // By default a job whose input cannot be read is put off for a day: workers of its version may be on their way.
+    let bills = app.task("bill", TaskOptions::new().undecodable_for(Duration::ZERO), bill)?;
     let worker = app.worker().spawn();
 
     // Many at once; the handles come in the order of the inputs.

@@ -68,13 +68,9 @@ impl Tally {
             Event::Failed { .. } => seen.failed += 1,
             Event::Cancelled { .. } => seen.cancelled += 1,
             Event::Stalled(stalled) => {
+                // One that ends its job is followed by the event that says so.
                 seen.stalled += 1;
-                match stalled.action {
-                    StallAction::Recovered => seen.recovered += 1,
-                    StallAction::Failed => seen.failed += 1,
-                    StallAction::Cancelled => seen.cancelled += 1,
-                    _ => {}
-                }
+                seen.recovered += u64::from(stalled.action == StallAction::Recovered);
             }
             _ => {}
         }
@@ -130,7 +126,8 @@ impl Tally {
             totals_match,
         };
         println!("{}", serde_json::to_string(&verdict).unwrap_or_default());
-        lost == 0 && twice == 0 && totals_match && seen.missed == 0
+        let all_told = seen.completed + seen.failed + seen.cancelled == self.dispatched as u64;
+        lost == 0 && twice == 0 && totals_match && seen.missed == 0 && all_told
     }
 }
 
