@@ -20,9 +20,9 @@ use crate::stall::action::StalledEvent;
 use crate::store::server::EvictionCheck;
 use crate::store::{Store, Tls};
 use crate::task::{TaskRef, TaskShared};
-use crate::worker::identity::WorkerId;
 use crate::worker::runner::Handler;
 use crate::worker::{Definition, Worker};
+use crate::worker_id::WorkerId;
 
 /// A set of tasks on one Redis, for producers and workers alike. Cheap to clone; clones share everything.
 #[derive(Clone)]
@@ -157,15 +157,22 @@ impl AppBuilder {
     /// Checks the settings, connects once (for at most 5 s), and checks the server.
     ///
     /// # Errors
-    /// `Config` with every wrong setting at once; `Connect`; `Unsupported` for a server older than Redis 6.2, or one
-    /// whose eviction policy could throw jobs away.
+    /// `Config` with every wrong setting at once; `Connect`, which says where; `Denied` when a right is missing; `Unsupported` for
+    /// a server older than Redis 6.2, or one whose eviction policy could throw jobs away.
     pub async fn build(self) -> Result<App, Error> {
         let mut faults: Vec<ConfigError> = Vec::new();
         faults.extend(validate::prefix(&self.prefix).err().into_iter().flatten());
         faults.extend(TaskOptions::new().resolve(&self.defaults).err().into_iter().flatten());
         faults.extend(validate::event_capacity(self.event_capacity).err().into_iter().flatten());
         faults.extend(validate::dispatch_timeout(self.dispatch_timeout).err().into_iter().flatten());
-        let store = match Store::open(&self.url, &self.tls, &self.prefix, self.eviction, self.dispatch_timeout) {
+        let store = match Store::open(
+            &self.url,
+            &self.tls,
+            WorkerId::generate().as_str(),
+            &self.prefix,
+            self.eviction,
+            self.dispatch_timeout,
+        ) {
             Err(Error::Config(url)) => {
                 faults.extend(url);
                 None

@@ -9,7 +9,7 @@ use crate::error::{Interrupted, MissingData};
 use crate::job::JobId;
 use crate::options::Headers;
 use crate::worker::held::{Flags, Held};
-use crate::worker::identity::WorkerId;
+use crate::worker_id::WorkerId;
 
 /// The handler's side of one run of a job. Cheap to clone; clones may go to other tasks and threads.
 #[derive(Clone)]

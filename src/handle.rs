@@ -18,7 +18,7 @@ use crate::state::JobState;
 use crate::store::jobs::{self, CancelReply, Payload, StoredJob};
 use crate::store::{RESPONSE_TIMEOUT, doubled, response_time};
 use crate::task::TaskShared;
-use crate::worker::held::Waiting;
+use crate::waits::NotedWait;
 
 /// How long the event that ended a job may be behind the job's removal.
 const EVENT_DELAY: Duration = Duration::from_secs(1);
@@ -100,7 +100,7 @@ impl<O> JobHandle<O> {
     where
         O: DeserializeOwned,
     {
-        let _waiting = Waiting::begin();
+        let _noted = NotedWait::begin();
         // Before the first look, so that no end falls between the two.
         let listens = self.task.options.events == EventMode::On;
         let waiter = self.task.events.wait(&self.task.name, &self.task.keys, &self.id, listens);

@@ -50,6 +50,7 @@
 //! |---|---|---|
 //! | info | span `attempt`, one for each run of a handler | `task`, `job_id`, `attempt`, `worker_id` |
 //! | info | `working`, `stopping`, `stopped` | `worker_id`, `tasks`, `prefix`, `server`; `worker_id`, `held`, `longest`; `worker_id`, `left` |
+//! | warn | stopped, with jobs left to the sweep of another worker | `worker_id`, `left`, `ids` |
 //! | info | redis answers again; redis is there, for a worker that waited to start | `worker_id`, `away_ms` |
 //! | debug | `snoozed` | `task`, `job_id`, `next_in` |
 //! | warn | a run failed and the job is retried | `task`, `job_id`, `attempt`, `max_attempts`, `code`, `error`, `next_in` |
@@ -99,6 +100,7 @@ mod handle;
 mod job;
 mod maintenance;
 mod options;
+mod pauses;
 mod shown;
 mod stall;
 mod state;
@@ -106,7 +108,10 @@ mod store;
 mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod times;
+mod waits;
 mod worker;
+mod worker_id;
 
 pub use app::{App, AppBuilder};
 pub use context::Context;
@@ -123,8 +128,9 @@ pub use stall::action::{StallAction, StallReason, StalledEvent};
 pub use state::JobState;
 pub use task::{Job, TaskCounts, TaskRef};
 pub use worker::{
-    Observer, RunEnd, RunInfo, RunOutcome, RunningWorker, StopReason, Worker, WorkerId, WorkerPart, shutdown_signal,
+    Observer, RunEnd, RunInfo, RunOutcome, RunningWorker, StopReason, Worker, WorkerPart, shutdown_signal,
 };
+pub use worker_id::WorkerId;
 
 /// The examples of the README, compiled as tests.
 #[cfg(doctest)]

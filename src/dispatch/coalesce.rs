@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use backon::BackoffBuilder;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::error::Error;
+use crate::pauses::Pauses;
 use crate::store::jobs::{self, BATCH, BATCH_BYTES, NewJob};
 use crate::store::{LARGE, Role, SILENCE, Sign, Store, TaskKeys, doubled, own_task, response_time, transfer_time};
 
@@ -47,26 +47,17 @@ where
     F: Future<Output = Result<T, Error>>,
 {
     let Patience { deadline, least } = patience;
-    let mut pauses = None;
+    let mut pauses = Pauses::new(Duration::from_millis(20), Duration::from_millis(500));
     loop {
         let end = deadline.max(Instant::now() + least);
         let answer = tokio::time::timeout_at(end, call()).await.unwrap_or_else(|_| Err(Error::timed_out()));
         match answer {
             Err(e) if e.is_outage() => {
-                let pauses = pauses.get_or_insert_with(|| {
-                    backon::ExponentialBuilder::default()
-                        .with_min_delay(Duration::from_millis(20))
-                        .with_max_delay(Duration::from_millis(500))
-                        .with_jitter()
-                        .without_max_times()
-                        .build()
-                });
                 if Instant::now() >= deadline {
                     return Err(e);
                 }
-                let pause = pauses.next().unwrap_or(Duration::from_millis(500));
                 tracing::debug!(error = %e.chain(), "redis cannot be reached; the call is repeated");
-                tokio::time::sleep_until(deadline.min(Instant::now() + pause)).await;
+                tokio::time::sleep_until(deadline.min(Instant::now() + pauses.next())).await;
             }
             answer => return answer,
         }

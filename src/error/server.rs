@@ -182,14 +182,16 @@ fn code_of(error: &RedisError) -> Option<String> {
         error.clone().into_server_errors().and_then(|all| all.first().map(|(_, first)| first.code().to_owned()));
     let code = first.or_else(|| error.code().map(str::to_owned))?;
     if code == "ERR" {
-        // Redis 6.2 wraps what a command inside a script raised: `ERR Error running script (…): -OOM …`.
-        let text = error.to_string();
-        let inner = REFUSING_CODES.into_iter().find(|inner| text.contains(&format!(" -{inner} ")));
-        if let Some(inner) = inner {
-            return Some(inner.to_owned());
-        }
+        return raised_inside(&error.to_string()).or(Some(code));
     }
     Some(code)
+}
+
+/// Redis 6.2 wraps what a command inside a script raised: `ERR Error running script (call to …): @user_script:3: -OOM …`.
+fn raised_inside(text: &str) -> Option<String> {
+    let (_, raised) = text.split_once("@user_script:")?;
+    let word = raised.split_whitespace().nth(1)?.trim_start_matches('-');
+    (word.len() > 1 && word.bytes().all(|b| b.is_ascii_uppercase())).then(|| word.to_owned())
 }
 
 /// Sorts what the client reports about a call of the script `name` by what the caller can do about it.

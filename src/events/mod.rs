@@ -10,14 +10,14 @@ mod subscription;
 use std::time::{Duration, SystemTime};
 
 use percent_encoding::percent_decode_str;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::job::JobId;
-use crate::options::to_ms;
 use crate::stall::action::StalledEvent;
 use crate::store::jobs::Deferred;
 use crate::store::streams::Entry;
-use crate::worker::identity::WorkerId;
+use crate::times::{as_ms, ms_since_1970};
+use crate::worker_id::WorkerId;
 
 pub(crate) use looker::End;
 pub(crate) use reader::{EventHub, Followed};
@@ -422,14 +422,6 @@ fn groups<'a, const N: usize>(words: &'a str, mut each: impl FnMut([&'a str; N])
 /// The beginning of an error, as an entry has it: percent-encoded, since words have no spaces.
 fn message_of(brief: &str) -> String {
     if brief == "-" { String::new() } else { percent_decode_str(brief).decode_utf8_lossy().into_owned() }
-}
-
-pub(crate) fn ms_since_1970<S: Serializer>(at: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(to_ms(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()))
-}
-
-fn as_ms<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(to_ms(*time))
 }
 
 fn job(id: &str) -> JobId {

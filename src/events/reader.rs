@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use backon::BackoffBuilder;
 use futures_util::future::try_join_all;
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
@@ -18,6 +17,7 @@ use super::subscription::{Channel, Subscription};
 use super::{Event, decode, total_of};
 use crate::error::Error;
 use crate::job::JobId;
+use crate::pauses::Pauses;
 use crate::shown::Shown;
 use crate::stall::action::StalledEvent;
 use crate::store::streams::Entry;
@@ -189,7 +189,7 @@ struct Reader<'a, T: Clone + Send + 'static> {
     positions: Vec<Position>,
     /// Whether the connection failed and has not answered since.
     broken: bool,
-    pauses: backon::ExponentialBackoff,
+    pauses: Pauses,
     /// Whether a subscriber does not move at all, so that waiting for it is of no use.
     stuck: bool,
     /// How often an answer was late since all was read.
@@ -208,7 +208,8 @@ impl<T: Clone + Send + 'static> Drop for Reader<'_, T> {
 /// Reads until it is dropped; a lost connection is made again.
 pub(super) async fn run<T: Clone + Send + 'static>(channel: &Channel<T>, reader: u64, since: Instant) {
     let positions = channel.go_on();
-    let (pauses, broken) = (backoff(), !positions.is_empty());
+    let pauses = Pauses::new(Duration::from_millis(20), Duration::from_secs(1));
+    let broken = !positions.is_empty();
     let mut reader = Reader { channel, reader, since, positions, broken, pauses, stuck: false, late: 0, unsent: 0 };
     loop {
         let Err(e) = reader.read_on().await;
@@ -220,17 +221,8 @@ pub(super) async fn run<T: Clone + Send + 'static>(channel: &Channel<T>, reader:
         if channel.key == Key::Events {
             channel.source.waiters.set_flowing(false);
         }
-        tokio::time::sleep(reader.pauses.next().unwrap_or(Duration::from_secs(1))).await;
+        tokio::time::sleep(reader.pauses.next()).await;
     }
-}
-
-fn backoff() -> backon::ExponentialBackoff {
-    backon::ExponentialBuilder::default()
-        .with_min_delay(Duration::from_millis(20))
-        .with_max_delay(Duration::from_secs(1))
-        .with_jitter()
-        .without_max_times()
-        .build()
 }
 
 impl<T: Clone + Send + 'static> Reader<'_, T> {
@@ -283,7 +275,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                     self.late = 0;
                 }
                 if std::mem::take(&mut self.broken) {
-                    self.pauses = backoff();
+                    self.pauses.reset();
                     source.waiters.look_for_all();
                 }
                 if self.channel.key == Key::Events {
@@ -482,6 +474,7 @@ pub(super) mod tests {
         let store = Store::open(
             "redis://127.0.0.1:1",
             &crate::store::Tls::default(),
+            "test",
             "test",
             EvictionCheck::Refuse,
             Duration::from_secs(10),

@@ -7,9 +7,9 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use crate::error::{ConfigError, ConfigErrors, Error};
-use crate::events::ms_since_1970;
 use crate::job::JobId;
-use crate::worker::identity::WorkerId;
+use crate::times::ms_since_1970;
+use crate::worker_id::WorkerId;
 
 /// What became of a job that was found stalled.
 ///

@@ -12,7 +12,6 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::{CONNECT_TIMEOUT, OwnConnection, RESPONSE_TIMEOUT};
 use crate::error::{ConfigError, ConfigErrors, Error, not_connected};
-use crate::worker::identity::WorkerId;
 
 /// What a connection is for, as `CLIENT LIST` shows it.
 #[derive(Clone, Copy, Debug)]
@@ -28,12 +27,13 @@ pub(crate) enum Role {
 }
 
 /// What TLS goes by, as PEM.
-#[cfg_attr(not(feature = "tls"), allow(dead_code))]
 #[derive(Clone, Default)]
 pub(crate) struct Tls {
     /// Goes in place of the roots that the crate brings.
+    #[cfg(feature = "tls")]
     pub(crate) ca: Option<Vec<u8>>,
     /// Certificate and key.
+    #[cfg(feature = "tls")]
     pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -43,9 +43,14 @@ pub(crate) struct Address {
     /// The same for connections that listen, which take RESP3.
     listener: Client,
     place: Arc<str>,
-    /// The name of the process, as long as no worker runs in it.
-    process: WorkerId,
-    worker: Mutex<Option<WorkerId>>,
+    owner: Mutex<Owner>,
+}
+
+/// Whose connections these are.
+struct Owner {
+    name: String,
+    /// Whether it is a worker, and not only a process that dispatches.
+    works: bool,
 }
 
 impl fmt::Debug for Address {
@@ -59,7 +64,7 @@ impl Address {
     ///
     /// # Errors
     /// `Config` when it is no URL, or cannot be used with these settings.
-    pub(super) fn open(url: &str, tls: &Tls) -> Result<Address, Error> {
+    pub(super) fn open(url: &str, tls: &Tls, name: &str) -> Result<Address, Error> {
         let info = info_of(url)?;
         let place = place_of(&info);
         let settings = info.redis_settings().clone().set_skip_set_lib_name();
@@ -70,8 +75,7 @@ impl Address {
             client: client(settings)?,
             listener: client(listener)?,
             place: place.into(),
-            process: WorkerId::generate(),
-            worker: Mutex::default(),
+            owner: Mutex::new(Owner { name: name.to_owned(), works: false }),
         })
     }
 
@@ -118,9 +122,9 @@ impl Address {
 
     /// Tells the server what the connection is for. Nobody waits for the answer: a name that is refused is none.
     pub(super) fn name(&self, conn: &OwnConnection, role: Role) {
-        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
         let role = match role {
-            Role::Shared if worker.is_some() => "driver",
+            Role::Shared if owner.works => "driver",
             Role::Shared => "producer",
             Role::Keeper => "keeper",
             Role::Wake => "wake",
@@ -128,7 +132,8 @@ impl Address {
             Role::Events => "events",
             Role::Pool => "pool",
         };
-        let name = format!("heartline:{role}:{}", worker.as_ref().unwrap_or(&self.process));
+        let name = format!("heartline:{role}:{}", owner.name);
+        drop(owner);
         let mut conn = conn.clone();
         tokio::spawn(async move {
             let mut cmd = redis::cmd("CLIENT");
@@ -138,8 +143,9 @@ impl Address {
     }
 
     /// From now on connections have the name of this worker.
-    pub(super) fn works_as(&self, worker: &WorkerId) {
-        *self.worker.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker.clone());
+    pub(super) fn works_as(&self, worker: &str) {
+        let owner = Owner { name: worker.to_owned(), works: true };
+        *self.owner.lock().unwrap_or_else(PoisonError::into_inner) = owner;
     }
 }
 

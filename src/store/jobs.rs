@@ -7,6 +7,8 @@ use std::time::Duration;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::scripts::{self, Text};
+#[cfg(feature = "testing")]
+use super::streams;
 use super::{Connection, Key, LARGE, TaskKeys, WIRE_VERSION};
 use crate::error::{Error, classify};
 use crate::job::{MESSAGE_LIMIT, StoredError};
@@ -652,4 +654,27 @@ pub(crate) async fn counts(conn: &mut impl Connection, keys: &TaskKeys) -> Resul
     let mut reply = scripts::COUNTS.on(keys).call(conn).await?;
     let _: String = reply.next()?;
     reply.rest()?.try_into().map_err(|counts| reply.unexpected(&format!("{counts:?}")))
+}
+
+/// The delayed jobs, each with the column `deferred`: for tests, whose tasks are small.
+#[cfg(feature = "testing")]
+pub(crate) async fn delayed(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Vec<(String, String)>, Error> {
+    let mut cmd = redis::cmd("ZRANGE");
+    cmd.arg(keys.get(Key::Delayed)).arg(0).arg(-1);
+    let ids: Vec<String> = cmd.query_async(conn).await.map_err(|e| classify("drain", e))?;
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let named: Vec<_> = ids.iter().map(|id| crate::job::JobId::from_wire(id.as_str())).collect();
+    let deferred: Vec<Option<String>> = columns(conn, keys.get(Key::Deferred), &named).await?;
+    Ok(ids.into_iter().zip(deferred.into_iter().map(Option::unwrap_or_default)).collect())
+}
+
+/// Makes a delayed job due, and tells the workers.
+#[cfg(feature = "testing")]
+pub(crate) async fn bring_forward(conn: &mut (impl Connection + Send), keys: &TaskKeys, id: &str) -> Result<(), Error> {
+    let mut cmd = redis::cmd("ZADD");
+    cmd.arg(keys.get(Key::Delayed)).arg("XX").arg(0).arg(id);
+    let () = cmd.query_async(conn).await.map_err(|e| classify("drain", e))?;
+    streams::mark_wake(conn, keys).await
 }

@@ -19,9 +19,10 @@ use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures_util::Stream;
-use futures_util::future::try_join_all;
+use futures_util::future::{ready, try_join_all};
+use futures_util::{Stream, StreamExt};
 use redis::{PushInfo, PushKind};
+use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use joint::{SILENCE, SUPERVISION, Sign};
@@ -35,7 +36,6 @@ use self::joint::Joint;
 use self::slot::Slot;
 pub(crate) use self::turns::Turns;
 use crate::error::{Error, classify};
-use crate::worker::identity::WorkerId;
 
 /// The version of keys, fields and scripts. A task that a newer version wrote is refused.
 pub(crate) const WIRE_VERSION: u32 = 1;
@@ -87,18 +87,19 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Takes the address; nothing is connected yet.
+    /// Takes the address, and the name that connections have until a worker runs; nothing is connected yet.
     ///
     /// # Errors
     /// `Config` when the URL is none.
     pub(crate) fn open(
         url: &str,
         tls: &Tls,
+        name: &str,
         prefix: &str,
         eviction: server::EvictionCheck,
         dispatch_timeout: Duration,
     ) -> Result<Store, Error> {
-        let address = Arc::new(Address::open(url, tls)?);
+        let address = Arc::new(Address::open(url, tls, name)?);
         Ok(Store {
             prefix: prefix.to_owned(),
             eviction,
@@ -245,7 +246,7 @@ impl Store {
     }
 
     /// From now on the connections have the name of this worker.
-    pub(crate) fn works_as(&self, worker: &WorkerId) {
+    pub(crate) fn works_as(&self, worker: &str) {
         self.address.works_as(worker);
         if let Some((conn, _)) = self.hot.if_up() {
             self.address.name(&conn, Role::Shared);
@@ -258,7 +259,7 @@ impl Store {
         &self,
         tasks: &[&TaskKeys],
     ) -> Result<(OwnConnection, impl Stream<Item = (String, String)> + Unpin + use<>), Error> {
-        let (sender, mut pushes) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, pushes) = tokio::sync::mpsc::unbounded_channel();
         let subscribed = async {
             let mut conn = self.address.listen(Role::Hints, sender).await?;
             // All in one call: a round trip may take long.
@@ -268,18 +269,9 @@ impl Store {
         };
         let subscribed = tokio::time::timeout(CONNECT_TIMEOUT, subscribed).await;
         let conn = subscribed.map_err(|_| Error::timed_out())??;
-        let hints = futures_util::stream::poll_fn(move |cx| {
-            loop {
-                return match std::task::ready!(pushes.poll_recv(cx)) {
-                    None | Some(PushInfo { kind: PushKind::Disconnection, .. }) => std::task::Poll::Ready(None),
-                    Some(PushInfo { kind: PushKind::Message, data }) => match hint_of(data) {
-                        Some(hint) => std::task::Poll::Ready(Some(hint)),
-                        None => continue,
-                    },
-                    Some(_) => continue,
-                };
-            }
-        });
+        let hints = UnboundedReceiverStream::new(pushes)
+            .take_while(|push| ready(push.kind != PushKind::Disconnection))
+            .filter_map(|PushInfo { kind, data }| ready(hint_of(data).filter(|_| kind == PushKind::Message)));
         Ok((conn, hints))
     }
 }

@@ -9,10 +9,10 @@ use crate::context::{Context, Run};
 use crate::data::Data;
 use crate::error::Error;
 use crate::job::JobId;
-use crate::options::Headers;
+use crate::options::{Headers, Heartbeat, OnRisk};
 use crate::worker::clock;
-use crate::worker::held::{Flags, Held};
-use crate::worker::identity::WorkerId;
+use crate::worker::held::{Flags, Guard, Held};
+use crate::worker_id::WorkerId;
 
 /// Makes a [`Context`] for a test of a handler, and does to it what a worker would. Made by [`Context::for_test`].
 ///
@@ -66,9 +66,10 @@ impl Context {
 
 /// A job that is safe for as long as any test lasts.
 fn held(id: JobId) -> Arc<Held> {
-    let now = clock::now();
+    let (now, interval) = (clock::now(), Duration::from_secs(24 * 3600));
+    let guard = Guard { heartbeat: Heartbeat::Automatic, on_risk: OnRisk::Continue, interval };
     let last_tick = Arc::new(AtomicU64::new(now.as_millis()));
-    Arc::new(Held::lasting(id, Duration::from_secs(24 * 3600), now, last_tick))
+    Arc::new(Held::new(id, 1, guard, now, last_tick, Arc::default(), Arc::default()))
 }
 
 impl TestContext {

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::error::{Error, classify};
+use crate::error::Error;
 use crate::job::JobId;
-use crate::store::{Key, RESPONSE_TIMEOUT, Store, TaskKeys, jobs, streams};
+use crate::store::{RESPONSE_TIMEOUT, Store, TaskKeys, jobs};
 use crate::worker::{Observer, RunEnd, RunInfo, RunOutcome, StopReason, Worker};
 
 /// How often it looks whether something is left.
@@ -104,14 +104,14 @@ async fn until_nothing_waits(
             if delayed == 0 {
                 continue;
             }
-            let ids = store.shared(RESPONSE_TIMEOUT, async |conn| delayed_jobs(conn, keys).await).await?;
+            let ids = store.shared(RESPONSE_TIMEOUT, async |conn| jobs::delayed(conn, keys).await).await?;
             // One that has gone meanwhile runs.
             busy |= (ids.len() as u64) < delayed;
             for (id, deferred) in ids {
                 let put_off = seen.entry((index, id.clone())).or_default();
                 if put_off.may_come_forward(deferred, ended) {
                     busy = true;
-                    store.shared(RESPONSE_TIMEOUT, async |conn| bring_forward(conn, keys, &id).await).await?;
+                    store.shared(RESPONSE_TIMEOUT, async |conn| jobs::bring_forward(conn, keys, &id).await).await?;
                 } else {
                     left.push(JobId::from_wire(id));
                 }
@@ -147,34 +147,4 @@ impl PutOff {
         }
         may
     }
-}
-
-/// The delayed jobs, each with how often it was put off.
-async fn delayed_jobs(
-    conn: &mut impl crate::store::Connection,
-    keys: &TaskKeys,
-) -> Result<Vec<(String, String)>, Error> {
-    let classify = |e| classify("drain", e);
-    let mut range = redis::cmd("ZRANGE");
-    let ids: Vec<String> =
-        range.arg(keys.get(Key::Delayed)).arg(0).arg(-1).query_async(conn).await.map_err(classify)?;
-    if ids.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut get = redis::cmd("HMGET");
-    let deferred: Vec<Option<String>> =
-        get.arg(keys.get(Key::Deferred)).arg(&ids).query_async(conn).await.map_err(classify)?;
-    Ok(ids.into_iter().zip(deferred.into_iter().map(Option::unwrap_or_default)).collect())
-}
-
-/// Makes the job due, and tells the workers.
-async fn bring_forward(
-    conn: &mut (impl crate::store::Connection + Send),
-    keys: &TaskKeys,
-    id: &str,
-) -> Result<(), Error> {
-    let mut add = redis::cmd("ZADD");
-    add.arg(keys.get(Key::Delayed)).arg("XX").arg(0).arg(id);
-    let () = add.query_async(conn).await.map_err(|e| classify("drain", e))?;
-    streams::mark_wake(conn, keys).await
 }

@@ -15,7 +15,6 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use backon::BackoffBuilder;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::task::JoinSet;
@@ -27,6 +26,7 @@ use super::{TaskRuntime, WorkerShared, reporting_time, runner};
 use crate::error::Error;
 use crate::job::JobId;
 use crate::job::{StoredError, codes};
+use crate::pauses::Pauses;
 use crate::store::jobs::{self, BATCH, BATCH_BYTES, Claimed, LINES, Outcome, Payload, Report, SettleReply, Settled};
 use crate::store::streams::server_time_ms;
 use crate::store::{LARGE, OwnConnection, RESPONSE_TIMEOUT, Role, doubled, response_time};
@@ -481,7 +481,7 @@ impl Driver {
             let (options, headers) = runner::options_of(&self.task.options, &job);
             let (last_tick, rung) = (Arc::clone(&self.worker.last_tick), Arc::clone(&self.task.rung));
             let news = Arc::clone(&self.worker.news);
-            let held = Arc::new(Held::new(job.id.clone(), job.fence, &options, kept, last_tick, rung, news));
+            let held = Arc::new(Held::new(job.id.clone(), job.fence, (&*options).into(), kept, last_tick, rung, news));
             if matches!(job.payload, Payload::Apart(_)) {
                 held.set(Flags::FETCHING);
             }
@@ -531,13 +531,7 @@ async fn settle(
     let (ask, mut asked, mut closed, mut first_closed) = (task.options.interval, want, 0, None);
     // Both ways: a claim may be answered with as much.
     let mut patience = response_time(reports.iter().map(Report::bytes).sum::<usize>() + BATCH_BYTES);
-    // 20 ms, doubled up to a second.
-    let mut backoff = backon::ExponentialBuilder::default()
-        .with_min_delay(Duration::from_millis(20))
-        .with_max_delay(Duration::from_secs(1))
-        .with_jitter()
-        .without_max_times()
-        .build();
+    let mut pauses = Pauses::new(Duration::from_millis(20), Duration::from_secs(1));
     let mut repeated = false;
     loop {
         // The deadline of what it claims counts from the first send: a late repetition claims nothing new.
@@ -597,7 +591,7 @@ async fn settle(
                 task.estate.sent(line, number, &reports);
             }
         }
-        let pause = backoff.next().unwrap_or(Duration::from_secs(1));
+        let pause = pauses.next();
         // A large value may be late, or refused by a closed connection, while the server answers.
         if e.is_outage() && !(line == LARGE_LINE && connected) {
             if worker.outage.failed(PARTS[line], task.index) {

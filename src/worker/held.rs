@@ -5,17 +5,17 @@
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::futures::TaskLocalFuture;
 
 use super::clock::{self, Moment};
 use crate::error::Interrupted;
 use crate::job::JobId;
-use crate::options::{Heartbeat, OnRisk};
+use crate::options::{Heartbeat, OnRisk, Resolved};
+use crate::waits::{Waiter, Waits};
 
 /// What may be true of a held job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,14 +58,27 @@ impl Flags {
     }
 }
 
+/// What keeps a job its worker's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guard {
+    pub(crate) heartbeat: Heartbeat,
+    pub(crate) on_risk: OnRisk,
+    pub(crate) interval: Duration,
+}
+
+impl From<&Resolved> for Guard {
+    fn from(options: &Resolved) -> Guard {
+        let Resolved { heartbeat, on_risk, interval, .. } = *options;
+        Guard { heartbeat, on_risk, interval }
+    }
+}
+
 /// One held job.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) id: JobId,
     pub(crate) fence: u64,
-    heartbeat: Heartbeat,
-    on_risk: OnRisk,
-    interval: Duration,
+    guard: Guard,
     flags: AtomicU16,
     /// When the last beat that was answered had been sent, ms on the boot-time clock.
     beat_sent: AtomicU64,
@@ -85,52 +98,9 @@ pub(crate) struct Held {
     news: Arc<News>,
 }
 
-/// How many results of other jobs the handler waits for, and since when for one at least.
-#[derive(Debug, Default)]
-pub(crate) struct Waits {
-    count: AtomicUsize,
-    /// ms on the boot-time clock.
-    since: AtomicU64,
-}
-
-impl Waits {
-    /// Since when the handler waits, if it does.
-    pub(crate) fn since(&self) -> Option<Moment> {
-        let waits = self.count.load(Ordering::SeqCst) > 0;
-        waits.then(|| Moment::from_millis(self.since.load(Ordering::SeqCst)))
-    }
-}
-
-tokio::task_local! {
-    /// The job whose handler is polled.
-    static CURRENT: Arc<Held>;
-}
-
-/// Runs the handler of a job, so that what it waits for is known to be waited for by it.
-pub(crate) fn as_handler_of<F: Future>(held: Arc<Held>, handler: F) -> TaskLocalFuture<Arc<Held>, F> {
-    CURRENT.scope(held, handler)
-}
-
-/// Somebody waits for the result of a job: where that is a handler, its own job is noted as waiting.
-pub(crate) struct Waiting(Option<Arc<Held>>);
-
-impl Waiting {
-    pub(crate) fn begin() -> Waiting {
-        let held = CURRENT.try_with(Arc::clone).ok();
-        if let Some(held) = &held
-            && held.waits.count.fetch_add(1, Ordering::SeqCst) == 0
-        {
-            held.waits.since.store(clock::now().as_millis(), Ordering::SeqCst);
-        }
-        Waiting(held)
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        if let Some(held) = &self.0 {
-            held.waits.count.fetch_sub(1, Ordering::SeqCst);
-        }
+impl Waiter for Held {
+    fn waits(&self) -> &Waits {
+        &self.waits
     }
 }
 
@@ -173,7 +143,7 @@ impl Held {
     pub(crate) fn new(
         id: JobId,
         fence: u64,
-        options: &crate::options::Resolved,
+        guard: Guard,
         kept: Moment,
         last_tick: Arc<AtomicU64>,
         rung: Arc<Notify>,
@@ -182,9 +152,7 @@ impl Held {
         Held {
             id,
             fence,
-            heartbeat: options.heartbeat,
-            on_risk: options.on_risk,
-            interval: options.interval,
+            guard,
             flags: AtomicU16::new(0),
             beat_sent: AtomicU64::new(kept.as_millis()),
             beaten: AtomicBool::new(false),
@@ -195,28 +163,6 @@ impl Held {
             last_tick,
             rung,
             news,
-        }
-    }
-
-    /// A job of a test's, which nobody beats for.
-    #[cfg(feature = "testing")]
-    pub(crate) fn lasting(id: JobId, interval: Duration, kept: Moment, last_tick: Arc<AtomicU64>) -> Held {
-        Held {
-            id,
-            fence: 1,
-            heartbeat: Heartbeat::Automatic,
-            on_risk: OnRisk::Continue,
-            interval,
-            flags: AtomicU16::new(0),
-            beat_sent: AtomicU64::new(kept.as_millis()),
-            beaten: AtomicBool::new(false),
-            handler_beat: AtomicU64::new(kept.as_millis()),
-            changed: Notify::new(),
-            waits: Waits::default(),
-            rang: AtomicBool::new(false),
-            last_tick,
-            rung: Arc::default(),
-            news: Arc::default(),
         }
     }
 
@@ -257,12 +203,12 @@ impl Held {
 
     /// Nobody can take the job before this moment: one interval after the last answered beat was sent.
     pub(crate) fn deadline(&self) -> Moment {
-        Moment::from_millis(self.beat_sent.load(Ordering::SeqCst)).after(self.interval)
+        Moment::from_millis(self.beat_sent.load(Ordering::SeqCst)).after(self.guard.interval)
     }
 
     /// Whether the next beat extends this lock, or only asks about it.
     pub(crate) fn take_beat(&self) -> bool {
-        self.heartbeat == Heartbeat::Automatic
+        self.guard.heartbeat == Heartbeat::Automatic
             || self.flags().intersects(Flags::NOT_RUNNING)
             || self.beaten.swap(false, Ordering::SeqCst)
     }
@@ -302,7 +248,7 @@ impl Held {
     /// Whether this process stood still and the deadline is past. The keeper looks far more often than every tenth of the
     /// interval: after a longer gap nobody here knows what became of the job meanwhile.
     fn slept_through_deadline(&self, last_tick: Moment, now: Moment) -> bool {
-        self.deadline() <= now && now.since(last_tick) > self.interval / 10
+        self.deadline() <= now && now.since(last_tick) > self.guard.interval / 10
     }
 
     /// The keeper looks at the deadline, as it did at `last_tick`. `beats_answered` tells whether the task's beats got
@@ -315,13 +261,13 @@ impl Held {
         if self.slept_through_deadline(last_tick, now) {
             self.post(Flags::FROZEN);
         }
-        if now.after(self.interval / 10) >= self.deadline() {
+        if now.after(self.guard.interval / 10) >= self.deadline() {
             // In Manual mode the handler may just be silent: it is then left to the sweep. A sign of life that was not
             // delivered is no silence; it gets half of the time that is left.
             let untold = self.handler_beat.load(Ordering::SeqCst) > self.beat_sent.load(Ordering::SeqCst)
-                && now.after(self.interval / 20) >= self.deadline();
-            let silent = self.heartbeat == Heartbeat::Manual && beats_answered && !untold;
-            let give_up = self.on_risk == OnRisk::Cancel && !silent;
+                && now.after(self.guard.interval / 20) >= self.deadline();
+            let silent = self.guard.heartbeat == Heartbeat::Manual && beats_answered && !untold;
+            let give_up = self.guard.on_risk == OnRisk::Cancel && !silent;
             self.post(if give_up { Flags(Flags::AT_RISK.0 | Flags::GIVE_UP.0) } else { Flags::AT_RISK });
         }
     }
@@ -329,10 +275,10 @@ impl Held {
     /// What `ctx.heartbeat()` does: a sign of life, and the news. Reads and writes local state only.
     pub(crate) fn heartbeat(&self) -> Result<(), Interrupted> {
         let now = clock::now();
-        if self.heartbeat == Heartbeat::Manual {
+        if self.guard.heartbeat == Heartbeat::Manual {
             self.beaten.store(true, Ordering::SeqCst);
             let before = self.handler_beat.swap(now.as_millis(), Ordering::SeqCst);
-            if now.since(Moment::from_millis(before)) > self.interval / 3 {
+            if now.since(Moment::from_millis(before)) > self.guard.interval / 3 {
                 self.ring();
             }
         }
@@ -429,7 +375,15 @@ mod tests {
     fn held(sent: Moment, stall: StallOptions) -> Arc<Held> {
         let options = TaskOptions::new().stall(stall.interval(INTERVAL)).resolve(&TaskOptions::new()).unwrap();
         let last_tick = Arc::new(AtomicU64::new(clock::now().as_millis()));
-        Arc::new(Held::new(JobId::from_wire("a"), 1, &options, sent, last_tick, Arc::default(), Arc::default()))
+        Arc::new(Held::new(
+            JobId::from_wire("a"),
+            1,
+            (&options).into(),
+            sent,
+            last_tick,
+            Arc::default(),
+            Arc::default(),
+        ))
     }
 
     #[test]

@@ -22,14 +22,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use backon::BackoffBuilder;
 use serde::Serialize;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use identity::WorkerId;
 pub use observer::{Observer, RunEnd, RunInfo, RunOutcome};
 pub use running::RunningWorker;
 pub use signal::shutdown_signal;
@@ -46,9 +44,11 @@ use crate::data::{Data, Need};
 use crate::error::{ConfigError, ConfigErrors, Error, ErrorMap};
 use crate::job::JobId;
 use crate::options::Resolved;
+use crate::pauses::Pauses;
 use crate::shown::Shown;
 use crate::store::jobs::Declared;
 use crate::store::{RESPONSE_TIMEOUT, Store, TaskKeys, jobs};
+use crate::worker_id::WorkerId;
 
 /// How long the clean-up after the last job may take.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -416,12 +416,7 @@ impl Worker {
         }
         ConfigErrors::check(faults).map_err(Error::Config)?;
         tokio::pin!(shutdown);
-        let mut pauses = backon::ExponentialBuilder::default()
-            .with_min_delay(Duration::from_millis(100))
-            .with_max_delay(Duration::from_secs(2))
-            .with_jitter()
-            .without_max_times()
-            .build();
+        let mut pauses = Pauses::new(Duration::from_millis(100), Duration::from_secs(1));
         let mut waits = None;
         let stamps = loop {
             let e = match self.start().await {
@@ -435,7 +430,7 @@ impl Worker {
             waits.get_or_insert_with(clock::now);
             tokio::select! {
                 () = &mut shutdown => return Ok(StopReason::Shutdown),
-                () = tokio::time::sleep(pauses.next().unwrap_or(Duration::from_secs(2))) => {}
+                () = tokio::time::sleep(pauses.next()) => {}
             }
         };
         if let Some(since) = waits {
@@ -458,7 +453,7 @@ impl Worker {
         let facts = identity::presence(&identity::process_facts(), self.tasks.iter().map(|task| (&*task.name, 0)));
         let announce = async |conn: &mut _| self.store.announce(conn, self.id.as_str(), &facts).await;
         self.store.shared(RESPONSE_TIMEOUT, announce).await?;
-        self.store.works_as(&self.id);
+        self.store.works_as(self.id.as_str());
         let mut stamps = Vec::with_capacity(self.tasks.len());
         for task in &self.tasks {
             let declare = async |conn: &mut _| jobs::declare(conn, &task.keys, None, &task.options).await;

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use tokio::task::unconstrained;
 use tracing::Instrument;
 
-use super::held::{Flags, Held, as_handler_of};
+use super::held::{Flags, Held};
 use super::observer::{Observed, RunInfo};
 use super::{TaskRuntime, WorkerShared};
 use super::{clock, panics};
@@ -21,6 +21,7 @@ use crate::options::{Headers, Overrides, Resolved};
 use crate::shown::Shown;
 use crate::store::jobs::{self, Claimed, Deferred, Outcome, Payload};
 use crate::store::{Role, doubled, response_time};
+use crate::waits::as_handler_of;
 
 /// A handler with its types folded away: payload in, JSON out (`None` for null).
 pub(crate) type Handler = Arc<
@@ -131,8 +132,10 @@ async fn run_once(
     let outcome = guarded(|| outcome(ended, &held, (attempt, job.deferred), &options, &task.errors))
         .unwrap_or_else(|panic| failed(codes::PANIC.to_owned(), panic, attempt, None, &options));
     observed.end(&outcome);
-    // So is what takes log lines.
-    let _ = guarded(|| span.in_scope(|| tell(&task.name, &held.id, &outcome, &options)));
+    if !matches!(outcome, Outcome::Completed(_) | Outcome::Requeue) {
+        // What takes log lines is the user's code too.
+        let _ = guarded(|| span.in_scope(|| tell(&task.name, &held.id, &outcome, &options)));
+    }
     outcome
 }
 
@@ -220,7 +223,7 @@ fn dispatched_at(job: &Claimed) -> SystemTime {
 /// Polls the handler until it ends, its time is over, or it was interrupted and its grace is over.
 async fn drive(handler: &Handler, context: Context, payload: Vec<u8>, held: &Arc<Held>, options: &Resolved) -> Ended {
     // The call itself is inside the guard too: a handler may panic before it returns its future.
-    let running = as_handler_of(Arc::clone(held), async { handler(context, payload).await });
+    let running = as_handler_of(held.clone(), async { handler(context, payload).await });
     let mut running = Box::pin(AssertUnwindSafe(running).catch_unwind());
     // After a shutdown's grace the driver drops all handlers together.
     let taken = async {

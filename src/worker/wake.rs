@@ -5,11 +5,11 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use backon::BackoffBuilder;
 use tokio::sync::Notify;
 
 use super::{TaskRuntime, WorkerShared};
 use crate::error::Error;
+use crate::pauses::Pauses;
 use crate::store::{RESPONSE_TIMEOUT, Role, Store, streams};
 
 /// How long one block lasts when nothing comes.
@@ -96,21 +96,16 @@ impl Wake {
 
 /// Blocks for the idle tasks of a worker until it stops.
 pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]>) {
-    let backoff = backon::ExponentialBuilder::default()
-        .with_min_delay(Duration::from_millis(20))
-        .with_max_delay(LONGEST_PAUSE)
-        .with_jitter()
-        .without_max_times();
-    let (mut pauses, mut denied) = (backoff.build(), false);
+    let (mut pauses, mut denied) = (Pauses::new(Duration::from_millis(20), LONGEST_PAUSE), false);
     while !worker.stopping.is_cancelled() {
-        match serve(&worker, &tasks, || pauses = backoff.build()).await {
+        match serve(&worker, &tasks, || pauses.reset()).await {
             Ok(()) => return,
             Err(e) if e.is_denied() => {
                 if !std::mem::replace(&mut denied, true) {
                     tracing::error!(error = %e.chain(), "the worker may not wait for work; it looks for it every 5 s. Grant it \
                         the command that the error names: it needs BZPOPMIN, ZADD, CLIENT ID and CLIENT UNBLOCK");
                 }
-                again(&worker, &tasks, Some(DENIED_PAUSE)).await;
+                again(&worker, &tasks, DENIED_PAUSE).await;
             }
             Err(e) => {
                 tracing::debug!(error = %e.chain(), "the wake connection dropped");
@@ -121,9 +116,9 @@ pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]
 }
 
 /// Waits until the next connection is due, and wakes everybody: a marker may have gone with the one before.
-async fn again(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], pause: Option<Duration>) {
+async fn again(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], pause: Duration) {
     tokio::select! {
-        () = tokio::time::sleep(pause.unwrap_or(LONGEST_PAUSE)) => {}
+        () = tokio::time::sleep(pause) => {}
         () = worker.stopping.cancelled() => return,
     }
     for task in tasks.iter().filter(|task| worker.wake.wake(task.index)) {

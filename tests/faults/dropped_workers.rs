@@ -2,9 +2,10 @@
 //! recorded, the rest is requeued with nothing counted, and nothing waits for a sweep.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use heartline::{JobState, StopReason, TaskOptions, TaskRef, Worker};
+use heartline::{JobState, Observer, RunEnd, RunInfo, StopReason, TaskOptions, TaskRef, Worker};
 use redis::AsyncCommands;
 use tokio::sync::oneshot;
 
@@ -127,13 +128,23 @@ impl SpawnOn for Worker {
     }
 }
 
+/// Counts the runs that have ended.
+struct Ends(Arc<AtomicUsize>);
+
+impl Observer for Ends {
+    fn ended(&self, _: &RunInfo<'_>, _: &RunEnd<'_>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
 /// Outcomes and a claim are on their way when the worker is dropped. `driven`: its runtime goes on, and drops what was in it.
 async fn on_the_way(driven: bool) {
     let redis = TestRedis::start();
     let site = Site::new(&redis);
     let proxy = Proxy::start(redis.address()).await;
     let (stop, stopped) = oneshot::channel::<()>();
-    let working = worker(&site, &proxy.url()).await;
+    let ended = Arc::new(AtomicUsize::new(0));
+    let working = worker(&site, &proxy.url()).await.observe(Ends(Arc::clone(&ended)));
     let work = async move {
         tokio::select! {
             ended = working.run() => panic!("{ended:?}"),
@@ -157,7 +168,7 @@ async fn on_the_way(driven: bool) {
     hold.happened().await;
     // This one ends meanwhile, and no call carries it.
     site.journal.open("second");
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    eventually("it has ended", PATIENCE, async || ended.load(Ordering::SeqCst) == 2).await;
     stop.send(()).unwrap();
     for job in [&first, &second] {
         let fence = tokio::time::timeout(PATIENCE, job.result()).await.expect("the outcome is lost").unwrap();

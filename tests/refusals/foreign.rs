@@ -25,9 +25,7 @@ fn suffixes(task: &Task, script: &str) -> Vec<&'static str> {
 
 fn is_wrong_type(error: &Error, script: &str) -> bool {
     let Error::Server { name, source } = error else { return false };
-    // Redis 6.2 wraps what a command inside a script raised.
-    let is_it = source.code() == Some("WRONGTYPE") || source.to_string().contains(": WRONGTYPE ");
-    *name == script && is_it && !error.is_retryable()
+    *name == script && source.code() == Some("WRONGTYPE") && !error.is_retryable()
 }
 
 #[tokio::test]

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backon::BackoffBuilder;
 use futures_util::StreamExt;
 
-use super::{HOUSEKEEPING, Keeper};
+use super::Keeper;
 use crate::error::Error;
+use crate::pauses::Pauses;
 use crate::store;
 
 /// How often the other end is asked whether it is there: nothing else goes over this connection for hours.
@@ -17,14 +17,14 @@ const PING: Duration = Duration::from_secs(2);
 const DENIED_PAUSE: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(keeper: Arc<Keeper>) {
-    let retries = backon::ExponentialBuilder::default()
-        .with_min_delay(Duration::from_millis(50))
-        .with_max_delay(Duration::from_secs(2))
-        .without_max_times();
-    let (mut pauses, mut denied) = (retries.build(), false);
+    let (mut pauses, mut denied) = (Pauses::new(Duration::from_millis(50), Duration::from_secs(1)), false);
     loop {
-        let Err(e) = listen(&keeper, || (pauses, denied) = (retries.build(), false)).await;
-        let pause = if e.is_denied() { DENIED_PAUSE } else { pauses.next().unwrap_or(HOUSEKEEPING) };
+        let Err(e) = listen(&keeper, || {
+            pauses.reset();
+            denied = false;
+        })
+        .await;
+        let pause = if e.is_denied() { DENIED_PAUSE } else { pauses.next() };
         let is_news = e.is_denied() && !denied;
         denied = e.is_denied();
         if is_news {

@@ -37,7 +37,7 @@ pub(super) async fn run(keeper: Arc<Keeper>, canary: Arc<AtomicU64>) {
             *waiting = 0;
             watch.task.held.for_each(|held| {
                 held.tick(last_tick, now, answered);
-                *waiting += usize::from(held.waits.since().is_some_and(|since| now.since(since) >= interval));
+                *waiting += usize::from(held.waits.lasts(interval));
             });
         }
         stuck = tell_of_a_deadlock(&keeper, &waiting, stuck);

@@ -1,0 +1,93 @@
+//! Handlers that wait for the results of other jobs: where all slots are held by such, nothing moves.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::task::futures::TaskLocalFuture;
+
+/// How many results a handler waits for, and since when for one at least.
+#[derive(Debug, Default)]
+pub(crate) struct Waits(Mutex<Option<(usize, Instant)>>);
+
+impl Waits {
+    fn state(&self) -> MutexGuard<'_, Option<(usize, Instant)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self) {
+        self.state().get_or_insert_with(|| (0, Instant::now())).0 += 1;
+    }
+
+    fn end(&self) {
+        let mut state = self.state();
+        *state = state.and_then(|(count, since)| (count > 1).then(|| (count - 1, since)));
+    }
+
+    /// Whether the handler has waited for so long.
+    pub(crate) fn lasts(&self, time: Duration) -> bool {
+        self.state().is_some_and(|(_, since)| since.elapsed() >= time)
+    }
+}
+
+/// Whose handler may wait.
+pub(crate) trait Waiter: Send + Sync {
+    fn waits(&self) -> &Waits;
+}
+
+tokio::task_local! {
+    /// The job whose handler is polled.
+    static CURRENT: Arc<dyn Waiter>;
+}
+
+/// Runs the handler of a job, so that what it waits for is known to be waited for by it.
+pub(crate) fn as_handler_of<F: Future>(job: Arc<dyn Waiter>, handler: F) -> TaskLocalFuture<Arc<dyn Waiter>, F> {
+    CURRENT.scope(job, handler)
+}
+
+/// Somebody waits for the result of a job: where that is a handler, its own job is noted as waiting.
+pub(crate) struct NotedWait(Option<Arc<dyn Waiter>>);
+
+impl NotedWait {
+    pub(crate) fn begin() -> NotedWait {
+        let job = CURRENT.try_with(Arc::clone).ok();
+        job.iter().for_each(|job| job.waits().begin());
+        NotedWait(job)
+    }
+}
+
+impl Drop for NotedWait {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|job| job.waits().end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Job(Waits);
+
+    impl Waiter for Job {
+        fn waits(&self) -> &Waits {
+            &self.0
+        }
+    }
+
+    #[tokio::test]
+    async fn a_handler_waits_from_its_first_result_to_its_last_and_nobody_else_does() {
+        let job = Arc::new(Job::default());
+        let outside = NotedWait::begin();
+        assert!(!job.0.lasts(Duration::ZERO));
+        as_handler_of(job.clone(), async {
+            let (one, two) = (NotedWait::begin(), NotedWait::begin());
+            assert!(job.0.lasts(Duration::ZERO) && !job.0.lasts(Duration::from_secs(60)));
+            drop(one);
+            assert!(job.0.lasts(Duration::ZERO));
+            drop(two);
+            assert!(!job.0.lasts(Duration::ZERO));
+        })
+        .await;
+        drop(outside);
+    }
+}
