@@ -53,7 +53,9 @@ async fn main() -> anyhow::Result<()> {
 /// What some events know besides the job.
 fn details(event: &Event) -> String {
     match event {
+        Event::Started { waited: Some(waited), .. } => format!(" (after {waited:?})"),
         Event::Started { attempt, .. } => format!(" (attempt {attempt})"),
+        Event::Completed { ran, .. } => format!(" (ran {ran:?})"),
         Event::Retrying { delay, .. } => format!(" (in {delay:?})"),
         Event::Failed { code, .. } => format!(" ({code})"),
         Event::Stalled(stalled) => format!(" ({})", stalled.action),

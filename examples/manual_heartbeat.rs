@@ -39,7 +39,7 @@ async fn main() -> anyhow::Result<()> {
     println!("{} {} stalled: {}, so it is {}", event.task, event.id, event.reason, event.action);
     assert_eq!(&event.id, handle.id());
     assert_eq!(event.reason, StallReason::HandlerSilent);
-    assert_eq!((event.action, event.count), (StallAction::Recovered, 1));
+    assert_eq!((event.action, event.stalled_count), (StallAction::Recovered, 1));
 
     // The worker drops the hung run and runs the job again.
     assert_eq!(handle.result().await?, 5);

@@ -29,12 +29,12 @@
 -- ARGV[2]  worker        (id)
 -- ARGV[3]  ask           (the worker's interval, ms)
 -- ARGV[4]  want          (jobs to claim, at most 200)
--- ARGV[5]  completed     (n, number of completed jobs, at most 500)
+-- ARGV[5]  completed     (n, number of completed jobs, at most 500; behind it how long each of them ran, us)
 -- ARGV[6]  results       (r, how many of them have a value)
 -- ARGV[7]  rest          (n ids; n fences; r pairs position, value; then 6 words for each other outcome: id, fence,
 --                         kind failed | retry | requeue | snooze | undecodable, attempt (of the last two: the new value
---                         of deferred), detail, error JSON. The detail: code and brief of a failed one; delay in ms,
---                         code and brief of a retry; delay of the last two)
+--                         of deferred), detail, error JSON. The detail: code, brief and how long it ran in us of a
+--                         failed one; delay in ms and the same of a retry; delay of the last two)
 -- Returns  {'settled', fences lost, fences cancelled, first fence, ids, payloads, extras, ms to the next due job};
 --          fences and ids are words with spaces between. In place of a payload over 512 KiB there is its size, a
 --          number. Without a delayed job the last is ''. In a repeated answer a job that was lost since then is named
@@ -52,7 +52,8 @@ local stores = { attempt = KEYS[17], result = KEYS[21], errors = KEYS[22], prior
 local extra_columns = { KEYS[17], KEYS[18], KEYS[19], KEYS[20], KEYS[25] }
 local number, second = string.match(ARGV[1], '^(%d+)(.*)$')
 local call, line, worker = tonumber(number), ARGV[2] .. second, ARGV[2]
-local ask, want, n, r = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local completed, ran = string.match(ARGV[5], '^(%d+) ?(.*)$')
+local ask, want, n, r = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(completed), tonumber(ARGV[6])
 
 local repeated = replay(calls, line, call, worker, locks, payload, extra_columns)
 if repeated then return repeated end
@@ -77,7 +78,7 @@ else
   due, next_due = due_jobs(delayed, want, now_ms)
 end
 table.insert(columns, 1, payload)
-local out = read_outcomes(7, n, r, locks, cancelling, worker)
+local out = read_outcomes(7, n, r, ran, locks, cancelling, worker)
 if #due + #out.requeue > 0 then expect_types(lists, { active }, { locks, payload }, {}) end
 -- From here on writes, but for the heads of the lists: what is due may be among them.
 if #due > 0 then

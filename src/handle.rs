@@ -91,6 +91,10 @@ impl<O> JobHandle<O> {
     /// - [`Error::JobNotFound`] when the job never was, or retention removed it.
     /// - [`Error::ResultGone`] when it completed, but its value is not kept. A value of `null` is not stored, so this
     ///   cannot be told from a type that reads from `null`: such a type gets its `null`.
+    ///
+    /// Of a job that was removed when it ended ([`Retention::remove_at_once`](crate::Retention::remove_at_once)) only the event
+    /// tells: the first 160 bytes of the error, no counts, no reason of a cancel, and a value for a type that has one alone, as
+    /// `()`. Who comes after the event gets `JobNotFound`.
     /// - [`Error::Codec`] when the value is no `O`.
     /// - [`Error::Connect`] only for what waiting cannot mend, like a wrong password.
     ///
@@ -112,7 +116,11 @@ impl<O> JobHandle<O> {
             End::Gone { seen } => {
                 // It was here and is gone: the event that says how it ended may still be on its way.
                 let time = if seen && waiter.listens() { EVENT_DELAY } else { Duration::ZERO };
-                return Err(self.gone(waiter.event(time).await));
+                match waiter.event(time).await {
+                    // There is one value of such a type, kept or not.
+                    Some(Event::Completed { .. }) if size_of::<O>() == 0 => None,
+                    ended => return Err(self.gone(ended)),
+                }
             }
         };
         decode_result(&self.task.name, self.id.clone(), value.as_deref())

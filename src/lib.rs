@@ -8,14 +8,13 @@
 //! ```no_run
 //! use heartline::{App, Context, JobError, TaskOptions};
 //!
-//! # async fn run() -> heartline::Result<()> {
+//! # async fn run() -> heartline::Result<heartline::StopReason> {
 //! let app = App::builder().redis("redis://127.0.0.1:6379").build().await?;
 //! let greet = app.task("greet", TaskOptions::new(), |_ctx: Context, name: String| async move {
 //!     Ok::<String, JobError>(format!("hello, {name}"))
 //! })?;
 //! greet.dispatch("world".to_owned()).await?;
-//! app.worker().run().await?;
-//! # Ok(())
+//! app.worker().run_until_signal().await
 //! # }
 //! ```
 //!
@@ -82,7 +81,8 @@
 //! | error | redis does not take a large outcome; the job fails | `task`, `error` |
 //! | error | a part of the worker ended by itself, which is a bug | `worker_id`, `part` |
 //! | error | redis was told that this worker has stopped, and it must not go on | `task` |
-//! | error | a waker that waited for news of a job, or the observer, panicked | `job_id` |
+//! | error | a waker that waited for news of a job panicked | `job_id` |
+//! | error | the observer panicked | `task`, `job_id` |
 //!
 //! Payloads are never logged. What the keeper thread has to say is said on a thread of its own, so that a subscriber that
 //! blocks cannot stop it.

@@ -224,7 +224,7 @@ async fn the_jobs_of_a_killed_worker_run_again_and_its_sibling_on_the_host_keeps
     let mut found = BTreeSet::new();
     for _ in &of_dead {
         let stall = next(&mut stalls).await;
-        assert_eq!((stall.action, stall.count), (StallAction::Recovered, 1));
+        assert_eq!((stall.action, stall.stalled_count), (StallAction::Recovered, 1));
         assert!(stall.worker.unwrap().as_str().contains(&format!("-{dead_pid}-")));
         found.insert(stall.id.to_string());
     }
@@ -262,7 +262,7 @@ async fn a_poison_job_fails_after_max_count_deaths_and_one_more_and_its_neighbou
         match event.map(Result::unwrap) {
             Ok(Event::Started { id, .. }) if id.as_str() == "poison" => starts += 1,
             Ok(Event::Stalled(stall)) if stall.id.as_str() == "poison" => {
-                stalls.push((stall.count, stall.action));
+                stalls.push((stall.stalled_count, stall.action));
                 if stall.is_terminal() {
                     break;
                 }
@@ -302,7 +302,7 @@ async fn a_job_whose_cancel_was_asked_for_while_its_worker_died_ends_cancelled_a
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!((stall.action, stall.count, stall.is_terminal()), (StallAction::Cancelled, 1, true));
+    assert_eq!((stall.action, stall.stalled_count, stall.is_terminal()), (StallAction::Cancelled, 1, true));
     let error = handle.result().await.unwrap_err();
     assert!(matches!(error, heartline::Error::JobCancelled { reason, .. } if reason == "no longer wanted"));
     f.epochs_pass(1).await;

@@ -141,7 +141,7 @@ pub async fn follow(mut events: Subscription<Event>, tally: Arc<Tally>) {
                         "  task:stalled  {}/{}  stall {}  {}  (held by {})",
                         stalled.task,
                         stalled.id,
-                        stalled.count,
+                        stalled.stalled_count,
                         stalled.action,
                         stalled.worker.as_ref().map_or("nobody", |worker| worker.as_str()),
                     ));

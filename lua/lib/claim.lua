@@ -125,7 +125,7 @@ local function pop_jobs(found, places, columns, keep, now_ms, errors, fields)
     local values, words, message = {}, {}, 'a counter of the job is no number'
     for i, id in ipairs(found.corrupt) do
       values[2 * i - 1], values[2 * i] = id, error_json('corrupt', message)
-      words[i] = id .. ' corrupt ' .. brief_of(message)
+      words[i] = id .. ' corrupt ' .. brief_of(message) .. ' -'
     end
     finish(places.failed, keep.failed, now_ms, columns, found.corrupt, errors, values)
     add_words(fields, 'failed', words)
@@ -148,23 +148,30 @@ local function lock_jobs(locks, worker, fence, ids)
   redis.call('HSET', locks, unpack(tokens))
 end
 
--- The words of the `started` event, and of `restarted` (id, failed runs, stalls) for jobs that ran before. `ids` has
--- the ids of all of them.
+-- The words of the `started` event, and of `restarted` (id, failed runs, stalls) for jobs that ran or were put off
+-- before. In front of them `since` (id, dispatch time, delay) for those that started and whose id alone does not tell
+-- since when they could be claimed. `ids` has the ids of all of them.
 local function add_started(fields, claimed, ids)
   if #claimed.extras == 0 then
     add_words(fields, 'started', #claimed.ids > 0 and { ids } or {})
     return
   end
-  local first, again, extra_at = {}, {}, {}
+  local first, again, since, extra_at = {}, {}, {}, {}
   for _, extra in ipairs(claimed.extras) do extra_at[extra[1]] = extra end
   for i, id in ipairs(claimed.ids) do
     local extra = extra_at[i]
-    if extra and (extra[2] ~= '0' or extra[3] ~= '0') then
+    if extra and (extra[2] ~= '0' or extra[3] ~= '0' or extra[6] ~= '') then
       again[#again + 1] = id .. ' ' .. extra[2] .. ' ' .. extra[3]
     else
       first[#first + 1] = id
+      local delay = extra and string.match(extra[4], '^{"delay_ms":(%d+)')
+      local dispatched = extra and string.match(extra[5], '^%d+$')
+      if delay or dispatched then
+        since[#since + 1] = id .. ' ' .. (dispatched or '-') .. ' ' .. (delay or '0')
+      end
     end
   end
+  add_words(fields, 'since', since)
   add_words(fields, 'started', first)
   add_words(fields, 'restarted', again)
 end

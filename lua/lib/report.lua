@@ -1,10 +1,9 @@
 -- Reads what a worker reports and sorts it, without writing. ARGV from `at`: n ids, n fences of completed jobs, r pairs
--- (position, value), then six words for each other outcome. A cancel that was asked for goes before every outcome;
--- without `cancelling` none was.
-local function read_outcomes(at, n, r, locks, cancelling, worker)
+-- (position, value), then six words for each other outcome. `ran` has a word for each completed job. A cancel that was
+-- asked for goes before every outcome; without `cancelling` none was.
+local function read_outcomes(at, n, r, ran, locks, cancelling, worker)
   local out = { all = {}, lost = {}, completed = {}, results = {}, failed = {}, retry = {}, requeue = {},
-    snooze = {}, undecodable = {},
-    cancelled = {}, reasons = {}, cancelled_fences = {} }
+    snooze = {}, undecodable = {}, ran = ran, cancelled = {}, reasons = {}, cancelled_fences = {} }
   local ids, fences, others = { unpack(ARGV, at, at + n - 1) }, { unpack(ARGV, at + n, at + 2 * n - 1) }, {}
   for i = at + 2 * n + 2 * r, #ARGV, 6 do
     local place = #ids + 1
@@ -33,6 +32,15 @@ local function read_outcomes(at, n, r, locks, cancelling, worker)
       local group = out[ARGV[o + 2]]
       group[#group + 1] = { id = id, attempt = ARGV[o + 3], detail = ARGV[o + 4], error = ARGV[o + 5] }
     end
+  end
+  if #out.completed < n then
+    -- Those that were lost or cancelled are left out.
+    local all, own = {}, {}
+    for word in string.gmatch(ran, '%S+') do all[#all + 1] = word end
+    for _, i in ipairs(held) do
+      if i <= n and not reasons[i] then own[#own + 1] = all[i] end
+    end
+    out.ran = table.concat(own, ' ')
   end
   return out
 end
@@ -68,6 +76,7 @@ end
 local function record_outcomes(out, places, stores, columns, keep, now_ms, fields)
   if #out.completed > 0 then
     finish(places.completed, keep.completed, now_ms, columns, out.completed, stores.result, out.results)
+    if out.ran ~= '' then add_words(fields, 'ran', { out.ran }) end
     add_words(fields, 'completed', out.completed)
   end
   if #out.failed > 0 then

@@ -30,7 +30,7 @@ local function decide(ids, locks, cancelling, payload, stalled_count, max_count,
   end
   local function fail(id, code, message)
     add(found.failed, found.errors, id, error_json(code, message))
-    found.failed_words[#found.failed_words + 1] = id .. ' ' .. code .. ' ' .. brief_of(message)
+    found.failed_words[#found.failed_words + 1] = id .. ' ' .. code .. ' ' .. brief_of(message) .. ' -'
     return 'failed'
   end
   for i, id in ipairs(ids) do

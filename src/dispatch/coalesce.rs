@@ -58,6 +58,10 @@ where
                 }
                 tracing::debug!(error = %e.chain(), "redis cannot be reached; the call is repeated");
                 tokio::time::sleep_until(deadline.min(Instant::now() + pauses.next())).await;
+                // Nobody may have polled this for long. What may have been written then is not written again.
+                if Instant::now() > deadline + least {
+                    return Err(e);
+                }
             }
             answer => return answer,
         }
@@ -429,7 +433,6 @@ mod tests {
         NewJob {
             id: JobId::generate(),
             payload: vec![b'1'; bytes],
-            delay: None,
             priority: None,
             overrides: Overrides::default(),
             dispatched_at_ms: None,

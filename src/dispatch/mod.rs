@@ -41,8 +41,8 @@ pub(crate) use coalesce::{Dispatcher, Patience, repeated};
 ///
 /// # Errors
 /// Awaiting it gives, in this order: [`Error::Codec`] when the input is no JSON; [`Error::TooLarge`] when it is over the
-/// task's payload limit; [`Error::Config`] with every wrong setting; then [`Error::Connect`], [`Error::Refused`]
-/// and [`Error::Unsupported`]. The job was not written, except that after `Connect` it may have been.
+/// task's payload limit; [`Error::Config`] with every wrong setting; then [`Error::Refused`], [`Error::Closed`]
+/// when the runtime ended, and what every call may give (see [`Error`]). The job was not written, except that after `Connect` it may have been.
 ///
 /// # Cancel safety
 /// A future that is dropped may have dispatched the job or not; with an id of your own it is safe to repeat.
@@ -52,7 +52,6 @@ pub struct Dispatch<I, O> {
     /// None once it is under way.
     payload: Option<Result<Vec<u8>, serde_json::Error>>,
     id: Option<String>,
-    delay: Option<Duration>,
     priority: Option<Priority>,
     overrides: Overrides,
     under_way: Option<Written<O>>,
@@ -69,7 +68,6 @@ impl<I, O> Dispatch<I, O> {
             task,
             payload: Some(payload),
             id: None,
-            delay: None,
             priority: None,
             overrides: Overrides::default(),
             under_way: None,
@@ -79,7 +77,7 @@ impl<I, O> Dispatch<I, O> {
 
     /// When the job may run at the soonest, from now, by the clock of the Redis server. At most 10 years; 0 is none.
     pub fn delay(mut self, delay: Duration) -> Self {
-        self.delay = Some(delay);
+        self.overrides.delay = Some(delay).filter(|delay| !delay.is_zero());
         self
     }
 
@@ -147,15 +145,10 @@ impl<I, O> Dispatch<I, O> {
     fn take_job(&mut self, payload: Result<Vec<u8>, serde_json::Error>) -> Result<NewJob, Error> {
         let payload = checked_payload(&self.task, payload)?;
         let overrides = std::mem::take(&mut self.overrides);
-        let checks = [
-            self.id.as_deref().map_or(Ok(()), validate::job_id),
-            self.delay.map_or(Ok(()), validate::delay),
-            overrides.validate(),
-        ];
+        let checks = [self.id.as_deref().map_or(Ok(()), validate::job_id), overrides.validate()];
         let faults = checks.into_iter().filter_map(Result::err).flatten();
         ConfigErrors::check(faults.collect())?;
         Ok(NewJob {
-            delay: self.delay.filter(|delay| !delay.is_zero()),
             priority: self.priority.or(own_priority(&self.task)),
             overrides,
             ..new_job(&self.task, self.id.take(), payload)
@@ -192,7 +185,7 @@ impl<I, O> fmt::Debug for Dispatch<I, O> {
         f.debug_struct("Dispatch")
             .field("task", &self.task.name)
             .field("id", &self.id)
-            .field("delay", &self.delay)
+            .field("delay", &self.overrides.delay)
             .field("priority", &self.priority)
             .finish_non_exhaustive()
     }
@@ -220,7 +213,6 @@ pub(crate) fn new_job(task: &TaskShared, id: Option<String>, payload: Vec<u8>) -
     NewJob {
         id: id.map_or_else(JobId::generate, JobId::from_wire),
         payload,
-        delay: None,
         priority: own_priority(task),
         overrides: Overrides::default(),
         dispatched_at_ms,

@@ -16,14 +16,16 @@ use crate::shown::Shown;
 pub(crate) use job_error::{ErrorMap, error_map, mapped};
 pub use job_error::{JobError, MissingData};
 pub use server::ServerError;
-pub(crate) use server::{classify, not_connected};
+pub(crate) use server::{classify, not_connected, says_full};
 
 /// What Heartline's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a call did not do what it was asked to.
 ///
-/// The variants follow what the caller can do about it. An error says what failed and leaves the cause to
+/// The variants follow what the caller can do about it. Every call that asks Redis may fail with `Connect`, `Denied`,
+/// `Unsupported` (its first look at the server) or `Server` (something foreign under a key); what else a call gives is said
+/// there. An error says what failed and leaves the cause to
 /// [`source`](std::error::Error::source), so print the whole chain, as [`Debug`](fmt::Debug) does. A handler returns a
 /// [`JobError`], not this.
 #[derive(thiserror::Error)]
@@ -33,7 +35,8 @@ pub enum Error {
     #[error(transparent)]
     Config(#[from] ConfigErrors),
 
-    /// Redis cannot be reached, did not answer in time, is not ready, or does not accept our credentials or database.
+    /// Redis cannot be reached, did not answer in time, is not ready, takes no more clients, or does not accept our credentials
+    /// or database.
     /// The text says where that is.
     ///
     /// A call whose answer was lost may have been carried out.

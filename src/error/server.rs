@@ -130,7 +130,7 @@ impl ServerError {
 
     /// Whether the connection was closed, gave no answer in time, or one that cannot be read.
     pub(super) fn is_broken(&self) -> bool {
-        matches!(self.0.error.kind(), ErrorKind::Io | ErrorKind::Parse)
+        matches!(self.0.error.kind(), ErrorKind::Io | ErrorKind::Parse) || says_full(&self.0.error)
     }
 
     /// Whether the server says that the primary may be elsewhere.
@@ -187,11 +187,17 @@ fn code_of(error: &RedisError) -> Option<String> {
     Some(code)
 }
 
-/// Redis 6.2 wraps what a command inside a script raised: `ERR Error running script (call to …): @user_script:3: -OOM …`.
+/// Redis 6.2 wraps what a command inside a script raised: `ERR Error running script (call to …): @user_script:3: WRONGTYPE …`;
+/// and what it does not let the script do, twice: `…: @user_script:3: @user_script: 3: -OOM …`.
 fn raised_inside(text: &str) -> Option<String> {
-    let (_, raised) = text.split_once("@user_script:")?;
+    let (_, raised) = text.rsplit_once("@user_script:")?;
     let word = raised.split_whitespace().nth(1)?.trim_start_matches('-');
     (word.len() > 1 && word.bytes().all(|b| b.is_ascii_uppercase())).then(|| word.to_owned())
+}
+
+/// Whether the server has as many connections as it may have; it closes this one.
+pub(crate) fn says_full(error: &RedisError) -> bool {
+    error.detail().is_some_and(|text| text.contains("max number of clients"))
 }
 
 /// Sorts what the client reports about a call of the script `name` by what the caller can do about it.
@@ -223,7 +229,7 @@ fn sort(name: &'static str, e: RedisError, connecting: bool) -> Error {
     if REFUSING_CODES.contains(&code) {
         return Error::Refused { source };
     }
-    if UNREADY_CODES.contains(&code) || AUTH_CODES.contains(&code) {
+    if UNREADY_CODES.contains(&code) || AUTH_CODES.contains(&code) || says_full(&source.0.error) {
         return Error::Connect { source };
     }
     match source.0.error.kind() {
@@ -257,9 +263,16 @@ mod tests {
             assert!(matches!(error, Error::Refused { .. }), "{error:?}");
             assert!(error.is_retryable());
         }
-        let wrapped = "Error running script (call to f_1): @user_script:3: -OOM command not allowed when used memory > 'maxmemory'.";
-        let error = make_extension_error("ERR".into(), Some(wrapped.into()));
-        assert!(matches!(classify("settle", error), Error::Refused { .. }));
+        let wrapped = |raised: &str| {
+            let text = format!("Error running script (call to f_1): @user_script:3: {raised}");
+            classify("settle", make_extension_error("ERR".into(), Some(text)))
+        };
+        let error = wrapped("@user_script: 3: -OOM command not allowed when used memory > 'maxmemory'.");
+        assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+        let error = wrapped("@user_script: 3: -READONLY You can't write against a read only replica.");
+        assert!(error.is_demoted() && error.ends_connection(), "{error:?}");
+        let error = wrapped("WRONGTYPE Operation against a key holding the wrong kind of value");
+        assert!(matches!(&error, Error::Server { source, .. } if source.code() == Some("WRONGTYPE")), "{error:?}");
     }
 
     #[test]

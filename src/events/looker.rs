@@ -50,7 +50,7 @@ pub(crate) enum End {
 pub(super) struct Waiters {
     store: Arc<Store>,
     all: Mutex<HashMap<JobId, Vec<Arc<Waiting>>>>,
-    /// Rings when somebody is to be looked for sooner than was planned.
+    /// Rings when somebody is to be looked for sooner than was planned. All are rung: a looker that was left may stand first.
     changed: Notify,
     looker: Mutex<Option<Arc<Sign>>>,
     /// Whether the reader of events is connected.
@@ -120,7 +120,7 @@ impl Waiters {
             told: Notify::new(),
         });
         self.all().entry(id.clone()).or_default().push(Arc::clone(&waiting));
-        self.changed.notify_one();
+        self.changed.notify_waiters();
         Waiter { waiting, waiters: Arc::clone(self), listener }
     }
 
@@ -138,7 +138,7 @@ impl Waiters {
             state.next_look = Instant::now();
             drop(state);
             waiting.told.notify_one();
-            self.changed.notify_one();
+            self.changed.notify_waiters();
         }
     }
 
@@ -146,7 +146,7 @@ impl Waiters {
     pub(super) fn look_for_all(&self) {
         let now = Instant::now();
         self.all().values().flatten().for_each(|waiting| waiting.state().next_look = now);
-        self.changed.notify_one();
+        self.changed.notify_waiters();
     }
 
     /// The reader of events is connected, or not any more.
@@ -169,6 +169,8 @@ impl Waiters {
     /// Looks until nobody waits, or another looker has taken over.
     async fn look(&self, sign: &Arc<Sign>) {
         loop {
+            // From here on nothing that is rung is missed.
+            let changed = self.changed.notified();
             let (due, next) = {
                 let mut looker = self.looker.lock().unwrap_or_else(PoisonError::into_inner);
                 if looker.as_ref().is_none_or(|current| !Arc::ptr_eq(current, sign)) {
@@ -191,7 +193,7 @@ impl Waiters {
                 let until = next.unwrap_or_else(|| Instant::now() + LONGEST_PAUSE);
                 tokio::select! {
                     () = tokio::time::sleep_until(until) => {}
-                    () = self.changed.notified() => {}
+                    () = changed => {}
                 }
                 continue;
             }
@@ -339,6 +341,7 @@ impl Waiter {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn end(&self) -> Result<End, Error> {
+        let mut seen = None;
         loop {
             self.waiters.see_to_a_looker();
             if let Some(listener) = &self.listener {
@@ -350,8 +353,11 @@ impl Waiter {
                     Err(e) => Err(e.again()),
                 };
             }
-            // Whoever looks may be on a runtime that nobody drives any more.
-            let _ = tokio::time::timeout(SUPERVISION, self.waiting.told.notified()).await;
+            // Whoever looks, or reads events, may be on a runtime that nobody drives any more.
+            let told = tokio::time::timeout(SUPERVISION, self.waiting.told.notified()).await;
+            if let (Err(_), Some(listener)) = (told, &self.listener) {
+                seen = listener.look(seen);
+            }
         }
     }
 

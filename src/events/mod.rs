@@ -7,6 +7,7 @@ mod looker;
 mod reader;
 mod subscription;
 
+use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
 use percent_encoding::percent_decode_str;
@@ -16,7 +17,7 @@ use crate::job::JobId;
 use crate::stall::action::StalledEvent;
 use crate::store::jobs::Deferred;
 use crate::store::streams::Entry;
-use crate::times::{as_ms, ms_since_1970};
+use crate::times::{as_ms, as_ms_where_known, as_us, as_us_where_known, ms_since_1970};
 use crate::worker_id::WorkerId;
 
 pub(crate) use looker::End;
@@ -32,7 +33,7 @@ pub use subscription::{RecvError, Subscription};
 ///
 /// Every App hears of all that happens to a task, in any process. To count runs once, in the process that runs them, use an
 /// [`Observer`](crate::Observer). As JSON an event is an object with `event` (`completed`), times in ms since 1970 and
-/// durations in ms.
+/// durations in ms, but for how long a handler ran (`ran_us`).
 ///
 /// | event | name | when |
 /// |---|---|---|
@@ -76,6 +77,12 @@ pub enum Event {
         attempt: u32,
         /// How often the job stalled before.
         stalled_count: u32,
+        /// How long it waited since it could first be claimed, to the millisecond: from the call of dispatch, with its way to
+        /// Redis, less its delay. It is off by what the clocks of producer and Redis server differ, and never below 0. `None`
+        /// when it failed, stalled or was put off before, or the time of its dispatch is not known. Of a job that was requeued
+        /// it counts what was before that too.
+        #[serde(rename = "waited_ms", serialize_with = "as_ms_where_known")]
+        waited: Option<Duration>,
         /// The worker.
         worker: WorkerId,
     },
@@ -89,6 +96,9 @@ pub enum Event {
         /// When it happened, to the millisecond and by the clock of the Redis server.
         #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
         at: SystemTime,
+        /// How long the handler ran, to the microsecond, as its worker measured it.
+        #[serde(rename = "ran_us", serialize_with = "as_us")]
+        ran: Duration,
         /// The worker that ran it.
         worker: WorkerId,
     },
@@ -106,6 +116,9 @@ pub enum Event {
         code: String,
         /// The first 160 bytes of the error.
         message: String,
+        /// How long the last run took, to the microsecond; `None` where none ended: the job had stalled, or was corrupt.
+        #[serde(rename = "ran_us", serialize_with = "as_us_where_known")]
+        ran: Option<Duration>,
         /// The worker that reported it, or found it stalled.
         worker: WorkerId,
     },
@@ -128,6 +141,11 @@ pub enum Event {
         code: String,
         /// The first 160 bytes of the error.
         message: String,
+        /// How long the run took, to the microsecond.
+        #[serde(rename = "ran_us", serialize_with = "as_us")]
+        ran: Duration,
+        /// The worker that reported it.
+        worker: WorkerId,
     },
     /// The handler put the job off. No attempt is counted.
     #[non_exhaustive]
@@ -157,7 +175,7 @@ pub enum Event {
         #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
         at: SystemTime,
         /// How often it was so far.
-        count: u32,
+        undecodable_count: u32,
         /// How long until the next look.
         #[serde(rename = "delay_ms", serialize_with = "as_ms")]
         delay: Duration,
@@ -312,7 +330,7 @@ fn total_of(entry: &Entry) -> Option<u64> {
 /// The name of the field that is no list of words as `docs/wire-format.md` has it.
 fn decode(task: &str, entry: &Entry) -> Result<Decoded, String> {
     let mut decoded = Decoded::default();
-    let (mut worker, mut reason) = ("", None);
+    let (mut worker, mut reason, mut since, mut ran) = ("", None, HashMap::new(), "".split_ascii_whitespace());
     let (owned, at) = (|| task.to_owned(), written_at(&entry.id));
     for (name, value) in &entry.fields {
         let events = &mut decoded.events;
@@ -330,34 +348,49 @@ fn decode(task: &str, entry: &Entry) -> Result<Decoded, String> {
                 events.push(Event::Dispatched { task: owned(), id: job(id), at: at? });
                 Some(())
             }),
+            "since" => groups(value, |[id, dispatched_at, delay_ms]| {
+                since.insert(id, (dispatched_at, delay_ms.parse().ok()?));
+                Some(())
+            }),
             "started" => groups(value, |[id]| {
+                let (dispatched_at, delay_ms) = since.get(id).copied().unwrap_or(("-", 0));
                 let (id, worker, at) = (job(id), WorkerId::from_wire(worker), at?);
-                events.push(Event::Started { task: owned(), id, at, attempt: 1, stalled_count: 0, worker });
+                let dispatched_at = if dispatched_at == "-" { id.created_at() } else { time(dispatched_at) };
+                let waiting = |since: SystemTime| since.checked_add(Duration::from_millis(delay_ms));
+                let waited = dispatched_at.and_then(waiting).map(|since| at.duration_since(since).unwrap_or_default());
+                events.push(Event::Started { task: owned(), id, at, attempt: 1, stalled_count: 0, waited, worker });
                 Some(())
             }),
             "restarted" => groups(value, |[id, failed_attempts, stalled_count]| {
                 let (id, worker, task, at) = (job(id), WorkerId::from_wire(worker), owned(), at?);
                 let attempt = failed_attempts.parse::<u32>().ok()?.saturating_add(1);
                 let stalled_count = stalled_count.parse().ok()?;
-                events.push(Event::Started { task, id, at, attempt, stalled_count, worker });
+                events.push(Event::Started { task, id, at, attempt, stalled_count, waited: None, worker });
                 Some(())
             }),
+            "ran" => {
+                ran = value.split_ascii_whitespace();
+                Some(())
+            }
             "completed" => groups(value, |[id]| {
                 let (id, worker) = (job(id), WorkerId::from_wire(worker));
-                events.push(Event::Completed { task: owned(), id, at: at?, worker });
+                let ran = Duration::from_micros(ran.next()?.parse().ok()?);
+                events.push(Event::Completed { task: owned(), id, at: at?, ran, worker });
                 Some(())
             }),
-            "failed" => groups(value, |[id, code, brief]| {
+            "failed" => groups(value, |[id, code, brief, ran]| {
                 let (id, code, message) = (job(id), code.to_owned(), message_of(brief));
+                let ran = if ran == "-" { None } else { Some(Duration::from_micros(ran.parse().ok()?)) };
                 let worker = WorkerId::from_wire(worker);
-                events.push(Event::Failed { task: owned(), id, at: at?, code, message, worker });
+                events.push(Event::Failed { task: owned(), id, at: at?, code, message, ran, worker });
                 Some(())
             }),
-            "retrying" => groups(value, |[id, failed_attempts, delay_ms, code, brief]| {
-                let (id, failed_attempts) = (job(id), failed_attempts.parse().ok()?);
+            "retrying" => groups(value, |[id, failed_attempts, delay_ms, code, brief, ran]| {
+                let (task, id, at, failed_attempts) = (owned(), job(id), at?, failed_attempts.parse().ok()?);
                 let delay = Duration::from_millis(delay_ms.parse().ok()?);
                 let (code, message) = (code.to_owned(), message_of(brief));
-                events.push(Event::Retrying { task: owned(), id, at: at?, failed_attempts, delay, code, message });
+                let (ran, worker) = (Duration::from_micros(ran.parse().ok()?), WorkerId::from_wire(worker));
+                events.push(Event::Retrying { task, id, at, failed_attempts, delay, code, message, ran, worker });
                 Some(())
             }),
             "snoozed" => groups(value, |[id, deferred, delay_ms]| {
@@ -367,16 +400,16 @@ fn decode(task: &str, entry: &Entry) -> Result<Decoded, String> {
                 Some(())
             }),
             "undecodable" => groups(value, |[id, deferred, delay_ms]| {
-                let (id, count) = (job(id), Deferred::from_wire(deferred).undecodable);
+                let (id, undecodable_count) = (job(id), Deferred::from_wire(deferred).undecodable);
                 let delay = Duration::from_millis(delay_ms.parse().ok()?);
-                events.push(Event::Undecodable { task: owned(), id, at: at?, count, delay });
+                events.push(Event::Undecodable { task: owned(), id, at: at?, undecodable_count, delay });
                 Some(())
             }),
             "stalled" => groups(value, |[id, count, action, holder]| {
                 events.push(Event::Stalled(StalledEvent {
                     task: owned(),
                     id: job(id),
-                    count: count.parse().ok()?,
+                    stalled_count: count.parse().ok()?,
                     action: action.parse().ok()?,
                     worker: (holder != "-").then(|| WorkerId::from_wire(holder)),
                     reason: reason?,
@@ -431,12 +464,18 @@ fn job(id: &str) -> JobId {
 /// When the entry was written: the first half of its id.
 fn written_at(entry_id: &str) -> Option<SystemTime> {
     let (ms, _) = entry_id.split_once('-')?;
+    time(ms)
+}
+
+/// Reads ms since 1970.
+fn time(ms: &str) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms.parse().ok()?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::to_ms;
     use crate::stall::action::{StallAction, StallReason};
     use proptest::prelude::*;
 
@@ -454,12 +493,14 @@ mod tests {
         let entry = entry(&[
             ("total", "9"),
             ("worker", "host-1-00000000"),
+            ("ran", "1500 0"),
             ("completed", "a b"),
-            ("failed", "c timeout too%20late d panic -"),
-            ("retrying", "e 2 1500 busy 100%25"),
+            ("failed", "c timeout too%20late 20000 d panic - 7"),
+            ("retrying", "e 2 1500 busy 100%25 8"),
             ("requeued", "f"),
             ("cancelled", "g"),
-            ("failed", "h corrupt a%0Ab"),
+            ("failed", "h corrupt a%0Ab -"),
+            ("since", "i 1700000000000 100"),
             ("started", "i"),
             ("restarted", "j 1 3"),
             ("removed", "k"),
@@ -483,22 +524,54 @@ mod tests {
                 "task:removed k",
             ]
         );
-        let json: Vec<String> = [2, 3, 4, 8, 9].map(|i| serde_json::to_string(&decoded.events[i]).unwrap()).into();
+        let json: Vec<String> =
+            [0, 2, 3, 4, 7, 8, 9].map(|i| serde_json::to_string(&decoded.events[i]).unwrap()).into();
         let at = r#""at_ms":1700000000123"#;
         let worker = r#""worker":"host-1-00000000""#;
         let wanted = [
+            format!(r#"{{"event":"completed","task":"export","id":"a",{at},"ran_us":1500,{worker}}}"#),
             format!(
-                r#"{{"event":"failed","task":"export","id":"c",{at},"code":"timeout","message":"too late",{worker}}}"#
+                r#"{{"event":"failed","task":"export","id":"c",{at},"code":"timeout","message":"too late","ran_us":20000,{worker}}}"#
             ),
-            format!(r#"{{"event":"failed","task":"export","id":"d",{at},"code":"panic","message":"",{worker}}}"#),
             format!(
-                r#"{{"event":"retrying","task":"export","id":"e",{at},"failed_attempts":2,"delay_ms":1500,"code":"busy","message":"100%"}}"#
+                r#"{{"event":"failed","task":"export","id":"d",{at},"code":"panic","message":"","ran_us":7,{worker}}}"#
             ),
-            format!(r#"{{"event":"started","task":"export","id":"i",{at},"attempt":1,"stalled_count":0,{worker}}}"#),
-            format!(r#"{{"event":"started","task":"export","id":"j",{at},"attempt":2,"stalled_count":3,{worker}}}"#),
+            format!(
+                r#"{{"event":"retrying","task":"export","id":"e",{at},"failed_attempts":2,"delay_ms":1500,"code":"busy","message":"100%","ran_us":8,{worker}}}"#
+            ),
+            format!(
+                r#"{{"event":"failed","task":"export","id":"h",{at},"code":"corrupt","message":"a\nb","ran_us":null,{worker}}}"#
+            ),
+            format!(
+                r#"{{"event":"started","task":"export","id":"i",{at},"attempt":1,"stalled_count":0,"waited_ms":23,{worker}}}"#
+            ),
+            format!(
+                r#"{{"event":"started","task":"export","id":"j",{at},"attempt":2,"stalled_count":3,"waited_ms":null,{worker}}}"#
+            ),
         ];
         assert_eq!(json, wanted);
         assert!(decoded.events.iter().all(|event| event.task() == "export"));
+    }
+
+    #[test]
+    fn how_long_a_job_waited_is_counted_from_when_it_could_first_be_claimed() {
+        let made = JobId::generate();
+        let dispatched = to_ms(made.created_at().unwrap().duration_since(SystemTime::UNIX_EPOCH).unwrap());
+        let waited = |id: &str, since: &str| {
+            let mut entry = entry(&[("since", since), ("started", id)]);
+            entry.id = format!("{}-0", dispatched + 5000);
+            match &decode("export", &entry).unwrap().events[..] {
+                [Event::Started { waited, .. }] => waited.map(to_ms),
+                other => panic!("{other:?}"),
+            }
+        };
+        let id = made.as_str();
+        assert_eq!(waited(id, ""), Some(5000), "the id tells");
+        assert_eq!(waited(id, &format!("{id} - 4000")), Some(1000), "it was delayed");
+        assert_eq!(waited("mine", &format!("mine {} 0", dispatched + 2000)), Some(3000), "the id does not tell");
+        assert_eq!(waited("mine", ""), None);
+        assert_eq!(waited(id, &format!("{id} - 6000")), Some(0), "the clocks disagree");
+        assert_eq!(waited(id, &format!("{id} {0} {0}", u64::MAX)), Some(0));
     }
 
     #[test]
@@ -513,7 +586,7 @@ mod tests {
         let event = StalledEvent {
             task: "export".into(),
             id: job("a"),
-            count: 1,
+            stalled_count: 1,
             action: StallAction::Recovered,
             worker: Some(WorkerId::from_wire("host-1-00000000")),
             reason: StallReason::HandlerSilent,
@@ -534,8 +607,11 @@ mod tests {
     fn a_damaged_entry_names_its_field() {
         for (name, value) in [
             ("total", "many"),
-            ("failed", "a timeout"),
-            ("retrying", "a 1 soon timeout -"),
+            ("failed", "a timeout -"),
+            ("failed", "a timeout - soon"),
+            ("completed", "a"),
+            ("since", "a - soon"),
+            ("retrying", "a 1 soon timeout - 5"),
             ("restarted", "a 1"),
             ("restarted", "a -1 0"),
             ("reason", "boredom"),
@@ -549,7 +625,7 @@ mod tests {
 
     #[test]
     fn no_entry_makes_the_decoder_panic() {
-        let names = "total|worker|reason|dispatched|started|restarted|failed|retrying|stalled|removed|[a-z]{0,3}";
+        let names = "total|worker|reason|dispatched|since|started|restarted|ran|completed|failed|retrying|stalled|removed|[a-z]{0,3}";
         let fields = prop::collection::vec((names, "[a-z0-9 -]{0,20}|\\PC{0,8}"), 0..6);
         proptest!(|(id in "\\PC{0,20}", fields in fields)| {
             let entry = Entry { id, fields };

@@ -259,8 +259,9 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 } else {
                     tokio::select! {
                         found = streams::read(&mut conn, &after, BLOCK, entries) => found,
-                        // The block cannot be taken back: the connection is given up with it.
-                        () = new_task(&source, &mut added, &self.positions) => break,
+                        // The block cannot be taken back: the connection is given up with it. What it has heard is forgotten
+                        // when the other one wins, and asked for below.
+                        () = new_task(&source, added.clone(), &self.positions) => break,
                     }
                 };
                 let found = match found {
@@ -288,6 +289,13 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                     self.deliver(at, entries).await;
                 }
                 self.channel.come_to(self.reader, &self.positions, 0);
+                // The sender lives in `source`, so that an error cannot be.
+                if added.has_changed().unwrap_or(false) {
+                    added.mark_unchanged();
+                    if is_any_new(&source, &self.positions) {
+                        break;
+                    }
+                }
             }
         }
     }
@@ -408,16 +416,20 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
 }
 
 /// Returns when there is a task that is not read yet. Several that come together are waited for.
-async fn new_task(source: &Source, added: &mut watch::Receiver<()>, positions: &[Position]) {
+async fn new_task(source: &Source, mut added: watch::Receiver<()>, positions: &[Position]) {
     loop {
         // The sender lives in `source`, so that an error cannot be.
         let _ = added.changed().await;
         tokio::time::sleep(GATHER).await;
-        let is_new = |task: &Arc<Followed>| positions.iter().all(|position| position.name != task.name);
-        if source.followed().iter().any(is_new) {
+        if is_any_new(source, positions) {
             return;
         }
     }
+}
+
+fn is_any_new(source: &Source, positions: &[Position]) -> bool {
+    let is_new = |task: &Arc<Followed>| positions.iter().all(|position| position.name != task.name);
+    source.followed().iter().any(is_new)
 }
 
 /// Whether an entry's id, `<ms>-<number>`, is lower than another.
@@ -508,12 +520,12 @@ pub(super) mod tests {
             let (missed, events) = read_entry(&mut position, entry(id, fields));
             (missed, events.len())
         };
-        assert_eq!(read("1-0", &[("total", "50"), ("completed", "a b")]), (0, 2), "no baseline yet");
-        assert_eq!(read("2-0", &[("total", "51"), ("completed", "c")]), (0, 1));
-        assert_eq!(read("9-0", &[("total", "60"), ("completed", "d e")]), (7, 2));
+        assert_eq!(read("1-0", &[("total", "50"), ("dispatched", "a b")]), (0, 2), "no baseline yet");
+        assert_eq!(read("2-0", &[("total", "51"), ("dispatched", "c")]), (0, 1));
+        assert_eq!(read("9-0", &[("total", "60"), ("dispatched", "d e")]), (7, 2));
         assert_eq!(read("10-0", &[("total", "64"), ("retrying", "d e")]), (4, 0), "a damaged entry");
         assert_eq!(read("11-0", &[("total", "70"), ("paused", "d e")]), (0, 0), "a later version");
-        assert_eq!(read("12-0", &[("total", "1"), ("completed", "f")]), (0, 1), "the stream began anew");
+        assert_eq!(read("12-0", &[("total", "1"), ("dispatched", "f")]), (0, 1), "the stream began anew");
         assert_eq!(position.last_id, "12-0");
     }
 

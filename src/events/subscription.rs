@@ -432,7 +432,7 @@ impl<T> Listener<T> {
 
     /// Leaves the reader if it has given no sign since `last`, which was seen a while ago, and starts another one, which goes
     /// on where it was; what it had in hand is missed. Returns the sign of now.
-    fn look(&self, last: Option<Instant>) -> Option<Instant> {
+    pub(super) fn look(&self, last: Option<Instant>) -> Option<Instant> {
         let mut state = self.channel.state();
         let given = state.reader.as_ref().map(|(_, sign)| Instant::from(sign.given_at()));
         let is_silent = state.reader.as_ref().is_some_and(|(_, sign)| sign.is_silent());
@@ -460,7 +460,8 @@ impl<T> Drop for Listener<T> {
         }
         drop(state);
         if left {
-            self.channel.left.notify_one();
+            // All: a reader that was left may stand first.
+            self.channel.left.notify_waiters();
         }
     }
 }

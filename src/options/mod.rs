@@ -362,6 +362,9 @@ impl Resolved {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Overrides {
+    /// How long the job was delayed. It is the first field: `lua/lib/claim.lua` reads it there, for the `started` event.
+    #[serde(rename = "delay_ms", with = "opt_ms", skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_count: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -397,6 +400,9 @@ impl Overrides {
     /// Every rule that is broken, at once.
     pub(crate) fn validate(&self) -> Result<(), ConfigErrors> {
         let mut faults = Faults::default();
+        if let Some(delay) = self.delay {
+            faults.at_most("delay", delay, LONGEST);
+        }
         if let Some(retry) = &self.retry {
             retry.check(&mut faults);
         }
@@ -567,6 +573,7 @@ mod tests {
         assert!(Overrides::default().is_empty());
         assert_eq!(serde_json::to_string(&Overrides::default()).unwrap(), "{}");
         let overrides = Overrides {
+            delay: Some(seconds(5)),
             max_count: Some(0),
             retry: None,
             timeout: Some(Duration::from_micros(1)),
@@ -578,7 +585,7 @@ mod tests {
         assert!(!overrides.is_empty());
         assert_eq!(
             serde_json::to_string(&overrides).unwrap(),
-            r#"{"max_count":0,"attempts":3,"timeout_ms":1,"on_risk":"cancel","cancel_grace_ms":2000,"headers":{"k":"v"}}"#
+            r#"{"delay_ms":5000,"max_count":0,"attempts":3,"timeout_ms":1,"on_risk":"cancel","cancel_grace_ms":2000,"headers":{"k":"v"}}"#
         );
     }
 
@@ -586,6 +593,7 @@ mod tests {
     fn overrides_read_back_and_ignore_what_they_do_not_know() {
         proptest!(|(max_count: Option<u32>, timeout: Option<u64>, grace: Option<u64>, attempts: Option<u32>)| {
             let overrides = Overrides {
+                delay: timeout.map(Duration::from_millis),
                 max_count,
                 retry: attempts.map(|n| RetryPolicy::new().attempts(n)),
                 timeout: timeout.map(Duration::from_millis),

@@ -42,7 +42,7 @@ impl Retention {
 
     /// Terminal jobs are removed at once, with their results: the cheapest choice.
     ///
-    /// Nobody can read how such a job ended, and an id is free again as soon as its job has ended: a dispatch
+    /// Nobody can read how such a job ended, but for what its event tells those who wait, and an id is free again as soon as its job has ended: a dispatch
     /// that is repeated after a lost reply may then run twice. A limit set afterwards brings one kind back:
     /// `Retention::remove_at_once().failed(..)`.
     pub const fn remove_at_once() -> Retention {

@@ -183,16 +183,10 @@ pub(crate) fn dispatch_timeout(timeout: Duration) -> Result<(), ConfigErrors> {
     Err(ConfigError::new("dispatch_timeout", format!("{timeout:?}"), RULE, fix).into())
 }
 
-/// The delay of a dispatch.
-pub(crate) fn delay(delay: Duration) -> Result<(), ConfigErrors> {
-    let mut faults = Faults::default();
-    faults.at_most("delay", delay, LONGEST);
-    faults.finish()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::Overrides;
     use proptest::prelude::*;
 
     #[test]
@@ -229,8 +223,9 @@ mod tests {
 
     #[test]
     fn a_delay_has_an_end() {
-        assert!(delay(LONGEST).is_ok() && delay(Duration::ZERO).is_ok());
-        let faults = delay(Duration::MAX).unwrap_err();
+        let delayed = |delay| Overrides { delay: Some(delay), ..Overrides::default() }.validate();
+        assert!(delayed(LONGEST).is_ok() && delayed(Duration::ZERO).is_ok());
+        let faults = delayed(Duration::MAX).unwrap_err();
         assert!(faults.to_string().ends_with("it must be at most 10 years; use 10 years or less"));
     }
 

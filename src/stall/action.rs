@@ -141,7 +141,7 @@ pub struct StalledEvent {
     /// The job.
     pub id: JobId,
     /// How often the job has stalled, this time included where the action counts a stall.
-    pub count: u64,
+    pub stalled_count: u32,
     /// What became of the job.
     pub action: StallAction,
     /// The worker that held the job; `None` when nobody did.

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, PushInfo,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, ProtocolVersion,
+    PushInfo, RedisConnectionInfo, RedisError,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{CONNECT_TIMEOUT, OwnConnection, RESPONSE_TIMEOUT};
-use crate::error::{ConfigError, ConfigErrors, Error, not_connected};
+use crate::error::{ConfigError, ConfigErrors, Error, not_connected, says_full};
 
 /// What a connection is for, as `CLIENT LIST` shows it.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +105,13 @@ impl Address {
         config: AsyncConnectionConfig,
     ) -> Result<OwnConnection, Error> {
         let config = config.set_connection_timeout(Some(CONNECT_TIMEOUT));
-        let conn = client.get_multiplexed_async_connection_with_config(&config).await;
+        let conn = match client.get_multiplexed_async_connection_with_config(&config).await {
+            Err(e) if may_be_full(&e) => match refusal(client).await {
+                Some(full) => Err(full),
+                None => client.get_multiplexed_async_connection_with_config(&config).await,
+            },
+            conn => conn,
+        };
         let conn = conn.map_err(|e| self.fault(e))?;
         self.name(&conn, role);
         Ok(conn)
@@ -147,6 +154,25 @@ impl Address {
         let owner = Owner { name: worker.to_owned(), works: true };
         *self.owner.lock().unwrap_or_else(PoisonError::into_inner) = owner;
     }
+}
+
+/// Whether that is what the client makes of the answer of a server that has as many connections as it may have: a wrong
+/// password, or a protocol that is not spoken. The text of the answer is lost.
+fn may_be_full(e: &RedisError) -> bool {
+    matches!(e.kind(), ErrorKind::AuthenticationFailed | ErrorKind::RESP3NotSupported)
+}
+
+/// Asks without a password whether the server takes another connection at all; gives the answer of one that does not.
+async fn refusal(client: &Client) -> Option<RedisError> {
+    let info = client.get_connection_info().clone().set_redis_settings(RedisConnectionInfo::default());
+    let asked = async {
+        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let mut conn = Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?;
+        redis::cmd("PING").query_async::<redis::Value>(&mut conn).await
+    };
+    let e = tokio::time::timeout(CONNECT_TIMEOUT, asked).await.ok()?.err()?;
+    // It closes the connection, too, which may come first.
+    (says_full(&e) || e.is_connection_dropped()).then_some(e)
 }
 
 fn bad(rule: impl Into<String>, fix: &str) -> Error {

@@ -1,6 +1,6 @@
 //! Dispatch, settle, cancel, trim and the reads of single jobs.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -38,7 +38,6 @@ pub(crate) const LINES: [&str; 3] = ["", "/2", "/3"];
 pub(crate) struct NewJob {
     pub(crate) id: crate::job::JobId,
     pub(crate) payload: Vec<u8>,
-    pub(crate) delay: Option<Duration>,
     pub(crate) priority: Option<Priority>,
     pub(crate) overrides: Overrides,
     /// For an id that does not tell the time itself, ms since 1970.
@@ -54,8 +53,8 @@ impl AsRef<NewJob> for NewJob {
 impl NewJob {
     /// Whether it has an id and a payload and no more.
     fn is_plain(&self) -> bool {
-        let NewJob { id: _, payload: _, delay, priority, overrides, dispatched_at_ms } = self;
-        delay.is_none() && priority.is_none() && overrides.is_empty() && dispatched_at_ms.is_none()
+        let NewJob { id: _, payload: _, priority, overrides, dispatched_at_ms } = self;
+        priority.is_none() && overrides.is_empty() && dispatched_at_ms.is_none()
     }
 }
 
@@ -98,7 +97,7 @@ fn dispatch_call(keys: &TaskKeys, jobs: &[impl AsRef<NewJob>], plain: bool) -> R
         let mut extra = |column: &str, value: String| {
             call.arg(column).arg(index + 1).arg(value);
         };
-        if let Some(delay) = job.delay {
+        if let Some(delay) = job.overrides.delay {
             extra("delay", to_ms(delay).to_string());
         }
         if let Some(priority) = job.priority {
@@ -146,12 +145,14 @@ pub(crate) struct Report {
     pub(crate) attempt: u32,
     /// Of the job's payload, which a task that keeps nothing removes with it.
     pub(crate) payload_bytes: usize,
+    /// How long the handler ran.
+    pub(crate) ran: Duration,
 }
 
 impl Report {
     /// A job that is requeued without a run.
     pub(crate) fn requeue(id: crate::job::JobId, fence: u64) -> Report {
-        Report { id, fence, outcome: Outcome::Requeue, attempt: 0, payload_bytes: 0 }
+        Report { id, fence, outcome: Outcome::Requeue, attempt: 0, payload_bytes: 0, ran: Duration::ZERO }
     }
 
     /// Whether nothing follows: the job completed or failed.
@@ -282,7 +283,12 @@ pub(crate) async fn settle(
     let count = completed().count();
     let values = completed().filter(|(_, value)| value.is_some()).count();
     let mut call = scripts::SETTLE.on(keys);
-    call.arg(format!("{number}{}", LINES[line])).arg(worker).arg(to_ms(ask)).arg(want).arg(count).arg(values);
+    let mut how_many = count.to_string();
+    completed().for_each(|(report, _)| {
+        // Writing to a text does not fail.
+        let _ = write!(how_many, " {}", report.ran.as_micros());
+    });
+    call.arg(format!("{number}{}", LINES[line])).arg(worker).arg(to_ms(ask)).arg(want).arg(how_many).arg(values);
     completed().for_each(|(report, _)| {
         call.arg(report.id.as_str());
     });
@@ -297,9 +303,12 @@ pub(crate) async fn settle(
     for report in reports {
         let (kind, attempt, detail, error) = match &report.outcome {
             Outcome::Completed(_) => continue,
-            Outcome::Failed { attempt, error } => ("failed", attempt.to_string(), words_of(error), error.to_json()),
+            Outcome::Failed { attempt, error } => {
+                let detail = format!("{} {}", words_of(error), report.ran.as_micros());
+                ("failed", attempt.to_string(), detail, error.to_json())
+            }
             Outcome::Retry { attempt, delay, error } => {
-                let detail = format!("{} {}", to_ms(*delay), words_of(error));
+                let detail = format!("{} {} {}", to_ms(*delay), words_of(error), report.ran.as_micros());
                 ("retry", attempt.to_string(), detail, error.to_json())
             }
             Outcome::Snooze { deferred, delay } => {

@@ -116,6 +116,14 @@ impl Slot {
         let connect = || {
             let (address, role, state) = (Arc::clone(&self.address), self.role, Arc::clone(&self.state));
             async move {
+                // An attempt that was left for dead may have come since.
+                let up = {
+                    let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                    state.conn.clone().map(|conn| (conn, state.before))
+                };
+                if let Some(up) = up {
+                    return Ok(up);
+                }
                 // Each call keeps its own time.
                 let conn = address.connect(role, None).await?;
                 let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,6 +8,8 @@ use crate::error::Error;
 
 /// An [`App`] on a private [`RedisServer`], for a test. The server ends with it.
 ///
+/// It needs a Unix-like system and `redis-server` or `valkey-server` on the `PATH`, or where `HEARTLINE_REDIS_SERVER` says.
+///
 /// ```no_run
 /// use heartline::testing::TestApp;
 /// use heartline::{Context, JobError, TaskOptions};

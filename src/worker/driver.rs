@@ -22,7 +22,8 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::clock::{self, Moment};
 use super::held::{Flags, Held};
-use super::{TaskRuntime, WorkerShared, reporting_time, runner};
+use super::runner::{self, Own};
+use super::{TaskRuntime, WorkerShared, reporting_time};
 use crate::error::Error;
 use crate::job::JobId;
 use crate::job::{StoredError, codes};
@@ -465,7 +466,11 @@ impl Driver {
             // A claim that is cut short in bytes leaves more behind, too.
             let bytes: usize = settled.claimed.iter().map(|job| job.payload.bytes()).sum();
             self.hungry |= settled.claimed.len() >= asked || bytes > BATCH_BYTES / 2;
-            self.look_at = clock::now().after(settled.next_due.map_or(LOOK_AGAIN, |due| due.min(LOOK_AGAIN)));
+            self.look_at = clock::now().after(LOOK_AGAIN);
+        }
+        // Also of a call that claims nothing: it may have delayed the next job that is due.
+        if let Some(due) = settled.next_due {
+            self.look_at = self.look_at.min(clock::now().after(due));
         }
         self.start(self.task.claims.kept_since(line).unwrap_or(sent), settled.claimed);
         self.task.claims.taken_in(line);
@@ -478,10 +483,11 @@ impl Driver {
         let mut entered = Vec::with_capacity(claimed.len());
         let mut starting = Vec::with_capacity(claimed.len());
         for job in claimed {
-            let (options, headers) = runner::options_of(&self.task.options, &job);
+            let own = Own::of(&job, &self.task.options);
             let (last_tick, rung) = (Arc::clone(&self.worker.last_tick), Arc::clone(&self.task.rung));
             let news = Arc::clone(&self.worker.news);
-            let held = Arc::new(Held::new(job.id.clone(), job.fence, (&*options).into(), kept, last_tick, rung, news));
+            let held =
+                Arc::new(Held::new(job.id.clone(), job.fence, (&*own.options).into(), kept, last_tick, rung, news));
             if matches!(job.payload, Payload::Apart(_)) {
                 held.set(Flags::FETCHING);
             }
@@ -491,13 +497,13 @@ impl Driver {
                 self.worker.return_permits(1);
                 self.pending.push(Report::requeue(job.id, job.fence));
             } else {
-                starting.push((held, job, options, headers));
+                starting.push((held, job, own));
             }
         }
         // In the table before they run: a handler may look at its own deadline at once.
         self.task.held.insert(&entered);
         self.started |= !starting.is_empty();
-        for (held, job, options, headers) in starting {
+        for (held, job, own) in starting {
             self.busy.insert(job.fence, job.id.clone());
             let (task, worker) = (Arc::clone(&self.task), Arc::clone(&self.worker));
             let alive = task.alive.token();
@@ -505,8 +511,8 @@ impl Driver {
                 let _alive = alive;
                 let (id, fence, payload_bytes) = (held.id.clone(), held.fence, job.payload.bytes());
                 let attempt = job.failed_attempts.saturating_add(1);
-                let outcome = runner::run(Arc::clone(&task), worker, held, job, options, headers).await;
-                task.outbox.push(Report { id, fence, outcome, attempt, payload_bytes });
+                let (outcome, ran) = runner::run(Arc::clone(&task), worker, held, job, own).await;
+                task.outbox.push(Report { id, fence, outcome, attempt, payload_bytes, ran });
                 task.poke.notify_one();
             });
         }

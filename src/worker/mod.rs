@@ -369,10 +369,19 @@ impl Worker {
     /// # Cancel safety
     /// As [`Worker::run_until`].
     pub async fn run_until_signal(self) -> Result<StopReason, Error> {
-        // One for both: the second waits for what comes behind the first.
-        let signals = tokio::sync::Mutex::new(Signals::listen());
-        let next = || async { signals.lock().await.next().await };
-        self.run_with(next(), next()).await
+        // Both hear all from now on. The shutdown may begin without a signal, when a part of the worker breaks.
+        let (mut first, mut second, told) = (Signals::listen(), Signals::listen(), AtomicBool::new(false));
+        let shutdown = async {
+            first.next().await;
+            told.store(true, Ordering::SeqCst);
+        };
+        let hurry = async {
+            if told.load(Ordering::SeqCst) {
+                second.next().await;
+            }
+            second.next().await;
+        };
+        self.run_with(shutdown, hurry).await
     }
 
     /// Starts the worker in a task of its own.

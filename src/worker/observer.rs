@@ -8,7 +8,7 @@ use super::WorkerId;
 use crate::job::JobId;
 use crate::store::jobs::Outcome;
 
-/// Hears of each run of a handler in this worker, where it happens and once: for metrics and traces.
+/// Hears of each run of a handler in this worker, where it happens and once: for metrics.
 ///
 /// Events ([`App::events`](crate::App::events)) are for what happens to jobs, whoever does it: each process that subscribes hears
 /// of all, so that counts are multiplied by the number of processes. An observer hears of the runs of its worker alone.
@@ -54,8 +54,13 @@ pub struct RunInfo<'a> {
     pub max_attempts: u32,
     /// How often the job stalled before.
     pub stalled_count: u32,
-    /// When it was dispatched, by the clock of the producer.
+    /// When it was dispatched, by the clock of the producer; 1970 where that is not known.
     pub dispatched_at: SystemTime,
+    /// How long it waited since it could first be claimed: from the call of dispatch, with its way to Redis, less its delay,
+    /// until the run begins. It is off by what the clocks of producer and worker differ, and never below 0. `None` when the job
+    /// failed, stalled or was put off before, or the time of its dispatch is not known. Of a job that was requeued it counts
+    /// what was before that too.
+    pub waited: Option<Duration>,
     /// The worker.
     pub worker: &'a WorkerId,
 }
@@ -123,12 +128,18 @@ pub(super) struct Observed<'a> {
 impl<'a> Observed<'a> {
     pub(super) fn begin(observer: Option<Arc<dyn Observer>>, run: RunInfo<'a>) -> Observed<'a> {
         if let Some(observer) = &observer {
-            guarded(|| observer.started(&run));
+            guarded(&run, || observer.started(&run));
         }
         Observed { observer, run, began: Instant::now() }
     }
 
-    pub(super) fn end(mut self, outcome: &Outcome) {
+    /// How long it has run.
+    pub(super) fn ran(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Tells that it has ended, after it ran so long.
+    pub(super) fn end(mut self, outcome: &Outcome, ran: Duration) {
         let (outcome, error) = match outcome {
             Outcome::Completed(_) => (RunOutcome::Completed, None),
             Outcome::Failed { error, .. } => (RunOutcome::Failed, Some(error)),
@@ -138,27 +149,27 @@ impl<'a> Observed<'a> {
             Outcome::Requeue => (RunOutcome::Interrupted, None),
         };
         let (code, message) = (error.map(|e| e.code.as_str()), error.map(|e| e.message.as_str()));
-        self.tell(outcome, code, message);
+        self.tell(outcome, code, message, ran);
     }
 
-    fn tell(&mut self, outcome: RunOutcome, code: Option<&str>, message: Option<&str>) {
+    fn tell(&mut self, outcome: RunOutcome, code: Option<&str>, message: Option<&str>, ran: Duration) {
         if let Some(observer) = self.observer.take() {
-            let end = RunEnd { outcome, code, message, ran: self.began.elapsed() };
-            guarded(|| observer.ended(&self.run, &end));
+            let end = RunEnd { outcome, code, message, ran };
+            guarded(&self.run, || observer.ended(&self.run, &end));
         }
     }
 }
 
 impl Drop for Observed<'_> {
     fn drop(&mut self) {
-        self.tell(RunOutcome::Interrupted, None, None);
+        self.tell(RunOutcome::Interrupted, None, None, self.ran());
     }
 }
 
-fn guarded(call: impl FnOnce()) {
+fn guarded(run: &RunInfo<'_>, call: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err() {
         // What takes log lines may panic as well.
-        let log = || tracing::error!("the observer of the worker panicked");
+        let log = || tracing::error!(task = run.task, job_id = %run.id, "the observer of the worker panicked");
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(log));
     }
 }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt;
 use tokio::task::unconstrained;
@@ -48,7 +48,7 @@ enum Ended {
     Dropped,
 }
 
-/// Runs the job once and says what is to be reported. `options` are those of the task with the job's overrides.
+/// Runs the job once. Says what is to be reported, and how long the handler ran.
 ///
 /// Whatever panics on the way, the handler or a subscriber of `tracing` around it: the job gets its outcome.
 pub(super) async fn run(
@@ -56,15 +56,14 @@ pub(super) async fn run(
     worker: Arc<WorkerShared>,
     held: Arc<Held>,
     job: Claimed,
-    options: Arc<Resolved>,
-    headers: Headers,
-) -> Outcome {
-    let attempt = job.failed_attempts.saturating_add(1);
-    let running = AssertUnwindSafe(run_once(task, worker, Arc::clone(&held), job, Arc::clone(&options), headers));
+    own: Own,
+) -> (Outcome, Duration) {
+    let (attempt, began, options) = (job.failed_attempts.saturating_add(1), Instant::now(), Arc::clone(&own.options));
+    let running = AssertUnwindSafe(run_once(task, worker, Arc::clone(&held), job, own));
     running.catch_unwind().await.unwrap_or_else(|panic| {
         // What is woken may be the user's code too.
         let _ = guarded(|| held.set(Flags::FINISHED));
-        failed(codes::PANIC.to_owned(), panic_message(panic), attempt, None, &options)
+        (failed(codes::PANIC.to_owned(), panic_message(panic), attempt, None, &options), began.elapsed())
     })
 }
 
@@ -73,9 +72,9 @@ async fn run_once(
     worker: Arc<WorkerShared>,
     held: Arc<Held>,
     job: Claimed,
-    options: Arc<Resolved>,
-    headers: Headers,
-) -> Outcome {
+    own: Own,
+) -> (Outcome, Duration) {
+    let Own { options, headers, delay } = own;
     let attempt = job.failed_attempts.saturating_add(1);
     let dispatched_at = dispatched_at(&job);
     let payload = match job.payload {
@@ -88,19 +87,25 @@ async fn run_once(
             }
             None => {
                 held.set(Flags::FINISHED);
-                return Outcome::Requeue;
+                return (Outcome::Requeue, Duration::ZERO);
             }
         },
     };
     // Much may have happened since it was claimed, where the runtime or the process stood still.
     if held.flags().intersects(Flags::NOT_TO_BEGIN) || clock::now() >= held.deadline() {
         held.set(Flags::FINISHED);
-        return Outcome::Requeue;
+        return (Outcome::Requeue, Duration::ZERO);
     }
     let (observer, data) = (worker.observer.clone(), Arc::clone(&worker.data));
     let worker = worker.id.clone();
     let max_attempts = options.retry.max_attempts();
     let (name, id) = (Arc::clone(&task.name), held.id.clone());
+    let is_first = attempt == 1 && job.stalled_count == 0 && job.deferred == Deferred::default();
+    let waited = dispatched_at
+        .filter(|_| is_first)
+        .and_then(|at| at.checked_add(delay))
+        .map(|since| SystemTime::now().duration_since(since).unwrap_or_default());
+    let dispatched_at = dispatched_at.unwrap_or(UNIX_EPOCH);
     let observed = Observed::begin(
         observer,
         RunInfo {
@@ -110,6 +115,7 @@ async fn run_once(
             max_attempts,
             stalled_count: job.stalled_count,
             dispatched_at,
+            waited,
             worker: &worker,
         },
     );
@@ -127,16 +133,17 @@ async fn run_once(
         data,
     }));
     let ended = drive(&task.handler, context, payload, &held, &options).instrument(span.clone()).await;
+    let ran = observed.ran();
     held.set(Flags::FINISHED);
     // An error is the user's code too: whatever it does when it is read, the job gets its outcome.
     let outcome = guarded(|| outcome(ended, &held, (attempt, job.deferred), &options, &task.errors))
         .unwrap_or_else(|panic| failed(codes::PANIC.to_owned(), panic, attempt, None, &options));
-    observed.end(&outcome);
+    observed.end(&outcome, ran);
     if !matches!(outcome, Outcome::Completed(_) | Outcome::Requeue) {
         // What takes log lines is the user's code too.
         let _ = guarded(|| span.in_scope(|| tell(&task.name, &held.id, &outcome, &options)));
     }
-    outcome
+    (outcome, ran)
 }
 
 /// Logs a run that failed.
@@ -199,25 +206,38 @@ fn guarded<T>(code: impl FnOnce() -> T) -> Result<T, String> {
     std::panic::catch_unwind(AssertUnwindSafe(code)).map_err(panic_message)
 }
 
-/// The options of one job, and its headers.
-pub(super) fn options_of(task: &Arc<Resolved>, job: &Claimed) -> (Arc<Resolved>, Headers) {
-    if job.overrides.is_empty() {
-        return (Arc::clone(task), Headers::new());
-    }
-    match serde_json::from_str::<Overrides>(&job.overrides) {
-        Ok(overrides) => (Arc::new(task.with(&overrides)), overrides.headers),
-        Err(e) => {
-            tracing::warn!(job_id = %job.id, error = %Shown(&e.to_string()), "the job's own options cannot be read; the task's are used");
-            (Arc::clone(task), Headers::new())
+/// What was dispatched with one job.
+pub(super) struct Own {
+    /// Those of the task with the job's overrides.
+    pub(super) options: Arc<Resolved>,
+    headers: Headers,
+    delay: Duration,
+}
+
+impl Own {
+    pub(super) fn of(job: &Claimed, task: &Arc<Resolved>) -> Own {
+        let none = || Own { options: Arc::clone(task), headers: Headers::new(), delay: Duration::ZERO };
+        if job.overrides.is_empty() {
+            return none();
+        }
+        match serde_json::from_str::<Overrides>(&job.overrides) {
+            Ok(overrides) => Own {
+                options: Arc::new(task.with(&overrides)),
+                headers: overrides.headers,
+                delay: overrides.delay.unwrap_or_default(),
+            },
+            Err(e) => {
+                tracing::warn!(job_id = %job.id, error = %Shown(&e.to_string()),
+                    "the job's own options cannot be read; the task's are used");
+                none()
+            }
         }
     }
 }
 
-fn dispatched_at(job: &Claimed) -> SystemTime {
-    job.dispatched_at_ms
-        .map(|at| UNIX_EPOCH + Duration::from_millis(at))
-        .or_else(|| job.id.created_at())
-        .unwrap_or(UNIX_EPOCH)
+fn dispatched_at(job: &Claimed) -> Option<SystemTime> {
+    let stored = job.dispatched_at_ms.and_then(|at| UNIX_EPOCH.checked_add(Duration::from_millis(at)));
+    stored.or_else(|| job.id.created_at())
 }
 
 /// Polls the handler until it ends, its time is over, or it was interrupted and its grace is over.

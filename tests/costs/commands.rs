@@ -12,11 +12,14 @@ const DISPATCH_LARGER: &str = "9: exists 1, hincrby 1, hmget 2, hset 2, rpush 1,
 const DISPATCH_BESIDE_KEPT: &str =
     "10: exists 1, hincrby 1, hmget 2, hset 1, rpush 1, xadd 1, zadd 1, zcard 1, zmscore 1";
 // Types of the three lists and four columns (LLEN 3, HLEN 4), when the first delayed job is due (ZRANGE), the time; then
-// ZADD instead of RPUSH, and the wake only for a job that is the next one due.
-const DISPATCH_DELAYED: &str =
-    "16: exists 1, hincrby 1, hlen 4, hmget 2, hset 1, llen 3, time 1, xadd 1, zadd 1, zrange 1";
-const DISPATCH_DELAYED_NEXT: &str =
-    "17: exists 1, hincrby 1, hlen 4, hmget 2, hset 1, llen 3, time 1, xadd 1, zadd 2, zrange 1";
+// ZADD instead of RPUSH, and the wake only for a job that is the next one due. Each delay is in `options` (HSET).
+fn dispatch_delayed(n: usize, is_next: bool) -> String {
+    let (columns, places) = (1 + n, if is_next { 2 } else { 1 });
+    let total = 14 + columns + places;
+    format!(
+        "{total}: exists 1, hincrby 1, hlen 4, hmget 2, hset {columns}, llen 3, time 1, xadd 1, zadd {places}, zrange 1"
+    )
+}
 // The same checks, and one HSET for the priorities of all.
 const DISPATCH_PRIORITY: &str =
     "18: exists 1, hincrby 1, hlen 4, hmget 2, hset 2, llen 3, rpush 1, time 1, xadd 1, zadd 1, zrange 1";
@@ -57,10 +60,12 @@ const SETTLE_KEPT: &str = "21: exists 2, hdel 1, hget 1, hmget 4, hset 3, lrange
 const SETTLE_KEPT_RESULTS: &str = "24: exists 3, hdel 1, hget 1, hlen 1, hmget 4, hset 4, lrange 1, ltrim 1, sadd 1, \
     srem 1, time 1, xadd 1, zadd 2, zcard 1, zmscore 1";
 // A delayed job that is not due is a rare key that is neither: terminal sets and columns (EXISTS 2), candidates (SCARD) and
-// cancels (HLEN); when the next job is due (ZRANGE), and the list before (LRANGE).
-const SETTLE_BESIDE_DELAYED: &str = "24: exists 3, hdel 2, hget 1, hlen 1, hmget 4, hset 3, lrange 2, ltrim 1, sadd 1, \
+// cancels (HLEN); when the next job is due (ZRANGE), and the list before (LRANGE). Its delay is in a column: which ones are
+// filled (HLEN 7), what is there of the claimed jobs (HMGET), and of those that are removed (EXISTS, HDEL).
+const SETTLE_BESIDE_DELAYED: &str = "34: exists 4, hdel 3, hget 1, hlen 8, hmget 5, hset 3, lrange 2, ltrim 1, sadd 1, \
     scard 1, srem 1, time 1, xadd 1, zadd 1, zrange 1";
-// The same beside jobs that were silent since the snapshot, out of which the reported ones are taken (SREM).
+// Beside jobs that were silent since the snapshot, out of which the reported ones are taken (SREM), it is the same but for the
+// column.
 const SETTLE_BESIDE_CANDIDATES: &str = "25: exists 3, hdel 2, hget 1, hlen 1, hmget 4, hset 3, lrange 2, ltrim 1, \
     sadd 1, scard 1, srem 2, time 1, xadd 1, zadd 1, zrange 1";
 
@@ -140,6 +145,11 @@ fn states(open: usize, completed: usize) -> String {
 // Where the job is (ZMSCORE 4, HMGET, HEXISTS), and its three small columns (HGET 3).
 const INSPECT: &str = "10: hexists 1, hget 4, hmget 1, zmscore 4";
 
+/// What a job has of its own that is delayed.
+const fn delayed(ms: &str) -> [(&str, &str); 2] {
+    [("delay", ms), ("options", r#"{"delay_ms":60000}"#)]
+}
+
 #[tokio::test]
 async fn a_dispatch_of_200_jobs_asks_for_as_much_as_one_of_a_single_job() {
     for n in [1, 200] {
@@ -148,10 +158,10 @@ async fn a_dispatch_of_200_jobs_asks_for_as_much_as_one_of_a_single_job() {
         assert_eq!(meter.cost, DISPATCH_LARGER, "{n} jobs");
         meter.dispatch(n).await;
         assert_eq!(meter.cost, DISPATCH, "{n} jobs");
-        meter.dispatch_with(n, &[("delay", "60000")]).await;
-        assert_eq!(meter.cost, DISPATCH_DELAYED_NEXT, "{n} jobs");
-        meter.dispatch_with(n, &[("delay", "90000")]).await;
-        assert_eq!(meter.cost, DISPATCH_DELAYED, "{n} jobs");
+        meter.dispatch_with(n, &delayed("60000")).await;
+        assert_eq!(meter.cost, dispatch_delayed(n, true), "{n} jobs");
+        meter.dispatch_with(n, &delayed("90000")).await;
+        assert_eq!(meter.cost, dispatch_delayed(n, false), "{n} jobs");
         meter.dispatch_with(n, &[("priority", "high")]).await;
         assert_eq!(meter.cost, DISPATCH_PRIORITY, "{n} jobs");
         meter.dispatch_with(n, &[("maxCount", "3"), ("options", r#"{"max_count":3}"#)]).await;
@@ -322,7 +332,7 @@ async fn a_repeated_settle_is_answered_from_its_record() {
 async fn a_settle_beside_delayed_or_silent_jobs_asks_for_as_much_whatever_their_number() {
     for n in [1, 200] {
         let mut meter = Meter::new("0").await;
-        meter.dispatch_with(n, &[("delay", "60000")]).await;
+        meter.dispatch_with(n, &delayed("60000")).await;
         for _ in 0..3 {
             meter.dispatch(n).await;
         }

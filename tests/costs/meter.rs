@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 /// As long as the ids that workers have.
 pub const WORKER: &str = "bench-host-4242-0a1b2c3d";
+/// How long each job runs, us.
+pub const RAN: &str = "153";
 /// The interval that the worker asks for, ms.
 const ASK: &str = "1000";
 
@@ -117,7 +119,8 @@ impl Meter {
         for at in 1..=n {
             rest.extend(value.iter().flat_map(|value| [at.to_string(), value.to_string()]));
         }
-        self.settle_with(want, n, if value.is_some() { n } else { 0 }, rest).await
+        let ran = format!(" {RAN}").repeat(n);
+        self.settle_with(want, format!("{n}{ran}"), if value.is_some() { n } else { 0 }, rest).await
     }
 
     /// Settles: says the same of the `n` oldest jobs, none of which completed (kind, attempt, detail, error), and claims.
@@ -127,13 +130,13 @@ impl Meter {
             rest.extend([id, fence]);
             rest.extend(said.map(str::to_owned));
         }
-        self.settle_with(want, 0, 0, rest).await
+        self.settle_with(want, "0".to_owned(), 0, rest).await
     }
 
-    async fn settle_with(&mut self, want: usize, n: usize, r: usize, rest: Vec<String>) -> usize {
+    async fn settle_with(&mut self, want: usize, completed: String, r: usize, rest: Vec<String>) -> usize {
         self.calls += 1;
         let mut args = vec![self.calls.to_string(), WORKER.to_owned(), ASK.to_owned()];
-        args.extend([want, n, r].map(|number| number.to_string()));
+        args.extend([want.to_string(), completed, r.to_string()]);
         args.extend(rest);
         let reply = self.call_with("settle", &args).await;
         self.last_settle = args;

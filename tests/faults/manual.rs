@@ -47,7 +47,7 @@ async fn a_handler_that_hangs_is_found_cancelled_and_counted_and_its_slot_is_fre
     let fine = worker.jobs.dispatch("fine".to_owned()).await.unwrap();
     for (count, action) in [(1, StallAction::Recovered), (2, StallAction::Failed)] {
         let event = tokio::time::timeout(PATIENCE, stalled.recv()).await.expect("nothing was found").unwrap();
-        assert_eq!((&event.id, event.count, event.action), (hung.id(), count, action));
+        assert_eq!((&event.id, event.stalled_count, event.action), (hung.id(), count, action));
         assert_eq!(
             (event.reason, event.worker.as_ref().map(AsRef::as_ref)),
             (StallReason::HandlerSilent, Some(worker.id.as_str()))

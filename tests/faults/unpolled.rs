@@ -330,6 +330,37 @@ async fn a_reader_of_events_in_a_runtime_that_stands_still_holds_up_no_subscribe
     drop(one._kept);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_only_waits_for_a_result_replaces_a_reader_that_stands_still() {
+    let redis = TestRedis::start();
+    let site = Site::new(&redis);
+    let (_app, jobs) = site.producer().await;
+    let (job, other) =
+        (jobs.dispatch("input".to_owned()).await.unwrap(), jobs.dispatch("input".to_owned()).await.unwrap());
+    let mut conn = redis.conn().await;
+    let mut readers = async || {
+        let clients: String = redis::cmd("CLIENT").arg("LIST").query_async(&mut conn).await.unwrap();
+        clients.matches("name=heartline:events:").count()
+    };
+    let (began, has_begun) = tokio::sync::oneshot::channel::<()>();
+    let (overlaps, has_other) = tokio::sync::oneshot::channel::<()>();
+    // The first who waits has the reader in its runtime, which stands still when another one waits too.
+    let one = Alone::runs(async move {
+        let waits = tokio::time::timeout(Duration::from_millis(300), job.result());
+        let wait = tokio::join!(waits, async { began.send(()).unwrap() });
+        has_other.await.unwrap();
+        wait.0.is_err()
+    });
+    has_begun.await.unwrap();
+    eventually("the reader runs", PATIENCE, async || readers().await == 1).await;
+    let waits = tokio::spawn(async move { other.result().await });
+    overlaps.send(()).unwrap();
+    assert!(one.ended.await.unwrap());
+    eventually("another reader runs", PATIENCE, async || readers().await == 2).await;
+    waits.abort();
+    drop(one._kept);
+}
+
 #[test]
 fn a_subscription_goes_from_one_runtime_to_the_next_and_misses_nothing() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -12,7 +12,7 @@ fn short(event: &Event) -> String {
         Event::Started { attempt, stalled_count, .. } => format!("started {attempt} {stalled_count}"),
         Event::Failed { code, .. } => format!("failed {code}"),
         Event::Retrying { failed_attempts, delay, .. } => format!("retrying {failed_attempts} {}", delay.as_millis()),
-        Event::Stalled(stall) => format!("stalled {} {}", stall.count, stall.action),
+        Event::Stalled(stall) => format!("stalled {} {}", stall.stalled_count, stall.action),
         other => other.name().trim_start_matches("task:").to_owned(),
     }
 }
@@ -81,7 +81,7 @@ async fn each_transition_of_a_life_is_one_event_in_order() {
     }
     assert!(found.is_empty(), "{found:?}");
     let stalls = [next(&mut stalls).await, next(&mut stalls).await];
-    let mut stalls = stalls.map(|stall| (stall.id.to_string(), stall.count, stall.action));
+    let mut stalls = stalls.map(|stall| (stall.id.to_string(), stall.stalled_count, stall.action));
     stalls.sort_by(|a, b| a.0.cmp(&b.0));
     assert_eq!(stalls, [("last".into(), 1, StallAction::Failed), ("stalls".into(), 1, StallAction::Recovered)]);
 }
@@ -170,4 +170,32 @@ async fn without_events_only_stalls_are_written_and_results_still_come() {
     assert_eq!(job.result().await.unwrap(), 5);
     assert_eq!(f.run::<u64>("EXISTS", "events", &[]).await, 0);
     worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_task_that_comes_while_events_of_others_flow_is_listened_to() {
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let busy = app.task_ref::<u32, ()>("busy").unwrap();
+    let mut events = app.events();
+    let flow = tokio::spawn(async move {
+        loop {
+            busy.dispatch(0).await.unwrap();
+        }
+    });
+    for number in 0..10 {
+        let task = app.task_ref::<u32, ()>(&format!("late-{number}")).unwrap();
+        let job = task.dispatch(0).await.unwrap();
+        let heard = async {
+            loop {
+                match events.recv().await {
+                    Ok(event) if event.id() == job.id() => break,
+                    Ok(_) | Err(RecvError::Lagged(_)) => {}
+                    Err(e) => panic!("{e}"),
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, heard).await.unwrap_or_else(|_| panic!("late-{number} is never read"));
+    }
+    flow.abort();
 }

@@ -103,7 +103,7 @@ async fn a_manual_handler_that_beats_keeps_its_job_and_one_that_hangs_is_found_a
     task.dispatch(true).id("beats").await.unwrap();
     task.dispatch(false).id("hangs").await.unwrap();
     let event = crate::fixture::next(&mut stalls).await;
-    assert_eq!((event.id.as_str(), event.action, event.count), ("hangs", StallAction::Failed, 1));
+    assert_eq!((event.id.as_str(), event.action, event.stalled_count), ("hangs", StallAction::Failed, 1));
     let heard = tokio::time::timeout(PATIENCE, tell.recv()).await.unwrap().unwrap();
     assert_eq!(heard, ("hangs".to_owned(), Err(Interrupted::Lost)));
     // Its slot is free again.

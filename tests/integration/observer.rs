@@ -2,10 +2,10 @@
 
 use crate::fixture::*;
 use crate::support::{PATIENCE, eventually};
-use heartline::{Context, JobError, Observer, RetryPolicy, RunEnd, RunInfo, RunOutcome, TaskRef};
+use heartline::{Context, Event, JobError, Observer, RetryPolicy, RunEnd, RunInfo, RunOutcome, TaskRef};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[derive(Clone, Default)]
 struct Heard(Arc<Mutex<BTreeMap<String, Vec<String>>>>);
@@ -88,4 +88,70 @@ async fn each_run_of_the_worker_is_told_once_with_its_end() {
     eventually("it runs there", PATIENCE, async || deaf.of("waits").len() == 1).await;
     worker.stop().await;
     assert_eq!(heard.of("waits").len(), 2);
+}
+
+/// How long each run waited, by job.
+#[derive(Clone, Default)]
+struct Waits(Arc<Mutex<BTreeMap<String, Vec<Option<Duration>>>>>);
+
+impl Observer for Waits {
+    fn started(&self, run: &RunInfo<'_>) {
+        self.0.lock().unwrap().entry(run.id.to_string()).or_default().push(run.waited);
+    }
+}
+
+#[tokio::test]
+async fn observer_and_events_tell_how_long_a_job_waited_and_ran() {
+    const MS: Duration = Duration::from_millis(1);
+    let f = Fixture::new().await;
+    let app = f.app().await;
+    let task = app
+        .task(TASK, fast(), |ctx: Context, what: String| async move {
+            tokio::time::sleep(20 * MS).await;
+            match what.as_str() {
+                "snoozes" if ctx.snoozed_count() == 0 => Err(JobError::snooze(MS)),
+                "fails" => Err(JobError::new("no").fatal()),
+                _ => Ok(()),
+            }
+        })
+        .unwrap();
+    let mut events = app.events();
+    let began = Instant::now();
+    let delayed = task.dispatch("delayed".to_owned()).delay(400 * MS).await.unwrap();
+    let plain = task.dispatch("plain".to_owned()).await.unwrap();
+    for id in ["mine", "snoozes", "fails"] {
+        task.dispatch(id.to_owned()).id(id).await.unwrap();
+    }
+    task.dispatch("mine".to_owned()).id("mine-delayed").delay(400 * MS).await.unwrap();
+    tokio::time::sleep(50 * MS).await;
+    let waits = Waits::default();
+    let worker = start(app.worker().observe(waits.clone()));
+    let (mut told, mut ran, mut ended) = (BTreeMap::new(), BTreeMap::new(), 0);
+    while ended < 6 {
+        let event = next(&mut events).await;
+        ended += usize::from(event.is_terminal());
+        match event {
+            Event::Started { id, waited, .. } => told.entry(id.to_string()).or_insert_with(Vec::new).push(waited),
+            Event::Completed { id, ran: so_long, .. } => drop(ran.insert(id.to_string(), Some(so_long))),
+            Event::Failed { id, ran: so_long, .. } => drop(ran.insert(id.to_string(), so_long)),
+            _ => {}
+        }
+    }
+    let took = began.elapsed();
+    worker.stop().await;
+    let heard = waits.0.lock().unwrap().clone();
+    // Each clock is read to the millisecond.
+    for waited in [&told, &heard] {
+        for id in [plain.id().as_str(), "mine", "fails"] {
+            let [Some(waited)] = waited[id][..] else { panic!("{waited:?}") };
+            assert!((48 * MS..=took).contains(&waited), "{id}: {waited:?} of {took:?}");
+        }
+        for id in [delayed.id().as_str(), "mine-delayed"] {
+            let [Some(waited)] = waited[id][..] else { panic!("{waited:?}") };
+            assert!(waited + 400 * MS <= took + 2 * MS, "{id}: {waited:?} of {took:?}");
+        }
+        let [Some(_), None] = waited["snoozes"][..] else { panic!("{waited:?}") };
+    }
+    assert_eq!(ran.len(), 6);
+    assert!(ran.values().all(|ran| ran.is_some_and(|ran| (20 * MS..took).contains(&ran))), "{ran:?}");
 }

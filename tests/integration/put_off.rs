@@ -100,7 +100,7 @@ async fn a_payload_of_another_version_waits_for_its_workers_with_no_attempt_used
     assert_eq!((stored.failed_attempts, error.code.as_str()), (0, codes::CODEC));
     assert!(error.message.contains("expected u32"), "{error}");
     let put_off = loop {
-        if let Event::Undecodable { count, delay, .. } = next(&mut events).await {
+        if let Event::Undecodable { undecodable_count: count, delay, .. } = next(&mut events).await {
             break (count, delay);
         }
     };

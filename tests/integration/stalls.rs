@@ -82,7 +82,7 @@ async fn every_row_of_the_resolve_table_decides_its_own_job() {
     let short = |id: &str| {
         let event = &found[id];
         assert_eq!((event.task.as_str(), event.reason), (TASK, StallReason::Silent));
-        (event.action, event.count, event.worker.as_ref().map(|worker| worker.as_str()))
+        (event.action, event.stalled_count, event.worker.as_ref().map(|worker| worker.as_str()))
     };
     let holder = Some(dead.name.as_str());
     assert_eq!(short("gone"), (StallAction::Dropped, 0, holder));
@@ -138,7 +138,7 @@ async fn max_count_n_fails_a_job_at_stall_n_plus_one_never_sooner_or_later() {
         let found = stalled(&mut stalls, left.len()).await;
         for (position, id) in left.iter().enumerate() {
             let action = if position == 0 { StallAction::Failed } else { StallAction::Recovered };
-            assert_eq!((found[*id].action, found[*id].count), (action, stall.into()), "{id}");
+            assert_eq!((found[*id].action, found[*id].stalled_count), (action, stall), "{id}");
             assert_eq!(f.column("stalledCount", id).await, Some(stall.to_string()), "{id}");
         }
         f.arrives(left[0], "failed").await;

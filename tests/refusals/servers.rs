@@ -2,7 +2,7 @@
 
 use crate::support::{PATIENCE, Proxy, TestRedis, Warnings};
 use heartline::testing::RedisServer;
-use heartline::{App, Error};
+use heartline::{App, Context, Error, JobError, StopReason, TaskOptions};
 use std::time::{Duration, Instant};
 
 /// The App that could not be built, and the task of one that was built without looking.
@@ -56,6 +56,40 @@ async fn a_wrong_password_is_an_error_at_once_that_is_not_worth_a_repeat() {
     let url = format!("redis://:right@127.0.0.1:{}/", server.port());
     let app = App::builder().redis(&url).build().await.unwrap();
     app.task_ref::<(), ()>("t").unwrap().dispatch(()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_more_clients_is_waited_for() {
+    for password in ["", "right"] {
+        let server = RedisServer::builder().arg("--requirepass").arg(password).start().unwrap();
+        let user = if password.is_empty() { String::new() } else { format!(":{password}@") };
+        let url = format!("redis://{user}127.0.0.1:{}/", server.port());
+        let mut admin = redis::Client::open(url.as_str()).unwrap().get_multiplexed_async_connection().await.unwrap();
+        let mut tell = async |words: &str| {
+            let mut words = words.split(' ');
+            let mut cmd = redis::cmd(words.next().unwrap());
+            cmd.arg(words.collect::<Vec<_>>()).query_async::<redis::Value>(&mut admin).await.unwrap();
+        };
+        let app = App::builder().redis(&url).lazy().build().await.unwrap();
+        let task = app.task("t", TaskOptions::new(), |_: Context, (): ()| async { Ok::<_, JobError>(()) }).unwrap();
+        tell("CONFIG SET maxclients 1").await;
+        let error = App::builder().redis(&url).build().await.unwrap_err();
+        assert!(matches!(error, Error::Connect { .. }) && error.is_retryable(), "{password:?}: {error:?}");
+        let worker = app.worker().spawn();
+        let mut job = std::pin::pin!(async { task.dispatch(()).await.unwrap().result().await.unwrap() });
+        assert!(tokio::time::timeout(Duration::from_secs(1), &mut job).await.is_err());
+        tell("CONFIG SET maxclients 1000").await;
+        tokio::time::timeout(PATIENCE, job).await.unwrap();
+
+        // And where connections are lost while there is no room for new ones.
+        tell("CONFIG SET maxclients 1").await;
+        tell("CLIENT KILL TYPE normal SKIPME yes").await;
+        let mut job = std::pin::pin!(async { task.dispatch(()).await.unwrap().result().await.unwrap() });
+        assert!(tokio::time::timeout(Duration::from_secs(1), &mut job).await.is_err());
+        tell("CONFIG SET maxclients 1000").await;
+        tokio::time::timeout(PATIENCE, job).await.unwrap();
+        assert_eq!(worker.stop().await.unwrap(), StopReason::Shutdown);
+    }
 }
 
 #[tokio::test]

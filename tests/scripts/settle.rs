@@ -165,7 +165,7 @@ async fn a_run_is_told_what_its_columns_hold() {
         "[settled '' '' 4000000000000001 a b c [{} {} {}] [[1 0 0 '' '' 3:0] [2 2 0 O '' ''] [3 0 1 '' 77 '']] '']"
     );
     let events = task.held("events").await;
-    assert!(events.contains(r#""restarted": "b 2 0 c 0 1", "started": "a""#), "{events}");
+    assert!(events.contains(r#""restarted": "a 0 0 b 2 0 c 0 1""#), "{events}");
 }
 
 #[tokio::test]
@@ -207,6 +207,46 @@ async fn completed_jobs_leave_with_and_without_a_value() {
             r#"result hash {"b": "42"}"#,
         ]
     );
+}
+
+#[tokio::test]
+async fn how_long_jobs_ran_is_told_of_those_that_completed() {
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 7), ("b", 8)]).await;
+    task.ok("settle", &["1", "w", "1000", "0", "2 15 90000", "0", "a", "b", "7", "8"]).await;
+    assert!(task.held("events").await.contains(r#"{"completed": "a b", "ran": "15 90000", "total": "2""#));
+
+    // The first is lost, the third cancelled.
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 7), ("b", 8), ("c", 9), ("d", 10)]).await;
+    task.hset("cancelling", &[("c", "why")]).await;
+    task.ok("settle", &["1", "w", "1000", "0", "4 1 2 3 4", "0", "a", "b", "c", "d", "6", "8", "9", "10"]).await;
+    let events = task.held("events").await;
+    assert!(events.contains(r#"{"cancelled": "c", "completed": "b d", "ran": "2 4", "total": "3""#), "{events}");
+
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 7), ("b", 8)]).await;
+    task.ok("settle", &["1", "w", "1000", "0", "1 1", "0", "a", "6", "b", "8", "failed", "1", "x y 5", "E"]).await;
+    let events = task.held("events").await;
+    assert!(events.contains(r#"[NOW {"failed": "b x y 5", "total": "1""#), "{events}");
+}
+
+#[tokio::test]
+async fn a_start_tells_since_when_a_job_could_be_claimed_where_its_id_does_not() {
+    let mut task = Task::new().await;
+    let ids = ["plain", "delayed", "mine", "both", "header", "retried", "stalled", "snoozed"];
+    task.waiting(&ids).await;
+    let delay = r#"{"delay_ms":5000,"attempts":2}"#;
+    let header = r#"{"headers":{"delay_ms":"7","x":"{\"delay_ms\":7"}}"#;
+    task.hset("options", &[("delayed", delay), ("both", delay), ("header", header), ("retried", delay)]).await;
+    task.hset("dispatchedAt", &[("mine", "1700"), ("both", "1800"), ("stalled", "1900")]).await;
+    task.hset("attempt", &[("retried", "1")]).await;
+    task.hset("stalledCount", &[("stalled", "2")]).await;
+    task.hset("deferred", &[("snoozed", "1:0")]).await;
+    task.ok("settle", &["1", "w", "1000", "20", "0", "0"]).await;
+    let events = task.held("events").await;
+    let wanted = r#"{"restarted": "retried 1 0 stalled 0 2 snoozed 0 0", "since": "delayed - 5000 mine 1700 0 both 1800 5000", "started": "plain delayed mine both header", "#;
+    assert!(events.contains(wanted), "{events}");
 }
 
 #[tokio::test]

@@ -66,13 +66,18 @@ impl Task {
         let mut events = Vec::new();
         for (id, fields) in entries {
             self.last_entry = format!("({id}");
+            let words = |name: &str| {
+                let field = fields.chunks(2).find(|field| field[0] == name);
+                field.map_or(0, |field| field[1].split(' ').count())
+            };
+            assert_eq!(words("ran"), words("completed"), "{fields:?}");
             for field in fields.chunks(2) {
                 let words: Vec<&str> = field[1].split(' ').collect();
                 // How many words each has, and how many of these the model knows: it has no texts of errors.
                 let (each, known) = match field[0].as_str() {
-                    "total" | "worker" | "reason" => continue,
-                    "failed" => (3, 2),
-                    "retrying" => (5, 3),
+                    "total" | "worker" | "reason" | "since" | "ran" => continue,
+                    "failed" => (4, 2),
+                    "retrying" => (6, 3),
                     "restarted" => (3, 3),
                     "stalled" => (4, 4),
                     _ => (1, 1),

@@ -134,6 +134,8 @@ pub(super) fn start(
                 wind_up::end(&keeper, told).await;
             }
         });
+        // A look-up of a name may be under way for long, on a thread of its own.
+        runtime.shutdown_background();
     })
 }
 
@@ -212,6 +214,10 @@ impl Keeper {
             return Ok(line);
         }
         let conn = self.worker.store.dedicated(Role::Keeper, None).await?;
+        // Others may have made one meanwhile: of those the first is for all.
+        if let Some(line) = self.usable(above) {
+            return Ok(line);
+        }
         let mut newest = self.newest();
         *newest = Newest { conn: Some(conn.clone()), number: newest.number + 1 };
         Ok((conn, newest.number))

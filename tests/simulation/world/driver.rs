@@ -124,13 +124,15 @@ impl World {
             call.reports.iter().partition(|report| report.said == Said::Completed);
         let mut args = vec![format!("{}{line}", call.number), name.to_owned()];
         args.extend([interval.to_string(), call.want.to_string()]);
-        args.extend([completed.len().to_string(), "0".to_owned()]);
+        // How long each ran: its own fence, by which it is known again.
+        let ran: String = completed.iter().map(|report| format!(" {}", report.fence)).collect();
+        args.extend([format!("{}{ran}", completed.len()), "0".to_owned()]);
         args.extend(completed.iter().map(|report| report.id.clone()));
         args.extend(completed.iter().map(|report| report.fence.to_string()));
         for report in others {
             let (kind, attempt, detail) = match report.said {
-                Said::Failed { attempt } => ("failed", attempt, "e why".to_owned()),
-                Said::Retry { attempt } => ("retry", attempt, format!("{FAR} e why")),
+                Said::Failed { attempt } => ("failed", attempt, "e why 5".to_owned()),
+                Said::Retry { attempt } => ("retry", attempt, format!("{FAR} e why 5")),
                 Said::Requeue | Said::Completed => ("requeue", 0, String::new()),
             };
             let error = r#"{"code":"e"}"#.to_owned();
