@@ -33,7 +33,7 @@
 //! | states | [`JobState`], [`TaskRef::job`], [`TaskRef::counts`] |
 //! | what can go wrong | [`Error`] |
 //!
-//! The README explains how stalls are found, what is guaranteed and what is not, and how to run it in production.
+//! The [`guide`] explains how stalls are found, what is guaranteed and what is not, and how to run it in production.
 //!
 //! # Features
 //!
@@ -96,6 +96,7 @@ mod definition;
 mod dispatch;
 mod error;
 mod events;
+pub mod guide;
 mod handle;
 mod job;
 mod maintenance;

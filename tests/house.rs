@@ -341,3 +341,29 @@ fn names_of_tests_are_sentences() {
         }
     }
 }
+
+#[test]
+fn every_link_of_a_page_leads_to_a_file() {
+    let mut pages = vec!["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"];
+    let docs = files("docs", "md");
+    pages.extend(docs.iter().map(String::as_str));
+    for page in pages {
+        let text = read(page);
+        let inline = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        let defined = text.lines().filter(|line| line.starts_with('[')).filter_map(|line| line.split("]: ").nth(1));
+        for link in inline.chain(defined).filter(|link| !link.starts_with("http")) {
+            let file = link.split('#').next().unwrap_or_default();
+            let there = root().join(page).parent().is_some_and(|folder| folder.join(file).exists());
+            assert!(there, "{page} links to {link}");
+        }
+    }
+}
+
+#[test]
+fn every_page_of_the_guide_is_in_the_documentation_of_the_crate() {
+    let module = read("src/guide.rs");
+    for page in files("docs/guide", "md") {
+        let name = page.trim_start_matches("docs/guide/").trim_end_matches(".md");
+        assert!(module.contains(&format!("\"{name}\"")) || module.contains(&format!("guide/{name}.md")), "{page}");
+    }
+}

@@ -1,0 +1,36 @@
+//! The guide: a page for each purpose. The same pages are in `docs/guide` of the repository.
+//!
+//! | for | page |
+//! |---|---|
+//! | how dead workers are found, heartbeats | [`stalls`] |
+//! | what holds and what does not | [`guarantees`] |
+//! | every option and its default | [`options`] |
+//! | Redis settings, shutdown, deploys, alerts, logs | [`production`] |
+//! | tests of your handlers and flows | [`testing`] |
+//! | how fast it is | [`performance`] |
+//! | other queues | [`comparison`], [`coming_from`] |
+
+/// Pages that link to each other: here the modules take the place of the files.
+macro_rules! pages {
+    ($($page:ident = $file:literal),* $(,)?) => {
+        $(
+            #[doc = "[guarantees]: crate::guide::guarantees\n[options]: crate::guide::options\n\n"]
+            #[doc = include_str!(concat!("../docs/guide/", $file, ".md"))]
+            pub mod $page {}
+        )*
+    };
+}
+
+pages! {
+    stalls = "stalls",
+    guarantees = "guarantees",
+    options = "options",
+    production = "production",
+    performance = "performance",
+    comparison = "comparison",
+    coming_from = "coming-from",
+}
+
+#[cfg(feature = "testing")]
+#[doc = include_str!("../docs/guide/testing.md")]
+pub mod testing {}
