@@ -80,6 +80,7 @@ check-soak: ## Hold lines silent, and pass values of 64 MiB over narrow ones, fo
 
 .PHONY: check-servers
 check-servers: ## Run the tests on each of REDIS_SERVERS
+	@scripts/ensure faketime
 	@test -n "$(REDIS_SERVERS)" || echo "note: REDIS_SERVERS is empty, so no other server is tested"
 	@set -e; for server in $(REDIS_SERVERS); do \
 		echo "== $$server"; \

@@ -105,10 +105,15 @@ impl Address {
         config: AsyncConnectionConfig,
     ) -> Result<OwnConnection, Error> {
         let config = config.set_connection_timeout(Some(CONNECT_TIMEOUT));
-        let conn = match client.get_multiplexed_async_connection_with_config(&config).await {
-            Err(e) if may_be_full(&e) => match refusal(client).await {
-                Some(full) => Err(full),
-                None => client.get_multiplexed_async_connection_with_config(&config).await,
+        let connect = || client.get_multiplexed_async_connection_with_config(&config);
+        let conn = match connect().await {
+            Err(e) if e.kind() == ErrorKind::AuthenticationFailed => match refusal(client).await {
+                Some(refusal) => Err(if is_of_the_password(&refusal) { e } else { refusal }),
+                None => connect().await.map_err(|e| match e.kind() {
+                    // The password is right.
+                    ErrorKind::AuthenticationFailed => std::io::Error::from(std::io::ErrorKind::ConnectionReset).into(),
+                    _ => e,
+                }),
             },
             conn => conn,
         };
@@ -156,23 +161,25 @@ impl Address {
     }
 }
 
-/// Whether that is what the client makes of the answer of a server that has as many connections as it may have: a wrong
-/// password, or a protocol that is not spoken. The text of the answer is lost.
-fn may_be_full(e: &RedisError) -> bool {
-    matches!(e.kind(), ErrorKind::AuthenticationFailed | ErrorKind::RESP3NotSupported)
-}
-
-/// Asks without a password whether the server takes another connection at all; gives the answer of one that does not.
+/// Shows the password by hand. To the client every answer to that is a wrong password, also one of a server that takes no more
+/// clients, and the text of it is lost. `None`: the password is right.
 async fn refusal(client: &Client) -> Option<RedisError> {
+    let settings = client.get_connection_info().redis_settings();
     let info = client.get_connection_info().clone().set_redis_settings(RedisConnectionInfo::default());
+    let mut auth = redis::cmd("AUTH");
+    auth.arg(settings.username()).arg(settings.password());
     let asked = async {
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let mut conn = Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?;
-        redis::cmd("PING").query_async::<redis::Value>(&mut conn).await
+        auth.query_async::<redis::Value>(&mut conn).await
     };
-    let e = tokio::time::timeout(CONNECT_TIMEOUT, asked).await.ok()?.err()?;
-    // It closes the connection, too, which may come first.
-    (says_full(&e) || e.is_connection_dropped()).then_some(e)
+    let late = || Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+    tokio::time::timeout(CONNECT_TIMEOUT, asked).await.unwrap_or_else(|_| late()).err()
+}
+
+/// Whether the server has looked at the password.
+fn is_of_the_password(refusal: &RedisError) -> bool {
+    !says_full(refusal) && !refusal.is_io_error()
 }
 
 fn bad(rule: impl Into<String>, fix: &str) -> Error {

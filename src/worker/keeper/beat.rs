@@ -169,7 +169,11 @@ async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Round<'_>) -> R
         Err(_) => {}
     }
     let new = async {
-        let (conn, its_number) = keeper.connect(number.load(Ordering::SeqCst).max(newest)).await?;
+        let (mut conn, mut its_number) = keeper.connect(number.load(Ordering::SeqCst).max(newest)).await?;
+        if its_number == number.load(Ordering::SeqCst) {
+            // Our own line has come up meanwhile. It may be silent.
+            (conn, its_number) = keeper.connect(its_number).await?;
+        }
         round.over(&conn).await.inspect_err(|e| keeper.failed(watch, its_number, e))?;
         Ok::<_, Error>((conn, its_number))
     };
