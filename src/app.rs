@@ -9,19 +9,27 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::context::Context;
-use crate::data::{Data, Need};
-use crate::definition::{TaskDef, TaskHandler};
-use crate::error::{ConfigError, ConfigErrors, Error, ErrorMap, JobError, error_map};
-use crate::events::{Event, EventHub, Subscription};
+use crate::error::Error;
+use crate::error::job_error::{ErrorMap, JobError, error_map};
+use crate::events::event::Event;
+use crate::events::hub::EventHub;
+use crate::events::subscription::Subscription;
+use crate::faults::{ConfigError, ConfigErrors, Faults};
+use crate::options::resolved::Resolved;
+use crate::options::task::TaskOptions;
 use crate::options::validate;
-use crate::options::{Resolved, TaskOptions};
+use crate::process::context::Context;
+use crate::process::data::{Data, Need};
+use crate::process::handler::Handler;
+use crate::process::task::Definition;
 use crate::stall::action::StalledEvent;
+use crate::store::address::Tls;
+use crate::store::engine::Store;
 use crate::store::server::EvictionCheck;
-use crate::store::{Store, Tls};
-use crate::task::{TaskRef, TaskShared};
-use crate::worker::runner::Handler;
-use crate::worker::{Definition, Worker};
+use crate::task::definition::{TaskDef, TaskHandler};
+use crate::task::shared::TaskShared;
+use crate::task::task_ref::TaskRef;
+use crate::worker::builder::Worker;
 use crate::worker_id::WorkerId;
 
 /// A set of tasks on one Redis, for producers and workers alike. Cheap to clone; clones share everything.
@@ -160,11 +168,11 @@ impl AppBuilder {
     /// `Config` with every wrong setting at once; `Connect`, which says where; `Denied` when a right is missing; `Unsupported` for
     /// a server older than Redis 6.2, or one whose eviction policy could throw jobs away.
     pub async fn build(self) -> Result<App, Error> {
-        let mut faults: Vec<ConfigError> = Vec::new();
-        faults.extend(validate::prefix(&self.prefix).err().into_iter().flatten());
-        faults.extend(TaskOptions::new().resolve(&self.defaults).err().into_iter().flatten());
-        faults.extend(validate::event_capacity(self.event_capacity).err().into_iter().flatten());
-        faults.extend(validate::dispatch_timeout(self.dispatch_timeout).err().into_iter().flatten());
+        let mut faults = Faults::default();
+        faults.gather(validate::prefix(&self.prefix));
+        faults.gather(TaskOptions::new().resolve(&self.defaults));
+        faults.gather(validate::event_capacity(self.event_capacity));
+        faults.gather(validate::dispatch_timeout(self.dispatch_timeout));
         let store = match Store::open(
             &self.url,
             &self.tls,
@@ -173,13 +181,10 @@ impl AppBuilder {
             self.eviction,
             self.dispatch_timeout,
         ) {
-            Err(Error::Config(url)) => {
-                faults.extend(url);
-                None
-            }
+            Err(Error::Config(url)) => faults.gather(Err(url)),
             opened => Some(opened?),
         };
-        ConfigErrors::check(faults).map_err(Error::Config)?;
+        faults.finish()?;
         let store = Arc::new(store.ok_or(Error::Closed)?);
         if !self.lazy {
             store.ready_in_time().await?;
@@ -351,17 +356,12 @@ impl App {
     }
 
     fn resolve(&self, name: &str, options: &TaskOptions) -> Result<Resolved, Error> {
-        let mut faults: Vec<ConfigError> = Vec::new();
-        faults.extend(validate::task_name(name).err().into_iter().flatten());
-        let resolved = options.resolve(&self.0.defaults);
-        match resolved {
-            Ok(resolved) if faults.is_empty() => Ok(resolved),
-            Ok(_) => Err(ConfigErrors::check(faults).err().map_or(Error::Closed, Error::Config)),
-            Err(more) => {
-                faults.extend(more);
-                Err(ConfigErrors::check(faults).err().map_or(Error::Closed, Error::Config))
-            }
-        }
+        let mut faults = Faults::default();
+        faults.gather(validate::task_name(name));
+        let resolved = faults.gather(options.resolve(&self.0.defaults));
+        faults.finish()?;
+        // There are options where there is no fault.
+        resolved.ok_or(Error::Closed)
     }
 
     /// A worker for every task that has a handler in this App by now. Tasks that are declared later are not worked by it.

@@ -90,47 +90,51 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod app;
-mod context;
-mod data;
-mod definition;
-mod dispatch;
+mod clock;
 mod error;
 mod events;
+mod faults;
 pub mod guide;
-mod handle;
 mod job;
-mod maintenance;
+mod keeper;
+mod limits;
 mod options;
 mod pauses;
+mod process;
 mod shown;
 mod stall;
-mod state;
 mod store;
 mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod times;
-mod waits;
 mod worker;
 mod worker_id;
 
 pub use app::{App, AppBuilder};
-pub use context::Context;
-pub use definition::{TaskDef, TaskHandler};
-pub use dispatch::Dispatch;
-pub use error::{ConfigError, ConfigErrors, Error, Interrupted, JobError, MissingData, Result, ServerError};
-pub use events::{Event, RecvError, Subscription};
-pub use handle::{CancelOutcome, JobHandle};
-pub use job::{Failure, JobId, codes};
-pub use options::{
-    EventMode, Heartbeat, Jitter, OnRisk, Priority, Retention, RetentionLimit, RetryPolicy, StallOptions, TaskOptions,
-};
+pub use error::{Error, Interrupted, JobError, MissingData, Result, ServerError};
+pub use events::event::Event;
+pub use events::subscription::{RecvError, Subscription};
+pub use faults::{ConfigError, ConfigErrors};
+pub use job::failure::{Failure, codes};
+pub use job::id::JobId;
+pub use job::state::JobState;
+pub use options::modes::{EventMode, Priority};
+pub use options::retention::{Retention, RetentionLimit};
+pub use options::retry::{Jitter, RetryPolicy};
+pub use options::stall::{Heartbeat, OnRisk, StallOptions};
+pub use options::task::TaskOptions;
+pub use process::context::Context;
+pub use process::observer::{Observer, RunEnd, RunInfo, RunOutcome};
 pub use stall::action::{StallAction, StallReason, StalledEvent};
-pub use state::JobState;
-pub use task::{Job, TaskCounts, TaskRef};
-pub use worker::{
-    Observer, RunEnd, RunInfo, RunOutcome, RunningWorker, StopReason, Worker, WorkerPart, shutdown_signal,
-};
+pub use task::definition::{TaskDef, TaskHandler};
+pub use task::dispatch::Dispatch;
+pub use task::handle::{CancelOutcome, JobHandle};
+pub use task::task_ref::{Job, TaskCounts, TaskRef};
+pub use worker::builder::Worker;
+pub use worker::running::RunningWorker;
+pub use worker::signal::shutdown_signal;
+pub use worker::stop::{StopReason, WorkerPart};
 pub use worker_id::WorkerId;
 
 /// The examples of the README, compiled as tests.

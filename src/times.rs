@@ -4,8 +4,6 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Serialize as _, Serializer};
 
-use crate::options::to_ms;
-
 /// For `serialize_with`: ms since 1970; 0 for a time before.
 pub(crate) fn ms_since_1970<S: Serializer>(at: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(to_ms(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()))
@@ -33,4 +31,53 @@ pub(crate) fn as_us_where_known<S: Serializer>(time: &Option<Duration>, serializ
 
 fn to_us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Whole milliseconds, rounded up so that a time above 0 stays above 0, and saturating.
+pub(crate) fn to_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// A duration as integer milliseconds.
+pub(crate) mod ms {
+    use crate::times::to_ms;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::time::Duration;
+
+    pub(crate) fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(to_ms(*value))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_millis)
+    }
+}
+
+/// The same for a duration that may be unset.
+pub(crate) mod opt_ms {
+    use crate::times::to_ms;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::time::Duration;
+
+    pub(crate) fn serialize<S: Serializer>(value: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        value.map(to_ms).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        let value = Option::<u64>::deserialize(deserializer)?;
+        Ok(value.map(Duration::from_millis))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn milliseconds_round_up_and_saturate() {
+        assert_eq!(to_ms(Duration::ZERO), 0);
+        assert_eq!(to_ms(Duration::from_nanos(1)), 1);
+        assert_eq!(to_ms(Duration::from_millis(5)), 5);
+        assert_eq!(to_ms(Duration::MAX), u64::MAX);
+    }
 }

@@ -14,11 +14,11 @@ use crate::settle::{Claimed, Settle};
 const TASK: &str = "running";
 const WORKER: &str = "bench-host-4242-0a1b2c3d";
 const INTERVAL_MS: u64 = 1_000;
-/// The bounds of the worker: src/store/locks.rs.
+/// The bounds of the worker: src/limits.rs.
 pub const BEAT_BATCH: usize = 500;
 pub const SWEEP_BATCH: usize = 25;
 const SHRINK_STEP: usize = 4_000;
-/// src/stall/sweep.rs.
+/// src/keeper/pass.rs.
 const MOST_SHRINKS: usize = 500;
 const FIRST_FENCE: u64 = 1_700_000_000_000_000;
 

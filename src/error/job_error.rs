@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::chain::{causes, write_chain};
-use crate::job::{MESSAGE_LIMIT, codes};
-use crate::options::validate;
+use crate::job::failure::codes;
+use crate::limits::{self, MESSAGE_LIMIT};
 use crate::shown::{Shown, cut};
 
 /// Why a handler failed, and what is to become of the job.
 ///
 /// Any error converts into it with `?`: `anyhow::Error`, boxed errors, text, and every
 /// [`std::error::Error`] that is `Send + Sync`. So that this works it does not implement `Error` itself. Without
-/// more it has the code `handler_error` and the job is retried as its [`RetryPolicy`](crate::options::RetryPolicy) says.
+/// more it has the code `handler_error` and the job is retried as its [`RetryPolicy`](crate::RetryPolicy) says.
 /// [`Display`](fmt::Display) shows the error with all its causes, outermost first.
 ///
 /// The message is stored in Redis and seen by whoever reads the job: keep secrets out of it.
@@ -138,7 +138,7 @@ impl JobError {
     /// The attempt counts as usual; with none left the job fails. A delay over 10 years counts as 10 years.
     #[must_use]
     pub fn retry_after(self, delay: Duration) -> JobError {
-        JobError { retry_after: Some(delay.min(validate::LONGEST)), ..self }
+        JobError { retry_after: Some(delay.min(limits::LONGEST)), ..self }
     }
 
     /// Says that the job is to run again after `delay`, and that this run is no failure: no attempt is used, and nothing is stored
@@ -161,7 +161,7 @@ impl JobError {
     /// ```
     #[must_use]
     pub fn snooze(delay: Duration) -> JobError {
-        JobError { snooze: Some(delay.min(validate::LONGEST)), ..JobError::new("snoozed") }
+        JobError { snooze: Some(delay.min(limits::LONGEST)), ..JobError::new("snoozed") }
     }
 
     /// The delay of one that is no failure, made by [`JobError::snooze`]. Whatever else is said of it has no effect.
@@ -283,5 +283,113 @@ impl fmt::Write for Bounded {
         // Nothing may follow a cut, not even what would fit.
         self.limit = self.text.len();
         Err(fmt::Error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Error, Interrupted};
+    use proptest::prelude::*;
+    use std::io;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Link {
+        text: &'static str,
+        source: Option<Box<Link>>,
+    }
+
+    fn chain(texts: &[&'static str]) -> Link {
+        let (text, rest) = texts.split_first().unwrap();
+        let source = (!rest.is_empty()).then(|| Box::new(chain(rest)));
+        Link { text, source }
+    }
+
+    #[test]
+    fn everything_a_handler_returns_converts() {
+        fn io() -> Result<(), JobError> {
+            Err(io::Error::other("disk"))?;
+            Ok(())
+        }
+        fn text() -> Result<(), JobError> {
+            Err("text")?;
+            Ok(())
+        }
+        fn any() -> Result<(), JobError> {
+            Err(anyhow::anyhow!("inner").context("outer"))?;
+            Ok(())
+        }
+        fn stop() -> Result<(), JobError> {
+            Err(Interrupted::Lost)?;
+            Ok(())
+        }
+        fn own() -> Result<(), JobError> {
+            Err(Error::Closed)?;
+            Ok(())
+        }
+        fn already() -> Result<(), JobError> {
+            Err(JobError::new("x").fatal())?;
+            Ok(())
+        }
+        assert_eq!(io().unwrap_err().message(), "disk");
+        assert_eq!(text().unwrap_err().code(), "handler_error");
+        assert_eq!(any().unwrap_err().to_string(), "outer: inner");
+        assert_eq!(stop().unwrap_err().message(), "the lock of this job was lost");
+        assert_eq!(own().unwrap_err().message(), "the runtime was shut down before the call was through");
+        assert!(already().unwrap_err().is_fatal());
+    }
+
+    #[test]
+    fn the_message_follows_the_chain_and_repeats_nothing() {
+        assert_eq!(JobError::from(chain(&["a", "b", "c"])).message(), "a: b: c");
+        assert_eq!(JobError::from(chain(&["a: b", "b", "c"])).message(), "a: b: c");
+    }
+
+    #[test]
+    fn bad_codes_become_handler_error_and_stay_in_the_message() {
+        let good = JobError::new("e").with_code("no_money");
+        assert_eq!((good.code(), good.message().as_str()), ("no_money", "e"));
+        let long = "x".repeat(65);
+        for bad in ["", "Bad Code", "é", "worker_crashed", "timeout", long.as_str()] {
+            let error = JobError::new("e").with_code(bad);
+            assert_eq!(error.code(), "handler_error");
+            let head: String = bad.chars().take(64).collect();
+            let wanted = format!("[code {head:?} is reserved or malformed] e");
+            assert_eq!(error.message(), wanted);
+        }
+    }
+
+    #[test]
+    fn the_message_is_bounded_between_characters() {
+        proptest!(|(head in 0usize..8, text in "[aé€😀]{1000,2500}")| {
+            let text = format!("{}{text}", "x".repeat(head));
+            let message = JobError::from(text.clone()).message();
+            prop_assert!(message.len() <= MESSAGE_LIMIT);
+            prop_assert!(message.len() + 3 >= MESSAGE_LIMIT.min(text.len()));
+            prop_assert!(text.starts_with(&message));
+        });
+    }
+
+    #[test]
+    fn a_display_that_gives_up_does_not_panic() {
+        #[derive(Debug)]
+        struct Rude;
+        impl fmt::Display for Rude {
+            fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+                Err(fmt::Error)
+            }
+        }
+        impl StdError for Rude {}
+        assert_eq!(JobError::from(Rude).message(), "");
+    }
+
+    #[test]
+    fn flags_are_kept() {
+        assert!(JobError::new("x").fatal().is_fatal());
+        let error = JobError::new("x").retry_after(Duration::MAX);
+        assert_eq!(error.retry_after_delay(), Some(crate::limits::LONGEST));
+        assert!(!error.is_fatal());
+        assert!(format!("{error:?}").contains("handler_error"));
     }
 }

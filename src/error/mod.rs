@@ -1,22 +1,21 @@
-//! Everything that can go wrong: [`Error`] for callers, [`JobError`] for handlers, [`ConfigErrors`] for settings.
+//! Everything that can go wrong: [`Error`] for callers, [`JobError`] for handlers.
 
-mod chain;
-mod job_error;
-mod server;
+pub(crate) mod chain;
+pub(crate) mod job_error;
+pub(crate) mod server;
 
-use std::error::Error as StdError;
-use std::fmt;
-use std::io;
-use std::sync::Arc;
-
-use self::chain::Chain;
-use crate::job::{Failure, JobId};
-use crate::shown::Shown;
-
-pub(crate) use job_error::{ErrorMap, error_map, mapped};
 pub use job_error::{JobError, MissingData};
 pub use server::ServerError;
-pub(crate) use server::{classify, not_connected, says_full};
+
+use std::sync::Arc;
+use std::{fmt, io};
+
+use self::chain::Chain;
+use self::server::Nature;
+use crate::faults::ConfigErrors;
+use crate::job::failure::Failure;
+use crate::job::id::JobId;
+use crate::shown::Shown;
 
 /// What Heartline's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -217,7 +216,7 @@ impl Error {
 
     /// A call that was sent, and whose answer did not come in time: the next one is to be given more.
     pub(crate) fn late() -> Error {
-        Error::Connect { source: ServerError::late() }
+        Error::Connect { source: ServerError::silence(Nature::Late) }
     }
 
     /// Whether a call that was sent was not answered in the time that it had.
@@ -232,7 +231,7 @@ impl Error {
 
     /// An answer that did not come in time.
     pub(crate) fn timed_out() -> Error {
-        classify("call", io::Error::from(io::ErrorKind::TimedOut).into())
+        Error::Connect { source: ServerError::silence(Nature::TimedOut) }
     }
 
     /// Whether the server could not be asked, or its answer did not come.
@@ -299,101 +298,6 @@ impl Error {
     }
 }
 
-/// Every fault of one configuration, found in one go.
-///
-/// Displayed one fault a line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigErrors(Vec<ConfigError>);
-
-impl ConfigErrors {
-    /// `Ok` when there is no fault.
-    pub(crate) fn check(faults: Vec<ConfigError>) -> Result<(), ConfigErrors> {
-        if faults.is_empty() { Ok(()) } else { Err(ConfigErrors(faults)) }
-    }
-
-    /// The faults, in the order in which they were found.
-    pub fn iter(&self) -> std::slice::Iter<'_, ConfigError> {
-        self.0.iter()
-    }
-
-    /// How many faults there are; at least one.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether there is no fault, which never happens in an error that was returned.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl From<ConfigError> for ConfigErrors {
-    fn from(fault: ConfigError) -> Self {
-        ConfigErrors(vec![fault])
-    }
-}
-
-impl IntoIterator for ConfigErrors {
-    type Item = ConfigError;
-    type IntoIter = std::vec::IntoIter<ConfigError>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
-    }
-}
-
-impl<'a> IntoIterator for &'a ConfigErrors {
-    type Item = &'a ConfigError;
-    type IntoIter = std::slice::Iter<'a, ConfigError>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
-
-impl fmt::Display for ConfigErrors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, fault) in self.0.iter().enumerate() {
-            if i > 0 {
-                f.write_str("\n")?;
-            }
-            write!(f, "{fault}")?;
-        }
-        Ok(())
-    }
-}
-
-impl StdError for ConfigErrors {}
-
-/// One setting that breaks a rule.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field} is {}: it {rule}; {fix}", Shown(value))]
-#[non_exhaustive]
-pub struct ConfigError {
-    /// The setting, as a path: `stall.interval`.
-    pub field: String,
-    /// What it was set to.
-    pub value: String,
-    /// The rule it breaks: `must be 1 s to 24 h`.
-    pub rule: String,
-    /// What to do about it.
-    pub fix: String,
-}
-
-impl ConfigError {
-    /// One fault.
-    pub(crate) fn new(
-        field: impl Into<String>,
-        value: impl Into<String>,
-        rule: impl Into<String>,
-        fix: impl Into<String>,
-    ) -> ConfigError {
-        ConfigError { field: field.into(), value: value.into(), rule: rule.into(), fix: fix.into() }
-    }
-}
-
 /// Why a call of `ctx` tells the handler to stop.
 ///
 /// Return it with `?`. An error that a handler returns after an interruption is not counted as its own: what becomes of the job
@@ -428,130 +332,11 @@ pub enum Interrupted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::MESSAGE_LIMIT;
-    use crate::options::validate;
-    use proptest::prelude::*;
-    use redis::make_extension_error;
-    use std::io;
-    use std::time::Duration;
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("{text}")]
-    struct Link {
-        text: &'static str,
-        source: Option<Box<Link>>,
-    }
-
-    fn chain(texts: &[&'static str]) -> Link {
-        let (text, rest) = texts.split_first().unwrap();
-        let source = (!rest.is_empty()).then(|| Box::new(chain(rest)));
-        Link { text, source }
-    }
-
-    fn server(code: &str) -> Error {
-        classify("settle", make_extension_error(code.into(), Some("detail".into())))
-    }
 
     #[test]
     fn partial_is_as_retryable_as_its_cause() {
         let partial = |source: Error| Error::Partial { dispatched: vec![], source: Box::new(source) };
-        assert!(partial(server("OOM")).is_retryable());
+        assert!(partial(Error::timed_out()).is_retryable());
         assert!(!partial(Error::Closed).is_retryable());
-    }
-
-    #[test]
-    fn config_errors_show_one_fault_a_line() {
-        let fault = |field: &str| ConfigError::new(field, "0", "must be 1 to 5", "use 1");
-        let error = ConfigErrors::check(vec![fault("a"), fault("b")]).unwrap_err();
-        assert_eq!(error.len(), 2);
-        let text = "a is 0: it must be 1 to 5; use 1\nb is 0: it must be 1 to 5; use 1";
-        assert_eq!(Error::from(error).to_string(), text);
-    }
-
-    #[test]
-    fn everything_a_handler_returns_converts() {
-        fn io() -> Result<(), JobError> {
-            Err(io::Error::other("disk"))?;
-            Ok(())
-        }
-        fn text() -> Result<(), JobError> {
-            Err("text")?;
-            Ok(())
-        }
-        fn any() -> Result<(), JobError> {
-            Err(anyhow::anyhow!("inner").context("outer"))?;
-            Ok(())
-        }
-        fn stop() -> Result<(), JobError> {
-            Err(Interrupted::Lost)?;
-            Ok(())
-        }
-        fn own() -> Result<(), JobError> {
-            Err(Error::Closed)?;
-            Ok(())
-        }
-        fn already() -> Result<(), JobError> {
-            Err(JobError::new("x").fatal())?;
-            Ok(())
-        }
-        assert_eq!(io().unwrap_err().message(), "disk");
-        assert_eq!(text().unwrap_err().code(), "handler_error");
-        assert_eq!(any().unwrap_err().to_string(), "outer: inner");
-        assert_eq!(stop().unwrap_err().message(), "the lock of this job was lost");
-        assert_eq!(own().unwrap_err().message(), "the runtime was shut down before the call was through");
-        assert!(already().unwrap_err().is_fatal());
-    }
-
-    #[test]
-    fn the_message_follows_the_chain_and_repeats_nothing() {
-        assert_eq!(JobError::from(chain(&["a", "b", "c"])).message(), "a: b: c");
-        assert_eq!(JobError::from(chain(&["a: b", "b", "c"])).message(), "a: b: c");
-    }
-
-    #[test]
-    fn bad_codes_become_handler_error_and_stay_in_the_message() {
-        let good = JobError::new("e").with_code("no_money");
-        assert_eq!((good.code(), good.message().as_str()), ("no_money", "e"));
-        let long = "x".repeat(65);
-        for bad in ["", "Bad Code", "é", "worker_crashed", "timeout", long.as_str()] {
-            let error = JobError::new("e").with_code(bad);
-            assert_eq!(error.code(), "handler_error");
-            let head: String = bad.chars().take(64).collect();
-            let wanted = format!("[code {head:?} is reserved or malformed] e");
-            assert_eq!(error.message(), wanted);
-        }
-    }
-
-    #[test]
-    fn the_message_is_bounded_between_characters() {
-        proptest!(|(head in 0usize..8, text in "[aé€😀]{1000,2500}")| {
-            let text = format!("{}{text}", "x".repeat(head));
-            let message = JobError::from(text.clone()).message();
-            prop_assert!(message.len() <= MESSAGE_LIMIT);
-            prop_assert!(message.len() + 3 >= MESSAGE_LIMIT.min(text.len()));
-            prop_assert!(text.starts_with(&message));
-        });
-    }
-
-    #[test]
-    fn a_display_that_gives_up_does_not_panic() {
-        #[derive(Debug)]
-        struct Rude;
-        impl fmt::Display for Rude {
-            fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-                Err(fmt::Error)
-            }
-        }
-        impl StdError for Rude {}
-        assert_eq!(JobError::from(Rude).message(), "");
-    }
-
-    #[test]
-    fn flags_are_kept() {
-        assert!(JobError::new("x").fatal().is_fatal());
-        let error = JobError::new("x").retry_after(Duration::MAX);
-        assert_eq!(error.retry_after_delay(), Some(validate::LONGEST));
-        assert!(!error.is_fatal());
-        assert!(format!("{error:?}").contains("handler_error"));
     }
 }

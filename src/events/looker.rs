@@ -11,13 +11,20 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Event;
-use super::subscription::Listener;
+use super::event::Event;
 use crate::error::Error;
-use crate::job::JobId;
-use crate::state::JobState;
-use crate::store::jobs::{self, BATCH_BYTES, Deferred, LOOK_BATCH, Payload, StoredJob};
-use crate::store::{LARGE, OwnConnection, RESPONSE_TIMEOUT, Sign, Store, TaskKeys, response_time};
+use crate::job::deferred::Deferred;
+use crate::job::id::JobId;
+use crate::job::state::JobState;
+use crate::limits::{BATCH_BYTES, LARGE, LOOK_BATCH};
+use crate::store::connection::OwnConnection;
+use crate::store::engine::Store;
+use crate::store::inspect::StoredJob;
+use crate::store::joint::Sign;
+use crate::store::keys::TaskKeys;
+use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
+use crate::store::settle::Payload;
+use crate::store::{states, values};
 
 /// The first pause between two looks at a job; each next one is half as long again.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -29,7 +36,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE_WITHOUT_EVENTS: Duration = Duration::from_secs(5);
 
 /// How often a waiter makes sure that somebody looks, and how long whoever does may be silent.
-const SUPERVISION: Duration = Duration::from_secs(1);
+pub(super) const SUPERVISION: Duration = Duration::from_secs(1);
 
 /// The most failures that are read in one call.
 const FAILURES: usize = 100;
@@ -59,26 +66,39 @@ pub(super) struct Waiters {
     late: AtomicU32,
 }
 
-struct Waiting {
+pub(super) struct Waiting {
     task: Arc<str>,
     keys: Arc<TaskKeys>,
-    id: JobId,
+    pub(super) id: JobId,
     state: Mutex<State>,
     /// Rings when the job has ended, or the event that ended it has come by.
-    told: Notify,
+    pub(super) told: Notify,
 }
 
 struct State {
     next_look: Instant,
     pause: Duration,
     seen: bool,
-    found: Option<Arc<Result<End, Error>>>,
-    event: Option<Event>,
+    pub(super) found: Option<Arc<Result<End, Error>>>,
+    pub(super) event: Option<Event>,
 }
 
 impl Waiting {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How the job ended, if that was found.
+    pub(super) fn end(&self) -> Option<Result<End, Error>> {
+        self.state().found.as_ref().map(|found| match &**found {
+            Ok(end) => Ok(end.clone()),
+            Err(e) => Err(e.again()),
+        })
+    }
+
+    /// The event that ended the job, if it has come by.
+    pub(super) fn event(&self) -> Option<Event> {
+        self.state().event.clone()
     }
 
     fn found(&self, end: Arc<Result<End, Error>>) {
@@ -99,18 +119,12 @@ impl Waiters {
         })
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<JobId, Vec<Arc<Waiting>>>> {
+    pub(super) fn all(&self) -> MutexGuard<'_, HashMap<JobId, Vec<Arc<Waiting>>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the end of a job from now on. `listener` is kept for as long as it waits.
-    pub(super) fn wait(
-        self: &Arc<Self>,
-        task: &Arc<str>,
-        keys: &Arc<TaskKeys>,
-        id: &JobId,
-        listener: Option<Listener<Event>>,
-    ) -> Waiter {
+    /// Looks for the end of a job from now on, until it is told to stop.
+    pub(super) fn look_for_end(&self, task: &Arc<str>, keys: &Arc<TaskKeys>, id: &JobId) -> Arc<Waiting> {
         let state = State { next_look: Instant::now(), pause: FIRST_PAUSE, seen: false, found: None, event: None };
         let waiting = Arc::new(Waiting {
             task: Arc::clone(task),
@@ -121,7 +135,18 @@ impl Waiters {
         });
         self.all().entry(id.clone()).or_default().push(Arc::clone(&waiting));
         self.changed.notify_waiters();
-        Waiter { waiting, waiters: Arc::clone(self), listener }
+        waiting
+    }
+
+    /// Nobody waits in this place any more.
+    pub(super) fn forget(&self, left: &Arc<Waiting>) {
+        let mut all = self.all();
+        if let Some(of_job) = all.get_mut(&left.id) {
+            of_job.retain(|waiting| !Arc::ptr_eq(waiting, left));
+            if of_job.is_empty() {
+                all.remove(&left.id);
+            }
+        }
     }
 
     /// An event ends a job, or takes it away.
@@ -155,7 +180,7 @@ impl Waiters {
     }
 
     /// Starts a looker on the runtime of the caller when there is none that is polled.
-    fn see_to_a_looker(self: &Arc<Self>) {
+    pub(super) fn see_to_a_looker(self: &Arc<Self>) {
         let mut looker = self.looker.lock().unwrap_or_else(PoisonError::into_inner);
         if looker.as_ref().is_some_and(|sign| !sign.is_silent()) {
             return;
@@ -252,7 +277,7 @@ impl Waiters {
         };
         let asked = ids(&mut some.iter().copied());
         let (its_keys, ids_asked) = (&keys, &asked);
-        let look = |mut conn| async move { jobs::states(&mut conn, its_keys, ids_asked).await };
+        let look = |mut conn| async move { states::states(&mut conn, its_keys, ids_asked).await };
         let looked = self.store.ask(RESPONSE_TIMEOUT, look).await?;
         // What is read in a second step: values, of so many bytes each, and failures.
         let (mut values, mut failures) = (Vec::new(), Vec::new());
@@ -278,7 +303,7 @@ impl Waiters {
             let (batch, rest) = values.split_at(values.iter().take_while(fits).count().max(1));
             let asked = ids(&mut batch.iter().map(|(group, _)| *group));
             let bytes = batch.iter().map(|(_, bytes)| bytes).sum();
-            let read = self.read(bytes, async |conn: &mut _| jobs::results(conn, &keys, &asked).await).await?;
+            let read = self.read(bytes, async |conn: &mut _| values::results(conn, &keys, &asked).await).await?;
             for ((group, _), value) in batch.iter().zip(read) {
                 // A value that was there and is not any more was removed with its job.
                 let value = value.map(|value| End::Completed(Some(Payload::Here(value))));
@@ -288,7 +313,7 @@ impl Waiters {
         }
         for batch in failures.chunks(FAILURES) {
             let asked = ids(&mut batch.iter().map(|(group, _)| *group));
-            let read = self.read(BATCH_BYTES, async |conn: &mut _| jobs::failures(conn, &keys, &asked).await).await?;
+            let read = self.read(BATCH_BYTES, async |conn: &mut _| values::failures(conn, &keys, &asked).await).await?;
             for ((group, state), (failed_attempts, stalled_count, error)) in batch.iter().zip(read) {
                 let deferred = Deferred::default();
                 let job = StoredJob { state: *state, failed_attempts, stalled_count, error, deferred };
@@ -323,74 +348,4 @@ type Group<'a> = &'a Vec<Arc<Waiting>>;
 fn tell(group: Group<'_>, end: End) {
     let end = Arc::new(Ok(end));
     group.iter().for_each(|waiting| waiting.found(Arc::clone(&end)));
-}
-
-/// Somebody who waits for the end of one job.
-pub(crate) struct Waiter {
-    waiting: Arc<Waiting>,
-    waiters: Arc<Waiters>,
-    listener: Option<Listener<Event>>,
-}
-
-impl Waiter {
-    /// Waits until the job has ended, or is found not to be there.
-    ///
-    /// # Errors
-    /// What waiting cannot mend.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    pub(crate) async fn end(&self) -> Result<End, Error> {
-        let mut seen = None;
-        loop {
-            self.waiters.see_to_a_looker();
-            if let Some(listener) = &self.listener {
-                listener.start();
-            }
-            if let Some(found) = &self.waiting.state().found {
-                return match &**found {
-                    Ok(end) => Ok(end.clone()),
-                    Err(e) => Err(e.again()),
-                };
-            }
-            // Whoever looks, or reads events, may be on a runtime that nobody drives any more.
-            let told = tokio::time::timeout(SUPERVISION, self.waiting.told.notified()).await;
-            if let (Err(_), Some(listener)) = (told, &self.listener) {
-                seen = listener.look(seen);
-            }
-        }
-    }
-
-    /// The event that ended the job, if it comes by within the time.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    pub(crate) async fn event(&self, time: Duration) -> Option<Event> {
-        let told = async {
-            loop {
-                if let Some(event) = self.waiting.state().event.clone() {
-                    return event;
-                }
-                self.waiting.told.notified().await;
-            }
-        };
-        tokio::time::timeout(time, told).await.ok()
-    }
-
-    /// Whether events of the task are listened to.
-    pub(crate) fn listens(&self) -> bool {
-        self.listener.is_some()
-    }
-}
-
-impl Drop for Waiter {
-    fn drop(&mut self) {
-        let mut all = self.waiters.all();
-        if let Some(of_job) = all.get_mut(&self.waiting.id) {
-            of_job.retain(|waiting| !Arc::ptr_eq(waiting, &self.waiting));
-            if of_job.is_empty() {
-                all.remove(&self.waiting.id);
-            }
-        }
-    }
 }

@@ -4,24 +4,24 @@
 //! entry of each, so that an outage costs no event. Each entry carries the stream's cumulative count of events: what
 //! was trimmed before it was read is counted as missed.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
-use futures_util::future::try_join_all;
+use futures_util::future::{BoxFuture, try_join_all};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 
-use super::looker::{Waiter, Waiters};
-use super::subscription::{Channel, Subscription};
-use super::{Event, decode, total_of};
+use super::channel::Channel;
+use super::decode::{Decoded, decode, total_of};
+use super::event::Event;
+use super::source::{Followed, Position, Source};
 use crate::error::Error;
-use crate::job::JobId;
 use crate::pauses::Pauses;
 use crate::shown::Shown;
-use crate::stall::action::StalledEvent;
-use crate::store::streams::Entry;
-use crate::store::{Key, OwnConnection, Role, Store, TaskKeys, streams};
+use crate::store::address::Role;
+use crate::store::connection::OwnConnection;
+use crate::store::keys::Key;
+use crate::store::streams::{self, Entry};
 
 /// How long one XREAD blocks when nothing comes.
 const BLOCK: Duration = Duration::from_secs(5);
@@ -44,142 +44,6 @@ const TOGETHER: usize = 200;
 
 /// After how many events the reader looks whether its subscribers keep up.
 const CHUNK: usize = 64;
-
-/// The events of one app: whoever subscribes shares one reader a kind.
-pub(crate) struct EventHub {
-    stalls: Arc<Channel<StalledEvent>>,
-    events: Arc<Channel<Event>>,
-}
-
-impl EventHub {
-    /// A hub without tasks and readers. `capacity` is how many events a subscriber may be behind.
-    pub(crate) fn new(store: Arc<Store>, capacity: usize) -> Arc<EventHub> {
-        let source = Arc::new(Source::new(store));
-        let stalled = |event| match event {
-            Event::Stalled(stalled) => Some(stalled),
-            _ => None,
-        };
-        Arc::new(EventHub {
-            stalls: Channel::new(Key::Stalls, stalled, capacity, source.clone()),
-            events: Channel::new(Key::Events, Some, capacity, source),
-        })
-    }
-
-    /// Adds a task: running readers follow it from now on, later ones from their own start. It is followed for as long as
-    /// anybody keeps what is returned.
-    pub(crate) fn follow(&self, task: &Arc<str>, keys: &Arc<TaskKeys>) -> Arc<Followed> {
-        self.events.source.follow(task, keys)
-    }
-
-    /// The stalls of every followed task, from now on.
-    pub(crate) fn stalled(&self) -> Subscription<StalledEvent> {
-        self.stalls.subscribe()
-    }
-
-    /// Every event of every followed task, from now on.
-    pub(crate) fn all(&self) -> Subscription<Event> {
-        self.events.subscribe()
-    }
-
-    /// Waits for the end of one job, from now on. Any number of these share one task that looks, and with `listens` the
-    /// reader of [`EventHub::all`]; an event costs the same however many wait.
-    pub(crate) fn wait(&self, task: &Arc<str>, keys: &Arc<TaskKeys>, id: &JobId, listens: bool) -> Waiter {
-        let listener = listens.then(|| self.events.listen());
-        self.events.source.waiters.wait(task, keys, id, listener)
-    }
-
-    /// Ends both readers; every subscriber is told that nothing follows.
-    pub(crate) fn close(&self) {
-        self.stalls.close();
-        self.events.close();
-    }
-}
-
-impl Drop for EventHub {
-    fn drop(&mut self) {
-        self.close();
-    }
-}
-
-impl std::fmt::Debug for EventHub {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EventHub").finish_non_exhaustive()
-    }
-}
-
-/// What both readers of a hub read from, and who waits for single jobs.
-pub(super) struct Source {
-    store: Arc<Store>,
-    tasks: Mutex<Tasks>,
-    /// Tells that a task came.
-    added: watch::Sender<()>,
-    pub(super) waiters: Arc<Waiters>,
-}
-
-/// The tasks of an app, by name. One that nobody has any more goes when others come.
-#[derive(Default)]
-struct Tasks {
-    by_name: HashMap<Arc<str>, Weak<Followed>>,
-    tidy_at: usize,
-}
-
-/// A task whose events are read.
-#[derive(Debug)]
-pub(crate) struct Followed {
-    name: Arc<str>,
-    keys: Arc<TaskKeys>,
-    at: Instant,
-}
-
-impl Followed {
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-}
-
-impl Source {
-    fn new(store: Arc<Store>) -> Source {
-        let waiters = Waiters::new(Arc::clone(&store));
-        Source { store, tasks: Mutex::default(), added: watch::Sender::new(()), waiters }
-    }
-
-    fn follow(&self, task: &Arc<str>, keys: &Arc<TaskKeys>) -> Arc<Followed> {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = tasks.by_name.get(task).and_then(Weak::upgrade) {
-            return known;
-        }
-        if tasks.by_name.len() >= tasks.tidy_at {
-            tasks.by_name.retain(|_, task| task.strong_count() > 0);
-            tasks.tidy_at = tasks.by_name.len() * 2 + 64;
-        }
-        let followed = Arc::new(Followed { name: Arc::clone(task), keys: Arc::clone(keys), at: Instant::now() });
-        tasks.by_name.insert(Arc::clone(task), Arc::downgrade(&followed));
-        drop(tasks);
-        self.added.send_replace(());
-        followed
-    }
-
-    /// The tasks that somebody has.
-    fn followed(&self) -> Vec<Arc<Followed>> {
-        let tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.by_name.values().filter_map(Weak::upgrade).collect()
-    }
-}
-
-/// How far the stream of a task was read.
-#[derive(Clone)]
-pub(super) struct Position {
-    name: Arc<str>,
-    keys: Arc<TaskKeys>,
-    task: Weak<Followed>,
-    last_id: String,
-    /// The stream's count of events up to there; unknown before the first entry.
-    total: Option<u64>,
-    /// Whether the stream was asked for the entry before the first that is read.
-    asked: bool,
-    /// Whether an entry of it was read.
-    has_read: bool,
-}
 
 struct Reader<'a, T: Clone + Send + 'static> {
     channel: &'a Channel<T>,
@@ -206,7 +70,15 @@ impl<T: Clone + Send + 'static> Drop for Reader<'_, T> {
 }
 
 /// Reads until it is dropped; a lost connection is made again.
-pub(super) async fn run<T: Clone + Send + 'static>(channel: &Channel<T>, reader: u64, since: Instant) {
+pub(super) fn run<T: Clone + Send + 'static>(
+    channel: Arc<Channel<T>>,
+    reader: u64,
+    since: Instant,
+) -> BoxFuture<'static, ()> {
+    Box::pin(async move { read(&channel, reader, since).await })
+}
+
+async fn read<T: Clone + Send + 'static>(channel: &Channel<T>, reader: u64, since: Instant) {
     let positions = channel.go_on();
     let pauses = Pauses::new(Duration::from_millis(20), Duration::from_secs(1));
     let broken = !positions.is_empty();
@@ -455,7 +327,7 @@ fn read_entry(position: &mut Position, entry: Entry) -> (u64, Vec<Event>) {
         Ok(decoded) => (decoded, false),
         Err(field) => {
             tracing::warn!(task, entry = entry.id, field = %Shown(&field), "an event entry is damaged and was skipped");
-            (super::Decoded::default(), true)
+            (Decoded::default(), true)
         }
     };
     let total = total_of(&entry);
@@ -479,13 +351,15 @@ fn read_entry(position: &mut Position, entry: Entry) -> (u64, Vec<Event>) {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::store::engine::Store;
+    use crate::store::keys::TaskKeys;
     use crate::store::server::EvictionCheck;
 
     /// A source with no task, whose reader has nothing to connect for.
     pub(in crate::events) fn unreachable_source() -> Arc<Source> {
         let store = Store::open(
             "redis://127.0.0.1:1",
-            &crate::store::Tls::default(),
+            &crate::store::address::Tls::default(),
             "test",
             "test",
             EvictionCheck::Refuse,

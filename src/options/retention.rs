@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use super::to_ms;
-use super::validate::{Faults, LONGEST};
-
-/// Nothing younger than this is trimmed, in milliseconds: a dispatch whose reply was lost is repeated, and must
-/// find the id that it wrote.
-pub(crate) const MIN_AGE_MS: u64 = 60_000;
+use crate::faults::Faults;
+use crate::limits::{LONGEST, MIN_AGE_MS};
+use crate::times::to_ms;
 
 /// Largest count that a script's numbers hold exactly; no set gets there.
 const LARGEST_COUNT: u64 = 1 << 53;

@@ -5,8 +5,9 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ConstantBuilder, ExponentialBuilder};
 use serde::{Deserialize, Serialize};
 
-use super::validate::{Faults, LONGEST};
-use super::{ms, opt_ms, to_ms};
+use crate::faults::Faults;
+use crate::limits::LONGEST;
+use crate::times::{ms, opt_ms, to_ms};
 
 /// The most runs that a job may get.
 pub(super) const MOST_ATTEMPTS: u64 = 1_000_000;

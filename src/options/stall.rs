@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::validate::Faults;
+use crate::faults::Faults;
 
 /// When a running job counts as stalled, and how often that may happen.
 ///

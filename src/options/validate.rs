@@ -1,44 +1,12 @@
-//! The rules that settings, names and ids must keep. All faults are gathered and reported together.
+//! The rules that settings and names must keep.
 
 use std::time::Duration;
 
-use crate::error::{ConfigError, ConfigErrors};
-
-/// Longest time that any setting takes: 10 years of 365 days. Far from every overflow on the way to Redis.
-pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
-
-/// Largest payload limit: Redis takes 512 MiB for one value, and some is left for the call around it.
-pub(crate) const PAYLOAD_LIMIT_MAX: usize = 511 * 1024 * 1024;
-
-/// The most bytes of JSON that a handler may return: a slow line should not take minutes for one value.
-pub(crate) const RESULT_LIMIT: usize = 64 * 1024 * 1024;
-
-/// Longest part of a wrong name that is shown.
-const SHOWN_CHARS: usize = 160;
-
-/// Gathers faults, so that one report names them all.
-#[derive(Debug, Default)]
-pub(crate) struct Faults(Vec<ConfigError>);
+use crate::faults::{ConfigError, ConfigErrors, Faults, text};
+use crate::limits::LONGEST;
 
 impl Faults {
-    /// Adds a fault.
-    pub(crate) fn push(&mut self, fault: ConfigError) {
-        self.0.push(fault);
-    }
-
-    /// `Ok` when every rule was kept.
-    pub(crate) fn finish(self) -> Result<(), ConfigErrors> {
-        ConfigErrors::check(self.0)
-    }
-
-    pub(super) fn number(&mut self, field: &str, value: u64, least: u64, most: u64) {
-        if value < least || value > most {
-            let rule = format!("must be {least} to {most}");
-            let fix = if value < least { format!("use {least} or more") } else { format!("use {most} or less") };
-            self.push(ConfigError::new(field, value.to_string(), rule, fix));
-        }
-    }
-
+    /// The stall interval.
     pub(super) fn interval(&mut self, value: Duration) {
         const LEAST: Duration = Duration::from_secs(1);
         const MOST: Duration = Duration::from_secs(86_400);
@@ -59,6 +27,7 @@ impl Faults {
         }
     }
 
+    /// How long a run may take.
     pub(super) fn timeout(&mut self, value: Duration) {
         if value.is_zero() {
             self.push(ConfigError::new(
@@ -71,15 +40,7 @@ impl Faults {
         self.at_most("timeout", value, LONGEST);
     }
 
-    pub(super) fn at_most(&mut self, field: &str, value: Duration, most: Duration) {
-        if value > most {
-            let most = if most == LONGEST { "10 years".to_owned() } else { format!("{most:?}") };
-            let rule = format!("must be at most {most}");
-            let fix = format!("use {most} or less");
-            self.push(ConfigError::new(field, format!("{value:?}"), rule, fix));
-        }
-    }
-
+    /// The factor of a backoff.
     pub(super) fn factor(&mut self, field: &str, value: f32) {
         if !value.is_finite() || value < 1.0 {
             self.push(ConfigError::new(
@@ -91,6 +52,7 @@ impl Faults {
         }
     }
 
+    /// The longest delay of a backoff.
     pub(super) fn max_delay(&mut self, field: &str, value: Duration, first: Duration) {
         self.at_most(field, value, LONGEST);
         if value < first {
@@ -111,28 +73,6 @@ pub(crate) fn event_capacity(events: usize) -> Result<(), ConfigErrors> {
     faults.finish()
 }
 
-fn shown(text: &str) -> String {
-    let mut head: String = text.chars().take(SHOWN_CHARS).collect();
-    if head.len() < text.len() {
-        head.push('…');
-    }
-    format!("{head:?}")
-}
-
-fn text(
-    field: &str,
-    value: &str,
-    most: usize,
-    allowed: impl Fn(u8) -> bool,
-    rule: &str,
-    fix: &str,
-) -> Result<(), ConfigErrors> {
-    if !value.is_empty() && value.len() <= most && value.bytes().all(allowed) {
-        return Ok(());
-    }
-    Err(ConfigError::new(field, shown(value), rule, fix).into())
-}
-
 /// A task name: `[A-Za-z0-9._-]{1,128}`, since it stands in the hash tag of its keys.
 pub(crate) fn task_name(name: &str) -> Result<(), ConfigErrors> {
     text(
@@ -142,19 +82,6 @@ pub(crate) fn task_name(name: &str) -> Result<(), ConfigErrors> {
         |b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'),
         "must be 1 to 128 characters of A-Z, a-z, 0-9, '.', '_' and '-'",
         "use a name like \"long-export\"",
-    )
-}
-
-/// A job id: 1 to 128 bytes of printable ASCII. No space, since events list ids with spaces between; no braces,
-/// so that an id is never taken for a hash tag.
-pub(crate) fn job_id(id: &str) -> Result<(), ConfigErrors> {
-    text(
-        "id",
-        id,
-        128,
-        |b| b.is_ascii_graphic() && !matches!(b, b'{' | b'}'),
-        "must be 1 to 128 bytes of printable ASCII without space, '{' and '}'",
-        "use an id like \"export-7\", or a hash of the longer key",
     )
 }
 
@@ -186,22 +113,23 @@ pub(crate) fn dispatch_timeout(timeout: Duration) -> Result<(), ConfigErrors> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Overrides;
+    use crate::job::id::JobId;
+    use crate::options::overrides::Overrides;
     use proptest::prelude::*;
 
     #[test]
     fn names_ids_and_prefixes_keep_their_rules() {
         for good in ["a", "long-export", "A.b_c-9", "x".repeat(128).as_str()] {
-            assert!(task_name(good).is_ok() && job_id(good).is_ok(), "{good}");
+            assert!(task_name(good).is_ok() && JobId::parse(good).is_ok(), "{good}");
         }
         for bad in ["", "a b", "a:b", "{a}", "ä", "a\n", "x".repeat(129).as_str()] {
             assert!(task_name(bad).is_err(), "{bad}");
         }
         for good in ["user:7/export#1", "!\"~", "a|b"] {
-            assert!(job_id(good).is_ok(), "{good}");
+            assert!(JobId::parse(good).is_ok(), "{good}");
         }
         for bad in ["", " ", "a{b", "a}b", "é", "\u{7f}", "\0", "x".repeat(129).as_str()] {
-            assert!(job_id(bad).is_err(), "{bad}");
+            assert!(JobId::parse(bad).is_err(), "{bad}");
         }
         assert!(prefix("app:prod.eu_1-x").is_ok());
         for bad in ["", "a{b}", "a b", "x".repeat(65).as_str()] {
@@ -213,7 +141,7 @@ mod tests {
     fn any_text_gets_an_answer_of_bounded_length() {
         proptest!(|(text in ".*", times in 1usize..50)| {
             let text = text.repeat(times);
-            for result in [task_name(&text), job_id(&text), prefix(&text)] {
+            for result in [task_name(&text), JobId::parse(&text).map(drop), prefix(&text)] {
                 if let Err(faults) = result {
                     prop_assert!(faults.iter().all(|fault| fault.value.chars().count() < 2_000));
                 }

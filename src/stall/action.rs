@@ -6,8 +6,8 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-use crate::error::{ConfigError, ConfigErrors, Error};
-use crate::job::JobId;
+use crate::faults::{ConfigError, ConfigErrors};
+use crate::job::id::JobId;
 use crate::times::ms_since_1970;
 use crate::worker_id::WorkerId;
 
@@ -62,12 +62,12 @@ impl fmt::Display for StallAction {
 }
 
 impl FromStr for StallAction {
-    type Err = Error;
+    type Err = ConfigErrors;
 
     /// Reads the name that [`StallAction::as_str`] gives.
     ///
     /// # Errors
-    /// [`Error::Config`] for any other text.
+    /// [`ConfigErrors`] for any other text.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         StallAction::ALL
             .into_iter()
@@ -110,12 +110,12 @@ impl fmt::Display for StallReason {
 }
 
 impl FromStr for StallReason {
-    type Err = Error;
+    type Err = ConfigErrors;
 
     /// Reads the name that [`StallReason::as_str`] gives.
     ///
     /// # Errors
-    /// [`Error::Config`] for any other text.
+    /// [`ConfigErrors`] for any other text.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         StallReason::ALL
             .into_iter()
@@ -124,10 +124,10 @@ impl FromStr for StallReason {
     }
 }
 
-fn unknown(field: &str, text: &str, names: &[&str]) -> Error {
+fn unknown(field: &str, text: &str, names: &[&str]) -> ConfigErrors {
     let rule = "must be a name that this version knows";
     let fix = format!("use one of {}", names.join(", "));
-    ConfigErrors::from(ConfigError::new(field, format!("{text:?}"), rule, fix)).into()
+    ConfigErrors::from(ConfigError::new(field, format!("{text:?}"), rule, fix))
 }
 
 /// One job that was found stalled, and what was decided about it.

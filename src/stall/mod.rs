@@ -16,5 +16,5 @@
 //! than the end of epoch e + 1, which lasts at least as long as its own worker asked for.
 
 pub(crate) mod action;
-pub(crate) mod sweep;
+pub(crate) mod cadence;
 pub(crate) mod witness;

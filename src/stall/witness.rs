@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::worker::clock::Moment;
+use crate::clock::Moment;
 
 /// What a keeper saw of one task.
 #[derive(Clone, Debug)]

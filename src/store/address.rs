@@ -11,8 +11,11 @@ use redis::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{CONNECT_TIMEOUT, OwnConnection, RESPONSE_TIMEOUT};
-use crate::error::{ConfigError, ConfigErrors, Error, not_connected, says_full};
+use super::connection::OwnConnection;
+use super::fault::{not_connected, says_full};
+use super::patience::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
+use crate::error::Error;
+use crate::faults::{ConfigError, ConfigErrors, Faults};
 
 /// What a connection is for, as `CLIENT LIST` shows it.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +127,7 @@ impl Address {
 
     fn fault(&self, e: redis::RedisError) -> Error {
         let is_tls = matches!(self.client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. });
-        not_connected(e, is_tls).at(&self.place)
+        not_connected(&e, is_tls).at(&self.place)
     }
 
     /// The server did not answer in the time that a connection has.
@@ -236,7 +239,7 @@ fn client_of(info: ConnectionInfo, tls: &Tls) -> Result<Client, Error> {
         // Somebody else may just have done the same.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     let mut check = |field: &str, pem: &[u8]| {
         // The client takes a PEM without a certificate in silence.
         if !pem.windows(27).any(|part| part == b"-----BEGIN CERTIFICATE-----") {
@@ -255,7 +258,7 @@ fn client_of(info: ConnectionInfo, tls: &Tls) -> Result<Client, Error> {
     if let Some((cert, _)) = &tls.client {
         check("tls_client", cert);
     }
-    ConfigErrors::check(faults).map_err(Error::Config)?;
+    faults.finish()?;
     let client_tls = tls.client.clone().map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
     let certificates = TlsCertificates { client_tls, root_cert: tls.ca.clone() };
     Client::build_with_tls(info, certificates).map_err(|e| {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::error::Error;
 
@@ -132,6 +133,20 @@ impl<T: Clone + Send + Sync + 'static> Joint<T> {
             sender.send_replace(Some(Arc::new(done)));
         });
         slot.insert(Attempt { sign, answer }).clone()
+    }
+}
+
+/// Does the work in a task that ends with whoever waits for it.
+///
+/// # Errors
+/// Those of the work; `Closed` when the runtime is gone.
+pub(crate) async fn own_task<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> Result<T, Error> {
+    match AbortOnDropHandle::new(tokio::spawn(work)).await {
+        Ok(done) => done,
+        Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
+        Err(_) => Err(Error::Closed),
     }
 }
 

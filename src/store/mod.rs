@@ -1,313 +1,37 @@
-//! The only holder of connections, keys and scripts. Each script has one function here, typed in and out.
+//! The only holder of connections, keys and scripts. Each script has one file here, typed in and out.
 //!
 //! Dispatch and settle share one multiplexed connection, whoever asks about jobs another, and the reading of values a third;
 //! the keeper, the wake block, the cancel hints, each event reader and each large value have their own.
 
-mod address;
-pub(crate) mod jobs;
-mod joint;
+pub(crate) mod address;
+pub(crate) mod announce;
+pub(crate) mod cancel;
+pub(crate) mod close;
+pub(crate) mod connection;
+pub(crate) mod counts;
+pub(crate) mod declare;
+pub(crate) mod dispatch;
+#[cfg(feature = "testing")]
+pub(crate) mod drain;
+pub(crate) mod engine;
+pub(crate) mod extend_locks;
+pub(crate) mod fault;
+pub(crate) mod hints;
+pub(crate) mod inspect;
+pub(crate) mod joint;
 pub(crate) mod keys;
-pub(crate) mod locks;
+pub(crate) mod patience;
+pub(crate) mod report;
+pub(crate) mod rights;
 pub(crate) mod scripts;
 pub(crate) mod server;
-mod slot;
+pub(crate) mod settle;
+pub(crate) mod shrink;
+pub(crate) mod slot;
+pub(crate) mod states;
 pub(crate) mod streams;
-mod turns;
-pub(crate) mod workers;
-
-use std::future::Future;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
-
-use futures_util::future::{ready, try_join_all};
-use futures_util::{Stream, StreamExt};
-use redis::{PushInfo, PushKind};
-use tokio_stream::wrappers::UnboundedReceiverStream;
-use tokio_util::task::AbortOnDropHandle;
-
-pub(crate) use joint::{SILENCE, SUPERVISION, Sign};
-pub(crate) use keys::{Key, TaskKeys};
-pub(crate) use redis::aio::{ConnectionLike as Connection, MultiplexedConnection as OwnConnection};
-
-pub(crate) use address::{Role, Tls};
-
-use self::address::Address;
-use self::joint::Joint;
-use self::slot::Slot;
-pub(crate) use self::turns::Turns;
-use crate::error::{Error, classify};
-
-/// The version of keys, fields and scripts. A task that a newer version wrote is refused.
-pub(crate) const WIRE_VERSION: u32 = 1;
-
-/// How long a connection may take to come up.
-pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long a call waits for its answer before it is repeated, but for the time that its bytes take.
-pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// No call is worth more: by then a connection that gives no answer is a dead one.
-const LONGEST_RESPONSE: Duration = Duration::from_secs(24 * 3600);
-
-/// Values of more bytes travel on a connection of their own, where nothing else waits behind them.
-pub(crate) const LARGE: usize = 512 * 1024;
-
-/// The slowest line that a call is given time for, in bytes a second. A call that runs out of time is given twice as
-/// much when it is repeated.
-const LINE_BYTES_PER_SECOND: u64 = 256 * 1024;
-
-/// How long so many bytes may be on their way.
-pub(crate) fn transfer_time(bytes: usize) -> Duration {
-    Duration::from_millis((bytes as u64).saturating_mul(1000) / LINE_BYTES_PER_SECOND)
-}
-
-/// How long a call that carries so many bytes waits for its answer.
-pub(crate) fn response_time(bytes: usize) -> Duration {
-    RESPONSE_TIMEOUT + transfer_time(bytes)
-}
-
-/// Connections to one server, and what was found out about it.
-#[derive(Debug)]
-pub(crate) struct Store {
-    address: Arc<Address>,
-    prefix: String,
-    eviction: server::EvictionCheck,
-    /// How long a dispatch or a cancel is repeated while the server cannot be reached.
-    pub(crate) dispatch_timeout: Duration,
-    /// For dispatch and settle.
-    hot: Slot,
-    /// For what moves little, and is asked now and then.
-    calm: Slot,
-    /// For the values that many wait for.
-    bulk: Slot,
-    reads: Arc<Turns>,
-    writes: Arc<Turns>,
-    checked: OnceLock<()>,
-    checking: Joint<()>,
-}
-
-impl Store {
-    /// Takes the address, and the name that connections have until a worker runs; nothing is connected yet.
-    ///
-    /// # Errors
-    /// `Config` when the URL is none.
-    pub(crate) fn open(
-        url: &str,
-        tls: &Tls,
-        name: &str,
-        prefix: &str,
-        eviction: server::EvictionCheck,
-        dispatch_timeout: Duration,
-    ) -> Result<Store, Error> {
-        let address = Arc::new(Address::open(url, tls, name)?);
-        Ok(Store {
-            prefix: prefix.to_owned(),
-            eviction,
-            dispatch_timeout,
-            hot: Slot::new(Arc::clone(&address), Role::Shared),
-            calm: Slot::new(Arc::clone(&address), Role::Pool),
-            bulk: Slot::new(Arc::clone(&address), Role::Pool),
-            address,
-            reads: Turns::new(),
-            writes: Turns::new(),
-            checked: OnceLock::new(),
-            checking: Joint::default(),
-        })
-    }
-
-    /// The keys of a task.
-    pub(crate) fn task_keys(&self, task: &str) -> TaskKeys {
-        TaskKeys::new(&self.prefix, task)
-    }
-
-    /// Connects and checks the server once; later calls cost nothing.
-    pub(crate) async fn ready(&self) -> Result<(), Error> {
-        if self.checked.get().is_some() {
-            return Ok(());
-        }
-        let check = || {
-            let (address, eviction) = (Arc::clone(&self.address), self.eviction);
-            async move {
-                let mut conn = address.connect(Role::Pool, Some(CONNECT_TIMEOUT)).await?;
-                server::check(&mut conn, eviction).await?;
-                // All together: a round trip may take long.
-                let loads = scripts::ALL.iter().map(|script| {
-                    let mut conn = conn.clone();
-                    async move { script.load(&mut conn).await }
-                });
-                try_join_all(loads).await.map(drop)
-            }
-        };
-        self.checking.attempt(check).await.map_err(|e| e.at_first().at(self.place()))?;
-        self.checked.get_or_init(|| ());
-        Ok(())
-    }
-
-    /// [`Store::ready`] for the time that a connection has.
-    pub(crate) async fn ready_in_time(&self) -> Result<(), Error> {
-        let ready = tokio::time::timeout(CONNECT_TIMEOUT, self.ready()).await;
-        ready.unwrap_or_else(|_| Err(self.address.timed_out()))
-    }
-
-    /// Makes a call on the connection of dispatch and settle, whose answer must come within `time`.
-    ///
-    /// # Cancel safety
-    /// The call may have been carried out when the future is dropped.
-    pub(crate) async fn shared<T>(
-        &self,
-        time: Duration,
-        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        self.hot.call(time, call).await
-    }
-
-    /// The connection of dispatch and settle, with its number, if there is one.
-    pub(crate) fn shared_if_up(&self) -> Option<(OwnConnection, usize)> {
-        self.hot.if_up()
-    }
-
-    /// A call on the connection of dispatch and settle of this number failed, which may be the end of it.
-    pub(crate) fn shared_failed(&self, before: usize, e: &Error) {
-        self.hot.failed(before, e);
-    }
-
-    /// Makes a call that moves little, for somebody who asks about a job or a task; once more where the connection was
-    /// there before and turns out to be broken.
-    ///
-    /// # Cancel safety
-    /// The call may have been carried out when the future is dropped.
-    pub(crate) async fn ask<T, F>(&self, time: Duration, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, Error>>,
-    {
-        self.ready().await?;
-        self.calm.call_again(time, call).await
-    }
-
-    /// Makes a call that reads values for many. One at a time: each moves as much as a line is to have at a time.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    pub(crate) async fn read<T>(
-        &self,
-        time: Duration,
-        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        self.ready().await?;
-        self.bulk.call(time, call).await
-    }
-
-    /// Turns for writing large values.
-    pub(crate) fn write_turns(&self) -> &Arc<Turns> {
-        &self.writes
-    }
-
-    /// Reads a large value on a connection of its own, in a turn, and in a task of its own: a future that is not polled must
-    /// not keep others waiting.
-    ///
-    /// # Cancel safety
-    /// The call is given up when the future is dropped.
-    pub(crate) async fn read_apart<T, F>(
-        &self,
-        time: Duration,
-        call: impl FnOnce(OwnConnection) -> F + Send + 'static,
-    ) -> Result<T, Error>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, Error>> + Send,
-    {
-        self.ready().await?;
-        let (address, turns) = (Arc::clone(&self.address), Arc::clone(&self.reads));
-        own_task(async move {
-            let turn = turns.take(LONGEST_RESPONSE).await.ok_or_else(Error::timed_out)?;
-            turn.hold(async {
-                let conn = address.connect(Role::Pool, None).await?;
-                tokio::time::timeout(time, call(conn)).await.unwrap_or_else(|_| Err(Error::late()))
-            })
-            .await
-        })
-        .await
-    }
-
-    /// A connection of the caller's own, which tells when it drops. `response` bounds each answer; `None` is for calls
-    /// that block, or whose caller keeps the time.
-    pub(crate) async fn dedicated(&self, role: Role, response: Option<Duration>) -> Result<OwnConnection, Error> {
-        self.address.connect(role, response).await
-    }
-
-    /// Where the server is, without any secret.
-    pub(crate) fn place(&self) -> &Arc<str> {
-        self.address.place()
-    }
-
-    /// What every key begins with.
-    pub(crate) fn prefix(&self) -> &str {
-        &self.prefix
-    }
-
-    /// From now on the connections have the name of this worker.
-    pub(crate) fn works_as(&self, worker: &str) {
-        self.address.works_as(worker);
-        if let Some((conn, _)) = self.hot.if_up() {
-            self.address.name(&conn, Role::Shared);
-        }
-    }
-
-    /// The cancel hints of the tasks, each as its channel and the id of the job, on a connection of its own. The stream
-    /// ends when the connection drops; whether the other end is still there is found out by [`ping`].
-    pub(crate) async fn cancel_hints(
-        &self,
-        tasks: &[&TaskKeys],
-    ) -> Result<(OwnConnection, impl Stream<Item = (String, String)> + Unpin + use<>), Error> {
-        let (sender, pushes) = tokio::sync::mpsc::unbounded_channel();
-        let subscribed = async {
-            let mut conn = self.address.listen(Role::Hints, sender).await?;
-            // All in one call: a round trip may take long.
-            let channels: Vec<&str> = tasks.iter().map(|keys| keys.cancel_channel()).collect();
-            conn.subscribe(channels).await.map_err(|e| classify("cancel hints", e))?;
-            Ok::<_, Error>(conn)
-        };
-        let subscribed = tokio::time::timeout(CONNECT_TIMEOUT, subscribed).await;
-        let conn = subscribed.map_err(|_| Error::timed_out())??;
-        let hints = UnboundedReceiverStream::new(pushes)
-            .take_while(|push| ready(push.kind != PushKind::Disconnection))
-            .filter_map(|PushInfo { kind, data }| ready(hint_of(data).filter(|_| kind == PushKind::Message)));
-        Ok((conn, hints))
-    }
-}
-
-/// The channel and the text of a message.
-fn hint_of(data: Vec<redis::Value>) -> Option<(String, String)> {
-    let mut words = data.into_iter().map(|word| match word {
-        redis::Value::BulkString(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
-        redis::Value::SimpleString(text) => Some(text),
-        _ => None,
-    });
-    Some((words.next()??, words.next()??))
-}
-
-/// Asks the server behind a connection for hints whether it is there.
-pub(crate) async fn ping(conn: &mut OwnConnection) -> Result<(), Error> {
-    let ping = redis::cmd("PING");
-    let answer = tokio::time::timeout(RESPONSE_TIMEOUT, ping.query_async::<redis::Value>(conn)).await;
-    answer.map_err(|_| Error::timed_out())?.map(drop).map_err(|e| classify("cancel hints", e))
-}
-
-/// Does the work in a task that ends with whoever waits for it.
-///
-/// # Errors
-/// Those of the work; `Closed` when the runtime is gone.
-pub(crate) async fn own_task<T: Send + 'static>(
-    work: impl Future<Output = Result<T, Error>> + Send + 'static,
-) -> Result<T, Error> {
-    match AbortOnDropHandle::new(tokio::spawn(work)).await {
-        Ok(done) => done,
-        Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
-        Err(_) => Err(Error::Closed),
-    }
-}
-
-/// Twice the time, for a call that is made again after it was too long under way.
-pub(crate) fn doubled(time: Duration) -> Duration {
-    time.saturating_mul(2).min(LONGEST_RESPONSE)
-}
+pub(crate) mod sweep;
+pub(crate) mod trim;
+pub(crate) mod turns;
+pub(crate) mod values;
+pub(crate) mod wake;

@@ -5,8 +5,9 @@ use std::sync::OnceLock;
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, Script, ServerErrorKind, Value};
 
+use super::fault::classify;
 use super::keys::{Key, TaskKeys};
-use crate::error::{Error, classify};
+use crate::error::Error;
 
 /// One Lua script and the keys that it takes, in the order of its header.
 #[derive(Debug)]
@@ -59,6 +60,7 @@ script!(
         Delayed,
     ]
 );
+
 script!(
     SETTLE,
     "settle",
@@ -105,7 +107,9 @@ script!(
         Deferred,
     ]
 );
+
 script!(EXTEND_LOCKS, "extend_locks", ["types", "held", "interval"], [Locks, Candidates, Active, Cancelling, Meta]);
+
 script!(
     SWEEP,
     "sweep",
@@ -137,6 +141,7 @@ script!(
         Deferred,
     ]
 );
+
 script!(
     CANCEL,
     "cancel",
@@ -165,6 +170,7 @@ script!(
         Deferred,
     ]
 );
+
 script!(
     TRIM,
     "trim",
@@ -185,7 +191,9 @@ script!(
         Deferred
     ]
 );
+
 script!(DECLARE, "declare", ["now"], [Meta]);
+
 script!(
     RIGHTS,
     "rights",
@@ -219,19 +227,25 @@ script!(
         Stalls,
     ]
 );
+
 script!(CLOSE, "close", [], [Calls]);
+
 script!(SHRINK, "shrink", [], [Candidates, Active]);
+
 script!(
     INSPECT,
     "inspect",
     ["states"],
     [Payload, Locks, Delayed, Completed, Failed, Cancelled, Attempt, StalledCount, Error, Deferred]
 );
+
 script!(STATES, "states", ["states"], [Payload, Locks, Delayed, Completed, Failed, Cancelled, Result, Meta]);
+
 script!(COUNTS, "counts", [], [WaitHigh, Wait, WaitLow, Delayed, Locks, Completed, Failed, Cancelled]);
 
 // Presence: one key each, which no task owns.
 script!(ANNOUNCE, "announce", ["now"], [Worker]);
+
 script!(ENLIST, "enlist", ["now"], [Workers]);
 
 /// Every script, for preloading and for tests.

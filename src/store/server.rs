@@ -2,8 +2,9 @@
 
 use redis::InfoDict;
 
-use super::Connection;
-use crate::error::{Error, classify};
+use super::connection::Connection;
+use super::fault::classify;
+use crate::error::Error;
 
 /// The oldest server that has every command the scripts use (LPOP with a count, SMISMEMBER, ZMSCORE).
 const OLDEST: (u32, u32) = (6, 2);

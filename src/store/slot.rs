@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::OwnConnection;
 use super::address::{Address, Role};
+use super::connection::OwnConnection;
 use super::joint::Joint;
 use crate::error::Error;
 

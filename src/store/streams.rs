@@ -1,12 +1,14 @@
-//! The event streams and the wake marker.
+//! The event streams.
 
 use std::time::Duration;
 
 use redis::Value;
 
-use super::{Connection, Key, TaskKeys};
-use crate::error::{Error, classify};
-use crate::options::to_ms;
+use super::connection::Connection;
+use super::fault::classify;
+use super::keys::{Key, TaskKeys};
+use crate::error::Error;
+use crate::times::to_ms;
 
 /// One entry of a stream: its id, and its fields as text in order.
 #[derive(Debug)]
@@ -96,43 +98,6 @@ fn text(value: Value) -> String {
         Value::Int(number) => number.to_string(),
         _ => String::new(),
     }
-}
-
-/// Blocks until one of the tasks has a wake marker, which is taken; or until `timeout`. Returns the position of the
-/// task in the list.
-pub(crate) async fn wait_for_wake(
-    conn: &mut impl Connection,
-    tasks: &[&TaskKeys],
-    timeout: Duration,
-) -> Result<Option<usize>, Error> {
-    let names: Vec<&str> = tasks.iter().map(|keys| keys.get(Key::Wake)).collect();
-    // Zero would mean for ever.
-    let seconds = timeout.as_secs_f64().max(0.001);
-    let mut cmd = redis::cmd("BZPOPMIN");
-    cmd.arg(&names).arg(format!("{seconds:.3}"));
-    let popped: Option<(String, String, String)> = cmd.query_async(conn).await.map_err(|e| classify("wake", e))?;
-    Ok(popped.and_then(|(name, _, _)| names.iter().position(|known| *known == name)))
-}
-
-/// Puts a marker (back), for a worker that can use it.
-pub(crate) async fn mark_wake(conn: &mut (impl Connection + Send), keys: &TaskKeys) -> Result<(), Error> {
-    redis::cmd("ZADD")
-        .arg(keys.get(Key::Wake))
-        .arg(0)
-        .arg("marker")
-        .query_async(conn)
-        .await
-        .map_err(|e| classify("wake", e))
-}
-
-/// The number under which the server knows this connection, for [`unblock`].
-pub(crate) async fn client_id(conn: &mut impl Connection) -> Result<u64, Error> {
-    redis::cmd("CLIENT").arg("ID").query_async(conn).await.map_err(|e| classify("wake", e))
-}
-
-/// Ends the block of another connection; its call then answers as if the time were over.
-pub(crate) async fn unblock(conn: &mut impl Connection, client: u64) -> Result<(), Error> {
-    redis::cmd("CLIENT").arg("UNBLOCK").arg(client).query_async(conn).await.map_err(|e| classify("wake", e))
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
-use crate::context::{Context, Run};
-use crate::data::Data;
+use crate::clock;
 use crate::error::Error;
-use crate::job::JobId;
-use crate::options::{Headers, Heartbeat, OnRisk};
-use crate::worker::clock;
-use crate::worker::held::{Flags, Guard, Held};
+use crate::job::id::JobId;
+use crate::options::overrides::Headers;
+use crate::options::stall::{Heartbeat, OnRisk};
+use crate::process::context::{Context, Run};
+use crate::process::data::Data;
+use crate::process::held::{Flags, Guard, Held};
 use crate::worker_id::WorkerId;
 
 /// Makes a [`Context`] for a test of a handler, and does to it what a worker would. Made by [`Context::for_test`].

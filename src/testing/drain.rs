@@ -5,9 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::job::JobId;
-use crate::store::{RESPONSE_TIMEOUT, Store, TaskKeys, jobs};
-use crate::worker::{Observer, RunEnd, RunInfo, RunOutcome, StopReason, Worker};
+use crate::job::id::JobId;
+use crate::process::observer::{Observer, RunEnd, RunInfo, RunOutcome};
+use crate::store::engine::Store;
+use crate::store::keys::TaskKeys;
+use crate::store::patience::RESPONSE_TIMEOUT;
+use crate::store::{counts, drain};
+use crate::worker::builder::Worker;
+use crate::worker::stop::StopReason;
 
 /// How often it looks whether something is left.
 const LOOK: Duration = Duration::from_millis(10);
@@ -99,19 +104,19 @@ async fn until_nothing_waits(
         };
         for (index, keys) in tasks.iter().enumerate() {
             let [waiting, delayed, running, ..] =
-                store.shared(RESPONSE_TIMEOUT, async |conn| jobs::counts(conn, keys).await).await?;
+                store.shared(RESPONSE_TIMEOUT, async |conn| counts::counts(conn, keys).await).await?;
             busy |= waiting + running > 0;
             if delayed == 0 {
                 continue;
             }
-            let ids = store.shared(RESPONSE_TIMEOUT, async |conn| jobs::delayed(conn, keys).await).await?;
+            let ids = store.shared(RESPONSE_TIMEOUT, async |conn| drain::delayed(conn, keys).await).await?;
             // One that has gone meanwhile runs.
             busy |= (ids.len() as u64) < delayed;
             for (id, deferred) in ids {
                 let put_off = seen.entry((index, id.clone())).or_default();
                 if put_off.may_come_forward(deferred, ended) {
                     busy = true;
-                    store.shared(RESPONSE_TIMEOUT, async |conn| jobs::bring_forward(conn, keys, &id).await).await?;
+                    store.shared(RESPONSE_TIMEOUT, async |conn| drain::bring_forward(conn, keys, &id).await).await?;
                 } else {
                     left.push(JobId::from_wire(id));
                 }

@@ -3,15 +3,14 @@
 mod app;
 mod context;
 mod drain;
-pub(crate) mod hooks;
 mod scripts;
 mod server;
 mod witness;
 
+pub use crate::keeper::hooks::break_keeper;
 pub use app::{TestApp, TestAppError};
 pub use context::TestContext;
 pub use drain::Drained;
-pub use hooks::break_keeper;
 pub use scripts::{ScriptSource, replace_script, scripts};
 pub use server::{RedisServer, RedisServerBuilder, SERVER_VARIABLE, StartError, redis_url};
 pub use witness::Witness;

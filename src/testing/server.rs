@@ -7,7 +7,6 @@
 //! Needs a Unix-like system and a `redis-server` or `valkey-server` program; see [`RedisServer::start`] for where it is
 //! looked for.
 
-use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -15,21 +14,26 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant, SystemTime};
+use std::{env, thread};
 
 /// The environment variable that names the server program.
 pub const SERVER_VARIABLE: &str = "HEARTLINE_REDIS_SERVER";
 
 /// How long a server may take until it answers.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// How long a server may take to end after it was asked to; then it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How long one question to the server may take while it starts.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+
 const POLL: Duration = Duration::from_millis(5);
+
 /// How many ports are tried before giving up.
 const PORTS_TRIED: u32 = 20;
+
 /// Below the ports that systems hand out by themselves, and so is the cluster bus 10,000 above: a server that is down
 /// for a while cannot lose its port to somebody's outgoing connection.
 const PORTS: std::ops::Range<u16> = 12_000..22_000;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::clock::Moment;
 use crate::stall::witness;
-use crate::worker::clock::Moment;
 
 /// What a keeper saw of one task. Times are milliseconds on any clock that only goes forward.
 #[doc(hidden)]

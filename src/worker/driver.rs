@@ -12,7 +12,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -20,17 +20,24 @@ use futures_util::stream::FuturesUnordered;
 use tokio::task::JoinSet;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::clock::{self, Moment};
-use super::held::{Flags, Held};
 use super::runner::{self, Own};
-use super::{TaskRuntime, WorkerShared, reporting_time};
+use crate::clock::{self, Moment};
 use crate::error::Error;
-use crate::job::JobId;
-use crate::job::{StoredError, codes};
+use crate::job::failure::{StoredError, codes};
+use crate::job::id::JobId;
+use crate::limits::{BATCH, BATCH_BYTES, LARGE};
 use crate::pauses::Pauses;
-use crate::store::jobs::{self, BATCH, BATCH_BYTES, Claimed, LINES, Outcome, Payload, Report, SettleReply, Settled};
+use crate::process::estate::LARGE_LINE;
+use crate::process::held::{Flags, Held};
+use crate::process::shared::WorkerShared;
+use crate::process::task::TaskRuntime;
+use crate::stall::cadence::{self, reporting_time};
+use crate::store::address::Role;
+use crate::store::connection::OwnConnection;
+use crate::store::patience::{RESPONSE_TIMEOUT, doubled, response_time};
+use crate::store::report::{self, Outcome, Report};
+use crate::store::settle::{self, Claimed, LINES, Payload, SettleReply, Settled};
 use crate::store::streams::server_time_ms;
-use crate::store::{LARGE, OwnConnection, RESPONSE_TIMEOUT, Role, doubled, response_time};
 
 /// An idle task looks for work this often even when no marker came: a worker may have died with it.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -38,33 +45,13 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How long a shutdown waits for handlers to be dropped.
 const DROP_TIME: Duration = Duration::from_secs(1);
 
-/// The line of calls whose outcomes are large: they travel alone, and nothing waits behind them.
-pub(super) const LARGE_LINE: usize = LINES.len() - 1;
-
 /// The lines as logs name them.
 const PARTS: [&str; LINES.len()] = ["settle", "settle/2", "settle/3"];
 
 /// A large outcome whose connection was closed so often, and for so long, is one that the server does not take.
 const LARGE_TRIES: u32 = 5;
+
 const LARGE_TIME: Duration = Duration::from_secs(5);
-
-/// Outcomes of finished runs, on their way to the driver.
-#[derive(Debug, Default)]
-pub(crate) struct Outbox(Mutex<Vec<Report>>);
-
-impl Outbox {
-    fn push(&self, report: Report) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(report);
-    }
-
-    fn take(&self) -> Vec<Report> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn len(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-}
 
 /// The driver of one task.
 pub(super) struct Driver {
@@ -92,54 +79,6 @@ pub(super) struct Driver {
     closed: bool,
     /// Dropped behind all else.
     _alive: TaskTrackerToken,
-}
-
-/// What a driver that is dropped leaves behind, and the calls that it has under way all the while.
-#[derive(Debug, Default)]
-pub(crate) struct Estate(Mutex<Left>);
-
-#[derive(Debug, Default)]
-pub(crate) struct Left {
-    /// By line: the next number, and what the call under way carries.
-    pub(crate) lines: [LeftLine; LINES.len()],
-    /// Outcomes that no call carries: here while the driver waits, and when it is dropped.
-    pub(crate) pending: Vec<Report>,
-    pub(crate) large: VecDeque<Report>,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(crate) struct LeftLine {
-    /// Of the call under way, or of the last one.
-    pub(crate) number: u64,
-    pub(crate) under_way: Option<Arc<Vec<Report>>>,
-}
-
-impl Estate {
-    fn left(&self) -> MutexGuard<'_, Left> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn sent(&self, line: usize, number: u64, reports: &Arc<Vec<Report>>) {
-        self.left().lines[line] = LeftLine { number, under_way: Some(Arc::clone(reports)) };
-    }
-
-    fn answered(&self, line: usize) {
-        self.left().lines[line].under_way = None;
-    }
-
-    /// Puts in what no call carries, or takes it out again.
-    fn swap_pending(&self, pending: &mut Vec<Report>, large: &mut VecDeque<Report>) {
-        let mut left = self.left();
-        std::mem::swap(&mut left.pending, pending);
-        std::mem::swap(&mut left.large, large);
-    }
-
-    /// All of it, with the outcomes of finished runs.
-    pub(super) fn take(&self, outbox: &Outbox) -> Left {
-        let mut left = std::mem::take(&mut *self.left());
-        left.pending.append(&mut outbox.take());
-        left
-    }
 }
 
 impl Drop for Driver {
@@ -249,7 +188,7 @@ impl Driver {
             if self.busy.remove(&report.fence).is_none() {
                 continue;
             }
-            self.worker.return_permits(1);
+            self.worker.slots.give_back(1);
             let lost = self.task.held.get(report.fence).is_none_or(|held| held.flags().intersects(Flags::LOST));
             if lost {
                 self.task.held.remove(std::iter::once(report.fence));
@@ -271,7 +210,7 @@ impl Driver {
         let cancel = grace.after(options.cancel_grace);
         let end = cancel.after(reporting_time(options.interval));
         self.stop = Some(Stop { grace, cancel, end, told: false });
-        self.take_permits(0);
+        self.take_slots(0);
         self.task.held.for_each(|held| held.set(Flags::SHUTTING_DOWN));
     }
 
@@ -311,7 +250,7 @@ impl Driver {
 
     /// How many of the reports one call carries.
     fn fitting<'a>(&self, reports: impl Iterator<Item = &'a Report>) -> usize {
-        jobs::fitting(reports.take(self.batch()))
+        report::fitting(reports.take(self.batch()))
     }
 
     /// Sends the next call, if there is a free line and something to say. The second line is for load: it opens for half a
@@ -362,7 +301,7 @@ impl Driver {
         let woken = self.worker.wake.take_woken(self.task.index);
         self.hungry |= woken || clock::now() >= self.look_at;
         let may_claim = self.task.beats_are_fresh() && (self.hungry || !self.pending.is_empty());
-        let want = self.take_permits(if may_claim { self.free_slots().min(self.batch()) } else { 0 });
+        let want = self.take_slots(if may_claim { self.free_slots().min(self.batch()) } else { 0 });
         if woken && want == 0 {
             self.worker.wake.give_back(self.task.index);
         }
@@ -370,14 +309,14 @@ impl Driver {
     }
 
     /// Takes up to `wanted` slots of the worker's cap, and a place in the queue when there is none.
-    fn take_permits(&mut self, wanted: usize) -> usize {
+    fn take_slots(&mut self, wanted: usize) -> usize {
         let granted = usize::from(std::mem::take(&mut self.granted));
-        let taken = granted.min(wanted) + self.worker.take_permits(wanted.saturating_sub(granted));
-        self.worker.return_permits(granted.saturating_sub(wanted));
+        let taken = granted.min(wanted) + self.worker.slots.take(wanted.saturating_sub(granted));
+        self.worker.slots.give_back(granted.saturating_sub(wanted));
         if taken > 0 || wanted == 0 {
             self.queued = None;
         } else if self.queued.is_none() {
-            self.queued = self.worker.queue_for_permit().map(|place| Box::pin(place) as _);
+            self.queued = self.worker.slots.queue().map(|place| Box::pin(place) as _);
         }
         taken
     }
@@ -407,7 +346,7 @@ impl Driver {
                 until = until.min(self.look_at.since(now));
             } else if !fresh {
                 // Told through `poke` too, when the next beat is answered.
-                until = until.min(self.task.options.interval / 3);
+                until = until.min(self.task.beat_period());
             }
         }
         if let Some(stop) = &self.stop {
@@ -461,7 +400,7 @@ impl Driver {
             tracing::debug!(task = %self.task.name, jobs = settled.cancelled.len(), "cancelled");
         }
         self.task.held.remove(reports.iter().map(|report| report.fence));
-        self.worker.return_permits(want.saturating_sub(settled.claimed.len()));
+        self.worker.slots.give_back(want.saturating_sub(settled.claimed.len()));
         if want > 0 {
             // A claim that is cut short in bytes leaves more behind, too.
             let bytes: usize = settled.claimed.iter().map(|job| job.payload.bytes()).sum();
@@ -494,7 +433,7 @@ impl Driver {
             entered.push(Arc::clone(&held));
             if stopping || too_late {
                 held.set(Flags::FINISHED);
-                self.worker.return_permits(1);
+                self.worker.slots.give_back(1);
                 self.pending.push(Report::requeue(job.id, job.fence));
             } else {
                 starting.push((held, job, own));
@@ -542,12 +481,12 @@ async fn settle(
     loop {
         // The deadline of what it claims counts from the first send: a late repetition claims nothing new.
         if std::mem::replace(&mut repeated, true)
-            && (!task.beats_are_fresh() || clock::now().since(sent) >= task.beat_period())
+            && (!task.beats_are_fresh() || clock::now().since(sent) >= cadence::late_claim(task.options.interval))
         {
             asked = 0;
         }
         let call = async |conn: &mut _| {
-            jobs::settle(conn, &task.keys, worker.id.as_str(), (line, number), ask, asked, &reports).await
+            settle::settle(conn, &task.keys, worker.id.as_str(), (line, number), ask, asked, &reports).await
         };
         let mut connected = false;
         let answer = if line == LARGE_LINE {

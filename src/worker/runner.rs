@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -10,34 +9,28 @@ use futures_util::FutureExt;
 use tokio::task::unconstrained;
 use tracing::Instrument;
 
-use super::held::{Flags, Held};
-use super::observer::{Observed, RunInfo};
-use super::{TaskRuntime, WorkerShared};
-use super::{clock, panics};
-use crate::context::{Context, Run};
-use crate::error::{Error, ErrorMap, JobError, mapped};
-use crate::job::{JobId, StoredError, codes};
-use crate::options::{Headers, Overrides, Resolved};
+use super::panics;
+use crate::clock;
+use crate::error::Error;
+use crate::error::job_error::{ErrorMap, mapped};
+use crate::job::deferred::Deferred;
+use crate::job::failure::{StoredError, codes};
+use crate::job::id::JobId;
+use crate::options::overrides::{Headers, Overrides};
+use crate::options::resolved::Resolved;
+use crate::process::context::{Context, Run};
+use crate::process::handler::{Handler, RunError};
+use crate::process::held::{Flags, Held};
+use crate::process::observer::{Observed, RunInfo};
+use crate::process::shared::WorkerShared;
+use crate::process::task::TaskRuntime;
+use crate::process::waits::as_handler_of;
 use crate::shown::Shown;
-use crate::store::jobs::{self, Claimed, Deferred, Outcome, Payload};
-use crate::store::{Role, doubled, response_time};
-use crate::waits::as_handler_of;
-
-/// A handler with its types folded away: payload in, JSON out (`None` for null).
-pub(crate) type Handler = Arc<
-    dyn Fn(Context, Vec<u8>) -> Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, RunError>> + Send>> + Send + Sync,
->;
-
-/// Why a run did not return a value.
-#[derive(Debug)]
-pub(crate) enum RunError {
-    /// The handler said so.
-    Handler(JobError),
-    /// The payload is no input of the handler.
-    Undecodable(String),
-    /// The value cannot be kept as JSON.
-    Codec(String),
-}
+use crate::store::address::Role;
+use crate::store::patience::{doubled, response_time};
+use crate::store::report::Outcome;
+use crate::store::settle::{Claimed, Payload};
+use crate::store::values;
 
 /// How the handler's future ended.
 enum Ended {
@@ -179,7 +172,7 @@ async fn fetch(task: &TaskRuntime, worker: &WorkerShared, held: &Held, bytes: us
             let turn = worker.large_reads.acquire().await;
             let read = async {
                 let mut conn = worker.store.dedicated(Role::Pool, None).await?;
-                let read = jobs::payload(&mut conn, &task.keys, held.id.as_str());
+                let read = values::payload(&mut conn, &task.keys, held.id.as_str());
                 tokio::time::timeout(patience, read).await.unwrap_or_else(|_| Err(Error::late()))
             };
             let e = match read.await {

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::{StopReason, Worker, WorkerId};
+use super::builder::Worker;
+use super::stop::StopReason;
 use crate::error::Error;
+use crate::worker_id::WorkerId;
 
 /// A worker that runs in a task of its own. Made by [`Worker::spawn`].
 ///
@@ -17,6 +19,16 @@ pub struct RunningWorker {
     stop: Arc<Notify>,
     /// None when it has been told how it ended.
     worker: Option<JoinHandle<Result<StopReason, Error>>>,
+}
+
+impl Worker {
+    /// Starts the worker in a task of its own.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn spawn(self) -> RunningWorker {
+        RunningWorker::spawn(self)
+    }
 }
 
 impl RunningWorker {

@@ -1,16 +1,17 @@
 //! How idle tasks learn of new work: one blocking connection for all of them, and no polling.
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
-use super::{TaskRuntime, WorkerShared};
 use crate::error::Error;
 use crate::pauses::Pauses;
-use crate::store::{RESPONSE_TIMEOUT, Role, Store, streams};
+use crate::process::shared::WorkerShared;
+use crate::process::task::TaskRuntime;
+use crate::store::address::Role;
+use crate::store::engine::Store;
+use crate::store::patience::RESPONSE_TIMEOUT;
+use crate::store::wake;
 
 /// How long one block lasts when nothing comes.
 const BLOCK: Duration = Duration::from_secs(5);
@@ -20,79 +21,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long it takes until a command that was denied is tried again.
 const DENIED_PAUSE: Duration = Duration::from_secs(30);
-
-/// Which tasks are idle, which of them the block under way waits for, which were woken, and which of those cannot use it.
-#[derive(Debug, Default)]
-pub(crate) struct Wake {
-    state: Mutex<State>,
-    changed: Notify,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    idle: BTreeSet<usize>,
-    armed: BTreeSet<usize>,
-    woken: BTreeSet<usize>,
-    returned: BTreeSet<usize>,
-}
-
-impl Wake {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A driver can use a marker, or (when it has no free slot) cannot.
-    pub(super) fn set_idle(&self, task: usize, idle: bool) {
-        let mut state = self.state();
-        if !idle {
-            state.idle.remove(&task);
-        } else if state.idle.insert(task) && !state.armed.contains(&task) {
-            self.changed.notify_one();
-        }
-    }
-
-    /// Whether a marker came since the last look.
-    pub(super) fn take_woken(&self, task: usize) -> bool {
-        self.state().woken.remove(&task)
-    }
-
-    /// The marker that woke the task is for another worker: this one cannot claim for now.
-    pub(super) fn give_back(&self, task: usize) {
-        self.state().returned.insert(task);
-        self.changed.notify_one();
-    }
-
-    /// The tasks whose markers are to be put back: those of a worker that stops are all that no driver took.
-    fn take_returned(&self, stopping: bool) -> BTreeSet<usize> {
-        let mut state = self.state();
-        let mut returned = std::mem::take(&mut state.returned);
-        if stopping {
-            returned.append(&mut state.woken);
-        }
-        returned
-    }
-
-    /// Wakes the task if it is still idle.
-    fn wake(&self, task: usize) -> bool {
-        let mut state = self.state();
-        let was_idle = state.idle.remove(&task);
-        if was_idle {
-            state.woken.insert(task);
-        }
-        was_idle
-    }
-
-    /// The tasks to block for from now on.
-    fn arm(&self) -> Vec<usize> {
-        let mut state = self.state();
-        state.armed = state.idle.clone();
-        state.armed.iter().copied().collect()
-    }
-
-    fn disarm(&self) {
-        self.state().armed.clear();
-    }
-}
 
 /// Blocks for the idle tasks of a worker until it stops.
 pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]>) {
@@ -130,7 +58,7 @@ async fn again(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], pause: Duratio
 async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], mut worked: impl FnMut()) -> Result<(), Error> {
     worker.wake.disarm();
     let mut conn = worker.store.dedicated(Role::Wake, None).await?;
-    let client = answered(streams::client_id(&mut conn)).await?;
+    let client = answered(wake::client_id(&mut conn)).await?;
     let changed = || async {
         tokio::select! {
             () = worker.wake.changed.notified() => {}
@@ -140,7 +68,7 @@ async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], mut worked: im
     loop {
         let stopped = worker.stopping.is_cancelled();
         for task in worker.wake.take_returned(stopped) {
-            answered(streams::mark_wake(&mut conn, &tasks[task].keys)).await?;
+            answered(wake::mark_wake(&mut conn, &tasks[task].keys)).await?;
         }
         if stopped {
             return Ok(());
@@ -152,7 +80,7 @@ async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], mut worked: im
         }
         let keys: Vec<_> = armed.iter().map(|&index| &*tasks[index].keys).collect();
         let found = {
-            let block = answered(streams::wait_for_wake(&mut conn, &keys, BLOCK));
+            let block = answered(wake::wait_for_wake(&mut conn, &keys, BLOCK));
             tokio::pin!(block);
             tokio::select! {
                 found = &mut block => found?,
@@ -169,7 +97,7 @@ async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], mut worked: im
             if !worker.stopping.is_cancelled() && worker.wake.wake(task.index) {
                 task.poke.notify_one();
             } else {
-                answered(streams::mark_wake(&mut conn, &task.keys)).await?;
+                answered(wake::mark_wake(&mut conn, &task.keys)).await?;
             }
         }
     }
@@ -179,7 +107,7 @@ async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], mut worked: im
 /// come before the block. The answer of the block is waited for, so that a marker in it is not lost.
 async fn unblock(store: &Store, client: u64) -> Result<Infallible, Error> {
     loop {
-        store.shared(RESPONSE_TIMEOUT, async |conn| streams::unblock(conn, client).await).await?;
+        store.shared(RESPONSE_TIMEOUT, async |conn| wake::unblock(conn, client).await).await?;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

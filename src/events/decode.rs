@@ -1,0 +1,337 @@
+//! How an entry of an event stream is read.
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
+
+use percent_encoding::percent_decode_str;
+
+use super::event::Event;
+use crate::job::deferred::Deferred;
+use crate::job::id::JobId;
+use crate::stall::action::StalledEvent;
+use crate::store::streams::Entry;
+use crate::worker_id::WorkerId;
+
+/// What one stream entry says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Decoded {
+    pub(super) events: Vec<Event>,
+    /// Whether there were fields that this version does not know, which may be events too.
+    pub(super) unknown_fields: bool,
+}
+
+/// The cumulative count of a stream's events, up to and including this entry.
+pub(super) fn total_of(entry: &Entry) -> Option<u64> {
+    let (_, total) = entry.fields.iter().find(|(name, _)| name == "total")?;
+    total.parse().ok()
+}
+
+/// Reads the events of an entry, in the order in which they happened.
+///
+/// # Errors
+/// The name of the field that is no list of words as `docs/wire-format.md` has it.
+pub(super) fn decode(task: &str, entry: &Entry) -> Result<Decoded, String> {
+    let mut decoded = Decoded::default();
+    let (mut worker, mut reason, mut since, mut ran) = ("", None, HashMap::new(), "".split_ascii_whitespace());
+    let (owned, at) = (|| task.to_owned(), written_at(&entry.id));
+    for (name, value) in &entry.fields {
+        let events = &mut decoded.events;
+        let read = match name.as_str() {
+            "total" => value.parse::<u64>().ok().map(drop),
+            "worker" => {
+                worker = value;
+                Some(())
+            }
+            "reason" => {
+                reason = value.parse().ok();
+                reason.map(drop)
+            }
+            "dispatched" => groups(value, |[id]| {
+                events.push(Event::Dispatched { task: owned(), id: job(id), at: at? });
+                Some(())
+            }),
+            "since" => groups(value, |[id, dispatched_at, delay_ms]| {
+                since.insert(id, (dispatched_at, delay_ms.parse().ok()?));
+                Some(())
+            }),
+            "started" => groups(value, |[id]| {
+                let (dispatched_at, delay_ms) = since.get(id).copied().unwrap_or(("-", 0));
+                let (id, worker, at) = (job(id), WorkerId::from_wire(worker), at?);
+                let dispatched_at = if dispatched_at == "-" { id.created_at() } else { time(dispatched_at) };
+                let waiting = |since: SystemTime| since.checked_add(Duration::from_millis(delay_ms));
+                let waited = dispatched_at.and_then(waiting).map(|since| at.duration_since(since).unwrap_or_default());
+                events.push(Event::Started { task: owned(), id, at, attempt: 1, stalled_count: 0, waited, worker });
+                Some(())
+            }),
+            "restarted" => groups(value, |[id, failed_attempts, stalled_count]| {
+                let (id, worker, task, at) = (job(id), WorkerId::from_wire(worker), owned(), at?);
+                let attempt = failed_attempts.parse::<u32>().ok()?.saturating_add(1);
+                let stalled_count = stalled_count.parse().ok()?;
+                events.push(Event::Started { task, id, at, attempt, stalled_count, waited: None, worker });
+                Some(())
+            }),
+            "ran" => {
+                ran = value.split_ascii_whitespace();
+                Some(())
+            }
+            "completed" => groups(value, |[id]| {
+                let (id, worker) = (job(id), WorkerId::from_wire(worker));
+                let ran = Duration::from_micros(ran.next()?.parse().ok()?);
+                events.push(Event::Completed { task: owned(), id, at: at?, ran, worker });
+                Some(())
+            }),
+            "failed" => groups(value, |[id, code, brief, ran]| {
+                let (id, code, message) = (job(id), code.to_owned(), message_of(brief));
+                let ran = if ran == "-" { None } else { Some(Duration::from_micros(ran.parse().ok()?)) };
+                let worker = WorkerId::from_wire(worker);
+                events.push(Event::Failed { task: owned(), id, at: at?, code, message, ran, worker });
+                Some(())
+            }),
+            "retrying" => groups(value, |[id, failed_attempts, delay_ms, code, brief, ran]| {
+                let (task, id, at, failed_attempts) = (owned(), job(id), at?, failed_attempts.parse().ok()?);
+                let delay = Duration::from_millis(delay_ms.parse().ok()?);
+                let (code, message) = (code.to_owned(), message_of(brief));
+                let (ran, worker) = (Duration::from_micros(ran.parse().ok()?), WorkerId::from_wire(worker));
+                events.push(Event::Retrying { task, id, at, failed_attempts, delay, code, message, ran, worker });
+                Some(())
+            }),
+            "snoozed" => groups(value, |[id, deferred, delay_ms]| {
+                let (id, snoozed_count) = (job(id), Deferred::from_wire(deferred).snoozed);
+                let delay = Duration::from_millis(delay_ms.parse().ok()?);
+                events.push(Event::Snoozed { task: owned(), id, at: at?, snoozed_count, delay });
+                Some(())
+            }),
+            "undecodable" => groups(value, |[id, deferred, delay_ms]| {
+                let (id, undecodable_count) = (job(id), Deferred::from_wire(deferred).undecodable);
+                let delay = Duration::from_millis(delay_ms.parse().ok()?);
+                events.push(Event::Undecodable { task: owned(), id, at: at?, undecodable_count, delay });
+                Some(())
+            }),
+            "stalled" => groups(value, |[id, count, action, holder]| {
+                events.push(Event::Stalled(StalledEvent {
+                    task: owned(),
+                    id: job(id),
+                    stalled_count: count.parse().ok()?,
+                    action: action.parse().ok()?,
+                    worker: (holder != "-").then(|| WorkerId::from_wire(holder)),
+                    reason: reason?,
+                    at: at?,
+                }));
+                Some(())
+            }),
+            "cancelled" => groups(value, |[id]| {
+                events.push(Event::Cancelled { task: owned(), id: job(id), at: at? });
+                Some(())
+            }),
+            "requeued" => groups(value, |[id]| {
+                events.push(Event::Requeued { task: owned(), id: job(id), at: at? });
+                Some(())
+            }),
+            "removed" => groups(value, |[id]| {
+                events.push(Event::Removed { task: owned(), id: job(id), at: at? });
+                Some(())
+            }),
+            _ => {
+                decoded.unknown_fields = true;
+                Some(())
+            }
+        };
+        read.ok_or_else(|| name.clone())?;
+    }
+    Ok(decoded)
+}
+
+/// Hands the words on, `N` at a time; `None` when they do not come out even, or are refused.
+fn groups<'a, const N: usize>(words: &'a str, mut each: impl FnMut([&'a str; N]) -> Option<()>) -> Option<()> {
+    let mut words = words.split_ascii_whitespace().peekable();
+    while words.peek().is_some() {
+        let mut group = [""; N];
+        for word in &mut group {
+            *word = words.next()?;
+        }
+        each(group)?;
+    }
+    Some(())
+}
+
+/// The beginning of an error, as an entry has it: percent-encoded, since words have no spaces.
+fn message_of(brief: &str) -> String {
+    if brief == "-" { String::new() } else { percent_decode_str(brief).decode_utf8_lossy().into_owned() }
+}
+
+pub(super) fn job(id: &str) -> JobId {
+    JobId::from_wire(id)
+}
+
+/// When the entry was written: the first half of its id.
+fn written_at(entry_id: &str) -> Option<SystemTime> {
+    let (ms, _) = entry_id.split_once('-')?;
+    time(ms)
+}
+
+/// Reads ms since 1970.
+pub(super) fn time(ms: &str) -> Option<SystemTime> {
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stall::action::{StallAction, StallReason};
+    use crate::times::to_ms;
+    use proptest::prelude::*;
+
+    fn entry(fields: &[(&str, &str)]) -> Entry {
+        let fields = fields.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        Entry { id: "1700000000123-4".into(), fields }
+    }
+
+    fn names(decoded: &Decoded) -> Vec<String> {
+        decoded.events.iter().map(|event| format!("{} {}", event.name(), event.id())).collect()
+    }
+
+    #[test]
+    fn an_entry_of_settle_reads_in_the_order_of_its_fields() {
+        let entry = entry(&[
+            ("total", "9"),
+            ("worker", "host-1-00000000"),
+            ("ran", "1500 0"),
+            ("completed", "a b"),
+            ("failed", "c timeout too%20late 20000 d panic - 7"),
+            ("retrying", "e 2 1500 busy 100%25 8"),
+            ("requeued", "f"),
+            ("cancelled", "g"),
+            ("failed", "h corrupt a%0Ab -"),
+            ("since", "i 1700000000000 100"),
+            ("started", "i"),
+            ("restarted", "j 1 3"),
+            ("removed", "k"),
+        ]);
+        assert_eq!(total_of(&entry), Some(9));
+        let decoded = decode("export", &entry).unwrap();
+        assert!(!decoded.unknown_fields);
+        assert_eq!(
+            names(&decoded),
+            [
+                "task:completed a",
+                "task:completed b",
+                "task:failed c",
+                "task:failed d",
+                "task:retrying e",
+                "task:requeued f",
+                "task:cancelled g",
+                "task:failed h",
+                "task:started i",
+                "task:started j",
+                "task:removed k",
+            ]
+        );
+        let json: Vec<String> =
+            [0, 2, 3, 4, 7, 8, 9].map(|i| serde_json::to_string(&decoded.events[i]).unwrap()).into();
+        let at = r#""at_ms":1700000000123"#;
+        let worker = r#""worker":"host-1-00000000""#;
+        let wanted = [
+            format!(r#"{{"event":"completed","task":"export","id":"a",{at},"ran_us":1500,{worker}}}"#),
+            format!(
+                r#"{{"event":"failed","task":"export","id":"c",{at},"code":"timeout","message":"too late","ran_us":20000,{worker}}}"#
+            ),
+            format!(
+                r#"{{"event":"failed","task":"export","id":"d",{at},"code":"panic","message":"","ran_us":7,{worker}}}"#
+            ),
+            format!(
+                r#"{{"event":"retrying","task":"export","id":"e",{at},"failed_attempts":2,"delay_ms":1500,"code":"busy","message":"100%","ran_us":8,{worker}}}"#
+            ),
+            format!(
+                r#"{{"event":"failed","task":"export","id":"h",{at},"code":"corrupt","message":"a\nb","ran_us":null,{worker}}}"#
+            ),
+            format!(
+                r#"{{"event":"started","task":"export","id":"i",{at},"attempt":1,"stalled_count":0,"waited_ms":23,{worker}}}"#
+            ),
+            format!(
+                r#"{{"event":"started","task":"export","id":"j",{at},"attempt":2,"stalled_count":3,"waited_ms":null,{worker}}}"#
+            ),
+        ];
+        assert_eq!(json, wanted);
+        assert!(decoded.events.iter().all(|event| event.task() == "export"));
+    }
+
+    #[test]
+    fn how_long_a_job_waited_is_counted_from_when_it_could_first_be_claimed() {
+        let made = JobId::generate();
+        let dispatched = to_ms(made.created_at().unwrap().duration_since(SystemTime::UNIX_EPOCH).unwrap());
+        let waited = |id: &str, since: &str| {
+            let mut entry = entry(&[("since", since), ("started", id)]);
+            entry.id = format!("{}-0", dispatched + 5000);
+            match &decode("export", &entry).unwrap().events[..] {
+                [Event::Started { waited, .. }] => waited.map(to_ms),
+                other => panic!("{other:?}"),
+            }
+        };
+        let id = made.as_str();
+        assert_eq!(waited(id, ""), Some(5000), "the id tells");
+        assert_eq!(waited(id, &format!("{id} - 4000")), Some(1000), "it was delayed");
+        assert_eq!(waited("mine", &format!("mine {} 0", dispatched + 2000)), Some(3000), "the id does not tell");
+        assert_eq!(waited("mine", ""), None);
+        assert_eq!(waited(id, &format!("{id} - 6000")), Some(0), "the clocks disagree");
+        assert_eq!(waited(id, &format!("{id} {0} {0}", u64::MAX)), Some(0));
+    }
+
+    #[test]
+    fn an_entry_of_sweep_tells_who_stalled_and_when() {
+        let fields = [
+            ("total", "2"),
+            ("worker", "witness"),
+            ("reason", "handler_silent"),
+            ("stalled", "a 1 recovered host-1-00000000 b 2 failed -"),
+        ];
+        let decoded = decode("export", &entry(&fields)).unwrap();
+        let event = StalledEvent {
+            task: "export".into(),
+            id: job("a"),
+            stalled_count: 1,
+            action: StallAction::Recovered,
+            worker: Some(WorkerId::from_wire("host-1-00000000")),
+            reason: StallReason::HandlerSilent,
+            at: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
+        };
+        assert_eq!(decoded.events[0], Event::Stalled(event));
+        assert!(decoded.events.iter().all(|event| !event.is_terminal()), "another event tells of the end");
+        assert!(matches!(&decoded.events[1], Event::Stalled(stalled) if stalled.worker.is_none()));
+    }
+
+    #[test]
+    fn fields_of_a_later_version_are_skipped() {
+        let decoded = decode("t", &entry(&[("total", "3"), ("paused", "x y"), ("dispatched", "a")])).unwrap();
+        assert_eq!((names(&decoded), decoded.unknown_fields), (vec!["task:dispatched a".to_owned()], true));
+    }
+
+    #[test]
+    fn a_damaged_entry_names_its_field() {
+        for (name, value) in [
+            ("total", "many"),
+            ("failed", "a timeout -"),
+            ("failed", "a timeout - soon"),
+            ("completed", "a"),
+            ("since", "a - soon"),
+            ("retrying", "a 1 soon timeout - 5"),
+            ("restarted", "a 1"),
+            ("restarted", "a -1 0"),
+            ("reason", "boredom"),
+            ("stalled", "a 1 recovered w"),
+        ] {
+            assert_eq!(decode("t", &entry(&[(name, value)])), Err(name.to_owned()));
+        }
+        let twice = [("reason", "silent"), ("stalled", "a 1 forgotten w")];
+        assert_eq!(decode("t", &entry(&twice)), Err("stalled".to_owned()));
+    }
+
+    #[test]
+    fn no_entry_makes_the_decoder_panic() {
+        let names = "total|worker|reason|dispatched|since|started|restarted|ran|completed|failed|retrying|stalled|removed|[a-z]{0,3}";
+        let fields = prop::collection::vec((names, "[a-z0-9 -]{0,20}|\\PC{0,8}"), 0..6);
+        proptest!(|(id in "\\PC{0,20}", fields in fields)| {
+            let entry = Entry { id, fields };
+            let _ = (total_of(&entry), decode("t", &entry));
+        });
+    }
+}

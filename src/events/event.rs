@@ -1,0 +1,296 @@
+//! What an event says.
+
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+
+use crate::job::id::JobId;
+use crate::stall::action::StalledEvent;
+use crate::times::{as_ms, as_ms_where_known, as_us, as_us_where_known, ms_since_1970};
+use crate::worker_id::WorkerId;
+
+/// One transition of one job.
+///
+/// When an event arrives, the state in Redis has already changed, and may have changed again since.
+///
+/// A transition is one event. One that ends a job with a stall is told twice: by `Stalled`, and by `Failed`, `Cancelled` or
+/// `Removed` behind it, so that one event tells of every job that failed, whoever decided it.
+///
+/// Every App hears of all that happens to a task, in any process. To count runs once, in the process that runs them, use an
+/// [`Observer`](crate::Observer). As JSON an event is an object with `event` (`completed`), times in ms since 1970 and
+/// durations in ms, but for how long a handler ran (`ran_us`).
+///
+/// | event | name | when |
+/// |---|---|---|
+/// | `Dispatched` | `task:dispatched` | the job was written; it waits, or is delayed |
+/// | `Started` | `task:started` | a worker claimed it and runs it |
+/// | `Completed` | `task:completed` | the handler returned a value |
+/// | `Failed` | `task:failed` | a run failed and no other follows, or it stalled too often |
+/// | `Retrying` | `task:retrying` | a run failed, another one follows after the delay |
+/// | `Snoozed` | `task:snoozed` | the handler put the job off, which is no failure |
+/// | `Undecodable` | `task:undecodable` | the payload is no input of its worker's handler; the job is put off |
+/// | `Stalled` | `task:stalled` | its worker was silent; the event says what became of the job |
+/// | `Cancelled` | `task:cancelled` | it was cancelled: while it waited, its handler, or when it had stalled |
+/// | `Requeued` | `task:requeued` | its worker put it back unfinished; no attempt is counted |
+/// | `Removed` | `task:removed` | retention removed it, or it had no payload when it was claimed or had stalled |
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Event {
+    /// The job was written; it waits, or is delayed.
+    #[non_exhaustive]
+    Dispatched {
+        /// The task.
+        task: String,
+        /// The job.
+        id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+    },
+    /// A worker claimed the job and runs it.
+    #[non_exhaustive]
+    Started {
+        /// The task.
+        task: String,
+        /// The job.
+        id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+        /// Which attempt this run is, from 1; a run that stalled does not count.
+        attempt: u32,
+        /// How often the job stalled before.
+        stalled_count: u32,
+        /// How long it waited since it could first be claimed, to the millisecond: from the call of dispatch, with its way to
+        /// Redis, less its delay. It is off by what the clocks of producer and Redis server differ, and never below 0. `None`
+        /// when it failed, stalled or was put off before, or the time of its dispatch is not known. Of a job that was requeued
+        /// it counts what was before that too.
+        #[serde(rename = "waited_ms", serialize_with = "as_ms_where_known")]
+        waited: Option<Duration>,
+        /// The worker.
+        worker: WorkerId,
+    },
+    /// The handler returned a value.
+    #[non_exhaustive]
+    Completed {
+        /// The task.
+        task: String,
+        /// The job.
+        id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+        /// How long the handler ran, to the microsecond, as its worker measured it.
+        #[serde(rename = "ran_us", serialize_with = "as_us")]
+        ran: Duration,
+        /// The worker that ran it.
+        worker: WorkerId,
+    },
+    /// A run failed and no other follows, or the job stalled too often: it ended as failed.
+    #[non_exhaustive]
+    Failed {
+        /// The task.
+        task: String,
+        /// The job.
+        id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+        /// The failure code.
+        code: String,
+        /// The first 160 bytes of the error.
+        message: String,
+        /// How long the last run took, to the microsecond; `None` where none ended: the job had stalled, or was corrupt.
+        #[serde(rename = "ran_us", serialize_with = "as_us_where_known")]
+        ran: Option<Duration>,
+        /// The worker that reported it, or found it stalled.
+        worker: WorkerId,
+    },
+    /// A run failed and another one follows.
+    #[non_exhaustive]
+    Retrying {
+        /// The task.
+        task: String,
+        /// The job.
+        id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+        /// How many runs have failed so far.
+        failed_attempts: u32,
+        /// How long until the next one.
+        #[serde(rename = "delay_ms", serialize_with = "as_ms")]
+        delay: Duration,
+        /// The failure code.
+        code: String,
+        /// The first 160 bytes of the error.
+        message: String,
+        /// How long the run took, to the microsecond.
+        #[serde(rename = "ran_us", serialize_with = "as_us")]
+        ran: Duration,
+        /// The worker that reported it.
+        worker: WorkerId,
+    },
+    /// The handler put the job off. No attempt is counted.
+    #[non_exhaustive]
+    Snoozed {
+        /// The task.
+        task: String,
+        /// The job.
+        id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+        /// How often it was so far.
+        snoozed_count: u32,
+        /// How long until the next run.
+        #[serde(rename = "delay_ms", serialize_with = "as_ms")]
+        delay: Duration,
+    },
+    /// The payload is no input of its worker's handler, and the job was put off: workers of a later version may be on their
+    /// way. No attempt is counted.
+    #[non_exhaustive]
+    Undecodable {
+        /// The task.
+        task: String,
+        /// The job.
+        id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+        /// How often it was so far.
+        undecodable_count: u32,
+        /// How long until the next look.
+        #[serde(rename = "delay_ms", serialize_with = "as_ms")]
+        delay: Duration,
+    },
+    /// The job was found stalled.
+    Stalled(StalledEvent),
+    /// The job was cancelled.
+    #[non_exhaustive]
+    Cancelled {
+        /// The task.
+        task: String,
+        /// The job.
+        id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+    },
+    /// The worker put the job back unfinished.
+    #[non_exhaustive]
+    Requeued {
+        /// The task.
+        task: String,
+        /// The job.
+        id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+    },
+    /// What was left of the job was removed.
+    #[non_exhaustive]
+    Removed {
+        /// The task.
+        task: String,
+        /// The job.
+        id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+    },
+}
+
+impl Event {
+    /// The task of the job.
+    #[must_use]
+    pub fn task(&self) -> &str {
+        match self {
+            Event::Dispatched { task, .. }
+            | Event::Started { task, .. }
+            | Event::Completed { task, .. }
+            | Event::Failed { task, .. }
+            | Event::Retrying { task, .. }
+            | Event::Snoozed { task, .. }
+            | Event::Undecodable { task, .. }
+            | Event::Cancelled { task, .. }
+            | Event::Requeued { task, .. }
+            | Event::Removed { task, .. } => task,
+            Event::Stalled(stalled) => &stalled.task,
+        }
+    }
+
+    /// The job.
+    #[must_use]
+    pub fn id(&self) -> &JobId {
+        match self {
+            Event::Dispatched { id, .. }
+            | Event::Started { id, .. }
+            | Event::Completed { id, .. }
+            | Event::Failed { id, .. }
+            | Event::Retrying { id, .. }
+            | Event::Snoozed { id, .. }
+            | Event::Undecodable { id, .. }
+            | Event::Cancelled { id, .. }
+            | Event::Requeued { id, .. }
+            | Event::Removed { id, .. } => id,
+            Event::Stalled(stalled) => &stalled.id,
+        }
+    }
+
+    /// The name of the event: `task:completed`.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Event::Dispatched { .. } => "task:dispatched",
+            Event::Started { .. } => "task:started",
+            Event::Completed { .. } => "task:completed",
+            Event::Failed { .. } => "task:failed",
+            Event::Retrying { .. } => "task:retrying",
+            Event::Snoozed { .. } => "task:snoozed",
+            Event::Undecodable { .. } => "task:undecodable",
+            Event::Stalled(_) => "task:stalled",
+            Event::Cancelled { .. } => "task:cancelled",
+            Event::Requeued { .. } => "task:requeued",
+            Event::Removed { .. } => "task:removed",
+        }
+    }
+
+    /// When it happened, to the millisecond and by the clock of the Redis server.
+    #[must_use]
+    pub const fn at(&self) -> SystemTime {
+        match self {
+            Event::Dispatched { at, .. }
+            | Event::Started { at, .. }
+            | Event::Completed { at, .. }
+            | Event::Failed { at, .. }
+            | Event::Retrying { at, .. }
+            | Event::Snoozed { at, .. }
+            | Event::Undecodable { at, .. }
+            | Event::Cancelled { at, .. }
+            | Event::Requeued { at, .. }
+            | Event::Removed { at, .. } => *at,
+            Event::Stalled(stalled) => stalled.at,
+        }
+    }
+
+    /// Whether the job ended with this event: completed, failed or cancelled.
+    ///
+    /// `Stalled` is not terminal: where it ends the job, an event that is follows. Nor is `Removed`, which mostly follows such
+    /// an event, much later.
+    #[must_use]
+    pub const fn is_terminal(&self) -> bool {
+        match self {
+            Event::Completed { .. } | Event::Failed { .. } | Event::Cancelled { .. } => true,
+            Event::Dispatched { .. }
+            | Event::Started { .. }
+            | Event::Retrying { .. }
+            | Event::Snoozed { .. }
+            | Event::Undecodable { .. }
+            | Event::Stalled(_)
+            | Event::Requeued { .. }
+            | Event::Removed { .. } => false,
+        }
+    }
+}

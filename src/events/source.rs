@@ -1,0 +1,85 @@
+//! What the readers of a hub read from.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::looker::Waiters;
+use crate::store::engine::Store;
+use crate::store::keys::TaskKeys;
+
+/// What both readers of a hub read from, and who waits for single jobs.
+pub(super) struct Source {
+    pub(super) store: Arc<Store>,
+    tasks: Mutex<Tasks>,
+    /// Tells that a task came.
+    pub(super) added: watch::Sender<()>,
+    pub(super) waiters: Arc<Waiters>,
+}
+
+/// The tasks of an app, by name. One that nobody has any more goes when others come.
+#[derive(Default)]
+struct Tasks {
+    by_name: HashMap<Arc<str>, Weak<Followed>>,
+    tidy_at: usize,
+}
+
+/// A task whose events are read.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    pub(super) name: Arc<str>,
+    pub(super) keys: Arc<TaskKeys>,
+    pub(super) at: Instant,
+}
+
+impl Followed {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Source {
+    pub(super) fn new(store: Arc<Store>) -> Source {
+        let waiters = Waiters::new(Arc::clone(&store));
+        Source { store, tasks: Mutex::default(), added: watch::Sender::new(()), waiters }
+    }
+
+    pub(super) fn follow(&self, task: &Arc<str>, keys: &Arc<TaskKeys>) -> Arc<Followed> {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = tasks.by_name.get(task).and_then(Weak::upgrade) {
+            return known;
+        }
+        if tasks.by_name.len() >= tasks.tidy_at {
+            tasks.by_name.retain(|_, task| task.strong_count() > 0);
+            tasks.tidy_at = tasks.by_name.len() * 2 + 64;
+        }
+        let followed = Arc::new(Followed { name: Arc::clone(task), keys: Arc::clone(keys), at: Instant::now() });
+        tasks.by_name.insert(Arc::clone(task), Arc::downgrade(&followed));
+        drop(tasks);
+        self.added.send_replace(());
+        followed
+    }
+
+    /// The tasks that somebody has.
+    pub(super) fn followed(&self) -> Vec<Arc<Followed>> {
+        let tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.by_name.values().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// How far the stream of a task was read.
+#[derive(Clone)]
+pub(super) struct Position {
+    pub(super) name: Arc<str>,
+    pub(super) keys: Arc<TaskKeys>,
+    pub(super) task: Weak<Followed>,
+    pub(super) last_id: String,
+    /// The stream's count of events up to there; unknown before the first entry.
+    pub(super) total: Option<u64>,
+    /// Whether the stream was asked for the entry before the first that is read.
+    pub(super) asked: bool,
+    /// Whether an entry of it was read.
+    pub(super) has_read: bool,
+}

@@ -1,0 +1,83 @@
+//! Somebody who waits for the end of one job.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::channel::Listener;
+use super::event::Event;
+use super::looker::{End, SUPERVISION, Waiters, Waiting};
+use crate::error::Error;
+use crate::job::id::JobId;
+use crate::store::keys::TaskKeys;
+
+/// Somebody who waits for the end of one job.
+pub(crate) struct Waiter {
+    waiting: Arc<Waiting>,
+    waiters: Arc<Waiters>,
+    listener: Option<Listener<Event>>,
+}
+
+impl Waiter {
+    /// Waits from now on. `listener` is kept for as long as it waits.
+    pub(super) fn new(
+        waiters: &Arc<Waiters>,
+        task: &Arc<str>,
+        keys: &Arc<TaskKeys>,
+        id: &JobId,
+        listener: Option<Listener<Event>>,
+    ) -> Waiter {
+        Waiter { waiting: waiters.look_for_end(task, keys, id), waiters: Arc::clone(waiters), listener }
+    }
+
+    /// Waits until the job has ended, or is found not to be there.
+    ///
+    /// # Errors
+    /// What waiting cannot mend.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn end(&self) -> Result<End, Error> {
+        let mut seen = None;
+        loop {
+            self.waiters.see_to_a_looker();
+            if let Some(listener) = &self.listener {
+                listener.start();
+            }
+            if let Some(found) = self.waiting.end() {
+                return found;
+            }
+            // Whoever looks, or reads events, may be on a runtime that nobody drives any more.
+            let told = tokio::time::timeout(SUPERVISION, self.waiting.told.notified()).await;
+            if let (Err(_), Some(listener)) = (told, &self.listener) {
+                seen = listener.look(seen);
+            }
+        }
+    }
+
+    /// The event that ended the job, if it comes by within the time.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn event(&self, time: Duration) -> Option<Event> {
+        let told = async {
+            loop {
+                if let Some(event) = self.waiting.event() {
+                    return event;
+                }
+                self.waiting.told.notified().await;
+            }
+        };
+        tokio::time::timeout(time, told).await.ok()
+    }
+
+    /// Whether events of the task are listened to.
+    pub(crate) fn listens(&self) -> bool {
+        self.listener.is_some()
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.waiters.forget(&self.waiting);
+    }
+}

@@ -1,0 +1,122 @@
+//! How a job failed.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::id::JobId;
+use crate::limits::MESSAGE_LIMIT;
+use crate::shown::{Shown, cut};
+
+/// How a job ended as failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Failure {
+    /// The job.
+    pub id: JobId,
+    /// A stable code: one of [`codes`], or the handler's own (`[a-z0-9_]{1,64}`).
+    pub code: String,
+    /// The error with its causes, outermost first, at most 4 KiB.
+    pub message: String,
+    /// How many runs of the handler ended in failure.
+    pub failed_attempts: u32,
+    /// How often the job stalled; stalls are never counted as attempts.
+    pub stalled_count: u32,
+}
+
+impl Failure {
+    /// Puts a stored error together with the counters of its job.
+    pub(crate) fn new(id: JobId, error: StoredError, failed_attempts: u32, stalled_count: u32) -> Failure {
+        Failure { id, code: error.code, message: error.message, failed_attempts, stalled_count }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "job {} failed ({}): {}", self.id, Shown(&self.code), Shown(&self.message))
+    }
+}
+
+/// The failure codes that Heartline itself gives.
+///
+/// A handler's own codes come from [`JobError::with_code`](crate::JobError::with_code) and are never one of these.
+pub mod codes {
+    /// The handler returned an error without a code.
+    pub const HANDLER_ERROR: &str = "handler_error";
+    /// The handler panicked.
+    pub const PANIC: &str = "panic";
+    /// The attempt took longer than the task's timeout.
+    pub const TIMEOUT: &str = "timeout";
+    /// The payload is no input of the handler, or the handler's value cannot be encoded.
+    pub const CODEC: &str = "codec";
+    /// The handler asked for data that its worker does not have.
+    pub const MISSING_DATA: &str = "missing_data";
+    /// What Redis holds of the job is damaged.
+    pub const CORRUPT: &str = "corrupt";
+    /// The job stalled more often than `max_count` allows: workers died with it, or in heartbeat mode `Manual` its handler
+    /// hung.
+    pub const WORKER_CRASHED: &str = "worker_crashed";
+
+    /// Whether Heartline gives this code itself, so that a handler must not.
+    pub(crate) fn is_reserved(code: &str) -> bool {
+        [HANDLER_ERROR, PANIC, TIMEOUT, CODEC, MISSING_DATA, CORRUPT, WORKER_CRASHED].contains(&code)
+    }
+}
+
+/// The `error` column of a job: `{"code":…,"message":…}`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct StoredError {
+    /// A failure code.
+    pub(crate) code: String,
+    /// The bounded message.
+    pub(crate) message: String,
+}
+
+impl StoredError {
+    /// The column's text. The message is cut to 4 KiB.
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::json!({ "code": self.code, "message": cut(&self.message, MESSAGE_LIMIT) }).to_string()
+    }
+
+    /// Reads the column; text that is not ours becomes the message of a `corrupt` failure, so that a damaged
+    /// column still tells the reader what it holds.
+    pub(crate) fn from_json(raw: &str) -> StoredError {
+        serde_json::from_str(raw)
+            .unwrap_or_else(|_| StoredError { code: codes::CORRUPT.to_owned(), message: raw.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_message_is_cut_where_it_is_stored() {
+        let stored = StoredError { code: "codec".into(), message: "é".repeat(5_000) }.to_json();
+        assert_eq!(StoredError::from_json(&stored).message.len(), MESSAGE_LIMIT);
+    }
+
+    #[test]
+    fn a_stored_error_reads_back() {
+        let error = StoredError { code: codes::TIMEOUT.into(), message: "took \"too\" long\n".into() };
+        assert_eq!(StoredError::from_json(&error.to_json()), error);
+        assert_eq!(StoredError { code: "a".into(), message: "b".into() }.to_json(), r#"{"code":"a","message":"b"}"#);
+    }
+
+    #[test]
+    fn a_damaged_error_column_is_shown_as_it_is() {
+        for raw in ["", "{", "[]", r#"{"code":1}"#] {
+            let error = StoredError::from_json(raw);
+            assert_eq!((error.code.as_str(), error.message.as_str()), ("corrupt", raw));
+        }
+    }
+
+    #[test]
+    fn a_failure_says_what_happened() {
+        let stored = StoredError { code: "panic".into(), message: "boom".into() };
+        let failure = Failure::new(JobId::parse("a").unwrap(), stored, 1, 0);
+        assert_eq!(failure.to_string(), "job a failed (panic): boom");
+        let json = serde_json::to_string(&failure).unwrap();
+        assert_eq!(serde_json::from_str::<Failure>(&json).unwrap(), failure);
+    }
+}

@@ -1,0 +1,6 @@
+//! What a job is: its id, where it stands, how it failed.
+
+pub(crate) mod deferred;
+pub(crate) mod failure;
+pub(crate) mod id;
+pub(crate) mod state;

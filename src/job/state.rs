@@ -1,0 +1,202 @@
+//! The states of a job and the table of every change between them.
+//!
+//! No state is stored: it is computed from the one collection that holds the id. The table is what the Lua
+//! scripts, the events and `docs/job-lifecycle.md` must agree with.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use crate::faults::{ConfigError, ConfigErrors};
+
+/// Where a job stands.
+///
+/// A job is in exactly one state at any time. [`Display`](fmt::Display) and [`FromStr`] use the lower-case
+/// name of the variant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum JobState {
+    /// In the list of its priority, ready to run.
+    ///
+    /// The next worker with a free slot moves it on. A cancel moves it to cancelled.
+    Waiting,
+    /// Scheduled for later, or waiting for its next attempt.
+    ///
+    /// Moved to waiting by the first worker that claims after its due time. A cancel moves it to cancelled.
+    Delayed,
+    /// Locked by a worker whose handler is running.
+    ///
+    /// Its worker settles it. The sweep decides about it when the worker is silent. The handler of a job
+    /// that the sweep took may still be running for a moment: execution is at least once.
+    Running,
+    /// Terminal: a handler returned a value.
+    ///
+    /// Retention removes it.
+    Completed,
+    /// Terminal: the attempts are used up, the error was fatal, or its workers died too often.
+    ///
+    /// Retention removes it.
+    Failed,
+    /// Terminal: somebody asked for it before it ended by itself.
+    ///
+    /// Retention removes it. It never runs again.
+    Cancelled,
+}
+
+impl JobState {
+    /// Every state, in the order of a job's life.
+    pub(crate) const ALL: [JobState; 6] = [
+        JobState::Waiting,
+        JobState::Delayed,
+        JobState::Running,
+        JobState::Completed,
+        JobState::Failed,
+        JobState::Cancelled,
+    ];
+
+    /// The name of the state as events, docs and metrics write it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            JobState::Waiting => "waiting",
+            JobState::Delayed => "delayed",
+            JobState::Running => "running",
+            JobState::Completed => "completed",
+            JobState::Failed => "failed",
+            JobState::Cancelled => "cancelled",
+        }
+    }
+
+    /// Whether the job has ended: completed, failed or cancelled.
+    #[must_use]
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, JobState::Completed | JobState::Failed | JobState::Cancelled)
+    }
+}
+
+impl fmt::Display for JobState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for JobState {
+    type Err = ConfigErrors;
+
+    /// Reads the name that [`JobState::as_str`] gives.
+    ///
+    /// # Errors
+    /// [`ConfigErrors`] for any other text.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        JobState::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
+            ConfigErrors::from(ConfigError::new(
+                "state",
+                format!("{text:?}"),
+                "must be the name of a state",
+                "use one of waiting, delayed, running, completed, failed, cancelled",
+            ))
+        })
+    }
+}
+
+/// One allowed change of state.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Transition {
+    /// The state before; `None` for a job that does not exist yet.
+    pub(crate) from: Option<JobState>,
+    /// The state after; `None` for a job that is removed.
+    pub(crate) to: Option<JobState>,
+    /// The script that does it.
+    pub(crate) by: &'static str,
+}
+
+#[cfg(test)]
+const fn change(from: JobState, to: JobState, by: &'static str) -> Transition {
+    Transition { from: Some(from), to: Some(to), by }
+}
+
+#[cfg(test)]
+const fn created(to: JobState, by: &'static str) -> Transition {
+    Transition { from: None, to: Some(to), by }
+}
+
+#[cfg(test)]
+const fn removed(from: JobState, by: &'static str) -> Transition {
+    Transition { from: Some(from), to: None, by }
+}
+
+/// Every change of state there is; whatever is not listed is a bug.
+///
+/// A cancel of a running job changes no state: it leaves a wish that settle and sweep honour. Under
+/// `Retention::remove_at_once()` a job becomes terminal and is removed by the same call, which this table shows as its
+/// two steps.
+#[cfg(test)]
+pub(crate) const TRANSITIONS: &[Transition] = &[
+    created(JobState::Waiting, "dispatch"),
+    created(JobState::Delayed, "dispatch"),
+    change(JobState::Delayed, JobState::Waiting, "settle"),
+    change(JobState::Waiting, JobState::Running, "settle"),
+    // A counter that is no number: the job cannot run and must not stop the others.
+    change(JobState::Waiting, JobState::Failed, "settle"),
+    change(JobState::Running, JobState::Completed, "settle"),
+    change(JobState::Running, JobState::Failed, "settle"),
+    change(JobState::Running, JobState::Cancelled, "settle"),
+    // A failed attempt with attempts left; or put off, with none used.
+    change(JobState::Running, JobState::Delayed, "settle"),
+    // Requeued at shutdown, with no stall counted.
+    change(JobState::Running, JobState::Waiting, "settle"),
+    change(JobState::Running, JobState::Waiting, "sweep"),
+    change(JobState::Running, JobState::Failed, "sweep"),
+    change(JobState::Running, JobState::Cancelled, "sweep"),
+    change(JobState::Waiting, JobState::Cancelled, "cancel"),
+    change(JobState::Delayed, JobState::Cancelled, "cancel"),
+    // A payload that somebody deleted: there is no job any more.
+    removed(JobState::Waiting, "settle"),
+    removed(JobState::Running, "sweep"),
+    removed(JobState::Completed, "trim"),
+    removed(JobState::Failed, "trim"),
+    removed(JobState::Cancelled, "trim"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_state_reads_back_from_its_name() {
+        for state in JobState::ALL {
+            assert_eq!(state.as_str().parse::<JobState>().unwrap(), state);
+            assert_eq!(state.to_string(), state.as_str());
+        }
+        assert!("Waiting".parse::<JobState>().is_err());
+    }
+
+    #[test]
+    fn a_transition_is_listed_once() {
+        for (i, one) in TRANSITIONS.iter().enumerate() {
+            assert!(!TRANSITIONS[i + 1..].contains(one), "{one:?}");
+        }
+    }
+
+    #[test]
+    fn terminal_states_only_leave_by_trim() {
+        for one in TRANSITIONS {
+            if one.from.is_some_and(JobState::is_terminal) {
+                assert_eq!((one.to, one.by), (None, "trim"));
+            }
+            assert!(one.from.is_some() || one.to.is_some());
+        }
+    }
+
+    #[test]
+    fn every_state_that_can_be_entered_can_be_left() {
+        for one in TRANSITIONS {
+            if let Some(to) = one.to {
+                assert!(TRANSITIONS.iter().any(|next| next.from == Some(to)), "{to}");
+            }
+        }
+    }
+}

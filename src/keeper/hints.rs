@@ -1,0 +1,70 @@
+//! Hears of cancels at once. What it misses comes with the next beat.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+
+use super::line::Keeper;
+use crate::error::Error;
+use crate::pauses::Pauses;
+use crate::store::hints;
+
+/// How often the other end is asked whether it is there: nothing else goes over this connection for hours.
+const PING: Duration = Duration::from_secs(2);
+
+/// How long it takes until a command that was denied is tried again.
+const DENIED_PAUSE: Duration = Duration::from_secs(30);
+
+pub(super) async fn run(keeper: Arc<Keeper>) {
+    let (mut pauses, mut denied) = (Pauses::new(Duration::from_millis(50), Duration::from_secs(1)), false);
+    loop {
+        let Err(e) = listen(&keeper, || {
+            pauses.reset();
+            denied = false;
+        })
+        .await;
+        let pause = if e.is_denied() { DENIED_PAUSE } else { pauses.next() };
+        let is_news = e.is_denied() && !denied;
+        denied = e.is_denied();
+        if is_news {
+            keeper.log.line(move || {
+                let what = "the worker may not listen for cancels: it hears of them with its heartbeats";
+                tracing::error!(error = %e.chain(), "{what}");
+            });
+        } else {
+            keeper.log.line(move || tracing::debug!(error = %e.chain(), "the connection for cancel hints dropped"));
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Listens until the connection fails; `answered` is told each time that the other end has shown itself.
+async fn listen(keeper: &Keeper, mut answered: impl FnMut()) -> Result<std::convert::Infallible, Error> {
+    let tasks: Vec<_> = keeper.watches.iter().map(|watch| &*watch.task.keys).collect();
+    let (mut conn, mut hints) = keeper.worker.store.cancel_hints(&tasks).await?;
+    // A hint may have gone by while nobody listened.
+    keeper.watches.iter().for_each(|watch| watch.task.beat_now.notify_one());
+    let pings = async {
+        loop {
+            tokio::time::sleep(PING).await;
+            if let Err(e) = hints::ping(&mut conn).await {
+                return e;
+            }
+            answered();
+        }
+    };
+    tokio::pin!(pings);
+    loop {
+        let (channel, id) = tokio::select! {
+            hint = hints.next() => match hint {
+                Some(hint) => hint,
+                None => return Err(Error::Closed),
+            },
+            e = &mut pings => return Err(e),
+        };
+        for watch in keeper.watches.iter().filter(|watch| watch.task.keys.cancel_channel() == channel) {
+            watch.task.held.ring(&id);
+        }
+    }
+}

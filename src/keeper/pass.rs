@@ -1,0 +1,103 @@
+//! How far the sweep of an epoch has come, and what to send next.
+
+use std::time::Duration;
+
+use crate::limits::{LEAST_SWEEP, MOST_SWEEP, SHRINK_STEP};
+
+/// The most calls that resolve and are under way together. Each removes what it decides, so that the next one finds others.
+const TOGETHER: u64 = 5;
+
+/// The most calls that shrink and are under way together.
+const MOST_SHRINKS: u64 = 500;
+
+/// How far the sweep of an epoch has come. It outlives beats, which may come in between.
+#[derive(Debug, Default)]
+pub(crate) struct Pass {
+    epoch: u64,
+    cursor: String,
+    /// The table of the candidates was made small in this epoch.
+    shrunk: bool,
+    /// Candidates, and running jobs that were heard from, as they were told last.
+    candidates: u64,
+    active: u64,
+    round_trip: Duration,
+}
+
+/// One round of calls that go out together.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) shrinks: u64,
+    pub(super) sweeps: u64,
+    pub(super) limit: usize,
+    pub(super) cursor: String,
+}
+
+impl Pass {
+    /// A beat told how many candidates and active jobs there are.
+    pub(crate) fn heard(&mut self, candidates: u64, active: u64, round_trip: Duration) {
+        (self.candidates, self.active, self.round_trip) = (candidates, active, round_trip);
+    }
+
+    /// How long the last beat took.
+    pub(crate) fn round_trip(&self) -> Duration {
+        self.round_trip
+    }
+
+    /// What to send next in this epoch.
+    pub(super) fn plan(&mut self, epoch: u64) -> Plan {
+        if self.epoch != epoch || self.cursor.is_empty() {
+            (self.epoch, self.cursor, self.shrunk) = (epoch, "0".to_owned(), false);
+        }
+        // A few that are left of very many: see `shrink`.
+        let few = !self.shrunk && self.candidates > 0 && self.candidates * 1000 < self.active;
+        self.shrunk |= few;
+        // Where a round trip takes long a call may too, so that not many of them are needed.
+        let limit = (self.round_trip.as_millis() as usize * 12).clamp(LEAST_SWEEP, MOST_SWEEP);
+        Plan {
+            shrinks: if few { self.active.div_ceil(SHRINK_STEP).min(MOST_SHRINKS) } else { 0 },
+            sweeps: self.candidates.div_ceil(limit as u64).clamp(1, TOGETHER),
+            limit,
+            cursor: self.cursor.clone(),
+        }
+    }
+
+    pub(super) fn swept(&mut self, cursor: String, left: u64) {
+        (self.cursor, self.candidates) = (cursor, left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::ZERO;
+
+    fn heard(candidates: u64, active: u64, round_trip: Duration) -> Pass {
+        let mut pass = Pass::default();
+        pass.heard(candidates, active, round_trip);
+        pass
+    }
+
+    #[test]
+    fn a_round_is_as_large_as_what_is_left_and_as_the_round_trip_is_long() {
+        let plan = |candidates, ms| heard(candidates, 0, Duration::from_millis(ms)).plan(1);
+        let rounds = [plan(0, 0), plan(25, 0), plan(26, 0), plan(1_000, 0), plan(1_000, 5), plan(1_000, 20)];
+        let sizes = rounds.map(|plan| (plan.sweeps, plan.limit));
+        assert_eq!(sizes, [(1, 25), (1, 25), (2, 25), (5, 25), (5, 60), (5, 200)]);
+    }
+
+    #[test]
+    fn a_table_that_is_mostly_empty_is_made_small_once_an_epoch() {
+        let mut pass = heard(999, 1_000_000, NOW);
+        assert_eq!(pass.plan(3).shrinks, 250);
+        pass.swept("17".to_owned(), 900);
+        // A beat comes in between.
+        pass.heard(900, 1_000_000, NOW);
+        let next = pass.plan(3);
+        assert_eq!((next.shrinks, next.cursor.as_str()), (0, "17"));
+        pass.heard(10, 1_000_000, NOW);
+        let other = pass.plan(4);
+        assert_eq!((other.shrinks, other.cursor.as_str()), (250, "0"));
+        assert_eq!(heard(1_000, 1_000_000, NOW).plan(1).shrinks, 0);
+    }
+}

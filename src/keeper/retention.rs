@@ -1,0 +1,43 @@
+//! Trims the terminal sets by the age and the count that are declared, in bounded calls.
+
+use super::line::Keeper;
+use super::watch::TaskWatch;
+use crate::error::Error;
+use crate::store::keys::Key;
+use crate::store::trim::{self, Trimmed};
+
+/// The most jobs that one call removes.
+const BATCH: usize = 500;
+
+/// The most jobs that one pass removes from a set: what is behind that waits for the next pass, since the server has other
+/// things to do.
+const PASS: usize = 20 * BATCH;
+
+/// The most calls of one pass over a set. Of large jobs a call removes few.
+const CALLS: usize = 400;
+
+/// Removes what is past its age or count. Returns how many jobs.
+pub(crate) async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
+    let (task, worker, mut total) = (&watch.task, keeper.worker.id.as_str(), 0);
+    for place in [Key::Completed, Key::Failed, Key::Cancelled] {
+        let mut removed = 0;
+        for _ in 0..CALLS {
+            let limit = BATCH.min(PASS - removed);
+            let call = async |conn: &mut _| trim::trim(conn, &task.keys, place, worker, limit).await;
+            match keeper.housekeeping_call(call).await? {
+                Trimmed::Jobs { count, more } => {
+                    removed += count;
+                    if !more || removed >= PASS {
+                        break;
+                    }
+                }
+                Trimmed::Undeclared => {
+                    keeper.declare_again(watch).await?;
+                    break;
+                }
+            }
+        }
+        total += removed;
+    }
+    Ok(total)
+}

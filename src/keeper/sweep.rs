@@ -1,0 +1,137 @@
+//! The sweep loop of one task: witness → resolve → the next snapshot.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+
+use super::line::Keeper;
+use super::pass::Plan;
+use super::watch::TaskWatch;
+use crate::clock;
+use crate::error::Error;
+use crate::shown::Shown;
+use crate::stall::cadence;
+use crate::store::connection::OwnConnection;
+use crate::store::shrink;
+use crate::store::sweep::{self, SweepReply};
+
+/// Sweeps whenever the witness rule allows it, until the keeper's runtime ends.
+pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
+    loop {
+        let at = watch.witness().sweep_at();
+        match at {
+            None => watch.seen.notified().await,
+            Some(at) => {
+                let pause = at.since(clock::now());
+                if !pause.is_zero() {
+                    // The note may move while we sleep; it only ever moves to later, or to another interval.
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => {}
+                        () = watch.seen.notified() => {}
+                    }
+                    continue;
+                }
+                if watch.witness().may_sweep(clock::now()).is_none() {
+                    // The watch was broken, or an own beat is due: its answer rings.
+                    tokio::select! {
+                        () = watch.seen.notified() => {}
+                        () = tokio::time::sleep(cadence::sweep_look(watch.task.options.interval)) => {}
+                    }
+                    continue;
+                }
+                if let Err(e) = run_once(&keeper, &watch).await {
+                    watch.witness().broken(clock::now());
+                    if !e.is_retryable() {
+                        let task = Arc::clone(&watch.task.name);
+                        keeper.log.line(move || {
+                            tracing::error!(%task, error = %e.chain(), "a sweep was refused; it is tried again");
+                        });
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Resolves every candidate of the epoch in bounded calls, and takes the next snapshot. Returns how many it resolved.
+async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
+    let (task, mut total) = (&watch.task, 0);
+    loop {
+        // Asked anew before each round: the watch may have been broken since the last one.
+        let allowed = watch.witness().may_sweep(clock::now());
+        let Some((epoch, waited)) = allowed else { return Ok(total) };
+        let plan = watch.pass().plan(epoch);
+        let mut answers = Vec::new();
+        let round = async |conn: &mut OwnConnection| {
+            answers = send(keeper, watch, conn, &plan, epoch, waited).await;
+            // What some of the calls decided is told all the same.
+            answers.iter().find_map(|answer| answer.as_ref().err()).map_or(Ok(()), |e| Err(e.again()))
+        };
+        let answered = keeper.call(watch, round).await;
+        for answer in answers.into_iter().flatten() {
+            match answer {
+                SweepReply::Swept { epoch, interval, cursor, snapshot, left, resolved } => {
+                    total += resolved.len();
+                    for job in resolved {
+                        tell(keeper, watch, job);
+                    }
+                    watch.pass().swept(cursor, left);
+                    watch.witness().told(clock::now(), epoch, interval);
+                    if snapshot {
+                        let task = Arc::clone(&task.name);
+                        keeper.log.line(move || tracing::debug!(%task, epoch, resolved = total, "swept"));
+                        return Ok(total);
+                    }
+                }
+                SweepReply::Moved { epoch, interval } | SweepReply::Early { epoch, interval } => {
+                    watch.witness().told(clock::now(), epoch, interval);
+                    return Ok(total);
+                }
+                SweepReply::Undeclared => {
+                    keeper.declare_again(watch).await?;
+                    return Ok(total);
+                }
+            }
+        }
+        answered?;
+    }
+}
+
+/// Sends one round of calls together, and gives their answers in the order in which the server made them.
+async fn send(
+    keeper: &Keeper,
+    watch: &TaskWatch,
+    conn: &OwnConnection,
+    plan: &Plan,
+    epoch: u64,
+    waited: Duration,
+) -> Vec<Result<SweepReply, Error>> {
+    let (task, worker) = (&watch.task, keeper.worker.id.as_str());
+    let shrinks = (0..plan.shrinks).map(|_| {
+        let mut conn = conn.clone();
+        async move { shrink::shrink(&mut conn, &task.keys).await }
+    });
+    let sweeps = (0..plan.sweeps).map(|_| {
+        let mut conn = conn.clone();
+        let ask = task.options.interval;
+        async move { sweep::sweep(&mut conn, &task.keys, worker, ask, epoch, waited, &plan.cursor, plan.limit).await }
+    });
+    // A table that was not made smaller costs time, and changes nothing else.
+    let (_, answers) = join(join_all(shrinks), join_all(sweeps)).await;
+    answers
+}
+
+/// Logs what was decided about a job. One of our own, whose handler was silent while we beat, hears of it at once.
+fn tell(keeper: &Keeper, watch: &TaskWatch, job: sweep::Resolved) {
+    if job.worker == keeper.worker.id.as_str()
+        && let Some(held) = watch.task.held.get(job.fence)
+    {
+        keeper.lost(&watch.task, &held);
+    }
+    let task = Arc::clone(&watch.task.name);
+    keeper.log.line(move || {
+        let (job_id, worker) = (Shown(&job.id), Shown(&job.worker));
+        tracing::warn!(%task, %job_id, action = %job.action, count = job.count, %worker, "stalled");
+    });
+}

@@ -1,0 +1,94 @@
+//! The thread of the keeper, and the loops that run on it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use super::beat;
+use super::hints;
+use super::line::{HOUSEKEEPING, Keeper};
+use super::log::Log;
+use super::tick;
+use super::watch::TaskWatch;
+use super::wind_up;
+use crate::clock;
+use crate::keeper;
+use crate::process::shared::{KeeperEnd, WorkerShared};
+use crate::process::task::TaskRuntime;
+
+/// Starts the thread. It ends when it is told to, and drops `alive` however it ends.
+pub(crate) fn start(
+    worker: Arc<WorkerShared>,
+    tasks: &[Arc<TaskRuntime>],
+    canary: Arc<AtomicU64>,
+    end: KeeperEnd,
+    alive: tokio::sync::oneshot::Sender<()>,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let now = clock::now();
+    let watches = tasks.iter().map(|task| Arc::new(TaskWatch::new(Arc::clone(task), now))).collect();
+    let keeper = Arc::new(Keeper::new(worker, watches, Log::start()?));
+    std::thread::Builder::new().name("heartline-keeper".to_owned()).spawn(move || {
+        let _alive = alive;
+        runtime.block_on(async {
+            let mut loops = tokio::task::JoinSet::new();
+            loops.spawn(tick::run(Arc::clone(&keeper), canary));
+            loops.spawn(hints::run(Arc::clone(&keeper)));
+            loops.spawn(presence(Arc::clone(&keeper)));
+            loops.spawn(retention(Arc::clone(&keeper)));
+            for watch in keeper.watches.iter() {
+                loops.spawn(beat::run(Arc::clone(&keeper), Arc::clone(watch)));
+                loops.spawn(keeper::sweep::run(Arc::clone(&keeper), Arc::clone(watch)));
+            }
+            let wound_up = tokio::select! {
+                () = end.stop.cancelled() => None,
+                // The loops go on beating meanwhile.
+                told = wind_up::run(&keeper, &end) => Some(told),
+                // None of the loops ends by itself: one that does has panicked.
+                ended = loops.join_next() => {
+                    keeper.log.line(move || tracing::error!(?ended, "the keeper ended; the worker stops"));
+                    None
+                }
+            };
+            drop(loops);
+            if let Some(told) = wound_up {
+                wind_up::end(&keeper, told).await;
+            }
+        });
+        // A look-up of a name may be under way for long, on a thread of its own.
+        runtime.shutdown_background();
+    })
+}
+
+/// Tells that the worker is there, whatever else is to be done.
+pub(super) async fn presence(keeper: Arc<Keeper>) {
+    let mut unseen = HashMap::new();
+    loop {
+        match keeper::presence::run_once(&keeper, &mut unseen).await {
+            Ok(_) => keeper.answered("presence", 0),
+            Err(e) if e.is_outage() => keeper.unanswered("presence", 0, e),
+            Err(e) => keeper.log.line(move || tracing::warn!(error = %e.chain(), "presence could not be told")),
+        }
+        tokio::time::sleep(HOUSEKEEPING).await;
+    }
+}
+
+/// Removes terminal jobs that are past what the tasks keep.
+pub(super) async fn retention(keeper: Arc<Keeper>) {
+    loop {
+        for watch in keeper.watches.iter() {
+            let task = Arc::clone(&watch.task.name);
+            match keeper::retention::run_once(&keeper, watch).await {
+                Ok(removed) => {
+                    keeper.answered("retention", watch.task.index);
+                    keeper.log.line(move || tracing::trace!(%task, removed, "terminal jobs trimmed"));
+                }
+                Err(e) if e.is_outage() => keeper.unanswered("retention", watch.task.index, e),
+                Err(e) => keeper.log.line(move || {
+                    tracing::warn!(%task, error = %e.chain(), "terminal jobs could not be trimmed");
+                }),
+            }
+        }
+        tokio::time::sleep(HOUSEKEEPING).await;
+    }
+}

@@ -1,0 +1,71 @@
+//! The keeper's view of one task.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::pass::Pass;
+use crate::clock::{self, Moment};
+use crate::process::task::TaskRuntime;
+use crate::stall::witness::Witness;
+use crate::store::connection::OwnConnection;
+
+/// The keeper's view of one task.
+pub(crate) struct TaskWatch {
+    pub(crate) task: Arc<TaskRuntime>,
+    witness: Mutex<Witness>,
+    /// Rings when the witness saw something new.
+    pub(crate) seen: Notify,
+    pass: Mutex<Pass>,
+    /// The connection over which the calls of this task go, and its number. It stays with it for as long as it answers this
+    /// task: another one may lead to another server, and then the watch begins anew.
+    line: Mutex<Option<(OwnConnection, u64)>>,
+    /// Connections up to this number gave this task no answer in time. Other tasks, which have other times, may use them.
+    given_up: AtomicU64,
+}
+
+impl TaskWatch {
+    pub(super) fn new(task: Arc<TaskRuntime>, now: Moment) -> TaskWatch {
+        TaskWatch {
+            witness: Mutex::new(Witness::new(task.beat_period(), now)),
+            task,
+            seen: Notify::new(),
+            pass: Mutex::default(),
+            line: Mutex::default(),
+            given_up: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn witness(&self) -> MutexGuard<'_, Witness> {
+        self.witness.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How far the sweep of the task has come.
+    pub(crate) fn pass(&self) -> MutexGuard<'_, Pass> {
+        self.pass.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TaskWatch {
+    pub(super) fn given_up(&self) -> u64 {
+        self.given_up.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
+    pub(super) fn give_up(&self, number: u64) {
+        self.given_up.fetch_max(number, std::sync::atomic::Ordering::SeqCst);
+        self.lost_line(|own| own <= number);
+        self.witness().broken(clock::now());
+    }
+
+    pub(super) fn line(&self) -> MutexGuard<'_, Option<(OwnConnection, u64)>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves the connection if its number is one of these; the watch begins anew over another.
+    pub(super) fn lost_line(&self, which: impl Fn(u64) -> bool) {
+        if self.line().take_if(|(_, number)| which(*number)).is_some() {
+            self.witness().broken(clock::now());
+        }
+    }
+}

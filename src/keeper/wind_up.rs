@@ -1,0 +1,162 @@
+//! What the keeper does for a worker whose future was dropped: it beats until the runs are dropped too, tells Redis how those
+//! ended that had ended, and requeues the others.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::line::Keeper;
+use super::watch::TaskWatch;
+use crate::clock::{self, Moment};
+use crate::error::Error;
+use crate::limits::LARGE;
+use crate::process::estate::{LARGE_LINE, Left};
+use crate::process::held::Flags;
+use crate::process::shared::{FAREWELL, KeeperEnd};
+use crate::stall::cadence::reporting_time;
+use crate::store::address::Role;
+use crate::store::connection::OwnConnection;
+use crate::store::patience::{doubled, response_time};
+use crate::store::report::{self, Report};
+use crate::store::settle::{self, LINES, SettleReply, Settled};
+
+/// How long runs may take to be dropped, behind the cancel grace.
+const DROP_TIME: Duration = Duration::from_secs(1);
+
+/// How long it waits before it tries again to tell Redis.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Waits for the worker to be dropped. Returns when Redis was told of all its jobs, or, with `false`, could not be told in time.
+pub(super) async fn run(keeper: &Keeper, end: &KeeperEnd) -> bool {
+    end.left.cancelled().await;
+    let worker_id = keeper.worker.id.clone();
+    let held: usize = keeper.watches.iter().map(|watch| watch.task.held.len()).sum();
+    keeper.log.line(move || {
+        tracing::warn!(%worker_id, held, "the worker was dropped while it ran; its jobs are handed back");
+    });
+    let tasks: Vec<_> = keeper.watches.iter().map(|watch| hand_back(keeper, watch)).collect();
+    futures_util::future::join_all(tasks).await.into_iter().all(|told| told)
+}
+
+/// Tells Redis that the worker has stopped, when nothing of it can say otherwise any more.
+pub(super) async fn end(keeper: &Keeper, told: bool) {
+    let worker = &keeper.worker;
+    // Nobody is there to tell.
+    worker.news.clear();
+    if told {
+        let named: Vec<_> = keeper.watches.iter().map(|watch| (&*watch.task.name, &*watch.task.keys)).collect();
+        let goodbye = async {
+            let mut conn = worker.store.dedicated(Role::Keeper, None).await?;
+            worker.store.close(&mut conn, worker.id.as_str(), &named).await
+        };
+        // Its presence ends by itself when this does not get through.
+        let _ = tokio::time::timeout(FAREWELL, goodbye).await;
+    }
+    let worker_id = worker.id.clone();
+    keeper.log.line(move || tracing::info!(%worker_id, told, "stopped"));
+}
+
+/// Returns whether Redis was told of all jobs of the task.
+async fn hand_back(keeper: &Keeper, watch: &TaskWatch) -> bool {
+    let task = &watch.task;
+    task.held.for_each(|held| held.post(Flags::SHUTDOWN));
+    task.alive.close();
+    // One that blocks its thread cannot be dropped; its job is requeued all the same.
+    let _ = tokio::time::timeout(task.options.cancel_grace.saturating_add(DROP_TIME), task.alive.wait()).await;
+    let end = clock::now().after(reporting_time(task.options.interval));
+    let Left { lines, pending, large } = task.estate.take(&task.outbox);
+    let mut own = Lines { keeper, watch, numbers: lines.clone().map(|line| line.number), conn: None, end };
+    let on_the_way = lines.iter().filter_map(|line| line.under_way.as_deref()).flatten();
+    let mut reported: HashSet<u64> = on_the_way.map(|report| report.fence).collect();
+    let [first, second, last] = lines.map(|line| line.under_way);
+    let mut rest = pending;
+    for (line, reports) in [first, second].into_iter().enumerate() {
+        let Some(reports) = reports else { continue };
+        // Under its number: it is answered from the record where it was carried out. What it claimed nobody runs.
+        let Some(settled) = own.settle(line, &reports).await else { return false };
+        rest.extend(settled.claimed.into_iter().map(|job| Report::requeue(job.id, job.fence)));
+    }
+    rest.extend(large);
+    rest.retain(|report| reported.insert(report.fence));
+    let unreported = task.held.all().into_iter().filter(|held| reported.insert(held.fence));
+    rest.extend(unreported.map(|held| Report::requeue(held.id.clone(), held.fence)));
+    // As in a shutdown: each call puts its jobs in front of those before, so that in the end the oldest is in front.
+    rest.sort_unstable_by_key(|report| report.fence);
+    let (large, mut small): (Vec<_>, Vec<_>) = rest.into_iter().partition(|report| report.bytes() > LARGE);
+    while !small.is_empty() {
+        let count = report::fitting(small.iter().rev());
+        let batch = small.split_off(small.len() - count);
+        if !own.report(0, &batch).await {
+            return false;
+        }
+    }
+    // The large ones last: one that the server does not take, or that takes long, is left to the sweep alone.
+    let mut told = true;
+    if let Some(reports) = last {
+        told &= own.settle(LARGE_LINE, &reports).await.is_some();
+    }
+    for report in large {
+        told &= own.report(LARGE_LINE, &[report]).await;
+    }
+    told
+}
+
+/// The lines of calls of a driver that is gone.
+struct Lines<'a> {
+    keeper: &'a Keeper,
+    watch: &'a TaskWatch,
+    /// Of the last call of each.
+    numbers: [u64; LINES.len()],
+    conn: Option<OwnConnection>,
+    end: Moment,
+}
+
+impl Lines<'_> {
+    /// Makes the next call of the line.
+    async fn report(&mut self, line: usize, reports: &[Report]) -> bool {
+        self.numbers[line] += 1;
+        let told = self.settle(line, reports).await.is_some();
+        if told {
+            self.watch.task.held.remove(reports.iter().map(|report| report.fence));
+        }
+        told
+    }
+
+    /// Makes the call with the number of the line, again until it is answered; `None` when that was not in time, or Redis does
+    /// not want to hear of it.
+    async fn settle(&mut self, line: usize, reports: &[Report]) -> Option<Settled> {
+        let mut patience = response_time(reports.iter().map(Report::bytes).sum());
+        while clock::now() < self.end {
+            let left = self.end.since(clock::now());
+            let answer = tokio::time::timeout(left.min(patience), self.call(line, reports)).await;
+            let answer = answer.unwrap_or_else(|_| Err(Error::late()));
+            match answer {
+                Ok(SettleReply::Settled(settled)) => return Some(settled),
+                // Somebody else has decided about its jobs, or the server knows nothing of them any more.
+                Ok(SettleReply::Closed | SettleReply::Stale | SettleReply::Undeclared) => return None,
+                Err(e) => {
+                    self.conn = None;
+                    if e.is_late() {
+                        patience = doubled(patience);
+                    }
+                    let task = Arc::clone(&self.watch.task.name);
+                    self.keeper.log.line(move || {
+                        tracing::debug!(%task, error = %e.chain(), "jobs could not be handed back; it is tried again");
+                    });
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+        None
+    }
+
+    async fn call(&mut self, line: usize, reports: &[Report]) -> Result<SettleReply, Error> {
+        let (task, worker) = (&self.watch.task, &self.keeper.worker);
+        let conn = match &mut self.conn {
+            Some(conn) => conn,
+            None => self.conn.insert(worker.store.dedicated(Role::Keeper, None).await?),
+        };
+        let (worker, number) = (worker.id.as_str(), self.numbers[line]);
+        settle::settle(conn, &task.keys, worker, (line, number), task.options.interval, 0, reports).await
+    }
+}

@@ -1,0 +1,51 @@
+//! Bounds that more than one room keeps, each with its reason.
+
+use std::time::Duration;
+
+/// Longest time that any setting takes: 10 years of 365 days. Far from every overflow on the way to Redis.
+pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+/// Largest payload limit: Redis takes 512 MiB for one value, and some is left for the call around it.
+pub(crate) const PAYLOAD_LIMIT_MAX: usize = 511 * 1024 * 1024;
+
+/// The most bytes of JSON that a handler may return: a slow line should not take minutes for one value.
+pub(crate) const RESULT_LIMIT: usize = 64 * 1024 * 1024;
+
+/// Longest message that is stored with a job that failed, in bytes.
+pub(crate) const MESSAGE_LIMIT: usize = 4096;
+
+/// Values of more bytes travel on a connection of their own, where nothing else waits behind them.
+pub(crate) const LARGE: usize = 512 * 1024;
+
+/// The most jobs that one call of `dispatch` or `settle` carries: larger batches are slower a job.
+pub(crate) const BATCH: usize = 200;
+
+/// The most bytes of payloads, or of results, that one call of many jobs carries: more would keep the server from others for
+/// milliseconds. `lua/lib/claim.lua` and `lua/trim.lua` keep the same bound.
+pub(crate) const BATCH_BYTES: usize = LARGE;
+
+/// The most bytes of an error that its event has. `lua/lib/finish.lua` keeps the same bound.
+pub(crate) const BRIEF: usize = 160;
+
+/// The most jobs of which one call of [`states`] asks.
+pub(crate) const LOOK_BATCH: usize = 500;
+
+/// The most jobs that one beat names.
+pub(crate) const BEAT_BATCH: usize = 500;
+
+/// The fewest candidates that one sweep may resolve. In a table that was once large, SSCAN visits ten buckets for each
+/// one that it may return, so a small count is what keeps a call short.
+pub(crate) const LEAST_SWEEP: usize = 25;
+
+/// The most candidates that one sweep may resolve, where round trips are long: some milliseconds of the server's time.
+pub(crate) const MOST_SWEEP: usize = 200;
+
+/// For how many running jobs it takes one call of [`shrink`].
+pub(crate) const SHRINK_STEP: u64 = 4000;
+
+/// Nothing younger than this is trimmed, in milliseconds: a dispatch whose reply was lost is repeated, and must
+/// find the id that it wrote.
+pub(crate) const MIN_AGE_MS: u64 = 60_000;
+
+/// Longest cancel grace: a cancelled handler holds its slot for as long.
+pub(crate) const CANCEL_GRACE_MAX: Duration = Duration::from_secs(3600);

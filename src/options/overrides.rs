@@ -1,0 +1,143 @@
+//! What a dispatch sets for its own job.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::retry::{self, RetryPolicy};
+use super::stall::OnRisk;
+use crate::faults::{ConfigError, ConfigErrors, Faults};
+use crate::limits::{CANCEL_GRACE_MAX, LONGEST};
+use crate::times::opt_ms;
+
+/// What a dispatch sets for its own job. It rides with the job as JSON, so that every worker obeys it.
+///
+/// Durations are rounded up to whole milliseconds on the way: a timeout above 0 stays above 0.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Overrides {
+    /// How long the job was delayed. It is the first field: `lua/lib/claim.lua` reads it there, for the `started` event.
+    #[serde(rename = "delay_ms", with = "opt_ms", skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_count: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetryPolicy>,
+    /// Goes before the count of `retry`, and before that of the worker's policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
+    #[serde(rename = "timeout_ms", with = "opt_ms", skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_risk: Option<OnRisk>,
+    #[serde(rename = "cancel_grace_ms", with = "opt_ms", skip_serializing_if = "Option::is_none")]
+    pub cancel_grace: Option<Duration>,
+    #[serde(skip_serializing_if = "Headers::is_empty")]
+    pub headers: Headers,
+}
+
+/// What travels with a job beside its payload.
+pub(crate) type Headers = BTreeMap<String, String>;
+
+/// The most bytes that the headers of a job have together.
+const HEADERS_LIMIT: usize = 4096;
+
+impl Overrides {
+    /// Whether nothing is set, so that nothing needs to be stored.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Overrides::default()
+    }
+
+    /// Checks every rule.
+    ///
+    /// # Errors
+    /// Every rule that is broken, at once.
+    pub(crate) fn validate(&self) -> Result<(), ConfigErrors> {
+        let mut faults = Faults::default();
+        if let Some(delay) = self.delay {
+            faults.at_most("delay", delay, LONGEST);
+        }
+        if let Some(retry) = &self.retry {
+            retry.check(&mut faults);
+        }
+        if let Some(attempts) = self.attempts {
+            faults.number("attempts", u64::from(attempts), 1, retry::MOST_ATTEMPTS);
+        }
+        let bytes: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if bytes > HEADERS_LIMIT {
+            let rule = format!("must have at most {HEADERS_LIMIT} bytes together, names and values");
+            faults.push(ConfigError::new(
+                "headers",
+                format!("{bytes} bytes"),
+                rule,
+                "put what is large into the payload",
+            ));
+        }
+        if let Some(timeout) = self.timeout {
+            faults.timeout(timeout);
+        }
+        if let Some(cancel_grace) = self.cancel_grace {
+            faults.at_most("cancel_grace", cancel_grace, CANCEL_GRACE_MAX);
+        }
+        faults.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn overrides_are_compact_json() {
+        assert!(Overrides::default().is_empty());
+        assert_eq!(serde_json::to_string(&Overrides::default()).unwrap(), "{}");
+        let overrides = Overrides {
+            delay: Some(Duration::from_secs(5)),
+            max_count: Some(0),
+            retry: None,
+            timeout: Some(Duration::from_micros(1)),
+            on_risk: Some(OnRisk::Cancel),
+            cancel_grace: Some(Duration::from_secs(2)),
+            attempts: Some(3),
+            headers: Headers::from([("k".into(), "v".into())]),
+        };
+        assert!(!overrides.is_empty());
+        assert_eq!(
+            serde_json::to_string(&overrides).unwrap(),
+            r#"{"delay_ms":5000,"max_count":0,"attempts":3,"timeout_ms":1,"on_risk":"cancel","cancel_grace_ms":2000,"headers":{"k":"v"}}"#
+        );
+    }
+
+    #[test]
+    fn overrides_read_back_and_ignore_what_they_do_not_know() {
+        proptest!(|(max_count: Option<u32>, timeout: Option<u64>, grace: Option<u64>, attempts: Option<u32>)| {
+            let overrides = Overrides {
+                delay: timeout.map(Duration::from_millis),
+                max_count,
+                retry: attempts.map(|n| RetryPolicy::new().attempts(n)),
+                timeout: timeout.map(Duration::from_millis),
+                on_risk: None,
+                cancel_grace: grace.map(Duration::from_millis),
+                attempts,
+                headers: Headers::from([("k".into(), String::new())]),
+            };
+            let json = serde_json::to_string(&overrides).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Overrides>(&json).unwrap(), overrides);
+        });
+        assert!(serde_json::from_str::<Overrides>(r#"{"later":1}"#).unwrap().is_empty());
+    }
+
+    #[test]
+    fn overrides_are_checked_too() {
+        let overrides = Overrides {
+            retry: Some(RetryPolicy::new().attempts(0)),
+            timeout: Some(Duration::ZERO),
+            cancel_grace: Some(Duration::MAX),
+            ..Overrides::default()
+        };
+        assert_eq!(overrides.validate().unwrap_err().len(), 3);
+        assert!(Overrides::default().validate().is_ok());
+    }
+}

@@ -1,0 +1,68 @@
+//! The settings in force.
+
+use std::time::Duration;
+
+use super::modes::{EventMode, Priority};
+use super::overrides::Overrides;
+use super::retention::ResolvedRetention;
+use super::retry::RetryPolicy;
+use super::stall::{Heartbeat, OnRisk};
+
+/// The settings of a task with every gap filled and every rule checked.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Resolved {
+    pub(crate) interval: Duration,
+    pub(crate) max_count: u32,
+    /// Whether the task itself, or the dispatch, set `max_count`; a default of the app does not count.
+    pub(crate) max_count_set: bool,
+    pub(crate) heartbeat: Heartbeat,
+    pub(crate) on_risk: OnRisk,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) concurrency: usize,
+    pub(crate) priority: Priority,
+    pub(crate) shutdown_grace: Duration,
+    pub(crate) cancel_grace: Duration,
+    pub(crate) retention: ResolvedRetention,
+    /// Bytes.
+    pub(crate) payload_limit: usize,
+    pub(crate) events: EventMode,
+    pub(crate) undecodable_for: Duration,
+}
+
+/// The first pause of a job whose payload cannot be read; the next ones are twice as long each.
+const UNDECODABLE_PAUSE: Duration = Duration::from_secs(10);
+
+/// The longest of them.
+const UNDECODABLE_PAUSE_MAX: Duration = Duration::from_secs(600);
+
+impl Resolved {
+    /// How long a job is put off whose payload cannot be read, and was put off so often before; `None` when its time is over.
+    pub(crate) fn undecodable_pause(&self, before: u32) -> Option<Duration> {
+        let pause = |n: u32| (UNDECODABLE_PAUSE * (1 << n.min(10))).min(UNDECODABLE_PAUSE_MAX);
+        // The first ones differ, all others are the longest.
+        let first: Duration = (0..before.min(10)).map(pause).sum();
+        let waited = first.saturating_add(UNDECODABLE_PAUSE_MAX.saturating_mul(before.saturating_sub(10)));
+        let left = self.undecodable_for.saturating_sub(waited);
+        (!left.is_zero()).then(|| pause(before).min(left))
+    }
+
+    /// The settings for one job.
+    pub(crate) fn with(&self, overrides: &Overrides) -> Resolved {
+        let mut own = self.clone();
+        if let Some(max_count) = overrides.max_count {
+            own.max_count = max_count;
+            own.max_count_set = true;
+        }
+        if let Some(retry) = &overrides.retry {
+            own.retry = retry.clone();
+        }
+        if let Some(attempts) = overrides.attempts {
+            own.retry = own.retry.attempts(attempts);
+        }
+        own.timeout = overrides.timeout.or(own.timeout);
+        own.on_risk = overrides.on_risk.unwrap_or(own.on_risk);
+        own.cancel_grace = overrides.cancel_grace.unwrap_or(own.cancel_grace);
+        own
+    }
+}

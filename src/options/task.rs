@@ -1,0 +1,339 @@
+//! What can be set for a task, where it may be set, and what follows when it is not.
+//!
+//! Precedence, field by field: dispatch, then task, then the app's defaults, then the crate's. The interval and
+//! the heartbeat mode cannot be set for a single job, since a task has one epoch.
+
+use std::time::Duration;
+
+use super::modes::{EventMode, Priority};
+use super::resolved::Resolved;
+use super::retention::Retention;
+use super::retry::RetryPolicy;
+use super::stall::StallOptions;
+use crate::faults::{ConfigErrors, Faults};
+use crate::limits::{CANCEL_GRACE_MAX, LONGEST, PAYLOAD_LIMIT_MAX};
+
+/// The settings of a task, or, given to the app, the defaults of all its tasks.
+///
+/// What is not set here comes from the app's defaults, then from the crate's. Everything is checked when the task
+/// is declared, and all faults are reported together.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use heartline::{RetryPolicy, StallOptions, TaskOptions};
+/// let options = TaskOptions::new()
+///     .concurrency(16)
+///     .retry(RetryPolicy::new().attempts(3))
+///     .stall(StallOptions::new().interval(Duration::from_secs(15)));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+#[must_use]
+pub struct TaskOptions {
+    stall: Option<StallOptions>,
+    retry: Option<RetryPolicy>,
+    timeout: Option<Duration>,
+    concurrency: Option<usize>,
+    priority: Option<Priority>,
+    shutdown_grace: Option<Duration>,
+    cancel_grace: Option<Duration>,
+    retention: Option<Retention>,
+    payload_limit: Option<usize>,
+    events: Option<EventMode>,
+    undecodable_for: Option<Duration>,
+}
+
+impl TaskOptions {
+    /// Options with nothing set.
+    pub const fn new() -> TaskOptions {
+        TaskOptions {
+            stall: None,
+            retry: None,
+            timeout: None,
+            concurrency: None,
+            priority: None,
+            shutdown_grace: None,
+            cancel_grace: None,
+            retention: None,
+            payload_limit: None,
+            events: None,
+            undecodable_for: None,
+        }
+    }
+
+    /// When a job counts as stalled and what follows. Merged with the app's field by field.
+    pub const fn stall(mut self, stall: StallOptions) -> Self {
+        self.stall = Some(stall);
+        self
+    }
+
+    /// How many runs a job gets and how long it waits in between. Replaces the app's policy as a whole; a
+    /// dispatch can give its own.
+    ///
+    /// Defaults to one run: no retry.
+    pub const fn retry(mut self, retry: RetryPolicy) -> Self {
+        self.retry = Some(retry);
+        self
+    }
+
+    /// How long one run may take before it is cancelled and counts as failed, with the code `timeout`.
+    ///
+    /// More than 0, at most 10 years. A dispatch can set its own; a timeout set for the app cannot be lifted for a
+    /// task, only made longer. Code that does not yield cannot be stopped. Defaults to none.
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// How many jobs of the task one worker process runs at a time. 1 to 100,000. Defaults to 10.
+    pub const fn concurrency(mut self, concurrency: usize) -> Self {
+        self.concurrency = Some(concurrency);
+        self
+    }
+
+    /// The priority of jobs that are dispatched without one. Defaults to [`Priority::Normal`].
+    pub const fn priority(mut self, priority: Priority) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
+    /// How long a shutdown waits for running jobs before it cancels them and hands them back, with no stall
+    /// counted. 0 cancels at once; at most 10 years. Defaults to 30 s.
+    pub const fn shutdown_grace(mut self, shutdown_grace: Duration) -> Self {
+        self.shutdown_grace = Some(shutdown_grace);
+        self
+    }
+
+    /// How long a handler that was cancelled, or lost its job, may wind down before its future is dropped. A run past its
+    /// `timeout` is dropped at once.
+    ///
+    /// 0 drops at once; at most 1 h. A dispatch can set its own. Defaults to 5 s.
+    pub const fn cancel_grace(mut self, cancel_grace: Duration) -> Self {
+        self.cancel_grace = Some(cancel_grace);
+        self
+    }
+
+    /// How long terminal jobs are kept. Merged with the app's field by field.
+    pub const fn retention(mut self, retention: Retention) -> Self {
+        self.retention = Some(retention);
+        self
+    }
+
+    /// Largest encoded payload that a dispatch takes, in bytes. 1 byte to 511 MiB. Defaults to 1 MiB.
+    pub const fn payload_limit(mut self, bytes: usize) -> Self {
+        self.payload_limit = Some(bytes);
+        self
+    }
+
+    /// Whether the task's transitions are written to its event stream. Defaults to [`EventMode::On`].
+    pub const fn events(mut self, events: EventMode) -> Self {
+        self.events = Some(events);
+        self
+    }
+
+    /// How long a job is put off whose payload is no input of the handler, before it fails with the code `codec`. A producer may
+    /// have been deployed before its workers: until these follow, the job is tried again after 10 s, and then after ever longer
+    /// pauses of up to 10 min, which uses no attempt.
+    ///
+    /// 0 fails it at once; at most 10 years. Defaults to 24 h.
+    pub const fn undecodable_for(mut self, time: Duration) -> Self {
+        self.undecodable_for = Some(time);
+        self
+    }
+
+    /// The settings in force: the task's own, else the app's, else the crate's.
+    ///
+    /// A default of the app that the task replaces is not looked at; `TaskOptions::new().resolve(&defaults)`
+    /// checks the app's own.
+    ///
+    /// # Errors
+    /// Every rule that is broken, at once.
+    pub(crate) fn resolve(&self, app_defaults: &TaskOptions) -> Result<Resolved, ConfigErrors> {
+        let mut faults = Faults::default();
+
+        let own_stall = self.stall.clone().unwrap_or_default();
+        let max_count_set = own_stall.sets_max_count();
+        let (interval, max_count, heartbeat, on_risk) = match &app_defaults.stall {
+            Some(app) => own_stall.or(app),
+            None => own_stall,
+        }
+        .resolve(&mut faults);
+
+        let retry = self.retry.as_ref().or(app_defaults.retry.as_ref());
+        let retry = retry.cloned().unwrap_or_default();
+        retry.check(&mut faults);
+
+        let timeout = self.timeout.or(app_defaults.timeout);
+        if let Some(timeout) = timeout {
+            faults.timeout(timeout);
+        }
+        let concurrency = self.concurrency.or(app_defaults.concurrency).unwrap_or(10);
+        faults.number("concurrency", concurrency as u64, 1, 100_000);
+        let shutdown_grace = self.shutdown_grace.or(app_defaults.shutdown_grace);
+        let shutdown_grace = shutdown_grace.unwrap_or(Duration::from_secs(30));
+        faults.at_most("shutdown_grace", shutdown_grace, LONGEST);
+        let cancel_grace = self.cancel_grace.or(app_defaults.cancel_grace);
+        let cancel_grace = cancel_grace.unwrap_or(Duration::from_secs(5));
+        faults.at_most("cancel_grace", cancel_grace, CANCEL_GRACE_MAX);
+
+        let own_retention = self.retention.clone().unwrap_or_default();
+        let retention = match &app_defaults.retention {
+            Some(app) => own_retention.or(app),
+            None => own_retention,
+        }
+        .resolve(&mut faults);
+
+        let payload_limit = self.payload_limit.or(app_defaults.payload_limit);
+        let payload_limit = payload_limit.unwrap_or(1024 * 1024);
+        faults.number("payload_limit", payload_limit as u64, 1, PAYLOAD_LIMIT_MAX as u64);
+
+        let undecodable_for = self.undecodable_for.or(app_defaults.undecodable_for);
+        let undecodable_for = undecodable_for.unwrap_or(Duration::from_secs(24 * 3600));
+        faults.at_most("undecodable_for", undecodable_for, LONGEST);
+
+        faults.finish()?;
+        Ok(Resolved {
+            interval,
+            max_count,
+            max_count_set,
+            heartbeat,
+            on_risk,
+            retry,
+            timeout,
+            concurrency,
+            priority: self.priority.or(app_defaults.priority).unwrap_or_default(),
+            shutdown_grace,
+            cancel_grace,
+            retention,
+            payload_limit,
+            events: self.events.or(app_defaults.events).unwrap_or_default(),
+            undecodable_for,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::overrides::Overrides;
+    use crate::options::retention::RetentionLimit;
+    use crate::options::stall::Heartbeat;
+    use crate::options::stall::OnRisk;
+
+    fn seconds(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    fn crate_defaults() -> Resolved {
+        TaskOptions::new().resolve(&TaskOptions::new()).unwrap()
+    }
+
+    #[test]
+    fn the_crate_defaults_are_those_of_the_design() {
+        let resolved = crate_defaults();
+        assert_eq!(resolved.interval, seconds(30));
+        assert_eq!((resolved.max_count, resolved.max_count_set), (1, false));
+        assert_eq!(resolved.heartbeat, Heartbeat::Automatic);
+        assert_eq!(resolved.on_risk, OnRisk::Continue);
+        assert_eq!(resolved.retry, RetryPolicy::new());
+        assert_eq!(resolved.timeout, None);
+        assert_eq!(resolved.concurrency, 10);
+        assert_eq!(resolved.priority, Priority::Normal);
+        assert_eq!(resolved.shutdown_grace, seconds(30));
+        assert_eq!(resolved.cancel_grace, seconds(5));
+        assert_eq!(resolved.payload_limit, 1_048_576);
+        assert_eq!(resolved.events, EventMode::On);
+        assert_eq!(resolved.retention.completed.max_count, Some(100_000));
+    }
+
+    #[test]
+    fn task_goes_before_app_field_by_field() {
+        let app = TaskOptions::new()
+            .stall(StallOptions::new().interval(seconds(15)).max_count(2).on_risk(OnRisk::Cancel))
+            .retention(Retention::remove_at_once())
+            .concurrency(3)
+            .timeout(seconds(9))
+            .events(EventMode::Off)
+            .priority(Priority::Low);
+        let task = TaskOptions::new()
+            .stall(StallOptions::new().max_count(5).heartbeat(Heartbeat::Manual))
+            .retention(Retention::new().failed(RetentionLimit::forever()))
+            .concurrency(4)
+            .shutdown_grace(seconds(1))
+            .cancel_grace(seconds(2))
+            .payload_limit(7)
+            .retry(RetryPolicy::new().attempts(9));
+        let resolved = task.resolve(&app).unwrap();
+        assert_eq!(resolved.interval, seconds(15));
+        assert_eq!((resolved.max_count, resolved.max_count_set), (5, true));
+        assert_eq!(resolved.heartbeat, Heartbeat::Manual);
+        assert_eq!(resolved.on_risk, OnRisk::Cancel);
+        assert!(resolved.retention.completed.remove_at_once);
+        assert!(!resolved.retention.failed.remove_at_once);
+        assert_eq!(resolved.concurrency, 4);
+        assert_eq!(resolved.timeout, Some(seconds(9)));
+        assert_eq!((resolved.shutdown_grace, resolved.cancel_grace), (seconds(1), seconds(2)));
+        assert_eq!((resolved.events, resolved.priority), (EventMode::Off, Priority::Low));
+        assert_eq!(resolved.payload_limit, 7);
+        assert_eq!(resolved.retry.max_attempts(), 9);
+
+        let inherited = TaskOptions::new().resolve(&app).unwrap();
+        assert_eq!((inherited.max_count, inherited.max_count_set), (2, false));
+    }
+
+    #[test]
+    fn all_faults_are_reported_at_once() {
+        let options = TaskOptions::new()
+            .stall(StallOptions::new().interval(Duration::from_millis(10)))
+            .retry(RetryPolicy::new().attempts(0).exponential(Duration::MAX, f32::NAN).max_delay(seconds(1)))
+            .timeout(Duration::ZERO)
+            .concurrency(0)
+            .shutdown_grace(Duration::MAX)
+            .cancel_grace(seconds(3601))
+            .retention(Retention::new().failed(RetentionLimit::age(Duration::MAX)))
+            .payload_limit(usize::MAX);
+        let faults = options.resolve(&TaskOptions::new()).unwrap_err();
+        let fields: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
+        assert_eq!(
+            fields,
+            [
+                "stall.interval",
+                "retry.attempts",
+                "retry.exponential.first",
+                "retry.exponential.factor",
+                "retry.max_delay",
+                "timeout",
+                "concurrency",
+                "shutdown_grace",
+                "cancel_grace",
+                "retention.failed",
+                "payload_limit",
+            ]
+        );
+        assert_eq!(faults.to_string().lines().count(), faults.len());
+    }
+
+    #[test]
+    fn a_fault_of_the_app_is_found_unless_the_task_replaces_it() {
+        let app = TaskOptions::new().concurrency(0);
+        assert!(TaskOptions::new().resolve(&app).is_err());
+        assert!(TaskOptions::new().concurrency(1).resolve(&app).is_ok());
+    }
+
+    #[test]
+    fn overrides_go_before_the_task() {
+        let task = crate_defaults();
+        assert_eq!(task.with(&Overrides::default()), task);
+        let own = task.with(&Overrides {
+            max_count: Some(1),
+            retry: Some(RetryPolicy::new().attempts(4)),
+            timeout: Some(seconds(1)),
+            on_risk: Some(OnRisk::Cancel),
+            cancel_grace: Some(Duration::ZERO),
+            ..Overrides::default()
+        });
+        assert!(own.max_count_set && !task.max_count_set);
+        assert_eq!(own.retry.max_attempts(), 4);
+        assert_eq!((own.timeout, own.cancel_grace), (Some(seconds(1)), Duration::ZERO));
+        assert_eq!(own.on_risk, OnRisk::Cancel);
+    }
+}

@@ -1,0 +1,181 @@
+//! What a handler can ask and tell while it runs.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::data::Data;
+use super::held::{Flags, Held};
+use crate::error::Interrupted;
+use crate::error::job_error::MissingData;
+use crate::job::id::JobId;
+use crate::options::overrides::Headers;
+use crate::worker_id::WorkerId;
+
+/// The handler's side of one run of a job. Cheap to clone; clones may go to other tasks and threads.
+#[derive(Clone)]
+pub struct Context(pub(crate) Arc<Run>);
+
+/// What is fixed for one run.
+pub(crate) struct Run {
+    pub(crate) held: Arc<Held>,
+    pub(crate) task: Arc<str>,
+    pub(crate) worker: WorkerId,
+    pub(crate) failed_attempts: u32,
+    pub(crate) max_attempts: u32,
+    pub(crate) stalled_count: u32,
+    pub(crate) snoozed_count: u32,
+    pub(crate) dispatched_at: SystemTime,
+    pub(crate) headers: Headers,
+    pub(crate) data: Arc<Data>,
+}
+
+impl Context {
+    /// The id of the job.
+    #[must_use]
+    pub fn id(&self) -> &JobId {
+        &self.0.held.id
+    }
+
+    /// The name of the task.
+    #[must_use]
+    pub fn task(&self) -> &str {
+        &self.0.task
+    }
+
+    /// Which run this is, from 1. A run that stalled does not count: see [`Context::stalled_count`].
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.0.failed_attempts.saturating_add(1)
+    }
+
+    /// How many runs may fail before the job does.
+    #[must_use]
+    pub fn max_attempts(&self) -> u32 {
+        self.0.max_attempts
+    }
+
+    /// How often the job was found stalled before this run.
+    #[must_use]
+    pub fn stalled_count(&self) -> u32 {
+        self.0.stalled_count
+    }
+
+    /// How often the job was put off before this run, by [`JobError::snooze`](crate::JobError::snooze).
+    #[must_use]
+    pub fn snoozed_count(&self) -> u32 {
+        self.0.snoozed_count
+    }
+
+    /// When the job was dispatched, by the producer's clock.
+    #[must_use]
+    pub fn dispatched_at(&self) -> SystemTime {
+        self.0.dispatched_at
+    }
+
+    /// A header that was given with the dispatch.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.0.headers.get(name).map(String::as_str)
+    }
+
+    /// What [`AppBuilder::data`](crate::AppBuilder::data) was given of this type.
+    ///
+    /// # Errors
+    /// [`MissingData`] when there is none; as what a handler returns, it is fatal and has the code `missing_data`. Let the worker find that out when it starts, with
+    /// [`TaskHandler::needs`](crate::TaskHandler::needs).
+    pub fn data<T: Send + Sync + 'static>(&self) -> Result<&T, MissingData> {
+        self.0.data.get()
+    }
+
+    /// The worker that runs the job.
+    #[must_use]
+    pub fn worker_id(&self) -> &WorkerId {
+        &self.0.worker
+    }
+
+    /// A number that grows from claim to claim of the task, also over a failover or a restart of Redis.
+    ///
+    /// A job can run twice: after a stall, the first run may still be going on somewhere. Write the fence beside your
+    /// own side effects, and refuse a write whose fence is lower than the one that is there.
+    #[must_use]
+    pub fn fence(&self) -> u64 {
+        self.0.held.fence
+    }
+
+    /// Tells that the handler is alive, and learns whether it should stop. Call it at every step of a long job, and in
+    /// `Heartbeat::Manual` several times an interval.
+    ///
+    /// It reads and writes local state only: free in a tight loop, and the same in async code, `spawn_blocking` and
+    /// rayon. While Redis is away it stays `Ok`: the lock decides when Redis is back.
+    ///
+    /// # Errors
+    /// - `Lost`: the lock is gone, the job stalled; nothing this run returns is recorded.
+    /// - `Cancelled`: its cancel was asked for.
+    /// - `AtRisk`: `OnRisk::Cancel` came true; return, and it will run again.
+    /// - `Shutdown`: the worker's shutdown grace is over; return an error, and the job is requeued. `Ok` completes it.
+    /// - `Frozen`: this process stood still (SIGSTOP, a paused VM), and the moment up to which the job was safe is past,
+    ///   be it since then or since before. It may run elsewhere by now. The error stays until a beat is answered.
+    /// - `Ended`: this run returned, or its time-out dropped it. Only what outlived it sees this.
+    ///
+    /// A time-out gives no notice: it drops the handler's future at once.
+    pub fn heartbeat(&self) -> Result<(), Interrupted> {
+        self.0.held.heartbeat()
+    }
+
+    /// Completes when the handler is to stop: the job was lost or cancelled, the shutdown grace is over, or
+    /// `OnRisk::Cancel` came true. After the cancel grace the handler's future is dropped. For what outlives the run it
+    /// completes at the end of the run at the latest.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn cancelled(&self) {
+        self.0.held.wait_for(Flags::STOP).await;
+    }
+
+    /// Whether [`Context::cancelled`] would complete at once.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.held.flags().intersects(Flags::STOP)
+    }
+
+    /// Completes a tenth of the interval before the first moment at which a sweep could take the job, with or without a
+    /// connection to Redis.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn at_risk(&self) {
+        self.0.held.wait_for(Flags::AT_RISK).await;
+    }
+
+    /// Whether the job is at risk now. It ends when a beat that names the job is answered.
+    #[must_use]
+    pub fn is_at_risk(&self) -> bool {
+        self.0.held.flags().intersects(Flags::AT_RISK)
+    }
+
+    /// Completes when the worker begins to shut down: the shutdown grace runs from then.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn shutting_down(&self) {
+        self.0.held.wait_for(Flags::SHUTTING_DOWN).await;
+    }
+
+    /// Whether the worker shuts down.
+    #[must_use]
+    pub fn is_shutting_down(&self) -> bool {
+        self.0.held.flags().intersects(Flags::SHUTTING_DOWN)
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("task", &self.0.task)
+            .field("id", self.id())
+            .field("attempt", &self.attempt())
+            .field("fence", &self.fence())
+            .finish_non_exhaustive()
+    }
+}

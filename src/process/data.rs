@@ -1,0 +1,56 @@
+//! What an App shares with its handlers, and what these say that they need of it.
+
+use std::any::{Any, TypeId, type_name};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::job_error::MissingData;
+use crate::faults::ConfigError;
+
+/// A type of which a handler wants the App's value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Need {
+    id: TypeId,
+    name: &'static str,
+}
+
+impl Need {
+    pub(crate) fn of<T: 'static>() -> Need {
+        Need { id: TypeId::of::<T>(), name: type_name::<T>() }
+    }
+}
+
+/// What the App shares with its handlers, one value for each type.
+#[derive(Clone, Default)]
+pub(crate) struct Data(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
+
+impl Data {
+    pub(crate) fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
+        self.0.insert(TypeId::of::<T>(), Arc::new(value));
+    }
+
+    pub(crate) fn get<T: Send + Sync + 'static>(&self) -> Result<&T, MissingData> {
+        let value = self.0.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref());
+        value.ok_or(MissingData { type_name: type_name::<T>() })
+    }
+
+    /// What a task needs and is not there.
+    pub(crate) fn faults(&self, task: &str, needs: &[Need]) -> impl Iterator<Item = ConfigError> {
+        needs.iter().filter(|need| !self.0.contains_key(&need.id)).map(move |need| {
+            let rule = format!("must be there, since the task {task} needs it");
+            ConfigError::new(
+                format!("data of the type {}", need.name),
+                "missing",
+                rule,
+                "give it with AppBuilder::data",
+            )
+        })
+    }
+}
+
+impl fmt::Debug for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Data").field("types", &self.0.len()).finish()
+    }
+}

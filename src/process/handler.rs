@@ -1,0 +1,71 @@
+//! A handler with its types folded away.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::context::Context;
+use crate::error::job_error::JobError;
+
+/// A handler with its types folded away: payload in, JSON out (`None` for null).
+pub(crate) type Handler = Arc<
+    dyn Fn(Context, Vec<u8>) -> Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, RunError>> + Send>> + Send + Sync,
+>;
+
+/// Why a run did not return a value.
+#[derive(Debug)]
+pub(crate) enum RunError {
+    /// The handler said so.
+    Handler(JobError),
+    /// The payload is no input of the handler.
+    Undecodable(String),
+    /// The value cannot be kept as JSON.
+    Codec(String),
+}
+
+/// What is wrong with JSON that is no input of a handler, and where, without any of its text: errors are stored, and shown
+/// to more people than payloads are.
+pub(crate) fn shape_fault(e: &serde_json::Error) -> String {
+    let place = if e.line() > 0 { format!(" at line {} column {}", e.line(), e.column()) } else { String::new() };
+    let text = e.to_string();
+    let text = text.strip_suffix(&place).unwrap_or(&text);
+    let quoting = ["invalid type", "invalid value", "invalid length", "unknown variant", "unknown field"];
+    let fault = if let Some(kind) = quoting.into_iter().find(|kind| text.starts_with(kind)) {
+        // What is quoted stands before what was expected.
+        text.rsplit_once(", expected ").map_or(kind.to_owned(), |(_, expected)| format!("{kind}, expected {expected}"))
+    } else if !e.is_data() || text.starts_with("missing field `") || text.starts_with("duplicate field `") {
+        text.to_owned()
+    } else {
+        "the data is not what the handler takes".to_owned()
+    };
+    fault + &place
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[test]
+    fn a_fault_says_what_was_expected_and_where_and_quotes_nothing() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[allow(dead_code)]
+        struct Card {
+            number: u32,
+        }
+        #[derive(Debug, Deserialize)]
+        enum Kind {
+            Debit,
+        }
+        let fault = |text: &str| shape_fault(&serde_json::from_str::<Card>(text).unwrap_err());
+        assert_eq!(fault(r#"{"number":"4111, expected x"}"#), "invalid type, expected u32 at line 1 column 28");
+        assert_eq!(fault("{}"), "missing field `number` at line 1 column 2");
+        assert_eq!(fault(r#"{"secret":1}"#), "unknown field, expected `number` at line 1 column 9");
+        assert_eq!(fault(r#"{"number":"#), "EOF while parsing a value at line 1 column 10");
+        let _ = Kind::Debit;
+        let fault = shape_fault(&serde_json::from_str::<Kind>(r#""secret""#).unwrap_err());
+        assert_eq!(fault, "unknown variant, expected `Debit` at line 1 column 8");
+        let custom = <serde_json::Error as serde::de::Error>::custom("no secret");
+        assert_eq!(shape_fault(&custom), "the data is not what the handler takes");
+    }
+}

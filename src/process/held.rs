@@ -1,0 +1,452 @@
+//! The jobs that this process holds: the one thing that driver, runner, keeper and context share.
+//!
+//! The table is keyed by fence: a worker may hold a new run of a job while the old one winds down. An entry leaves
+//! only by an answer from Redis.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::waits::{Waiter, Waits};
+use crate::clock::{self, Moment};
+use crate::error::Interrupted;
+use crate::job::id::JobId;
+use crate::options::resolved::Resolved;
+use crate::options::stall::{Heartbeat, OnRisk};
+use crate::stall::cadence;
+
+/// What may be true of a held job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flags(u16);
+
+impl Flags {
+    /// Redis said that somebody else decides about the job now.
+    pub(crate) const LOST: Flags = Flags(1);
+    /// Its cancel was asked for.
+    pub(crate) const CANCELLED: Flags = Flags(1 << 1);
+    /// The shutdown grace is over.
+    pub(crate) const SHUTDOWN: Flags = Flags(1 << 2);
+    /// The deadline passed before anything in this process could notice that it came near.
+    pub(crate) const FROZEN: Flags = Flags(1 << 3);
+    /// The deadline is near, or past.
+    pub(crate) const AT_RISK: Flags = Flags(1 << 4);
+    /// `OnRisk::Cancel` came true: the handler is to stop before the deadline.
+    pub(crate) const GIVE_UP: Flags = Flags(1 << 5);
+    /// The worker shuts down; the handler may go on for the grace period.
+    pub(crate) const SHUTTING_DOWN: Flags = Flags(1 << 6);
+    /// The handler was told of a freeze: what it returns as an error afterwards is not its fault.
+    pub(crate) const TOLD_FROZEN: Flags = Flags(1 << 7);
+    /// The handler ended; the outcome waits for its answer.
+    pub(crate) const FINISHED: Flags = Flags(1 << 8);
+    /// Somebody else decides about the job.
+    pub(crate) const TAKEN: Flags = Flags(1 | 1 << 1);
+    /// All that ends a handler.
+    pub(crate) const INTERRUPTED: Flags = Flags(1 | 1 << 1 | 1 << 2 | 1 << 5);
+    /// Its payload is on its way: the handler has not begun, and cannot show that it is alive.
+    pub(crate) const FETCHING: Flags = Flags(1 << 9);
+    /// Before and after the run the worker beats for the job in every mode.
+    pub(crate) const NOT_RUNNING: Flags = Flags(1 << 8 | 1 << 9);
+    /// All after which a run is not to begin.
+    pub(crate) const NOT_TO_BEGIN: Flags = Flags(Flags::INTERRUPTED.0 | Flags::SHUTTING_DOWN.0);
+    /// All after which work on the job is to stop: also what outlived its run, in a thread of its own.
+    pub(crate) const STOP: Flags = Flags(Flags::INTERRUPTED.0 | Flags::FINISHED.0);
+
+    pub(crate) fn intersects(self, other: Flags) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// What keeps a job its worker's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guard {
+    pub(crate) heartbeat: Heartbeat,
+    pub(crate) on_risk: OnRisk,
+    pub(crate) interval: Duration,
+}
+
+impl From<&Resolved> for Guard {
+    fn from(options: &Resolved) -> Guard {
+        let Resolved { heartbeat, on_risk, interval, .. } = *options;
+        Guard { heartbeat, on_risk, interval }
+    }
+}
+
+/// One held job.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) id: JobId,
+    pub(crate) fence: u64,
+    guard: Guard,
+    flags: AtomicU16,
+    /// When the last beat that was answered had been sent, ms on the boot-time clock.
+    beat_sent: AtomicU64,
+    /// Manual: whether the handler beat since the last call.
+    beaten: AtomicBool,
+    /// Manual: when the handler beat last, ms on the boot-time clock.
+    handler_beat: AtomicU64,
+    changed: Notify,
+    /// Whether the handler waits for another job.
+    pub(crate) waits: Waits,
+    /// The keeper is asked to beat for this job before the next beat of all.
+    rang: AtomicBool,
+    /// When the keeper looked at the deadlines last, ms on the boot-time clock.
+    last_tick: Arc<AtomicU64>,
+    /// Tells the keeper that a job of the task rang.
+    rung: Arc<Notify>,
+    news: Arc<News>,
+}
+
+impl Waiter for Held {
+    fn waits(&self) -> &Waits {
+        &self.waits
+    }
+}
+
+/// Held jobs about which the keeper has news. It wakes nobody itself: a waker may be the user's code.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    about: Mutex<Vec<Arc<Held>>>,
+    posted: Notify,
+}
+
+impl News {
+    fn about(&self) -> MutexGuard<'_, Vec<Arc<Held>>> {
+        self.about.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there are news. Cancel safe.
+    pub(crate) async fn posted(&self) {
+        self.posted.notified().await;
+    }
+
+    /// Forgets the news: they and the jobs that they are about hold each other.
+    pub(crate) fn clear(&self) {
+        self.about().clear();
+    }
+
+    /// Wakes all whom the news are for.
+    pub(crate) fn tell(&self) {
+        let about = std::mem::take(&mut *self.about());
+        for held in about {
+            // A waker that panics is nobody's fault but its own.
+            let woken = AssertUnwindSafe(|| held.changed.notify_waiters());
+            if std::panic::catch_unwind(woken).is_err() {
+                tracing::error!(job_id = %held.id, "a waker that waited for news of the job panicked");
+            }
+        }
+    }
+}
+
+impl Held {
+    pub(crate) fn new(
+        id: JobId,
+        fence: u64,
+        guard: Guard,
+        kept: Moment,
+        last_tick: Arc<AtomicU64>,
+        rung: Arc<Notify>,
+        news: Arc<News>,
+    ) -> Held {
+        Held {
+            id,
+            fence,
+            guard,
+            flags: AtomicU16::new(0),
+            beat_sent: AtomicU64::new(kept.as_millis()),
+            beaten: AtomicBool::new(false),
+            handler_beat: AtomicU64::new(kept.as_millis()),
+            changed: Notify::new(),
+            waits: Waits::default(),
+            rang: AtomicBool::new(false),
+            last_tick,
+            rung,
+            news,
+        }
+    }
+
+    pub(crate) fn flags(&self) -> Flags {
+        Flags(self.flags.load(Ordering::SeqCst))
+    }
+
+    pub(crate) fn set(&self, flags: Flags) {
+        if self.flags.fetch_or(flags.0, Ordering::SeqCst) & flags.0 != flags.0 {
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// As [`Held::set`], from the keeper's thread: a task on the user's runtime wakes those who wait.
+    pub(crate) fn post(self: &Arc<Self>, flags: Flags) {
+        if self.flags.fetch_or(flags.0, Ordering::SeqCst) & flags.0 != flags.0 {
+            self.news.about().push(Arc::clone(self));
+            self.news.posted.notify_one();
+        }
+    }
+
+    fn clear(&self, flags: Flags) {
+        self.flags.fetch_and(!flags.0, Ordering::SeqCst);
+    }
+
+    /// Waits until one of the flags is set. Cancel safe.
+    pub(crate) async fn wait_for(&self, flags: Flags) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.flags().intersects(flags) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Nobody can take the job before this moment: one interval after the last answered beat was sent.
+    pub(crate) fn deadline(&self) -> Moment {
+        Moment::from_millis(self.beat_sent.load(Ordering::SeqCst)).after(self.guard.interval)
+    }
+
+    /// Whether the next beat extends this lock, or only asks about it.
+    pub(crate) fn take_beat(&self) -> bool {
+        self.guard.heartbeat == Heartbeat::Automatic
+            || self.flags().intersects(Flags::NOT_RUNNING)
+            || self.beaten.swap(false, Ordering::SeqCst)
+    }
+
+    /// The payload has come and the handler begins: from now on it is the one that shows whether it is alive.
+    pub(crate) fn begins(&self) {
+        self.handler_beat.store(clock::now().as_millis(), Ordering::SeqCst);
+        self.beaten.store(true, Ordering::SeqCst);
+        self.clear(Flags::FETCHING);
+    }
+
+    /// Asks the keeper to beat for this job soon.
+    fn ring(&self) {
+        self.rang.store(true, Ordering::SeqCst);
+        self.rung.notify_one();
+    }
+
+    /// Whether the job rang since the last call.
+    pub(crate) fn take_ring(&self) -> bool {
+        self.rang.swap(false, Ordering::SeqCst)
+    }
+
+    /// A beat that named this job was not answered: the handler's sign of life is still to be told.
+    pub(crate) fn return_beat(&self) {
+        self.beaten.store(true, Ordering::SeqCst);
+    }
+
+    /// The beat that was sent at `sent` extended the lock.
+    pub(crate) fn extended(&self, sent: Moment) {
+        self.beat_sent.fetch_max(sent.as_millis(), Ordering::SeqCst);
+        // An answer that was on its way while this process stood still says nothing of now.
+        if clock::now() < self.deadline() {
+            self.clear(Flags(Flags::FROZEN.0 | Flags::AT_RISK.0));
+        }
+    }
+
+    /// Whether this process stood still and the deadline is past. The keeper looks far more often than every tenth of the
+    /// interval: after a longer gap nobody here knows what became of the job meanwhile.
+    fn slept_through_deadline(&self, last_tick: Moment, now: Moment) -> bool {
+        self.deadline() <= now && now.since(last_tick) > cadence::asleep_after(self.guard.interval)
+    }
+
+    /// The keeper looks at the deadline, as it did at `last_tick`. `beats_answered` tells whether the task's beats got
+    /// through within it.
+    pub(crate) fn tick(self: &Arc<Self>, last_tick: Moment, now: Moment, beats_answered: bool) {
+        let flags = self.flags();
+        if flags.intersects(Flags::FINISHED) {
+            return;
+        }
+        if self.slept_through_deadline(last_tick, now) {
+            self.post(Flags::FROZEN);
+        }
+        if now.after(cadence::risk_notice(self.guard.interval)) >= self.deadline() {
+            // In Manual mode the handler may just be silent: it is then left to the sweep. A sign of life that was not
+            // delivered is no silence; it gets half of the time that is left.
+            let untold = self.handler_beat.load(Ordering::SeqCst) > self.beat_sent.load(Ordering::SeqCst)
+                && now.after(cadence::untold_risk_notice(self.guard.interval)) >= self.deadline();
+            let silent = self.guard.heartbeat == Heartbeat::Manual && beats_answered && !untold;
+            let give_up = self.guard.on_risk == OnRisk::Cancel && !silent;
+            self.post(if give_up { Flags(Flags::AT_RISK.0 | Flags::GIVE_UP.0) } else { Flags::AT_RISK });
+        }
+    }
+
+    /// What `ctx.heartbeat()` does: a sign of life, and the news. Reads and writes local state only.
+    pub(crate) fn heartbeat(&self) -> Result<(), Interrupted> {
+        let now = clock::now();
+        if self.guard.heartbeat == Heartbeat::Manual {
+            self.beaten.store(true, Ordering::SeqCst);
+            let before = self.handler_beat.swap(now.as_millis(), Ordering::SeqCst);
+            if now.since(Moment::from_millis(before)) > cadence::rings_after(self.guard.interval) {
+                self.ring();
+            }
+        }
+        let flags = self.flags();
+        if flags.intersects(Flags::LOST) {
+            return Err(Interrupted::Lost);
+        }
+        if flags.intersects(Flags::CANCELLED) {
+            return Err(Interrupted::Cancelled);
+        }
+        if flags.intersects(Flags::GIVE_UP) {
+            return Err(Interrupted::AtRisk);
+        }
+        if flags.intersects(Flags::FINISHED) {
+            return Err(Interrupted::Ended);
+        }
+        let last_tick = Moment::from_millis(self.last_tick.load(Ordering::SeqCst));
+        if flags.intersects(Flags::FROZEN) || self.slept_through_deadline(last_tick, now) {
+            self.set(Flags(Flags::FROZEN.0 | Flags::AT_RISK.0 | Flags::TOLD_FROZEN.0));
+            self.ring();
+            return Err(Interrupted::Frozen);
+        }
+        // The handler goes on after all: an error from here on is its own.
+        self.clear(Flags::TOLD_FROZEN);
+        if flags.intersects(Flags::SHUTDOWN) {
+            return Err(Interrupted::Shutdown);
+        }
+        Ok(())
+    }
+}
+
+/// The held jobs of one task.
+#[derive(Debug, Default)]
+pub(crate) struct HeldTable(Mutex<HashMap<u64, Arc<Held>>>);
+
+impl HeldTable {
+    fn entries(&self) -> MutexGuard<'_, HashMap<u64, Arc<Held>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn insert(&self, jobs: &[Arc<Held>]) {
+        self.entries().extend(jobs.iter().map(|held| (held.fence, Arc::clone(held))));
+    }
+
+    pub(crate) fn remove(&self, fences: impl Iterator<Item = u64>) {
+        let mut entries = self.entries();
+        for fence in fences {
+            entries.remove(&fence);
+        }
+    }
+
+    /// Every entry, oldest fence first.
+    pub(crate) fn all(&self) -> Vec<Arc<Held>> {
+        let mut all: Vec<_> = self.entries().values().cloned().collect();
+        all.sort_unstable_by_key(|held| held.fence);
+        all
+    }
+
+    /// Visits every entry, in no order. The table is not locked meanwhile.
+    pub(crate) fn for_each(&self, visit: impl FnMut(&Arc<Held>)) {
+        let all: Vec<Arc<Held>> = self.entries().values().cloned().collect();
+        all.iter().for_each(visit);
+    }
+
+    pub(crate) fn get(&self, fence: u64) -> Option<Arc<Held>> {
+        self.entries().get(&fence).cloned()
+    }
+
+    /// Asks the keeper to beat soon for what is held of this job.
+    pub(crate) fn ring(&self, id: &str) {
+        self.entries().values().filter(|held| held.id.as_str() == id).for_each(|held| held.ring());
+    }
+
+    /// Forgets all entries: nobody beats for them any more, and what outlives its run hears that the job is lost.
+    pub(crate) fn let_go(&self) -> Vec<JobId> {
+        let all: Vec<Arc<Held>> = self.entries().drain().map(|(_, held)| held).collect();
+        all.iter().for_each(|held| held.set(Flags::LOST));
+        all.iter().map(|held| held.id.clone()).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::stall::StallOptions;
+    use crate::options::task::TaskOptions;
+
+    const INTERVAL: Duration = Duration::from_secs(1);
+
+    /// A job whose claim was sent at `sent`.
+    fn held(sent: Moment, stall: StallOptions) -> Arc<Held> {
+        let options = TaskOptions::new().stall(stall.interval(INTERVAL)).resolve(&TaskOptions::new()).unwrap();
+        let last_tick = Arc::new(AtomicU64::new(clock::now().as_millis()));
+        Arc::new(Held::new(
+            JobId::from_wire("a"),
+            1,
+            (&options).into(),
+            sent,
+            last_tick,
+            Arc::default(),
+            Arc::default(),
+        ))
+    }
+
+    #[test]
+    fn an_answer_from_before_a_freeze_does_not_take_the_warning_back() {
+        let now = clock::now();
+        let ago = |seconds: u64| Moment::from_millis(now.as_millis() - seconds * 1000);
+        let held = held(ago(6), StallOptions::new());
+        held.extended(ago(5));
+        held.tick(Moment::from_millis(ago(5).as_millis() + 500), now, false);
+        assert_eq!(held.heartbeat(), Err(Interrupted::Frozen));
+        // The answer to a beat that was sent before the process stood still is read now.
+        held.extended(Moment::from_millis(ago(5).as_millis() + 300));
+        assert_eq!(held.heartbeat(), Err(Interrupted::Frozen));
+        held.extended(now);
+        assert_eq!(held.heartbeat(), Ok(()));
+    }
+
+    #[test]
+    fn a_sign_of_life_that_does_not_get_through_is_no_silence() {
+        let start = clock::now();
+        let options = StallOptions::new().on_risk(OnRisk::Cancel).heartbeat(Heartbeat::Manual);
+        let at = |ms| start.after(Duration::from_millis(ms));
+        let silent = held(start, options.clone());
+        let heard = held(start, options);
+        heard.handler_beat.store(at(600).as_millis(), Ordering::SeqCst);
+        for ms in (0..940).step_by(10) {
+            for held in [&silent, &heard] {
+                held.tick(at(ms), at(ms + 10), true);
+            }
+        }
+        assert!(!heard.flags().intersects(Flags::GIVE_UP), "it may be on its way");
+        for held in [&silent, &heard] {
+            held.tick(at(945), at(955), true);
+        }
+        assert!(heard.flags().intersects(Flags::GIVE_UP), "another worker may take the job in a moment");
+        assert!(!silent.flags().intersects(Flags::GIVE_UP) && silent.flags().intersects(Flags::AT_RISK));
+    }
+
+    /// Ticks through an outage that begins right after a beat that did not name the job yet was answered.
+    fn through_an_outage(held: &Arc<Held>, start: Moment) -> Option<Duration> {
+        let last_beat = start.after(Duration::from_millis(5));
+        let mut last = start;
+        for ms in (0..1_400).step_by(10) {
+            let now = start.after(Duration::from_millis(ms));
+            held.tick(last, now, now.since(last_beat) < INTERVAL / 10 * 9);
+            if held.flags().intersects(Flags::GIVE_UP) {
+                return Some(now.since(start));
+            }
+            last = now;
+        }
+        None
+    }
+
+    #[test]
+    fn a_job_that_is_to_be_given_up_is_so_before_its_deadline_whatever_was_answered_before_it_was_named() {
+        let start = Moment::from_millis(1_000_000);
+        let cancel = StallOptions::new().on_risk(OnRisk::Cancel);
+        assert_eq!(through_an_outage(&held(start, cancel.clone()), start), Some(INTERVAL / 10 * 9));
+        let manual = cancel.heartbeat(Heartbeat::Manual);
+        assert_eq!(through_an_outage(&held(start, manual), start), Some(Duration::from_millis(910)));
+        assert_eq!(through_an_outage(&held(start, StallOptions::new()), start), None);
+    }
+}

@@ -1,0 +1,90 @@
+//! What all tasks of one worker share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::data::Data;
+use super::held::News;
+use super::idle::Wake;
+use super::observer::Observer;
+use super::outage::Outage;
+use super::slots::Slots;
+use crate::clock;
+use crate::store::engine::Store;
+use crate::worker_id::WorkerId;
+
+/// How long the clean-up after the last job may take.
+pub(crate) const FAREWELL: Duration = Duration::from_secs(3);
+
+/// What all tasks of one worker share.
+pub(crate) struct WorkerShared {
+    pub(crate) id: WorkerId,
+    pub(crate) store: Arc<Store>,
+    /// What handlers share.
+    pub(crate) data: Arc<Data>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) stopping: CancellationToken,
+    /// The grace of the shutdown is over at once.
+    pub(crate) hurry: CancellationToken,
+    pub(crate) outage: Outage,
+    pub(crate) wake: Wake,
+    /// When the keeper looked at the deadlines last, ms on the boot-time clock.
+    pub(crate) last_tick: Arc<AtomicU64>,
+    /// What the keeper has to tell handlers.
+    pub(crate) news: Arc<News>,
+    /// For reading values that travel apart.
+    pub(crate) large_reads: Semaphore,
+    keeper_gone: AtomicBool,
+    pub(crate) slots: Slots,
+}
+
+/// How many large values a worker reads at a time.
+const LARGE_READS: usize = 4;
+
+impl WorkerShared {
+    /// What a worker shares that holds at most `max_jobs` jobs.
+    pub(crate) fn new(
+        id: WorkerId,
+        store: Arc<Store>,
+        data: Arc<Data>,
+        observer: Option<Arc<dyn Observer>>,
+        max_jobs: Option<usize>,
+    ) -> WorkerShared {
+        WorkerShared {
+            id,
+            store,
+            data,
+            observer,
+            stopping: CancellationToken::new(),
+            hurry: CancellationToken::new(),
+            outage: Outage::default(),
+            wake: Wake::default(),
+            last_tick: Arc::new(AtomicU64::new(clock::now().as_millis())),
+            news: Arc::default(),
+            large_reads: Semaphore::new(LARGE_READS),
+            keeper_gone: AtomicBool::new(false),
+            slots: Slots::new(max_jobs),
+        }
+    }
+
+    pub(crate) fn is_keeper_gone(&self) -> bool {
+        self.keeper_gone.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn set_keeper_gone(&self) {
+        self.keeper_gone.store(true, Ordering::SeqCst);
+    }
+}
+
+/// How the keeper learns that its work ends.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeeperEnd {
+    /// The worker has stopped.
+    pub(crate) stop: CancellationToken,
+    /// The worker's future was dropped: the keeper winds up what is left of it.
+    pub(crate) left: CancellationToken,
+}

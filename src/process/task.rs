@@ -1,0 +1,127 @@
+//! What driver, keeper and runners of one task share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio_util::task::TaskTracker;
+
+use super::claims::Claims;
+use super::data::Need;
+use super::estate::{Estate, Outbox};
+use super::handler::Handler;
+use super::held::HeldTable;
+use crate::clock::{self, Moment};
+use crate::error::Error;
+use crate::error::job_error::ErrorMap;
+use crate::options::resolved::Resolved;
+use crate::stall::cadence;
+use crate::store::declare::{self, Declared};
+use crate::store::engine::Store;
+use crate::store::keys::TaskKeys;
+use crate::store::patience::RESPONSE_TIMEOUT;
+
+/// A task with a handler.
+#[derive(Clone)]
+pub(crate) struct Definition {
+    pub(crate) name: Arc<str>,
+    pub(crate) keys: Arc<TaskKeys>,
+    pub(crate) options: Arc<Resolved>,
+    pub(crate) handler: Handler,
+    /// What the user says of errors.
+    pub(crate) errors: Arc<[ErrorMap]>,
+    pub(crate) needs: Arc<[Need]>,
+}
+
+/// What driver, keeper and runners of one task share.
+pub(crate) struct TaskRuntime {
+    pub(crate) index: usize,
+    pub(crate) name: Arc<str>,
+    pub(crate) keys: Arc<TaskKeys>,
+    pub(crate) options: Arc<Resolved>,
+    pub(crate) handler: Handler,
+    /// What the user says of errors.
+    pub(crate) errors: Arc<[ErrorMap]>,
+    pub(crate) held: HeldTable,
+    pub(crate) outbox: Outbox,
+    /// What the driver has to say and has not been answered, for the keeper when the driver is gone.
+    pub(crate) estate: Estate,
+    /// The driver and the runs that are not dropped yet.
+    pub(crate) alive: TaskTracker,
+    /// Rings when the driver has something to look at.
+    pub(crate) poke: Notify,
+    /// Rings when the keeper is to beat for all jobs at once.
+    pub(crate) beat_now: Notify,
+    /// Rings when the keeper is to beat for some jobs soon.
+    pub(crate) rung: Arc<Notify>,
+    /// When this worker declared the options of the task, ms by the clock of the server.
+    pub(crate) stamp: u64,
+    /// When the last beat that was answered had been sent; 0 before the first.
+    last_beat: AtomicU64,
+    /// How long its answers took, ms; 0 for one that named no job.
+    beat_took: AtomicU64,
+    pub(crate) claims: Claims,
+}
+
+impl TaskRuntime {
+    /// The task of this position in its worker, which declared its options at `stamp`.
+    pub(crate) fn new(index: usize, task: Definition, stamp: u64) -> TaskRuntime {
+        TaskRuntime {
+            index,
+            stamp,
+            name: task.name,
+            keys: task.keys,
+            options: task.options,
+            handler: task.handler,
+            errors: task.errors,
+            held: HeldTable::default(),
+            outbox: Outbox::default(),
+            estate: Estate::default(),
+            alive: TaskTracker::new(),
+            poke: Notify::new(),
+            beat_now: Notify::new(),
+            rung: Arc::default(),
+            last_beat: AtomicU64::new(0),
+            beat_took: AtomicU64::new(0),
+            claims: Claims::default(),
+        }
+    }
+
+    /// How often the keeper beats.
+    pub(crate) fn beat_period(&self) -> Duration {
+        cadence::beat_period(self.options.interval)
+    }
+
+    pub(crate) fn last_beat(&self) -> Moment {
+        Moment::from_millis(self.last_beat.load(Ordering::SeqCst))
+    }
+
+    pub(crate) fn beat_answered(&self, sent: Moment, took: Duration) {
+        self.beat_took.store(took.as_millis() as u64, Ordering::SeqCst);
+        self.last_beat.fetch_max(sent.as_millis().max(1), Ordering::SeqCst);
+    }
+
+    /// Whether the last beat took over half a period.
+    pub(crate) fn beats_are_slow(&self) -> bool {
+        Duration::from_millis(self.beat_took.load(Ordering::SeqCst)) > cadence::slow_beat(self.options.interval)
+    }
+
+    /// Whether jobs may be claimed: a keeper that cannot beat could not keep them, and one that takes long to beat for those
+    /// that it has is not to be given more.
+    pub(crate) fn beats_are_fresh(&self) -> bool {
+        let last = self.last_beat();
+        last.as_millis() > 0
+            && clock::now().since(last) < cadence::stale_beat(self.options.interval)
+            && !self.beats_are_slow()
+    }
+
+    /// Writes the options of the task again, unless a worker that started later has: the server has lost them.
+    pub(crate) async fn declare_again(&self, store: &Store) -> Result<(), Error> {
+        let declare = async |conn: &mut _| declare::declare(conn, &self.keys, Some(self.stamp), &self.options).await;
+        if let Declared::Ours(..) = store.shared(RESPONSE_TIMEOUT, declare).await? {
+            tracing::warn!(task = %self.name, "the server had lost the options of the task; they are declared again");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+//! `lua/declare.lua`: writes the options of a task.
+
+use super::connection::Connection;
+use super::fault::classify;
+use super::keys::{Key, TaskKeys};
+use super::scripts;
+use crate::error::Error;
+use crate::options::resolved::Resolved;
+
+/// The version of keys, fields and scripts. A task that a newer version wrote is refused.
+pub(crate) const WIRE_VERSION: u32 = 1;
+
+/// The options of a task, as they are in force.
+#[derive(Debug)]
+pub(crate) enum Declared {
+    /// They are this caller's: when it started, and what changed: name, old value, new value.
+    Ours(u64, Vec<(String, String, String)>),
+    /// A later start has declared them, at this time of the server, ms.
+    Theirs(u64),
+}
+
+/// Writes a task's options for the scripts. `stamp` is what the worker was given at its start; `None`: it starts now.
+pub(crate) async fn declare(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    stamp: Option<u64>,
+    options: &Resolved,
+) -> Result<Declared, Error> {
+    let mut call = scripts::DECLARE.on(keys);
+    call.arg(WIRE_VERSION).arg(stamp.map(|stamp| stamp.to_string()).unwrap_or_default());
+    call.arg("maxCount").arg(options.max_count);
+    call.arg("heartbeat").arg(options.heartbeat.as_str());
+    call.arg("eventMode").arg(options.events.as_str());
+    call.arg("priority").arg(options.priority.as_str());
+    let text = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
+    let keep = &options.retention;
+    for (place, limit) in [("Completed", keep.completed), ("Failed", keep.failed), ("Cancelled", keep.cancelled)] {
+        call.arg(format!("keep{place}")).arg(if limit.remove_at_once { "0" } else { "1" });
+        call.arg(format!("maxAge{place}")).arg(text(limit.max_age_ms));
+        call.arg(format!("maxCount{place}")).arg(text(limit.max_count));
+    }
+    let mut reply = call.call(conn).await?;
+    let word: String = reply.next()?;
+    let stamp = reply.next()?;
+    if word == "kept" {
+        return Ok(Declared::Theirs(stamp));
+    }
+    let words: Vec<String> = reply.next()?;
+    let changed = words.chunks_exact(3).map(|c| (c[0].clone(), c[1].clone(), c[2].clone())).collect();
+    Ok(Declared::Ours(stamp, changed))
+}
+
+/// Whether this version may work the task.
+///
+/// # Errors
+/// `Unsupported` when a newer one wrote it.
+pub(crate) async fn check_wire(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
+    let mut cmd = redis::cmd("HGET");
+    cmd.arg(keys.get(Key::Meta)).arg("wire");
+    let wire: Option<String> = cmd.query_async(conn).await.map_err(|e| classify("declare", e))?;
+    match wire {
+        Some(wire) if wire.parse::<u32>().is_ok_and(|wire| wire > WIRE_VERSION) => {
+            Err(Error::Unsupported { what: format!("the task was written by wire version {wire}") })
+        }
+        _ => Ok(()),
+    }
+}

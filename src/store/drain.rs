@@ -1,0 +1,31 @@
+//! What tests do to delayed jobs, whose tasks are small.
+
+use super::connection::Connection;
+use super::fault::classify;
+use super::keys::{Key, TaskKeys};
+use super::values::columns;
+use super::wake;
+use crate::error::Error;
+
+/// The delayed jobs, each with the column `deferred`: for tests, whose tasks are small.
+#[cfg(feature = "testing")]
+pub(crate) async fn delayed(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Vec<(String, String)>, Error> {
+    let mut cmd = redis::cmd("ZRANGE");
+    cmd.arg(keys.get(Key::Delayed)).arg(0).arg(-1);
+    let ids: Vec<String> = cmd.query_async(conn).await.map_err(|e| classify("drain", e))?;
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let named: Vec<_> = ids.iter().map(|id| crate::job::id::JobId::from_wire(id.as_str())).collect();
+    let deferred: Vec<Option<String>> = columns(conn, keys.get(Key::Deferred), &named).await?;
+    Ok(ids.into_iter().zip(deferred.into_iter().map(Option::unwrap_or_default)).collect())
+}
+
+/// Makes a delayed job due, and tells the workers.
+#[cfg(feature = "testing")]
+pub(crate) async fn bring_forward(conn: &mut (impl Connection + Send), keys: &TaskKeys, id: &str) -> Result<(), Error> {
+    let mut cmd = redis::cmd("ZADD");
+    cmd.arg(keys.get(Key::Delayed)).arg("XX").arg(0).arg(id);
+    let () = cmd.query_async(conn).await.map_err(|e| classify("drain", e))?;
+    wake::mark_wake(conn, keys).await
+}

@@ -1,0 +1,236 @@
+//! The only holder of connections, keys and scripts. Each script has one function here, typed in and out.
+//!
+//! Dispatch and settle share one multiplexed connection, whoever asks about jobs another, and the reading of values a third;
+//! the keeper, the wake block, the cancel hints, each event reader and each large value have their own.
+
+use std::future::Future;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures_util::future::{ready, try_join_all};
+use futures_util::{Stream, StreamExt};
+use redis::aio::MultiplexedConnection as OwnConnection;
+use redis::{PushInfo, PushKind};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+use super::address::{Address, Role, Tls};
+use super::fault::classify;
+use super::hints::hint_of;
+use super::joint::{Joint, own_task};
+use super::keys::TaskKeys;
+use super::patience::{CONNECT_TIMEOUT, LONGEST_RESPONSE};
+use super::scripts;
+use super::server;
+use super::slot::Slot;
+use super::turns::Turns;
+use crate::error::Error;
+
+/// Connections to one server, and what was found out about it.
+#[derive(Debug)]
+pub(crate) struct Store {
+    address: Arc<Address>,
+    pub(super) prefix: String,
+    eviction: server::EvictionCheck,
+    /// How long a dispatch or a cancel is repeated while the server cannot be reached.
+    pub(crate) dispatch_timeout: Duration,
+    /// For dispatch and settle.
+    hot: Slot,
+    /// For what moves little, and is asked now and then.
+    calm: Slot,
+    /// For the values that many wait for.
+    bulk: Slot,
+    reads: Arc<Turns>,
+    writes: Arc<Turns>,
+    checked: OnceLock<()>,
+    checking: Joint<()>,
+}
+
+impl Store {
+    /// Takes the address, and the name that connections have until a worker runs; nothing is connected yet.
+    ///
+    /// # Errors
+    /// `Config` when the URL is none.
+    pub(crate) fn open(
+        url: &str,
+        tls: &Tls,
+        name: &str,
+        prefix: &str,
+        eviction: server::EvictionCheck,
+        dispatch_timeout: Duration,
+    ) -> Result<Store, Error> {
+        let address = Arc::new(Address::open(url, tls, name)?);
+        Ok(Store {
+            prefix: prefix.to_owned(),
+            eviction,
+            dispatch_timeout,
+            hot: Slot::new(Arc::clone(&address), Role::Shared),
+            calm: Slot::new(Arc::clone(&address), Role::Pool),
+            bulk: Slot::new(Arc::clone(&address), Role::Pool),
+            address,
+            reads: Turns::new(),
+            writes: Turns::new(),
+            checked: OnceLock::new(),
+            checking: Joint::default(),
+        })
+    }
+
+    /// The keys of a task.
+    pub(crate) fn task_keys(&self, task: &str) -> TaskKeys {
+        TaskKeys::new(&self.prefix, task)
+    }
+
+    /// Connects and checks the server once; later calls cost nothing.
+    pub(crate) async fn ready(&self) -> Result<(), Error> {
+        if self.checked.get().is_some() {
+            return Ok(());
+        }
+        let check = || {
+            let (address, eviction) = (Arc::clone(&self.address), self.eviction);
+            async move {
+                let mut conn = address.connect(Role::Pool, Some(CONNECT_TIMEOUT)).await?;
+                server::check(&mut conn, eviction).await?;
+                // All together: a round trip may take long.
+                let loads = scripts::ALL.iter().map(|script| {
+                    let mut conn = conn.clone();
+                    async move { script.load(&mut conn).await }
+                });
+                try_join_all(loads).await.map(drop)
+            }
+        };
+        self.checking.attempt(check).await.map_err(|e| e.at_first().at(self.place()))?;
+        self.checked.get_or_init(|| ());
+        Ok(())
+    }
+
+    /// [`Store::ready`] for the time that a connection has.
+    pub(crate) async fn ready_in_time(&self) -> Result<(), Error> {
+        let ready = tokio::time::timeout(CONNECT_TIMEOUT, self.ready()).await;
+        ready.unwrap_or_else(|_| Err(self.address.timed_out()))
+    }
+
+    /// Makes a call on the connection of dispatch and settle, whose answer must come within `time`.
+    ///
+    /// # Cancel safety
+    /// The call may have been carried out when the future is dropped.
+    pub(crate) async fn shared<T>(
+        &self,
+        time: Duration,
+        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.hot.call(time, call).await
+    }
+
+    /// The connection of dispatch and settle, with its number, if there is one.
+    pub(crate) fn shared_if_up(&self) -> Option<(OwnConnection, usize)> {
+        self.hot.if_up()
+    }
+
+    /// A call on the connection of dispatch and settle of this number failed, which may be the end of it.
+    pub(crate) fn shared_failed(&self, before: usize, e: &Error) {
+        self.hot.failed(before, e);
+    }
+
+    /// Makes a call that moves little, for somebody who asks about a job or a task; once more where the connection was
+    /// there before and turns out to be broken.
+    ///
+    /// # Cancel safety
+    /// The call may have been carried out when the future is dropped.
+    pub(crate) async fn ask<T, F>(&self, time: Duration, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        self.ready().await?;
+        self.calm.call_again(time, call).await
+    }
+
+    /// Makes a call that reads values for many. One at a time: each moves as much as a line is to have at a time.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn read<T>(
+        &self,
+        time: Duration,
+        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.ready().await?;
+        self.bulk.call(time, call).await
+    }
+
+    /// Turns for writing large values.
+    pub(crate) fn write_turns(&self) -> &Arc<Turns> {
+        &self.writes
+    }
+
+    /// Reads a large value on a connection of its own, in a turn, and in a task of its own: a future that is not polled must
+    /// not keep others waiting.
+    ///
+    /// # Cancel safety
+    /// The call is given up when the future is dropped.
+    pub(crate) async fn read_apart<T, F>(
+        &self,
+        time: Duration,
+        call: impl FnOnce(OwnConnection) -> F + Send + 'static,
+    ) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send,
+    {
+        self.ready().await?;
+        let (address, turns) = (Arc::clone(&self.address), Arc::clone(&self.reads));
+        own_task(async move {
+            let turn = turns.take(LONGEST_RESPONSE).await.ok_or_else(Error::timed_out)?;
+            turn.hold(async {
+                let conn = address.connect(Role::Pool, None).await?;
+                tokio::time::timeout(time, call(conn)).await.unwrap_or_else(|_| Err(Error::late()))
+            })
+            .await
+        })
+        .await
+    }
+
+    /// A connection of the caller's own, which tells when it drops. `response` bounds each answer; `None` is for calls
+    /// that block, or whose caller keeps the time.
+    pub(crate) async fn dedicated(&self, role: Role, response: Option<Duration>) -> Result<OwnConnection, Error> {
+        self.address.connect(role, response).await
+    }
+
+    /// Where the server is, without any secret.
+    pub(crate) fn place(&self) -> &Arc<str> {
+        self.address.place()
+    }
+
+    /// What every key begins with.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// From now on the connections have the name of this worker.
+    pub(crate) fn works_as(&self, worker: &str) {
+        self.address.works_as(worker);
+        if let Some((conn, _)) = self.hot.if_up() {
+            self.address.name(&conn, Role::Shared);
+        }
+    }
+
+    /// The cancel hints of the tasks, each as its channel and the id of the job, on a connection of its own. The stream
+    /// ends when the connection drops; whether the other end is still there is found out by [`ping`].
+    pub(crate) async fn cancel_hints(
+        &self,
+        tasks: &[&TaskKeys],
+    ) -> Result<(OwnConnection, impl Stream<Item = (String, String)> + Unpin + use<>), Error> {
+        let (sender, pushes) = tokio::sync::mpsc::unbounded_channel();
+        let subscribed = async {
+            let mut conn = self.address.listen(Role::Hints, sender).await?;
+            // All in one call: a round trip may take long.
+            let channels: Vec<&str> = tasks.iter().map(|keys| keys.cancel_channel()).collect();
+            conn.subscribe(channels).await.map_err(|e| classify("cancel hints", e))?;
+            Ok::<_, Error>(conn)
+        };
+        let subscribed = tokio::time::timeout(CONNECT_TIMEOUT, subscribed).await;
+        let conn = subscribed.map_err(|_| Error::timed_out())??;
+        let hints = UnboundedReceiverStream::new(pushes)
+            .take_while(|push| ready(push.kind != PushKind::Disconnection))
+            .filter_map(|PushInfo { kind, data }| ready(hint_of(data).filter(|_| kind == PushKind::Message)));
+        Ok((conn, hints))
+    }
+}

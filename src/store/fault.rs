@@ -1,0 +1,229 @@
+//! What a reply of the client or the server means for the caller.
+
+use std::error::Error as StdError;
+use std::io;
+use std::sync::Arc;
+
+use redis::{ErrorKind, RedisError};
+
+use crate::error::Error;
+use crate::error::server::{Nature, Said, ServerError};
+
+const AUTH_CODES: [&str; 2] = ["NOAUTH", "WRONGPASS"];
+
+const REFUSING_CODES: [&str; 4] = ["OOM", "READONLY", "NOREPLICAS", "MISCONF"];
+
+const UNREADY_CODES: [&str; 6] = ["LOADING", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "BUSY", "UNKILLABLE"];
+
+/// The code the server answered with.
+///
+/// For a pipeline `RedisError::code` knows only the codes that the client has a name for, so the first
+/// failure in it is asked instead.
+fn code_of(error: &RedisError) -> Option<String> {
+    let first =
+        error.clone().into_server_errors().and_then(|all| all.first().map(|(_, first)| first.code().to_owned()));
+    let code = first.or_else(|| error.code().map(str::to_owned))?;
+    if code == "ERR" {
+        return raised_inside(&error.to_string()).or(Some(code));
+    }
+    Some(code)
+}
+
+/// Redis 6.2 wraps what a command inside a script raised: `ERR Error running script (call to …): @user_script:3: WRONGTYPE …`;
+/// and what it does not let the script do, twice: `…: @user_script:3: @user_script: 3: -OOM …`.
+fn raised_inside(text: &str) -> Option<String> {
+    let (_, raised) = text.rsplit_once("@user_script:")?;
+    let word = raised.split_whitespace().nth(1)?.trim_start_matches('-');
+    (word.len() > 1 && word.bytes().all(|b| b.is_ascii_uppercase())).then(|| word.to_owned())
+}
+
+/// Whether the server has as many connections as it may have; it closes this one.
+pub(crate) fn says_full(error: &RedisError) -> bool {
+    error.detail().is_some_and(|text| text.contains("max number of clients"))
+}
+
+/// Sorts what the client reports about a call of the script `name` by what the caller can do about it.
+pub(crate) fn classify(name: &'static str, e: RedisError) -> Error {
+    sort(name, &e, false)
+}
+
+/// Sorts what keeps a connection from coming up.
+pub(crate) fn not_connected(e: &RedisError, over_tls: bool) -> Error {
+    match sort("connect", e, true) {
+        Error::Server { mut source, .. } | Error::Connect { mut source } => {
+            source.suspect_tls(suspects_tls(e, over_tls));
+            Error::Connect { source }
+        }
+        other => other,
+    }
+}
+
+fn sort(name: &'static str, e: &RedisError, connecting: bool) -> Error {
+    let source = ServerError::new(said(e, connecting));
+    let code = source.code().unwrap_or_default();
+    if code == "NEWERWIRE" {
+        let what = e.detail().unwrap_or("data of a newer wire version").to_owned();
+        return Error::Unsupported { what };
+    }
+    if code == "NOPERM" {
+        return Error::Denied { source };
+    }
+    if REFUSING_CODES.contains(&code) {
+        return Error::Refused { source };
+    }
+    if UNREADY_CODES.contains(&code) || AUTH_CODES.contains(&code) || says_full(e) {
+        return Error::Connect { source };
+    }
+    match e.kind() {
+        ErrorKind::RESP3NotSupported => Error::Unsupported { what: "the server does not speak RESP3".to_owned() },
+        // After a reply that cannot be parsed the connection is of no use any more.
+        ErrorKind::Io
+        | ErrorKind::Parse
+        | ErrorKind::AuthenticationFailed
+        | ErrorKind::InvalidClientConfig
+        | ErrorKind::ClusterConnectionNotFound
+        | ErrorKind::MasterNameNotFoundBySentinel
+        | ErrorKind::NoValidReplicasFoundBySentinel
+        | ErrorKind::EmptySentinelList => Error::Connect { source },
+        _ => Error::Server { name, source },
+    }
+}
+
+fn said(e: &RedisError, connecting: bool) -> Said {
+    let (text, code) = (e.to_string(), code_of(e));
+    let wrong_settings = matches!(
+        e.kind(),
+        ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig | ErrorKind::EmptySentinelList
+    );
+    let wrong_database = text.contains("DB index is out of range");
+    let wrong_user = code.as_deref().is_some_and(|code| AUTH_CODES.contains(&code));
+    let nature = match e.kind() {
+        _ if e.is_timeout() => Nature::TimedOut,
+        ErrorKind::Io => Nature::Closed,
+        ErrorKind::Parse => Nature::Unreadable,
+        _ => Nature::Refused,
+    };
+    let is_of_settings = wrong_settings || wrong_database || wrong_user || is_tls_fault(e);
+    let is_full = says_full(e);
+    Said { text, code, nature, connecting, is_full, is_of_settings, suspects_tls: false, place: None }
+}
+
+/// Of a server that does not speak TLS where we do there is no answer, or one that is no TLS; one that does where we do
+/// not closes the connection.
+fn suspects_tls(e: &RedisError, over_tls: bool) -> bool {
+    if over_tls {
+        return e.is_timeout() || has_wrong_bytes(e);
+    }
+    let closed = [io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof, io::ErrorKind::BrokenPipe];
+    io_error(e).is_some_and(|e| closed.contains(&e.kind()))
+}
+
+fn io_error(e: &RedisError) -> Option<&io::Error> {
+    // The client keeps what it was given behind a shared pointer.
+    let given = StdError::source(e)?;
+    match given.downcast_ref::<Arc<dyn StdError + Send + Sync>>() {
+        Some(shared) => shared.downcast_ref(),
+        None => given.downcast_ref(),
+    }
+}
+
+#[cfg(feature = "tls")]
+fn tls_fault(e: &RedisError) -> Option<&rustls::Error> {
+    io_error(e)?.get_ref()?.downcast_ref()
+}
+
+#[cfg(feature = "tls")]
+fn has_wrong_bytes(e: &RedisError) -> bool {
+    matches!(tls_fault(e), Some(rustls::Error::InvalidMessage(_)))
+}
+
+#[cfg(feature = "tls")]
+fn is_tls_fault(e: &RedisError) -> bool {
+    tls_fault(e).is_some()
+}
+
+#[cfg(not(feature = "tls"))]
+fn has_wrong_bytes(_e: &RedisError) -> bool {
+    false
+}
+
+#[cfg(not(feature = "tls"))]
+fn is_tls_fault(_e: &RedisError) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::server::ELSEWHERE_CODES;
+    use redis::make_extension_error;
+
+    fn server(code: &str) -> Error {
+        classify("settle", make_extension_error(code.into(), Some("detail".into())))
+    }
+
+    #[test]
+    fn a_server_that_refuses_to_write_is_refused() {
+        for code in REFUSING_CODES {
+            let error = server(code);
+            assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+            assert!(error.is_retryable());
+        }
+        let wrapped = |raised: &str| {
+            let text = format!("Error running script (call to f_1): @user_script:3: {raised}");
+            classify("settle", make_extension_error("ERR".into(), Some(text)))
+        };
+        let error = wrapped("@user_script: 3: -OOM command not allowed when used memory > 'maxmemory'.");
+        assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+        let error = wrapped("@user_script: 3: -READONLY You can't write against a read only replica.");
+        assert!(error.is_demoted() && error.ends_connection(), "{error:?}");
+        let error = wrapped("WRONGTYPE Operation against a key holding the wrong kind of value");
+        assert!(matches!(&error, Error::Server { source, .. } if source.code() == Some("WRONGTYPE")), "{error:?}");
+    }
+
+    #[test]
+    fn an_unready_server_is_a_connect_error() {
+        for code in UNREADY_CODES {
+            let error = server(code);
+            assert!(matches!(error, Error::Connect { .. }) && error.is_retryable(), "{error:?}");
+        }
+        for kind in [io::ErrorKind::TimedOut, io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionRefused] {
+            let error = classify("settle", io::Error::from(kind).into());
+            assert!(matches!(error, Error::Connect { .. }) && error.is_retryable());
+        }
+    }
+
+    #[test]
+    fn only_a_call_that_was_sent_is_late_and_an_answer_that_says_no_ends_no_connection() {
+        assert!(Error::late().is_late() && Error::late().is_timeout() && Error::late().ends_connection());
+        assert!(!Error::timed_out().is_late() && Error::timed_out().ends_connection());
+        for code in ELSEWHERE_CODES {
+            assert!(server(code).ends_connection() && !server(code).is_broken(), "{code}");
+        }
+        for code in ["NOPERM", "BUSY", "TRYAGAIN", "OOM", "WRONGTYPE"] {
+            assert!(!server(code).ends_connection(), "{code}");
+        }
+    }
+
+    #[test]
+    fn wrong_credentials_are_not_worth_a_retry() {
+        for code in AUTH_CODES {
+            let error = server(code);
+            assert!(matches!(error, Error::Connect { .. }) && !error.is_retryable(), "{error:?}");
+        }
+        let error = classify("hello", (ErrorKind::AuthenticationFailed, "no").into());
+        assert!(matches!(error, Error::Connect { .. }) && !error.is_retryable());
+    }
+
+    #[test]
+    fn other_codes_name_their_script() {
+        let error = server("NEWERWIRE");
+        assert!(matches!(&error, Error::Unsupported { what } if what == "detail"));
+        for code in ["BADSTATE", "WRONGTYPE", "ERR"] {
+            let error = server(code);
+            assert!(matches!(error, Error::Server { name: "settle", .. }), "{error:?}");
+            assert!(!error.is_retryable());
+            assert_eq!(error.to_string(), "the script settle failed");
+        }
+    }
+}

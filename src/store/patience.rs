@@ -1,0 +1,31 @@
+//! How long a call waits for its answer.
+
+use std::time::Duration;
+
+/// How long a connection may take to come up.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a call waits for its answer before it is repeated, but for the time that its bytes take.
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// No call is worth more: by then a connection that gives no answer is a dead one.
+pub(super) const LONGEST_RESPONSE: Duration = Duration::from_secs(24 * 3600);
+
+/// The slowest line that a call is given time for, in bytes a second. A call that runs out of time is given twice as
+/// much when it is repeated.
+const LINE_BYTES_PER_SECOND: u64 = 256 * 1024;
+
+/// How long so many bytes may be on their way.
+pub(crate) fn transfer_time(bytes: usize) -> Duration {
+    Duration::from_millis((bytes as u64).saturating_mul(1000) / LINE_BYTES_PER_SECOND)
+}
+
+/// How long a call that carries so many bytes waits for its answer.
+pub(crate) fn response_time(bytes: usize) -> Duration {
+    RESPONSE_TIMEOUT + transfer_time(bytes)
+}
+
+/// Twice the time, for a call that is made again after it was too long under way.
+pub(crate) fn doubled(time: Duration) -> Duration {
+    time.saturating_mul(2).min(LONGEST_RESPONSE)
+}

@@ -1,0 +1,205 @@
+//! `lua/settle.lua`: records outcomes and claims jobs, in one call.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::connection::Connection;
+use super::fault::classify;
+use super::keys::{Key, TaskKeys};
+use super::report::{Outcome, Report, words_of};
+use super::scripts::{self, Text};
+use crate::error::Error;
+use crate::job::deferred::Deferred;
+use crate::times::to_ms;
+
+/// How a worker's lines of settle calls are told apart, behind the number of a call and behind the worker in `calls`.
+/// The last one is for large outcomes: nothing else waits behind them.
+pub(crate) const LINES: [&str; 3] = ["", "/2", "/3"];
+
+/// The input of a claimed job.
+#[derive(Clone, Debug)]
+pub(crate) enum Payload {
+    Here(Vec<u8>),
+    /// Too large to come with others: its size, for [`payload`].
+    Apart(usize),
+}
+
+impl Payload {
+    /// How large it is.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Payload::Here(bytes) => bytes.len(),
+            Payload::Apart(bytes) => *bytes,
+        }
+    }
+}
+
+/// A job that this worker holds from now on.
+#[derive(Clone, Debug)]
+pub(crate) struct Claimed {
+    pub(crate) id: crate::job::id::JobId,
+    pub(crate) fence: u64,
+    pub(crate) payload: Payload,
+    pub(crate) failed_attempts: u32,
+    pub(crate) stalled_count: u32,
+    /// JSON of the overrides of its dispatch; empty for none.
+    pub(crate) overrides: String,
+    pub(crate) dispatched_at_ms: Option<u64>,
+    pub(crate) deferred: Deferred,
+}
+
+/// The answer to a settle.
+#[derive(Debug)]
+pub(crate) enum SettleReply {
+    Settled(Settled),
+    /// A later call of the line was answered already.
+    Stale,
+    /// The worker has stopped, says the server.
+    Closed,
+    /// The server has lost the options of the task, and did nothing.
+    Undeclared,
+}
+
+/// What a settle did.
+#[derive(Debug, Default)]
+pub(crate) struct Settled {
+    pub(crate) lost: Vec<u64>,
+    pub(crate) cancelled: Vec<u64>,
+    pub(crate) claimed: Vec<Claimed>,
+    pub(crate) next_due: Option<Duration>,
+}
+
+/// Reports outcomes and claims up to `want` jobs. The number grows by one from call to call of a worker's line on a task
+/// (see [`LINES`]); a call whose answer was lost is repeated with its number.
+pub(crate) async fn settle(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    worker: &str,
+    (line, number): (usize, u64),
+    ask: Duration,
+    want: usize,
+    reports: &[Report],
+) -> Result<SettleReply, Error> {
+    let completed = || {
+        reports.iter().filter_map(|report| match &report.outcome {
+            Outcome::Completed(value) => Some((report, value)),
+            _ => None,
+        })
+    };
+    let count = completed().count();
+    let values = completed().filter(|(_, value)| value.is_some()).count();
+    let mut call = scripts::SETTLE.on(keys);
+    let mut how_many = count.to_string();
+    completed().for_each(|(report, _)| {
+        // Writing to a text does not fail.
+        let _ = write!(how_many, " {}", report.ran.as_micros());
+    });
+    call.arg(format!("{number}{}", LINES[line])).arg(worker).arg(to_ms(ask)).arg(want).arg(how_many).arg(values);
+    completed().for_each(|(report, _)| {
+        call.arg(report.id.as_str());
+    });
+    completed().for_each(|(report, _)| {
+        call.arg(report.fence);
+    });
+    for (index, (_, value)) in completed().enumerate() {
+        if let Some(value) = value {
+            call.arg(index + 1).arg(value.as_slice());
+        }
+    }
+    for report in reports {
+        let (kind, attempt, detail, error) = match &report.outcome {
+            Outcome::Completed(_) => continue,
+            Outcome::Failed { attempt, error } => {
+                let detail = format!("{} {}", words_of(error), report.ran.as_micros());
+                ("failed", attempt.to_string(), detail, error.to_json())
+            }
+            Outcome::Retry { attempt, delay, error } => {
+                let detail = format!("{} {} {}", to_ms(*delay), words_of(error), report.ran.as_micros());
+                ("retry", attempt.to_string(), detail, error.to_json())
+            }
+            Outcome::Snooze { deferred, delay } => {
+                ("snooze", deferred.to_string(), to_ms(*delay).to_string(), String::new())
+            }
+            Outcome::Undecodable { deferred, delay, error } => {
+                ("undecodable", deferred.to_string(), to_ms(*delay).to_string(), error.to_json())
+            }
+            Outcome::Requeue => ("requeue", "0".to_owned(), String::new(), String::new()),
+        };
+        call.arg(report.id.as_str()).arg(report.fence).arg(kind).arg(attempt).arg(detail).arg(error);
+    }
+    let mut reply = call.call(conn).await?;
+    match reply.next::<String>()?.as_str() {
+        "settled" => {}
+        "stale" => return Ok(SettleReply::Stale),
+        "closed" => return Ok(SettleReply::Closed),
+        "undeclared" => return Ok(SettleReply::Undeclared),
+        other => return Err(reply.unexpected(other)),
+    }
+    let (lost, cancelled) = (fences(&mut reply)?, fences(&mut reply)?);
+    let first_fence: u64 = reply.next()?;
+    let Text(ids) = reply.next()?;
+    let payloads: Vec<redis::Value> = reply.next()?;
+    let extras: Vec<(usize, Text, Text, Text, Text, Text)> = reply.next()?;
+    let next_due: String = reply.next()?;
+    let mut claimed: Vec<Claimed> = ids
+        .split_ascii_whitespace()
+        .zip(payloads)
+        .zip(first_fence..)
+        .map(|((id, payload), fence)| Claimed {
+            id: crate::job::id::JobId::from_wire(id),
+            fence,
+            payload: match payload {
+                redis::Value::BulkString(bytes) => Payload::Here(bytes),
+                redis::Value::Int(bytes) => Payload::Apart(usize::try_from(bytes).unwrap_or(0)),
+                _ => Payload::Here(Vec::new()),
+            },
+            failed_attempts: 0,
+            stalled_count: 0,
+            overrides: String::new(),
+            dispatched_at_ms: None,
+            deferred: Deferred::default(),
+        })
+        .collect();
+    for (position, Text(attempt), Text(stalled), Text(overrides), Text(dispatched_at), Text(deferred)) in extras {
+        if let Some(job) = position.checked_sub(1).and_then(|i| claimed.get_mut(i)) {
+            // The script checked them when it claimed; in a repeated answer they are read anew.
+            job.failed_attempts = attempt.parse().unwrap_or(0);
+            job.stalled_count = stalled.parse().unwrap_or(0);
+            job.overrides = overrides;
+            job.dispatched_at_ms = dispatched_at.parse().ok();
+            job.deferred = Deferred::from_wire(&deferred);
+        }
+    }
+    // So a repeated answer names a job that was lost in the meantime.
+    claimed.retain(|job| job.id.as_str() != "{}");
+    let next_due = next_due.parse().ok().map(Duration::from_millis);
+    Ok(SettleReply::Settled(Settled { lost, cancelled, claimed, next_due }))
+}
+
+/// The jobs that a call of settle claimed, from its record: those that are not ours any more are among them. None when
+/// the call was not executed yet.
+pub(crate) async fn claimed_by(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    worker: &str,
+    (line, number): (usize, u64),
+) -> Result<Vec<(crate::job::id::JobId, u64)>, Error> {
+    let mut cmd = redis::cmd("HGET");
+    cmd.arg(keys.get(Key::Calls)).arg(format!("{worker}{}", LINES[line]));
+    let record: Option<Vec<u8>> = cmd.query_async(conn).await.map_err(|e| classify("calls", e))?;
+    let record = String::from_utf8(record.unwrap_or_default()).unwrap_or_default();
+    let rows: Vec<&str> = record.split('\n').collect();
+    match rows[..] {
+        [call, _, _, fence, ids] if call.parse() == Ok(number) => {
+            let ids = ids.split_ascii_whitespace().map(crate::job::id::JobId::from_wire);
+            Ok(ids.zip(fence.parse().unwrap_or(0)..).collect())
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// The next word of the reply: fences with spaces between.
+fn fences(reply: &mut scripts::Reply) -> Result<Vec<u64>, Error> {
+    let words: String = reply.next()?;
+    words.split_ascii_whitespace().map(|word| word.parse().map_err(|_| reply.unexpected(word))).collect()
+}

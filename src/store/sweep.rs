@@ -1,0 +1,78 @@
+//! `lua/sweep.lua`: resolves candidates and takes the snapshot.
+
+use std::time::Duration;
+
+use super::connection::Connection;
+use super::keys::TaskKeys;
+use super::scripts::{self, Text};
+use crate::error::Error;
+use crate::times::to_ms;
+
+/// A stalled job and what was decided about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Resolved {
+    pub(crate) id: String,
+    pub(crate) count: u64,
+    pub(crate) action: String,
+    pub(crate) worker: String,
+    /// The fence under which the worker held it; 0 when nobody did.
+    pub(crate) fence: u64,
+}
+
+/// The answer to a sweep.
+#[derive(Debug)]
+pub(crate) enum SweepReply {
+    /// Candidates were decided; when `snapshot` is set none is left, and a new epoch began.
+    Swept { epoch: u64, interval: Duration, cursor: String, snapshot: bool, left: u64, resolved: Vec<Resolved> },
+    /// Another epoch is in force.
+    Moved { epoch: u64, interval: Duration },
+    /// The interval in force is longer than what was waited.
+    Early { epoch: u64, interval: Duration },
+    /// The server has lost the options of the task, and decided nothing.
+    Undeclared,
+}
+
+/// Resolves up to `limit` candidates of the epoch that the caller watched for `waited`.
+#[allow(clippy::too_many_arguments)]
+pub(crate) async fn sweep(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    worker: &str,
+    ask: Duration,
+    epoch: u64,
+    waited: Duration,
+    cursor: &str,
+    limit: usize,
+) -> Result<SweepReply, Error> {
+    let mut call = scripts::SWEEP.on(keys);
+    // Rounded down: to claim a wait that was not watched is the one thing that must not happen.
+    call.arg(worker).arg(to_ms(ask)).arg(epoch).arg(waited.as_millis() as u64).arg(cursor).arg(limit);
+    let mut reply = call.call(conn).await?;
+    let word: String = reply.next()?;
+    if word == "undeclared" {
+        return Ok(SweepReply::Undeclared);
+    }
+    let (epoch, interval) = (reply.next()?, Duration::from_millis(reply.next()?));
+    match word.as_str() {
+        "swept" => {
+            let cursor = reply.next()?;
+            let snapshot = reply.next::<u8>()? == 1;
+            let left = reply.next()?;
+            let words: Vec<Text> = reply.next()?;
+            let resolved = words
+                .chunks_exact(5)
+                .map(|c| Resolved {
+                    id: c[0].0.clone(),
+                    count: c[1].0.parse().unwrap_or(0),
+                    action: c[2].0.clone(),
+                    worker: c[3].0.clone(),
+                    fence: c[4].0.parse().unwrap_or(0),
+                })
+                .collect();
+            Ok(SweepReply::Swept { epoch, interval, cursor, snapshot, left, resolved })
+        }
+        "moved" => Ok(SweepReply::Moved { epoch, interval }),
+        "early" => Ok(SweepReply::Early { epoch, interval }),
+        other => Err(reply.unexpected(other)),
+    }
+}

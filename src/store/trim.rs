@@ -1,0 +1,38 @@
+//! `lua/trim.lua`: removes old terminal jobs.
+
+use super::connection::Connection;
+use super::keys::{Key, TaskKeys};
+use super::scripts;
+use crate::error::Error;
+use crate::limits::MIN_AGE_MS;
+
+/// What a call of trim did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trimmed {
+    /// So many jobs are gone; `more` tells whether others may follow at once.
+    Jobs { count: usize, more: bool },
+    /// The server has lost the options of the task.
+    Undeclared,
+}
+
+/// Removes terminal jobs past the limits that are declared, at most `limit` of them.
+pub(crate) async fn trim(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    place: Key,
+    worker: &str,
+    limit: usize,
+) -> Result<Trimmed, Error> {
+    let mut call = scripts::TRIM.on_place(keys, place);
+    let name = match place {
+        Key::Failed => "Failed",
+        Key::Cancelled => "Cancelled",
+        _ => "Completed",
+    };
+    let mut reply = call.arg(worker).arg(name).arg(MIN_AGE_MS).arg(limit).call(conn).await?;
+    match reply.next::<String>()?.as_str() {
+        "trimmed" => Ok(Trimmed::Jobs { count: reply.next()?, more: reply.next::<u8>()? == 1 }),
+        "undeclared" => Ok(Trimmed::Undeclared),
+        other => Err(reply.unexpected(other)),
+    }
+}

@@ -1,0 +1,63 @@
+//! Payloads, results and errors, read by plain commands: through a script the server would copy them several times.
+
+use super::connection::Connection;
+use super::fault::classify;
+use super::keys::{Key, TaskKeys};
+use super::scripts::Text;
+use crate::error::Error;
+
+/// The payload of a job; `None` when the job is gone.
+pub(crate) async fn payload(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<Vec<u8>>, Error> {
+    value(conn, keys, Key::Payload, id).await
+}
+
+/// The value of a completed job; `None` when none is kept.
+pub(crate) async fn result(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<Vec<u8>>, Error> {
+    value(conn, keys, Key::Result, id).await
+}
+
+/// Read by a plain command: through a script the server would copy it several times.
+pub(super) async fn value(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    column: Key,
+    id: &str,
+) -> Result<Option<Vec<u8>>, Error> {
+    redis::cmd("HGET").arg(keys.get(column)).arg(id).query_async(conn).await.map_err(|e| classify("value", e))
+}
+
+/// The values of completed jobs, in their order.
+pub(crate) async fn results(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[crate::job::id::JobId],
+) -> Result<Vec<Option<Vec<u8>>>, Error> {
+    columns(conn, keys.get(Key::Result), ids).await
+}
+
+/// Of jobs that did not complete, in their order: the failed runs, the stalls and the error.
+pub(crate) async fn failures(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[crate::job::id::JobId],
+) -> Result<Vec<(u32, u32, String)>, Error> {
+    let number = |text: Option<Text>| text.and_then(|Text(text)| text.parse().ok()).unwrap_or(0);
+    let attempts: Vec<Option<Text>> = columns(conn, keys.get(Key::Attempt), ids).await?;
+    let stalls: Vec<Option<Text>> = columns(conn, keys.get(Key::StalledCount), ids).await?;
+    let errors: Vec<Option<Text>> = columns(conn, keys.get(Key::Error), ids).await?;
+    let errors = errors.into_iter().map(|error| error.map_or_else(String::new, |Text(error)| error));
+    Ok(attempts.into_iter().zip(stalls).zip(errors).map(|((a, s), error)| (number(a), number(s), error)).collect())
+}
+
+pub(super) async fn columns<T: redis::FromRedisValue>(
+    conn: &mut impl Connection,
+    column: &str,
+    ids: &[crate::job::id::JobId],
+) -> Result<Vec<T>, Error> {
+    let mut cmd = redis::cmd("HMGET");
+    cmd.arg(column);
+    for id in ids {
+        cmd.arg(id.as_str());
+    }
+    cmd.query_async(conn).await.map_err(|e| classify("value", e))
+}

@@ -1,0 +1,167 @@
+//! What a task is: its name, its types and options, and, where it is worked, its handler and what that needs.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::job_error::{ErrorMap, JobError, error_map};
+use crate::limits::RESULT_LIMIT;
+use crate::options::task::TaskOptions;
+use crate::process::context::Context;
+use crate::process::data::Need;
+use crate::process::handler::{Handler, RunError, shape_fault};
+
+/// A task as a constant that producers and workers share: its name, the types of its input `I` and its result `O`, and its
+/// options.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// use heartline::{App, Context, JobError, RetryPolicy, TaskDef, TaskOptions};
+///
+/// // In a crate that both know.
+/// const RESIZE: TaskDef<String, u64> = TaskDef::new("resize")
+///     .options(TaskOptions::new().concurrency(4).retry(RetryPolicy::new().attempts(3)));
+///
+/// async fn resize(ctx: Context, path: String) -> Result<u64, JobError> {
+///     # let _ = (ctx, path);
+///     Ok(0)
+/// }
+///
+/// # async fn run(app: App) -> heartline::Result<()> {
+/// // In the worker.
+/// app.register(RESIZE.handler(resize))?;
+/// // In the producer.
+/// let resizes = app.task_ref_for(&RESIZE)?;
+/// resizes.dispatch("cat.png".to_owned()).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct TaskDef<I, O> {
+    name: &'static str,
+    options: TaskOptions,
+    types: PhantomData<fn(I) -> O>,
+}
+
+impl<I, O> TaskDef<I, O> {
+    /// A task with nothing set but its name. The name is checked where the task is used.
+    #[must_use]
+    pub const fn new(name: &'static str) -> TaskDef<I, O> {
+        TaskDef { name, options: TaskOptions::new(), types: PhantomData }
+    }
+
+    /// The same with options. A producer goes by the payload limit, the priority, and whether there are events; the rest is
+    /// for workers.
+    #[must_use]
+    pub const fn options(mut self, options: TaskOptions) -> TaskDef<I, O> {
+        self.options = options;
+        self
+    }
+
+    /// The name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    pub(crate) fn own_options(&self) -> &TaskOptions {
+        &self.options
+    }
+
+    /// The task with a handler, for [`App::register`](crate::App::register). See [`App::task`](crate::App::task) for what a
+    /// handler is.
+    pub fn handler<E, F, Fut>(&self, handler: F) -> TaskHandler<I, O>
+    where
+        I: DeserializeOwned + Send + 'static,
+        O: Serialize + Send + 'static,
+        E: Into<JobError>,
+        F: Fn(Context, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+    {
+        TaskHandler::new(self.name.into(), self.options.clone(), handler)
+    }
+}
+
+impl<I, O> Clone for TaskDef<I, O> {
+    fn clone(&self) -> Self {
+        TaskDef { name: self.name, options: self.options.clone(), types: PhantomData }
+    }
+}
+
+impl<I, O> fmt::Debug for TaskDef<I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskDef").field("name", &self.name).field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// A task with its handler. Made by [`TaskDef::handler`], taken by [`App::register`](crate::App::register).
+#[must_use = "a handler does nothing until it is registered"]
+pub struct TaskHandler<I, O> {
+    pub(crate) name: Arc<str>,
+    pub(crate) options: TaskOptions,
+    pub(crate) handler: Handler,
+    pub(crate) errors: Vec<ErrorMap>,
+    pub(crate) needs: Vec<Need>,
+    types: PhantomData<fn(I) -> O>,
+}
+
+impl<I, O> TaskHandler<I, O> {
+    /// Folds the types of the handler away: payload in, JSON out.
+    pub(crate) fn new<E, F, Fut>(name: Arc<str>, options: TaskOptions, handler: F) -> TaskHandler<I, O>
+    where
+        I: DeserializeOwned + Send + 'static,
+        O: Serialize + Send + 'static,
+        E: Into<JobError>,
+        F: Fn(Context, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<O, E>> + Send + 'static,
+    {
+        let handler = Arc::new(handler);
+        let folded: Handler = Arc::new(move |context, payload| {
+            let handler = Arc::clone(&handler);
+            Box::pin(async move {
+                let input: I = serde_json::from_slice(&payload).map_err(|e| {
+                    RunError::Undecodable(format!("the payload is no input of this task: {}", shape_fault(&e)))
+                })?;
+                drop(payload);
+                let output = handler(context, input).await.map_err(|e| RunError::Handler(e.into()))?;
+                let value = serde_json::to_vec(&output)
+                    .map_err(|e| RunError::Codec(format!("the value cannot be written as JSON: {e}")))?;
+                if value.len() > RESULT_LIMIT {
+                    let size = value.len();
+                    return Err(RunError::Codec(format!(
+                        "the value has {size} bytes of JSON, at most {RESULT_LIMIT} are kept"
+                    )));
+                }
+                Ok((value != b"null").then_some(value))
+            })
+        });
+        TaskHandler { name, options, handler: folded, errors: Vec::new(), needs: Vec::new(), types: PhantomData }
+    }
+
+    /// Says what an error of the type `T` means for the job: its code, whether it is fatal, when to try again. `T` is looked
+    /// for in the handler's error and its causes ([`JobError::downcast_ref`]). The first that knows the error decides,
+    /// those of the task before those of [`AppBuilder::on_error`](crate::AppBuilder::on_error).
+    pub fn on_error<T: StdError + Send + Sync + 'static>(
+        mut self,
+        say: impl Fn(&T, JobError) -> JobError + Send + Sync + 'static,
+    ) -> Self {
+        self.errors.push(error_map(say));
+        self
+    }
+
+    /// Lets a worker refuse to start where [`AppBuilder::data`](crate::AppBuilder::data) has no `T`, rather than fail the jobs
+    /// one by one.
+    pub fn needs<T: Send + Sync + 'static>(mut self) -> Self {
+        self.needs.push(Need::of::<T>());
+        self
+    }
+}
+
+impl<I, O> fmt::Debug for TaskHandler<I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskHandler").field("name", &self.name).finish_non_exhaustive()
+    }
+}

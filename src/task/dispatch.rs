@@ -1,0 +1,227 @@
+//! The dispatch of one job.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use super::handle::JobHandle;
+use super::shared::TaskShared;
+use crate::error::Error;
+use crate::faults::Faults;
+use crate::job::id::JobId;
+use crate::options::modes::Priority;
+use crate::options::overrides::Overrides;
+use crate::options::retry::RetryPolicy;
+use crate::options::stall::OnRisk;
+use crate::store::dispatch::NewJob;
+use crate::times::to_ms;
+
+/// A job about to be dispatched: set what differs from the task's options, then `.await` it.
+///
+/// Nothing happens before it is awaited. It is at once in Redis when the await returns, and a handle to it is the value. It
+/// is a future like any other: `tokio::spawn` and `join_all` take it as it is.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use heartline::{Priority, TaskRef};
+/// # async fn run(mails: TaskRef<String, ()>) -> heartline::Result<()> {
+/// let job = mails.dispatch("ada".to_owned()).id("welcome-ada").delay(Duration::from_secs(60)).await?;
+/// let urgent = tokio::spawn(mails.dispatch("bob".to_owned()).priority(Priority::High));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A dispatch is repeated for 10 s ([`AppBuilder::dispatch_timeout`](crate::AppBuilder::dispatch_timeout)) while Redis cannot
+/// be reached. A job whose id exists in any state, a terminal one
+/// included, is left as it is, and its handle says that it [`existed`](JobHandle::existed); after a lost reply that may be
+/// the job of this very call.
+///
+/// # Errors
+/// Awaiting it gives, in this order: [`Error::Codec`] when the input is no JSON; [`Error::TooLarge`] when it is over the
+/// task's payload limit; [`Error::Config`] with every wrong setting; then [`Error::Refused`], [`Error::Closed`]
+/// when the runtime ended, and what every call may give (see [`Error`]). The job was not written, except that after `Connect` it may have been.
+///
+/// # Cancel safety
+/// A future that is dropped may have dispatched the job or not; with an id of your own it is safe to repeat.
+#[must_use = "a job is dispatched when this is awaited"]
+pub struct Dispatch<I, O> {
+    task: Arc<TaskShared>,
+    /// None once it is under way.
+    payload: Option<Result<Vec<u8>, serde_json::Error>>,
+    id: Option<String>,
+    priority: Option<Priority>,
+    overrides: Overrides,
+    under_way: Option<Written<O>>,
+    types: PhantomData<fn(I) -> O>,
+}
+
+/// A dispatch that is under way.
+type Written<O> = Pin<Box<dyn Future<Output = Result<JobHandle<O>, Error>> + Send>>;
+
+impl<I, O> Dispatch<I, O> {
+    /// A dispatch with nothing set.
+    pub(crate) fn new(task: Arc<TaskShared>, payload: Result<Vec<u8>, serde_json::Error>) -> Dispatch<I, O> {
+        Dispatch {
+            task,
+            payload: Some(payload),
+            id: None,
+            priority: None,
+            overrides: Overrides::default(),
+            under_way: None,
+            types: PhantomData,
+        }
+    }
+
+    /// When the job may run at the soonest, from now, by the clock of the Redis server. At most 10 years; 0 is none.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.overrides.delay = Some(delay).filter(|delay| !delay.is_zero());
+        self
+    }
+
+    /// Which of the task's waiting jobs it goes before. Defaults to the task's priority.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
+    /// An id of your own, unique within the task: 1 to 128 bytes of printable ASCII without space and braces.
+    ///
+    /// The job is then dispatched once, however often this is repeated, for as long as retention keeps the id.
+    /// Defaults to a new id.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// How many runs the job gets, 1 to 1,000,000, with the delays of the worker's task in between. Goes before the count of
+    /// [`retry`](Dispatch::retry).
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.overrides.attempts = Some(attempts);
+        self
+    }
+
+    /// A text that travels with the job and is no part of its input, such as a trace id. The handler reads it with
+    /// [`Context::header`](crate::Context::header). All headers of a job have at most 4 KiB, names and values; one of the
+    /// same name replaces the one before.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.overrides.headers.insert(name.into(), value.into());
+        self
+    }
+
+    /// How many runs the job gets and how long it waits in between, in place of the task's policy as a whole.
+    pub fn retry(mut self, retry: RetryPolicy) -> Self {
+        self.overrides.retry = Some(retry);
+        self
+    }
+
+    /// How often the job may stall before it fails. 0 lets it fail at its first stall. Defaults to the task's.
+    pub fn stall_max_count(mut self, max_count: u32) -> Self {
+        self.overrides.max_count = Some(max_count);
+        self
+    }
+
+    /// How long one run may take. More than 0, at most 10 years. Defaults to the task's.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.overrides.timeout = Some(timeout);
+        self
+    }
+
+    /// What the worker does when it may lose the job. Defaults to the task's.
+    pub fn on_risk(mut self, on_risk: OnRisk) -> Self {
+        self.overrides.on_risk = Some(on_risk);
+        self
+    }
+
+    /// How long the cancelled handler may wind down. At most 1 h. Defaults to the task's.
+    pub fn cancel_grace(mut self, cancel_grace: Duration) -> Self {
+        self.overrides.cancel_grace = Some(cancel_grace);
+        self
+    }
+
+    /// Checks everything that can be checked here.
+    fn take_job(&mut self, payload: Result<Vec<u8>, serde_json::Error>) -> Result<NewJob, Error> {
+        let payload = checked_payload(&self.task, payload)?;
+        let overrides = std::mem::take(&mut self.overrides);
+        let mut faults = Faults::default();
+        let id = self.id.take().and_then(|id| faults.gather(JobId::parse(&id)));
+        faults.gather(overrides.validate());
+        faults.finish()?;
+        Ok(NewJob {
+            priority: self.priority.or(own_priority(&self.task)),
+            overrides,
+            ..new_job(&self.task, id, payload)
+        })
+    }
+}
+
+impl<I, O: 'static> Future for Dispatch<I, O> {
+    type Output = Result<JobHandle<O>, Error>;
+
+    /// # Panics
+    /// When it is polled again after it has given its value.
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(payload) = self.payload.take() {
+            let (job, task) = (self.take_job(payload), Arc::clone(&self.task));
+            self.under_way = Some(Box::pin(async move {
+                let job = job?;
+                let id = job.id.clone();
+                let existed = task.dispatcher.dispatch(job).await?;
+                Ok(JobHandle::new(task, id, Some(existed)))
+            }));
+        }
+        match &mut self.under_way {
+            Some(written) => written.as_mut().poll(cx),
+            // It is there from the first poll on.
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<I, O> fmt::Debug for Dispatch<I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the payload, which may hold anything.
+        f.debug_struct("Dispatch")
+            .field("task", &self.task.name)
+            .field("id", &self.id)
+            .field("delay", &self.overrides.delay)
+            .field("priority", &self.priority)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The payload, unless it is no JSON or too large.
+pub(crate) fn checked_payload(
+    task: &TaskShared,
+    payload: Result<Vec<u8>, serde_json::Error>,
+) -> Result<Vec<u8>, Error> {
+    let payload =
+        payload.map_err(|source| Error::Codec { what: format!("the input of a job of {}", task.name), source })?;
+    let (size, limit) = (payload.len(), task.options.payload_limit);
+    if size > limit {
+        return Err(Error::TooLarge { size, limit });
+    }
+    Ok(payload)
+}
+
+/// A job with nothing set but, where it has one, the caller's own id.
+pub(crate) fn new_job(task: &TaskShared, id: Option<JobId>, payload: Vec<u8>) -> NewJob {
+    // An id of our own making tells the time itself.
+    let dispatched_at_ms =
+        id.is_some().then(|| to_ms(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()));
+    NewJob {
+        id: id.unwrap_or_else(JobId::generate),
+        payload,
+        priority: own_priority(task),
+        overrides: Overrides::default(),
+        dispatched_at_ms,
+    }
+}
+
+/// The priority that this app gave the task. The normal one is left to what the task's workers wrote.
+fn own_priority(task: &TaskShared) -> Option<Priority> {
+    Some(task.options.priority).filter(|priority| *priority != Priority::Normal)
+}

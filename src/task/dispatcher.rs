@@ -1,0 +1,422 @@
+//! How jobs reach Redis: calls are repeated while it is away, and what comes while one is under way goes out together.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::stream::{FuturesOrdered, StreamExt};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::patience::{Patience, repeated};
+use crate::error::Error;
+use crate::limits::{BATCH, BATCH_BYTES, LARGE};
+use crate::store::address::Role;
+use crate::store::dispatch::{self, NewJob};
+use crate::store::engine::Store;
+use crate::store::joint::{SILENCE, Sign, own_task};
+use crate::store::keys::TaskKeys;
+use crate::store::patience::{doubled, response_time};
+
+/// How many calls of one `dispatch_many` are under way at a time: Redis works on one while the next is encoded.
+const IN_FLIGHT: usize = 2;
+
+/// Carries the jobs of one task to Redis.
+///
+/// A lone dispatch goes out on its caller's own future, which carries nothing for anybody else: that future may never be
+/// polled again. Those that come while it is under way gather, and go out together in a task of their own. No job is held
+/// back to wait for more.
+#[derive(Debug)]
+pub(crate) struct Dispatcher {
+    lane: Arc<Lane>,
+}
+
+impl Dispatcher {
+    pub(crate) fn new(store: Arc<Store>, keys: Arc<TaskKeys>) -> Dispatcher {
+        let lane = Lane {
+            store,
+            keys,
+            all_keys: AtomicBool::new(false),
+            alone: AtomicBool::new(false),
+            state: Mutex::default(),
+        };
+        Dispatcher { lane: Arc::new(lane) }
+    }
+
+    /// Writes a job. Returns whether it existed before.
+    ///
+    /// # Cancel safety
+    /// The job may be written or not when the future is dropped, but nothing is sent from then on; jobs of other callers
+    /// are not touched.
+    pub(crate) async fn dispatch(&self, job: NewJob) -> Result<bool, Error> {
+        let patience = self.lane.patience(job.payload.len());
+        let existed = if job.payload.len() > LARGE {
+            self.lane.write_large(Arc::new(job)).await?
+        } else if let Some(_alone) = Alone::go(&self.lane) {
+            let one = std::slice::from_ref(&job);
+            repeated(patience, || self.lane.write(one)).await?
+        } else {
+            return self.lane.join(job, patience).await;
+        };
+        Ok(existed.first().copied().unwrap_or(false))
+    }
+
+    /// Writes jobs in calls of bounded size, two of which are under way at a time. Returns, job by job, whether it
+    /// existed before.
+    ///
+    /// # Errors
+    /// `Partial` with the jobs that are known to be written.
+    pub(crate) async fn dispatch_many(&self, jobs: Vec<NewJob>) -> Result<Vec<bool>, Error> {
+        let jobs: Vec<Arc<NewJob>> = jobs.into_iter().map(Arc::new).collect();
+        let mut chunks = chunks(&jobs).into_iter();
+        let write = |range: Range<usize>| {
+            let chunk = &jobs[range.clone()];
+            async move {
+                let answer = match chunk {
+                    [job] if job.payload.len() > LARGE => self.lane.write_large(Arc::clone(job)).await,
+                    chunk => repeated(self.lane.patience(bytes_of(chunk)), || self.lane.write(chunk)).await,
+                };
+                (range, answer)
+            }
+        };
+        let mut under_way: FuturesOrdered<_> = chunks.by_ref().take(IN_FLIGHT).map(write).collect();
+        let (mut existed, mut dispatched, mut failure) = (Vec::with_capacity(jobs.len()), Vec::new(), None);
+        // After a failure no further call is made, but what is under way is waited for: it may have been written.
+        while let Some((range, answer)) = under_way.next().await {
+            match answer {
+                Ok(chunk) => {
+                    dispatched.push(range);
+                    existed.extend(chunk);
+                }
+                Err(e) => {
+                    failure.get_or_insert(e);
+                }
+            }
+            if failure.is_none() {
+                under_way.extend(chunks.next().map(write));
+            }
+        }
+        match failure {
+            None => Ok(existed),
+            Some(source) => {
+                let written = dispatched.into_iter().flatten();
+                let dispatched = written.map(|at| jobs[at].id.clone()).collect();
+                Err(Error::Partial { dispatched, source: Box::new(source) })
+            }
+        }
+    }
+}
+
+impl Drop for Dispatcher {
+    fn drop(&mut self) {
+        // Whoever awaits a dispatch keeps its dispatcher: what is left was given up by its callers.
+        if let Some(carrier) = self.lane.state().carrier.take() {
+            carrier.abort.abort();
+        }
+    }
+}
+
+fn bytes_of(jobs: &[impl AsRef<NewJob>]) -> usize {
+    jobs.iter().map(|job| job.as_ref().payload.len()).sum()
+}
+
+/// Splits the jobs into calls.
+fn chunks(jobs: &[impl AsRef<NewJob>]) -> Vec<Range<usize>> {
+    let (mut chunks, mut start, mut bytes) = (Vec::new(), 0, 0);
+    for (at, job) in jobs.iter().map(AsRef::as_ref).enumerate() {
+        if at > start && (at - start == BATCH || bytes + job.payload.len() > BATCH_BYTES) {
+            chunks.push(start..at);
+            (start, bytes) = (at, 0);
+        }
+        bytes += job.payload.len();
+    }
+    if start < jobs.len() {
+        chunks.push(start..jobs.len());
+    }
+    chunks
+}
+
+/// The jobs of a task that wait to be written.
+struct Lane {
+    store: Arc<Store>,
+    keys: Arc<TaskKeys>,
+    /// The task's jobs need all keys of the script.
+    all_keys: AtomicBool,
+    /// Whether a lone dispatch is under way on its caller's own future.
+    alone: AtomicBool,
+    state: Mutex<LaneState>,
+}
+
+#[derive(Default)]
+struct LaneState {
+    queue: VecDeque<Queued>,
+    /// What the carrier has taken from the queue, for another one to take over.
+    carried: Vec<Queued>,
+    carrier: Option<Carrier>,
+    carriers: u64,
+}
+
+/// The task that writes what has gathered.
+struct Carrier {
+    number: u64,
+    sign: Arc<Sign>,
+    abort: AbortHandle,
+}
+
+/// A job whose caller waits.
+#[derive(Clone)]
+struct Queued(Arc<Ticket>);
+
+struct Ticket {
+    job: NewJob,
+    patience: Patience,
+    /// Taken when it is answered; closed when the caller has given up.
+    reply: Mutex<Option<oneshot::Sender<Result<bool, Error>>>>,
+}
+
+impl Queued {
+    fn reply(&self) -> MutexGuard<'_, Option<oneshot::Sender<Result<bool, Error>>>> {
+        self.0.reply.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.reply().as_ref().is_some_and(|reply| !reply.is_closed())
+    }
+
+    fn answer(&self, answer: Result<bool, Error>) {
+        if let Some(reply) = self.reply().take() {
+            // A caller that gave up has nobody to tell.
+            let _ = reply.send(answer);
+        }
+    }
+}
+
+impl AsRef<NewJob> for Queued {
+    fn as_ref(&self) -> &NewJob {
+        &self.0.job
+    }
+}
+
+/// The one lone dispatch of a lane, until it is dropped.
+struct Alone<'a>(&'a Lane);
+
+impl Alone<'_> {
+    /// None when another call is under way, or others wait.
+    fn go(lane: &Lane) -> Option<Alone<'_>> {
+        if lane.alone.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let alone = Alone(lane);
+        lane.state().carrier.is_none().then_some(alone)
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.alone.store(false, Ordering::Release);
+    }
+}
+
+impl Lane {
+    fn state(&self) -> MutexGuard<'_, LaneState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For a call that is asked for now and carries so many bytes.
+    fn patience(&self, bytes: usize) -> Patience {
+        Patience::new(self.store.dispatch_timeout, Instant::now(), bytes)
+    }
+
+    async fn write(&self, jobs: &[impl AsRef<NewJob>]) -> Result<Vec<bool>, Error> {
+        self.store.ready().await?;
+        let call = async |conn: &mut _| dispatch::dispatch(conn, &self.keys, jobs, &self.all_keys).await;
+        self.store.shared(response_time(bytes_of(jobs)), call).await
+    }
+
+    /// Writes a job on a connection of its own, where nothing waits behind it; in a turn, which other large jobs may have to wait
+    /// for, and from which on its time counts. In a task of its own: a future that is not polled must not keep them waiting.
+    async fn write_large(self: &Arc<Self>, job: Arc<NewJob>) -> Result<Vec<bool>, Error> {
+        let lane = Arc::clone(self);
+        own_task(async move {
+            let turn = lane.store.write_turns().take(lane.store.dispatch_timeout).await.ok_or_else(Error::timed_out)?;
+            let bytes = job.payload.len();
+            let time = Mutex::new(response_time(bytes));
+            let attempt = || async {
+                let given = *time.lock().unwrap_or_else(PoisonError::into_inner);
+                lane.store.ready().await?;
+                let mut conn = lane.store.dedicated(Role::Pool, None).await?;
+                let write = dispatch::dispatch(&mut conn, &lane.keys, std::slice::from_ref(&job), &lane.all_keys);
+                let answer = tokio::time::timeout(given, write).await.unwrap_or_else(|_| Err(Error::late()));
+                if answer.as_ref().is_err_and(Error::is_late) {
+                    *time.lock().unwrap_or_else(PoisonError::into_inner) = doubled(given);
+                }
+                answer
+            };
+            turn.hold(repeated(lane.patience(bytes), attempt)).await
+        })
+        .await
+    }
+
+    /// Waits until the job was carried to Redis, and sees to it that somebody carries it.
+    async fn join(self: &Arc<Self>, job: NewJob, patience: Patience) -> Result<bool, Error> {
+        let (reply, mut answer) = oneshot::channel();
+        let ticket = Ticket { job, patience, reply: Mutex::new(Some(reply)) };
+        self.state().queue.push_back(Queued(Arc::new(ticket)));
+        let mut pause = SILENCE;
+        loop {
+            self.see_to_a_carrier();
+            let look = tokio::time::timeout(pause, &mut answer).await;
+            // In an outage many wait, and need not look as often.
+            pause = (pause * 2).min(20 * SILENCE);
+            match look {
+                Ok(Ok(answer)) => return answer,
+                // Whatever becomes of a carrier, the job stays in the lane until it is answered.
+                Ok(Err(_)) => return Err(Error::Closed),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Starts a carrier on the runtime of the caller when there is none that is polled. What the one before had in hand is
+    /// carried again, under the same ids.
+    fn see_to_a_carrier(self: &Arc<Self>) {
+        let mut state = self.state();
+        if state.carrier.as_ref().is_some_and(|carrier| !carrier.sign.is_silent()) {
+            return;
+        }
+        // What may have been written must not be written again much later, when its id may have been forgotten.
+        let now = Instant::now();
+        let (over, again): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut state.carried).into_iter().partition(|queued| queued.0.patience.deadline <= now);
+        again.into_iter().rev().for_each(|queued| state.queue.push_front(queued));
+        state.carriers += 1;
+        let (number, sign) = (state.carriers, Sign::new(SILENCE));
+        let (lane, its_sign) = (Arc::clone(self), Arc::clone(&sign));
+        let task = tokio::spawn(async move { its_sign.given_by(lane.carry(number)).await });
+        state.carrier = Some(Carrier { number, sign, abort: task.abort_handle() });
+        drop(state);
+        over.iter().for_each(|queued| queued.answer(Err(Error::timed_out())));
+    }
+
+    /// Carries what has gathered, call by call, until nothing is left or another carrier has taken over.
+    async fn carry(&self, number: u64) {
+        // Callers that were woken together get to queue together.
+        tokio::task::yield_now().await;
+        while let Some(batch) = self.take(number) {
+            // Each caller waits for a time of its own; the first of them is the one that came first.
+            let patience = batch.first().map_or_else(|| self.patience(0), |first| first.0.patience);
+            let answer = repeated(patience, || {
+                // A caller that gave up wants nothing sent any more.
+                let wanted: Vec<_> = batch.iter().filter(|queued| queued.is_wanted()).cloned().collect();
+                async move {
+                    let existed = if wanted.is_empty() { Vec::new() } else { self.write(&wanted).await? };
+                    Ok(wanted.into_iter().zip(existed).collect::<Vec<_>>())
+                }
+            });
+            match answer.await {
+                Ok(written) => written.into_iter().for_each(|(queued, existed)| queued.answer(Ok(existed))),
+                Err(e) => self.failed(number, batch, &e),
+            }
+        }
+    }
+
+    /// Takes the next jobs; gives up the lane when there is none.
+    fn take(&self, number: u64) -> Option<Vec<Queued>> {
+        let mut state = self.state();
+        if state.carrier.as_ref().is_none_or(|carrier| carrier.number != number) {
+            return None;
+        }
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while let Some(next) = state.queue.front() {
+            bytes += next.0.job.payload.len();
+            if batch.len() == BATCH || (bytes > BATCH_BYTES && !batch.is_empty()) {
+                break;
+            }
+            batch.extend(state.queue.pop_front());
+        }
+        state.carried.clone_from(&batch);
+        if batch.is_empty() {
+            state.carrier = None;
+            return None;
+        }
+        Some(batch)
+    }
+
+    /// Tells those whose time is over, or whom no repetition helps; the others are carried again.
+    fn failed(&self, number: u64, batch: Vec<Queued>, e: &Error) {
+        let is_over = {
+            let (away, now) = (e.is_outage(), Instant::now());
+            move |queued: &Queued| {
+                let Patience { deadline, least } = queued.0.patience;
+                !away || deadline <= now + least
+            }
+        };
+        let (over, again): (Vec<_>, Vec<_>) = batch.into_iter().partition(|queued| is_over(queued));
+        let mut state = self.state();
+        if state.carrier.as_ref().is_some_and(|carrier| carrier.number == number) {
+            state.carried.clear();
+            again.into_iter().rev().for_each(|queued| state.queue.push_front(queued));
+        }
+        let mut late = Vec::new();
+        if e.is_connection() {
+            // Those whose time ran out in the queue, while this call was repeated, learn it now.
+            while state.queue.front().is_some_and(&is_over) {
+                late.extend(state.queue.pop_front());
+            }
+        }
+        drop(state);
+        over.iter().chain(&late).for_each(|queued| queued.answer(Err(e.again())));
+    }
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lane").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::id::JobId;
+    use crate::options::overrides::Overrides;
+    use crate::store::fault::classify;
+    use std::time::Duration;
+
+    fn job(bytes: usize) -> NewJob {
+        NewJob {
+            id: JobId::generate(),
+            payload: vec![b'1'; bytes],
+            priority: None,
+            overrides: Overrides::default(),
+            dispatched_at_ms: None,
+        }
+    }
+
+    #[test]
+    fn chunks_are_bounded_in_jobs_and_bytes_and_cover_all_in_order() {
+        let jobs: Vec<NewJob> = (0..2 * BATCH + 1).map(|_| job(1)).collect();
+        assert_eq!(chunks(&jobs), [0..BATCH, BATCH..2 * BATCH, 2 * BATCH..2 * BATCH + 1]);
+        let half = BATCH_BYTES / 2;
+        let sizes = [half, half, 1, BATCH_BYTES + 1, 1];
+        assert_eq!(chunks(&sizes.map(job)), [0..2, 2..3, 3..4, 4..5]);
+        assert!(chunks(&[] as &[NewJob]).is_empty());
+    }
+
+    #[tokio::test]
+    async fn only_a_lost_connection_is_a_reason_to_repeat() {
+        let mut calls = 0;
+        let patience = Patience::new(Duration::from_secs(10), Instant::now(), 0);
+        let answer = repeated(patience, || {
+            calls += 1;
+            let away = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+            let answer = if calls < 3 { Err(classify("dispatch", away.into())) } else { Err(Error::Closed) };
+            std::future::ready::<Result<(), Error>>(answer)
+        });
+        assert!(matches!(answer.await, Err(Error::Closed)));
+        assert_eq!(calls, 3);
+    }
+}

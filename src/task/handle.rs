@@ -1,0 +1,296 @@
+//! What can be asked about a job that was dispatched, and told to it.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use super::patience::{Patience, repeated};
+use super::shared::TaskShared;
+use crate::error::Error;
+use crate::events::event::Event;
+use crate::events::looker::End;
+use crate::job::failure::{Failure, StoredError};
+use crate::job::id::JobId;
+use crate::job::state::JobState;
+use crate::options::modes::EventMode;
+use crate::process::waits::NotedWait;
+use crate::shown::cut;
+use crate::store::cancel::{self, CancelReply};
+use crate::store::inspect::{self, StoredJob};
+use crate::store::patience::{RESPONSE_TIMEOUT, doubled, response_time};
+use crate::store::settle::Payload;
+use crate::store::{states, values};
+
+/// How long the event that ended a job may be behind the job's removal.
+const EVENT_DELAY: Duration = Duration::from_secs(1);
+
+/// The pause between two tries to read a large result.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+
+/// Longest reason of a cancel that is kept, in bytes.
+const REASON_LIMIT: usize = 4096;
+
+/// A job that was dispatched, with the type of its result. Cloning is cheap.
+///
+/// Dropping it does nothing to the job. [`TaskRef::handle`](crate::TaskRef::handle) finds a job again by its id.
+pub struct JobHandle<O> {
+    task: Arc<TaskShared>,
+    id: JobId,
+    existed: Option<bool>,
+    output: PhantomData<fn() -> O>,
+}
+
+impl<O> JobHandle<O> {
+    pub(crate) fn new(task: Arc<TaskShared>, id: JobId, existed: Option<bool>) -> JobHandle<O> {
+        JobHandle { task, id, existed, output: PhantomData }
+    }
+
+    /// The id of the job.
+    #[must_use]
+    pub fn id(&self) -> &JobId {
+        &self.id
+    }
+
+    /// The name of the task.
+    #[must_use]
+    pub fn task(&self) -> &str {
+        &self.task.name
+    }
+
+    /// Whether the job was there already when it was dispatched, in whatever state, so that the dispatch changed nothing;
+    /// `None` for a handle that was made from an id.
+    ///
+    /// After a lost reply the dispatch is repeated, and then finds the job of its own first call.
+    #[must_use]
+    pub fn existed(&self) -> Option<bool> {
+        self.existed
+    }
+
+    /// Where the job stands now.
+    ///
+    /// # Errors
+    /// [`Error::JobNotFound`] when it never was, or retention removed it; [`Error::Connect`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn state(&self) -> Result<JobState, Error> {
+        let look =
+            |mut conn| async move { states::states(&mut conn, &self.task.keys, std::slice::from_ref(&self.id)).await };
+        let looked = self.task.store.ask(RESPONSE_TIMEOUT, look).await?;
+        looked.jobs.into_iter().flatten().next().map(|(state, _)| state).ok_or_else(|| self.not_found())
+    }
+
+    /// Waits until the job has ended and returns its value.
+    ///
+    /// It has no time-out of its own, and goes on while Redis is away; see [`result_within`](JobHandle::result_within). It
+    /// learns of the end from the task's events, and looks at the state besides: after a second, then after ever longer
+    /// pauses of up to 10 s, or up to 5 s where events are off and all rests on it. Any number of waiting handles share one
+    /// connection for each, and few calls.
+    ///
+    /// # Errors
+    /// - [`Error::JobFailed`] with the last failure, [`Error::JobCancelled`] with the reason.
+    /// - [`Error::JobNotFound`] when the job never was, or retention removed it.
+    /// - [`Error::ResultGone`] when it completed, but its value is not kept. A value of `null` is not stored, so this
+    ///   cannot be told from a type that reads from `null`: such a type gets its `null`.
+    ///
+    /// Of a job that was removed when it ended ([`Retention::remove_at_once`](crate::Retention::remove_at_once)) only the event
+    /// tells: the first 160 bytes of the error, no counts, no reason of a cancel, and a value for a type that has one alone, as
+    /// `()`. Who comes after the event gets `JobNotFound`.
+    /// - [`Error::Codec`] when the value is no `O`.
+    /// - [`Error::Connect`] only for what waiting cannot mend, like a wrong password.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn result(&self) -> Result<O, Error>
+    where
+        O: DeserializeOwned,
+    {
+        let _noted = NotedWait::begin();
+        // Before the first look, so that no end falls between the two.
+        let listens = self.task.options.events == EventMode::On;
+        let waiter = self.task.events.wait(&self.task.name, &self.task.keys, &self.id, listens);
+        let value = match waiter.end().await? {
+            End::Completed(None) => None,
+            End::Completed(Some(Payload::Here(value))) => Some(value),
+            End::Completed(Some(Payload::Apart(bytes))) => Some(self.large_result(bytes).await?),
+            End::Otherwise(job) => return Err(self.failure(&job)),
+            End::Gone { seen } => {
+                // It was here and is gone: the event that says how it ended may still be on its way.
+                let time = if seen && waiter.listens() { EVENT_DELAY } else { Duration::ZERO };
+                match waiter.event(time).await {
+                    // There is one value of such a type, kept or not.
+                    Some(Event::Completed { .. }) if size_of::<O>() == 0 => None,
+                    ended => return Err(self.gone(ended)),
+                }
+            }
+        };
+        decode_result(&self.task.name, self.id.clone(), value.as_deref())
+    }
+
+    /// The same, but waits for `time` at most. The job goes on as it would.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] when the job has not ended by then; else as [`result`](JobHandle::result).
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn result_within(&self, time: Duration) -> Result<O, Error>
+    where
+        O: DeserializeOwned,
+    {
+        tokio::time::timeout(time, self.result()).await.unwrap_or_else(|_| {
+            Err(Error::TimedOut { task: self.task.name.to_string(), id: self.id.clone(), after: time })
+        })
+    }
+
+    /// Reads a value that is too large for the connections that others use.
+    async fn large_result(&self, bytes: usize) -> Result<Vec<u8>, Error> {
+        let mut patience = response_time(bytes);
+        loop {
+            let (keys, id) = (Arc::clone(&self.task.keys), self.id.clone());
+            let read = |mut conn| async move { values::result(&mut conn, &keys, id.as_str()).await };
+            let e = match self.task.store.read_apart(patience, read).await {
+                Ok(Some(value)) => return Ok(value),
+                // It was there, and was removed meanwhile.
+                Ok(None) => return Err(Error::ResultGone { task: self.task.name.to_string(), id: self.id.clone() }),
+                Err(e) if e.is_outage() => e,
+                Err(e) => return Err(e),
+            };
+            if e.is_late() {
+                patience = doubled(patience);
+            }
+            tracing::debug!(task = %self.task.name, job_id = %self.id, bytes, error = %e.chain(),
+                "a large result cannot be read; it is tried again");
+            tokio::time::sleep(READ_AGAIN).await;
+        }
+    }
+
+    /// Cancels the job: at once where it waits, and where it runs by telling its handler to stop.
+    ///
+    /// Of a running job the answer is `Requested`: it becomes cancelled when its handler has returned, or was dropped after
+    /// its cancel grace, whatever value it returned. To repeat a cancel is no error, and keeps the first reason. The call
+    /// is repeated as long as a dispatch is while Redis cannot be reached; after a lost reply it may find that the job is cancelled already.
+    /// A reason is cut to 4 KiB.
+    ///
+    /// # Errors
+    /// [`Error::JobNotFound`], [`Error::Connect`], [`Error::Refused`].
+    ///
+    /// # Cancel safety
+    /// The job may be cancelled or not when the future is dropped; it is safe to repeat.
+    pub async fn cancel(&self, reason: impl Into<String>) -> Result<CancelOutcome, Error> {
+        let reason = reason.into();
+        let reason = cut(&reason, REASON_LIMIT);
+        let patience = Patience::new(self.task.store.dispatch_timeout, Instant::now(), reason.len());
+        let reply = repeated(patience, || {
+            let call = move |mut conn| async move {
+                cancel::cancel(&mut conn, &self.task.keys, self.id.as_str(), reason).await
+            };
+            self.task.store.ask(response_time(reason.len()), call)
+        });
+        match reply.await? {
+            CancelReply::Cancelled => Ok(CancelOutcome::Cancelled),
+            CancelReply::Requested => Ok(CancelOutcome::Requested),
+            CancelReply::Terminal(state) => Ok(CancelOutcome::AlreadyTerminal(state)),
+            CancelReply::Unknown => Err(self.not_found()),
+        }
+    }
+
+    /// The job as it is in Redis, without its values.
+    pub(crate) async fn stored(&self) -> Result<Option<StoredJob>, Error> {
+        let look = |mut conn| async move { inspect::inspect(&mut conn, &self.task.keys, self.id.as_str()).await };
+        self.task.store.ask(RESPONSE_TIMEOUT, look).await
+    }
+
+    pub(crate) fn not_found(&self) -> Error {
+        Error::JobNotFound { task: self.task.name.to_string(), id: self.id.clone() }
+    }
+
+    /// The error for a job of which nothing is left, after the event that ended it, if that came by.
+    fn gone(&self, ended: Option<Event>) -> Error {
+        let id = self.id.clone();
+        match ended {
+            Some(Event::Completed { task, .. }) => Error::ResultGone { task, id },
+            Some(Event::Failed { code, message, .. }) => {
+                Error::JobFailed(Failure::new(id, StoredError { code, message }, 0, 0))
+            }
+            Some(Event::Cancelled { .. }) => {
+                Error::JobCancelled { id, reason: "the task keeps no more about it".to_owned() }
+            }
+            _ => self.not_found(),
+        }
+    }
+
+    fn failure(&self, job: &StoredJob) -> Error {
+        let (id, error) = (self.id.clone(), StoredError::from_json(&job.error));
+        match job.state {
+            JobState::Cancelled => Error::JobCancelled { id, reason: error.message },
+            _ => Error::JobFailed(Failure::new(id, error, job.failed_attempts, job.stalled_count)),
+        }
+    }
+}
+
+/// The value of a completed job, from its column.
+fn decode_result<O: DeserializeOwned>(task: &str, id: JobId, column: Option<&[u8]>) -> Result<O, Error> {
+    let Some(column) = column else {
+        return serde_json::from_str("null").map_err(|_| Error::ResultGone { task: task.to_owned(), id });
+    };
+    serde_json::from_slice(column).map_err(|source| {
+        let what = format!("the result of job {id} of the task {task}");
+        Error::Codec { what, source }
+    })
+}
+
+impl<O> Clone for JobHandle<O> {
+    fn clone(&self) -> Self {
+        JobHandle { task: self.task.clone(), id: self.id.clone(), existed: self.existed, output: PhantomData }
+    }
+}
+
+impl<O> fmt::Debug for JobHandle<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobHandle")
+            .field("task", &self.task.name)
+            .field("id", &self.id)
+            .field("existed", &self.existed)
+            .finish()
+    }
+}
+
+/// What a cancel did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CancelOutcome {
+    /// The job waited and is cancelled now.
+    Cancelled,
+    /// The job is held by a worker, which was asked to stop it.
+    Requested,
+    /// The job had ended already.
+    AlreadyTerminal(JobState),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id() -> JobId {
+        JobId::from_wire("a")
+    }
+
+    #[test]
+    fn a_value_that_is_not_stored_is_null() {
+        assert!(decode_result::<()>("t", id(), None).is_ok());
+        assert_eq!(decode_result::<Option<u8>>("t", id(), None).unwrap(), None);
+        assert!(matches!(decode_result::<u8>("t", id(), None), Err(Error::ResultGone { .. })));
+    }
+
+    #[test]
+    fn a_value_of_another_type_is_a_codec_error() {
+        assert_eq!(decode_result::<u8>("t", id(), Some(b"7")).unwrap(), 7);
+        let e = decode_result::<u8>("t", id(), Some(b"\"x\"")).unwrap_err();
+        assert_eq!(e.to_string(), "cannot encode or decode the result of job a of the task t");
+    }
+}

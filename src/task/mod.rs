@@ -1,0 +1,9 @@
+//! The side of those who dispatch jobs: a task by name, its jobs, and the handles to them.
+
+pub(crate) mod definition;
+pub(crate) mod dispatch;
+pub(crate) mod dispatcher;
+pub(crate) mod handle;
+pub(crate) mod patience;
+pub(crate) mod shared;
+pub(crate) mod task_ref;

@@ -1,0 +1,57 @@
+//! How long a call is repeated while Redis is away.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::error::Error;
+use crate::pauses::Pauses;
+use crate::store::patience::transfer_time;
+
+/// The times of one call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Until when it is repeated.
+    pub(super) deadline: Instant,
+    /// The least that one attempt is given, also when the time for repeats is over.
+    pub(super) least: Duration,
+}
+
+impl Patience {
+    /// For a call that was asked for at `since` and carries so many bytes: the time for a dispatch, beside the time that its
+    /// bytes take. The last attempt may take a tenth longer.
+    pub(crate) fn new(dispatch_timeout: Duration, since: Instant, bytes: usize) -> Patience {
+        Patience { deadline: since + dispatch_timeout + transfer_time(bytes), least: dispatch_timeout / 10 }
+    }
+}
+
+/// Makes the call, and again while Redis cannot be reached or a failover is under way, as long as there is patience.
+///
+/// # Errors
+/// What the last call said; `Connect` with a time-out when even that did not end.
+pub(crate) async fn repeated<T, F>(patience: Patience, mut call: impl FnMut() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let Patience { deadline, least } = patience;
+    let mut pauses = Pauses::new(Duration::from_millis(20), Duration::from_millis(500));
+    loop {
+        let end = deadline.max(Instant::now() + least);
+        let answer = tokio::time::timeout_at(end, call()).await.unwrap_or_else(|_| Err(Error::timed_out()));
+        match answer {
+            Err(e) if e.is_outage() => {
+                if Instant::now() >= deadline {
+                    return Err(e);
+                }
+                tracing::debug!(error = %e.chain(), "redis cannot be reached; the call is repeated");
+                tokio::time::sleep_until(deadline.min(Instant::now() + pauses.next())).await;
+                // Nobody may have polled this for long. What may have been written then is not written again.
+                if Instant::now() > deadline + least {
+                    return Err(e);
+                }
+            }
+            answer => return answer,
+        }
+    }
+}

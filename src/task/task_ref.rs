@@ -1,0 +1,208 @@
+//! A task from the side of those who dispatch its jobs.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::dispatch::{Dispatch, checked_payload, new_job};
+use super::handle::JobHandle;
+use super::shared::TaskShared;
+use crate::error::Error;
+use crate::events::event::Event;
+use crate::events::subscription::Subscription;
+use crate::faults::Faults;
+use crate::job::failure::{Failure, StoredError};
+use crate::job::id::JobId;
+use crate::job::state::JobState;
+use crate::stall::action::StalledEvent;
+use crate::store::counts;
+use crate::store::dispatch::NewJob;
+use crate::store::patience::RESPONSE_TIMEOUT;
+
+/// A task by its name, with the types of its input `I` and its result `O`: dispatches jobs and finds them again.
+///
+/// Cloning is cheap. The types are what the caller says they are: a job whose input the handler cannot read is put off, for
+/// [`TaskOptions::undecodable_for`](crate::TaskOptions::undecodable_for), and then fails with the code `codec`.
+pub struct TaskRef<I, O> {
+    shared: Arc<TaskShared>,
+    types: PhantomData<fn(I) -> O>,
+}
+
+impl<I, O> TaskRef<I, O> {
+    pub(crate) fn new(shared: Arc<TaskShared>) -> TaskRef<I, O> {
+        TaskRef { shared, types: PhantomData }
+    }
+
+    /// The name of the task.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// A handle to a job that was dispatched before, here or elsewhere. Redis is not asked whether it exists.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when no id can be like this.
+    pub fn handle(&self, id: impl AsRef<str>) -> Result<JobHandle<O>, Error> {
+        let id = JobId::parse(id.as_ref())?;
+        Ok(JobHandle::new(self.shared.clone(), id, None))
+    }
+
+    /// Subscribes to every event of this task, whichever process caused it: one for each transition. See
+    /// [`App::events`](crate::App::events), which has those of all tasks.
+    pub fn events(&self) -> Subscription<Event> {
+        self.shared.events.all().only(Arc::clone(&self.shared.followed), Event::task)
+    }
+
+    /// Subscribes to `task:stalled` of this task. See [`App::on_stalled`](crate::App::on_stalled), which has those of all
+    /// tasks.
+    pub fn on_stalled(&self) -> Subscription<StalledEvent> {
+        self.shared.events.stalled().only(Arc::clone(&self.shared.followed), |stalled| &stalled.task)
+    }
+
+    /// How many jobs are in each state, counted in one step. It costs the same however many there are.
+    ///
+    /// # Errors
+    /// [`Error::Connect`], [`Error::Unsupported`]; a server at `maxmemory` answers all the same.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn counts(&self) -> Result<TaskCounts, Error> {
+        let count = |mut conn| async move { counts::counts(&mut conn, &self.shared.keys).await };
+        let counted = self.shared.store.ask(RESPONSE_TIMEOUT, count).await?;
+        let [waiting, delayed, running, completed, failed, cancelled] = counted;
+        Ok(TaskCounts { waiting, delayed, running, completed, failed, cancelled })
+    }
+
+    /// One job as it is now.
+    ///
+    /// # Errors
+    /// [`Error::JobNotFound`] when it never was, or retention removed it; [`Error::Config`] when no id can be like this;
+    /// [`Error::Connect`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn job(&self, id: impl AsRef<str>) -> Result<Job, Error> {
+        let handle = self.handle(id)?;
+        let stored = handle.stored().await?.ok_or_else(|| handle.not_found())?;
+        let id = handle.id().clone();
+        let (failed_attempts, stalled_count) = (stored.failed_attempts, stored.stalled_count);
+        // What failed before a run completed is no error of the job.
+        let error = (!stored.error.is_empty() && stored.state != JobState::Completed)
+            .then(|| Failure::new(id.clone(), StoredError::from_json(&stored.error), failed_attempts, stalled_count));
+        let snoozed_count = stored.deferred.snoozed;
+        Ok(Job { id, state: stored.state, failed_attempts, stalled_count, snoozed_count, error })
+    }
+}
+
+impl<I: Serialize, O> TaskRef<I, O> {
+    /// A job of this input. It is dispatched when the value is awaited; before that, its settings can be changed.
+    pub fn dispatch(&self, input: I) -> Dispatch<I, O> {
+        Dispatch::new(self.shared.clone(), serde_json::to_vec(&input))
+    }
+
+    /// Dispatches a job for each input, in calls of up to 200. Returns their handles in the order of the inputs.
+    ///
+    /// All inputs are encoded and checked first. It is not atomic: other producers' jobs may come in between, and some
+    /// may be written when it fails. To be able to repeat it, use
+    /// [`dispatch_many_with_ids`](TaskRef::dispatch_many_with_ids).
+    ///
+    /// # Errors
+    /// [`Error::Codec`] and [`Error::TooLarge`] before anything is written. Else [`Error::Partial`], with what stopped the call
+    /// (`Connect`, `Refused`, `Unsupported`) as its source and the ids of the jobs that are known to be written, which
+    /// may be none.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped some jobs may be written and others not.
+    pub async fn dispatch_many(&self, inputs: impl IntoIterator<Item = I>) -> Result<Vec<JobHandle<O>>, Error> {
+        let inputs = inputs.into_iter().map(|input| (None, input));
+        self.write(self.jobs(inputs)).await
+    }
+
+    /// The same with ids of the caller's own, which makes it safe to repeat: a job that exists is left as it is.
+    ///
+    /// # Errors
+    /// As [`dispatch_many`](TaskRef::dispatch_many), and [`Error::Config`] with every wrong id when nothing was written.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped some jobs may be written and others not; it is safe to repeat.
+    pub async fn dispatch_many_with_ids(
+        &self,
+        inputs: impl IntoIterator<Item = (impl Into<String>, I)>,
+    ) -> Result<Vec<JobHandle<O>>, Error> {
+        let inputs = inputs.into_iter().map(|(id, input)| (Some(id.into()), input));
+        self.write(self.jobs(inputs)).await
+    }
+
+    fn jobs(&self, inputs: impl Iterator<Item = (Option<String>, I)>) -> Result<Vec<NewJob>, Error> {
+        let (mut jobs, mut faults) = (Vec::with_capacity(inputs.size_hint().0), Faults::default());
+        for (id, input) in inputs {
+            let payload = checked_payload(&self.shared, serde_json::to_vec(&input))?;
+            let id = id.and_then(|id| faults.gather(JobId::parse(&id)));
+            jobs.push(new_job(&self.shared, id, payload));
+        }
+        faults.finish()?;
+        Ok(jobs)
+    }
+}
+
+impl<I, O> TaskRef<I, O> {
+    async fn write(&self, jobs: Result<Vec<NewJob>, Error>) -> Result<Vec<JobHandle<O>>, Error> {
+        let jobs = jobs?;
+        let ids: Vec<JobId> = jobs.iter().map(|job| job.id.clone()).collect();
+        let existed = self.shared.dispatcher.dispatch_many(jobs).await?;
+        let handle = |(id, existed)| JobHandle::new(self.shared.clone(), id, Some(existed));
+        Ok(ids.into_iter().zip(existed).map(handle).collect())
+    }
+}
+
+impl<I, O> Clone for TaskRef<I, O> {
+    fn clone(&self) -> Self {
+        TaskRef::new(self.shared.clone())
+    }
+}
+
+impl<I, O> fmt::Debug for TaskRef<I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskRef").field("name", &self.shared.name).finish_non_exhaustive()
+    }
+}
+
+/// How many jobs of a task are in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TaskCounts {
+    /// In one of the three lists, ready to run.
+    pub waiting: u64,
+    /// Scheduled for later, or waiting for their next attempt.
+    pub delayed: u64,
+    /// Held by a worker.
+    pub running: u64,
+    /// Completed and kept.
+    pub completed: u64,
+    /// Failed and kept.
+    pub failed: u64,
+    /// Cancelled and kept.
+    pub cancelled: u64,
+}
+
+/// One job as it was when it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Job {
+    /// Its id.
+    pub id: JobId,
+    /// Where it stood.
+    pub state: JobState,
+    /// How many of its runs have ended in failure.
+    pub failed_attempts: u32,
+    /// How often it stalled; stalls are never counted as attempts.
+    pub stalled_count: u32,
+    /// How often its handler put it off, with [`JobError::snooze`](crate::JobError::snooze).
+    pub snoozed_count: u32,
+    /// Its last failure, also while it waits for its next attempt; none of a completed job. A cancelled job has the code `cancelled`, and the reason
+    /// as message.
+    pub error: Option<Failure>,
+}

@@ -1,0 +1,93 @@
+//! A worker, and what can be set for it before it runs.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use crate::error::Error;
+use crate::faults::{ConfigError, Faults};
+use crate::options::resolved::Resolved;
+use crate::process::data::Data;
+use crate::process::observer::Observer;
+use crate::process::shared::FAREWELL;
+use crate::process::task::Definition;
+use crate::stall::cadence::reporting_time;
+use crate::store::engine::Store;
+use crate::worker_id::WorkerId;
+
+/// Works the tasks of an [`App`](crate::App). Made by [`App::worker`](crate::App::worker).
+#[must_use = "a worker does nothing until it runs"]
+pub struct Worker {
+    pub(crate) store: Arc<Store>,
+    pub(crate) data: Arc<Data>,
+    pub(crate) tasks: Vec<Definition>,
+    pub(crate) cap: Option<usize>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) id: WorkerId,
+}
+
+impl Worker {
+    /// Works only the tasks named, each once however often it is named. Defaults to every task with a handler.
+    ///
+    /// # Errors
+    /// `Config` when one of the names has no handler in this App.
+    pub fn only<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Result<Worker, Error> {
+        let mut kept: Vec<Definition> = Vec::new();
+        let mut faults = Faults::default();
+        for name in names {
+            match self.tasks.iter().find(|task| &*task.name == name) {
+                // Two drivers of one task would share the numbers of their calls.
+                Some(task) if kept.iter().all(|kept| kept.name != task.name) => kept.push(task.clone()),
+                Some(_) => {}
+                None => faults.push(ConfigError::new(
+                    "worker.only",
+                    name,
+                    "must be a task of this App with a handler",
+                    "declare it with App::task before, or correct the name",
+                )),
+            }
+        }
+        faults.finish()?;
+        self.tasks = kept;
+        Ok(self)
+    }
+
+    /// The most jobs that this worker holds at once, over all its tasks, which get free slots in turn. Defaults to no bound
+    /// but each task's own concurrency. 0 counts as 1.
+    pub fn max_jobs(mut self, jobs: usize) -> Worker {
+        self.cap = Some(jobs.clamp(1, Semaphore::MAX_PERMITS));
+        self
+    }
+
+    /// Lets the observer hear of every run of this worker. A later one takes its place. Defaults to none.
+    pub fn observe(mut self, observer: impl Observer) -> Worker {
+        self.observer = Some(Arc::new(observer));
+        self
+    }
+
+    /// The longest that a shutdown takes, from the signal until the worker has stopped: what is left then is left to the
+    /// sweep. Give the process as long before it is killed (`terminationGracePeriodSeconds`, `TimeoutStopSec`).
+    #[must_use]
+    pub fn longest_shutdown(&self) -> Duration {
+        let longest = self.tasks.iter().map(|task| {
+            let Resolved { shutdown_grace, cancel_grace, interval, .. } = *task.options;
+            shutdown_grace.saturating_add(cancel_grace).saturating_add(reporting_time(interval))
+        });
+        longest.max().unwrap_or_default().saturating_add(FAREWELL)
+    }
+
+    /// The identity under which this worker will hold jobs.
+    #[must_use]
+    pub fn id(&self) -> &WorkerId {
+        &self.id
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tasks: Vec<&str> = self.tasks.iter().map(|task| &*task.name).collect();
+        f.debug_struct("Worker").field("id", &self.id).field("tasks", &tasks).field("cap", &self.cap).finish()
+    }
+}

@@ -1,0 +1,173 @@
+//! A worker's run, from the first look at the server to the reason for which it stopped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::builder::Worker;
+use super::crew::Crew;
+use super::signal::Signals;
+use super::stop::StopReason;
+use crate::clock;
+use crate::error::Error;
+use crate::faults::{ConfigError, Faults};
+use crate::options::resolved::Resolved;
+use crate::pauses::Pauses;
+use crate::process::identity;
+use crate::process::shared::WorkerShared;
+use crate::process::task::{Definition, TaskRuntime};
+use crate::shown::Shown;
+use crate::store::declare::{self, Declared};
+use crate::store::patience::RESPONSE_TIMEOUT;
+use crate::store::rights;
+
+impl Worker {
+    /// Works until the process ends. See [`Worker::run_until`].
+    ///
+    /// # Errors
+    /// As [`Worker::run_until`].
+    pub async fn run(self) -> Result<StopReason, Error> {
+        self.run_until(std::future::pending()).await
+    }
+
+    /// Works until the process is told to stop ([`shutdown_signal`](crate::shutdown_signal)). A second signal ends the shutdown grace: handlers are
+    /// told to stop at once. See [`Worker::run_until`].
+    ///
+    /// # Errors
+    /// As [`Worker::run_until`].
+    ///
+    /// # Cancel safety
+    /// As [`Worker::run_until`].
+    pub async fn run_until_signal(self) -> Result<StopReason, Error> {
+        // Both hear all from now on. The shutdown may begin without a signal, when a part of the worker breaks.
+        let (mut first, mut second, told) = (Signals::listen(), Signals::listen(), AtomicBool::new(false));
+        let shutdown = async {
+            first.next().await;
+            told.store(true, Ordering::SeqCst);
+        };
+        let hurry = async {
+            if told.load(Ordering::SeqCst) {
+                second.next().await;
+            }
+            second.next().await;
+        };
+        self.run_with(shutdown, hurry).await
+    }
+
+    /// Works until `shutdown` completes, then stops claiming, lets handlers go on for the shutdown grace, tells them to
+    /// stop, drops them after the cancel grace, and requeues what is unfinished: to the front of its list, with no
+    /// stall counted and no attempt used. [`Worker::longest_shutdown`] tells how long that takes.
+    ///
+    /// A server that is away, also at the start, is waited for.
+    ///
+    /// # Errors
+    /// What keeps it from starting, and time does not mend: `Connect` (a wrong password, or no Redis), `Denied`, `Unsupported`
+    /// (server, wire version, or a right that its user of the server lacks), `Server` (something foreign under a key of a
+    /// task), `Config` (no task to work).
+    ///
+    /// # Cancel safety
+    /// Dropped, or aborted with its task or its runtime, it drops the handlers; a thread of its own goes on to beat until they
+    /// are gone, for at most the cancel grace and a second, records what had ended and requeues the rest, as long as the
+    /// process lives. Rather complete `shutdown`, which lets handlers end.
+    pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<StopReason, Error> {
+        self.run_with(shutdown, std::future::pending()).await
+    }
+
+    /// The same; when `hurry` completes behind it, the shutdown grace is over.
+    pub(crate) async fn run_with(
+        self,
+        shutdown: impl Future<Output = ()>,
+        hurry: impl Future<Output = ()>,
+    ) -> Result<StopReason, Error> {
+        let mut faults = Faults::default();
+        self.tasks
+            .iter()
+            .flat_map(|task| self.data.faults(&task.name, &task.needs))
+            .for_each(|fault| faults.push(fault));
+        if self.tasks.is_empty() {
+            let fix = "declare one with App::task before App::worker is called, and name it in Worker::only";
+            faults.push(ConfigError::new("worker", "without a task", "must have one with a handler", fix));
+        }
+        faults.finish()?;
+        tokio::pin!(shutdown);
+        let mut pauses = Pauses::new(Duration::from_millis(100), Duration::from_secs(1));
+        let mut waits = None;
+        let stamps = loop {
+            let e = match self.start().await {
+                Ok(stamps) => break stamps,
+                Err(e) if e.is_retryable() => e,
+                Err(e) => return Err(e),
+            };
+            if waits.is_none() {
+                tracing::warn!(worker_id = %self.id, error = %e.chain(), "the worker waits for redis to start");
+            }
+            waits.get_or_insert_with(clock::now);
+            tokio::select! {
+                () = &mut shutdown => return Ok(StopReason::Shutdown),
+                () = tokio::time::sleep(pauses.next()) => {}
+            }
+        };
+        if let Some(since) = waits {
+            let away_ms = clock::now().since(since).as_millis() as u64;
+            tracing::info!(worker_id = %self.id, away_ms, "redis is there");
+        }
+        self.work(stamps, shutdown, hurry).await
+    }
+
+    /// Checks the server and declares the tasks. Returns when each was declared, ms by the clock of the server.
+    async fn start(&self) -> Result<Vec<u64>, Error> {
+        self.store.ready().await?;
+        // A start that is refused changes nothing, of no task.
+        for task in &self.tasks {
+            let wire = self.store.shared(RESPONSE_TIMEOUT, async |conn| declare::check_wire(conn, &task.keys).await);
+            let rights = self.store.shared(RESPONSE_TIMEOUT, async |conn| rights::check_rights(conn, &task.keys).await);
+            tokio::try_join!(wire, rights)?;
+        }
+        // Before the first claim: of a worker that is not listed, what it leaves would stay for ever.
+        let facts = identity::presence(&identity::process_facts(), self.tasks.iter().map(|task| (&*task.name, 0)));
+        let announce = async |conn: &mut _| self.store.announce(conn, self.id.as_str(), &facts).await;
+        self.store.shared(RESPONSE_TIMEOUT, announce).await?;
+        self.store.works_as(self.id.as_str());
+        let mut stamps = Vec::with_capacity(self.tasks.len());
+        for task in &self.tasks {
+            let declare = async |conn: &mut _| declare::declare(conn, &task.keys, None, &task.options).await;
+            stamps.push(match self.store.shared(RESPONSE_TIMEOUT, declare).await? {
+                Declared::Ours(stamp, changed) => {
+                    for (option, old, new) in changed {
+                        let (old, new) = (Shown(&old), Shown(&new));
+                        tracing::info!(task = %task.name, option, %old, %new, "an option of the task changed with this start");
+                    }
+                    stamp
+                }
+                Declared::Theirs(stamp) => stamp,
+            });
+        }
+        Ok(stamps)
+    }
+
+    /// Works with a crew until it is told to stop, and lets it wind down.
+    async fn work(
+        self,
+        stamps: Vec<u64>,
+        shutdown: impl Future<Output = ()>,
+        hurry: impl Future<Output = ()>,
+    ) -> Result<StopReason, Error> {
+        let longest = self.longest_shutdown();
+        let describe = |task: &Definition| {
+            let Resolved { concurrency, interval, .. } = *task.options;
+            format!("{} (concurrency {concurrency}, interval {interval:?})", task.name)
+        };
+        let about: Vec<String> = self.tasks.iter().map(describe).collect();
+        let with_stamps = self.tasks.into_iter().zip(stamps).enumerate();
+        let tasks = with_stamps.map(|(index, (task, stamp))| Arc::new(TaskRuntime::new(index, task, stamp))).collect();
+        let worker = Arc::new(WorkerShared::new(self.id, self.store, self.data, self.observer, self.cap));
+        let mut crew = Crew::start(Arc::clone(&worker), tasks)?;
+        let (prefix, server) = (worker.store.prefix(), worker.store.place());
+        tracing::info!(worker_id = %worker.id, tasks = %about.join(", "), prefix, %server, "working");
+        if crew.works_until(shutdown).await {
+            tracing::info!(worker_id = %worker.id, held = crew.held(), ?longest, "stopping");
+        }
+        crew.wind_down(hurry).await;
+        Ok(crew.stop().await)
+    }
+}

@@ -1,0 +1,370 @@
+//! The rules of the house that a machine can check: script headers, layering, docs that name what the code has.
+
+#![cfg(test)]
+
+mod rooms;
+
+use heartline::testing::scripts;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The most lines of code of a script: below its header, without comments and empty lines.
+const SCRIPT_LINES: usize = 80;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Every file below `dir` with this ending, as paths from the root.
+fn files(dir: &str, ending: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut open: Vec<PathBuf> = vec![root().join(dir)];
+    while let Some(dir) = open.pop() {
+        for entry in fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == ending) {
+                let path = path.strip_prefix(root()).unwrap().to_str().unwrap();
+                found.push(path.replace('\\', "/"));
+            }
+        }
+    }
+    found.sort();
+    assert!(!found.is_empty(), "no .{ending} in {dir}");
+    found
+}
+
+/// The header of a script and what follows it.
+fn header(name: &str) -> (Vec<String>, Vec<String>) {
+    let text = read(&format!("lua/{name}.lua"));
+    let lines = text.lines().map(str::to_owned).collect::<Vec<_>>();
+    let end = lines.iter().position(|line| !line.starts_with("--")).unwrap();
+    (lines[..end].to_vec(), lines[end..].to_vec())
+}
+
+/// The lines `-- WORD[n]  name  (type)  use` of a header: n, name, type, use.
+fn entries(header: &[String], word: &str) -> Vec<(usize, String, String, String)> {
+    let start = format!("-- {word}[");
+    let mut found = Vec::new();
+    for line in header.iter().filter_map(|line| line.strip_prefix(&start)) {
+        let (number, rest) = line.split_once(']').unwrap_or_else(|| panic!("{line}"));
+        let (name, rest) = rest.trim().split_once(" (").unwrap_or_else(|| panic!("no type or unit in {line}"));
+        let (kind, usage) = rest.split_once(')').unwrap_or((rest, ""));
+        found.push((number.parse().unwrap(), name.trim().to_owned(), kind.to_owned(), usage.trim().to_owned()));
+    }
+    found
+}
+
+/// Every number that stands in `WORD[n]` in the lines.
+fn indexes(lines: &[String], word: &str) -> BTreeSet<usize> {
+    let start = format!("{word}[");
+    let text = lines.join("\n");
+    let pieces = text.split(&start).skip(1);
+    pieces.filter_map(|rest| rest.split(']').next()?.parse().ok()).collect()
+}
+
+/// The code of a source file: without its tests, which end it, and without comments.
+fn code(path: &str) -> Vec<(usize, String)> {
+    let text = read(path);
+    let mut code = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        if line == "#[cfg(test)]" {
+            break;
+        }
+        if !line.trim_start().starts_with("//") {
+            code.push((number + 1, line.to_owned()));
+        }
+    }
+    code
+}
+
+#[test]
+fn every_script_file_is_in_the_table_and_the_other_way_round() {
+    let files =
+        fs::read_dir(root().join("lua")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let files: BTreeSet<String> = files.filter_map(|name| name.strip_suffix(".lua").map(str::to_owned)).collect();
+    let table: BTreeSet<String> = scripts().iter().map(|script| script.name.to_owned()).collect();
+    assert_eq!(files, table);
+}
+
+#[test]
+fn every_header_names_the_keys_of_the_table_in_their_order() {
+    for script in scripts() {
+        let (header, body) = header(script.name);
+        let keys = entries(&header, "KEYS");
+        let numbers = keys.iter().map(|key| key.0).collect::<Vec<_>>();
+        assert_eq!(numbers, (1..=script.keys.len()).collect::<Vec<_>>(), "{}", script.name);
+        for ((number, name, kind, usage), key) in keys.iter().zip(&script.keys) {
+            // trim works on each terminal set; the table has the first of them.
+            let expected = if (script.name, *number) == ("trim", 1) { "place" } else { key };
+            assert_eq!(name, expected, "{} KEYS[{number}]", script.name);
+            assert!(["list", "set", "zset", "hash", "stream"].contains(&kind.as_str()), "{}: {kind}", script.name);
+            assert!(!usage.is_empty(), "{} does not say what {name} is for", script.name);
+        }
+        let used = indexes(&body, "KEYS");
+        assert!(used.iter().all(|number| (1..=keys.len()).contains(number)), "{}: {used:?}", script.name);
+    }
+}
+
+#[test]
+fn every_argument_is_documented() {
+    for script in scripts() {
+        let (header, body) = header(script.name);
+        let arguments = entries(&header, "ARGV");
+        let numbers = arguments.iter().map(|argument| argument.0).collect::<Vec<_>>();
+        assert_eq!(numbers, (1..=arguments.len()).collect::<Vec<_>>(), "{}", script.name);
+        let used = indexes(&body, "ARGV");
+        assert!(used.iter().all(|number| numbers.contains(number)), "{} uses {used:?} of {numbers:?}", script.name);
+    }
+}
+
+#[test]
+fn every_header_says_what_the_script_does_returns_emits_and_refuses() {
+    for script in scripts() {
+        let (header, _) = header(script.name);
+        let first = header[0].trim_start_matches("-- ");
+        assert!(first.starts_with(|c: char| c.is_ascii_uppercase()) && first.contains(' '), "{}: {first}", script.name);
+        for word in ["-- Returns  ", "-- Emits    ", "-- Refuses  "] {
+            let line = header.iter().find(|line| line.starts_with(word));
+            assert!(line.is_some_and(|line| line.len() > word.len()), "{} has no line {word:?}", script.name);
+        }
+    }
+}
+
+#[test]
+fn every_event_that_a_script_emits_is_in_its_header() {
+    for script in scripts() {
+        let (header, body) = header(script.name);
+        let body = body.join("\n");
+        let emits = header.iter().find(|line| line.starts_with("-- Emits")).unwrap();
+        for piece in body.split("add_words(fields, '").skip(1) {
+            let event = piece.split('\'').next().unwrap();
+            assert!(emits.contains(event), "{} emits {event}", script.name);
+        }
+        let emits_some = body.contains("emit(") || body.contains("append_entry(");
+        assert_eq!(emits_some, !emits.contains("nothing"), "{}", script.name);
+    }
+}
+
+#[test]
+fn scripts_are_short_enough_to_be_read() {
+    for script in scripts() {
+        let (_, mut body) = header(script.name);
+        body.retain(|line| !line.trim().is_empty() && !line.trim().starts_with("--"));
+        assert!(body.len() <= SCRIPT_LINES, "{} has {} lines of code", script.name, body.len());
+    }
+}
+
+#[test]
+fn scripts_define_no_globals_and_build_no_keys() {
+    for path in files("lua", "lua") {
+        for (number, line) in read(&path).lines().enumerate() {
+            assert!(!line.starts_with("function "), "{path}:{} defines a global", number + 1);
+            assert!(!line.contains("KEYS[1] .."), "{path}:{} builds a key", number + 1);
+        }
+    }
+}
+
+#[test]
+fn outside_of_the_store_nobody_names_the_client() {
+    let mut found = Vec::new();
+    for path in files("src", "rs") {
+        if path.starts_with("src/store/") {
+            continue;
+        }
+        for (number, line) in code(&path) {
+            if ["redis::", "EVALSHA"].iter().any(|word| line.contains(word)) {
+                found.push(format!("{path}:{number}: {}", line.trim()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn only_one_file_builds_keys() {
+    for path in files("src", "rs") {
+        for (number, line) in code(&path) {
+            let builds = line.contains(":{{") || line.contains("}}:");
+            assert!(!builds || path == "src/store/keys.rs", "{path}:{number}: {}", line.trim());
+        }
+    }
+}
+
+#[test]
+fn no_unwrap_and_no_expect_in_the_crate() {
+    let mut found = Vec::new();
+    for path in files("src", "rs") {
+        for (number, line) in code(&path) {
+            if [".unwrap()", ".expect(", "panic!(", "unreachable!(", "todo!("].iter().any(|word| line.contains(word)) {
+                found.push(format!("{path}:{number}: {}", line.trim()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// The rows of the transition table in the source: from, to, by; `-` for none.
+fn transitions() -> BTreeSet<(String, String, String)> {
+    let text = read("src/job/state.rs");
+    let (_, table) = text.split_once("TRANSITIONS: &[Transition] = &[").unwrap();
+    let (table, _) = table.split_once("];").unwrap();
+    let mut rows = BTreeSet::new();
+    for line in table.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")) {
+        let (kind, rest) = line.trim_end_matches([',', ')']).split_once('(').unwrap();
+        let words = rest.split(", ").map(|word| word.trim_matches('"').trim_start_matches("JobState::").to_lowercase());
+        let words = words.collect::<Vec<_>>();
+        let none = "-".to_owned();
+        let row = match (kind, words.as_slice()) {
+            ("created", [to, by]) => (none, to.clone(), by.clone()),
+            ("change", [from, to, by]) => (from.clone(), to.clone(), by.clone()),
+            ("removed", [from, by]) => (from.clone(), none, by.clone()),
+            _ => panic!("unknown row: {line}"),
+        };
+        assert!(rows.insert(row), "twice: {line}");
+    }
+    assert!(rows.len() > 10, "{rows:?}");
+    rows
+}
+
+#[test]
+fn the_lifecycle_page_has_exactly_the_transitions_of_the_code() {
+    let page = read("docs/job-lifecycle.md");
+    let mut lines = page.lines().skip_while(|line| {
+        let cells = line.split('|').map(str::trim).collect::<Vec<_>>();
+        cells.get(1..4) != Some(&["from", "to", "by"])
+    });
+    assert!(lines.next().is_some(), "docs/job-lifecycle.md has no table | from | to | by |");
+    let mut rows = BTreeSet::new();
+    for line in lines.skip(1).take_while(|line| line.starts_with('|')) {
+        let cells = line.split('|').map(|cell| cell.trim().trim_matches('`').to_owned()).collect::<Vec<_>>();
+        assert!(rows.insert((cells[1].clone(), cells[2].clone(), cells[3].clone())), "twice: {line}");
+    }
+    assert_eq!(rows, transitions());
+}
+
+#[test]
+fn every_transition_is_made_by_a_script() {
+    let names = scripts().iter().map(|script| script.name).collect::<BTreeSet<_>>();
+    for (_, _, by) in transitions() {
+        assert!(names.contains(by.as_str()), "{by}");
+    }
+}
+
+#[test]
+fn the_wire_format_names_every_script_and_every_key() {
+    let page = read("docs/wire-format.md");
+    for script in scripts() {
+        let mut words = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        assert!(words.any(|word| word == script.name), "docs/wire-format.md does not name {}", script.name);
+        for key in script.keys {
+            assert!(page.contains(&format!("`{key}`")), "docs/wire-format.md does not name `{key}`");
+        }
+    }
+}
+
+#[test]
+fn the_wire_format_names_every_word_that_a_reply_begins_with() {
+    let page = read("docs/wire-format.md");
+    let mut words = BTreeSet::new();
+    for path in files("lua", "lua") {
+        for piece in read(&path).split("return { '").skip(1) {
+            words.insert(piece.split('\'').next().unwrap().to_owned());
+        }
+    }
+    assert!(words.len() > 15, "{words:?}");
+    for word in words {
+        assert!(page.contains(&format!("`{word}`")), "docs/wire-format.md does not name the reply `{word}`");
+    }
+}
+
+#[test]
+fn the_keys_of_the_scripts_are_those_of_the_store() {
+    let text = code("src/store/keys.rs").into_iter().map(|(_, line)| line).collect::<Vec<_>>().join("\n");
+    let suffixes = text.split("Key::").filter_map(|piece| piece.split_once("=> \"")?.1.split('"').next());
+    let suffixes: BTreeSet<&str> = suffixes.collect();
+    let all = scripts();
+    let used: BTreeSet<&str> = all.iter().flat_map(|script| script.keys.iter().copied()).collect();
+    assert_eq!(used, suffixes);
+}
+
+#[test]
+fn there_is_one_copy_of_the_client() {
+    let lock = read("Cargo.lock");
+    let mut versions = Vec::new();
+    for package in lock.split("[[package]]").skip(1) {
+        let field = |name: &str| {
+            let start = format!("{name} = \"");
+            package.lines().find_map(|line| line.strip_prefix(&start)).map(|rest| rest.trim_end_matches('"').to_owned())
+        };
+        if field("name").as_deref() == Some("redis") {
+            versions.push(field("version").unwrap());
+        }
+    }
+    assert!(versions.len() == 1 && versions[0].starts_with("1."), "{versions:?}");
+}
+
+#[test]
+fn every_script_has_a_file_of_tests() {
+    for script in scripts() {
+        let path = format!("tests/scripts/{}.rs", script.name);
+        assert!(root().join(&path).is_file(), "no {path}");
+        assert!(read("tests/scripts/main.rs").contains(&format!("mod {};", script.name)), "{path} is not compiled");
+    }
+}
+
+#[test]
+fn names_of_tests_are_sentences() {
+    for path in files("tests", "rs") {
+        let text = read(&path);
+        let mut lines = text.lines();
+        while let Some(line) = lines.next() {
+            if line.trim() != "#[test]" && !line.trim().starts_with("#[tokio::test") {
+                continue;
+            }
+            let Some(name) =
+                lines.by_ref().find_map(|line| line.trim().split_once("fn ").map(|(_, rest)| rest.to_owned()))
+            else {
+                break;
+            };
+            let name = name.split(['(', '<']).next().unwrap();
+            // The program of the children of tests/crash.rs.
+            if name == "worker_process" {
+                continue;
+            }
+            assert!(name.matches('_').count() >= 2 && !name.starts_with("test_"), "{path}: {name} is no sentence");
+        }
+    }
+}
+
+#[test]
+fn every_link_of_a_page_leads_to_a_file() {
+    let mut pages = vec!["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"];
+    let docs = files("docs", "md");
+    pages.extend(docs.iter().map(String::as_str));
+    for page in pages {
+        let text = read(page);
+        let inline = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        let defined = text.lines().filter(|line| line.starts_with('[')).filter_map(|line| line.split("]: ").nth(1));
+        for link in inline.chain(defined).filter(|link| !link.starts_with("http")) {
+            let file = link.split('#').next().unwrap_or_default();
+            let there = root().join(page).parent().is_some_and(|folder| folder.join(file).exists());
+            assert!(there, "{page} links to {link}");
+        }
+    }
+}
+
+#[test]
+fn every_page_of_the_guide_is_in_the_documentation_of_the_crate() {
+    let module = read("src/guide.rs");
+    for page in files("docs/guide", "md") {
+        let name = page.trim_start_matches("docs/guide/").trim_end_matches(".md");
+        assert!(module.contains(&format!("\"{name}\"")) || module.contains(&format!("guide/{name}.md")), "{page}");
+    }
+}

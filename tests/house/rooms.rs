@@ -1,0 +1,147 @@
+//! Who may call whom: the `use` lines of the crate go down, and never round.
+
+use super::{code, files};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The rooms of the crate, from the ground up. Those of one line do not use each other.
+const ORDER: [&[&str]; 14] = [
+    &["shown", "times", "pauses", "clock", "limits", "faults", "names", "worker_id"],
+    &["job"],
+    &["stall"],
+    &["error"],
+    &["options"],
+    &["store"],
+    &["events"],
+    &["process"],
+    &["task", "keeper"],
+    &["worker"],
+    &["app"],
+    &["testing"],
+    &["guide"],
+    &["lib"],
+];
+
+/// The files of the crate by the path of their module, and the modules that each uses.
+fn arrows() -> BTreeMap<String, BTreeSet<String>> {
+    let module = |path: &str| {
+        let path = path.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
+        path.replace('/', "::")
+    };
+    let paths = files("src", "rs");
+    let modules: BTreeSet<String> = paths.iter().map(|path| module(path)).collect();
+    let mut arrows = BTreeMap::new();
+    for path in &paths {
+        let own = module(path);
+        let mut used: BTreeSet<String> = names(path).iter().filter_map(|name| target(name, &own, &modules)).collect();
+        used.remove(&own);
+        arrows.insert(own, used);
+    }
+    arrows
+}
+
+/// Every path that a file names: those of its `use` lines, and those that begin with `crate` or `super`.
+fn names(path: &str) -> Vec<String> {
+    let text: String = code(path).into_iter().map(|(_, line)| line + "\n").collect();
+    let mut names = Vec::new();
+    let starts = text.match_indices("use ").filter(|(at, _)| *at == 0 || text[..*at].ends_with(['\n', ' ']));
+    for (at, _) in starts {
+        let tree = text[at + 4..].split(';').next().unwrap_or_default();
+        spread("", &tree.replace(char::is_whitespace, ""), &mut names);
+    }
+    for word in text.split(|c: char| !c.is_alphanumeric() && !"_:".contains(c)) {
+        if word.starts_with("crate::") || word.starts_with("super::") {
+            names.push(word.to_owned());
+        }
+    }
+    names
+}
+
+/// Every path of a tree like `a::{b, c::{d, e}}`.
+fn spread(before: &str, tree: &str, names: &mut Vec<String>) {
+    let Some((head, rest)) = tree.split_once('{') else {
+        names.push(format!("{before}{tree}"));
+        return;
+    };
+    let (mut depth, mut start) = (0, 0);
+    let inner = rest.strip_suffix('}').unwrap_or(rest);
+    for (at, c) in inner.char_indices().chain([(inner.len(), ',')]) {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                spread(&format!("{before}{head}"), &inner[start..at], names);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The module to which a path leads that the module `own` names, if it is one of the crate's.
+fn target(name: &str, own: &str, modules: &BTreeSet<String>) -> Option<String> {
+    let mut place: Vec<&str> = own.split("::").collect();
+    let mut parts = name.split("::").peekable();
+    match parts.peek().copied()? {
+        "crate" => place.clear(),
+        "self" => {}
+        "super" => {
+            while parts.peek() == Some(&"super") {
+                parts.next();
+                place.pop();
+            }
+        }
+        // A module of the file's own, or another crate.
+        first => return modules.contains(&format!("{own}::{first}")).then(|| format!("{own}::{first}")),
+    }
+    place.extend(parts.filter(|part| !["crate", "self"].contains(part)));
+    while !place.is_empty() {
+        let path = place.join("::");
+        if modules.contains(&path) {
+            return Some(path);
+        }
+        place.pop();
+    }
+    Some("lib".to_owned())
+}
+
+fn room(module: &str) -> &str {
+    module.split("::").next().unwrap_or(module)
+}
+
+#[test]
+fn no_arrow_goes_up_from_room_to_room() {
+    let floor = |module: &str| {
+        let floor = ORDER.iter().position(|rooms| rooms.contains(&room(module)));
+        floor.unwrap_or_else(|| panic!("{module} is in no room"))
+    };
+    let (arrows, mut up, mut count) = (arrows(), Vec::new(), 0);
+    for (from, used) in &arrows {
+        for to in used.iter().filter(|to| room(to) != room(from)) {
+            count += 1;
+            let beside = floor(to) == floor(from) && floor(to) > 0;
+            if floor(to) > floor(from) || beside {
+                up.push(format!("{from} uses {to}"));
+            }
+        }
+    }
+    assert!(count > 200, "only {count} arrows were found: this test does not see them");
+    assert!(up.is_empty(), "{}", up.join("\n"));
+}
+
+#[test]
+fn no_file_uses_itself_round_about() {
+    let arrows = arrows();
+    for start in arrows.keys() {
+        let mut open: Vec<Vec<&str>> = vec![vec![start]];
+        let mut seen = BTreeSet::new();
+        while let Some(way) = open.pop() {
+            let last = way.last().copied().unwrap_or_default();
+            for next in arrows.get(last).into_iter().flatten() {
+                assert!(next != start, "a circle: {} → {start}", way.join(" → "));
+                if seen.insert(next) {
+                    open.push(way.iter().copied().chain([next.as_str()]).collect());
+                }
+            }
+        }
+    }
+}
