@@ -98,6 +98,7 @@ pub mod guide;
 mod job;
 mod keeper;
 mod limits;
+mod names;
 mod options;
 mod pauses;
 mod process;

@@ -3,16 +3,13 @@
 //! No state is stored: it is computed from the one collection that holds the id. The table is what the Lua
 //! scripts, the events and `docs/job-lifecycle.md` must agree with.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::Serialize;
 
-use crate::faults::{ConfigError, ConfigErrors};
+use crate::names::names;
 
 /// Where a job stands.
 ///
-/// A job is in exactly one state at any time. [`Display`](fmt::Display) and [`FromStr`] use the lower-case
+/// A job is in exactly one state at any time. [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) use the lower-case
 /// name of the variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -45,59 +42,20 @@ pub enum JobState {
     Cancelled,
 }
 
+names!(JobState, "state", {
+    Waiting = "waiting",
+    Delayed = "delayed",
+    Running = "running",
+    Completed = "completed",
+    Failed = "failed",
+    Cancelled = "cancelled",
+});
+
 impl JobState {
-    /// Every state, in the order of a job's life.
-    pub(crate) const ALL: [JobState; 6] = [
-        JobState::Waiting,
-        JobState::Delayed,
-        JobState::Running,
-        JobState::Completed,
-        JobState::Failed,
-        JobState::Cancelled,
-    ];
-
-    /// The name of the state as events, docs and metrics write it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            JobState::Waiting => "waiting",
-            JobState::Delayed => "delayed",
-            JobState::Running => "running",
-            JobState::Completed => "completed",
-            JobState::Failed => "failed",
-            JobState::Cancelled => "cancelled",
-        }
-    }
-
     /// Whether the job has ended: completed, failed or cancelled.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         matches!(self, JobState::Completed | JobState::Failed | JobState::Cancelled)
-    }
-}
-
-impl fmt::Display for JobState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl FromStr for JobState {
-    type Err = ConfigErrors;
-
-    /// Reads the name that [`JobState::as_str`] gives.
-    ///
-    /// # Errors
-    /// [`ConfigErrors`] for any other text.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        JobState::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
-            ConfigErrors::from(ConfigError::new(
-                "state",
-                format!("{text:?}"),
-                "must be the name of a state",
-                "use one of waiting, delayed, running, completed, failed, cancelled",
-            ))
-        })
     }
 }
 

@@ -1,9 +1,6 @@
 //! What a task chooses between.
 
-use std::fmt;
-use std::str::FromStr;
-
-use crate::faults::{ConfigError, ConfigErrors};
+use crate::names::names;
 
 /// Whether a task writes events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -41,43 +38,11 @@ pub enum Priority {
     Low,
 }
 
-impl Priority {
-    /// The name: `high`, `normal` or `low`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Priority::High => "high",
-            Priority::Normal => "normal",
-            Priority::Low => "low",
-        }
-    }
-}
-
-impl fmt::Display for Priority {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl FromStr for Priority {
-    type Err = ConfigErrors;
-
-    /// Reads the name that [`Priority::as_str`] gives.
-    ///
-    /// # Errors
-    /// [`ConfigErrors`] for any other text.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        [Priority::High, Priority::Normal, Priority::Low]
-            .into_iter()
-            .find(|priority| priority.as_str() == text)
-            .ok_or_else(|| {
-                let value = format!("{text:?}");
-                let rule = "must be the name of a priority";
-                let fault = ConfigError::new("priority", value, rule, "use high, normal or low");
-                ConfigErrors::from(fault)
-            })
-    }
-}
+names!(Priority, "priority", {
+    High = "high",
+    Normal = "normal",
+    Low = "low",
+});
 
 #[cfg(test)]
 mod tests {

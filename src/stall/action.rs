@@ -1,19 +1,17 @@
 //! What was decided about a stalled job, and the event that tells of it.
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::SystemTime;
 
 use serde::Serialize;
 
-use crate::faults::{ConfigError, ConfigErrors};
 use crate::job::id::JobId;
+use crate::names::names;
 use crate::times::ms_since_1970;
 use crate::worker_id::WorkerId;
 
 /// What became of a job that was found stalled.
 ///
-/// [`Display`](fmt::Display) and [`FromStr`] use the lower-case name of the variant.
+/// [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) use the lower-case name of the variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -29,22 +27,14 @@ pub enum StallAction {
     Recovered,
 }
 
+names!(StallAction, "action", {
+    Dropped = "dropped",
+    Failed = "failed",
+    Cancelled = "cancelled",
+    Recovered = "recovered",
+});
+
 impl StallAction {
-    /// Every action, in the order of the resolve table.
-    pub(crate) const ALL: [StallAction; 4] =
-        [StallAction::Dropped, StallAction::Failed, StallAction::Cancelled, StallAction::Recovered];
-
-    /// The name of the action as the event has it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            StallAction::Dropped => "dropped",
-            StallAction::Failed => "failed",
-            StallAction::Cancelled => "cancelled",
-            StallAction::Recovered => "recovered",
-        }
-    }
-
     /// Whether the job ended with it and runs no more.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
@@ -55,30 +45,9 @@ impl StallAction {
     }
 }
 
-impl fmt::Display for StallAction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl FromStr for StallAction {
-    type Err = ConfigErrors;
-
-    /// Reads the name that [`StallAction::as_str`] gives.
-    ///
-    /// # Errors
-    /// [`ConfigErrors`] for any other text.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        StallAction::ALL
-            .into_iter()
-            .find(|action| action.as_str() == text)
-            .ok_or_else(|| unknown("action", text, &StallAction::ALL.map(StallAction::as_str)))
-    }
-}
-
 /// How it was found out that the job stalled.
 ///
-/// [`Display`](fmt::Display) and [`FromStr`] use the name of the variant in lower case with underscores.
+/// [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) use the name of the variant in lower case with underscores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -89,46 +58,10 @@ pub enum StallReason {
     HandlerSilent,
 }
 
-impl StallReason {
-    /// Every reason.
-    pub(crate) const ALL: [StallReason; 2] = [StallReason::Silent, StallReason::HandlerSilent];
-
-    /// The name of the reason as the event has it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            StallReason::Silent => "silent",
-            StallReason::HandlerSilent => "handler_silent",
-        }
-    }
-}
-
-impl fmt::Display for StallReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl FromStr for StallReason {
-    type Err = ConfigErrors;
-
-    /// Reads the name that [`StallReason::as_str`] gives.
-    ///
-    /// # Errors
-    /// [`ConfigErrors`] for any other text.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        StallReason::ALL
-            .into_iter()
-            .find(|reason| reason.as_str() == text)
-            .ok_or_else(|| unknown("reason", text, &StallReason::ALL.map(StallReason::as_str)))
-    }
-}
-
-fn unknown(field: &str, text: &str, names: &[&str]) -> ConfigErrors {
-    let rule = "must be a name that this version knows";
-    let fix = format!("use one of {}", names.join(", "));
-    ConfigErrors::from(ConfigError::new(field, format!("{text:?}"), rule, fix))
-}
+names!(StallReason, "reason", {
+    Silent = "silent",
+    HandlerSilent = "handler_silent",
+});
 
 /// One job that was found stalled, and what was decided about it.
 ///
