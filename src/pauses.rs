@@ -14,7 +14,15 @@ pub(crate) struct Pauses {
     backoff: Option<ExponentialBackoff>,
 }
 
+/// How long it takes until a command that was denied is tried again: somebody has to grant it first.
+pub(crate) const DENIED_PAUSE: Duration = Duration::from_secs(30);
+
 impl Pauses {
+    /// Those of whoever makes a connection, or a call that must get through, again until it is answered: from 20 ms to 1 s.
+    pub(crate) fn until_answered() -> Pauses {
+        Pauses::new(Duration::from_millis(20), Duration::from_secs(1))
+    }
+
     pub(crate) fn new(first: Duration, longest: Duration) -> Pauses {
         Pauses { first, longest, backoff: None }
     }

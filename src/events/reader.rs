@@ -80,7 +80,7 @@ pub(super) fn run<T: Clone + Send + 'static>(
 
 async fn read<T: Clone + Send + 'static>(channel: &Channel<T>, reader: u64, since: Instant) {
     let positions = channel.go_on();
-    let pauses = Pauses::new(Duration::from_millis(20), Duration::from_secs(1));
+    let pauses = Pauses::until_answered();
     let broken = !positions.is_empty();
     let mut reader = Reader { channel, reader, since, positions, broken, pauses, stuck: false, late: 0, unsent: 0 };
     loop {

@@ -7,17 +7,14 @@ use futures_util::StreamExt;
 
 use super::line::Keeper;
 use crate::error::Error;
-use crate::pauses::Pauses;
+use crate::pauses::{DENIED_PAUSE, Pauses};
 use crate::store::hints;
 
 /// How often the other end is asked whether it is there: nothing else goes over this connection for hours.
 const PING: Duration = Duration::from_secs(2);
 
-/// How long it takes until a command that was denied is tried again.
-const DENIED_PAUSE: Duration = Duration::from_secs(30);
-
 pub(super) async fn run(keeper: Arc<Keeper>) {
-    let (mut pauses, mut denied) = (Pauses::new(Duration::from_millis(50), Duration::from_secs(1)), false);
+    let (mut pauses, mut denied) = (Pauses::until_answered(), false);
     loop {
         let Err(e) = listen(&keeper, || {
             pauses.reset();

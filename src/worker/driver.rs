@@ -476,7 +476,7 @@ async fn settle(
     let (ask, mut asked, mut closed, mut first_closed) = (task.options.interval, want, 0, None);
     // Both ways: a claim may be answered with as much.
     let mut patience = response_time(reports.iter().map(Report::bytes).sum::<usize>() + BATCH_BYTES);
-    let mut pauses = Pauses::new(Duration::from_millis(20), Duration::from_secs(1));
+    let mut pauses = Pauses::until_answered();
     let mut repeated = false;
     loop {
         // The deadline of what it claims counts from the first send: a late repetition claims nothing new.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use super::builder::Worker;
 use super::crew::Crew;
@@ -90,7 +89,7 @@ impl Worker {
         }
         faults.finish()?;
         tokio::pin!(shutdown);
-        let mut pauses = Pauses::new(Duration::from_millis(100), Duration::from_secs(1));
+        let mut pauses = Pauses::until_answered();
         let mut waits = None;
         let stamps = loop {
             let e = match self.start().await {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::pauses::Pauses;
+use crate::pauses::{DENIED_PAUSE, Pauses};
 use crate::process::shared::WorkerShared;
 use crate::process::task::TaskRuntime;
 use crate::store::address::Role;
@@ -16,15 +16,9 @@ use crate::store::wake;
 /// How long one block lasts when nothing comes.
 const BLOCK: Duration = Duration::from_secs(5);
 
-/// The longest pause between two connections that do not work.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
-/// How long it takes until a command that was denied is tried again.
-const DENIED_PAUSE: Duration = Duration::from_secs(30);
-
 /// Blocks for the idle tasks of a worker until it stops.
 pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]>) {
-    let (mut pauses, mut denied) = (Pauses::new(Duration::from_millis(20), LONGEST_PAUSE), false);
+    let (mut pauses, mut denied) = (Pauses::until_answered(), false);
     while !worker.stopping.is_cancelled() {
         match serve(&worker, &tasks, || pauses.reset()).await {
             Ok(()) => return,
