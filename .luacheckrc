@@ -2,7 +2,8 @@
 std = "lua51"
 max_line_length = 120
 
-read_globals = { "redis", "cjson", "cmsgpack", "bit", "struct", "KEYS", "ARGV" }
+-- The bounds are put in front of every script, as a line that gives its keys their names.
+read_globals = { "redis", "cjson", "cmsgpack", "bit", "struct", "KEYS", "ARGV", "LARGE", "BATCH", "BRIEF", "FEW" }
 
 -- A script is joined from fragments of lua/lib and one file of lua, and luacheck sees each file alone: a fragment
 -- defines `local function x`, and whoever uses x sees a global. So what the fragments define is allowed as a global
@@ -16,5 +17,19 @@ for line in fragments:lines() do
   end
 end
 fragments:close()
+
+-- A script may name the keys of its header. Fragments are given the keys that they need.
+local scripts = assert(io.popen("grep '^-- KEYS' lua/*.lua 2>/dev/null"))
+for line in scripts:lines() do
+  local file, name = line:match("^(lua/[%w_]+%.lua):%-%- KEYS%[%d+%] +(%S+)")
+  if name == "error" then
+    name = "errors"
+  end
+  name = name:gsub(":", "_"):gsub("%u", function(upper) return "_" .. upper:lower() end)
+  files[file] = files[file] or {}
+  files[file].read_globals = files[file].read_globals or {}
+  table.insert(files[file].read_globals, name)
+end
+scripts:close()
 
 files["lua/lib"] = { ignore = { "211" } }

@@ -5,6 +5,6 @@
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 -- A shrinking command first: behind it a server at maxmemory takes the other.
-redis.call('HDEL', KEYS[1], '')
-redis.call('HSET', KEYS[1], 'lastSeenAt', string.format('%d', now_us() / 1000), unpack(ARGV))
+redis.call('HDEL', worker, '')
+redis.call('HSET', worker, 'lastSeenAt', string.format('%d', now_us() / 1000), unpack(ARGV))
 return { 'announced' }

@@ -26,16 +26,15 @@
 -- Returns  {'cancelled'}, {'requested'}, {'terminal', state} or {'unknown'}
 -- Emits    cancelled
 -- Refuses  WRONGTYPE before the first write
-local locks, cancelling, delayed, lists = KEYS[1], KEYS[2], KEYS[3], { KEYS[4], KEYS[5], KEYS[6] }
-local completed, failed, cancelled, meta, events = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local payload, errors, priority, columns = KEYS[12], KEYS[13], KEYS[19], { unpack(KEYS, 12, 21) }
 local id, reason, channel = ARGV[1], ARGV[2], ARGV[3]
 
 for state, place in pairs({ completed = completed, failed = failed, cancelled = cancelled }) do
   if redis.call('ZSCORE', place, id) then return { 'terminal', state } end
 end
 if redis.call('HEXISTS', payload, id) == 0 then return { 'unknown' } end
-expect_types(lists, {}, columns, { delayed })
+local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
+  deferred }
+expect_types({ wait_high, wait, wait_low }, {}, columns, { delayed })
 redis.call('HLEN', cancelling)
 if redis.call('HEXISTS', locks, id) == 1 then
   -- A shrinking command first: behind it a server at maxmemory takes the flag.
@@ -44,12 +43,12 @@ if redis.call('HEXISTS', locks, id) == 1 then
   redis.pcall('PUBLISH', channel, id)
   return { 'requested' }
 end
-local settings = redis.call('HMGET', meta, 'eventMode', 'keepCancelled')
+local event_mode, keep = unpack(redis.call('HMGET', meta, 'eventMode', 'keepCancelled'))
 if redis.call('ZREM', delayed, id) == 0 then
   local own = redis.call('HGET', priority, id)
-  redis.call('LREM', own == 'high' and lists[1] or own == 'low' and lists[3] or lists[2], 0, id)
+  redis.call('LREM', own == 'high' and wait_high or own == 'low' and wait_low or wait, 0, id)
 end
 local now_ms = math.floor(now_us() / 1000)
-finish(cancelled, settings[2], now_ms, columns, { id }, errors, { id, error_json('cancelled', reason) })
-if settings[1] ~= 'off' then emit(events, 10000, meta, 'events', 1, '', { 'cancelled', id }) end
+finish(cancelled, keep, now_ms, columns, { id }, errors, { id, error_json('cancelled', reason) })
+if event_mode ~= 'off' then emit_event(events, meta, 'events', 1, '', { 'cancelled', id }) end
 return { 'cancelled' }

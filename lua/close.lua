@@ -5,6 +5,6 @@
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 -- A shrinking command first: behind it a server at maxmemory takes the others.
-redis.call('HDEL', KEYS[1], '')
-for _, line in ipairs(ARGV) do redis.call('HSET', KEYS[1], line, 'closed') end
+redis.call('HDEL', calls, '')
+for _, line in ipairs(ARGV) do redis.call('HSET', calls, line, 'closed') end
 return { 'closed' }

@@ -11,6 +11,6 @@
 -- Returns  {'counted', waiting, delayed, running, completed, failed, cancelled}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
-local waiting = redis.call('LLEN', KEYS[1]) + redis.call('LLEN', KEYS[2]) + redis.call('LLEN', KEYS[3])
-return { 'counted', waiting, redis.call('ZCARD', KEYS[4]), redis.call('HLEN', KEYS[5]),
-  redis.call('ZCARD', KEYS[6]), redis.call('ZCARD', KEYS[7]), redis.call('ZCARD', KEYS[8]) }
+local waiting = redis.call('LLEN', wait_high) + redis.call('LLEN', wait) + redis.call('LLEN', wait_low)
+return { 'counted', waiting, redis.call('ZCARD', delayed), redis.call('HLEN', locks),
+  redis.call('ZCARD', completed), redis.call('ZCARD', failed), redis.call('ZCARD', cancelled) }

@@ -7,7 +7,7 @@
 -- Returns  {'kept', stamp in force}: a later start has declared them; nothing is written
 -- Emits    nothing
 -- Refuses  NEWERWIRE: the task's data was written by a newer version
-local meta, wire, stamp = KEYS[1], ARGV[1], tonumber(ARGV[2])
+local wire, stamp = ARGV[1], tonumber(ARGV[2])
 
 local written = redis.call('HMGET', meta, 'wire', 'declaredAt')
 if tonumber(written[1] or 0) > tonumber(wire) then
@@ -18,14 +18,14 @@ if stamp and declared >= stamp then return { 'kept', declared } end
 -- The newest start wins, also on a server whose clock went back.
 stamp = stamp or math.max(math.floor(now_us() / 1000), declared + 1)
 local changed, fields = {}, { 'wire', wire, 'declaredAt', string.format('%d', stamp) }
-for i = 3, #ARGV, 2 do
-  local old = redis.call('HGET', meta, ARGV[i])
-  if old ~= ARGV[i + 1] then
-    fields[#fields + 1] = ARGV[i]
-    fields[#fields + 1] = ARGV[i + 1]
+for at = 3, #ARGV, 2 do
+  local old = redis.call('HGET', meta, ARGV[at])
+  if old ~= ARGV[at + 1] then
+    fields[#fields + 1] = ARGV[at]
+    fields[#fields + 1] = ARGV[at + 1]
     if old then
-      local at = #changed
-      changed[at + 1], changed[at + 2], changed[at + 3] = ARGV[i], old, ARGV[i + 1]
+      local last = #changed
+      changed[last + 1], changed[last + 2], changed[last + 3] = ARGV[at], old, ARGV[at + 1]
     end
   end
 end

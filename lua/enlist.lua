@@ -5,6 +5,6 @@
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 -- A shrinking command first: behind it a server at maxmemory takes the other.
-redis.call('ZREM', KEYS[1], '')
-redis.call('ZADD', KEYS[1], string.format('%d', now_us() / 1000), ARGV[1])
+redis.call('ZREM', workers, '')
+redis.call('ZADD', workers, string.format('%d', now_us() / 1000), ARGV[1])
 return { 'enlisted' }

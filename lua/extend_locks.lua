@@ -6,27 +6,27 @@
 -- KEYS[5]  meta        (hash)  epoch, interval, ask, when the options were declared
 -- ARGV[1]  worker      (id)
 -- ARGV[2]  ask         (the worker's interval, ms)
--- ARGV[3]  extend      (n, jobs to extend)
--- ARGV[4]  watch       (m, jobs whose handler was silent: they stay where they are)
--- ARGV[5]  jobs        (n + m ids, then n + m fences; at most 500 jobs)
+-- ARGV[3]  extend      (number of jobs to extend)
+-- ARGV[4]  watch       (number of jobs whose handler was silent: they stay where they are)
+-- ARGV[5]  jobs        (ids of both, then their fences; at most 500 jobs)
 -- Returns  {'beaten', epoch, interval ms, fences lost, fences whose cancel was asked for, when the options were
 --          declared (ms; 0: the server has lost them), candidates before this call, active before it}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
-local locks, candidates, active, cancelling, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local worker, ask, n, m = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local ids, fences = { unpack(ARGV, 5, 4 + n + m) }, { unpack(ARGV, 5 + n + m, 4 + 2 * (n + m)) }
+local worker, ask, extend_count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local fences_at = 5 + extend_count + tonumber(ARGV[4])
+local ids, fences = { unpack(ARGV, 5, fences_at - 1) }, { unpack(ARGV, fences_at, 2 * fences_at - 6) }
 
-local settings = redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'declaredAt')
+local epoch, interval, asked, declared = unpack(redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'declaredAt'))
 -- For their types too: a set of another one refuses the call here.
 local left, running = redis.call('SCARD', candidates), redis.call('SCARD', active)
 local held, lost = held_by(locks, worker, ids, fences)
-local reasons, cancelled = cancel_reasons(cancelling, ids), {}
+local reasons, wanted = cancel_reasons(cancelling, ids), {}
 local extend, watch = {}, {}
-for _, i in ipairs(held) do
-  local group = i <= n and extend or watch
-  group[#group + 1] = ids[i]
-  if reasons[i] then cancelled[#cancelled + 1] = fences[i] end
+for _, at in ipairs(held) do
+  local group = at <= extend_count and extend or watch
+  group[#group + 1] = ids[at]
+  if reasons[at] then wanted[#wanted + 1] = fences[at] end
 end
 -- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
 redis.call('SREM', candidates, '', unpack(extend))
@@ -35,9 +35,9 @@ if #watch > 0 then
   -- A lock whose id is in neither set would be silent for ever: put it back where the sweep looks.
   local in_active, in_candidates = redis.call('SMISMEMBER', active, unpack(watch)),
     redis.call('SMISMEMBER', candidates, unpack(watch))
-  for i, id in ipairs(watch) do
-    if in_active[i] + in_candidates[i] == 0 then redis.call('SADD', active, id) end
+  for at, id in ipairs(watch) do
+    if in_active[at] + in_candidates[at] == 0 then redis.call('SADD', active, id) end
   end
 end
-local interval = ask_interval(meta, settings[2], settings[3], ask)
-return { 'beaten', tonumber(settings[1]) or 0, interval, lost, cancelled, tonumber(settings[4]) or 0, left, running }
+interval = ask_interval(meta, interval, asked, ask)
+return { 'beaten', tonumber(epoch) or 0, interval, lost, wanted, tonumber(declared) or 0, left, running }

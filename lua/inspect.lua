@@ -13,8 +13,11 @@
 -- Returns  {'found', state, attempt, stalledCount, error, deferred}, a column that is not set is ''; or {'unknown'}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
-local state = states_of({ unpack(KEYS, 1, 6) }, ARGV)[1]
+local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }
+local state = states_of(payload, locks, places, ARGV)[1]
 if state == 'unknown' then return { 'unknown' } end
 local values = {}
-for i, column in ipairs({ unpack(KEYS, 7, 10) }) do values[i] = redis.call('HGET', column, ARGV[1]) or '' end
+for index, column in ipairs({ attempt, stalled_count, errors, deferred }) do
+  values[index] = redis.call('HGET', column, ARGV[1]) or ''
+end
 return { 'found', state, unpack(values) }

@@ -30,20 +30,24 @@
 -- Emits    nothing
 -- Refuses  nothing
 if not redis.acl_check_cmd then return { 'rights' } end
-local writes = {
-  list = { { 'LPUSH', 'x' }, { 'RPUSH', 'x' }, { 'LREM', 0, 'x' }, { 'LTRIM', 0, -1 } },
-  set = { { 'SADD', 'x' }, { 'SREM', 'x' }, { 'RENAME', KEYS[4] } },
-  zset = { { 'ZADD', 0, 'x' }, { 'ZREM', 'x' } },
-  stream = { { 'XADD', '*', 'x', 'x' }, { 'XTRIM', 'MAXLEN', 1 } },
-  hash = { { 'HSET', 'x', 'x' }, { 'HSETNX', 'x', 'x' }, { 'HDEL', 'x' }, { 'HINCRBY', 'x', 1 } },
+local kinds = {
+  { keys = { wait_high, wait, wait_low },
+    writes = { { 'LPUSH', 'x' }, { 'RPUSH', 'x' }, { 'LREM', 0, 'x' }, { 'LTRIM', 0, -1 } } },
+  { keys = { active, candidates }, writes = { { 'SADD', 'x' }, { 'SREM', 'x' }, { 'RENAME', active } } },
+  { keys = { delayed, completed, failed, cancelled, wake }, writes = { { 'ZADD', 0, 'x' }, { 'ZREM', 'x' } } },
+  { keys = { locks, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
+      dispatched_at, deferred, calls, meta },
+    writes = { { 'HSET', 'x', 'x' }, { 'HSETNX', 'x', 'x' }, { 'HDEL', 'x' }, { 'HINCRBY', 'x', 1 } } },
+  { keys = { events, stalls }, writes = { { 'XADD', '*', 'x', 'x' }, { 'XTRIM', 'MAXLEN', 1 } } },
 }
 local reply = { 'rights' }
-for at, key in ipairs(KEYS) do
-  local kind = at <= 3 and 'list' or at <= 5 and 'set' or at <= 10 and 'zset' or at <= 24 and 'hash' or 'stream'
-  for _, write in ipairs(writes[kind]) do
-    if not redis.acl_check_cmd(write[1], key, unpack(write, 2)) then
-      reply[#reply + 1] = write[1]
-      reply[#reply + 1] = key
+for _, kind in ipairs(kinds) do
+  for _, key in ipairs(kind.keys) do
+    for _, write in ipairs(kind.writes) do
+      if not redis.acl_check_cmd(write[1], key, unpack(write, 2)) then
+        reply[#reply + 1] = write[1]
+        reply[#reply + 1] = key
+      end
     end
   end
 end

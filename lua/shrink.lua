@@ -6,14 +6,12 @@
 -- Returns  {'shrunk'}; or {'enough'}: there is nothing to gain, and nothing is written
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
-local candidates, active = KEYS[1], KEYS[2]
-
 local left = redis.call('SCARD', candidates)
-if left == 0 or left * 1000 >= redis.call('SCARD', active) then return { 'enough' } end
+if left == 0 or left * FEW >= redis.call('SCARD', active) then return { 'enough' } end
 -- About 10,000 buckets: ten for each look at a member that is not there. One that leaves makes the server begin with
 -- the next smaller table.
 local nobody = {}
-for i = 1, 1000 do nobody[i] = '' end
+for index = 1, 1000 do nobody[index] = '' end
 redis.pcall('SADD', candidates, '')
 redis.call('SREM', candidates, unpack(nobody))
 return { 'shrunk' }

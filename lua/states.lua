@@ -12,7 +12,8 @@
 --          the state is 'unknown' of an id that is no job, the size is 0 where no value is kept
 -- Emits    nothing
 -- Refuses  WRONGTYPE
-local states = states_of({ unpack(KEYS, 1, 6) }, ARGV)
+local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }
+local states = states_of(payload, locks, places, ARGV)
 local bytes = {}
-for i, id in ipairs(ARGV) do bytes[i] = states[i] == 'completed' and redis.call('HSTRLEN', KEYS[7], id) or 0 end
-return { 'looked', redis.call('HGET', KEYS[8], 'eventMode') or '', states, bytes }
+for at, id in ipairs(ARGV) do bytes[at] = states[at] == 'completed' and redis.call('HSTRLEN', result, id) or 0 end
+return { 'looked', redis.call('HGET', meta, 'eventMode') or '', states, bytes }

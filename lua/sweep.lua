@@ -43,25 +43,25 @@
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is decided
 -- Emits    stalled, into events and into stalls; behind it, into events, failed, cancelled, removed
 -- Refuses  WRONGTYPE before the first write
-local candidates, active, meta, locks, cancelling = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local lists, completed, failed, cancelled = { KEYS[6], KEYS[7], KEYS[8] }, KEYS[9], KEYS[10], KEYS[11]
-local events, stalls, wake, payload, stalled_count = KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
-local max_count, priority, errors, columns = KEYS[17], KEYS[18], KEYS[19], { unpack(KEYS, 15, 24) }
 local worker, ask, epoch, waited = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local cursor, limit = ARGV[5], tonumber(ARGV[6])
 
-local settings = redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'maxCount', 'heartbeat', 'eventMode',
-  'keepFailed', 'keepCancelled', 'declaredAt')
-local current, interval = tonumber(settings[1]) or 0, tonumber(settings[2]) or ask
-if not settings[9] then return { 'undeclared' } end
+local known_epoch, known_interval, asked, default_max, heartbeat, event_mode, keep_failed, keep_cancelled, declared =
+  unpack(redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'maxCount', 'heartbeat', 'eventMode', 'keepFailed',
+    'keepCancelled', 'declaredAt'))
+local current, interval = tonumber(known_epoch) or 0, tonumber(known_interval) or ask
+if not declared then return { 'undeclared' } end
 if epoch ~= current then return { 'moved', current, interval } end
 if waited < interval then return { 'early', current, interval } end
+local lists = { wait_high, wait, wait_low }
+local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
+  deferred }
 expect_types(lists, {}, columns, {})
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
 redis.call('SCARD', active)
 local batch = next_candidates(candidates, cursor, limit)
 local found = decide(batch.ids, locks, cancelling, payload, stalled_count, max_count,
-  terminal_places, tonumber(settings[4]) or 1)
+  terminal_places, tonumber(default_max) or 1)
 local now_ms = math.floor(now_us() / 1000)
 
 -- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
@@ -73,13 +73,13 @@ if #batch.ids > 0 then
 end
 for _, id in ipairs(found.counted) do redis.call('HINCRBY', stalled_count, id, 1) end
 if #found.dropped > 0 then remove_columns(columns, found.dropped) end
-if #found.failed > 0 then finish(failed, settings[7], now_ms, columns, found.failed, errors, found.errors) end
+if #found.failed > 0 then finish(failed, keep_failed, now_ms, columns, found.failed, errors, found.errors) end
 if #found.cancelled > 0 then
-  finish(cancelled, settings[8], now_ms, columns, found.cancelled, errors, found.reasons)
+  finish(cancelled, keep_cancelled, now_ms, columns, found.cancelled, errors, found.reasons)
 end
 if #found.recovered > 0 then
   back_to_wait('LPUSH', lists, priority, found.recovered)
-  redis.pcall('ZADD', wake, 0, 'marker')
+  ring_wake(wake)
 end
 -- The interval of an epoch is the largest ask of the one before it; every witness has asked in this one.
 local left = redis.call('SCARD', candidates)
@@ -87,19 +87,19 @@ local left = redis.call('SCARD', candidates)
 local snapshot = left == 0
 if snapshot then
   if redis.call('EXISTS', active) == 1 then redis.call('RENAME', active, candidates) end
-  current, interval = current + 1, math.max(tonumber(settings[3]) or 0, ask)
+  current, interval = current + 1, math.max(tonumber(asked) or 0, ask)
   redis.call('HSET', meta, 'epoch', current, 'interval', interval, 'ask', ask)
 end
 if #found.words > 0 then
-  local fields = { 'reason', settings[5] == 'manual' and 'handler_silent' or 'silent' }
+  local fields = { 'reason', heartbeat == 'manual' and 'handler_silent' or 'silent' }
   add_words(fields, 'stalled', found.words)
   local count = #found.words / 4
-  emit(stalls, 2000, meta, 'stalls', count, worker, fields)
+  emit_event(stalls, meta, 'stalls', count, worker, fields)
   -- What became of those that ended is told again as it is of all others that end so.
   add_words(fields, 'failed', found.failed_words)
   add_words(fields, 'cancelled', found.cancelled)
   add_words(fields, 'removed', found.dropped)
   count = count + #found.failed_words + #found.cancelled + #found.dropped
-  if settings[6] ~= 'off' then emit(events, 10000, meta, 'events', count, worker, fields) end
+  if event_mode ~= 'off' then emit_event(events, meta, 'events', count, worker, fields) end
 end
 return { 'swept', current, interval, snapshot and '0' or batch.cursor, snapshot and 1 or 0, left, found.resolved }

@@ -20,27 +20,28 @@
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is removed
 -- Emits    removed
 -- Refuses  WRONGTYPE before the first write
-local place, meta, events, columns = KEYS[1], KEYS[2], KEYS[3], { unpack(KEYS, 4, 13) }
 local worker, name, min_age, limit = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
-local settings = redis.call('HMGET', meta, 'declaredAt', 'keep' .. name, 'maxAge' .. name, 'maxCount' .. name,
-  'eventMode')
-if not settings[1] then return { 'undeclared' } end
+local declared, keep, max_age, most, event_mode = unpack(redis.call('HMGET', meta, 'declaredAt', 'keep' .. name,
+  'maxAge' .. name, 'maxCount' .. name, 'eventMode'))
+if not declared then return { 'undeclared' } end
+local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
+  deferred }
 expect_types({}, {}, columns, { place })
-local max_age, max_count = tonumber(settings[3]), tonumber(settings[4])
+max_age, most = tonumber(max_age), tonumber(most)
 -- A task that keeps nothing may have kept some before.
-if settings[2] == '0' then max_age, min_age = 0, 0 end
+if keep == '0' then max_age, min_age = 0, 0 end
 local now_ms = now_us() / 1000
-local excess = max_count and redis.call('ZCARD', place) - max_count or 0
+local excess = most and redis.call('ZCARD', place) - most or 0
 local oldest = redis.call('ZRANGEBYSCORE', place, '-inf', string.format('%d', now_ms - min_age),
   'WITHSCORES', 'LIMIT', 0, limit)
 local ids, bytes, more = {}, 0, 0
-for i = 1, #oldest, 2 do
-  local id = oldest[i]
-  local too_old = max_age and tonumber(oldest[i + 1]) <= now_ms - max_age
+for at = 1, #oldest, 2 do
+  local id = oldest[at]
+  local too_old = max_age and tonumber(oldest[at + 1]) <= now_ms - max_age
   if not too_old and #ids >= excess then break end
-  bytes = bytes + redis.call('HSTRLEN', columns[1], id) + redis.call('HSTRLEN', columns[4], id)
-  if bytes > 524288 and #ids > 0 then
+  bytes = bytes + redis.call('HSTRLEN', payload, id) + redis.call('HSTRLEN', result, id)
+  if bytes > LARGE and #ids > 0 then
     more = 1
     break
   end
@@ -50,8 +51,8 @@ end
 if #ids > 0 then
   redis.call('ZREM', place, unpack(ids))
   remove_columns(columns, ids)
-  if settings[5] ~= 'off' then
-    emit(events, 10000, meta, 'events', #ids, worker, { 'removed', table.concat(ids, ' ') })
+  if event_mode ~= 'off' then
+    emit_event(events, meta, 'events', #ids, worker, { 'removed', table.concat(ids, ' ') })
   end
 end
 return { 'trimmed', #ids, more }

@@ -1,4 +1,5 @@
-//! Bounds that more than one room keeps, each with its reason.
+//! Bounds that more than one room keeps, each with its reason. Those that scripts keep too are written into them, by
+//! `store/scripts.rs`: LARGE, BATCH, BRIEF and FEW.
 
 use std::time::Duration;
 
@@ -21,13 +22,13 @@ pub(crate) const LARGE: usize = 512 * 1024;
 pub(crate) const BATCH: usize = 200;
 
 /// The most bytes of payloads, or of results, that one call of many jobs carries: more would keep the server from others for
-/// milliseconds. `lua/lib/claim.lua` and `lua/trim.lua` keep the same bound.
+/// milliseconds.
 pub(crate) const BATCH_BYTES: usize = LARGE;
 
-/// The most bytes of an error that its event has. `lua/lib/finish.lua` keeps the same bound.
+/// The most bytes of an error that its event has.
 pub(crate) const BRIEF: usize = 160;
 
-/// The most jobs of which one call of [`states`] asks.
+/// The most jobs of which one call asks where they are.
 pub(crate) const LOOK_BATCH: usize = 500;
 
 /// The most jobs that one beat names.
@@ -40,7 +41,11 @@ pub(crate) const LEAST_SWEEP: usize = 25;
 /// The most candidates that one sweep may resolve, where round trips are long: some milliseconds of the server's time.
 pub(crate) const MOST_SWEEP: usize = 200;
 
-/// For how many running jobs it takes one call of [`shrink`].
+/// Where less than one in so many of the running jobs is still a candidate, the table of the candidates is mostly empty, and to
+/// look for them takes long: it is made small before.
+pub(crate) const FEW: u64 = 1000;
+
+/// For how many running jobs it takes one call that makes that table smaller.
 pub(crate) const SHRINK_STEP: u64 = 4000;
 
 /// Nothing younger than this is trimmed, in milliseconds: a dispatch whose reply was lost is repeated, and must

@@ -29,7 +29,7 @@ macro_rules! names {
             #[doc = concat!("Reads the name that [`", stringify!($type), "::as_str`] gives.")]
             ///
             /// # Errors
-            #[doc = "[`ConfigErrors`](crate::ConfigErrors) if the text is no such name."]
+            /// [`ConfigErrors`](crate::ConfigErrors) if the text is no such name.
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 let found = $type::ALL.into_iter().find(|known| known.as_str() == text);
                 found.ok_or_else(|| crate::names::unknown($what, text, &[$($name),+]))

@@ -25,13 +25,13 @@ if repeated then return repeated end
     ),
     (Part::Replay, "redis.call('HSET', calls, line, table.concat({ call, lost, ended, fence, started }, '\\n'))\n", ""),
     (Part::Fences, "local tokens, prefix = redis.call('HMGET', locks, unpack(ids)), worker .. ':'\n", ""),
-    (Part::Fences, "if tokens[i] == prefix .. fences[i] then", "if true then"),
+    (Part::Fences, "if tokens[index] == prefix .. fences[index] then", "if true then"),
     (Part::Checks, "local locked = redis.call('HMGET', locks, unpack(heads))\n", ""),
-    (Part::Checks, "if not (seen[id] or locked[i] or terminal[i]) then", "if true then"),
+    (Part::Checks, "if not (seen[id] or locked[head] or terminal[head]) then", "if true then"),
     (
         Part::Checks,
-        "redis.call('EXISTS', candidates, cancelling, KEYS[7], KEYS[9], delayed, KEYS[11], KEYS[12], KEYS[13],
-  unpack(KEYS, 17, 25))",
+        "redis.call('EXISTS', candidates, cancelling, wait_high, wait_low, delayed, completed, failed, cancelled,
+  attempt, stalled_count, options, dispatched_at, result, errors, max_count, priority, deferred)",
         "0",
     ),
 ];

@@ -5,11 +5,11 @@ local function back_to_wait(command, lists, priority, ids)
   local own = redis.call('EXISTS', priority) == 1 and redis.call('HMGET', priority, unpack(ids)) or {}
   local first, last, step = 1, #ids, 1
   if command == 'LPUSH' then first, last, step = #ids, 1, -1 end
-  for i = first, last, step do
-    local list = by_priority[own[i] or 'normal'] or by_priority.normal
-    list[#list + 1] = ids[i]
+  for index = first, last, step do
+    local list = by_priority[own[index] or 'normal'] or by_priority.normal
+    list[#list + 1] = ids[index]
   end
-  for i, name in ipairs({ 'high', 'normal', 'low' }) do
-    if #by_priority[name] > 0 then redis.call(command, lists[i], unpack(by_priority[name])) end
+  for place, name in ipairs({ 'high', 'normal', 'low' }) do
+    if #by_priority[name] > 0 then redis.call(command, lists[place], unpack(by_priority[name])) end
   end
 end

@@ -2,19 +2,21 @@
 local function due_jobs(delayed, want, now_ms)
   local next_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
   if want == 0 or not next_due or next_due > now_ms then return {}, next_due end
-  return redis.call('ZRANGEBYSCORE', delayed, '-inf', string.format('%d', now_ms), 'LIMIT', 0, 200), next_due
+  return redis.call('ZRANGEBYSCORE', delayed, '-inf', string.format('%d', now_ms), 'LIMIT', 0, BATCH), next_due
 end
 
--- The columns that a run needs, for the jobs that have any: {position, attempt, stalledCount, options, dispatchedAt,
--- deferred}.
--- In place of a column that is empty `columns` has false.
+-- What the columns hold that a run needs beside the payload, for the jobs that have any: {position, attempt,
+-- stalledCount, options, dispatchedAt, deferred}. In place of a column that is empty `columns` has false.
 local function extras_of(columns, ids)
   local extras, values = {}, {}
-  for c, column in ipairs(columns) do values[c] = column and redis.call('HMGET', column, unpack(ids)) or {} end
-  for i = 1, #ids do
-    if values[1][i] or values[2][i] or values[3][i] or values[4][i] or values[5][i] then
-      extras[#extras + 1] = { i, values[1][i] or '0', values[2][i] or '0', values[3][i] or '', values[4][i] or '',
-        values[5][i] or '' }
+  for which, column in ipairs(columns) do
+    values[which] = column and redis.call('HMGET', column, unpack(ids)) or {}
+  end
+  local attempts, stalls, own, times, put_off = unpack(values)
+  for at = 1, #ids do
+    if attempts[at] or stalls[at] or own[at] or times[at] or put_off[at] then
+      extras[#extras + 1] = { at, attempts[at] or '0', stalls[at] or '0', own[at] or '', times[at] or '',
+        put_off[at] or '' }
     end
   end
   return extras
@@ -25,8 +27,8 @@ local function filled_extras(extra_columns, columns)
   if #columns == 0 then return false end
   local is_filled, found, any = {}, {}, false
   for _, column in ipairs(columns) do is_filled[column] = true end
-  for c, column in ipairs(extra_columns) do
-    found[c] = is_filled[column] and column or false
+  for which, column in ipairs(extra_columns) do
+    found[which] = is_filled[column] and column or false
     any = any or is_filled[column]
   end
   return any and found
@@ -36,21 +38,21 @@ end
 -- the size in its place: its worker reads it apart. `largest` is what no payload of the task exceeds; only where that
 -- many could be too much are the sizes asked for. Returns them and how many they are.
 local function payloads_of(payload, ids, largest)
-  if largest and largest * #ids <= 524288 then return redis.call('HMGET', payload, unpack(ids)), #ids end
+  if largest and largest * #ids <= LARGE then return redis.call('HMGET', payload, unpack(ids)), #ids end
   local payloads, here, positions, bytes, count = {}, {}, {}, 0, 0
-  for i, id in ipairs(ids) do
+  for at, id in ipairs(ids) do
     local size = redis.call('HSTRLEN', payload, id)
-    if size > 524288 then
-      payloads[i] = size
+    if size > LARGE then
+      payloads[at] = size
     else
       bytes = bytes + size
-      if bytes > 524288 then break end
-      here[#here + 1], positions[#positions + 1] = id, i
+      if bytes > LARGE then break end
+      here[#here + 1], positions[#positions + 1] = id, at
     end
-    count = i
+    count = at
   end
   if #here > 0 then
-    for k, value in ipairs(redis.call('HMGET', payload, unpack(here))) do payloads[positions[k]] = value end
+    for which, value in ipairs(redis.call('HMGET', payload, unpack(here))) do payloads[positions[which]] = value end
   end
   return payloads, count
 end
@@ -58,7 +60,7 @@ end
 -- Reads the heads of the lists, first list first, and sorts what is there without writing: jobs that may run, jobs
 -- whose counters are no numbers, ids without a payload, and ids to skip (locked, terminal, or twice in the batch).
 -- Every id that was looked at is to be popped: `popped` counts them by list. `left` tells whether others stay behind.
-local function next_jobs(lists, want, payload, largest, locks, terminal_places, extra_columns)
+local function next_jobs(lists, want, payload, largest, locks, terminal_places, columns)
   local found = { ids = {}, payloads = {}, extras = {}, corrupt = {}, ghosts = {}, popped = {}, left = false }
   local heads = {}
   for _, list in ipairs(lists) do
@@ -68,7 +70,7 @@ local function next_jobs(lists, want, payload, largest, locks, terminal_places, 
     found.left = #ids > room
     local count = math.min(#ids, room)
     if count > 0 then found.popped[list] = count end
-    for j = 1, count do heads[#heads + 1] = ids[j] end
+    for at = 1, count do heads[#heads + 1] = ids[at] end
     if found.left then break end
   end
   if #heads == 0 then
@@ -77,31 +79,32 @@ local function next_jobs(lists, want, payload, largest, locks, terminal_places, 
     return found
   end
   local payloads, count = payloads_of(payload, heads, largest)
-  for j = #lists, 1, -1 do
-    local popped = found.popped[lists[j]] or 0
+  for which = #lists, 1, -1 do
+    local list = lists[which]
+    local popped = found.popped[list] or 0
     local back = math.min(popped, #heads - count)
     if back > 0 then
-      found.popped[lists[j]], found.left = popped > back and popped - back or nil, true
+      found.popped[list], found.left = popped > back and popped - back or nil, true
       heads = { unpack(heads, 1, #heads - back) }
     end
   end
   local locked = redis.call('HMGET', locks, unpack(heads))
   local terminal = #terminal_places > 0 and terminal_of(terminal_places, heads) or {}
   local extra_at, seen = {}, {}
-  if extra_columns then
-    for _, extra in ipairs(extras_of(extra_columns, heads)) do extra_at[extra[1]] = extra end
+  if columns then
+    for _, extra in ipairs(extras_of(columns, heads)) do extra_at[extra[1]] = extra end
   end
   local ids, at = found.ids, 0
-  for i, id in ipairs(heads) do
-    if not (seen[id] or locked[i] or terminal[i]) then
-      local extra = extra_at[i]
-      if not payloads[i] then
+  for head, id in ipairs(heads) do
+    if not (seen[id] or locked[head] or terminal[head]) then
+      local extra = extra_at[head]
+      if not payloads[head] then
         found.ghosts[#found.ghosts + 1] = id
       elseif extra and not (count_of(extra[2]) and count_of(extra[3])) then
         found.corrupt[#found.corrupt + 1] = id
       else
         at = at + 1
-        ids[at], found.payloads[at] = id, payloads[i]
+        ids[at], found.payloads[at] = id, payloads[head]
         if extra then
           extra[1] = at
           found.extras[#found.extras + 1] = extra
@@ -123,9 +126,9 @@ local function pop_jobs(found, places, columns, keep, now_ms, errors, fields)
   end
   if #found.corrupt > 0 then
     local values, words, message = {}, {}, 'a counter of the job is no number'
-    for i, id in ipairs(found.corrupt) do
-      values[2 * i - 1], values[2 * i] = id, error_json('corrupt', message)
-      words[i] = id .. ' corrupt ' .. brief_of(message) .. ' -'
+    for at, id in ipairs(found.corrupt) do
+      values[2 * at - 1], values[2 * at] = id, error_json('corrupt', message)
+      words[at] = id .. ' corrupt ' .. brief_of(message) .. ' -'
     end
     finish(places.failed, keep.failed, now_ms, columns, found.corrupt, errors, values)
     add_words(fields, 'failed', words)
@@ -141,8 +144,8 @@ local function lock_jobs(locks, worker, fence, ids)
     tokens = { ids[1], string.rep('-', 65) }
   end
   local at = #tokens
-  for i, id in ipairs(ids) do
-    tokens[at + 1], tokens[at + 2] = id, worker .. string.format(':%d', fence + i - 1)
+  for index, id in ipairs(ids) do
+    tokens[at + 1], tokens[at + 2] = id, worker .. string.format(':%d', fence + index - 1)
     at = at + 2
   end
   redis.call('HSET', locks, unpack(tokens))
@@ -158,8 +161,8 @@ local function add_started(fields, claimed, ids)
   end
   local first, again, since, extra_at = {}, {}, {}, {}
   for _, extra in ipairs(claimed.extras) do extra_at[extra[1]] = extra end
-  for i, id in ipairs(claimed.ids) do
-    local extra = extra_at[i]
+  for at, id in ipairs(claimed.ids) do
+    local extra = extra_at[at]
     if extra and (extra[2] ~= '0' or extra[3] ~= '0' or extra[6] ~= '') then
       again[#again + 1] = id .. ' ' .. extra[2] .. ' ' .. extra[3]
     else

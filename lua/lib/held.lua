@@ -4,11 +4,11 @@ local function held_by(locks, worker, ids, fences)
   local held, lost = {}, {}
   if #ids == 0 then return held, lost end
   local tokens, prefix = redis.call('HMGET', locks, unpack(ids)), worker .. ':'
-  for i = 1, #ids do
-    if tokens[i] == prefix .. fences[i] then
-      held[#held + 1] = i
+  for index = 1, #ids do
+    if tokens[index] == prefix .. fences[index] then
+      held[#held + 1] = index
     else
-      lost[#lost + 1] = fences[i]
+      lost[#lost + 1] = fences[index]
     end
   end
   return held, lost

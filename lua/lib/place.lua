@@ -3,38 +3,42 @@
 -- waits, and when the first of the delayed ones is due.
 local function place_jobs(at, ids, is_fresh, default, columns, lists, delayed)
   local delay, own, values = {}, {}, {}
-  for i = at, #ARGV, 3 do
-    local column, job, value = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
+  for triple = at, #ARGV, 3 do
+    local column, index, value = ARGV[triple], tonumber(ARGV[triple + 1]), ARGV[triple + 2]
     if column == 'delay' then
-      delay[job] = value
-    elseif is_fresh[ids[job]] == job then
-      if column == 'priority' then own[job] = value else values[#values + 1] = { columns[column], ids[job], value } end
+      delay[index] = value
+    elseif is_fresh[ids[index]] == index then
+      if column == 'priority' then
+        own[index] = value
+      else
+        values[#values + 1] = { columns[column], ids[index], value }
+      end
     end
   end
   local now_ms, soonest, waits = math.floor(now_us() / 1000), nil, false
   local places, delays, priorities = { high = {}, normal = {}, low = {} }, {}, {}
-  for i, id in ipairs(ids) do
-    if is_fresh[id] == i then
-      local priority = own[i] or default
-      if priority ~= 'normal' then
+  for index, id in ipairs(ids) do
+    if is_fresh[id] == index then
+      local wanted = own[index] or default
+      if wanted ~= 'normal' then
         priorities[#priorities + 1] = id
-        priorities[#priorities + 1] = priority
+        priorities[#priorities + 1] = wanted
       end
-      if delay[i] then
-        local due = now_ms + delay[i]
+      if delay[index] then
+        local due = now_ms + delay[index]
         delays[#delays + 1] = string.format('%d', due)
         delays[#delays + 1] = id
         if not soonest or due < soonest then soonest = due end
       else
-        local place = places[priority] or places.normal
+        local place = places[wanted] or places.normal
         place[#place + 1] = id
         waits = true
       end
     end
   end
   if soonest then redis.call('ZADD', delayed, unpack(delays)) end
-  for priority, place in pairs(places) do
-    if #place > 0 then redis.call('RPUSH', lists[priority], unpack(place)) end
+  for wanted, place in pairs(places) do
+    if #place > 0 then redis.call('RPUSH', lists[wanted], unpack(place)) end
   end
   if #priorities > 0 then redis.call('HSET', columns.priority, unpack(priorities)) end
   for _, value in ipairs(values) do redis.call('HSET', unpack(value)) end

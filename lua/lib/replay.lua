@@ -7,17 +7,17 @@ local function replay(calls, line, call, worker, locks, payload, extra_columns)
   local number = tonumber(string.match(record, '^%d+'))
   if call > number then return nil end
   if call < number then return { 'stale' } end
-  local lost, cancelled, fence, ids = string.match(record, '^%d+\n([^\n]*)\n([^\n]*)\n(%d+)\n(.*)$')
+  local lost, ended, fence, ids = string.match(record, '^%d+\n([^\n]*)\n([^\n]*)\n(%d+)\n(.*)$')
   local claimed, fences, answer, payloads = {}, {}, {}, {}
   for id in string.gmatch(ids, '%S+') do
     local at = #claimed + 1
     claimed[at], fences[at] = id, string.format('%d', fence + at - 1)
     answer[at], payloads[at] = '{}', ''
   end
-  for _, i in ipairs(held_by(locks, worker, claimed, fences)) do
-    local bytes = redis.call('HSTRLEN', payload, claimed[i])
-    answer[i], payloads[i] = claimed[i], bytes > 524288 and bytes or redis.call('HGET', payload, claimed[i]) or ''
+  for _, at in ipairs(held_by(locks, worker, claimed, fences)) do
+    local bytes = redis.call('HSTRLEN', payload, claimed[at])
+    answer[at], payloads[at] = claimed[at], bytes > LARGE and bytes or redis.call('HGET', payload, claimed[at]) or ''
   end
   local extras = #claimed > 0 and not none_of(unpack(extra_columns)) and extras_of(extra_columns, claimed) or {}
-  return { 'settled', lost, cancelled, fence, table.concat(answer, ' '), payloads, extras, '' }
+  return { 'settled', lost, ended, fence, table.concat(answer, ' '), payloads, extras, '' }
 end

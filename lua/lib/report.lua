@@ -1,44 +1,47 @@
--- Reads what a worker reports and sorts it, without writing. ARGV from `at`: n ids, n fences of completed jobs, r pairs
--- (position, value), then six words for each other outcome. `ran` has a word for each completed job. A cancel that was
--- asked for goes before every outcome; without `cancelling` none was.
-local function read_outcomes(at, n, r, ran, locks, cancelling, worker)
+-- Reads what a worker reports and sorts it, without writing. ARGV from `at`: ids and fences of the completed jobs,
+-- pairs (position, value) for those that have one, then six words for each other outcome. `ran` has a word for each
+-- completed job. A cancel that was asked for goes before every outcome; without `cancelling` none was.
+local function read_outcomes(at, completed_count, value_count, ran, locks, cancelling, worker)
   local out = { all = {}, lost = {}, completed = {}, results = {}, failed = {}, retry = {}, requeue = {},
     snooze = {}, undecodable = {}, ran = ran, cancelled = {}, reasons = {}, cancelled_fences = {} }
-  local ids, fences, others = { unpack(ARGV, at, at + n - 1) }, { unpack(ARGV, at + n, at + 2 * n - 1) }, {}
-  for i = at + 2 * n + 2 * r, #ARGV, 6 do
+  local fences_at = at + completed_count
+  local values_at = fences_at + completed_count
+  local others_at = values_at + 2 * value_count
+  local ids, fences, others = { unpack(ARGV, at, fences_at - 1) }, { unpack(ARGV, fences_at, values_at - 1) }, {}
+  for other = others_at, #ARGV, 6 do
     local place = #ids + 1
-    ids[place], fences[place], others[place] = ARGV[i], ARGV[i + 1], i
+    ids[place], fences[place], others[place] = ARGV[other], ARGV[other + 1], other
   end
   local held, lost = held_by(locks, worker, ids, fences)
   local reasons = cancelling and cancel_reasons(cancelling, ids) or {}
   out.lost = lost
   local values = {}
-  for i = at + 2 * n, at + 2 * n + 2 * r - 1, 2 do values[tonumber(ARGV[i])] = ARGV[i + 1] end
-  for k, i in ipairs(held) do
-    local id = ids[i]
-    out.all[k] = id
-    if reasons[i] then
+  for value = values_at, others_at - 1, 2 do values[tonumber(ARGV[value])] = ARGV[value + 1] end
+  for index, place in ipairs(held) do
+    local id = ids[place]
+    out.all[index] = id
+    if reasons[place] then
       out.cancelled[#out.cancelled + 1] = id
-      out.reasons[#out.reasons + 1] = reasons[i]
-      out.cancelled_fences[#out.cancelled_fences + 1] = fences[i]
-    elseif i <= n then
+      out.reasons[#out.reasons + 1] = reasons[place]
+      out.cancelled_fences[#out.cancelled_fences + 1] = fences[place]
+    elseif place <= completed_count then
       out.completed[#out.completed + 1] = id
-      if values[i] then
+      if values[place] then
         out.results[#out.results + 1] = id
-        out.results[#out.results + 1] = values[i]
+        out.results[#out.results + 1] = values[place]
       end
     else
-      local o = others[i]
-      local group = out[ARGV[o + 2]]
-      group[#group + 1] = { id = id, attempt = ARGV[o + 3], detail = ARGV[o + 4], error = ARGV[o + 5] }
+      local other = others[place]
+      local group = out[ARGV[other + 2]]
+      group[#group + 1] = { id = id, attempt = ARGV[other + 3], detail = ARGV[other + 4], error = ARGV[other + 5] }
     end
   end
-  if #out.completed < n then
+  if #out.completed < completed_count then
     -- Those that were lost or cancelled are left out.
     local all, own = {}, {}
     for word in string.gmatch(ran, '%S+') do all[#all + 1] = word end
-    for _, i in ipairs(held) do
-      if i <= n and not reasons[i] then own[#own + 1] = all[i] end
+    for _, place in ipairs(held) do
+      if place <= completed_count and not reasons[place] then own[#own + 1] = all[place] end
     end
     out.ran = table.concat(own, ' ')
   end
@@ -48,11 +51,11 @@ end
 -- The ids of a group of outcomes, the fields of its attempt and error columns, and the words of its event.
 local function ids_of(group)
   local ids, attempts, values, words = {}, {}, {}, {}
-  for i, o in ipairs(group) do
-    ids[i] = o.id
-    attempts[2 * i - 1], attempts[2 * i] = o.id, o.attempt
-    values[2 * i - 1], values[2 * i] = o.id, o.error
-    words[i] = o.id .. ' ' .. o.detail
+  for index, outcome in ipairs(group) do
+    ids[index] = outcome.id
+    attempts[2 * index - 1], attempts[2 * index] = outcome.id, outcome.attempt
+    values[2 * index - 1], values[2 * index] = outcome.id, outcome.error
+    words[index] = outcome.id .. ' ' .. outcome.detail
   end
   return ids, attempts, values, words
 end
@@ -63,10 +66,10 @@ local function put_off(group, column, delayed, now_ms, fields, name)
   local entries, words = {}, {}
   local _, values = ids_of(group)
   redis.call('HSET', column, unpack(values))
-  for _, o in ipairs(group) do
-    entries[#entries + 1] = string.format('%d', now_ms + string.match(o.detail, '^%d+'))
-    entries[#entries + 1] = o.id
-    words[#words + 1] = o.id .. ' ' .. o.attempt .. ' ' .. o.detail
+  for _, outcome in ipairs(group) do
+    entries[#entries + 1] = string.format('%d', now_ms + string.match(outcome.detail, '^%d+'))
+    entries[#entries + 1] = outcome.id
+    words[#words + 1] = outcome.id .. ' ' .. outcome.attempt .. ' ' .. outcome.detail
   end
   redis.call('ZADD', delayed, unpack(entries))
   add_words(fields, name, words)
@@ -103,8 +106,8 @@ local function record_outcomes(out, places, stores, columns, keep, now_ms, field
   end
   if #out.cancelled > 0 then
     local values = {}
-    for i, id in ipairs(out.cancelled) do
-      values[2 * i - 1], values[2 * i] = id, error_json('cancelled', out.reasons[i])
+    for index, id in ipairs(out.cancelled) do
+      values[2 * index - 1], values[2 * index] = id, error_json('cancelled', out.reasons[index])
     end
     finish(places.cancelled, keep.cancelled, now_ms, columns, out.cancelled, stores.errors, values)
     add_words(fields, 'cancelled', out.cancelled)

@@ -33,24 +33,24 @@ local function decide(ids, locks, cancelling, payload, stalled_count, max_count,
     found.failed_words[#found.failed_words + 1] = id .. ' ' .. code .. ' ' .. brief_of(message) .. ' -'
     return 'failed'
   end
-  for i, id in ipairs(ids) do
-    local holder, fence = string.match(tokens[i] or '', '^(.*):(%d+)$')
+  for index, id in ipairs(ids) do
+    local holder, fence = string.match(tokens[index] or '', '^(.*):(%d+)$')
     holder = holder or '-'
-    local count, action = count_of(counts[i]), nil
+    local count, action = count_of(counts[index]), nil
     if redis.call('HEXISTS', payload, id) == 0 then
       action = 'dropped'
       add(found.dropped, nil, id)
-    elseif not tokens[i] then
-      if not terminal[i] then action = fail(id, 'corrupt', 'the job was running but nobody held its lock') end
+    elseif not tokens[index] then
+      if not terminal[index] then action = fail(id, 'corrupt', 'the job was running but nobody held its lock') end
     elseif not count then
       action = fail(id, 'corrupt', 'stalledCount is no number')
     else
       found.counted[#found.counted + 1] = id
       count = count + 1
-      local max = tonumber(string.match(own[i] or '', '^%d+$')) or default_max
-      if reasons[i] then
+      local max = tonumber(string.match(own[index] or '', '^%d+$')) or default_max
+      if reasons[index] then
         action = 'cancelled'
-        add(found.cancelled, found.reasons, id, error_json('cancelled', reasons[i]))
+        add(found.cancelled, found.reasons, id, error_json('cancelled', reasons[index]))
       elseif count > max then
         action = fail(id, 'worker_crashed', string.format(
           'no beat came from worker %s for a watched interval: stalled %d times, max_count is %d', holder, count, max))

@@ -1,23 +1,21 @@
--- The state of each job, by the one place that holds its id. keys: payload, locks, delayed, completed, failed,
--- cancelled.
-local function states_of(keys, ids)
+-- The state of each job, by the one place that holds its id. `places` has the places by the names of their states.
+local function states_of(payload, locks, places, ids)
   local states = {}
-  local places = { { 4, 'completed' }, { 5, 'failed' }, { 6, 'cancelled' }, { 3, 'delayed' } }
-  for _, place in ipairs(places) do
-    local scores = redis.call('ZMSCORE', keys[place[1]], unpack(ids))
-    for i = 1, #ids do
-      if scores[i] then states[i] = states[i] or place[2] end
+  for _, state in ipairs({ 'completed', 'failed', 'cancelled', 'delayed' }) do
+    local scores = redis.call('ZMSCORE', places[state], unpack(ids))
+    for index = 1, #ids do
+      if scores[index] then states[index] = states[index] or state end
     end
   end
-  local tokens = redis.call('HMGET', keys[2], unpack(ids))
-  for i, id in ipairs(ids) do
-    if not states[i] or states[i] == 'delayed' then
-      if redis.call('HEXISTS', keys[1], id) == 0 then
-        states[i] = 'unknown'
-      elseif tokens[i] then
-        states[i] = 'running'
+  local tokens = redis.call('HMGET', locks, unpack(ids))
+  for index, id in ipairs(ids) do
+    if not states[index] or states[index] == 'delayed' then
+      if redis.call('HEXISTS', payload, id) == 0 then
+        states[index] = 'unknown'
+      elseif tokens[index] then
+        states[index] = 'running'
       else
-        states[i] = states[i] or 'waiting'
+        states[index] = states[index] or 'waiting'
       end
     end
   end

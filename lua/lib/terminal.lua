@@ -3,8 +3,8 @@ local function terminal_of(places, ids)
   local found = {}
   for _, place in ipairs(places) do
     local scores = redis.call('ZMSCORE', place, unpack(ids))
-    for i = 1, #ids do
-      if scores[i] then found[i] = true end
+    for index = 1, #ids do
+      if scores[index] then found[index] = true end
     end
   end
   return found

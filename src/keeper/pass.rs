@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::limits::{LEAST_SWEEP, MOST_SWEEP, SHRINK_STEP};
+use crate::limits::{FEW, LEAST_SWEEP, MOST_SWEEP, SHRINK_STEP};
 
 /// The most calls that resolve and are under way together. Each removes what it decides, so that the next one finds others.
 const TOGETHER: u64 = 5;
@@ -49,7 +49,7 @@ impl Pass {
             (self.epoch, self.cursor, self.shrunk) = (epoch, "0".to_owned(), false);
         }
         // A few that are left of very many: see `shrink`.
-        let few = !self.shrunk && self.candidates > 0 && self.candidates * 1000 < self.active;
+        let few = !self.shrunk && self.candidates > 0 && self.candidates * FEW < self.active;
         self.shrunk |= few;
         // Where a round trip takes long a call may too, so that not many of them are needed.
         let limit = (self.round_trip.as_millis() as usize * 12).clamp(LEAST_SWEEP, MOST_SWEEP);

@@ -101,6 +101,22 @@ impl Key {
     }
 }
 
+impl Key {
+    /// The name of the key in the scripts.
+    pub(crate) fn lua_name(self) -> &'static str {
+        match self {
+            Key::WaitHigh => "wait_high",
+            Key::WaitLow => "wait_low",
+            Key::StalledCount => "stalled_count",
+            Key::MaxCount => "max_count",
+            Key::DispatchedAt => "dispatched_at",
+            // Lua has a function of the name.
+            Key::Error => "errors",
+            other => other.suffix(),
+        }
+    }
+}
+
 /// The keys of one task, built once.
 #[derive(Debug)]
 pub(crate) struct TaskKeys {

@@ -8,13 +8,19 @@ use redis::{Cmd, ErrorKind, Script, ServerErrorKind, Value};
 use super::fault::classify;
 use super::keys::{Key, TaskKeys};
 use crate::error::Error;
+use crate::limits::{BATCH, BRIEF, FEW, LARGE};
 
 /// One Lua script and the keys that it takes, in the order of its header.
 #[derive(Debug)]
 pub(crate) struct ScriptDef {
     pub(crate) name: &'static str,
     pub(crate) keys: &'static [Key],
-    source: &'static str,
+    /// What the script calls its first key, where that is one of several.
+    first: Option<&'static str>,
+    fragments: &'static str,
+    body: &'static str,
+    /// All of it, as the server gets it.
+    source: OnceLock<String>,
     /// What a test or bench put in place of the source.
     replaced: OnceLock<String>,
     script: OnceLock<Script>,
@@ -28,10 +34,16 @@ macro_rules! lib {
 
 macro_rules! script {
     ($id:ident, $name:literal, [$($lib:literal),*], [$($key:ident),* $(,)?]) => {
+        script!($id, $name, None, [$($lib),*], [$($key),*]);
+    };
+    ($id:ident, $name:literal, $first:expr, [$($lib:literal),*], [$($key:ident),* $(,)?]) => {
         pub(crate) static $id: ScriptDef = ScriptDef {
             name: $name,
             keys: &[$(Key::$key),*],
-            source: concat!($(lib!($lib),)* include_str!(concat!("../../lua/", $name, ".lua"))),
+            first: $first,
+            fragments: concat!($(lib!($lib),)*),
+            body: include_str!(concat!("../../lua/", $name, ".lua")),
+            source: OnceLock::new(),
             replaced: OnceLock::new(),
             script: OnceLock::new(),
         };
@@ -41,7 +53,7 @@ macro_rules! script {
 script!(
     DISPATCH,
     "dispatch",
-    ["now", "emit", "types", "filled", "terminal", "place"],
+    ["now", "events", "wake", "types", "filled", "terminal", "place"],
     [
         Payload,
         Completed,
@@ -66,12 +78,15 @@ script!(
     "settle",
     [
         "now",
-        "emit",
+        "events",
+        "wake",
         "interval",
         "types",
         "filled",
         "terminal",
+        "columns",
         "finish",
+        "failure",
         "back_to_wait",
         "held",
         "count",
@@ -108,12 +123,25 @@ script!(
     ]
 );
 
-script!(EXTEND_LOCKS, "extend_locks", ["types", "held", "interval"], [Locks, Candidates, Active, Cancelling, Meta]);
+script!(EXTEND_LOCKS, "extend_locks", ["held", "interval"], [Locks, Candidates, Active, Cancelling, Meta]);
 
 script!(
     SWEEP,
     "sweep",
-    ["now", "emit", "types", "filled", "terminal", "finish", "back_to_wait", "count", "resolve"],
+    [
+        "now",
+        "events",
+        "wake",
+        "types",
+        "filled",
+        "terminal",
+        "columns",
+        "finish",
+        "failure",
+        "back_to_wait",
+        "count",
+        "resolve"
+    ],
     [
         Candidates,
         Active,
@@ -145,7 +173,7 @@ script!(
 script!(
     CANCEL,
     "cancel",
-    ["now", "emit", "types", "finish"],
+    ["now", "events", "types", "columns", "finish", "failure"],
     [
         Locks,
         Cancelling,
@@ -174,7 +202,8 @@ script!(
 script!(
     TRIM,
     "trim",
-    ["now", "emit", "types", "finish"],
+    Some("place"),
+    ["now", "events", "types", "columns"],
     [
         Completed,
         Meta,
@@ -267,10 +296,26 @@ pub(crate) static ALL: [&ScriptDef; 15] = [
     &ENLIST,
 ];
 
+/// The bounds that the scripts share with us.
+fn bounds() -> String {
+    format!("local LARGE, BATCH, BRIEF, FEW = {LARGE}, {BATCH}, {BRIEF}, {FEW}\n")
+}
+
 impl ScriptDef {
     /// The text as the server gets it.
     pub(crate) fn source(&self) -> &str {
-        self.replaced.get().map_or(self.source, String::as_str)
+        let source = || format!("{}{}{}{}", bounds(), self.fragments, self.names_of_keys(), self.body);
+        self.replaced.get().unwrap_or_else(|| self.source.get_or_init(source))
+    }
+
+    /// The line that gives each key its name. It stands behind the fragments, which are given what they need: what a function
+    /// takes from around it costs time in every call of the script.
+    fn names_of_keys(&self) -> String {
+        let mut names: Vec<&str> = self.keys.iter().map(|key| key.lua_name()).collect();
+        if let (Some(own), Some(first)) = (self.first, names.first_mut()) {
+            *first = own;
+        }
+        format!("local {} = unpack(KEYS)\n", names.join(", "))
     }
 
     fn script(&self) -> &Script {

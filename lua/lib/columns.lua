@@ -1,0 +1,8 @@
+-- Removes the columns of the jobs. The first is the payload, which each job has; the others hold only what differs from
+-- a default, so one EXISTS mostly answers for all of them.
+local function remove_columns(columns, ids)
+  redis.call('HDEL', columns[1], unpack(ids))
+  if #columns > 1 and redis.call('EXISTS', unpack(columns, 2)) > 0 then
+    for index = 2, #columns do redis.call('HDEL', columns[index], unpack(ids)) end
+  end
+end

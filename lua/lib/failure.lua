@@ -1,0 +1,11 @@
+-- The beginning of an error as one word of an event: percent-encoded.
+local function brief_of(message)
+  return (string.gsub(string.sub(message, 1, BRIEF), '[^!-$&-~]', function(byte)
+    return string.format('%%%02X', string.byte(byte))
+  end))
+end
+
+-- The `error` column of a job that ended without a value.
+local function error_json(code, message)
+  return cjson.encode({ code = code, message = message })
+end
