@@ -42,19 +42,19 @@ struct Shared {
     events: Arc<EventHub>,
     data: Arc<Data>,
     errors: Vec<ErrorMap>,
-    tasks: Mutex<Tasks>,
+    tasks: Mutex<AppTasks>,
 }
 
 /// The tasks of an App by name.
 #[derive(Default)]
-struct Tasks {
-    declared: HashMap<Arc<str>, Declared>,
+struct AppTasks {
+    declared: HashMap<Arc<str>, DeclaredTask>,
     /// Those without a handler, for as long as somebody has one. What is gone goes when others come.
     named: HashMap<Arc<str>, Weak<TaskShared>>,
     tidy_at: usize,
 }
 
-struct Declared {
+struct DeclaredTask {
     shared: Arc<TaskShared>,
     handler: Handler,
     /// The task's, then the App's.
@@ -225,7 +225,7 @@ impl App {
         }
     }
 
-    fn tasks(&self) -> MutexGuard<'_, Tasks> {
+    fn tasks(&self) -> MutexGuard<'_, AppTasks> {
         self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -297,7 +297,7 @@ impl App {
         let shared = self.share(&task.name, options);
         let mut errors = task.errors;
         errors.extend(self.0.errors.iter().cloned());
-        let declared = Declared {
+        let declared = DeclaredTask {
             shared: Arc::clone(&shared),
             handler: task.handler,
             errors: errors.into(),
@@ -364,13 +364,13 @@ impl App {
         resolved.ok_or(Error::Closed)
     }
 
-    /// A worker for every task that has a handler in this App by now. Tasks that are declared later are not worked by it.
+    /// A worker for every task that has a handler in this App by now. AppTasks that are declared later are not worked by it.
     pub fn worker(&self) -> Worker {
         let mut tasks: Vec<Definition> = self
             .tasks()
             .declared
             .values()
-            .map(|Declared { shared, handler, errors, needs }| Definition {
+            .map(|DeclaredTask { shared, handler, errors, needs }| Definition {
                 name: Arc::clone(&shared.name),
                 keys: Arc::clone(&shared.keys),
                 options: Arc::new(shared.options.clone()),

@@ -34,7 +34,7 @@ use crate::shown::{Shown, cut};
 /// ```
 pub struct JobError {
     /// Shared, so that [`ErrorMap`] can look at it while it makes another of it.
-    source: Arc<Source>,
+    source: Arc<Cause>,
     code: Option<String>,
     refused_code: Option<String>,
     fatal: bool,
@@ -43,41 +43,41 @@ pub struct JobError {
 }
 
 /// The error as it was given.
-enum Source {
+enum Cause {
     Boxed(Box<dyn StdError + Send + Sync>),
     /// It knows the types of what it was made of; as a boxed error it would not.
     #[cfg(feature = "anyhow")]
     Anyhow(anyhow::Error),
 }
 
-impl Source {
+impl Cause {
     #[cfg(feature = "anyhow")]
-    fn new<E: Into<Box<dyn StdError + Send + Sync>> + 'static>(e: E) -> Source {
+    fn new<E: Into<Box<dyn StdError + Send + Sync>> + 'static>(e: E) -> Cause {
         let mut e = Some(e);
         let any: &mut dyn std::any::Any = &mut e;
         if let Some(e) = any.downcast_mut::<Option<anyhow::Error>>().and_then(Option::take) {
-            return Source::Anyhow(e);
+            return Cause::Anyhow(e);
         }
         // It was taken above or is still there.
-        e.map_or_else(|| Source::Boxed("".into()), |e| Source::Boxed(e.into()))
+        e.map_or_else(|| Cause::Boxed("".into()), |e| Cause::Boxed(e.into()))
     }
 
     #[cfg(not(feature = "anyhow"))]
-    fn new<E: Into<Box<dyn StdError + Send + Sync>> + 'static>(e: E) -> Source {
-        Source::Boxed(e.into())
+    fn new<E: Into<Box<dyn StdError + Send + Sync>> + 'static>(e: E) -> Cause {
+        Cause::Boxed(e.into())
     }
 
     fn as_dyn(&self) -> &(dyn StdError + 'static) {
         match self {
-            Source::Boxed(e) => &**e,
+            Cause::Boxed(e) => &**e,
             #[cfg(feature = "anyhow")]
-            Source::Anyhow(e) => e.as_ref(),
+            Cause::Anyhow(e) => e.as_ref(),
         }
     }
 
     fn downcast_ref<T: StdError + Send + Sync + 'static>(&self) -> Option<&T> {
         #[cfg(feature = "anyhow")]
-        if let Source::Anyhow(e) = self
+        if let Cause::Anyhow(e) = self
             && let Some(found) = e.downcast_ref()
         {
             return Some(found);
@@ -103,7 +103,7 @@ impl JobError {
             let any: &dyn std::any::Any = &e;
             any.is::<MissingData>()
         };
-        let source = Arc::new(Source::new(e));
+        let source = Arc::new(Cause::new(e));
         let error = JobError { source, code: None, refused_code: None, fatal: false, retry_after: None, snooze: None };
         if is_missing { error.of_missing_data() } else { error }
     }

@@ -35,11 +35,11 @@ pub(super) struct Channel<T> {
     pub(super) capacity: usize,
     pub(super) source: Arc<Source>,
     read: Read<T>,
-    state: Mutex<State<T>>,
+    state: Mutex<ChannelState<T>>,
     left: Notify,
 }
 
-struct State<T> {
+struct ChannelState<T> {
     /// None when the app is gone.
     pub(super) sender: Option<broadcast::Sender<Numbered<T>>>,
     /// Events so far, those that were missed included.
@@ -57,7 +57,7 @@ struct State<T> {
     come: (Vec<Position>, u64),
 }
 
-impl<T> State<T> {
+impl<T> ChannelState<T> {
     /// Leaves a reader whose runtime nobody drives any more. Should that go on, it finds itself aborted.
     fn leave_reader(&mut self) {
         self.reader = None;
@@ -79,7 +79,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
     ) -> Arc<Channel<T>> {
         // The bounds are those of the broadcast channel, which takes the next power of two.
         let capacity = capacity.clamp(1, usize::MAX / 4);
-        let state = State {
+        let state = ChannelState {
             sender: Some(broadcast::Sender::new(capacity)),
             number: 0,
             listeners: 0,
@@ -126,7 +126,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
         }
     }
 
-    fn hand_on(mut state: MutexGuard<'_, State<T>>, event: T) {
+    fn hand_on(mut state: MutexGuard<'_, ChannelState<T>>, event: T) {
         state.number += 1;
         let number = state.number;
         if let Some(sender) = &state.sender {
@@ -196,7 +196,7 @@ impl<T: Clone + Send + 'static> Channel<T> {
 }
 
 impl<T> Channel<T> {
-    fn state(&self) -> MutexGuard<'_, State<T>> {
+    fn state(&self) -> MutexGuard<'_, ChannelState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 use super::event::Event;
 use crate::job::deferred::Deferred;
 use crate::job::id::JobId;
-use crate::stall::action::StalledEvent;
+use crate::stall::action::{StallReason, StalledEvent};
 use crate::store::streams::Entry;
 use crate::worker_id::WorkerId;
 
@@ -31,114 +31,143 @@ pub(super) fn total_of(entry: &Entry) -> Option<u64> {
 /// # Errors
 /// The name of the field that is no list of words as `docs/wire-format.md` has it.
 pub(super) fn decode(task: &str, entry: &Entry) -> Result<Decoded, String> {
-    let mut decoded = Decoded::default();
-    let (mut worker, mut reason, mut since, mut ran) = ("", None, HashMap::new(), "".split_ascii_whitespace());
-    let (owned, at) = (|| task.to_owned(), written_at(&entry.id));
+    let mut reading = Reading {
+        task,
+        at: written_at(&entry.id),
+        worker: "",
+        reason: None,
+        since: HashMap::new(),
+        ran: "".split_ascii_whitespace(),
+        decoded: Decoded::default(),
+    };
     for (name, value) in &entry.fields {
-        let events = &mut decoded.events;
-        let read = match name.as_str() {
+        let read = if is_context(name) { reading.take_context(name, value) } else { reading.take_events(name, value) };
+        read.ok_or_else(|| name.clone())?;
+    }
+    Ok(reading.decoded)
+}
+
+/// Whether a field says something about the events in the fields behind it, and is none itself.
+fn is_context(name: &str) -> bool {
+    ["total", "worker", "reason", "since", "ran"].contains(&name)
+}
+
+/// An entry that is being read.
+struct Reading<'a> {
+    task: &'a str,
+    at: Option<SystemTime>,
+    worker: &'a str,
+    reason: Option<StallReason>,
+    /// By job: when it was dispatched, and how long it was delayed, ms.
+    since: HashMap<&'a str, (&'a str, u64)>,
+    /// How long each of the completed ran.
+    ran: std::str::SplitAsciiWhitespace<'a>,
+    decoded: Decoded,
+}
+
+impl<'a> Reading<'a> {
+    fn take_context(&mut self, name: &str, value: &'a str) -> Option<()> {
+        match name {
             "total" => value.parse::<u64>().ok().map(drop),
             "worker" => {
-                worker = value;
+                self.worker = value;
                 Some(())
             }
             "reason" => {
-                reason = value.parse().ok();
-                reason.map(drop)
+                self.reason = value.parse().ok();
+                self.reason.map(drop)
             }
-            "dispatched" => groups(value, |[id]| {
-                events.push(Event::Dispatched { task: owned(), id: job(id), at: at? });
-                Some(())
-            }),
             "since" => groups(value, |[id, dispatched_at, delay_ms]| {
-                since.insert(id, (dispatched_at, delay_ms.parse().ok()?));
+                self.since.insert(id, (dispatched_at, delay_ms.parse().ok()?));
                 Some(())
             }),
-            "started" => groups(value, |[id]| {
-                let (dispatched_at, delay_ms) = since.get(id).copied().unwrap_or(("-", 0));
-                let (id, worker, at) = (job(id), WorkerId::from_wire(worker), at?);
-                let dispatched_at = if dispatched_at == "-" { id.created_at() } else { time(dispatched_at) };
-                let waiting = |since: SystemTime| since.checked_add(Duration::from_millis(delay_ms));
-                let waited = dispatched_at.and_then(waiting).map(|since| at.duration_since(since).unwrap_or_default());
-                events.push(Event::Started { task: owned(), id, at, attempt: 1, stalled_count: 0, waited, worker });
+            _ => {
+                self.ran = value.split_ascii_whitespace();
                 Some(())
+            }
+        }
+    }
+
+    fn take_events(&mut self, name: &str, value: &'a str) -> Option<()> {
+        let (task, worker) = (self.task, self.worker);
+        let (owned, holder, at) = (|| task.to_owned(), || WorkerId::from_wire(worker), self.at);
+        let Reading { reason, since, ran, decoded, .. } = self;
+        let mut push = |event| {
+            decoded.events.push(event);
+            Some(())
+        };
+        match name {
+            "dispatched" => groups(value, |[id]| push(Event::Dispatched { task: owned(), id: job(id), at: at? })),
+            "started" => groups(value, |[id]| {
+                let (task, worker, at, own) = (owned(), holder(), at?, since.get(id).copied());
+                let id = job(id);
+                let waited = waited(&id, own, at);
+                push(Event::Started { task, id, at, attempt: 1, stalled_count: 0, waited, worker })
             }),
             "restarted" => groups(value, |[id, failed_attempts, stalled_count]| {
-                let (id, worker, task, at) = (job(id), WorkerId::from_wire(worker), owned(), at?);
+                let (task, id, at, worker) = (owned(), job(id), at?, holder());
                 let attempt = failed_attempts.parse::<u32>().ok()?.saturating_add(1);
                 let stalled_count = stalled_count.parse().ok()?;
-                events.push(Event::Started { task, id, at, attempt, stalled_count, waited: None, worker });
-                Some(())
+                push(Event::Started { task, id, at, attempt, stalled_count, waited: None, worker })
             }),
-            "ran" => {
-                ran = value.split_ascii_whitespace();
-                Some(())
-            }
             "completed" => groups(value, |[id]| {
-                let (id, worker) = (job(id), WorkerId::from_wire(worker));
                 let ran = Duration::from_micros(ran.next()?.parse().ok()?);
-                events.push(Event::Completed { task: owned(), id, at: at?, ran, worker });
-                Some(())
+                push(Event::Completed { task: owned(), id: job(id), at: at?, ran, worker: holder() })
             }),
             "failed" => groups(value, |[id, code, brief, ran]| {
                 let (id, code, message) = (job(id), code.to_owned(), message_of(brief));
                 let ran = if ran == "-" { None } else { Some(Duration::from_micros(ran.parse().ok()?)) };
-                let worker = WorkerId::from_wire(worker);
-                events.push(Event::Failed { task: owned(), id, at: at?, code, message, ran, worker });
-                Some(())
+                push(Event::Failed { task: owned(), id, at: at?, code, message, ran, worker: holder() })
             }),
             "retrying" => groups(value, |[id, failed_attempts, delay_ms, code, brief, ran]| {
                 let (task, id, at, failed_attempts) = (owned(), job(id), at?, failed_attempts.parse().ok()?);
-                let delay = Duration::from_millis(delay_ms.parse().ok()?);
-                let (code, message) = (code.to_owned(), message_of(brief));
-                let (ran, worker) = (Duration::from_micros(ran.parse().ok()?), WorkerId::from_wire(worker));
-                events.push(Event::Retrying { task, id, at, failed_attempts, delay, code, message, ran, worker });
-                Some(())
+                let (delay, ran) = (delay_of(delay_ms)?, Duration::from_micros(ran.parse().ok()?));
+                let (code, message, worker) = (code.to_owned(), message_of(brief), holder());
+                push(Event::Retrying { task, id, at, failed_attempts, delay, code, message, ran, worker })
             }),
             "snoozed" => groups(value, |[id, deferred, delay_ms]| {
-                let (id, snoozed_count) = (job(id), Deferred::from_wire(deferred).snoozed);
-                let delay = Duration::from_millis(delay_ms.parse().ok()?);
-                events.push(Event::Snoozed { task: owned(), id, at: at?, snoozed_count, delay });
-                Some(())
+                let snoozed_count = Deferred::from_wire(deferred).snoozed;
+                let delay = delay_of(delay_ms)?;
+                push(Event::Snoozed { task: owned(), id: job(id), at: at?, snoozed_count, delay })
             }),
             "undecodable" => groups(value, |[id, deferred, delay_ms]| {
-                let (id, undecodable_count) = (job(id), Deferred::from_wire(deferred).undecodable);
-                let delay = Duration::from_millis(delay_ms.parse().ok()?);
-                events.push(Event::Undecodable { task: owned(), id, at: at?, undecodable_count, delay });
-                Some(())
+                let undecodable_count = Deferred::from_wire(deferred).undecodable;
+                let delay = delay_of(delay_ms)?;
+                push(Event::Undecodable { task: owned(), id: job(id), at: at?, undecodable_count, delay })
             }),
             "stalled" => groups(value, |[id, count, action, holder]| {
-                events.push(Event::Stalled(StalledEvent {
+                push(Event::Stalled(StalledEvent {
                     task: owned(),
                     id: job(id),
                     stalled_count: count.parse().ok()?,
                     action: action.parse().ok()?,
                     worker: (holder != "-").then(|| WorkerId::from_wire(holder)),
-                    reason: reason?,
+                    reason: (*reason)?,
                     at: at?,
-                }));
-                Some(())
+                }))
             }),
-            "cancelled" => groups(value, |[id]| {
-                events.push(Event::Cancelled { task: owned(), id: job(id), at: at? });
-                Some(())
-            }),
-            "requeued" => groups(value, |[id]| {
-                events.push(Event::Requeued { task: owned(), id: job(id), at: at? });
-                Some(())
-            }),
-            "removed" => groups(value, |[id]| {
-                events.push(Event::Removed { task: owned(), id: job(id), at: at? });
-                Some(())
-            }),
+            "cancelled" => groups(value, |[id]| push(Event::Cancelled { task: owned(), id: job(id), at: at? })),
+            "requeued" => groups(value, |[id]| push(Event::Requeued { task: owned(), id: job(id), at: at? })),
+            "removed" => groups(value, |[id]| push(Event::Removed { task: owned(), id: job(id), at: at? })),
             _ => {
                 decoded.unknown_fields = true;
                 Some(())
             }
-        };
-        read.ok_or_else(|| name.clone())?;
+        }
     }
-    Ok(decoded)
+}
+
+/// How long a job waited until it started, from when it could first be claimed: its dispatch, which it tells itself or `since`
+/// does, and its delay.
+fn waited(id: &JobId, since: Option<(&str, u64)>, started: SystemTime) -> Option<Duration> {
+    let (dispatched_at, delay_ms) = since.unwrap_or(("-", 0));
+    let dispatched_at = if dispatched_at == "-" { id.created_at() } else { time(dispatched_at) };
+    let claimable = dispatched_at?.checked_add(Duration::from_millis(delay_ms))?;
+    Some(started.duration_since(claimable).unwrap_or_default())
+}
+
+fn delay_of(ms: &str) -> Option<Duration> {
+    ms.parse().ok().map(Duration::from_millis)
 }
 
 /// Hands the words on, `N` at a time; `None` when they do not come out even, or are refused.
@@ -177,7 +206,7 @@ pub(super) fn time(ms: &str) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stall::action::{StallAction, StallReason};
+    use crate::stall::action::StallAction;
     use crate::times::to_ms;
     use proptest::prelude::*;
 

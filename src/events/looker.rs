@@ -70,12 +70,12 @@ pub(super) struct Waiting {
     task: Arc<str>,
     keys: Arc<TaskKeys>,
     pub(super) id: JobId,
-    state: Mutex<State>,
+    state: Mutex<WaitState>,
     /// Rings when the job has ended, or the event that ended it has come by.
     pub(super) told: Notify,
 }
 
-struct State {
+struct WaitState {
     next_look: Instant,
     pause: Duration,
     seen: bool,
@@ -84,7 +84,7 @@ struct State {
 }
 
 impl Waiting {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WaitState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,7 +125,7 @@ impl Waiters {
 
     /// Looks for the end of a job from now on, until it is told to stop.
     pub(super) fn look_for_end(&self, task: &Arc<str>, keys: &Arc<TaskKeys>, id: &JobId) -> Arc<Waiting> {
-        let state = State { next_look: Instant::now(), pause: FIRST_PAUSE, seen: false, found: None, event: None };
+        let state = WaitState { next_look: Instant::now(), pause: FIRST_PAUSE, seen: false, found: None, event: None };
         let waiting = Arc::new(Waiting {
             task: Arc::clone(task),
             keys: Arc::clone(keys),

@@ -13,7 +13,7 @@ use crate::store::keys::TaskKeys;
 /// What both readers of a hub read from, and who waits for single jobs.
 pub(super) struct Source {
     pub(super) store: Arc<Store>,
-    tasks: Mutex<Tasks>,
+    tasks: Mutex<FollowedTasks>,
     /// Tells that a task came.
     pub(super) added: watch::Sender<()>,
     pub(super) waiters: Arc<Waiters>,
@@ -21,7 +21,7 @@ pub(super) struct Source {
 
 /// The tasks of an app, by name. One that nobody has any more goes when others come.
 #[derive(Default)]
-struct Tasks {
+struct FollowedTasks {
     by_name: HashMap<Arc<str>, Weak<Followed>>,
     tidy_at: usize,
 }

@@ -12,12 +12,12 @@ use tracing::subscriber::NoSubscriber;
 /// How many lines may wait; more are counted and dropped.
 const ROOM: usize = 4096;
 
-type Line = Box<dyn FnOnce() + Send>;
+type LogLine = Box<dyn FnOnce() + Send>;
 
 /// Takes log lines and never waits.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
-    lines: SyncSender<Line>,
+    lines: SyncSender<LogLine>,
     dropped: Arc<AtomicU64>,
 }
 
@@ -48,7 +48,7 @@ impl Log {
     }
 }
 
-fn say(waiting: &Receiver<Line>, dropped: &AtomicU64) {
+fn say(waiting: &Receiver<LogLine>, dropped: &AtomicU64) {
     for line in waiting {
         // A subscriber that panics costs its line and no other.
         let _ = std::panic::catch_unwind(AssertUnwindSafe(line));

@@ -12,6 +12,8 @@ pub(crate) mod log;
 pub(crate) mod pass;
 pub(crate) mod presence;
 pub(crate) mod retention;
+pub(crate) mod roads;
+pub(crate) mod round;
 pub(crate) mod sweep;
 pub(crate) mod thread;
 pub(crate) mod tick;

@@ -123,7 +123,7 @@ async fn send(
 }
 
 /// Logs what was decided about a job. One of our own, whose handler was silent while we beat, hears of it at once.
-fn tell(keeper: &Keeper, watch: &TaskWatch, job: sweep::Resolved) {
+fn tell(keeper: &Keeper, watch: &TaskWatch, job: sweep::StalledJob) {
     if job.worker == keeper.worker.id.as_str()
         && let Some(held) = watch.task.held.get(job.fence)
     {

@@ -1,4 +1,5 @@
-//! Looks at the deadlines, and at whether the user's runtime still runs.
+//! Looks at the deadlines, and watches for three things that no heartbeat shows: a process that stood still, a runtime that does
+//! not run, and handlers that wait for each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,79 +11,189 @@ use crate::stall::cadence;
 
 pub(super) async fn run(keeper: Arc<Keeper>, canary: Arc<AtomicU64>) {
     let shortest = keeper.watches.iter().map(|watch| watch.task.options.interval).min().unwrap_or(HOUSEKEEPING);
-    let pause = cadence::tick_pause(shortest);
     let alarm = cadence::standstill(shortest);
-    let (mut told, mut longest) = (Duration::ZERO, Duration::ZERO);
     let mut last_tick = clock::now();
-    let mut resumed = last_tick;
-    // By task: how many handlers have waited for an interval for the results of other jobs.
-    let (mut waiting, mut stuck) = (vec![0; keeper.watches.len()], false);
+    let mut standstill = Standstill { alarm, resumed: last_tick };
+    let mut blocked = Blocked { alarm, told: Duration::ZERO, longest: Duration::ZERO };
+    let mut deadlock = Deadlock { is_told: false };
     loop {
         #[cfg(feature = "testing")]
-        crate::keeper::hooks::keeper_ticks(keeper.worker.id.as_str());
+        super::hooks::keeper_ticks(keeper.worker.id.as_str());
         let now = clock::now();
-        let stood_still = now.since(last_tick);
-        if stood_still > alarm {
-            // No handler's fault: this thread runs nothing of the user's.
+        if let Some(stood_still) = standstill.observe(last_tick, now) {
             let stood_still_ms = stood_still.as_millis() as u64;
             keeper.log.line(move || {
                 tracing::warn!(stood_still_ms, "the process stood still: stopped, on a paused VM, or without CPU time");
             });
-            resumed = now;
             // The time of a suspended machine is none for timers: a beat may be due for long.
             keeper.watches.iter().for_each(|watch| watch.task.beat_now.notify_one());
         }
-        for (watch, waiting) in keeper.watches.iter().zip(&mut waiting) {
-            let interval = watch.task.options.interval;
-            let answered = now.since(watch.task.last_beat()) < cadence::beats_answered_within(interval);
-            *waiting = 0;
-            watch.task.held.for_each(|held| {
-                held.tick(last_tick, now, answered);
-                *waiting += usize::from(held.waits.lasts(interval));
+        let waiting = look_at_deadlines(&keeper, last_tick, now);
+        if let Some(slots) = deadlock.observe(full_slots(&keeper, &waiting)) {
+            let worker_id = keeper.worker.id.clone();
+            keeper.log.line(move || {
+                let what =
+                    "every slot is held by a handler that waits for the result of another job, which may find none";
+                tracing::warn!(%worker_id, %slots, "{what}: see docs/fan-out.md");
             });
         }
-        stuck = tell_of_a_deadlock(&keeper, &waiting, stuck);
         last_tick = now;
         keeper.worker.last_tick.store(now.as_millis(), Ordering::SeqCst);
-        let silent = now.since(Moment::from_millis(canary.load(Ordering::Relaxed)).max(resumed));
-        if silent > alarm {
-            longest = longest.max(silent);
-            // Told when it is noticed, and again each time that it has grown by half.
-            if silent > told + told / 2 {
-                let blocked_ms = silent.as_millis() as u64;
+        let sang = Moment::from_millis(canary.load(Ordering::Relaxed));
+        match blocked.observe(now.since(sang.max(standstill.resumed))) {
+            Some(Runtime::Blocked(time)) => {
+                let blocked_ms = time.as_millis() as u64;
                 keeper.log.line(move || {
                     let advice =
                         "handlers block every thread of the runtime; use spawn_blocking for work that does not yield";
                     tracing::warn!(blocked_ms, "{advice}");
                 });
-                told = silent;
             }
-        } else if !longest.is_zero() {
-            let blocked_ms = longest.as_millis() as u64;
-            keeper.log.line(move || tracing::warn!(blocked_ms, "the runtime runs again"));
-            (told, longest) = (Duration::ZERO, Duration::ZERO);
+            Some(Runtime::RunsAgain(time)) => {
+                let blocked_ms = time.as_millis() as u64;
+                keeper.log.line(move || tracing::warn!(blocked_ms, "the runtime runs again"));
+            }
+            None => {}
         }
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(cadence::tick_pause(shortest)).await;
     }
 }
 
-/// Tells once when no slot is left for the jobs that handlers wait for: all slots of a task, or of the worker, have been held
-/// for an interval by handlers that wait for results. Returns whether that is so.
-fn tell_of_a_deadlock(keeper: &Keeper, waiting: &[usize], was_so: bool) -> bool {
-    let mut tasks = keeper.watches.iter().map(|watch| &watch.task).zip(waiting);
-    let full = tasks.find(|(task, waiting)| **waiting >= task.options.concurrency);
-    let max_jobs = keeper.worker.slots.most().filter(|max| waiting.iter().sum::<usize>() >= *max);
-    let slots = match (full, max_jobs) {
-        (Some((task, _)), _) => format!("concurrency {} of the task {}", task.options.concurrency, task.name),
-        (None, Some(max)) => format!("max_jobs {max} of the worker"),
-        (None, None) => return false,
-    };
-    if !was_so {
-        let worker_id = keeper.worker.id.clone();
-        keeper.log.line(move || {
-            let what = "every slot is held by a handler that waits for the result of another job, which may find none";
-            tracing::warn!(%worker_id, %slots, "{what}: see docs/fan-out.md");
+/// Tells the held jobs what time it is. Returns, by task, how many handlers have waited for an interval for the results of other
+/// jobs.
+fn look_at_deadlines(keeper: &Keeper, last_tick: Moment, now: Moment) -> Vec<usize> {
+    let of_task = keeper.watches.iter().map(|watch| {
+        let (interval, mut waiting) = (watch.task.options.interval, 0);
+        let answered = now.since(watch.task.last_beat()) < cadence::beats_answered_within(interval);
+        watch.task.held.for_each(|held| {
+            held.tick(last_tick, now, answered);
+            waiting += usize::from(held.waits.lasts(interval));
         });
+        waiting
+    });
+    of_task.collect()
+}
+
+/// The slots of which none is left for the jobs that handlers wait for: all of a task, or of the worker, are held by handlers
+/// that wait.
+fn full_slots(keeper: &Keeper, waiting: &[usize]) -> Option<String> {
+    let mut tasks = keeper.watches.iter().map(|watch| &watch.task).zip(waiting);
+    if let Some((task, _)) = tasks.find(|(task, waiting)| **waiting >= task.options.concurrency) {
+        return Some(format!("concurrency {} of the task {}", task.options.concurrency, task.name));
     }
-    true
+    let most = keeper.worker.slots.most().filter(|most| waiting.iter().sum::<usize>() >= *most)?;
+    Some(format!("max_jobs {most} of the worker"))
+}
+
+/// Whether this thread stood still. It runs nothing of the user's, so that no handler is to blame.
+struct Standstill {
+    alarm: Duration,
+    /// Since when it runs on.
+    resumed: Moment,
+}
+
+impl Standstill {
+    /// How long it stood still, if that is worth a word.
+    fn observe(&mut self, last_tick: Moment, now: Moment) -> Option<Duration> {
+        let stood_still = now.since(last_tick);
+        if stood_still <= self.alarm {
+            return None;
+        }
+        self.resumed = now;
+        Some(stood_still)
+    }
+}
+
+/// Whether the user's runtime runs: its canary sings as long as it does.
+struct Blocked {
+    alarm: Duration,
+    /// How long it was blocked when that was told last.
+    told: Duration,
+    longest: Duration,
+}
+
+/// What is to be told of the user's runtime.
+#[derive(Debug, PartialEq, Eq)]
+enum Runtime {
+    Blocked(Duration),
+    RunsAgain(Duration),
+}
+
+impl Blocked {
+    /// Tells when it is noticed, again each time that it has grown by half, and when it is over.
+    fn observe(&mut self, silent: Duration) -> Option<Runtime> {
+        if silent > self.alarm {
+            self.longest = self.longest.max(silent);
+            if silent <= self.told + self.told / 2 {
+                return None;
+            }
+            self.told = silent;
+            return Some(Runtime::Blocked(silent));
+        }
+        self.told = Duration::ZERO;
+        let longest = std::mem::take(&mut self.longest);
+        (!longest.is_zero()).then_some(Runtime::RunsAgain(longest))
+    }
+}
+
+/// Whether no slot is left for the jobs that handlers wait for.
+struct Deadlock {
+    is_told: bool,
+}
+
+impl Deadlock {
+    /// The slots, once each time that they have become full.
+    fn observe(&mut self, full: Option<String>) -> Option<String> {
+        let was_told = std::mem::replace(&mut self.is_told, full.is_some());
+        full.filter(|_| !was_told)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALARM: Duration = Duration::from_millis(300);
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_blocked_runtime_is_told_when_it_is_noticed_as_it_grows_and_when_it_is_over() {
+        let mut blocked = Blocked { alarm: ALARM, told: ms(0), longest: ms(0) };
+        let told = [100, 300, 301, 400, 451, 452, 600, 700, 50, 60].map(|silent| blocked.observe(ms(silent)));
+        let is = |index: usize, what| assert_eq!(told[index], what, "{index}");
+        (0..2).for_each(|index| is(index, None));
+        is(2, Some(Runtime::Blocked(ms(301))));
+        is(3, None);
+        is(4, None);
+        is(5, Some(Runtime::Blocked(ms(452))));
+        is(6, None);
+        is(7, Some(Runtime::Blocked(ms(700))));
+        is(8, Some(Runtime::RunsAgain(ms(700))));
+        is(9, None);
+    }
+
+    #[test]
+    fn a_standstill_is_told_by_its_length_and_forgives_the_canary() {
+        let start = clock::now();
+        let mut standstill = Standstill { alarm: ALARM, resumed: start };
+        assert_eq!(standstill.observe(start, start.after(ALARM)), None);
+        assert_eq!(standstill.resumed, start);
+        let later = start.after(ms(5000));
+        assert_eq!(standstill.observe(start, later), Some(ms(5000)));
+        assert_eq!(standstill.resumed, later);
+    }
+
+    #[test]
+    fn full_slots_are_told_once_each_time() {
+        let mut deadlock = Deadlock { is_told: false };
+        let full = || Some("max_jobs 1 of the worker".to_owned());
+        assert_eq!(deadlock.observe(None), None);
+        assert_eq!(deadlock.observe(full()), full());
+        assert_eq!(deadlock.observe(full()), None);
+        assert_eq!(deadlock.observe(None), None);
+        assert_eq!(deadlock.observe(full()), full());
+    }
 }

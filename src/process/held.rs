@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::waits::{Waiter, Waits};
+use super::waits::{HasWaits, Waits};
 use crate::clock::{self, Moment};
 use crate::error::Interrupted;
 use crate::job::id::JobId;
@@ -100,7 +100,7 @@ pub(crate) struct Held {
     news: Arc<News>,
 }
 
-impl Waiter for Held {
+impl HasWaits for Held {
     fn waits(&self) -> &Waits {
         &self.waits
     }

@@ -8,12 +8,12 @@ use tokio::sync::Notify;
 /// Which tasks are idle, which of them the block under way waits for, which were woken, and which of those cannot use it.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
-    state: Mutex<State>,
+    state: Mutex<IdleState>,
     pub(crate) changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct IdleState {
     idle: BTreeSet<usize>,
     armed: BTreeSet<usize>,
     woken: BTreeSet<usize>,
@@ -21,7 +21,7 @@ struct State {
 }
 
 impl Wake {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, IdleState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -30,22 +30,22 @@ impl Waits {
 }
 
 /// Whose handler may wait.
-pub(crate) trait Waiter: Send + Sync {
+pub(crate) trait HasWaits: Send + Sync {
     fn waits(&self) -> &Waits;
 }
 
 tokio::task_local! {
     /// The job whose handler is polled.
-    static CURRENT: Arc<dyn Waiter>;
+    static CURRENT: Arc<dyn HasWaits>;
 }
 
 /// Runs the handler of a job, so that what it waits for is known to be waited for by it.
-pub(crate) fn as_handler_of<F: Future>(job: Arc<dyn Waiter>, handler: F) -> TaskLocalFuture<Arc<dyn Waiter>, F> {
+pub(crate) fn as_handler_of<F: Future>(job: Arc<dyn HasWaits>, handler: F) -> TaskLocalFuture<Arc<dyn HasWaits>, F> {
     CURRENT.scope(job, handler)
 }
 
 /// Somebody waits for the result of a job: where that is a handler, its own job is noted as waiting.
-pub(crate) struct NotedWait(Option<Arc<dyn Waiter>>);
+pub(crate) struct NotedWait(Option<Arc<dyn HasWaits>>);
 
 impl NotedWait {
     pub(crate) fn begin() -> NotedWait {
@@ -68,7 +68,7 @@ mod tests {
     #[derive(Default)]
     struct Job(Waits);
 
-    impl Waiter for Job {
+    impl HasWaits for Job {
         fn waits(&self) -> &Waits {
             &self.0
         }

@@ -19,12 +19,12 @@ const BETWEEN_REFUSALS: Duration = Duration::from_secs(1);
 pub(super) struct Slot {
     address: Arc<Address>,
     role: Role,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<SlotState>>,
     connecting: Joint<(OwnConnection, usize)>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SlotState {
     conn: Option<OwnConnection>,
     /// How many connections there were before it.
     before: usize,
@@ -41,7 +41,7 @@ impl Slot {
         Slot { address, role, state: Arc::default(), connecting: Joint::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SlotState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -55,7 +55,7 @@ impl Slot {
     pub(super) fn leave(&self, before: usize) {
         let mut state = self.state();
         if state.before == before {
-            *state = State { before: before + 1, refused: state.refused, ..State::default() };
+            *state = SlotState { before: before + 1, refused: state.refused, ..SlotState::default() };
         }
     }
 

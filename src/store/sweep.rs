@@ -10,7 +10,7 @@ use crate::times::to_ms;
 
 /// A stalled job and what was decided about it.
 #[derive(Clone, Debug)]
-pub(crate) struct Resolved {
+pub(crate) struct StalledJob {
     pub(crate) id: String,
     pub(crate) count: u64,
     pub(crate) action: String,
@@ -23,7 +23,7 @@ pub(crate) struct Resolved {
 #[derive(Debug)]
 pub(crate) enum SweepReply {
     /// Candidates were decided; when `snapshot` is set none is left, and a new epoch began.
-    Swept { epoch: u64, interval: Duration, cursor: String, snapshot: bool, left: u64, resolved: Vec<Resolved> },
+    Swept { epoch: u64, interval: Duration, cursor: String, snapshot: bool, left: u64, resolved: Vec<StalledJob> },
     /// Another epoch is in force.
     Moved { epoch: u64, interval: Duration },
     /// The interval in force is longer than what was waited.
@@ -61,7 +61,7 @@ pub(crate) async fn sweep(
             let words: Vec<Text> = reply.next()?;
             let resolved = words
                 .chunks_exact(5)
-                .map(|c| Resolved {
+                .map(|c| StalledJob {
                     id: c[0].0.clone(),
                     count: c[1].0.parse().unwrap_or(0),
                     action: c[2].0.clone(),

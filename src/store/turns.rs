@@ -13,13 +13,13 @@ const AT_ONCE: usize = 8;
 /// Who has a turn. One whose runtime nobody drives any more loses it.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    state: Mutex<State>,
+    state: Mutex<TurnState>,
     /// Rings when a turn ends. Only a hint: it may ring for somebody whom nobody polls any more.
     freed: Notify,
 }
 
 #[derive(Debug)]
-struct State {
+struct TurnState {
     holders: Vec<Arc<Sign>>,
     /// When a turn last ended, and whether well.
     last: (Instant, bool),
@@ -34,11 +34,11 @@ pub(crate) struct Turn {
 
 impl Turns {
     pub(super) fn new() -> Arc<Turns> {
-        let state = State { holders: Vec::new(), last: (Instant::now(), true) };
+        let state = TurnState { holders: Vec::new(), last: (Instant::now(), true) };
         Arc::new(Turns { state: Mutex::new(state), freed: Notify::new() })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TurnState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -13,4 +13,4 @@ pub use context::TestContext;
 pub use drain::Drained;
 pub use scripts::{ScriptSource, replace_script, scripts};
 pub use server::{RedisServer, RedisServerBuilder, SERVER_VARIABLE, StartError, redis_url};
-pub use witness::Witness;
+pub use witness::SimulatedWitness;

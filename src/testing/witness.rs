@@ -8,12 +8,12 @@ use crate::stall::witness;
 /// What a keeper saw of one task. Times are milliseconds on any clock that only goes forward.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
-pub struct Witness(witness::Witness);
+pub struct SimulatedWitness(witness::Witness);
 
-impl Witness {
+impl SimulatedWitness {
     #[must_use]
-    pub fn new(period_ms: u64, now_ms: u64) -> Witness {
-        Witness(witness::Witness::new(Duration::from_millis(period_ms), Moment::from_millis(now_ms)))
+    pub fn new(period_ms: u64, now_ms: u64) -> SimulatedWitness {
+        SimulatedWitness(witness::Witness::new(Duration::from_millis(period_ms), Moment::from_millis(now_ms)))
     }
 
     pub fn beat_answered(&mut self, due_ms: u64, now_ms: u64, epoch: u64, interval_ms: u64) {

@@ -34,7 +34,7 @@ pub(super) struct Crew {
     worker: Arc<WorkerShared>,
     tasks: Arc<[Arc<TaskRuntime>]>,
     /// The part that ended before it was told to, when one did.
-    ended: Option<Ended>,
+    ended: Option<PartEnd>,
     toll: Toll,
 }
 
@@ -81,8 +81,8 @@ impl Crew {
         self.ended = tokio::select! {
             () = shutdown => None,
             // Nothing ends before it is told to.
-            ended = tokio::task::unconstrained(self.loops.next()) => ended.map(|ended| Ended { broken: true, ..ended }),
-            _ = tokio::task::unconstrained(&mut self.keeper_ended) => Some(Ended::keeper()),
+            ended = tokio::task::unconstrained(self.loops.next()) => ended.map(|ended| PartEnd { broken: true, ..ended }),
+            _ = tokio::task::unconstrained(&mut self.keeper_ended) => Some(PartEnd::keeper()),
         };
         self.worker.stopping.cancel();
         self.ended.is_none()
@@ -101,7 +101,7 @@ impl Crew {
             }
             ended = tokio::select! {
                 ended = self.loops.next() => ended,
-                _ = &mut self.keeper_ended, if !self.toll.keeper_gone => Some(Ended::keeper()),
+                _ = &mut self.keeper_ended, if !self.toll.keeper_gone => Some(PartEnd::keeper()),
                 () = &mut hurry, if !self.worker.hurry.is_cancelled() => {
                     tracing::info!(worker_id = %self.worker.id, "told to stop again: the shutdown grace is over");
                     self.worker.hurry.cancel();
@@ -114,7 +114,7 @@ impl Crew {
 
     /// Counts a part that ended, and lets go of the jobs for which nobody reports any more: beats would keep them from
     /// everybody else.
-    fn count(&mut self, Ended { part, task, broken, left }: Ended) {
+    fn count(&mut self, PartEnd { part, task, broken, left }: PartEnd) {
         let leaves = broken || left.is_some();
         if broken {
             tracing::error!(worker_id = %self.worker.id, %part, "a part of the worker ended by itself; the worker stops");
@@ -200,7 +200,7 @@ struct Loops {
 }
 
 /// A part that ended.
-pub(super) struct Ended {
+pub(super) struct PartEnd {
     part: WorkerPart,
     /// The task that it drove.
     task: Option<usize>,
@@ -210,9 +210,9 @@ pub(super) struct Ended {
     left: Option<Vec<JobId>>,
 }
 
-impl Ended {
-    fn keeper() -> Ended {
-        Ended { part: WorkerPart::Keeper, task: None, broken: true, left: None }
+impl PartEnd {
+    fn keeper() -> PartEnd {
+        PartEnd { part: WorkerPart::Keeper, task: None, broken: true, left: None }
     }
 }
 
@@ -232,14 +232,14 @@ impl Loops {
     }
 
     /// The next part that ends. Cancel safe.
-    async fn next(&mut self) -> Option<Ended> {
+    async fn next(&mut self) -> Option<PartEnd> {
         let (id, broken, left) = match self.running.join_next_with_id().await? {
             Ok((id, left)) => (id, false, left),
             Err(e) => (e.id(), true, None),
         };
         let (part, task) = self.parts.remove(&id)?;
         self.drivers -= usize::from(part == WorkerPart::Driver);
-        Some(Ended { part, task, broken, left })
+        Some(PartEnd { part, task, broken, left })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::panic::{self, PanicHookInfo};
+use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 use std::sync::Once;
 
 thread_local! {
@@ -31,12 +31,29 @@ pub(super) fn watch() {
 }
 
 /// What a panic says.
-pub(super) fn text_of(payload: &(dyn Any + Send)) -> Option<&str> {
+fn text_of(payload: &(dyn Any + Send)) -> Option<&str> {
     payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str))
 }
 
 /// Where the panic with this text happened, if that was the last one of this thread.
-pub(super) fn place_of(text: &str) -> Option<String> {
+fn place_of(text: &str) -> Option<String> {
     let (last, place) = LAST.try_with(RefCell::take).ok()??;
     (last == text).then_some(place)
+}
+
+/// Runs code of the user's that may panic.
+pub(super) fn guarded<T>(code: impl FnOnce() -> T) -> Result<T, String> {
+    std::panic::catch_unwind(AssertUnwindSafe(code)).map_err(message_of)
+}
+
+/// What is stored of a panic: what it says, and where it was.
+pub(super) fn message_of(panic: Box<dyn Any + Send>) -> String {
+    let text = text_of(&*panic).unwrap_or("the handler panicked");
+    let place = place_of(text).map(|place| format!(", at {place}")).unwrap_or_default();
+    let text = text.chars().take(1000).chain(place.chars()).collect();
+    // What a panic carries may panic again when it is dropped; then it is leaked.
+    if let Err(again) = std::panic::catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
+    }
+    text
 }

@@ -145,3 +145,22 @@ fn no_file_uses_itself_round_about() {
         }
     }
 }
+
+#[test]
+fn no_two_types_share_a_name() {
+    let mut homes: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for path in files("src", "rs") {
+        for (_, line) in code(&path) {
+            let declared = line.trim_start_matches("pub(crate) ").trim_start_matches("pub(super) ");
+            let declared = declared.trim_start_matches("pub(in crate::worker) ").trim_start_matches("pub ");
+            let kinds = ["struct ", "enum ", "trait ", "type "];
+            let Some(rest) = kinds.iter().find_map(|kind| declared.strip_prefix(kind)) else { continue };
+            let name: String = rest.chars().take_while(|c| c.is_alphanumeric()).collect();
+            homes.entry(name).or_default().push(path.clone());
+        }
+    }
+    assert!(homes.len() > 100, "{homes:?}");
+    // Signals are other ones on other systems, and the error of the tests is theirs.
+    let shared: Vec<_> = homes.iter().filter(|(_, paths)| paths.windows(2).any(|pair| pair[0] != pair[1])).collect();
+    assert!(shared.is_empty(), "{shared:?}");
+}

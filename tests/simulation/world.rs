@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use fastrand::Rng;
-use heartline::testing::Witness;
+use heartline::testing::SimulatedWitness;
 
 use crate::FAR;
 use crate::model::{Model, New, Place, Priority, Report, State, View};
@@ -54,7 +54,7 @@ struct Worker {
     /// Reaches nobody before then.
     away_until: u64,
     held: BTreeMap<u64, String>,
-    witness: Witness,
+    witness: SimulatedWitness,
     beat_due: u64,
     answer: Option<Answer>,
     number: u64,
@@ -175,7 +175,7 @@ impl World {
             frozen_until: 0,
             away_until: 0,
             held: BTreeMap::new(),
-            witness: Witness::new(interval / 3, self.now),
+            witness: SimulatedWitness::new(interval / 3, self.now),
             beat_due: self.now,
             answer: None,
             number: 0,

@@ -10,6 +10,9 @@
 //! | idle | a claim came back short | the wake marker, a due time, or 5 s have come |
 //! | stopping | shutdown began | every held job was answered, or the time for it is over |
 
+mod call;
+mod stop;
+
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,38 +23,24 @@ use futures_util::stream::FuturesUnordered;
 use tokio::task::JoinSet;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use self::call::{Answered, Call};
+use self::stop::Stop;
 use super::runner::{self, Own};
 use crate::clock::{self, Moment};
-use crate::error::Error;
-use crate::job::failure::{StoredError, codes};
 use crate::job::id::JobId;
 use crate::limits::{BATCH, BATCH_BYTES, LARGE};
-use crate::pauses::Pauses;
 use crate::process::estate::LARGE_LINE;
 use crate::process::held::{Flags, Held};
 use crate::process::shared::WorkerShared;
 use crate::process::task::TaskRuntime;
-use crate::stall::cadence::{self, reporting_time};
-use crate::store::address::Role;
-use crate::store::connection::OwnConnection;
-use crate::store::patience::{RESPONSE_TIMEOUT, doubled, response_time};
-use crate::store::report::{self, Outcome, Report};
-use crate::store::settle::{self, Claimed, LINES, Payload, SettleReply, Settled};
-use crate::store::streams::server_time_ms;
+use crate::store::report::{self, Report};
+use crate::store::settle::{Claimed, LINES, Payload};
 
 /// An idle task looks for work this often even when no marker came: a worker may have died with it.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// How long a shutdown waits for handlers to be dropped.
 const DROP_TIME: Duration = Duration::from_secs(1);
-
-/// The lines as logs name them.
-const PARTS: [&str; LINES.len()] = ["settle", "settle/2", "settle/3"];
-
-/// A large outcome whose connection was closed so often, and for so long, is one that the server does not take.
-const LARGE_TRIES: u32 = 5;
-
-const LARGE_TIME: Duration = Duration::from_secs(5);
 
 /// The driver of one task.
 pub(super) struct Driver {
@@ -95,30 +84,6 @@ struct Line {
     next_call: u64,
     /// Jobs that the call under way asks for.
     wanted: Option<usize>,
-}
-
-/// A call that was answered.
-struct Answered {
-    line: usize,
-    number: u64,
-    sent: Moment,
-    reports: Arc<Vec<Report>>,
-    want: usize,
-    /// `want`, or 0 when an old call was repeated.
-    asked: usize,
-    /// None when the lines of this worker are closed.
-    settled: Option<Settled>,
-}
-
-/// The times of a shutdown.
-struct Stop {
-    /// Handlers may go on until here.
-    grace: Moment,
-    /// Handlers were told to stop; what still runs here is requeued.
-    cancel: Moment,
-    /// What Redis could not be told by here is left.
-    end: Moment,
-    told: bool,
 }
 
 impl Driver {
@@ -205,11 +170,7 @@ impl Driver {
         if self.stop.is_some() || !self.worker.stopping.is_cancelled() {
             return;
         }
-        let options = &self.task.options;
-        let grace = clock::now().after(options.shutdown_grace);
-        let cancel = grace.after(options.cancel_grace);
-        let end = cancel.after(reporting_time(options.interval));
-        self.stop = Some(Stop { grace, cancel, end, told: false });
+        self.stop = Some(Stop::begin(&self.task.options, clock::now()));
         self.take_slots(0);
         self.task.held.for_each(|held| held.set(Flags::SHUTTING_DOWN));
     }
@@ -218,10 +179,9 @@ impl Driver {
     async fn advance_stop(&mut self) {
         let Some(stop) = &mut self.stop else { return };
         let now = clock::now();
-        if (self.worker.is_keeper_gone() || self.worker.hurry.is_cancelled()) && stop.grace > now {
+        if self.worker.is_keeper_gone() || self.worker.hurry.is_cancelled() {
             // Nobody beats for these jobs any more, or nobody wants to wait for them.
-            let (cancel, end) = (stop.cancel.since(stop.grace), stop.end.since(stop.grace));
-            (stop.grace, stop.cancel, stop.end) = (now, now.after(cancel), now.after(end));
+            stop.hurry(now);
         }
         if now >= stop.grace && !stop.told {
             stop.told = true;
@@ -290,7 +250,7 @@ impl Driver {
         if want > 0 {
             self.task.claims.sent(line, number, clock::now());
         }
-        self.calls.push(Box::pin(settle(task, worker, line, number, want, reports)));
+        self.calls.push(Box::pin(Call::new(task, worker, line, number, want, reports).answered()));
     }
 
     /// How many jobs to claim now. Permits of a worker-wide cap are taken for them.
@@ -349,12 +309,8 @@ impl Driver {
                 until = until.min(self.task.beat_period());
             }
         }
-        if let Some(stop) = &self.stop {
-            for at in [stop.grace, stop.cancel, stop.end] {
-                if at > now {
-                    until = until.min(at.since(now));
-                }
-            }
+        if let Some(step) = self.stop.as_ref().and_then(|stop| stop.next_step(now)) {
+            until = until.min(step);
         }
         let line_free = self.lines[..LARGE_LINE].iter().any(|line| line.wanted.is_none());
         let queued = &mut self.queued;
@@ -448,10 +404,8 @@ impl Driver {
             let alive = task.alive.token();
             self.runs.spawn(async move {
                 let _alive = alive;
-                let (id, fence, payload_bytes) = (held.id.clone(), held.fence, job.payload.bytes());
-                let attempt = job.failed_attempts.saturating_add(1);
-                let (outcome, ran) = runner::run(Arc::clone(&task), worker, held, job, own).await;
-                task.outbox.push(Report { id, fence, outcome, attempt, payload_bytes, ran });
+                let report = runner::run(Arc::clone(&task), worker, held, job, own).await;
+                task.outbox.push(report);
                 task.poke.notify_one();
             });
         }
@@ -460,118 +414,5 @@ impl Driver {
     /// The jobs that are still held here.
     fn left(&self) -> Vec<JobId> {
         self.task.held.all().into_iter().map(|held| held.id.clone()).collect()
-    }
-}
-
-/// Makes one call, and repeats it under its number until it is answered.
-async fn settle(
-    task: Arc<TaskRuntime>,
-    worker: Arc<WorkerShared>,
-    line: usize,
-    mut number: u64,
-    want: usize,
-    mut reports: Arc<Vec<Report>>,
-) -> Answered {
-    let sent = clock::now();
-    let (ask, mut asked, mut closed, mut first_closed) = (task.options.interval, want, 0, None);
-    // Both ways: a claim may be answered with as much.
-    let mut patience = response_time(reports.iter().map(Report::bytes).sum::<usize>() + BATCH_BYTES);
-    let mut pauses = Pauses::until_answered();
-    let mut repeated = false;
-    loop {
-        // The deadline of what it claims counts from the first send: a late repetition claims nothing new.
-        if std::mem::replace(&mut repeated, true)
-            && (!task.beats_are_fresh() || clock::now().since(sent) >= cadence::late_claim(task.options.interval))
-        {
-            asked = 0;
-        }
-        let call = async |conn: &mut _| {
-            settle::settle(conn, &task.keys, worker.id.as_str(), (line, number), ask, asked, &reports).await
-        };
-        let mut connected = false;
-        let answer = if line == LARGE_LINE {
-            apart(&worker, patience, &mut connected, call).await
-        } else {
-            worker.store.shared(patience, call).await
-        };
-        let e = match answer {
-            Ok(SettleReply::Settled(settled)) => {
-                if let Some(away) = worker.outage.answered(PARTS[line], task.index) {
-                    let away_ms = away.as_millis() as u64;
-                    tracing::info!(worker_id = %worker.id, away_ms, "redis answers again");
-                }
-                return Answered { line, number, sent, reports, want, asked, settled: Some(settled) };
-            }
-            Ok(SettleReply::Closed) => {
-                tracing::error!(task = %task.name, "redis was told that this worker has stopped; it must not go on");
-                return Answered { line, number, sent, reports, want, asked, settled: None };
-            }
-            Ok(SettleReply::Stale) => {
-                // Only a second driver under our name could have gone ahead of us.
-                tracing::error!(task = %task.name, number, "a settle call was overtaken; it gets a new number");
-                number += 1_000;
-                task.estate.sent(line, number, &reports);
-                if want > 0 {
-                    task.claims.sent(line, number, sent);
-                }
-                continue;
-            }
-            Ok(SettleReply::Undeclared) => match task.declare_again(&worker.store).await {
-                Ok(()) => continue,
-                Err(e) => e,
-            },
-            Err(e) => e,
-        };
-        if e.is_late() {
-            // Large values over a slow line take as long as they take.
-            patience = doubled(patience);
-        } else if line == LARGE_LINE && connected && (e.is_too_large() || e.is_broken()) {
-            // A server that finds a value too large for it says so, if it is heard, and closes the connection in the middle
-            // of it, each time.
-            closed += 1;
-            let first = *first_closed.get_or_insert_with(clock::now);
-            if e.is_too_large() || closed >= LARGE_TRIES && clock::now().since(first) >= LARGE_TIME {
-                tracing::error!(task = %task.name, error = %e.chain(), "redis does not take a large outcome; the job fails");
-                Arc::make_mut(&mut reports).iter_mut().for_each(too_large);
-                task.estate.sent(line, number, &reports);
-            }
-        }
-        let pause = pauses.next();
-        // A large value may be late, or refused by a closed connection, while the server answers.
-        if e.is_outage() && !(line == LARGE_LINE && connected) {
-            if worker.outage.failed(PARTS[line], task.index) {
-                tracing::warn!(worker_id = %worker.id, part = PARTS[line], task = %task.name, error = %e.chain(),
-                    "redis gives no answer; what is under way is repeated until it does");
-            }
-            tracing::debug!(task = %task.name, error = %e.chain(), ?pause, "settle was not answered; it is repeated");
-        } else if e.is_retryable() {
-            tracing::warn!(task = %task.name, error = %e.chain(), ?pause, "settle was refused; it is repeated");
-        } else {
-            tracing::error!(task = %task.name, error = %e.chain(), ?pause, "settle was refused; it is repeated");
-        }
-        tokio::time::sleep(pause).await;
-    }
-}
-
-/// Makes a call on a connection of its own. `connected` tells whether the server was there when it was sent.
-async fn apart<T>(
-    worker: &WorkerShared,
-    time: Duration,
-    connected: &mut bool,
-    call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
-) -> Result<T, Error> {
-    let mut conn = worker.store.dedicated(Role::Pool, None).await?;
-    let answers = tokio::time::timeout(RESPONSE_TIMEOUT, server_time_ms(&mut conn)).await;
-    answers.map_err(|_| Error::timed_out())??;
-    *connected = true;
-    tokio::time::timeout(time, call(&mut conn)).await.unwrap_or_else(|_| Err(Error::late()))
-}
-
-/// Puts a failure in place of a value that the server refuses for good.
-fn too_large(report: &mut Report) {
-    if let Outcome::Completed(Some(value)) = &report.outcome {
-        let message = format!("the server does not take the value, which has {} bytes of JSON", value.len());
-        let error = StoredError { code: codes::CODEC.to_owned(), message };
-        report.outcome = Outcome::Failed { attempt: report.attempt, error };
     }
 }

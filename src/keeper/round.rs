@@ -1,0 +1,189 @@
+//! What a beat names, and the calls that name it: all are under way together, and each answer keeps its jobs.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+use super::line::Keeper;
+use super::watch::TaskWatch;
+use crate::clock::{self, Moment};
+use crate::error::Error;
+use crate::limits::BEAT_BATCH;
+use crate::process::held::{Flags, Held};
+use crate::process::task::TaskRuntime;
+use crate::stall::cadence;
+use crate::store::connection::OwnConnection;
+use crate::store::extend_locks::{self, Beaten, HeldJob};
+use crate::store::settle;
+
+/// What a beat is to name.
+pub(super) struct Roll {
+    pub(super) extend: Vec<Arc<Held>>,
+    /// Manual: jobs whose handlers were silent.
+    pub(super) asked: Vec<Arc<Held>>,
+    /// Claims whose answer was not taken in yet. What Redis gave out for them is ours too.
+    pub(super) unanswered: Vec<(usize, u64)>,
+}
+
+impl Roll {
+    pub(super) fn of_all(task: &TaskRuntime) -> Roll {
+        // Asked first: the jobs of a claim that is answered by now are in the table.
+        let unanswered = task.claims.older_than(cadence::old_claim(task.options.interval));
+        let all = task.held.all();
+        for held in &all {
+            held.take_ring();
+        }
+        let (extend, asked) = all.into_iter().partition(|held| held.take_beat());
+        Roll { extend, asked, unanswered }
+    }
+
+    /// As many of the jobs that ring as one call names; the others come with the next beat.
+    pub(super) fn of_rung(task: &TaskRuntime) -> Roll {
+        let rung = task.held.all().into_iter().filter(|held| held.take_ring()).take(BEAT_BATCH);
+        let (extend, asked) = rung.partition(|held| held.take_beat());
+        Roll { extend, asked, unanswered: Vec::new() }
+    }
+}
+
+/// One call of a beat.
+pub(super) enum Part {
+    Jobs {
+        extend: Vec<Arc<Held>>,
+        asked: Vec<Arc<Held>>,
+    },
+    /// All that a claim was given, which its record says.
+    Claim {
+        line: usize,
+        number: u64,
+    },
+}
+
+/// What the answers told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Heard {
+    pub(super) epoch: u64,
+    pub(super) interval: Duration,
+    pub(super) declared_at: u64,
+    pub(super) candidates: u64,
+    pub(super) active: u64,
+}
+
+/// The calls of one beat, over whatever roads they are sent.
+pub(super) struct Round<'a> {
+    keeper: &'a Keeper,
+    watch: &'a TaskWatch,
+    parts: Vec<(Part, std::sync::atomic::AtomicBool)>,
+    heard: Mutex<Heard>,
+}
+
+impl<'a> Round<'a> {
+    pub(super) fn new(keeper: &'a Keeper, watch: &'a TaskWatch, roll: Roll) -> Round<'a> {
+        let mut parts: Vec<Part> = Vec::new();
+        let extend = roll.extend.chunks(BEAT_BATCH);
+        parts.extend(extend.map(|chunk| Part::Jobs { extend: chunk.to_vec(), asked: Vec::new() }));
+        let asked = roll.asked.chunks(BEAT_BATCH);
+        parts.extend(asked.map(|chunk| Part::Jobs { extend: Vec::new(), asked: chunk.to_vec() }));
+        if parts.is_empty() {
+            // One call at least tells the epoch.
+            parts.push(Part::Jobs { extend: Vec::new(), asked: Vec::new() });
+        }
+        parts.extend(roll.unanswered.into_iter().map(|(line, number)| Part::Claim { line, number }));
+        let parts = parts.into_iter().map(|part| (part, false.into())).collect();
+        Round { keeper, watch, parts, heard: Mutex::default() }
+    }
+
+    pub(super) fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the calls that are unanswered, all together; returns when each has its answer, from here or elsewhere.
+    pub(super) async fn over(&self, conn: &OwnConnection) -> Result<(), Error> {
+        let sent = clock::now();
+        let open = self.parts.iter().filter(|(_, answered)| !answered.load(Ordering::SeqCst));
+        let mut calls: FuturesUnordered<_> = open
+            .map(|(part, answered)| async move {
+                self.call(conn.clone(), part, sent).await?;
+                answered.store(true, Ordering::SeqCst);
+                Ok(())
+            })
+            .collect();
+        let mut failure = None;
+        while let Some(answer) = calls.next().await {
+            if let Err(e) = answer {
+                failure.get_or_insert(e);
+            }
+            if self.parts.iter().all(|(_, answered)| answered.load(Ordering::SeqCst)) {
+                return Ok(());
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    async fn call(&self, mut conn: OwnConnection, part: &Part, sent: Moment) -> Result<(), Error> {
+        let (task, worker) = (&self.watch.task, &self.keeper.worker);
+        let named = |jobs: &[Arc<Held>]| -> Vec<HeldJob> {
+            jobs.iter().map(|held| HeldJob { id: held.id.clone(), fence: held.fence }).collect()
+        };
+        let (extend, asked) = match part {
+            Part::Jobs { extend, asked } => (named(extend), named(asked)),
+            Part::Claim { line, number } => {
+                let call = (*line, *number);
+                let claimed = match settle::claimed_by(&mut conn, &task.keys, worker.id.as_str(), call).await {
+                    Ok(claimed) => claimed,
+                    Err(e) if e.ends_connection() => return Err(e),
+                    // Settle tells of it. The held jobs must be beaten for all the same.
+                    Err(_) => return Ok(()),
+                };
+                if claimed.is_empty() {
+                    return Ok(());
+                }
+                (claimed.into_iter().map(|(id, fence)| HeldJob { id, fence }).collect(), Vec::new())
+            }
+        };
+        let ask = task.options.interval;
+        let answer =
+            extend_locks::extend_locks(&mut conn, &task.keys, worker.id.as_str(), ask, &extend, &asked).await?;
+        self.take_in(part, &answer, sent);
+        Ok(())
+    }
+
+    fn take_in(&self, part: &Part, answer: &Beaten, sent: Moment) {
+        let task = &self.watch.task;
+        match part {
+            Part::Jobs { extend, .. } => {
+                let kept = extend.iter().filter(|held| !answer.lost.contains(&held.fence));
+                kept.for_each(|held| held.extended(sent));
+            }
+            Part::Claim { line, number } if answer.lost.is_empty() => task.claims.beaten(*line, *number, sent),
+            Part::Claim { .. } => {}
+        }
+        for fence in &answer.lost {
+            if let Some(held) = task.held.get(*fence) {
+                self.keeper.lost(task, &held);
+            }
+        }
+        for held in answer.cancelled.iter().filter_map(|fence| task.held.get(*fence)) {
+            held.post(Flags::CANCELLED);
+        }
+        let mut heard = self.heard();
+        // The answers may come in any order; the epoch only grows, and the candidates become fewer.
+        let candidates =
+            if answer.epoch == heard.epoch { heard.candidates.min(answer.candidates) } else { answer.candidates };
+        if answer.epoch >= heard.epoch {
+            let Beaten { epoch, interval, declared_at, active, .. } = *answer;
+            *heard = Heard { epoch, interval, declared_at, candidates, active };
+        }
+    }
+
+    /// The handlers' signs of life that did not get through are still to be told.
+    pub(super) fn end(&self) {
+        for (part, answered) in &self.parts {
+            if let (Part::Jobs { extend, .. }, false) = (part, answered.load(Ordering::SeqCst)) {
+                extend.iter().for_each(|held| held.return_beat());
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! One call of settle, repeated under its number until it is answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{self, Moment};
+use crate::error::Error;
+use crate::job::failure::{StoredError, codes};
+use crate::limits::BATCH_BYTES;
+use crate::pauses::Pauses;
+use crate::process::estate::LARGE_LINE;
+use crate::process::shared::WorkerShared;
+use crate::process::task::TaskRuntime;
+use crate::stall::cadence;
+use crate::store::address::Role;
+use crate::store::connection::OwnConnection;
+use crate::store::patience::{RESPONSE_TIMEOUT, doubled, response_time};
+use crate::store::report::{Outcome, Report};
+use crate::store::settle::{self, LINES, SettleReply, Settled};
+use crate::store::streams::server_time_ms;
+
+/// The lines as logs name them.
+const PARTS: [&str; LINES.len()] = ["settle", "settle/2", "settle/3"];
+
+/// A large outcome whose connection was closed so often, and for so long, is one that the server does not take.
+const LARGE_TRIES: u32 = 5;
+const LARGE_TIME: Duration = Duration::from_secs(5);
+
+/// A call that is under way.
+pub(super) struct Call {
+    task: Arc<TaskRuntime>,
+    worker: Arc<WorkerShared>,
+    line: usize,
+    number: u64,
+    want: usize,
+    /// `want`, or 0 when it is too late for what it would get.
+    asked: usize,
+    reports: Arc<Vec<Report>>,
+    sent: Moment,
+    /// How long an attempt waits for its answer.
+    patience: Duration,
+    pauses: Pauses,
+    /// How often the connection was closed under a large outcome, and when first.
+    closed: (u32, Option<Moment>),
+}
+
+/// A call that was answered.
+pub(super) struct Answered {
+    pub(super) line: usize,
+    pub(super) number: u64,
+    pub(super) sent: Moment,
+    pub(super) reports: Arc<Vec<Report>>,
+    pub(super) want: usize,
+    /// `want`, or 0 when an old call was repeated.
+    pub(super) asked: usize,
+    /// None when the lines of this worker are closed.
+    pub(super) settled: Option<Settled>,
+}
+
+impl Call {
+    /// The call of this number of the line, which asks for `want` jobs.
+    pub(super) fn new(
+        task: Arc<TaskRuntime>,
+        worker: Arc<WorkerShared>,
+        line: usize,
+        number: u64,
+        want: usize,
+        reports: Arc<Vec<Report>>,
+    ) -> Call {
+        // Both ways: a claim may be answered with as much.
+        let patience = response_time(reports.iter().map(Report::bytes).sum::<usize>() + BATCH_BYTES);
+        let (sent, pauses) = (clock::now(), Pauses::until_answered());
+        Call { task, worker, line, number, want, asked: want, reports, sent, patience, pauses, closed: (0, None) }
+    }
+
+    /// Makes the call until it is answered.
+    pub(super) async fn answered(mut self) -> Answered {
+        loop {
+            let mut connected = false;
+            let e = match self.attempt(&mut connected).await {
+                Ok(SettleReply::Settled(settled)) => {
+                    if let Some(away) = self.worker.outage.answered(PARTS[self.line], self.task.index) {
+                        let away_ms = away.as_millis() as u64;
+                        tracing::info!(worker_id = %self.worker.id, away_ms, "redis answers again");
+                    }
+                    return self.ends_with(Some(settled));
+                }
+                Ok(SettleReply::Closed) => {
+                    let task = &self.task.name;
+                    tracing::error!(%task, "redis was told that this worker has stopped; it must not go on");
+                    return self.ends_with(None);
+                }
+                Ok(SettleReply::Stale) => {
+                    self.renumber();
+                    None
+                }
+                Ok(SettleReply::Undeclared) => self.task.declare_again(&self.worker.store).await.err(),
+                Err(e) => Some(e),
+            };
+            if let Some(e) = e {
+                self.learn(&e, connected);
+                let pause = self.pauses.next();
+                self.tell(&e, connected, pause);
+                tokio::time::sleep(pause).await;
+            }
+            // The deadline of what it claims counts from the first send: a late repetition claims nothing new.
+            let late = cadence::late_claim(self.task.options.interval);
+            if !self.task.beats_are_fresh() || clock::now().since(self.sent) >= late {
+                self.asked = 0;
+            }
+        }
+    }
+
+    fn ends_with(self, settled: Option<Settled>) -> Answered {
+        let Call { line, number, sent, reports, want, asked, .. } = self;
+        Answered { line, number, sent, reports, want, asked, settled }
+    }
+
+    /// Makes it once. `connected` tells whether the server was there when a large outcome was sent.
+    async fn attempt(&self, connected: &mut bool) -> Result<SettleReply, Error> {
+        let Call { task, worker, number, asked, reports, .. } = self;
+        let call = async |conn: &mut _| {
+            let ask = task.options.interval;
+            settle::settle(conn, &task.keys, worker.id.as_str(), (self.line, *number), ask, *asked, reports).await
+        };
+        if self.line == LARGE_LINE {
+            apart(worker, self.patience, connected, call).await
+        } else {
+            worker.store.shared(self.patience, call).await
+        }
+    }
+
+    /// Only a second driver under our name could have gone ahead of us.
+    fn renumber(&mut self) {
+        let Call { task, line, number, .. } = self;
+        tracing::error!(task = %task.name, number = *number, "a settle call was overtaken; it gets a new number");
+        *number += 1_000;
+        task.estate.sent(*line, *number, &self.reports);
+        if self.want > 0 {
+            task.claims.sent(*line, *number, self.sent);
+        }
+    }
+
+    /// Gives the next attempt more time, or gives a large outcome up.
+    fn learn(&mut self, e: &Error, connected: bool) {
+        if e.is_late() {
+            // Large values over a slow line take as long as they take.
+            self.patience = doubled(self.patience);
+        } else if self.line == LARGE_LINE && connected && (e.is_too_large() || e.is_broken()) {
+            // A server that finds a value too large for it says so, if it is heard, and closes the connection in the middle
+            // of it, each time.
+            let (times, first) = &mut self.closed;
+            *times += 1;
+            let first = *first.get_or_insert_with(clock::now);
+            if e.is_too_large() || *times >= LARGE_TRIES && clock::now().since(first) >= LARGE_TIME {
+                let task = &self.task.name;
+                tracing::error!(%task, error = %e.chain(), "redis does not take a large outcome; the job fails");
+                Arc::make_mut(&mut self.reports).iter_mut().for_each(too_large);
+                self.task.estate.sent(self.line, self.number, &self.reports);
+            }
+        }
+    }
+
+    fn tell(&self, e: &Error, connected: bool, pause: Duration) {
+        let (task, part) = (&self.task.name, PARTS[self.line]);
+        // A large value may be late, or refused by a closed connection, while the server answers.
+        if e.is_outage() && !(self.line == LARGE_LINE && connected) {
+            if self.worker.outage.failed(part, self.task.index) {
+                tracing::warn!(worker_id = %self.worker.id, part, %task, error = %e.chain(),
+                    "redis gives no answer; what is under way is repeated until it does");
+            }
+            tracing::debug!(%task, error = %e.chain(), ?pause, "settle was not answered; it is repeated");
+        } else if e.is_retryable() {
+            tracing::warn!(%task, error = %e.chain(), ?pause, "settle was refused; it is repeated");
+        } else {
+            tracing::error!(%task, error = %e.chain(), ?pause, "settle was refused; it is repeated");
+        }
+    }
+}
+
+/// Makes a call on a connection of its own. `connected` tells whether the server was there when it was sent.
+async fn apart<T>(
+    worker: &WorkerShared,
+    time: Duration,
+    connected: &mut bool,
+    call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let mut conn = worker.store.dedicated(Role::Pool, None).await?;
+    let answers = tokio::time::timeout(RESPONSE_TIMEOUT, server_time_ms(&mut conn)).await;
+    answers.map_err(|_| Error::timed_out())??;
+    *connected = true;
+    tokio::time::timeout(time, call(&mut conn)).await.unwrap_or_else(|_| Err(Error::late()))
+}
+
+/// Puts a failure in place of a value that the server refuses for good.
+fn too_large(report: &mut Report) {
+    if let Outcome::Completed(Some(value)) = &report.outcome {
+        let message = format!("the server does not take the value, which has {} bytes of JSON", value.len());
+        let error = StoredError { code: codes::CODEC.to_owned(), message };
+        report.outcome = Outcome::Failed { attempt: report.attempt, error };
+    }
+}

@@ -1,0 +1,62 @@
+//! The steps of a shutdown.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::options::resolved::Resolved;
+use crate::stall::cadence::reporting_time;
+
+/// The times of a shutdown.
+pub(super) struct Stop {
+    /// Handlers may go on until here.
+    pub(super) grace: Moment,
+    /// Handlers were told to stop; what still runs here is requeued.
+    pub(super) cancel: Moment,
+    /// What Redis could not be told by here is left.
+    pub(super) end: Moment,
+    /// Whether the handlers were told to stop.
+    pub(super) told: bool,
+}
+
+impl Stop {
+    /// A shutdown that begins now.
+    pub(super) fn begin(options: &Resolved, now: Moment) -> Stop {
+        let grace = now.after(options.shutdown_grace);
+        let cancel = grace.after(options.cancel_grace);
+        Stop { grace, cancel, end: cancel.after(reporting_time(options.interval)), told: false }
+    }
+
+    /// Ends the grace now.
+    pub(super) fn hurry(&mut self, now: Moment) {
+        if self.grace > now {
+            let (cancel, end) = (self.cancel.since(self.grace), self.end.since(self.grace));
+            (self.grace, self.cancel, self.end) = (now, now.after(cancel), now.after(end));
+        }
+    }
+
+    /// How long it is until the next step.
+    pub(super) fn next_step(&self, now: Moment) -> Option<Duration> {
+        [self.grace, self.cancel, self.end].into_iter().filter(|at| *at > now).map(|at| at.since(now)).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::task::TaskOptions;
+
+    #[test]
+    fn a_hurry_keeps_what_comes_behind_the_grace() {
+        let options = TaskOptions::new().resolve(&TaskOptions::new()).unwrap();
+        let at = |seconds: u64| Moment::from_millis(seconds * 1000);
+        let mut stop = Stop::begin(&options, at(100));
+        // 30 s, 5 s, and two thirds of an interval of 30 s.
+        assert_eq!((stop.grace, stop.cancel, stop.end), (at(130), at(135), at(155)));
+        assert_eq!(stop.next_step(at(100)), Some(Duration::from_secs(30)));
+        stop.hurry(at(110));
+        assert_eq!((stop.grace, stop.cancel, stop.end), (at(110), at(115), at(135)));
+        stop.hurry(at(120));
+        assert_eq!(stop.grace, at(110));
+        assert_eq!((stop.next_step(at(115)), stop.next_step(at(135))), (Some(Duration::from_secs(20)), None));
+    }
+}

@@ -1,0 +1,74 @@
+//! How long a handler may run, and how its run ends.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::task::unconstrained;
+
+use crate::clock;
+use crate::options::resolved::Resolved;
+use crate::process::context::Context;
+use crate::process::handler::{Handler, RunError};
+use crate::process::held::{Flags, Held};
+use crate::process::waits::as_handler_of;
+use crate::shown::Shown;
+use crate::worker::panics;
+
+/// How the handler's future ended.
+pub(super) enum HandlerEnd {
+    Returned(Result<Option<Vec<u8>>, RunError>),
+    Panicked(String),
+    TimedOut(Duration),
+    /// It was dropped after an interruption.
+    Dropped,
+}
+
+/// Polls the handler until it ends, its time is over, or it was interrupted and its grace is over.
+pub(super) async fn drive(
+    handler: &Handler,
+    context: Context,
+    payload: Vec<u8>,
+    held: &Arc<Held>,
+    options: &Resolved,
+) -> HandlerEnd {
+    // The call itself is inside the guard too: a handler may panic before it returns its future.
+    let running = as_handler_of(held.clone(), async { handler(context, payload).await });
+    let mut running = Box::pin(AssertUnwindSafe(running).catch_unwind());
+    // After a shutdown's grace the driver drops all handlers together.
+    let taken = async {
+        held.wait_for(Flags::TAKEN).await;
+        tokio::time::sleep(options.cancel_grace).await;
+    };
+    let at_deadline = async {
+        held.wait_for(Flags::GIVE_UP).await;
+        // Nobody else can hold the job before the deadline; past it this run must be over.
+        tokio::time::sleep(held.deadline().since(clock::now()).min(options.cancel_grace)).await;
+    };
+    let time_out = async {
+        match options.timeout {
+            Some(timeout) => {
+                tokio::time::sleep(timeout).await;
+                timeout
+            }
+            None => std::future::pending().await,
+        }
+    };
+    // A handler that yields only when the budget of its task is spent leaves none for what comes behind it.
+    let ended = tokio::select! {
+        biased;
+        ended = &mut running => match ended {
+            Ok(returned) => HandlerEnd::Returned(returned),
+            Err(panic) => HandlerEnd::Panicked(panics::message_of(panic)),
+        },
+        () = unconstrained(taken) => HandlerEnd::Dropped,
+        () = unconstrained(at_deadline) => HandlerEnd::Dropped,
+        timeout = unconstrained(time_out) => HandlerEnd::TimedOut(timeout),
+    };
+    // What the handler holds may panic when it is dropped; that must not take the outcome with it.
+    if let Err(panic) = panics::guarded(|| drop(running)) {
+        tracing::warn!(job_id = %held.id, panic = %Shown(&panic), "the handler panicked while it was dropped");
+    }
+    ended
+}

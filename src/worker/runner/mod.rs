@@ -1,0 +1,131 @@
+//! One run of a job, as a pipe:
+//!
+//! | step | from → to |
+//! |---|---|
+//! | [`payload`] | what was claimed → the bytes of the input |
+//! | `begin` | the claim → what handler, observer and log see of the run |
+//! | [`drive`] | the handler's future → how it [`HandlerEnd`](drive::HandlerEnd): returned, panicked, timed out, dropped |
+//! | [`outcome`] | how it ended, and what interrupted it → the `Outcome`, which the observer and the log are told |
+//! | `run` | the outcome → the `Report` that settle carries |
+
+mod drive;
+mod outcome;
+mod own;
+mod payload;
+
+pub(super) use own::Own;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use futures_util::FutureExt;
+use tracing::Instrument;
+
+use super::panics::{self, guarded};
+use crate::clock;
+use crate::job::deferred::Deferred;
+use crate::job::failure::codes;
+use crate::process::context::{Context, Run};
+use crate::process::held::{Flags, Held};
+use crate::process::observer::{Observed, RunInfo};
+use crate::process::shared::WorkerShared;
+use crate::process::task::TaskRuntime;
+use crate::store::report::{Outcome, Report};
+use crate::store::settle::Claimed;
+
+/// Runs the job once. Returns what is to be reported.
+///
+/// Whatever panics on the way, the handler or a subscriber of `tracing` around it: the job gets its outcome.
+pub(super) async fn run(
+    task: Arc<TaskRuntime>,
+    worker: Arc<WorkerShared>,
+    held: Arc<Held>,
+    job: Claimed,
+    own: Own,
+) -> Report {
+    let (attempt, payload_bytes) = (job.failed_attempts.saturating_add(1), job.payload.bytes());
+    let (id, fence, began, options) = (held.id.clone(), held.fence, Instant::now(), Arc::clone(&own.options));
+    let running = AssertUnwindSafe(run_once(task, worker, Arc::clone(&held), job, own));
+    let (outcome, ran) = running.catch_unwind().await.unwrap_or_else(|panic| {
+        // What is woken may be the user's code too.
+        let _ = guarded(|| held.set(Flags::FINISHED));
+        let message = panics::message_of(panic);
+        (outcome::failed(codes::PANIC.to_owned(), message, attempt, None, &options), began.elapsed())
+    });
+    Report { id, fence, outcome, attempt, payload_bytes, ran }
+}
+
+async fn run_once(
+    task: Arc<TaskRuntime>,
+    worker: Arc<WorkerShared>,
+    held: Arc<Held>,
+    job: Claimed,
+    own: Own,
+) -> (Outcome, Duration) {
+    let Own { options, headers, delay } = own;
+    let attempt = job.failed_attempts.saturating_add(1);
+    let dispatched_at = dispatched_at(&job);
+    let Some(payload) = payload::of(&task, &worker, &held, job.payload).await else {
+        held.set(Flags::FINISHED);
+        return (Outcome::Requeue, Duration::ZERO);
+    };
+    // Much may have happened since it was claimed, where the runtime or the process stood still.
+    if held.flags().intersects(Flags::NOT_TO_BEGIN) || clock::now() >= held.deadline() {
+        held.set(Flags::FINISHED);
+        return (Outcome::Requeue, Duration::ZERO);
+    }
+    let (observer, data) = (worker.observer.clone(), Arc::clone(&worker.data));
+    let worker = worker.id.clone();
+    let max_attempts = options.retry.max_attempts();
+    let (name, id) = (Arc::clone(&task.name), held.id.clone());
+    let is_first = attempt == 1 && job.stalled_count == 0 && job.deferred == Deferred::default();
+    let waited = dispatched_at
+        .filter(|_| is_first)
+        .and_then(|at| at.checked_add(delay))
+        .map(|since| SystemTime::now().duration_since(since).unwrap_or_default());
+    let dispatched_at = dispatched_at.unwrap_or(UNIX_EPOCH);
+    let observed = Observed::begin(
+        observer,
+        RunInfo {
+            task: &name,
+            id: &id,
+            attempt,
+            max_attempts,
+            stalled_count: job.stalled_count,
+            dispatched_at,
+            waited,
+            worker: &worker,
+        },
+    );
+    let span = tracing::info_span!("attempt", task = %task.name, job_id = %held.id, attempt, worker_id = %worker);
+    let context = Context(Arc::new(Run {
+        held: Arc::clone(&held),
+        task: Arc::clone(&task.name),
+        worker: worker.clone(),
+        failed_attempts: job.failed_attempts,
+        max_attempts,
+        stalled_count: job.stalled_count,
+        snoozed_count: job.deferred.snoozed,
+        dispatched_at,
+        headers,
+        data,
+    }));
+    let ended = drive::drive(&task.handler, context, payload, &held, &options).instrument(span.clone()).await;
+    let ran = observed.ran();
+    held.set(Flags::FINISHED);
+    // An error is the user's code too: whatever it does when it is read, the job gets its outcome.
+    let outcome = guarded(|| outcome::outcome(ended, &held, (attempt, job.deferred), &options, &task.errors))
+        .unwrap_or_else(|panic| outcome::failed(codes::PANIC.to_owned(), panic, attempt, None, &options));
+    observed.end(&outcome, ran);
+    if !matches!(outcome, Outcome::Completed(_) | Outcome::Requeue) {
+        // What takes log lines is the user's code too.
+        let _ = guarded(|| span.in_scope(|| outcome::tell(&task.name, &held.id, &outcome, &options)));
+    }
+    (outcome, ran)
+}
+
+fn dispatched_at(job: &Claimed) -> Option<SystemTime> {
+    let stored = job.dispatched_at_ms.and_then(|at| UNIX_EPOCH.checked_add(Duration::from_millis(at)));
+    stored.or_else(|| job.id.created_at())
+}

@@ -1,0 +1,96 @@
+//! What becomes of a job after its run.
+
+use std::time::Duration;
+
+use super::drive::HandlerEnd;
+use crate::error::job_error::{ErrorMap, mapped};
+use crate::job::deferred::Deferred;
+use crate::job::failure::{StoredError, codes};
+use crate::job::id::JobId;
+use crate::options::resolved::Resolved;
+use crate::process::handler::RunError;
+use crate::process::held::{Flags, Held};
+use crate::shown::Shown;
+use crate::store::report::Outcome;
+
+/// What is reported: the held entry decides, not the error that an interrupted handler returned.
+pub(super) fn outcome(
+    ended: HandlerEnd,
+    held: &Held,
+    (attempt, deferred): (u32, Deferred),
+    options: &Resolved,
+    errors: &[ErrorMap],
+) -> Outcome {
+    let flags = held.flags();
+    let not_its_fault =
+        flags.intersects(Flags::INTERRUPTED) || flags.intersects(Flags::FROZEN) || flags.intersects(Flags::TOLD_FROZEN);
+    let (code, message, retry_after, fatal) = match ended {
+        HandlerEnd::Returned(Ok(value)) => return Outcome::Completed(value),
+        HandlerEnd::Dropped => return Outcome::Requeue,
+        _ if not_its_fault => return Outcome::Requeue,
+        HandlerEnd::Returned(Err(RunError::Handler(e))) => {
+            let e = mapped(e, errors);
+            if let Some(delay) = e.snooze_delay() {
+                let deferred = Deferred { snoozed: deferred.snoozed.saturating_add(1), ..deferred };
+                return Outcome::Snooze { deferred, delay };
+            }
+            (e.code().to_owned(), e.message(), e.retry_after_delay(), e.is_fatal())
+        }
+        HandlerEnd::Returned(Err(RunError::Undecodable(message))) => {
+            if let Some(delay) = options.undecodable_pause(deferred.undecodable) {
+                let error = StoredError { code: codes::CODEC.to_owned(), message };
+                let deferred = Deferred { undecodable: deferred.undecodable.saturating_add(1), ..deferred };
+                return Outcome::Undecodable { deferred, delay, error };
+            }
+            (codes::CODEC.to_owned(), message, None, true)
+        }
+        HandlerEnd::Returned(Err(RunError::Codec(message))) => (codes::CODEC.to_owned(), message, None, true),
+        HandlerEnd::Panicked(message) => (codes::PANIC.to_owned(), message, None, false),
+        HandlerEnd::TimedOut(timeout) => {
+            (codes::TIMEOUT.to_owned(), format!("the run took longer than {timeout:?}"), None, false)
+        }
+    };
+    if fatal {
+        return Outcome::Failed { attempt, error: StoredError { code, message } };
+    }
+    failed(code, message, attempt, retry_after, options)
+}
+
+/// A run that failed and may be followed by another.
+pub(super) fn failed(
+    code: String,
+    message: String,
+    attempt: u32,
+    retry_after: Option<Duration>,
+    options: &Resolved,
+) -> Outcome {
+    let error = StoredError { code, message };
+    if options.retry.attempts_left(attempt) {
+        Outcome::Retry { attempt, delay: retry_after.unwrap_or_else(|| options.retry.delay(attempt)), error }
+    } else {
+        Outcome::Failed { attempt, error }
+    }
+}
+
+/// Logs a run that failed.
+pub(super) fn tell(task: &str, job_id: &JobId, outcome: &Outcome, options: &Resolved) {
+    let max_attempts = options.retry.max_attempts();
+    match outcome {
+        Outcome::Retry { attempt, delay, error } => {
+            let StoredError { code, message } = error;
+            tracing::warn!(task, %job_id, attempt, max_attempts, code, error = %Shown(message), next_in = ?delay,
+                "a run failed; the job is retried");
+        }
+        Outcome::Failed { attempt, error } => {
+            let StoredError { code, message } = error;
+            tracing::error!(task, %job_id, attempt, max_attempts, code, error = %Shown(message), "the job failed");
+        }
+        Outcome::Undecodable { delay, error, .. } => {
+            let StoredError { code, message } = error;
+            tracing::warn!(task, %job_id, code, error = %Shown(message), next_in = ?delay,
+                "the payload is no input of this version of the handler; the job is put off");
+        }
+        Outcome::Snooze { delay, .. } => tracing::debug!(task, %job_id, next_in = ?delay, "snoozed"),
+        Outcome::Completed(_) | Outcome::Requeue => {}
+    }
+}

@@ -1,0 +1,38 @@
+//! What was dispatched with one job.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::options::overrides::{Headers, Overrides};
+use crate::options::resolved::Resolved;
+use crate::shown::Shown;
+use crate::store::settle::Claimed;
+
+/// What was dispatched with one job.
+pub(in crate::worker) struct Own {
+    /// Those of the task with the job's overrides.
+    pub(in crate::worker) options: Arc<Resolved>,
+    pub(super) headers: Headers,
+    pub(super) delay: Duration,
+}
+
+impl Own {
+    pub(in crate::worker) fn of(job: &Claimed, task: &Arc<Resolved>) -> Own {
+        let none = || Own { options: Arc::clone(task), headers: Headers::new(), delay: Duration::ZERO };
+        if job.overrides.is_empty() {
+            return none();
+        }
+        match serde_json::from_str::<Overrides>(&job.overrides) {
+            Ok(overrides) => Own {
+                options: Arc::new(task.with(&overrides)),
+                headers: overrides.headers,
+                delay: overrides.delay.unwrap_or_default(),
+            },
+            Err(e) => {
+                tracing::warn!(job_id = %job.id, error = %Shown(&e.to_string()),
+                    "the job's own options cannot be read; the task's are used");
+                none()
+            }
+        }
+    }
+}
