@@ -52,6 +52,11 @@ plots: ## Draw docs/plots (FROM=... takes what an earlier run printed)
 	@scripts/ensure redis-url
 	cargo bench --all-features --bench heartline -- --plots docs/plots $(if $(FROM),--from "$(FROM)")
 
+.PHONY: book
+book: ## Build the guide as pages, with mdBook
+	@command -v mdbook >/dev/null || { echo "missing: mdbook; get it with 'cargo install --locked mdbook'" >&2; exit 1; }
+	mdbook build docs
+
 .PHONY: check-all
 check-all: check test examples check-versions check-features check-msrv check-deps check-servers check-soak ## All of the above and what takes longer
 

@@ -33,6 +33,18 @@ use crate::worker::builder::Worker;
 use crate::worker_id::WorkerId;
 
 /// A set of tasks on one Redis, for producers and workers alike. Cheap to clone; clones share everything.
+///
+/// ```no_run
+/// # use heartline::{App, Context, JobError, StopReason, TaskOptions};
+/// # async fn run() -> heartline::Result<StopReason> {
+/// let app = App::builder().redis("redis://127.0.0.1:6379").build().await?;
+/// let greetings = app.task("greet", TaskOptions::new(), |_ctx: Context, name: String| async move {
+///     Ok::<String, JobError>(format!("hello, {name}"))
+/// })?;
+/// greetings.dispatch("world".to_owned()).await?;
+/// app.worker().run_until_signal().await
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct App(Arc<Shared>);
 
@@ -63,6 +75,21 @@ struct DeclaredTask {
 }
 
 /// Builds an [`App`]. Made by [`App::builder`].
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use heartline::{App, RetryPolicy, TaskOptions};
+/// # async fn run() -> heartline::Result<()> {
+/// let app = App::builder()
+///     .redis("redis://127.0.0.1:6379")
+///     .prefix("billing")
+///     .task_defaults(TaskOptions::new().retry(RetryPolicy::new().attempts(3)))
+///     .dispatch_timeout(Duration::from_secs(1))
+///     .build()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct AppBuilder {
@@ -82,69 +109,72 @@ impl AppBuilder {
     /// Where Redis is: `redis://[user:password@]host[:port][/db]`, the same with `rediss://` for TLS (feature `tls`), or
     /// `unix:///path`. Defaults to `redis://127.0.0.1:6379`.
     ///
-    /// Over TLS the server must show a certificate for its host that one of Mozilla's roots has signed, or that of
-    /// [`AppBuilder::tls_ca`]. Where the process has no provider of rustls by then, `ring` becomes it; a program that wants
-    /// another one installs it before.
+    /// Over TLS the server must show a certificate for its host. One of Mozilla's roots must have signed it, or the CA that
+    /// `AppBuilder::tls_ca` sets. If the process has no crypto provider for rustls, Heartline installs `ring`; a program that
+    /// wants another one installs it before.
     pub fn redis(mut self, url: impl Into<String>) -> Self {
         self.url = url.into();
         self
     }
 
-    /// The certificate that signs the server's, as PEM, in place of Mozilla's roots. For `rediss://` only.
+    /// The CA that signed the server's certificate, as PEM. It replaces Mozilla's roots. For `rediss://` only.
     #[cfg(feature = "tls")]
     pub fn tls_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.tls.ca = Some(pem.into());
         self
     }
 
-    /// The certificate and the key that we show to the server, as PEM. For `rediss://` only.
+    /// The client certificate and its key, as PEM, for a server that asks for one. For `rediss://` only.
     #[cfg(feature = "tls")]
     pub fn tls_client(mut self, cert: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.tls.client = Some((cert.into(), key.into()));
         self
     }
 
-    /// Options for every task of this App; a task's own go before them. Defaults to the crate's, see [`TaskOptions`].
+    /// Options for every task of this App. The options of a task take precedence. Defaults to those of the crate, see
+    /// [`TaskOptions`].
     pub fn task_defaults(mut self, options: TaskOptions) -> Self {
         self.defaults = options;
         self
     }
 
-    /// What every key begins with, to keep several systems apart on one Redis. Defaults to `heartline`.
+    /// The prefix of every key, which keeps several systems apart on one Redis: 1 to 64 characters of `A-Z a-z 0-9 . _ : -`.
+    /// Defaults to `heartline`.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Connects and checks the server at first use instead of in [`AppBuilder::build`].
+    /// Connects and checks the server at first use instead of in [`AppBuilder::build`]. A worker then waits at its start for a
+    /// server that is away.
     pub fn lazy(mut self) -> Self {
         self.lazy = true;
         self
     }
 
-    /// Works on a server with an `allkeys-*` eviction policy, which throws whole columns of jobs away when memory is
-    /// short. Without it such a server is refused.
+    /// Accepts a server with an `allkeys-*` eviction policy, which evicts whole columns of jobs when memory is short. Without
+    /// this such a server is refused.
     pub fn accept_eviction(mut self) -> Self {
         self.eviction = EvictionCheck::Accept;
         self
     }
 
-    /// How many events a subscription holds for a slow reader before it misses some, at most 1,000,000: room for them is
-    /// taken at once. Defaults to 1,024; 0 counts as 1.
+    /// How many events a subscription holds for a slow reader before the reader misses some. At most 1,000,000; memory for them
+    /// is allocated at once. 0 counts as 1. Defaults to 1,024.
     pub fn event_capacity(mut self, events: usize) -> Self {
         self.event_capacity = events.max(1);
         self
     }
 
-    /// How long a dispatch, or a cancel, is repeated while Redis cannot be reached, before it gives up with
-    /// [`Error::Connect`]; the last attempt may take a tenth longer, and large values get more. A web request may want 1 s.
-    /// 100 ms to 1 h. Defaults to 10 s.
+    /// How long a dispatch or a cancel is repeated while Redis cannot be reached, before it fails with [`Error::Connect`]. The
+    /// last attempt may take a tenth longer, and large values get more time. In a web request, 1 s is a good value. 100 ms to
+    /// 1 h. Defaults to 10 s.
     pub fn dispatch_timeout(mut self, timeout: Duration) -> Self {
         self.dispatch_timeout = timeout;
         self
     }
 
-    /// Something that handlers share: a pool, a client, settings. A handler gets it with [`Context::data`]. There is one value
+    /// A value that handlers share: a pool, a client, settings. A handler reads it with [`Context::data`]. There is one value
     /// for each type; a later one of the same type replaces it.
     pub fn data<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.data.insert(value);
@@ -153,7 +183,7 @@ impl AppBuilder {
 
     /// Says what an error of the type `T` means for a job of any task: its code, whether it is fatal, when to try again.
     ///
-    /// See [`TaskHandler::on_error`], which goes before it for a task.
+    /// [`TaskHandler::on_error`] of a task takes precedence.
     pub fn on_error<T: StdError + Send + Sync + 'static>(
         mut self,
         say: impl Fn(&T, JobError) -> JobError + Send + Sync + 'static,
@@ -162,11 +192,13 @@ impl AppBuilder {
         self
     }
 
-    /// Checks the settings, connects once (for at most 5 s), and checks the server.
+    /// Checks the settings, connects within 5 s, and checks the server.
     ///
     /// # Errors
-    /// `Config` with every wrong setting at once; `Connect`, which says where; `Denied` when a right is missing; `Unsupported` for
-    /// a server older than Redis 6.2, or one whose eviction policy could throw jobs away.
+    /// - [`Error::Config`] if settings are wrong; it lists all of them.
+    /// - [`Error::Connect`] if the server cannot be reached; it says where that is.
+    /// - [`Error::Denied`] if a right is missing.
+    /// - [`Error::Unsupported`] if the server is older than Redis 6.2, or its eviction policy could evict jobs.
     pub async fn build(self) -> Result<App, Error> {
         let mut faults = Faults::default();
         faults.gather(validate::prefix(&self.prefix));
@@ -267,7 +299,7 @@ impl App {
     /// ```
     ///
     /// # Errors
-    /// `Config` when the name or an option is out of range (all faults at once), or the name has a handler already.
+    /// [`Error::Config`] if the name or options are not valid, or the name has a handler already. It lists all faults.
     pub fn task<I, O, E, F, Fut>(&self, name: &str, options: TaskOptions, handler: F) -> Result<TaskRef<I, O>, Error>
     where
         I: DeserializeOwned + Send + 'static,
@@ -279,7 +311,7 @@ impl App {
         self.register(TaskHandler::new(name.into(), options, handler))
     }
 
-    /// The same for a task of which there is a [`TaskDef`].
+    /// Declares the task of a [`TaskDef`] with its handler. See [`App::task`].
     ///
     /// # Errors
     /// As [`App::task`].
@@ -311,22 +343,21 @@ impl App {
         TaskShared::new(Arc::clone(name), Arc::clone(&self.0.store), options, Arc::clone(&self.0.events))
     }
 
-    /// A reference to a task that other processes work, to dispatch jobs and to find them again. Its options are the
-    /// App's defaults; for a task that this App has declared with a handler before, that task's.
+    /// A reference to a task that other processes work, to dispatch jobs and to find them again. It has the options of the
+    /// task, if this App has declared it with a handler before, and otherwise the defaults of the App.
     ///
-    /// Keep it where you dispatch often: references that live at the same time share what makes dispatching fast. Nothing
-    /// is kept of a name when the last one is dropped.
+    /// Keep the reference where you dispatch often: references that live at the same time share what makes dispatching fast.
     ///
     /// # Errors
-    /// `Config` when the name is out of range.
+    /// [`Error::Config`] if the name is not valid.
     pub fn task_ref<I, O>(&self, name: &str) -> Result<TaskRef<I, O>, Error> {
         self.named(name, &TaskOptions::new(), |_| true)
     }
 
-    /// The same for a task of which there is a [`TaskDef`], with its options.
+    /// A reference to the task of a [`TaskDef`], with its options. See [`App::task_ref`].
     ///
     /// # Errors
-    /// `Config` when the name or an option is out of range.
+    /// [`Error::Config`] if the name or options are not valid.
     pub fn task_ref_for<I, O>(&self, task: &TaskDef<I, O>) -> Result<TaskRef<I, O>, Error> {
         let options = self.resolve(task.name(), task.own_options())?;
         self.named(task.name(), task.own_options(), |known| known.options == options)
@@ -364,7 +395,7 @@ impl App {
         resolved.ok_or(Error::Closed)
     }
 
-    /// A worker for every task that has a handler in this App by now. AppTasks that are declared later are not worked by it.
+    /// A worker for every task that has a handler in this App by now. It does not work tasks that are declared later.
     pub fn worker(&self) -> Worker {
         let mut tasks: Vec<Definition> = self
             .tasks()
@@ -391,7 +422,7 @@ impl App {
     }
 
     /// Subscribes to every event of every task that this App has: those declared with [`App::task`], and those of which a
-    /// [`TaskRef`] or a handle lives. One event for each transition; of a task that comes later, from then on.
+    /// [`TaskRef`] or a handle lives. There is one event for each transition. Tasks that come later are included from then on.
     pub fn events(&self) -> Subscription<Event> {
         self.0.events.all()
     }

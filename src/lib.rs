@@ -1,22 +1,107 @@
-//! A task queue on Redis that does not lose jobs when a worker dies, and takes none from a live one.
+//! A task queue on Redis that does not lose jobs when a worker dies, and does not take them from a worker that is alive.
 //!
-//! A **task** is a name, options and an async handler. A **job** is one dispatched unit of it. A worker claims jobs, beats for
-//! them while they run, and settles their outcomes. When a worker falls silent, another one finds its jobs
-//! **stalled** and decides: run again, failed, or cancelled. Execution is at least once; [`Context::fence`] helps to
-//! make side effects safe.
+//! # High-level features
+//!
+//! - Another worker finds the jobs of a dead process and runs them again, or fails those that kill their workers.
+//! - A worker that is alive keeps its jobs: through outages of Redis, blocked runtimes and deploys.
+//! - Every job ends once. A worker that lost a job cannot record a result for it.
+//! - Handlers are plain async functions with typed input and output, with retries, time-outs, delays, priorities and cancel.
+//! - Results, events, graceful shutdown and test helpers are included.
+//!
+//! Execution is at least once: after a stall, the first run may still be going on somewhere. [`Context::fence`] helps to make
+//! side effects safe.
+//!
+//! # Compatibility
+//!
+//! Heartline needs Rust 1.88 or later, Tokio, and Redis 6.2 or later, or Valkey.
+//!
+//! # Example
 //!
 //! ```no_run
-//! use heartline::{App, Context, JobError, TaskOptions};
+//! use heartline::{App, Context, JobError, StopReason, TaskOptions};
 //!
-//! # async fn run() -> heartline::Result<heartline::StopReason> {
-//! let app = App::builder().redis("redis://127.0.0.1:6379").build().await?;
-//! let greet = app.task("greet", TaskOptions::new(), |_ctx: Context, name: String| async move {
-//!     Ok::<String, JobError>(format!("hello, {name}"))
-//! })?;
-//! greet.dispatch("world".to_owned()).await?;
-//! app.worker().run_until_signal().await
+//! async fn greet(_ctx: Context, name: String) -> Result<String, JobError> {
+//!     Ok(format!("hello, {name}"))
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> heartline::Result<StopReason> {
+//!     let app = App::builder().redis("redis://127.0.0.1:6379").build().await?;
+//!     let greetings = app.task("greet", TaskOptions::new(), greet)?;
+//!     greetings.dispatch("world".to_owned()).await?;
+//!     // Works until Ctrl-C or SIGTERM.
+//!     app.worker().run_until_signal().await
+//! }
+//! ```
+//!
+//! # Tasks and handlers
+//!
+//! A **task** is a name, options and an async handler. A handler takes a [`Context`] and one input that serde can read, and
+//! returns a value that serde can write, or an error. [`App::task`] declares a task; a [`TaskDef`] is a task as a constant that
+//! producers and workers share. [`TaskOptions`] sets concurrency, retries, time-outs, heartbeats and retention; every wrong
+//! setting is reported at once.
+//!
+//! # Dispatching
+//!
+//! A **job** is one dispatched unit of a task. [`TaskRef::dispatch`] writes one, and [`TaskRef::dispatch_many`] many. A dispatch
+//! can set what is different for its job:
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! # use heartline::{Priority, TaskRef};
+//! # async fn run(mails: TaskRef<String, u64>) -> heartline::Result<()> {
+//! let job = mails.dispatch("ada".to_owned()).id("welcome-ada").delay(Duration::from_secs(60)).await?;
+//! let sent = job.result().await?;
+//! # Ok(())
 //! # }
 //! ```
+//!
+//! # Workers
+//!
+//! [`App::worker`] makes a [`Worker`] for every task that has a handler. It claims jobs, runs them, and reports how they ended.
+//! [`Worker::run_until_signal`] stops at Ctrl-C and SIGTERM: it claims no more, lets jobs end, and requeues what does not end in
+//! time. [`Worker::spawn`] runs it beside other code.
+//!
+//! # Heartbeats and stalls
+//!
+//! A thread of the worker sends the heartbeats, so that handlers need not. When a worker falls silent for a whole interval, which
+//! [`StallOptions`] sets, another one finds its jobs stalled and decides: run again, failed, or cancelled. In long handlers call
+//! [`Context::heartbeat`], which also says when to stop. The [guide](guide::stalls) explains it in ten minutes.
+//!
+//! # Errors
+//!
+//! Calls return an [`Error`], which says what the caller can do about it. A handler returns a [`JobError`] or anything that becomes
+//! one: `anyhow::Error`, a boxed error, text, or an error type of your own.
+//!
+//! # Events and metrics
+//!
+//! [`App::events`] hears of everything that happens to jobs, in any process, and [`App::on_stalled`] of stalls alone. For metrics
+//! use an [`Observer`], which hears of each run of its own worker once.
+//!
+//! # Sharing data with handlers
+//!
+//! [`AppBuilder::data`] takes a pool, a client or settings, and [`Context::data`] gives it to a handler:
+//!
+//! ```
+//! # use heartline::{Context, JobError};
+//! struct Mailer;
+//!
+//! async fn welcome(ctx: Context, user: String) -> Result<(), JobError> {
+//!     let _mailer = ctx.data::<Mailer>()?;
+//!     println!("welcome, {user}");
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Testing
+//!
+//! With the feature `testing`, `Context::for_test` calls a handler without Redis, `TestApp` starts a private server, and
+//! `Worker::drain` works until nothing waits. See the page on testing in the [`guide`].
+//!
+//! # Logs
+//!
+//! Heartline logs with `tracing`, with a span `attempt` around each run, and never logs payloads. The page on
+//! [production](guide::production) lists every line and the alerts worth having.
 //!
 //! # Where to look
 //!
@@ -29,63 +114,19 @@
 //! | what a handler can ask and tell | [`Context`], [`Interrupted`], [`JobError`] |
 //! | running a worker | [`Worker`], [`RunningWorker`], [`shutdown_signal`], [`StopReason`] |
 //! | metrics of runs | [`Observer`] |
-//! | events and stalls | [`App::events`], [`App::on_stalled`], [`Event`], [`StalledEvent`] |
+//! | events and stalls | [`Event`], [`StalledEvent`], [`Subscription`] |
 //! | states | [`JobState`], [`TaskRef::job`], [`TaskRef::counts`] |
 //! | what can go wrong | [`Error`] |
 //!
-//! The [`guide`] explains how stalls are found, what is guaranteed and what is not, and how to run it in production.
+//! The repository has an example for each idea in `examples/`: typed input, retries, long jobs, events, cancel, schedules, shutdown.
 //!
-//! # Features
+//! # Feature flags
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `anyhow` | no | [`TaskHandler::on_error`] and [`JobError::downcast_ref`] find what an `anyhow::Error` was made of |
 //! | `tls` | no | `rediss://`, by rustls with `ring`; `AppBuilder::tls_ca`, `AppBuilder::tls_client` |
 //! | `testing` | no | the module `testing`: `Context::for_test`, `Worker::drain`, `TestApp`, a private Redis server |
-//!
-//! # Tracing
-//!
-//! | level | span or event | fields |
-//! |---|---|---|
-//! | info | span `attempt`, one for each run of a handler | `task`, `job_id`, `attempt`, `worker_id` |
-//! | info | `working`, `stopping`, `stopped` | `worker_id`, `tasks`, `prefix`, `server`; `worker_id`, `held`, `longest`; `worker_id`, `left` |
-//! | warn | stopped, with jobs left to the sweep of another worker | `worker_id`, `left`, `ids` |
-//! | info | redis answers again; redis is there, for a worker that waited to start | `worker_id`, `away_ms` |
-//! | debug | `snoozed` | `task`, `job_id`, `next_in` |
-//! | warn | a run failed and the job is retried | `task`, `job_id`, `attempt`, `max_attempts`, `code`, `error`, `next_in` |
-//! | error | the job failed | `task`, `job_id`, `attempt`, `max_attempts`, `code`, `error` |
-//! | warn | the payload is no input of this version of the handler; the job is put off | `task`, `job_id`, `code`, `error`, `next_in` |
-//! | warn | redis gives no answer: told once, until it does | `worker_id`, `part`, `error` |
-//! | warn | the worker waits for redis to start | `worker_id`, `error` |
-//! | warn | the worker was dropped while it ran; its jobs are handed back | `worker_id`, `held` |
-//! | warn | every slot is held by a handler that waits for the result of another job | `worker_id`, `slots` |
-//! | info | an option of a task changed with a start | `task`, `option`, `old`, `new` |
-//! | warn | `stalled` | `task`, `job_id`, `action`, `count`, `worker` |
-//! | warn | `lost`: the lock of a job is gone, another worker may hold it | `task`, `job_id`, `fence` |
-//! | warn | a beat was refused; a settle was refused for now | `task`, `error`, `pause` |
-//! | warn | an outcome came too late: the job was taken in the meantime | `task`, `fence` |
-//! | warn | the options of a task could not be declared again; the job's own options cannot be read | `task`, `error`; `job_id`, `error` |
-//! | warn | the handler panicked while it was dropped | `job_id`, `panic` |
-//! | warn | an event entry is damaged and was skipped | `task`, `entry`, `field` |
-//! | warn | handlers block the runtime; it runs again | `blocked_ms` |
-//! | warn | the process stood still | `stood_still_ms` |
-//! | warn | presence could not be told, terminal jobs could not be trimmed, events cannot be read | `error` |
-//! | warn | the server had lost the options of a task, which are declared again | `task` |
-//! | warn | a large payload cannot be read; it is tried again | `task`, `job_id`, `bytes`, `error` |
-//! | warn | log lines of the keeper were dropped: the subscriber was too slow | `lines` |
-//! | warn | an event stream went back, after a failover | `task` |
-//! | warn | heartbeats take so long that no more jobs are claimed | `task`, `took`, `period` |
-//! | error | a settle or a sweep was refused: something foreign is stored under a key of the task, or a right is missing | `task`, `error` |
-//! | error | a settle call was overtaken: two workers have one identity | `task`, `number` |
-//! | error | the worker may not wait for work, or not listen for cancels: a right is missing, which the error names | `error` |
-//! | error | redis does not take a large outcome; the job fails | `task`, `error` |
-//! | error | a part of the worker ended by itself, which is a bug | `worker_id`, `part` |
-//! | error | redis was told that this worker has stopped, and it must not go on | `task` |
-//! | error | a waker that waited for news of a job panicked | `job_id` |
-//! | error | the observer panicked | `task`, `job_id` |
-//!
-//! Payloads are never logged. What the keeper thread has to say is said on a thread of its own, so that a subscriber that
-//! blocks cannot stop it.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -27,6 +27,18 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// there. An error says what failed and leaves the cause to
 /// [`source`](std::error::Error::source), so print the whole chain, as [`Debug`](fmt::Debug) does. A handler returns a
 /// [`JobError`], not this.
+///
+/// ```no_run
+/// # use heartline::{Error, TaskRef};
+/// # async fn run(mails: TaskRef<String, ()>) -> heartline::Result<()> {
+/// match mails.dispatch("ada".to_owned()).id("welcome-ada").await {
+///     Ok(job) => println!("{}", job.id()),
+///     Err(e) if e.is_retryable() => println!("later again, with the same id: {e:?}"),
+///     Err(e) => return Err(e),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -298,11 +310,11 @@ impl Error {
     }
 }
 
-/// Why a call of `ctx` tells the handler to stop.
+/// Why a handler should stop, from [`Context::heartbeat`](crate::Context::heartbeat).
 ///
-/// Return it with `?`. An error that a handler returns after an interruption is not counted as its own: what becomes of the job
-/// is decided by what interrupted it. A value is recorded all the same if the job was not lost or cancelled, so do not
-/// return `Ok` for work that is half done.
+/// Return it with `?`. An error that a handler returns after an interruption does not count as a failed attempt: the interruption
+/// decides what becomes of the job. If the job was not lost or cancelled, a value is recorded, so do not return `Ok` for work
+/// that is half done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Interrupted {
@@ -312,7 +324,7 @@ pub enum Interrupted {
     /// Somebody cancelled the job.
     #[error("this job was cancelled")]
     Cancelled,
-    /// `OnRisk::Cancel` came true: the lock may soon be lost. The job is requeued.
+    /// The lock may soon be lost, and `OnRisk::Cancel` is set. The job is requeued.
     #[error("this job may soon be lost and is to stop")]
     AtRisk,
     /// The worker is shutting down and the grace period is over. With an error the job is requeued; a value

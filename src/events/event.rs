@@ -11,6 +11,19 @@ use crate::worker_id::WorkerId;
 
 /// One transition of one job.
 ///
+/// ```no_run
+/// # use heartline::{App, Event};
+/// # async fn run(app: App) {
+/// let mut events = app.events();
+/// while let Ok(event) = events.recv().await {
+///     match &event {
+///         Event::Failed { code, message, .. } => println!("{} failed ({code}): {message}", event.id()),
+///         _ => println!("{} {}", event.name(), event.id()),
+///     }
+/// }
+/// # }
+/// ```
+///
 /// When an event arrives, the state in Redis has already changed, and may have changed again since.
 ///
 /// A transition is one event. One that ends a job with a stall is told twice: by `Stalled`, and by `Failed`, `Cancelled` or

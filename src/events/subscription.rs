@@ -29,6 +29,20 @@ pub enum RecvError {
 
 /// A stream of events, from the moment of the call on that made it.
 ///
+/// ```no_run
+/// # use heartline::{App, RecvError};
+/// # async fn run(app: App) {
+/// let mut stalls = app.on_stalled();
+/// loop {
+///     match stalls.recv().await {
+///         Ok(stall) => println!("{} {}: {}", stall.task, stall.id, stall.action),
+///         Err(RecvError::Lagged(missed)) => println!("{missed} were missed"),
+///         Err(_) => break,
+///     }
+/// }
+/// # }
+/// ```
+///
 /// Take events with [`recv`](Subscription::recv), or use it as a [`Stream`] of `Result<T, RecvError>`, which ends
 /// where `recv` would say [`RecvError::Closed`] (a stream never yields that).
 ///
@@ -93,8 +107,8 @@ impl<T: Clone + Send + 'static> Subscription<T> {
     /// The next event.
     ///
     /// # Errors
-    /// [`RecvError::Lagged`] when events were missed, after which the next call goes on; [`RecvError::Closed`] when
-    /// nothing follows.
+    /// - [`RecvError::Lagged`] if events were missed. The next call goes on behind the gap.
+    /// - [`RecvError::Closed`] if the App is gone.
     ///
     /// # Cancel safety
     /// Cancel safe: an event is either returned or still there.

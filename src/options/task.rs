@@ -130,9 +130,9 @@ impl TaskOptions {
         self
     }
 
-    /// How long a job is put off whose payload is no input of the handler, before it fails with the code `codec`. A producer may
-    /// have been deployed before its workers: until these follow, the job is tried again after 10 s, and then after ever longer
-    /// pauses of up to 10 min, which uses no attempt.
+    /// How long a job is put off if its payload does not read as the input of the handler, before it fails with the code `codec`.
+    /// A producer may have been deployed before its workers. Until these follow, the job is tried again after 10 s, and then
+    /// after ever longer pauses of up to 10 min, which uses no attempt.
     ///
     /// 0 fails it at once; at most 10 years. Defaults to 24 h.
     pub const fn undecodable_for(mut self, time: Duration) -> Self {

@@ -13,6 +13,18 @@ use crate::options::overrides::Headers;
 use crate::worker_id::WorkerId;
 
 /// The handler's side of one run of a job. Cheap to clone; clones may go to other tasks and threads.
+///
+/// ```
+/// # use heartline::{Context, JobError};
+/// async fn export(ctx: Context, pages: u32) -> Result<u32, JobError> {
+///     for page in 0..pages {
+///         // Says when to stop: the job was lost or cancelled, or the worker shuts down.
+///         ctx.heartbeat()?;
+///         println!("{} attempt {}: page {page}", ctx.id(), ctx.attempt());
+///     }
+///     Ok(pages)
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Context(pub(crate) Arc<Run>);
 
@@ -61,7 +73,7 @@ impl Context {
         self.0.stalled_count
     }
 
-    /// How often the job was put off before this run, by [`JobError::snooze`](crate::JobError::snooze).
+    /// How often the job was snoozed before this run, by [`JobError::snooze`](crate::JobError::snooze).
     #[must_use]
     pub fn snoozed_count(&self) -> u32 {
         self.0.snoozed_count
@@ -79,11 +91,11 @@ impl Context {
         self.0.headers.get(name).map(String::as_str)
     }
 
-    /// What [`AppBuilder::data`](crate::AppBuilder::data) was given of this type.
+    /// The value of this type that [`AppBuilder::data`](crate::AppBuilder::data) was given.
     ///
     /// # Errors
-    /// [`MissingData`] when there is none; as what a handler returns, it is fatal and has the code `missing_data`. Let the worker find that out when it starts, with
-    /// [`TaskHandler::needs`](crate::TaskHandler::needs).
+    /// [`MissingData`] if there is none. If a handler returns it, the job fails at once with the code `missing_data`. With
+    /// [`TaskHandler::needs`](crate::TaskHandler::needs) the worker finds that out when it starts.
     pub fn data<T: Send + Sync + 'static>(&self) -> Result<&T, MissingData> {
         self.0.data.get()
     }
@@ -103,29 +115,29 @@ impl Context {
         self.0.held.fence
     }
 
-    /// Tells that the handler is alive, and learns whether it should stop. Call it at every step of a long job, and in
+    /// Shows that the handler is alive, and returns an error if it should stop. Call it at every step of a long job, and with
     /// `Heartbeat::Manual` several times an interval.
     ///
     /// It reads and writes local state only: free in a tight loop, and the same in async code, `spawn_blocking` and
     /// rayon. While Redis is away it stays `Ok`: the lock decides when Redis is back.
     ///
     /// # Errors
-    /// - `Lost`: the lock is gone, the job stalled; nothing this run returns is recorded.
-    /// - `Cancelled`: its cancel was asked for.
-    /// - `AtRisk`: `OnRisk::Cancel` came true; return, and it will run again.
-    /// - `Shutdown`: the worker's shutdown grace is over; return an error, and the job is requeued. `Ok` completes it.
-    /// - `Frozen`: this process stood still (SIGSTOP, a paused VM), and the moment up to which the job was safe is past,
-    ///   be it since then or since before. It may run elsewhere by now. The error stays until a beat is answered.
-    /// - `Ended`: this run returned, or its time-out dropped it. Only what outlived it sees this.
+    /// - `Lost` if the lock is gone: the job stalled, and nothing that this run returns is recorded.
+    /// - `Cancelled` if somebody cancelled the job.
+    /// - `AtRisk` if the job may soon be lost and `OnRisk::Cancel` is set. Return, and the job will run again.
+    /// - `Shutdown` if the worker's shutdown grace is over. Return an error, and the job is requeued; `Ok` completes it.
+    /// - `Frozen` if this process stood still (SIGSTOP, a paused VM) past the moment up to which the job was safe. The job may
+    ///   run elsewhere by now. The error stays until a heartbeat is answered.
+    /// - `Ended` if this run returned, or its time-out dropped it. Only code that outlived the run sees this.
     ///
     /// A time-out gives no notice: it drops the handler's future at once.
     pub fn heartbeat(&self) -> Result<(), Interrupted> {
         self.0.held.heartbeat()
     }
 
-    /// Completes when the handler is to stop: the job was lost or cancelled, the shutdown grace is over, or
-    /// `OnRisk::Cancel` came true. After the cancel grace the handler's future is dropped. For what outlives the run it
-    /// completes at the end of the run at the latest.
+    /// Completes when the handler should stop: the job was lost or cancelled, the shutdown grace is over, or the job may soon
+    /// be lost and `OnRisk::Cancel` is set. After the cancel grace the handler's future is dropped. For code that outlives the
+    /// run it completes when the run ends, or before.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -139,8 +151,7 @@ impl Context {
         self.0.held.flags().intersects(Flags::STOP)
     }
 
-    /// Completes a tenth of the interval before the first moment at which a sweep could take the job, with or without a
-    /// connection to Redis.
+    /// Completes when a tenth of the interval is left until the job could be taken, with or without a connection to Redis.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -148,7 +159,7 @@ impl Context {
         self.0.held.wait_for(Flags::AT_RISK).await;
     }
 
-    /// Whether the job is at risk now. It ends when a beat that names the job is answered.
+    /// Whether the job is at risk now: it could be taken in less than a tenth of the interval. An answered heartbeat ends that.
     #[must_use]
     pub fn is_at_risk(&self) -> bool {
         self.0.held.flags().intersects(Flags::AT_RISK)

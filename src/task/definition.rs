@@ -98,6 +98,22 @@ impl<I, O> fmt::Debug for TaskDef<I, O> {
 }
 
 /// A task with its handler. Made by [`TaskDef::handler`], taken by [`App::register`](crate::App::register).
+///
+/// ```no_run
+/// # use std::io;
+/// # use heartline::{App, Context, JobError, TaskDef};
+/// # const RESIZE: TaskDef<String, u64> = TaskDef::new("resize");
+/// # struct Pool;
+/// # async fn resize(_: Context, _: String) -> Result<u64, JobError> { Ok(0) }
+/// # fn run(app: App) -> heartline::Result<()> {
+/// let resizes = RESIZE.handler(resize).needs::<Pool>().on_error(|e: &io::Error, error| match e.kind() {
+///     io::ErrorKind::NotFound => error.with_code("no_such_file").fatal(),
+///     _ => error,
+/// });
+/// app.register(resizes)?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a handler does nothing until it is registered"]
 pub struct TaskHandler<I, O> {
     pub(crate) name: Arc<str>,

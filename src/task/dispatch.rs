@@ -41,9 +41,13 @@ use crate::times::to_ms;
 /// the job of this very call.
 ///
 /// # Errors
-/// Awaiting it gives, in this order: [`Error::Codec`] when the input is no JSON; [`Error::TooLarge`] when it is over the
-/// task's payload limit; [`Error::Config`] with every wrong setting; then [`Error::Refused`], [`Error::Closed`]
-/// when the runtime ended, and what every call may give (see [`Error`]). The job was not written, except that after `Connect` it may have been.
+/// They are checked in this order, and the job is not written, except that after `Connect` it may have been:
+///
+/// - [`Error::Codec`] if the input cannot be written as JSON.
+/// - [`Error::TooLarge`] if it is over the payload limit of the task.
+/// - [`Error::Config`] if settings are wrong; it lists all of them.
+/// - [`Error::Refused`] if Redis does not write, [`Error::Closed`] if the runtime ended, and what every call may give, see
+///   [`Error`].
 ///
 /// # Cancel safety
 /// A future that is dropped may have dispatched the job or not; with an id of your own it is safe to repeat.
@@ -76,13 +80,13 @@ impl<I, O> Dispatch<I, O> {
         }
     }
 
-    /// When the job may run at the soonest, from now, by the clock of the Redis server. At most 10 years; 0 is none.
+    /// The job runs after this delay at the soonest, by the clock of the Redis server. At most 10 years; 0 is no delay.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.overrides.delay = Some(delay).filter(|delay| !delay.is_zero());
         self
     }
 
-    /// Which of the task's waiting jobs it goes before. Defaults to the task's priority.
+    /// The priority among the waiting jobs of the task. Defaults to that of the task.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = Some(priority);
         self
@@ -97,7 +101,7 @@ impl<I, O> Dispatch<I, O> {
         self
     }
 
-    /// How many runs the job gets, 1 to 1,000,000, with the delays of the worker's task in between. Goes before the count of
+    /// How many runs the job gets, 1 to 1,000,000, with the delays of the task in between. Takes precedence over the count of
     /// [`retry`](Dispatch::retry).
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.overrides.attempts = Some(attempts);

@@ -36,6 +36,20 @@ const REASON_LIMIT: usize = 4096;
 
 /// A job that was dispatched, with the type of its result. Cloning is cheap.
 ///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use heartline::{Error, TaskRef};
+/// # async fn run(exports: TaskRef<u64, String>) -> heartline::Result<()> {
+/// let job = exports.dispatch(7).await?;
+/// match job.result_within(Duration::from_secs(30)).await {
+///     Ok(path) => println!("{path}"),
+///     Err(Error::TimedOut { .. }) => drop(job.cancel("nobody waits any more").await?),
+///     Err(e) => return Err(e),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
 /// Dropping it does nothing to the job. [`TaskRef::handle`](crate::TaskRef::handle) finds a job again by its id.
 pub struct JobHandle<O> {
     task: Arc<TaskShared>,
@@ -70,10 +84,11 @@ impl<O> JobHandle<O> {
         self.existed
     }
 
-    /// Where the job stands now.
+    /// The state of the job now.
     ///
     /// # Errors
-    /// [`Error::JobNotFound`] when it never was, or retention removed it; [`Error::Connect`].
+    /// - [`Error::JobNotFound`] if it was never dispatched, or retention removed it.
+    /// - [`Error::Connect`] if Redis cannot be reached.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -86,22 +101,22 @@ impl<O> JobHandle<O> {
 
     /// Waits until the job has ended and returns its value.
     ///
-    /// It has no time-out of its own, and goes on while Redis is away; see [`result_within`](JobHandle::result_within). It
-    /// learns of the end from the task's events, and looks at the state besides: after a second, then after ever longer
-    /// pauses of up to 10 s, or up to 5 s where events are off and all rests on it. Any number of waiting handles share one
-    /// connection for each, and few calls.
+    /// It has no time-out of its own, and goes on while Redis is away; see [`result_within`](JobHandle::result_within). An event
+    /// of the task ends the wait. It also reads the state: after 1 s, then after ever longer pauses of up to 10 s, or up to 5 s if
+    /// events are off. Any number of waiting handles share one connection for each, and few calls.
     ///
     /// # Errors
-    /// - [`Error::JobFailed`] with the last failure, [`Error::JobCancelled`] with the reason.
-    /// - [`Error::JobNotFound`] when the job never was, or retention removed it.
-    /// - [`Error::ResultGone`] when it completed, but its value is not kept. A value of `null` is not stored, so this
-    ///   cannot be told from a type that reads from `null`: such a type gets its `null`.
+    /// - [`Error::JobFailed`] if it failed, with the last failure.
+    /// - [`Error::JobCancelled`] if it was cancelled, with the reason.
+    /// - [`Error::JobNotFound`] if it was never dispatched, or retention removed it.
+    /// - [`Error::ResultGone`] if it completed, but its value is not kept. A value of `null` is not stored; a type that reads
+    ///   from `null` gets it.
+    /// - [`Error::Codec`] if the value does not read as `O`.
+    /// - [`Error::Connect`] if waiting does not help, as with a wrong password.
     ///
-    /// Of a job that was removed when it ended ([`Retention::remove_at_once`](crate::Retention::remove_at_once)) only the event
-    /// tells: the first 160 bytes of the error, no counts, no reason of a cancel, and a value for a type that has one alone, as
-    /// `()`. Who comes after the event gets `JobNotFound`.
-    /// - [`Error::Codec`] when the value is no `O`.
-    /// - [`Error::Connect`] only for what waiting cannot mend, like a wrong password.
+    /// If a job is removed when it ends ([`Retention::remove_at_once`](crate::Retention::remove_at_once)), only its event says how
+    /// it ended: the first 160 bytes of the error, no counts, and no reason of a cancel. A type with one value, such as `()`, gets
+    /// it. A caller who comes after the event gets `JobNotFound`.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -177,7 +192,9 @@ impl<O> JobHandle<O> {
     /// A reason is cut to 4 KiB.
     ///
     /// # Errors
-    /// [`Error::JobNotFound`], [`Error::Connect`], [`Error::Refused`].
+    /// - [`Error::JobNotFound`] if it was never dispatched, or retention removed it.
+    /// - [`Error::Connect`] if Redis cannot be reached for the `dispatch_timeout` of the App.
+    /// - [`Error::Refused`] if Redis does not write.
     ///
     /// # Cancel safety
     /// The job may be cancelled or not when the future is dropped; it is safe to repeat.

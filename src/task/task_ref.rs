@@ -23,7 +23,18 @@ use crate::store::patience::RESPONSE_TIMEOUT;
 
 /// A task by its name, with the types of its input `I` and its result `O`: dispatches jobs and finds them again.
 ///
-/// Cloning is cheap. The types are what the caller says they are: a job whose input the handler cannot read is put off, for
+/// ```no_run
+/// # use heartline::App;
+/// # async fn run(app: App) -> heartline::Result<()> {
+/// let exports = app.task_ref::<u64, String>("export")?;
+/// let job = exports.dispatch(7).await?;
+/// let all = exports.dispatch_many(8..1_000).await?;
+/// println!("{} and {} more, {:?}", job.id(), all.len(), exports.counts().await?);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Cloning is cheap. The caller chooses the types. If the handler cannot read an input, the job is put off for
 /// [`TaskOptions::undecodable_for`](crate::TaskOptions::undecodable_for), and then fails with the code `codec`.
 pub struct TaskRef<I, O> {
     shared: Arc<TaskShared>,
@@ -44,7 +55,7 @@ impl<I, O> TaskRef<I, O> {
     /// A handle to a job that was dispatched before, here or elsewhere. Redis is not asked whether it exists.
     ///
     /// # Errors
-    /// [`Error::Config`] when no id can be like this.
+    /// [`Error::Config`] if the id is not valid.
     pub fn handle(&self, id: impl AsRef<str>) -> Result<JobHandle<O>, Error> {
         let id = JobId::parse(id.as_ref())?;
         Ok(JobHandle::new(self.shared.clone(), id, None))
@@ -65,7 +76,7 @@ impl<I, O> TaskRef<I, O> {
     /// How many jobs are in each state, counted in one step. It costs the same however many there are.
     ///
     /// # Errors
-    /// [`Error::Connect`], [`Error::Unsupported`]; a server at `maxmemory` answers all the same.
+    /// What every call may give, see [`Error`]. A server at `maxmemory` answers.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -79,8 +90,9 @@ impl<I, O> TaskRef<I, O> {
     /// One job as it is now.
     ///
     /// # Errors
-    /// [`Error::JobNotFound`] when it never was, or retention removed it; [`Error::Config`] when no id can be like this;
-    /// [`Error::Connect`].
+    /// - [`Error::JobNotFound`] if it was never dispatched, or retention removed it.
+    /// - [`Error::Config`] if the id is not valid.
+    /// - [`Error::Connect`] if Redis cannot be reached.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -98,21 +110,21 @@ impl<I, O> TaskRef<I, O> {
 }
 
 impl<I: Serialize, O> TaskRef<I, O> {
-    /// A job of this input. It is dispatched when the value is awaited; before that, its settings can be changed.
+    /// A job with this input. It is dispatched when the value is awaited; before that, its settings can be changed.
     pub fn dispatch(&self, input: I) -> Dispatch<I, O> {
         Dispatch::new(self.shared.clone(), serde_json::to_vec(&input))
     }
 
     /// Dispatches a job for each input, in calls of up to 200. Returns their handles in the order of the inputs.
     ///
-    /// All inputs are encoded and checked first. It is not atomic: other producers' jobs may come in between, and some
-    /// may be written when it fails. To be able to repeat it, use
+    /// All inputs are encoded and checked first. The call is not atomic: jobs of other producers may come in between, and some
+    /// jobs may be written if it fails. If you need to repeat it, use
     /// [`dispatch_many_with_ids`](TaskRef::dispatch_many_with_ids).
     ///
     /// # Errors
-    /// [`Error::Codec`] and [`Error::TooLarge`] before anything is written. Else [`Error::Partial`], with what stopped the call
-    /// (`Connect`, `Refused`, `Unsupported`) as its source and the ids of the jobs that are known to be written, which
-    /// may be none.
+    /// - [`Error::Codec`] or [`Error::TooLarge`] if an input is not JSON or too large. Nothing is written.
+    /// - [`Error::Partial`] if the call stopped later, with what stopped it (`Connect`, `Refused`, `Unsupported`) as its source
+    ///   and the ids of the jobs that are known to be written, which may be none.
     ///
     /// # Cancel safety
     /// When the future is dropped some jobs may be written and others not.
@@ -121,10 +133,11 @@ impl<I: Serialize, O> TaskRef<I, O> {
         self.write(self.jobs(inputs)).await
     }
 
-    /// The same with ids of the caller's own, which makes it safe to repeat: a job that exists is left as it is.
+    /// Dispatches a job for each id and input. With ids of your own the call is safe to repeat: a job that exists is left as it
+    /// is.
     ///
     /// # Errors
-    /// As [`dispatch_many`](TaskRef::dispatch_many), and [`Error::Config`] with every wrong id when nothing was written.
+    /// As [`dispatch_many`](TaskRef::dispatch_many), and [`Error::Config`] if ids are not valid. Nothing is written then.
     ///
     /// # Cancel safety
     /// When the future is dropped some jobs may be written and others not; it is safe to repeat.
@@ -194,13 +207,13 @@ pub struct TaskCounts {
 pub struct Job {
     /// Its id.
     pub id: JobId,
-    /// Where it stood.
+    /// Its state.
     pub state: JobState,
     /// How many of its runs have ended in failure.
     pub failed_attempts: u32,
     /// How often it stalled; stalls are never counted as attempts.
     pub stalled_count: u32,
-    /// How often its handler put it off, with [`JobError::snooze`](crate::JobError::snooze).
+    /// How often its handler snoozed it, with [`JobError::snooze`](crate::JobError::snooze).
     pub snoozed_count: u32,
     /// Its last failure, also while it waits for its next attempt; none of a completed job. A cancelled job has the code `cancelled`, and the reason
     /// as message.

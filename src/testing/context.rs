@@ -77,7 +77,7 @@ impl TestContext {
     /// The id of the job. Defaults to a new one.
     ///
     /// # Errors
-    /// `Config` when no id can be like this.
+    /// [`Error::Config`] if the id is not valid.
     pub fn id(mut self, id: impl AsRef<str>) -> Result<TestContext, Error> {
         self.held = held(JobId::parse(id.as_ref())?);
         Ok(self)

@@ -18,6 +18,15 @@ use crate::store::engine::Store;
 use crate::worker_id::WorkerId;
 
 /// Works the tasks of an [`App`](crate::App). Made by [`App::worker`](crate::App::worker).
+///
+/// ```no_run
+/// # use heartline::{App, StopReason};
+/// # async fn run(app: App) -> heartline::Result<StopReason> {
+/// let worker = app.worker().only(["export", "mail"])?.max_jobs(50);
+/// println!("{} stops within {:?}", worker.id(), worker.longest_shutdown());
+/// worker.run_until_signal().await
+/// # }
+/// ```
 #[must_use = "a worker does nothing until it runs"]
 pub struct Worker {
     pub(crate) store: Arc<Store>,
@@ -29,10 +38,10 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Works only the tasks named, each once however often it is named. Defaults to every task with a handler.
+    /// Works only the tasks of these names. Defaults to every task with a handler.
     ///
     /// # Errors
-    /// `Config` when one of the names has no handler in this App.
+    /// [`Error::Config`] if one of the names has no handler in this App.
     pub fn only<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Result<Worker, Error> {
         let mut kept: Vec<Definition> = Vec::new();
         let mut faults = Faults::default();
@@ -61,14 +70,14 @@ impl Worker {
         self
     }
 
-    /// Lets the observer hear of every run of this worker. A later one takes its place. Defaults to none.
+    /// Calls the observer for every run of this worker. A later observer replaces it. Defaults to none.
     pub fn observe(mut self, observer: impl Observer) -> Worker {
         self.observer = Some(Arc::new(observer));
         self
     }
 
-    /// The longest that a shutdown takes, from the signal until the worker has stopped: what is left then is left to the
-    /// sweep. Give the process as long before it is killed (`terminationGracePeriodSeconds`, `TimeoutStopSec`).
+    /// The longest time that a shutdown takes, from the signal until the worker has stopped. What is unfinished then is left to
+    /// the sweep. Give the process this time before it is killed (`terminationGracePeriodSeconds`, `TimeoutStopSec`).
     #[must_use]
     pub fn longest_shutdown(&self) -> Duration {
         let longest = self.tasks.iter().map(|task| {

@@ -29,8 +29,8 @@ impl Worker {
         self.run_until(std::future::pending()).await
     }
 
-    /// Works until the process is told to stop ([`shutdown_signal`](crate::shutdown_signal)). A second signal ends the shutdown grace: handlers are
-    /// told to stop at once. See [`Worker::run_until`].
+    /// Works until the process receives a signal to stop, see [`shutdown_signal`](crate::shutdown_signal). A second signal ends
+    /// the shutdown grace. See [`Worker::run_until`].
     ///
     /// # Errors
     /// As [`Worker::run_until`].
@@ -60,14 +60,18 @@ impl Worker {
     /// A server that is away, also at the start, is waited for.
     ///
     /// # Errors
-    /// What keeps it from starting, and time does not mend: `Connect` (a wrong password, or no Redis), `Denied`, `Unsupported`
-    /// (server, wire version, or a right that its user of the server lacks), `Server` (something foreign under a key of a
-    /// task), `Config` (no task to work).
+    /// If the worker cannot start, and waiting does not help:
+    ///
+    /// - [`Error::Connect`] if the password is wrong, or what answers is not Redis.
+    /// - [`Error::Denied`] or [`Error::Unsupported`] if a right is missing, the server is too old, or a newer version of Heartline
+    ///   wrote the task.
+    /// - [`Error::Server`] if something foreign is stored under a key of a task.
+    /// - [`Error::Config`] if there is no task to work, or data that a task needs is missing.
     ///
     /// # Cancel safety
-    /// Dropped, or aborted with its task or its runtime, it drops the handlers; a thread of its own goes on to beat until they
-    /// are gone, for at most the cancel grace and a second, records what had ended and requeues the rest, as long as the
-    /// process lives. Rather complete `shutdown`, which lets handlers end.
+    /// If the future is dropped, or aborted with its task or its runtime, the handlers are dropped. A thread of its own goes on to
+    /// send heartbeats until they are gone, for at most the cancel grace and a second. It then records what had ended and requeues
+    /// the rest, as long as the process lives. Prefer to complete `shutdown`, which lets handlers end.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<StopReason, Error> {
         self.run_with(shutdown, std::future::pending()).await
     }

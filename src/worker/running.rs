@@ -12,6 +12,17 @@ use crate::worker_id::WorkerId;
 
 /// A worker that runs in a task of its own. Made by [`Worker::spawn`].
 ///
+/// ```no_run
+/// # use heartline::App;
+/// # async fn serve() {}
+/// # async fn run(app: App) -> heartline::Result<()> {
+/// let worker = app.worker().spawn();
+/// serve().await;
+/// println!("{}", worker.stop().await?);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// Dropped, it lets the worker go on: it stops with [`RunningWorker::stop`], or with its runtime.
 #[derive(Debug)]
 pub struct RunningWorker {
@@ -50,7 +61,7 @@ impl RunningWorker {
     /// Tells the worker to stop, and waits until it has: see [`Worker::run_until`].
     ///
     /// # Errors
-    /// As [`Worker::run_until`]; `Closed` when its runtime is gone.
+    /// As [`Worker::run_until`], and [`Error::Closed`] if its runtime is gone.
     ///
     /// # Panics
     /// Where the worker did, which is a bug.

@@ -1,6 +1,6 @@
-//! How a process is told to stop.
+//! The signals that stop a process.
 
-/// Completes when the process is told to stop: at Ctrl-C, and on Unix at SIGTERM, which service managers and Kubernetes send.
+/// Completes when the process receives Ctrl-C or, on Unix, SIGTERM, which service managers and Kubernetes send.
 /// It listens from the call on, polled or not; from then on neither ends the process by itself any more.
 ///
 /// # Panics

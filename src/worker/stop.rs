@@ -10,7 +10,16 @@ use crate::job::id::JobId;
 
 /// Why a worker stopped.
 ///
-/// As what `main` returns it makes the exit code: 0 for `Shutdown`, 1 for the others, which are told on stderr.
+/// If `main` returns it, it makes the exit code: 0 for `Shutdown`, 1 for the others, which are also printed to stderr.
+///
+/// ```no_run
+/// # use heartline::{App, StopReason};
+/// #[tokio::main]
+/// async fn main() -> heartline::Result<StopReason> {
+///     let app = App::builder().lazy().build().await?;
+///     app.worker().run_until_signal().await
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[must_use = "a worker that left jobs behind, or broke, returns Ok too"]

@@ -427,10 +427,11 @@ fn every_link_of_a_page_leads_to_a_file() {
 }
 
 #[test]
-fn every_page_of_the_guide_is_in_the_documentation_of_the_crate() {
-    let module = read("src/guide.rs");
-    for page in files("docs/guide", "md") {
+fn every_page_of_the_guide_is_in_the_documentation_of_the_crate_and_in_the_book() {
+    let (module, book) = (read("src/guide.rs"), read("docs/guide/SUMMARY.md"));
+    for page in files("docs/guide", "md").iter().filter(|page| !page.ends_with("SUMMARY.md")) {
         let name = page.trim_start_matches("docs/guide/").trim_end_matches(".md");
         assert!(module.contains(&format!("\"{name}\"")) || module.contains(&format!("guide/{name}.md")), "{page}");
+        assert!(book.contains(&format!("({name}.md)")), "{page} is not in the book");
     }
 }
