@@ -1,9 +1,11 @@
-//! A task queue on Redis that does not lose jobs when a worker dies, and does not take them from a worker that is alive.
+//! A task queue on Redis that does not lose jobs when a worker dies, and does not take them from a worker that is alive and can
+//! reach Redis.
 //!
 //! # High-level features
 //!
 //! - Another worker finds the jobs of a dead process and runs them again, or fails those that kill their workers.
-//! - A worker that is alive keeps its jobs: through outages of Redis, blocked runtimes and deploys.
+//! - A worker that is alive keeps its jobs: in an outage of Redis that all workers share, when a handler blocks the runtime, and
+//!   in a deploy.
 //! - Every job ends once. A worker that lost a job cannot record a result for it.
 //! - Handlers are plain async functions with typed input and output, with retries, time-outs, delays, priorities and cancel.
 //! - Results, events, graceful shutdown and test helpers are included.
@@ -64,9 +66,9 @@
 //!
 //! # Heartbeats and stalls
 //!
-//! A thread of the worker sends the heartbeats, so that handlers need not. When a worker falls silent for a whole interval, which
-//! [`StallOptions`] sets, another one finds its jobs stalled and decides: run again, failed, or cancelled. In long handlers call
-//! [`Context::heartbeat`], which also says when to stop. The [guide](guide::stalls) explains it in ten minutes.
+//! A thread of the worker sends the heartbeats; handlers need not. When a worker falls silent for a whole interval, which
+//! [`StallOptions`] sets, another one finds its jobs stalled and decides: run again, failed, or cancelled. In a long
+//! handler call [`Context::heartbeat`] to learn that it should stop. The [guide](guide::stalls) explains it in ten minutes.
 //!
 //! # Errors
 //!
@@ -101,7 +103,7 @@
 //! # Logs
 //!
 //! Heartline logs with `tracing`, with a span `attempt` around each run, and never logs payloads. The page on
-//! [production](guide::production) lists every line and the alerts worth having.
+//! [production](guide::production) lists the lines, and the alerts worth having.
 //!
 //! # Where to look
 //!

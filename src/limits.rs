@@ -1,13 +1,10 @@
-//! Bounds that more than one room keeps, each with its reason. Those that scripts keep too are written into them, by
+//! Bounds, each with its reason. Those that scripts keep too are written into them, by
 //! `store/scripts.rs`: LARGE, BATCH, BRIEF and FEW.
 
 use std::time::Duration;
 
 /// Longest time that any setting takes: 10 years of 365 days. Far from every overflow on the way to Redis.
 pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
-
-/// Largest payload limit: Redis takes 512 MiB for one value, and some is left for the call around it.
-pub(crate) const PAYLOAD_LIMIT_MAX: usize = 511 * 1024 * 1024;
 
 /// The most bytes of JSON that a handler may return: a slow line should not take minutes for one value.
 pub(crate) const RESULT_LIMIT: usize = 64 * 1024 * 1024;
@@ -51,6 +48,3 @@ pub(crate) const SHRINK_STEP: u64 = 4000;
 /// Nothing younger than this is trimmed, in milliseconds: a dispatch whose reply was lost is repeated, and must
 /// find the id that it wrote.
 pub(crate) const MIN_AGE_MS: u64 = 60_000;
-
-/// Longest cancel grace: a cancelled handler holds its slot for as long.
-pub(crate) const CANCEL_GRACE_MAX: Duration = Duration::from_secs(3600);

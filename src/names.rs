@@ -42,7 +42,7 @@ pub(crate) use names;
 
 /// The fault of a text that is none of the names.
 pub(crate) fn unknown(what: &str, text: &str, names: &[&str]) -> ConfigErrors {
-    let rule = format!("must be the name of a {what}");
+    let rule = format!("must be a known {what}");
     let fix = format!("use one of {}", names.join(", "));
     ConfigErrors::from(ConfigError::new(what, format!("{text:?}"), rule, fix))
 }

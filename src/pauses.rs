@@ -18,7 +18,7 @@ pub(crate) struct Pauses {
 pub(crate) const DENIED_PAUSE: Duration = Duration::from_secs(30);
 
 impl Pauses {
-    /// Those of whoever makes a connection, or a call that must get through, again until it is answered: from 20 ms to 1 s.
+    /// Those of a loop that connects, or calls, again until it is answered, however long that takes: from 20 ms to 1 s.
     pub(crate) fn until_answered() -> Pauses {
         Pauses::new(Duration::from_millis(20), Duration::from_secs(1))
     }

@@ -1,5 +1,5 @@
 -- Puts the jobs into a terminal set, with what is to be kept of each (column, {id, value, id, value ..}); or
--- removes them at once when the task keeps none (keep is '0'). Nothing else writes a terminal set.
+-- removes them at once when the task keeps none (keep is '0'). Nothing else adds to a terminal set.
 local function finish(place, keep, now_ms, columns, ids, column, values)
   if keep == '0' then return remove_columns(columns, ids) end
   if #values > 0 then redis.call('HSET', column, unpack(values)) end

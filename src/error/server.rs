@@ -47,6 +47,9 @@ pub(crate) enum Nature {
     Unreadable,
 }
 
+/// What is said of a call that was not answered in time.
+pub(crate) const NO_ANSWER: &str = "no answer in time";
+
 /// What a server says that was the primary and is none, or that is cut off from the others.
 pub(crate) const ELSEWHERE_CODES: [&str; 5] = ["READONLY", "NOREPLICAS", "LOADING", "MASTERDOWN", "CLUSTERDOWN"];
 
@@ -57,7 +60,7 @@ impl ServerError {
 
     /// An answer that did not come in time.
     pub(super) fn silence(nature: Nature) -> ServerError {
-        ServerError::new(Said { text: "no answer in time".to_owned(), nature, ..Said::default() })
+        ServerError::new(Said { text: NO_ANSWER.to_owned(), nature, ..Said::default() })
     }
 
     /// The code that the server answered with: `OOM`, `NOPERM`, `WRONGPASS`. `None` when it gave no answer, or one without.

@@ -41,14 +41,14 @@ pub(super) struct Channel<T> {
 
 struct ChannelState<T> {
     /// None when the app is gone.
-    pub(super) sender: Option<broadcast::Sender<Numbered<T>>>,
+    sender: Option<broadcast::Sender<Numbered<T>>>,
     /// Events so far, those that were missed included.
-    pub(super) number: u64,
+    number: u64,
     listeners: usize,
     /// From when on the next reader is to read.
     since: Instant,
     /// The running reader, by a number of its own, and the sign that it gives.
-    pub(super) reader: Option<(u64, Arc<Sign>)>,
+    reader: Option<(u64, Arc<Sign>)>,
     readers: u64,
     abort: Option<AbortHandle>,
     /// How far a reader had come whose runtime ended before its subscribers did.
@@ -213,7 +213,7 @@ impl<T> Channel<T> {
 }
 
 /// Starts the reader unless there is one, if a runtime is there to run it.
-pub(super) fn start<T: Clone + Send + 'static>(channel: &Arc<Channel<T>>) {
+fn start<T: Clone + Send + 'static>(channel: &Arc<Channel<T>>) {
     let (reader, sign, since) = {
         let mut state = channel.state();
         if state.reader.is_some() || state.sender.is_none() {

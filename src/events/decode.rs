@@ -188,7 +188,7 @@ fn message_of(brief: &str) -> String {
     if brief == "-" { String::new() } else { percent_decode_str(brief).decode_utf8_lossy().into_owned() }
 }
 
-pub(super) fn job(id: &str) -> JobId {
+fn job(id: &str) -> JobId {
     JobId::from_wire(id)
 }
 
@@ -199,7 +199,7 @@ fn written_at(entry_id: &str) -> Option<SystemTime> {
 }
 
 /// Reads ms since 1970.
-pub(super) fn time(ms: &str) -> Option<SystemTime> {
+fn time(ms: &str) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms.parse().ok()?))
 }
 

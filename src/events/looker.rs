@@ -20,7 +20,7 @@ use crate::limits::{BATCH_BYTES, LARGE, LOOK_BATCH};
 use crate::store::connection::OwnConnection;
 use crate::store::engine::Store;
 use crate::store::inspect::StoredJob;
-use crate::store::joint::Sign;
+use crate::store::joint::{SUPERVISION, Sign};
 use crate::store::keys::TaskKeys;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::settle::Payload;
@@ -34,9 +34,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The longest pause where they do not.
 const LONGEST_PAUSE_WITHOUT_EVENTS: Duration = Duration::from_secs(5);
-
-/// How often a waiter makes sure that somebody looks, and how long whoever does may be silent.
-pub(super) const SUPERVISION: Duration = Duration::from_secs(1);
 
 /// The most failures that are read in one call.
 const FAILURES: usize = 100;
@@ -79,8 +76,8 @@ struct WaitState {
     next_look: Instant,
     pause: Duration,
     seen: bool,
-    pub(super) found: Option<Arc<Result<End, Error>>>,
-    pub(super) event: Option<Event>,
+    found: Option<Arc<Result<End, Error>>>,
+    event: Option<Event>,
 }
 
 impl Waiting {

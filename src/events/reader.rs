@@ -1,4 +1,4 @@
-//! The event hub of an app, and the task that reads the streams into it.
+//! The task that reads the event streams into a channel.
 //!
 //! A reader has its own connection, blocked in XREAD over the streams of all declared tasks. It keeps the id of the last
 //! entry of each, so that an outage costs no event. Each entry carries the stream's cumulative count of events: what

@@ -68,7 +68,7 @@ pub struct Subscription<T> {
 }
 
 /// When a subscriber looks after the reader next.
-pub(super) struct Look {
+struct Look {
     at: Instant,
     /// The sign that it saw last.
     seen: Option<Instant>,

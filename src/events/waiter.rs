@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use super::channel::Listener;
 use super::event::Event;
-use super::looker::{End, SUPERVISION, Waiters, Waiting};
+use super::looker::{End, Waiters, Waiting};
 use crate::error::Error;
 use crate::job::id::JobId;
+use crate::store::joint::SUPERVISION;
 use crate::store::keys::TaskKeys;
 
 /// Somebody who waits for the end of one job.

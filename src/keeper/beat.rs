@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use backon::BackoffBuilder;
 
-use super::line::Keeper;
+use super::Keeper;
 use super::roads::{Via, by_any_road};
 use super::round::{Roll, Round};
 use super::watch::TaskWatch;

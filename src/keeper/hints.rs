@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 
-use super::line::Keeper;
+use super::Keeper;
 use crate::error::Error;
 use crate::pauses::{DENIED_PAUSE, Pauses};
 use crate::store::hints;

@@ -7,7 +7,6 @@ pub(crate) mod beat;
 pub(crate) mod hints;
 #[cfg(feature = "testing")]
 pub(crate) mod hooks;
-pub(crate) mod line;
 pub(crate) mod log;
 pub(crate) mod pass;
 pub(crate) mod presence;
@@ -19,3 +18,191 @@ pub(crate) mod thread;
 pub(crate) mod tick;
 pub(crate) mod watch;
 pub(crate) mod wind_up;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Mutex as AsyncMutex;
+
+use self::log::Log;
+use self::watch::TaskWatch;
+use crate::error::Error;
+use crate::process::identity;
+use crate::process::shared::WorkerShared;
+use crate::process::task::tell_declared;
+use crate::store::address::Role;
+use crate::store::connection::OwnConnection;
+use crate::store::declare;
+use crate::store::patience::RESPONSE_TIMEOUT;
+
+/// How often retention and presence are looked after.
+pub(super) const HOUSEKEEPING: Duration = Duration::from_secs(5);
+
+/// How long a task waits for the connection that another one is making.
+const SHARED_ATTEMPT: Duration = Duration::from_millis(50);
+
+/// What all loops of the keeper share.
+pub(crate) struct Keeper {
+    pub(crate) worker: Arc<WorkerShared>,
+    pub(crate) watches: Arc<[Arc<TaskWatch>]>,
+    pub(crate) facts: Vec<(String, String)>,
+    pub(crate) log: Log,
+    newest: Mutex<Newest>,
+    connecting: AsyncMutex<()>,
+}
+
+/// The connection that was made last, and its number.
+#[derive(Default)]
+struct Newest {
+    conn: Option<OwnConnection>,
+    number: u64,
+}
+
+impl Keeper {
+    pub(super) fn new(worker: Arc<WorkerShared>, watches: Arc<[Arc<TaskWatch>]>, log: Log) -> Keeper {
+        let (newest, connecting) = (Mutex::default(), AsyncMutex::default());
+        Keeper { worker, watches, facts: identity::process_facts(), log, newest, connecting }
+    }
+
+    /// The number of the connection that was made last.
+    pub(super) fn newest_number(&self) -> u64 {
+        self.newest().number
+    }
+
+    /// Makes a call for the task on the keeper's own connection, which it brings up first if need be. The answer must come
+    /// within a beat period of the task.
+    pub(crate) async fn call<T>(
+        &self,
+        watch: &TaskWatch,
+        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let period = watch.task.beat_period();
+        let (mut conn, number) =
+            tokio::time::timeout(period, self.line(watch)).await.map_err(|_| Error::timed_out())??;
+        let answer = tokio::time::timeout(period, call(&mut conn)).await.unwrap_or_else(|_| Err(Error::timed_out()));
+        if let Err(e) = &answer {
+            self.failed(watch, number, e);
+        }
+        answer
+    }
+
+    /// Makes a call that no task waits for, in a time of its own. One that is late says nothing about any watch.
+    pub(crate) async fn housekeeping_call<T>(
+        &self,
+        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let calls = async {
+            let (mut conn, number) = match self.usable(0) {
+                Some(newest) => newest,
+                None => self.connect(0).await?,
+            };
+            let answer = call(&mut conn).await;
+            if answer.as_ref().is_err_and(Error::ends_connection) {
+                self.closed(number);
+            }
+            answer
+        };
+        let newest = self.newest().number;
+        tokio::time::timeout(RESPONSE_TIMEOUT, calls).await.unwrap_or_else(|_| {
+            // The next such call makes another one. The tasks that go over it judge for themselves.
+            let mut slot = self.newest();
+            if slot.number == newest {
+                slot.conn = None;
+            }
+            drop(slot);
+            Err(Error::timed_out())
+        })
+    }
+
+    /// The connection over which calls for the task go, and its number.
+    pub(super) async fn line(&self, watch: &TaskWatch) -> Result<(OwnConnection, u64), Error> {
+        let own = watch.line().clone();
+        if let Some(line) = own {
+            return Ok(line);
+        }
+        let given_up = watch.given_up();
+        let line = match self.usable(given_up) {
+            Some(line) => line,
+            None => self.connect(given_up).await?,
+        };
+        *watch.line() = Some(line.clone());
+        Ok(line)
+    }
+
+    /// The newest connection, if its number is above this one.
+    fn usable(&self, above: u64) -> Option<(OwnConnection, u64)> {
+        let newest = self.newest();
+        newest.conn.clone().filter(|_| newest.number > above).map(|conn| (conn, newest.number))
+    }
+
+    /// Makes a connection with a number above this one, for this task and for those that need another one later. Those that
+    /// need one together share it, but for one that takes long: then each looks after itself.
+    pub(super) async fn connect(&self, above: u64) -> Result<(OwnConnection, u64), Error> {
+        let _turn = tokio::time::timeout(SHARED_ATTEMPT, self.connecting.lock()).await;
+        if let Some(line) = self.usable(above) {
+            return Ok(line);
+        }
+        let conn = self.worker.store.dedicated(Role::Keeper, None).await?;
+        // Others may have made one meanwhile: of those the first is for all.
+        if let Some(line) = self.usable(above) {
+            return Ok(line);
+        }
+        let mut newest = self.newest();
+        *newest = Newest { conn: Some(conn.clone()), number: newest.number + 1 };
+        Ok((conn, newest.number))
+    }
+
+    fn newest(&self) -> MutexGuard<'_, Newest> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A call for the task failed on the connection. Being late is a matter of this task alone, since it goes by its own
+    /// period; a connection that the server or the system closed is over for all.
+    pub(super) fn failed(&self, watch: &TaskWatch, number: u64, e: &Error) {
+        if e.is_timeout() {
+            watch.give_up(number);
+        } else if e.ends_connection() {
+            self.closed(number);
+        }
+    }
+
+    fn closed(&self, number: u64) {
+        let mut newest = self.newest();
+        if newest.number == number {
+            newest.conn = None;
+        }
+        drop(newest);
+        self.watches.iter().for_each(|watch| watch.lost_line(|own| own == number));
+    }
+
+    /// A part of the keeper got no answer: the first of an outage is told.
+    pub(super) fn unanswered(&self, part: &'static str, task: usize, e: Error) {
+        let (begins, worker_id) = (self.worker.outage.failed(part, task), self.worker.id.clone());
+        self.log.line(move || {
+            let what = "redis gives no answer; what is under way is repeated until it does";
+            if begins {
+                tracing::warn!(%worker_id, part, error = %e.chain(), "{what}");
+            } else {
+                tracing::debug!(%worker_id, part, error = %e.chain(), "{what}");
+            }
+        });
+    }
+
+    pub(super) fn answered(&self, part: &'static str, task: usize) {
+        if let Some(away) = self.worker.outage.answered(part, task) {
+            let (away_ms, worker_id) = (away.as_millis() as u64, self.worker.id.clone());
+            self.log.line(move || tracing::info!(%worker_id, away_ms, "redis answers again"));
+        }
+    }
+
+    /// Writes the options of the task again, as [`TaskRuntime::declare_again`](crate::process::task::TaskRuntime) does.
+    pub(crate) async fn declare_again(&self, watch: &TaskWatch) -> Result<(), Error> {
+        let task = &watch.task;
+        let call = async |conn: &mut _| declare::declare_again(conn, &task.keys, task.stamp, &task.options).await;
+        if self.call(watch, call).await? {
+            let task = Arc::clone(&task.name);
+            self.log.line(move || tell_declared(&task));
+        }
+        Ok(())
+    }
+}

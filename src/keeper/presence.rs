@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::line::Keeper;
+use super::Keeper;
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::process::identity;

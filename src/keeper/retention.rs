@@ -1,17 +1,17 @@
 //! Trims the terminal sets by the age and the count that are declared, in bounded calls.
 
-use super::line::Keeper;
+use super::Keeper;
 use super::watch::TaskWatch;
 use crate::error::Error;
 use crate::store::keys::Key;
 use crate::store::trim::{self, Trimmed};
 
 /// The most jobs that one call removes.
-const BATCH: usize = 500;
+const TRIM_BATCH: usize = 500;
 
 /// The most jobs that one pass removes from a set: what is behind that waits for the next pass, since the server has other
 /// things to do.
-const PASS: usize = 20 * BATCH;
+const PASS: usize = 20 * TRIM_BATCH;
 
 /// The most calls of one pass over a set. Of large jobs a call removes few.
 const CALLS: usize = 400;
@@ -22,7 +22,7 @@ pub(crate) async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize
     for place in [Key::Completed, Key::Failed, Key::Cancelled] {
         let mut removed = 0;
         for _ in 0..CALLS {
-            let limit = BATCH.min(PASS - removed);
+            let limit = TRIM_BATCH.min(PASS - removed);
             let call = async |conn: &mut _| trim::trim(conn, &task.keys, place, worker, limit).await;
             match keeper.housekeeping_call(call).await? {
                 Trimmed::Jobs { count, more } => {

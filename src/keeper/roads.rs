@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::line::Keeper;
+use super::Keeper;
 use super::round::Round;
 use super::watch::TaskWatch;
 use crate::error::Error;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use super::line::Keeper;
+use super::Keeper;
 use super::watch::TaskWatch;
 use crate::clock::{self, Moment};
 use crate::error::Error;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 
-use super::line::Keeper;
+use super::Keeper;
 use super::pass::Plan;
 use super::watch::TaskWatch;
 use crate::clock;

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use super::HOUSEKEEPING;
+use super::Keeper;
 use super::beat;
 use super::hints;
-use super::line::{HOUSEKEEPING, Keeper};
 use super::log::Log;
 use super::tick;
 use super::watch::TaskWatch;
@@ -61,7 +62,7 @@ pub(crate) fn start(
 }
 
 /// Tells that the worker is there, whatever else is to be done.
-pub(super) async fn presence(keeper: Arc<Keeper>) {
+async fn presence(keeper: Arc<Keeper>) {
     let mut unseen = HashMap::new();
     loop {
         match keeper::presence::run_once(&keeper, &mut unseen).await {
@@ -74,7 +75,7 @@ pub(super) async fn presence(keeper: Arc<Keeper>) {
 }
 
 /// Removes terminal jobs that are past what the tasks keep.
-pub(super) async fn retention(keeper: Arc<Keeper>) {
+async fn retention(keeper: Arc<Keeper>) {
     loop {
         for watch in keeper.watches.iter() {
             let task = Arc::clone(&watch.task.name);

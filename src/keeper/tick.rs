@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::line::{HOUSEKEEPING, Keeper};
+use super::HOUSEKEEPING;
+use super::Keeper;
 use crate::clock::{self, Moment};
 use crate::stall::cadence;
 

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::line::Keeper;
+use super::Keeper;
 use super::watch::TaskWatch;
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::limits::LARGE;
-use crate::process::estate::{LARGE_LINE, Left};
+use crate::process::estate::Left;
 use crate::process::held::Flags;
 use crate::process::shared::{FAREWELL, KeeperEnd};
 use crate::stall::cadence::reporting_time;
@@ -18,7 +18,7 @@ use crate::store::address::Role;
 use crate::store::connection::OwnConnection;
 use crate::store::patience::{doubled, response_time};
 use crate::store::report::{self, Report};
-use crate::store::settle::{self, LINES, SettleReply, Settled};
+use crate::store::settle::{self, LARGE_LINE, LINES, SettleReply, Settled};
 
 /// How long runs may take to be dropped, behind the cancel grace.
 const DROP_TIME: Duration = Duration::from_secs(1);

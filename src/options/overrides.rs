@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::retry::{self, RetryPolicy};
+use super::retry::RetryPolicy;
 use super::stall::OnRisk;
-use crate::faults::{ConfigError, ConfigErrors, Faults};
-use crate::limits::{CANCEL_GRACE_MAX, LONGEST};
+use crate::faults::{ConfigErrors, Faults};
 use crate::times::opt_ms;
 
 /// What a dispatch sets for its own job. It rides with the job as JSON, so that every worker obeys it.
@@ -40,9 +39,6 @@ pub(crate) struct Overrides {
 /// What travels with a job beside its payload.
 pub(crate) type Headers = BTreeMap<String, String>;
 
-/// The most bytes that the headers of a job have together.
-const HEADERS_LIMIT: usize = 4096;
-
 impl Overrides {
     /// Whether nothing is set, so that nothing needs to be stored.
     pub(crate) fn is_empty(&self) -> bool {
@@ -56,29 +52,21 @@ impl Overrides {
     pub(crate) fn validate(&self) -> Result<(), ConfigErrors> {
         let mut faults = Faults::default();
         if let Some(delay) = self.delay {
-            faults.at_most("delay", delay, LONGEST);
+            faults.any_time("delay", delay);
         }
         if let Some(retry) = &self.retry {
             retry.check(&mut faults);
         }
         if let Some(attempts) = self.attempts {
-            faults.number("attempts", u64::from(attempts), 1, retry::MOST_ATTEMPTS);
+            faults.attempts("attempts", attempts);
         }
         let bytes: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-        if bytes > HEADERS_LIMIT {
-            let rule = format!("must have at most {HEADERS_LIMIT} bytes together, names and values");
-            faults.push(ConfigError::new(
-                "headers",
-                format!("{bytes} bytes"),
-                rule,
-                "put what is large into the payload",
-            ));
-        }
+        faults.headers(bytes);
         if let Some(timeout) = self.timeout {
             faults.timeout(timeout);
         }
         if let Some(cancel_grace) = self.cancel_grace {
-            faults.at_most("cancel_grace", cancel_grace, CANCEL_GRACE_MAX);
+            faults.cancel_grace(cancel_grace);
         }
         faults.finish()
     }

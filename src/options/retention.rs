@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::faults::Faults;
-use crate::limits::{LONGEST, MIN_AGE_MS};
+use crate::limits::MIN_AGE_MS;
 use crate::times::to_ms;
 
 /// Largest count that a script's numbers hold exactly; no set gets there.
@@ -78,7 +78,7 @@ impl Retention {
         let mut limit = |field: &str, set: Option<RetentionLimit>, default: RetentionLimit| {
             let limit = set.unwrap_or(default);
             if let Some(age) = limit.max_age {
-                faults.at_most(field, age, LONGEST);
+                faults.any_time(field, age);
             }
             LimitMs::from(limit)
         };

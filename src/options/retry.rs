@@ -9,9 +9,6 @@ use crate::faults::Faults;
 use crate::limits::LONGEST;
 use crate::times::{ms, opt_ms, to_ms};
 
-/// The most runs that a job may get.
-pub(super) const MOST_ATTEMPTS: u64 = 1_000_000;
-
 /// Longest delay of a growing backoff when none is set.
 const DEFAULT_MAX_DELAY: Duration = Duration::from_secs(600);
 
@@ -170,11 +167,11 @@ impl RetryPolicy {
     }
 
     pub(super) fn check(&self, faults: &mut Faults) {
-        faults.number("retry.attempts", u64::from(self.attempts), 1, MOST_ATTEMPTS);
+        faults.attempts("retry.attempts", self.attempts);
         match self.backoff {
-            Backoff::Fixed { delay } => faults.at_most("retry.fixed", delay, LONGEST),
+            Backoff::Fixed { delay } => faults.any_time("retry.fixed", delay),
             Backoff::Exponential { first, factor } => {
-                faults.at_most("retry.exponential.first", first, LONGEST);
+                faults.any_time("retry.exponential.first", first);
                 faults.factor("retry.exponential.factor", factor);
                 if let Some(max_delay) = self.max_delay {
                     faults.max_delay("retry.max_delay", max_delay, first);

@@ -1,7 +1,4 @@
-//! What can be set for a task, where it may be set, and what follows when it is not.
-//!
-//! Precedence, field by field: dispatch, then task, then the app's defaults, then the crate's. The interval and
-//! the heartbeat mode cannot be set for a single job, since a task has one epoch.
+//! The settings of a task, and how they are merged with those of the app.
 
 use std::time::Duration;
 
@@ -11,7 +8,6 @@ use super::retention::Retention;
 use super::retry::RetryPolicy;
 use super::stall::StallOptions;
 use crate::faults::{ConfigErrors, Faults};
-use crate::limits::{CANCEL_GRACE_MAX, LONGEST, PAYLOAD_LIMIT_MAX};
 
 /// The settings of a task, or, given to the app, the defaults of all its tasks.
 ///
@@ -167,13 +163,13 @@ impl TaskOptions {
             faults.timeout(timeout);
         }
         let concurrency = self.concurrency.or(app_defaults.concurrency).unwrap_or(10);
-        faults.number("concurrency", concurrency as u64, 1, 100_000);
+        faults.concurrency(concurrency);
         let shutdown_grace = self.shutdown_grace.or(app_defaults.shutdown_grace);
         let shutdown_grace = shutdown_grace.unwrap_or(Duration::from_secs(30));
-        faults.at_most("shutdown_grace", shutdown_grace, LONGEST);
+        faults.any_time("shutdown_grace", shutdown_grace);
         let cancel_grace = self.cancel_grace.or(app_defaults.cancel_grace);
         let cancel_grace = cancel_grace.unwrap_or(Duration::from_secs(5));
-        faults.at_most("cancel_grace", cancel_grace, CANCEL_GRACE_MAX);
+        faults.cancel_grace(cancel_grace);
 
         let own_retention = self.retention.clone().unwrap_or_default();
         let retention = match &app_defaults.retention {
@@ -184,11 +180,11 @@ impl TaskOptions {
 
         let payload_limit = self.payload_limit.or(app_defaults.payload_limit);
         let payload_limit = payload_limit.unwrap_or(1024 * 1024);
-        faults.number("payload_limit", payload_limit as u64, 1, PAYLOAD_LIMIT_MAX as u64);
+        faults.payload_limit(payload_limit);
 
         let undecodable_for = self.undecodable_for.or(app_defaults.undecodable_for);
         let undecodable_for = undecodable_for.unwrap_or(Duration::from_secs(24 * 3600));
-        faults.at_most("undecodable_for", undecodable_for, LONGEST);
+        faults.any_time("undecodable_for", undecodable_for);
 
         faults.finish()?;
         Ok(Resolved {

@@ -5,7 +5,53 @@ use std::time::Duration;
 use crate::faults::{ConfigError, ConfigErrors, Faults, text};
 use crate::limits::LONGEST;
 
+/// The most runs that a job may get.
+const MOST_ATTEMPTS: u64 = 1_000_000;
+
+/// The most bytes that the headers of a job have together.
+const HEADERS_LIMIT: usize = 4096;
+
+/// Longest cancel grace: a cancelled handler holds its slot for as long.
+const CANCEL_GRACE_MAX: Duration = Duration::from_secs(3600);
+
+/// Largest payload limit: Redis takes 512 MiB for one value, and some is left for the call around it.
+const PAYLOAD_LIMIT_MAX: usize = 511 * 1024 * 1024;
+
 impl Faults {
+    /// How many jobs of a task one worker runs at a time.
+    pub(super) fn concurrency(&mut self, jobs: usize) {
+        self.number("concurrency", jobs as u64, 1, 100_000);
+    }
+
+    /// How many runs a job gets.
+    pub(super) fn attempts(&mut self, field: &str, attempts: u32) {
+        self.number(field, u64::from(attempts), 1, MOST_ATTEMPTS);
+    }
+
+    /// The largest payload, in bytes.
+    pub(super) fn payload_limit(&mut self, bytes: usize) {
+        self.number("payload_limit", bytes as u64, 1, PAYLOAD_LIMIT_MAX as u64);
+    }
+
+    /// A time that is bounded only by what Redis and our arithmetic take.
+    pub(super) fn any_time(&mut self, field: &str, value: Duration) {
+        self.at_most(field, value, LONGEST);
+    }
+
+    /// How long a cancelled handler may wind down.
+    pub(super) fn cancel_grace(&mut self, value: Duration) {
+        self.at_most("cancel_grace", value, CANCEL_GRACE_MAX);
+    }
+
+    /// All headers of a job, by the bytes of their names and values.
+    pub(super) fn headers(&mut self, bytes: usize) {
+        if bytes > HEADERS_LIMIT {
+            let rule = format!("must have at most {HEADERS_LIMIT} bytes together, names and values");
+            let fix = "put what is large into the payload";
+            self.push(ConfigError::new("headers", format!("{bytes} bytes"), rule, fix));
+        }
+    }
+
     /// The stall interval.
     pub(super) fn interval(&mut self, value: Duration) {
         const LEAST: Duration = Duration::from_secs(1);

@@ -3,29 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::outbox::Outbox;
 use crate::store::report::Report;
 use crate::store::settle::LINES;
-
-/// The line of calls whose outcomes are large: they travel alone, and nothing waits behind them.
-pub(crate) const LARGE_LINE: usize = LINES.len() - 1;
-
-/// Outcomes of finished runs, on their way to the driver.
-#[derive(Debug, Default)]
-pub(crate) struct Outbox(Mutex<Vec<Report>>);
-
-impl Outbox {
-    pub(crate) fn push(&self, report: Report) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(report);
-    }
-
-    pub(crate) fn take(&self) -> Vec<Report> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-}
 
 /// What a driver that is dropped leaves behind, and the calls that it has under way all the while.
 #[derive(Debug, Default)]

@@ -1,16 +1,17 @@
 //! What one worker process holds, and all its actors share.
 
-pub(crate) mod claims;
 pub(crate) mod context;
 pub(crate) mod data;
 pub(crate) mod estate;
 pub(crate) mod handler;
 pub(crate) mod held;
 pub(crate) mod identity;
-pub(crate) mod idle;
 pub(crate) mod observer;
+pub(crate) mod open_claims;
 pub(crate) mod outage;
+pub(crate) mod outbox;
 pub(crate) mod shared;
 pub(crate) mod slots;
 pub(crate) mod task;
 pub(crate) mod waits;
+pub(crate) mod wake;

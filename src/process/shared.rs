@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::data::Data;
 use super::held::News;
-use super::idle::Wake;
 use super::observer::Observer;
 use super::outage::Outage;
 use super::slots::Slots;
+use super::wake::Wake;
 use crate::clock;
 use crate::store::engine::Store;
 use crate::worker_id::WorkerId;

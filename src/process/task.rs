@@ -7,17 +7,18 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
-use super::claims::Claims;
 use super::data::Need;
-use super::estate::{Estate, Outbox};
+use super::estate::Estate;
 use super::handler::Handler;
 use super::held::HeldTable;
+use super::open_claims::OpenClaims;
+use super::outbox::Outbox;
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::error::job_error::ErrorMap;
 use crate::options::resolved::Resolved;
 use crate::stall::cadence;
-use crate::store::declare::{self, Declared};
+use crate::store::declare;
 use crate::store::engine::Store;
 use crate::store::keys::TaskKeys;
 use crate::store::patience::RESPONSE_TIMEOUT;
@@ -61,7 +62,7 @@ pub(crate) struct TaskRuntime {
     last_beat: AtomicU64,
     /// How long its answers took, ms; 0 for one that named no job.
     beat_took: AtomicU64,
-    pub(crate) claims: Claims,
+    pub(crate) claims: OpenClaims,
 }
 
 impl TaskRuntime {
@@ -84,7 +85,7 @@ impl TaskRuntime {
             rung: Arc::default(),
             last_beat: AtomicU64::new(0),
             beat_took: AtomicU64::new(0),
-            claims: Claims::default(),
+            claims: OpenClaims::default(),
         }
     }
 
@@ -118,10 +119,15 @@ impl TaskRuntime {
 
     /// Writes the options of the task again, unless a worker that started later has: the server has lost them.
     pub(crate) async fn declare_again(&self, store: &Store) -> Result<(), Error> {
-        let declare = async |conn: &mut _| declare::declare(conn, &self.keys, Some(self.stamp), &self.options).await;
-        if let Declared::Ours(..) = store.shared(RESPONSE_TIMEOUT, declare).await? {
-            tracing::warn!(task = %self.name, "the server had lost the options of the task; they are declared again");
+        let call = async |conn: &mut _| declare::declare_again(conn, &self.keys, self.stamp, &self.options).await;
+        if store.shared(RESPONSE_TIMEOUT, call).await? {
+            tell_declared(&self.name);
         }
         Ok(())
     }
+}
+
+/// Says that the options of a task had to be declared again.
+pub(crate) fn tell_declared(task: &str) {
+    tracing::warn!(task, "the server had lost the options of the task; they are declared again");
 }

@@ -3,7 +3,7 @@
 //! 1. **Snapshot.** When `candidates` is empty, `active` is renamed to `candidates` and the epoch grows by one. At one
 //!    stroke, and at the same cost for ten jobs or a million, every running job has become a candidate.
 //! 2. **Beat.** Every third of an interval each worker names the jobs that it holds; each whose token matches leaves
-//!    `candidates` for `active`. So does nobody else.
+//!    `candidates` for `active`. No other job does.
 //! 3. **Resolve.** One interval after the snapshot, what is left in `candidates` was silent all the time: it is stalled.
 //!    A bounded number a call is decided, by the table in `lua/sweep.lua`. Then the next snapshot is taken.
 //!

@@ -50,6 +50,17 @@ pub(crate) async fn declare(
     Ok(Declared::Ours(stamp, changed))
 }
 
+/// Writes the options of a task again, which the server may have lost, unless a worker that started later has declared its own.
+/// Returns whether they are in force.
+pub(crate) async fn declare_again(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    stamp: u64,
+    options: &Resolved,
+) -> Result<bool, Error> {
+    Ok(matches!(declare(conn, keys, Some(stamp), options).await?, Declared::Ours(..)))
+}
+
 /// Whether this version may work the task.
 ///
 /// # Errors

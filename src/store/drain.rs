@@ -8,7 +8,6 @@ use super::wake;
 use crate::error::Error;
 
 /// The delayed jobs, each with the column `deferred`: for tests, whose tasks are small.
-#[cfg(feature = "testing")]
 pub(crate) async fn delayed(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Vec<(String, String)>, Error> {
     let mut cmd = redis::cmd("ZRANGE");
     cmd.arg(keys.get(Key::Delayed)).arg(0).arg(-1);
@@ -22,7 +21,6 @@ pub(crate) async fn delayed(conn: &mut impl Connection, keys: &TaskKeys) -> Resu
 }
 
 /// Makes a delayed job due, and tells the workers.
-#[cfg(feature = "testing")]
 pub(crate) async fn bring_forward(conn: &mut (impl Connection + Send), keys: &TaskKeys, id: &str) -> Result<(), Error> {
     let mut cmd = redis::cmd("ZADD");
     cmd.arg(keys.get(Key::Delayed)).arg("XX").arg(0).arg(id);

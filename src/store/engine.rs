@@ -1,7 +1,4 @@
-//! The only holder of connections, keys and scripts. Each script has one function here, typed in and out.
-//!
-//! Dispatch and settle share one multiplexed connection, whoever asks about jobs another, and the reading of values a third;
-//! the keeper, the wake block, the cancel hints, each event reader and each large value have their own.
+//! The connections to one server, and what was found out about it.
 
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
@@ -9,11 +6,11 @@ use std::time::Duration;
 
 use futures_util::future::{ready, try_join_all};
 use futures_util::{Stream, StreamExt};
-use redis::aio::MultiplexedConnection as OwnConnection;
 use redis::{PushInfo, PushKind};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::address::{Address, Role, Tls};
+use super::connection::OwnConnection;
 use super::fault::classify;
 use super::hints::hint_of;
 use super::joint::{Joint, own_task};
@@ -213,7 +210,7 @@ impl Store {
     }
 
     /// The cancel hints of the tasks, each as its channel and the id of the job, on a connection of its own. The stream
-    /// ends when the connection drops; whether the other end is still there is found out by [`ping`].
+    /// ends when the connection drops; whether the other end is still there is found out by [`ping`](super::hints::ping).
     pub(crate) async fn cancel_hints(
         &self,
         tasks: &[&TaskKeys],

@@ -31,7 +31,7 @@ pub(crate) struct Beaten {
 }
 
 /// Extends the locks of `extend`, and asks about those of `watch` without extending them; together at most
-/// [`BEAT_BATCH`].
+/// `BEAT_BATCH`.
 pub(crate) async fn extend_locks(
     conn: &mut impl Connection,
     keys: &TaskKeys,

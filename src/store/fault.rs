@@ -7,7 +7,7 @@ use std::sync::Arc;
 use redis::{ErrorKind, RedisError};
 
 use crate::error::Error;
-use crate::error::server::{Nature, Said, ServerError};
+use crate::error::server::{NO_ANSWER, Nature, Said, ServerError};
 
 const AUTH_CODES: [&str; 2] = ["NOAUTH", "WRONGPASS"];
 
@@ -90,12 +90,12 @@ fn sort(name: &'static str, e: &RedisError, connecting: bool) -> Error {
 }
 
 fn said(e: &RedisError, connecting: bool) -> Said {
-    let (text, code) = (e.to_string(), code_of(e));
+    let code = code_of(e);
     let wrong_settings = matches!(
         e.kind(),
         ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig | ErrorKind::EmptySentinelList
     );
-    let wrong_database = text.contains("DB index is out of range");
+    let wrong_database = e.to_string().contains("DB index is out of range");
     let wrong_user = code.as_deref().is_some_and(|code| AUTH_CODES.contains(&code));
     let nature = match e.kind() {
         _ if e.is_timeout() => Nature::TimedOut,
@@ -103,6 +103,7 @@ fn said(e: &RedisError, connecting: bool) -> Said {
         ErrorKind::Parse => Nature::Unreadable,
         _ => Nature::Refused,
     };
+    let text = if nature == Nature::TimedOut { NO_ANSWER.to_owned() } else { e.to_string() };
     let is_of_settings = wrong_settings || wrong_database || wrong_user || is_tls_fault(e);
     let is_full = says_full(e);
     Said { text, code, nature, connecting, is_full, is_of_settings, suspects_tls: false, place: None }

@@ -1,7 +1,6 @@
 //! The channel on which keepers hear of cancels.
 
-use redis::aio::MultiplexedConnection as OwnConnection;
-
+use super::connection::OwnConnection;
 use super::fault::classify;
 use super::patience::RESPONSE_TIMEOUT;
 use crate::error::Error;

@@ -1,4 +1,4 @@
-//! Work that several callers wait for, and that none of them owns.
+//! Work in tasks of its own: what several callers wait for and none of them owns, and what ends with whoever waits for it.
 //!
 //! A future is polled only as long as its owner likes. What others wait for therefore runs in a task of its own, which
 //! shows by a [`Sign`] that it is polled: a runtime that nobody drives any more polls no tasks either, and then whoever

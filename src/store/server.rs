@@ -6,7 +6,7 @@ use super::connection::Connection;
 use super::fault::classify;
 use crate::error::Error;
 
-/// The oldest server that has every command the scripts use (LPOP with a count, SMISMEMBER, ZMSCORE).
+/// The oldest server that has every command the scripts use (SMISMEMBER, ZMSCORE, XTRIM with MINID).
 const OLDEST: (u32, u32) = (6, 2);
 
 /// Whether a server whose eviction policy could throw jobs away is refused.

@@ -16,11 +16,17 @@ use crate::times::to_ms;
 /// The last one is for large outcomes: nothing else waits behind them.
 pub(crate) const LINES: [&str; 3] = ["", "/2", "/3"];
 
+/// The line of calls whose outcomes are large: they travel alone, and nothing waits behind them.
+pub(crate) const LARGE_LINE: usize = LINES.len() - 1;
+
+/// The lines as logs name them.
+pub(crate) const PARTS: [&str; LINES.len()] = ["settle", "settle/2", "settle/3"];
+
 /// The input of a claimed job.
 #[derive(Clone, Debug)]
 pub(crate) enum Payload {
     Here(Vec<u8>),
-    /// Too large to come with others: its size, for [`payload`].
+    /// Too large to come with others: its size, for [`payload`](super::values::payload).
     Apart(usize),
 }
 
@@ -176,7 +182,7 @@ pub(crate) async fn settle(
     Ok(SettleReply::Settled(Settled { lost, cancelled, claimed, next_due }))
 }
 
-/// The jobs that a call of settle claimed, from its record: those that are not ours any more are among them. None when
+/// The jobs that a call of settle claimed, from its record: those that are not ours any more are among them. Empty if
 /// the call was not executed yet.
 pub(crate) async fn claimed_by(
     conn: &mut impl Connection,

@@ -15,7 +15,7 @@ pub(crate) struct Looked {
     pub(crate) jobs: Vec<Option<(JobState, usize)>>,
 }
 
-/// Tells where the jobs are, at most [`LOOK_BATCH`] of them. No value is read.
+/// Tells where the jobs are, at most `LOOK_BATCH` of them. No value is read.
 pub(crate) async fn states(
     conn: &mut impl Connection,
     keys: &TaskKeys,

@@ -17,12 +17,7 @@ pub(crate) async fn result(conn: &mut impl Connection, keys: &TaskKeys, id: &str
 }
 
 /// Read by a plain command: through a script the server would copy it several times.
-pub(super) async fn value(
-    conn: &mut impl Connection,
-    keys: &TaskKeys,
-    column: Key,
-    id: &str,
-) -> Result<Option<Vec<u8>>, Error> {
+async fn value(conn: &mut impl Connection, keys: &TaskKeys, column: Key, id: &str) -> Result<Option<Vec<u8>>, Error> {
     redis::cmd("HGET").arg(keys.get(column)).arg(id).query_async(conn).await.map_err(|e| classify("value", e))
 }
 

@@ -200,7 +200,7 @@ struct Loops {
 }
 
 /// A part that ended.
-pub(super) struct PartEnd {
+struct PartEnd {
     part: WorkerPart,
     /// The task that it drove.
     task: Option<usize>,

@@ -435,3 +435,26 @@ fn every_page_of_the_guide_is_in_the_documentation_of_the_crate_and_in_the_book(
         assert!(book.contains(&format!("({name}.md)")), "{page} is not in the book");
     }
 }
+
+#[test]
+fn every_log_line_is_in_the_guide() {
+    let page = read("docs/guide/production.md");
+    let mut lines = 0;
+    for path in files("src", "rs") {
+        let text: String = code(&path).into_iter().map(|(_, line)| line + "\n").collect();
+        for level in ["info", "warn", "error"] {
+            for call in text.split(&format!("tracing::{level}!(")).skip(1) {
+                let call = call.split(");").next().unwrap_or_default();
+                // The text is the last of the arguments.
+                let line = call.rsplit('"').nth(1).unwrap_or_default();
+                // A text that goes on in the next line is known by its beginning.
+                let line = line.split(". ").next().unwrap_or_default().trim_end_matches('\\').trim();
+                if !line.contains('{') {
+                    assert!(page.contains(line), "{path}: {level} {line:?} is not in the guide");
+                    lines += 1;
+                }
+            }
+        }
+    }
+    assert!(lines > 35, "only {lines} lines were found");
+}

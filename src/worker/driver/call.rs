@@ -8,7 +8,6 @@ use crate::error::Error;
 use crate::job::failure::{StoredError, codes};
 use crate::limits::BATCH_BYTES;
 use crate::pauses::Pauses;
-use crate::process::estate::LARGE_LINE;
 use crate::process::shared::WorkerShared;
 use crate::process::task::TaskRuntime;
 use crate::stall::cadence;
@@ -16,11 +15,8 @@ use crate::store::address::Role;
 use crate::store::connection::OwnConnection;
 use crate::store::patience::{RESPONSE_TIMEOUT, doubled, response_time};
 use crate::store::report::{Outcome, Report};
-use crate::store::settle::{self, LINES, SettleReply, Settled};
+use crate::store::settle::{self, LARGE_LINE, PARTS, SettleReply, Settled};
 use crate::store::streams::server_time_ms;
-
-/// The lines as logs name them.
-const PARTS: [&str; LINES.len()] = ["settle", "settle/2", "settle/3"];
 
 /// A large outcome whose connection was closed so often, and for so long, is one that the server does not take.
 const LARGE_TRIES: u32 = 5;

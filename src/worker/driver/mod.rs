@@ -11,6 +11,8 @@
 //! | stopping | shutdown began | every held job was answered, or the time for it is over |
 
 mod call;
+mod claim;
+mod outcomes;
 mod stop;
 
 use std::collections::{HashMap, VecDeque};
@@ -25,16 +27,14 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use self::call::{Answered, Call};
 use self::stop::Stop;
-use super::runner::{self, Own};
 use crate::clock::{self, Moment};
 use crate::job::id::JobId;
-use crate::limits::{BATCH, BATCH_BYTES, LARGE};
-use crate::process::estate::LARGE_LINE;
-use crate::process::held::{Flags, Held};
+use crate::limits::{BATCH, BATCH_BYTES};
+use crate::process::held::Flags;
 use crate::process::shared::WorkerShared;
 use crate::process::task::TaskRuntime;
-use crate::store::report::{self, Report};
-use crate::store::settle::{Claimed, LINES, Payload};
+use crate::store::report::Report;
+use crate::store::settle::{LARGE_LINE, LINES};
 
 /// An idle task looks for work this often even when no marker came: a worker may have died with it.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -137,35 +137,6 @@ impl Driver {
         self.task.options.concurrency.div_ceil(2).min(BATCH)
     }
 
-    /// Takes the outcomes that are there. Short of a batch, runs that can end without waiting get to do so first.
-    async fn collect(&mut self) {
-        let mut seen = 0;
-        loop {
-            let ready = self.task.outbox.len();
-            if ready == seen || ready >= self.batch() {
-                break;
-            }
-            seen = ready;
-            tokio::task::yield_now().await;
-        }
-        for report in self.task.outbox.take() {
-            // A job that was requeued while its handler would not stop has been reported already.
-            if self.busy.remove(&report.fence).is_none() {
-                continue;
-            }
-            self.worker.slots.give_back(1);
-            let lost = self.task.held.get(report.fence).is_none_or(|held| held.flags().intersects(Flags::LOST));
-            if lost {
-                self.task.held.remove(std::iter::once(report.fence));
-            } else if report.bytes() > LARGE {
-                self.large.push_back(report);
-            } else {
-                self.pending.push(report);
-            }
-        }
-        while self.runs.try_join_next().is_some() {}
-    }
-
     fn begin_stop(&mut self) {
         if self.stop.is_some() || !self.worker.stopping.is_cancelled() {
             return;
@@ -195,22 +166,6 @@ impl Driver {
                 self.pending.push(Report::requeue(id, fence));
             }
         }
-    }
-
-    /// The reports of the next call. In a shutdown the youngest go first: each call puts its jobs in front of those
-    /// that the call before requeued, so that in the end the oldest is in front.
-    fn next_reports(&mut self) -> Vec<Report> {
-        if self.stop.is_none() {
-            let count = self.fitting(self.pending.iter());
-            return self.pending.drain(..count).collect();
-        }
-        self.pending.sort_unstable_by_key(|report| report.fence);
-        self.pending.split_off(self.pending.len() - self.fitting(self.pending.iter().rev()))
-    }
-
-    /// How many of the reports one call carries.
-    fn fitting<'a>(&self, reports: impl Iterator<Item = &'a Report>) -> usize {
-        report::fitting(reports.take(self.batch()))
     }
 
     /// Sends the next call, if there is a free line and something to say. The second line is for load: it opens for half a
@@ -251,42 +206,6 @@ impl Driver {
             self.task.claims.sent(line, number, clock::now());
         }
         self.calls.push(Box::pin(Call::new(task, worker, line, number, want, reports).answered()));
-    }
-
-    /// How many jobs to claim now. Permits of a worker-wide cap are taken for them.
-    fn want(&mut self) -> usize {
-        if self.stop.is_some() {
-            return 0;
-        }
-        let woken = self.worker.wake.take_woken(self.task.index);
-        self.hungry |= woken || clock::now() >= self.look_at;
-        let may_claim = self.task.beats_are_fresh() && (self.hungry || !self.pending.is_empty());
-        let want = self.take_slots(if may_claim { self.free_slots().min(self.batch()) } else { 0 });
-        if woken && want == 0 {
-            self.worker.wake.give_back(self.task.index);
-        }
-        want
-    }
-
-    /// Takes up to `wanted` slots of the worker's cap, and a place in the queue when there is none.
-    fn take_slots(&mut self, wanted: usize) -> usize {
-        let granted = usize::from(std::mem::take(&mut self.granted));
-        let taken = granted.min(wanted) + self.worker.slots.take(wanted.saturating_sub(granted));
-        self.worker.slots.give_back(granted.saturating_sub(wanted));
-        if taken > 0 || wanted == 0 {
-            self.queued = None;
-        } else if self.queued.is_none() {
-            self.queued = self.worker.slots.queue().map(|place| Box::pin(place) as _);
-        }
-        taken
-    }
-
-    /// Slots that neither a run fills, nor a call under way may fill, nor an outcome that waits behind the next call: it takes
-    /// memory as a run does.
-    fn free_slots(&self) -> usize {
-        let wanted: usize = self.lines.iter().filter_map(|line| line.wanted).sum();
-        let behind = self.large.len() + self.pending.len() - self.fitting(self.pending.iter());
-        self.task.options.concurrency.saturating_sub(self.busy.len() + wanted + behind)
     }
 
     /// Waits for an answer, for an outcome that a call can carry, for work, or for the next step of a shutdown.
@@ -369,46 +288,6 @@ impl Driver {
         }
         self.start(self.task.claims.kept_since(line).unwrap_or(sent), settled.claimed);
         self.task.claims.taken_in(line);
-    }
-
-    /// Enters claimed jobs, which nobody can take before an interval has passed since `kept`, and starts them.
-    fn start(&mut self, kept: Moment, claimed: Vec<Claimed>) {
-        let stopping = self.worker.stopping.is_cancelled();
-        let too_late = clock::now() >= kept.after(self.task.options.interval);
-        let mut entered = Vec::with_capacity(claimed.len());
-        let mut starting = Vec::with_capacity(claimed.len());
-        for job in claimed {
-            let own = Own::of(&job, &self.task.options);
-            let (last_tick, rung) = (Arc::clone(&self.worker.last_tick), Arc::clone(&self.task.rung));
-            let news = Arc::clone(&self.worker.news);
-            let held =
-                Arc::new(Held::new(job.id.clone(), job.fence, (&*own.options).into(), kept, last_tick, rung, news));
-            if matches!(job.payload, Payload::Apart(_)) {
-                held.set(Flags::FETCHING);
-            }
-            entered.push(Arc::clone(&held));
-            if stopping || too_late {
-                held.set(Flags::FINISHED);
-                self.worker.slots.give_back(1);
-                self.pending.push(Report::requeue(job.id, job.fence));
-            } else {
-                starting.push((held, job, own));
-            }
-        }
-        // In the table before they run: a handler may look at its own deadline at once.
-        self.task.held.insert(&entered);
-        self.started |= !starting.is_empty();
-        for (held, job, own) in starting {
-            self.busy.insert(job.fence, job.id.clone());
-            let (task, worker) = (Arc::clone(&self.task), Arc::clone(&self.worker));
-            let alive = task.alive.token();
-            self.runs.spawn(async move {
-                let _alive = alive;
-                let report = runner::run(Arc::clone(&task), worker, held, job, own).await;
-                task.outbox.push(report);
-                task.poke.notify_one();
-            });
-        }
     }
 
     /// The jobs that are still held here.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`payload`] | what was claimed → the bytes of the input |
 //! | `begin` | the claim → what handler, observer and log see of the run |
-//! | [`drive`] | the handler's future → how it [`HandlerEnd`](drive::HandlerEnd): returned, panicked, timed out, dropped |
+//! | [`drive`] | the handler's future → how it ended: returned, panicked, timed out, dropped |
 //! | [`outcome`] | how it ended, and what interrupted it → the `Outcome`, which the observer and the log are told |
 //! | `run` | the outcome → the `Report` that settle carries |
 

@@ -8,7 +8,7 @@ use crate::store::settle::LINES;
 
 /// The claims whose answer was not taken in, by line.
 #[derive(Debug, Default)]
-pub(crate) struct Claims(Mutex<[Option<Claim>; LINES.len()]>);
+pub(crate) struct OpenClaims(Mutex<[Option<Claim>; LINES.len()]>);
 
 #[derive(Clone, Copy, Debug)]
 struct Claim {
@@ -18,7 +18,7 @@ struct Claim {
     kept: Moment,
 }
 
-impl Claims {
+impl OpenClaims {
     fn lines(&self) -> MutexGuard<'_, [Option<Claim>; LINES.len()]> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

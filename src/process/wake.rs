@@ -8,12 +8,12 @@ use tokio::sync::Notify;
 /// Which tasks are idle, which of them the block under way waits for, which were woken, and which of those cannot use it.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
-    state: Mutex<IdleState>,
+    state: Mutex<WakeState>,
     pub(crate) changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct IdleState {
+struct WakeState {
     idle: BTreeSet<usize>,
     armed: BTreeSet<usize>,
     woken: BTreeSet<usize>,
@@ -21,7 +21,7 @@ struct IdleState {
 }
 
 impl Wake {
-    fn state(&self) -> MutexGuard<'_, IdleState> {
+    fn state(&self) -> MutexGuard<'_, WakeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,0 +1,53 @@
+//! How a driver gathers outcomes, and which of them the next call carries.
+
+use super::Driver;
+use crate::limits::LARGE;
+use crate::process::held::Flags;
+use crate::store::report::{self, Report};
+
+impl Driver {
+    /// Takes the outcomes that are there. Short of a batch, runs that can end without waiting get to do so first.
+    pub(super) async fn collect(&mut self) {
+        let mut seen = 0;
+        loop {
+            let ready = self.task.outbox.len();
+            if ready == seen || ready >= self.batch() {
+                break;
+            }
+            seen = ready;
+            tokio::task::yield_now().await;
+        }
+        for report in self.task.outbox.take() {
+            // A job that was requeued while its handler would not stop has been reported already.
+            if self.busy.remove(&report.fence).is_none() {
+                continue;
+            }
+            self.worker.slots.give_back(1);
+            let lost = self.task.held.get(report.fence).is_none_or(|held| held.flags().intersects(Flags::LOST));
+            if lost {
+                self.task.held.remove(std::iter::once(report.fence));
+            } else if report.bytes() > LARGE {
+                self.large.push_back(report);
+            } else {
+                self.pending.push(report);
+            }
+        }
+        while self.runs.try_join_next().is_some() {}
+    }
+
+    /// The reports of the next call. In a shutdown the youngest go first: each call puts its jobs in front of those
+    /// that the call before requeued, so that in the end the oldest is in front.
+    pub(super) fn next_reports(&mut self) -> Vec<Report> {
+        if self.stop.is_none() {
+            let count = self.fitting(self.pending.iter());
+            return self.pending.drain(..count).collect();
+        }
+        self.pending.sort_unstable_by_key(|report| report.fence);
+        self.pending.split_off(self.pending.len() - self.fitting(self.pending.iter().rev()))
+    }
+
+    /// How many of the reports one call carries.
+    pub(super) fn fitting<'a>(&self, reports: impl Iterator<Item = &'a Report>) -> usize {
+        report::fitting(reports.take(self.batch()))
+    }
+}
