@@ -6,19 +6,19 @@
 #![cfg(test)]
 #![cfg(unix)]
 
-#[allow(dead_code)]
-#[path = "integration/fixture.rs"]
-mod fixture;
 #[path = "support/mod.rs"]
 mod support;
 
-use fixture::{Fixture, TASK, fast, next, start};
 use heartline::{App, CancelOutcome, Context, Event, JobError, JobState, StallAction, StallOptions, TaskRef};
 use redis::AsyncCommands;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use support::events::next;
+use support::puppet::Puppet;
+use support::task::{TASK, TestTask, fast};
+use support::worker::TestWorker;
 use support::{PATIENCE, Proxy, Warnings, eventually};
 
 const ROLE: &str = "HEARTLINE_TEST_CHILD";
@@ -130,8 +130,8 @@ async fn watch(ctx: Context, log: Log) -> Result<u32, JobError> {
 struct Process(Child);
 
 impl Process {
-    fn spawn(f: &Fixture, url: &str, what: &str, interval_ms: u64) -> Process {
-        let role = format!("{what} {url} {} {} {interval_ms}", f.redis.url(), f.prefix);
+    fn spawn(test: &TestTask, url: &str, what: &str, interval_ms: u64) -> Process {
+        let role = format!("{what} {url} {} {} {interval_ms}", test.redis().url(), test.prefix);
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["a_worker_process_for_the_other_tests", "--exact", "--nocapture"])
             .env(ROLE, role)
@@ -143,8 +143,8 @@ impl Process {
     }
 
     /// A worker with so many slots, and an interval of one second.
-    fn worker(f: &Fixture, slots: usize) -> Process {
-        Process::spawn(f, &f.redis.url(), &slots.to_string(), 1000)
+    fn worker(test: &TestTask, slots: usize) -> Process {
+        Process::spawn(test, &test.redis().url(), &slots.to_string(), 1000)
     }
 
     fn id(&self) -> u32 {
@@ -173,8 +173,8 @@ impl Drop for Process {
     }
 }
 
-async fn task(f: &Fixture) -> (App, TaskRef<String, u32>) {
-    let app = f.app().await;
+async fn task(test: &TestTask) -> (App, TaskRef<String, u32>) {
+    let app = test.app().await;
     let task = app.task_ref(TASK).unwrap();
     (app, task)
 }
@@ -195,13 +195,13 @@ fn ids(kind: &str, count: usize) -> Vec<String> {
 }
 
 /// What the handlers have said, when it is so many lines that contain `part`.
-async fn heard(f: &Fixture, part: &str, count: usize) -> Vec<String> {
-    lines(f, "log", part, count).await
+async fn heard(test: &TestTask, part: &str, count: usize) -> Vec<String> {
+    lines(test, "log", part, count).await
 }
 
-async fn lines(f: &Fixture, list: &str, part: &str, count: usize) -> Vec<String> {
+async fn lines(test: &TestTask, list: &str, part: &str, count: usize) -> Vec<String> {
     eventually(&format!("{count} times {part:?}"), PATIENCE, async || {
-        let lines: Vec<String> = f.conn.clone().lrange(format!("{}:{list}", f.prefix), 0, -1).await.unwrap();
+        let lines: Vec<String> = test.conn().await.lrange(format!("{}:{list}", test.prefix), 0, -1).await.unwrap();
         let lines: Vec<String> = lines.into_iter().filter(|line| line.contains(part)).collect();
         (lines.len() >= count).then_some(lines)
     })
@@ -210,15 +210,15 @@ async fn lines(f: &Fixture, list: &str, part: &str, count: usize) -> Vec<String>
 
 #[tokio::test]
 async fn the_jobs_of_a_killed_worker_run_again_and_its_sibling_on_the_host_keeps_its_own() {
-    let f = Fixture::new().await;
-    let (app, task) = task(&f).await;
+    let test = TestTask::new();
+    let (app, task) = task(&test).await;
     let (of_dead, of_sibling) = (ids("dead", 3), ids("sibling", 3));
-    let victim = Process::worker(&f, 3);
+    let victim = Process::worker(&test, 3);
     running(&task, "hold once", &of_dead, 1).await;
-    let sibling = Process::worker(&f, 6);
+    let sibling = Process::worker(&test, 6);
     running(&task, "hold", &of_sibling, 0).await;
     let mut stalls = app.on_stalled();
-    let killed_in = f.epoch().await;
+    let killed_in = test.epoch().await;
     let (dead_pid, sibling_pid) = (victim.id(), sibling.id());
     victim.kill();
     let mut found = BTreeSet::new();
@@ -228,26 +228,26 @@ async fn the_jobs_of_a_killed_worker_run_again_and_its_sibling_on_the_host_keeps
         assert!(stall.worker.unwrap().as_str().contains(&format!("-{dead_pid}-")));
         found.insert(stall.id.to_string());
     }
-    let resolved_in = f.epoch().await;
+    let resolved_in = test.epoch().await;
     assert!(resolved_in <= killed_in + 2, "killed in epoch {killed_in}, resolved in {resolved_in}");
     assert_eq!(found, of_dead.iter().cloned().collect());
     for id in &of_dead {
         assert_eq!(task.handle(id).unwrap().result().await.unwrap(), sibling_pid);
-        assert_eq!(f.places(id).await, ["completed"]);
+        assert_eq!(test.places(id).await, ["completed"]);
     }
-    f.epochs_pass(1).await;
+    test.epochs_pass(1).await;
     for id in &of_sibling {
-        assert_eq!(f.places(id).await, ["running"]);
-        assert_eq!(f.column("stalledCount", id).await, None);
+        assert_eq!(test.places(id).await, ["running"]);
+        assert_eq!(test.column("stalledCount", id).await, None);
     }
 }
 
 #[tokio::test]
 async fn a_poison_job_fails_after_max_count_deaths_and_one_more_and_its_neighbours_do_not() {
-    let f = Fixture::new().await;
-    let (app, task) = task(&f).await;
+    let test = TestTask::new();
+    let (app, task) = task(&test).await;
     let mut events = app.events();
-    let mut process = Process::worker(&f, 10);
+    let mut process = Process::worker(&test, 10);
     let mut deaths = 0;
     let innocents = ids("innocent", 3);
     running(&task, "hold", &innocents, 10).await;
@@ -256,7 +256,7 @@ async fn a_poison_job_fails_after_max_count_deaths_and_one_more_and_its_neighbou
     loop {
         if process.is_dead() {
             deaths += 1;
-            process = Process::worker(&f, 10);
+            process = Process::worker(&test, 10);
         }
         let event = tokio::time::timeout(Duration::from_millis(50), events.recv()).await;
         match event.map(Result::unwrap) {
@@ -276,20 +276,20 @@ async fn a_poison_job_fails_after_max_count_deaths_and_one_more_and_its_neighbou
     let job = task.job("poison").await.unwrap();
     assert_eq!((job.state, job.failed_attempts, job.stalled_count), (JobState::Failed, 0, 3));
     assert_eq!(job.error.unwrap().code, "worker_crashed");
-    assert_eq!(f.places("poison").await, ["failed"]);
+    assert_eq!(test.places("poison").await, ["failed"]);
     for id in &innocents {
-        f.arrives(id, "running").await;
-        assert_eq!(f.column("stalledCount", id).await.as_deref(), Some("3"));
+        test.arrives(id, "running").await;
+        assert_eq!(test.column("stalledCount", id).await.as_deref(), Some("3"));
     }
 }
 
 #[tokio::test]
 async fn a_job_whose_cancel_was_asked_for_while_its_worker_died_ends_cancelled_and_runs_no_more() {
-    let f = Fixture::new().await;
-    let (app, task) = task(&f).await;
-    let victim = Process::worker(&f, 1);
+    let test = TestTask::new();
+    let (app, task) = task(&test).await;
+    let victim = Process::worker(&test, 1);
     running(&task, "hold", &["cancelled".to_owned()], 5).await;
-    let _other = Process::worker(&f, 5);
+    let _other = Process::worker(&test, 5);
     let mut events = app.events();
     victim.signal("-STOP");
     let handle = task.handle("cancelled").unwrap();
@@ -305,9 +305,9 @@ async fn a_job_whose_cancel_was_asked_for_while_its_worker_died_ends_cancelled_a
     assert_eq!((stall.action, stall.stalled_count, stall.is_terminal()), (StallAction::Cancelled, 1, true));
     let error = handle.result().await.unwrap_err();
     assert!(matches!(error, heartline::Error::JobCancelled { reason, .. } if reason == "no longer wanted"));
-    f.epochs_pass(1).await;
-    assert_eq!(f.places("cancelled").await, ["cancelled"]);
-    assert_eq!(f.run::<u64>("EXISTS", "cancelling", &[]).await, 0);
+    test.epochs_pass(1).await;
+    assert_eq!(test.places("cancelled").await, ["cancelled"]);
+    assert_eq!(test.run::<u64>("EXISTS", "cancelling", &[]).await, 0);
     // One event tells of it as of every cancelled job; nothing follows.
     let told = events.try_recv().unwrap();
     assert!(matches!(&told, Some(Event::Cancelled { id, .. }) if id.as_str() == "cancelled"), "{told:?}");
@@ -316,12 +316,12 @@ async fn a_job_whose_cancel_was_asked_for_while_its_worker_died_ends_cancelled_a
 
 #[tokio::test]
 async fn a_zombie_is_told_on_waking_and_what_it_returns_is_refused() {
-    let f = Fixture::new().await;
-    let (app, task) = task(&f).await;
+    let test = TestTask::new();
+    let (app, task) = task(&test).await;
     let ids = ids("watched", 8);
-    let zombie = Process::worker(&f, 8);
+    let zombie = Process::worker(&test, 8);
     running(&task, "watch", &ids, 1).await;
-    let heir = Process::worker(&f, 8);
+    let heir = Process::worker(&test, 8);
     let mut stalls = app.on_stalled();
     zombie.signal("-STOP");
     for _ in &ids {
@@ -330,25 +330,25 @@ async fn a_zombie_is_told_on_waking_and_what_it_returns_is_refused() {
     for id in &ids {
         assert_eq!(task.handle(id).unwrap().result().await.unwrap(), heir.id());
     }
-    let before = (f.column("result", &ids[0]).await, f.run::<u64>("XLEN", "events", &[]).await);
+    let before = (test.column("result", &ids[0]).await, test.run::<u64>("XLEN", "events", &[]).await);
     zombie.signal("-CONT");
-    for line in heard(&f, "told", ids.len()).await {
+    for line in heard(&test, "told", ids.len()).await {
         assert!(line.ends_with("told Frozen") || line.ends_with("told Lost"), "{line}");
     }
     // Its handlers are not blamed for the freeze.
-    let stood_still = lines(&f, "warnings", "stood_still_ms", 1).await;
+    let stood_still = lines(&test, "warnings", "stood_still_ms", 1).await;
     assert!(stood_still.iter().all(|line| line.starts_with(&zombie.id().to_string())), "{stood_still:?}");
-    for line in lines(&f, "warnings", "blocked_ms", 0).await {
+    for line in lines(&test, "warnings", "blocked_ms", 0).await {
         let ms = line.split("blocked_ms=").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
         assert!(ms.unwrap() < 1000, "{line}");
     }
     // Two of its beats later all that it had to say was said.
-    f.epochs_pass(1).await;
+    test.epochs_pass(1).await;
     for id in &ids {
-        assert_eq!(f.places(id).await, ["completed"]);
+        assert_eq!(test.places(id).await, ["completed"]);
         assert_eq!(task.handle(id).unwrap().result().await.unwrap(), heir.id());
     }
-    assert_eq!((f.column("result", &ids[0]).await, f.run::<u64>("XLEN", "events", &[]).await), before);
+    assert_eq!((test.column("result", &ids[0]).await, test.run::<u64>("XLEN", "events", &[]).await), before);
     // The zombie is a worker like any other again.
     heir.kill();
     let job = task.dispatch("quick".into()).await.unwrap();
@@ -357,76 +357,76 @@ async fn a_zombie_is_told_on_waking_and_what_it_returns_is_refused() {
 
 #[tokio::test]
 async fn a_zombie_that_wakes_while_its_job_still_runs_elsewhere_leaves_it_alone() {
-    let f = Fixture::new().await;
-    let (app, task) = task(&f).await;
-    let zombie = Process::worker(&f, 1);
+    let test = TestTask::new();
+    let (app, task) = task(&test).await;
+    let zombie = Process::worker(&test, 1);
     running(&task, "hold", &["held".to_owned()], 3).await;
-    let _heir = Process::worker(&f, 1);
+    let _heir = Process::worker(&test, 1);
     let mut stalls = app.on_stalled();
     zombie.signal("-STOP");
     assert_eq!(next(&mut stalls).await.action, StallAction::Recovered);
-    f.arrives("held", "running").await;
-    let token = f.column("locks", "held").await;
+    test.arrives("held", "running").await;
+    let token = test.column("locks", "held").await;
     zombie.signal("-CONT");
-    f.epochs_pass(2).await;
-    assert_eq!(f.column("locks", "held").await, token);
-    assert_eq!(f.run::<u64>("XLEN", "stalls", &[]).await, 1);
+    test.epochs_pass(2).await;
+    assert_eq!(test.column("locks", "held").await, token);
+    assert_eq!(test.run::<u64>("XLEN", "stalls", &[]).await, 1);
 }
 
 #[tokio::test]
 async fn a_short_freeze_costs_nothing() {
-    let f = Fixture::new().await;
-    let (_app, task) = task(&f).await;
-    let slow = Process::worker(&f, 1);
+    let test = TestTask::new();
+    let (_app, task) = task(&test).await;
+    let slow = Process::worker(&test, 1);
     running(&task, "hold", &["held".to_owned()], 0).await;
-    let _other = Process::worker(&f, 1);
+    let _other = Process::worker(&test, 1);
     // Far less than the interval, again and again.
     for _ in 0..10 {
         slow.signal("-STOP");
         slow.signal("-CONT");
     }
-    f.epochs_pass(3).await;
-    assert_eq!(f.places("held").await, ["running"]);
-    assert_eq!(f.run::<u64>("XLEN", "stalls", &[]).await, 0);
+    test.epochs_pass(3).await;
+    assert_eq!(test.places("held").await, ["running"]);
+    assert_eq!(test.run::<u64>("XLEN", "stalls", &[]).await, 0);
 }
 
 #[tokio::test]
 async fn a_process_that_freezes_while_redis_is_away_is_told_on_waking() {
-    let f = Fixture::new().await;
-    let (app, task) = task(&f).await;
-    let proxy = Proxy::start(f.redis.address()).await;
+    let test = TestTask::new();
+    let (app, task) = task(&test).await;
+    let proxy = Proxy::start(test.redis().address()).await;
     let url = proxy.url();
-    let zombie = Process::spawn(&f, &url, "1", 3000);
+    let zombie = Process::spawn(&test, &url, "1", 3000);
     running(&task, "watch", &["far".to_owned()], 1).await;
-    let heir = Process::spawn(&f, &f.redis.url(), "1", 3000);
+    let heir = Process::spawn(&test, &test.redis().url(), "1", 3000);
     let mut stalls = app.on_stalled();
     proxy.pause();
     // The signal comes before the deadline, and the freeze over it: nothing ticks while the deadline passes.
-    heard(&f, "at risk", 1).await;
+    heard(&test, "at risk", 1).await;
     zombie.signal("-STOP");
     assert_eq!(next(&mut stalls).await.action, StallAction::Recovered);
     zombie.signal("-CONT");
-    assert_eq!(heard(&f, "told", 1).await, ["far told Frozen"]);
+    assert_eq!(heard(&test, "told", 1).await, ["far told Frozen"]);
     assert_eq!(task.handle("far").unwrap().result().await.unwrap(), heir.id());
 }
 
 #[tokio::test]
 async fn a_sweeper_killed_midway_loses_no_job() {
     const JOBS: usize = 20_000;
-    let f = Fixture::new().await;
-    let (_app, task) = task(&f).await;
+    let test = TestTask::new();
+    let (_app, task) = task(&test).await;
     let jobs = (0..JOBS).map(|at| (format!("job-{at}"), "hold".to_owned()));
     task.dispatch_many_with_ids(jobs).await.unwrap();
-    let mut dead = f.puppet();
+    let mut dead = Puppet::of(&test).await;
     while !dead.claim(200).await.is_empty() {}
-    let sweeper = Process::worker(&f, 1);
-    eventually("it sweeps", PATIENCE, async || f.run::<u64>("XLEN", "stalls", &[]).await > 0).await;
+    let sweeper = Process::worker(&test, 1);
+    eventually("it sweeps", PATIENCE, async || test.run::<u64>("XLEN", "stalls", &[]).await > 0).await;
     sweeper.kill();
-    let resolved = f.stalls().await.into_iter().flatten().count();
+    let resolved = test.stalls().await.into_iter().flatten().count();
     assert!((1..JOBS).contains(&resolved), "it was killed after {resolved} of {JOBS}");
     // What it left, and the job that it held itself, are for the next one.
-    let mut sweep = f.puppet();
-    let mut epoch = f.epoch().await;
+    let mut sweep = Puppet::of(&test).await;
+    let mut epoch = test.epoch().await;
     let end = epoch + 3;
     let mut cursor = "0".to_owned();
     while epoch < end {
@@ -434,10 +434,10 @@ async fn a_sweeper_killed_midway_loses_no_job() {
         (epoch, cursor) = (swept.epoch, swept.cursor);
     }
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    f.stalls().await.into_iter().flatten().for_each(|(id, _)| *counts.entry(id).or_default() += 1);
+    test.stalls().await.into_iter().flatten().for_each(|(id, _)| *counts.entry(id).or_default() += 1);
     assert_eq!(counts.len(), JOBS);
     assert!(counts.values().filter(|count| **count == 2).count() <= 1, "only what the sweeper held stalls again");
-    let waiting: Vec<String> = f.run("LRANGE", "wait", &["0", "-1"]).await;
+    let waiting: Vec<String> = test.run("LRANGE", "wait", &["0", "-1"]).await;
     assert_eq!((waiting.len(), waiting.into_iter().collect::<BTreeSet<_>>().len()), (JOBS, JOBS));
     assert_eq!(task.counts().await.unwrap().running, 0);
 }
@@ -445,22 +445,22 @@ async fn a_sweeper_killed_midway_loses_no_job() {
 #[tokio::test]
 async fn workers_killed_at_any_moment_lose_nothing_and_record_nothing_twice() {
     const JOBS: usize = 600;
-    let f = Fixture::new().await;
-    let (_app, task) = task(&f).await;
+    let test = TestTask::new();
+    let (_app, task) = task(&test).await;
     let jobs = (0..JOBS).map(|at| (format!("job-{at}"), "short".to_owned()));
     task.dispatch_many_with_ids(jobs).await.unwrap();
-    let mut workers: Vec<Process> = (0..3).map(|_| Process::worker(&f, 5)).collect();
+    let mut workers: Vec<Process> = (0..3).map(|_| Process::worker(&test, 5)).collect();
     for round in 1..=6_usize {
         let enough = (JOBS / 8 * round) as u64;
         eventually("work goes on", PATIENCE, async || task.counts().await.unwrap().completed >= enough).await;
         workers.remove(0).kill();
-        workers.push(Process::worker(&f, 5));
+        workers.push(Process::worker(&test, 5));
     }
     eventually("all is done", PATIENCE, async || task.counts().await.unwrap().completed == JOBS as u64).await;
     let counts = task.counts().await.unwrap();
     assert_eq!((counts.waiting, counts.running, counts.failed, counts.delayed), (0, 0, 0, 0));
     let mut ended: BTreeMap<String, usize> = BTreeMap::new();
-    let entries: redis::streams::StreamRangeReply = f.conn.clone().xrange_all(f.key("events")).await.unwrap();
+    let entries: redis::streams::StreamRangeReply = test.conn().await.xrange_all(test.key("events")).await.unwrap();
     for entry in &entries.ids {
         for id in entry.get::<String>("completed").unwrap_or_default().split(' ').filter(|id| !id.is_empty()) {
             *ended.entry(id.to_owned()).or_default() += 1;
@@ -468,37 +468,37 @@ async fn workers_killed_at_any_moment_lose_nothing_and_record_nothing_twice() {
     }
     assert_eq!(ended.len(), JOBS);
     assert!(ended.values().all(|count| *count == 1), "{ended:?}");
-    assert!(f.run::<u64>("XLEN", "stalls", &[]).await > 0, "the kills met nobody at work");
+    assert!(test.run::<u64>("XLEN", "stalls", &[]).await > 0, "the kills met nobody at work");
 }
 
 #[tokio::test]
 async fn a_producer_killed_while_it_dispatches_can_repeat_the_call() {
-    let f = Fixture::new().await;
-    let (_app, task) = task(&f).await;
-    let producer = Process::spawn(&f, &f.redis.url(), "produce", 1000);
+    let test = TestTask::new();
+    let (_app, task) = task(&test).await;
+    let producer = Process::spawn(&test, &test.redis().url(), "produce", 1000);
     eventually("some are there", PATIENCE, async || task.counts().await.unwrap().waiting > 0).await;
     producer.kill();
     let before = task.counts().await.unwrap().waiting;
     assert!((1..20_000).contains(&before), "it was killed after {before}");
     let handles = task.dispatch_many_with_ids(many()).await.unwrap();
     assert_eq!(handles.iter().filter(|handle| handle.existed() == Some(true)).count() as u64, before);
-    let waiting: Vec<String> = f.run("LRANGE", "wait", &["0", "-1"]).await;
+    let waiting: Vec<String> = test.run("LRANGE", "wait", &["0", "-1"]).await;
     assert_eq!((waiting.len(), waiting.into_iter().collect::<BTreeSet<_>>().len()), (20_000, 20_000));
-    assert_eq!(f.run::<u64>("HLEN", "payload", &[]).await, 20_000);
+    assert_eq!(test.run::<u64>("HLEN", "payload", &[]).await, 20_000);
 }
 
 #[tokio::test]
 async fn the_job_of_a_killed_process_is_found_by_a_worker_that_starts_later() {
-    let f = Fixture::new().await;
-    let (_app, task) = task(&f).await;
-    let victim = Process::worker(&f, 1);
+    let test = TestTask::new();
+    let (_app, task) = task(&test).await;
+    let victim = Process::worker(&test, 1);
     running(&task, "hold once", &["left".to_owned()], 1).await;
     victim.kill();
-    let app = f.app().await;
+    let app = test.app().await;
     let again = app
         .task(TASK, fast(), |ctx, _: String| async move { Ok::<_, heartline::JobError>(ctx.stalled_count()) })
         .unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     assert_eq!(again.handle("left").unwrap().result().await.unwrap(), 1);
     worker.stop().await;
 }

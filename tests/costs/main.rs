@@ -14,11 +14,6 @@ mod support;
 #[path = "../scripts/call.rs"]
 mod call;
 
-// The tests of the public API use the rest.
-#[allow(dead_code)]
-#[path = "../integration/fixture.rs"]
-mod fixture;
-
 // The cuts of the bench that says what safety costs.
 #[path = "../../benches/heartline/cuts.rs"]
 mod cuts;

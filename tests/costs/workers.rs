@@ -3,8 +3,9 @@
 //! All of it runs on one thread, whose tasks take turns in the order in which they were woken. So what a batch holds follows
 //! from the order of steps alone, and the machine may be as busy as it likes.
 
-use crate::fixture::{TASK, start};
 use crate::meter::commands;
+use crate::support::task::TASK;
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
 use futures_util::future::try_join_all;
 use heartline::{App, Retention, TaskOptions, TaskRef};
@@ -19,20 +20,20 @@ use tokio::sync::{Notify, Semaphore};
 
 const JOBS: usize = 2_000;
 
-/// A server with one worker and one task.
-struct Site {
+/// A server with one worker and one task, whose calls are counted.
+struct Counted {
     app: App,
     proxy: Proxy,
     conn: MultiplexedConnection,
     _redis: TestRedis,
 }
 
-impl Site {
-    async fn new() -> Site {
+impl Counted {
+    async fn new() -> Counted {
         let redis = TestRedis::start();
         let (conn, proxy) = (redis.conn().await, Proxy::start(redis.address()).await);
         let app = App::builder().redis(proxy.url()).prefix("costs").build().await.unwrap();
-        Site { app, proxy, conn, _redis: redis }
+        Counted { app, proxy, conn, _redis: redis }
     }
 
     fn key(suffix: &str) -> String {
@@ -92,7 +93,7 @@ struct Gated {
 
 impl Gated {
     /// Dispatches the jobs of a task whose handlers wait at the gate.
-    async fn dispatch(site: &Site, concurrency: usize, jobs: usize) -> Gated {
+    async fn dispatch(counted: &Counted, concurrency: usize, jobs: usize) -> Gated {
         let (entered, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
         let (count, pass) = (entered.clone(), gate.clone());
         let handler = move |_, _| {
@@ -103,7 +104,7 @@ impl Gated {
                 Ok::<_, heartline::JobError>(())
             }
         };
-        let task: TaskRef<usize, ()> = site.app.task(TASK, options(concurrency), handler).unwrap();
+        let task: TaskRef<usize, ()> = counted.app.task(TASK, options(concurrency), handler).unwrap();
         task.dispatch_many(0..jobs).await.unwrap();
         Gated { entered, gate }
     }
@@ -127,17 +128,17 @@ impl Gated {
 async fn jobs_that_end_together_are_settled_in_full_batches() {
     for (concurrency, batch) in [(2, 1), (100, 50), (1_000, 200)] {
         let jobs = JOBS.min(concurrency * 20);
-        let mut site = Site::new().await;
-        let gated = Gated::dispatch(&site, concurrency, jobs).await;
-        let worker = start(site.app.worker());
+        let mut counted = Counted::new().await;
+        let gated = Gated::dispatch(&counted, concurrency, jobs).await;
+        let worker = TestWorker::start(counted.app.worker());
         for full in (concurrency..=jobs).step_by(concurrency) {
             gated.entered(full).await;
             gated.end(concurrency);
         }
-        site.quiet(0).await;
+        counted.quiet(0).await;
         let what = format!("concurrency {concurrency}");
-        assert_eq!(site.settles().await, concurrency / batch + jobs / batch + 1, "{what}");
-        site.assert_full(batch, &what).await;
+        assert_eq!(counted.settles().await, concurrency / batch + jobs / batch + 1, "{what}");
+        counted.assert_full(batch, &what).await;
         worker.stop().await;
     }
 }
@@ -145,16 +146,16 @@ async fn jobs_that_end_together_are_settled_in_full_batches() {
 /// Half a batch, 25 of the 100 slots, is what a second call opens for while one is under way. All else waits for the answer.
 #[tokio::test]
 async fn outcomes_that_come_while_a_call_is_under_way_go_out_together() {
-    let mut site = Site::new().await;
-    let gated = Gated::dispatch(&site, 100, 100).await;
-    let worker = start(site.app.worker());
+    let mut counted = Counted::new().await;
+    let gated = Gated::dispatch(&counted, 100, 100).await;
+    let worker = TestWorker::start(counted.app.worker());
     gated.entered(100).await;
     // With a free slot the worker looks once more; from then on no call is under way.
     gated.end(1);
-    site.quiet(99).await;
+    counted.quiet(99).await;
     let mut left = 99;
     for ends in [25, 31] {
-        site.proxy.pause();
+        counted.proxy.pause();
         for _ in 0..ends {
             gated.end(1);
             // Each turn lets all that can run go one step.
@@ -162,20 +163,20 @@ async fn outcomes_that_come_while_a_call_is_under_way_go_out_together() {
                 tokio::task::yield_now().await;
             }
         }
-        site.proxy.resume();
+        counted.proxy.resume();
         left -= ends;
-        site.quiet(left).await;
+        counted.quiet(left).await;
     }
     gated.end(left);
-    site.quiet(0).await;
-    assert_eq!(site.batches::<Vec<usize>>("completed").await, [1, 1, 24, 1, 25, 5, 43]);
+    counted.quiet(0).await;
+    assert_eq!(counted.batches::<Vec<usize>>("completed").await, [1, 1, 24, 1, 25, 5, 43]);
     worker.stop().await;
 }
 
 /// A call does not leave with the first outcome: whatever can run without waiting gets a turn before.
 #[tokio::test]
 async fn an_outcome_that_is_a_turn_behind_another_goes_out_with_it() {
-    let mut site = Site::new().await;
+    let mut counted = Counted::new().await;
     let [first, between, second] = [(); 3].map(|()| Arc::new(Notify::new()));
     let (begin, ended, follow) = (first.clone(), between.clone(), second.clone());
     let handler = move |_, job: usize| {
@@ -197,14 +198,14 @@ async fn an_outcome_that_is_a_turn_behind_another_goes_out_with_it() {
             second.notify_one();
         }
     });
-    let task: TaskRef<usize, ()> = site.app.task(TASK, options(100), handler).unwrap();
-    let worker = start(site.app.worker());
+    let task: TaskRef<usize, ()> = counted.app.task(TASK, options(100), handler).unwrap();
+    let worker = TestWorker::start(counted.app.worker());
     for round in 1..=10 {
         task.dispatch_many(0..2).await.unwrap();
-        site.quiet(2).await;
+        counted.quiet(2).await;
         first.notify_one();
-        site.quiet(0).await;
-        assert_eq!(site.batches::<Vec<usize>>("completed").await, [2].repeat(round));
+        counted.quiet(0).await;
+        assert_eq!(counted.batches::<Vec<usize>>("completed").await, [2].repeat(round));
     }
     relay.abort();
     worker.stop().await;
@@ -219,50 +220,50 @@ async fn an_outcome_that_is_a_turn_behind_another_goes_out_with_it() {
 #[tokio::test]
 async fn handlers_that_return_at_once_are_settled_in_full_batches_too() {
     let (concurrency, batch) = (100, 50);
-    let mut site = Site::new().await;
+    let mut counted = Counted::new().await;
     let task: TaskRef<usize, ()> =
-        site.app.task(TASK, options(concurrency), |_, _| async { Ok::<_, heartline::JobError>(()) }).unwrap();
+        counted.app.task(TASK, options(concurrency), |_, _| async { Ok::<_, heartline::JobError>(()) }).unwrap();
     task.dispatch_many(0..JOBS).await.unwrap();
-    let worker = start(site.app.worker());
-    site.quiet(0).await;
-    let settles = site.settles().await;
+    let worker = TestWorker::start(counted.app.worker());
+    counted.quiet(0).await;
+    let settles = counted.settles().await;
     let least = 2 + JOBS / batch;
     assert!((least..=least + 2).contains(&settles), "{settles} calls");
-    site.assert_full(batch, "no waiting").await;
+    counted.assert_full(batch, "no waiting").await;
     worker.stop().await;
 }
 
 /// The marker wakes the worker, which claims the job in one call and reports it in another.
 #[tokio::test]
 async fn a_lone_job_costs_two_settles() {
-    let mut site = Site::new().await;
+    let mut counted = Counted::new().await;
     let task: TaskRef<usize, ()> =
-        site.app.task(TASK, options(100), |_, _| async { Ok::<_, heartline::JobError>(()) }).unwrap();
-    let worker = start(site.app.worker());
-    site.quiet(0).await;
-    assert_eq!(site.settles().await, 1, "the first look");
+        counted.app.task(TASK, options(100), |_, _| async { Ok::<_, heartline::JobError>(()) }).unwrap();
+    let worker = TestWorker::start(counted.app.worker());
+    counted.quiet(0).await;
+    assert_eq!(counted.settles().await, 1, "the first look");
     for job in 1..=5 {
         task.dispatch(job).await.unwrap();
-        site.quiet(0).await;
-        assert_eq!(site.settles().await, 1 + 2 * job);
+        counted.quiet(0).await;
+        assert_eq!(counted.settles().await, 1 + 2 * job);
     }
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_dispatch_costs_one_call_and_jobs_dispatched_together_share_calls_of_200() {
-    let mut site = Site::new().await;
-    let task = site.app.task_ref::<usize, ()>(TASK).unwrap();
+    let mut counted = Counted::new().await;
+    let task = counted.app.task_ref::<usize, ()>(TASK).unwrap();
     // The connection and the cache of scripts come up.
     task.dispatch(0).await.unwrap();
-    site.reset().await;
+    counted.reset().await;
     task.dispatch(1).await.unwrap();
-    assert_eq!(site.scripts().await, 1);
-    site.reset().await;
+    assert_eq!(counted.scripts().await, 1);
+    counted.reset().await;
     task.dispatch_many(0..1_000).await.unwrap();
-    assert_eq!(site.scripts().await, 5);
+    assert_eq!(counted.scripts().await, 5);
     // The first goes alone, and the others gather behind it.
-    site.reset().await;
+    counted.reset().await;
     try_join_all((0..1_000).map(|job| task.dispatch(job).into_future())).await.unwrap();
-    assert_eq!(site.scripts().await, 1 + 5);
+    assert_eq!(counted.scripts().await, 1 + 5);
 }

@@ -8,7 +8,7 @@ use heartline::{App, CancelOutcome, Context, JobError, JobState};
 use redis::AsyncCommands;
 use tokio::sync::watch;
 
-use crate::site::{INTERVAL, Site, options};
+use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{Child, PATIENCE, TestRedis, eventually};
 
 /// More than the runtime has threads.
@@ -58,15 +58,15 @@ fn a_worker_whose_handlers_log_all_the_time() {
 #[tokio::test]
 async fn a_worker_whose_log_blocks_every_thread_of_its_runtime_keeps_its_jobs() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let role = format!("{} {}", redis.url(), site.task);
+    let test = TestTask::on(&redis);
+    let role = format!("{} {}", redis.url(), test.name);
     let mut child = Child::start(module_path!(), "a_worker_whose_handlers_log_all_the_time", &role);
-    let (_app, jobs) = site.producer().await;
+    let (_app, jobs) = test.producer().await;
     let handles = jobs.dispatch_many((0..JOBS).map(|_| "long ".repeat(100))).await.unwrap();
     let running = async || jobs.counts().await.unwrap().running == JOBS as u64;
     eventually("every job was claimed", PATIENCE, running).await;
     // A pipe that nobody reads is soon full, and then nothing goes on in that runtime.
-    let (mut conn, pulse) = (site.conn().await, format!("{}:pulse", site.task));
+    let (mut conn, pulse) = (test.conn().await, format!("{}:pulse", test.name));
     let mut last = 0;
     loop {
         let now: u64 = conn.get::<_, Option<u64>>(&pulse).await.unwrap().unwrap_or(0);
@@ -77,11 +77,11 @@ async fn a_worker_whose_log_blocks_every_thread_of_its_runtime_keeps_its_jobs() 
         tokio::time::sleep(INTERVAL).await;
     }
 
-    let witness = site.hire(options(INTERVAL)).await;
-    site.epochs_pass(5).await;
+    let witness = test.start_worker(options(INTERVAL)).await;
+    test.epochs_pass(5).await;
     assert_eq!(conn.get::<_, u64>(&pulse).await.unwrap(), last, "the runtime was not blocked");
     assert!(child.lives());
-    assert_eq!(site.stalls().await, None);
+    assert_eq!(test.dump("stalls").await, None);
     for job in &handles {
         assert_eq!(job.state().await.unwrap(), JobState::Running);
     }
@@ -93,6 +93,6 @@ async fn a_worker_whose_log_blocks_every_thread_of_its_runtime_keeps_its_jobs() 
     }
     let cancelled = async || jobs.counts().await.unwrap().cancelled == JOBS as u64;
     eventually("the handlers hear of it", PATIENCE, cancelled).await;
-    assert_eq!(site.journal.runs(), []);
-    witness.leave().await;
+    assert_eq!(test.journal.runs(), []);
+    witness.stop().await;
 }

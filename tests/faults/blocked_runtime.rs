@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use heartline::{App, Context, JobError};
 
-use crate::site::{INTERVAL, Site, options};
+use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{PATIENCE, TestRedis, Warnings, eventually};
 
 #[tokio::test]
 async fn handlers_that_block_every_thread_for_four_intervals_keep_their_jobs_and_the_warning_says_how_long() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let (url, task, journal) = (redis.url(), site.task.clone(), site.journal.clone());
+    let test = TestTask::on(&redis);
+    let (url, task, journal) = (redis.url(), test.name.clone(), test.journal.clone());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let user = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -39,25 +39,25 @@ async fn handlers_that_block_every_thread_for_four_intervals_keep_their_jobs_and
         runtime.block_on(worker).unwrap()
     });
 
-    let (_app, jobs) = site.producer().await;
+    let (_app, jobs) = test.producer().await;
     let handles = jobs.dispatch_many(["a".to_owned(), "b".to_owned()]).await.unwrap();
-    site.started(&handles).await;
-    let before = site.epoch().await;
+    test.started(&handles).await;
+    let before = test.epoch().await;
     // A second worker watches too, and would run what is taken from the first.
-    let witness = site.hire(options(INTERVAL)).await;
+    let witness = test.start_worker(options(INTERVAL)).await;
     eventually("the runtime is free again", PATIENCE, async || jobs.counts().await.unwrap().completed == 2).await;
-    assert!(site.epoch().await >= before + 3, "the sweep stood still too");
-    site.each_ran_once(&handles).await;
+    assert!(test.epoch().await >= before + 3, "the sweep stood still too");
+    test.each_ran_once(&handles).await;
     let over = "the runtime runs again";
     warnings.wait_for(&[over, "blocked_ms="], PATIENCE).await;
     let told = warnings.all().iter().filter(|line| line.contains(over)).map(|line| blocked_for(line)).max();
     assert!(told.unwrap() >= 4 * INTERVAL - INTERVAL / 10, "{:?}", warnings.all());
 
-    witness.leave().await;
+    witness.stop().await;
     stop.send(()).unwrap();
     eventually("the blocked worker stops", PATIENCE, async || user.is_finished()).await;
     assert_eq!(user.join().unwrap(), heartline::StopReason::Shutdown);
-    site.nothing_is_left_but(2).await;
+    test.nothing_is_left_but(2).await;
 }
 
 /// The field `blocked_ms` of a warning.

@@ -7,9 +7,10 @@ use heartline::{App, JobHandle, Retention, RetentionLimit, TaskOptions, TaskRef}
 use redis::AsyncCommands;
 use tokio::task::JoinSet;
 
-use crate::hands::{Hand, KIB, Watch, text};
-use crate::site::{INTERVAL, Site, options};
+use crate::support::task::{INTERVAL, TestTask, options};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, TestRedis, eventually};
+use crate::watch::{KIB, Watch, text};
 
 /// A fifth of what a call may carry, and a little less.
 const FIFTH: usize = 100 * KIB;
@@ -22,7 +23,7 @@ const SLOTS: usize = 2 * JOBS + 4;
 
 struct Bounded {
     _redis: TestRedis,
-    site: Site,
+    test: TestTask,
     watch: Watch,
     app: App,
 }
@@ -30,15 +31,15 @@ struct Bounded {
 impl Bounded {
     async fn start() -> Bounded {
         let redis = TestRedis::start();
-        let site = Site::new(&redis);
-        let (watch, app) = (Watch::new(&site, &redis).await, site.app_at(&redis.url()).await);
-        Bounded { _redis: redis, site, watch, app }
+        let test = TestTask::on(&redis);
+        let (watch, app) = (Watch::new(&test, &redis).await, test.app_at(&redis.url()).await);
+        Bounded { _redis: redis, test, watch, app }
     }
 
     /// A worker that answers each job with a text of so many bytes when the gate is open.
     fn task(&self, options: TaskOptions, bytes: usize) -> TaskRef<String, String> {
-        let journal = Arc::clone(&self.site.journal);
-        let task = self.app.task(&self.site.task, options, move |ctx, _: String| {
+        let journal = Arc::clone(&self.test.journal);
+        let task = self.app.task(&self.test.name, options, move |ctx, _: String| {
             let journal = Arc::clone(&journal);
             async move {
                 journal.begin(&ctx);
@@ -72,33 +73,33 @@ async fn a_claim_takes_few_large_jobs() {
     let bounded = Bounded::start().await;
     let task = bounded.task(options(INTERVAL).concurrency(SLOTS), 2);
     let jobs = task.dispatch_many((0..JOBS).map(|_| text(FIFTH))).await.unwrap();
-    bounded.site.journal.open("go");
-    let worker = Hand::start(bounded.app.worker());
+    bounded.test.journal.open("go");
+    let worker = TestWorker::start(bounded.app.worker());
     all_end(&jobs).await;
     let calls = bounded.calls("started").await;
     assert!(largest(&calls) <= 5, "{calls:?}");
-    worker.leave().await;
+    worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_report_carries_few_large_results() {
     let bounded = Bounded::start().await;
     let task = bounded.task(options(INTERVAL).concurrency(SLOTS), FIFTH);
-    let worker = Hand::start(bounded.app.worker());
+    let worker = TestWorker::start(bounded.app.worker());
     let jobs = task.dispatch_many((0..JOBS).map(|_| text(2))).await.unwrap();
-    eventually("all jobs run", PATIENCE, async || bounded.site.journal.runs().len() == JOBS).await;
-    bounded.site.journal.open("go");
+    eventually("all jobs run", PATIENCE, async || bounded.test.journal.runs().len() == JOBS).await;
+    bounded.test.journal.open("go");
     all_end(&jobs).await;
     let calls = bounded.calls("completed").await;
     // With the ids and the fences around them.
     assert!(largest(&calls) <= 6, "{calls:?}");
-    worker.leave().await;
+    worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_dispatch_of_many_carries_few_large_jobs_a_call() {
     let bounded = Bounded::start().await;
-    let (_app, task) = bounded.site.producer().await;
+    let (_app, task) = bounded.test.producer().await;
     task.dispatch_many((0..JOBS).map(|_| text(FIFTH))).await.unwrap();
     let calls = bounded.calls("dispatched").await;
     assert!(largest(&calls) <= 5, "{calls:?}");
@@ -117,7 +118,7 @@ async fn together(task: &TaskRef<String, u64>, jobs: impl Iterator<Item = (Strin
 #[tokio::test]
 async fn large_jobs_of_many_callers_are_gathered_few_at_a_time() {
     let bounded = Bounded::start().await;
-    let (_app, task) = bounded.site.producer().await;
+    let (_app, task) = bounded.test.producer().await;
     together(&task, (0..JOBS).map(|at| (format!("job-{at}"), FIFTH))).await;
     let calls = bounded.calls("dispatched").await;
     assert!(largest(&calls) <= 5, "{calls:?}");
@@ -126,7 +127,7 @@ async fn large_jobs_of_many_callers_are_gathered_few_at_a_time() {
 #[tokio::test]
 async fn a_job_larger_than_a_call_travels_alone() {
     let bounded = Bounded::start().await;
-    let (_app, task) = bounded.site.producer().await;
+    let (_app, task) = bounded.test.producer().await;
     let sizes = |kind: &'static str| {
         (0..JOBS / 2).map(move |at| (format!("{kind}-{at}"), if at % 5 == 2 { 600 * KIB } else { 10 }))
     };
@@ -144,7 +145,7 @@ async fn a_job_larger_than_a_call_travels_alone() {
 
 /// Fills the task with completed jobs that are an hour old, with a payload and a result of these sizes.
 async fn seed(bounded: &Bounded, jobs: usize, sizes: impl Fn(usize) -> (usize, usize)) {
-    let (site, mut conn) = (&bounded.site, bounded.watch.conn.clone());
+    let (test, mut conn) = (&bounded.test, bounded.watch.conn.clone());
     let (seconds, _): (u64, u64) = redis::cmd("TIME").query_async(&mut conn).await.unwrap();
     let old = (seconds - 3_600) * 1_000;
     let all: Vec<usize> = (0..jobs).collect();
@@ -157,9 +158,9 @@ async fn seed(bounded: &Bounded, jobs: usize, sizes: impl Fn(usize) -> (usize, u
             results.push((id, text(result)));
         }
         let mut pipe = redis::pipe();
-        pipe.zadd_multiple(site.key("completed"), &places).ignore();
-        pipe.hset_multiple(site.key("payload"), &payloads).ignore();
-        pipe.hset_multiple(site.key("result"), &results).ignore();
+        pipe.zadd_multiple(test.key("completed"), &places).ignore();
+        pipe.hset_multiple(test.key("payload"), &payloads).ignore();
+        pipe.hset_multiple(test.key("result"), &results).ignore();
         let () = pipe.query_async(&mut conn).await.unwrap();
     }
 }
@@ -167,17 +168,17 @@ async fn seed(bounded: &Bounded, jobs: usize, sizes: impl Fn(usize) -> (usize, u
 #[tokio::test]
 async fn a_call_that_removes_jobs_removes_few_large_ones() {
     let bounded = Bounded::start().await;
-    let site = &bounded.site;
+    let test = &bounded.test;
     seed(&bounded, JOBS, |at| if at % 2 == 0 { (256 * KIB, 10) } else { (10, 256 * KIB) }).await;
     let retention = Retention::new().completed(RetentionLimit::age(Duration::from_secs(60)));
     bounded.task(options(INTERVAL).retention(retention), 2);
-    let worker = Hand::start(bounded.app.worker());
+    let worker = TestWorker::start(bounded.app.worker());
     let mut conn = bounded.watch.conn.clone();
     eventually("all old jobs are gone", PATIENCE, async || {
-        conn.zcard::<_, usize>(site.key("completed")).await.unwrap() == 0
+        conn.zcard::<_, usize>(test.key("completed")).await.unwrap() == 0
     })
     .await;
-    worker.leave().await;
+    worker.stop().await;
     let calls = bounded.calls("removed").await;
     // 512 KiB, and the value that goes over it.
     assert!(largest(&calls) <= 3, "{calls:?}");
@@ -188,14 +189,14 @@ async fn a_worker_that_is_behind_with_removing_pauses_all_the_same() {
     const BACKLOG: usize = 60_000;
     const PASS: usize = 10_000;
     let bounded = Bounded::start().await;
-    let site = &bounded.site;
+    let test = &bounded.test;
     seed(&bounded, BACKLOG, |_| (10, 10)).await;
     let retention = Retention::new().completed(RetentionLimit::count(10));
     bounded.task(options(INTERVAL).retention(retention), 2);
-    let worker = Hand::start(bounded.app.worker());
+    let worker = TestWorker::start(bounded.app.worker());
     let mut conn = bounded.watch.conn.clone();
     eventually("a second pass begins", PATIENCE, async || {
-        BACKLOG - conn.zcard::<_, usize>(site.key("completed")).await.unwrap() > PASS
+        BACKLOG - conn.zcard::<_, usize>(test.key("completed")).await.unwrap() > PASS
     })
     .await;
     let calls = bounded.watch.told_at("removed").await;
@@ -207,5 +208,5 @@ async fn a_worker_that_is_behind_with_removing_pauses_all_the_same() {
         let removed: usize = seen.map(|(_, ids)| ids.len()).sum();
         assert!(removed <= PASS, "{removed} were removed without a pause");
     }
-    worker.leave().await;
+    worker.stop().await;
 }

@@ -3,12 +3,12 @@
 use heartline::{Error, TaskOptions, codes};
 use redis::AsyncCommands;
 
-use crate::site::{Employee, INTERVAL, Site, options};
+use crate::support::task::{INTERVAL, TaskWorker, TestTask, options};
 use crate::support::{At, PATIENCE, Proxy, TestRedis, Warnings, eventually};
 
 /// The stop reason of a worker that stopped by itself since its driver broke.
-async fn breaks(worker: Employee) {
-    let reason = tokio::time::timeout(PATIENCE, worker.end).await.expect("the worker goes on").unwrap().unwrap();
+async fn breaks(mut worker: TaskWorker) {
+    let reason = worker.ends().await.unwrap();
     let told = format!("{reason:?}");
     assert!(told.contains("Broken") && told.contains("Driver"), "{told}");
 }
@@ -17,17 +17,17 @@ async fn breaks(worker: Employee) {
 async fn a_worker_whose_driver_panics_over_a_lost_answer_stops_loudly_and_lets_its_jobs_go() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
-    let worker = site.hire_at(&proxy.url(), options(INTERVAL)).await;
-    let (_app, jobs) = site.producer().await;
+    let worker = test.start_worker_at(&proxy.url(), options(INTERVAL)).await;
+    let (_app, jobs) = test.producer().await;
     let job = jobs.dispatch("gate".to_owned()).await.unwrap();
-    site.started(std::slice::from_ref(&job)).await;
-    let healthy = site.hire(options(INTERVAL).concurrency(1)).await;
+    test.started(std::slice::from_ref(&job)).await;
+    let healthy = test.start_worker(options(INTERVAL).concurrency(1)).await;
 
     // The driver warns of an answer that it did not get, and its warning meets a broken subscriber.
-    warnings.break_at(&[&site.task, "settle was not answered"]);
-    let cut = proxy.cut_next_reply_to(site.sha("settle").await);
+    warnings.break_at(&[&test.name, "settle was not answered"]);
+    let cut = proxy.cut_next_reply_to(test.sha("settle").await);
     // Those that the healthy one does not take are for the other.
     let others = jobs.dispatch_many(["gate".to_owned(), "gate".to_owned()]).await.unwrap();
     cut.happened().await;
@@ -36,47 +36,47 @@ async fn a_worker_whose_driver_panics_over_a_lost_answer_stops_loudly_and_lets_i
     breaks(worker).await;
     warnings.wait_for(&["ERROR ", "driver"], PATIENCE).await;
     // Its slot is free for what the broken one held.
-    site.journal.open("gate");
+    test.journal.open("gate");
     for job in others.iter().chain([&job]) {
         let fence = tokio::time::timeout(PATIENCE, job.result()).await.expect("the job stays where it is").unwrap();
-        let last = site.journal.runs_of(job.id()).pop().unwrap();
+        let last = test.journal.runs_of(job.id()).pop().unwrap();
         assert_eq!((last.worker.as_str(), last.fence), (other.as_str(), fence));
     }
-    assert_eq!(site.journal.runs_of(job.id())[0].worker, id);
-    healthy.leave().await;
-    site.nothing_is_left_but(3).await;
+    assert_eq!(test.journal.runs_of(job.id())[0].worker, id);
+    healthy.stop().await;
+    test.nothing_is_left_but(3).await;
 }
 
 #[tokio::test]
 async fn a_worker_whose_driver_panics_over_an_outcome_that_came_too_late_stops_loudly_and_lets_its_jobs_go() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
-    let worker = site.hire_at(&proxy.url(), options(INTERVAL * 3)).await;
-    site.works(&worker).await;
+    let worker = test.start_worker_at(&proxy.url(), options(INTERVAL * 3)).await;
+    worker.working().await;
     let taken = worker.jobs.dispatch("late".to_owned()).await.unwrap();
     let job = worker.jobs.dispatch("gate".to_owned()).await.unwrap();
-    site.started(&[taken.clone(), job.clone()]).await;
-    let healthy = site.hire(options(INTERVAL * 3)).await;
-    warnings.break_at(&[&site.task, "an outcome came too late"]);
+    test.started(&[taken.clone(), job.clone()]).await;
+    let healthy = test.start_worker(options(INTERVAL * 3)).await;
+    warnings.break_at(&[&test.name, "an outcome came too late"]);
     // Right behind a beat: the next one is not to notice first that the lock is another one's.
-    let mut hold = proxy.hold_next_reply_to(site.sha("extend_locks").await);
+    let mut hold = proxy.hold_next_reply_to(test.sha("extend_locks").await);
     hold.happened().await;
-    let () = site.conn().await.hset(site.key("locks"), taken.id().as_str(), "else-1-0a1b2c3d:1").await.unwrap();
-    site.journal.open("late");
+    let () = test.conn().await.hset(test.key("locks"), taken.id().as_str(), "else-1-0a1b2c3d:1").await.unwrap();
+    test.journal.open("late");
     let id = worker.id.clone();
     breaks(worker).await;
     drop(hold);
     warnings.wait_for(&["ERROR ", "driver"], PATIENCE).await;
 
-    eventually("the job runs again", PATIENCE, async || site.journal.runs_of(job.id()).len() == 2).await;
-    site.journal.open("gate");
+    eventually("the job runs again", PATIENCE, async || test.journal.runs_of(job.id()).len() == 2).await;
+    test.journal.open("gate");
     let fence = tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end").unwrap();
-    let runs = site.journal.runs_of(job.id());
+    let runs = test.journal.runs_of(job.id());
     assert_eq!(runs.iter().map(|run| &run.worker).collect::<Vec<_>>(), [&id, &healthy.id]);
     assert_eq!(runs[1].fence, fence);
-    healthy.leave().await;
+    healthy.stop().await;
 }
 
 /// A worker with one slot: a job whose run meets a broken subscriber has failed, and leaves the slot to the next.
@@ -88,14 +88,14 @@ async fn fails_and_frees_its_slot(
 ) {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let worker = site
-        .hire_for(&redis.url(), options.concurrency(1), |journal, ctx, gate| async move {
+    let test = TestTask::on(&redis);
+    let worker = test
+        .start_worker_with(&redis.url(), options.concurrency(1), |journal, ctx, gate| async move {
             let _clumsy = Clumsy(gate == "clumsy");
             journal.work(ctx, gate).await
         })
         .await;
-    let id = format!("{}-broken", site.task);
+    let id = format!("{}-broken", test.name);
     break_at(&warnings, &id);
     let broken = worker.jobs.dispatch(gate.to_owned()).id(&id).await.unwrap();
     let fine = worker.jobs.dispatch("go".to_owned()).await.unwrap();
@@ -103,10 +103,10 @@ async fn fails_and_frees_its_slot(
         Err(Error::JobFailed(failure)) => assert!(codes.contains(&failure.code.as_str()), "{failure:?}"),
         other => panic!("{other:?}"),
     }
-    site.journal.open("go");
+    test.journal.open("go");
     tokio::time::timeout(PATIENCE, fine.result()).await.expect("the slot is still taken").unwrap();
-    assert_eq!(site.stalls().await, None);
-    worker.leave().await;
+    assert_eq!(test.dump("stalls").await, None);
+    worker.stop().await;
 }
 
 /// Panics when it is dropped, if it is one of those.

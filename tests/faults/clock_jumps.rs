@@ -6,7 +6,7 @@ use std::time::Duration;
 use heartline::JobState;
 use heartline::testing::RedisServer;
 
-use crate::site::{INTERVAL, Site, options};
+use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{PATIENCE, TestRedis, eventually};
 
 const HOUR: i64 = 3600;
@@ -60,17 +60,17 @@ async fn a_clock_that_jumps_both_ways_stalls_no_job_and_fences_still_grow() {
         .start()
         .unwrap();
     let mut redis = TestRedis::from_process(server);
-    let site = Site::new(&redis);
-    let (one, two) = (site.hire(options(INTERVAL)).await, site.hire(options(INTERVAL)).await);
+    let test = TestTask::on(&redis);
+    let (one, two) = (test.start_worker(options(INTERVAL)).await, test.start_worker(options(INTERVAL)).await);
     let hour = async || -> i64 {
-        let (seconds, _): (i64, i64) = redis::cmd("TIME").query_async(&mut site.conn().await).await.unwrap();
+        let (seconds, _): (i64, i64) = redis::cmd("TIME").query_async(&mut test.conn().await).await.unwrap();
         let ours = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
         (seconds - ours + HOUR / 2).div_euclid(HOUR)
     };
     assert_eq!(hour().await, 0);
-    site.journal.open("go");
+    test.journal.open("go");
     let long = one.jobs.dispatch_many(["long".to_owned(), "long".to_owned()]).await.unwrap();
-    site.started(&long).await;
+    test.started(&long).await;
     let (mut fence, mut ended) = (0, Vec::new());
     let in_an_hour = one.jobs.dispatch("go".to_owned()).delay(Duration::from_secs(HOUR as u64)).await.unwrap();
 
@@ -79,7 +79,7 @@ async fn a_clock_that_jumps_both_ways_stalls_no_job_and_fences_still_grow() {
         let soon = two.jobs.dispatch("go".to_owned()).delay(INTERVAL).await.unwrap();
         offset.set(target * HOUR);
         assert_eq!(hour().await, target);
-        site.epochs_pass(2).await;
+        test.epochs_pass(2).await;
         let job = two.jobs.dispatch("go".to_owned()).await.unwrap();
         let drawn = tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap();
         assert!(drawn > fence, "jump {round}: {drawn} after {fence}");
@@ -92,13 +92,13 @@ async fn a_clock_that_jumps_both_ways_stalls_no_job_and_fences_still_grow() {
     }
     offset.set(5 * HOUR);
     eventually("every delayed job has run", PATIENCE, async || one.jobs.counts().await.unwrap().completed == 9).await;
-    site.journal.open("long");
+    test.journal.open("long");
     ended.push(in_an_hour);
     ended.extend(long);
-    site.each_ran_once(&ended).await;
-    one.leave().await;
-    two.leave().await;
-    site.nothing_is_left_but(ended.len()).await;
+    test.each_ran_once(&ended).await;
+    one.stop().await;
+    two.stop().await;
+    test.nothing_is_left_but(ended.len()).await;
     // Ended in good order: killed, it leaves the shared memory of libfaketime behind.
     redis.process().stop();
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use heartline::{Event, TaskRef};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::site::Site;
+use crate::support::task::TestTask;
 use crate::support::{Line, PATIENCE, TestRedis, eventually};
 
 fn runtime() -> Runtime {
@@ -16,12 +16,12 @@ fn runtime() -> Runtime {
 #[test]
 fn runtimes_that_end_while_a_call_of_theirs_connects_use_up_no_connections() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let main = runtime();
     let (line, _app, job) = main.block_on(async {
         let line = Line::start(redis.address()).await;
-        let app = site.app_at(&line.url()).await;
-        let task: TaskRef<String, u64> = app.task_ref(&site.task).unwrap();
+        let app = test.app_at(&line.url()).await;
+        let task: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
         let job = task.dispatch("go".to_owned()).await.unwrap();
         (line, app, job)
     });
@@ -38,8 +38,8 @@ fn runtimes_that_end_while_a_call_of_theirs_connects_use_up_no_connections() {
 #[tokio::test]
 async fn a_reference_that_is_dropped_and_taken_again_brings_each_event_once() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let app = site.app_at(&redis.url()).await;
+    let test = TestTask::on(&redis);
+    let app = test.app_at(&redis.url()).await;
     let mut events = app.events();
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     let mut hear = async |wait| {
@@ -47,7 +47,7 @@ async fn a_reference_that_is_dropped_and_taken_again_brings_each_event_once() {
         *seen.entry(event.id().to_string()).or_default() += 1;
         Some((event.id().to_string(), seen.clone()))
     };
-    let reference = || -> TaskRef<String, u64> { app.task_ref(&site.task).unwrap() };
+    let reference = || -> TaskRef<String, u64> { app.task_ref(&test.name).unwrap() };
     let first = reference();
     first.dispatch("go".to_owned()).id("one").await.unwrap();
     while hear(PATIENCE).await.expect("the first is not heard of").0 != "one" {}
@@ -56,7 +56,7 @@ async fn a_reference_that_is_dropped_and_taken_again_brings_each_event_once() {
     again.dispatch("go".to_owned()).id("two").await.unwrap();
     while hear(PATIENCE).await.expect("the second is not heard of").0 != "two" {}
     // For another task the events are read anew, from where each task is.
-    let other: TaskRef<String, u64> = app.task_ref(&format!("{}-other", site.task)).unwrap();
+    let other: TaskRef<String, u64> = app.task_ref(&format!("{}-other", test.name)).unwrap();
     for number in 0.. {
         assert!(number < 100, "the other task is not followed");
         other.dispatch("go".to_owned()).id(format!("other-{number}")).await.unwrap();

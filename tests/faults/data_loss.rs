@@ -7,9 +7,9 @@ use heartline::{Error, Priority, Retention, RetentionLimit, StallOptions, TaskOp
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 
-use crate::hands::Watch;
-use crate::site::{INTERVAL, Site, options};
+use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{PATIENCE, TestRedis, eventually};
+use crate::watch::Watch;
 
 const OPTIONS: [&str; 8] =
     ["wire", "maxCount", "heartbeat", "eventMode", "priority", "keepCompleted", "keepFailed", "keepCancelled"];
@@ -24,33 +24,34 @@ async fn flush(conn: &mut MultiplexedConnection) {
 
 /// Two workers of a task whose jobs may not run twice meet a loss. A job that is dispatched behind it kills its worker.
 async fn options_outlive(mut redis: TestRedis, loss: impl AsyncFnOnce(&mut TestRedis)) {
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let kept = RetentionLimit::age(Duration::from_secs(3600));
     let retention = Retention::remove_at_once().completed(kept).failed(kept);
     let options = at_most(0).priority(Priority::High).retention(retention);
-    let mut workers = vec![site.hire_mortal(&redis, options.clone()).await, site.hire_mortal(&redis, options).await];
+    let mut workers =
+        vec![test.start_mortal_worker(&redis, options.clone()).await, test.start_mortal_worker(&redis, options).await];
     let declared = async |watch: &Watch| -> Vec<Option<String>> {
-        watch.conn.clone().hmget(site.key("meta"), &OPTIONS).await.unwrap()
+        watch.conn.clone().hmget(test.key("meta"), &OPTIONS).await.unwrap()
     };
-    let before = declared(&Watch::new(&site, &redis).await).await;
+    let before = declared(&Watch::new(&test, &redis).await).await;
     loss(&mut redis).await;
-    let watch = Watch::new(&site, &redis).await;
+    let watch = Watch::new(&test, &redis).await;
 
-    let (_app, task) = site.producer().await;
+    let (_app, task) = test.producer().await;
     let job = task.dispatch("late".to_owned()).await.unwrap();
-    site.started(std::slice::from_ref(&job)).await;
-    let holder = site.journal.runs_of(job.id())[0].worker.clone();
-    let at = workers.iter().position(|worker| worker.employee.id == holder).unwrap();
+    test.started(std::slice::from_ref(&job)).await;
+    let holder = test.journal.runs_of(job.id())[0].worker.clone();
+    let at = workers.iter().position(|worker| worker.id == holder).unwrap();
     workers.swap_remove(at).dies().await;
     eventually("the job is found stalled", PATIENCE, async || watch.stalls().await > 0).await;
     // Another run, which there must not be, ends at once.
-    site.journal.open("late");
+    test.journal.open("late");
     let ended = tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end");
     assert!(matches!(&ended, Err(Error::JobFailed(failure)) if failure.code == codes::WORKER_CRASHED), "{ended:?}");
-    assert_eq!(site.journal.runs_of(job.id()).len(), 1);
+    assert_eq!(test.journal.runs_of(job.id()).len(), 1);
     assert_eq!(declared(&watch).await, before);
     for worker in workers {
-        worker.employee.leave().await;
+        worker.stop().await;
     }
 }
 
@@ -68,12 +69,12 @@ async fn options_that_an_empty_restart_removed_are_declared_again_by_living_work
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_loss_the_options_of_the_worker_that_started_last_are_in_force_and_stay() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let older = site.hire(at_most(0)).await;
-    let newer = site.hire(at_most(3)).await;
-    let watch = Watch::new(&site, &redis).await;
+    let test = TestTask::on(&redis);
+    let older = test.start_worker(at_most(0)).await;
+    let newer = test.start_worker(at_most(3)).await;
+    let watch = Watch::new(&test, &redis).await;
     let in_force = async || -> (Option<u32>, Option<String>) {
-        watch.conn.clone().hmget(site.key("meta"), &["maxCount", "declaredAt"]).await.unwrap()
+        watch.conn.clone().hmget(test.key("meta"), &["maxCount", "declaredAt"]).await.unwrap()
     };
     // The two notice it in another order each time.
     for _ in 0..2 {
@@ -93,7 +94,7 @@ async fn after_a_loss_the_options_of_the_worker_that_started_last_are_in_force_a
 
     // Whoever starts into the loss has started last.
     flush(&mut watch.conn.clone()).await;
-    let newest = site.hire(at_most(5)).await;
+    let newest = test.start_worker(at_most(5)).await;
     let end = watch.epoch().await + 2;
     eventually("more epochs pass", PATIENCE, async || {
         assert_eq!(in_force().await.0, Some(5), "an older worker declared over it");
@@ -101,6 +102,6 @@ async fn after_a_loss_the_options_of_the_worker_that_started_last_are_in_force_a
     })
     .await;
     for worker in [older, newer, newest] {
-        worker.leave().await;
+        worker.stop().await;
     }
 }

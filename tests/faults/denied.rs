@@ -4,40 +4,40 @@ use std::time::Duration;
 
 use heartline::Error;
 
-use crate::site::{INTERVAL, Site, options};
+use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{PATIENCE, TestRedis, Warnings, eventually, stat};
 
 #[tokio::test]
 async fn a_worker_that_may_not_block_for_work_looks_for_it_now_and_then_and_says_so_once() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let mut conn = site.conn().await;
+    let test = TestTask::on(&redis);
+    let mut conn = test.conn().await;
     let mut acl = redis::cmd("ACL");
     acl.arg("SETUSER").arg("bounded").arg("on").arg(">secret").arg("~*").arg("&*").arg("+@all").arg("-bzpopmin");
     let () = acl.query_async(&mut conn).await.unwrap();
     let url = redis.url().replace("redis://", "redis://bounded:secret@");
-    let (_app, jobs) = site.producer().await;
+    let (_app, jobs) = test.producer().await;
 
     let before = stat(&mut conn, "total_connections_received").await;
-    let worker = site.hire_at(&url, options(INTERVAL)).await;
+    let worker = test.start_worker_at(&url, options(INTERVAL)).await;
     // So long it is idle, and has nothing to connect for.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let connections = stat(&mut conn, "total_connections_received").await - before;
     assert!(connections <= 15, "{connections} connections in 3 s: its own, and about ten others at most");
 
-    site.journal.open("go");
+    test.journal.open("go");
     let job = jobs.dispatch("go".to_owned()).await.unwrap();
     tokio::time::timeout(PATIENCE, job.result()).await.expect("nobody looks for work").unwrap();
     let told = warnings.all().into_iter().filter(|line| line.to_lowercase().contains("bzpopmin")).collect::<Vec<_>>();
     assert!(told.len() == 1 && told[0].starts_with("ERROR "), "{told:?}");
-    worker.leave().await;
+    worker.stop().await;
 }
 
 /// A server of Redis 7.0 and later says what a user may not do; an older one is not asked.
-async fn tells_of_rights(site: &Site) -> bool {
+async fn tells_of_rights(test: &TestTask) -> bool {
     let mut info = redis::cmd("INFO");
-    let info: redis::InfoDict = info.arg("server").query_async(&mut site.conn().await).await.unwrap();
+    let info: redis::InfoDict = info.arg("server").query_async(&mut test.conn().await).await.unwrap();
     let version: String = info.get("redis_version").unwrap();
     version.split('.').next().unwrap().parse::<u32>().unwrap() >= 7
 }
@@ -45,17 +45,17 @@ async fn tells_of_rights(site: &Site) -> bool {
 #[tokio::test]
 async fn a_worker_that_may_not_run_a_command_that_writes_does_not_start_and_says_which() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    if !tells_of_rights(&site).await {
+    let test = TestTask::on(&redis);
+    if !tells_of_rights(&test).await {
         return;
     }
     for command in ["lpush", "rpush", "hincrby", "sadd", "zadd", "rename", "ltrim"] {
         let mut acl = redis::cmd("ACL");
         acl.arg("SETUSER").arg("bounded").arg("on").arg(">secret").arg("resetkeys").arg("~*").arg("&*");
-        let () = acl.arg("+@all").arg(format!("-{command}")).query_async(&mut site.conn().await).await.unwrap();
+        let () = acl.arg("+@all").arg(format!("-{command}")).query_async(&mut test.conn().await).await.unwrap();
         let url = redis.url().replace("redis://", "redis://bounded:secret@");
-        let worker = site.hire_at(&url, options(INTERVAL)).await;
-        let ended = tokio::time::timeout(PATIENCE, worker.end).await.expect("it has started").unwrap();
+        let mut worker = test.start_worker_at(&url, options(INTERVAL)).await;
+        let ended = worker.ends().await;
         let Err(Error::Unsupported { what }) = ended else { panic!("{ended:?}") };
         assert!(what.contains(&command.to_uppercase()), "{what}");
     }
@@ -64,22 +64,22 @@ async fn a_worker_that_may_not_run_a_command_that_writes_does_not_start_and_says
 #[tokio::test]
 async fn a_dispatch_that_was_denied_in_the_middle_is_as_if_it_had_not_been_made() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let mut conn = site.conn().await;
+    let test = TestTask::on(&redis);
+    let mut conn = test.conn().await;
     let mut acl = redis::cmd("ACL");
     acl.arg("SETUSER").arg("bounded").arg("on").arg(">secret").arg("~*").arg("&*").arg("+@all").arg("-zadd");
     let () = acl.query_async(&mut conn).await.unwrap();
-    let app = site.app_at(&redis.url().replace("redis://", "redis://bounded:secret@")).await;
-    let jobs = app.task_ref::<String, u64>(&site.task).unwrap();
+    let app = test.app_at(&redis.url().replace("redis://", "redis://bounded:secret@")).await;
+    let jobs = app.task_ref::<String, u64>(&test.name).unwrap();
     let dispatch = || jobs.dispatch("go".to_owned()).id("later").delay(Duration::from_millis(1));
     dispatch().await.unwrap_err();
     let mut acl = redis::cmd("ACL");
     let () = acl.arg("SETUSER").arg("bounded").arg("+zadd").query_async(&mut conn).await.unwrap();
     let job = dispatch().await.unwrap();
     assert_eq!(job.existed(), Some(false), "it was taken for written");
-    site.journal.open("go");
-    let worker = site.hire(options(INTERVAL)).await;
+    test.journal.open("go");
+    let worker = test.start_worker(options(INTERVAL)).await;
     tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not run").unwrap();
     eventually("it is alone", PATIENCE, async || jobs.counts().await.unwrap().completed == 1).await;
-    worker.leave().await;
+    worker.stop().await;
 }

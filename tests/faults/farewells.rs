@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::AsyncCommands;
 
-use crate::site::{INTERVAL, Site, options};
+use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
 
 /// What is left of a worker that has stopped.
@@ -17,9 +17,9 @@ struct Left {
     listed: bool,
 }
 
-async fn left_of(site: &Site, worker: &str) -> Left {
-    let mut conn = site.conn().await;
-    let all: BTreeMap<String, String> = conn.hgetall(site.key("calls")).await.unwrap();
+async fn left_of(test: &TestTask, worker: &str) -> Left {
+    let mut conn = test.conn().await;
+    let all: BTreeMap<String, String> = conn.hgetall(test.key("calls")).await.unwrap();
     let rows = all.into_iter().filter(|(line, _)| line.split('/').next() == Some(worker)).collect();
     let presence = conn.hgetall(format!("heartline:worker:{worker}")).await.unwrap();
     let score: Option<f64> = conn.zscore("heartline:workers", worker).await.unwrap();
@@ -27,8 +27,8 @@ async fn left_of(site: &Site, worker: &str) -> Left {
 }
 
 /// Its calls are closed for whatever comes late, and it is not taken for one that works.
-async fn said_goodbye(site: &Site, worker: &str) {
-    let left = left_of(site, worker).await;
+async fn said_goodbye(test: &TestTask, worker: &str) {
+    let left = left_of(test, worker).await;
     assert_eq!(left.rows.get(worker).map(String::as_str), Some("closed"), "{:?}", left.rows);
     assert!(left.rows.values().all(|row| row == "closed"), "{:?}", left.rows);
     let presence = &left.presence;
@@ -40,41 +40,41 @@ async fn said_goodbye(site: &Site, worker: &str) {
 async fn clean_stops_on_a_full_server_leave_a_word_for_each_line_and_somebody_to_remove_it() {
     const STOPS: usize = 5;
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let (_app, jobs) = site.producer().await;
+    let test = TestTask::on(&redis);
+    let (_app, jobs) = test.producer().await;
     let ids: Vec<String> = (0..STOPS).map(|at| format!("{at}-{}", "x".repeat(100))).collect();
     let handles = jobs.dispatch_many_with_ids(ids.iter().map(|id| (id.clone(), id.clone()))).await.unwrap();
-    let mut conn = site.conn().await;
+    let mut conn = test.conn().await;
     let mut limit = redis::cmd("CONFIG");
     let () = limit.arg("SET").arg("maxmemory").arg(1).query_async(&mut conn).await.unwrap();
 
     let options = options(INTERVAL).concurrency(1).shutdown_grace(Duration::ZERO).cancel_grace(Duration::ZERO);
     let mut workers = BTreeSet::new();
     for job in &handles {
-        let worker = site.hire_at(&redis.url(), options.clone()).await;
+        let worker = test.start_worker_at(&redis.url(), options.clone()).await;
         // Each takes one, records it, and hands the next one back.
-        site.journal.open(job.id().as_str());
+        test.journal.open(job.id().as_str());
         tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end").unwrap();
         workers.insert(worker.id.clone());
-        worker.leave().await;
+        worker.stop().await;
     }
-    let rows: BTreeMap<String, String> = conn.hgetall(site.key("calls")).await.unwrap();
+    let rows: BTreeMap<String, String> = conn.hgetall(test.key("calls")).await.unwrap();
     for (line, row) in &rows {
         assert_eq!(row, "closed", "the record of {line} was left");
         let worker = line.split('/').next().unwrap();
         assert!(workers.contains(worker), "{line}");
-        assert!(left_of(&site, worker).await.listed, "nobody will remove the rows of {worker}");
+        assert!(left_of(&test, worker).await.listed, "nobody will remove the rows of {worker}");
     }
-    site.nothing_is_left_but(STOPS).await;
+    test.nothing_is_left_but(STOPS).await;
 }
 
 #[tokio::test]
 async fn a_worker_whose_connections_are_killed_while_it_beats_and_stops_is_not_left_as_one_that_works() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     for round in 0..3 {
-        let worker = site.hire(options(INTERVAL)).await;
-        let mut conn = site.conn().await;
+        let worker = test.start_worker(options(INTERVAL)).await;
+        let mut conn = test.conn().await;
         for pause in [110, 230, 340, 130 * round] {
             for kind in ["normal", "pubsub"] {
                 let mut kill = redis::cmd("CLIENT");
@@ -86,19 +86,19 @@ async fn a_worker_whose_connections_are_killed_while_it_beats_and_stops_is_not_l
         let mut kill = redis::cmd("CLIENT");
         let _: usize = kill.arg("KILL").arg("TYPE").arg("normal").query_async(&mut conn).await.unwrap();
         let id = worker.id.clone();
-        worker.leave().await;
-        said_goodbye(&site, &id).await;
+        worker.stop().await;
+        said_goodbye(&test, &id).await;
     }
 }
 
 #[tokio::test]
 async fn a_worker_whose_first_farewell_is_lost_says_it_again() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
-    let worker = site.hire_at(&proxy.url(), options(INTERVAL)).await;
-    site.works(&worker).await;
-    eventually("it has looked for work", PATIENCE, async || !left_of(&site, &worker.id).await.rows.is_empty()).await;
+    let worker = test.start_worker_at(&proxy.url(), options(INTERVAL)).await;
+    worker.working().await;
+    eventually("it has looked for work", PATIENCE, async || !left_of(&test, &worker.id).await.rows.is_empty()).await;
     let id = worker.id.clone();
     // Whatever the first call of it is: a question about its own presence, or the farewell itself. While it works it only
     // tells when it was seen.
@@ -108,21 +108,21 @@ async fn a_worker_whose_first_farewell_is_lost_says_it_again() {
         let says_goodbye = text.contains("stoppedAt\r\n") || text.contains("closed\r\n");
         says_goodbye || text.contains(&key) && !text.contains("lastSeenAt\r\n")
     });
-    worker.leave().await;
+    worker.stop().await;
     cut.happened().await;
-    said_goodbye(&site, &id).await;
+    said_goodbye(&test, &id).await;
 }
 
 #[tokio::test]
 async fn a_worker_whose_connections_drop_right_before_it_stops_says_goodbye_over_new_ones() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
-    let worker = site.hire_at(&proxy.url(), options(INTERVAL)).await;
-    site.works(&worker).await;
-    eventually("it has looked for work", PATIENCE, async || !left_of(&site, &worker.id).await.rows.is_empty()).await;
+    let worker = test.start_worker_at(&proxy.url(), options(INTERVAL)).await;
+    worker.working().await;
+    eventually("it has looked for work", PATIENCE, async || !left_of(&test, &worker.id).await.rows.is_empty()).await;
     let id = worker.id.clone();
     proxy.drop_connections();
-    worker.leave().await;
-    said_goodbye(&site, &id).await;
+    worker.stop().await;
+    said_goodbye(&test, &id).await;
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use heartline::{App, Context, JobError};
 use redis::AsyncCommands;
 
-use crate::site::{Site, options};
+use crate::support::task::{TestTask, options};
 use crate::support::{Child, PATIENCE, Proxy, TestRedis, eventually};
 
 const INTERVAL: Duration = Duration::from_secs(3);
@@ -68,16 +68,16 @@ fn watch(ctx: &Context, mut say: impl FnMut(String)) {
 #[tokio::test]
 async fn a_process_that_stands_still_with_its_deadline_behind_it_is_told_by_its_first_heartbeat() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
-    let role = format!("{} {} {}", proxy.url(), redis.url(), site.task);
+    let role = format!("{} {} {}", proxy.url(), redis.url(), test.name);
     let mut child = Child::start(module_path!(), "a_worker_that_is_going_to_freeze", &role);
     child.drain();
-    let (_app, jobs) = site.producer().await;
+    let (_app, jobs) = test.producer().await;
     jobs.dispatch_many((0..JOBS).map(|_| "watch".to_owned())).await.unwrap();
     eventually("every job is watched", PATIENCE, async || jobs.counts().await.unwrap().running == JOBS as u64).await;
-    let mut conn = site.conn().await;
-    let list = format!("{}:told", site.task);
+    let mut conn = test.conn().await;
+    let list = format!("{}:told", test.name);
     let mut hear = async |count: usize| {
         eventually(&format!("{count} lines"), PATIENCE, async || {
             let told: Vec<String> = conn.lrange(&list, 0, -1).await.unwrap();

@@ -6,7 +6,8 @@ use std::time::Duration;
 use heartline::{CancelOutcome, Context, Error, JobError, JobState, OnRisk, StallOptions, TaskOptions, codes};
 use redis::AsyncCommands;
 
-use crate::site::{Employee, INTERVAL, Journal, Site, options};
+use crate::support::journal::Journal;
+use crate::support::task::{INTERVAL, TaskWorker, TestTask, options};
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
 
 const GRACE: Duration = Duration::from_millis(100);
@@ -41,87 +42,87 @@ async fn greedy(journal: Arc<Journal>, ctx: Context, what: String) -> Result<u64
 }
 
 /// A worker with a slot for each kind.
-async fn hire(site: &Site, url: &str, options: TaskOptions) -> Employee {
-    site.hire_for(url, options.concurrency(KINDS.len()).cancel_grace(GRACE), greedy).await
+async fn start_greedy(test: &TestTask, url: &str, options: TaskOptions) -> TaskWorker {
+    test.start_worker_with(url, options.concurrency(KINDS.len()).cancel_grace(GRACE), greedy).await
 }
 
 /// A job of each kind, named by it, all of which run.
-async fn run(site: &Site, worker: &Employee) -> Vec<heartline::JobHandle<u64>> {
+async fn run(test: &TestTask, worker: &TaskWorker) -> Vec<heartline::JobHandle<u64>> {
     let jobs = KINDS.map(|kind| (kind.to_owned(), kind.to_owned()));
     let handles = worker.jobs.dispatch_many_with_ids(jobs).await.unwrap();
-    site.started(&handles).await;
+    test.started(&handles).await;
     handles
 }
 
 /// Every slot is free for a job that ends.
-async fn slots_are_free(site: &Site, worker: Employee) {
+async fn slots_are_free(test: &TestTask, worker: TaskWorker) {
     let fine = worker.jobs.dispatch_many(KINDS.map(|_| "fine".to_owned())).await.unwrap();
     for job in &fine {
         tokio::time::timeout(PATIENCE, job.result()).await.expect("the slots are still taken").unwrap();
     }
     for kind in KINDS {
-        let told = site.journal.interruptions();
+        let told = test.journal.interruptions();
         assert!(told.contains(&format!("{kind} dropped")), "{told:?}");
     }
-    worker.leave().await;
+    worker.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_that_spends_its_budget_at_every_poll_meets_its_time_out() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let worker = hire(&site, &redis.url(), options(INTERVAL).timeout(INTERVAL)).await;
-    for job in run(&site, &worker).await {
+    let test = TestTask::on(&redis);
+    let worker = start_greedy(&test, &redis.url(), options(INTERVAL).timeout(INTERVAL)).await;
+    for job in run(&test, &worker).await {
         match tokio::time::timeout(PATIENCE, job.result()).await.expect("it runs on for ever") {
             Err(Error::JobFailed(failure)) => assert_eq!(failure.code, codes::TIMEOUT),
             other => panic!("{other:?}"),
         }
     }
-    slots_are_free(&site, worker).await;
-    assert_eq!(site.stalls().await, None);
+    slots_are_free(&test, worker).await;
+    assert_eq!(test.dump("stalls").await, None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_that_spends_its_budget_at_every_poll_is_dropped_when_it_is_cancelled() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let worker = hire(&site, &redis.url(), options(INTERVAL)).await;
-    for job in run(&site, &worker).await {
+    let test = TestTask::on(&redis);
+    let worker = start_greedy(&test, &redis.url(), options(INTERVAL)).await;
+    for job in run(&test, &worker).await {
         assert_eq!(job.cancel("enough").await.unwrap(), CancelOutcome::Requested);
         match tokio::time::timeout(PATIENCE, job.result()).await.expect("it runs on for ever") {
             Err(Error::JobCancelled { reason, .. }) => assert_eq!(reason, "enough"),
             other => panic!("{other:?}"),
         }
     }
-    slots_are_free(&site, worker).await;
-    assert_eq!(site.stalls().await, None);
+    slots_are_free(&test, worker).await;
+    assert_eq!(test.dump("stalls").await, None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_that_spends_its_budget_at_every_poll_is_dropped_when_its_job_was_lost() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let worker = hire(&site, &redis.url(), options(INTERVAL)).await;
-    run(&site, &worker).await;
-    let mut conn = site.conn().await;
+    let test = TestTask::on(&redis);
+    let worker = start_greedy(&test, &redis.url(), options(INTERVAL)).await;
+    run(&test, &worker).await;
+    let mut conn = test.conn().await;
     for kind in KINDS {
-        let () = conn.hset(site.key("locks"), kind, "somebody-else-1-0a1b2c3d:1").await.unwrap();
+        let () = conn.hset(test.key("locks"), kind, "somebody-else-1-0a1b2c3d:1").await.unwrap();
     }
-    eventually("both are dropped", PATIENCE, async || site.journal.interruptions().len() == KINDS.len()).await;
-    slots_are_free(&site, worker).await;
+    eventually("both are dropped", PATIENCE, async || test.journal.interruptions().len() == KINDS.len()).await;
+    slots_are_free(&test, worker).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_that_spends_its_budget_at_every_poll_is_dropped_during_an_outage_before_others_can_have_its_job() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
     let gives_up = StallOptions::new().interval(INTERVAL).max_count(0).on_risk(OnRisk::Cancel);
-    let worker = hire(&site, &proxy.url(), options(INTERVAL).stall(gives_up)).await;
-    let (_app, jobs) = site.producer().await;
-    run(&site, &worker).await;
+    let worker = start_greedy(&test, &proxy.url(), options(INTERVAL).stall(gives_up)).await;
+    let (_app, jobs) = test.producer().await;
+    run(&test, &worker).await;
     proxy.refuse().await;
-    eventually("both are dropped", PATIENCE, async || site.journal.interruptions().len() == KINDS.len()).await;
+    eventually("both are dropped", PATIENCE, async || test.journal.interruptions().len() == KINDS.len()).await;
     for kind in KINDS {
         assert_eq!(jobs.handle(kind).unwrap().state().await.unwrap(), JobState::Running);
     }
@@ -130,6 +131,6 @@ async fn a_handler_that_spends_its_budget_at_every_poll_is_dropped_during_an_out
         let ended = tokio::time::timeout(PATIENCE, jobs.handle(kind).unwrap().result()).await;
         ended.expect("it was not requeued").unwrap();
     }
-    assert_eq!(site.stalls().await, None);
-    slots_are_free(&site, worker).await;
+    assert_eq!(test.dump("stalls").await, None);
+    slots_are_free(&test, worker).await;
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use heartline::{Context, JobError, TaskRef};
 use redis::AsyncCommands;
 
-use crate::hands::Hand;
-use crate::site::{INTERVAL, Site, options};
+use crate::support::task::{INTERVAL, TestTask, options};
+use crate::support::worker::TestWorker;
 use crate::support::{Line, PATIENCE, Proxy, TestRedis, Warnings, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -17,23 +17,23 @@ async fn a_worker_that_may_not_look_for_long_gone_workers_takes_the_jobs_of_a_de
     // Longer than the pause between two of those looks: what disturbs a watch each time lets none come to its end.
     const INTERVAL: Duration = Duration::from_secs(6);
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let mut acl = redis::cmd("ACL");
     acl.arg("SETUSER").arg("bounded").arg("on").arg(">secret").arg("~*").arg("&*").arg("+@all").arg("-zrangebyscore");
-    let () = acl.query_async(&mut site.conn().await).await.unwrap();
-    let dead = site.hire_mortal(&redis, options(INTERVAL)).await;
-    let (_app, jobs) = site.producer().await;
+    let () = acl.query_async(&mut test.conn().await).await.unwrap();
+    let dead = test.start_mortal_worker(&redis, options(INTERVAL)).await;
+    let (_app, jobs) = test.producer().await;
     let job = jobs.dispatch("gate".to_owned()).await.unwrap();
-    site.started(std::slice::from_ref(&job)).await;
+    test.started(std::slice::from_ref(&job)).await;
     let url = redis.url().replace("redis://", "redis://bounded:secret@");
-    let bounded = site.hire_at(&url, options(INTERVAL)).await;
-    site.works(&bounded).await;
+    let bounded = test.start_worker_at(&url, options(INTERVAL)).await;
+    bounded.working().await;
     dead.dies().await;
-    eventually("the job runs again", PATIENCE * 2, async || site.journal.runs_of(job.id()).len() == 2).await;
-    assert_eq!(site.journal.runs_of(job.id())[1].worker, bounded.id);
-    site.journal.open("gate");
+    eventually("the job runs again", PATIENCE * 2, async || test.journal.runs_of(job.id()).len() == 2).await;
+    assert_eq!(test.journal.runs_of(job.id())[1].worker, bounded.id);
+    test.journal.open("gate");
     tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end").unwrap();
-    bounded.leave().await;
+    bounded.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -43,16 +43,16 @@ async fn a_beat_that_fails_at_once_is_made_again_soon() {
     const OUTAGE: Duration = Duration::from_millis(4_500);
     const SOON: Duration = Duration::from_secs(2);
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
-    let worker = site.hire_at(&proxy.url(), options(INTERVAL)).await;
-    let (_app, jobs) = site.producer().await;
+    let worker = test.start_worker_at(&proxy.url(), options(INTERVAL)).await;
+    let (_app, jobs) = test.producer().await;
     let job = jobs.dispatch("gate".to_owned()).await.unwrap();
-    site.started(std::slice::from_ref(&job)).await;
-    let mut conn = site.conn().await;
+    test.started(std::slice::from_ref(&job)).await;
+    let mut conn = test.conn().await;
     // A beat moves it back.
     let mut beaten = async |deadline| {
-        let (active, candidates, id) = (site.key("active"), site.key("candidates"), job.id().as_str());
+        let (active, candidates, id) = (test.key("active"), test.key("candidates"), job.id().as_str());
         let () = conn.smove(&active, &candidates, id).await.unwrap();
         eventually("a beat", deadline, async || conn.sismember::<_, _, bool>(&active, id).await.unwrap()).await;
     };
@@ -61,9 +61,9 @@ async fn a_beat_that_fails_at_once_is_made_again_soon() {
     tokio::time::sleep(OUTAGE).await;
     proxy.accept().await;
     beaten(SOON).await;
-    site.journal.open("gate");
-    site.each_ran_once(&[job]).await;
-    worker.leave().await;
+    test.journal.open("gate");
+    test.each_ran_once(&[job]).await;
+    worker.stop().await;
 }
 
 /// A waker that comes back only when it is let go.
@@ -82,12 +82,12 @@ impl Wake for Blocking {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_waker_that_blocks_does_not_cost_the_job_beside_it_its_lock() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let (let_go, waits) = channel();
     let blocking = Arc::new(Blocking { woken: Mutex::new(false), let_go: Mutex::new(waits) });
     let its_waker = Waker::from(Arc::clone(&blocking));
-    let worker = site
-        .hire_for(&redis.url(), options(INTERVAL), move |journal, ctx, gate| {
+    let worker = test
+        .start_worker_with(&redis.url(), options(INTERVAL), move |journal, ctx, gate| {
             let waker = its_waker.clone();
             async move {
                 if gate != "blocks" {
@@ -104,32 +104,32 @@ async fn a_waker_that_blocks_does_not_cost_the_job_beside_it_its_lock() {
             }
         })
         .await;
-    let (_app, task) = site.producer().await;
+    let (_app, task) = test.producer().await;
     let jobs = task.dispatch_many(["blocks".to_owned(), "gate".to_owned()]).await.unwrap();
-    site.started(&jobs).await;
+    test.started(&jobs).await;
     // It would find what nobody beats for.
-    let healthy = site.hire(options(INTERVAL)).await;
+    let healthy = test.start_worker(options(INTERVAL)).await;
     jobs[0].cancel("not wanted").await.unwrap();
     eventually("the waker is woken", PATIENCE, async || *blocking.woken.lock().unwrap()).await;
-    site.epochs_pass(3).await;
-    assert_eq!(site.journal.runs_of(jobs[1].id()).len(), 1, "the lock was lost");
-    assert_eq!(site.stalls().await, None);
+    test.epochs_pass(3).await;
+    assert_eq!(test.journal.runs_of(jobs[1].id()).len(), 1, "the lock was lost");
+    assert_eq!(test.dump("stalls").await, None);
     drop(let_go);
-    site.journal.open("blocks");
-    site.journal.open("gate");
-    site.each_ran_once(&jobs[1..]).await;
-    worker.leave().await;
-    healthy.leave().await;
+    test.journal.open("blocks");
+    test.journal.open("gate");
+    test.each_ran_once(&jobs[1..]).await;
+    worker.stop().await;
+    healthy.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thread_that_outlives_the_run_of_a_broken_driver_hears_that_its_job_is_lost() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
-    let (site, other) = (Site::new(&redis), Site::new(&redis));
+    let (test, other) = (TestTask::on(&redis), TestTask::on(&redis));
     let proxy = Proxy::start(redis.address()).await;
-    let app = site.app_at(&proxy.url()).await;
-    let journal = Arc::clone(&site.journal);
+    let app = test.app_at(&proxy.url()).await;
+    let journal = Arc::clone(&test.journal);
     let thread = move |ctx: Context, _: String| {
         let journal = Arc::clone(&journal);
         async move {
@@ -144,7 +144,7 @@ async fn a_thread_that_outlives_the_run_of_a_broken_driver_hears_that_its_job_is
             Err::<u64, JobError>("told".into())
         }
     };
-    let jobs: TaskRef<String, u64> = app.task(&site.task, options(INTERVAL), thread).unwrap();
+    let jobs: TaskRef<String, u64> = app.task(&test.name, options(INTERVAL), thread).unwrap();
     // Its job keeps the worker from ending for a while.
     let journal = Arc::clone(&other.journal);
     let long = move |ctx: Context, gate: String| {
@@ -152,60 +152,60 @@ async fn a_thread_that_outlives_the_run_of_a_broken_driver_hears_that_its_job_is
         async move { journal.work(ctx, gate).await }
     };
     let grace = options(INTERVAL).shutdown_grace(PATIENCE);
-    let others: TaskRef<String, u64> = app.task(&other.task, grace, long).unwrap();
-    let _broken = Hand::start(app.worker());
+    let others: TaskRef<String, u64> = app.task(&other.name, grace, long).unwrap();
+    let _broken = TestWorker::start(app.worker());
     let neighbour = others.dispatch("gate".to_owned()).await.unwrap();
     other.started(&[neighbour]).await;
-    let (_app, task) = site.producer().await;
+    let (_app, task) = test.producer().await;
     let job = task.dispatch("first".to_owned()).await.unwrap();
-    site.started(std::slice::from_ref(&job)).await;
-    let healthy = site.hire(options(INTERVAL).concurrency(16)).await;
+    test.started(std::slice::from_ref(&job)).await;
+    let healthy = test.start_worker(options(INTERVAL).concurrency(16)).await;
 
     // The driver warns of an answer that it did not get, and its warning meets a broken subscriber.
-    warnings.break_at(&[&site.task, "settle was not answered"]);
+    warnings.break_at(&[&test.name, "settle was not answered"]);
     // The other task has calls of its own.
-    let (sha, keys) = (site.sha("settle").await, format!("{{{}}}", site.task));
+    let (sha, keys) = (test.sha("settle").await, format!("{{{}}}", test.name));
     let cut = proxy.cut_next_reply_matching(move |request| {
         let has = |word: &str| request.windows(word.len()).any(|part| part == word.as_bytes());
         has(&sha) && has(&keys)
     });
     jobs.dispatch_many(["go".to_owned(), "go".to_owned()]).await.unwrap();
     cut.happened().await;
-    eventually("the job runs again", PATIENCE, async || site.journal.runs_of(job.id()).len() == 2).await;
-    assert_eq!(site.journal.runs_of(job.id())[1].worker, healthy.id);
-    let told = async || site.journal.interruptions().contains(&"Err(Lost)".to_owned());
+    eventually("the job runs again", PATIENCE, async || test.journal.runs_of(job.id()).len() == 2).await;
+    assert_eq!(test.journal.runs_of(job.id())[1].worker, healthy.id);
+    let told = async || test.journal.interruptions().contains(&"Err(Lost)".to_owned());
     eventually("the thread is told", Duration::from_secs(5), told).await;
     for gate in ["first", "go"] {
-        site.journal.open(gate);
+        test.journal.open(gate);
     }
     other.journal.open("gate");
     tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end").unwrap();
-    healthy.leave().await;
+    healthy.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_whose_beats_take_long_for_its_interval_works_one_job_after_the_other_and_says_so() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let line = Line::start(redis.address()).await;
-    let worker = site.hire_at(&line.url(), options(INTERVAL)).await;
-    site.works(&worker).await;
+    let worker = test.start_worker_at(&line.url(), options(INTERVAL)).await;
+    worker.working().await;
     // A round trip of 200 ms, where a beat may take half of a third of a second.
     line.delay(Duration::from_millis(100));
-    let (_app, task) = site.producer().await;
+    let (_app, task) = test.producer().await;
     let mut jobs = Vec::new();
     for gate in ["one", "two", "three"] {
         jobs.push(task.dispatch(gate.to_owned()).await.unwrap());
-        site.started(&jobs).await;
+        test.started(&jobs).await;
         if gate == "one" {
-            let told = [site.task.as_str(), "no more jobs are claimed until heartbeats take less"];
+            let told = [test.name.as_str(), "no more jobs are claimed until heartbeats take less"];
             warnings.wait_for(&told, PATIENCE).await;
         }
-        site.journal.open(gate);
+        test.journal.open(gate);
     }
-    site.each_ran_once(&jobs).await;
-    worker.leave().await;
+    test.each_ran_once(&jobs).await;
+    worker.stop().await;
 }
 
 /// A waker that panics.
@@ -221,9 +221,9 @@ impl Wake for Rude {
 async fn a_waker_that_panics_keeps_no_news_from_the_other_jobs() {
     const JOBS: usize = 8;
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let worker = site
-        .hire_for(&redis.url(), options(INTERVAL).concurrency(JOBS), move |journal, ctx, gate| async move {
+    let test = TestTask::on(&redis);
+    let worker = test
+        .start_worker_with(&redis.url(), options(INTERVAL).concurrency(JOBS), move |journal, ctx, gate| async move {
             let other = ctx.clone();
             let mut told = Box::pin(async move { other.cancelled().await });
             if gate == "rude" {
@@ -240,29 +240,29 @@ async fn a_waker_that_panics_keeps_no_news_from_the_other_jobs() {
             Ok(ctx.fence())
         })
         .await;
-    let (_app, task) = site.producer().await;
+    let (_app, task) = test.producer().await;
     let inputs = (0..JOBS).map(|at| if at % 2 == 0 { "rude".to_owned() } else { String::new() });
     let jobs = task.dispatch_many(inputs).await.unwrap();
-    site.started(&jobs).await;
+    test.started(&jobs).await;
     // A beat tells of all of them at once.
-    let mut conn = site.conn().await;
+    let mut conn = test.conn().await;
     let fields: Vec<(&str, &str)> = jobs.iter().map(|job| (job.id().as_str(), "not wanted")).collect();
-    let () = conn.hset_multiple(site.key("cancelling"), &fields).await.unwrap();
-    eventually("each of the others is told", PATIENCE, async || site.journal.interruptions().len() == JOBS / 2).await;
-    site.journal.open("rude");
-    worker.leave().await;
+    let () = conn.hset_multiple(test.key("cancelling"), &fields).await.unwrap();
+    eventually("each of the others is told", PATIENCE, async || test.journal.interruptions().len() == JOBS / 2).await;
+    test.journal.open("rude");
+    worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_job_that_was_cancelled_before_its_handler_could_begin_does_not_begin() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let (_app, task) = site.producer().await;
+    let test = TestTask::on(&redis);
+    let (_app, task) = test.producer().await;
     let jobs = task.dispatch_many(["blocks".to_owned(), "other".to_owned()]).await.unwrap();
     let (blocks, blocked) = channel::<()>();
     let (go, gone) = channel::<()>();
     let gone = Arc::new(Mutex::new(gone));
-    let (app, journal) = (site.app_at(&redis.url()).await, Arc::clone(&site.journal));
+    let (app, journal) = (test.app_at(&redis.url()).await, Arc::clone(&test.journal));
     let handler = move |ctx: Context, input: String| {
         journal.begin(&ctx);
         let (blocks, gone) = (blocks.clone(), Arc::clone(&gone));
@@ -276,7 +276,7 @@ async fn a_job_that_was_cancelled_before_its_handler_could_begin_does_not_begin(
         }
     };
     let stall = heartline::StallOptions::new().interval(Duration::from_secs(10));
-    app.task(&site.task, options(INTERVAL).stall(stall), handler).unwrap();
+    app.task(&test.name, options(INTERVAL).stall(stall), handler).unwrap();
     let worker = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -291,37 +291,36 @@ async fn a_job_that_was_cancelled_before_its_handler_could_begin_does_not_begin(
     go.send(()).unwrap();
     let ended = tokio::time::timeout(PATIENCE, jobs[1].result()).await.expect("it does not end").unwrap_err();
     assert!(matches!(ended, heartline::Error::JobCancelled { .. }), "{ended:?}");
-    assert_eq!(site.journal.runs_of(jobs[1].id()).len(), 0, "it began");
+    assert_eq!(test.journal.runs_of(jobs[1].id()).len(), 0, "it began");
     let _ = tokio::task::spawn_blocking(move || worker.join().unwrap()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_of_which_redis_was_not_told_in_time_are_beaten_for_no_more_while_another_task_of_the_worker_goes_on() {
     let redis = TestRedis::start();
-    let (site, other) = (Site::new(&redis), Site::new(&redis));
-    let app = site.app_at(&redis.url()).await;
+    let (test, other) = (TestTask::on(&redis), TestTask::on(&redis));
+    let app = test.app_at(&redis.url()).await;
     let at_once = options(INTERVAL).shutdown_grace(Duration::ZERO).cancel_grace(Duration::ZERO);
-    let jobs = site.declare_at(&app, at_once);
+    let jobs = test.declare_at(&app, at_once);
     let others = other.declare_at(&app, options(INTERVAL).shutdown_grace(PATIENCE * 2));
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let end = tokio::spawn(app.worker().run_until(async { drop(stopped.await) }));
+    let worker = TestWorker::start(app.worker());
     let job = jobs.dispatch("gate".to_owned()).await.unwrap();
     let neighbour = others.dispatch("gate".to_owned()).await.unwrap();
-    site.started(std::slice::from_ref(&job)).await;
+    test.started(std::slice::from_ref(&job)).await;
     other.started(&[neighbour]).await;
-    let healthy = site.hire(options(INTERVAL)).await;
+    let healthy = test.start_worker(options(INTERVAL)).await;
 
     // What it has to report is refused, and its beats are not.
-    let (mut conn, calls) = (site.conn().await, site.key("calls"));
+    let (mut conn, calls) = (test.conn().await, test.key("calls"));
     let mut replace = redis::pipe();
     let () = replace.atomic().del(&calls).set(&calls, "foreign").query_async(&mut conn).await.unwrap();
-    stop.send(()).unwrap();
-    eventually("the sweep finds its job", PATIENCE, async || site.stalls().await.is_some()).await;
-    assert!(!end.is_finished(), "the other task still runs");
+    let stopping = worker.begin_stop();
+    eventually("the sweep finds its job", PATIENCE, async || test.dump("stalls").await.is_some()).await;
+    assert!(!stopping.is_finished(), "the other task still runs");
     let () = conn.del(&calls).await.unwrap();
-    site.journal.open("gate");
+    test.journal.open("gate");
     other.journal.open("gate");
     tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end").unwrap();
-    let _ = end.await.unwrap().unwrap();
-    healthy.leave().await;
+    let _ = stopping.await.unwrap().unwrap();
+    healthy.stop().await;
 }

@@ -2,31 +2,31 @@
 
 use heartline::{StopReason, WorkerPart};
 
-use crate::site::{INTERVAL, Site, options};
+use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{PATIENCE, TestRedis, Warnings};
 
 #[tokio::test]
 async fn a_worker_whose_keeper_ends_stops_loudly_and_hands_its_jobs_back() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let worker = site.hire(options(INTERVAL)).await;
+    let test = TestTask::on(&redis);
+    let mut worker = test.start_worker(options(INTERVAL)).await;
     let job = worker.jobs.dispatch("gate".to_owned()).await.unwrap();
-    site.started(std::slice::from_ref(&job)).await;
+    test.started(std::slice::from_ref(&job)).await;
 
     heartline::testing::break_keeper(&worker.id);
-    let reason = tokio::time::timeout(PATIENCE, worker.end).await.expect("the worker goes on").unwrap().unwrap();
+    let reason = worker.ends().await.unwrap();
     assert_eq!(reason, StopReason::Broken { part: WorkerPart::Keeper, left: Vec::new() });
     warnings.wait_for(&["ERROR", "the keeper ended"], PATIENCE).await;
 
     // Its job went back to the list at once, with no stall counted.
-    let other = site.hire(options(INTERVAL)).await;
-    site.journal.open("gate");
+    let other = test.start_worker(options(INTERVAL)).await;
+    test.journal.open("gate");
     let fence = tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end").unwrap();
-    let runs = site.journal.runs_of(job.id());
+    let runs = test.journal.runs_of(job.id());
     let seen: Vec<_> = runs.iter().map(|run| (run.worker.as_str(), run.stalled_count)).collect();
     assert_eq!(seen, [(worker.id.as_str(), 0), (other.id.as_str(), 0)]);
     assert_eq!(runs[1].fence, fence);
-    other.leave().await;
-    site.nothing_is_left_but(1).await;
+    other.stop().await;
+    test.nothing_is_left_but(1).await;
 }

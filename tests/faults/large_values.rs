@@ -6,9 +6,10 @@ use std::time::Duration;
 use heartline::{App, JobHandle, JobState, StallOptions, TaskOptions, TaskRef};
 use redis::AsyncCommands;
 
-use crate::hands::{Hand, KIB, MIB, Watch, nothing_is_left, text};
-use crate::site::{INTERVAL, Site, options};
+use crate::support::task::{INTERVAL, TestTask, options};
+use crate::support::worker::TestWorker;
 use crate::support::{Line, PATIENCE, TestRedis, eventually};
+use crate::watch::{KIB, MIB, Watch, nothing_is_left, text};
 
 /// What passes a slow line in a second. A large value would take longer on it than any test waits.
 const SLOW: u64 = 256 * KIB as u64;
@@ -23,7 +24,7 @@ const ONCE: u64 = LARGE as u64 * 3 / 2;
 
 struct Far {
     _redis: TestRedis,
-    site: Site,
+    test: TestTask,
     watch: Watch,
     line: Line,
     _near: App,
@@ -34,17 +35,17 @@ struct Far {
 impl Far {
     async fn start() -> Far {
         let redis = TestRedis::start();
-        let site = Site::new(&redis);
-        let watch = Watch::new(&site, &redis).await;
+        let test = TestTask::on(&redis);
+        let watch = Watch::new(&test, &redis).await;
         let line = Line::start(redis.address()).await;
         let near = app_at(&redis.url()).await;
-        let send = near.task_ref(&site.task).unwrap();
-        Far { _redis: redis, site, watch, line, _near: near, send }
+        let send = near.task_ref(&test.name).unwrap();
+        Far { _redis: redis, test, watch, line, _near: near, send }
     }
 
     /// A worker behind the line that knows nothing of large jobs. The line is slow from now on.
-    async fn worker(&self) -> Hand {
-        let app = self.site.app_at(&self.line.url()).await;
+    async fn worker(&self) -> TestWorker {
+        let app = self.test.app_at(&self.line.url()).await;
         self.line.rate(Some(SLOW));
         self.works(&app)
     }
@@ -52,7 +53,7 @@ impl Far {
     /// A producer behind the line. The line is slow from now on.
     async fn producer(&self) -> (App, TaskRef<String, String>) {
         let app = app_at(&self.line.url()).await;
-        let task: TaskRef<String, String> = app.task_ref(&self.site.task).unwrap();
+        let task: TaskRef<String, String> = app.task_ref(&self.test.name).unwrap();
         // Its connection is there.
         task.dispatch("10".to_owned()).id("first").await.unwrap();
         self.line.rate(Some(SLOW));
@@ -60,8 +61,8 @@ impl Far {
     }
 
     /// Answers with as many bytes as the input asks for, or as it has.
-    fn works(&self, app: &App) -> Hand {
-        let journal = Arc::clone(&self.site.journal);
+    fn works(&self, app: &App) -> TestWorker {
+        let journal = Arc::clone(&self.test.journal);
         // A job that is found stalled fails.
         let stall = StallOptions::new().interval(INTERVAL).max_count(0);
         let options = options(INTERVAL).stall(stall).shutdown_grace(Duration::ZERO);
@@ -69,8 +70,8 @@ impl Far {
             journal.begin(&ctx);
             async move { Ok::<_, heartline::JobError>(input.parse().map_or_else(|_| input.len().to_string(), text)) }
         };
-        app.task(&self.site.task, options, handler).unwrap();
-        Hand::start(app.worker())
+        app.task(&self.test.name, options, handler).unwrap();
+        TestWorker::start(app.worker())
     }
 
     async fn small_jobs_end(&self) {
@@ -102,19 +103,19 @@ async fn a_payload_that_is_long_on_its_way_to_the_worker_arrives_once_and_holds_
     let worker = far.worker().await;
     is(&large, JobState::Running).await;
     far.small_jobs_end().await;
-    assert_eq!(far.site.journal.runs_of(large.id()), [], "the small jobs came behind the large one");
+    assert_eq!(far.test.journal.runs_of(large.id()), [], "the small jobs came behind the large one");
     assert_eq!(large.state().await.unwrap(), JobState::Running, "the large job was requeued");
     // Whoever is not beaten for is found in this time.
     far.watch.epochs_pass(3).await;
     assert_eq!(far.watch.stalls().await, 0);
     far.line.rate(Some(FASTER));
     assert_eq!(value_of(&large).await, (LARGE - 2).to_string());
-    assert_eq!(far.site.journal.runs_of(large.id()).len(), 1);
+    assert_eq!(far.test.journal.runs_of(large.id()).len(), 1);
     assert_eq!(far.watch.told("requeued").await, [[""; 0]; 0]);
     let sent = far.watch.sent().await - before;
     assert!(sent < ONCE, "{sent} bytes were sent for a payload of {LARGE}");
-    worker.leave().await;
-    nothing_is_left(&far.site).await;
+    worker.stop().await;
+    nothing_is_left(&far.test).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -126,13 +127,13 @@ async fn a_worker_that_stops_while_a_payload_is_on_its_way_hands_the_job_back() 
     is(&large, JobState::Running).await;
     eventually("the payload is on its way", PATIENCE, async || far.watch.sent().await > before + 256 * KIB as u64)
         .await;
-    worker.leave().await;
+    worker.stop().await;
     assert_eq!(large.state().await.unwrap(), JobState::Waiting);
     let near = far.works(&far._near);
     assert_eq!(value_of(&large).await, (LARGE - 2).to_string());
     assert_eq!(far.watch.stalls().await, 0);
-    assert_eq!(far.site.journal.runs_of(large.id()).len(), 1);
-    near.leave().await;
+    assert_eq!(far.test.journal.runs_of(large.id()).len(), 1);
+    near.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -141,7 +142,7 @@ async fn a_result_that_is_long_on_its_way_to_redis_is_recorded_and_holds_up_no_s
     let worker = far.worker().await;
     let before = far.watch.received().await;
     let large = far.send.dispatch(LARGE.to_string()).await.unwrap();
-    eventually("it runs", PATIENCE, async || !far.site.journal.runs_of(large.id()).is_empty()).await;
+    eventually("it runs", PATIENCE, async || !far.test.journal.runs_of(large.id()).is_empty()).await;
     eventually("the result is on its way", PATIENCE, async || far.watch.received().await > before + 256 * KIB as u64)
         .await;
     far.small_jobs_end().await;
@@ -153,9 +154,9 @@ async fn a_result_that_is_long_on_its_way_to_redis_is_recorded_and_holds_up_no_s
     let received = far.watch.received().await - before;
     assert!(received < ONCE, "{received} bytes were sent for a result of {LARGE}");
     assert_eq!(value_of(&large).await.len(), LARGE - 2);
-    assert_eq!(far.site.journal.runs_of(large.id()).len(), 1);
-    worker.leave().await;
-    nothing_is_left(&far.site).await;
+    assert_eq!(far.test.journal.runs_of(large.id()).len(), 1);
+    worker.stop().await;
+    nothing_is_left(&far.test).await;
 }
 
 /// A job that has a large result, as it is seen behind the line. The line is slow from now on.
@@ -163,9 +164,9 @@ async fn completed(far: &Far) -> (App, TaskRef<String, String>, JobHandle<String
     let worker = far.works(&far._near);
     let large = far.send.dispatch(LARGE.to_string()).await.unwrap();
     is(&large, JobState::Completed).await;
-    worker.leave().await;
-    let app = far.site.app_at(&far.line.url()).await;
-    let task: TaskRef<String, String> = app.task_ref(&far.site.task).unwrap();
+    worker.stop().await;
+    let app = far.test.app_at(&far.line.url()).await;
+    let task: TaskRef<String, String> = app.task_ref(&far.test.name).unwrap();
     let seen = task.handle(large.id()).unwrap();
     far.line.rate(Some(SLOW));
     (app, task, seen)
@@ -244,7 +245,7 @@ async fn a_dispatch_of_many_large_jobs_over_a_slow_line_writes_each_once() {
     far.line.rate(Some(FASTER));
     let many = many.await.unwrap().unwrap();
     assert_eq!(many.iter().map(JobHandle::existed).collect::<Vec<_>>(), [Some(false); LARGE / MIB]);
-    let payloads: usize = far.watch.conn.clone().hlen(far.site.key("payload")).await.unwrap();
+    let payloads: usize = far.watch.conn.clone().hlen(far.test.key("payload")).await.unwrap();
     assert_eq!((payloads, far.send.counts().await.unwrap().waiting), (8, 8));
     let received = far.watch.received().await - before;
     assert!(received < ONCE, "{received} bytes were sent for {LARGE} bytes of payloads");

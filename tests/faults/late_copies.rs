@@ -4,7 +4,7 @@ use redis::{AsyncCommands, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::site::{INTERVAL, Site, options};
+use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{PATIENCE, Proxy, Tap, TestRedis, dump, eventually};
 
 /// Sends the bytes as they are, and gives the answer with its line ends as spaces.
@@ -29,48 +29,48 @@ async fn send(redis: &TestRedis, request: &[u8]) -> String {
 #[tokio::test]
 async fn a_claim_that_arrives_again_when_its_worker_has_stopped_gets_nothing() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
-    let settles = Tap::on(&proxy, site.sha("settle").await);
-    let worker = site.hire_at(&proxy.url(), options(INTERVAL)).await;
-    site.works(&worker).await;
-    site.journal.open("go");
+    let settles = Tap::on(&proxy, test.sha("settle").await);
+    let worker = test.start_worker_at(&proxy.url(), options(INTERVAL)).await;
+    worker.working().await;
+    test.journal.open("go");
     let first = worker.jobs.dispatch("go".to_owned()).await.unwrap();
     tokio::time::timeout(PATIENCE, first.result()).await.unwrap().unwrap();
     // The one that reported it claims too, and is answered.
     eventually("it looks for more", PATIENCE, async || settles.requests().len() >= 3).await;
-    worker.leave().await;
+    worker.stop().await;
 
-    let (_app, jobs) = site.producer().await;
+    let (_app, jobs) = test.producer().await;
     let job = jobs.dispatch("go".to_owned()).id("later").await.unwrap();
     let copies = settles.requests();
     for copy in &copies {
         let answer = send(&redis, copy).await;
-        let mut conn = site.conn().await;
-        assert!(!conn.hexists::<_, _, bool>(site.key("locks"), "later").await.unwrap(), "claimed for nobody: {answer}");
+        let mut conn = test.conn().await;
+        assert!(!conn.hexists::<_, _, bool>(test.key("locks"), "later").await.unwrap(), "claimed for nobody: {answer}");
         assert_eq!(answer, "*1 $6 closed ");
     }
     // Whoever works is given it, at once.
-    let other = site.hire(options(INTERVAL)).await;
+    let other = test.start_worker(options(INTERVAL)).await;
     tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not end").unwrap();
-    assert_eq!(site.journal.runs_of("later").len(), 1);
-    assert_eq!(site.stalls().await, None);
-    other.leave().await;
-    site.nothing_is_left_but(2).await;
+    assert_eq!(test.journal.runs_of("later").len(), 1);
+    assert_eq!(test.dump("stalls").await, None);
+    other.stop().await;
+    test.nothing_is_left_but(2).await;
 }
 
 #[tokio::test]
 async fn a_call_on_a_closed_line_is_told_so_and_writes_nothing() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let (_app, jobs) = site.producer().await;
+    let test = TestTask::on(&redis);
+    let (_app, jobs) = test.producer().await;
     jobs.dispatch("go".to_owned()).id("waits").await.unwrap();
-    let mut conn = site.conn().await;
-    let () = conn.hset_multiple(site.key("calls"), &[("gone", "closed"), ("gone/2", "closed")]).await.unwrap();
-    let () = conn.hset(site.key("locks"), "held", "gone:7").await.unwrap();
-    let () = conn.sadd(site.key("active"), "held").await.unwrap();
+    let mut conn = test.conn().await;
+    let () = conn.hset_multiple(test.key("calls"), &[("gone", "closed"), ("gone/2", "closed")]).await.unwrap();
+    let () = conn.hset(test.key("locks"), "held", "gone:7").await.unwrap();
+    let () = conn.sadd(test.key("active"), "held").await.unwrap();
     let settle = heartline::testing::scripts().into_iter().find(|script| script.name == "settle").unwrap();
-    let keys: Vec<String> = settle.keys.iter().map(|key| site.key(key)).collect();
+    let keys: Vec<String> = settle.keys.iter().map(|key| test.key(key)).collect();
     let before = dump(&mut conn, "").await;
     for call in ["1", "99", "1/2"] {
         // A claim, and an outcome that the worker would have had to report before.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use heartline::RetryPolicy;
 use redis::AsyncCommands;
 
-use crate::site::{Employee, INTERVAL, Site, TWO_INTERVALS, events_until, options};
+use crate::support::events::events_until;
+use crate::support::task::{INTERVAL, TWO_INTERVALS, TaskWorker, TestTask, options};
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
 
 const ONCE: [&str; 3] = ["task:dispatched", "task:started", "task:completed"];
@@ -17,7 +18,7 @@ fn holds(request: &[u8], needle: &str) -> bool {
 
 struct Behind {
     _redis: TestRedis,
-    site: Site,
+    test: TestTask,
     proxy: Arc<Proxy>,
     settle: String,
 }
@@ -25,126 +26,126 @@ struct Behind {
 impl Behind {
     async fn start() -> Behind {
         let redis = TestRedis::start();
-        let site = Site::new(&redis);
+        let test = TestTask::on(&redis);
         let proxy = Arc::new(Proxy::start(redis.address()).await);
-        let settle = site.sha("settle").await;
-        Behind { _redis: redis, site, proxy, settle }
+        let settle = test.sha("settle").await;
+        Behind { _redis: redis, test, proxy, settle }
     }
 
     /// A worker with one slot, all of whose traffic passes the proxy.
-    async fn worker(&self) -> Employee {
-        self.site.hire_at(&self.proxy.url(), options(INTERVAL).concurrency(1)).await
+    async fn worker(&self) -> TaskWorker {
+        self.test.start_worker_at(&self.proxy.url(), options(INTERVAL).concurrency(1)).await
     }
 }
 
 #[tokio::test]
 async fn a_claim_whose_reply_was_lost_is_answered_again_and_runs_once() {
     let behind = Behind::start().await;
-    let (site, proxy) = (&behind.site, &behind.proxy);
-    let (app, jobs) = site.producer().await;
+    let (test, proxy) = (&behind.test, &behind.proxy);
+    let (app, jobs) = test.producer().await;
     let mut events = app.events();
-    site.journal.open("go");
+    test.journal.open("go");
     let first = jobs.dispatch("go".to_owned()).id("first").await.unwrap();
     // The job waits already, so that the very first settle is the one that claims it.
     let cut = proxy.cut_next_reply_to(behind.settle.as_str());
     let worker = behind.worker().await;
     cut.happened().await;
     let last = jobs.dispatch("go".to_owned()).id("last").await.unwrap();
-    site.each_ran_once(&[first, last]).await;
+    test.each_ran_once(&[first, last]).await;
     let seen = events_until(&mut events, "last").await;
     assert_eq!((&seen["first"][..], &seen["last"][..]), (&ONCE[..], &ONCE[..]));
-    worker.leave().await;
-    site.nothing_is_left_but(2).await;
+    worker.stop().await;
+    test.nothing_is_left_but(2).await;
 }
 
 #[tokio::test]
 async fn a_job_whose_claim_is_answered_late_is_beaten_for_all_the_while() {
     let behind = Behind::start().await;
-    let (site, proxy) = (&behind.site, &behind.proxy);
-    let (_app, jobs) = site.producer().await;
-    site.journal.open("go");
+    let (test, proxy) = (&behind.test, &behind.proxy);
+    let (_app, jobs) = test.producer().await;
+    test.journal.open("go");
     let job = jobs.dispatch("go".to_owned()).stall_max_count(0).await.unwrap();
     let mut hold = proxy.hold_next_reply_to(behind.settle.as_str());
     let worker = behind.worker().await;
     hold.happened().await;
-    let witness = site.hire(options(INTERVAL)).await;
+    let witness = test.start_worker(options(INTERVAL)).await;
     // Redis gave the job out, and nobody knows of it but the record of the call.
-    site.epochs_pass(3).await;
-    assert_eq!(site.stalls().await, None);
+    test.epochs_pass(3).await;
+    assert_eq!(test.dump("stalls").await, None);
     drop(hold);
-    site.each_ran_once(std::slice::from_ref(&job)).await;
-    assert_eq!(site.journal.runs_of(job.id())[0].worker, worker.id, "it was kept, not requeued");
-    worker.leave().await;
-    witness.leave().await;
-    site.nothing_is_left_but(1).await;
+    test.each_ran_once(std::slice::from_ref(&job)).await;
+    assert_eq!(test.journal.runs_of(job.id())[0].worker, worker.id, "it was kept, not requeued");
+    worker.stop().await;
+    witness.stop().await;
+    test.nothing_is_left_but(1).await;
 }
 
 #[tokio::test]
 async fn an_outcome_and_a_claim_in_one_call_whose_reply_was_lost_count_once() {
     let behind = Behind::start().await;
-    let (site, proxy) = (&behind.site, &behind.proxy);
-    let (app, jobs) = site.producer().await;
+    let (test, proxy) = (&behind.test, &behind.proxy);
+    let (app, jobs) = test.producer().await;
     let mut events = app.events();
     let worker = behind.worker().await;
     let first = jobs.dispatch("go".to_owned()).id("first").await.unwrap();
-    site.started(std::slice::from_ref(&first)).await;
+    test.started(std::slice::from_ref(&first)).await;
     // The worker has one slot: the call that reports the first job claims the second.
     let second = jobs.dispatch("go".to_owned()).id("second").await.unwrap();
     let settle = behind.settle.clone();
     let cut = proxy.cut_next_reply_matching(move |request| holds(request, &settle) && holds(request, "first"));
-    site.journal.open("go");
+    test.journal.open("go");
     cut.happened().await;
     let last = jobs.dispatch("go".to_owned()).id("last").await.unwrap();
-    site.each_ran_once(&[first, second, last]).await;
+    test.each_ran_once(&[first, second, last]).await;
     let seen = events_until(&mut events, "last").await;
     for id in ["first", "second", "last"] {
         assert_eq!(seen[id], ONCE, "{id}");
     }
-    worker.leave().await;
-    site.nothing_is_left_but(3).await;
+    worker.stop().await;
+    test.nothing_is_left_but(3).await;
 }
 
 #[tokio::test]
 async fn two_calls_under_way_whose_replies_were_lost_are_both_answered_again() {
     let behind = Behind::start().await;
-    let (site, proxy) = (&behind.site, &behind.proxy);
-    let (_app, jobs) = site.producer().await;
-    let worker = site.hire_at(&proxy.url(), options(INTERVAL).concurrency(2)).await;
+    let (test, proxy) = (&behind.test, &behind.proxy);
+    let (_app, jobs) = test.producer().await;
+    let worker = test.start_worker_at(&proxy.url(), options(INTERVAL).concurrency(2)).await;
     let mut running = Vec::new();
     for gate in ["one", "two"] {
         running.push(jobs.dispatch(gate.to_owned()).await.unwrap());
     }
-    site.started(&running).await;
+    test.started(&running).await;
     for _ in 0..2 {
         running.push(jobs.dispatch("go".to_owned()).await.unwrap());
     }
-    site.journal.open("go");
+    test.journal.open("go");
     proxy.cut_replies();
-    let mut conn = site.conn().await;
+    let mut conn = test.conn().await;
     for (gate, recorded) in [("one", 1), ("two", 2)] {
         // The second call is made while the answer to the first is still waited for.
-        site.journal.open(gate);
+        test.journal.open(gate);
         eventually("the outcome is recorded", PATIENCE, async || {
-            conn.zcard::<_, usize>(site.key("completed")).await.unwrap() == recorded
+            conn.zcard::<_, usize>(test.key("completed")).await.unwrap() == recorded
         })
         .await;
     }
-    assert_eq!(conn.hlen::<_, usize>(site.key("locks")).await.unwrap(), 2, "each call claimed a job");
+    assert_eq!(conn.hlen::<_, usize>(test.key("locks")).await.unwrap(), 2, "each call claimed a job");
     proxy.restore_replies();
-    site.each_ran_once(&running).await;
-    worker.leave().await;
-    site.nothing_is_left_but(4).await;
+    test.each_ran_once(&running).await;
+    worker.stop().await;
+    test.nothing_is_left_but(4).await;
 }
 
 #[tokio::test]
 async fn a_failed_run_whose_reply_was_lost_uses_up_one_attempt() {
     let behind = Behind::start().await;
-    let site = &behind.site;
-    let (app, jobs) = site.producer().await;
+    let test = &behind.test;
+    let (app, jobs) = test.producer().await;
     let mut events = app.events();
     let retry = RetryPolicy::new().attempts(3).fixed(Duration::from_millis(100));
-    let worker = site
-        .hire_for(&behind.proxy.url(), options(INTERVAL).retry(retry), |journal, ctx, _| async move {
+    let worker = test
+        .start_worker_with(&behind.proxy.url(), options(INTERVAL).retry(retry), |journal, ctx, _| async move {
             journal.begin(&ctx);
             journal.note(format!("attempt {}", ctx.attempt()));
             if ctx.attempt() < 3 { Err("again".into()) } else { Ok(ctx.fence()) }
@@ -155,16 +156,16 @@ async fn a_failed_run_whose_reply_was_lost_uses_up_one_attempt() {
     let job = jobs.dispatch(String::new()).id("failing").await.unwrap();
     cut.happened().await;
     tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap();
-    assert_eq!(site.journal.interruptions(), ["attempt 1", "attempt 2", "attempt 3"]);
+    assert_eq!(test.journal.interruptions(), ["attempt 1", "attempt 2", "attempt 3"]);
     let seen = events_until(&mut events, "failing").await;
     let run = ["task:started", "task:retrying"];
     assert_eq!(
         seen["failing"],
         [&["task:dispatched"], &run[..], &run[..], &["task:started", "task:completed"]].concat()
     );
-    assert_eq!(site.stalls().await, None);
-    worker.leave().await;
-    site.nothing_is_left_but(1).await;
+    assert_eq!(test.dump("stalls").await, None);
+    worker.stop().await;
+    test.nothing_is_left_but(1).await;
 }
 
 /// Cuts the reply to the next request that matches, and holds everything that comes behind it.
@@ -183,74 +184,74 @@ fn cut_and_hold(proxy: &Arc<Proxy>, matches: impl Fn(&[u8]) -> bool + Send + 'st
 #[tokio::test]
 async fn a_claim_whose_reply_stays_away_is_found_by_the_sweep_and_not_run_by_who_claimed_it() {
     let behind = Behind::start().await;
-    let (site, proxy) = (&behind.site, &behind.proxy);
-    let (app, jobs) = site.producer().await;
+    let (test, proxy) = (&behind.test, &behind.proxy);
+    let (app, jobs) = test.producer().await;
     let mut events = app.events();
     let job = jobs.dispatch("go".to_owned()).id("job").await.unwrap();
     let settle = behind.settle.clone();
     let cut = cut_and_hold(proxy, move |request| holds(request, &settle));
     let claimer = behind.worker().await;
     cut.await;
-    let locked: String = site.conn().await.hget(site.key("locks"), "job").await.unwrap();
+    let locked: String = test.conn().await.hget(test.key("locks"), "job").await.unwrap();
     assert!(locked.starts_with(&claimer.id), "{locked}");
 
-    let other = site.hire(options(INTERVAL).concurrency(1)).await;
-    site.started(std::slice::from_ref(&job)).await;
+    let other = test.start_worker(options(INTERVAL).concurrency(1)).await;
+    test.started(std::slice::from_ref(&job)).await;
     proxy.resume();
     // The claimer is back when it runs a job, which it can only do behind its answer.
     let busy = jobs.dispatch("go".to_owned()).id("last").await.unwrap();
-    site.started(std::slice::from_ref(&busy)).await;
-    site.journal.open("go");
+    test.started(std::slice::from_ref(&busy)).await;
+    test.journal.open("go");
     for job in [&job, &busy] {
         tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap();
     }
-    let runs = site.journal.runs_of("job");
+    let runs = test.journal.runs_of("job");
     assert_eq!(runs.iter().map(|run| (&run.worker, run.stalled_count)).collect::<Vec<_>>(), [(&other.id, 1)]);
-    assert_eq!(site.journal.runs_of("last")[0].worker, claimer.id);
+    assert_eq!(test.journal.runs_of("last")[0].worker, claimer.id);
     let seen = events_until(&mut events, "last").await;
     assert_eq!(seen["job"][..4], ["task:dispatched", "task:started", "task:stalled", "task:started"]);
-    assert_eq!(site.journal.interruptions(), [""; 0]);
-    other.leave().await;
-    claimer.leave().await;
-    site.nothing_is_left_but(2).await;
+    assert_eq!(test.journal.interruptions(), [""; 0]);
+    other.stop().await;
+    claimer.stop().await;
+    test.nothing_is_left_but(2).await;
 }
 
 #[tokio::test]
 async fn an_outcome_whose_reply_stays_away_for_two_intervals_is_recorded_once() {
     let behind = Behind::start().await;
-    let (site, proxy) = (&behind.site, &behind.proxy);
-    let (app, jobs) = site.producer().await;
+    let (test, proxy) = (&behind.test, &behind.proxy);
+    let (app, jobs) = test.producer().await;
     let mut events = app.events();
     let worker = behind.worker().await;
     let job = jobs.dispatch("go".to_owned()).id("job").await.unwrap();
-    site.started(std::slice::from_ref(&job)).await;
-    let witness = site.hire(options(INTERVAL).concurrency(1)).await;
+    test.started(std::slice::from_ref(&job)).await;
+    let witness = test.start_worker(options(INTERVAL).concurrency(1)).await;
     let settle = behind.settle.clone();
     let cut = cut_and_hold(proxy, move |request| holds(request, &settle) && holds(request, "job"));
-    site.journal.open("go");
+    test.journal.open("go");
     cut.await;
-    site.epochs_pass(2).await;
+    test.epochs_pass(2).await;
     proxy.resume();
-    witness.leave().await;
+    witness.stop().await;
     // Only the worker behind the proxy is left to run it.
     let last = jobs.dispatch("go".to_owned()).id("last").await.unwrap();
-    site.each_ran_once(&[job, last]).await;
+    test.each_ran_once(&[job, last]).await;
     let seen = events_until(&mut events, "last").await;
     assert_eq!((&seen["job"][..], &seen["last"][..]), (&ONCE[..], &ONCE[..]));
-    worker.leave().await;
-    site.nothing_is_left_but(2).await;
+    worker.stop().await;
+    test.nothing_is_left_but(2).await;
 }
 
 #[tokio::test]
 async fn a_dispatch_whose_reply_was_lost_makes_one_job() {
     let behind = Behind::start().await;
-    let (site, proxy) = (&behind.site, &behind.proxy);
-    let dispatch = site.sha("dispatch").await;
-    let worker = site.hire(options(INTERVAL)).await;
+    let (test, proxy) = (&behind.test, &behind.proxy);
+    let dispatch = test.sha("dispatch").await;
+    let worker = test.start_worker(options(INTERVAL)).await;
     let mut events = worker.app.events();
-    let app = site.app_at(&proxy.url()).await;
-    let jobs = app.task_ref::<String, u64>(&site.task).unwrap();
-    site.journal.open("go");
+    let app = test.app_at(&proxy.url()).await;
+    let jobs = app.task_ref::<String, u64>(&test.name).unwrap();
+    test.journal.open("go");
 
     let cut = proxy.cut_next_reply_to(dispatch.as_str());
     let named = jobs.dispatch("go".to_owned()).id("named").await.unwrap();
@@ -268,35 +269,35 @@ async fn a_dispatch_whose_reply_was_lost_makes_one_job() {
     let last = jobs.dispatch("go".to_owned()).id("last").await.unwrap();
     assert_eq!(last.existed(), Some(false));
     let all: Vec<_> = [named, unnamed].into_iter().chain(many).chain([last]).collect();
-    site.each_ran_once(&all).await;
-    assert_eq!(site.journal.runs().len(), 8);
+    test.each_ran_once(&all).await;
+    assert_eq!(test.journal.runs().len(), 8);
     let seen = events_until(&mut events, "last").await;
     assert_eq!(seen.len(), 8);
     for (id, names) in &seen {
         assert_eq!(names[..2], ONCE[..2], "{id}");
     }
-    worker.leave().await;
-    site.nothing_is_left_but(8).await;
+    worker.stop().await;
+    test.nothing_is_left_but(8).await;
 }
 
 #[tokio::test]
 async fn a_beat_whose_replies_are_lost_for_two_intervals_has_still_kept_the_job() {
     let behind = Behind::start().await;
-    let (site, proxy) = (&behind.site, &behind.proxy);
+    let (test, proxy) = (&behind.test, &behind.proxy);
     let worker = behind.worker().await;
     let job = worker.jobs.dispatch("go".to_owned()).await.unwrap();
-    site.started(std::slice::from_ref(&job)).await;
-    let witness = site.hire(options(INTERVAL)).await;
+    test.started(std::slice::from_ref(&job)).await;
+    let witness = test.start_worker(options(INTERVAL)).await;
     proxy.cut_replies();
     tokio::time::sleep(TWO_INTERVALS).await;
     assert!(proxy.discarded() > 0);
     proxy.restore_replies();
-    site.epochs_pass(2).await;
-    site.journal.open("go");
-    site.each_ran_once(&[job]).await;
+    test.epochs_pass(2).await;
+    test.journal.open("go");
+    test.each_ran_once(&[job]).await;
     eventually("the job has left the worker", PATIENCE, async || worker.jobs.counts().await.unwrap().running == 0)
         .await;
-    witness.leave().await;
-    worker.leave().await;
-    site.nothing_is_left_but(1).await;
+    witness.stop().await;
+    worker.stop().await;
+    test.nothing_is_left_but(1).await;
 }

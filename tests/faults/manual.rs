@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use heartline::{Error, Heartbeat, StallAction, StallOptions, StallReason, TaskOptions, codes};
 
-use crate::site::{INTERVAL, Journal, Site, TWO_INTERVALS, options};
+use crate::support::journal::Journal;
+use crate::support::task::{INTERVAL, TWO_INTERVALS, TestTask, options};
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
 
 const GRACE: Duration = Duration::from_millis(300);
@@ -29,9 +30,9 @@ impl Drop for Dropped {
 #[tokio::test]
 async fn a_handler_that_hangs_is_found_cancelled_and_counted_and_its_slot_is_free_again() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let worker = site
-        .hire_for(&redis.url(), manual(1), |journal, ctx, what| async move {
+    let test = TestTask::on(&redis);
+    let worker = test
+        .start_worker_with(&redis.url(), manual(1), |journal, ctx, what| async move {
             journal.begin(&ctx);
             if what == "fine" {
                 return Ok(ctx.fence());
@@ -56,20 +57,20 @@ async fn a_handler_that_hangs_is_found_cancelled_and_counted_and_its_slot_is_fre
     // There is one slot: it is free when the second hung run is gone.
     tokio::time::timeout(PATIENCE, fine.result()).await.expect("the slot is still taken").unwrap();
     let told = ["cancelled: Err(Lost)", "dropped", "cancelled: Err(Lost)", "dropped"];
-    assert_eq!(site.journal.interruptions(), told);
+    assert_eq!(test.journal.interruptions(), told);
     let Err(Error::JobFailed(failure)) = hung.result().await else { panic!("the hung job did not fail") };
     assert_eq!((failure.code.as_str(), failure.stalled_count, failure.failed_attempts), (codes::WORKER_CRASHED, 2, 0));
-    let runs = site.journal.runs_of(hung.id());
+    let runs = test.journal.runs_of(hung.id());
     assert_eq!(runs.iter().map(|run| run.stalled_count).collect::<Vec<_>>(), [0, 1]);
-    worker.leave().await;
+    worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_handler_that_is_silent_while_redis_is_away_is_not_counted() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
-    let hire = async || {
+    let start = async || {
         let handler = |journal: Arc<Journal>, ctx: heartline::Context, _| async move {
             journal.begin(&ctx);
             ctx.heartbeat()?;
@@ -80,37 +81,37 @@ async fn a_handler_that_is_silent_while_redis_is_away_is_not_counted() {
             }
             journal.work(ctx, "go".to_owned()).await
         };
-        site.hire_for(&proxy.url(), manual(0), handler).await
+        test.start_worker_with(&proxy.url(), manual(0), handler).await
     };
-    let worker = hire().await;
-    let (_app, jobs) = site.producer().await;
+    let worker = start().await;
+    let (_app, jobs) = test.producer().await;
     let job = jobs.dispatch(String::new()).await.unwrap();
-    site.started(std::slice::from_ref(&job)).await;
+    test.started(std::slice::from_ref(&job)).await;
     // A second worker of the same outage would be as good a witness as the first.
-    let witness = hire().await;
-    site.works(&witness).await;
+    let witness = start().await;
+    witness.working().await;
     proxy.refuse().await;
     tokio::time::sleep(TWO_INTERVALS).await;
-    assert_eq!(site.stalls().await, None);
+    assert_eq!(test.dump("stalls").await, None);
     proxy.accept().await;
-    site.journal.open("back");
-    site.epochs_pass(3).await;
-    site.journal.open("go");
+    test.journal.open("back");
+    test.epochs_pass(3).await;
+    test.journal.open("go");
     let value = tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap();
-    let runs = site.journal.runs_of(job.id());
+    let runs = test.journal.runs_of(job.id());
     assert!(runs.iter().all(|run| run.fence == value), "{runs:?}");
-    assert_eq!((site.journal.interruptions().len(), site.stalls().await), (0, None));
-    worker.leave().await;
-    witness.leave().await;
-    site.nothing_is_left_but(1).await;
+    assert_eq!((test.journal.interruptions().len(), test.dump("stalls").await), (0, None));
+    worker.stop().await;
+    witness.stop().await;
+    test.nothing_is_left_but(1).await;
 }
 
 #[tokio::test]
 async fn a_handler_that_beats_keeps_its_job_in_async_code_and_in_spawn_blocking() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let worker = site
-        .hire_for(&redis.url(), manual(0).concurrency(2), |journal, ctx, how| async move {
+    let test = TestTask::on(&redis);
+    let worker = test
+        .start_worker_with(&redis.url(), manual(0).concurrency(2), |journal, ctx, how| async move {
             if how == "async" {
                 return journal.work(ctx, "go".to_owned()).await;
             }
@@ -133,11 +134,11 @@ async fn a_handler_that_beats_keeps_its_job_in_async_code_and_in_spawn_blocking(
         })
         .await;
     let jobs = worker.jobs.dispatch_many(["async".to_owned(), "blocking".to_owned()]).await.unwrap();
-    site.started(&jobs).await;
-    site.epochs_pass(4).await;
-    site.journal.open("go");
-    site.each_ran_once(&jobs).await;
+    test.started(&jobs).await;
+    test.epochs_pass(4).await;
+    test.journal.open("go");
+    test.each_ran_once(&jobs).await;
     eventually("both have left", PATIENCE, async || worker.jobs.counts().await.unwrap().running == 0).await;
-    worker.leave().await;
-    site.nothing_is_left_but(2).await;
+    worker.stop().await;
+    test.nothing_is_left_but(2).await;
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use heartline::{Heartbeat, StallOptions, TaskOptions};
 
-use crate::site::{Site, options};
+use crate::support::task::{TestTask, options};
 use crate::support::{PATIENCE, TestRedis, Warnings, eventually, scripts_run, stat};
 
 fn manual(interval: Duration) -> TaskOptions {
@@ -21,10 +21,10 @@ async fn handlers_that_beat_seldom_cost_a_few_calls_that_name_none_but_them() {
     // Further apart than the worker's own beats, and often enough.
     const PULSE: Duration = Duration::from_millis(1_350);
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let place = Arc::new(AtomicU64::new(0));
-    let worker = site
-        .hire_for(&redis.url(), manual(INTERVAL).concurrency(JOBS), move |journal, ctx, gate| {
+    let worker = test
+        .start_worker_with(&redis.url(), manual(INTERVAL).concurrency(JOBS), move |journal, ctx, gate| {
             let at = place.fetch_add(1, Ordering::Relaxed) % JOBS as u64;
             async move {
                 journal.begin(&ctx);
@@ -42,14 +42,14 @@ async fn handlers_that_beat_seldom_cost_a_few_calls_that_name_none_but_them() {
         })
         .await;
     let jobs = worker.jobs.dispatch_many((0..JOBS).map(|_| "go".to_owned())).await.unwrap();
-    site.started(&jobs).await;
+    test.started(&jobs).await;
     // All of them beat from now on.
     tokio::time::sleep(PULSE).await;
 
-    let mut conn = site.conn().await;
+    let mut conn = test.conn().await;
     let (calls, bytes) = (scripts_run(&mut conn).await, stat(&mut conn, "total_net_input_bytes").await);
     let since = Instant::now();
-    site.epochs_pass(2).await;
+    test.epochs_pass(2).await;
     let calls = scripts_run(&mut conn).await - calls;
     let bytes = stat(&mut conn, "total_net_input_bytes").await - bytes;
     let periods = since.elapsed().as_secs_f64() / PERIOD.as_secs_f64();
@@ -59,13 +59,13 @@ async fn handlers_that_beat_seldom_cost_a_few_calls_that_name_none_but_them() {
     let names = bytes as f64 / 52.0 / JOBS as f64;
     assert!(names < 3.0 * periods, "{names:.1} times all the jobs in {periods:.1} beat periods");
 
-    assert_eq!(site.stalls().await, None);
-    site.journal.open("go");
+    assert_eq!(test.dump("stalls").await, None);
+    test.journal.open("go");
     let ended = async || worker.jobs.counts().await.unwrap().completed == JOBS as u64;
     eventually("all have ended", PATIENCE, ended).await;
-    assert_eq!(site.journal.runs().len(), JOBS, "one was run twice");
-    assert_eq!(site.stalls().await, None);
-    worker.leave().await;
+    assert_eq!(test.journal.runs().len(), JOBS, "one was run twice");
+    assert_eq!(test.dump("stalls").await, None);
+    worker.stop().await;
 }
 
 #[tokio::test]
@@ -74,9 +74,9 @@ async fn a_silent_handler_is_told_by_the_sweep_of_its_own_worker_and_not_by_the_
     const INTERVAL: Duration = Duration::from_secs(3);
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let worker = site
-        .hire_for(&redis.url(), manual(INTERVAL), move |journal, ctx, what| async move {
+    let test = TestTask::on(&redis);
+    let worker = test
+        .start_worker_with(&redis.url(), manual(INTERVAL), move |journal, ctx, what| async move {
             journal.begin(&ctx);
             if ctx.stalled_count() > 0 {
                 return Ok(ctx.fence());
@@ -98,9 +98,9 @@ async fn a_silent_handler_is_told_by_the_sweep_of_its_own_worker_and_not_by_the_
         let event = tokio::time::timeout(PATIENCE, stalled.recv()).await.expect("nothing was found").unwrap();
         assert_eq!(event.worker.as_ref().map(AsRef::as_ref), Some(worker.id.as_str()));
     }
-    eventually("both are told", PATIENCE, async || site.journal.interruptions().len() == 2).await;
+    eventually("both are told", PATIENCE, async || test.journal.interruptions().len() == 2).await;
     let expected = ["the one that waits was told", "the one that wakes up: Err(Lost)"];
-    assert_eq!(site.journal.interruptions(), expected);
+    assert_eq!(test.journal.interruptions(), expected);
     for job in &jobs {
         // The keeper says what it does in order: a beat would have told after the sweep had said what it found.
         let id = job.id().as_str();
@@ -109,5 +109,5 @@ async fn a_silent_handler_is_told_by_the_sweep_of_its_own_worker_and_not_by_the_
         assert!(lines[0].contains("lost: the lock") && lines[1].contains("stalled"), "{lines:#?}");
         tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not run again").unwrap();
     }
-    worker.leave().await;
+    worker.stop().await;
 }

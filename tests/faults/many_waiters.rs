@@ -7,7 +7,7 @@ use heartline::{App, CancelOutcome, Error, EventMode, JobHandle, JobState, TaskR
 use redis::AsyncCommands;
 use tokio::task::JoinSet;
 
-use crate::site::{INTERVAL, Site, options};
+use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually, scripts_run};
 
 const WAITERS: usize = 2_000;
@@ -52,19 +52,19 @@ async fn cancel(job: &JobHandle<u64>) {
 
 async fn wait_and_cost_little(events: EventMode) {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
     let defaults = options(INTERVAL).events(events);
     let app = App::builder().redis(proxy.url()).task_defaults(defaults.clone()).build().await.unwrap();
-    let jobs: TaskRef<String, u64> = app.task_ref(&site.task).unwrap();
+    let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
     // What a worker of this task would have declared.
     let mode = if events == EventMode::On { "on" } else { "off" };
-    let () = site.conn().await.hset(site.key("meta"), "eventMode", mode).await.unwrap();
+    let () = test.conn().await.hset(test.key("meta"), "eventMode", mode).await.unwrap();
     let handles = jobs.dispatch_many((0..WAITERS).map(|_| "go".to_owned())).await.unwrap();
     let mut waiters = Waiters::of(&handles);
 
     // Each looks at its job once; after that only few calls are made for all of them together.
-    let mut conn = site.conn().await;
+    let mut conn = test.conn().await;
     let mut counted = Vec::new();
     let given = Instant::now();
     while counted.last().is_none_or(|calls| *calls >= FEW) {
@@ -85,7 +85,7 @@ async fn wait_and_cost_little(events: EventMode) {
     waiters.hear(cancelled.len()).await;
 
     // So does the one whose job ends while there is no connection.
-    let (_app, direct) = site.producer().await;
+    let (_app, direct) = test.producer().await;
     let job = &handles[1];
     proxy.refuse().await;
     cancel(&direct.handle(job.id()).unwrap()).await;
@@ -96,12 +96,12 @@ async fn wait_and_cost_little(events: EventMode) {
 
     // And so do all when somebody works their jobs.
     let handler = async |_, ctx: heartline::Context, _| Ok(ctx.fence());
-    let worker = site.hire_for(&redis.url(), defaults.concurrency(200), handler).await;
+    let worker = test.start_worker_with(&redis.url(), defaults.concurrency(200), handler).await;
     waiters.hear(WAITERS).await;
     let completed = waiters.1.values().filter(|ended| ended.is_ok()).count();
     assert_eq!(completed, WAITERS - cancelled.len());
     eventually("it is recorded", PATIENCE, async || jobs.counts().await.unwrap().completed == completed as u64).await;
-    worker.leave().await;
+    worker.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,18 +2,18 @@
 
 use heartline::TaskRef;
 
-use crate::site::Site;
+use crate::support::task::TestTask;
 use crate::support::{PATIENCE, Proxy, Tap, TestRedis, eventually};
 
 #[tokio::test]
 async fn thousands_of_names_that_were_only_looked_at_leave_nothing_and_are_not_followed() {
     const NAMES: usize = 8_000;
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
     let reads = Tap::on(&proxy, "XREAD");
-    let app = site.app_at(&proxy.url()).await;
-    let jobs: TaskRef<String, u64> = app.task_ref(&site.task).unwrap();
+    let app = test.app_at(&proxy.url()).await;
+    let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
     let mut events = app.events();
 
     for at in 0..NAMES {
@@ -21,7 +21,7 @@ async fn thousands_of_names_that_were_only_looked_at_leave_nothing_and_are_not_f
         assert_eq!(looked_at.name(), format!("looked-at-{at}"));
     }
     let shown = format!("{app:?}");
-    assert!(shown.contains(&site.task), "{shown}");
+    assert!(shown.contains(&test.name), "{shown}");
     assert_eq!(shown.matches("looked-at-").count(), 0, "the App keeps them all");
 
     // The reader is told of a job, and then reads on.
@@ -33,7 +33,7 @@ async fn thousands_of_names_that_were_only_looked_at_leave_nothing_and_are_not_f
     tokio::time::timeout(PATIENCE, events.recv()).await.expect("no event comes").unwrap();
     eventually("it reads on", PATIENCE, async || reads.requests().len() > before).await;
     let last = String::from_utf8(reads.requests().pop().unwrap()).unwrap();
-    assert!(last.contains(&site.key("events")), "{last}");
+    assert!(last.contains(&test.key("events")), "{last}");
     assert_eq!(last.matches("}:events").count(), 1, "it reads the streams of names that nobody has any more");
 
     // A name is followed as long as somebody has it, also one that was dropped before.

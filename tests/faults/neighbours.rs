@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use redis::AsyncCommands;
 
-use crate::site::{INTERVAL, Site, options};
+use crate::support::task::{INTERVAL, TestTask, options};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, TestRedis, eventually};
 
 /// Longer than a beat period of the short interval, and far from one of the long one.
@@ -14,10 +15,10 @@ const HICCUP: Duration = Duration::from_millis(650);
 async fn hiccups_that_a_task_with_a_short_interval_notices_do_not_hold_up_the_watch_of_a_task_with_a_long_one() {
     const LONG: Duration = Duration::from_secs(6);
     let redis = TestRedis::start();
-    let (short, long) = (Site::new(&redis), Site::new(&redis));
+    let (short, long) = (TestTask::on(&redis), TestTask::on(&redis));
     let app = short.app_at(&redis.url()).await;
-    for (site, interval) in [(&short, INTERVAL), (&long, LONG)] {
-        let journal = site.journal.clone();
+    for (test, interval) in [(&short, INTERVAL), (&long, LONG)] {
+        let journal = test.journal.clone();
         let handler = move |ctx: heartline::Context, gate: String| {
             let journal = journal.clone();
             async move {
@@ -26,16 +27,13 @@ async fn hiccups_that_a_task_with_a_short_interval_notices_do_not_hold_up_the_wa
                 Ok::<_, heartline::JobError>(ctx.fence())
             }
         };
-        app.task(&site.task, options(interval), handler).unwrap();
-        let jobs = app.task_ref::<String, u64>(&site.task).unwrap();
+        app.task(&test.name, options(interval), handler).unwrap();
+        let jobs = app.task_ref::<String, u64>(&test.name).unwrap();
         jobs.dispatch("go".to_owned()).id("alive").await.unwrap();
     }
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let end = tokio::spawn(app.worker().run_until(async {
-        let _ = stopped.await;
-    }));
-    for site in [&short, &long] {
-        eventually("the job has begun", PATIENCE, async || site.journal.runs().len() == 1).await;
+    let worker = TestWorker::start(app.worker());
+    for test in [&short, &long] {
+        eventually("the job has begun", PATIENCE, async || test.journal.runs().len() == 1).await;
     }
 
     // What a worker leaves that died with a job.
@@ -60,14 +58,13 @@ async fn hiccups_that_a_task_with_a_short_interval_notices_do_not_hold_up_the_wa
     }
     let told: Option<String> = conn.hget(long.key("stalledCount"), "orphan").await.unwrap();
     assert_eq!(told.as_deref(), Some("1"));
-    for site in [&short, &long] {
-        site.journal.open("go");
-        let alive = app.task_ref::<String, u64>(&site.task).unwrap().handle("alive").unwrap();
+    for test in [&short, &long] {
+        test.journal.open("go");
+        let alive = app.task_ref::<String, u64>(&test.name).unwrap().handle("alive").unwrap();
         tokio::time::timeout(PATIENCE, alive.result()).await.unwrap().unwrap();
-        let runs = site.journal.runs_of("alive");
+        let runs = test.journal.runs_of("alive");
         assert_eq!(runs.iter().map(|run| run.stalled_count).collect::<Vec<_>>(), [0]);
     }
-    assert_eq!(short.stalls().await, None);
-    stop.send(()).unwrap();
-    let _ = end.await.unwrap().unwrap();
+    assert_eq!(short.dump("stalls").await, None);
+    worker.stop().await;
 }

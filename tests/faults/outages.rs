@@ -6,32 +6,32 @@ use heartline::testing::RedisServer;
 use heartline::{JobHandle, TaskRef};
 use redis::AsyncCommands;
 
-use crate::site::{INTERVAL, Site, TWO_INTERVALS, options};
+use crate::support::task::{INTERVAL, TWO_INTERVALS, TestTask, options};
 use crate::support::{PATIENCE, Proxy, TestRedis, Warnings, eventually};
 
 /// Two workers with long jobs meet a fault. One half of the jobs ends in the middle of it, at the gate `during`. A fault
 /// may dispatch jobs of its own, and gives them back.
-async fn survives(mut redis: TestRedis, fault: impl AsyncFnOnce(&mut TestRedis, &Site) -> Vec<JobHandle<u64>>) {
-    let site = Site::new(&redis);
-    let (one, two) = (site.hire(options(INTERVAL)).await, site.hire(options(INTERVAL)).await);
+async fn survives(mut redis: TestRedis, fault: impl AsyncFnOnce(&mut TestRedis, &TestTask) -> Vec<JobHandle<u64>>) {
+    let test = TestTask::on(&redis);
+    let (one, two) = (test.start_worker(options(INTERVAL)).await, test.start_worker(options(INTERVAL)).await);
     let mut jobs = dispatch(&one.jobs, &["during", "after", "during", "after", "during", "after"]).await;
-    site.started(&jobs).await;
-    let held = |id: &str| site.journal.runs().iter().filter(|run| run.worker == id).count();
-    assert!(held(&one.id) > 0 && held(&two.id) > 0, "one worker has all jobs: {:?}", site.journal.runs());
+    test.started(&jobs).await;
+    let held = |id: &str| test.journal.runs().iter().filter(|run| run.worker == id).count();
+    assert!(held(&one.id) > 0 && held(&two.id) > 0, "one worker has all jobs: {:?}", test.journal.runs());
 
-    let more = fault(&mut redis, &site).await;
+    let more = fault(&mut redis, &test).await;
     jobs.extend(more);
-    site.journal.open("during");
+    test.journal.open("during");
 
     // Whoever was silent through the fault and stayed so would now be found.
-    site.epochs_pass(2).await;
+    test.epochs_pass(2).await;
     jobs.extend(dispatch(&two.jobs, &["during", "during"]).await);
-    site.started(&jobs).await;
-    site.journal.open("after");
-    site.each_ran_once(&jobs).await;
-    one.leave().await;
-    two.leave().await;
-    site.nothing_is_left_but(jobs.len()).await;
+    test.started(&jobs).await;
+    test.journal.open("after");
+    test.each_ran_once(&jobs).await;
+    one.stop().await;
+    two.stop().await;
+    test.nothing_is_left_but(jobs.len()).await;
 }
 
 async fn dispatch(jobs: &TaskRef<String, u64>, gates: &[&str]) -> Vec<JobHandle<u64>> {
@@ -41,9 +41,9 @@ async fn dispatch(jobs: &TaskRef<String, u64>, gates: &[&str]) -> Vec<JobHandle<
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_stops_for_two_intervals_and_comes_back_with_its_data_costs_no_work() {
     let redis = TestRedis::from_process(RedisServer::builder().persistent().start().unwrap());
-    survives(redis, async |redis, site| {
+    survives(redis, async |redis, test| {
         redis.process().stop();
-        site.journal.open("during");
+        test.journal.open("during");
         tokio::time::sleep(TWO_INTERVALS).await;
         redis.process().restart().unwrap();
         Vec::new()
@@ -54,9 +54,9 @@ async fn a_server_that_stops_for_two_intervals_and_comes_back_with_its_data_cost
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_frozen_for_two_intervals_costs_no_work() {
     let redis = TestRedis::from_process(RedisServer::start().unwrap());
-    survives(redis, async |redis, site| {
+    survives(redis, async |redis, test| {
         redis.process().freeze().unwrap();
-        site.journal.open("during");
+        test.journal.open("during");
         tokio::time::sleep(TWO_INTERVALS).await;
         redis.process().thaw().unwrap();
         Vec::new()
@@ -66,11 +66,11 @@ async fn a_server_that_is_frozen_for_two_intervals_costs_no_work() {
 
 #[tokio::test]
 async fn a_pause_of_all_clients_for_two_intervals_costs_no_work() {
-    survives(TestRedis::start(), async |_, site| {
-        let mut conn = site.conn().await;
+    survives(TestRedis::start(), async |_, test| {
+        let mut conn = test.conn().await;
         let pause = TWO_INTERVALS.as_millis() as u64;
         let _: () = redis::cmd("CLIENT").arg("PAUSE").arg(pause).arg("ALL").query_async(&mut conn).await.unwrap();
-        site.journal.open("during");
+        test.journal.open("during");
         // Answered when the pause is over.
         let _: () = conn.ping().await.unwrap();
         Vec::new()
@@ -80,8 +80,8 @@ async fn a_pause_of_all_clients_for_two_intervals_costs_no_work() {
 
 #[tokio::test]
 async fn connections_that_are_killed_again_and_again_cost_no_work() {
-    survives(TestRedis::start(), async |_, site| {
-        let mut conn = site.conn().await;
+    survives(TestRedis::start(), async |_, test| {
+        let mut conn = test.conn().await;
         let count = async |conn: &mut redis::aio::MultiplexedConnection| -> usize {
             let list: String =
                 redis::cmd("CLIENT").arg("LIST").arg("TYPE").arg("normal").query_async(conn).await.unwrap();
@@ -94,7 +94,7 @@ async fn connections_that_are_killed_again_and_again_cost_no_work() {
                 assert!(kind == "pubsub" || killed >= 2, "round {round}: only {killed} connections to kill");
             }
             if round == 6 {
-                site.journal.open("during");
+                test.journal.open("during");
             }
             // Ours, and a keeper and a driver of each worker: they are back, and can be killed again.
             eventually("the workers connect again", PATIENCE, async || count(&mut conn).await >= 5).await;
@@ -106,23 +106,23 @@ async fn connections_that_are_killed_again_and_again_cost_no_work() {
 
 #[tokio::test]
 async fn a_script_cache_that_is_flushed_while_jobs_run_costs_no_work() {
-    survives(TestRedis::start(), async |_, site| {
-        let (_app, task) = site.producer().await;
-        let (mut conn, mut jobs) = (site.conn().await, Vec::new());
+    survives(TestRedis::start(), async |_, test| {
+        let (_app, task) = test.producer().await;
+        let (mut conn, mut jobs) = (test.conn().await, Vec::new());
         let flush = redis::cmd("SCRIPT").arg("FLUSH").to_owned();
-        site.journal.open("during");
+        test.journal.open("during");
         for round in 0..20 {
             // Before the dispatch and the claim; before the outcome or an idle worker's look.
             let _: () = flush.query_async(&mut conn).await.unwrap();
             let job = task.dispatch("during".to_owned()).id(format!("round-{round}")).await.unwrap();
             assert_eq!(job.existed(), Some(false));
             let _: () = flush.query_async(&mut conn).await.unwrap();
-            site.started(std::slice::from_ref(&job)).await;
+            test.started(std::slice::from_ref(&job)).await;
             jobs.push(job);
         }
         for _ in 0..2 {
             let _: () = flush.query_async(&mut conn).await.unwrap();
-            site.epochs_pass(1).await;
+            test.epochs_pass(1).await;
         }
         jobs
     })
@@ -132,19 +132,19 @@ async fn a_script_cache_that_is_flushed_while_jobs_run_costs_no_work() {
 #[tokio::test]
 async fn a_worker_that_comes_back_later_than_the_others_from_an_outage_keeps_its_jobs() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let (soon, late) = (Proxy::start(redis.address()).await, Proxy::start(redis.address()).await);
-    let (_app, task) = site.producer().await;
+    let (_app, task) = test.producer().await;
     let mut jobs = Vec::new();
     let mut workers = Vec::new();
     for proxy in [&late, &soon] {
-        workers.push(site.hire_at(&proxy.url(), options(INTERVAL).concurrency(1)).await);
+        workers.push(test.start_worker_at(&proxy.url(), options(INTERVAL).concurrency(1)).await);
         jobs.extend(dispatch(&task, &["after"]).await);
-        site.started(&jobs).await;
+        test.started(&jobs).await;
     }
-    let mut conn = site.conn().await;
+    let mut conn = test.conn().await;
     let ids: Vec<String> = jobs.iter().map(|job| job.id().to_string()).collect();
-    let mut candidates = async || conn.smismember::<_, _, Vec<bool>>(site.key("candidates"), &ids).await.unwrap();
+    let mut candidates = async || conn.smismember::<_, _, Vec<bool>>(test.key("candidates"), &ids).await.unwrap();
     // The outage begins between a snapshot and the beats that follow it: both jobs are next to be found silent.
     loop {
         eventually("both jobs are candidates", PATIENCE, async || candidates().await == [true, true]).await;
@@ -160,13 +160,13 @@ async fn a_worker_that_comes_back_later_than_the_others_from_an_outage_keeps_its
     // It has not watched a whole interval when the other one is back.
     tokio::time::sleep(INTERVAL / 3).await;
     late.accept().await;
-    site.epochs_pass(2).await;
-    site.journal.open("after");
-    site.each_ran_once(&jobs).await;
+    test.epochs_pass(2).await;
+    test.journal.open("after");
+    test.each_ran_once(&jobs).await;
     for worker in workers {
-        worker.leave().await;
+        worker.stop().await;
     }
-    site.nothing_is_left_but(2).await;
+    test.nothing_is_left_but(2).await;
 }
 
 /// Tells a server whom to follow; `NO ONE` makes it a primary.
@@ -190,26 +190,26 @@ async fn the_address_moves(demote: impl AsyncFnOnce(&TestRedis, &TestRedis)) {
     let (old, new) = (TestRedis::start(), TestRedis::start());
     follow(&new, "127.0.0.1", &old.address().port().to_string()).await;
     replicates(&new).await;
-    let (site, proxy) = (Site::new(&new), Proxy::start(old.address()).await);
-    let worker = site.hire_at(&proxy.url(), options(INTERVAL)).await;
+    let (test, proxy) = (TestTask::on(&new), Proxy::start(old.address()).await);
+    let worker = test.start_worker_at(&proxy.url(), options(INTERVAL)).await;
     let mut jobs = dispatch(&worker.jobs, &["after"; 4]).await;
-    site.started(&jobs).await;
+    test.started(&jobs).await;
     let copied: u64 = redis::cmd("WAIT").arg(1).arg(0).query_async(&mut old.conn().await).await.unwrap();
     assert_eq!(copied, 1);
 
     follow(&new, "NO", "ONE").await;
     proxy.lead_to(new.address());
     demote(&old, &new).await;
-    let witness = site.hire(options(INTERVAL)).await;
+    let witness = test.start_worker(options(INTERVAL)).await;
     jobs.push(worker.jobs.dispatch("after".to_owned()).await.unwrap());
-    site.epochs_pass(3).await;
-    assert_eq!(site.stalls().await, None);
-    site.journal.open("after");
-    site.each_ran_once(&jobs).await;
+    test.epochs_pass(3).await;
+    assert_eq!(test.dump("stalls").await, None);
+    test.journal.open("after");
+    test.each_ran_once(&jobs).await;
     let late = worker.jobs.dispatch("never".to_owned()).delay(PATIENCE).await.unwrap();
     assert_eq!(late.cancel("").await.unwrap(), heartline::CancelOutcome::Cancelled);
-    worker.leave().await;
-    witness.leave().await;
+    worker.stop().await;
+    witness.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -233,11 +233,11 @@ async fn a_worker_leaves_an_old_primary_that_is_not_ready_for_the_new_one() {
 #[tokio::test]
 async fn a_dispatch_gives_up_when_the_time_that_the_app_gives_it_is_over() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
     let builder = heartline::App::builder().redis(proxy.url()).dispatch_timeout(Duration::from_millis(500));
     let app = builder.build().await.unwrap();
-    let jobs = app.task_ref::<String, u64>(&site.task).unwrap();
+    let jobs = app.task_ref::<String, u64>(&test.name).unwrap();
     let job = jobs.dispatch("go".to_owned()).await.unwrap();
     proxy.refuse().await;
     let started = tokio::time::Instant::now();
@@ -258,21 +258,21 @@ async fn a_dispatch_gives_up_when_the_time_that_the_app_gives_it_is_over() {
 async fn an_outage_is_told_in_one_line_when_it_begins_and_in_one_when_it_is_over() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
-    let worker = site.hire_at(&proxy.url(), options(INTERVAL)).await;
-    let jobs = dispatch(&site.producer().await.1, &["during", "after"]).await;
-    site.started(&jobs).await;
+    let worker = test.start_worker_at(&proxy.url(), options(INTERVAL)).await;
+    let jobs = dispatch(&test.producer().await.1, &["during", "after"]).await;
+    test.started(&jobs).await;
     proxy.refuse().await;
-    site.journal.open("during");
+    test.journal.open("during");
     tokio::time::sleep(TWO_INTERVALS).await;
     proxy.accept().await;
     let id = worker.id.clone();
     let over = warnings.wait_for(&["INFO", &id, "redis answers again"], PATIENCE).await;
     assert!(over.contains("away_ms="), "{over}");
-    site.journal.open("after");
-    site.each_ran_once(&jobs).await;
-    worker.leave().await;
+    test.journal.open("after");
+    test.each_ran_once(&jobs).await;
+    worker.stop().await;
     let about = |parts: &[&str]| {
         let all = |line: &&String| line.contains(&id) && parts.iter().all(|part| line.contains(part));
         warnings.lines().iter().filter(all).count()
@@ -280,6 +280,6 @@ async fn an_outage_is_told_in_one_line_when_it_begins_and_in_one_when_it_is_over
     assert_eq!(about(&["WARN", "redis gives no answer"]), 1, "{:#?}", warnings.lines());
     assert_eq!(about(&["redis answers again"]), 1);
     let others =
-        warnings.all().into_iter().filter(|line| line.contains(&site.task) && !line.contains("redis gives no answer"));
+        warnings.all().into_iter().filter(|line| line.contains(&test.name) && !line.contains("redis gives no answer"));
     assert_eq!(others.collect::<Vec<_>>(), [""; 0]);
 }

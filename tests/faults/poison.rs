@@ -12,9 +12,10 @@ use serde::ser::{Error as _, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::hands::{Hand, KIB, MIB, Watch, nothing_is_left, text};
-use crate::site::{INTERVAL, Site, options};
+use crate::support::task::{INTERVAL, TestTask, options};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, TestRedis};
+use crate::watch::{KIB, MIB, Watch, nothing_is_left, text};
 
 /// The longest message of a failure.
 const MESSAGE: usize = 4096;
@@ -85,8 +86,8 @@ async fn failed<O: DeserializeOwned + fmt::Debug>(job: &JobHandle<O>) -> Failure
 }
 
 /// A task whose input is an `I`, and a way to dispatch whatever else to it.
-fn takes<I: DeserializeOwned + Send + 'static>(app: &App, site: &Site, name: &str) -> TaskRef<Value, ()> {
-    let name = format!("{}-{name}", site.task);
+fn takes<I: DeserializeOwned + Send + 'static>(app: &App, test: &TestTask, name: &str) -> TaskRef<Value, ()> {
+    let name = format!("{}-{name}", test.name);
     app.task(&name, options(INTERVAL).undecodable_for(Duration::ZERO), |_, _: I| async {
         Ok::<_, heartline::JobError>(())
     })
@@ -97,16 +98,16 @@ fn takes<I: DeserializeOwned + Send + 'static>(app: &App, site: &Site, name: &st
 #[tokio::test]
 async fn a_wrong_payload_is_told_by_what_was_expected_and_where_and_not_shown() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let app = site.app_at(&redis.url()).await;
-    let number = takes::<u64>(&app, &site, "number");
-    let small = takes::<u8>(&app, &site, "small");
-    let letter = takes::<char>(&app, &site, "letter");
-    let means = takes::<Means>(&app, &site, "means");
-    let payment = takes::<Payment>(&app, &site, "payment");
-    let iban = takes::<Iban>(&app, &site, "iban");
-    let transfer = takes::<Transfer>(&app, &site, "transfer");
-    let worker = Hand::start(app.worker());
+    let test = TestTask::on(&redis);
+    let app = test.app_at(&redis.url()).await;
+    let number = takes::<u64>(&app, &test, "number");
+    let small = takes::<u8>(&app, &test, "small");
+    let letter = takes::<char>(&app, &test, "letter");
+    let means = takes::<Means>(&app, &test, "means");
+    let payment = takes::<Payment>(&app, &test, "payment");
+    let iban = takes::<Iban>(&app, &test, "iban");
+    let transfer = takes::<Transfer>(&app, &test, "transfer");
+    let worker = TestWorker::start(app.worker());
     let wrong = [
         (&number, json!("card 4111-1111-1111-1111"), "u64"),
         (&number, json!("card, expected 4111"), "u64"),
@@ -121,7 +122,7 @@ async fn a_wrong_payload_is_told_by_what_was_expected_and_where_and_not_shown() 
         (&transfer, json!({ "to": "card 4111" }), "line"),
         (&iban, json!("card 4111"), "input"),
     ];
-    let mut conn = Watch::new(&site, &redis).await.conn;
+    let mut conn = Watch::new(&test, &redis).await.conn;
     for (task, payload, expected) in wrong {
         let job = task.dispatch(payload.clone()).await.unwrap();
         let Failure { code, message, .. } = failed(&job).await;
@@ -136,26 +137,26 @@ async fn a_wrong_payload_is_told_by_what_was_expected_and_where_and_not_shown() 
             assert!(!shown.contains("4111") && !shown.contains("card"), "{payload}: {shown}");
         }
     }
-    worker.leave().await;
+    worker.stop().await;
 }
 
 #[tokio::test]
 async fn no_message_of_a_failure_is_longer_than_4_kib() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let app = site.app_at(&redis.url()).await;
-    let wordy = takes::<Wordy>(&app, &site, "wordy");
-    let number = takes::<u64>(&app, &site, "number");
+    let test = TestTask::on(&redis);
+    let app = test.app_at(&redis.url()).await;
+    let wordy = takes::<Wordy>(&app, &test, "wordy");
+    let number = takes::<u64>(&app, &test, "number");
     let unwritable = app
-        .task(&site.task, options(INTERVAL), |_, (): ()| async { Ok::<_, heartline::JobError>(Unwritable) })
+        .task(&test.name, options(INTERVAL), |_, (): ()| async { Ok::<_, heartline::JobError>(Unwritable) })
         .unwrap();
-    let worker = Hand::start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let jobs = [
         wordy.dispatch(json!(7)).await.unwrap(),
         number.dispatch(json!("x".repeat(100 * KIB))).await.unwrap(),
-        app.task_ref::<(), ()>(&site.task).unwrap().handle(unwritable.dispatch(()).await.unwrap().id()).unwrap(),
+        app.task_ref::<(), ()>(&test.name).unwrap().handle(unwritable.dispatch(()).await.unwrap().id()).unwrap(),
     ];
-    let mut conn = Watch::new(&site, &redis).await.conn;
+    let mut conn = Watch::new(&test, &redis).await.conn;
     for job in jobs {
         let failure = failed(&job).await;
         assert_eq!(failure.code, codes::CODEC);
@@ -166,7 +167,7 @@ async fn no_message_of_a_failure_is_longer_than_4_kib() {
             redis::cmd("HSTRLEN").arg(column).arg(job.id().as_str()).query_async(&mut conn).await.unwrap();
         assert!(stored <= 2 * MESSAGE, "{} keeps {stored} bytes", job.task());
     }
-    worker.leave().await;
+    worker.stop().await;
 }
 
 /// A server that takes no value of more than 1 MiB: it closes the connection on which one comes.
@@ -177,38 +178,38 @@ fn small_server() -> TestRedis {
 #[tokio::test]
 async fn a_wrong_payload_whose_text_would_be_too_large_for_the_server_fails_its_job_and_blocks_no_other() {
     let redis = small_server();
-    let site = Site::new(&redis);
-    let app = site.app_at(&redis.url()).await;
+    let test = TestTask::on(&redis);
+    let app = test.app_at(&redis.url()).await;
     let task = app
-        .task(&site.task, options(INTERVAL).undecodable_for(Duration::ZERO), |_, input: u64| async move {
+        .task(&test.name, options(INTERVAL).undecodable_for(Duration::ZERO), |_, input: u64| async move {
             Ok::<_, heartline::JobError>(input)
         })
         .unwrap();
-    let wrong: TaskRef<String, u64> = site.app_at(&redis.url()).await.task_ref(&site.task).unwrap();
+    let wrong: TaskRef<String, u64> = test.app_at(&redis.url()).await.task_ref(&test.name).unwrap();
     // To quote a character like this one takes seven times as much as the character.
     let mut jobs = Vec::new();
     for _ in 0..3 {
         jobs.push(wrong.dispatch("\u{7f}".repeat(600 * KIB)).await.unwrap());
     }
-    let worker = Hand::start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let right = task.dispatch(7).await.unwrap();
     assert_eq!(tokio::time::timeout(PATIENCE, right.result()).await.expect("the job does not end").unwrap(), 7);
     for job in &jobs {
         assert_eq!(failed(job).await.code, codes::CODEC);
     }
-    worker.leave().await;
-    nothing_is_left(&site).await;
+    worker.stop().await;
+    nothing_is_left(&test).await;
 }
 
 #[tokio::test]
 async fn a_result_that_the_server_refuses_for_good_fails_its_job_and_holds_up_no_other() {
     let redis = small_server();
-    let site = Site::new(&redis);
-    let app = site.app_at(&redis.url()).await;
+    let test = TestTask::on(&redis);
+    let app = test.app_at(&redis.url()).await;
     let task = app
-        .task(&site.task, options(INTERVAL), |_, bytes: usize| async move { Ok::<_, heartline::JobError>(text(bytes)) })
+        .task(&test.name, options(INTERVAL), |_, bytes: usize| async move { Ok::<_, heartline::JobError>(text(bytes)) })
         .unwrap();
-    let worker = Hand::start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let large = task.dispatch_many([3 * MIB; 3]).await.unwrap();
     for _ in 0..5 {
         let small = task.dispatch(10).await.unwrap();
@@ -219,7 +220,7 @@ async fn a_result_that_the_server_refuses_for_good_fails_its_job_and_holds_up_no
         let failure = failed(job).await;
         assert_eq!((failure.code.as_str(), failure.failed_attempts), (codes::CODEC, 1), "{failure}");
     }
-    assert_eq!(Watch::new(&site, &redis).await.stalls().await, 0);
-    worker.leave().await;
-    nothing_is_left(&site).await;
+    assert_eq!(Watch::new(&test, &redis).await.stalls().await, 0);
+    worker.stop().await;
+    nothing_is_left(&test).await;
 }

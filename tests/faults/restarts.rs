@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use redis::AsyncCommands;
 
-use crate::site::{Site, options};
 use crate::support::TestRedis;
+use crate::support::task::{TestTask, options};
 
 /// Who decides about a job has watched it for a whole interval.
 #[tokio::test]
@@ -14,28 +14,28 @@ async fn workers_that_restart_more_often_than_the_interval_decide_about_no_job_a
     /// With its start and its end, each stays for about half an interval, on a slow machine for less than a whole one.
     const STAY: Duration = Duration::from_millis(700);
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let mut conn = site.conn().await;
-    let (_app, jobs) = site.producer().await;
-    site.journal.open("go");
+    let test = TestTask::on(&redis);
+    let mut conn = test.conn().await;
+    let (_app, jobs) = test.producer().await;
+    test.journal.open("go");
     // A job of a worker that died without a word.
-    let () = conn.hset(site.key("payload"), "orphan", "\"go\"").await.unwrap();
-    let () = conn.hset(site.key("locks"), "orphan", "gone-4242-0a1b2c3d:1").await.unwrap();
-    let () = conn.sadd(site.key("active"), "orphan").await.unwrap();
+    let () = conn.hset(test.key("payload"), "orphan", "\"go\"").await.unwrap();
+    let () = conn.hset(test.key("locks"), "orphan", "gone-4242-0a1b2c3d:1").await.unwrap();
+    let () = conn.sadd(test.key("active"), "orphan").await.unwrap();
 
     // Longer in all than the two intervals and a beat after which one that stays has decided.
     for _ in 0..7 {
-        let worker = site.hire(options(INTERVAL)).await;
+        let worker = test.start_worker(options(INTERVAL)).await;
         tokio::time::sleep(STAY).await;
-        worker.leave().await;
+        worker.stop().await;
     }
-    assert_eq!((site.epoch().await, site.stalls().await), (0, None));
+    assert_eq!((test.epoch().await, test.dump("stalls").await), (0, None));
 
-    let stays = site.hire(options(INTERVAL)).await;
+    let stays = test.start_worker(options(INTERVAL)).await;
     let orphan = jobs.handle("orphan").unwrap();
     tokio::time::timeout(INTERVAL * 10, orphan.result()).await.expect("nobody decides about it").unwrap();
-    let runs = site.journal.runs_of("orphan");
+    let runs = test.journal.runs_of("orphan");
     assert_eq!(runs.iter().map(|run| (&run.worker, run.stalled_count)).collect::<Vec<_>>(), [(&stays.id, 1)]);
-    stays.leave().await;
-    site.nothing_is_left_but(1).await;
+    stays.stop().await;
+    test.nothing_is_left_but(1).await;
 }

@@ -7,9 +7,10 @@ use std::time::Duration;
 use heartline::{App, CancelOutcome, Error, Event, JobError, TaskOptions, TaskRef, codes};
 use redis::AsyncCommands;
 
-use crate::hands::{Hand, Watch};
-use crate::site::{INTERVAL, Site, options};
+use crate::support::task::{INTERVAL, TestTask, options};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, TestRedis, Warnings, eventually};
+use crate::watch::Watch;
 
 /// Colours what follows on a terminal, and begins a line of its own in a log.
 const NASTY: &str = "\u{1b}[31mred\nline\r\u{7}";
@@ -50,11 +51,11 @@ async fn ended(task: &TaskRef<String, u64>, kind: &str) -> Error {
 async fn messages_and_reasons_are_shown_without_control_characters() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let app = site.app_at(&redis.url()).await;
+    let test = TestTask::on(&redis);
+    let app = test.app_at(&redis.url()).await;
     let options = options(INTERVAL).cancel_grace(Duration::ZERO);
-    let task = app.task(&site.task, options, |_, kind: String| nasty(kind)).unwrap();
-    let worker = Hand::start(app.worker());
+    let task = app.task(&test.name, options, |_, kind: String| nasty(kind)).unwrap();
+    let worker = TestWorker::start(app.worker());
 
     for (kind, code) in [("error", codes::HANDLER_ERROR), ("panic", codes::PANIC)] {
         let e = ended(&task, kind).await;
@@ -80,10 +81,10 @@ async fn messages_and_reasons_are_shown_without_control_characters() {
         harmless("cancelled", task.job(job.id()).await.unwrap().error.unwrap());
     }
 
-    let line = warnings.wait_for(&[&site.task, "panicked while it was dropped"], PATIENCE).await;
+    let line = warnings.wait_for(&[&test.name, "panicked while it was dropped"], PATIENCE).await;
     assert!(line.contains("red") && line.contains("line"), "{line:?}");
-    worker.leave().await;
-    for line in warnings.all().iter().filter(|line| line.contains(&site.task)) {
+    worker.stop().await;
+    for line in warnings.all().iter().filter(|line| line.contains(&test.name)) {
         harmless("a line of the log", line);
     }
 }
@@ -92,17 +93,17 @@ async fn messages_and_reasons_are_shown_without_control_characters() {
 async fn an_id_that_somebody_else_wrote_is_shown_without_control_characters() {
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let (app, task) = site.producer().await;
+    let test = TestTask::on(&redis);
+    let (app, task) = test.producer().await;
     let mut events = app.events();
     // No id is like this: it was written by hand, with options that are none.
     let id = "a\u{1b}[31mred\u{7}";
-    let mut conn = Watch::new(&site, &redis).await.conn;
-    let () = conn.hset(site.key("payload"), id, "\"go\"").await.unwrap();
-    let () = conn.hset(site.key("options"), id, "{\"timeout_ms\":\"\u{1b}[31mred\"}").await.unwrap();
-    let () = conn.rpush(site.key("wait"), id).await.unwrap();
-    site.journal.open("go");
-    let worker = site.hire(options(INTERVAL)).await;
+    let mut conn = Watch::new(&test, &redis).await.conn;
+    let () = conn.hset(test.key("payload"), id, "\"go\"").await.unwrap();
+    let () = conn.hset(test.key("options"), id, "{\"timeout_ms\":\"\u{1b}[31mred\"}").await.unwrap();
+    let () = conn.rpush(test.key("wait"), id).await.unwrap();
+    test.journal.open("go");
+    let worker = test.start_worker(options(INTERVAL)).await;
     let ended = async {
         loop {
             let event: Event = events.recv().await.unwrap();
@@ -115,8 +116,8 @@ async fn an_id_that_somebody_else_wrote_is_shown_without_control_characters() {
     let id = tokio::time::timeout(PATIENCE, ended).await.expect("the job does not end");
     harmless("an error", Error::JobNotFound { task: task.name().to_owned(), id });
     warnings.wait_for(&["own options cannot be read", "red"], PATIENCE).await;
-    worker.leave().await;
-    for line in warnings.all().iter().filter(|line| line.contains(&site.task) || line.contains("[31mred")) {
+    worker.stop().await;
+    for line in warnings.all().iter().filter(|line| line.contains(&test.name) || line.contains("[31mred")) {
         harmless("a line of the log", line);
     }
 }

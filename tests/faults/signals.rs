@@ -5,7 +5,7 @@ use std::time::Duration;
 use heartline::{App, Context, JobError, JobState, StopReason, TaskRef};
 use redis::AsyncCommands;
 
-use crate::site::options;
+use crate::support::task::options;
 use crate::support::{Child, PATIENCE, TestRedis, eventually};
 
 /// A sweep within it would fail the test by its stall.

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heartline::{App, Context, JobError, TaskOptions};
-use tokio::sync::oneshot;
 
-use crate::site::{Journal, Site, options};
+use crate::support::journal::Journal;
+use crate::support::task::{TestTask, options};
+use crate::support::worker::TestWorker;
 use crate::support::{Line, PATIENCE, TestRedis};
-use crate::waiting::{all_ran_once, begun, hire_waiting, hire_witness, soak, stalls};
+use crate::waiting::{all_ran_once, begun, soak, stalls, start_waiting_worker, start_witness};
 
 const JOBS: usize = 10_000;
 
@@ -18,20 +19,20 @@ const MIB: usize = 1 << 20;
 async fn ten_thousand_jobs_of_one_worker_behind_a_long_line_are_all_beaten_for() {
     let interval = Duration::from_secs(2);
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let line = Line::start(redis.address()).await;
-    let witness = hire_witness(&site, &redis.url(), options(interval), "go").await;
-    let worker = hire_waiting(&site, &line.url(), options(interval).concurrency(JOBS)).await;
+    let witness = start_witness(&test, &redis.url(), options(interval), "go").await;
+    let worker = start_waiting_worker(&test, &line.url(), options(interval).concurrency(JOBS)).await;
     witness.jobs.dispatch_many(vec!["go".to_owned(); JOBS]).await.unwrap();
-    begun(&site, JOBS + 1, PATIENCE * 2).await;
+    begun(&test, JOBS + 1, PATIENCE * 2).await;
     // A round trip of 40 ms, and thousands of jobs to name in two thirds of a second.
     line.delay(Duration::from_millis(20));
-    site.epochs_pass(3).await;
-    assert_eq!(stalls(&site, &mut site.conn().await).await, 0);
-    site.journal.open("go");
-    all_ran_once(&site, JOBS + 1).await;
-    worker.leave().await;
-    witness.leave().await;
+    test.epochs_pass(3).await;
+    assert_eq!(stalls(&test, &mut test.conn().await).await, 0);
+    test.journal.open("go");
+    all_ran_once(&test, JOBS + 1).await;
+    worker.stop().await;
+    witness.stop().await;
 }
 
 /// A text whose JSON has so many MiB with its quotes.
@@ -59,24 +60,21 @@ async fn passes_large_values(round_trip: Duration, mib: usize) {
     let most = if at_least.is_zero() { mib } else { 64 };
     let until = Instant::now() + at_least;
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let line = Line::start(redis.address()).await;
     let (mut workers, mut jobs) = (Vec::new(), 0);
     // The one that looks for silent jobs takes one and no more.
     for (url, count) in [(redis.url(), 1), (line.url(), JOBS + 4)] {
-        let (app, journal) = (site.app_at(&url).await, Arc::clone(&site.journal));
+        let (app, journal) = (test.app_at(&url).await, Arc::clone(&test.journal));
         let handler = move |ctx: Context, input: String| handle(Arc::clone(&journal), ctx, input);
-        let task = app.task(&site.task, options(interval).concurrency(count), handler).unwrap();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let end = tokio::spawn(app.worker().run_until(async {
-            let _ = stopped.await;
-        }));
+        let task = app.task(&test.name, options(interval).concurrency(count), handler).unwrap();
+        let worker = TestWorker::start(app.worker());
         let waiting = count.min(JOBS);
-        let direct = workers.first().map_or(&task, |(_, first, _, _)| first);
+        let direct = workers.first().map_or(&task, |(_, first, _)| first);
         direct.dispatch_many(vec!["go".to_owned(); waiting]).await.unwrap();
         jobs += waiting;
-        begun(&site, jobs, PATIENCE * 2).await;
-        workers.push((app, task, stop, end));
+        begun(&test, jobs, PATIENCE * 2).await;
+        workers.push((app, task, worker));
     }
 
     line.delay(round_trip / 2);
@@ -85,7 +83,7 @@ async fn passes_large_values(round_trip: Duration, mib: usize) {
     // What is too large for others is what this one dispatches.
     let limit = TaskOptions::new().payload_limit(most * MIB);
     let producer = App::builder().redis(line.url()).task_defaults(limit).build().await.unwrap();
-    let task = producer.task_ref::<String, String>(&site.task).unwrap();
+    let task = producer.task_ref::<String, String>(&test.name).unwrap();
     let mut mib = most;
     loop {
         let passes = async |input: String| task.dispatch(input).await.unwrap().result().await.unwrap();
@@ -96,17 +94,16 @@ async fn passes_large_values(round_trip: Duration, mib: usize) {
         let length = mib * MIB - 2;
         assert_eq!((given.len(), taken), (length, length.to_string()));
         jobs += 2;
-        assert_eq!(stalls(&site, &mut site.conn().await).await, 0);
+        assert_eq!(stalls(&test, &mut test.conn().await).await, 0);
         if Instant::now() >= until {
             break;
         }
         mib = fastrand::usize(1..=most);
     }
-    site.journal.open("go");
-    all_ran_once(&site, jobs).await;
-    for (_app, _task, stop, end) in workers {
-        stop.send(()).unwrap();
-        let _ = end.await.unwrap().unwrap();
+    test.journal.open("go");
+    all_ran_once(&test, jobs).await;
+    for (_app, _task, worker) in workers {
+        worker.stop().await;
     }
 }
 

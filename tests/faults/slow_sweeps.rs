@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use heartline::StallOptions;
 
-use crate::site::{INTERVAL, Site, options};
+use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{Line, TestRedis, eventually};
-use crate::waiting::hire_waiting;
+use crate::waiting::start_waiting_worker;
 
 const RUNNING: usize = 100_000;
 
@@ -15,7 +15,7 @@ const SLICE: usize = 5_000;
 
 /// Makes a slice of running jobs, held by a worker that is not here. All of them become candidates, and then those leave
 /// that live: as in earnest the table of the candidates was large, and few are left in it.
-const HIRE: &str = "
+const HOLD: &str = "
 for first = tonumber(ARGV[1]), tonumber(ARGV[2]), 500 do
   local ids, payloads, tokens = {}, {}, {}
   for i = first, math.min(first + 499, tonumber(ARGV[2])) do
@@ -47,19 +47,19 @@ end";
 /// trip of twice `delay`.
 async fn finds(dead: usize, delay: Duration) {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let line = Line::start(redis.address()).await;
     // What stalls fails at once, so that the worker has nothing else to do.
     let stall = StallOptions::new().interval(INTERVAL).max_count(0);
-    let worker = hire_waiting(&site, &line.url(), options(INTERVAL).stall(stall)).await;
-    site.works(&worker).await;
+    let worker = start_waiting_worker(&test, &line.url(), options(INTERVAL).stall(stall)).await;
+    worker.working().await;
     line.delay(delay);
-    let mut conn = site.conn().await;
-    for script in [HIRE, BEAT].map(redis::Script::new) {
+    let mut conn = test.conn().await;
+    for script in [HOLD, BEAT].map(redis::Script::new) {
         for first in (0..RUNNING).step_by(SLICE) {
             let mut call = script.prepare_invoke();
             for key in ["payload", "locks", "next-candidates", "next-active"] {
-                call.key(site.key(key));
+                call.key(test.key(key));
             }
             call.arg(first).arg(first + SLICE - 1).arg(dead);
             let () = call.invoke_async(&mut conn).await.unwrap();
@@ -69,7 +69,7 @@ async fn finds(dead: usize, delay: Duration) {
     let mut begin = redis::pipe();
     begin.atomic();
     for set in ["candidates", "active"] {
-        begin.rename(site.key(&format!("next-{set}")), site.key(set)).ignore();
+        begin.rename(test.key(&format!("next-{set}")), test.key(set)).ignore();
     }
     let () = begin.query_async(&mut conn).await.unwrap();
 
@@ -78,7 +78,7 @@ async fn finds(dead: usize, delay: Duration) {
     let deadline = 2 * INTERVAL + INTERVAL / 3 + Duration::from_secs(5);
     let found = eventually("all that are silent are found", deadline, async || {
         let mut look = redis::pipe();
-        look.atomic().zcard(site.key("failed")).hlen(site.key("locks")).hget(site.key("meta"), "stalls");
+        look.atomic().zcard(test.key("failed")).hlen(test.key("locks")).hget(test.key("meta"), "stalls");
         let (failed, held, stalls): (usize, usize, Option<usize>) = look.query_async(&mut conn).await.unwrap();
         stalls.filter(|stalls| *stalls >= dead).map(|stalls| (failed, held, stalls))
     });

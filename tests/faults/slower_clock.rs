@@ -6,7 +6,7 @@ use heartline::{Event, RecvError, Subscription, TaskRef};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 
-use crate::site::Site;
+use crate::support::task::TestTask;
 use crate::support::{PATIENCE, Proxy, TestRedis};
 
 /// The stream of a task on the server whose clock is behind.
@@ -19,8 +19,8 @@ struct Behind {
 
 impl Behind {
     /// Takes the place of the stream as it is, as if that clock were ten minutes behind. What was not replicated is lost.
-    async fn takes_over(site: &Site) -> Behind {
-        let (mut conn, key) = (site.conn().await, site.key("events"));
+    async fn takes_over(test: &TestTask) -> Behind {
+        let (mut conn, key) = (test.conn().await, test.key("events"));
         let entries: redis::streams::StreamRangeReply = conn.xrange_all(&key).await.unwrap();
         let last = entries.ids.last().unwrap();
         let (ms, _) = last.id.split_once('-').unwrap();
@@ -48,10 +48,10 @@ async fn next(events: &mut Subscription<Event>) -> Option<Result<String, RecvErr
 #[tokio::test]
 async fn a_subscriber_of_a_stream_that_goes_on_with_lower_ids_is_told_of_a_gap_and_hears_what_follows() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
-    let app = site.app_at(&proxy.url()).await;
-    let jobs: TaskRef<String, u64> = app.task_ref(&site.task).unwrap();
+    let app = test.app_at(&proxy.url()).await;
+    let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
     let mut events = app.events();
     for id in ["one", "two", "three"] {
         jobs.dispatch("input".to_owned()).id(id).await.unwrap();
@@ -60,7 +60,7 @@ async fn a_subscriber_of_a_stream_that_goes_on_with_lower_ids_is_told_of_a_gap_a
     }
 
     proxy.refuse().await;
-    let mut behind = Behind::takes_over(&site).await;
+    let mut behind = Behind::takes_over(&test).await;
     for job in ["missed-1", "missed-2", "missed-3"] {
         behind.adds(job).await;
     }
@@ -95,17 +95,17 @@ async fn a_subscriber_of_a_stream_that_goes_on_with_lower_ids_is_told_of_a_gap_a
 #[tokio::test]
 async fn a_subscriber_of_a_quiet_stream_that_goes_on_with_lower_ids_is_told_of_a_gap() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
-    let app = site.app_at(&proxy.url()).await;
-    let jobs: TaskRef<String, u64> = app.task_ref(&site.task).unwrap();
+    let app = test.app_at(&proxy.url()).await;
+    let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
     jobs.dispatch("input".to_owned()).id("before").await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     let mut events = app.events();
     // It reads, and there was nothing to read.
     assert_eq!(next(&mut events).await, None);
     proxy.refuse().await;
-    let mut behind = Behind::takes_over(&site).await;
+    let mut behind = Behind::takes_over(&test).await;
     behind.adds("missed").await;
     proxy.accept().await;
     // With the next event it is told of what it missed.

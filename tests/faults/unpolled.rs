@@ -10,7 +10,8 @@ use heartline::{App, JobHandle, TaskRef};
 use redis::AsyncCommands;
 use tokio::sync::oneshot;
 
-use crate::site::{INTERVAL, Site, options};
+use crate::support::task::{INTERVAL, TestTask, options};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
 
 type Dispatching = futures_util::future::BoxFuture<'static, Result<JobHandle<u64>, heartline::Error>>;
@@ -28,8 +29,8 @@ async fn ends<T>(what: &str, future: impl Future<Output = T>) -> T {
 }
 
 /// The ids that wait, each of which must be there once.
-async fn waiting(site: &Site) -> BTreeSet<String> {
-    let ids: Vec<String> = site.conn().await.lrange(site.key("wait"), 0, -1).await.unwrap();
+async fn waiting(test: &TestTask) -> BTreeSet<String> {
+    let ids: Vec<String> = test.conn().await.lrange(test.key("wait"), 0, -1).await.unwrap();
     let distinct: BTreeSet<String> = ids.iter().cloned().collect();
     assert_eq!(distinct.len(), ids.len(), "{ids:?}");
     distinct
@@ -42,8 +43,8 @@ fn names(ids: &[&str]) -> BTreeSet<String> {
 #[tokio::test]
 async fn a_dispatch_that_is_kept_and_not_polled_holds_up_no_other() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let (_app, jobs) = site.producer().await;
+    let test = TestTask::on(&redis);
+    let (_app, jobs) = test.producer().await;
     jobs.dispatch("input".to_owned()).id("before").await.unwrap();
     let kept = polled_once(&jobs, "kept");
 
@@ -61,15 +62,15 @@ async fn a_dispatch_that_is_kept_and_not_polled_holds_up_no_other() {
 
     // It is as good as new when it is polled again.
     assert_eq!(ends("the kept one", kept).await.unwrap().id().as_str(), "kept");
-    assert_eq!(waiting(&site).await, names(&["before", "elsewhere", "first", "fourth", "kept", "second", "third"]));
+    assert_eq!(waiting(&test).await, names(&["before", "elsewhere", "first", "fourth", "kept", "second", "third"]));
 }
 
 #[tokio::test]
 async fn dispatches_in_the_items_of_a_buffered_stream_and_in_the_body_of_its_consumer_all_end() {
     const ITEMS: usize = 200;
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let (_app, jobs) = site.producer().await;
+    let test = TestTask::on(&redis);
+    let (_app, jobs) = test.producer().await;
     // While the body of the loop runs nobody polls the items.
     let mut items = stream::iter(0..ITEMS)
         .map(|item| {
@@ -90,51 +91,49 @@ async fn dispatches_in_the_items_of_a_buffered_stream_and_in_the_body_of_its_con
     })
     .await;
     let expected = (0..ITEMS).flat_map(|item| [format!("item-{item}"), format!("follow-up-{item}")]);
-    assert_eq!(waiting(&site).await, expected.collect());
+    assert_eq!(waiting(&test).await, expected.collect());
 }
 
 #[tokio::test]
 async fn a_first_use_of_a_lazy_app_that_is_not_polled_holds_up_neither_tasks_nor_workers() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let lazy = async || App::builder().redis(redis.url()).lazy().build().await.unwrap();
 
     let app = lazy().await;
     let kept = polled_once(&app.task_ref("of-the-kept-one").unwrap(), "kept");
-    let jobs: TaskRef<String, u64> = app.task_ref(&site.task).unwrap();
+    let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
     ends("a dispatch of another task", jobs.dispatch("input".to_owned()).id("first").into_future()).await.unwrap();
     assert_eq!(ends("a question", jobs.counts()).await.unwrap().waiting, 1);
     ends("the kept one", kept).await.unwrap();
 
     let app = lazy().await;
     let kept = polled_once(&app.task_ref("of-the-kept-one").unwrap(), "kept-too");
-    assert_eq!(ends("a question", app.task_ref::<String, u64>(&site.task).unwrap().counts()).await.unwrap().waiting, 1);
+    assert_eq!(ends("a question", app.task_ref::<String, u64>(&test.name).unwrap().counts()).await.unwrap().waiting, 1);
     drop(kept);
 
     let app = lazy().await;
     let kept = polled_once(&app.task_ref("of-the-kept-one").unwrap(), "kept-as-well");
     let jobs = app
-        .task(&site.task, options(INTERVAL), async |ctx: heartline::Context, _: String| {
+        .task(&test.name, options(INTERVAL), async |ctx: heartline::Context, _: String| {
             Ok::<u64, heartline::JobError>(ctx.fence())
         })
         .unwrap();
-    let (stop, stopped) = oneshot::channel::<()>();
-    let worker = tokio::spawn(app.worker().run_until(async { drop(stopped.await) }));
+    let worker = TestWorker::start(app.worker());
     ends("the job of a worker", jobs.handle("first").unwrap().result()).await.unwrap();
-    drop(stop);
-    let _ = ends("the worker", worker).await.unwrap().unwrap();
+    let _ = ends("the worker", worker.begin_stop()).await.unwrap().unwrap();
     drop(kept);
 }
 
 #[tokio::test]
 async fn a_dispatch_that_was_dropped_while_it_waited_behind_another_is_not_sent_any_more() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
-    let jobs: TaskRef<String, u64> = site.app_at(&proxy.url()).await.task_ref(&site.task).unwrap();
+    let jobs: TaskRef<String, u64> = test.app_at(&proxy.url()).await.task_ref(&test.name).unwrap();
     jobs.dispatch("input".to_owned()).id("before").await.unwrap();
     // Nothing goes on behind the answer that is held back, as if the server stood still.
-    let mut hold = proxy.hold_next_reply_to(site.sha("dispatch").await);
+    let mut hold = proxy.hold_next_reply_to(test.sha("dispatch").await);
     let under_way = tokio::spawn(jobs.dispatch("input".to_owned()).id("under-way").into_future());
     hold.happened().await;
     let waiting_behind = polled_once(&jobs, "waiting-behind");
@@ -145,7 +144,7 @@ async fn a_dispatch_that_was_dropped_while_it_waited_behind_another_is_not_sent_
     ends("the one behind it", waiting_behind).await.unwrap();
     // What was left in the queue would have gone out before this one.
     ends("one that came later", jobs.dispatch("input".to_owned()).id("after").into_future()).await.unwrap();
-    assert_eq!(waiting(&site).await, names(&["after", "before", "under-way", "waiting-behind"]));
+    assert_eq!(waiting(&test).await, names(&["after", "before", "under-way", "waiting-behind"]));
 }
 
 /// A thread with a runtime of one thread, which is driven as long as `work` goes on, and then kept as it is.
@@ -171,10 +170,10 @@ impl<T: Send + 'static> Alone<T> {
 /// second one was the first to use the App, so that the shared connection was made there.
 async fn left_behind(early: bool) {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
-    let app = site.app_at(&proxy.url()).await;
-    let jobs: TaskRef<String, u64> = app.task_ref(&site.task).unwrap();
+    let app = test.app_at(&proxy.url()).await;
+    let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
     let ((up, is_up), (go, gone)) = (oneshot::channel::<()>(), oneshot::channel::<()>());
     let (leave, left) = oneshot::channel::<()>();
 
@@ -210,7 +209,7 @@ async fn left_behind(early: bool) {
     go.send(()).unwrap();
     let answered = tokio::time::timeout(PATIENCE * 2, other.ended).await;
     answered.expect("the second runtime hangs").expect("a dispatch there hangs").unwrap();
-    let waiting = waiting(&site).await;
+    let waiting = waiting(&test).await;
     assert!((0..3).all(|at| waiting.contains(&format!("other-{at}"))), "{waiting:?}");
     drop((one._kept, other._kept));
 }
@@ -228,10 +227,10 @@ async fn a_runtime_that_stands_still_with_dispatches_under_way_holds_up_no_other
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dispatches_left_behind_in_a_runtime_are_not_written_again_when_their_time_is_over() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
-    let app = site.app_at(&proxy.url()).await;
-    let jobs: TaskRef<String, u64> = app.task_ref(&site.task).unwrap();
+    let app = test.app_at(&proxy.url()).await;
+    let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
     let mut hold = proxy.hold_next_reply_to("under-way-");
     let (leave, left) = oneshot::channel::<()>();
     let one = Alone::runs({
@@ -249,18 +248,18 @@ async fn dispatches_left_behind_in_a_runtime_are_not_written_again_when_their_ti
     one.ended.await.unwrap();
     drop(hold);
     // They were written, ran, and were forgotten.
-    let mut conn = site.conn().await;
-    let written = async || conn.clone().llen::<_, usize>(site.key("wait")).await.unwrap();
+    let mut conn = test.conn().await;
+    let written = async || conn.clone().llen::<_, usize>(test.key("wait")).await.unwrap();
     eventually("they are written", PATIENCE, async || written().await >= 2).await;
     tokio::time::sleep(Duration::from_millis(10_500)).await;
-    let () = conn.del(&[site.key("payload"), site.key("wait")]).await.unwrap();
+    let () = conn.del(&[test.key("payload"), test.key("wait")]).await.unwrap();
     ends("a dispatch", jobs.dispatch("input".to_owned()).id("later").into_future()).await.unwrap();
     ends("a dispatch", jobs.dispatch("input".to_owned()).id("last").into_future()).await.unwrap();
     let others = futures_util::future::join_all(
         (0..5).map(|at| ends("a dispatch", jobs.dispatch("input".to_owned()).id(format!("other-{at}")).into_future())),
     );
     others.await.into_iter().for_each(|other| drop(other.unwrap()));
-    let waiting = waiting(&site).await;
+    let waiting = waiting(&test).await;
     assert!(waiting.iter().all(|id| !id.starts_with("under-way-")), "{waiting:?}");
     drop(one._kept);
 }
@@ -268,8 +267,8 @@ async fn dispatches_left_behind_in_a_runtime_are_not_written_again_when_their_ti
 #[tokio::test]
 async fn a_dispatch_that_is_dropped_while_it_is_under_way_holds_up_no_other() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let (_app, jobs) = site.producer().await;
+    let test = TestTask::on(&redis);
+    let (_app, jobs) = test.producer().await;
     drop(polled_once(&jobs, "dropped"));
     let kept: Vec<_> = (0..3).map(|at| polled_once(&jobs, &format!("kept-{at}"))).collect();
     let behind = jobs.dispatch("input".to_owned()).id("behind");
@@ -283,10 +282,10 @@ async fn a_dispatch_that_is_dropped_while_it_is_under_way_holds_up_no_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_dispatches_left_behind_in_a_runtime_that_stands_still_keep_their_turns_from_nobody() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
+    let test = TestTask::on(&redis);
     let proxy = Proxy::start(redis.address()).await;
-    let app = site.app_at(&proxy.url()).await;
-    let jobs: TaskRef<String, u64> = app.task_ref(&site.task).unwrap();
+    let app = test.app_at(&proxy.url()).await;
+    let jobs: TaskRef<String, u64> = app.task_ref(&test.name).unwrap();
     jobs.dispatch("input".to_owned()).id("first").await.unwrap();
     proxy.pause();
     let one = Alone::runs({
@@ -308,8 +307,8 @@ async fn large_dispatches_left_behind_in_a_runtime_that_stands_still_keep_their_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_of_events_in_a_runtime_that_stands_still_holds_up_no_subscriber_of_another() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let (app, jobs) = site.producer().await;
+    let test = TestTask::on(&redis);
+    let (app, jobs) = test.producer().await;
     let job = jobs.dispatch("input".to_owned()).await.unwrap();
     // The first who listens has the reader in its runtime.
     let one = Alone::runs(async move { tokio::time::timeout(Duration::from_millis(300), job.result()).await.is_err() });
@@ -333,8 +332,8 @@ async fn a_reader_of_events_in_a_runtime_that_stands_still_holds_up_no_subscribe
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_only_waits_for_a_result_replaces_a_reader_that_stands_still() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let (_app, jobs) = site.producer().await;
+    let test = TestTask::on(&redis);
+    let (_app, jobs) = test.producer().await;
     let (job, other) =
         (jobs.dispatch("input".to_owned()).await.unwrap(), jobs.dispatch("input".to_owned()).await.unwrap());
     let mut conn = redis.conn().await;
@@ -365,13 +364,13 @@ async fn who_only_waits_for_a_result_replaces_a_reader_that_stands_still() {
 fn a_subscription_goes_from_one_runtime_to_the_next_and_misses_nothing() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (keeps_redis, first, second) = (runtime(), runtime(), runtime());
-    let (redis, site) = keeps_redis.block_on(async {
+    let (redis, test) = keeps_redis.block_on(async {
         let redis = TestRedis::start();
-        let site = Site::new(&redis);
-        (redis, site)
+        let test = TestTask::on(&redis);
+        (redis, test)
     });
     let (mut events, jobs) = first.block_on(async {
-        let (app, jobs) = site.producer().await;
+        let (app, jobs) = test.producer().await;
         let mut events = app.events();
         jobs.dispatch("input".to_owned()).id("one").await.unwrap();
         assert_eq!(ends("the first event", events.recv()).await.unwrap().id().as_str(), "one");
@@ -392,8 +391,8 @@ fn a_subscription_goes_from_one_runtime_to_the_next_and_misses_nothing() {
 #[tokio::test]
 async fn a_subscriber_that_blocks_its_only_thread_for_long_gets_each_event_once() {
     let redis = TestRedis::start();
-    let site = Site::new(&redis);
-    let (app, jobs) = site.producer().await;
+    let test = TestTask::on(&redis);
+    let (app, jobs) = test.producer().await;
     let mut events = app.events();
     for id in ["a", "b", "c", "d"] {
         jobs.dispatch("input".to_owned()).id(id).await.unwrap();

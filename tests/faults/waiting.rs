@@ -1,13 +1,15 @@
 //! Handlers that only wait, so that thousands of them cost little, and looks at all jobs of a task at once.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use heartline::TaskOptions;
+use heartline::{Context, TaskOptions};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 
-use crate::site::{Employee, Site};
+use crate::support::journal::Journal;
+use crate::support::task::{TaskWorker, TestTask};
 use crate::support::{PATIENCE, eventually};
 
 /// How long a test goes on that could go on for ever: so many seconds as this variable says, or as long as is given.
@@ -17,51 +19,51 @@ pub fn soak(otherwise: Duration) -> Duration {
 }
 
 /// A worker whose handlers wait for their gate. It has not started when this returns.
-pub async fn hire_waiting(site: &Site, url: &str, options: TaskOptions) -> Employee {
-    let wait = |journal: std::sync::Arc<crate::site::Journal>, ctx: heartline::Context, gate: String| async move {
+pub async fn start_waiting_worker(test: &TestTask, url: &str, options: TaskOptions) -> TaskWorker {
+    let wait = |journal: Arc<Journal>, ctx: Context, gate: String| async move {
         journal.begin(&ctx);
         journal.opened(&gate).await;
         Ok(ctx.fence())
     };
-    site.hire_for(url, options, wait).await
+    test.start_worker_with(url, options, wait).await
 }
 
 /// A worker that beats and sweeps, and takes no further jobs: the one in its one slot waits for its gate.
-pub async fn hire_witness(site: &Site, url: &str, options: TaskOptions, gate: &str) -> Employee {
-    let witness = hire_waiting(site, url, options.concurrency(1)).await;
+pub async fn start_witness(test: &TestTask, url: &str, options: TaskOptions, gate: &str) -> TaskWorker {
+    let witness = start_waiting_worker(test, url, options.concurrency(1)).await;
     let job = witness.jobs.dispatch(gate.to_owned()).await.unwrap();
-    site.started(&[job]).await;
+    test.started(&[job]).await;
     witness
 }
 
 /// How many stalls were counted.
-pub async fn stalls(site: &Site, conn: &mut MultiplexedConnection) -> u64 {
-    conn.hget::<_, _, Option<u64>>(site.key("meta"), "stalls").await.unwrap().unwrap_or(0)
+pub async fn stalls(test: &TestTask, conn: &mut MultiplexedConnection) -> u64 {
+    conn.hget::<_, _, Option<u64>>(test.key("meta"), "stalls").await.unwrap().unwrap_or(0)
 }
 
 /// Waits until so many runs have begun, while nothing stalls.
-pub async fn begun(site: &Site, runs: usize, deadline: Duration) {
-    let mut conn = site.conn().await;
+pub async fn begun(test: &TestTask, runs: usize, deadline: Duration) {
+    let mut conn = test.conn().await;
     eventually("every job has begun", deadline, async || {
-        let begun = site.journal.runs().len();
-        assert_eq!(stalls(site, &mut conn).await, 0, "when {begun} of {runs} runs had begun");
+        let begun = test.journal.runs().len();
+        assert_eq!(stalls(test, &mut conn).await, 0, "when {begun} of {runs} runs had begun");
         begun >= runs
     })
     .await;
 }
 
 /// Waits until so many jobs have completed. Each of them ran once, and none was ever found stalled.
-pub async fn all_ran_once(site: &Site, jobs: usize) {
-    let (_app, task) = site.producer().await;
-    let mut conn = site.conn().await;
+pub async fn all_ran_once(test: &TestTask, jobs: usize) {
+    let (_app, task) = test.producer().await;
+    let mut conn = test.conn().await;
     eventually("every job has completed", PATIENCE * 2, async || {
-        assert_eq!(stalls(site, &mut conn).await, 0);
+        assert_eq!(stalls(test, &mut conn).await, 0);
         task.counts().await.is_ok_and(|counts| counts.completed >= jobs as u64)
     })
     .await;
-    let runs = site.journal.runs();
+    let runs = test.journal.runs();
     let ids: BTreeSet<&str> = runs.iter().map(|run| run.id.as_str()).collect();
     assert_eq!((runs.len(), ids.len()), (jobs, jobs));
     assert!(runs.iter().all(|run| run.stalled_count == 0));
-    site.nothing_is_left_but(jobs).await;
+    test.nothing_is_left_but(jobs).await;
 }

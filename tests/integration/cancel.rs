@@ -1,6 +1,8 @@
 //! Cancel, in every state of a job.
 
-use crate::fixture::{Fixture, TASK, fast, next, start};
+use crate::support::events::next;
+use crate::support::task::{TASK, TestTask, fast};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
 use heartline::{
     App, CancelOutcome, Error, Event, Interrupted, JobState, RetryPolicy, StallOptions, TaskOptions, TaskRef,
@@ -60,8 +62,8 @@ async fn reason_of(task: &TaskRef<String, u32>, id: &str) -> String {
 
 #[tokio::test]
 async fn a_job_that_waits_or_is_delayed_is_cancelled_at_once_and_never_runs() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (task, mut tell, _) = obeying(&app, fast());
     let mut events = app.events();
     for (id, delay) in [("waits", 0), ("delayed", 60)] {
@@ -69,7 +71,7 @@ async fn a_job_that_waits_or_is_delayed_is_cancelled_at_once_and_never_runs() {
         assert_eq!(job.cancel(format!("{id}!")).await.unwrap(), CancelOutcome::Cancelled);
         assert_eq!(job.state().await.unwrap(), JobState::Cancelled);
         assert_eq!(job.cancel("again").await.unwrap(), CancelOutcome::AlreadyTerminal(JobState::Cancelled));
-        assert_eq!(f.places(id).await, ["cancelled"]);
+        assert_eq!(test.places(id).await, ["cancelled"]);
         assert_eq!(reason_of(&task, id).await, format!("{id}!"));
         assert_eq!(next(&mut events).await.name(), "task:dispatched");
         assert!(matches!(next(&mut events).await, Event::Cancelled { id: other, .. } if other.as_str() == id));
@@ -77,24 +79,24 @@ async fn a_job_that_waits_or_is_delayed_is_cancelled_at_once_and_never_runs() {
     for priority in [heartline::Priority::High, heartline::Priority::Low] {
         let job = task.dispatch("".into()).id(priority.as_str()).priority(priority).await.unwrap();
         assert_eq!(job.cancel("").await.unwrap(), CancelOutcome::Cancelled);
-        assert_eq!(f.places(priority.as_str()).await, ["cancelled"]);
+        assert_eq!(test.places(priority.as_str()).await, ["cancelled"]);
     }
-    let worker = start(app.worker());
-    f.epochs_pass(1).await;
+    let worker = TestWorker::start(app.worker());
+    test.epochs_pass(1).await;
     assert!(tell.try_recv().is_err(), "something ran");
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_running_job_ends_cancelled_whatever_its_handler_does() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (task, mut tell, go_on) = obeying(&app, fast().retry(RetryPolicy::new().attempts(5)));
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     for input in ["ok", "err", "question mark", "panic", "unaware", "ignore"] {
         let id = input.replace(' ', "-");
         let job = task.dispatch(input.into()).id(&id).await.unwrap();
-        f.arrives(&id, "running").await;
+        test.arrives(&id, "running").await;
         assert_eq!(job.cancel(input).await.unwrap(), CancelOutcome::Requested);
         assert!(matches!(
             job.cancel("a later reason").await.unwrap(),
@@ -102,48 +104,48 @@ async fn a_running_job_ends_cancelled_whatever_its_handler_does() {
         ));
         go_on.notify_waiters();
         assert_eq!(reason_of(&task, &id).await, input);
-        assert_eq!(f.places(&id).await, ["cancelled"], "{input}");
-        assert_eq!(f.column("attempt", &id).await, None, "{input}");
+        assert_eq!(test.places(&id).await, ["cancelled"], "{input}");
+        assert_eq!(test.column("attempt", &id).await, None, "{input}");
         if !["unaware", "ignore"].contains(&input) {
             assert_eq!(tell.recv().await, Some("cancelled"), "{input}");
         }
         assert_eq!(tell.recv().await, Some("dropped"), "{input}");
     }
-    assert_eq!(f.run::<u64>("EXISTS", "cancelling", &[]).await, 0);
-    assert_eq!(f.run::<u64>("EXISTS", "result", &[]).await, 0);
+    assert_eq!(test.run::<u64>("EXISTS", "cancelling", &[]).await, 0);
+    assert_eq!(test.run::<u64>("EXISTS", "result", &[]).await, 0);
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_handler_that_ignores_its_cancel_is_dropped_after_the_cancel_grace_and_not_before() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (task, mut tell, _) = obeying(&app, fast().concurrency(1).cancel_grace(Duration::from_secs(60)));
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let grace = Duration::from_millis(600);
     let job = task.dispatch("ignore".into()).id("a").cancel_grace(grace).await.unwrap();
-    f.arrives("a", "running").await;
+    test.arrives("a", "running").await;
     let begun = Instant::now();
     job.cancel("").await.unwrap();
     assert_eq!(tell.recv().await, Some("dropped"));
     assert!(begun.elapsed() >= grace, "{:?}", begun.elapsed());
-    f.arrives("a", "cancelled").await;
+    test.arrives("a", "cancelled").await;
     // Its slot is free.
     task.dispatch("ok".into()).id("b").await.unwrap();
-    f.arrives("b", "running").await;
+    test.arrives("b", "running").await;
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_cancel_reaches_the_handler_long_before_the_next_beat() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let long = fast().stall(StallOptions::new().interval(Duration::from_secs(300)));
     let (task, mut tell, _) = obeying(&app, long);
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     for id in ["first", "second"] {
         let job = task.dispatch("ok".into()).id(id).await.unwrap();
-        f.arrives(id, "running").await;
+        test.arrives(id, "running").await;
         job.cancel("now").await.unwrap();
         // Beats are 100 s apart.
         let told = tokio::time::timeout(PATIENCE, tell.recv()).await.expect("the hint comes");
@@ -156,14 +158,14 @@ async fn a_cancel_reaches_the_handler_long_before_the_next_beat() {
 
 #[tokio::test]
 async fn a_cancel_whose_hint_was_lost_comes_with_the_next_beat() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (task, mut tell, _) = obeying(&app, fast());
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     task.dispatch("ok".into()).id("a").await.unwrap();
-    f.arrives("a", "running").await;
+    test.arrives("a", "running").await;
     // What the script does, without its hint.
-    f.run::<u64>("HSET", "cancelling", &["a", "by hand"]).await;
+    test.run::<u64>("HSET", "cancelling", &["a", "by hand"]).await;
     assert_eq!(tokio::time::timeout(PATIENCE, tell.recv()).await.unwrap(), Some("cancelled"));
     assert_eq!(reason_of(&task, "a").await, "by hand");
     worker.stop().await;
@@ -171,30 +173,30 @@ async fn a_cancel_whose_hint_was_lost_comes_with_the_next_beat() {
 
 #[tokio::test]
 async fn a_cancel_of_an_ended_or_unknown_job_says_so_and_changes_nothing() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task = app
         .task(TASK, fast(), |_, fail: bool| async move {
             if fail { Err::<_, heartline::JobError>("no".into()) } else { Ok(1) }
         })
         .unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     for (id, fail, state) in [("a", false, JobState::Completed), ("b", true, JobState::Failed)] {
         let job = task.dispatch(fail).id(id).await.unwrap();
-        f.arrives(id, state.as_str()).await;
+        test.arrives(id, state.as_str()).await;
         assert_eq!(job.cancel("").await.unwrap(), CancelOutcome::AlreadyTerminal(state));
-        assert_eq!(f.places(id).await, [state.as_str()]);
+        assert_eq!(test.places(id).await, [state.as_str()]);
     }
     let unknown = task.handle("never").unwrap().cancel("").await.unwrap_err();
     assert!(matches!(unknown, Error::JobNotFound { id, .. } if id.as_str() == "never"));
-    assert_eq!(f.run::<u64>("EXISTS", "cancelled", &[]).await, 0);
+    assert_eq!(test.run::<u64>("EXISTS", "cancelled", &[]).await, 0);
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_job_that_waits_for_its_retry_is_cancelled_at_once() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let runs = Arc::new(Mutex::new(0));
     let count = runs.clone();
     let retry = RetryPolicy::new().attempts(2).fixed(Duration::from_secs(60));
@@ -204,41 +206,41 @@ async fn a_job_that_waits_for_its_retry_is_cancelled_at_once() {
             async { Err::<_, heartline::JobError>("no".into()) }
         })
         .unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let job = task.dispatch(0).id("a").await.unwrap();
-    f.arrives("a", "delayed").await;
+    test.arrives("a", "delayed").await;
     assert_eq!(job.cancel("enough").await.unwrap(), CancelOutcome::Cancelled);
     assert!(matches!(job.result().await, Err(Error::JobCancelled { reason, .. }) if reason == "enough"));
-    assert_eq!((f.places("a").await, *runs.lock().unwrap()), (vec!["cancelled".to_owned()], 1));
+    assert_eq!((test.places("a").await, *runs.lock().unwrap()), (vec!["cancelled".to_owned()], 1));
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_job_that_is_handed_back_at_shutdown_with_its_cancel_asked_for_ends_cancelled() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task = app
         .task(TASK, fast().cancel_grace(Duration::from_millis(50)), |_, _: u32| {
             std::future::pending::<Result<(), heartline::JobError>>()
         })
         .unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     task.dispatch(0).id("a").await.unwrap();
-    f.arrives("a", "running").await;
-    f.run::<u64>("HSET", "cancelling", &["a", "both"]).await;
+    test.arrives("a", "running").await;
+    test.run::<u64>("HSET", "cancelling", &["a", "both"]).await;
     worker.stop().await;
-    assert_eq!(f.places("a").await, ["cancelled"]);
-    assert_eq!(f.run::<u64>("EXISTS", "cancelling", &[]).await, 0);
+    assert_eq!(test.places("a").await, ["cancelled"]);
+    assert_eq!(test.run::<u64>("EXISTS", "cancelling", &[]).await, 0);
 }
 
 #[tokio::test]
 async fn a_cancel_that_races_with_the_end_of_its_job_leaves_it_in_one_place() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task = app
         .task(TASK, fast().concurrency(50), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) })
         .unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let mut races = tokio::task::JoinSet::new();
     for input in 0..200 {
         let task = task.clone();
@@ -257,8 +259,8 @@ async fn a_cancel_that_races_with_the_end_of_its_job_leaves_it_in_one_place() {
         });
     }
     while let Some(id) = races.join_next().await {
-        assert_eq!(f.places(&id.unwrap()).await.len(), 1);
+        assert_eq!(test.places(&id.unwrap()).await.len(), 1);
     }
-    eventually("no flag is left", PATIENCE, async || f.run::<u64>("EXISTS", "cancelling", &[]).await == 0).await;
+    eventually("no flag is left", PATIENCE, async || test.run::<u64>("EXISTS", "cancelling", &[]).await == 0).await;
     worker.stop().await;
 }

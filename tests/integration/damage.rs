@@ -1,6 +1,9 @@
 //! What Redis holds of a job is damaged by hand: no ghost job, no crash, a clear event, and the rest goes on.
 
-use crate::fixture::{Fixture, TASK, fast, fast_with, next, start};
+use crate::support::events::next;
+use crate::support::puppet::Puppet;
+use crate::support::task::{TASK, TestTask, fast, fast_with};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
 use heartline::{App, Error, Event, Heartbeat, JobState, StallAction, StallOptions, TaskRef};
 use std::collections::BTreeMap;
@@ -28,17 +31,17 @@ fn gated(app: &App) -> (TaskRef<u32, u32>, Arc<Semaphore>, Runs) {
 
 #[tokio::test]
 async fn a_waiting_job_whose_payload_was_deleted_is_removed_and_told_of() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (task, gate, ran) = gated(&app);
     gate.add_permits(10);
     for (list, id) in [("wait", "gone"), ("wait", "after")] {
         task.dispatch(1).id(id).stall_max_count(3).await.unwrap();
-        assert_eq!(f.places(id).await, [list]);
+        assert_eq!(test.places(id).await, [list]);
     }
-    f.run::<u64>("HDEL", "payload", &["gone"]).await;
+    test.run::<u64>("HDEL", "payload", &["gone"]).await;
     let mut events = app.events();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     // Events of the last few milliseconds before the subscription may be among the first.
     let removed = loop {
         match next(&mut events).await {
@@ -49,49 +52,49 @@ async fn a_waiting_job_whose_payload_was_deleted_is_removed_and_told_of() {
     assert!(matches!(&removed, Event::Removed { id, .. } if id.as_str() == "gone"), "{removed:?}");
     assert_eq!(task.handle("after").unwrap().result().await.unwrap(), 1);
     assert_eq!(*ran.lock().unwrap(), ["after"]);
-    assert!(f.places("gone").await.is_empty());
+    assert!(test.places("gone").await.is_empty());
     assert!(matches!(task.handle("gone").unwrap().result().await, Err(Error::JobNotFound { .. })));
     for column in ["options", "maxCount", "dispatchedAt"] {
-        assert_eq!(f.column(column, "gone").await, None, "{column}");
+        assert_eq!(test.column(column, "gone").await, None, "{column}");
     }
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_running_job_whose_payload_was_deleted_still_ends_in_one_place() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (task, gate, _) = gated(&app);
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let job = task.dispatch(7).id("gone").await.unwrap();
-    f.arrives("gone", "running").await;
-    f.run::<u64>("HDEL", "payload", &["gone"]).await;
+    test.arrives("gone", "running").await;
+    test.run::<u64>("HDEL", "payload", &["gone"]).await;
     gate.add_permits(1);
     assert_eq!(job.result().await.unwrap(), 7);
-    assert_eq!(f.places("gone").await, ["completed"]);
+    assert_eq!(test.places("gone").await, ["completed"]);
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn an_id_that_waits_twice_runs_once() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (task, gate, ran) = gated(&app);
     let job = task.dispatch(1).id("twin").await.unwrap();
-    f.run::<u64>("RPUSH", "wait", &["twin"]).await;
-    f.run::<u64>("RPUSH", "wait:low", &["twin"]).await;
-    let worker = start(app.worker());
+    test.run::<u64>("RPUSH", "wait", &["twin"]).await;
+    test.run::<u64>("RPUSH", "wait:low", &["twin"]).await;
+    let worker = TestWorker::start(app.worker());
     // Within one claim, then beside its own run, then after its end.
     eventually("it runs", PATIENCE, async || *ran.lock().unwrap() == ["twin"]).await;
-    f.run::<u64>("RPUSH", "wait", &["twin"]).await;
+    test.run::<u64>("RPUSH", "wait", &["twin"]).await;
     task.dispatch(1).id("other").await.unwrap();
     eventually("the other runs", PATIENCE, async || ran.lock().unwrap().len() == 2).await;
     gate.add_permits(10);
     job.result().await.unwrap();
-    f.run::<u64>("RPUSH", "wait:high", &["twin"]).await;
+    test.run::<u64>("RPUSH", "wait:high", &["twin"]).await;
     task.dispatch(1).id("last").await.unwrap().result().await.unwrap();
     assert_eq!(*ran.lock().unwrap(), ["twin", "other", "last"]);
-    assert_eq!(f.places("twin").await, ["completed"]);
+    assert_eq!(test.places("twin").await, ["completed"]);
     worker.stop().await;
 }
 
@@ -101,8 +104,8 @@ const NO_COUNTS: [&str; 11] =
 
 #[tokio::test]
 async fn a_stalled_count_that_is_no_count_fails_its_own_job_and_the_sweep_goes_on() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (task, gate, _) = gated(&app);
     gate.add_permits(100);
     let mut ids = Vec::new();
@@ -112,16 +115,17 @@ async fn a_stalled_count_that_is_no_count_fails_its_own_job_and_the_sweep_goes_o
         ids.push((id, count));
     }
     task.dispatch(0).id("sound").await.unwrap();
-    f.puppet().claim(100).await;
+    Puppet::of(&test).await.claim(100).await;
     for (id, count) in &ids {
-        f.run::<u64>("HSET", "stalledCount", &[id, count]).await;
+        test.run::<u64>("HSET", "stalledCount", &[id, count]).await;
     }
     let mut stalls = app.on_stalled();
-    let worker = start(app.worker());
-    f.epochs_pass(1).await;
-    eventually("the sweep is through", PATIENCE, async || f.run::<u64>("EXISTS", "candidates", &[]).await == 0).await;
+    let worker = TestWorker::start(app.worker());
+    test.epochs_pass(1).await;
+    eventually("the sweep is through", PATIENCE, async || test.run::<u64>("EXISTS", "candidates", &[]).await == 0)
+        .await;
     for id in ids.iter().map(|(id, _)| id.as_str()).chain(["sound"]) {
-        assert_eq!(f.places(id).await.len(), 1, "{id} is in no place: it is lost");
+        assert_eq!(test.places(id).await.len(), 1, "{id} is in no place: it is lost");
     }
     let mut actions = BTreeMap::new();
     while actions.len() < ids.len() + 1 {
@@ -132,7 +136,7 @@ async fn a_stalled_count_that_is_no_count_fails_its_own_job_and_the_sweep_goes_o
     assert_eq!(task.handle("sound").unwrap().result().await.unwrap(), 0);
     for (id, count) in &ids {
         assert_eq!(actions[id], StallAction::Failed, "{count:?}");
-        assert_eq!(f.places(id).await, ["failed"], "{count:?}");
+        assert_eq!(test.places(id).await, ["failed"], "{count:?}");
         let Err(Error::JobFailed(failure)) = task.handle(id).unwrap().result().await else { panic!("{count:?}") };
         assert!(["corrupt", "worker_crashed"].contains(&failure.code.as_str()), "{count:?}: {failure}");
     }
@@ -141,23 +145,23 @@ async fn a_stalled_count_that_is_no_count_fails_its_own_job_and_the_sweep_goes_o
 
 /// A job whose counter is damaged while it waits must fail, and not keep the others from running.
 async fn damaged_counter_while_waiting(column: &str) {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (task, gate, ran) = gated(&app);
     gate.add_permits(100);
     let mut ids = Vec::new();
     for (at, count) in NO_COUNTS.into_iter().enumerate() {
         let id = format!("damaged-{at}");
         task.dispatch(0).id(&id).await.unwrap();
-        f.run::<u64>("HSET", column, &[&id, count]).await;
+        test.run::<u64>("HSET", column, &[&id, count]).await;
         ids.push((id, count));
     }
     let sound = task.dispatch(9).id("sound").await.unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let result = tokio::time::timeout(PATIENCE / 2, sound.result()).await;
     assert_eq!(result.expect("the sound job is not held up").unwrap(), 9);
     for (id, count) in &ids {
-        f.arrives(id, "failed").await;
+        test.arrives(id, "failed").await;
         let job = task.job(id).await.unwrap();
         assert_eq!((job.state, job.error.unwrap().code.as_str()), (JobState::Failed, "corrupt"), "{count:?}");
     }
@@ -177,22 +181,22 @@ async fn a_stalled_count_that_is_no_count_fails_a_waiting_job_and_the_others_run
 
 #[tokio::test]
 async fn other_damaged_columns_fall_back_to_the_task() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (task, gate, _) = gated(&app);
     gate.add_permits(100);
     for column in ["options", "priority", "maxCount", "dispatchedAt", "error", "result"] {
         task.dispatch(3).id(column).await.unwrap();
-        f.run::<u64>("HSET", column, &[column, "{\u{1}"]).await;
+        test.run::<u64>("HSET", column, &[column, "{\u{1}"]).await;
     }
     // No text at all.
     for column in ["options", "dispatchedAt", "attempt", "stalledCount"] {
         task.dispatch(3).id(format!("{column}-bytes")).await.unwrap();
         let mut set = redis::cmd("HSET");
-        set.arg(f.key(column)).arg(format!("{column}-bytes")).arg(b"\xff\xfe");
-        let () = set.query_async(&mut f.conn.clone()).await.unwrap();
+        set.arg(test.key(column)).arg(format!("{column}-bytes")).arg(b"\xff\xfe");
+        let () = set.query_async(&mut test.conn().await).await.unwrap();
     }
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     for column in ["options", "dispatchedAt"] {
         assert_eq!(task.handle(format!("{column}-bytes")).unwrap().result().await.unwrap(), 3, "{column}");
     }
@@ -210,16 +214,16 @@ async fn other_damaged_columns_fall_back_to_the_task() {
 
 #[tokio::test]
 async fn a_member_of_the_running_set_that_nobody_holds_ends_as_failed_or_dropped() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (task, gate, ran) = gated(&app);
     gate.add_permits(1);
     task.dispatch(0).id("unheld").await.unwrap();
-    f.puppet().claim_all(&["unheld"]).await;
-    f.run::<u64>("HDEL", "locks", &["unheld"]).await;
-    f.run::<u64>("SADD", "active", &["never-was"]).await;
+    Puppet::of(&test).await.claim_all(&["unheld"]).await;
+    test.run::<u64>("HDEL", "locks", &["unheld"]).await;
+    test.run::<u64>("SADD", "active", &["never-was"]).await;
     let mut stalls = app.on_stalled();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let mut found = BTreeMap::new();
     while found.len() < 2 {
         let event = next(&mut stalls).await;
@@ -228,37 +232,37 @@ async fn a_member_of_the_running_set_that_nobody_holds_ends_as_failed_or_dropped
     assert_eq!(found["unheld"], (StallAction::Failed, None));
     assert_eq!(found["never-was"], (StallAction::Dropped, None));
     assert_eq!(task.job("unheld").await.unwrap().error.unwrap().code, "corrupt");
-    assert!(f.places("never-was").await.is_empty());
-    f.epochs_pass(1).await;
+    assert!(test.places("never-was").await.is_empty());
+    test.epochs_pass(1).await;
     assert!(ran.lock().unwrap().is_empty());
     for set in ["active", "candidates", "locks"] {
-        assert_eq!(f.run::<u64>("EXISTS", set, &[]).await, 0, "{set}");
+        assert_eq!(test.run::<u64>("EXISTS", set, &[]).await, 0, "{set}");
     }
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_lock_without_a_set_entry_is_put_back_by_the_next_beat() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (task, gate, _) = gated(&app);
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let job = task.dispatch(5).id("held").await.unwrap();
-    f.arrives("held", "running").await;
-    f.run::<u64>("DEL", "active", &[]).await;
-    f.run::<u64>("DEL", "candidates", &[]).await;
-    eventually("it is back", PATIENCE, async || f.run::<bool>("SISMEMBER", "active", &["held"]).await).await;
-    f.epochs_pass(2).await;
+    test.arrives("held", "running").await;
+    test.run::<u64>("DEL", "active", &[]).await;
+    test.run::<u64>("DEL", "candidates", &[]).await;
+    eventually("it is back", PATIENCE, async || test.run::<bool>("SISMEMBER", "active", &["held"]).await).await;
+    test.epochs_pass(2).await;
     gate.add_permits(1);
     assert_eq!(job.result().await.unwrap(), 5);
-    assert_eq!(f.run::<u64>("XLEN", "stalls", &[]).await, 0);
+    assert_eq!(test.run::<u64>("XLEN", "stalls", &[]).await, 0);
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_silent_manual_job_that_left_the_sets_is_put_back_where_the_sweep_finds_it() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let stall = StallOptions::new().heartbeat(Heartbeat::Manual).max_count(0);
     let task: TaskRef<u32, ()> = app
         .task(TASK, fast_with(stall), |ctx, _: u32| async move {
@@ -267,11 +271,11 @@ async fn a_silent_manual_job_that_left_the_sets_is_put_back_where_the_sweep_find
         })
         .unwrap();
     let mut stalls = app.on_stalled();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     task.dispatch(0).id("hung").await.unwrap();
-    f.arrives("hung", "running").await;
-    f.run::<u64>("DEL", "active", &[]).await;
-    f.run::<u64>("DEL", "candidates", &[]).await;
+    test.arrives("hung", "running").await;
+    test.run::<u64>("DEL", "active", &[]).await;
+    test.run::<u64>("DEL", "candidates", &[]).await;
     let event = next(&mut stalls).await;
     assert_eq!((event.id.as_str(), event.action), ("hung", StallAction::Failed));
     assert_eq!(event.reason, heartline::StallReason::HandlerSilent);
@@ -280,8 +284,8 @@ async fn a_silent_manual_job_that_left_the_sets_is_put_back_where_the_sweep_find
 
 #[tokio::test]
 async fn a_lost_lock_interrupts_the_handler_and_its_outcome_is_refused() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (told, mut tell) = tokio::sync::mpsc::unbounded_channel();
     let task: TaskRef<u32, u32> = app
         .task(TASK, fast().cancel_grace(Duration::from_secs(5)), move |ctx, input: u32| {
@@ -293,13 +297,13 @@ async fn a_lost_lock_interrupts_the_handler_and_its_outcome_is_refused() {
             }
         })
         .unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     task.dispatch(0).id("stolen").await.unwrap();
-    f.arrives("stolen", "running").await;
-    f.run::<u64>("HSET", "locks", &["stolen", "another-worker:1"]).await;
+    test.arrives("stolen", "running").await;
+    test.run::<u64>("HSET", "locks", &["stolen", "another-worker:1"]).await;
     assert_eq!(tell.recv().await, Some(Err(heartline::Interrupted::Lost)));
-    f.epochs_pass(1).await;
-    assert_eq!(f.column("locks", "stolen").await.as_deref(), Some("another-worker:1"));
-    assert_eq!(f.places("stolen").await, ["running"]);
+    test.epochs_pass(1).await;
+    assert_eq!(test.column("locks", "stolen").await.as_deref(), Some("another-worker:1"));
+    assert_eq!(test.places("stolen").await, ["running"]);
     worker.stop().await;
 }

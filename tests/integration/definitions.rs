@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use heartline::{App, Context, Error, Event, JobError, RetryPolicy, TaskDef, TaskOptions, TaskRef, codes};
 
-use crate::fixture::{Fixture, TASK, fast, start};
 use crate::support::PATIENCE;
+use crate::support::task::{TASK, TestTask, fast};
+use crate::support::worker::TestWorker;
 
 const DOUBLE: TaskDef<u32, u64> = TaskDef::new(TASK).options(TaskOptions::new().payload_limit(2));
 
@@ -25,24 +26,24 @@ async fn double(_: Context, n: u32) -> Result<u64, String> {
 
 #[tokio::test]
 async fn a_task_that_is_defined_once_is_worked_and_dispatched_with_its_types_and_options() {
-    let f = Fixture::new().await;
-    let (app, other) = (f.app().await, f.app().await);
+    let test = TestTask::new();
+    let (app, other) = (test.app().await, test.app().await);
     app.register(DOUBLE.handler(double)).unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let jobs = other.task_ref_for(&DOUBLE).unwrap();
     assert_eq!(jobs.dispatch(21).await.unwrap().result().await.unwrap(), 42);
     let error = jobs.dispatch(100).await.unwrap_err();
     assert!(matches!(error, Error::TooLarge { size: 3, limit: 2 }), "{error:?}");
     // One that was named before, without the options, goes by those it was named with.
-    let named: TaskRef<u32, u64> = f.app().await.task_ref(TASK).unwrap();
+    let named: TaskRef<u32, u64> = test.app().await.task_ref(TASK).unwrap();
     assert_eq!(named.dispatch(100).await.unwrap().result().await.unwrap(), 200);
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_definition_goes_by_its_own_options_beside_a_reference_that_has_others() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let named: TaskRef<u32, u64> = app.task_ref(TASK).unwrap();
     let defined = app.task_ref_for(&DOUBLE).unwrap();
     named.dispatch(100).await.unwrap();
@@ -52,8 +53,8 @@ async fn a_definition_goes_by_its_own_options_beside_a_reference_that_has_others
 #[tokio::test]
 async fn a_definition_with_faults_is_refused_with_all_of_them() {
     const WRONG: TaskDef<u32, u64> = TaskDef::new("no name").options(TaskOptions::new().concurrency(0));
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let Error::Config(faults) = app.register(WRONG.handler(double)).unwrap_err() else { panic!() };
     assert_eq!(faults.len(), 2);
     let Error::Config(faults) = app.task_ref_for(&WRONG).unwrap_err() else { panic!() };
@@ -64,8 +65,8 @@ async fn a_definition_with_faults_is_refused_with_all_of_them() {
 
 #[tokio::test]
 async fn handlers_may_return_any_error() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     async fn any(_: Context, _: ()) -> anyhow::Result<()> {
         Err(anyhow::anyhow!("inner").context("outer"))
     }
@@ -85,7 +86,7 @@ async fn handlers_may_return_any_error() {
         ("own", app.task("own", fast(), own).unwrap(), "the bank said no: no money"),
         ("closure", app.task("closure", fast(), async |_, ()| Err::<(), _>(JobError::new("c"))).unwrap(), "c"),
     ];
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     for (name, task, message) in tasks {
         let Error::JobFailed(failure) = task.dispatch(()).await.unwrap().result().await.unwrap_err() else { panic!() };
         assert_eq!((failure.code.as_str(), failure.message.as_str()), (codes::HANDLER_ERROR, message), "{name}");
@@ -107,8 +108,8 @@ async fn pay(_: Context, how: String) -> Result<(), JobError> {
 
 #[tokio::test]
 async fn what_an_error_of_ones_own_means_is_said_once_for_the_task_and_once_for_the_app() {
-    let f = Fixture::new().await;
-    let app = App::builder().redis(f.redis.url()).prefix(&f.prefix);
+    let test = TestTask::new();
+    let app = App::builder().redis(test.redis().url()).prefix(&test.prefix);
     let app = app
         .on_error(|_: &std::io::Error, error| error.with_code("io"))
         .on_error(|_: &Payment, error| error.with_code("never_asked"));
@@ -122,7 +123,7 @@ async fn what_an_error_of_ones_own_means_is_said_once_for_the_task_and_once_for_
     });
     let jobs = app.register(handler).unwrap();
     let mut events = jobs.events();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     for (how, code) in [("declined", "declined"), ("anyhow", "declined"), ("cause", "bank")] {
         let job = jobs.dispatch(how.to_owned()).await.unwrap();
         let Error::JobFailed(failure) = job.result().await.unwrap_err() else { panic!() };
@@ -143,11 +144,11 @@ async fn what_an_error_of_ones_own_means_is_said_once_for_the_task_and_once_for_
 
 #[tokio::test]
 async fn an_error_that_only_the_app_knows_is_found_among_the_causes() {
-    let f = Fixture::new().await;
-    let app = App::builder().redis(f.redis.url()).prefix(&f.prefix);
+    let test = TestTask::new();
+    let app = App::builder().redis(test.redis().url()).prefix(&test.prefix);
     let app = app.on_error(|_: &std::io::Error, error| error.with_code("io")).build().await.unwrap();
     let jobs = app.task(TASK, fast(), pay).unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     for (how, code) in [("cause", "io"), ("declined", codes::HANDLER_ERROR)] {
         let job = jobs.dispatch(how.to_owned()).await.unwrap();
         let Error::JobFailed(failure) = job.result().await.unwrap_err() else { panic!() };
@@ -165,11 +166,11 @@ async fn uses_the_pool(ctx: Context, (): ()) -> Result<u32, JobError> {
 #[tokio::test]
 async fn handlers_share_data_and_a_worker_without_it_does_not_start() {
     const USES: TaskDef<(), u32> = TaskDef::new(TASK);
-    let f = Fixture::new().await;
-    let builder = || App::builder().redis(f.redis.url()).prefix(&f.prefix);
+    let test = TestTask::new();
+    let builder = || App::builder().redis(test.redis().url()).prefix(&test.prefix);
     let app = builder().data(Pool(1)).data(Pool(7)).build().await.unwrap();
     let jobs = app.register(USES.handler(uses_the_pool).needs::<Pool>()).unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     assert_eq!(jobs.dispatch(()).await.unwrap().result().await.unwrap(), 7);
     worker.stop().await;
 
@@ -182,7 +183,7 @@ async fn handlers_share_data_and_a_worker_without_it_does_not_start() {
 
     let bare = builder().build().await.unwrap();
     let jobs = bare.task(TASK, fast().retry(RetryPolicy::new().attempts(9)), uses_the_pool).unwrap();
-    let worker = start(bare.worker());
+    let worker = TestWorker::start(bare.worker());
     let Error::JobFailed(failure) = jobs.dispatch(()).await.unwrap().result().await.unwrap_err() else { panic!() };
     assert_eq!((failure.code.as_str(), failure.failed_attempts), (codes::MISSING_DATA, 1));
     worker.stop().await;
@@ -190,11 +191,11 @@ async fn handlers_share_data_and_a_worker_without_it_does_not_start() {
 
 #[tokio::test]
 async fn headers_travel_with_a_job_and_are_bounded() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let handler = async |ctx: Context, name: String| Ok::<_, JobError>(ctx.header(&name).map(str::to_owned));
     let jobs = app.task(TASK, fast(), handler).unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let job = jobs.dispatch("trace".to_owned()).header("trace", "old").header("trace", "00-ab").header("x", "y");
     assert_eq!(job.await.unwrap().result().await.unwrap().as_deref(), Some("00-ab"));
     assert_eq!(jobs.dispatch("trace".to_owned()).await.unwrap().result().await.unwrap(), None);
@@ -205,13 +206,13 @@ async fn headers_travel_with_a_job_and_are_bounded() {
 
 #[tokio::test]
 async fn attempts_from_a_process_without_the_handler_leave_the_delays_to_the_worker() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let policy = RetryPolicy::new().attempts(2).fixed(Duration::from_millis(10));
     let handler = async |_: Context, (): ()| Err::<(), _>(JobError::new("always"));
     app.task(TASK, fast().retry(policy), handler).unwrap();
-    let worker = start(app.worker());
-    let producer = f.app().await;
+    let worker = TestWorker::start(app.worker());
+    let producer = test.app().await;
     let jobs: TaskRef<(), ()> = producer.task_ref(TASK).unwrap();
     let mut events = jobs.events();
     let job = jobs.dispatch(()).attempts(4).await.unwrap();
@@ -231,8 +232,8 @@ async fn attempts_from_a_process_without_the_handler_leave_the_delays_to_the_wor
 
 #[tokio::test]
 async fn a_result_is_waited_for_as_long_as_was_said_and_a_subscription_is_about_its_task() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let jobs = app.task(TASK, fast(), double).unwrap();
     let others: TaskRef<u32, u64> = app.task_ref("others").unwrap();
     let mut events = jobs.events();
@@ -242,7 +243,7 @@ async fn a_result_is_waited_for_as_long_as_was_said_and_a_subscription_is_about_
     for _ in 0..10 {
         others.dispatch(1).await.unwrap();
     }
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     assert_eq!(job.result_within(PATIENCE).await.unwrap(), 2);
     let mut names = Vec::new();
     while names.last() != Some(&"task:completed") {
@@ -256,8 +257,8 @@ async fn a_result_is_waited_for_as_long_as_was_said_and_a_subscription_is_about_
 
 #[tokio::test]
 async fn a_dispatch_is_a_future_like_any_other() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let jobs: TaskRef<u32, u64> = app.task_ref(TASK).unwrap();
     let spawned = tokio::spawn(jobs.dispatch(1).id("spawned")).await.unwrap().unwrap();
     assert_eq!((spawned.id().as_str(), spawned.existed()), ("spawned", Some(false)));

@@ -1,6 +1,7 @@
 //! Dispatch: order, priority, delay, ids that exist.
 
-use crate::fixture::{Fixture, TASK, fast, start};
+use crate::support::task::{TASK, TestTask, fast};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
 use heartline::{App, Error, JobHandle, JobState, Priority, TaskOptions, TaskRef};
 use std::sync::{Arc, Mutex};
@@ -19,8 +20,8 @@ fn ordered(app: &App, options: TaskOptions) -> (TaskRef<String, ()>, Arc<Mutex<V
 
 #[tokio::test]
 async fn jobs_run_by_priority_and_then_in_the_order_of_dispatch() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (task, order) = ordered(&app, fast());
     for (input, priority) in [
         ("low 1", Priority::Low),
@@ -32,7 +33,7 @@ async fn jobs_run_by_priority_and_then_in_the_order_of_dispatch() {
     ] {
         task.dispatch(input.into()).priority(priority).await.unwrap();
     }
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     eventually("all have run", PATIENCE, async || task.counts().await.unwrap().completed == 6).await;
     assert_eq!(*order.lock().unwrap(), ["high 1", "high 2", "normal 1", "normal 2", "low 1", "low 2"]);
     worker.stop().await;
@@ -40,15 +41,15 @@ async fn jobs_run_by_priority_and_then_in_the_order_of_dispatch() {
 
 #[tokio::test]
 async fn the_priority_of_the_task_goes_for_jobs_without_their_own_and_lasts_over_a_delay() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (task, order) = ordered(&app, fast().priority(Priority::Low));
     task.dispatch("default".into()).id("default").await.unwrap();
     task.dispatch("normal".into()).priority(Priority::Normal).await.unwrap();
     task.dispatch("high".into()).id("high").priority(Priority::High).delay(Duration::from_millis(1)).await.unwrap();
-    assert_eq!(f.places("default").await, ["wait:low"]);
-    assert_eq!(f.places("high").await, ["delayed"]);
-    let worker = start(app.worker());
+    assert_eq!(test.places("default").await, ["wait:low"]);
+    assert_eq!(test.places("high").await, ["delayed"]);
+    let worker = TestWorker::start(app.worker());
     eventually("all have run", PATIENCE, async || task.counts().await.unwrap().completed == 3).await;
     assert_eq!(*order.lock().unwrap(), ["high", "normal", "default"]);
     worker.stop().await;
@@ -56,32 +57,32 @@ async fn the_priority_of_the_task_goes_for_jobs_without_their_own_and_lasts_over
 
 #[tokio::test]
 async fn a_producer_that_does_not_know_the_tasks_priority_gives_it_to_its_jobs() {
-    let f = Fixture::new().await;
-    let producer = f.app().await.task_ref::<String, ()>(TASK).unwrap();
+    let test = TestTask::new();
+    let producer = test.app().await.task_ref::<String, ()>(TASK).unwrap();
     let before = producer.dispatch("before".into()).await.unwrap();
-    let app = f.app().await;
+    let app = test.app().await;
     let (task, _) = ordered(&app, fast().priority(Priority::High));
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     eventually("it has run", PATIENCE, async || task.counts().await.unwrap().completed == 1).await;
     worker.stop().await;
     assert_eq!(before.existed(), Some(false));
     for input in ["one", "two"] {
         let handle = producer.dispatch(input.into()).await.unwrap();
         assert_eq!(handle.existed(), Some(false));
-        assert_eq!(f.places(handle.id().as_str()).await, ["wait:high"]);
+        assert_eq!(test.places(handle.id().as_str()).await, ["wait:high"]);
     }
     for handle in producer.dispatch_many(["three", "four"].map(String::from)).await.unwrap() {
-        assert_eq!(f.places(handle.id().as_str()).await, ["wait:high"]);
+        assert_eq!(test.places(handle.id().as_str()).await, ["wait:high"]);
     }
 }
 
 #[tokio::test]
 async fn a_delayed_job_waits_for_its_time_and_wakes_an_idle_worker() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (task, order) = ordered(&app, fast());
-    let worker = start(app.worker());
-    eventually("it idles", PATIENCE, async || f.epoch().await > 0).await;
+    let worker = TestWorker::start(app.worker());
+    eventually("it idles", PATIENCE, async || test.epoch().await > 0).await;
     let begun = Instant::now();
     let late = task.dispatch("late".into()).delay(Duration::from_millis(700)).await.unwrap();
     let soon = task.dispatch("soon".into()).delay(Duration::from_millis(200)).await.unwrap();
@@ -99,8 +100,8 @@ async fn a_delayed_job_waits_for_its_time_and_wakes_an_idle_worker() {
 
 #[tokio::test]
 async fn a_dispatch_of_an_id_that_exists_in_any_state_changes_nothing() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task = app
         .task(TASK, fast(), |ctx, input: String| async move {
             match input.as_str() {
@@ -113,10 +114,10 @@ async fn a_dispatch_of_an_id_that_exists_in_any_state_changes_nothing() {
             }
         })
         .unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     for (id, input) in [("completed", ""), ("failed", "fail"), ("running", "stay")] {
         assert_eq!(task.dispatch(input.into()).id(id).await.unwrap().existed(), Some(false));
-        f.arrives(id, id).await;
+        test.arrives(id, id).await;
     }
     for id in ["delayed", "cancelled"] {
         task.dispatch(String::new()).id(id).delay(Duration::from_secs(60)).await.unwrap();
@@ -124,36 +125,36 @@ async fn a_dispatch_of_an_id_that_exists_in_any_state_changes_nothing() {
     task.handle("cancelled").unwrap().cancel("").await.unwrap();
     worker.stop().await;
     task.dispatch(String::new()).id("wait").await.unwrap();
-    f.run::<u64>("LREM", "wait", &["0", "running"]).await;
-    f.run::<u64>("RPUSH", "wait:low", &["running"]).await;
+    test.run::<u64>("LREM", "wait", &["0", "running"]).await;
+    test.run::<u64>("RPUSH", "wait:low", &["running"]).await;
 
-    let before = f.redis.dump(&f.key("")).await;
+    let before = test.redis().dump(&test.key("")).await;
     for id in ["completed", "failed", "running", "delayed", "cancelled", "wait"] {
         let again = task.dispatch("other".into()).id(id).priority(Priority::High).stall_max_count(9);
         let again = again.delay(Duration::from_secs(1)).attempts(7).await.unwrap();
         assert_eq!((again.existed(), again.id().as_str()), (Some(true), id));
     }
-    assert_eq!(f.redis.dump(&f.key("")).await, before);
+    assert_eq!(test.redis().dump(&test.key("")).await, before);
 }
 
 #[tokio::test]
 async fn an_id_named_twice_in_one_call_is_one_job() {
-    let f = Fixture::new().await;
-    let task = f.app().await.task_ref::<u32, u32>(TASK).unwrap();
+    let test = TestTask::new();
+    let task = test.app().await.task_ref::<u32, u32>(TASK).unwrap();
     let handles = task.dispatch_many_with_ids(["a", "b", "a"].map(str::to_owned).into_iter().zip(1..)).await.unwrap();
     assert_eq!(handles.iter().filter_map(JobHandle::existed).collect::<Vec<_>>(), [false, false, true]);
-    assert_eq!(f.column("payload", "a").await.as_deref(), Some("1"));
+    assert_eq!(test.column("payload", "a").await.as_deref(), Some("1"));
     assert_eq!(task.counts().await.unwrap().waiting, 2);
 }
 
 #[tokio::test]
 async fn dispatch_many_gives_handles_in_order_and_is_safe_to_repeat() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task = app
         .task(TASK, fast().concurrency(100), |_, input: u32| async move { Ok::<_, heartline::JobError>(input * 2) })
         .unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let jobs = (0..1234).map(|input| (format!("job-{input}"), input));
     let handles = task.dispatch_many_with_ids(jobs.clone()).await.unwrap();
     for (input, handle) in (0..).zip(&handles) {
@@ -168,12 +169,12 @@ async fn dispatch_many_gives_handles_in_order_and_is_safe_to_repeat() {
 
 #[tokio::test]
 async fn concurrent_dispatches_are_carried_together_and_each_gets_its_own_answer() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task = app
         .task(TASK, fast().concurrency(100), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) })
         .unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let mut calls = tokio::task::JoinSet::new();
     for input in 0..500 {
         let task = task.clone();
@@ -195,22 +196,22 @@ async fn concurrent_dispatches_are_carried_together_and_each_gets_its_own_answer
 
 #[tokio::test]
 async fn jobs_that_no_worker_handles_wait() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let orphan = app.task_ref::<u32, u32>("orphan").unwrap();
     let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let waits = orphan.dispatch(1).await.unwrap();
     assert_eq!(task.dispatch(2).await.unwrap().result().await.unwrap(), 2);
-    f.epochs_pass(1).await;
+    test.epochs_pass(1).await;
     assert_eq!(waits.state().await.unwrap(), JobState::Waiting);
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn the_handler_sees_when_its_job_was_dispatched() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task = app
         .task(TASK, fast(), |ctx, _: u32| async move {
             let at = ctx.dispatched_at().duration_since(SystemTime::UNIX_EPOCH)?;
@@ -222,7 +223,7 @@ async fn the_handler_sees_when_its_job_was_dispatched() {
             ))
         })
         .unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64;
     let before = now();
     for job in [task.dispatch(0).id("own"), task.dispatch(0)] {
@@ -236,8 +237,8 @@ async fn the_handler_sees_when_its_job_was_dispatched() {
 
 #[tokio::test]
 async fn a_refused_dispatch_writes_nothing() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task: TaskRef<String, ()> =
         app.task(TASK, fast().payload_limit(10), |_, _: String| async { Ok::<_, heartline::JobError>(()) }).unwrap();
     let large = task.dispatch("0123456789".into()).await.unwrap_err();
@@ -245,5 +246,5 @@ async fn a_refused_dispatch_writes_nothing() {
     let wrong = task.dispatch("".into()).id("a b").await.unwrap_err();
     assert!(matches!(wrong, Error::Config(_)), "{wrong}");
     task.dispatch_many(["ok".to_owned(), "0123456789".into()]).await.unwrap_err();
-    assert!(f.redis.dump(&f.key("")).await.is_empty());
+    assert!(test.redis().dump(&test.key("")).await.is_empty());
 }

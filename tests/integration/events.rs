@@ -1,6 +1,9 @@
 //! Events: one a transition, in order, for the whole life of a job.
 
-use crate::fixture::{Fixture, TASK, fast, next, start};
+use crate::support::events::next;
+use crate::support::puppet::Puppet;
+use crate::support::task::{TASK, TestTask, fast};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
 use heartline::{App, Event, EventMode, Jitter, JobError, RecvError, RetryPolicy, StallAction, Subscription, TaskRef};
 use std::collections::BTreeMap;
@@ -47,20 +50,20 @@ fn scripted(app: &App) -> TaskRef<String, ()> {
 
 #[tokio::test]
 async fn each_transition_of_a_life_is_one_event_in_order() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task = scripted(&app);
     let (mut events, mut stalls) = (app.events(), app.on_stalled());
     task.dispatch("".into()).id("stalls").await.unwrap();
     task.dispatch("".into()).id("last").stall_max_count(0).await.unwrap();
-    let mut dead = f.puppet();
+    let mut dead = Puppet::of(&test).await;
     dead.claim_all(&["stalls", "last"]).await;
     for (id, input) in [("plain", ""), ("retried", "second"), ("fails", "never"), ("handed-back", "stay")] {
         task.dispatch(input.into()).id(id).await.unwrap();
     }
     let cancelled = task.dispatch("".into()).id("cancelled").delay(Duration::from_secs(60)).await.unwrap();
     cancelled.cancel("").await.unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let mut found = lives(&mut events, 6).await;
     worker.stop().await;
     task.handle("handed-back").unwrap().cancel("").await.unwrap();
@@ -88,11 +91,11 @@ async fn each_transition_of_a_life_is_one_event_in_order() {
 
 #[tokio::test]
 async fn an_event_tells_of_what_is_so_already() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task = scripted(&app);
     let mut events = app.events();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     for _ in 0..20 {
         let job = task.dispatch("".into()).await.unwrap();
         loop {
@@ -109,13 +112,13 @@ async fn an_event_tells_of_what_is_so_already() {
 
 #[tokio::test]
 async fn every_subscriber_gets_every_event_of_the_tasks_of_its_app_and_no_other() {
-    let f = Fixture::new().await;
-    let (app, elsewhere) = (f.app().await, f.app().await);
+    let test = TestTask::new();
+    let (app, elsewhere) = (test.app().await, test.app().await);
     let task = scripted(&app);
     let other = elsewhere.task_ref::<u32, ()>("other").unwrap();
     let mut subscribers = [app.events(), app.events()];
     other.dispatch(0).await.unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     task.dispatch("".into()).id("a").await.unwrap();
     for subscriber in &mut subscribers {
         assert_eq!(lives(subscriber, 1).await["a"], ["dispatched", "started 1 0", "completed"]);
@@ -134,8 +137,8 @@ async fn every_subscriber_gets_every_event_of_the_tasks_of_its_app_and_no_other(
 
 #[tokio::test]
 async fn a_slow_subscriber_is_told_how_many_it_missed() {
-    let f = Fixture::new().await;
-    let app = App::builder().redis(f.redis.url()).prefix(&f.prefix).event_capacity(4).build().await.unwrap();
+    let test = TestTask::new();
+    let app = App::builder().redis(test.redis().url()).prefix(&test.prefix).event_capacity(4).build().await.unwrap();
     let task = app.task_ref::<u32, ()>(TASK).unwrap();
     let mut events = app.events();
     task.dispatch_many(0..1000).await.unwrap();
@@ -153,29 +156,29 @@ async fn a_slow_subscriber_is_told_how_many_it_missed() {
 
 #[tokio::test]
 async fn without_events_only_stalls_are_written_and_results_still_come() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task = app
         .task(TASK, fast().events(EventMode::Off), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) })
         .unwrap();
     let mut stalls = app.on_stalled();
     // The mode is the task's own, which a worker writes when it starts.
-    let first = start(app.worker());
-    eventually("it works", PATIENCE, async || f.epoch().await > 0).await;
+    let first = TestWorker::start(app.worker());
+    eventually("it works", PATIENCE, async || test.epoch().await > 0).await;
     first.stop().await;
     let job = task.dispatch(5).id("a").await.unwrap();
-    f.puppet().claim_all(&["a"]).await;
-    let worker = start(app.worker());
+    Puppet::of(&test).await.claim_all(&["a"]).await;
+    let worker = TestWorker::start(app.worker());
     assert_eq!(next(&mut stalls).await.id.as_str(), "a");
     assert_eq!(job.result().await.unwrap(), 5);
-    assert_eq!(f.run::<u64>("EXISTS", "events", &[]).await, 0);
+    assert_eq!(test.run::<u64>("EXISTS", "events", &[]).await, 0);
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_task_that_comes_while_events_of_others_flow_is_listened_to() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let busy = app.task_ref::<u32, ()>("busy").unwrap();
     let mut events = app.events();
     let flow = tokio::spawn(async move {

@@ -1,6 +1,7 @@
 //! Handlers that wait for other jobs: with slots left they get their results, and without one somebody is told.
 
-use crate::fixture::*;
+use crate::support::task::{TestTask, fast};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Warnings};
 use heartline::{App, Context, JobError, JobState, TaskOptions, TaskRef};
 use std::time::Duration;
@@ -23,11 +24,11 @@ fn nested(app: &App, name: &str, options: TaskOptions) -> TaskRef<u32, u32> {
 #[tokio::test]
 async fn a_task_whose_slots_all_wait_for_it_is_told_once_and_those_that_end_are_not() {
     let warnings = Warnings::capture();
-    let f = Fixture::new().await;
-    let app = f.app().await;
-    let name = f.prefix.replace(':', "-");
+    let test = TestTask::new();
+    let app = test.app().await;
+    let name = test.prefix.replace(':', "-");
     let task = nested(&app, &name, fast().concurrency(2).shutdown_grace(Duration::ZERO).cancel_grace(Duration::ZERO));
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     assert_eq!(task.dispatch(1).await.unwrap().result().await.unwrap(), 1);
     let stuck = task.dispatch(2).await.unwrap();
     let line = warnings.wait_for(&["WARN", &worker.id, "every slot", "docs/fan-out.md"], PATIENCE).await;
@@ -43,9 +44,9 @@ async fn a_task_whose_slots_all_wait_for_it_is_told_once_and_those_that_end_are_
 #[tokio::test]
 async fn so_is_a_worker_whose_cap_is_taken_by_those_who_wait() {
     let warnings = Warnings::capture();
-    let f = Fixture::new().await;
-    let app = f.app().await;
-    let name = f.prefix.replace(':', "-");
+    let test = TestTask::new();
+    let app = test.app().await;
+    let name = test.prefix.replace(':', "-");
     let options = fast().shutdown_grace(Duration::ZERO).cancel_grace(Duration::ZERO);
     let children: TaskRef<(), ()> =
         app.task(&format!("{name}-child"), options.clone(), |_, (): ()| async { Ok::<_, JobError>(()) }).unwrap();
@@ -59,7 +60,7 @@ async fn so_is_a_worker_whose_cap_is_taken_by_those_who_wait() {
         })
         .unwrap();
     parents.dispatch_many([(); 2]).await.unwrap();
-    let worker = start(app.worker().max_jobs(2));
+    let worker = TestWorker::start(app.worker().max_jobs(2));
     let line = warnings.wait_for(&["WARN", &worker.id, "every slot"], PATIENCE).await;
     assert!(line.contains("max_jobs 2 of the worker"), "{line}");
     worker.stop().await;
@@ -68,8 +69,8 @@ async fn so_is_a_worker_whose_cap_is_taken_by_those_who_wait() {
 /// What docs/fan-out.md advises: the parent is put off, and holds no slot meanwhile.
 #[tokio::test]
 async fn a_parent_that_snoozes_until_its_children_have_ended_needs_no_slot_for_waiting() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let one = fast().concurrency(1);
     let children: TaskRef<u32, u32> =
         app.task("child", one.clone(), |_, n: u32| async move { Ok::<_, JobError>(n * n) }).unwrap();
@@ -91,7 +92,7 @@ async fn a_parent_that_snoozes_until_its_children_have_ended_needs_no_slot_for_w
             }
         })
         .unwrap();
-    let worker = start(app.worker().max_jobs(1));
+    let worker = TestWorker::start(app.worker().max_jobs(1));
     let sums = parents.dispatch_many([3, 4, 5]).await.unwrap();
     for (sum, wanted) in sums.iter().zip([5, 14, 30]) {
         assert_eq!(tokio::time::timeout(PATIENCE, sum.result()).await.unwrap().unwrap(), wanted);

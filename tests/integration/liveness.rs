@@ -1,6 +1,7 @@
 //! What a living worker can rely on.
 
-use crate::fixture::{Fixture, TASK, fast, start};
+use crate::support::task::{TASK, TestTask, fast};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Proxy, eventually};
 use heartline::{App, Heartbeat, Interrupted, StallAction, StallOptions, TaskOptions};
 use std::time::Duration;
@@ -8,12 +9,12 @@ use tokio::sync::mpsc;
 
 #[tokio::test]
 async fn fences_grow_from_claim_to_claim_and_never_repeat() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task = app
         .task(TASK, fast().concurrency(3), |ctx, _: u32| async move { Ok::<_, heartline::JobError>(ctx.fence()) })
         .unwrap();
-    let workers = [start(app.worker()), start(app.worker())];
+    let workers = [TestWorker::start(app.worker()), TestWorker::start(app.worker())];
     let mut last = 0;
     for round in 0..20 {
         let handles = task.dispatch_many(0..5).await.unwrap();
@@ -29,7 +30,7 @@ async fn fences_grow_from_claim_to_claim_and_never_repeat() {
     }
     // A restart of Redis that forgot the counter, or a clock that went back, must not make them fall.
     let ahead = last + 3_600_000_000;
-    f.run::<u64>("HSET", "meta", &["fence", &ahead.to_string()]).await;
+    test.run::<u64>("HSET", "meta", &["fence", &ahead.to_string()]).await;
     let fence = task.dispatch(0).await.unwrap().result().await.unwrap();
     assert_eq!(fence, ahead + 1);
     for worker in workers {
@@ -39,9 +40,9 @@ async fn fences_grow_from_claim_to_claim_and_never_repeat() {
 
 #[tokio::test]
 async fn the_handler_learns_of_the_risk_before_anybody_can_take_the_job_with_redis_away() {
-    let f = Fixture::new().await;
-    let proxy = Proxy::start(f.redis.address()).await;
-    let app = App::builder().redis(proxy.url()).prefix(&f.prefix).build().await.unwrap();
+    let test = TestTask::new();
+    let proxy = Proxy::start(test.redis().address()).await;
+    let app = App::builder().redis(proxy.url()).prefix(&test.prefix).build().await.unwrap();
     let (told, mut tell) = mpsc::unbounded_channel();
     let task = app.task(TASK, fast().cancel_grace(Duration::from_secs(5)), move |ctx, _: u32| {
         let told = told.clone();
@@ -54,31 +55,31 @@ async fn the_handler_learns_of_the_risk_before_anybody_can_take_the_job_with_red
         }
     });
     let task = task.unwrap();
-    let witness = f.app().await;
+    let witness = test.app().await;
     let done = witness
         .task(TASK, fast(), |ctx, _: u32| async move { Ok::<_, heartline::JobError>(ctx.stalled_count()) })
         .unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     task.dispatch(0).id("far").await.unwrap();
-    f.arrives("far", "running").await;
-    let other = start(witness.worker());
+    test.arrives("far", "running").await;
+    let other = TestWorker::start(witness.worker());
     proxy.pause();
     let first = tokio::time::timeout(PATIENCE, tell.recv()).await.unwrap();
     assert_eq!(first, Some(Ok(())), "the keeper ticks, so this is no freeze");
-    assert_eq!(f.run::<u64>("XLEN", "stalls", &[]).await, 0, "told before it was taken");
+    assert_eq!(test.run::<u64>("XLEN", "stalls", &[]).await, 0, "told before it was taken");
     assert_eq!(done.handle("far").unwrap().result().await.unwrap(), 1);
     proxy.resume();
     let second = tokio::time::timeout(PATIENCE, tell.recv()).await.unwrap();
     assert_eq!(second, Some(Err(Interrupted::Lost)));
     other.stop().await;
     worker.stop().await;
-    assert_eq!(f.places("far").await, ["completed"]);
+    assert_eq!(test.places("far").await, ["completed"]);
 }
 
 #[tokio::test]
 async fn a_manual_handler_that_beats_keeps_its_job_and_one_that_hangs_is_found_and_freed() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let stall = StallOptions::new().interval(Duration::from_secs(1)).heartbeat(Heartbeat::Manual).max_count(0);
     let options = fast().stall(stall).concurrency(2);
     let (told, mut tell) = mpsc::unbounded_channel();
@@ -99,29 +100,29 @@ async fn a_manual_handler_that_beats_keeps_its_job_and_one_that_hangs_is_found_a
     });
     let task = task.unwrap();
     let mut stalls = app.on_stalled();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     task.dispatch(true).id("beats").await.unwrap();
     task.dispatch(false).id("hangs").await.unwrap();
-    let event = crate::fixture::next(&mut stalls).await;
+    let event = crate::support::events::next(&mut stalls).await;
     assert_eq!((event.id.as_str(), event.action, event.stalled_count), ("hangs", StallAction::Failed, 1));
     let heard = tokio::time::timeout(PATIENCE, tell.recv()).await.unwrap().unwrap();
     assert_eq!(heard, ("hangs".to_owned(), Err(Interrupted::Lost)));
     // Its slot is free again.
     task.dispatch(false).id("next").await.unwrap();
-    f.arrives("next", "running").await;
-    f.arrives("beats", "running").await;
-    assert_eq!(f.run::<u64>("XLEN", "stalls", &[]).await, 1);
+    test.arrives("next", "running").await;
+    test.arrives("beats", "running").await;
+    assert_eq!(test.run::<u64>("XLEN", "stalls", &[]).await, 1);
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_finished_job_is_beaten_until_its_outcome_is_answered() {
-    let f = Fixture::new().await;
-    let proxy = Proxy::start(f.redis.address()).await;
-    let app = App::builder().redis(proxy.url()).prefix(&f.prefix).build().await.unwrap();
+    let test = TestTask::new();
+    let proxy = Proxy::start(test.redis().address()).await;
+    let app = App::builder().redis(proxy.url()).prefix(&test.prefix).build().await.unwrap();
     let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
-    let worker = start(app.worker());
-    eventually("it idles", PATIENCE, async || f.epoch().await > 0).await;
+    let worker = TestWorker::start(app.worker());
+    eventually("it idles", PATIENCE, async || test.epoch().await > 0).await;
     // The outcome is executed and its answer lost; the repeated call must be answered from the record.
     let settle = heartline::testing::scripts().into_iter().find(|script| script.name == "settle").unwrap();
     let hash = redis::Script::new(settle.source).get_hash().to_owned();
@@ -130,33 +131,33 @@ async fn a_finished_job_is_beaten_until_its_outcome_is_answered() {
     let job = task.dispatch(4).id("once").await.unwrap();
     lost_claim.happened().await;
     assert_eq!(job.result().await.unwrap(), 4);
-    f.epochs_pass(2).await;
-    assert_eq!(f.run::<u64>("XLEN", "stalls", &[]).await, 0);
-    assert_eq!(f.places("once").await, ["completed"]);
+    test.epochs_pass(2).await;
+    assert_eq!(test.run::<u64>("XLEN", "stalls", &[]).await, 0);
+    assert_eq!(test.places("once").await, ["completed"]);
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn presence_is_told_while_a_worker_works_and_says_when_it_has_stopped() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task = app.task(TASK, TaskOptions::new(), |_, _: u32| async { Ok::<_, heartline::JobError>(()) }).unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let id = worker.id.clone();
     task.dispatch(0).await.unwrap().result().await.unwrap();
     let seen = async || {
-        let mut conn = f.conn.clone();
+        let mut conn = test.conn().await;
         let score: Option<f64> =
-            redis::cmd("ZSCORE").arg(format!("{}:workers", f.prefix)).arg(&id).query_async(&mut conn).await.unwrap();
+            redis::cmd("ZSCORE").arg(format!("{}:workers", test.prefix)).arg(&id).query_async(&mut conn).await.unwrap();
         score.is_some()
     };
     eventually("it is there", PATIENCE, seen).await;
-    assert!(f.column("calls", &id).await.is_some());
+    assert!(test.column("calls", &id).await.is_some());
     worker.stop().await;
     // What is left tells that it has stopped, and lets no late copy of a call of its do anything.
-    let key = format!("{}:worker:{id}", f.prefix);
-    let mut conn = f.conn.clone();
+    let key = format!("{}:worker:{id}", test.prefix);
+    let mut conn = test.conn().await;
     let stopped: Option<u64> = redis::cmd("HGET").arg(key).arg("stoppedAt").query_async(&mut conn).await.unwrap();
     assert!(stopped.is_some());
-    assert_eq!(f.column("calls", &id).await.as_deref(), Some("closed"));
+    assert_eq!(test.column("calls", &id).await.as_deref(), Some("closed"));
 }

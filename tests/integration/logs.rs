@@ -1,14 +1,15 @@
 //! What an operator sees of runs and shutdowns without asking Redis.
 
-use crate::fixture::*;
+use crate::support::task::{TestTask, fast};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Warnings};
 use heartline::{App, Context, JobError, RetryPolicy, TaskOptions, TaskRef};
 use std::time::Duration;
 
 /// A task of a name of its own, since the tests of a process see each other's lines.
-async fn declared(f: &Fixture, options: TaskOptions) -> (App, TaskRef<String, ()>, String) {
-    let app = f.app().await;
-    let name = f.prefix.replace(':', "-");
+async fn declared(test: &TestTask, options: TaskOptions) -> (App, TaskRef<String, ()>, String) {
+    let app = test.app().await;
+    let name = test.prefix.replace(':', "-");
     let task = app
         .task(&name, options, |ctx: Context, what: String| async move {
             tracing::info!("the handler says {what}");
@@ -26,10 +27,10 @@ async fn declared(f: &Fixture, options: TaskOptions) -> (App, TaskRef<String, ()
 #[tokio::test]
 async fn a_failed_run_is_a_warning_and_a_job_that_failed_for_good_an_error() {
     let warnings = Warnings::capture();
-    let f = Fixture::new().await;
+    let test = TestTask::new();
     let retry = RetryPolicy::new().attempts(2).fixed(Duration::from_millis(1));
-    let (app, task, name) = declared(&f, fast().retry(retry)).await;
-    let worker = start(app.worker());
+    let (app, task, name) = declared(&test, fast().retry(retry)).await;
+    let worker = TestWorker::start(app.worker());
     let job = task.dispatch("first".to_owned()).await.unwrap();
     job.result().await.unwrap_err();
     let (id, task_field) = (format!("job_id={} ", job.id()), format!("task={name}"));
@@ -52,9 +53,9 @@ async fn a_failed_run_is_a_warning_and_a_job_that_failed_for_good_an_error() {
 #[tokio::test]
 async fn a_panic_is_told_with_its_file_and_line() {
     let warnings = Warnings::capture();
-    let f = Fixture::new().await;
-    let (app, task, _) = declared(&f, fast()).await;
-    let worker = start(app.worker());
+    let test = TestTask::new();
+    let (app, task, _) = declared(&test, fast()).await;
+    let worker = TestWorker::start(app.worker());
     let job = task.dispatch("panics".to_owned()).await.unwrap();
     job.result().await.unwrap_err();
     let line = warnings.wait_for(&["ERROR", job.id().as_str(), "code=panic", "no panics, at "], PATIENCE).await;
@@ -65,10 +66,10 @@ async fn a_panic_is_told_with_its_file_and_line() {
 #[tokio::test]
 async fn the_beginning_and_the_end_of_a_shutdown_are_told() {
     let warnings = Warnings::capture();
-    let f = Fixture::new().await;
+    let test = TestTask::new();
     let options = fast().shutdown_grace(Duration::ZERO);
-    let (app, task, name) = declared(&f, options).await;
-    let worker = start(app.worker());
+    let (app, task, name) = declared(&test, options).await;
+    let worker = TestWorker::start(app.worker());
     let id = worker.id.clone();
     let job = task.dispatch("waits".to_owned()).await.unwrap();
     warnings.wait_for(&["INFO", "the handler says waits", &name], PATIENCE).await;

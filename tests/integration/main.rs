@@ -5,18 +5,23 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+// The tests of single scripts use the rest.
+#[allow(dead_code)]
+#[path = "../scripts/call.rs"]
+mod call;
+
 mod cancel;
 mod damage;
 mod definitions;
 mod dispatch;
 mod events;
 mod fan_out;
-mod fixture;
 mod liveness;
 mod logs;
 mod observer;
 mod outcomes;
 mod put_off;
+mod refusals;
 mod results;
 mod stalls;
 mod test_kit;

@@ -1,6 +1,8 @@
 //! What a worker's observer hears: each run of that worker, once, however it ended.
 
-use crate::fixture::*;
+use crate::support::events::next;
+use crate::support::task::{TASK, TestTask, fast};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
 use heartline::{Context, Event, JobError, Observer, RetryPolicy, RunEnd, RunInfo, RunOutcome, TaskRef};
 use std::collections::BTreeMap;
@@ -40,8 +42,8 @@ impl Observer for Heard {
 
 #[tokio::test]
 async fn each_run_of_the_worker_is_told_once_with_its_end() {
-    let f = Fixture::new().await;
-    let (app, other) = (f.app().await, f.app().await);
+    let test = TestTask::new();
+    let (app, other) = (test.app().await, test.app().await);
     let retry = RetryPolicy::new().attempts(2).fixed(Duration::from_millis(1));
     let declare = |app: &heartline::App| -> TaskRef<String, ()> {
         app.task(TASK, fast().retry(retry.clone()), |ctx: Context, what: String| async move {
@@ -64,7 +66,7 @@ async fn each_run_of_the_worker_is_told_once_with_its_end() {
     let task = declare(&app);
     declare(&other);
     let (heard, deaf) = (Heard::default(), Heard::default());
-    let worker = start(app.worker().observe(heard.clone()));
+    let worker = TestWorker::start(app.worker().observe(heard.clone()));
     for id in ["completes", "fails", "snoozes", "observer"] {
         task.dispatch(id.to_owned()).id(id).await.unwrap();
     }
@@ -84,7 +86,7 @@ async fn each_run_of_the_worker_is_told_once_with_its_end() {
     worker.stop().await;
     assert_eq!(heard.of("waits"), ["started 1/2", "interrupted"]);
     // Another worker's runs are that one's.
-    let worker = start(other.worker().observe(deaf.clone()));
+    let worker = TestWorker::start(other.worker().observe(deaf.clone()));
     eventually("it runs there", PATIENCE, async || deaf.of("waits").len() == 1).await;
     worker.stop().await;
     assert_eq!(heard.of("waits").len(), 2);
@@ -103,8 +105,8 @@ impl Observer for Waits {
 #[tokio::test]
 async fn observer_and_events_tell_how_long_a_job_waited_and_ran() {
     const MS: Duration = Duration::from_millis(1);
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task = app
         .task(TASK, fast(), |ctx: Context, what: String| async move {
             tokio::time::sleep(20 * MS).await;
@@ -125,7 +127,7 @@ async fn observer_and_events_tell_how_long_a_job_waited_and_ran() {
     task.dispatch("mine".to_owned()).id("mine-delayed").delay(400 * MS).await.unwrap();
     tokio::time::sleep(50 * MS).await;
     let waits = Waits::default();
-    let worker = start(app.worker().observe(waits.clone()));
+    let worker = TestWorker::start(app.worker().observe(waits.clone()));
     let (mut told, mut ran, mut ended) = (BTreeMap::new(), BTreeMap::new(), 0);
     while ended < 6 {
         let event = next(&mut events).await;

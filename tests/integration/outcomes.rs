@@ -1,6 +1,9 @@
 //! How a run can end: value, error, retry, timeout, panic, undecodable payload.
 
-use crate::fixture::{Fixture, TASK, fast, next, start};
+use crate::support::events::next;
+use crate::support::puppet::Puppet;
+use crate::support::task::{TASK, TestTask, fast};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Proxy};
 use heartline::{
     App, Error, Event, Failure, Interrupted, Jitter, JobError, JobState, RetryPolicy, TaskOptions, TaskRef,
@@ -63,12 +66,12 @@ fn scripted(app: &App, options: TaskOptions) -> TaskRef<Value, u32> {
 
 #[tokio::test]
 async fn a_job_is_retried_after_a_fixed_delay_until_a_run_succeeds() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let retry = RetryPolicy::new().attempts(5).fixed(ms(30)).jitter(Jitter::None);
     let task = scripted(&app, fast().retry(retry));
     let mut events = app.events();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let job = task.dispatch("third time".into()).id("a").await.unwrap();
     assert_eq!(job.result().await.unwrap(), 5);
     assert_eq!(delays(&mut events, "a").await, [ms(30), ms(30)]);
@@ -79,17 +82,17 @@ async fn a_job_is_retried_after_a_fixed_delay_until_a_run_succeeds() {
 
 #[tokio::test]
 async fn the_attempts_of_a_job_are_its_runs_in_total() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let retry = RetryPolicy::new().attempts(4).exponential(ms(20), 2.0).jitter(Jitter::None).max_delay(ms(50));
     let task = scripted(&app, fast().retry(retry));
     let mut events = app.events();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     task.dispatch("x".into()).id("a").await.unwrap();
     assert_eq!(delays(&mut events, "a").await, [ms(20), ms(40), ms(50)]);
     let failed = failure(&task, "a").await;
     assert_eq!((failed.code.as_str(), failed.message.as_str(), failed.failed_attempts), ("handler_error", "always", 4));
-    assert_eq!(f.places("a").await, ["failed"]);
+    assert_eq!(test.places("a").await, ["failed"]);
 
     task.dispatch("x".into()).id("own").attempts(2).await.unwrap();
     assert_eq!(delays(&mut events, "own").await, [ms(20)]);
@@ -101,11 +104,11 @@ async fn the_attempts_of_a_job_are_its_runs_in_total() {
 
 #[tokio::test]
 async fn jitter_adds_up_to_the_delay_itself() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task = scripted(&app, fast().retry(RetryPolicy::new().attempts(9).fixed(ms(20))));
     let mut events = app.events();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     task.dispatch("x".into()).id("a").await.unwrap();
     let delays = delays(&mut events, "a").await;
     assert!(delays.len() == 8 && delays.iter().all(|delay| (ms(20)..=ms(41)).contains(delay)), "{delays:?}");
@@ -115,8 +118,8 @@ async fn jitter_adds_up_to_the_delay_itself() {
 
 #[tokio::test]
 async fn an_attempt_runs_no_sooner_than_its_delay() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let runs = Arc::new(Mutex::new(Vec::new()));
     let log = runs.clone();
     let retry = RetryPolicy::new().attempts(2).fixed(ms(300)).jitter(Jitter::None);
@@ -126,9 +129,9 @@ async fn an_attempt_runs_no_sooner_than_its_delay() {
             async { Err::<_, heartline::JobError>("no".into()) }
         })
         .unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     task.dispatch(Value::Null).id("a").await.unwrap();
-    f.arrives("a", "delayed").await;
+    test.arrives("a", "delayed").await;
     failure(&task, "a").await;
     let runs = runs.lock().unwrap().clone();
     assert!(runs.len() == 2 && runs[1] - runs[0] >= ms(299), "{runs:?}");
@@ -137,12 +140,12 @@ async fn an_attempt_runs_no_sooner_than_its_delay() {
 
 #[tokio::test]
 async fn what_the_handler_says_of_its_error_goes_before_the_policy() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let retry = RetryPolicy::new().attempts(2).fixed(ms(1)).jitter(Jitter::None);
     let task = scripted(&app, fast().retry(retry));
     let mut events = app.events();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     for (input, expected) in [
         ("fatal", vec![]),
         ("later", vec![ms(70)]),
@@ -172,12 +175,12 @@ async fn what_the_handler_says_of_its_error_goes_before_the_policy() {
 
 #[tokio::test]
 async fn a_run_that_takes_too_long_fails_as_timeout_and_is_retried() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let retry = RetryPolicy::new().attempts(2).fixed(ms(1)).jitter(Jitter::None);
     let task = scripted(&app, fast().retry(retry).timeout(ms(100)).concurrency(1));
     let mut events = app.events();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     task.dispatch("hang".into()).id("a").await.unwrap();
     assert_eq!(delays(&mut events, "a").await, [ms(1)]);
     let failed = failure(&task, "a").await;
@@ -190,8 +193,8 @@ async fn a_run_that_takes_too_long_fails_as_timeout_and_is_retried() {
 
 #[tokio::test]
 async fn what_outlives_a_run_is_told_that_the_run_is_over() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     let options = fast().timeout(ms(100)).retry(RetryPolicy::new().attempts(2).fixed(ms(1)));
     let task: TaskRef<(), ()> = app
@@ -214,7 +217,7 @@ async fn what_outlives_a_run_is_told_that_the_run_is_over() {
             }
         })
         .unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let job = task.dispatch(()).await.unwrap();
     for _ in 0..2 {
         let (error, ended) = tokio::time::timeout(PATIENCE, told.recv()).await.unwrap().unwrap();
@@ -248,8 +251,8 @@ impl Drop for Bomb {
 
 #[tokio::test]
 async fn an_error_and_a_panic_that_panic_themselves_are_outcomes_too() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task: TaskRef<String, ()> = app
         .task(TASK, fast().concurrency(1), |_, what: String| async move {
             if what == "panic" {
@@ -258,7 +261,7 @@ async fn an_error_and_a_panic_that_panic_themselves_are_outcomes_too() {
             Err::<_, heartline::JobError>(Unreadable.into())
         })
         .unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     for (what, message) in [("error", "in its Display"), ("panic", "the handler panicked")] {
         let job = task.dispatch(what.into()).await.unwrap();
         match tokio::time::timeout(PATIENCE, job.result()).await.expect("the job ends").unwrap_err() {
@@ -273,12 +276,12 @@ async fn an_error_and_a_panic_that_panic_themselves_are_outcomes_too() {
 
 #[tokio::test]
 async fn a_value_that_is_too_large_to_keep_fails_the_job() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task = app
         .task(TASK, fast(), |_, mib: usize| async move { Ok::<_, heartline::JobError>("x".repeat(mib << 20)) })
         .unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     match task.dispatch(64).await.unwrap().result().await.unwrap_err() {
         Error::JobFailed(failure) => {
             assert!(failure.code == "codec" && failure.message.contains("67108866 bytes"), "{failure}");
@@ -291,15 +294,15 @@ async fn a_value_that_is_too_large_to_keep_fails_the_job() {
 
 #[tokio::test]
 async fn large_values_that_come_together_go_out_in_calls_of_a_bounded_size() {
-    let f = Fixture::new().await;
-    let proxy = Proxy::start(f.redis.address()).await;
+    let test = TestTask::new();
+    let proxy = Proxy::start(test.redis().address()).await;
     let largest = Arc::new(AtomicUsize::new(0));
     let seen = largest.clone();
     let _never = proxy.cut_next_reply_matching(move |request| {
         seen.fetch_max(request.len(), Ordering::SeqCst);
         false
     });
-    let app = App::builder().redis(proxy.url()).prefix(&f.prefix).build().await.unwrap();
+    let app = App::builder().redis(proxy.url()).prefix(&test.prefix).build().await.unwrap();
     let all = Arc::new(tokio::sync::Barrier::new(16));
     let task = app
         .task(TASK, fast().concurrency(16), move |_, (): ()| {
@@ -311,7 +314,7 @@ async fn large_values_that_come_together_go_out_in_calls_of_a_bounded_size() {
         })
         .unwrap();
     let jobs = task.dispatch_many([(); 16]).await.unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     for job in jobs {
         tokio::time::timeout(PATIENCE, job.result()).await.expect("its outcome is recorded").unwrap();
     }
@@ -322,11 +325,11 @@ async fn large_values_that_come_together_go_out_in_calls_of_a_bounded_size() {
 
 #[tokio::test]
 async fn a_panic_is_an_outcome_and_the_worker_goes_on() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let retry = RetryPolicy::new().attempts(2).fixed(ms(1));
     let task = scripted(&app, fast().retry(retry).concurrency(1));
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     for (input, message) in [("panic", "boom 7"), ("panic early", "before the future")] {
         let id = input.replace(' ', "-");
         task.dispatch(input.into()).id(&id).await.unwrap();
@@ -341,16 +344,16 @@ async fn a_panic_is_an_outcome_and_the_worker_goes_on() {
 
 #[tokio::test]
 async fn a_payload_that_is_no_input_fails_as_codec_without_a_retry() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let at_once = fast().undecodable_for(Duration::ZERO);
     let task = app.task(TASK, at_once, |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
-    let wrong = f.app().await.task_ref::<Value, u32>(TASK).unwrap();
-    let worker = start(app.worker());
+    let wrong = test.app().await.task_ref::<Value, u32>(TASK).unwrap();
+    let worker = TestWorker::start(app.worker());
     wrong.dispatch("seven".into()).id("text").attempts(5).await.unwrap();
     wrong.dispatch(Value::from(-1)).id("negative").await.unwrap();
     wrong.dispatch(Value::from(1)).id("bytes").delay(ms(200)).await.unwrap();
-    f.run::<u64>("HSET", "payload", &["bytes", "\u{0}{not json"]).await;
+    test.run::<u64>("HSET", "payload", &["bytes", "\u{0}{not json"]).await;
     for id in ["text", "negative", "bytes"] {
         let failed = failure(&wrong, id).await;
         assert_eq!((failed.code.as_str(), failed.failed_attempts), ("codec", 1), "{id}");
@@ -361,22 +364,22 @@ async fn a_payload_that_is_no_input_fails_as_codec_without_a_retry() {
 
 #[tokio::test]
 async fn a_value_that_is_no_json_fails_as_codec() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task: TaskRef<Value, BTreeMap<(u8, u8), u8>> = app
         .task(TASK, fast(), |_, _: Value| async { Ok::<_, heartline::JobError>(BTreeMap::from([((1, 2), 3)])) })
         .unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     task.dispatch(Value::Null).id("a").await.unwrap();
-    f.arrives("a", "failed").await;
+    test.arrives("a", "failed").await;
     assert_eq!(task.job("a").await.unwrap().error.unwrap().code, "codec");
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn stalls_and_attempts_are_counted_apart() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let retry = RetryPolicy::new().attempts(2).fixed(ms(1));
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = seen.clone();
@@ -387,11 +390,11 @@ async fn stalls_and_attempts_are_counted_apart() {
         })
         .unwrap();
     task.dispatch(Value::Null).id("a").await.unwrap();
-    let (mut dead, mut sweep) = (f.puppet(), f.puppet());
+    let (mut dead, mut sweep) = (Puppet::of(&test).await, Puppet::of(&test).await);
     dead.claim_all(&["a"]).await;
     sweep.sweep(0, "0", 200).await;
     assert_eq!(sweep.sweep(1, "0", 200).await.unwrap().ids, ["a"]);
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let failed = failure(&task, "a").await;
     assert_eq!((failed.failed_attempts, failed.stalled_count), (2, 1));
     assert_eq!(*seen.lock().unwrap(), [(1, 1, 2), (2, 1, 2)]);

@@ -1,6 +1,8 @@
 //! Jobs that are put off with no attempt used: their handler snoozes, or their payload is of another version.
 
-use crate::fixture::*;
+use crate::support::events::next;
+use crate::support::task::{TASK, TestTask, fast};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
 use heartline::{Context, Event, JobError, JobState, RetryPolicy, TaskRef, codes};
 use serde_json::{Value, json};
@@ -12,8 +14,8 @@ struct Limited;
 
 #[tokio::test]
 async fn a_job_that_is_snoozed_runs_again_later_with_no_attempt_used_and_no_error() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task: TaskRef<u32, (u32, u32)> = app
         .task(TASK, fast().concurrency(1), |ctx: Context, times: u32| async move {
             if ctx.snoozed_count() < times {
@@ -23,7 +25,7 @@ async fn a_job_that_is_snoozed_runs_again_later_with_no_attempt_used_and_no_erro
         })
         .unwrap();
     let mut events = app.events();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let job = task.dispatch(3).await.unwrap();
     assert_eq!(tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap(), (1, 3));
     let stored = task.job(job.id()).await.unwrap();
@@ -43,10 +45,10 @@ async fn a_job_that_is_snoozed_runs_again_later_with_no_attempt_used_and_no_erro
 
 #[tokio::test]
 async fn an_error_of_the_users_own_can_be_a_snooze_and_the_attempts_are_still_there() {
-    let f = Fixture::new().await;
+    let test = TestTask::new();
     let app = heartline::App::builder()
-        .redis(f.redis.url())
-        .prefix(&f.prefix)
+        .redis(test.redis().url())
+        .prefix(&test.prefix)
         .on_error::<Limited>(|_, _| JobError::snooze(Duration::from_millis(5)))
         .build()
         .await
@@ -61,7 +63,7 @@ async fn an_error_of_the_users_own_can_be_a_snooze_and_the_attempts_are_still_th
             }
         })
         .unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let jobs = task.dispatch_many([(); 20]).await.unwrap();
     for job in jobs {
         assert_eq!(tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap(), 5);
@@ -73,13 +75,13 @@ async fn an_error_of_the_users_own_can_be_a_snooze_and_the_attempts_are_still_th
 
 #[tokio::test]
 async fn a_job_that_is_cancelled_while_it_is_snoozed_is_cancelled() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task: TaskRef<(), ()> =
         app.task(TASK, fast(), |_, (): ()| async { Err(JobError::snooze(Duration::from_secs(3600))) }).unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let job = task.dispatch(()).await.unwrap();
-    f.arrives(job.id().as_str(), "delayed").await;
+    test.arrives(job.id().as_str(), "delayed").await;
     job.cancel("no more").await.unwrap();
     assert_eq!(job.state().await.unwrap(), JobState::Cancelled);
     worker.stop().await;
@@ -87,14 +89,14 @@ async fn a_job_that_is_cancelled_while_it_is_snoozed_is_cancelled() {
 
 #[tokio::test]
 async fn a_payload_of_another_version_waits_for_its_workers_with_no_attempt_used() {
-    let f = Fixture::new().await;
-    let (old, new) = (f.app().await, f.app().await);
+    let test = TestTask::new();
+    let (old, new) = (test.app().await, test.app().await);
     let old_task: TaskRef<u32, u32> = old.task(TASK, fast(), |_, n: u32| async move { Ok::<_, JobError>(n) }).unwrap();
-    let worker = start(old.worker());
-    let producer = f.app().await.task_ref::<Value, Value>(TASK).unwrap();
+    let worker = TestWorker::start(old.worker());
+    let producer = test.app().await.task_ref::<Value, Value>(TASK).unwrap();
     let mut events = old.events();
     let job = producer.dispatch(json!({ "n": 7 })).await.unwrap();
-    f.arrives(job.id().as_str(), "delayed").await;
+    test.arrives(job.id().as_str(), "delayed").await;
     let stored = producer.job(job.id()).await.unwrap();
     let error = stored.error.unwrap();
     assert_eq!((stored.failed_attempts, error.code.as_str()), (0, codes::CODEC));
@@ -115,8 +117,8 @@ async fn a_payload_of_another_version_waits_for_its_workers_with_no_attempt_used
         n: u32,
     }
     new.task(TASK, fast(), |_, New { n }: New| async move { Ok::<_, JobError>(n) }).unwrap();
-    let worker = start(new.worker());
-    f.run::<u64>("ZADD", "delayed", &["1", job.id().as_str()]).await;
+    let worker = TestWorker::start(new.worker());
+    test.run::<u64>("ZADD", "delayed", &["1", job.id().as_str()]).await;
     // A worker with free slots looks when the next job that it knows of is due, and else every 5 s.
     assert_eq!(tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap(), json!(7));
     assert_eq!(
@@ -129,12 +131,12 @@ async fn a_payload_of_another_version_waits_for_its_workers_with_no_attempt_used
 
 #[tokio::test]
 async fn a_payload_that_stays_unreadable_fails_when_its_time_is_over() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let options = fast().undecodable_for(Duration::from_millis(300));
     app.task(TASK, options, |_, n: u32| async move { Ok::<_, JobError>(n) }).unwrap();
-    let worker = start(app.worker());
-    let producer = f.app().await.task_ref::<Value, Value>(TASK).unwrap();
+    let worker = TestWorker::start(app.worker());
+    let producer = test.app().await.task_ref::<Value, Value>(TASK).unwrap();
     let job = producer.dispatch(json!("seven")).attempts(9).await.unwrap();
     match tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap_err() {
         heartline::Error::JobFailed(failure) => {
@@ -143,7 +145,7 @@ async fn a_payload_that_stays_unreadable_fails_when_its_time_is_over() {
         other => panic!("{other}"),
     }
     eventually("nothing of the put-off is left when the job is removed", PATIENCE, async || {
-        f.places(job.id().as_str()).await == ["failed"]
+        test.places(job.id().as_str()).await == ["failed"]
     })
     .await;
     worker.stop().await;

@@ -1,6 +1,7 @@
 //! Results, and how long they are kept.
 
-use crate::fixture::{Fixture, TASK, fast, start};
+use crate::support::task::{TASK, TestTask, fast};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
 use heartline::{Error, Event, JobState, Retention, RetentionLimit, TaskRef};
 use serde::{Deserialize, Serialize};
@@ -16,8 +17,8 @@ struct Report {
 
 #[tokio::test]
 async fn a_typed_result_comes_back_as_it_was() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task: TaskRef<u64, Report> = app
         .task(TASK, fast(), |_, rows: u64| async move {
             let by_name = BTreeMap::from([("π \"\n".to_owned(), Some(3.5)), ("none".into(), None)]);
@@ -28,7 +29,7 @@ async fn a_typed_result_comes_back_as_it_was() {
     let maybe = app
         .task("maybe", fast(), |_, some: bool| async move { Ok::<_, heartline::JobError>(some.then_some(1)) })
         .unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let report = task.dispatch(u64::MAX).await.unwrap().result().await.unwrap();
     assert_eq!((report.rows, report.notes[0].as_str(), report.by_name.len()), (u64::MAX, "\u{0}ü", 2));
     nothing.dispatch(()).await.unwrap().result().await.unwrap();
@@ -39,36 +40,36 @@ async fn a_typed_result_comes_back_as_it_was() {
 
 #[tokio::test]
 async fn any_number_of_handles_in_any_process_get_the_same_result() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input + 1) }).unwrap();
-    let elsewhere = f.app().await.task_ref::<u32, u32>(TASK).unwrap();
+    let elsewhere = test.app().await.task_ref::<u32, u32>(TASK).unwrap();
     let job = task.dispatch(1).id("a").delay(Duration::from_millis(200)).await.unwrap();
     let mut waiting = tokio::task::JoinSet::new();
     for at in 0..50 {
         let handle = if at % 2 == 0 { job.clone() } else { elsewhere.handle("a").unwrap() };
         waiting.spawn(async move { handle.result().await.unwrap() });
     }
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     assert_eq!(tokio::time::timeout(PATIENCE, waiting.join_all()).await.unwrap(), [2; 50]);
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_result_that_is_not_there_says_why() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let never = task.handle("never").unwrap();
     assert!(matches!(never.result().await, Err(Error::JobNotFound { id, .. }) if id.as_str() == "never"));
     assert!(matches!(never.state().await, Err(Error::JobNotFound { .. })));
     assert!(matches!(task.job("never").await, Err(Error::JobNotFound { .. })));
     let job = task.dispatch(5).id("a").await.unwrap();
     assert_eq!(job.result().await.unwrap(), 5);
-    let text = f.app().await.task_ref::<u32, String>(TASK).unwrap();
+    let text = test.app().await.task_ref::<u32, String>(TASK).unwrap();
     assert!(matches!(text.handle("a").unwrap().result().await, Err(Error::Codec { .. })));
-    f.run::<u64>("HDEL", "result", &["a"]).await;
+    test.run::<u64>("HDEL", "result", &["a"]).await;
     assert!(matches!(job.result().await, Err(Error::ResultGone { id, .. }) if id.as_str() == "a"));
     assert_eq!(job.state().await.unwrap(), JobState::Completed);
     worker.stop().await;
@@ -76,16 +77,16 @@ async fn a_result_that_is_not_there_says_why() {
 
 #[tokio::test]
 async fn without_retention_nothing_stays_behind_and_a_waiting_handle_learns_how_it_ended() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let options = fast().retention(Retention::remove_at_once());
     let task = app
         .task(TASK, options, |_, fail: bool| async move {
             if fail { Err::<_, heartline::JobError>("no".into()) } else { Ok(1) }
         })
         .unwrap();
-    let worker = start(app.worker());
-    eventually("its options are known", PATIENCE, async || f.epoch().await > 0).await;
+    let worker = TestWorker::start(app.worker());
+    eventually("its options are known", PATIENCE, async || test.epoch().await > 0).await;
     let done = task.dispatch(false).id("done").delay(Duration::from_millis(300)).stall_max_count(3);
     let fails = task.dispatch(true).id("fails").delay(Duration::from_millis(300)).stall_max_count(3);
     let cancelled = task.dispatch(true).id("cancelled").delay(Duration::from_secs(60)).stall_max_count(3);
@@ -104,7 +105,7 @@ async fn without_retention_nothing_stays_behind_and_a_waiting_handle_learns_how_
     assert_eq!(task.dispatch(false).id("done").await.unwrap().existed(), Some(false));
     eventually("it ran", PATIENCE, async || task.handle("done").unwrap().state().await.is_err()).await;
     worker.stop().await;
-    let left: Vec<String> = f.redis.dump(&f.key("")).await.into_keys().collect();
+    let left: Vec<String> = test.redis().dump(&test.key("")).await.into_keys().collect();
     let mut left: Vec<&str> = left.iter().map(|key| key.rsplit_once("}:").unwrap().1).collect();
     left.retain(|key| !["calls", "events", "meta", "wake"].contains(key));
     assert!(left.is_empty(), "{left:?}");
@@ -112,16 +113,16 @@ async fn without_retention_nothing_stays_behind_and_a_waiting_handle_learns_how_
 
 #[tokio::test]
 async fn retention_trims_by_age_and_count_with_every_column_and_nothing_younger_than_a_minute() {
-    let f = Fixture::new().await;
+    let test = TestTask::new();
     let keep = Retention::new().completed(RetentionLimit::count(2)).failed(RetentionLimit::age(Duration::from_secs(1)));
-    let app = f.app().await;
+    let app = test.app().await;
     let task = app
         .task(TASK, fast().retention(keep), |_, fail: bool| async move {
             if fail { Err::<_, heartline::JobError>("no".into()) } else { Ok(1) }
         })
         .unwrap();
     let mut events = app.events();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let ids = |kind: &str| (0..5).map(|at| format!("{kind}-{at}")).collect::<Vec<_>>();
     let (done, failed) = (ids("done"), ids("failed"));
     for id in done.iter().chain(&failed) {
@@ -134,9 +135,9 @@ async fn retention_trims_by_age_and_count_with_every_column_and_nothing_younger_
     .await;
     worker.stop().await;
     // A worker looks after retention when it starts; all of these are young.
-    let worker = start(app.worker());
-    eventually("it has beaten", PATIENCE, async || f.column("meta", "ask").await.is_some()).await;
-    f.epochs_pass(1).await;
+    let worker = TestWorker::start(app.worker());
+    eventually("it has beaten", PATIENCE, async || test.column("meta", "ask").await.is_some()).await;
+    test.epochs_pass(1).await;
     worker.stop().await;
     let counts = task.counts().await.unwrap();
     assert_eq!((counts.completed, counts.failed), (5, 5));
@@ -144,10 +145,10 @@ async fn retention_trims_by_age_and_count_with_every_column_and_nothing_younger_
     // Two minutes go by for the first four of each.
     for (place, ids) in [("completed", &done), ("failed", &failed)] {
         for id in &ids[..4] {
-            f.run::<f64>("ZINCRBY", place, &["-120000", id]).await;
+            test.run::<f64>("ZINCRBY", place, &["-120000", id]).await;
         }
     }
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     eventually("both are trimmed", PATIENCE, async || {
         let counts = task.counts().await.unwrap();
         (counts.completed, counts.failed) == (2, 1)
@@ -155,7 +156,7 @@ async fn retention_trims_by_age_and_count_with_every_column_and_nothing_younger_
     .await;
     worker.stop().await;
     let removed: Vec<&String> = done[..3].iter().chain(&failed[..4]).collect();
-    let dump = f.redis.dump(&f.key("")).await;
+    let dump = test.redis().dump(&test.key("")).await;
     for id in &removed {
         assert!(matches!(task.handle(id).unwrap().state().await, Err(Error::JobNotFound { .. })), "{id}");
         for (key, content) in &dump {
@@ -166,7 +167,7 @@ async fn retention_trims_by_age_and_count_with_every_column_and_nothing_younger_
     assert_eq!(task.handle(&done[3]).unwrap().result().await.unwrap(), 1);
     let mut told = Vec::new();
     while told.len() < removed.len() {
-        if let Event::Removed { id, .. } = crate::fixture::next(&mut events).await {
+        if let Event::Removed { id, .. } = crate::support::events::next(&mut events).await {
             told.push(id.to_string());
         }
     }

@@ -1,6 +1,9 @@
 //! What becomes of the jobs of dead workers: the resolve table, the bound of stalls, sweepers that race and die.
 
-use crate::fixture::{Fixture, Running, TASK, Token, fast, fast_with, next, start};
+use crate::support::events::next;
+use crate::support::puppet::{Puppet, Token};
+use crate::support::task::{TASK, TestTask, fast, fast_with};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
 use heartline::{App, Error, JobState, StallAction, StallOptions, StallReason, StalledEvent, TaskOptions, TaskRef};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,20 +22,20 @@ fn recorder(app: &App, stall: StallOptions) -> (TaskRef<u32, ()>, Arc<Mutex<Vec<
 }
 
 /// A worker whose only slot is taken: it sweeps and claims nothing.
-async fn sweeper(f: &Fixture, stall: StallOptions) -> (App, TaskRef<u32, ()>, Running) {
-    sweeper_with(f, fast_with(stall)).await
+async fn sweeper(test: &TestTask, stall: StallOptions) -> (App, TaskRef<u32, ()>, TestWorker) {
+    sweeper_with(test, fast_with(stall)).await
 }
 
-async fn sweeper_with(f: &Fixture, options: TaskOptions) -> (App, TaskRef<u32, ()>, Running) {
-    let app = f.app().await;
+async fn sweeper_with(test: &TestTask, options: TaskOptions) -> (App, TaskRef<u32, ()>, TestWorker) {
+    let app = test.app().await;
     let task = app.task(TASK, options.concurrency(1), |ctx, _: u32| async move {
         ctx.cancelled().await;
         Ok::<_, heartline::JobError>(())
     });
     let task = task.unwrap();
     task.dispatch(0).id("blocker").await.unwrap();
-    let worker = start(app.worker());
-    f.arrives("blocker", "running").await;
+    let worker = TestWorker::start(app.worker());
+    test.arrives("blocker", "running").await;
     (app, task, worker)
 }
 
@@ -55,8 +58,8 @@ async fn stalled(events: &mut heartline::Subscription<StalledEvent>, count: usiz
 
 #[tokio::test]
 async fn every_row_of_the_resolve_table_decides_its_own_job() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (task, ran) = recorder(&app, StallOptions::new().max_count(1));
     let ids = ["gone", "unlocked", "ended", "no-number", "cancelled", "last", "again"];
     for id in ids {
@@ -67,17 +70,17 @@ async fn every_row_of_the_resolve_table_decides_its_own_job() {
             job.await.unwrap()
         };
     }
-    let mut dead = f.puppet();
+    let mut dead = Puppet::of(&test).await;
     let held = dead.claim_all(&ids).await;
-    f.run::<u64>("HDEL", "payload", &["gone"]).await;
-    f.run::<u64>("HDEL", "locks", &["unlocked"]).await;
+    test.run::<u64>("HDEL", "payload", &["gone"]).await;
+    test.run::<u64>("HDEL", "locks", &["unlocked"]).await;
     dead.settle(&held[2..3], &[], 0).await;
-    f.run::<u64>("SADD", "active", &["ended"]).await;
-    f.run::<u64>("HSET", "stalledCount", &["no-number", "many"]).await;
+    test.run::<u64>("SADD", "active", &["ended"]).await;
+    test.run::<u64>("HSET", "stalledCount", &["no-number", "many"]).await;
     task.handle("cancelled").unwrap().cancel("enough").await.unwrap();
 
     let mut stalls = app.on_stalled();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let found = stalled(&mut stalls, 6).await;
     let short = |id: &str| {
         let event = &found[id];
@@ -101,7 +104,7 @@ async fn every_row_of_the_resolve_table_decides_its_own_job() {
         ("last", "failed"),
         ("again", "completed"),
     ] {
-        assert_eq!(f.places(id).await, [place], "{id}");
+        assert_eq!(test.places(id).await, [place], "{id}");
     }
     for (id, code) in [("unlocked", "corrupt"), ("no-number", "corrupt"), ("last", "worker_crashed")] {
         let Err(Error::JobFailed(failure)) = task.handle(id).unwrap().result().await else { panic!("{id}") };
@@ -111,27 +114,27 @@ async fn every_row_of_the_resolve_table_decides_its_own_job() {
     assert!(matches!(cancelled, Error::JobCancelled { reason, .. } if reason == "enough"));
     assert_eq!(*ran.lock().unwrap(), ["again"]);
     for (id, count) in [("cancelled", "1"), ("last", "1"), ("again", "1")] {
-        assert_eq!(f.column("stalledCount", id).await.as_deref(), Some(count), "{id}");
+        assert_eq!(test.column("stalledCount", id).await.as_deref(), Some(count), "{id}");
     }
     // Nothing is left of the job without a payload but the record of what happened.
     worker.stop().await;
-    for (key, content) in f.redis.dump(&f.key("")).await {
+    for (key, content) in test.redis().dump(&test.key("")).await {
         let record = ["events", "stalls", "calls"].iter().any(|name| key.ends_with(name));
         assert!(record || !content.contains("gone"), "{key}: {content}");
     }
-    assert_eq!(f.run::<u64>("EXISTS", "cancelling", &[]).await, 0);
+    assert_eq!(test.run::<u64>("EXISTS", "cancelling", &[]).await, 0);
 }
 
 #[tokio::test]
 async fn max_count_n_fails_a_job_at_stall_n_plus_one_never_sooner_or_later() {
-    let f = Fixture::new().await;
-    let (app, task, worker) = sweeper(&f, StallOptions::new()).await;
+    let test = TestTask::new();
+    let (app, task, worker) = sweeper(&test, StallOptions::new()).await;
     let mut stalls = app.on_stalled();
     let ids = ["zero", "one", "two", "three"];
     for (max_count, id) in (0..).zip(ids) {
         task.dispatch(0).id(id).stall_max_count(max_count).await.unwrap();
     }
-    let mut dead = f.puppet();
+    let mut dead = Puppet::of(&test).await;
     dead.claim_all(&ids).await;
     for stall in 1..=4_u32 {
         let left = &ids[stall as usize - 1..];
@@ -139,9 +142,9 @@ async fn max_count_n_fails_a_job_at_stall_n_plus_one_never_sooner_or_later() {
         for (position, id) in left.iter().enumerate() {
             let action = if position == 0 { StallAction::Failed } else { StallAction::Recovered };
             assert_eq!((found[*id].action, found[*id].stalled_count), (action, stall), "{id}");
-            assert_eq!(f.column("stalledCount", id).await, Some(stall.to_string()), "{id}");
+            assert_eq!(test.column("stalledCount", id).await, Some(stall.to_string()), "{id}");
         }
-        f.arrives(left[0], "failed").await;
+        test.arrives(left[0], "failed").await;
         let mut again = dead.claim(ids.len()).await;
         again.sort_by_key(|token| ids.iter().position(|id| *id == token.id));
         assert_eq!(again.iter().map(|token| token.id.as_str()).collect::<Vec<_>>(), left[1..]);
@@ -157,26 +160,26 @@ async fn max_count_n_fails_a_job_at_stall_n_plus_one_never_sooner_or_later() {
 
 #[tokio::test]
 async fn the_max_count_of_the_task_goes_for_jobs_without_their_own() {
-    let f = Fixture::new().await;
-    let (app, task, worker) = sweeper(&f, StallOptions::new().max_count(0)).await;
+    let test = TestTask::new();
+    let (app, task, worker) = sweeper(&test, StallOptions::new().max_count(0)).await;
     let mut stalls = app.on_stalled();
     dispatch_all(&task, &["plain"]).await;
-    f.puppet().claim_all(&["plain"]).await;
+    Puppet::of(&test).await.claim_all(&["plain"]).await;
     assert_eq!(next(&mut stalls).await.action, StallAction::Failed);
-    f.arrives("plain", "failed").await;
+    test.arrives("plain", "failed").await;
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_job_that_ends_between_snapshot_and_resolve_is_no_candidate_and_does_not_run_again() {
-    let f = Fixture::new().await;
-    let (_app, task, worker) = sweeper(&f, StallOptions::new()).await;
+    let test = TestTask::new();
+    let (_app, task, worker) = sweeper(&test, StallOptions::new()).await;
     let ids = ["completes", "fails", "retries", "requeues", "cancels"];
     dispatch_all(&task, &ids).await;
-    let mut slow = f.puppet();
+    let mut slow = Puppet::of(&test).await;
     let held = slow.claim_all(&ids).await;
     task.handle("cancels").unwrap().cancel("").await.unwrap();
-    f.becomes_candidate("completes").await;
+    test.becomes_candidate("completes").await;
     let error = r#"{"code":"x","message":""}"#;
     let said = [
         (&held[1], "failed", 1, "x", error),
@@ -186,52 +189,52 @@ async fn a_job_that_ends_between_snapshot_and_resolve_is_no_candidate_and_does_n
     ];
     let settled = slow.settle(&held[..1], &said, 0).await;
     assert_eq!((settled.lost, settled.cancelled), (vec![], vec![held[4].fence]));
-    let candidates: Vec<String> = f.run("SMEMBERS", "candidates", &[]).await;
+    let candidates: Vec<String> = test.run("SMEMBERS", "candidates", &[]).await;
     assert!(candidates.iter().all(|id| id == "blocker"), "{candidates:?}");
-    f.epochs_pass(2).await;
-    assert_eq!(f.run::<u64>("XLEN", "stalls", &[]).await, 0);
+    test.epochs_pass(2).await;
+    assert_eq!(test.run::<u64>("XLEN", "stalls", &[]).await, 0);
     for (id, place) in ids.into_iter().zip(["completed", "failed", "delayed", "wait", "cancelled"]) {
-        assert_eq!(f.places(id).await, [place], "{id}");
+        assert_eq!(test.places(id).await, [place], "{id}");
     }
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_candidate_that_beats_before_every_resolve_stays_with_its_worker() {
-    let f = Fixture::new().await;
-    let (_app, task, worker) = sweeper(&f, StallOptions::new().max_count(0)).await;
+    let test = TestTask::new();
+    let (_app, task, worker) = sweeper(&test, StallOptions::new().max_count(0)).await;
     dispatch_all(&task, &["slow"]).await;
-    let mut slow = f.puppet();
+    let mut slow = Puppet::of(&test).await;
     let held = slow.claim_all(&["slow"]).await;
     for _ in 0..3 {
-        f.becomes_candidate("slow").await;
+        test.becomes_candidate("slow").await;
         assert_eq!(slow.beat(&held).await, [0; 0]);
     }
     slow.settle(&held, &[], 0).await;
-    f.arrives("slow", "completed").await;
-    assert_eq!(f.run::<u64>("XLEN", "stalls", &[]).await, 0);
+    test.arrives("slow", "completed").await;
+    assert_eq!(test.run::<u64>("XLEN", "stalls", &[]).await, 0);
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_beat_in_front_of_the_resolve_call_itself_takes_the_job_out_of_its_reach() {
-    let f = Fixture::new().await;
-    let task = f.app().await.task_ref::<u32, ()>(TASK).unwrap();
+    let test = TestTask::new();
+    let task = test.app().await.task_ref::<u32, ()>(TASK).unwrap();
     dispatch_all(&task, &["beaten", "silent"]).await;
-    let (mut slow, mut sweep) = (f.puppet(), f.puppet());
+    let (mut slow, mut sweep) = (Puppet::of(&test).await, Puppet::of(&test).await);
     let held = slow.claim_all(&["beaten", "silent"]).await;
     let first = sweep.sweep(0, "0", 200).await.unwrap();
     assert!(first.snapshot && first.epoch == 1 && first.ids.is_empty(), "{first:?}");
     slow.beat(&held[..1]).await;
     assert_eq!(sweep.sweep(1, "0", 200).await.unwrap().ids, ["silent"]);
-    f.arrives("beaten", "running").await;
-    f.arrives("silent", "wait").await;
+    test.arrives("beaten", "running").await;
+    test.arrives("silent", "wait").await;
 }
 
 /// Jobs that a dead worker holds.
-async fn abandoned(f: &Fixture, task: &TaskRef<u32, ()>, count: usize) -> BTreeSet<String> {
+async fn abandoned(test: &TestTask, task: &TaskRef<u32, ()>, count: usize) -> BTreeSet<String> {
     let handles = task.dispatch_many(0..count as u32).await.unwrap();
-    let mut dead = f.puppet();
+    let mut dead = Puppet::of(test).await;
     for _ in 0..count.div_ceil(200) {
         dead.claim(200).await;
     }
@@ -242,15 +245,15 @@ async fn abandoned(f: &Fixture, task: &TaskRef<u32, ()>, count: usize) -> BTreeS
 
 #[tokio::test]
 async fn two_sweepers_at_once_resolve_each_job_once() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (task, ran) = recorder(&app, StallOptions::new());
-    let ids = abandoned(&f, &task, 1000).await;
-    let other = f.app().await;
+    let ids = abandoned(&test, &task, 1000).await;
+    let other = test.app().await;
     let (_, ran_there) = recorder(&other, StallOptions::new());
-    let workers = [start(app.worker()), start(other.worker())];
+    let workers = [TestWorker::start(app.worker()), TestWorker::start(other.worker())];
     eventually("all have run", PATIENCE, async || task.counts().await.unwrap().completed == 1000).await;
-    let resolved: Vec<String> = f.stalls().await.into_iter().flatten().map(|(id, _)| id).collect();
+    let resolved: Vec<String> = test.stalls().await.into_iter().flatten().map(|(id, _)| id).collect();
     assert_eq!((resolved.len(), resolved.into_iter().collect::<BTreeSet<_>>()), (1000, ids.clone()));
     let ran: Vec<String> = [ran, ran_there].iter().flat_map(|ran| ran.lock().unwrap().clone()).collect();
     assert_eq!((ran.len(), ran.into_iter().collect::<BTreeSet<_>>()), (1000, ids));
@@ -261,10 +264,10 @@ async fn two_sweepers_at_once_resolve_each_job_once() {
 
 #[tokio::test]
 async fn sweeps_that_interleave_call_by_call_resolve_each_job_once() {
-    let f = Fixture::new().await;
-    let task = f.app().await.task_ref::<u32, ()>(TASK).unwrap();
-    let ids = abandoned(&f, &task, 1000).await;
-    let mut sweepers = [f.puppet(), f.puppet()];
+    let test = TestTask::new();
+    let task = test.app().await.task_ref::<u32, ()>(TASK).unwrap();
+    let ids = abandoned(&test, &task, 1000).await;
+    let mut sweepers = [Puppet::of(&test).await, Puppet::of(&test).await];
     sweepers[0].sweep(0, "0", 200).await.unwrap();
     let mut cursors = ["0".to_owned(), "0".to_owned()];
     let (mut resolved, mut moved) = (Vec::new(), 0);
@@ -282,40 +285,40 @@ async fn sweeps_that_interleave_call_by_call_resolve_each_job_once() {
         }
     }
     assert_eq!((resolved.len(), resolved.into_iter().collect::<BTreeSet<_>>()), (1000, ids));
-    assert_eq!((f.epoch().await, task.counts().await.unwrap().waiting), (2, 1000));
+    assert_eq!((test.epoch().await, task.counts().await.unwrap().waiting), (2, 1000));
 }
 
 #[tokio::test]
 async fn what_a_sweep_leaves_when_it_dies_midway_the_next_sweeper_resolves() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (task, ran) = recorder(&app, StallOptions::new());
-    let ids = abandoned(&f, &task, 1000).await;
-    let mut dying = f.puppet();
+    let ids = abandoned(&test, &task, 1000).await;
+    let mut dying = Puppet::of(&test).await;
     dying.sweep(0, "0", 200).await.unwrap();
     let first = dying.sweep(1, "0", 200).await.unwrap();
     assert!((1..=200).contains(&first.ids.len()) && !first.snapshot, "{first:?}");
     let counts = task.counts().await.unwrap();
     assert_eq!((counts.waiting, counts.running), (first.ids.len() as u64, 1000 - first.ids.len() as u64));
 
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     eventually("all have run", PATIENCE, async || task.counts().await.unwrap().completed == 1000).await;
     let mut ran = ran.lock().unwrap().clone();
     ran.sort();
     assert_eq!(ran, ids.into_iter().collect::<Vec<_>>());
-    assert_eq!(f.stalls().await.into_iter().flatten().count(), 1000);
+    assert_eq!(test.stalls().await.into_iter().flatten().count(), 1000);
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn fifty_thousand_running_jobs_are_swept_in_calls_of_at_most_two_hundred() {
     const JOBS: usize = 50_000;
-    let f = Fixture::new().await;
+    let test = TestTask::new();
     // Long enough for a beat of the living half on a machine that is busy with other things.
     let (_app, task, worker) =
-        sweeper_with(&f, fast().stall(StallOptions::new().interval(Duration::from_secs(4)))).await;
+        sweeper_with(&test, fast().stall(StallOptions::new().interval(Duration::from_secs(4)))).await;
     task.dispatch_many(0..JOBS as u32).await.unwrap();
-    let mut holder = f.puppet();
+    let mut holder = Puppet::of(&test).await;
     let mut held: Vec<Token> = Vec::with_capacity(JOBS);
     while held.len() < JOBS {
         held.extend(holder.claim(200).await);
@@ -333,7 +336,7 @@ async fn fifty_thousand_running_jobs_are_swept_in_calls_of_at_most_two_hundred()
         task.counts().await.unwrap().running == JOBS as u64 / 2 + 1
     })
     .await;
-    let entries = f.stalls().await;
+    let entries = test.stalls().await;
     let largest = entries.iter().map(Vec::len).max();
     assert!(largest <= Some(200), "a call resolved {largest:?} jobs");
     let resolved: Vec<String> = entries.into_iter().flatten().map(|(id, _)| id).collect();
@@ -345,8 +348,8 @@ async fn fifty_thousand_running_jobs_are_swept_in_calls_of_at_most_two_hundred()
 
 #[tokio::test]
 async fn recovered_jobs_run_before_what_waits_in_their_own_list_and_in_their_old_order() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let ran = Arc::new(Mutex::new(Vec::new()));
     let log = ran.clone();
     let task = app.task(TASK, fast().concurrency(1), move |ctx, _: u32| {
@@ -355,7 +358,7 @@ async fn recovered_jobs_run_before_what_waits_in_their_own_list_and_in_their_old
     });
     let task = task.unwrap();
     task.dispatch(0).id("stalled-low").priority(heartline::Priority::Low).await.unwrap();
-    let mut dead = f.puppet();
+    let mut dead = Puppet::of(&test).await;
     dead.claim_all(&["stalled-low"]).await;
     dispatch_all(&task, &["stalled"]).await;
     dead.claim_all(&["stalled"]).await;
@@ -363,7 +366,7 @@ async fn recovered_jobs_run_before_what_waits_in_their_own_list_and_in_their_old
     dead.sweep(1, "0", 200).await.unwrap();
     dispatch_all(&task, &["waiting"]).await;
     let low = task.dispatch(0).id("waiting-low").priority(heartline::Priority::Low).await.unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     low.result().await.unwrap();
     assert_eq!(*ran.lock().unwrap(), ["stalled 1", "waiting 0", "stalled-low 1", "waiting-low 0"]);
     worker.stop().await;
@@ -371,11 +374,11 @@ async fn recovered_jobs_run_before_what_waits_in_their_own_list_and_in_their_old
 
 #[tokio::test]
 async fn a_worker_that_lost_a_job_writes_nothing_about_it() {
-    let f = Fixture::new().await;
-    let task = f.app().await.task_ref::<u32, ()>(TASK).unwrap();
+    let test = TestTask::new();
+    let task = test.app().await.task_ref::<u32, ()>(TASK).unwrap();
     let ids = ["a", "b", "c", "d"];
     dispatch_all(&task, &ids).await;
-    let (mut late, mut sweep, mut second) = (f.puppet(), f.puppet(), f.puppet());
+    let (mut late, mut sweep, mut second) = (Puppet::of(&test).await, Puppet::of(&test).await, Puppet::of(&test).await);
     let mut held = late.claim_all(&ids).await;
     sweep.sweep(0, "0", 200).await.unwrap();
     assert_eq!(sweep.sweep(1, "0", 200).await.unwrap().ids.len(), 4);
@@ -384,7 +387,7 @@ async fn a_worker_that_lost_a_job_writes_nothing_about_it() {
     held.sort_by_key(|token| token.fence);
     assert!(again.iter().all(|token| token.fence > held[3].fence), "fences grow from claim to claim");
 
-    let before = f.redis.dump(&f.key("")).await;
+    let before = test.redis().dump(&test.key("")).await;
     let error = r#"{"code":"x","message":""}"#;
     let said =
         [(&held[1], "failed", 1, "x", error), (&held[2], "retry", 1, "1", error), (&held[3], "requeue", 0, "", "")];
@@ -395,9 +398,9 @@ async fn a_worker_that_lost_a_job_writes_nothing_about_it() {
     lost.sort();
     fences.sort();
     assert_eq!(lost, fences);
-    let mut after = f.redis.dump(&f.key("")).await;
+    let mut after = test.redis().dump(&test.key("")).await;
     // The answer itself is remembered, to be repeated should it be lost.
-    let calls = f.key("calls");
+    let calls = test.key("calls");
     assert_ne!(after.remove(&calls), before.get(&calls).cloned());
     let (mut before, now) = (before, after);
     before.remove(&calls);
@@ -409,17 +412,17 @@ async fn a_worker_that_lost_a_job_writes_nothing_about_it() {
 
 #[tokio::test]
 async fn a_dead_worker_is_found_within_two_intervals() {
-    let f = Fixture::new().await;
-    let (app, task, worker) = sweeper(&f, StallOptions::new()).await;
+    let test = TestTask::new();
+    let (app, task, worker) = sweeper(&test, StallOptions::new()).await;
     let mut stalls = app.on_stalled();
     for round in 0..2 {
         let id = format!("job-{round}");
         task.dispatch(0).id(&id).await.unwrap();
-        f.puppet().claim_all(&[&id]).await;
-        let claimed_in = f.epoch().await;
+        Puppet::of(&test).await.claim_all(&[&id]).await;
+        let claimed_in = test.epoch().await;
         assert_eq!(next(&mut stalls).await.id.as_str(), id);
         // The sweep that resolves a job begins the next epoch.
-        let resolved_in = f.epoch().await;
+        let resolved_in = test.epoch().await;
         assert!(resolved_in <= claimed_in + 2, "claimed in epoch {claimed_in}, resolved in {resolved_in}");
         task.handle(&id).unwrap().cancel("").await.unwrap();
     }
@@ -428,8 +431,8 @@ async fn a_dead_worker_is_found_within_two_intervals() {
 
 #[tokio::test]
 async fn the_jobs_of_the_living_are_left_alone_while_thousands_stall() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task =
         app.task(TASK, fast_with(StallOptions::new().max_count(0)).concurrency(50), |ctx, long: bool| async move {
             if long {
@@ -438,32 +441,32 @@ async fn the_jobs_of_the_living_are_left_alone_while_thousands_stall() {
             Ok::<_, heartline::JobError>(())
         });
     let task = task.unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     let living = task.dispatch_many(vec![true; 50]).await.unwrap();
     eventually("they run", PATIENCE, async || task.counts().await.unwrap().running == 50).await;
-    let sink = f.app().await.task_ref::<u32, ()>(TASK).unwrap();
+    let sink = test.app().await.task_ref::<u32, ()>(TASK).unwrap();
     let dead = sink.dispatch_many(0..5000).await.unwrap();
-    let mut puppet = f.puppet();
+    let mut puppet = Puppet::of(&test).await;
     while puppet.claim(200).await.len() == 200 {}
     eventually("the dead are resolved", PATIENCE, async || task.counts().await.unwrap().failed == 5000).await;
-    f.epochs_pass(1).await;
-    let failed: BTreeSet<String> = f.stalls().await.into_iter().flatten().map(|(id, _)| id).collect();
+    test.epochs_pass(1).await;
+    let failed: BTreeSet<String> = test.stalls().await.into_iter().flatten().map(|(id, _)| id).collect();
     assert_eq!(failed, dead.iter().map(|handle| handle.id().to_string()).collect());
     for handle in living {
-        assert_eq!(f.places(handle.id().as_str()).await, ["running"]);
+        assert_eq!(test.places(handle.id().as_str()).await, ["running"]);
     }
     worker.stop().await;
 }
 
 #[tokio::test]
 async fn a_fleet_that_was_down_is_recovered_when_one_worker_returns() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (task, _) = recorder(&app, StallOptions::new().interval(Duration::from_secs(1)));
-    abandoned(&f, &task, 10).await;
-    let worker = start(app.worker());
+    abandoned(&test, &task, 10).await;
+    let worker = TestWorker::start(app.worker());
     eventually("all have run", PATIENCE, async || task.counts().await.unwrap().completed == 10).await;
-    let epoch = f.epoch().await;
+    let epoch = test.epoch().await;
     assert!(epoch <= 3, "it took {epoch} epochs");
     worker.stop().await;
 }

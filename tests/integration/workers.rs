@@ -1,6 +1,8 @@
 //! Which tasks a worker works, how many jobs at once, and how it stops.
 
-use crate::fixture::{Fixture, TASK, fast, next, start};
+use crate::support::events::next;
+use crate::support::task::{TASK, TestTask, fast};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
 use heartline::{App, Error, Interrupted, JobState, StopReason, TaskOptions, TaskRef};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,16 +50,16 @@ fn gated(app: &App, name: &str, options: TaskOptions, crowd: &Crowd, gate: &Arc<
 
 #[tokio::test]
 async fn a_worker_works_only_the_tasks_named() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let wanted = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
     let other = app.task("other", fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
-    let worker = start(app.worker().only([TASK]).unwrap());
+    let worker = TestWorker::start(app.worker().only([TASK]).unwrap());
     let waits = other.dispatch(1).await.unwrap();
     assert_eq!(wanted.dispatch(2).await.unwrap().result().await.unwrap(), 2);
-    f.epochs_pass(1).await;
+    test.epochs_pass(1).await;
     assert_eq!(waits.state().await.unwrap(), JobState::Waiting);
-    let second = start(app.worker().only(["other"]).unwrap());
+    let second = TestWorker::start(app.worker().only(["other"]).unwrap());
     assert_eq!(waits.result().await.unwrap(), 1);
     second.stop().await;
     worker.stop().await;
@@ -65,8 +67,8 @@ async fn a_worker_works_only_the_tasks_named() {
 
 #[tokio::test]
 async fn what_cannot_be_worked_is_a_config_error() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let _: TaskRef<u32, ()> = app.task(TASK, fast(), |_, _: u32| async { Ok::<_, heartline::JobError>(()) }).unwrap();
     app.task_ref::<u32, ()>("produced").unwrap();
     for names in [&["unknown"][..], &["produced"], &[TASK, "unknown"]] {
@@ -82,13 +84,13 @@ async fn what_cannot_be_worked_is_a_config_error() {
 
 #[tokio::test]
 async fn no_more_jobs_of_a_task_run_at_once_than_its_concurrency() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (crowd, gate) = (Crowd::default(), Arc::new(Semaphore::new(0)));
     let task = gated(&app, TASK, fast().concurrency(4), &crowd, &gate);
     let handles = task.dispatch_many(0..50).await.unwrap();
     // A name that comes twice is one task all the same.
-    let worker = start(app.worker().only([TASK, TASK]).unwrap());
+    let worker = TestWorker::start(app.worker().only([TASK, TASK]).unwrap());
     eventually("all slots are taken", PATIENCE, async || crowd.now() == 4).await;
     assert_eq!(task.counts().await.unwrap().running, 4);
     gate.add_permits(1000);
@@ -101,8 +103,8 @@ async fn no_more_jobs_of_a_task_run_at_once_than_its_concurrency() {
 
 #[tokio::test]
 async fn max_jobs_bounds_all_tasks_together_and_starves_none() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (crowd, gate) = (Crowd::default(), Arc::new(Semaphore::new(0)));
     let tasks: Vec<_> =
         (0..4).map(|at| gated(&app, &format!("task-{at}"), fast().concurrency(10), &crowd, &gate)).collect();
@@ -110,7 +112,7 @@ async fn max_jobs_bounds_all_tasks_together_and_starves_none() {
     for task in &tasks {
         handles.extend(task.dispatch_many(0..30).await.unwrap());
     }
-    let worker = start(app.worker().max_jobs(3));
+    let worker = TestWorker::start(app.worker().max_jobs(3));
     eventually("all slots are taken", PATIENCE, async || crowd.now() == 3).await;
     let mut running = 0;
     for task in &tasks {
@@ -127,8 +129,8 @@ async fn max_jobs_bounds_all_tasks_together_and_starves_none() {
 
 #[tokio::test]
 async fn tasks_with_a_backlog_each_get_the_only_slot_in_turn() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut handles = Vec::new();
     for at in 0..3 {
@@ -140,7 +142,7 @@ async fn tasks_with_a_backlog_each_get_the_only_slot_in_turn() {
         let task: TaskRef<(), ()> = app.task(&format!("task-{at}"), fast(), handler).unwrap();
         handles.extend(task.dispatch_many([(); 60]).await.unwrap());
     }
-    let worker = start(app.worker().max_jobs(1));
+    let worker = TestWorker::start(app.worker().max_jobs(1));
     for handle in handles {
         handle.result().await.unwrap();
     }
@@ -158,19 +160,20 @@ async fn tasks_with_a_backlog_each_get_the_only_slot_in_turn() {
 
 #[tokio::test]
 async fn a_worker_with_no_room_passes_the_wake_marker_on() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (crowd, gate) = (Crowd::default(), Arc::new(Semaphore::new(0)));
     let other = gated(&app, "other", fast(), &crowd, &gate);
     let task = gated(&app, TASK, fast(), &crowd, &gate);
-    let worker = start(app.worker().max_jobs(1));
+    let worker = TestWorker::start(app.worker().max_jobs(1));
     // Taken by nobody but an idle driver.
-    f.run::<()>("ZADD", "wake", &["0", "marker"]).await;
-    eventually("it is idle", PATIENCE, async || f.run::<u32>("ZCARD", "wake", &[]).await == 0).await;
+    test.run::<()>("ZADD", "wake", &["0", "marker"]).await;
+    eventually("it is idle", PATIENCE, async || test.run::<u32>("ZCARD", "wake", &[]).await == 0).await;
     let first = other.dispatch(1).await.unwrap();
     eventually("the only room is taken", PATIENCE, async || crowd.now() == 1).await;
     let next = task.dispatch(2).await.unwrap();
-    eventually("another worker could be woken", PATIENCE, async || f.run::<u32>("ZCARD", "wake", &[]).await == 1).await;
+    eventually("another worker could be woken", PATIENCE, async || test.run::<u32>("ZCARD", "wake", &[]).await == 1)
+        .await;
     assert_eq!(next.state().await.unwrap(), JobState::Waiting);
     gate.add_permits(1000);
     assert_eq!(first.result().await.unwrap(), 1);
@@ -180,24 +183,24 @@ async fn a_worker_with_no_room_passes_the_wake_marker_on() {
 
 #[tokio::test]
 async fn a_worker_that_stops_passes_the_wake_marker_on() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
     for round in 0..50 {
-        let worker = start(app.worker());
+        let worker = TestWorker::start(app.worker());
         assert_eq!(task.dispatch(round).await.unwrap().result().await.unwrap(), round);
         let job = task.dispatch(round).await.unwrap();
         worker.stop().await;
         if job.state().await.unwrap() == JobState::Waiting {
-            assert_eq!(f.run::<u32>("ZCARD", "wake", &[]).await, 1, "nobody would be woken, round {round}");
+            assert_eq!(test.run::<u32>("ZCARD", "wake", &[]).await, 1, "nobody would be woken, round {round}");
         }
     }
 }
 
 #[tokio::test]
 async fn a_shutdown_lets_handlers_finish_within_the_grace_and_claims_no_more() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let (gate, seen) = (Arc::new(Semaphore::new(0)), Arc::new(Mutex::new(0)));
     let (pass, count) = (gate.clone(), seen.clone());
     let task = app
@@ -212,26 +215,26 @@ async fn a_shutdown_lets_handlers_finish_within_the_grace_and_claims_no_more() {
             }
         })
         .unwrap();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     task.dispatch(7).id("first").await.unwrap();
-    f.arrives("first", "running").await;
+    test.arrives("first", "running").await;
     task.dispatch(8).id("next").await.unwrap();
     let stopped = tokio::spawn(worker.stop());
     eventually("it was told", PATIENCE, async || *seen.lock().unwrap() == 1).await;
     // It is beaten for as long as it is waited for.
-    let fence = f.column("locks", "first").await;
-    f.epochs_pass(2).await;
-    assert_eq!(f.column("locks", "first").await, fence);
+    let fence = test.column("locks", "first").await;
+    test.epochs_pass(2).await;
+    assert_eq!(test.column("locks", "first").await, fence);
     gate.add_permits(1);
     stopped.await.unwrap();
     assert_eq!(task.handle("first").unwrap().result().await.unwrap(), 7);
-    assert_eq!(f.places("next").await, ["wait"]);
+    assert_eq!(test.places("next").await, ["wait"]);
 }
 
 #[tokio::test]
 async fn a_shutdown_hands_unfinished_jobs_back_to_the_front_with_nothing_counted() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let told = Arc::new(Mutex::new(Vec::new()));
     let log = told.clone();
     let begun = Arc::new(Mutex::new(0));
@@ -254,25 +257,25 @@ async fn a_shutdown_hands_unfinished_jobs_back_to_the_front_with_nothing_counted
     for (id, input) in [("ignores", "ignore"), ("fails", "err"), ("finishes", "ok"), ("waits", "ok")] {
         task.dispatch(input.into()).id(id).await.unwrap();
     }
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     eventually("three run", PATIENCE, async || *begun.lock().unwrap() == 3).await;
     worker.stop().await;
     assert_eq!(*told.lock().unwrap(), [Err(Interrupted::Shutdown), Err(Interrupted::Shutdown)]);
-    assert_eq!(f.places("finishes").await, ["completed"], "what returned a value has completed");
+    assert_eq!(test.places("finishes").await, ["completed"], "what returned a value has completed");
     for id in ["ignores", "fails"] {
-        assert_eq!(f.places(id).await, ["wait"]);
+        assert_eq!(test.places(id).await, ["wait"]);
         let job = task.job(id).await.unwrap();
         assert_eq!((job.failed_attempts, job.stalled_count, job.error), (0, 0, None), "{id}");
     }
-    let waiting: Vec<String> = f.run("LRANGE", "wait", &["0", "-1"]).await;
+    let waiting: Vec<String> = test.run("LRANGE", "wait", &["0", "-1"]).await;
     assert_eq!((waiting.len(), waiting[2].as_str()), (3, "waits"));
-    assert_eq!(f.run::<u64>("EXISTS", "stalls", &[]).await, 0);
+    assert_eq!(test.run::<u64>("EXISTS", "stalls", &[]).await, 0);
 }
 
 #[tokio::test]
 async fn a_worker_stops_at_once_when_it_has_nothing_to_do() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let _: TaskRef<u32, ()> = app
         .task(TASK, fast().shutdown_grace(Duration::from_secs(3600)), |_, _: u32| async {
             Ok::<_, heartline::JobError>(())
@@ -284,15 +287,15 @@ async fn a_worker_stops_at_once_when_it_has_nothing_to_do() {
 
 #[tokio::test]
 async fn an_idle_worker_of_many_tasks_takes_up_work_of_any_of_them_without_polling() {
-    let f = Fixture::new().await;
-    let app = f.app().await;
+    let test = TestTask::new();
+    let app = test.app().await;
     let tasks: Vec<TaskRef<u32, u32>> = (0..5)
         .map(|at| {
             app.task(&format!("task-{at}"), fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) })
                 .unwrap()
         })
         .collect();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     for task in &tasks {
         task.dispatch(0).await.unwrap().result().await.unwrap();
     }
@@ -324,7 +327,7 @@ async fn each_connection_says_what_it_is_for() {
     })
     .await;
     let mut events = app.events();
-    let worker = start(app.worker());
+    let worker = TestWorker::start(app.worker());
     next(&mut events).await;
     task.handle("nobody").unwrap().state().await.unwrap_err();
     for role in ["driver", "keeper", "wake", "hints", "events", "pool"] {

@@ -1,7 +1,8 @@
 //! What integration tests share: private servers, dumps, a proxy that breaks connections, captured warnings.
 //!
 //! A test crate takes all of it with `#[path = "../support/mod.rs"] mod support;`. Every helper is used by its own checks in
-//! `checks`, so none is ever unused. Nothing here skips a test: without a Redis server it panics.
+//! `checks`, so none is ever unused; a task, its workers, their journal, puppets and events are for the crates that look at
+//! whole workers, and the others let them be. Nothing here skips a test: without a Redis server it panics.
 
 // Failures of helpers are failures of the test; the attribute also tells clippy so.
 #![cfg(test)]
@@ -10,14 +11,24 @@ mod checks;
 mod child;
 mod container;
 mod dump;
+#[allow(dead_code)]
+pub mod events;
 mod eventually;
+#[allow(dead_code)]
+pub mod journal;
 mod line;
 mod proxy;
+#[allow(dead_code)]
+pub mod puppet;
 mod resp;
 mod server;
 mod stats;
 mod tap;
+#[allow(dead_code)]
+pub mod task;
 mod warnings;
+#[allow(dead_code)]
+pub mod worker;
 
 pub use child::Child;
 pub use dump::dump;

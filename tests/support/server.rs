@@ -94,9 +94,10 @@ impl TestRedis {
         dump(&mut self.conn().await, prefix).await
     }
 
-    /// A name that no other test uses: good for key prefixes and task names.
+    /// A name that no other test uses: good for key prefixes and task names. None is the beginning of another, so that keys
+    /// and lines are found by it.
     pub fn unique_prefix(&self) -> String {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        format!("t{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+        format!("t{}-{:05}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }

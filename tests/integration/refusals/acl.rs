@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// The words of the rule: what stands behind the name and the password.
 fn rule() -> Vec<String> {
-    let text = include_str!("../../docs/acl.md");
+    let text = include_str!("../../../docs/acl.md");
     let (_, rest) = text.split_once("ACL SETUSER jobs on >secret ").unwrap();
     let (rule, _) = rest.split_once("```").unwrap();
     rule.split_whitespace().map(str::to_owned).collect()

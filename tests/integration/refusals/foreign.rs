@@ -1,9 +1,10 @@
 //! A value of another type under each key of a task in turn, met through the public API.
 
+use super::shutdown::stall;
 use crate::call::Task;
-use crate::shutdown::{Worker, stall};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, TestRedis, Warnings, eventually};
-use heartline::{App, CancelOutcome, Error, JobState, Priority, StopReason, TaskRef};
+use heartline::{App, CancelOutcome, Error, JobState, Priority, TaskRef};
 use std::time::Duration;
 
 /// Keys that only announce what happened.
@@ -134,13 +135,13 @@ async fn a_worker_whose_settle_is_refused_logs_the_cause_and_goes_on_when_it_is_
     let (app, _, mut by_hand) = task().await;
     let handler = async |_: heartline::Context, _: u32| Ok::<_, heartline::JobError>(());
     let task = app.task("task", heartline::TaskOptions::new(), handler).unwrap();
-    let worker = Worker::start(&app);
+    let worker = TestWorker::start(app.worker());
     by_hand.make_foreign("result").await;
     let job = task.dispatch(1).await.unwrap();
     warnings.wait_for(&["settle was refused", "WRONGTYPE"], PATIENCE).await;
     by_hand.del("result").await;
     job.result().await.unwrap();
-    let _ = worker.stop().await;
+    worker.stop().await;
 }
 
 #[tokio::test]
@@ -151,7 +152,7 @@ async fn a_worker_beats_on_beside_a_foreign_record_of_its_calls() {
     let grace = Duration::from_millis(50);
     let options = heartline::TaskOptions::new().stall(stall(1)).shutdown_grace(Duration::ZERO).cancel_grace(grace);
     let task = app.task("task", options, handler).unwrap();
-    let worker = Worker::start(&app);
+    let worker = TestWorker::start(app.worker());
     let held = task.dispatch(1).await.unwrap();
     eventually("it runs", PATIENCE, async || held.state().await.unwrap() == JobState::Running).await;
     by_hand.make_foreign("calls").await;
@@ -163,7 +164,7 @@ async fn a_worker_beats_on_beside_a_foreign_record_of_its_calls() {
     assert_eq!(by_hand.held("stalls").await, "");
     by_hand.del("calls").await;
     eventually("the claim is answered", PATIENCE, async || second.state().await.unwrap() == JobState::Running).await;
-    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    worker.stop().await;
 }
 
 #[tokio::test]

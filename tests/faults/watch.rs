@@ -1,43 +1,14 @@
-//! Workers whose handlers have types of the test's own, and looks at what each call to Redis did.
+//! Large texts, and looks at what each call to Redis did.
 
-use heartline::{StopReason, Worker};
 use redis::aio::MultiplexedConnection;
 use redis::streams::StreamRangeReply;
 use redis::{AsyncCommands, AsyncConnectionConfig, InfoDict};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
-use crate::site::Site;
+use crate::support::task::TestTask;
 use crate::support::{PATIENCE, TestRedis, eventually};
 
 pub const KIB: usize = 1024;
 pub const MIB: usize = 1024 * KIB;
-
-/// A worker of any App, which must be told to leave.
-pub struct Hand {
-    stop: oneshot::Sender<()>,
-    end: JoinHandle<Result<StopReason, heartline::Error>>,
-}
-
-impl Hand {
-    pub fn start(worker: Worker) -> Hand {
-        let (stop, stopped) = oneshot::channel::<()>();
-        let end = tokio::spawn(worker.run_until(async {
-            // A test that failed drops its side; its worker ends with the runtime.
-            if stopped.await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }));
-        Hand { stop, end }
-    }
-
-    /// Shuts the worker down in good order.
-    pub async fn leave(self) {
-        let _ = self.stop.send(());
-        let reason = tokio::time::timeout(PATIENCE, self.end).await.expect("the worker does not stop").unwrap();
-        assert_eq!(reason.unwrap(), StopReason::Shutdown);
-    }
-}
 
 /// A text that takes this many bytes as JSON.
 pub fn text(bytes: usize) -> String {
@@ -45,8 +16,8 @@ pub fn text(bytes: usize) -> String {
 }
 
 /// Nothing is held, and nothing waits.
-pub async fn nothing_is_left(site: &Site) {
-    let (_app, task) = site.producer().await;
+pub async fn nothing_is_left(test: &TestTask) {
+    let (_app, task) = test.producer().await;
     let counts = task.counts().await.unwrap();
     assert_eq!([counts.waiting, counts.delayed, counts.running], [0; 3], "{counts:?}");
 }
@@ -54,22 +25,22 @@ pub async fn nothing_is_left(site: &Site) {
 /// Looks at a task again and again, over one connection: while large values are made and read a new one may come late.
 pub struct Watch {
     pub conn: MultiplexedConnection,
-    site: Site,
+    test: TestTask,
 }
 
 impl Watch {
-    pub async fn new(site: &Site, redis: &TestRedis) -> Watch {
+    pub async fn new(test: &TestTask, redis: &TestRedis) -> Watch {
         let config = AsyncConnectionConfig::new();
         let config = config.set_connection_timeout(Some(PATIENCE)).set_response_timeout(Some(PATIENCE));
         let client = redis::Client::open(redis.url()).unwrap();
         let conn = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
-        Watch { conn, site: site.clone() }
+        Watch { conn, test: test.clone() }
     }
 
     /// The words of one kind of event, call by call: an entry of the stream tells what one call did. With the time of the
     /// call by the clock of the server, in milliseconds.
     pub async fn told_at(&self, kind: &str) -> Vec<(u64, Vec<String>)> {
-        let reply: StreamRangeReply = self.conn.clone().xrange_all(self.site.key("events")).await.unwrap();
+        let reply: StreamRangeReply = self.conn.clone().xrange_all(self.test.key("events")).await.unwrap();
         let told = reply.ids.iter().filter_map(|entry| {
             let words: String = entry.get(kind)?;
             let (ms, _) = entry.id.split_once('-').unwrap();
@@ -99,7 +70,7 @@ impl Watch {
     }
 
     pub async fn epoch(&self) -> u64 {
-        let epoch: Option<u64> = self.conn.clone().hget(self.site.key("meta"), "epoch").await.unwrap();
+        let epoch: Option<u64> = self.conn.clone().hget(self.test.key("meta"), "epoch").await.unwrap();
         epoch.unwrap_or(0)
     }
 
@@ -111,6 +82,6 @@ impl Watch {
 
     /// How many sweeps found something stalled.
     pub async fn stalls(&self) -> usize {
-        self.conn.clone().xlen(self.site.key("stalls")).await.unwrap()
+        self.conn.clone().xlen(self.test.key("stalls")).await.unwrap()
     }
 }

@@ -1,9 +1,10 @@
 //! A server at maxmemory: nothing new comes in, and all that is there goes on.
 
+use super::shutdown::stall;
 use crate::call::Task;
-use crate::shutdown::{PATIENT, Worker, stall};
-use crate::support::{TestRedis, eventually};
-use heartline::{App, Context, Error, JobError, JobState, StopReason, TaskOptions};
+use crate::support::worker::TestWorker;
+use crate::support::{PATIENCE, TestRedis, eventually};
+use heartline::{App, Context, Error, JobError, JobState, TaskOptions};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -76,19 +77,19 @@ async fn running_jobs_are_beaten_and_settled_and_waiting_ones_run() {
     let options = TaskOptions::new().concurrency(2).stall(stall(1));
     let task = full.app.task("task", options, handler).unwrap();
     let handles = task.dispatch_many(0..4).await.unwrap();
-    let worker = Worker::start(&full.app);
-    eventually("two jobs run", PATIENT, async || task.counts().await.unwrap().running == 2).await;
+    let worker = TestWorker::start(full.app.worker());
+    eventually("two jobs run", PATIENCE, async || task.counts().await.unwrap().running == 2).await;
     full.fill().await;
     // Three epochs in which nobody is taken for dead.
     let epoch = full.by_hand.epoch().await;
-    eventually("three epochs pass", PATIENT, async || full.by_hand.epoch().await >= epoch + 3).await;
+    eventually("three epochs pass", PATIENCE, async || full.by_hand.epoch().await >= epoch + 3).await;
     assert_eq!(full.by_hand.held("stalls").await, "");
     gate.add_permits(4);
     assert_eq!(handles[0].result().await.unwrap(), 0);
     assert!(matches!(handles[1].result().await.unwrap_err(), Error::JobFailed(_)));
     assert_eq!(handles[2].result().await.unwrap(), 4);
     assert_eq!(handles[3].result().await.unwrap(), 6);
-    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    worker.stop().await;
 }
 
 #[tokio::test]
@@ -104,7 +105,7 @@ async fn a_worker_starts_on_it_sweeps_what_is_dead_and_drains() {
     let working = App::builder().redis(full.by_hand.url()).prefix(full.by_hand.app_prefix()).build().await.unwrap();
     let handler = async |_: Context, number: u32| Ok::<_, JobError>(number * 2);
     let task = working.task("task", TaskOptions::new().stall(stall(1)), handler).unwrap();
-    let worker = Worker::start(&working);
+    let worker = TestWorker::start(working.worker());
     assert_eq!(task.handle("waiting").unwrap().result().await.unwrap(), 2);
     assert_eq!(task.handle("dead").unwrap().result().await.unwrap(), 4);
     match task.handle("poison").unwrap().result().await.unwrap_err() {
@@ -112,7 +113,7 @@ async fn a_worker_starts_on_it_sweeps_what_is_dead_and_drains() {
         other => panic!("{other:?}"),
     }
     assert_eq!(task.job("dead").await.unwrap().stalled_count, 1);
-    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    worker.stop().await;
 }
 
 /// Housekeeping goes on every 5 s: that it is refused must not break the watch of a longer interval.
@@ -124,11 +125,11 @@ async fn a_dead_job_is_swept_also_when_the_interval_is_longer_than_housekeeping(
     full.by_hand.sadd("active", &["dead"]).await;
     let handler = async |_: Context, number: u32| Ok::<_, JobError>(number * 2);
     let task = full.app.task("task", TaskOptions::new().stall(stall(7)), handler).unwrap();
-    let worker = Worker::start(&full.app);
+    let worker = TestWorker::start(full.app.worker());
     full.fill().await;
     let ended = tokio::time::timeout(Duration::from_secs(25), task.handle("dead").unwrap().result()).await;
     assert_eq!(ended.expect("nobody swept it within 25 s, which are more than three intervals").unwrap(), 4);
-    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    worker.stop().await;
 }
 
 #[tokio::test]
@@ -141,10 +142,10 @@ async fn unfinished_jobs_are_handed_back_at_shutdown() {
     };
     let task = full.app.task("task", options, handler).unwrap();
     let handle = task.dispatch(1).await.unwrap();
-    let worker = Worker::start(&full.app);
-    eventually("it runs", PATIENT, async || handle.state().await.unwrap() == JobState::Running).await;
+    let worker = TestWorker::start(full.app.worker());
+    eventually("it runs", PATIENCE, async || handle.state().await.unwrap() == JobState::Running).await;
     full.fill().await;
-    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    worker.stop().await;
     assert_eq!(handle.state().await.unwrap(), JobState::Waiting);
     assert_eq!(full.by_hand.held("stalledCount").await, "");
     assert_eq!(full.by_hand.held("attempt").await, "");

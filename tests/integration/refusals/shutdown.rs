@@ -1,49 +1,18 @@
 //! Shutdown in every moment: nothing is lost or counted, and `Unclean` says what is left.
 
 use crate::call::{Task, without};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
-use heartline::{
-    App, Context, Error, Interrupted, JobError, JobHandle, JobState, StallOptions, StopReason, TaskOptions,
-};
+use heartline::{App, Context, Interrupted, JobError, JobHandle, JobState, StallOptions, StopReason, TaskOptions};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
-use tokio::task::JoinHandle;
-
-pub const PATIENT: Duration = PATIENCE;
 
 /// An interval of so many seconds.
 pub fn stall(seconds: u64) -> StallOptions {
     StallOptions::new().interval(Duration::from_secs(seconds))
-}
-
-/// A worker that runs until it is told to stop.
-pub struct Worker {
-    stop: oneshot::Sender<()>,
-    running: JoinHandle<Result<StopReason, Error>>,
-}
-
-impl Worker {
-    pub fn start(app: &App) -> Worker {
-        let (stop, stopped) = oneshot::channel::<()>();
-        let worker = app.worker();
-        let running = tokio::spawn(worker.run_until(async {
-            let _ = stopped.await;
-        }));
-        Worker { stop, running }
-    }
-
-    pub async fn stop(self) -> StopReason {
-        self.begin().await.unwrap().unwrap()
-    }
-
-    /// Begins the shutdown and leaves the waiting to the caller.
-    pub fn begin(self) -> JoinHandle<Result<StopReason, Error>> {
-        self.stop.send(()).unwrap();
-        self.running
-    }
 }
 
 /// A task with a worker behind a proxy, and the same task by hand with nothing in between.
@@ -96,13 +65,13 @@ impl Begun {
     }
 
     async fn until(&self, count: u64) {
-        eventually("the handlers began", PATIENT, async || self.0.load(Ordering::SeqCst) >= count).await;
+        eventually("the handlers began", PATIENCE, async || self.0.load(Ordering::SeqCst) >= count).await;
     }
 }
 
 /// The value of a job that has ended, or is about to.
 async fn value(handle: &JobHandle<u32>) -> u32 {
-    tokio::time::timeout(PATIENT, handle.result()).await.expect("the job does not end").unwrap()
+    tokio::time::timeout(PATIENCE, handle.result()).await.expect("the job does not end").unwrap()
 }
 
 /// A handler that never ends by itself.
@@ -115,11 +84,11 @@ async fn endless(_: Context, _: u32) -> Result<u32, JobError> {
 async fn an_idle_worker_stops_at_once_and_leaves_no_more_than_word_of_it() {
     let mut scene = Scene::new().await;
     let task = scene.working.task("task", quick().shutdown_grace(Duration::from_secs(600)), endless).unwrap();
-    let worker = Worker::start(&scene.working);
+    let worker = TestWorker::start(scene.working.worker());
     let workers = format!("{}:workers", scene.by_hand.app_prefix());
     let redis = TestRedis::shared();
-    eventually("the worker is present", PATIENT, async || !redis.dump(&workers).await.is_empty()).await;
-    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    eventually("the worker is present", PATIENCE, async || !redis.dump(&workers).await.is_empty()).await;
+    worker.stop().await;
     let left = redis.dump(scene.by_hand.app_prefix()).await;
     let presence = format!("{}:worker:", scene.by_hand.app_prefix());
     let of_task = [scene.by_hand.key("calls"), scene.by_hand.key("meta")];
@@ -183,9 +152,9 @@ async fn running_jobs_are_handed_back_to_the_front() {
     let task = scene.working.task("task", quick().concurrency(3), endless).unwrap();
     let ids = (0..5).map(|i| (format!("job-{i}"), i)).collect::<Vec<_>>();
     task.dispatch_many_with_ids(ids).await.unwrap();
-    let worker = Worker::start(&scene.working);
-    eventually("three run", PATIENT, async || task.counts().await.unwrap().running == 3).await;
-    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    let worker = TestWorker::start(scene.working.worker());
+    eventually("three run", PATIENCE, async || task.counts().await.unwrap().running == 3).await;
+    worker.stop().await;
     let waiting = scene.by_hand.list("wait").await;
     assert_eq!(waiting[..3].iter().map(String::as_str).collect::<BTreeSet<_>>(), ["job-0", "job-1", "job-2"].into());
     assert_eq!(waiting[3..], ["job-3", "job-4"]);
@@ -198,9 +167,9 @@ async fn jobs_handed_back_together_keep_their_order() {
     let task = scene.working.task("task", quick().concurrency(20), endless).unwrap();
     let ids = (0..20).map(|i| (format!("job-{i:02}"), i)).collect::<Vec<_>>();
     task.dispatch_many_with_ids(ids.clone()).await.unwrap();
-    let worker = Worker::start(&scene.working);
-    eventually("all run", PATIENT, async || task.counts().await.unwrap().running == 20).await;
-    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    let worker = TestWorker::start(scene.working.worker());
+    eventually("all run", PATIENCE, async || task.counts().await.unwrap().running == 20).await;
+    worker.stop().await;
     let order = ids.into_iter().map(|(id, _)| id).collect::<Vec<_>>();
     assert_eq!(scene.by_hand.list("wait").await, order);
 }
@@ -221,9 +190,9 @@ async fn a_handler_may_finish_within_the_grace() {
     };
     let task = scene.working.task("task", options, handler).unwrap();
     let handle = task.dispatch(4).await.unwrap();
-    let worker = Worker::start(&scene.working);
+    let worker = TestWorker::start(scene.working.worker());
     begun.until(1).await;
-    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    worker.stop().await;
     assert_eq!(value(&handle).await, 8);
     scene.nothing_is_counted().await;
 }
@@ -248,9 +217,9 @@ async fn what_a_handler_returns_after_the_grace_counts_as_a_value_and_not_as_an_
     };
     let task = scene.working.task("task", options, handler).unwrap();
     let handles = task.dispatch_many(0..3).await.unwrap();
-    let worker = Worker::start(&scene.working);
+    let worker = TestWorker::start(scene.working.worker());
     begun.until(3).await;
-    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    worker.stop().await;
     assert_eq!(value(&handles[0]).await, 7);
     for handle in &handles[1..] {
         assert_eq!(handle.state().await.unwrap(), JobState::Waiting);
@@ -263,16 +232,16 @@ async fn a_cancel_that_was_asked_for_goes_before_handing_back() {
     let mut scene = Scene::new().await;
     let task = scene.working.task("task", quick(), endless).unwrap();
     let handle = task.dispatch(1).await.unwrap();
-    let worker = Worker::start(&scene.working);
-    eventually("it runs", PATIENT, async || handle.state().await.unwrap() == JobState::Running).await;
+    let worker = TestWorker::start(scene.working.worker());
+    eventually("it runs", PATIENCE, async || handle.state().await.unwrap() == JobState::Running).await;
     scene.by_hand.hset("cancelling", &[(handle.id().as_str(), "why")]).await;
-    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    worker.stop().await;
     assert_eq!(handle.state().await.unwrap(), JobState::Cancelled);
     assert_eq!(scene.by_hand.held("stalledCount").await, "");
 }
 
 /// A task whose one job has run and whose outcome is on its way, and the gate that lets it go.
-async fn about_to_settle(scene: &Scene) -> (JobHandle<u32>, Worker, Arc<Semaphore>) {
+async fn about_to_settle(scene: &Scene) -> (JobHandle<u32>, TestWorker, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(0));
     let passed = Arc::clone(&gate);
     let begun = Begun::default();
@@ -288,7 +257,7 @@ async fn about_to_settle(scene: &Scene) -> (JobHandle<u32>, Worker, Arc<Semaphor
     let options = quick().stall(stall(3)).shutdown_grace(Duration::from_secs(2));
     let task = scene.working.task("task", options, handler).unwrap();
     let handle = task.dispatch(4).await.unwrap();
-    let worker = Worker::start(&scene.working);
+    let worker = TestWorker::start(scene.working.worker());
     begun.until(1).await;
     (handle, worker, gate)
 }
@@ -300,7 +269,7 @@ async fn an_outcome_whose_answer_was_lost_is_recorded_once() {
     let cut = scene.proxy.cut_next_reply_to(scene.by_hand.key("calls"));
     gate.add_permits(1);
     cut.happened().await;
-    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    worker.stop().await;
     assert_eq!(value(&handle).await, 8);
     let events = scene.by_hand.held("events").await;
     assert_eq!(events.matches(r#""completed""#).count(), 1, "{events}");
@@ -311,13 +280,15 @@ async fn an_outcome_whose_answer_was_lost_is_recorded_once() {
 async fn a_claim_that_is_not_answered_in_time_is_no_clean_end() {
     let mut scene = Scene::new().await;
     let task = scene.working.task("task", quick(), endless).unwrap();
-    let worker = Worker::start(&scene.working);
+    let worker = TestWorker::start(scene.working.worker());
     scene.direct().await.task_ref::<u32, u32>("task").unwrap().dispatch(1).id("first").await.unwrap();
-    eventually("it runs", PATIENT, async || task.job("first").await.unwrap().state == JobState::Running).await;
+    eventually("it runs", PATIENCE, async || task.job("first").await.unwrap().state == JobState::Running).await;
     let mut hold = scene.proxy.hold_next_reply_to(scene.by_hand.key("calls"));
     scene.direct().await.task_ref::<u32, u32>("task").unwrap().dispatch(2).id("second").await.unwrap();
     hold.happened().await;
-    let StopReason::Unclean { left } = worker.stop().await else { panic!("Redis gave out a job that nobody knows of") };
+    let StopReason::Unclean { left } = worker.begin_stop().await.unwrap().unwrap() else {
+        panic!("Redis gave out a job that nobody knows of")
+    };
     assert_eq!(left.iter().map(|id| id.as_str()).collect::<Vec<_>>(), ["first"]);
     assert_ne!(scene.by_hand.held("calls").await, "", "a copy of the call that comes late must find its record");
     drop(hold);
@@ -329,7 +300,7 @@ async fn an_outcome_that_is_held_up_is_waited_for() {
     let (handle, worker, gate) = about_to_settle(&scene).await;
     scene.proxy.pause();
     gate.add_permits(1);
-    let stopping = worker.begin();
+    let stopping = worker.begin_stop();
     let direct = scene.direct().await.task_ref::<u32, u32>("task").unwrap();
     assert_eq!(direct.job(handle.id().as_str()).await.unwrap().state, JobState::Running);
     scene.proxy.resume();
@@ -344,7 +315,7 @@ async fn a_redis_that_comes_back_in_time_gets_every_outcome() {
     let (handle, worker, gate) = about_to_settle(&scene).await;
     scene.proxy.refuse().await;
     gate.add_permits(1);
-    let stopping = worker.begin();
+    let stopping = worker.begin_stop();
     scene.proxy.accept().await;
     assert_eq!(stopping.await.unwrap().unwrap(), StopReason::Shutdown);
     assert_eq!(value(&handle).await, 8);
@@ -356,10 +327,10 @@ async fn what_redis_could_not_be_told_is_named_and_the_sweep_of_another_worker_f
     let mut scene = Scene::new().await;
     let task = scene.working.task("task", quick().concurrency(3), endless).unwrap();
     let handles = task.dispatch_many(0..5).await.unwrap();
-    let worker = Worker::start(&scene.working);
-    eventually("three run", PATIENT, async || task.counts().await.unwrap().running == 3).await;
+    let worker = TestWorker::start(scene.working.worker());
+    eventually("three run", PATIENCE, async || task.counts().await.unwrap().running == 3).await;
     scene.proxy.refuse().await;
-    let StopReason::Unclean { left } = worker.stop().await else { panic!("it was clean") };
+    let StopReason::Unclean { left } = worker.begin_stop().await.unwrap().unwrap() else { panic!("it was clean") };
     let expected = handles[..3].iter().map(|handle| handle.id().clone()).collect::<BTreeSet<_>>();
     assert_eq!(left.into_iter().collect::<BTreeSet<_>>(), expected);
     // Nothing changed in Redis: they are locked, and nobody has counted anything.
@@ -367,14 +338,14 @@ async fn what_redis_could_not_be_told_is_named_and_the_sweep_of_another_worker_f
     let direct = scene.direct().await;
     let task = direct.task("task", quick(), async |_: Context, number: u32| Ok::<_, JobError>(number)).unwrap();
     assert_eq!(task.counts().await.unwrap().running, 3);
-    let worker = Worker::start(&direct);
+    let worker = TestWorker::start(direct.worker());
     for (handle, number) in handles.iter().zip(0..) {
         let handle = task.handle(handle.id()).unwrap();
         assert_eq!(value(&handle).await, number);
         let stalls = task.job(handle.id()).await.unwrap().stalled_count;
         assert_eq!(stalls, u32::from(number < 3), "job {number}");
     }
-    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    worker.stop().await;
     assert_eq!(scene.jobs_by_place().await.len(), 1);
 }
 
@@ -384,14 +355,15 @@ async fn an_outcome_that_never_got_through_is_left_and_runs_again() {
     let (handle, worker, gate) = about_to_settle(&scene).await;
     scene.proxy.refuse().await;
     gate.add_permits(1);
-    assert_eq!(worker.stop().await, StopReason::Unclean { left: vec![handle.id().clone()] });
+    let reason = worker.begin_stop().await.unwrap().unwrap();
+    assert_eq!(reason, StopReason::Unclean { left: vec![handle.id().clone()] });
     let direct = scene.direct().await;
     let options = quick();
     let task =
         direct.task("task", options, async |ctx: Context, _: u32| Ok::<_, JobError>(ctx.stalled_count())).unwrap();
-    let worker = Worker::start(&direct);
+    let worker = TestWorker::start(direct.worker());
     assert_eq!(value(&task.handle(handle.id()).unwrap()).await, 1);
-    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    worker.stop().await;
     assert_eq!(without(scene.jobs_by_place().await, &["completed"]), [] as [&str; 0]);
 }
 
@@ -406,10 +378,10 @@ async fn an_idle_worker_stops_cleanly_while_redis_is_away() {
         seen.fetch_or(request.windows(8).any(|part| part == b"BZPOPMIN"), Ordering::SeqCst);
         false
     });
-    let worker = Worker::start(&scene.working);
-    eventually("the worker is idle", PATIENT, async || waits.load(Ordering::SeqCst)).await;
+    let worker = TestWorker::start(scene.working.worker());
+    eventually("the worker is idle", PATIENCE, async || waits.load(Ordering::SeqCst)).await;
     scene.proxy.refuse().await;
-    assert_eq!(worker.stop().await, StopReason::Shutdown);
+    worker.stop().await;
 }
 
 /// While one outcome waits for Redis the other handlers are told of the end of the grace all the same.
@@ -437,11 +409,11 @@ async fn handlers_are_told_to_stop_also_while_a_settle_is_pending() {
     let options = quick().stall(stall(6)).shutdown_grace(Duration::from_millis(100));
     let task = scene.working.task("task", options, handler).unwrap();
     task.dispatch_many(0..2).await.unwrap();
-    let worker = Worker::start(&scene.working);
+    let worker = TestWorker::start(scene.working.worker());
     begun.until(2).await;
     scene.proxy.refuse().await;
     gate.add_permits(1);
-    let stopping = worker.begin();
+    let stopping = worker.begin_stop();
     // The end of this shutdown comes after 0.1 + 0.05 + 4 s.
     let told = tokio::time::timeout(Duration::from_secs(3), told.acquire()).await;
     assert!(told.is_ok(), "the handler was not told");
