@@ -132,6 +132,10 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+#[path = "internals/mod.rs"]
+pub mod _internals;
 mod app;
 mod clock;
 mod error;

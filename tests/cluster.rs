@@ -12,7 +12,8 @@ mod support;
 mod call;
 
 use call::Task;
-use heartline::testing::{RedisServer, scripts};
+use heartline::_internals::scripts;
+use heartline::testing::RedisServer;
 use std::sync::Arc;
 use support::{PATIENCE, TestRedis, eventually};
 

@@ -167,7 +167,7 @@ fn leave_out(parts: &[Part]) -> Result<()> {
     if parts.is_empty() {
         return Ok(());
     }
-    let settle = heartline::testing::scripts().into_iter().find(|script| script.name == "settle");
+    let settle = heartline::_internals::scripts().into_iter().find(|script| script.name == "settle");
     let text = cut(settle.ok_or_else(|| anyhow!("there is no script settle"))?.source, parts)?;
-    heartline::testing::replace_script("settle", text).map_err(|_| anyhow!("settle was in use already"))
+    heartline::_internals::replace_script("settle", text).map_err(|_| anyhow!("settle was in use already"))
 }

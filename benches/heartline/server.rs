@@ -186,7 +186,7 @@ impl Server {
 
     /// One of Heartline's own scripts, ready to be called on a task.
     pub fn script(&mut self, name: &str, task: &str) -> Result<Script> {
-        let found = heartline::testing::scripts().into_iter().find(|script| script.name == name);
+        let found = heartline::_internals::scripts().into_iter().find(|script| script.name == name);
         let script = found.ok_or_else(|| anyhow!("there is no script {name}"))?;
         let sha = self.load(script.source)?;
         let keys = script.keys.iter().map(|suffix| self.key(task, suffix)).collect();

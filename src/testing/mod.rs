@@ -1,16 +1,12 @@
-//! Support for tests, demos and benches: a private server, and the scripts by name.
+//! Support for tests of your own, for demos and benches: contexts without a worker, an App on a private server, and a worker that
+//! works until nothing waits.
 
 mod app;
 mod context;
 mod drain;
-mod scripts;
 mod server;
-mod witness;
 
-pub use crate::keeper::hooks::break_keeper;
 pub use app::{TestApp, TestAppError};
 pub use context::TestContext;
 pub use drain::Drained;
-pub use scripts::{ScriptSource, replace_script, scripts};
 pub use server::{RedisServer, RedisServerBuilder, SERVER_VARIABLE, StartError, redis_url};
-pub use witness::SimulatedWitness;

@@ -14,7 +14,7 @@ async fn a_worker_whose_keeper_ends_stops_loudly_and_hands_its_jobs_back() {
     let job = worker.jobs.dispatch("gate".to_owned()).await.unwrap();
     test.started(std::slice::from_ref(&job)).await;
 
-    heartline::testing::break_keeper(&worker.id);
+    heartline::_internals::break_keeper(&worker.id);
     let reason = worker.ends().await.unwrap();
     assert_eq!(reason, StopReason::Broken { part: WorkerPart::Keeper, left: Vec::new() });
     warnings.wait_for(&["ERROR", "the keeper ended"], PATIENCE).await;

@@ -69,7 +69,7 @@ async fn a_call_on_a_closed_line_is_told_so_and_writes_nothing() {
     let () = conn.hset_multiple(test.key("calls"), &[("gone", "closed"), ("gone/2", "closed")]).await.unwrap();
     let () = conn.hset(test.key("locks"), "held", "gone:7").await.unwrap();
     let () = conn.sadd(test.key("active"), "held").await.unwrap();
-    let settle = heartline::testing::scripts().into_iter().find(|script| script.name == "settle").unwrap();
+    let settle = heartline::_internals::scripts().into_iter().find(|script| script.name == "settle").unwrap();
     let keys: Vec<String> = settle.keys.iter().map(|key| test.key(key)).collect();
     let before = dump(&mut conn, "").await;
     for call in ["1", "99", "1/2"] {

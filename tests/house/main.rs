@@ -4,7 +4,7 @@
 
 mod rooms;
 
-use heartline::testing::scripts;
+use heartline::_internals::scripts;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -16,7 +16,7 @@ const ORDER: [&[&str]; 14] = [
     &["task", "keeper"],
     &["worker"],
     &["app"],
-    &["testing"],
+    &["testing", "internals"],
     &["guide"],
     &["lib"],
 ];

@@ -124,7 +124,7 @@ async fn a_finished_job_is_beaten_until_its_outcome_is_answered() {
     let worker = TestWorker::start(app.worker());
     eventually("it idles", PATIENCE, async || test.epoch().await > 0).await;
     // The outcome is executed and its answer lost; the repeated call must be answered from the record.
-    let settle = heartline::testing::scripts().into_iter().find(|script| script.name == "settle").unwrap();
+    let settle = heartline::_internals::scripts().into_iter().find(|script| script.name == "settle").unwrap();
     let hash = redis::Script::new(settle.source).get_hash().to_owned();
     let lost_claim =
         proxy.cut_next_reply_matching(move |request| request.windows(hash.len()).any(|part| part == hash.as_bytes()));

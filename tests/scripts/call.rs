@@ -1,7 +1,7 @@
 //! Calls the scripts by hand, with keys and arguments of the test's own, and shows what they leave.
 
 use crate::support::{TestRedis, dump};
-use heartline::testing::{ScriptSource, scripts};
+use heartline::_internals::{ScriptSource, scripts};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, RedisError, Value};
 use std::sync::Arc;

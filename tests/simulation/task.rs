@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use heartline::testing::scripts;
+use heartline::_internals::scripts;
 use redis::{Commands, Connection, FromRedisValue, Script, Value};
 
 use crate::model::View;

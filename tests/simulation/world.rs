@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use fastrand::Rng;
-use heartline::testing::SimulatedWitness;
+use heartline::_internals::SimulatedWitness;
 
 use crate::FAR;
 use crate::model::{Model, New, Place, Priority, Report, State, View};

@@ -1,5 +1,5 @@
 use super::task::TestTask;
-use heartline::testing::scripts;
+use heartline::_internals::scripts;
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, RedisResult, Script, Value};
 

@@ -265,7 +265,7 @@ impl TestTask {
 
     /// The SHA1 of a script, as the server gives it.
     pub async fn sha(&self, script: &str) -> String {
-        let source = heartline::testing::scripts().into_iter().find(|source| source.name == script).unwrap();
+        let source = heartline::_internals::scripts().into_iter().find(|source| source.name == script).unwrap();
         redis::cmd("SCRIPT").arg("LOAD").arg(source.source).query_async(&mut self.conn().await).await.unwrap()
     }
 }

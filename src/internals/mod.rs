@@ -1,0 +1,9 @@
+//! What only the tests and benches of this repository need: the scripts by name, the witness rule by itself, and faults that no
+//! input brings about. It may change with any version.
+
+mod scripts;
+mod witness;
+
+pub use crate::keeper::hooks::break_keeper;
+pub use scripts::{ScriptSource, replace_script, scripts};
+pub use witness::SimulatedWitness;
