@@ -14,8 +14,6 @@ use super::round::{Roll, Round};
 use super::watch::TaskWatch;
 use crate::clock::{self, Moment};
 use crate::error::Error;
-use crate::process::held::{Flags, Held};
-use crate::process::task::TaskRuntime;
 use crate::stall::cadence;
 
 /// Beats for a task: every period, at once when asked to, and again soon after a failure.
@@ -125,18 +123,4 @@ async fn whole(keeper: &Keeper, watch: &TaskWatch, due: Moment) -> Result<Via, E
         );
     }
     Ok(via)
-}
-
-impl Keeper {
-    /// Redis says that somebody else decides about the job.
-    pub(crate) fn lost(&self, task: &TaskRuntime, held: &Arc<Held>) {
-        // A finished job is settled by now, or about to be told by the settle itself.
-        if !held.flags().intersects(Flags::FINISHED) && !held.flags().intersects(Flags::LOST) {
-            let (task, job_id, fence) = (Arc::clone(&task.name), held.id.clone(), held.fence);
-            self.log.line(move || {
-                tracing::warn!(%task, %job_id, fence, "lost: the lock of the job is gone, another worker may hold it");
-            });
-        }
-        held.post(Flags::LOST);
-    }
 }

@@ -27,16 +27,17 @@ use tokio::sync::Mutex as AsyncMutex;
 use self::log::Log;
 use self::watch::TaskWatch;
 use crate::error::Error;
+use crate::process::held::{Flags, Held};
 use crate::process::identity;
 use crate::process::shared::WorkerShared;
-use crate::process::task::tell_declared;
+use crate::process::task::{TaskRuntime, tell_declared};
 use crate::store::address::Role;
 use crate::store::connection::OwnConnection;
 use crate::store::declare;
 use crate::store::patience::RESPONSE_TIMEOUT;
 
 /// How often retention and presence are looked after.
-pub(super) const HOUSEKEEPING: Duration = Duration::from_secs(5);
+const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
 /// How long a task waits for the connection that another one is making.
 const SHARED_ATTEMPT: Duration = Duration::from_millis(50);
@@ -59,13 +60,13 @@ struct Newest {
 }
 
 impl Keeper {
-    pub(super) fn new(worker: Arc<WorkerShared>, watches: Arc<[Arc<TaskWatch>]>, log: Log) -> Keeper {
+    fn new(worker: Arc<WorkerShared>, watches: Arc<[Arc<TaskWatch>]>, log: Log) -> Keeper {
         let (newest, connecting) = (Mutex::default(), AsyncMutex::default());
         Keeper { worker, watches, facts: identity::process_facts(), log, newest, connecting }
     }
 
     /// The number of the connection that was made last.
-    pub(super) fn newest_number(&self) -> u64 {
+    fn newest_number(&self) -> u64 {
         self.newest().number
     }
 
@@ -115,7 +116,7 @@ impl Keeper {
     }
 
     /// The connection over which calls for the task go, and its number.
-    pub(super) async fn line(&self, watch: &TaskWatch) -> Result<(OwnConnection, u64), Error> {
+    async fn line(&self, watch: &TaskWatch) -> Result<(OwnConnection, u64), Error> {
         let own = watch.line().clone();
         if let Some(line) = own {
             return Ok(line);
@@ -137,7 +138,7 @@ impl Keeper {
 
     /// Makes a connection with a number above this one, for this task and for those that need another one later. Those that
     /// need one together share it, but for one that takes long: then each looks after itself.
-    pub(super) async fn connect(&self, above: u64) -> Result<(OwnConnection, u64), Error> {
+    async fn connect(&self, above: u64) -> Result<(OwnConnection, u64), Error> {
         let _turn = tokio::time::timeout(SHARED_ATTEMPT, self.connecting.lock()).await;
         if let Some(line) = self.usable(above) {
             return Ok(line);
@@ -158,7 +159,7 @@ impl Keeper {
 
     /// A call for the task failed on the connection. Being late is a matter of this task alone, since it goes by its own
     /// period; a connection that the server or the system closed is over for all.
-    pub(super) fn failed(&self, watch: &TaskWatch, number: u64, e: &Error) {
+    fn failed(&self, watch: &TaskWatch, number: u64, e: &Error) {
         if e.is_timeout() {
             watch.give_up(number);
         } else if e.ends_connection() {
@@ -176,7 +177,7 @@ impl Keeper {
     }
 
     /// A part of the keeper got no answer: the first of an outage is told.
-    pub(super) fn unanswered(&self, part: &'static str, task: usize, e: Error) {
+    fn unanswered(&self, part: &'static str, task: usize, e: Error) {
         let (begins, worker_id) = (self.worker.outage.failed(part, task), self.worker.id.clone());
         self.log.line(move || {
             let what = "redis gives no answer; what is under way is repeated until it does";
@@ -188,11 +189,23 @@ impl Keeper {
         });
     }
 
-    pub(super) fn answered(&self, part: &'static str, task: usize) {
+    fn answered(&self, part: &'static str, task: usize) {
         if let Some(away) = self.worker.outage.answered(part, task) {
             let (away_ms, worker_id) = (away.as_millis() as u64, self.worker.id.clone());
             self.log.line(move || tracing::info!(%worker_id, away_ms, "redis answers again"));
         }
+    }
+
+    /// Redis says that somebody else decides about the job.
+    pub(crate) fn lost(&self, task: &TaskRuntime, held: &Arc<Held>) {
+        // A finished job is settled by now, or about to be told by the settle itself.
+        if !held.flags().intersects(Flags::FINISHED) && !held.flags().intersects(Flags::LOST) {
+            let (task, job_id, fence) = (Arc::clone(&task.name), held.id.clone(), held.fence);
+            self.log.line(move || {
+                tracing::warn!(%task, %job_id, fence, "lost: the lock of the job is gone, another worker may hold it");
+            });
+        }
+        held.post(Flags::LOST);
     }
 
     /// Writes the options of the task again, as [`TaskRuntime::declare_again`](crate::process::task::TaskRuntime) does.

@@ -1,8 +1,10 @@
 //! Tells who works, and forgets workers that are long gone.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::HOUSEKEEPING;
 use super::Keeper;
 use crate::clock::{self, Moment};
 use crate::error::Error;
@@ -12,9 +14,22 @@ use crate::process::identity;
 /// and then every worker looks long gone until it has announced itself again.
 const WATCHED: Duration = Duration::from_secs(60);
 
+/// Tells that the worker is there, whatever else is to be done.
+pub(super) async fn run(keeper: Arc<Keeper>) {
+    let mut unseen = HashMap::new();
+    loop {
+        match run_once(&keeper, &mut unseen).await {
+            Ok(_) => keeper.answered("presence", 0),
+            Err(e) if e.is_outage() => keeper.unanswered("presence", 0, e),
+            Err(e) => keeper.log.line(move || tracing::warn!(error = %e.chain(), "presence could not be told")),
+        }
+        tokio::time::sleep(HOUSEKEEPING).await;
+    }
+}
+
 /// Announces this worker, and forgets those that were not seen for an hour; `unseen` tells since when they look so from
 /// here. Returns how many were forgotten.
-pub(crate) async fn run_once(keeper: &Keeper, unseen: &mut HashMap<String, Moment>) -> Result<usize, Error> {
+async fn run_once(keeper: &Keeper, unseen: &mut HashMap<String, Moment>) -> Result<usize, Error> {
     let tasks = keeper.watches.iter().map(|watch| (&*watch.task.name, watch.task.held.len()));
     let fields = identity::presence(&keeper.facts, tasks);
     let (store, id) = (&keeper.worker.store, keeper.worker.id.as_str());

@@ -1,5 +1,8 @@
 //! Trims the terminal sets by the age and the count that are declared, in bounded calls.
 
+use std::sync::Arc;
+
+use super::HOUSEKEEPING;
 use super::Keeper;
 use super::watch::TaskWatch;
 use crate::error::Error;
@@ -16,8 +19,28 @@ const PASS: usize = 20 * TRIM_BATCH;
 /// The most calls of one pass over a set. Of large jobs a call removes few.
 const CALLS: usize = 400;
 
+/// Removes terminal jobs that are past what the tasks keep.
+pub(super) async fn run(keeper: Arc<Keeper>) {
+    loop {
+        for watch in keeper.watches.iter() {
+            let task = Arc::clone(&watch.task.name);
+            match run_once(&keeper, watch).await {
+                Ok(removed) => {
+                    keeper.answered("retention", watch.task.index);
+                    keeper.log.line(move || tracing::trace!(%task, removed, "terminal jobs trimmed"));
+                }
+                Err(e) if e.is_outage() => keeper.unanswered("retention", watch.task.index, e),
+                Err(e) => keeper.log.line(move || {
+                    tracing::warn!(%task, error = %e.chain(), "terminal jobs could not be trimmed");
+                }),
+            }
+        }
+        tokio::time::sleep(HOUSEKEEPING).await;
+    }
+}
+
 /// Removes what is past its age or count. Returns how many jobs.
-pub(crate) async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
+async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
     let (task, worker, mut total) = (&watch.task, keeper.worker.id.as_str(), 0);
     for place in [Key::Completed, Key::Failed, Key::Cancelled] {
         let mut removed = 0;

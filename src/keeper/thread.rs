@@ -1,19 +1,19 @@
 //! The thread of the keeper, and the loops that run on it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::HOUSEKEEPING;
 use super::Keeper;
 use super::beat;
 use super::hints;
 use super::log::Log;
+use super::presence;
+use super::retention;
+use super::sweep;
 use super::tick;
 use super::watch::TaskWatch;
 use super::wind_up;
 use crate::clock;
-use crate::keeper;
 use crate::process::shared::{KeeperEnd, WorkerShared};
 use crate::process::task::TaskRuntime;
 
@@ -35,11 +35,11 @@ pub(crate) fn start(
             let mut loops = tokio::task::JoinSet::new();
             loops.spawn(tick::run(Arc::clone(&keeper), canary));
             loops.spawn(hints::run(Arc::clone(&keeper)));
-            loops.spawn(presence(Arc::clone(&keeper)));
-            loops.spawn(retention(Arc::clone(&keeper)));
+            loops.spawn(presence::run(Arc::clone(&keeper)));
+            loops.spawn(retention::run(Arc::clone(&keeper)));
             for watch in keeper.watches.iter() {
                 loops.spawn(beat::run(Arc::clone(&keeper), Arc::clone(watch)));
-                loops.spawn(keeper::sweep::run(Arc::clone(&keeper), Arc::clone(watch)));
+                loops.spawn(sweep::run(Arc::clone(&keeper), Arc::clone(watch)));
             }
             let wound_up = tokio::select! {
                 () = end.stop.cancelled() => None,
@@ -59,37 +59,4 @@ pub(crate) fn start(
         // A look-up of a name may be under way for long, on a thread of its own.
         runtime.shutdown_background();
     })
-}
-
-/// Tells that the worker is there, whatever else is to be done.
-async fn presence(keeper: Arc<Keeper>) {
-    let mut unseen = HashMap::new();
-    loop {
-        match keeper::presence::run_once(&keeper, &mut unseen).await {
-            Ok(_) => keeper.answered("presence", 0),
-            Err(e) if e.is_outage() => keeper.unanswered("presence", 0, e),
-            Err(e) => keeper.log.line(move || tracing::warn!(error = %e.chain(), "presence could not be told")),
-        }
-        tokio::time::sleep(HOUSEKEEPING).await;
-    }
-}
-
-/// Removes terminal jobs that are past what the tasks keep.
-async fn retention(keeper: Arc<Keeper>) {
-    loop {
-        for watch in keeper.watches.iter() {
-            let task = Arc::clone(&watch.task.name);
-            match keeper::retention::run_once(&keeper, watch).await {
-                Ok(removed) => {
-                    keeper.answered("retention", watch.task.index);
-                    keeper.log.line(move || tracing::trace!(%task, removed, "terminal jobs trimmed"));
-                }
-                Err(e) if e.is_outage() => keeper.unanswered("retention", watch.task.index, e),
-                Err(e) => keeper.log.line(move || {
-                    tracing::warn!(%task, error = %e.chain(), "terminal jobs could not be trimmed");
-                }),
-            }
-        }
-        tokio::time::sleep(HOUSEKEEPING).await;
-    }
 }

@@ -129,5 +129,5 @@ impl TaskRuntime {
 
 /// Says that the options of a task had to be declared again.
 pub(crate) fn tell_declared(task: &str) {
-    tracing::warn!(task, "the server had lost the options of the task; they are declared again");
+    tracing::warn!(%task, "the server had lost the options of the task; they are declared again");
 }

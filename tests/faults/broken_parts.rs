@@ -34,7 +34,7 @@ async fn a_worker_whose_driver_panics_over_a_lost_answer_stops_loudly_and_lets_i
 
     let (id, other) = (worker.id.clone(), healthy.id.clone());
     breaks(worker).await;
-    warnings.wait_for(&["ERROR ", "driver"], PATIENCE).await;
+    warnings.wait_for(&["a part of the worker ended by itself", &id], PATIENCE).await;
     // Its slot is free for what the broken one held.
     test.journal.open("gate");
     for job in others.iter().chain([&job]) {
@@ -68,7 +68,7 @@ async fn a_worker_whose_driver_panics_over_an_outcome_that_came_too_late_stops_l
     let id = worker.id.clone();
     breaks(worker).await;
     drop(hold);
-    warnings.wait_for(&["ERROR ", "driver"], PATIENCE).await;
+    warnings.wait_for(&["a part of the worker ended by itself", &id], PATIENCE).await;
 
     eventually("the job runs again", PATIENCE, async || test.journal.runs_of(job.id()).len() == 2).await;
     test.journal.open("gate");

@@ -7,6 +7,7 @@ use tokio::task::JoinHandle;
 /// A worker that runs in this process and is stopped.
 ///
 /// One that is dropped goes on: it ends with the runtime, as when a test has failed.
+#[must_use = "a worker goes on until it is stopped"]
 pub struct TestWorker {
     pub id: String,
     /// Whether its start is behind it.
@@ -21,7 +22,7 @@ impl TestWorker {
         let (stop, stopped) = oneshot::channel::<()>();
         let (works, working) = watch::channel(false);
         let end = tokio::spawn(worker.run_until(async move {
-            // Nobody asks whether to stop before there is something to stop.
+            // A worker asks for the first time when it runs, or when its start failed and is tried again.
             works.send_replace(true);
             if stopped.await.is_err() {
                 std::future::pending::<()>().await;
