@@ -1,4 +1,4 @@
-//! What a driver has to say to Redis, where the keeper finds it when the driver is gone.
+//! What a driver has to say to Redis, where the keeper finds it when the driver is gone (`keeper/wind_up.rs`).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,5 @@
-//! What was decided about a stalled job, and the event that tells of it.
+//! What was decided about a stalled job, and the event that tells of it. The decision is made in `lua/sweep.lua`, by `decide` in
+//! `lua/lib/resolve.lua`.
 
 use std::time::SystemTime;
 

@@ -76,8 +76,9 @@ fn code(path: &str) -> Vec<(usize, String)> {
     for (number, line) in text.lines().enumerate() {
         if line == "#[cfg(test)]" {
             // Nothing else may follow, or it would not be looked at. The table of transitions is for tests alone.
-            let next = text.lines().nth(number + 1).unwrap_or_default();
-            assert!(next.contains("mod tests {") || path == "src/job/state.rs", "{path} goes on behind its tests");
+            let mut rest = text.lines().skip(number + 2).skip_while(|line| *line != "}").skip(1);
+            let is_all = rest.all(|line| line.is_empty());
+            assert!(is_all || path == "src/job/state.rs", "{path} goes on behind its tests");
             break;
         }
         if !line.trim_start().starts_with("//") {
@@ -157,9 +158,10 @@ fn a_header_names_exactly_the_events_that_its_script_emits() {
             }
         }
         emitted.retain(|name| !context.contains(&name.as_str()));
+        let others = ["", "nothing", "into", "and", "behind", "it", "events", "stalls"];
         let words: BTreeSet<String> = emits
             .split(|c: char| !c.is_ascii_lowercase())
-            .filter(|word| word.ends_with("ed") || *word == "retrying" || *word == "undecodable")
+            .filter(|word| !others.contains(word))
             .map(str::to_owned)
             .collect();
         assert_eq!(emitted, words, "{}: {emits}", script.name);
@@ -343,7 +345,9 @@ fn every_transition_is_made_by_a_script() {
 fn the_wire_format_names_every_script_and_every_key() {
     let page = read("docs/wire-format.md");
     for script in scripts() {
-        let mut cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+        let (_, replies) = page.split_once("\n## Scripts\n").unwrap();
+        let replies = replies.split("\nLargest calls").next().unwrap();
+        let mut cells = replies.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
         let name = format!("`{}`", script.name);
         assert!(cells.any(|cell| cell.contains(&name)), "docs/wire-format.md has no row of {}", script.name);
         for key in script.keys {
@@ -493,10 +497,19 @@ fn the_guide_has_exactly_the_log_lines_of_the_code() {
         let has = rows.iter().any(|(of, text)| of.contains(*level) && line.starts_with(text));
         assert!(has, "{path}: the guide has no row {level} {line:?}");
     }
+    // These are put together, or too long for a line.
+    let apart = [
+        "handlers block every thread of the runtime",
+        "every slot is held by a handler that waits for the result of another job",
+        "no more jobs are claimed until heartbeats take less than half of their period",
+        "the worker may not listen for cancels: it hears of them with its heartbeats",
+        "redis gives no answer; what is under way is repeated until it does",
+    ];
     for (level, text) in &rows {
         let in_call = |(_, of, line): &(String, &str, Option<String>)| {
-            level.contains(of) && line.as_ref().is_none_or(|line| line.starts_with(text))
+            level.contains(of) && line.as_ref().is_some_and(|line| line.starts_with(text))
         };
-        assert!(all.contains(&format!("\"{text}")) && calls.iter().any(in_call), "no code says {level} {text:?}");
+        let is_apart = apart.contains(text) && all.contains(&format!("\"{text}"));
+        assert!(is_apart || calls.iter().any(in_call), "no code says {level} {text:?}");
     }
 }

@@ -32,7 +32,13 @@ fn arrows() -> BTreeMap<String, BTreeSet<String>> {
     let mut arrows = BTreeMap::new();
     for path in &paths {
         let own = module(path);
-        let names = names(path);
+        let mut names = names(path);
+        // A file of a folder may name the modules below it without a `use`.
+        let is_below = |word: &String| {
+            word.split_once("::").is_some_and(|(first, _)| modules.contains(&format!("{own}::{first}")))
+        };
+        names.extend(words(path).into_iter().filter(is_below));
+        let names: Vec<&str> = names.iter().map(|name| name.trim_end_matches("::self")).collect();
         let mut used: BTreeSet<String> = names.iter().filter_map(|name| target(name, &own, &modules)).collect();
         // A module that is used as a whole: what is named of it may be in a file below it.
         let aliases = names.iter().filter_map(|name| Some((name.rsplit("::").next()?, target(name, &own, &modules)?)));

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 #[must_use = "a worker goes on until it is stopped"]
 pub struct TestWorker {
     pub id: String,
-    /// Whether its start is behind it.
+    /// Whether it runs, or has tried to start once.
     working: watch::Receiver<bool>,
     stop: oneshot::Sender<()>,
     end: JoinHandle<heartline::Result<StopReason>>,
@@ -31,7 +31,7 @@ impl TestWorker {
         TestWorker { id, working, stop, end }
     }
 
-    /// Waits until its start is behind it.
+    /// Waits until it runs, or has tried to start once.
     pub async fn working(&self) {
         let mut working = self.working.clone();
         let started = tokio::time::timeout(PATIENCE, working.wait_for(|working| *working));
