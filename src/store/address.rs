@@ -15,7 +15,9 @@ use super::connection::OwnConnection;
 use super::fault::{not_connected, says_full};
 use super::patience::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
 use crate::error::Error;
-use crate::faults::{ConfigError, ConfigErrors, Faults};
+#[cfg(feature = "tls")]
+use crate::faults::Faults;
+use crate::faults::{ConfigError, ConfigErrors};
 
 /// What a connection is for, as `CLIENT LIST` shows it.
 #[derive(Clone, Copy, Debug)]
