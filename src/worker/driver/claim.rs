@@ -10,7 +10,7 @@ use crate::store::settle::{Claimed, Payload};
 use crate::worker::runner::{self, Own};
 
 impl Driver {
-    /// How many jobs to claim now. Permits of a worker-wide cap are taken for them.
+    /// How many jobs to claim now. Slots of a worker-wide cap are taken for them.
     pub(super) fn want(&mut self) -> usize {
         if self.stop.is_some() {
             return 0;
