@@ -1,54 +1,75 @@
--- Cancels a job: at once where it waits, by a flag for its worker where it is held.
--- KEYS[1]  locks         (hash)    id -> token
--- KEYS[2]  cancelling    (hash)    id -> reason
+-- Cancels jobs: at once where they wait or are delayed, by a flag for their worker where they are held. A waiting job
+-- leaves its entry in its list behind.
+-- KEYS[1]  payload       (hash)    column
+-- KEYS[2]  locks         (hash)    id -> token
 -- KEYS[3]  delayed       (zset)    ids by due time, ms
--- KEYS[4]  wait:high     (list)    ids
--- KEYS[5]  wait          (list)    ids
--- KEYS[6]  wait:low      (list)    ids
--- KEYS[7]  completed     (zset)    ids by finish time, ms
--- KEYS[8]  failed        (zset)    ids by finish time, ms
--- KEYS[9]  cancelled     (zset)    ids by finish time, ms
--- KEYS[10] meta          (hash)    options, event total
--- KEYS[11] events        (stream)  one entry
--- KEYS[12] payload       (hash)    column
--- KEYS[13] error         (hash)    column
+-- KEYS[4]  completed     (zset)    ids by finish time, ms
+-- KEYS[5]  failed        (zset)    ids by finish time, ms
+-- KEYS[6]  cancelled     (zset)    ids by finish time, ms
+-- KEYS[7]  wait:high     (list)    ids
+-- KEYS[8]  wait          (list)    ids
+-- KEYS[9]  wait:low      (list)    ids
+-- KEYS[10] cancelling    (hash)    id -> reason
+-- KEYS[11] meta          (hash)    options, event total, pause, how many ghosts
+-- KEYS[12] events        (stream)  one entry
+-- KEYS[13] ghosts        (hash)    id -> entries in lists that are none of a waiting job
 -- KEYS[14] attempt       (hash)    column
 -- KEYS[15] stalledCount  (hash)    column
 -- KEYS[16] result        (hash)    column
--- KEYS[17] options       (hash)    column
--- KEYS[18] maxCount      (hash)    column
--- KEYS[19] priority      (hash)    column
--- KEYS[20] dispatchedAt  (hash)    column
--- KEYS[21] deferred      (hash)    column
--- ARGV[1]  id            (of the job)
--- ARGV[2]  reason        (text)
--- ARGV[3]  channel       (of the hint for the keeper that holds the job)
--- Returns  {'cancelled'}, {'requested'}, {'terminal', state} or {'unknown'}
+-- KEYS[17] error         (hash)    column
+-- KEYS[18] options       (hash)    column
+-- KEYS[19] maxCount      (hash)    column
+-- KEYS[20] priority      (hash)    column
+-- KEYS[21] dispatchedAt  (hash)    column
+-- KEYS[22] deferred      (hash)    column
+-- KEYS[23] waitingSince  (hash)    column
+-- ARGV[1]  reason        (text)
+-- ARGV[2]  channel       (of the hint for the keepers that hold the jobs)
+-- ARGV[3]  by            (who asks; '' for nobody)
+-- ARGV[4]  jobs          (pairs id, stamp: at most 200; see lib/named.lua)
+-- Returns  {'told', one word a job}: ended, requested, or why not: its state, unknown,
+--          changed
 -- Emits    cancelled
 -- Refuses  WRONGTYPE before the first write
-local id, reason, channel = ARGV[1], ARGV[2], ARGV[3]
-
-for state, place in pairs({ completed = completed, failed = failed, cancelled = cancelled }) do
-  if redis.call('ZSCORE', place, id) then return { 'terminal', state } end
-end
-if redis.call('HEXISTS', payload, id) == 0 then return { 'unknown' } end
+local reason, channel, by = ARGV[1], ARGV[2], ARGV[3]
+local lists, places = { wait_high, wait, wait_low },
+  { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred }
-expect_types({ wait_high, wait, wait_low }, {}, columns, { delayed })
-redis.call('HLEN', cancelling)
-if redis.call('HEXISTS', locks, id) == 1 then
-  -- A shrinking command first: behind it a server at maxmemory takes the flag.
-  redis.call('HDEL', cancelling, '')
-  redis.call('HSETNX', cancelling, id, reason)
-  redis.pcall('PUBLISH', channel, id)
-  return { 'requested' }
+  deferred, waiting_since }
+
+local ids, states = named_jobs(4, payload, locks, places)
+expect_types(lists, {}, columns, {})
+expect_types({}, {}, { cancelling, ghosts, meta }, {})
+local ended, waited, put_off, held, values = {}, {}, {}, {}, {}
+local failure = error_json('cancelled', reason)
+for at, id in ipairs(ids) do
+  local state = states[at]
+  if state == 'running' then
+    states[at], held[#held + 1] = 'requested', id
+  elseif state == 'waiting' or state == 'delayed' then
+    local group = state == 'waiting' and waited or put_off
+    group[#group + 1], ended[#ended + 1] = id, id
+    values[2 * #ended - 1], values[2 * #ended] = id, failure
+    states[at] = 'ended'
+  end
 end
 local event_mode, keep = unpack(redis.call('HMGET', meta, 'eventMode', 'keepCancelled'))
-if redis.call('ZREM', delayed, id) == 0 then
-  local own = redis.call('HGET', priority, id)
-  redis.call('LREM', own == 'high' and wait_high or own == 'low' and wait_low or wait, 0, id)
+
+-- A shrinking command first: behind it a server at maxmemory takes the others.
+redis.call('HDEL', cancelling, '')
+for _, id in ipairs(held) do
+  redis.call('HSETNX', cancelling, id, reason)
+  redis.pcall('PUBLISH', channel, id)
 end
-local now_ms = math.floor(now_us() / 1000)
-finish(cancelled, keep, now_ms, columns, { id }, errors, { id, error_json('cancelled', reason) })
-if event_mode ~= 'off' then emit_event(events, meta, 'events', 1, '', { 'cancelled', id }) end
-return { 'cancelled' }
+if #ended > 0 then
+  if #put_off > 0 then redis.call('ZREM', delayed, unpack(put_off)) end
+  count_ghosts(ghosts, meta, waited, 1)
+  finish(cancelled, keep, math.floor(now_us() / 1000), columns, ended, errors, values)
+  if #waited > 0 then strip_ghosts(lists, ghosts, meta, payload, locks, { delayed, completed, failed, cancelled }) end
+  redis.pcall('HINCRBY', meta, 'out', #ended)
+  local fields = {}
+  add_words(fields, 'by', by == '' and {} or { by })
+  add_words(fields, 'cancelled', ended)
+  if event_mode ~= 'off' then emit_event(events, meta, 'events', #ended, '', fields) end
+end
+return { 'told', unpack(states) }

@@ -1,5 +1,5 @@
--- Counts the jobs of a task in each place, in one step. Changes nothing; not a transaction, which a server at maxmemory
--- refuses whatever is in it.
+-- Counts the jobs of a task in each place, in one step. Changes nothing; not a transaction, which a server at
+-- maxmemory refuses whatever is in it.
 -- KEYS[1]  wait:high (list)  ids
 -- KEYS[2]  wait      (list)  ids
 -- KEYS[3]  wait:low  (list)  ids
@@ -8,9 +8,11 @@
 -- KEYS[6]  completed (zset)  ids by finish time, ms
 -- KEYS[7]  failed    (zset)  ids by finish time, ms
 -- KEYS[8]  cancelled (zset)  ids by finish time, ms
--- Returns  {'counted', waiting, delayed, running, completed, failed, cancelled}
+-- KEYS[9]  meta      (hash)  how many ghosts, pause
+-- Returns  {'counted', waiting, delayed, running, completed, failed, cancelled, 1 where the task is paused else 0}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
-local waiting = redis.call('LLEN', wait_high) + redis.call('LLEN', wait) + redis.call('LLEN', wait_low)
-return { 'counted', waiting, redis.call('ZCARD', delayed), redis.call('HLEN', locks),
-  redis.call('ZCARD', completed), redis.call('ZCARD', failed), redis.call('ZCARD', cancelled) }
+local lists, ended = { wait_high, wait, wait_low }, { completed, failed, cancelled }
+local reply = { 'counted', unpack(count_jobs(lists, delayed, locks, ended, meta)) }
+reply[8] = redis.call('HEXISTS', meta, 'paused')
+return reply

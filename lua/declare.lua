@@ -2,12 +2,13 @@
 -- KEYS[1]  meta     (hash)  wire version, stamp and options
 -- ARGV[1]  wire     (version of the caller)
 -- ARGV[2]  stamp    (server time of the worker's start, ms; '' at its start, which is then given one)
--- ARGV[3]  options  (pairs: name, value)
+-- ARGV[3]  worker   (id of the caller)
+-- ARGV[4]  options  (pairs: name, value)
 -- Returns  {'declared', stamp, what changed: name, old value, new value}
 -- Returns  {'kept', stamp in force}: a later start has declared them; nothing is written
 -- Emits    nothing
 -- Refuses  NEWERWIRE: the task's data was written by a newer version
-local wire, stamp = ARGV[1], tonumber(ARGV[2])
+local wire, stamp, worker = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 local written = redis.call('HMGET', meta, 'wire', 'declaredAt')
 if tonumber(written[1] or 0) > tonumber(wire) then
@@ -17,8 +18,8 @@ local declared = tonumber(written[2]) or 0
 if stamp and declared >= stamp then return { 'kept', declared } end
 -- The newest start wins, also on a server whose clock went back.
 stamp = stamp or math.max(math.floor(now_us() / 1000), declared + 1)
-local changed, fields = {}, { 'wire', wire, 'declaredAt', string.format('%d', stamp) }
-for at = 3, #ARGV, 2 do
+local changed, fields = {}, { 'wire', wire, 'declaredAt', string.format('%d', stamp), 'declaredBy', worker }
+for at = 4, #ARGV, 2 do
   local old = redis.call('HGET', meta, ARGV[at])
   if old ~= ARGV[at + 1] then
     fields[#fields + 1] = ARGV[at]

@@ -1,11 +1,12 @@
--- Writes new jobs: their place in wait or delayed first, then what differs from the defaults, then the payload. A call
--- that is refused in the middle leaves an id without a payload, which a claim removes; not a job without a place.
+-- Writes new jobs: their place in wait or delayed first, then what differs from the defaults, then the payload. A
+-- call that is refused in the middle leaves an id without a payload, which a claim removes; not a job without a
+-- place.
 -- KEYS[1]  payload       (hash)    id -> payload
 -- KEYS[2]  completed     (zset)    duplicate check
 -- KEYS[3]  failed        (zset)    duplicate check
 -- KEYS[4]  cancelled     (zset)    duplicate check
 -- KEYS[5]  wait          (list)    ids
--- KEYS[6]  meta          (hash)    wire version, default priority, event mode and total, largest payload
+-- KEYS[6]  meta          (hash)    wire version, default priority, event mode, totals, largest payload, pause
 -- KEYS[7]  events        (stream)  one entry
 -- KEYS[8]  wake          (zset)    marker for idle workers
 -- KEYS[9]  options       (hash)    id -> overrides, JSON. Without triples this and the rest may be left out
@@ -19,15 +20,16 @@
 -- ARGV[2]  count         (number of jobs, at most 500)
 -- ARGV[3]  pairs         (id and payload of each; then triples column, index of the job, value, where column is
 --                         options, maxCount, priority, dispatchedAt or delay (ms))
--- Returns  'dispatched' and, behind spaces, the index of each job that existed: it is left as it is, whatever its state
+-- Returns  'dispatched' and, behind spaces, the index of each job that existed: it is left as it is, whatever its
+--          state
 -- Returns  'more': the task has a default priority, so the call needs all keys; nothing is written
 -- Emits    dispatched
 -- Refuses  NEWERWIRE: the task's data was written by a newer version
 local count = tonumber(ARGV[2])
 local last = 2 + 2 * count
 
-local wire, default, event_mode, known_largest = unpack(redis.call('HMGET', meta, 'wire', 'priority', 'eventMode',
-  'largest'))
+local wire, default, event_mode, known_largest, paused, told, begun = unpack(redis.call('HMGET', meta, 'wire',
+  'priority', 'eventMode', 'largest', 'paused', 'events', 'in'))
 if wire ~= ARGV[1] and tonumber(wire or 0) > tonumber(ARGV[1]) then
   return redis.error_reply('NEWERWIRE the task was written by wire version ' .. wire)
 end
@@ -67,14 +69,17 @@ else
   waits, soonest = place_jobs(last + 1, ids, is_fresh, default or 'normal', columns, lists, delayed)
 end
 redis.call('HSET', payload, unpack(fields))
-if not wire then redis.call('HSET', meta, 'wire', ARGV[1]) end
+local news, total = { 'in', (tonumber(begun) or 0) + #fresh }, (tonumber(told) or 0) + #fresh
+if event_mode ~= 'off' then news[3], news[4] = 'events', total end
+if not wire then news[#news + 1], news[#news + 2] = 'wire', ARGV[1] end
 -- A bound for what a claim may read at once, in powers of two, so that it is seldom written.
 if largest > (tonumber(known_largest) or 0) then
-  redis.call('HSET', meta, 'largest', string.format('%d', 2 ^ math.max(10, math.ceil(math.log(largest) / math.log(2)))))
+  news[#news + 1], news[#news + 2] = 'largest', 2 ^ math.max(10, math.ceil(math.log(largest) / math.log(2)))
 end
+redis.call('HSET', meta, unpack(news))
 if event_mode ~= 'off' then
-  emit_event(events, meta, 'events', #fresh, '', { 'dispatched', table.concat(fresh, ' ') })
+  append_entry(events, meta, 'events', total, #fresh, '', { 'dispatched', table.concat(fresh, ' ') })
 end
 -- A delayed job wakes a worker only when it is now the next one due: the worker then looks again in time.
-if waits or not first_due or soonest < first_due then ring_wake(wake) end
+if not paused and (waits or not first_due or soonest < first_due) then ring_wake(wake) end
 return table.concat(reply, ' ')

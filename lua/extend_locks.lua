@@ -39,5 +39,5 @@ if #watch > 0 then
     if in_active[at] + in_candidates[at] == 0 then redis.call('SADD', active, id) end
   end
 end
-interval = ask_interval(meta, interval, asked, ask)
+interval = ask_interval(meta, interval, asked, ask, worker)
 return { 'beaten', tonumber(epoch) or 0, interval, lost, wanted, tonumber(declared) or 0, left, running }

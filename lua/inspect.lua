@@ -1,4 +1,4 @@
--- Reads one job: where it is, and its small columns. Changes nothing.
+-- Reads one job: where it is, its small columns, and how large its values are. Changes nothing.
 -- KEYS[1]  payload       (hash)    column
 -- KEYS[2]  locks         (hash)    id -> token
 -- KEYS[3]  delayed       (zset)    ids by due time, ms
@@ -7,17 +7,31 @@
 -- KEYS[6]  cancelled     (zset)    ids by finish time, ms
 -- KEYS[7]  attempt       (hash)    column
 -- KEYS[8]  stalledCount  (hash)    column
--- KEYS[9]  error         (hash)    column
--- KEYS[10] deferred      (hash)    column
+-- KEYS[9]  result        (hash)    column
+-- KEYS[10] error         (hash)    column
+-- KEYS[11] options       (hash)    column
+-- KEYS[12] maxCount      (hash)    column
+-- KEYS[13] priority      (hash)    column
+-- KEYS[14] dispatchedAt  (hash)    column
+-- KEYS[15] deferred      (hash)    column
+-- KEYS[16] waitingSince  (hash)    column
+-- KEYS[17] cancelling    (hash)    id -> reason
+-- KEYS[18] candidates    (set)     running ids silent since the snapshot
 -- ARGV[1]  id            (of the job)
--- Returns  {'found', state, attempt, stalledCount, error, deferred}, a column that is not set is ''; or {'unknown'}
+-- Returns  {'found', state, stamp, attempt, stalledCount, error, deferred, options, maxCount, priority, dispatchedAt,
+--          waitingSince, reason of a cancel, 1 for a candidate else 0, bytes of the payload, bytes of the result}; a
+--          column that is not set is ''; the stamp is the score, or the token of a held job; or {'unknown'}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
-local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }
-local state = states_of(payload, locks, places, ARGV)[1]
-if state == 'unknown' then return { 'unknown' } end
-local values = {}
-for index, column in ipairs({ attempt, stalled_count, errors, deferred }) do
-  values[index] = redis.call('HGET', column, ARGV[1]) or ''
+local places, id = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }, ARGV[1]
+local states, stamps = states_of(payload, locks, places, ARGV)
+if states[1] == 'unknown' then return { 'unknown' } end
+local found = { 'found', states[1], stamps[1] }
+for _, column in ipairs({ attempt, stalled_count, errors, deferred, options, max_count, priority, dispatched_at,
+  waiting_since, cancelling }) do
+  found[#found + 1] = redis.call('HGET', column, id) or ''
 end
-return { 'found', state, unpack(values) }
+found[#found + 1] = redis.call('SISMEMBER', candidates, id)
+found[#found + 1] = redis.call('HSTRLEN', payload, id)
+found[#found + 1] = redis.call('HSTRLEN', result, id)
+return found

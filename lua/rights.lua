@@ -22,21 +22,23 @@
 -- KEYS[20] priority      (hash)  asked about
 -- KEYS[21] dispatchedAt  (hash)  asked about
 -- KEYS[22] deferred      (hash)  asked about
--- KEYS[23] calls         (hash)  asked about
--- KEYS[24] meta          (hash)  asked about
--- KEYS[25] events        (stream)  asked about
--- KEYS[26] stalls        (stream)  asked about
+-- KEYS[23] waitingSince  (hash)  asked about
+-- KEYS[24] ghosts        (hash)  asked about
+-- KEYS[25] calls         (hash)  asked about
+-- KEYS[26] meta          (hash)  asked about
+-- KEYS[27] events        (stream)  asked about
+-- KEYS[28] stalls        (stream)  asked about
 -- Returns  {'rights', command and key of each that is missing}: none where the server cannot tell, before Redis 7.0
 -- Emits    nothing
 -- Refuses  nothing
 if not redis.acl_check_cmd then return { 'rights' } end
 local kinds = {
   { keys = { wait_high, wait, wait_low },
-    writes = { { 'LPUSH', 'x' }, { 'RPUSH', 'x' }, { 'LREM', 0, 'x' }, { 'LTRIM', 0, -1 } } },
+    writes = { { 'LPUSH', 'x' }, { 'RPUSH', 'x' }, { 'LTRIM', 0, -1 } } },
   { keys = { active, candidates }, writes = { { 'SADD', 'x' }, { 'SREM', 'x' }, { 'RENAME', active } } },
   { keys = { delayed, completed, failed, cancelled, wake }, writes = { { 'ZADD', 0, 'x' }, { 'ZREM', 'x' } } },
   { keys = { locks, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
-      dispatched_at, deferred, calls, meta },
+      dispatched_at, deferred, waiting_since, ghosts, calls, meta },
     writes = { { 'HSET', 'x', 'x' }, { 'HSETNX', 'x', 'x' }, { 'HDEL', 'x' }, { 'HINCRBY', 'x', 1 } } },
   { keys = { events, stalls }, writes = { { 'XADD', '*', 'x', 'x' }, { 'XTRIM', 'MAXLEN', 1 } } },
 }

@@ -1,6 +1,6 @@
 -- Records the outcomes of a worker's finished jobs and claims jobs for its free slots, in one step.
 -- KEYS[1]  calls         (hash)    worker and line -> last call number and its answer
--- KEYS[2]  meta          (hash)    fence, interval, ask, event total, options, largest payload
+-- KEYS[2]  meta          (hash)    fence, interval, ask, totals, options, largest payload, pause, how many ghosts
 -- KEYS[3]  active        (set)     running ids heard from since the snapshot
 -- KEYS[4]  candidates    (set)     running ids silent since the snapshot
 -- KEYS[5]  locks         (hash)    id -> token
@@ -24,6 +24,8 @@
 -- KEYS[23] maxCount      (hash)    column
 -- KEYS[24] priority      (hash)    column
 -- KEYS[25] deferred      (hash)    column
+-- KEYS[26] waitingSince  (hash)    column
+-- KEYS[27] ghosts        (hash)    id -> entries in lists that are none of a waiting job
 -- ARGV[1]  call          (number of this call; a repeated one is answered from the record. A worker may have other
 --                         calls under way, numbered by themselves: '7/2' is call 7 of its line 2)
 -- ARGV[2]  worker        (id)
@@ -34,7 +36,8 @@
 -- ARGV[7]  rest          (ids, then fences of the completed; pairs position, value; then 6 words for each other
 --                         outcome: id, fence, kind failed | retry | requeue | snooze | undecodable, attempt (of the
 --                         last two: the new value of deferred), detail, error JSON. The detail: code, brief and how
---                         long it ran in us of a failed one; delay in ms and the same of a retry; delay of the others)
+--                         long it ran in us of a failed one; delay in ms and the same of a retry; delay of the
+--                         others)
 -- Returns  {'settled', fences lost, fences cancelled, first fence, ids, payloads, extras, ms to the next due job};
 --          fences and ids are words with spaces between. In place of a payload over 512 KiB there is its size, a
 --          number. Without a delayed job the last is ''. In a repeated answer a job that was lost since then is named
@@ -42,7 +45,7 @@
 -- Returns  {'stale'}: a later call was answered already; nothing is written
 -- Returns  {'closed'}: the worker has stopped; nothing is written
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is written
--- Emits    completed, failed, retrying, snoozed, undecodable, requeued, cancelled, started, restarted, removed
+-- Emits    completed, failed, retrying, snoozed, undecodable, requeued, cancelled, refused, started, restarted, removed
 -- Refuses  WRONGTYPE before the first write
 local number, of_line = string.match(ARGV[1], '^(%d+)(.*)$')
 local call, worker, ask, want = tonumber(number), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -50,76 +53,84 @@ local completed_count, ran = string.match(ARGV[5], '^(%d+) ?(.*)$')
 local line = worker .. of_line
 local lists, extra_columns = { wait_high, wait, wait_low }, { attempt, stalled_count, options, dispatched_at, deferred }
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed, lists = lists }
-local stores = { attempt = attempt, result = result, errors = errors, priority = priority, deferred = deferred }
+local stores = { attempt = attempt, result = result, errors = errors, priority = priority, deferred = deferred,
+  waiting_since = waiting_since }
 
 local repeated = replay(calls, line, call, worker, locks, payload, extra_columns)
 if repeated then return repeated end
-local last_fence, interval, asked, event_mode, keep_completed, keep_failed, keep_cancelled, told, declared, largest =
-  unpack(redis.call('HMGET', meta, 'fence', 'interval', 'ask', 'eventMode', 'keepCompleted', 'keepFailed',
-    'keepCancelled', 'events', 'declaredAt', 'largest'))
+local last_fence, interval, asked, event_mode, keep_completed, keep_failed, keep_cancelled, told, declared, largest,
+  paused, ended = unpack(redis.call('HMGET', meta, 'fence', 'interval', 'ask', 'eventMode',
+    'keepCompleted', 'keepFailed', 'keepCancelled', 'events', 'declaredAt', 'largest', 'paused', 'out'))
 if not declared then return { 'undeclared' } end
+-- A paused task hears outcomes and gives no jobs, nor does it wake anybody.
+if paused then want = 0 end
 local keep = { completed = keep_completed, failed = keep_failed, cancelled = keep_cancelled }
 local now = now_us()
 local now_ms = math.floor(now / 1000)
 -- Most of these hold nothing most of the time, and then need no question of their own.
 local rare = redis.call('EXISTS', candidates, cancelling, wait_high, wait_low, delayed, completed, failed, cancelled,
-  attempt, stalled_count, options, dispatched_at, result, errors, max_count, priority, deferred)
+  attempt, stalled_count, options, dispatched_at, result, errors, max_count, priority, deferred, waiting_since, ghosts)
 local terminal_places = rare > 0 and filled('ZCARD', completed, failed, cancelled) or {}
 rare = rare - #terminal_places
-local columns = rare > 0 and filled('HLEN', result, errors, max_count, priority, unpack(extra_columns)) or {}
+local columns = rare > 0
+  and filled('HLEN', result, errors, max_count, priority, waiting_since, unpack(extra_columns)) or {}
 extra_columns = filled_extras(extra_columns, columns)
-local sources, cancels, has_candidates, due, next_due = lists, cancelling, false, {}, nil
+local sources, cancels, has_candidates, known, due, next_due = lists, cancelling, false, nil, {}, nil
 if rare == #columns then
   sources, cancels = { wait }, nil
 else
   has_candidates = redis.call('SCARD', candidates) > 0
+  known = redis.call('HLEN', ghosts) > 0 and ghosts or nil
   due, next_due = due_jobs(delayed, want, now_ms)
 end
+local since = #due > 0 and waiting_since or one_of(columns, waiting_since)
 table.insert(columns, 1, payload)
 local out = read_outcomes(7, tonumber(completed_count), tonumber(ARGV[6]), ran, locks, cancels, worker)
-if #due + #out.requeue > 0 then expect_types(lists, { active }, { locks, payload }, {}) end
--- From here on writes, but for the heads of the lists: what is due may be among them.
+if #due + #out.requeue > 0 or known then
+  expect_types(lists, { active }, { locks, payload, waiting_since }, {})
+end
+-- From here on writes, but for the heads of the lists: what is due may be among them, and ghosts are not to be.
 if #due > 0 then
   redis.call('ZREM', delayed, unpack(due))
-  back_to_wait('RPUSH', lists, priority, due)
+  back_to_wait('RPUSH', lists, priority, due, waiting_since, now_ms)
 end
-local claimed = next_jobs(sources, want, payload, tonumber(largest), locks, terminal_places, extra_columns)
+local elsewhere = terminal_places
+if known then
+  elsewhere = { delayed, unpack(terminal_places) }
+  strip_ghosts(lists, ghosts, meta, payload, locks, elsewhere)
+end
+local claimed = next_jobs(sources, want, payload, tonumber(largest), locks, elsewhere, extra_columns, known)
 
 -- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
 redis.call('SREM', active, '', unpack(out.all))
 local fields, ids = {}, claimed.ids
-pop_jobs(claimed, places, columns, keep, now_ms, errors, fields)
-if #out.all > 0 then
-  if has_candidates then redis.call('SREM', candidates, unpack(out.all)) end
-  redis.call('HDEL', locks, unpack(out.all))
-  if #out.cancelled > 0 then redis.call('HDEL', cancelling, unpack(out.cancelled)) end
-  record_outcomes(out, places, stores, columns, keep, now_ms, fields)
-end
-local count = #out.all + #claimed.corrupt + #claimed.ghosts + #ids
+pop_jobs(claimed, places, columns, keep, now_ms, errors, fields, since)
+if known then count_ghosts(ghosts, meta, claimed.known_ghosts, -1) end
+if #out.all > 0 then let_go(out, locks, cancelling, has_candidates and candidates) end
+if #out.all + #out.lost > 0 then record_outcomes(out, places, stores, columns, keep, now_ms, fields) end
+local count = #out.all + #out.lost + #claimed.corrupt + #claimed.ghosts + #ids
 local fence, total = math.max((tonumber(last_fence) or 0) + 1, now), (tonumber(told) or 0) + count
-local news = {}
-local lost, ended = table.concat(out.lost, ' '), table.concat(out.cancelled_fences, ' ')
+local lost, cancelled_fences = table.concat(out.lost, ' '), table.concat(out.cancelled_fences, ' ')
 local started = table.concat(ids, ' ')
+local ends = #out.completed + #out.failed + #out.cancelled + #claimed.corrupt
+local news = ends > 0 and { 'out', (tonumber(ended) or 0) + ends } or {}
 if #ids > 0 then
   redis.call('SADD', active, unpack(ids))
   lock_jobs(locks, worker, fence, ids)
-  ask_interval(meta, interval, asked, ask)
+  ask_interval(meta, interval, asked, ask, worker)
   add_started(fields, claimed, started)
-  news = { 'fence', string.format('%d', fence + #ids - 1) }
+  news[#news + 1], news[#news + 2] = 'fence', fence + #ids - 1
 end
 local to_tell = #fields > 0 and event_mode ~= 'off'
-if to_tell then
-  news[#news + 1] = 'events'
-  news[#news + 1] = string.format('%d', total)
-end
+if to_tell then news[#news + 1], news[#news + 2] = 'events', total end
 if #news > 0 then redis.call('HSET', meta, unpack(news)) end
 fence = string.format('%d', fence)
 -- Every call is recorded, also one that changed nothing: a copy of it that comes late must not claim for nobody.
-redis.call('HSET', calls, line, table.concat({ call, lost, ended, fence, started }, '\n'))
+redis.call('HSET', calls, line, table.concat({ call, lost, cancelled_fences, fence, started }, '\n'))
 if to_tell then append_entry(events, meta, 'events', total, count, worker, fields) end
-if claimed.left or #out.requeue > 0 then ring_wake(wake) end
+if (claimed.left or #out.requeue > 0) and not paused then ring_wake(wake) end
 if #due + #out.retry + #out.snooze + #out.undecodable > 0 then
   next_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
 end
-return { 'settled', lost, ended, fence, started, claimed.payloads, claimed.extras,
-  next_due and math.max(0, math.ceil(next_due - now / 1000)) or '' }
+return { 'settled', lost, cancelled_fences, fence, started, claimed.payloads, claimed.extras,
+  next_due and not paused and math.max(0, math.ceil(next_due - now / 1000)) or '' }

@@ -30,12 +30,16 @@
 -- KEYS[22] options       (hash)    column
 -- KEYS[23] dispatchedAt  (hash)    column
 -- KEYS[24] deferred      (hash)    column
+-- KEYS[25] waitingSince  (hash)    column
 -- ARGV[1]  worker        (id of the witness)
--- ARGV[2]  ask           (the worker's interval, ms)
+-- ARGV[2]  ask           (the worker's interval, ms; 0 of a person, who asks for none)
 -- ARGV[3]  epoch         (the one that the witness watched)
 -- ARGV[4]  waited        (ms since it saw that epoch begin)
 -- ARGV[5]  cursor        (from the call before; 0 to begin. Calls that are under way together share one)
 -- ARGV[6]  limit         (jobs a call, at most 500)
+-- ARGV[7]  verdict       (auto: by the table; recover or fail: a person decides about those that would be counted)
+-- ARGV[8]  by            (who that is; '' for nobody)
+-- ARGV[9]  ids           (candidates to resolve, at most 500; without any all are, by the cursor)
 -- Returns  {'swept', epoch, interval ms, cursor, snapshot taken 0 | 1, candidates left, resolved: id, count, action,
 --          worker, fence of each}
 -- Returns  {'moved', epoch, interval ms}: the epoch is another one
@@ -44,24 +48,24 @@
 -- Emits    stalled, into events and into stalls; behind it, into events, failed, cancelled, removed
 -- Refuses  WRONGTYPE before the first write
 local worker, ask, epoch, waited = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local cursor, limit = ARGV[5], tonumber(ARGV[6])
+local cursor, limit, verdict, by = ARGV[5], tonumber(ARGV[6]), ARGV[7] or 'auto', ARGV[8] or ''
 
-local known_epoch, known_interval, asked, default_max, heartbeat, event_mode, keep_failed, keep_cancelled, declared =
-  unpack(redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'maxCount', 'heartbeat', 'eventMode', 'keepFailed',
-    'keepCancelled', 'declaredAt'))
+local known_epoch, known_interval, asked, default_max, heartbeat, event_mode, keep_failed, keep_cancelled, declared,
+  paused, asker, asked_by, snapshot_at = unpack(redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'maxCount',
+    'heartbeat', 'eventMode', 'keepFailed', 'keepCancelled', 'declaredAt', 'paused', 'asker', 'askedBy', 'snapshotAt'))
 local current, interval = tonumber(known_epoch) or 0, tonumber(known_interval) or ask
 if not declared then return { 'undeclared' } end
 if epoch ~= current then return { 'moved', current, interval } end
 if waited < interval then return { 'early', current, interval } end
 local lists = { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred }
+  deferred, waiting_since }
 expect_types(lists, {}, columns, {})
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
 redis.call('SCARD', active)
-local batch = next_candidates(candidates, cursor, limit)
+local batch = next_candidates(candidates, cursor, limit, { unpack(ARGV, 9) })
 local found = decide(batch.ids, locks, cancelling, payload, stalled_count, max_count,
-  terminal_places, tonumber(default_max) or 1)
+  terminal_places, tonumber(default_max) or 1, { verdict = verdict, by = by })
 local now_ms = math.floor(now_us() / 1000)
 
 -- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
@@ -78,20 +82,28 @@ if #found.cancelled > 0 then
   finish(cancelled, keep_cancelled, now_ms, columns, found.cancelled, errors, found.reasons)
 end
 if #found.recovered > 0 then
-  back_to_wait('LPUSH', lists, priority, found.recovered)
-  ring_wake(wake)
+  back_to_wait('LPUSH', lists, priority, found.recovered, waiting_since, now_ms)
+  if not paused then ring_wake(wake) end
 end
 -- The interval of an epoch is the largest ask of the one before it; every witness has asked in this one.
 local left = redis.call('SCARD', candidates)
 -- Where none is left the scan is over, wherever in a table that was once large it stands.
 local snapshot = left == 0
+-- What the stalls are explained by.
+local watched = table.concat({ epoch, waited, interval, asker or '-', snapshot_at or '0' }, ' ')
 if snapshot then
+  local now = string.format('%d', now_ms)
   if redis.call('EXISTS', active) == 1 then redis.call('RENAME', active, candidates) end
-  current, interval = current + 1, math.max(tonumber(asked) or 0, ask)
-  redis.call('HSET', meta, 'epoch', current, 'interval', interval, 'ask', ask)
+  asked = math.max(tonumber(asked) or 0, ask)
+  local by_other = asked > ask and asked_by
+  current, interval = current + 1, asked > 0 and asked or interval
+  redis.call('HSET', meta, 'epoch', current, 'interval', interval, 'ask', ask, 'epochAt', now, 'snapshotAt', now,
+    'asker', by_other or ask > 0 and worker or asker or '-', 'askedBy', ask > 0 and worker or '-')
 end
 if #found.words > 0 then
-  local fields = { 'reason', heartbeat == 'manual' and 'handler_silent' or 'silent' }
+  local silence = heartbeat == 'manual' and 'handler_silent' or 'silent'
+  local fields = { 'watched', watched, 'reason', verdict == 'auto' and silence or 'manual' }
+  add_words(fields, 'by', by == '' and {} or { by })
   add_words(fields, 'stalled', found.words)
   local count = #found.words / 4
   emit_event(stalls, meta, 'stalls', count, worker, fields)
@@ -99,7 +111,9 @@ if #found.words > 0 then
   add_words(fields, 'failed', found.failed_words)
   add_words(fields, 'cancelled', found.cancelled)
   add_words(fields, 'removed', found.dropped)
-  count = count + #found.failed_words + #found.cancelled + #found.dropped
+  local ended = #found.failed_words + #found.cancelled
+  count = count + ended + #found.dropped
+  if ended > 0 then redis.pcall('HINCRBY', meta, 'out', ended) end
   if event_mode ~= 'off' then emit_event(events, meta, 'events', count, worker, fields) end
 end
 return { 'swept', current, interval, snapshot and '0' or batch.cursor, snapshot and 1 or 0, left, found.resolved }

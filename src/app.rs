@@ -15,6 +15,7 @@ use crate::events::event::Event;
 use crate::events::hub::EventHub;
 use crate::events::subscription::Subscription;
 use crate::faults::{ConfigError, ConfigErrors, Faults};
+use crate::inspect::Inspector;
 use crate::options::resolved::Resolved;
 use crate::options::task::TaskOptions;
 use crate::options::validate;
@@ -30,6 +31,7 @@ use crate::task::definition::{TaskDef, TaskHandler};
 use crate::task::shared::TaskShared;
 use crate::task::task_ref::TaskRef;
 use crate::worker::builder::Worker;
+use crate::worker::monitor::WorkerMonitor;
 use crate::worker_id::WorkerId;
 
 /// A set of tasks on one Redis, for producers and workers alike. Cheap to clone; clones share everything.
@@ -283,9 +285,9 @@ impl App {
     ///
     /// "implementation of `Deserialize` is not general enough": the input is borrowed. Take a `String`, not a `&str`.
     ///
-    /// "`?` couldn't convert the error" where a function that returns an `anyhow::Error` calls one that returns a [`JobError`]: that is
-    /// no [`std::error::Error`], so that all of these can become one. Let the outer one return a `JobError`, into which `?` turns
-    /// every `anyhow::Error`.
+    /// "`?` couldn't convert the error" where a function that returns an `anyhow::Error` calls one that returns a [`JobError`]:
+    /// that is no [`std::error::Error`], so that all of these can become one. Let the outer one return a `JobError`, into which
+    /// `?` turns every `anyhow::Error`.
     ///
     /// "the trait bound `MyError: Into<JobError>` is not satisfied", with the help that `MyError` is no `std::error::Error`: derive
     /// `thiserror::Error` for `MyError`, or map it with `.map_err(|e| JobError::new(e.to_string()))`.
@@ -412,7 +414,13 @@ impl App {
             .collect();
         tasks.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let (store, data) = (Arc::clone(&self.0.store), Arc::clone(&self.0.data));
-        Worker { store, data, tasks, cap: None, observer: None, id: WorkerId::generate() }
+        let (id, monitor) = (WorkerId::generate(), WorkerMonitor::default());
+        Worker { store, data, tasks, cap: None, observer: None, id, monitor }
+    }
+
+    /// Sees, explains and steers tasks, jobs and workers by their names, without handlers: see [`Inspector`].
+    pub fn inspector(&self) -> Inspector {
+        Inspector::new(Arc::clone(&self.0.store), self.0.defaults.clone())
     }
 
     /// Subscribes to `task:stalled` of every task of this App: one event for each job that was found stalled, with what

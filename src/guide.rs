@@ -6,6 +6,7 @@
 //! | what holds and what does not | [`guarantees`] |
 //! | every option and its default | [`options`] |
 //! | Redis settings, shutdown, deploys, alerts, logs | [`production`] |
+//! | seeing and steering what runs, probes, repair | [`operating`] |
 //! | tests of your handlers and flows | [`testing`] |
 //! | how fast it is | [`performance`] |
 //! | other queues | [`comparison`], [`coming_from`] |
@@ -26,6 +27,7 @@ pages! {
     guarantees = "guarantees",
     options = "options",
     production = "production",
+    operating = "operating",
     performance = "performance",
     comparison = "comparison",
     coming_from = "coming-from",

@@ -80,6 +80,11 @@
 //! [`App::events`] hears of everything that happens to jobs, in any process, and [`App::on_stalled`] of stalls alone. For metrics
 //! use an [`Observer`], which hears of each run of its own worker once.
 //!
+//! # Operating
+//!
+//! [`App::inspector`] lists tasks, jobs and workers by their names, explains stalls, and retries, cancels, pauses and repairs,
+//! without handlers or types. [`Worker::monitor`] answers probes. The page on [operating](guide::operating) begins at 3 a.m.
+//!
 //! # Sharing data with handlers
 //!
 //! [`AppBuilder::data`] takes a pool, a client or settings, and [`Context::data`] gives it to a handler:
@@ -118,9 +123,12 @@
 //! | metrics of runs | [`Observer`] |
 //! | events and stalls | [`Event`], [`StalledEvent`], [`Subscription`] |
 //! | states | [`JobState`], [`TaskRef::job`], [`TaskRef::counts`] |
+//! | seeing and steering what runs | [`Inspector`], [`JobFilter`], [`Act`], [`Audit`] |
+//! | probes | [`WorkerMonitor`] |
 //! | what can go wrong | [`Error`] |
 //!
-//! The repository has an example for each idea in `examples/`: typed input, retries, long jobs, events, cancel, schedules, shutdown.
+//! The repository has an example for each idea in `examples/`: typed input, retries, long jobs, events, cancel, schedules,
+//! shutdown.
 //!
 //! # Feature flags
 //!
@@ -142,6 +150,7 @@ mod error;
 mod events;
 mod faults;
 pub mod guide;
+mod inspect;
 mod job;
 mod keeper;
 mod limits;
@@ -161,9 +170,20 @@ mod worker_id;
 
 pub use app::{App, AppBuilder};
 pub use error::{Error, Interrupted, JobError, MissingData, Result, ServerError};
-pub use events::event::Event;
+pub use events::event::{Event, LateOutcome};
 pub use events::subscription::{RecvError, Subscription};
 pub use faults::{ConfigError, ConfigErrors};
+pub use inspect::Inspector;
+pub use inspect::acts::{Act, ActReport, ForgetOutcome, JobSelection, Refusal, Refused};
+pub use inspect::audit::{Audit, AuditProgress, AuditReport, AuditedPart, Fault, Finding, RepairReport};
+pub use inspect::filter::JobFilter;
+pub use inspect::history::{EventPage, LateReport, PauseEvent, TaskEvent};
+pub use inspect::job::{JobOptions, JobReport, JobValues};
+pub use inspect::page::{JobCount, JobPage, JobRow};
+pub use inspect::silent::{ResolvedJob, SilentJob, SilentPage, SilentSelection, SweepReport};
+pub use inspect::stalls::{RecoveryOutlook, StallPage, StallReport, Watcher};
+pub use inspect::tasks::{PartReport, TaskOptionsInForce, TaskPause, TaskRates, TaskReport};
+pub use inspect::workers::{WatchReport, WorkerReport, WorkerState, WorkerTask};
 pub use job::failure::{Failure, codes};
 pub use job::id::JobId;
 pub use job::state::JobState;
@@ -175,11 +195,13 @@ pub use options::task::TaskOptions;
 pub use process::context::Context;
 pub use process::observer::{Observer, RunEnd, RunInfo, RunOutcome};
 pub use stall::action::{StallAction, StallReason, StalledEvent};
+pub use stall::witness::WatchBreak;
 pub use task::definition::{TaskDef, TaskHandler};
 pub use task::dispatch::Dispatch;
 pub use task::handle::{CancelOutcome, JobHandle};
 pub use task::task_ref::{Job, TaskCounts, TaskRef};
 pub use worker::builder::Worker;
+pub use worker::monitor::{WorkerHealth, WorkerMonitor, WorkerPhase};
 pub use worker::running::RunningWorker;
 pub use worker::signal::shutdown_signal;
 pub use worker::stop::{StopReason, WorkerPart};

@@ -9,6 +9,24 @@ pub(crate) fn ms_since_1970<S: Serializer>(at: &SystemTime, serializer: S) -> Re
     serializer.serialize_u64(to_ms(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()))
 }
 
+/// For `serialize_with`: ms since 1970, or null.
+pub(crate) fn ms_since_1970_where_known<S: Serializer>(
+    at: &Option<SystemTime>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    at.map(|at| to_ms(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())).serialize(serializer)
+}
+
+/// The time of so many ms since 1970.
+pub(crate) fn at_ms(ms: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms)).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// Ms since 1970; 0 for a time before.
+pub(crate) fn ms_of(at: SystemTime) -> u64 {
+    u64::try_from(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}
+
 /// For `serialize_with`: whole ms.
 pub(crate) fn as_ms<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(to_ms(*time))

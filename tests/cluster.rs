@@ -41,9 +41,14 @@ async fn cluster() -> Task {
 /// The rest of the columns of a job, so that each is written, read and removed.
 async fn columns(task: &mut Task, ids: &[&str]) {
     for id in ids {
-        for (column, value) in
-            [("attempt", "1"), ("stalledCount", "0"), ("maxCount", "1"), ("dispatchedAt", "7"), ("deferred", "1:0")]
-        {
+        for (column, value) in [
+            ("attempt", "1"),
+            ("stalledCount", "0"),
+            ("maxCount", "1"),
+            ("dispatchedAt", "7"),
+            ("deferred", "1:0"),
+            ("waitingSince", "7"),
+        ] {
             task.hset(column, &[(id, value)]).await;
         }
         task.hset("options", &[(id, "{}")]).await;
@@ -92,11 +97,11 @@ async fn dispatch_declares_its_keys() {
 #[tokio::test]
 async fn declare_declares_its_keys() {
     let mut task = cluster().await;
-    assert_eq!(task.ok("declare", &["2", "100", "maxCount", "2"]).await, "[declared 100 []]");
-    assert_eq!(task.ok("declare", &["2", "200", "maxCount", "3"]).await, "[declared 200 [maxCount 2 3]]");
-    assert_eq!(task.ok("declare", &["2", "100", "maxCount", "2"]).await, "[kept 200]");
-    assert!(task.ok("declare", &["2", "", "maxCount", "3"]).await.starts_with("[declared 1"));
-    assert_eq!(task.refused("declare", &["1", "", "maxCount", "2"]).await, "NEWERWIRE");
+    assert_eq!(task.ok("declare", &["2", "100", "w", "maxCount", "2"]).await, "[declared 100 []]");
+    assert_eq!(task.ok("declare", &["2", "200", "w", "maxCount", "3"]).await, "[declared 200 [maxCount 2 3]]");
+    assert_eq!(task.ok("declare", &["2", "100", "w", "maxCount", "2"]).await, "[kept 200]");
+    assert!(task.ok("declare", &["2", "", "w", "maxCount", "3"]).await.starts_with("[declared 1"));
+    assert_eq!(task.refused("declare", &["1", "", "w", "maxCount", "2"]).await, "NEWERWIRE");
 }
 
 #[tokio::test]
@@ -170,13 +175,13 @@ async fn sweep_declares_its_keys() {
         task.hset("priority", &[("high", "high")]).await;
         task.snapshot().await;
         task.running("w", &[("young", 99)]).await;
-        assert_eq!(task.ok("sweep", &["v", "1000", "1", "1000", "0", "200"]).await, "[moved 0 1000]");
-        assert_eq!(task.ok("sweep", &["v", "1000", "0", "999", "0", "200"]).await, "[early 0 1000]");
-        let reply = task.ok("sweep", &["v", "1000", "0", "1000", "0", "200"]).await;
+        assert_eq!(task.ok("sweep", &["v", "1000", "1", "1000", "0", "200", "auto", ""]).await, "[moved 0 1000]");
+        assert_eq!(task.ok("sweep", &["v", "1000", "0", "999", "0", "200", "auto", ""]).await, "[early 0 1000]");
+        let reply = task.ok("sweep", &["v", "1000", "0", "1000", "0", "200", "auto", ""]).await;
         assert!(reply.starts_with("[swept 1 1000 0 1 ") && reply.matches(" w").count() >= 5, "{reply}");
         assert_eq!(task.held("candidates").await, r#"set {"young"}"#);
         task.lose_options().await;
-        assert_eq!(task.ok("sweep", &["v", "1000", "1", "1000", "0", "200"]).await, "[undeclared]");
+        assert_eq!(task.ok("sweep", &["v", "1000", "1", "1000", "0", "200", "auto", ""]).await, "[undeclared]");
     }
 }
 
@@ -204,17 +209,137 @@ async fn cancel_declares_its_keys() {
         task.zadd("completed", 1.0, "completed").await;
         columns(&mut task, &["waiting", "high", "delayed"]).await;
         let channel = task.key("cancel");
-        for (id, reply) in [
-            ("waiting", "[cancelled]"),
-            ("high", "[cancelled]"),
-            ("delayed", "[cancelled]"),
-            ("running", "[requested]"),
-            ("completed", "[terminal completed]"),
-            ("nobody", "[unknown]"),
-        ] {
-            assert_eq!(task.ok("cancel", &[id, "why", &channel]).await, reply);
+        let args = ["why", &channel, "anna", "waiting", "", "high", "", "delayed", "", "running", "", "completed", ""];
+        let told = "[told ended ended ended requested completed]";
+        assert_eq!(task.ok("cancel", &args).await, told);
+        assert_eq!(
+            task.ok("cancel", &["why", &channel, "", "nobody", "", "running", "w:9"]).await,
+            "[told unknown changed]"
+        );
+        task.waiting(&["first", "behind"]).await;
+        assert_eq!(task.ok("cancel", &["why", &channel, "", "behind", ""]).await, "[told ended]");
+        assert_eq!(task.held("ghosts").await, r#"hash {"behind": "1"}"#);
+    }
+}
+
+/// A job in every state, `gone` and `again` are ghosts; columns of those that have ended.
+async fn every_state(task: &mut Task) {
+    task.running("w", &[("running", 1)]).await;
+    task.hset("cancelling", &[("running", "why")]).await;
+    task.waiting(&["first", "waiting", "gone", "again"]).await;
+    let channel = task.key("cancel");
+    assert_eq!(task.ok("remove", &["", "gone", ""]).await, "[told removed]");
+    assert_eq!(task.ok("cancel", &["why", &channel, "", "again", ""]).await, "[told ended]");
+    for (place, id) in
+        [("delayed", "delayed"), ("completed", "completed"), ("failed", "failed"), ("cancelled", "cancelled")]
+    {
+        task.hset("payload", &[(id, "1")]).await;
+        task.zadd(place, 5.0, id).await;
+        columns(task, &[id]).await;
+    }
+    task.hset("priority", &[("failed", "high"), ("delayed", "low")]).await;
+}
+
+#[tokio::test]
+async fn retry_remove_and_run_now_declare_their_keys() {
+    let mut task = cluster().await;
+    every_state(&mut task).await;
+    let jobs = ["failed", "", "cancelled", "", "again", "", "waiting", "", "running", "", "nobody", "", "failed", "4"];
+    let told = "[told retried retried retried waiting running unknown changed]";
+    assert_eq!(task.ok("retry", &[&["anna"], &jobs[..]].concat()).await, told);
+    assert_eq!(task.ok("run_now", &["anna", "delayed", "", "waiting", ""]).await, "[told promoted waiting]");
+    assert_eq!(task.list("wait:high").await, ["failed"]);
+    assert_eq!(task.list("wait:low").await, ["delayed"]);
+    assert_eq!(task.list("wait").await, ["first", "waiting", "gone", "again", "cancelled"]);
+    let jobs = ["waiting", "", "completed", "", "failed", "", "delayed", "", "running", "", "nobody", ""];
+    let told = "[told removed removed removed removed running unknown]";
+    assert_eq!(task.ok("remove", &[&["anna"], &jobs[..]].concat()).await, told);
+    let reply = task.ok("settle", &["1", "w", "1000", "9", "0", "0"]).await;
+    assert!(reply.contains(" first again cancelled ["), "{reply}");
+    assert_eq!(task.held("ghosts").await, "");
+}
+
+#[tokio::test]
+async fn pause_and_resume_declare_their_keys() {
+    let mut task = cluster().await;
+    every_state(&mut task).await;
+    assert_eq!(task.ok("pause", &["anna", "why"]).await, "[paused]");
+    assert!(task.ok("pause", &["anna", "why"]).await.starts_with("[already "));
+    task.zadd("delayed", 1.0, "delayed").await;
+    let reply = task.ok("settle", &["1", "w", "1000", "9", "0", "0", "running", "1", "requeue", "0", "", ""]).await;
+    assert!(reply.ends_with(" '' [] [] '']"), "{reply}");
+    assert!(task.ok("resume", &["anna"]).await.starts_with("[resumed "));
+    assert_eq!(task.ok("resume", &["anna"]).await, "[already]");
+    assert!(task.ok("settle", &["2", "w", "1000", "9", "0", "0"]).await.contains(" first waiting delayed ["));
+}
+
+#[tokio::test]
+async fn overview_jobs_and_history_declare_their_keys() {
+    let mut task = cluster().await;
+    every_state(&mut task).await;
+    assert!(task.ok("overview", &[]).await.contains(" [2 1 1 1 1 2] ['' '' first '' '' ''] 5 0 1 "));
+    let waiting = ["waiting", "0", "", "100", "-inf", "+inf", "", ""];
+    assert!(task.ok("jobs", &waiting).await.starts_with("[page '' 4 [[first "));
+    assert!(task.ok("jobs", &["running", "0", "", "9", "-inf", "+inf", "", ""]).await.contains("[running w:1 "));
+    for place in ["delayed", "completed", "failed", "cancelled"] {
+        let mut keys = task.script("jobs").keys.clone();
+        keys[0] = place;
+        for newest in ["0", "1"] {
+            let args = [place, newest, "9 x", "9", "1", "9", "", ""];
+            let reply = task.call_on("jobs", &keys, &args).await.unwrap();
+            assert_eq!(reply.contains(&format!("[{place} 5 5 {place} ")), newest == "1", "{reply}");
         }
     }
+    let found = task.ok("history", &["gone", "0-0", "+", "9"]).await;
+    assert!(found.contains("removed gone"), "{found}");
+    assert_eq!(task.call_on("history", &["stalls"], &["gone", "0-0", "+", "9"]).await.unwrap(), "[read '' []]");
+}
+
+#[tokio::test]
+async fn scan_look_and_mend_declare_their_keys() {
+    let mut task = cluster().await;
+    every_state(&mut task).await;
+    for (key, names) in [("locks", "running"), ("active", "running"), ("delayed", "delayed"), ("wait", "")] {
+        let reply = task.call_on("scan", &[key], &["0", "100"]).await.unwrap();
+        assert_eq!(reply, format!("[scanned 0 [{names}]]"), "{key}");
+    }
+    let sound =
+        ["9999999999999", "first", "1", "waiting", "1", "gone", "1", "again", "1", "running", "0", "failed", "0"];
+    assert_eq!(task.ok("look", &sound).await, "[looked '' '' '' '' '' '']");
+    task.zadd("failed", 5.0, "completed").await;
+    task.zadd("delayed", 5.0, "lost").await;
+    task.hset("payload", &[("nowhere", "1")]).await;
+    task.sadd("active", &["waiting"]).await;
+    task.sadd("candidates", &["running"]).await;
+    task.hset("locks", &[("first", "w:9")]).await;
+    task.hset("cancelling", &[("cancelled", "why")]).await;
+    task.hset("attempt", &[("failed", "many")]).await;
+    task.hset("ghosts", &[("again", "3")]).await;
+    let faults = [
+        ("completed", "0", "two_places"),
+        ("lost", "0", "no_payload"),
+        ("nowhere", "0", "nowhere"),
+        ("waiting", "1", "unlocked"),
+        ("running", "0", "both_sets"),
+        ("first", "0", "unwatched"),
+        ("cancelled", "0", "stray_cancel"),
+        ("failed", "0", "bad_counter"),
+        ("again", "1", "miscounted"),
+    ];
+    let mut args = vec!["anna", "9999999999999"];
+    args.extend(faults.iter().flat_map(|(id, listed, fault)| [*id, *listed, *fault]));
+    let mended = faults.map(|(_, _, fault)| fault).join(" ");
+    assert_eq!(task.ok("mend", &args).await, format!("[mended {mended}]"));
+}
+
+#[tokio::test]
+async fn forget_declares_its_keys() {
+    let mut task = cluster().await;
+    task.waiting(&["a"]).await;
+    assert_eq!(task.ok("forget", &[]).await, "[jobs 1]");
+    assert_eq!(task.ok("remove", &["", "a", ""]).await, "[told removed]");
+    assert!(task.ok("forget", &[]).await.starts_with("[forgotten "));
+    assert!(task.exact().await.is_empty());
 }
 
 #[tokio::test]
@@ -239,7 +364,7 @@ async fn trim_inspect_states_and_counts_declare_their_keys() {
     for (id, start) in [("waiting", "[found waiting "), ("running", "[found running "), ("nobody", "[unknown]")] {
         assert!(task.ok("inspect", &[id]).await.starts_with(start));
     }
-    assert_eq!(task.ok("counts", &[]).await, "[counted 1 0 1 0 0 0]");
+    assert_eq!(task.ok("counts", &[]).await, "[counted 1 0 1 0 0 0 0]");
 }
 
 #[tokio::test]

@@ -23,15 +23,23 @@ if repeated then return repeated end
 ",
         "",
     ),
-    (Part::Replay, "redis.call('HSET', calls, line, table.concat({ call, lost, ended, fence, started }, '\\n'))\n", ""),
+    (
+        Part::Replay,
+        "redis.call('HSET', calls, line, table.concat({ call, lost, cancelled_fences, fence, started }, '\\n'))\n",
+        "",
+    ),
     (Part::Fences, "local tokens, prefix = redis.call('HMGET', locks, unpack(ids)), worker .. ':'\n", ""),
     (Part::Fences, "if tokens[index] == prefix .. fences[index] then", "if true then"),
     (Part::Checks, "local locked = redis.call('HMGET', locks, unpack(heads))\n", ""),
-    (Part::Checks, "if not (seen[id] or locked[head] or terminal[head]) then", "if true then"),
+    (
+        Part::Checks,
+        "if seen[id] or locked[head] or elsewhere[head] or known[head] and not payloads[head] then",
+        "if false then",
+    ),
     (
         Part::Checks,
         "redis.call('EXISTS', candidates, cancelling, wait_high, wait_low, delayed, completed, failed, cancelled,
-  attempt, stalled_count, options, dispatched_at, result, errors, max_count, priority, deferred)",
+  attempt, stalled_count, options, dispatched_at, result, errors, max_count, priority, deferred, waiting_since, ghosts)",
         "0",
     ),
 ];

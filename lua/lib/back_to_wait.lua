@@ -1,6 +1,6 @@
--- Puts the jobs into their own lists (high, normal, low) in the order given. command is 'RPUSH' for the back;
--- 'LPUSH' for the front, where the first of the ids is to be the next one claimed.
-local function back_to_wait(command, lists, priority, ids)
+-- Puts the jobs into their own lists (high, normal, low) in the order given, and writes since when they wait there.
+-- command is 'RPUSH' for the back; 'LPUSH' for the front, where the first of the ids is to be the next one claimed.
+local function back_to_wait(command, lists, priority, ids, waiting_since, now_ms)
   local by_priority = { high = {}, normal = {}, low = {} }
   local own = redis.call('EXISTS', priority) == 1 and redis.call('HMGET', priority, unpack(ids)) or {}
   local first, last, step = 1, #ids, 1
@@ -12,4 +12,5 @@ local function back_to_wait(command, lists, priority, ids)
   for place, name in ipairs({ 'high', 'normal', 'low' }) do
     if #by_priority[name] > 0 then redis.call(command, lists[place], unpack(by_priority[name])) end
   end
+  stand_since(waiting_since, ids, now_ms)
 end

@@ -1,4 +1,5 @@
--- The delayed jobs that are due, a bounded number of them and none when none is wanted, and when the first one is due.
+-- The delayed jobs that are due, a bounded number of them and none when none is wanted, and when the first one is
+-- due.
 local function due_jobs(delayed, want, now_ms)
   local next_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
   if want == 0 or not next_due or next_due > now_ms then return {}, next_due end
@@ -58,10 +59,12 @@ local function payloads_of(payload, ids, largest)
 end
 
 -- Reads the heads of the lists, first list first, and sorts what is there without writing: jobs that may run, jobs
--- whose counters are no numbers, ids without a payload, and ids to skip (locked, terminal, or twice in the batch).
--- Every id that was looked at is to be popped: `popped` counts them by list. `left` tells whether others stay behind.
-local function next_jobs(lists, want, payload, largest, locks, terminal_places, columns)
-  local found = { ids = {}, payloads = {}, extras = {}, corrupt = {}, ghosts = {}, popped = {}, left = false }
+-- whose counters are no numbers, ids without a payload, and ids to skip (locked, elsewhere, or twice in the batch).
+-- Of those that do not run `known_ghosts` has the ones that `ghosts` counts (false where it counts none). Every id
+-- that was looked at is to be popped: `popped` counts them by list. `left` tells whether others stay behind.
+local function next_jobs(lists, want, payload, largest, locks, elsewhere_places, columns, ghosts)
+  local found = { ids = {}, payloads = {}, extras = {}, corrupt = {}, ghosts = {}, known_ghosts = {}, popped = {},
+    left = false }
   local heads = {}
   for _, list in ipairs(lists) do
     -- One more than there is room for.
@@ -89,15 +92,18 @@ local function next_jobs(lists, want, payload, largest, locks, terminal_places, 
     end
   end
   local locked = redis.call('HMGET', locks, unpack(heads))
-  local terminal = #terminal_places > 0 and terminal_of(terminal_places, heads) or {}
+  local elsewhere = #elsewhere_places > 0 and terminal_of(elsewhere_places, heads) or {}
+  local known = ghosts and redis.call('HMGET', ghosts, unpack(heads)) or {}
   local extra_at, seen = {}, {}
   if columns then
     for _, extra in ipairs(extras_of(columns, heads)) do extra_at[extra[1]] = extra end
   end
   local ids, at = found.ids, 0
   for head, id in ipairs(heads) do
-    if not (seen[id] or locked[head] or terminal[head]) then
-      local extra = extra_at[head]
+    local extra = extra_at[head]
+    if seen[id] or locked[head] or elsewhere[head] or known[head] and not payloads[head] then
+      if known[head] then found.known_ghosts[#found.known_ghosts + 1] = id end
+    else
       if not payloads[head] then
         found.ghosts[#found.ghosts + 1] = id
       elseif extra and not (count_of(extra[2]) and count_of(extra[3])) then
@@ -116,10 +122,14 @@ local function next_jobs(lists, want, payload, largest, locks, terminal_places, 
   return found
 end
 
--- Pops what next_jobs looked at. A job with a broken counter is failed, an id without payload loses what is left of it.
-local function pop_jobs(found, places, columns, keep, now_ms, errors, fields)
+-- Pops what next_jobs looked at. A job with a broken counter is failed, an id without payload loses what is left of
+-- it. `since` is the column that tells since when jobs wait, where it holds anything.
+local function pop_jobs(found, places, columns, keep, now_ms, errors, fields, since)
   -- Not LPOP, which would hand out the ids once more.
   for list, popped in pairs(found.popped) do redis.call('LTRIM', list, popped, -1) end
+  for _, ids in ipairs(since and { found.ids, found.corrupt, found.ghosts } or {}) do
+    if #ids > 0 then redis.call('HDEL', since, unpack(ids)) end
+  end
   if #found.ghosts > 0 then
     remove_columns(columns, found.ghosts)
     add_words(fields, 'removed', found.ghosts)

@@ -13,3 +13,10 @@ local function filled(length, ...)
   end
   return found
 end
+
+-- The key, if it is one of these.
+local function one_of(found, key)
+  for _, other in ipairs(found) do
+    if other == key then return key end
+  end
+end

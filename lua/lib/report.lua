@@ -1,3 +1,16 @@
+-- The words of the `refused` event: id, fence and outcome of each job that the worker does not hold (any more).
+local function refused_words(ids, fences, others, held)
+  local is_held, words = {}, {}
+  for _, place in ipairs(held) do is_held[place] = true end
+  for place, id in ipairs(ids) do
+    if not is_held[place] then
+      local kind = others[place] and ARGV[others[place] + 2] or 'completed'
+      words[#words + 1] = id .. ' ' .. fences[place] .. ' ' .. kind
+    end
+  end
+  return words
+end
+
 -- Reads what a worker reports and sorts it, without writing. ARGV from `at`: ids and fences of the completed jobs,
 -- pairs (position, value) for those that have one, then six words for each other outcome. `ran` has a word for each
 -- completed job. A cancel that was asked for goes before every outcome; without `cancelling` none was.
@@ -14,7 +27,7 @@ local function read_outcomes(at, completed_count, value_count, ran, locks, cance
   end
   local held, lost = held_by(locks, worker, ids, fences)
   local reasons = cancelling and cancel_reasons(cancelling, ids) or {}
-  out.lost = lost
+  out.lost, out.refused = lost, #lost > 0 and refused_words(ids, fences, others, held) or {}
   local values = {}
   for value = values_at, others_at - 1, 2 do values[tonumber(ARGV[value])] = ARGV[value + 1] end
   for index, place in ipairs(held) do
@@ -62,10 +75,11 @@ end
 
 -- Puts the jobs off by their delays, with the value of a column for each, and adds the words of the event: id, value,
 -- delay, and what else stands behind the delay.
-local function put_off(group, column, delayed, now_ms, fields, name)
+local function put_off(group, name, column, delayed, waiting_since, now_ms, fields)
   local entries, words = {}, {}
-  local _, values = ids_of(group)
+  local ids, values = ids_of(group)
   redis.call('HSET', column, unpack(values))
+  stand_since(waiting_since, ids, now_ms)
   for _, outcome in ipairs(group) do
     entries[#entries + 1] = string.format('%d', now_ms + string.match(outcome.detail, '^%d+'))
     entries[#entries + 1] = outcome.id
@@ -75,8 +89,17 @@ local function put_off(group, column, delayed, now_ms, fields, name)
   add_words(fields, name, words)
 end
 
--- Writes the outcomes, group by group, and the words of their events. The jobs are out of the running sets already.
+-- The jobs of these outcomes are held no more; `candidates` is given where it holds anything.
+local function let_go(out, locks, cancelling, candidates)
+  if candidates then redis.call('SREM', candidates, unpack(out.all)) end
+  redis.call('HDEL', locks, unpack(out.all))
+  if #out.cancelled > 0 then redis.call('HDEL', cancelling, unpack(out.cancelled)) end
+end
+
+-- Writes the outcomes, group by group, and the words of their events. The jobs are held no more.
 local function record_outcomes(out, places, stores, columns, keep, now_ms, fields)
+  local delayed, since = places.delayed, stores.waiting_since
+  add_words(fields, 'refused', out.refused)
   if #out.completed > 0 then
     finish(places.completed, keep.completed, now_ms, columns, out.completed, stores.result, out.results)
     if out.ran ~= '' then add_words(fields, 'ran', { out.ran }) end
@@ -91,17 +114,17 @@ local function record_outcomes(out, places, stores, columns, keep, now_ms, field
   if #out.retry > 0 then
     local _, _, values = ids_of(out.retry)
     redis.call('HSET', stores.errors, unpack(values))
-    put_off(out.retry, stores.attempt, places.delayed, now_ms, fields, 'retrying')
+    put_off(out.retry, 'retrying', stores.attempt, delayed, since, now_ms, fields)
   end
-  if #out.snooze > 0 then put_off(out.snooze, stores.deferred, places.delayed, now_ms, fields, 'snoozed') end
+  if #out.snooze > 0 then put_off(out.snooze, 'snoozed', stores.deferred, delayed, since, now_ms, fields) end
   if #out.undecodable > 0 then
     local _, _, values = ids_of(out.undecodable)
     redis.call('HSET', stores.errors, unpack(values))
-    put_off(out.undecodable, stores.deferred, places.delayed, now_ms, fields, 'undecodable')
+    put_off(out.undecodable, 'undecodable', stores.deferred, delayed, since, now_ms, fields)
   end
   if #out.requeue > 0 then
     local ids = ids_of(out.requeue)
-    back_to_wait('LPUSH', places.lists, stores.priority, ids)
+    back_to_wait('LPUSH', places.lists, stores.priority, ids, since, now_ms)
     add_words(fields, 'requeued', ids)
   end
   if #out.cancelled > 0 then

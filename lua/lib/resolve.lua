@@ -1,6 +1,14 @@
 -- Some of the candidates: at most `limit`, each once, from the cursor on. A small set is answered whole by SSCAN,
--- whatever its COUNT; what is past the limit then waits for the next round from 0.
-local function next_candidates(candidates, cursor, limit)
+-- whatever its COUNT; what is past the limit then waits for the next round from 0. Where some are named it is those
+-- of them.
+local function next_candidates(candidates, cursor, limit, named)
+  if #named > 0 then
+    local found, ids, taken = redis.call('SMISMEMBER', candidates, unpack(named)), {}, {}
+    for at, id in ipairs(named) do
+      if found[at] == 1 and not taken[id] then ids[#ids + 1], taken[id] = id, true end
+    end
+    return { ids = ids, cursor = cursor }
+  end
   local scanned = redis.call('SSCAN', candidates, cursor, 'COUNT', limit)
   local ids, seen = {}, {}
   for _, id in ipairs(scanned[2]) do
@@ -12,9 +20,9 @@ local function next_candidates(candidates, cursor, limit)
   return { ids = ids, cursor = scanned[1] }
 end
 
--- Decides about each candidate by the table in sweep.lua, without writing. `words` are those of the event, four a job:
--- id, count, action, the worker that held it ('-' when nobody did); `resolved` has them with the fence ('0').
-local function decide(ids, locks, cancelling, payload, stalled_count, max_count, terminal_places, default_max)
+-- Decides about each candidate by the table in sweep.lua, without writing. `words` are those of the event, four a
+-- job: id, count, action, the worker that held it ('-' when nobody did); `resolved` has them with the fence ('0').
+local function decide(ids, locks, cancelling, payload, stalled_count, max_count, terminal_places, default_max, person)
   local found = { dropped = {}, failed = {}, errors = {}, cancelled = {}, reasons = {}, recovered = {}, counted = {},
     words = {}, resolved = {}, failed_words = {} }
   if #ids == 0 then return found end
@@ -51,7 +59,10 @@ local function decide(ids, locks, cancelling, payload, stalled_count, max_count,
       if reasons[index] then
         action = 'cancelled'
         add(found.cancelled, found.reasons, id, error_json('cancelled', reasons[index]))
-      elseif count > max then
+      elseif person.verdict == 'fail' then
+        action = fail(id, 'worker_crashed', string.format(
+          'no beat came from worker %s for a watched interval, and %s let the job fail', holder, person.by))
+      elseif count > max and person.verdict == 'auto' then
         action = fail(id, 'worker_crashed', string.format(
           'no beat came from worker %s for a watched interval: stalled %d times, max_count is %d', holder, count, max))
       else

@@ -1,23 +1,24 @@
--- The state of each job, by the one place that holds its id. `places` has the places by the names of their states.
+-- The state of each job, by the one place that holds its id, and the stamp of its being there: the score, or the
+-- token of one that is held; '' of one that waits. `places` has the places by the names of their states.
 local function states_of(payload, locks, places, ids)
-  local states = {}
+  local states, stamps = {}, {}
   for _, state in ipairs({ 'completed', 'failed', 'cancelled', 'delayed' }) do
     local scores = redis.call('ZMSCORE', places[state], unpack(ids))
     for index = 1, #ids do
-      if scores[index] then states[index] = states[index] or state end
+      if scores[index] and not states[index] then states[index], stamps[index] = state, scores[index] end
     end
   end
   local tokens = redis.call('HMGET', locks, unpack(ids))
   for index, id in ipairs(ids) do
     if not states[index] or states[index] == 'delayed' then
       if redis.call('HEXISTS', payload, id) == 0 then
-        states[index] = 'unknown'
+        states[index], stamps[index] = 'unknown', ''
       elseif tokens[index] then
-        states[index] = 'running'
+        states[index], stamps[index] = 'running', tokens[index]
       else
-        states[index] = states[index] or 'waiting'
+        states[index], stamps[index] = states[index] or 'waiting', stamps[index] or ''
       end
     end
   end
-  return states
+  return states, stamps
 end

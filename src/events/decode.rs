@@ -14,8 +14,8 @@ use crate::worker_id::WorkerId;
 
 /// What one stream entry says.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Decoded {
-    pub(super) events: Vec<Event>,
+pub(crate) struct Decoded {
+    pub(crate) events: Vec<Event>,
     /// Whether there were fields that this version does not know, which may be events too.
     pub(super) unknown_fields: bool,
 }
@@ -30,12 +30,13 @@ pub(super) fn total_of(entry: &Entry) -> Option<u64> {
 ///
 /// # Errors
 /// The name of the field that is no list of words as `docs/wire-format.md` has it.
-pub(super) fn decode(task: &str, entry: &Entry) -> Result<Decoded, String> {
+pub(crate) fn decode(task: &str, entry: &Entry) -> Result<Decoded, String> {
     let mut reading = Reading {
         task,
         at: written_at(&entry.id),
         worker: "",
         reason: None,
+        by: None,
         since: HashMap::new(),
         ran: "".split_ascii_whitespace(),
         decoded: Decoded::default(),
@@ -49,7 +50,7 @@ pub(super) fn decode(task: &str, entry: &Entry) -> Result<Decoded, String> {
 
 /// Whether a field says something about the events in the fields behind it, and is none itself.
 fn is_context(name: &str) -> bool {
-    ["total", "worker", "reason", "since", "ran"].contains(&name)
+    ["total", "worker", "reason", "since", "ran", "by", "watched", "paused", "resumed"].contains(&name)
 }
 
 /// An entry that is being read.
@@ -58,6 +59,8 @@ struct Reading<'a> {
     at: Option<SystemTime>,
     worker: &'a str,
     reason: Option<StallReason>,
+    /// Who asked for it.
+    by: Option<&'a str>,
     /// By job: when it was dispatched, and how long it was delayed, ms.
     since: HashMap<&'a str, (&'a str, u64)>,
     /// How long each of the completed ran.
@@ -77,6 +80,12 @@ impl<'a> Reading<'a> {
                 self.reason = value.parse().ok();
                 self.reason.map(drop)
             }
+            "by" => {
+                self.by = Some(value);
+                Some(())
+            }
+            // They are for people, who read them by themselves.
+            "watched" | "paused" | "resumed" => Some(()),
             "since" => groups(value, |[id, dispatched_at, delay_ms]| {
                 self.since.insert(id, (dispatched_at, delay_ms.parse().ok()?));
                 Some(())
@@ -91,7 +100,8 @@ impl<'a> Reading<'a> {
     fn take_events(&mut self, name: &str, value: &'a str) -> Option<()> {
         let (task, worker) = (self.task, self.worker);
         let (owned, holder, at) = (|| task.to_owned(), || WorkerId::from_wire(worker), self.at);
-        let Reading { reason, since, ran, decoded, .. } = self;
+        let Reading { reason, since, ran, decoded, by, .. } = self;
+        let asker = || by.map(str::to_owned);
         let mut push = |event| {
             decoded.events.push(event);
             Some(())
@@ -146,9 +156,23 @@ impl<'a> Reading<'a> {
                     at: at?,
                 }))
             }),
-            "cancelled" => groups(value, |[id]| push(Event::Cancelled { task: owned(), id: job(id), at: at? })),
+            "cancelled" => {
+                groups(value, |[id]| push(Event::Cancelled { task: owned(), id: job(id), at: at?, by: asker() }))
+            }
             "requeued" => groups(value, |[id]| push(Event::Requeued { task: owned(), id: job(id), at: at? })),
-            "removed" => groups(value, |[id]| push(Event::Removed { task: owned(), id: job(id), at: at? })),
+            "removed" => {
+                groups(value, |[id]| push(Event::Removed { task: owned(), id: job(id), at: at?, by: asker() }))
+            }
+            "retried" => {
+                groups(value, |[id]| push(Event::Retried { task: owned(), id: job(id), at: at?, by: asker() }))
+            }
+            "promoted" => {
+                groups(value, |[id]| push(Event::Promoted { task: owned(), id: job(id), at: at?, by: asker() }))
+            }
+            "refused" => groups(value, |[id, fence, outcome]| {
+                let (fence, outcome) = (fence.parse().ok()?, outcome.parse().ok()?);
+                push(Event::Refused { task: owned(), id: job(id), at: at?, fence, outcome, worker: holder() })
+            }),
             _ => {
                 decoded.unknown_fields = true;
                 Some(())
@@ -330,7 +354,7 @@ mod tests {
 
     #[test]
     fn fields_of_a_later_version_are_skipped() {
-        let decoded = decode("t", &entry(&[("total", "3"), ("paused", "x y"), ("dispatched", "a")])).unwrap();
+        let decoded = decode("t", &entry(&[("total", "3"), ("archived", "x y"), ("dispatched", "a")])).unwrap();
         assert_eq!((names(&decoded), decoded.unknown_fields), (vec!["task:dispatched a".to_owned()], true));
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 
 use crate::job::id::JobId;
+use crate::names::names;
 use crate::stall::action::StalledEvent;
 use crate::times::{as_ms, as_ms_where_known, as_us, as_us_where_known, ms_since_1970};
 use crate::worker_id::WorkerId;
@@ -45,7 +46,10 @@ use crate::worker_id::WorkerId;
 /// | `Stalled` | `task:stalled` | its worker was silent; the event says what became of the job |
 /// | `Cancelled` | `task:cancelled` | it was cancelled: while it waited, its handler, or when it had stalled |
 /// | `Requeued` | `task:requeued` | its worker put it back unfinished; no attempt is counted |
-/// | `Removed` | `task:removed` | retention removed it, or it had no payload when it was claimed or had stalled |
+/// | `Retried` | `task:retried` | a person had it put back into its list after it had failed or was cancelled |
+/// | `Promoted` | `task:promoted` | a person had it put to the front of its list before it was due |
+/// | `Refused` | `task:refused` | a worker reported an outcome too late: it did not hold the job any more |
+/// | `Removed` | `task:removed` | retention or a person removed it, or it had no payload when it was claimed or had stalled |
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -190,6 +194,8 @@ pub enum Event {
         /// When it happened, to the millisecond and by the clock of the Redis server.
         #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
         at: SystemTime,
+        /// The name that a person or tool gave who asked for it through the [`Inspector`](crate::Inspector).
+        by: Option<String>,
     },
     /// The worker put the job back unfinished.
     #[non_exhaustive]
@@ -202,6 +208,49 @@ pub enum Event {
         #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
         at: SystemTime,
     },
+    /// A failed or cancelled job was put back into its list, to run as if it never had.
+    #[non_exhaustive]
+    Retried {
+        /// The task.
+        task: String,
+        /// The job.
+        id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+        /// The name that a person or tool gave who asked for it through the [`Inspector`](crate::Inspector).
+        by: Option<String>,
+    },
+    /// A delayed job was put to the front of its list before it was due.
+    #[non_exhaustive]
+    Promoted {
+        /// The task.
+        task: String,
+        /// The job.
+        id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+        /// The name that a person or tool gave who asked for it through the [`Inspector`](crate::Inspector).
+        by: Option<String>,
+    },
+    /// A worker reported the outcome of a job that it did not hold any more. Nothing was recorded.
+    #[non_exhaustive]
+    Refused {
+        /// The task.
+        task: String,
+        /// The job.
+        id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+        /// The fence under which the worker had held the job.
+        fence: u64,
+        /// What it reported.
+        outcome: LateOutcome,
+        /// The worker.
+        worker: WorkerId,
+    },
     /// What was left of the job was removed.
     #[non_exhaustive]
     Removed {
@@ -212,6 +261,8 @@ pub enum Event {
         /// When it happened, to the millisecond and by the clock of the Redis server.
         #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
         at: SystemTime,
+        /// The name that a person or tool gave who asked for it through the [`Inspector`](crate::Inspector).
+        by: Option<String>,
     },
 }
 
@@ -229,6 +280,9 @@ impl Event {
             | Event::Undecodable { task, .. }
             | Event::Cancelled { task, .. }
             | Event::Requeued { task, .. }
+            | Event::Retried { task, .. }
+            | Event::Promoted { task, .. }
+            | Event::Refused { task, .. }
             | Event::Removed { task, .. } => task,
             Event::Stalled(stalled) => &stalled.task,
         }
@@ -247,6 +301,9 @@ impl Event {
             | Event::Undecodable { id, .. }
             | Event::Cancelled { id, .. }
             | Event::Requeued { id, .. }
+            | Event::Retried { id, .. }
+            | Event::Promoted { id, .. }
+            | Event::Refused { id, .. }
             | Event::Removed { id, .. } => id,
             Event::Stalled(stalled) => &stalled.id,
         }
@@ -266,6 +323,9 @@ impl Event {
             Event::Stalled(_) => "task:stalled",
             Event::Cancelled { .. } => "task:cancelled",
             Event::Requeued { .. } => "task:requeued",
+            Event::Retried { .. } => "task:retried",
+            Event::Promoted { .. } => "task:promoted",
+            Event::Refused { .. } => "task:refused",
             Event::Removed { .. } => "task:removed",
         }
     }
@@ -283,6 +343,9 @@ impl Event {
             | Event::Undecodable { at, .. }
             | Event::Cancelled { at, .. }
             | Event::Requeued { at, .. }
+            | Event::Retried { at, .. }
+            | Event::Promoted { at, .. }
+            | Event::Refused { at, .. }
             | Event::Removed { at, .. } => *at,
             Event::Stalled(stalled) => stalled.at,
         }
@@ -303,7 +366,40 @@ impl Event {
             | Event::Undecodable { .. }
             | Event::Stalled(_)
             | Event::Requeued { .. }
+            | Event::Retried { .. }
+            | Event::Promoted { .. }
+            | Event::Refused { .. }
             | Event::Removed { .. } => false,
         }
     }
 }
+
+/// What a worker reported of a job that it did not hold any more.
+///
+/// [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) use the lower-case name of the variant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum LateOutcome {
+    /// Its handler had returned a value.
+    Completed,
+    /// Its handler had failed, and no other run was to follow.
+    Failed,
+    /// Its handler had failed, and another run was to follow.
+    Retry,
+    /// The worker wanted to put the job back unfinished.
+    Requeue,
+    /// Its handler had put the job off.
+    Snooze,
+    /// Its payload was no input of the handler.
+    Undecodable,
+}
+
+names!(LateOutcome, "outcome", {
+    Completed = "completed",
+    Failed = "failed",
+    Retry = "retry",
+    Requeue = "requeue",
+    Snooze = "snooze",
+    Undecodable = "undecodable",
+});

@@ -34,11 +34,11 @@ pub enum JobState {
     Completed,
     /// Terminal: the attempts are used up, the error was fatal, or its workers died too often.
     ///
-    /// Retention removes it.
+    /// Retention removes it. It runs again only when a person retries it.
     Failed,
     /// Terminal: somebody asked for it before it ended by itself.
     ///
-    /// Retention removes it. It never runs again.
+    /// Retention removes it. It runs again only when a person retries it.
     Cancelled,
 }
 
@@ -111,6 +111,15 @@ pub(crate) const TRANSITIONS: &[Transition] = &[
     change(JobState::Running, JobState::Cancelled, "sweep"),
     change(JobState::Waiting, JobState::Cancelled, "cancel"),
     change(JobState::Delayed, JobState::Cancelled, "cancel"),
+    // A person asks for it.
+    change(JobState::Failed, JobState::Waiting, "retry"),
+    change(JobState::Cancelled, JobState::Waiting, "retry"),
+    change(JobState::Delayed, JobState::Waiting, "run_now"),
+    removed(JobState::Waiting, "remove"),
+    removed(JobState::Delayed, "remove"),
+    removed(JobState::Completed, "remove"),
+    removed(JobState::Failed, "remove"),
+    removed(JobState::Cancelled, "remove"),
     // A payload that somebody deleted: there is no job any more.
     removed(JobState::Waiting, "settle"),
     removed(JobState::Running, "sweep"),
@@ -140,10 +149,11 @@ mod tests {
     }
 
     #[test]
-    fn terminal_states_only_leave_by_trim() {
+    fn terminal_states_only_leave_by_trim_or_when_a_person_asks_for_it() {
         for one in TRANSITIONS {
             if one.from.is_some_and(JobState::is_terminal) {
-                assert_eq!((one.to, one.by), (None, "trim"));
+                let asked = [(None, "trim"), (None, "remove"), (Some(JobState::Waiting), "retry")];
+                assert!(asked.contains(&(one.to, one.by)), "{one:?}");
             }
             assert!(one.from.is_some() || one.to.is_some());
         }

@@ -15,6 +15,7 @@ use super::watch::TaskWatch;
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::stall::cadence;
+use crate::stall::witness::WatchBreak;
 
 /// Beats for a task: every period, at once when asked to, and again soon after a failure.
 pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
@@ -37,7 +38,8 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
             due = due.after(period).max(now);
         } else {
             // What did not come back over a connection of our own is no watch; one is tried again soon.
-            watch.witness().broken(now);
+            let cause = if beaten.is_ok() { WatchBreak::OtherConnection } else { WatchBreak::NoAnswer };
+            watch.witness().broken(now, cause);
             let pause = pauses.next().unwrap_or(period);
             due = now.after(pause);
             let task = Arc::clone(&watch.task.name);

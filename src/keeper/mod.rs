@@ -4,6 +4,7 @@
 //! on it: what it has to log is said on another thread.
 
 pub(crate) mod beat;
+pub(crate) mod count;
 pub(crate) mod hints;
 #[cfg(feature = "testing")]
 pub(crate) mod hooks;
@@ -31,6 +32,7 @@ use crate::process::held::{Flags, Held};
 use crate::process::identity;
 use crate::process::shared::WorkerShared;
 use crate::process::task::{TaskRuntime, tell_declared};
+use crate::stall::witness::WatchBreak;
 use crate::store::address::Role;
 use crate::store::connection::OwnConnection;
 use crate::store::declare;
@@ -173,7 +175,7 @@ impl Keeper {
             newest.conn = None;
         }
         drop(newest);
-        self.watches.iter().for_each(|watch| watch.lost_line(|own| own == number));
+        self.watches.iter().for_each(|watch| watch.lost_line(|own| own == number, WatchBreak::ConnectionLost));
     }
 
     /// A part of the keeper got no answer: the first of an outage is told.
@@ -211,7 +213,9 @@ impl Keeper {
     /// Writes the options of the task again, as [`TaskRuntime::declare_again`](crate::process::task::TaskRuntime) does.
     pub(crate) async fn declare_again(&self, watch: &TaskWatch) -> Result<(), Error> {
         let task = &watch.task;
-        let call = async |conn: &mut _| declare::declare_again(conn, &task.keys, task.stamp, &task.options).await;
+        let worker = self.worker.id.as_str();
+        let call =
+            async |conn: &mut _| declare::declare_again(conn, &task.keys, worker, task.stamp, &task.options).await;
         if self.call(watch, call).await? {
             let task = Arc::clone(&task.name);
             self.log.line(move || tell_declared(&task));

@@ -1,7 +1,8 @@
-//! Tells who works, and forgets workers that are long gone.
+//! Tells who works, puts workers aside that are gone, and forgets them after a week.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::HOUSEKEEPING;
@@ -27,20 +28,47 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
     }
 }
 
-/// Announces this worker, and forgets those that were not seen for an hour; `unseen` tells since when they look so from
-/// here. Returns how many were forgotten.
+/// Announces this worker, puts those aside that were not seen for an hour, and forgets those that were not for a week; `unseen`
+/// tells since when they look so from here. Returns how many were put aside.
 async fn run_once(keeper: &Keeper, unseen: &mut HashMap<String, Moment>) -> Result<usize, Error> {
-    let tasks = keeper.watches.iter().map(|watch| (&*watch.task.name, watch.task.held.len()));
-    let fields = identity::presence(&keeper.facts, tasks);
+    let fields = facts(keeper, clock::now());
     let (store, id) = (&keeper.worker.store, keeper.worker.id.as_str());
     keeper.housekeeping_call(async |conn| store.announce(conn, id, &fields).await).await?;
     let gone = keeper.housekeeping_call(async |conn| store.long_gone(conn).await).await?;
     let gone = gone.into_iter().filter(|worker| worker != id).collect();
     let forgotten = watched(unseen, gone, clock::now());
     for worker in &forgotten {
-        keeper.housekeeping_call(async |conn| store.forget(conn, worker).await).await?;
+        keeper.housekeeping_call(async |conn| store.put_aside(conn, worker).await).await?;
     }
+    keeper.housekeeping_call(async |conn| store.forget_gone(conn).await.map(drop)).await?;
     Ok(forgotten.len())
+}
+
+/// What this worker says of itself: who it is, and of each task what it holds, how its heartbeats go, and how its watch does.
+/// Times are told as how long ago they were: the clock of the server tells when that is.
+fn facts(keeper: &Keeper, now: Moment) -> Vec<(String, String)> {
+    let tasks = keeper.watches.iter().map(|watch| (&*watch.task.name, watch.task.held.len()));
+    let mut fields = identity::presence(&keeper.facts, tasks);
+    let worker = &keeper.worker;
+    let started = keeper.watches.iter().map(|watch| watch.task.stamp).min().unwrap_or(0);
+    let phase = if worker.stopping.is_cancelled() { "stopping" } else { "working" };
+    let silent = now.since(Moment::from_millis(worker.canary.load(Ordering::Relaxed)));
+    fields.push(("startedAt".to_owned(), started.to_string()));
+    fields.push(("phase".to_owned(), phase.to_owned()));
+    fields.push(("runtimeSilent".to_owned(), silent.as_millis().to_string()));
+    for watch in keeper.watches.iter() {
+        let (task, witness) = (&watch.task, watch.witness());
+        let name = &task.name;
+        fields.push((format!("slots:{name}"), task.options.concurrency.to_string()));
+        let beaten = (task.last_beat().as_millis() > 0).then(|| now.since(task.last_beat()).as_millis());
+        let beat = beaten.map_or("-".to_owned(), |ago| ago.to_string());
+        fields.push((format!("beat:{name}"), format!("{beat} {}", task.beat_took().as_millis())));
+        let (epoch, watched, interval) = witness.watched(now).unwrap_or_default();
+        let (cause, ago) = witness.last_break(now).map_or(("-", 0), |(cause, ago)| (cause.as_str(), ago.as_millis()));
+        let watch = format!("{epoch} {} {} {cause} {ago}", watched.as_millis(), interval.as_millis());
+        fields.push((format!("watch:{name}"), watch));
+    }
+    fields
 }
 
 /// Those of the workers that look long gone that have looked so for long enough.

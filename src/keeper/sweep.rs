@@ -12,6 +12,7 @@ use crate::clock;
 use crate::error::Error;
 use crate::shown::Shown;
 use crate::stall::cadence;
+use crate::stall::witness::WatchBreak;
 use crate::store::connection::OwnConnection;
 use crate::store::shrink;
 use crate::store::sweep::{self, SweepReply};
@@ -41,7 +42,7 @@ pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
                     continue;
                 }
                 if let Err(e) = run_once(&keeper, &watch).await {
-                    watch.witness().broken(clock::now());
+                    watch.witness().broken(clock::now(), WatchBreak::SweepRefused);
                     if !e.is_retryable() {
                         let task = Arc::clone(&watch.task.name);
                         keeper.log.line(move || {
@@ -112,11 +113,14 @@ async fn send(
         let mut conn = conn.clone();
         async move { shrink::shrink(&mut conn, &task.keys).await }
     });
-    let sweeps = (0..plan.sweeps).map(|_| {
-        let mut conn = conn.clone();
-        let ask = task.options.interval;
-        async move { sweep::sweep(&mut conn, &task.keys, worker, ask, epoch, waited, &plan.cursor, plan.limit).await }
-    });
+    let sweeps =
+        (0..plan.sweeps).map(|_| {
+            let mut conn = conn.clone();
+            let ask = task.options.interval;
+            async move {
+                sweep::sweep(&mut conn, &task.keys, worker, ask, epoch, waited, &plan.cursor, plan.limit, None).await
+            }
+        });
     // A table that was not made smaller costs time, and changes nothing else.
     let (_, answers) = join(join_all(shrinks), join_all(sweeps)).await;
     answers

@@ -1,10 +1,10 @@
 //! The thread of the keeper, and the loops that run on it.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use super::Keeper;
 use super::beat;
+use super::count;
 use super::hints;
 use super::log::Log;
 use super::presence;
@@ -21,7 +21,6 @@ use crate::process::task::TaskRuntime;
 pub(crate) fn start(
     worker: Arc<WorkerShared>,
     tasks: &[Arc<TaskRuntime>],
-    canary: Arc<AtomicU64>,
     end: KeeperEnd,
     alive: tokio::sync::oneshot::Sender<()>,
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
@@ -33,10 +32,11 @@ pub(crate) fn start(
         let _alive = alive;
         runtime.block_on(async {
             let mut loops = tokio::task::JoinSet::new();
-            loops.spawn(tick::run(Arc::clone(&keeper), canary));
+            loops.spawn(tick::run(Arc::clone(&keeper)));
             loops.spawn(hints::run(Arc::clone(&keeper)));
             loops.spawn(presence::run(Arc::clone(&keeper)));
             loops.spawn(retention::run(Arc::clone(&keeper)));
+            loops.spawn(count::run(Arc::clone(&keeper)));
             for watch in keeper.watches.iter() {
                 loops.spawn(beat::run(Arc::clone(&keeper), Arc::clone(watch)));
                 loops.spawn(sweep::run(Arc::clone(&keeper), Arc::clone(watch)));

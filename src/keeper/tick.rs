@@ -2,7 +2,7 @@
 //! not run, and handlers that wait for each other.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::HOUSEKEEPING;
@@ -10,7 +10,7 @@ use super::Keeper;
 use crate::clock::{self, Moment};
 use crate::stall::cadence;
 
-pub(super) async fn run(keeper: Arc<Keeper>, canary: Arc<AtomicU64>) {
+pub(super) async fn run(keeper: Arc<Keeper>) {
     let shortest = keeper.watches.iter().map(|watch| watch.task.options.interval).min().unwrap_or(HOUSEKEEPING);
     let alarm = cadence::standstill(shortest);
     let mut last_tick = clock::now();
@@ -40,7 +40,7 @@ pub(super) async fn run(keeper: Arc<Keeper>, canary: Arc<AtomicU64>) {
         }
         last_tick = now;
         keeper.worker.last_tick.store(now.as_millis(), Ordering::SeqCst);
-        let sang = Moment::from_millis(canary.load(Ordering::Relaxed));
+        let sang = Moment::from_millis(keeper.worker.canary.load(Ordering::Relaxed));
         match blocked.observe(now.since(sang.max(standstill.resumed))) {
             Some(Runtime::Blocked(time)) => {
                 let blocked_ms = time.as_millis() as u64;

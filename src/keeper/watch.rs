@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use super::pass::Pass;
 use crate::clock::{self, Moment};
 use crate::process::task::TaskRuntime;
-use crate::stall::witness::Witness;
+use crate::stall::witness::{WatchBreak, Witness};
 use crate::store::connection::OwnConnection;
 
 /// The keeper's view of one task.
@@ -54,8 +54,8 @@ impl TaskWatch {
 
     pub(super) fn give_up(&self, number: u64) {
         self.given_up.fetch_max(number, std::sync::atomic::Ordering::SeqCst);
-        self.lost_line(|own| own <= number);
-        self.witness().broken(clock::now());
+        self.lost_line(|own| own <= number, WatchBreak::NoAnswer);
+        self.witness().broken(clock::now(), WatchBreak::NoAnswer);
     }
 
     pub(super) fn line(&self) -> MutexGuard<'_, Option<(OwnConnection, u64)>> {
@@ -63,9 +63,9 @@ impl TaskWatch {
     }
 
     /// Leaves the connection if its number is one of these; the watch begins anew over another.
-    pub(super) fn lost_line(&self, which: impl Fn(u64) -> bool) {
+    pub(super) fn lost_line(&self, which: impl Fn(u64) -> bool, cause: WatchBreak) {
         if self.line().take_if(|(_, number)| which(*number)).is_some() {
-            self.witness().broken(clock::now());
+            self.witness().broken(clock::now(), cause);
         }
     }
 }

@@ -1,9 +1,12 @@
 //! What a task chooses between.
 
+use serde::Serialize;
+
 use crate::names::names;
 
 /// Whether a task writes events.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum EventMode {
     /// Transitions are written to the event stream, those of one call in one entry; about 10,000 entries are kept.
     #[default]
@@ -27,7 +30,8 @@ impl EventMode {
 ///
 /// Jobs of one priority run in the order of dispatch; those that stalled or were requeued go to the front, the ones of a
 /// dead worker in no order among themselves. A steady flow of high ones keeps the others waiting.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Priority {
     /// Before all others.
     High,

@@ -34,6 +34,8 @@ pub(crate) struct WorkerShared {
     pub(crate) wake: Wake,
     /// When the keeper looked at the deadlines last, ms on the boot-time clock.
     pub(crate) last_tick: Arc<AtomicU64>,
+    /// When the user's runtime showed last that it runs, ms on the boot-time clock; far ahead when nobody shows it any more.
+    pub(crate) canary: Arc<AtomicU64>,
     /// What the keeper has to tell handlers.
     pub(crate) news: Arc<News>,
     /// For reading values that travel apart.
@@ -64,6 +66,7 @@ impl WorkerShared {
             outage: Outage::default(),
             wake: Wake::default(),
             last_tick: Arc::new(AtomicU64::new(clock::now().as_millis())),
+            canary: Arc::new(AtomicU64::new(clock::now().as_millis())),
             news: Arc::default(),
             large_reads: Semaphore::new(LARGE_READS),
             keeper_gone: AtomicBool::new(false),

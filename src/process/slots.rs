@@ -20,6 +20,11 @@ impl Slots {
         self.most
     }
 
+    /// Whether there is a free one.
+    pub(crate) fn any_free(&self) -> bool {
+        self.free.as_ref().is_none_or(|free| free.available_permits() > 0)
+    }
+
     /// Takes up to `wanted` slots.
     pub(crate) fn take(&self, wanted: usize) -> usize {
         let Some(free) = &self.free else { return wanted };

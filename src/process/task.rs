@@ -1,7 +1,7 @@
 //! What driver, keeper and runners of one task share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -63,6 +63,17 @@ pub(crate) struct TaskRuntime {
     /// How long its answers took, ms; 0 for one that named no job.
     beat_took: AtomicU64,
     pub(crate) claims: OpenClaims,
+    /// When a claim was sent last, ms; since the start before the first.
+    last_claim: AtomicU64,
+    pub(crate) counted: Counted,
+}
+
+/// What was counted last of a task: every few seconds, for the health of the worker.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    /// Jobs that wait.
+    pub(crate) waiting: AtomicU64,
+    pub(crate) is_paused: AtomicBool,
 }
 
 impl TaskRuntime {
@@ -86,6 +97,8 @@ impl TaskRuntime {
             last_beat: AtomicU64::new(0),
             beat_took: AtomicU64::new(0),
             claims: OpenClaims::default(),
+            last_claim: AtomicU64::new(clock::now().as_millis()),
+            counted: Counted::default(),
         }
     }
 
@@ -103,9 +116,24 @@ impl TaskRuntime {
         self.last_beat.fetch_max(sent.as_millis().max(1), Ordering::SeqCst);
     }
 
+    /// How long the answers of the last beat took; zero for one that named no job.
+    pub(crate) fn beat_took(&self) -> Duration {
+        Duration::from_millis(self.beat_took.load(Ordering::SeqCst))
+    }
+
+    /// A claim is sent.
+    pub(crate) fn claims_now(&self) {
+        self.last_claim.store(clock::now().as_millis(), Ordering::SeqCst);
+    }
+
+    /// When a claim was sent last.
+    pub(crate) fn last_claim(&self) -> Moment {
+        Moment::from_millis(self.last_claim.load(Ordering::SeqCst))
+    }
+
     /// Whether the last beat took over half a period.
     pub(crate) fn beats_are_slow(&self) -> bool {
-        Duration::from_millis(self.beat_took.load(Ordering::SeqCst)) > cadence::slow_beat(self.options.interval)
+        self.beat_took() > cadence::slow_beat(self.options.interval)
     }
 
     /// Whether jobs may be claimed: a keeper that cannot beat could not keep them, and one that takes long to beat for those
@@ -118,8 +146,9 @@ impl TaskRuntime {
     }
 
     /// Writes the options of the task again, unless a worker that started later has: the server has lost them.
-    pub(crate) async fn declare_again(&self, store: &Store) -> Result<(), Error> {
-        let call = async |conn: &mut _| declare::declare_again(conn, &self.keys, self.stamp, &self.options).await;
+    pub(crate) async fn declare_again(&self, store: &Store, worker: &str) -> Result<(), Error> {
+        let call =
+            async |conn: &mut _| declare::declare_again(conn, &self.keys, worker, self.stamp, &self.options).await;
         if store.shared(RESPONSE_TIMEOUT, call).await? {
             tell_declared(&self.name);
         }

@@ -57,11 +57,14 @@ pub enum StallReason {
     Silent,
     /// Its handler did not beat for a whole watched interval (heartbeat mode `Manual`); its worker may be fine.
     HandlerSilent,
+    /// It was silent for a whole watched interval, and a person decided about it.
+    Manual,
 }
 
 names!(StallReason, "reason", {
     Silent = "silent",
     HandlerSilent = "handler_silent",
+    Manual = "manual",
 });
 
 /// One job that was found stalled, and what was decided about it.

@@ -89,6 +89,12 @@ pub(crate) fn sweep_look(interval: Duration) -> Duration {
     beat_period(interval) / 4
 }
 
+/// A worker that has sent no claim for longer than this, though jobs wait and nothing keeps it from them, claims no more: an idle
+/// one looks for work far more often.
+pub(crate) fn silent_claims(interval: Duration) -> Duration {
+    interval * 2
+}
+
 /// How long a shutdown goes on to report, behind its graces: until the sweep of another worker could take the jobs.
 pub(crate) fn reporting_time(interval: Duration) -> Duration {
     interval / 3 * 2

@@ -6,7 +6,41 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::clock::Moment;
+use crate::names::names;
+
+/// What broke the watch of a worker over a task, so that it began anew: nothing is recovered on the word of a process that may have
+/// missed a heartbeat.
+///
+/// [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) use the name of the variant in lower case with underscores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum WatchBreak {
+    /// Redis, or the system, closed the connection.
+    ConnectionLost,
+    /// Redis gave no answer in time.
+    NoAnswer,
+    /// An answer came, but late.
+    LateAnswer,
+    /// The worker's own process stood still, or its own heartbeat was late.
+    StoodStill,
+    /// Heartbeats got through by another connection alone.
+    OtherConnection,
+    /// A sweep was refused.
+    SweepRefused,
+}
+
+names!(WatchBreak, "cause", {
+    ConnectionLost = "connection_lost",
+    NoAnswer = "no_answer",
+    LateAnswer = "late_answer",
+    StoodStill = "stood_still",
+    OtherConnection = "other_connection",
+    SweepRefused = "sweep_refused",
+});
 
 /// What a keeper saw of one task.
 #[derive(Clone, Debug)]
@@ -16,6 +50,8 @@ pub(crate) struct Witness {
     /// When the next own beat is due.
     next_beat: Moment,
     period: Duration,
+    /// What broke the watch last, and when.
+    last_break: Option<(WatchBreak, Moment)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -28,12 +64,15 @@ struct Note {
 impl Witness {
     /// `period` is how often this keeper beats.
     pub(crate) fn new(period: Duration, now: Moment) -> Witness {
-        Witness { note: None, next_beat: now, period }
+        Witness { note: None, next_beat: now, period, last_break: None }
     }
 
     /// A beat that was due at `due` came back at `now`, with what is in force.
     pub(crate) fn beat_answered(&mut self, due: Moment, now: Moment, epoch: u64, interval: Duration) {
         let late = now.since(due) > self.period;
+        if late {
+            self.last_break = Some((WatchBreak::LateAnswer, now));
+        }
         match &mut self.note {
             Some(note) if note.epoch == epoch && !late => note.interval = interval,
             _ => self.note = Some(Note { epoch, interval, since: now }),
@@ -47,10 +86,23 @@ impl Witness {
     }
 
     /// The connection dropped, or an answer did not come.
-    pub(crate) fn broken(&mut self, now: Moment) {
+    pub(crate) fn broken(&mut self, now: Moment, cause: WatchBreak) {
         if let Some(note) = &mut self.note {
             note.since = now;
         }
+        // What follows from a lost connection does not hide it.
+        let first = self.last_break.filter(|(_, at)| now.since(*at) < self.period);
+        self.last_break = Some((first.map_or(cause, |(first, _)| first), now));
+    }
+
+    /// The epoch that is watched, for how long, and the interval that is to be watched.
+    pub(crate) fn watched(&self, now: Moment) -> Option<(u64, Duration, Duration)> {
+        self.note.map(|note| (note.epoch, now.since(note.since), note.interval))
+    }
+
+    /// What broke the watch last, and how long ago.
+    pub(crate) fn last_break(&self, now: Moment) -> Option<(WatchBreak, Duration)> {
+        self.last_break.map(|(cause, at)| (cause, now.since(at)))
     }
 
     /// A sweep told which epoch and interval are in force.
@@ -65,7 +117,7 @@ impl Witness {
     pub(crate) fn may_sweep(&mut self, now: Moment) -> Option<(u64, Duration)> {
         if now.since(self.next_beat) > self.period {
             // Our own beat is late: this process stood still, and so may the watch have.
-            self.broken(now);
+            self.broken(now, WatchBreak::StoodStill);
         }
         if now >= self.next_beat {
             // Its answer is waited for: every other worker is given the same time to beat.
@@ -133,10 +185,23 @@ mod tests {
     #[test]
     fn a_dropped_connection_begins_the_watch_anew() {
         let mut witness = watching();
-        witness.broken(at(3500));
+        witness.broken(at(3500), WatchBreak::ConnectionLost);
         witness.next_beat_at(at(3600));
         assert_eq!(witness.may_sweep(at(4000)), None);
         assert_eq!(witness.sweep_at(), Some(at(6500)));
+    }
+
+    #[test]
+    fn what_broke_the_watch_is_kept_and_what_follows_from_it_does_not_hide_it() {
+        let mut witness = watching();
+        assert_eq!(witness.last_break(at(3000)), None);
+        witness.broken(at(3500), WatchBreak::ConnectionLost);
+        witness.broken(at(3600), WatchBreak::OtherConnection);
+        let ago = Duration::from_millis;
+        assert_eq!(witness.last_break(at(4000)), Some((WatchBreak::ConnectionLost, ago(400))));
+        witness.broken(at(9000), WatchBreak::NoAnswer);
+        assert_eq!(witness.last_break(at(9000)), Some((WatchBreak::NoAnswer, ago(0))));
+        assert_eq!(witness.watched(at(9500)), Some((7, ago(500), 3 * SECOND)));
     }
 
     #[test]

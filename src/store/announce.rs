@@ -1,5 +1,6 @@
 //! Presence: who works, since when, and on what. Display and housekeeping only; no liveness decision reads it.
 
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
@@ -9,13 +10,16 @@ use super::connection::{Connection, OwnConnection};
 use super::engine::Store;
 use super::fault::classify;
 use super::keys::{self, Key, TaskKeys};
-use super::scripts;
+use super::scripts::{self, Text};
 use super::settle::LINES;
 use super::streams;
 use crate::error::Error;
 
-/// How long after its last beat a worker's presence, and the records of its calls, are kept.
+/// How long after its last sign the records of a worker's calls are kept.
 const KEEP: Duration = Duration::from_secs(3600);
+
+/// How long its presence is: a stall is explained by it.
+const KEEP_PRESENCE: Duration = Duration::from_secs(7 * 86_400);
 
 impl Store {
     /// Tells that the worker is there, with what it says of itself.
@@ -33,7 +37,7 @@ impl Store {
     }
 
     /// Tells that the worker has stopped: no call of it counts any more, however late it comes. What this leaves goes an
-    /// hour later, with its presence.
+    /// hour later.
     pub(crate) async fn close(
         &self,
         conn: &mut OwnConnection,
@@ -53,34 +57,82 @@ impl Store {
         self.announce(conn, worker, &fields).await
     }
 
-    /// Forgets a worker: its presence, and the records of its last calls on each task that it worked.
-    pub(crate) async fn forget(&self, conn: &mut impl Connection, worker: &str) -> Result<(), Error> {
+    /// Removes the records of the last calls of a worker that is gone, on each task that it worked, and puts it among those of whom
+    /// only their presence is kept. Each step may be repeated.
+    pub(crate) async fn put_aside(&self, conn: &mut OwnConnection, worker: &str) -> Result<(), Error> {
         let classify = |e| classify("presence", e);
-        let key = keys::worker(&self.prefix, worker);
-        let tasks: Option<String> =
-            redis::cmd("HGET").arg(&key).arg("tasks").query_async(conn).await.map_err(classify)?;
-        let mut pipe = redis::pipe();
+        let (workers, gone) = (keys::workers(&self.prefix), keys::gone(&self.prefix));
+        let mut seen = redis::cmd("ZSCORE");
+        let seen: Option<f64> = seen.arg(&workers).arg(worker).query_async(conn).await.map_err(classify)?;
+        let mut tasks = redis::cmd("HGET");
+        tasks.arg(keys::worker(&self.prefix, worker)).arg("tasks");
+        let tasks: Option<String> = tasks.query_async(conn).await.map_err(classify)?;
         for task in tasks.iter().flat_map(|names| names.split_whitespace()) {
             let lines = LINES.map(|line| format!("{worker}{line}"));
-            pipe.cmd("HDEL").arg(self.task_keys(task).get(Key::Calls)).arg(&lines).ignore();
+            let mut records = redis::cmd("HDEL");
+            records.arg(self.task_keys(task).get(Key::Calls)).arg(&lines);
+            records.query_async::<()>(conn).await.map_err(classify)?;
         }
-        pipe.cmd("DEL").arg(&key).ignore();
-        pipe.cmd("ZREM").arg(keys::workers(&self.prefix)).arg(worker).ignore();
-        pipe.query_async(conn).await.map_err(classify)
+        // In this order: who is in neither list would be kept for ever.
+        let mut add = redis::cmd("ZADD");
+        add.arg(&gone).arg(seen.unwrap_or(0.0) as u64).arg(worker);
+        add.query_async::<()>(conn).await.map_err(classify)?;
+        redis::cmd("ZREM").arg(&workers).arg(worker).query_async(conn).await.map_err(classify)
+    }
+
+    /// Removes the presence of workers that were gone for long, a bounded number of them. Returns how many.
+    pub(crate) async fn forget_gone(&self, conn: &mut OwnConnection) -> Result<usize, Error> {
+        let gone = keys::gone(&self.prefix);
+        let forgotten = self.unseen_since(conn, &gone, KEEP_PRESENCE).await?;
+        for worker in &forgotten {
+            let classify = |e| classify("presence", e);
+            // One that came back, as a process does that was stopped for long, has a presence that is alive.
+            let mut seen = redis::cmd("ZSCORE");
+            seen.arg(keys::workers(&self.prefix)).arg(worker);
+            if seen.query_async::<Option<f64>>(conn).await.map_err(classify)?.is_none() {
+                let mut del = redis::cmd("DEL");
+                del.arg(keys::worker(&self.prefix, worker)).query_async::<()>(conn).await.map_err(classify)?;
+            }
+            redis::cmd("ZREM").arg(&gone).arg(worker).query_async::<()>(conn).await.map_err(classify)?;
+        }
+        Ok(forgotten.len())
     }
 
     /// Workers that were not seen for an hour, a bounded number of them.
     pub(crate) async fn long_gone(&self, conn: &mut impl Connection) -> Result<Vec<String>, Error> {
-        let before = streams::server_time_ms(conn).await?.saturating_sub(KEEP.as_millis() as u64);
-        redis::cmd("ZRANGEBYSCORE")
-            .arg(keys::workers(&self.prefix))
-            .arg("-inf")
-            .arg(before)
-            .arg("LIMIT")
-            .arg(0)
-            .arg(100)
-            .query_async(conn)
-            .await
-            .map_err(|e| classify("presence", e))
+        self.unseen_since(conn, &keys::workers(&self.prefix), KEEP).await
+    }
+
+    async fn unseen_since(&self, conn: &mut impl Connection, key: &str, time: Duration) -> Result<Vec<String>, Error> {
+        let before = streams::server_time_ms(conn).await?.saturating_sub(time.as_millis() as u64);
+        let mut cmd = redis::cmd("ZRANGEBYSCORE");
+        cmd.arg(key).arg("-inf").arg(before).arg("LIMIT").arg(0).arg(100);
+        cmd.query_async(conn).await.map_err(|e| classify("presence", e))
+    }
+
+    /// The workers that are listed, with when they were seen last, ms; those that are gone behind the others. At most `most` of
+    /// each, the latest first.
+    pub(crate) async fn workers(&self, conn: &mut impl Connection, most: usize) -> Result<Vec<(String, u64)>, Error> {
+        let (mut found, mut known) = (Vec::new(), HashSet::new());
+        for key in [keys::workers(&self.prefix), keys::gone(&self.prefix)] {
+            let mut cmd = redis::cmd("ZREVRANGE");
+            cmd.arg(key).arg(0).arg(most.saturating_sub(1)).arg("WITHSCORES");
+            let page: Vec<(Text, f64)> = cmd.query_async(conn).await.map_err(|e| classify("presence", e))?;
+            let page = page.into_iter().map(|(Text(worker), seen)| (worker, seen as u64));
+            found.extend(page.filter(|(worker, _)| known.insert(worker.clone())));
+        }
+        Ok(found)
+    }
+
+    /// What a worker said of itself last; empty when nothing is kept of it.
+    pub(crate) async fn presence(
+        &self,
+        conn: &mut impl Connection,
+        worker: &str,
+    ) -> Result<HashMap<String, String>, Error> {
+        let mut cmd = redis::cmd("HGETALL");
+        cmd.arg(keys::worker(&self.prefix, worker));
+        let fields: Vec<(Text, Text)> = cmd.query_async(conn).await.map_err(|e| classify("presence", e))?;
+        Ok(fields.into_iter().map(|(Text(name), Text(value))| (name, value)).collect())
     }
 }

@@ -1,34 +1,24 @@
-//! `lua/cancel.lua`: cancels a job.
+//! `lua/cancel.lua`: cancels jobs.
 
 use super::connection::Connection;
 use super::keys::TaskKeys;
 use super::scripts;
+use super::told::{Named, Told, told};
 use crate::error::Error;
-use crate::job::state::JobState;
 
-/// The answer to a cancel.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum CancelReply {
-    Cancelled,
-    Requested,
-    Terminal(JobState),
-    Unknown,
-}
-
-/// Cancels a job that waits, or asks the worker that holds it.
+/// Cancels the jobs that wait, and asks the workers that hold the others; at most `BATCH` of them.
 pub(crate) async fn cancel(
     conn: &mut impl Connection,
     keys: &TaskKeys,
-    id: &str,
+    jobs: &[Named],
     reason: &str,
-) -> Result<CancelReply, Error> {
+    by: &str,
+) -> Result<Vec<Told>, Error> {
     let mut call = scripts::CANCEL.on(keys);
-    let mut reply = call.arg(id).arg(reason).arg(keys.cancel_channel()).call(conn).await?;
-    match reply.next::<String>()?.as_str() {
-        "cancelled" => Ok(CancelReply::Cancelled),
-        "requested" => Ok(CancelReply::Requested),
-        "terminal" => Ok(CancelReply::Terminal(reply.next::<String>()?.parse()?)),
-        "unknown" => Ok(CancelReply::Unknown),
-        other => Err(reply.unexpected(other)),
+    call.arg(reason).arg(keys.cancel_channel()).arg(by);
+    for job in jobs {
+        call.arg(job.id.as_str()).arg(&job.stamp);
     }
+    // A cancelled job that asks to be cancelled is told so by its state, too.
+    told(&mut call.call(conn).await?, "ended")
 }

@@ -5,9 +5,21 @@ use super::keys::TaskKeys;
 use super::scripts;
 use crate::error::Error;
 
-/// How many jobs of a task wait, are delayed, running, completed, failed and cancelled, counted in one step.
-pub(crate) async fn counts(conn: &mut impl Connection, keys: &TaskKeys) -> Result<[u64; 6], Error> {
+/// The jobs of a task, counted in one step.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CountedJobs {
+    /// How many wait, are delayed, running, completed, failed and cancelled.
+    pub(crate) jobs: [u64; 6],
+    pub(crate) is_paused: bool,
+}
+
+/// Counts the jobs of a task.
+pub(crate) async fn counts(conn: &mut impl Connection, keys: &TaskKeys) -> Result<CountedJobs, Error> {
     let mut reply = scripts::COUNTS.on(keys).call(conn).await?;
     let _: String = reply.next()?;
-    reply.rest()?.try_into().map_err(|counts| reply.unexpected(&format!("{counts:?}")))
+    let mut jobs = [0; 6];
+    for count in &mut jobs {
+        *count = reply.next()?;
+    }
+    Ok(CountedJobs { jobs, is_paused: reply.next::<u8>()? == 1 })
 }

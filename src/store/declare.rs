@@ -6,6 +6,7 @@ use super::keys::{Key, TaskKeys};
 use super::scripts;
 use crate::error::Error;
 use crate::options::resolved::Resolved;
+use crate::times::to_ms;
 
 /// The version of keys, fields and scripts. A task that a newer version wrote is refused.
 pub(crate) const WIRE_VERSION: u32 = 1;
@@ -23,16 +24,21 @@ pub(crate) enum Declared {
 pub(crate) async fn declare(
     conn: &mut impl Connection,
     keys: &TaskKeys,
+    worker: &str,
     stamp: Option<u64>,
     options: &Resolved,
 ) -> Result<Declared, Error> {
     let mut call = scripts::DECLARE.on(keys);
-    call.arg(WIRE_VERSION).arg(stamp.map(|stamp| stamp.to_string()).unwrap_or_default());
+    call.arg(WIRE_VERSION).arg(stamp.map(|stamp| stamp.to_string()).unwrap_or_default()).arg(worker);
     call.arg("maxCount").arg(options.max_count);
     call.arg("heartbeat").arg(options.heartbeat.as_str());
     call.arg("eventMode").arg(options.events.as_str());
     call.arg("priority").arg(options.priority.as_str());
     let text = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
+    // For people: what a worker does by itself.
+    call.arg("concurrency").arg(options.concurrency);
+    call.arg("attempts").arg(options.retry.max_attempts());
+    call.arg("timeoutMs").arg(text(options.timeout.map(to_ms)));
     let keep = &options.retention;
     for (place, limit) in [("Completed", keep.completed), ("Failed", keep.failed), ("Cancelled", keep.cancelled)] {
         call.arg(format!("keep{place}")).arg(if limit.remove_at_once { "0" } else { "1" });
@@ -55,10 +61,11 @@ pub(crate) async fn declare(
 pub(crate) async fn declare_again(
     conn: &mut impl Connection,
     keys: &TaskKeys,
+    worker: &str,
     stamp: u64,
     options: &Resolved,
 ) -> Result<bool, Error> {
-    Ok(matches!(declare(conn, keys, Some(stamp), options).await?, Declared::Ours(..)))
+    Ok(matches!(declare(conn, keys, worker, Some(stamp), options).await?, Declared::Ours(..)))
 }
 
 /// Whether this version may work the task.

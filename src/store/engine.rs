@@ -1,8 +1,9 @@
 //! The connections to one server, and what was found out about it.
 
+use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures_util::future::{ready, try_join_all};
 use futures_util::{Stream, StreamExt};
@@ -40,6 +41,8 @@ pub(crate) struct Store {
     writes: Arc<Turns>,
     checked: OnceLock<()>,
     checking: Joint<()>,
+    /// The tasks that this process has put into the registry, and when.
+    registered: Mutex<HashMap<String, Instant>>,
 }
 
 impl Store {
@@ -68,6 +71,7 @@ impl Store {
             writes: Turns::new(),
             checked: OnceLock::new(),
             checking: Joint::default(),
+            registered: Mutex::default(),
         })
     }
 
@@ -189,6 +193,10 @@ impl Store {
     /// that block, or whose caller keeps the time.
     pub(crate) async fn dedicated(&self, role: Role, response: Option<Duration>) -> Result<OwnConnection, Error> {
         self.address.connect(role, response).await
+    }
+
+    pub(super) fn registered(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        self.registered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where the server is, without any secret.

@@ -24,6 +24,8 @@ pub(crate) enum Key {
     Priority,
     DispatchedAt,
     Deferred,
+    WaitingSince,
+    Ghosts,
     Calls,
     Meta,
     Events,
@@ -37,7 +39,7 @@ pub(crate) enum Key {
 
 impl Key {
     /// Every key of a task, in the order of the enum.
-    pub(crate) const ALL: [Key; 26] = [
+    pub(crate) const ALL: [Key; 28] = [
         Key::WaitHigh,
         Key::Wait,
         Key::WaitLow,
@@ -59,6 +61,8 @@ impl Key {
         Key::Priority,
         Key::DispatchedAt,
         Key::Deferred,
+        Key::WaitingSince,
+        Key::Ghosts,
         Key::Calls,
         Key::Meta,
         Key::Events,
@@ -90,6 +94,8 @@ impl Key {
             Key::Priority => "priority",
             Key::DispatchedAt => "dispatchedAt",
             Key::Deferred => "deferred",
+            Key::WaitingSince => "waitingSince",
+            Key::Ghosts => "ghosts",
             Key::Calls => "calls",
             Key::Meta => "meta",
             Key::Events => "events",
@@ -110,6 +116,7 @@ impl Key {
             Key::StalledCount => "stalled_count",
             Key::MaxCount => "max_count",
             Key::DispatchedAt => "dispatched_at",
+            Key::WaitingSince => "waiting_since",
             // Lua has a function of the name.
             Key::Error => "errors",
             other => other.suffix(),
@@ -120,6 +127,7 @@ impl Key {
 /// The keys of one task, built once.
 #[derive(Debug)]
 pub(crate) struct TaskKeys {
+    task: String,
     keys: Vec<String>,
     cancel_channel: String,
 }
@@ -127,9 +135,15 @@ pub(crate) struct TaskKeys {
 impl TaskKeys {
     pub(crate) fn new(prefix: &str, task: &str) -> TaskKeys {
         TaskKeys {
+            task: task.to_owned(),
             keys: Key::ALL.iter().map(|key| format!("{prefix}:{{{task}}}:{}", key.suffix())).collect(),
             cancel_channel: format!("{prefix}:{{{task}}}:cancel"),
         }
+    }
+
+    /// The name of the task.
+    pub(crate) fn task(&self) -> &str {
+        &self.task
     }
 
     pub(crate) fn get(&self, key: Key) -> &str {
@@ -145,6 +159,16 @@ impl TaskKeys {
 /// The ZSET of all workers, by when they were last seen (ms).
 pub(crate) fn workers(prefix: &str) -> String {
     format!("{prefix}:workers")
+}
+
+/// The ZSET of workers that were not seen for long, by when they were seen last (ms).
+pub(crate) fn gone(prefix: &str) -> String {
+    format!("{prefix}:gone")
+}
+
+/// The ZSET of all tasks, by when they were declared or dispatched to last (ms).
+pub(crate) fn tasks(prefix: &str) -> String {
+    format!("{prefix}:tasks")
 }
 
 /// The hash that tells who a worker is.

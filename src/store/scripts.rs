@@ -69,7 +69,7 @@ script!(
         DispatchedAt,
         WaitHigh,
         WaitLow,
-        Delayed,
+        Delayed
     ]
 );
 
@@ -87,7 +87,9 @@ script!(
         "columns",
         "finish",
         "failure",
+        "since",
         "back_to_wait",
+        "ghosts",
         "held",
         "count",
         "claim",
@@ -120,6 +122,8 @@ script!(
         MaxCount,
         Priority,
         Deferred,
+        WaitingSince,
+        Ghosts
     ]
 );
 
@@ -138,6 +142,7 @@ script!(
         "columns",
         "finish",
         "failure",
+        "since",
         "back_to_wait",
         "count",
         "resolve"
@@ -167,35 +172,38 @@ script!(
         Options,
         DispatchedAt,
         Deferred,
+        WaitingSince
     ]
 );
 
 script!(
     CANCEL,
     "cancel",
-    ["now", "events", "types", "columns", "finish", "failure"],
+    ["now", "events", "types", "terminal", "columns", "finish", "failure", "ghosts", "states", "named"],
     [
+        Payload,
         Locks,
-        Cancelling,
         Delayed,
-        WaitHigh,
-        Wait,
-        WaitLow,
         Completed,
         Failed,
         Cancelled,
+        WaitHigh,
+        Wait,
+        WaitLow,
+        Cancelling,
         Meta,
         Events,
-        Payload,
-        Error,
+        Ghosts,
         Attempt,
         StalledCount,
         Result,
+        Error,
         Options,
         MaxCount,
         Priority,
         DispatchedAt,
         Deferred,
+        WaitingSince
     ]
 );
 
@@ -217,7 +225,8 @@ script!(
         MaxCount,
         Priority,
         DispatchedAt,
-        Deferred
+        Deferred,
+        WaitingSince
     ]
 );
 
@@ -250,10 +259,12 @@ script!(
         Priority,
         DispatchedAt,
         Deferred,
+        WaitingSince,
+        Ghosts,
         Calls,
         Meta,
         Events,
-        Stalls,
+        Stalls
     ]
 );
 
@@ -265,20 +276,282 @@ script!(
     INSPECT,
     "inspect",
     ["states"],
-    [Payload, Locks, Delayed, Completed, Failed, Cancelled, Attempt, StalledCount, Error, Deferred]
+    [
+        Payload,
+        Locks,
+        Delayed,
+        Completed,
+        Failed,
+        Cancelled,
+        Attempt,
+        StalledCount,
+        Result,
+        Error,
+        Options,
+        MaxCount,
+        Priority,
+        DispatchedAt,
+        Deferred,
+        WaitingSince,
+        Cancelling,
+        Candidates
+    ]
 );
 
 script!(STATES, "states", ["states"], [Payload, Locks, Delayed, Completed, Failed, Cancelled, Result, Meta]);
 
-script!(COUNTS, "counts", [], [WaitHigh, Wait, WaitLow, Delayed, Locks, Completed, Failed, Cancelled]);
+script!(COUNTS, "counts", ["counts"], [WaitHigh, Wait, WaitLow, Delayed, Locks, Completed, Failed, Cancelled, Meta]);
+
+script!(
+    OVERVIEW,
+    "overview",
+    ["now", "counts", "states", "spare"],
+    [
+        WaitHigh,
+        Wait,
+        WaitLow,
+        Locks,
+        Delayed,
+        Completed,
+        Failed,
+        Cancelled,
+        Active,
+        Candidates,
+        Meta,
+        Ghosts,
+        WaitingSince,
+        DispatchedAt,
+        Payload
+    ]
+);
+
+script!(
+    JOBS,
+    "jobs",
+    Some("place"),
+    ["states", "spare", "page"],
+    [
+        Delayed,
+        WaitHigh,
+        Wait,
+        WaitLow,
+        Locks,
+        Ghosts,
+        Attempt,
+        StalledCount,
+        Error,
+        MaxCount,
+        Priority,
+        DispatchedAt,
+        WaitingSince,
+        Candidates,
+        Payload,
+        Delayed,
+        Completed,
+        Failed,
+        Cancelled
+    ]
+);
+
+script!(HISTORY, "history", Some("stream"), [], [Events]);
+
+// What a person does.
+script!(
+    RETRY,
+    "retry",
+    ["now", "events", "wake", "types", "terminal", "since", "back_to_wait", "ghosts", "states", "named"],
+    [
+        Payload,
+        Locks,
+        Delayed,
+        Completed,
+        Failed,
+        Cancelled,
+        WaitHigh,
+        Wait,
+        WaitLow,
+        Cancelling,
+        Meta,
+        Events,
+        Wake,
+        Ghosts,
+        Attempt,
+        StalledCount,
+        Result,
+        Error,
+        Options,
+        MaxCount,
+        Priority,
+        DispatchedAt,
+        Deferred,
+        WaitingSince
+    ]
+);
+
+script!(
+    REMOVE,
+    "remove",
+    ["events", "types", "terminal", "columns", "ghosts", "states", "named"],
+    [
+        Payload,
+        Locks,
+        Delayed,
+        Completed,
+        Failed,
+        Cancelled,
+        WaitHigh,
+        Wait,
+        WaitLow,
+        Meta,
+        Events,
+        Ghosts,
+        Attempt,
+        StalledCount,
+        Result,
+        Error,
+        Options,
+        MaxCount,
+        Priority,
+        DispatchedAt,
+        Deferred,
+        WaitingSince
+    ]
+);
+
+script!(
+    RUN_NOW,
+    "run_now",
+    ["now", "events", "wake", "types", "since", "back_to_wait", "states", "named"],
+    [
+        Payload,
+        Locks,
+        Delayed,
+        Completed,
+        Failed,
+        Cancelled,
+        WaitHigh,
+        Wait,
+        WaitLow,
+        Meta,
+        Events,
+        Wake,
+        Priority,
+        WaitingSince
+    ]
+);
+
+script!(PAUSE, "pause", ["now", "events"], [Meta, Events]);
+
+script!(RESUME, "resume", ["now", "events", "wake"], [Meta, Events, Wake]);
+
+script!(
+    FORGET,
+    "forget",
+    ["counts"],
+    [
+        WaitHigh,
+        Wait,
+        WaitLow,
+        Active,
+        Candidates,
+        Locks,
+        Delayed,
+        Completed,
+        Failed,
+        Cancelled,
+        Cancelling,
+        Payload,
+        Attempt,
+        StalledCount,
+        Result,
+        Error,
+        Options,
+        MaxCount,
+        Priority,
+        DispatchedAt,
+        Deferred,
+        WaitingSince,
+        Ghosts,
+        Calls,
+        Meta,
+        Events,
+        Stalls,
+        Wake
+    ]
+);
+
+// The audit.
+script!(SCAN, "scan", Some("place"), [], [Payload]);
+
+script!(
+    LOOK,
+    "look",
+    ["count", "faults"],
+    [
+        Payload,
+        Locks,
+        Delayed,
+        Completed,
+        Failed,
+        Cancelled,
+        Active,
+        Candidates,
+        Cancelling,
+        Ghosts,
+        Attempt,
+        StalledCount,
+        Result,
+        Error,
+        Options,
+        MaxCount,
+        Priority,
+        DispatchedAt,
+        Deferred,
+        WaitingSince
+    ]
+);
+
+script!(
+    MEND,
+    "mend",
+    ["now", "events", "wake", "types", "terminal", "columns", "since", "back_to_wait", "ghosts", "count", "faults"],
+    [
+        Payload,
+        Locks,
+        Delayed,
+        Completed,
+        Failed,
+        Cancelled,
+        WaitHigh,
+        Wait,
+        WaitLow,
+        Active,
+        Candidates,
+        Cancelling,
+        Ghosts,
+        Meta,
+        Events,
+        Wake,
+        Attempt,
+        StalledCount,
+        Result,
+        Error,
+        Options,
+        MaxCount,
+        Priority,
+        DispatchedAt,
+        Deferred,
+        WaitingSince
+    ]
+);
 
 // Presence: one key each, which no task owns.
 script!(ANNOUNCE, "announce", ["now"], [Worker]);
 
-script!(ENLIST, "enlist", ["now"], [Workers]);
+script!(ENLIST, "enlist", Some("seen"), ["now"], [Workers]);
 
 /// Every script, for preloading and for tests.
-pub(crate) static ALL: [&ScriptDef; 15] = [
+pub(crate) static ALL: [&ScriptDef; 27] = [
     &DISPATCH,
     &SETTLE,
     &EXTEND_LOCKS,
@@ -292,6 +565,18 @@ pub(crate) static ALL: [&ScriptDef; 15] = [
     &INSPECT,
     &STATES,
     &COUNTS,
+    &OVERVIEW,
+    &JOBS,
+    &HISTORY,
+    &RETRY,
+    &REMOVE,
+    &RUN_NOW,
+    &PAUSE,
+    &RESUME,
+    &FORGET,
+    &SCAN,
+    &LOOK,
+    &MEND,
     &ANNOUNCE,
     &ENLIST,
 ];

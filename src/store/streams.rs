@@ -62,6 +62,24 @@ pub(crate) async fn last_entry(
     Ok(entries.into_iter().next().and_then(entry))
 }
 
+/// Entries of a stream of a task behind `after`, or with `newest` in front of it, the newest first; at most `count`.
+pub(crate) async fn range(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    key: Key,
+    after: &str,
+    newest: bool,
+    count: usize,
+) -> Result<Vec<Entry>, Error> {
+    let mut cmd = redis::cmd(if newest { "XREVRANGE" } else { "XRANGE" });
+    let (start, end) = if newest { ("+", "-") } else { ("-", "+") };
+    let start = if after.is_empty() { start.to_owned() } else { format!("({after}") };
+    cmd.arg(keys.get(key)).arg(start).arg(end).arg("COUNT").arg(count);
+    let reply: Value = cmd.query_async(conn).await.map_err(|e| classify("events", e))?;
+    let Value::Array(entries) = reply else { return Ok(Vec::new()) };
+    Ok(entries.into_iter().filter_map(entry).collect())
+}
+
 /// What RESP2 sends as a list of pairs, or as one flat list, and RESP3 as a map.
 fn pairs(value: Value) -> Vec<(Value, Value)> {
     match value {
@@ -81,7 +99,7 @@ fn pairs(value: Value) -> Vec<(Value, Value)> {
     }
 }
 
-fn entry(value: Value) -> Option<Entry> {
+pub(super) fn entry(value: Value) -> Option<Entry> {
     let Value::Array(parts) = value else { return None };
     let [id, fields] = <[Value; 2]>::try_from(parts).ok()?;
     let fields = pairs(fields).into_iter().map(|(name, value)| (text(name), text(value))).collect();

@@ -32,6 +32,36 @@ pub(crate) enum SweepReply {
     Undeclared,
 }
 
+/// What a person decides about candidates, and which ones.
+#[derive(Clone, Debug)]
+pub(crate) struct Decision {
+    pub(crate) verdict: Verdict,
+    pub(crate) by: String,
+    /// None for all.
+    pub(crate) ids: Vec<String>,
+}
+
+/// What becomes of a candidate whose stall would be counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// What the options of its task say.
+    Auto,
+    /// It runs again, however often it stalled.
+    Recover,
+    /// It fails.
+    Fail,
+}
+
+impl Verdict {
+    fn as_str(self) -> &'static str {
+        match self {
+            Verdict::Auto => "auto",
+            Verdict::Recover => "recover",
+            Verdict::Fail => "fail",
+        }
+    }
+}
+
 /// Resolves up to `limit` candidates of the epoch that the caller watched for `waited`.
 #[allow(clippy::too_many_arguments)]
 pub(crate) async fn sweep(
@@ -43,10 +73,15 @@ pub(crate) async fn sweep(
     waited: Duration,
     cursor: &str,
     limit: usize,
+    decision: Option<&Decision>,
 ) -> Result<SweepReply, Error> {
     let mut call = scripts::SWEEP.on(keys);
     // Rounded down: to claim a wait that was not watched is the one thing that must not happen.
     call.arg(worker).arg(to_ms(ask)).arg(epoch).arg(waited.as_millis() as u64).arg(cursor).arg(limit);
+    match decision {
+        None => call.arg(Verdict::Auto.as_str()).arg(""),
+        Some(decision) => call.arg(decision.verdict.as_str()).arg(&decision.by).arg(&decision.ids),
+    };
     let mut reply = call.call(conn).await?;
     let word: String = reply.next()?;
     if word == "undeclared" {

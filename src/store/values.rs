@@ -56,3 +56,13 @@ pub(super) async fn columns<T: redis::FromRedisValue>(
     }
     cmd.query_async(conn).await.map_err(|e| classify("value", e))
 }
+
+/// The tokens of held jobs, in their order; `None` of one that nobody holds.
+pub(crate) async fn tokens(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[crate::job::id::JobId],
+) -> Result<Vec<Option<String>>, Error> {
+    let tokens: Vec<Option<Text>> = columns(conn, keys.get(Key::Locks), ids).await?;
+    Ok(tokens.into_iter().map(|token| token.map(|Text(token)| token)).collect())
+}

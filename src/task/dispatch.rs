@@ -18,7 +18,7 @@ use crate::options::overrides::Overrides;
 use crate::options::retry::RetryPolicy;
 use crate::options::stall::OnRisk;
 use crate::store::dispatch::NewJob;
-use crate::times::to_ms;
+use crate::times::ms_of;
 
 /// A job about to be dispatched: set what differs from the task's options, then `.await` it.
 ///
@@ -214,8 +214,7 @@ pub(crate) fn checked_payload(
 /// A job with nothing set but, where it has one, the caller's own id.
 pub(crate) fn new_job(task: &TaskShared, id: Option<JobId>, payload: Vec<u8>) -> NewJob {
     // An id of our own making tells the time itself.
-    let dispatched_at_ms =
-        id.is_some().then(|| to_ms(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()));
+    let dispatched_at_ms = id.is_some().then(|| ms_of(SystemTime::now()));
     NewJob {
         id: id.unwrap_or_else(JobId::generate),
         payload,

@@ -233,7 +233,9 @@ impl Lane {
     async fn write(&self, jobs: &[impl AsRef<NewJob>]) -> Result<Vec<bool>, Error> {
         self.store.ready().await?;
         let call = async |conn: &mut _| dispatch::dispatch(conn, &self.keys, jobs, &self.all_keys).await;
-        self.store.shared(response_time(bytes_of(jobs)), call).await
+        let existed = self.store.shared(response_time(bytes_of(jobs)), call).await?;
+        self.store.register_once(self.keys.task()).await;
+        Ok(existed)
     }
 
     /// Writes a job on a connection of its own, where nothing waits behind it; in a turn, which other large jobs may have to wait

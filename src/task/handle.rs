@@ -19,10 +19,11 @@ use crate::job::state::JobState;
 use crate::options::modes::EventMode;
 use crate::process::waits::NotedWait;
 use crate::shown::cut;
-use crate::store::cancel::{self, CancelReply};
+use crate::store::cancel;
 use crate::store::inspect::{self, StoredJob};
 use crate::store::patience::{RESPONSE_TIMEOUT, doubled, response_time};
 use crate::store::settle::Payload;
+use crate::store::told::{Named, Told};
 use crate::store::{states, values};
 
 /// How long the event that ended a job may be behind the job's removal.
@@ -188,8 +189,8 @@ impl<O> JobHandle<O> {
     ///
     /// Of a running job the answer is `Requested`: it becomes cancelled when its handler has returned, or was dropped after
     /// its cancel grace, whatever value it returned. To repeat a cancel is no error, and keeps the first reason. The call
-    /// is repeated as long as a dispatch is while Redis cannot be reached; after a lost reply it may find that the job is cancelled already.
-    /// A reason is cut to 4 KiB.
+    /// is repeated as long as a dispatch is while Redis cannot be reached; after a lost reply it may find that the job is
+    /// cancelled already. A reason is cut to 4 KiB.
     ///
     /// # Errors
     /// - [`Error::JobNotFound`] if it was never dispatched, or retention removed it.
@@ -204,22 +205,23 @@ impl<O> JobHandle<O> {
         let patience = Patience::new(self.task.store.dispatch_timeout, Instant::now(), reason.len());
         let reply = repeated(patience, || {
             let call = move |mut conn| async move {
-                cancel::cancel(&mut conn, &self.task.keys, self.id.as_str(), reason).await
+                let named = [Named::anywhere(self.id.clone())];
+                cancel::cancel(&mut conn, &self.task.keys, &named, reason, "").await
             };
             self.task.store.ask(response_time(reason.len()), call)
         });
-        match reply.await? {
-            CancelReply::Cancelled => Ok(CancelOutcome::Cancelled),
-            CancelReply::Requested => Ok(CancelOutcome::Requested),
-            CancelReply::Terminal(state) => Ok(CancelOutcome::AlreadyTerminal(state)),
-            CancelReply::Unknown => Err(self.not_found()),
+        match reply.await?.first() {
+            Some(Told::Done) => Ok(CancelOutcome::Cancelled),
+            Some(Told::Requested) => Ok(CancelOutcome::Requested),
+            Some(Told::Stands(state)) => Ok(CancelOutcome::AlreadyTerminal(*state)),
+            _ => Err(self.not_found()),
         }
     }
 
     /// The job as it is in Redis, without its values.
     pub(crate) async fn stored(&self) -> Result<Option<StoredJob>, Error> {
         let look = |mut conn| async move { inspect::inspect(&mut conn, &self.task.keys, self.id.as_str()).await };
-        self.task.store.ask(RESPONSE_TIMEOUT, look).await
+        Ok(self.task.store.ask(RESPONSE_TIMEOUT, look).await?.map(|inspected| inspected.job))
     }
 
     pub(crate) fn not_found(&self) -> Error {

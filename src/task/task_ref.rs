@@ -82,9 +82,7 @@ impl<I, O> TaskRef<I, O> {
     /// Cancel safe.
     pub async fn counts(&self) -> Result<TaskCounts, Error> {
         let count = |mut conn| async move { counts::counts(&mut conn, &self.shared.keys).await };
-        let counted = self.shared.store.ask(RESPONSE_TIMEOUT, count).await?;
-        let [waiting, delayed, running, completed, failed, cancelled] = counted;
-        Ok(TaskCounts { waiting, delayed, running, completed, failed, cancelled })
+        Ok(TaskCounts::of(self.shared.store.ask(RESPONSE_TIMEOUT, count).await?.jobs))
     }
 
     /// One job as it is now.
@@ -201,6 +199,26 @@ pub struct TaskCounts {
     pub cancelled: u64,
 }
 
+impl TaskCounts {
+    /// How many are in this state.
+    #[must_use]
+    pub const fn of_state(&self, state: JobState) -> u64 {
+        match state {
+            JobState::Waiting => self.waiting,
+            JobState::Delayed => self.delayed,
+            JobState::Running => self.running,
+            JobState::Completed => self.completed,
+            JobState::Failed => self.failed,
+            JobState::Cancelled => self.cancelled,
+        }
+    }
+
+    /// In the order in which the store counts them.
+    pub(crate) fn of([waiting, delayed, running, completed, failed, cancelled]: [u64; 6]) -> TaskCounts {
+        TaskCounts { waiting, delayed, running, completed, failed, cancelled }
+    }
+}
+
 /// One job as it was when it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -215,7 +233,7 @@ pub struct Job {
     pub stalled_count: u32,
     /// How often its handler snoozed it, with [`JobError::snooze`](crate::JobError::snooze).
     pub snoozed_count: u32,
-    /// Its last failure, also while it waits for its next attempt; none of a completed job. A cancelled job has the code `cancelled`, and the reason
-    /// as message.
+    /// Its last failure, also while it waits for its next attempt; none of a completed job. A cancelled job has the code
+    /// `cancelled`, and the reason as message.
     pub error: Option<Failure>,
 }

@@ -103,8 +103,8 @@ async fn until_nothing_waits(
             drained.completed + drained.failed
         };
         for (index, keys) in tasks.iter().enumerate() {
-            let [waiting, delayed, running, ..] =
-                store.shared(RESPONSE_TIMEOUT, async |conn| counts::counts(conn, keys).await).await?;
+            let counted = store.shared(RESPONSE_TIMEOUT, async |conn| counts::counts(conn, keys).await).await?;
+            let [waiting, delayed, running, ..] = counted.jobs;
             busy |= waiting + running > 0;
             if delayed == 0 {
                 continue;

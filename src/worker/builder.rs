@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
+use super::monitor::WorkerMonitor;
 use crate::error::Error;
 use crate::faults::{ConfigError, Faults};
 use crate::options::resolved::Resolved;
@@ -35,6 +36,7 @@ pub struct Worker {
     pub(crate) cap: Option<usize>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) id: WorkerId,
+    pub(crate) monitor: WorkerMonitor,
 }
 
 impl Worker {
@@ -85,6 +87,12 @@ impl Worker {
             shutdown_grace.saturating_add(cancel_grace).saturating_add(reporting_time(interval))
         });
         longest.max().unwrap_or_default().saturating_add(FAREWELL)
+    }
+
+    /// Tells how the worker is, for a probe: before it runs, while it does, and after it has stopped.
+    #[must_use]
+    pub fn monitor(&self) -> WorkerMonitor {
+        self.monitor.clone()
     }
 
     /// The identity under which this worker will hold jobs.

@@ -54,11 +54,11 @@ impl Crew {
     pub(super) fn start(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]>) -> Result<Crew, Error> {
         panics::watch();
         let stops_all = worker.stopping.clone().drop_guard();
-        let canary = Arc::new(AtomicU64::new(clock::now().as_millis()));
+        let canary = Arc::clone(&worker.canary);
         let end = KeeperEnd::default();
         let leaves_behind = LeavesBehind { end: end.clone(), canary: Arc::clone(&canary) };
         let (alive, keeper_ended) = oneshot::channel();
-        let thread = thread::start(Arc::clone(&worker), &tasks, Arc::clone(&canary), end.clone(), alive)
+        let thread = thread::start(Arc::clone(&worker), &tasks, end.clone(), alive)
             .map_err(|e| Error::from_io("the keeper thread", e))?;
         let mut loops = Loops::default();
         loops.spawn(WorkerPart::Canary, sing(canary, Arc::clone(&worker.news), end.stop));

@@ -133,7 +133,8 @@ impl Worker {
         self.store.works_as(self.id.as_str());
         let mut stamps = Vec::with_capacity(self.tasks.len());
         for task in &self.tasks {
-            let declare = async |conn: &mut _| declare::declare(conn, &task.keys, None, &task.options).await;
+            let worker = self.id.as_str();
+            let declare = async |conn: &mut _| declare::declare(conn, &task.keys, worker, None, &task.options).await;
             stamps.push(match self.store.shared(RESPONSE_TIMEOUT, declare).await? {
                 Declared::Ours(stamp, changed) => {
                     for (option, old, new) in changed {
@@ -144,6 +145,14 @@ impl Worker {
                 }
                 Declared::Theirs(stamp) => stamp,
             });
+            let register = async |conn: &mut _| self.store.register(conn, &task.name).await;
+            match self.store.shared(RESPONSE_TIMEOUT, register).await {
+                // It is for people, and must not keep the worker from its jobs.
+                Err(e) if !e.is_retryable() => {
+                    tracing::warn!(task = %task.name, error = %e.chain(), "the task could not be put into the list of tasks");
+                }
+                answer => answer?,
+            }
         }
         Ok(stamps)
     }
@@ -162,15 +171,19 @@ impl Worker {
         };
         let about: Vec<String> = self.tasks.iter().map(describe).collect();
         let with_stamps = self.tasks.into_iter().zip(stamps).enumerate();
-        let tasks = with_stamps.map(|(index, (task, stamp))| Arc::new(TaskRuntime::new(index, task, stamp))).collect();
+        let runtime = |(index, (task, stamp))| Arc::new(TaskRuntime::new(index, task, stamp));
+        let tasks: Arc<[_]> = with_stamps.map(runtime).collect();
         let worker = Arc::new(WorkerShared::new(self.id, self.store, self.data, self.observer, self.cap));
-        let mut crew = Crew::start(Arc::clone(&worker), tasks)?;
+        let mut crew = Crew::start(Arc::clone(&worker), Arc::clone(&tasks))?;
+        self.monitor.runs(&worker, &tasks);
         let (prefix, server) = (worker.store.prefix(), worker.store.place());
         tracing::info!(worker_id = %worker.id, tasks = %about.join(", "), prefix, %server, "working");
         if crew.works_until(shutdown).await {
             tracing::info!(worker_id = %worker.id, held = crew.held(), ?longest, "stopping");
         }
         crew.wind_down(hurry).await;
-        Ok(crew.stop().await)
+        let stopped = crew.stop().await;
+        self.monitor.stopped(&stopped);
+        Ok(stopped)
     }
 }

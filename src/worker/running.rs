@@ -6,6 +6,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::builder::Worker;
+use super::monitor::WorkerMonitor;
 use super::stop::StopReason;
 use crate::error::Error;
 use crate::worker_id::WorkerId;
@@ -27,6 +28,7 @@ use crate::worker_id::WorkerId;
 #[derive(Debug)]
 pub struct RunningWorker {
     id: WorkerId,
+    monitor: WorkerMonitor,
     stop: Arc<Notify>,
     /// None when it has been told how it ended.
     worker: Option<JoinHandle<Result<StopReason, Error>>>,
@@ -44,18 +46,24 @@ impl Worker {
 
 impl RunningWorker {
     pub(super) fn spawn(worker: Worker) -> RunningWorker {
-        let (id, stop) = (worker.id().clone(), Arc::new(Notify::new()));
+        let (id, monitor, stop) = (worker.id().clone(), worker.monitor(), Arc::new(Notify::new()));
         let told = {
             let stop = Arc::clone(&stop);
             async move { stop.notified().await }
         };
-        RunningWorker { id, stop, worker: Some(tokio::spawn(worker.run_until(told))) }
+        RunningWorker { id, monitor, stop, worker: Some(tokio::spawn(worker.run_until(told))) }
     }
 
     /// The identity under which the worker holds jobs.
     #[must_use]
     pub fn id(&self) -> &WorkerId {
         &self.id
+    }
+
+    /// Tells how the worker is, for a probe.
+    #[must_use]
+    pub fn monitor(&self) -> WorkerMonitor {
+        self.monitor.clone()
     }
 
     /// Tells the worker to stop, and waits until it has: see [`Worker::run_until`].

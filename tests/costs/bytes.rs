@@ -62,12 +62,13 @@ async fn a_job_is_written_once_as_payload_and_its_id_once_in_each_place_that_it_
     let options = options + "keepCompleted1keepFailed1keepCancelled1".len() + "fence".len() + FENCE;
     let options = options + "maxAgeCompleted86400000maxAgeFailed2592000000maxAgeCancelled2592000000".len();
     let options = options + "maxCountCompleted100000maxCountFailedmaxCountCancelled".len() + "declaredAt".len() + STAMP;
+    let options = options + "declaredBy".len() + WORKER.len();
 
     meter.dispatch(n).await;
     let dispatched = ENTRY + "total200worker".len() + "dispatched".len() + words(n);
     let waiting = [
         ("events", dispatched),
-        ("meta", options + "events200largest1024".len()),
+        ("meta", options + "in200events200largest1024".len()),
         ("payload", n * (ID + PAYLOAD)),
         ("wait", n * ID),
         ("wake", "marker".len()),
@@ -77,13 +78,14 @@ async fn a_job_is_written_once_as_payload_and_its_id_once_in_each_place_that_it_
     meter.settle(0, None, n).await;
     let started = ENTRY + "total400worker".len() + WORKER.len() + "started".len() + words(n);
     let record = |number: &str, ids: usize| WORKER.len() + number.len() + "\n\n\n\n".len() + FENCE + ids;
-    let meta = ("meta", options + "events400largest1024".len() + "interval1000ask1000".len());
+    let asked = "interval1000ask1000".len() + "asker".len() + WORKER.len() + "askedBy".len() + WORKER.len();
+    let meta = options + "in200events400largest1024".len() + asked;
     let running = [
         ("active", n * ID),
         ("calls", record("1", words(n))),
         ("events", dispatched + started),
         ("locks", n * (ID + TOKEN)),
-        meta,
+        ("meta", meta),
         ("payload", n * (ID + PAYLOAD)),
         ("wake", "marker".len()),
     ];
@@ -96,7 +98,7 @@ async fn a_job_is_written_once_as_payload_and_its_id_once_in_each_place_that_it_
         ("calls", record("2", 0)),
         ("completed", n * ID),
         ("events", dispatched + started + completed),
-        meta,
+        ("meta", meta + "out200".len()),
         ("payload", n * (ID + PAYLOAD)),
         ("result", n * (ID + "42".len())),
         ("wake", "marker".len()),

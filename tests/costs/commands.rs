@@ -4,32 +4,27 @@
 use crate::meter::Meter;
 
 // What every dispatch does. It reads the settings and the stored payloads (HMGET 2), and whether there are terminal jobs
-// (EXISTS); it writes the ids (RPUSH) and the payloads (HSET), counts and tells (HINCRBY, XADD), and wakes (ZADD).
-const DISPATCH: &str = "8: exists 1, hincrby 1, hmget 2, hset 1, rpush 1, xadd 1, zadd 1";
-// A payload that is larger than twice any before, as the first one is, raises the bound of what claims read at once (HSET).
-const DISPATCH_LARGER: &str = "9: exists 1, hincrby 1, hmget 2, hset 2, rpush 1, xadd 1, zadd 1";
+// (EXISTS); it writes the ids (RPUSH), the payloads, and both totals (HSET 2), tells (XADD), and wakes (ZADD). A payload
+// that is larger than twice any before, as the first one is, raises the bound of what claims read at once; that, and the
+// wire version, is written with the totals.
+const DISPATCH: &str = "8: exists 1, hmget 2, hset 2, rpush 1, xadd 1, zadd 1";
 // Where terminal jobs are kept: the size of the set that EXISTS counted (ZCARD), and the ids in it (ZMSCORE).
-const DISPATCH_BESIDE_KEPT: &str =
-    "10: exists 1, hincrby 1, hmget 2, hset 1, rpush 1, xadd 1, zadd 1, zcard 1, zmscore 1";
+const DISPATCH_BESIDE_KEPT: &str = "10: exists 1, hmget 2, hset 2, rpush 1, xadd 1, zadd 1, zcard 1, zmscore 1";
 // Types of the three lists and four columns (LLEN 3, HLEN 4), when the first delayed job is due (ZRANGE), the time; then
 // ZADD instead of RPUSH, and the wake only for a job that is the next one due. Each delay is in `options` (HSET).
 fn dispatch_delayed(n: usize, is_next: bool) -> String {
-    let (columns, places) = (1 + n, if is_next { 2 } else { 1 });
-    let total = 14 + columns + places;
-    format!(
-        "{total}: exists 1, hincrby 1, hlen 4, hmget 2, hset {columns}, llen 3, time 1, xadd 1, zadd {places}, zrange 1"
-    )
+    let (columns, places) = (2 + n, if is_next { 2 } else { 1 });
+    let total = 13 + columns + places;
+    format!("{total}: exists 1, hlen 4, hmget 2, hset {columns}, llen 3, time 1, xadd 1, zadd {places}, zrange 1")
 }
 // The same checks, and one HSET for the priorities of all.
 const DISPATCH_PRIORITY: &str =
-    "18: exists 1, hincrby 1, hlen 4, hmget 2, hset 2, llen 3, rpush 1, time 1, xadd 1, zadd 1, zrange 1";
+    "18: exists 1, hlen 4, hmget 2, hset 3, llen 3, rpush 1, time 1, xadd 1, zadd 1, zrange 1";
 
 /// Columns of its own cost a job one HSET each: here two, `maxCount` and `options`.
 fn dispatch_with_options(n: usize) -> String {
-    let (total, columns) = (17 + 2 * n, 1 + 2 * n);
-    format!(
-        "{total}: exists 1, hincrby 1, hlen 4, hmget 2, hset {columns}, llen 3, rpush 1, time 1, xadd 1, zadd 1, zrange 1"
-    )
+    let (total, columns) = (17 + 2 * n, 2 + 2 * n);
+    format!("{total}: exists 1, hlen 4, hmget 2, hset {columns}, llen 3, rpush 1, time 1, xadd 1, zadd 1, zrange 1")
 }
 
 // What every settle does. It reads its record (HGET), the settings (HMGET), the time, how many of the rare keys are there
@@ -59,15 +54,41 @@ const SETTLE_KEPT: &str = "21: exists 2, hdel 1, hget 1, hmget 4, hset 3, lrange
 // to ask for. Results are one HSET.
 const SETTLE_KEPT_RESULTS: &str = "24: exists 3, hdel 1, hget 1, hlen 1, hmget 4, hset 4, lrange 1, ltrim 1, sadd 1, \
     srem 1, time 1, xadd 1, zadd 2, zcard 1, zmscore 1";
-// A delayed job that is not due is a rare key that is neither: terminal sets and columns (EXISTS 2), candidates (SCARD) and
-// cancels (HLEN); when the next job is due (ZRANGE), and the list before (LRANGE). Its delay is in a column: which ones are
-// filled (HLEN 7), what is there of the claimed jobs (HMGET), and of those that are removed (EXISTS, HDEL).
-const SETTLE_BESIDE_DELAYED: &str = "34: exists 4, hdel 3, hget 1, hlen 8, hmget 5, hset 3, lrange 2, ltrim 1, sadd 1, \
+// A delayed job that is not due is a rare key that is neither: terminal sets and columns (EXISTS 2), candidates (SCARD),
+// cancels and ghosts (HLEN 2); when the next job is due (ZRANGE), and the list before (LRANGE). Its delay is in a column: which ones are
+// filled (HLEN 8), what is there of the claimed jobs (HMGET), and of those that are removed (EXISTS, HDEL).
+const SETTLE_BESIDE_DELAYED: &str = "36: exists 4, hdel 3, hget 1, hlen 10, hmget 5, hset 3, lrange 2, ltrim 1, sadd 1, \
     scard 1, srem 1, time 1, xadd 1, zadd 1, zrange 1";
 // Beside jobs that were silent since the snapshot, out of which the reported ones are taken (SREM), it is the same but for the
 // column.
-const SETTLE_BESIDE_CANDIDATES: &str = "25: exists 3, hdel 2, hget 1, hlen 1, hmget 4, hset 3, lrange 2, ltrim 1, \
+const SETTLE_BESIDE_CANDIDATES: &str = "26: exists 3, hdel 2, hget 1, hlen 2, hmget 4, hset 3, lrange 2, ltrim 1, \
     sadd 1, scard 1, srem 2, time 1, xadd 1, zadd 1, zrange 1";
+
+// Requeued jobs stand at the front of their lists (LPUSH), and since when is written (HSET): before that, types of the three
+// lists and of `locks`, `payload` and that column (LLEN 3, HLEN 3), and `active` (SCARD).
+const SETTLE_REQUEUE: &str = "23: exists 2, hdel 1, hget 1, hlen 4, hmget 2, hset 3, llen 3, lpush 1, lrange 1, scard 1, \
+    srem 1, time 1, xadd 1, zadd 1";
+// That column is filled until they are claimed: terminal sets (EXISTS), which columns are filled (HLEN 5, EXISTS); the claimed
+// jobs leave it (HDEL).
+const SETTLE_CLAIM_AGAIN: &str = "22: exists 3, hdel 1, hget 1, hlen 5, hmget 3, hset 3, lrange 1, ltrim 1, sadd 1, srem 1, \
+    time 1, xadd 1";
+// Errors, attempts, since when they are delayed, the total and the record (HSET 5), due times (ZADD), when the first is due
+// (ZRANGE).
+const SETTLE_RETRY: &str =
+    "17: exists 1, hdel 1, hget 1, hlen 1, hmget 2, hset 5, lrange 1, srem 1, time 1, xadd 1, zadd 1, zrange 1";
+// Those that are due (ZRANGEBYSCORE) go from `delayed` into their list (ZREM, RPUSH), since when is written (HSET), and the
+// claim takes that away (HDEL). The filled columns are found one after the other (HLEN 6).
+const SETTLE_DUE: &str = "42: exists 4, hdel 1, hget 1, hlen 10, hmget 4, hset 4, llen 3, lrange 3, ltrim 1, rpush 1, sadd 1, \
+    scard 2, srem 1, time 1, xadd 1, zrange 2, zrangebyscore 1, zrem 1";
+// Beside ghosts behind the heads: types (LLEN 3, HLEN 4, SCARD), the first of each list (LINDEX 3) and whether it is a ghost
+// (HEXISTS); of the heads that are claimed whether they are ghosts too (HMGET), which may also be delayed (ZMSCORE).
+const SETTLE_BESIDE_GHOSTS: &str = "40: exists 3, hexists 1, hget 1, hlen 6, hmget 4, hset 3, lindex 3, llen 3, lrange 2, \
+    ltrim 1, sadd 1, scard 2, srem 1, time 1, xadd 1, zadd 1, zcard 3, zmscore 2, zrange 1";
+// Ghosts at the head of a list: how many follow each other (LRANGE, HMGET) and where their jobs are (ZMSCORE 2, HMGET, and HEXISTS
+// of the first job that waits); they leave the list (LTRIM) and the count (HMGET, HDEL, EXISTS, HGET, HSET). Nothing stays behind, and
+// nobody is woken.
+const SETTLE_BEHIND_GHOSTS: &str = "52: exists 4, hdel 1, hexists 2, hget 2, hlen 6, hmget 7, hset 4, lindex 3, llen 3, \
+    lrange 4, ltrim 2, sadd 1, scard 2, srem 1, time 1, xadd 1, zcard 3, zmscore 4, zrange 1";
 
 /// Claims where `n` payloads as large as the largest could be too much for one answer: the size of each (HSTRLEN).
 fn claiming_large(n: usize) -> String {
@@ -92,23 +113,23 @@ fn settle_repeated(n: usize) -> String {
 // and into `active` (SADD).
 const BEAT: &str = "7: hlen 1, hmget 2, sadd 1, scard 2, srem 1";
 
-// The settings (HMGET), the types of three lists, ten columns and `active` (LLEN 3, HLEN 10, SCARD), whether there are
+// The settings (HMGET), the types of three lists, eleven columns and `active` (LLEN 3, HLEN 11, SCARD), whether there are
 // terminal jobs (EXISTS), the candidates (SSCAN), the time, an SREM of nobody, how many candidates are left (SCARD); then the
 // snapshot: EXISTS, RENAME, HSET.
-const SWEEP: &str = "23: exists 2, hlen 10, hmget 1, hset 1, llen 3, rename 1, scard 2, srem 1, sscan 1, time 1";
+const SWEEP: &str = "24: exists 2, hlen 11, hmget 1, hset 1, llen 3, rename 1, scard 2, srem 1, sscan 1, time 1";
 // Without a running job there is nothing to rename.
-const SWEEP_NOTHING: &str = "22: exists 2, hlen 10, hmget 1, hset 1, llen 3, scard 2, srem 1, sscan 1, time 1";
+const SWEEP_NOTHING: &str = "23: exists 2, hlen 11, hmget 1, hset 1, llen 3, scard 2, srem 1, sscan 1, time 1";
 // Another epoch, or too early, or without options: the settings.
 const SWEEP_TOO_EARLY: &str = "1: hmget 1";
 
 /// Stalled jobs: locks, cancels, counts and limits (HMGET 4); out of `active`, `locks`, `cancelling` (SREM, HDEL 2); priorities
-/// (EXISTS) and LPUSH, the wake (ZADD); two streams, each counted (HINCRBY 2, XADD 2). Each job: its payload (HEXISTS) and
+/// (EXISTS), LPUSH and since when they wait (HSET), the wake (ZADD); two streams, each counted (HINCRBY 2, XADD 2). Each job: its payload (HEXISTS) and
 /// its count (HINCRBY).
 fn sweep_of_stalled(n: usize) -> String {
     format!(
-        "{}: exists 3, hdel 2, hexists {n}, hincrby {}, hlen 10, hmget 5, hset 1, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
+        "{}: exists 3, hdel 2, hexists {n}, hincrby {}, hlen 11, hmget 5, hset 2, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
          time 1, xadd 2, zadd 1",
-        36 + 2 * n,
+        38 + 2 * n,
         2 + n
     )
 }
@@ -118,19 +139,19 @@ const SHRINK: &str = "4: sadd 1, scard 2, srem 1";
 // Without a candidate the size of that set is all.
 const SHRINK_ENOUGH: &str = "1: scard 1";
 
-/// The settings (HMGET), the types of the set and ten columns (ZCARD, HLEN 10), how many there are, where a count is declared
+/// The settings (HMGET), the types of the set and eleven columns (ZCARD, HLEN 11), how many there are, where a count is declared
 /// (ZCARD), the time, the oldest jobs (ZRANGEBYSCORE) and of each that goes the size of its payload and its result
 /// (HSTRLEN 2); then ZREM, the payloads (HDEL), whether there is another column (EXISTS), and the event, which is counted
 /// (HINCRBY, XADD).
 fn trim(n: usize) -> String {
     format!(
-        "{}: exists 1, hdel 1, hincrby 1, hlen 10, hmget 1, hstrlen {}, time 1, xadd 1, zcard 2, zrangebyscore 1, zrem 1",
-        20 + 2 * n,
+        "{}: exists 1, hdel 1, hincrby 1, hlen 11, hmget 1, hstrlen {}, time 1, xadd 1, zcard 2, zrangebyscore 1, zrem 1",
+        21 + 2 * n,
         2 * n
     )
 }
 // Nothing is old enough.
-const TRIM_NOTHING: &str = "15: hlen 10, hmget 1, time 1, zcard 2, zrangebyscore 1";
+const TRIM_NOTHING: &str = "16: hlen 11, hmget 1, time 1, zcard 2, zrangebyscore 1";
 // Without options: the settings.
 const TRIM_UNDECLARED: &str = "1: hmget 1";
 
@@ -142,8 +163,9 @@ fn states(open: usize, completed: usize) -> String {
     format!("{}: {}", 6 + open + completed, all.collect::<Vec<_>>().join(", "))
 }
 
-// Where the job is (ZMSCORE 4, HMGET, HEXISTS), and its three small columns (HGET 3).
-const INSPECT: &str = "10: hexists 1, hget 4, hmget 1, zmscore 4";
+// Where the job is (ZMSCORE 4, HMGET, HEXISTS), its nine small columns and the reason of a cancel (HGET 10), whether it is a
+// candidate (SISMEMBER), and the sizes of its payload and its result (HSTRLEN 2).
+const INSPECT: &str = "19: hexists 1, hget 10, hmget 1, hstrlen 2, sismember 1, zmscore 4";
 
 /// What a job has of its own that is delayed.
 const fn delayed(ms: &str) -> [(&str, &str); 2] {
@@ -154,8 +176,11 @@ const fn delayed(ms: &str) -> [(&str, &str); 2] {
 async fn a_dispatch_of_200_jobs_asks_for_as_much_as_one_of_a_single_job() {
     for n in [1, 200] {
         let mut meter = Meter::new("1").await;
-        meter.dispatch(n).await;
-        assert_eq!(meter.cost, DISPATCH_LARGER, "{n} jobs");
+        for _ in 0..2 {
+            meter.dispatch(n).await;
+            assert_eq!(meter.cost, DISPATCH, "{n} jobs");
+        }
+        meter.task.hset("meta", &[("largest", "1")]).await;
         meter.dispatch(n).await;
         assert_eq!(meter.cost, DISPATCH, "{n} jobs");
         meter.dispatch_with(n, &delayed("60000")).await;
@@ -251,7 +276,7 @@ async fn without_declared_options_a_call_asks_for_nothing_but_the_settings() {
     meter.task.lose_options().await;
     for (script, args, cost) in [
         ("settle", &["9", "w", "1000", "10", "0", "0"][..], SETTLE_UNDECLARED),
-        ("sweep", &["w", "1000", "0", "1000", "0", "200"], SWEEP_TOO_EARLY),
+        ("sweep", &["w", "1000", "0", "1000", "0", "200", "auto", ""], SWEEP_TOO_EARLY),
         ("trim", &["w", "Completed", "60000", "200"], TRIM_UNDECLARED),
     ] {
         assert_eq!(meter.call(script, args).await, "[undeclared]");
@@ -350,6 +375,55 @@ async fn a_settle_beside_delayed_or_silent_jobs_asks_for_as_much_whatever_their_
 }
 
 #[tokio::test]
+async fn a_settle_that_puts_jobs_elsewhere_writes_since_when_in_one_command() {
+    for n in [1, 200] {
+        let mut meter = Meter::new("0").await;
+        meter.run(2 * n).await;
+        meter.settle_other(n, ["requeue", "0", "", ""], 0).await;
+        assert_eq!(meter.cost, SETTLE_REQUEUE, "{n} jobs");
+        assert_eq!(meter.settle(0, None, n).await, n);
+        assert_eq!(meter.cost, SETTLE_CLAIM_AGAIN, "{n} jobs");
+        meter.settle_other(n, ["retry", "1", "0", "{}"], 0).await;
+        assert_eq!(meter.cost, SETTLE_RETRY, "{n} jobs");
+        assert_eq!(meter.settle(0, None, n).await, n);
+        assert_eq!(meter.cost, SETTLE_DUE, "{n} jobs");
+    }
+}
+
+#[tokio::test]
+async fn a_settle_beside_ghosts_asks_for_as_much_whatever_their_number() {
+    for n in [1, 50] {
+        let mut meter = Meter::new("1").await;
+        meter.dispatch(2).await;
+        let channel = meter.task.key("cancel");
+        let mut args = vec!["why".to_owned(), channel, String::new()];
+        for _ in 0..n {
+            meter.dispatch(1).await;
+            args.extend([meter.last_id(), String::new()]);
+        }
+        meter.dispatch(1).await;
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let told = meter.call("cancel", &args).await;
+        assert_eq!(told.matches("ended").count(), n);
+        // The first claim also writes the interval.
+        assert_eq!(meter.settle(0, None, 1).await, 1);
+        assert_eq!(meter.settle(0, None, 1).await, 1);
+        assert_eq!(meter.cost, SETTLE_BESIDE_GHOSTS, "{n} ghosts behind the head");
+        assert_eq!(meter.settle(0, None, 1).await, 1);
+        assert_eq!(meter.cost, SETTLE_BEHIND_GHOSTS, "{n} ghosts at the head");
+    }
+}
+
+#[tokio::test]
+async fn a_paused_task_is_asked_for_as_little_as_an_empty_one() {
+    let mut meter = Meter::new("0").await;
+    meter.dispatch(10).await;
+    meter.call("pause", &["anna", "why"]).await;
+    assert_eq!(meter.settle(0, None, 10).await, 0);
+    assert_eq!(meter.cost, SETTLE_NOTHING);
+}
+
+#[tokio::test]
 async fn a_beat_of_500_jobs_asks_for_as_much_as_one_of_a_single_job() {
     for n in [1, 500] {
         let mut meter = Meter::new("1").await;
@@ -380,7 +454,7 @@ async fn a_sweep_that_may_not_resolve_asks_for_nothing_but_the_settings() {
     let mut meter = Meter::new("1").await;
     meter.run(10).await;
     for (epoch, waited, reply) in [("7", "1000", "[moved 0 1000]"), ("0", "999", "[early 0 1000]")] {
-        assert_eq!(meter.call("sweep", &["witness", "1000", epoch, waited, "0", "200"]).await, reply);
+        assert_eq!(meter.call("sweep", &["witness", "1000", epoch, waited, "0", "200", "auto", ""]).await, reply);
         assert_eq!(meter.cost, SWEEP_TOO_EARLY);
     }
 }

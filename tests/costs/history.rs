@@ -31,7 +31,7 @@ async fn round(meter: &mut Meter) {
     meter.dispatch_with(8, &own).await;
     meter.dispatch(1).await;
     let (id, channel) = (meter.last_id(), meter.task.key("cancel"));
-    assert_eq!(meter.call("cancel", &[&id, "why", &channel]).await, "[cancelled]");
+    assert_eq!(meter.call("cancel", &["why", &channel, "", &id, ""]).await, "[told ended]");
 
     assert_eq!(meter.settle(0, None, 20).await, 16);
     meter.held.rotate_left(6);
@@ -55,9 +55,9 @@ async fn jobs_that_are_not_kept_leave_nothing_behind() {
         shapes.push(shape(&mut meter).await);
         lengths.push([meter.ask(&["XLEN"], "events", &[]).await, meter.ask(&["XLEN"], "stalls", &[]).await]);
     }
-    // One field a worker in `calls`; in `meta` wire, the stamp, fence, 13 options, the largest payload, interval, ask, epoch,
-    // and 2 counters.
-    let left = ["calls hash 1", "events stream", "meta hash 22", "stalls stream", "wake zset 1"];
+    // One field a worker in `calls`; in `meta` wire, the stamp and whose it is, fence, 13 options, the largest payload, the
+    // interval and who asked for it, ask and who asked, the epoch with 2 times, and 5 counters.
+    let left = ["calls hash 1", "events stream", "meta hash 30", "stalls stream", "wake zset 1"];
     for (at, shape) in shapes.iter().enumerate() {
         assert_eq!(shape, &left, "after round {}", at + 1);
     }

@@ -47,7 +47,7 @@ impl Meter {
         let mut meter = Meter { task, held, cost: String::new(), dispatched: 0, calls: 0, last_settle: Vec::new() };
         meter.task.hset("meta", &[("fence", &LAST_FENCE.to_string())]).await;
         let mut args =
-            vec!["1", "", "maxCount", "1", "heartbeat", "automatic", "eventMode", "on", "priority", "normal"];
+            vec!["1", "", WORKER, "maxCount", "1", "heartbeat", "automatic", "eventMode", "on", "priority", "normal"];
         args.extend(["keepCompleted", keep, "maxAgeCompleted", "86400000", "maxCountCompleted", "100000"]);
         args.extend(["keepFailed", keep, "maxAgeFailed", "2592000000", "maxCountFailed", ""]);
         args.extend(["keepCancelled", keep, "maxAgeCancelled", "2592000000", "maxCountCancelled", ""]);
@@ -167,7 +167,7 @@ impl Meter {
     /// Sweeps as a witness that has watched for an interval. Returns how many jobs were resolved.
     pub async fn sweep(&mut self) -> usize {
         let epoch = self.task.epoch().await.to_string();
-        let reply = self.call("sweep", &["witness", ASK, &epoch, ASK, "0", "200"]).await;
+        let reply = self.call("sweep", &["witness", ASK, &epoch, ASK, "0", "200", "auto", ""]).await;
         assert!(reply.starts_with("[swept "), "{reply}");
         reply.matches(WORKER).count()
     }

@@ -14,7 +14,7 @@ const ORDER: [&[&str]; 14] = [
     &["events"],
     &["process"],
     &["task", "keeper"],
-    &["worker"],
+    &["inspect", "worker"],
     &["app"],
     &["testing", "internals"],
     &["guide"],

@@ -16,6 +16,7 @@ mod definitions;
 mod dispatch;
 mod events;
 mod fan_out;
+mod inspector;
 mod liveness;
 mod logs;
 mod observer;

@@ -399,12 +399,13 @@ async fn a_worker_that_lost_a_job_writes_nothing_about_it() {
     fences.sort();
     assert_eq!(lost, fences);
     let mut after = test.redis().dump(&test.key("")).await;
-    // The answer itself is remembered, to be repeated should it be lost.
-    let calls = test.key("calls");
-    assert_ne!(after.remove(&calls), before.get(&calls).cloned());
-    let (mut before, now) = (before, after);
-    before.remove(&calls);
-    assert_eq!(now, before);
+    // The answer itself is remembered, to be repeated should it be lost; and it is told that the outcomes were refused.
+    let mut before = before;
+    for told in ["calls", "events", "meta"] {
+        let key = test.key(told);
+        assert_ne!(after.remove(&key), before.remove(&key), "{told}");
+    }
+    assert_eq!(after, before);
 
     second.settle(&again, &[], 0).await;
     assert_eq!(task.counts().await.unwrap().completed, 4);

@@ -209,14 +209,21 @@ impl Task {
     }
 
     /// Every key and what it holds, one a line; times of now read NOW, as the id of each stream entry does. Without what
-    /// [`declared`](Self::declared) writes.
+    /// [`declared`](Self::declared) writes, and without the totals of jobs that came and went: [`totals`](Self::totals).
     pub async fn keys(&mut self) -> Vec<String> {
         let dump = dump(&mut self.conn, &self.prefix).await;
         let shown = dump.iter().map(|(key, held)| {
-            let held = held.replace(&format!("{DECLARED}, "), "").replace(&format!(", {DECLARED}"), "");
-            format!("{} {}", &key[self.prefix.len()..], timeless(&held))
+            let key = &key[self.prefix.len()..];
+            let held = if key == "meta" { without_totals(held) } else { held.clone() };
+            format!("{key} {}", timeless(&held))
         });
-        shown.filter(|line| *line != format!("meta hash {{{DECLARED}}}")).collect()
+        shown.filter(|line| *line != "meta hash {}").collect()
+    }
+
+    /// How many jobs were dispatched, and how many have ended, by `meta`; empty where nothing is written.
+    pub async fn totals(&mut self) -> [String; 2] {
+        let totals: [Option<String>; 2] = self.conn.hmget(self.key("meta"), &["in", "out"]).await.unwrap();
+        totals.map(Option::unwrap_or_default)
     }
 
     /// Every key byte by byte, for before and after.
@@ -230,6 +237,14 @@ impl Task {
         let keys = self.keys().await;
         keys.iter().find_map(|line| line.strip_prefix(&start)).unwrap_or_default().to_owned()
     }
+}
+
+/// A dump of `meta` without what every task has in it.
+fn without_totals(held: &str) -> String {
+    let fields = held.trim_start_matches("hash {").trim_end_matches('}').split(", ");
+    let is_shown =
+        |field: &&str| *field != DECLARED && !field.starts_with(r#""in": "#) && !field.starts_with(r#""out": "#);
+    format!("hash {{{}}}", fields.filter(is_shown).collect::<Vec<_>>().join(", "))
 }
 
 fn text(value: &Value) -> String {

@@ -2,7 +2,7 @@ use crate::call::{Task, timeless};
 
 /// A start with these options gives its stamp.
 async fn started(task: &mut Task, options: &[&str]) -> u64 {
-    let reply = task.ok("declare", &[&["1", ""], options].concat()).await;
+    let reply = task.ok("declare", &[&["1", "", "w"], options].concat()).await;
     assert!(reply.starts_with("[declared "), "{reply}");
     reply.split(' ').nth(1).unwrap().parse().unwrap()
 }
@@ -17,7 +17,7 @@ async fn the_options_are_written_with_the_wire_version_and_the_time_of_the_start
     assert_eq!(
         task.keys().await,
         [concat!(
-            r#"meta hash {"declaredAt": "NOW", "eventMode": "on", "fence": "4000000000000000", "maxCount": "2", "#,
+            r#"meta hash {"declaredAt": "NOW", "declaredBy": "w", "eventMode": "on", "fence": "4000000000000000", "maxCount": "2", "#,
             r#""wire": "1"}"#
         )]
     );
@@ -43,12 +43,12 @@ async fn the_limits_of_each_terminal_state_are_options_and_an_empty_one_is_none(
 async fn a_change_is_told_with_the_old_value_and_the_newest_start_wins() {
     let mut task = Task::new().await;
     let first = started(&mut task, &["maxCount", "2", "eventMode", "on", "priority", "low"]).await;
-    let reply = task.ok("declare", &["1", "", "maxCount", "5", "eventMode", "on", "priority", "high"]).await;
+    let reply = task.ok("declare", &["1", "", "w", "maxCount", "5", "eventMode", "on", "priority", "high"]).await;
     assert_eq!(timeless(&reply), "[declared NOW [maxCount 2 5 priority low high]]");
     assert!(task.held("meta").await.contains(r#""maxCount": "5", "priority": "high""#));
     // The one that started first comes late with what it has.
     let before = task.exact().await;
-    let reply = task.ok("declare", &["1", &first.to_string(), "maxCount", "2", "priority", "low"]).await;
+    let reply = task.ok("declare", &["1", &first.to_string(), "w", "maxCount", "2", "priority", "low"]).await;
     assert_eq!(timeless(&reply), "[kept NOW]");
     assert_eq!(task.exact().await, before);
 }
@@ -71,12 +71,12 @@ async fn a_worker_that_finds_its_options_lost_writes_all_of_them_under_its_own_s
     let stamp = started(&mut task, &options).await.to_string();
     let whole = task.field("meta", "declaredAt").await;
     task.del("meta").await;
-    let again = [&["1", stamp.as_str()], &options[..]].concat();
+    let again = [&["1", stamp.as_str(), "w"], &options[..]].concat();
     assert_eq!(task.ok("declare", &again).await, format!("[declared {stamp} []]"));
     assert_eq!(task.field("meta", "declaredAt").await, whole);
     assert_eq!(
         task.held("meta").await,
-        r#"hash {"declaredAt": "NOW", "eventMode": "on", "maxCount": "2", "wire": "1"}"#
+        r#"hash {"declaredAt": "NOW", "declaredBy": "w", "eventMode": "on", "maxCount": "2", "wire": "1"}"#
     );
     // Others of the same start, or a copy of the call.
     let before = task.exact().await;
@@ -90,7 +90,7 @@ async fn of_those_who_declare_again_the_one_that_started_last_wins_in_either_ord
         let mut task = Task::new().await;
         task.lose_options().await;
         for stamp in order {
-            task.ok("declare", &["1", stamp, "maxCount", stamp]).await;
+            task.ok("declare", &["1", stamp, "w", "maxCount", stamp]).await;
         }
         assert_eq!(task.field("meta", "maxCount").await, "200", "{order:?}");
         assert_eq!(task.field("meta", "declaredAt").await, "200", "{order:?}");
@@ -101,16 +101,16 @@ async fn of_those_who_declare_again_the_one_that_started_last_wins_in_either_ord
 async fn options_of_an_earlier_start_that_came_back_are_replaced() {
     let mut task = Task::new().await;
     task.hset("meta", &[("declaredAt", "100"), ("maxCount", "1")]).await;
-    assert_eq!(task.ok("declare", &["1", "200", "maxCount", "2"]).await, "[declared 200 [maxCount 1 2]]");
+    assert_eq!(task.ok("declare", &["1", "200", "w", "maxCount", "2"]).await, "[declared 200 [maxCount 1 2]]");
 }
 
 #[tokio::test]
 async fn the_newest_start_wins_also_when_the_clock_of_the_server_went_back() {
     let mut task = Task::new().await;
     task.hset("meta", &[("declaredAt", "4000000000000"), ("maxCount", "1")]).await;
-    assert_eq!(task.ok("declare", &["1", "", "maxCount", "2"]).await, "[declared 4000000000001 [maxCount 1 2]]");
+    assert_eq!(task.ok("declare", &["1", "", "w", "maxCount", "2"]).await, "[declared 4000000000001 [maxCount 1 2]]");
     assert_eq!(task.field("meta", "declaredAt").await, "4000000000001");
-    assert_eq!(task.ok("declare", &["1", "4000000000000", "maxCount", "1"]).await, "[kept 4000000000001]");
+    assert_eq!(task.ok("declare", &["1", "4000000000000", "w", "maxCount", "1"]).await, "[kept 4000000000001]");
 }
 
 #[tokio::test]
@@ -119,9 +119,9 @@ async fn a_newer_wire_version_is_refused_and_an_older_one_is_raised() {
     task.hset("meta", &[("wire", "2")]).await;
     let before = task.exact().await;
     for stamp in ["", "100"] {
-        assert_eq!(task.refused("declare", &["1", stamp, "maxCount", "2"]).await, "NEWERWIRE");
+        assert_eq!(task.refused("declare", &["1", stamp, "w", "maxCount", "2"]).await, "NEWERWIRE");
     }
     assert_eq!(task.exact().await, before);
-    assert_eq!(timeless(&task.ok("declare", &["3", "", "maxCount", "2"]).await), "[declared NOW []]");
+    assert_eq!(timeless(&task.ok("declare", &["3", "", "w", "maxCount", "2"]).await), "[declared NOW []]");
     assert!(task.held("meta").await.contains(r#""wire": "3""#));
 }

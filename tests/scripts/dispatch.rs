@@ -197,3 +197,46 @@ async fn five_hundred_jobs_go_in_one_call() {
     let order = task.list("wait").await;
     assert_eq!(order, ids);
 }
+
+#[tokio::test]
+async fn jobs_are_counted_once_as_dispatched_with_and_without_events() {
+    for events in ["on", "off"] {
+        let mut task = Task::new().await;
+        task.hset("meta", &[("eventMode", events)]).await;
+        task.ok("dispatch", &["1", "2", "a", "1", "b", "2"]).await;
+        assert_eq!(task.totals().await, ["2", ""]);
+        // Two that are there, one twice, and one that is new and delayed.
+        task.ok("dispatch", &["1", "4", "a", "1", "b", "2", "c", "3", "c", "3", "delay", "3", "5"]).await;
+        assert_eq!(task.totals().await, ["3", ""]);
+        task.ok("dispatch", &["1", "1", "a", "1"]).await;
+        assert_eq!(task.totals().await, ["3", ""]);
+    }
+}
+
+#[tokio::test]
+async fn totals_that_are_no_numbers_begin_anew() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("in", "many"), ("events", "")]).await;
+    task.ok("dispatch", &["1", "2", "a", "1", "b", "2"]).await;
+    assert_eq!(task.totals().await, ["2", ""]);
+    assert_eq!(task.field("meta", "events").await, "2");
+}
+
+#[tokio::test]
+async fn an_id_that_was_removed_is_a_new_job_of_which_nothing_old_is_left() {
+    let mut task = Task::new().await;
+    task.waiting(&["first", "a"]).await;
+    for column in ["attempt", "stalledCount", "waitingSince", "error"] {
+        task.hset(column, &[("a", "1")]).await;
+    }
+    task.ok("remove", &["", "a", ""]).await;
+    assert_eq!(task.ok("dispatch", &["1", "1", "a", "anew"]).await, "dispatched");
+    assert_eq!(
+        without(task.keys().await, &["events", "meta", "wake"]),
+        [
+            r#"ghosts hash {"a": "1"}"#,
+            r#"payload hash {"a": "anew", "first": "{}"}"#,
+            r#"wait list ["first", "a", "a"]"#,
+        ]
+    );
+}

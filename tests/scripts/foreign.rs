@@ -30,6 +30,11 @@ async fn busy() -> Task {
     for column in ["options", "dispatchedAt", "result", "error"] {
         task.hset(column, &[("w-1", "1"), ("old-completed", "1")]).await;
     }
+    // An entry whose job was removed while it waited.
+    task.rpush("wait", &["gone"]).await;
+    task.hset("ghosts", &[("gone", "1")]).await;
+    task.hset("meta", &[("ghosts", "1")]).await;
+    task.hset("waitingSince", &[("w-1", "1")]).await;
     task.hset("calls", &[("other", "1\n\n\n1\n")]).await;
     task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
     task.hset("worker", &[("host", "h")]).await;
@@ -38,11 +43,18 @@ async fn busy() -> Task {
 }
 
 async fn each_key_is_refused_or_not_needed(name: &str, args: &[&str]) {
+    each_key_beside(&[("epoch", "5")], name, args).await;
+}
+
+/// The same with these fields in `meta`.
+async fn each_key_beside(fields: &[(&str, &str)], name: &str, args: &[&str]) {
     let mut healthy = busy().await;
+    healthy.hset("meta", fields).await;
     let reply = timeless(&healthy.ok(name, args).await);
     let left = healthy.keys().await;
     for key in healthy.script(name).keys.clone() {
         let mut task = busy().await;
+        task.hset("meta", fields).await;
         task.make_foreign(key).await;
         let before = task.exact().await;
         match task.call(name, args).await.map(|answer| timeless(&answer)) {
@@ -94,14 +106,69 @@ async fn extend_locks_writes_nothing_beside_a_foreign_key() {
 
 #[tokio::test]
 async fn sweep_writes_nothing_beside_a_foreign_key() {
-    each_key_is_refused_or_not_needed("sweep", &["v", "1000", "5", "1000", "0", "200"]).await;
+    each_key_is_refused_or_not_needed("sweep", &["v", "1000", "5", "1000", "0", "200", "auto", ""]).await;
 }
 
 #[tokio::test]
 async fn cancel_writes_nothing_beside_a_foreign_key() {
     for id in ["w-1", "h-1", "l-1", "d-1", "run-1"] {
-        each_key_is_refused_or_not_needed("cancel", &[id, "why", "channel"]).await;
+        each_key_is_refused_or_not_needed("cancel", &["why", "channel", "anna", id, ""]).await;
     }
+    let jobs = ["w-1", "", "h-1", "", "l-1", "", "d-1", "", "run-1", "", "w-2", "", "nobody", ""];
+    each_key_is_refused_or_not_needed("cancel", &[&["why", "channel", "anna"], &jobs[..]].concat()).await;
+}
+
+#[tokio::test]
+async fn retry_remove_and_run_now_write_nothing_beside_a_foreign_key() {
+    let jobs = ["w-2", "", "h-1", "", "d-1", "", "run-1", "", "old-failed", "", "old-cancelled", "", "nobody", ""];
+    for (name, alone) in [("retry", "old-failed"), ("remove", "w-2"), ("run_now", "d-1")] {
+        each_key_is_refused_or_not_needed(name, &[&["anna"], &jobs[..]].concat()).await;
+        each_key_is_refused_or_not_needed(name, &["anna", alone, ""]).await;
+    }
+}
+
+#[tokio::test]
+async fn pause_and_resume_write_nothing_beside_a_foreign_key() {
+    each_key_is_refused_or_not_needed("pause", &["anna", "why"]).await;
+    each_key_is_refused_or_not_needed("resume", &["anna"]).await;
+    let paused = [("paused", "9000000000000"), ("pausedBy", "bob"), ("pauseReason", "why")];
+    each_key_beside(&paused, "pause", &["anna", "why"]).await;
+    each_key_beside(&paused, "resume", &["anna"]).await;
+}
+
+#[tokio::test]
+async fn a_paused_task_records_nothing_beside_a_foreign_key() {
+    let args = ["1", "w", "1000", "4", "1", "1", "run-1", "1", "1", "42", "run-4", "4", "requeue", "0", "", ""];
+    each_key_beside(&[("paused", "1")], "settle", &args).await;
+}
+
+#[tokio::test]
+async fn mend_and_forget_write_nothing_beside_a_foreign_key() {
+    let args = [
+        "anna",
+        "9999999999999",
+        "old-completed",
+        "0",
+        "no_payload",
+        "run-1",
+        "0",
+        "both_sets",
+        "old-failed",
+        "0",
+        "no_payload",
+    ];
+    each_key_is_refused_or_not_needed("mend", &args).await;
+    each_key_is_refused_or_not_needed("forget", &[]).await;
+}
+
+#[tokio::test]
+async fn overview_jobs_and_look_change_nothing_beside_a_foreign_key() {
+    each_key_is_refused_or_not_needed("overview", &[]).await;
+    for state in ["waiting", "running", "delayed"] {
+        each_key_is_refused_or_not_needed("jobs", &[state, "1", "", "100", "-inf", "+inf", "", ""]).await;
+    }
+    each_key_is_refused_or_not_needed("look", &["9999999999999", "w-1", "1", "gone", "1", "run-1", "0", "nobody", "0"])
+        .await;
 }
 
 #[tokio::test]
@@ -112,7 +179,7 @@ async fn trim_writes_nothing_beside_a_foreign_key() {
 #[tokio::test]
 async fn declare_writes_nothing_beside_a_foreign_key() {
     for stamp in ["", "100"] {
-        each_key_is_refused_or_not_needed("declare", &["1", stamp, "maxCount", "2"]).await;
+        each_key_is_refused_or_not_needed("declare", &["1", stamp, "w", "maxCount", "2"]).await;
     }
 }
 

@@ -92,17 +92,17 @@ async fn sweep_resolves_and_takes_snapshots() {
     task.snapshot().await;
     task.running("w", &[("d", 4)]).await;
     fill(&mut task).await;
-    let reply = task.ok("sweep", &["v", "1000", "5", "1000", "0", "200"]).await;
+    let reply = task.ok("sweep", &["v", "1000", "5", "1000", "0", "200", "auto", ""]).await;
     assert!(reply.starts_with("[swept 6 1000 0 1 "), "{reply}");
     assert_eq!(task.held("wait").await, r#"list ["a"]"#);
     assert_eq!(task.held("cancelled").await, r#"zset ["b": NOW]"#);
     assert_eq!(task.held("failed").await, r#"zset ["c": NOW]"#);
     assert_eq!(task.held("candidates").await, r#"set {"d"}"#);
     assert_eq!(
-        task.ok("sweep", &["v", "1000", "6", "1000", "0", "200"]).await,
+        task.ok("sweep", &["v", "1000", "6", "1000", "0", "200", "auto", ""]).await,
         "[swept 7 1000 0 1 0 [d 1 recovered w 4]]"
     );
-    assert_eq!(task.ok("sweep", &["v", "1000", "7", "1000", "0", "200"]).await, "[swept 8 1000 0 1 0 []]");
+    assert_eq!(task.ok("sweep", &["v", "1000", "7", "1000", "0", "200", "auto", ""]).await, "[swept 8 1000 0 1 0 []]");
 }
 
 #[tokio::test]
@@ -117,7 +117,7 @@ async fn shrink_passes_and_sweep_finds_the_last_of_very_many() {
     let before = task.exact().await;
     assert_eq!(task.ok("shrink", &[]).await, "[shrunk]");
     assert_eq!(task.exact().await, before);
-    let reply = task.ok("sweep", &["v", "1000", "5", "1000", "0", "200"]).await;
+    let reply = task.ok("sweep", &["v", "1000", "5", "1000", "0", "200", "auto", ""]).await;
     assert_eq!(reply, "[swept 6 1000 0 1 0 [a 1 recovered w 1]]");
 }
 
@@ -128,9 +128,7 @@ async fn cancel_ends_what_waits() {
     task.hset("payload", &[("b", "1")]).await;
     task.zadd("delayed", 9e15, "b").await;
     fill(&mut task).await;
-    for id in ["a", "b"] {
-        assert_eq!(task.ok("cancel", &[id, "why", "channel"]).await, "[cancelled]");
-    }
+    assert_eq!(task.ok("cancel", &["why", "channel", "", "a", "", "b", ""]).await, "[told ended ended]");
     assert_eq!(task.held("cancelled").await, r#"zset ["a": NOW, "b": NOW]"#);
 }
 
@@ -142,10 +140,13 @@ async fn trim_and_declare_pass() {
     task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
     fill(&mut task).await;
     assert_eq!(task.ok("trim", &["w", "Completed", "60000", "200"]).await, "[trimmed 1 0]");
-    assert_eq!(timeless(&task.ok("declare", &["1", "", "maxCount", "2"]).await), "[declared NOW []]");
+    assert_eq!(timeless(&task.ok("declare", &["1", "", "w", "maxCount", "2"]).await), "[declared NOW []]");
     task.del("meta").await;
-    assert_eq!(task.ok("declare", &["1", "100", "maxCount", "2"]).await, "[declared 100 []]");
-    assert_eq!(task.held("meta").await, r#"hash {"declaredAt": "100", "maxCount": "2", "wire": "1"}"#);
+    assert_eq!(task.ok("declare", &["1", "100", "w", "maxCount", "2"]).await, "[declared 100 []]");
+    assert_eq!(
+        task.held("meta").await,
+        r#"hash {"declaredAt": "100", "declaredBy": "w", "maxCount": "2", "wire": "1"}"#
+    );
 }
 
 #[tokio::test]
@@ -179,5 +180,103 @@ async fn cancel_asks_the_holder_of_a_running_job() {
     let mut task = task().await;
     task.running("w", &[("a", 7)]).await;
     fill(&mut task).await;
-    assert_eq!(task.ok("cancel", &["a", "why", "channel"]).await, "[requested]");
+    assert_eq!(task.ok("cancel", &["why", "channel", "", "a", ""]).await, "[told requested]");
+}
+
+#[tokio::test]
+async fn cancel_leaves_an_entry_behind() {
+    let mut task = task().await;
+    task.waiting(&["first", "a"]).await;
+    fill(&mut task).await;
+    assert_eq!(task.ok("cancel", &["why", "channel", "anna", "a", ""]).await, "[told ended]");
+    assert_eq!(task.held("ghosts").await, r#"hash {"a": "1"}"#);
+    assert!(task.ok("settle", &["1", "w", "1000", "5", "0", "0"]).await.contains(" first ["));
+    assert_eq!(task.held("ghosts").await, "");
+}
+
+#[tokio::test]
+async fn retry_remove_and_run_now_pass() {
+    let mut task = task().await;
+    task.waiting(&["first", "w"]).await;
+    task.hset("payload", &[("f", "1"), ("c", "1"), ("d", "1"), ("e", "1")]).await;
+    task.zadd("failed", 1.0, "f").await;
+    task.zadd("cancelled", 1.0, "c").await;
+    task.zadd("delayed", 9e15, "d").await;
+    task.zadd("completed", 1.0, "e").await;
+    fill(&mut task).await;
+    assert_eq!(task.ok("retry", &["anna", "f", "", "c", ""]).await, "[told retried retried]");
+    assert_eq!(task.ok("run_now", &["anna", "d", ""]).await, "[told promoted]");
+    assert_eq!(task.list("wait").await, ["d", "first", "w", "f", "c"]);
+    assert_eq!(task.ok("remove", &["anna", "w", "", "e", ""]).await, "[told removed removed]");
+    assert_eq!(task.held("ghosts").await, r#"hash {"w": "1"}"#);
+    assert_eq!(task.held("completed").await, "");
+    assert!(task.ok("settle", &["1", "w", "1000", "9", "0", "0"]).await.contains(" d first f c ["));
+}
+
+#[tokio::test]
+async fn a_lone_waiting_job_is_removed() {
+    let mut task = task().await;
+    task.waiting(&["first", "a"]).await;
+    fill(&mut task).await;
+    assert_eq!(task.ok("remove", &["", "a", ""]).await, "[told removed]");
+    assert_eq!(task.held("payload").await, r#"hash {"first": "{}"}"#);
+    assert_eq!(task.field("meta", "ghosts").await, "1");
+}
+
+#[tokio::test]
+async fn a_task_is_paused_and_resumed_and_forgotten() {
+    let mut task = task().await;
+    fill(&mut task).await;
+    assert_eq!(task.ok("pause", &["anna", "why"]).await, "[paused]");
+    assert_eq!(task.field("meta", "pausedBy").await, "anna");
+    assert!(task.ok("resume", &["anna"]).await.starts_with("[resumed "));
+    assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
+    assert!(task.ok("forget", &[]).await.starts_with("[forgotten "));
+    assert!(task.exact().await.is_empty());
+}
+
+#[tokio::test]
+async fn each_fault_alone_is_mended() {
+    let mut task = task().await;
+    for (id, harms, known) in crate::look::BROKEN {
+        let () = redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("0").query_async(&mut task.conn).await.unwrap();
+        let () = redis::cmd("FLUSHALL").query_async(&mut task.conn).await.unwrap();
+        task.running("w", &[("silent", 7)]).await;
+        task.snapshot().await;
+        task.running("w", &[("heard", 8)]).await;
+        task.waiting(&["waiting"]).await;
+        for place in ["delayed", "completed", "failed"] {
+            task.hset("payload", &[(place, "1")]).await;
+            task.zadd(place, 5.0, place).await;
+        }
+        for line in harms {
+            crate::look::harm(&mut task, line).await;
+        }
+        let listed = task.list("wait").await.iter().filter(|entry| *entry == id).count().to_string();
+        fill(&mut task).await;
+        assert_eq!(
+            task.ok("mend", &["anna", "9999999999999", id, &listed, known]).await,
+            format!("[mended {known}]"),
+            "{harms:?}"
+        );
+        let listed = task.list("wait").await.iter().filter(|entry| *entry == id).count().to_string();
+        let left = task.ok("look", &["9999999999999", id, &listed]).await;
+        assert!(left == "[looked '']" || known.contains("no_payload"), "{harms:?}: {left}");
+    }
+}
+
+#[tokio::test]
+async fn all_that_only_reads_passes() {
+    let mut task = task().await;
+    task.waiting(&["a"]).await;
+    fill(&mut task).await;
+    let before = task.exact().await;
+    assert!(task.ok("overview", &[]).await.starts_with("[seen "));
+    assert!(task.ok("jobs", &["waiting", "1", "", "100", "-inf", "+inf", "", ""]).await.starts_with("[page '' 1 "));
+    assert_eq!(task.ok("history", &["a", "0-0", "+", "100"]).await, "[read '' []]");
+    assert_eq!(task.ok("scan", &["0", "100"]).await, "[scanned 0 [a]]");
+    assert_eq!(task.ok("look", &["9999999999999", "a", "1"]).await, "[looked '']");
+    assert!(task.ok("inspect", &["a"]).await.starts_with("[found waiting "));
+    assert_eq!(task.ok("counts", &[]).await, "[counted 1 0 0 0 0 0 0]");
+    assert_eq!(task.exact().await, before);
 }

@@ -18,7 +18,10 @@ async fn waiting_jobs_are_claimed_in_order_with_growing_fences() {
             r#"calls hash {"w": "1\n\n\n4000000000000001\na b"}"#,
             r#"events stream [NOW {"started": "a b", "total": "2", "worker": "w"}]"#,
             r#"locks hash {"a": "w:4000000000000001", "b": "w:4000000000000002"}"#,
-            r#"meta hash {"ask": "1000", "events": "2", "fence": "4000000000000002", "interval": "1000"}"#,
+            concat!(
+                r#"meta hash {"ask": "1000", "askedBy": "w", "asker": "w", "events": "2", "#,
+                r#""fence": "4000000000000002", "interval": "1000"}"#
+            ),
             r#"payload hash {"a": "{}", "b": "{}", "c": "{}"}"#,
             r#"wait list ["c"]"#,
             r#"wake zset ["marker": 0]"#,
@@ -222,13 +225,18 @@ async fn how_long_jobs_ran_is_told_of_those_that_completed() {
     task.hset("cancelling", &[("c", "why")]).await;
     task.ok("settle", &["1", "w", "1000", "0", "4 1 2 3 4", "0", "a", "b", "c", "d", "6", "8", "9", "10"]).await;
     let events = task.held("events").await;
-    assert!(events.contains(r#"{"cancelled": "c", "completed": "b d", "ran": "2 4", "total": "3""#), "{events}");
+    assert!(
+        events.contains(
+            r#"{"cancelled": "c", "completed": "b d", "ran": "2 4", "refused": "a 6 completed", "total": "4""#
+        ),
+        "{events}"
+    );
 
     let mut task = Task::new().await;
     task.running("w", &[("a", 7), ("b", 8)]).await;
     task.ok("settle", &["1", "w", "1000", "0", "1 1", "0", "a", "6", "b", "8", "failed", "1", "x y 5", "E"]).await;
     let events = task.held("events").await;
-    assert!(events.contains(r#"[NOW {"failed": "b x y 5", "total": "1""#), "{events}");
+    assert!(events.contains(r#"[NOW {"failed": "b x y 5", "refused": "a 6 completed", "total": "2""#), "{events}");
 }
 
 #[tokio::test]
@@ -285,6 +293,7 @@ async fn a_job_to_be_retried_is_delayed_and_the_worker_told_how_long() {
             r#"error hash {"a": "E"}"#,
             r#"events stream [NOW {"retrying": "a 1 60000", "total": "1", "worker": "w"}]"#,
             r#"payload hash {"a": "{}"}"#,
+            r#"waitingSince hash {"a": "NOW"}"#,
         ]
     );
 }
@@ -307,6 +316,7 @@ async fn requeued_jobs_go_to_the_front_of_their_own_lists_in_their_order() {
             r#"priority hash {"h": "high"}"#,
             r#"wait list ["a", "b", "z"]"#,
             r#"wait:high list ["h"]"#,
+            r#"waitingSince hash {"a": "NOW", "b": "NOW", "h": "NOW"}"#,
             r#"wake zset ["marker": 0]"#,
         ]
     );
@@ -337,20 +347,32 @@ async fn a_cancel_that_was_asked_for_goes_before_every_outcome() {
 }
 
 #[tokio::test]
-async fn a_wrong_token_is_lost_and_writes_nothing_but_the_answer() {
+async fn a_wrong_token_is_lost_and_writes_nothing_but_the_answer_and_that_it_was_refused() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7), ("b", 8), ("c", 9), ("d", 10)]).await;
-    let before = without(task.keys().await, &[]);
+    let told = ["calls", "meta", "events"];
+    let before = without(task.keys().await, &told);
     let mut args = vec!["1", "w", "1000", "0", "1", "1", "a", "6", "1", "42"];
     args.extend(["b", "9", "failed", "1", "panic", "E", "c", "8", "retry", "1", "5", "E"]);
     args.extend(["d", "9", "requeue", "0", "", "", "nobody", "1", "requeue", "0", "", ""]);
     let reply = task.ok("settle", &args).await;
     assert_eq!(reply, "[settled 6 9 8 9 1 '' 4000000000000001 '' [] [] '']");
-    assert_eq!(without(task.keys().await, &["calls"]), before);
+    assert_eq!(without(task.keys().await, &told), before);
+    assert_eq!(
+        task.held("events").await,
+        concat!(
+            r#"stream [NOW {"refused": "a 6 completed b 9 failed c 8 retry d 9 requeue nobody 1 requeue", "#,
+            r#""total": "5", "worker": "w"}]"#
+        )
+    );
+    assert_eq!(task.held("meta").await, r#"hash {"events": "5", "fence": "4000000000000000"}"#);
     // The right fences in the name of another worker.
     let args = ["1", "x", "1000", "0", "1", "0", "a", "7", "b", "8", "failed", "1", "panic", "E"];
     assert_eq!(task.ok("settle", &args).await, "[settled 7 8 '' 4000000000000001 '' [] [] '']");
-    assert_eq!(without(task.keys().await, &["calls"]), before);
+    assert_eq!(without(task.keys().await, &told), before);
+    let events = task.held("events").await;
+    assert!(events.ends_with(r#"{"refused": "a 7 completed b 8 failed", "total": "7", "worker": "x"}]"#), "{events}");
+    assert_eq!(task.totals().await, ["", ""], "none of them has ended");
 }
 
 #[tokio::test]
@@ -539,7 +561,7 @@ async fn a_task_that_keeps_nothing_removes_every_column() {
     task.hset("meta", &[("keepCompleted", "0"), ("keepFailed", "0"), ("keepCancelled", "0")]).await;
     task.running("w", &[("a", 7), ("b", 8), ("c", 9)]).await;
     task.hset("cancelling", &[("c", "why")]).await;
-    for column in ["stalledCount", "options", "maxCount", "priority", "dispatchedAt", "deferred"] {
+    for column in ["stalledCount", "options", "maxCount", "priority", "dispatchedAt", "deferred", "waitingSince"] {
         task.hset(column, &[("a", "1"), ("b", "1"), ("c", "1")]).await;
     }
     let mut args = vec!["1", "w", "1000", "0", "1", "1", "a", "7", "1", "42"];
@@ -619,4 +641,71 @@ async fn a_counter_that_rust_cannot_read_fails_its_job() {
             assert_eq!(task.held("failed").await, r#"zset ["bad": NOW]"#, "{column} {count}");
         }
     }
+}
+
+#[tokio::test]
+async fn jobs_that_end_are_counted_with_and_without_events() {
+    for events in ["on", "off"] {
+        let mut task = Task::new().await;
+        task.hset("meta", &[("eventMode", events)]).await;
+        task.running("w", &[("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 5)]).await;
+        task.hset("cancelling", &[("e", "why")]).await;
+        task.waiting(&["bad"]).await;
+        task.hset("attempt", &[("bad", "many")]).await;
+        let mut args = vec!["1", "w", "1000", "0", "1", "0", "a", "1", "b", "2", "failed", "1", "panic", "E"];
+        args.extend(["c", "3", "retry", "1", "60000", "E", "d", "4", "requeue", "0", "", ""]);
+        args.extend(["e", "5", "requeue", "0", "", "", "lost", "9", "failed", "1", "panic", "E"]);
+        task.ok("settle", &args).await;
+        assert_eq!(task.totals().await, ["", "3"], "one completed, one failed, one was cancelled");
+        task.ok("settle", &args).await;
+        assert_eq!(task.totals().await, ["", "3"], "a repeated call counts nothing");
+        task.ok("settle", &["2", "w", "1000", "2", "0", "0"]).await;
+        assert_eq!(task.totals().await, ["", "4"], "one with a broken counter fails when it is claimed");
+    }
+}
+
+#[tokio::test]
+async fn since_when_a_job_stands_where_it_is_goes_with_its_claim() {
+    let mut task = Task::new().await;
+    task.running("w", &[("back", 1), ("again", 2), ("late", 3), ("odd", 4)]).await;
+    let mut args = vec!["1", "w", "1000", "0", "0", "0", "back", "1", "requeue", "0", "", ""];
+    args.extend(["again", "2", "retry", "1", "0", "E", "late", "3", "snooze", "1:0", "9000000", ""]);
+    args.extend(["odd", "4", "undecodable", "0:1", "9000000", "E"]);
+    task.ok("settle", &args).await;
+    let all = r#"hash {"again": "NOW", "back": "NOW", "late": "NOW", "odd": "NOW"}"#;
+    assert_eq!(task.held("waitingSince").await, all);
+    let reply = task.ok("settle", &["2", "w", "1000", "1", "0", "0"]).await;
+    assert!(reply.contains(" back ["), "{reply}");
+    // The other one became due, and is in its list since then.
+    assert_eq!(task.held("waitingSince").await, r#"hash {"again": "NOW", "late": "NOW", "odd": "NOW"}"#);
+    assert_eq!(task.list("wait").await, ["again"]);
+    task.ok("settle", &["3", "w", "1000", "1", "0", "0"]).await;
+    assert_eq!(task.held("waitingSince").await, r#"hash {"late": "NOW", "odd": "NOW"}"#);
+}
+
+#[tokio::test]
+async fn of_a_due_job_that_does_not_run_it_goes_too() {
+    for keep in ["1", "0"] {
+        let mut task = Task::new().await;
+        task.hset("meta", &[("keepFailed", keep)]).await;
+        task.hset("payload", &[("bad", "1"), ("good", "1")]).await;
+        task.hset("attempt", &[("bad", "many")]).await;
+        for id in ["bad", "good", "ghost"] {
+            task.zadd("delayed", 1.0, id).await;
+        }
+        let reply = task.ok("settle", &["1", "w", "1000", "9", "0", "0"]).await;
+        assert!(reply.contains(" good ["), "{reply}");
+        assert_eq!(task.held("waitingSince").await, "", "keep {keep}");
+        assert!(task.held("events").await.contains(r#""removed": "ghost""#));
+    }
+}
+
+#[tokio::test]
+async fn without_events_nothing_is_told_of_what_was_refused() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("eventMode", "off")]).await;
+    let before = task.keys().await;
+    let reply = task.ok("settle", &["1", "w", "1000", "0", "1", "0", "a", "7"]).await;
+    assert_eq!(reply, "[settled 7 '' 4000000000000001 '' [] [] '']");
+    assert_eq!(without(task.keys().await, &["calls"]), before);
 }

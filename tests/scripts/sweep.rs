@@ -2,7 +2,7 @@ use crate::call::{LAST_FENCE, Task, without};
 use std::collections::BTreeSet;
 
 /// Of the witness `v`: interval 1 s, epoch 5, a whole interval waited.
-const ARGS: [&str; 6] = ["v", "1000", "5", "1000", "0", "200"];
+const ARGS: [&str; 8] = ["v", "1000", "5", "1000", "0", "200", "auto", ""];
 
 async fn epoch_five() -> Task {
     let mut task = Task::new().await;
@@ -39,18 +39,18 @@ async fn with_nothing_running_only_the_epoch_moves() {
 #[tokio::test]
 async fn a_fresh_task_is_swept_in_epoch_zero() {
     let mut task = Task::new().await;
-    assert_eq!(task.ok("sweep", &["v", "1000", "0", "1000", "0", "200"]).await, "[swept 1 1000 0 1 0 []]");
+    assert_eq!(task.ok("sweep", &["v", "1000", "0", "1000", "0", "200", "auto", ""]).await, "[swept 1 1000 0 1 0 []]");
 }
 
 #[tokio::test]
 async fn another_epoch_is_moved_and_a_short_wait_is_early_and_neither_writes() {
     let mut task = one_candidate().await;
     let before = task.exact().await;
-    assert_eq!(task.ok("sweep", &["v", "1000", "4", "1000", "0", "200"]).await, "[moved 5 1000]");
-    assert_eq!(task.ok("sweep", &["v", "1000", "6", "1000", "0", "200"]).await, "[moved 5 1000]");
-    assert_eq!(task.ok("sweep", &["v", "1000", "5", "999", "0", "200"]).await, "[early 5 1000]");
+    assert_eq!(task.ok("sweep", &["v", "1000", "4", "1000", "0", "200", "auto", ""]).await, "[moved 5 1000]");
+    assert_eq!(task.ok("sweep", &["v", "1000", "6", "1000", "0", "200", "auto", ""]).await, "[moved 5 1000]");
+    assert_eq!(task.ok("sweep", &["v", "1000", "5", "999", "0", "200", "auto", ""]).await, "[early 5 1000]");
     task.hset("meta", &[("interval", "5000")]).await;
-    assert_eq!(task.ok("sweep", &["v", "1000", "5", "4999", "0", "200"]).await, "[early 5 5000]");
+    assert_eq!(task.ok("sweep", &["v", "1000", "5", "4999", "0", "200", "auto", ""]).await, "[early 5 5000]");
     task.hset("meta", &[("interval", "1000")]).await;
     assert_eq!(task.exact().await, before);
 }
@@ -60,7 +60,10 @@ async fn a_silent_job_goes_to_the_front_of_its_list_with_the_stall_counted() {
     let mut task = one_candidate().await;
     task.waiting(&["z"]).await;
     assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 [a 1 recovered w 7]]");
-    let entry = r#"stream [NOW {"reason": "silent", "stalled": "a 1 recovered w", "total": "1", "worker": "v"}]"#;
+    let entry = concat!(
+        r#"stream [NOW {"reason": "silent", "stalled": "a 1 recovered w", "total": "1", "#,
+        r#""watched": "5 1000 1000 - 0", "worker": "v"}]"#
+    );
     assert_eq!(
         without(task.keys().await, &["meta", "payload"]),
         [
@@ -68,6 +71,7 @@ async fn a_silent_job_goes_to_the_front_of_its_list_with_the_stall_counted() {
             r#"stalledCount hash {"a": "1"}"#.to_owned(),
             format!("stalls {entry}"),
             r#"wait list ["a", "z"]"#.to_owned(),
+            r#"waitingSince hash {"a": "NOW"}"#.to_owned(),
             r#"wake zset ["marker": 0]"#.to_owned(),
         ]
     );
@@ -121,9 +125,18 @@ async fn the_max_count_of_a_dispatch_goes_before_that_of_the_task() {
 async fn a_job_without_payload_is_dropped_with_all_that_is_left_of_it() {
     let mut task = one_candidate().await;
     task.del("payload").await;
-    for column in
-        ["attempt", "stalledCount", "result", "error", "options", "maxCount", "priority", "dispatchedAt", "deferred"]
-    {
+    for column in [
+        "attempt",
+        "stalledCount",
+        "result",
+        "error",
+        "options",
+        "maxCount",
+        "priority",
+        "dispatchedAt",
+        "deferred",
+        "waitingSince",
+    ] {
         task.hset(column, &[("a", "1")]).await;
     }
     task.hset("cancelling", &[("a", "why")]).await;
@@ -201,7 +214,7 @@ async fn a_second_sweeper_finds_the_epoch_moved() {
     let mut task = one_candidate().await;
     assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 [a 1 recovered w 7]]");
     let before = task.exact().await;
-    assert_eq!(task.ok("sweep", &["u", "1000", "5", "1000", "0", "200"]).await, "[moved 6 1000]");
+    assert_eq!(task.ok("sweep", &["u", "1000", "5", "1000", "0", "200", "auto", ""]).await, "[moved 6 1000]");
     assert_eq!(task.exact().await, before);
 }
 
@@ -233,7 +246,7 @@ async fn one_call_decides_no_more_than_its_limit_and_the_epoch_moves_with_the_la
     loop {
         calls += 1;
         assert!(calls < 100);
-        let reply = task.ok("sweep", &["v", "1000", "5", "1000", &cursor, "100"]).await;
+        let reply = task.ok("sweep", &["v", "1000", "5", "1000", &cursor, "100", "auto", ""]).await;
         let (epoch, next, snapshot, left, decided) = swept(&reply);
         assert!(decided.len() <= 100, "{} in one call", decided.len());
         seen += decided.len();
@@ -261,7 +274,7 @@ async fn calls_with_one_cursor_one_behind_the_other_decide_others_each() {
         'epoch: loop {
             rounds += 1;
             assert!(rounds < 100);
-            let args = ["v", "1000", "5", "1000", &cursor.clone(), &limit.to_string()];
+            let args = ["v", "1000", "5", "1000", &cursor.clone(), &limit.to_string(), "auto", ""];
             for _ in 0..5 {
                 let reply = task.ok("sweep", &args).await;
                 if reply == "[moved 6 1000]" {
@@ -291,7 +304,7 @@ async fn without_declared_options_nothing_is_decided_and_nothing_written() {
     let before = task.exact().await;
     assert_eq!(task.ok("sweep", &ARGS).await, "[undeclared]");
     // Whoever watched another epoch, or not long enough, hears of it too.
-    assert_eq!(task.ok("sweep", &["v", "1000", "4", "0", "0", "200"]).await, "[undeclared]");
+    assert_eq!(task.ok("sweep", &["v", "1000", "4", "0", "0", "200", "auto", ""]).await, "[undeclared]");
     assert_eq!(task.exact().await, before);
     task.declared().await;
     assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 [a 1 recovered w 7]]");
@@ -301,10 +314,10 @@ async fn without_declared_options_nothing_is_decided_and_nothing_written() {
 async fn the_interval_of_an_epoch_is_the_largest_ask_of_the_one_before() {
     let mut task = epoch_five().await;
     task.hset("meta", &[("interval", "5000"), ("ask", "2000")]).await;
-    assert_eq!(task.ok("sweep", &["v", "1000", "5", "5000", "0", "200"]).await, "[swept 6 2000 0 1 0 []]");
+    assert_eq!(task.ok("sweep", &["v", "1000", "5", "5000", "0", "200", "auto", ""]).await, "[swept 6 2000 0 1 0 []]");
     // Nobody but the witness has asked since.
-    assert_eq!(task.ok("sweep", &["v", "1000", "6", "2000", "0", "200"]).await, "[swept 7 1000 0 1 0 []]");
-    assert_eq!(task.ok("sweep", &["v", "3000", "7", "1000", "0", "200"]).await, "[swept 8 3000 0 1 0 []]");
+    assert_eq!(task.ok("sweep", &["v", "1000", "6", "2000", "0", "200", "auto", ""]).await, "[swept 7 1000 0 1 0 []]");
+    assert_eq!(task.ok("sweep", &["v", "3000", "7", "1000", "0", "200", "auto", ""]).await, "[swept 8 3000 0 1 0 []]");
 }
 
 #[tokio::test]
@@ -361,4 +374,112 @@ async fn a_max_count_that_is_no_number_is_that_of_the_task() {
         task.ok("sweep", &ARGS).await;
         assert_eq!(task.held("failed").await, r#"zset ["a": NOW]"#, "{max}");
     }
+}
+
+#[tokio::test]
+async fn a_person_lets_named_candidates_run_again_whatever_their_count() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("a", 7), ("b", 8), ("c", 9)]).await;
+    task.snapshot().await;
+    task.hset("stalledCount", &[("a", "4"), ("b", "4")]).await;
+    // `nobody` is no candidate, and `a` is named twice.
+    let args = ["v", "0", "5", "1000", "0", "200", "recover", "anna", "a", "nobody", "a"];
+    assert_eq!(task.ok("sweep", &args).await, "[swept 5 1000 0 0 2 [a 5 recovered w 7]]");
+    assert_eq!(task.list("wait").await, ["a"]);
+    assert_eq!(task.held("candidates").await, r#"set {"b", "c"}"#);
+    assert_eq!(task.held("stalledCount").await, r#"hash {"a": "5", "b": "4"}"#);
+    let entry = concat!(
+        r#"stream [NOW {"by": "anna", "reason": "manual", "stalled": "a 5 recovered w", "total": "1", "#,
+        r#""watched": "5 1000 1000 - 0", "worker": "v"}]"#
+    );
+    assert_eq!(task.held("events").await, entry);
+    assert_eq!(task.held("stalls").await, entry);
+}
+
+#[tokio::test]
+async fn a_person_lets_named_candidates_fail_but_for_those_whose_cancel_was_asked_for() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("a", 7), ("b", 8), ("c", 9)]).await;
+    task.hset("cancelling", &[("b", "why")]).await;
+    task.snapshot().await;
+    let args = ["v", "0", "5", "1000", "0", "200", "fail", "anna", "b", "a"];
+    assert_eq!(task.ok("sweep", &args).await, "[swept 5 1000 0 0 1 [b 1 cancelled w 8 a 1 failed w 7]]");
+    assert_eq!(task.held("failed").await, r#"zset ["a": NOW]"#);
+    assert_eq!(task.held("cancelled").await, r#"zset ["b": NOW]"#);
+    let error: serde_json::Value = serde_json::from_str(&task.field("error", "a").await).unwrap();
+    let message = "no beat came from worker w for a watched interval, and anna let the job fail";
+    assert_eq!(error, serde_json::json!({"code": "worker_crashed", "message": message}));
+    assert!(task.held("events").await.contains(r#""by": "anna", "cancelled": "b", "failed": "a worker_crashed no%20"#));
+    assert_eq!(task.totals().await, ["", "2"]);
+}
+
+#[tokio::test]
+async fn the_table_goes_before_a_person_for_jobs_that_would_not_be_counted() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("gone", 7), ("unlocked", 8), ("bad", 9)]).await;
+    task.snapshot().await;
+    let () = redis::AsyncCommands::hdel(&mut task.conn, task.prefix.clone() + "payload", "gone").await.unwrap();
+    let () = redis::AsyncCommands::hdel(&mut task.conn, task.prefix.clone() + "locks", "unlocked").await.unwrap();
+    task.hset("stalledCount", &[("bad", "many")]).await;
+    let args = ["v", "0", "5", "1000", "0", "200", "recover", "anna", "gone", "unlocked", "bad"];
+    let reply = task.ok("sweep", &args).await;
+    assert_eq!(reply, "[swept 6 1000 0 1 0 [gone 0 dropped w 7 unlocked 0 failed - 0 bad 0 failed w 9]]");
+    assert_eq!(task.held("wait").await, "");
+}
+
+#[tokio::test]
+async fn a_person_asks_for_no_interval_and_leaves_that_of_the_workers_in_force() {
+    let mut task = epoch_five().await;
+    task.hset("meta", &[("interval", "5000"), ("ask", "5000"), ("asker", "w"), ("askedBy", "w")]).await;
+    let args = ["anna", "0", "5", "5000", "0", "200", "auto", ""];
+    assert_eq!(task.ok("sweep", &args).await, "[swept 6 5000 0 1 0 []]");
+    let meta = task.held("meta").await;
+    for field in [r#""ask": "0""#, r#""asker": "w""#, r#""epochAt": "NOW""#, r#""snapshotAt": "NOW""#] {
+        assert!(meta.contains(field), "{field} in {meta}");
+    }
+    // Nobody has asked since: the interval stays, and so does whose it is.
+    let args = ["anna", "0", "6", "5000", "0", "200", "auto", ""];
+    assert_eq!(task.ok("sweep", &args).await, "[swept 7 5000 0 1 0 []]");
+    assert_eq!(task.field("meta", "asker").await, "w");
+}
+
+#[tokio::test]
+async fn a_stall_is_told_with_what_it_is_explained_by() {
+    let mut task = one_candidate().await;
+    task.hset("meta", &[("asker", "slow-1"), ("snapshotAt", "1700000000001")]).await;
+    assert_eq!(
+        task.ok("sweep", &["v", "1000", "5", "1234", "0", "200", "auto", ""]).await,
+        "[swept 6 1000 0 1 0 [a 1 recovered w 7]]"
+    );
+    let stalls = task.exact().await.into_iter().find(|(key, _)| key.ends_with(":stalls")).unwrap().1;
+    assert!(stalls.contains(r#""watched": "5 1234 1000 slow-1 1700000000001""#), "{stalls}");
+}
+
+#[tokio::test]
+async fn whoever_asks_for_the_largest_interval_is_written_with_it() {
+    let mut task = epoch_five().await;
+    // In this epoch the witness `v` asks for 1 s, and w asks for 9 s.
+    task.ok("extend_locks", &["w", "9000", "0", "0"]).await;
+    assert_eq!([task.field("meta", "asker").await, task.field("meta", "askedBy").await], ["w", "w"]);
+    assert_eq!(task.ok("sweep", &["v", "1000", "5", "9000", "0", "200", "auto", ""]).await, "[swept 6 9000 0 1 0 []]");
+    assert_eq!([task.field("meta", "asker").await, task.field("meta", "askedBy").await], ["w", "v"]);
+    // A smaller ask than the one in force, larger than the ask of this epoch.
+    task.ok("extend_locks", &["u", "3000", "0", "0"]).await;
+    assert_eq!([task.field("meta", "asker").await, task.field("meta", "askedBy").await], ["w", "u"]);
+    assert_eq!(task.ok("sweep", &["v", "1000", "6", "9000", "0", "200", "auto", ""]).await, "[swept 7 3000 0 1 0 []]");
+    assert_eq!([task.field("meta", "asker").await, task.field("meta", "askedBy").await], ["u", "v"]);
+    assert_eq!(task.ok("sweep", &["v", "1000", "7", "3000", "0", "200", "auto", ""]).await, "[swept 8 1000 0 1 0 []]");
+    assert_eq!([task.field("meta", "asker").await, task.field("meta", "askedBy").await], ["v", "v"]);
+}
+
+#[tokio::test]
+async fn jobs_that_a_sweep_ends_are_counted_as_ended() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("a", 7), ("b", 8), ("c", 9), ("d", 10)]).await;
+    task.hset("cancelling", &[("b", "why")]).await;
+    task.hset("maxCount", &[("c", "0")]).await;
+    let () = redis::AsyncCommands::hdel(&mut task.conn, task.prefix.clone() + "payload", "d").await.unwrap();
+    task.snapshot().await;
+    task.ok("sweep", &ARGS).await;
+    assert_eq!(task.totals().await, ["", "2"], "one is recovered, and one has no payload");
 }

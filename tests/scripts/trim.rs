@@ -1,6 +1,6 @@
 use crate::call::{Task, without};
 
-const COLUMNS: [&str; 10] = [
+const COLUMNS: [&str; 11] = [
     "payload",
     "attempt",
     "stalledCount",
@@ -11,6 +11,7 @@ const COLUMNS: [&str; 10] = [
     "priority",
     "dispatchedAt",
     "deferred",
+    "waitingSince",
 ];
 
 /// Terminal jobs `old-1` .. `old-n` of 1970, and `young` of now, with every column.

@@ -1,5 +1,6 @@
-//! Random runs of dispatch, claim, beat, settle, cancel, sweep and trim, with workers that die, stop, freeze and lose their
-//! connection, and a server that loses the options of the task, on a real server beside a plain model.
+//! Random runs of dispatch, claim, beat, settle, cancel, sweep and trim, and of what a person does by hand, with workers
+//! that die, stop, freeze and lose their connection, and a server that loses the options of the task, on a real server
+//! beside a plain model.
 //!
 //! After each call the server has to hold exactly what the model holds, and its invariants. Nothing waits: time is a number,
 //! and the witness rule is the worker's own. A failure names its seed and shows what led to it; `HEARTLINE_SIMULATION=<seed>`
@@ -27,7 +28,7 @@ const STEPS: usize = 250;
 const SEEDS: Range<u64> = 0..24;
 
 /// What all runs together must have seen.
-const TRANSITIONS: [&str; 11] = [
+const TRANSITIONS: [&str; 16] = [
     "dispatched",
     "started",
     "restarted",
@@ -39,6 +40,11 @@ const TRANSITIONS: [&str; 11] = [
     "stalled recovered",
     "stalled failed",
     "stalled cancelled",
+    "refused",
+    "removed",
+    "promoted",
+    "paused",
+    "resumed",
 ];
 
 fn seeds() -> Range<u64> {
@@ -65,8 +71,8 @@ fn simulate(keep: bool) {
         }
         seen.extend(world.seen);
     }
-    let trimmed = if keep { "removed" } else { "dispatched" };
-    for what in TRANSITIONS.into_iter().chain([trimmed]) {
+    let of_kept: &[&str] = if keep { &["trimmed", "retried"] } else { &[] };
+    for what in TRANSITIONS.iter().chain(of_kept).copied() {
         assert!(seen.contains(what) || seeds() != SEEDS, "no run has {what}: it proves nothing about that");
     }
 }

@@ -60,6 +60,18 @@ pub enum Said {
     Requeue,
 }
 
+impl Said {
+    /// Its word in an event.
+    pub fn word(self) -> &'static str {
+        match self {
+            Said::Completed => "completed",
+            Said::Failed { .. } => "failed",
+            Said::Retry { .. } => "retry",
+            Said::Requeue => "requeue",
+        }
+    }
+}
+
 /// What a settle call answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settled {
@@ -92,6 +104,10 @@ pub struct View {
     pub payload: BTreeSet<String>,
     pub attempt: BTreeMap<String, u32>,
     pub stalled_count: BTreeMap<String, u32>,
+    /// How many entries of an id in the lists are none of a waiting job.
+    pub ghosts: BTreeMap<String, usize>,
+    /// How many ghosts there are, how many jobs were dispatched, and how many have ended.
+    pub totals: [usize; 3],
 }
 
 /// A task as it should be.
@@ -105,9 +121,16 @@ pub struct Model {
     pub events: Vec<String>,
     keep: bool,
     lists: [Vec<String>; 3],
+    ghosts: BTreeMap<String, usize>,
+    /// No job is claimed.
+    pub paused: bool,
+    /// How many were dispatched, and how many have ended.
+    came: usize,
+    went: usize,
     delayed: BTreeSet<String>,
     /// Those of them that are due, the first one first.
     due: Vec<String>,
+    ranks: usize,
     active: BTreeSet<String>,
     candidates: BTreeSet<String>,
     interval: u64,
@@ -125,8 +148,13 @@ impl Model {
             events: Vec::new(),
             keep,
             lists: Default::default(),
+            ghosts: BTreeMap::new(),
+            paused: false,
+            came: 0,
+            went: 0,
             delayed: BTreeSet::new(),
             due: Vec::new(),
+            ranks: 0,
             active: BTreeSet::new(),
             candidates: BTreeSet::new(),
             interval: 0,
@@ -154,6 +182,7 @@ impl Model {
             self.jobs.insert(new.id.clone(), job);
             fresh.push(new.id.clone());
         }
+        self.came += fresh.len();
         self.events.extend(fresh.into_iter().map(|id| format!("dispatched {id}")));
         existed
     }
@@ -167,6 +196,7 @@ impl Model {
         first_fence: u64,
     ) -> Settled {
         let (lost, held): (Vec<_>, Vec<_>) = reports.iter().partition(|report| !self.holds(worker, report));
+        let want = if self.paused { 0 } else { want };
         let due = if want > 0 { std::mem::take(&mut self.due) } else { Vec::new() };
         for id in due {
             self.delayed.remove(&id);
@@ -174,11 +204,21 @@ impl Model {
             let list = self.jobs[&id].priority as usize;
             self.lists[list].push(id);
         }
-        let mut claimed: Vec<String> = Vec::new();
+        self.strip();
+        let mut heads: Vec<String> = Vec::new();
         for list in &mut self.lists {
-            let count = list.len().min(want - claimed.len());
-            claimed.extend(list.drain(..count));
+            let count = list.len().min(want - heads.len());
+            heads.extend(list.drain(..count));
         }
+        let (mut claimed, mut seen) = (Vec::new(), BTreeSet::new());
+        for id in heads {
+            if seen.insert(id.clone()) && self.waits(&id) {
+                claimed.push(id);
+            } else {
+                self.uncount(&id);
+            }
+        }
+        lost.iter().for_each(|report| self.refuse(report));
         let (cancelled, others): (Vec<_>, Vec<_>) = held.into_iter().partition(|report| self.jobs[&report.id].cancel);
         for report in others.iter().chain(&cancelled) {
             self.leave(&report.id);
@@ -307,23 +347,117 @@ impl Model {
     }
 
     pub fn cancel(&mut self, id: &str) -> String {
-        if !self.is_there(id) {
-            return "unknown".to_owned();
-        }
-        let job = self.job(id);
-        match job.place {
-            Place::Ended(state) => return format!("terminal {}", format!("{state:?}").to_lowercase()),
-            Place::Running { .. } => {
-                job.cancel = true;
+        match self.state(id) {
+            "running" => {
+                self.job(id).cancel = true;
                 return "requested".to_owned();
             }
-            Place::Waiting | Place::Delayed => {}
+            "waiting" => *self.ghosts.entry(id.to_owned()).or_default() += 1,
+            "delayed" => self.leave_delayed(id),
+            other => return other.to_owned(),
         }
-        self.lists.iter_mut().chain([&mut self.due]).for_each(|list| list.retain(|other| other != id));
-        self.delayed.remove(id);
+        let is_waiting = self.waits(id);
         self.end(id, State::Cancelled);
+        if is_waiting {
+            self.strip();
+        }
         self.events.push(format!("cancelled {id}"));
-        "cancelled".to_owned()
+        "ended".to_owned()
+    }
+
+    /// A person lets it run as if it had never run; where its entry is still in its list it waits there.
+    pub fn retry(&mut self, id: &str) -> String {
+        let state = self.state(id);
+        if !["failed", "cancelled"].contains(&state) {
+            return state.to_owned();
+        }
+        let job = self.job(id);
+        (job.place, job.attempt, job.stalls, job.cancel) = (Place::Waiting, 0, 0, false);
+        let list = job.priority as usize;
+        if self.ghosts.contains_key(id) {
+            self.uncount(id);
+        } else {
+            self.lists[list].push(id.to_owned());
+        }
+        self.events.push(format!("retried {id}"));
+        "retried".to_owned()
+    }
+
+    pub fn remove(&mut self, id: &str) -> String {
+        match self.state(id) {
+            state @ ("running" | "unknown") => return state.to_owned(),
+            "waiting" => *self.ghosts.entry(id.to_owned()).or_default() += 1,
+            "delayed" => self.leave_delayed(id),
+            _ => {}
+        }
+        let is_waiting = self.waits(id);
+        self.jobs.remove(id);
+        if is_waiting {
+            self.strip();
+        }
+        self.events.push(format!("removed {id}"));
+        "removed".to_owned()
+    }
+
+    pub fn run_now(&mut self, id: &str) -> String {
+        let state = self.state(id);
+        if state != "delayed" {
+            return state.to_owned();
+        }
+        self.leave_delayed(id);
+        self.put_in_front(&[id.to_owned()]);
+        self.events.push(format!("promoted {id}"));
+        "promoted".to_owned()
+    }
+
+    /// What is told of an outcome of a job that its worker does not hold.
+    pub fn refuse(&mut self, report: &Report) {
+        self.events.push(format!("refused {} {} {}", report.id, report.fence, report.said.word()));
+    }
+
+    /// The word for where the job is.
+    fn state(&self, id: &str) -> &'static str {
+        let place = self.jobs.get(id).filter(|_| self.is_there(id)).map(|job| &job.place);
+        match place {
+            None => "unknown",
+            Some(Place::Waiting) => "waiting",
+            Some(Place::Delayed) => "delayed",
+            Some(Place::Running { .. }) => "running",
+            Some(Place::Ended(State::Completed)) => "completed",
+            Some(Place::Ended(State::Failed)) => "failed",
+            Some(Place::Ended(State::Cancelled)) => "cancelled",
+        }
+    }
+
+    fn waits(&self, id: &str) -> bool {
+        self.jobs.get(id).is_some_and(|job| job.place == Place::Waiting)
+    }
+
+    fn leave_delayed(&mut self, id: &str) {
+        self.delayed.remove(id);
+        self.due.retain(|other| other != id);
+    }
+
+    /// One entry of the id that was a ghost is none any more, or is gone.
+    fn uncount(&mut self, id: &str) {
+        let count = self.ghosts.get_mut(id).unwrap_or_else(|| panic!("{id} has an entry too many"));
+        *count -= 1;
+        if *count == 0 {
+            self.ghosts.remove(id);
+        }
+    }
+
+    /// The ghosts at the heads of the lists go.
+    pub fn strip(&mut self) {
+        for list in 0..3 {
+            while let Some(id) = self.lists[list].first().cloned() {
+                if self.waits(&id) || !self.ghosts.contains_key(&id) {
+                    break;
+                }
+                self.lists[list].remove(0);
+                self.uncount(&id);
+            }
+        }
     }
 
     /// The jobs that are not terminal.
@@ -335,7 +469,9 @@ impl Model {
     pub fn next_due(&mut self) -> Option<(String, usize)> {
         let id = self.delayed.iter().find(|id| !self.due.contains(id))?.clone();
         self.due.push(id.clone());
-        Some((id, self.due.len()))
+        // Others may leave before: no two of them are to have one rank.
+        self.ranks += 1;
+        Some((id, self.ranks))
     }
 
     pub fn candidates(&self) -> usize {
@@ -369,6 +505,8 @@ impl Model {
             delayed: self.delayed.clone(),
             active: self.active.clone(),
             candidates: self.candidates.clone(),
+            ghosts: self.ghosts.clone(),
+            totals: [self.ghosts.values().sum(), self.came, self.went],
             ..View::default()
         };
         for (id, job) in &self.jobs {
@@ -417,6 +555,7 @@ impl Model {
     }
 
     fn end(&mut self, id: &str, state: State) {
+        self.went += 1;
         let job = self.job(id);
         (job.place, job.cancel) = (Place::Ended(state), false);
     }

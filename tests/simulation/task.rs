@@ -75,10 +75,12 @@ impl Task {
                 let words: Vec<&str> = field[1].split(' ').collect();
                 // How many words each has, and how many of these the model knows: it has no texts of errors.
                 let (each, known) = match field[0].as_str() {
-                    "total" | "worker" | "reason" | "since" | "ran" => continue,
+                    "total" | "worker" | "reason" | "since" | "ran" | "by" | "watched" | "paused" | "resumed" => {
+                        continue;
+                    }
                     "failed" => (4, 2),
                     "retrying" => (6, 3),
-                    "restarted" => (3, 3),
+                    "restarted" | "refused" => (3, 3),
                     "stalled" => (4, 4),
                     _ => (1, 1),
                 };
@@ -100,7 +102,9 @@ impl Task {
         }
         read.smembers(key("active")).smembers(key("candidates")).hgetall(key("locks"));
         read.hgetall(key("attempt")).hgetall(key("stalledCount")).hkeys(key("cancelling")).hkeys(key("payload"));
-        for column in ["result", "error", "options", "maxCount", "priority", "dispatchedAt", "deferred"] {
+        read.hgetall(key("ghosts")).hmget(key("meta"), &["ghosts", "in", "out"]);
+        for column in ["result", "error", "options", "maxCount", "priority", "dispatchedAt", "deferred", "waitingSince"]
+        {
             read.hkeys(key(column));
         }
         let mut answers = read.query::<Vec<Value>>(&mut self.conn).unwrap().into_iter();
@@ -114,10 +118,25 @@ impl Task {
         let (active, candidates, locks) = (next(answers), next(answers), next(answers));
         let (attempt, stalled_count) = (next(answers), next(answers));
         let (cancelling, payload): (_, BTreeSet<String>) = (next(answers), next(answers));
+        let (ghosts, totals): (_, [Option<usize>; 3]) = (next(answers), next(answers));
+        let totals = totals.map(Option::unwrap_or_default);
         for column in answers {
             let ids: BTreeSet<String> = redis::from_redis_value(column).unwrap();
             assert!(ids.is_subset(&payload), "{ids:?} have a column and no payload");
         }
-        View { lists, delayed, active, candidates, locks, cancelling, ended, payload, attempt, stalled_count }
+        View {
+            lists,
+            delayed,
+            active,
+            candidates,
+            locks,
+            cancelling,
+            ended,
+            payload,
+            attempt,
+            stalled_count,
+            ghosts,
+            totals,
+        }
     }
 }

@@ -136,6 +136,7 @@ impl World {
     /// Nothing fails any more: what dead workers held is decided in time, and in the end every job is terminal.
     pub fn heal(&mut self) {
         self.faults = false;
+        self.pause(false);
         for worker in &mut self.workers {
             (worker.frozen_until, worker.away_until) = (self.now, self.now);
         }
@@ -186,7 +187,7 @@ impl World {
 
     /// Returns the word of the answer, and the stamp in force.
     fn declare(&mut self, stamp: String) -> (String, u64) {
-        let mut args = vec!["1".to_owned(), stamp];
+        let mut args = vec!["1".to_owned(), stamp, "starter".to_owned()];
         args.extend(self.options.iter().cloned());
         let reply: Vec<redis::Value> = self.task.call("declare", &args);
         let word = redis::from_redis_value_ref(&reply[0]).unwrap();
@@ -232,7 +233,13 @@ impl World {
         let at = self.rng.usize(..self.workers.len());
         match self.rng.u32(..100) {
             0..20 => self.dispatch(),
-            20..67 => self.settle(at, false),
+            20..61 => self.settle(at, false),
+            61..66 => self.act_by_hand(),
+            66 => {
+                // A pause is short: most of a run is not to be one.
+                let paused = !self.model.paused && self.rng.bool();
+                self.pause(paused);
+            }
             67 => {
                 self.note("the options are lost");
                 self.model.declared_at = 0;
@@ -339,16 +346,43 @@ impl World {
         assert_eq!(ids.len(), excess);
         self.model.trim(state, &ids);
         if excess > 0 {
-            self.seen.insert("removed".to_owned());
+            self.seen.insert("trimmed".to_owned());
         }
         self.check();
     }
 
     fn cancel(&mut self) {
         let id = format!("job-{}", self.rng.u32(..60));
-        self.note(&format!("cancel {id}"));
-        let reply: Vec<String> = self.task.call("cancel", &[id.clone(), "why".into(), "channel".into()]);
-        assert_eq!(reply.join(" "), self.model.cancel(&id));
+        let args = ["why".into(), "channel".into(), "anna".into(), id.clone(), String::new()];
+        self.told("cancel", &args, |model| model.cancel(&id));
+    }
+
+    /// What a person does with one job.
+    fn act_by_hand(&mut self) {
+        let id = format!("job-{}", self.rng.u32(..60));
+        let args = ["anna".to_owned(), id.clone(), String::new()];
+        match self.rng.u32(..4) {
+            0 | 1 => self.told("retry", &args, |model| model.retry(&id)),
+            2 => self.told("remove", &args, |model| model.remove(&id)),
+            _ => self.told("run_now", &args, |model| model.run_now(&id)),
+        }
+    }
+
+    fn told(&mut self, name: &str, args: &[String], expected: impl FnOnce(&mut Model) -> String) {
+        self.note(&format!("{name} {}", args.join(" ")));
+        let reply: [String; 2] = self.task.call(name, args);
+        assert_eq!(reply, ["told".to_owned(), expected(&mut self.model)]);
+        self.check();
+    }
+
+    /// The task is paused, or goes on where it was.
+    fn pause(&mut self, paused: bool) {
+        self.note(if paused { "a pause" } else { "the pause ends" });
+        let (name, word) = if paused { ("pause", "paused") } else { ("resume", "resumed") };
+        let reply: Vec<String> = self.task.call(name, &["anna".to_owned(), "why".to_owned()]);
+        assert_eq!(reply[0], if self.model.paused == paused { "already" } else { word });
+        self.model.paused = paused;
+        self.seen.insert(word.to_owned());
         self.check();
     }
 
@@ -370,8 +404,17 @@ impl World {
 /// What holds whatever the model says.
 fn invariants(view: &View) {
     let running = view.active.union(&view.candidates);
-    let waiting = view.lists.iter().flatten();
-    let places = waiting.chain(&view.delayed).chain(running).chain(view.ended.iter().flatten());
+    let mut ghosts = view.ghosts.clone();
+    // Of the entries of an id as many are none of a waiting job as are counted.
+    let mut is_ghost = |id: &String| {
+        ghosts.get_mut(id).filter(|left| **left > 0).is_some_and(|left| {
+            *left -= 1;
+            true
+        })
+    };
+    let waiting: Vec<&String> = view.lists.iter().flatten().filter(|id| !is_ghost(id)).collect();
+    assert!(ghosts.values().all(|left| *left == 0), "more ghosts than entries: {view:?}");
+    let places = waiting.into_iter().chain(&view.delayed).chain(running).chain(view.ended.iter().flatten());
     let mut places: Vec<&String> = places.collect();
     places.sort();
     assert!(places.into_iter().eq(&view.payload), "not each job is in one place: {view:?}");

@@ -342,6 +342,21 @@ async fn a_subscriber_that_breaks_takes_the_thread_with_it_once() {
 }
 
 #[tokio::test]
+async fn a_subscriber_that_holds_a_line_lets_its_thread_go_on_when_it_is_told() {
+    let warnings = Warnings::capture();
+    let name = TestRedis::shared().unique_prefix();
+    let held = warnings.hold_at(&[&name, "stay"]);
+    let thread = std::thread::spawn({
+        let name = name.clone();
+        move || tracing::info!(name, "stay")
+    });
+    held.reached().await;
+    assert!(!thread.is_finished());
+    drop(held);
+    eventually("it goes on", PATIENCE, async || thread.is_finished()).await;
+}
+
+#[tokio::test]
 async fn a_subscriber_that_breaks_at_a_span_does_so_at_that_moment_and_once() {
     let warnings = Warnings::capture();
     let name = TestRedis::shared().unique_prefix();

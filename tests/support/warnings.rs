@@ -1,5 +1,7 @@
+use super::PATIENCE;
 use super::eventually::eventually;
 use std::fmt::{Debug, Write};
+use std::sync::mpsc;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tracing::field::{Field, Visit};
@@ -13,6 +15,11 @@ static CAPTURED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static BREAKS_AT: Mutex<Vec<Vec<String>>> = Mutex::new(Vec::new());
 /// Each entry is a moment of a span, and the parts of its text.
 static BREAKS_AT_SPAN: Mutex<Vec<(At, Vec<String>)>> = Mutex::new(Vec::new());
+
+/// The parts of one line, what tells that it was logged, and what lets the thread go on.
+type Hold = (Vec<String>, mpsc::Sender<()>, mpsc::Receiver<()>);
+
+static HOLDS_AT: Mutex<Vec<Hold>> = Mutex::new(Vec::new());
 
 /// A moment of a span at which a subscriber is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +64,15 @@ impl Warnings {
         BREAKS_AT.lock().unwrap_or_else(PoisonError::into_inner).push(parts);
     }
 
+    /// Holds the thread that logs the next event, of any level, with all `parts`, as a log that nobody reads. It goes on when what is
+    /// returned is dropped.
+    pub fn hold_at(&self, parts: &[&str]) -> HeldLine {
+        let parts = parts.iter().map(|part| (*part).to_owned()).collect();
+        let ((tell, reached), (release, released)) = (mpsc::channel(), mpsc::channel());
+        HOLDS_AT.lock().unwrap_or_else(PoisonError::into_inner).push((parts, tell, released));
+        HeldLine { reached, _release: release }
+    }
+
     /// Lets the thread that makes, enters or leaves the next span with all `parts` in its name and fields panic at that.
     pub fn break_at_span(&self, at: At, parts: &[&str]) {
         let parts = parts.iter().map(|part| (*part).to_owned()).collect();
@@ -70,6 +86,20 @@ impl Warnings {
             self.lines().into_iter().find(|line| parts.iter().all(|part| line.contains(part)))
         })
         .await
+    }
+}
+
+/// A line of the log whose thread is held, from [`Warnings::hold_at`].
+#[must_use]
+pub struct HeldLine {
+    reached: mpsc::Receiver<()>,
+    _release: mpsc::Sender<()>,
+}
+
+impl HeldLine {
+    /// Waits until a thread has come there; panics if none does.
+    pub async fn reached(&self) {
+        eventually("a thread logs the line", PATIENCE, async || self.reached.try_recv().is_ok()).await;
     }
 }
 
@@ -127,7 +157,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         // Levels compare by verbosity: a warning is more than an error.
         let is_kept = *event.metadata().level() <= Level::INFO;
-        if !is_kept && BREAKS_AT.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+        let is_empty = BREAKS_AT.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+            && HOLDS_AT.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        if !is_kept && is_empty {
             return;
         }
         let mut fields = Fields::default();
@@ -141,8 +173,18 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Capture {
             let at = all.iter().position(|parts| parts.iter().all(|part| line.contains(part.as_str())));
             at.map(|at| all.swap_remove(at))
         };
+        let held = {
+            let mut all = HOLDS_AT.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = all.iter().position(|(parts, ..)| parts.iter().all(|part| line.contains(part.as_str())));
+            at.map(|at| all.swap_remove(at))
+        };
         if is_kept {
             captured().push(line);
+        }
+        if let Some((_, tell, released)) = held {
+            // Who waits for it may have gone.
+            let _ = tell.send(());
+            let _ = released.recv();
         }
         assert!(breaks_at.is_none(), "the subscriber breaks at {breaks_at:?}");
     }

@@ -90,7 +90,9 @@ impl Call {
                     self.renumber();
                     None
                 }
-                Ok(SettleReply::Undeclared) => self.task.declare_again(&self.worker.store).await.err(),
+                Ok(SettleReply::Undeclared) => {
+                    self.task.declare_again(&self.worker.store, self.worker.id.as_str()).await.err()
+                }
                 Err(e) => Some(e),
             };
             if let Some(e) = e {

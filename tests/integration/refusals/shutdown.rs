@@ -91,8 +91,9 @@ async fn an_idle_worker_stops_at_once_and_leaves_no_more_than_word_of_it() {
     worker.stop().await;
     let left = redis.dump(scene.by_hand.app_prefix()).await;
     let presence = format!("{}:worker:", scene.by_hand.app_prefix());
-    let of_task = [scene.by_hand.key("calls"), scene.by_hand.key("meta")];
-    assert!(left.keys().all(|key| of_task.contains(key) || *key == workers || key.starts_with(&presence)), "{left:?}");
+    let tasks = format!("{}:tasks", scene.by_hand.app_prefix());
+    let known = [scene.by_hand.key("calls"), scene.by_hand.key("meta"), workers, tasks];
+    assert!(left.keys().all(|key| known.contains(key) || key.starts_with(&presence)), "{left:?}");
     // A job that comes afterwards waits.
     let handle = task.dispatch(1).await.unwrap();
     assert_eq!(handle.state().await.unwrap(), JobState::Waiting);

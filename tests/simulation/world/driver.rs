@@ -161,7 +161,7 @@ impl World {
         assert_eq!(self.task.view(), before);
     }
 
-    /// Whoever shows a token that is not in force changes nothing.
+    /// Whoever shows a token that is not in force changes nothing; that it did is told.
     pub(super) fn show_a_wrong_token(&mut self, at: usize) {
         let Some((id, fence)) = self.model.jobs.iter().find_map(|(id, job)| match job.place {
             Place::Running { fence, .. } => Some((id.clone(), fence)),
@@ -169,7 +169,6 @@ impl World {
         }) else {
             return;
         };
-        let before = self.task.view();
         let (owner, other) = (self.workers[at].name.clone(), "nobody".to_owned());
         let (name, shown) = if self.rng.bool() { (other, fence) } else { (owner, fence + 1_000_000_000_000) };
         self.note(&format!("{name} shows {shown} for {id}"));
@@ -187,7 +186,9 @@ impl World {
             assert_eq!(reply, ["undeclared"]);
         } else {
             assert_eq!(reply[1], shown.to_string());
+            self.model.refuse(&call.reports[0]);
+            self.model.strip();
         }
-        assert_eq!(self.task.view(), before);
+        self.check();
     }
 }

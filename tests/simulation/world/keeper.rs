@@ -101,7 +101,7 @@ impl World {
             let (name, ask) = (worker.name.clone(), worker.interval);
             self.note(&format!("{name} sweeps {epoch} after {waited}"));
             let mut args = vec![name, ask.to_string(), epoch.to_string(), waited.to_string()];
-            args.extend([cursor, SWEEP_LIMIT.to_string()]);
+            args.extend([cursor, SWEEP_LIMIT.to_string(), "auto".to_owned(), String::new()]);
             let reply: Vec<Value> = self.task.call("sweep", &args);
             let text = |at: usize| redis::from_redis_value_ref::<String>(&reply[at]).unwrap();
             let refused = self.model.refuses_sweep(epoch, waited);
@@ -173,7 +173,7 @@ impl World {
         let before = self.task.view();
         let worker = &self.workers[at];
         let mut args = vec![worker.name.clone(), worker.interval.to_string(), epoch.to_string(), waited.to_string()];
-        args.extend(["0".to_owned(), SWEEP_LIMIT.to_string()]);
+        args.extend(["0".to_owned(), SWEEP_LIMIT.to_string(), "auto".to_owned(), String::new()]);
         let reply: Vec<Value> = self.task.call("sweep", &args);
         assert_eq!(redis::from_redis_value_ref::<String>(&reply[0]).unwrap(), refused);
         assert_eq!(self.task.view(), before);

@@ -1,0 +1,39 @@
+-- Removes what is left of a task that has no job in any state: options, counters, events, records of calls.
+-- KEYS[1]  wait:high     (list)    ids
+-- KEYS[2]  wait          (list)    ids
+-- KEYS[3]  wait:low      (list)    ids
+-- KEYS[4]  active        (set)     running ids
+-- KEYS[5]  candidates    (set)     running ids
+-- KEYS[6]  locks         (hash)    id -> token
+-- KEYS[7]  delayed       (zset)    ids by due time, ms
+-- KEYS[8]  completed     (zset)    ids by finish time, ms
+-- KEYS[9]  failed        (zset)    ids by finish time, ms
+-- KEYS[10] cancelled     (zset)    ids by finish time, ms
+-- KEYS[11] cancelling    (hash)    id -> reason
+-- KEYS[12] payload       (hash)    column
+-- KEYS[13] attempt       (hash)    column
+-- KEYS[14] stalledCount  (hash)    column
+-- KEYS[15] result        (hash)    column
+-- KEYS[16] error         (hash)    column
+-- KEYS[17] options       (hash)    column
+-- KEYS[18] maxCount      (hash)    column
+-- KEYS[19] priority      (hash)    column
+-- KEYS[20] dispatchedAt  (hash)    column
+-- KEYS[21] deferred      (hash)    column
+-- KEYS[22] waitingSince  (hash)    column
+-- KEYS[23] ghosts        (hash)    id -> entries in lists that are none of a waiting job
+-- KEYS[24] calls         (hash)    records of settle calls
+-- KEYS[25] meta          (hash)    options and counters
+-- KEYS[26] events        (stream)  entries
+-- KEYS[27] stalls        (stream)  entries
+-- KEYS[28] wake          (zset)    marker for idle workers
+-- Returns  {'forgotten', number of keys}; or {'jobs', how many there are}: nothing is removed
+-- Emits    nothing
+-- Refuses  WRONGTYPE before the first write
+local lists, ended = { wait_high, wait, wait_low }, { completed, failed, cancelled }
+local jobs = redis.call('HLEN', payload)
+for _, count in ipairs(count_jobs(lists, delayed, locks, ended, meta)) do jobs = math.max(jobs, count) end
+if jobs > 0 then return { 'jobs', jobs } end
+return { 'forgotten', redis.call('UNLINK', wait_high, wait, wait_low, active, candidates, locks, delayed, completed,
+  failed, cancelled, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
+  dispatched_at, deferred, waiting_since, ghosts, calls, meta, events, stalls, wake) }

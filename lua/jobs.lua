@@ -1,0 +1,76 @@
+-- Reads a page of the jobs that are in one state, with their small columns. Changes nothing.
+-- KEYS[1]  place        (zset)    delayed, completed, failed or cancelled
+-- KEYS[2]  wait:high    (list)    ids
+-- KEYS[3]  wait         (list)    ids
+-- KEYS[4]  wait:low     (list)    ids
+-- KEYS[5]  locks        (hash)    id -> token
+-- KEYS[6]  ghosts       (hash)    id -> entries in lists that are none of a waiting job
+-- KEYS[7]  attempt      (hash)    column
+-- KEYS[8]  stalledCount (hash)    column
+-- KEYS[9]  error        (hash)    column
+-- KEYS[10] maxCount     (hash)    column
+-- KEYS[11] priority     (hash)    column
+-- KEYS[12] dispatchedAt (hash)    column
+-- KEYS[13] waitingSince (hash)    column
+-- KEYS[14] candidates   (set)     running ids silent since the snapshot
+-- KEYS[15] payload      (hash)    column
+-- KEYS[16] delayed      (zset)    ids by due time, ms
+-- KEYS[17] completed    (zset)    ids by finish time, ms
+-- KEYS[18] failed       (zset)    ids by finish time, ms
+-- KEYS[19] cancelled    (zset)    ids by finish time, ms
+-- ARGV[1]  state        (waiting, running, or another: that of the place)
+-- ARGV[2]  newest       (1: newest first, or from the back of the lists; else oldest first, or as claimed)
+-- ARGV[3]  cursor       (of the page before; '' to begin)
+-- ARGV[4]  look         (how many jobs to look at, about)
+-- ARGV[5]  least        (score, ms, or -inf)
+-- ARGV[6]  most         (score, ms, or +inf)
+-- ARGV[7]  code         (of the error; '' for any)
+-- ARGV[8]  text         (that stands in the JSON of the error; '' for any)
+-- Returns  {'page', next cursor ('': the end), how many were looked at, rows: id, stamp, cursor behind it, code of the
+--          error, 1,024 bytes of it from its message on, attempt, stalledCount, maxCount, priority, dispatchedAt,
+--          waitingSince, 1 for a candidate else 0}; what is not set is ''
+-- Emits    nothing
+-- Refuses  WRONGTYPE
+local state, newest, cursor, look, code, text = ARGV[1], ARGV[2] == '1', ARGV[3], tonumber(ARGV[4]), ARGV[7], ARGV[8]
+
+local ids, stamps, cursors, behind
+if state == 'waiting' then
+  ids, cursors, behind = waiting_page({ wait_high, wait, wait_low }, newest, cursor, look)
+  stamps = {}
+elseif state == 'running' then
+  ids, stamps, behind = held_page(locks, cursor, look)
+  cursors = {}
+else
+  ids, stamps, behind = ordered_page(place, newest, cursor, look, ARGV[5], ARGV[6])
+  cursors = {}
+end
+-- What scripts have written has a backslash before each slash.
+local escaped = string.gsub(text, '/', '\\/')
+local reply = { 'page', behind, #ids, {} }
+if #ids == 0 then return reply end
+local failures, spare = redis.call('HMGET', errors, unpack(ids)), {}
+if state == 'waiting' then
+  spare = spare_of(ids, ghosts, payload, locks,
+    { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed })
+end
+local values = {}
+for which, column in ipairs({ attempt, stalled_count, max_count, priority, dispatched_at, waiting_since }) do
+  values[which] = redis.call('HLEN', column) > 0 and redis.call('HMGET', column, unpack(ids)) or {}
+end
+for at, id in ipairs(ids) do
+  local failure = failures[at] or ''
+  local fits = (code == '' or string.find(failure, '"code":"' .. code .. '"', 1, true))
+    and (text == '' or string.find(failure, text, 1, true)
+      or escaped ~= text and string.find(failure, escaped, 1, true))
+  if fits and not spare[at] then
+    local stamp = stamps[at] or ''
+    local _, begins = string.find(failure, '"message":"', 1, true)
+    local brief = string.sub(failure, (begins or 0) + 1, (begins or 0) + 1024)
+    local cursor_here = cursors[at] or state ~= 'running' and stamp .. ' ' .. id or ''
+    local row = { id, stamp, cursor_here, string.match(failure, '"code":"([^"]*)"') or '', brief }
+    for which = 1, 6 do row[#row + 1] = values[which][at] or '' end
+    row[#row + 1] = state == 'running' and redis.call('SISMEMBER', candidates, id) == 1 and '1' or '0'
+    table.insert(reply[4], row)
+  end
+end
+return reply

@@ -1,0 +1,60 @@
+-- Whether one of the columns has something of the job.
+local function has_columns(columns, id)
+  for _, column in ipairs(columns) do
+    if redis.call('HEXISTS', column, id) == 1 then return true end
+  end
+  return false
+end
+
+-- Where the ids are, all but the lists, and what is wrong with each. `listed` has how many entries each has in the
+-- lists, which were read from `began` on, ms: a job that came into its list since then was not seen there. Returns for
+-- each id its faults, words by `docs/wire-format.md`, and where it is; `spare` is how many of its entries are ghosts.
+local function faults_of(ids, listed, began, keys)
+  local where = {}
+  for _, name in ipairs({ 'delayed', 'completed', 'failed', 'cancelled' }) do
+    where[name] = redis.call('ZMSCORE', keys[name], unpack(ids))
+  end
+  for _, name in ipairs({ 'locks', 'cancelling', 'ghosts', 'attempt', 'stalled_count', 'waiting_since' }) do
+    where[name] = redis.call('HMGET', keys[name], unpack(ids))
+  end
+  for _, name in ipairs({ 'active', 'candidates' }) do
+    local found = redis.call('SMISMEMBER', keys[name], unpack(ids))
+    where[name] = {}
+    for at = 1, #ids do where[name][at] = found[at] == 1 end
+  end
+  -- Most columns hold nothing most of the time.
+  local columns = {}
+  for _, column in ipairs(keys.columns) do
+    if redis.call('HLEN', column) > 0 then columns[#columns + 1] = column end
+  end
+  local faults, places = {}, {}
+  for at, id in ipairs(ids) do
+    local found, place = {}, {}
+    for name in pairs(where) do place[name] = where[name][at] end
+    place.payload = redis.call('HEXISTS', keys.payload, id) == 1
+    local ended = (place.completed and 1 or 0) + (place.failed and 1 or 0) + (place.cancelled and 1 or 0)
+    local is_watched = place.active or place.candidates
+    local waits = place.payload and ended == 0 and not place.locks and not place.delayed
+    local function add(is_so, fault)
+      if is_so then found[#found + 1] = fault end
+    end
+    local is_left = ended > 0 or place.delayed or place.locks or is_watched or place.cancelling
+      or listed[at] ~= (tonumber(place.ghosts) or 0) or has_columns(columns, id)
+    add(not place.payload and is_left, 'no_payload')
+    add(place.payload and ended + (place.delayed and 1 or 0) + (place.locks and 1 or 0) > 1, 'two_places')
+    add(waits and listed[at] == 0 and (tonumber(place.waiting_since) or 0) < began, 'nowhere')
+    add(place.payload and is_watched and not place.locks, 'unlocked')
+    add(place.payload and place.locks and ended == 0 and not is_watched, 'unwatched')
+    add(place.payload and place.active and place.candidates, 'both_sets')
+    add(place.payload and place.cancelling and not place.locks, 'stray_cancel')
+    add(not (count_of(place.attempt) and count_of(place.stalled_count)), 'bad_counter')
+    -- What moved since then may have been in the lists then, and is not to be counted by that.
+    local fence = tonumber(string.match(place.locks or '', ':(%d+)$')) or 0
+    local moved = math.max(fence / 1000, tonumber(place.waiting_since) or 0, tonumber(place.completed) or 0,
+      tonumber(place.failed) or 0, tonumber(place.cancelled) or 0) >= began
+    place.spare = listed[at] - (waits and listed[at] > 0 and 1 or 0)
+    add(not moved and (tonumber(place.ghosts) or 0) ~= place.spare, 'miscounted')
+    faults[at], places[at] = found, place
+  end
+  return faults, places
+end

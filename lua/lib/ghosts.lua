@@ -1,0 +1,51 @@
+-- Ghosts are entries of a list whose job waits there no more: a job that ends while it waits leaves its entry behind,
+-- since to look for it would take as long as the list is. `ghosts` counts them by id, and `meta` in all.
+
+-- Counts the entries of these jobs, by `step` each: 1 for jobs that leave their lists, -1 for entries that are gone.
+local function count_ghosts(ghosts, meta, ids, step)
+  if #ids == 0 then return end
+  local known, counts, total = redis.call('HMGET', ghosts, unpack(ids)), {}, 0
+  for at, id in ipairs(ids) do
+    local before = counts[id] or tonumber(known[at]) or 0
+    counts[id] = math.max(0, before + step)
+    total = total + counts[id] - before
+  end
+  local left, gone = {}, {}
+  for id, count in pairs(counts) do
+    if count > 0 then
+      left[#left + 1], left[#left + 2] = id, count
+    else
+      gone[#gone + 1] = id
+    end
+  end
+  if #left > 0 then redis.call('HSET', ghosts, unpack(left)) end
+  if #gone > 0 then redis.call('HDEL', ghosts, unpack(gone)) end
+  total = total + (tonumber(redis.call('HGET', meta, 'ghosts')) or 0)
+  -- A number that went wrong is right again when none is left.
+  if redis.call('EXISTS', ghosts) == 0 then total = 0 end
+  redis.call('HSET', meta, 'ghosts', string.format('%d', math.max(0, total)))
+end
+
+-- Takes the ghosts off the heads of the lists, up to 200 of each. `places` are those with scores in which a job may
+-- be instead.
+local function strip_ghosts(lists, ghosts, meta, payload, locks, places)
+  for _, list in ipairs(lists) do
+    local head = redis.call('LINDEX', list, 0)
+    if head and redis.call('HEXISTS', ghosts, head) == 1 then
+      local heads = redis.call('LRANGE', list, 0, BATCH - 1)
+      local counts = redis.call('HMGET', ghosts, unpack(heads))
+      local elsewhere, locked = terminal_of(places, heads), redis.call('HMGET', locks, unpack(heads))
+      local left, gone = {}, {}
+      for at, id in ipairs(heads) do
+        left[id] = left[id] or tonumber(counts[at]) or 0
+        local waits = not (elsewhere[at] or locked[at]) and redis.call('HEXISTS', payload, id) == 1
+        if waits or left[id] == 0 then break end
+        left[id], gone[at] = left[id] - 1, id
+      end
+      if #gone > 0 then
+        redis.call('LTRIM', list, #gone, -1)
+        count_ghosts(ghosts, meta, gone, -1)
+      end
+    end
+  end
+end

@@ -1,0 +1,19 @@
+-- The jobs that an act names (ARGV from `at`: pairs id, stamp) and where they stand. A stamp that is not '' must be
+-- the one that the job still has, '-' of one that waits: the state of others is 'changed'. Returns the ids and the
+-- states; the states are what the caller is told, but for those that it acts upon.
+local function named_jobs(at, payload, locks, places)
+  local ids, expected = {}, {}
+  for index = at, #ARGV, 2 do
+    ids[#ids + 1], expected[#expected + 1] = ARGV[index], ARGV[index + 1]
+  end
+  if #ids == 0 then return {}, {} end
+  local states, stamps = states_of(payload, locks, places, ids)
+  local seen = {}
+  for index = 1, #ids do
+    local stamp = states[index] == 'waiting' and '-' or stamps[index]
+    local is_other = expected[index] ~= '' and expected[index] ~= stamp
+    if (is_other or seen[ids[index]]) and states[index] ~= 'unknown' then states[index] = 'changed' end
+    seen[ids[index]] = true
+  end
+  return ids, states
+end

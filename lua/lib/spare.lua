@@ -1,0 +1,15 @@
+-- Which of these entries of a list are ghosts: those of ids that `ghosts` counts and whose job waits nowhere, and, of a
+-- job that does wait, all behind its first one.
+local function spare_of(ids, ghosts, payload, locks, places)
+  local spare, marked, waits = {}, {}, {}
+  local known = #ids > 0 and redis.call('HLEN', ghosts) > 0 and redis.call('HMGET', ghosts, unpack(ids)) or {}
+  for at, id in ipairs(ids) do
+    if known[at] then marked[#marked + 1] = id end
+  end
+  if #marked == 0 then return spare end
+  for at, state in ipairs((states_of(payload, locks, places, marked))) do waits[marked[at]] = state == 'waiting' end
+  for at, id in ipairs(ids) do
+    if known[at] then spare[at], waits[id] = not waits[id], false end
+  end
+  return spare
+end

@@ -1,0 +1,38 @@
+-- Looks where jobs are and what is wrong with each. Changes nothing.
+-- KEYS[1]  payload      (hash)    column
+-- KEYS[2]  locks        (hash)    id -> token
+-- KEYS[3]  delayed      (zset)    ids by due time, ms
+-- KEYS[4]  completed    (zset)    ids by finish time, ms
+-- KEYS[5]  failed       (zset)    ids by finish time, ms
+-- KEYS[6]  cancelled    (zset)    ids by finish time, ms
+-- KEYS[7]  active       (set)     running ids heard from since the snapshot
+-- KEYS[8]  candidates   (set)     running ids silent since the snapshot
+-- KEYS[9]  cancelling   (hash)    id -> reason
+-- KEYS[10] ghosts       (hash)    id -> entries in lists that are none of a waiting job
+-- KEYS[11] attempt      (hash)    column
+-- KEYS[12] stalledCount (hash)    column
+-- KEYS[13] result       (hash)    column
+-- KEYS[14] error        (hash)    column
+-- KEYS[15] options      (hash)    column
+-- KEYS[16] maxCount     (hash)    column
+-- KEYS[17] priority     (hash)    column
+-- KEYS[18] dispatchedAt (hash)    column
+-- KEYS[19] deferred     (hash)    column
+-- KEYS[20] waitingSince (hash)    column
+-- ARGV[1]  began        (ms: since when the lists were read)
+-- ARGV[2]  jobs         (pairs id, number of its entries in the lists; at most 500)
+-- Returns  {'looked', the faults of each, words with spaces between}
+-- Emits    nothing
+-- Refuses  WRONGTYPE
+local columns = { attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at, deferred,
+  waiting_since }
+local began, ids, listed, reply = tonumber(ARGV[1]), {}, {}, { 'looked' }
+for at = 2, #ARGV, 2 do
+  ids[#ids + 1], listed[#listed + 1] = ARGV[at], tonumber(ARGV[at + 1])
+end
+local faults = faults_of(ids, listed, began, { payload = payload, locks = locks, delayed = delayed,
+  completed = completed, failed = failed, cancelled = cancelled, active = active, candidates = candidates,
+  cancelling = cancelling, ghosts = ghosts, attempt = attempt, stalled_count = stalled_count,
+  waiting_since = waiting_since, columns = columns })
+for at, found in ipairs(faults) do reply[at + 1] = table.concat(found, ' ') end
+return reply

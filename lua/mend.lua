@@ -1,0 +1,103 @@
+-- Mends what is wrong with jobs: those of the faults that are asked for and still there.
+-- KEYS[1]  payload      (hash)    column
+-- KEYS[2]  locks        (hash)    id -> token
+-- KEYS[3]  delayed      (zset)    ids by due time, ms
+-- KEYS[4]  completed    (zset)    ids by finish time, ms
+-- KEYS[5]  failed       (zset)    ids by finish time, ms
+-- KEYS[6]  cancelled    (zset)    ids by finish time, ms
+-- KEYS[7]  wait:high    (list)    ids
+-- KEYS[8]  wait         (list)    ids
+-- KEYS[9]  wait:low     (list)    ids
+-- KEYS[10] active       (set)     running ids heard from since the snapshot
+-- KEYS[11] candidates   (set)     running ids silent since the snapshot
+-- KEYS[12] cancelling   (hash)    id -> reason
+-- KEYS[13] ghosts       (hash)    id -> entries in lists that are none of a waiting job
+-- KEYS[14] meta         (hash)    options, event total
+-- KEYS[15] events       (stream)  one entry
+-- KEYS[16] wake         (zset)    marker for idle workers
+-- KEYS[17] attempt      (hash)    column
+-- KEYS[18] stalledCount (hash)    column
+-- KEYS[19] result       (hash)    column
+-- KEYS[20] error        (hash)    column
+-- KEYS[21] options      (hash)    column
+-- KEYS[22] maxCount     (hash)    column
+-- KEYS[23] priority     (hash)    column
+-- KEYS[24] dispatchedAt (hash)    column
+-- KEYS[25] deferred     (hash)    column
+-- KEYS[26] waitingSince (hash)    column
+-- ARGV[1]  by           (who asks)
+-- ARGV[2]  began        (ms: since when the lists were read)
+-- ARGV[3]  jobs         (triples id, number of its entries in the lists, faults with spaces between; at most 200)
+-- Returns  {'mended', the faults of each that were, words with spaces between}
+-- Emits    removed, requeued
+-- Refuses  WRONGTYPE before the first write
+local by, began, lists = ARGV[1], tonumber(ARGV[2]), { wait_high, wait, wait_low }
+local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
+  deferred, waiting_since }
+local ids, listed, asked = {}, {}, {}
+for at = 3, #ARGV, 3 do
+  ids[#ids + 1], listed[#listed + 1], asked[#asked + 1] = ARGV[at], tonumber(ARGV[at + 1]), ' ' .. ARGV[at + 2] .. ' '
+end
+
+expect_types(lists, {}, columns, {})
+local event_mode, paused = unpack(redis.call('HMGET', meta, 'eventMode', 'paused'))
+local faults, places = faults_of(ids, listed, began, { payload = payload, locks = locks, delayed = delayed,
+  completed = completed, failed = failed, cancelled = cancelled, active = active, candidates = candidates,
+  cancelling = cancelling, ghosts = ghosts, attempt = attempt, stalled_count = stalled_count,
+  waiting_since = waiting_since, columns = columns })
+local reply, removed, requeued = { 'mended' }, {}, {}
+-- A shrinking command first: behind it a server at maxmemory takes the others.
+redis.call('HDEL', cancelling, '')
+local function unlock(id)
+  redis.call('HDEL', locks, id)
+  redis.call('HDEL', cancelling, id)
+  redis.call('SREM', active, id)
+  redis.call('SREM', candidates, id)
+end
+local mends = {
+  no_payload = function(id)
+    for _, place in ipairs({ delayed, completed, failed, cancelled }) do redis.call('ZREM', place, id) end
+    unlock(id)
+    remove_columns(columns, { id })
+    removed[#removed + 1] = id
+  end,
+  two_places = function(id, place)
+    local has_ended = place.completed or place.failed or place.cancelled
+    if place.completed then redis.call('ZREM', failed, id) end
+    if place.completed or place.failed then redis.call('ZREM', cancelled, id) end
+    if has_ended then unlock(id) end
+    redis.call('ZREM', delayed, id)
+  end,
+  nowhere = function(id) requeued[#requeued + 1] = id end,
+  unlocked = function(id) unlock(id) end,
+  unwatched = function(id) redis.call('SADD', active, id) end,
+  both_sets = function(id) redis.call('SREM', candidates, id) end,
+  stray_cancel = function(id) redis.call('HDEL', cancelling, id) end,
+  bad_counter = function(id, place)
+    if not count_of(place.attempt) then redis.call('HDEL', attempt, id) end
+    if not count_of(place.stalled_count) then redis.call('HDEL', stalled_count, id) end
+  end,
+  miscounted = function(id, place) count_ghosts(ghosts, meta, { id }, place.spare - (tonumber(place.ghosts) or 0)) end,
+}
+for at, id in ipairs(ids) do
+  local done = {}
+  for _, fault in ipairs(faults[at]) do
+    if string.find(asked[at], ' ' .. fault .. ' ', 1, true) then
+      mends[fault](id, places[at])
+      done[#done + 1] = fault
+    end
+  end
+  reply[at + 1] = table.concat(done, ' ')
+end
+if #requeued > 0 then
+  back_to_wait('LPUSH', lists, priority, requeued, waiting_since, math.floor(now_us() / 1000))
+  if not paused then ring_wake(wake) end
+end
+local fields = {}
+add_words(fields, 'by', by == '' and {} or { by })
+add_words(fields, 'removed', removed)
+add_words(fields, 'requeued', requeued)
+if #removed + #requeued > 0 and event_mode ~= 'off' then
+  emit_event(events, meta, 'events', #removed + #requeued, '', fields)
+end
+return reply

@@ -1,0 +1,46 @@
+-- Reads what there is to know of a task as a whole. Changes nothing.
+-- KEYS[1]  wait:high    (list)    ids
+-- KEYS[2]  wait         (list)    ids
+-- KEYS[3]  wait:low     (list)    ids
+-- KEYS[4]  locks        (hash)    id -> token
+-- KEYS[5]  delayed      (zset)    ids by due time, ms
+-- KEYS[6]  completed    (zset)    ids by finish time, ms
+-- KEYS[7]  failed       (zset)    ids by finish time, ms
+-- KEYS[8]  cancelled    (zset)    ids by finish time, ms
+-- KEYS[9]  active       (set)     running ids heard from since the snapshot
+-- KEYS[10] candidates   (set)     running ids silent since the snapshot
+-- KEYS[11] meta         (hash)    options and counters
+-- KEYS[12] ghosts       (hash)    id -> entries in lists that are none of a waiting job
+-- KEYS[13] waitingSince (hash)    column
+-- KEYS[14] dispatchedAt (hash)    column
+-- KEYS[15] payload      (hash)    column
+-- Returns  {'seen', now (ms), counts (waiting, delayed, running, completed, failed, cancelled), id and time since
+--          when it waits (ms; '': the id tells it) of the first job of each list ('': none), first due time (ms) or
+--          '', candidates, active, fields of meta}
+-- Emits    nothing
+-- Refuses  WRONGTYPE
+local lists = { wait_high, wait, wait_low }
+local counts = count_jobs(lists, delayed, locks, { completed, failed, cancelled }, meta)
+local has_ghosts, heads = redis.call('HLEN', ghosts) > 0, {}
+local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }
+for _, list in ipairs(lists) do
+  local first, from = nil, 0
+  -- Behind so many ghosts nobody looks.
+  while not first and from < 25 * BATCH do
+    local ids = redis.call('LRANGE', list, from, from + (has_ghosts and BATCH - 1 or 0))
+    local spare = has_ghosts and spare_of(ids, ghosts, payload, locks, places) or {}
+    for at, id in ipairs(ids) do
+      if not spare[at] then
+        first = id
+        break
+      end
+    end
+    from = #ids < BATCH and 25 * BATCH or from + BATCH
+  end
+  heads[#heads + 1] = first or ''
+  local since = first and redis.call('HGET', waiting_since, first)
+  heads[#heads + 1] = since or first and redis.call('HGET', dispatched_at, first) or ''
+end
+return { 'seen', string.format('%d', now_us() / 1000), counts, heads,
+  redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or '', redis.call('SCARD', candidates),
+  redis.call('SCARD', active), redis.call('HGETALL', meta) }

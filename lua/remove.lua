@@ -1,0 +1,67 @@
+-- Removes jobs that nobody holds, wherever they stand, with every column. A waiting job leaves its entry in its list
+-- behind.
+-- KEYS[1]  payload       (hash)    column
+-- KEYS[2]  locks         (hash)    id -> token
+-- KEYS[3]  delayed       (zset)    ids by due time, ms
+-- KEYS[4]  completed     (zset)    ids by finish time, ms
+-- KEYS[5]  failed        (zset)    ids by finish time, ms
+-- KEYS[6]  cancelled     (zset)    ids by finish time, ms
+-- KEYS[7]  wait:high     (list)    ids
+-- KEYS[8]  wait          (list)    ids
+-- KEYS[9]  wait:low      (list)    ids
+-- KEYS[10] meta          (hash)    options, event total, pause, how many ghosts
+-- KEYS[11] events        (stream)  one entry
+-- KEYS[12] ghosts        (hash)    id -> entries in lists that are none of a waiting job
+-- KEYS[13] attempt       (hash)    column
+-- KEYS[14] stalledCount  (hash)    column
+-- KEYS[15] result        (hash)    column
+-- KEYS[16] error         (hash)    column
+-- KEYS[17] options       (hash)    column
+-- KEYS[18] maxCount      (hash)    column
+-- KEYS[19] priority      (hash)    column
+-- KEYS[20] dispatchedAt  (hash)    column
+-- KEYS[21] deferred      (hash)    column
+-- KEYS[22] waitingSince  (hash)    column
+-- ARGV[1]  by            (who asks; '' for nobody)
+-- ARGV[2]  jobs          (pairs id, stamp: at most 200; see lib/named.lua. Without any, what such jobs left at the
+--                         heads of the lists goes)
+-- Returns  {'told', one word a job}: removed; left: it is to be named again, since
+--          no more than 512 KiB of payloads and results go in one call; or why not: running, unknown, changed
+-- Emits    removed
+-- Refuses  WRONGTYPE before the first write
+local by, lists = ARGV[1], { wait_high, wait, wait_low }
+local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }
+local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
+  deferred, waiting_since }
+
+local ids, states = named_jobs(2, payload, locks, places)
+expect_types(lists, {}, columns, {})
+expect_types({}, {}, { ghosts, meta }, {})
+local gone, waited, from, bytes = {}, {}, {}, 0
+for at, id in ipairs(ids) do
+  local state = states[at]
+  if state == 'waiting' or places[state] then
+    bytes = bytes + redis.call('HSTRLEN', payload, id) + redis.call('HSTRLEN', result, id)
+    if bytes > LARGE and #gone > 0 then states[at], state = 'left', 'left' end
+  end
+  if state == 'waiting' then waited[#waited + 1] = id end
+  if places[state] then
+    from[state] = from[state] or {}
+    table.insert(from[state], id)
+  end
+  if state == 'waiting' or places[state] then states[at], gone[#gone + 1] = 'removed', id end
+end
+if #gone == 0 and #ids > 0 then return { 'told', unpack(states) } end
+
+for state, ids_there in pairs(from) do redis.call('ZREM', places[state], unpack(ids_there)) end
+if #gone > 0 then remove_columns(columns, gone) end
+if #waited > 0 or #ids == 0 then
+  count_ghosts(ghosts, meta, waited, 1)
+  strip_ghosts(lists, ghosts, meta, payload, locks, { delayed, completed, failed, cancelled })
+end
+if #gone == 0 then return { 'told' } end
+local fields = {}
+add_words(fields, 'by', by == '' and {} or { by })
+add_words(fields, 'removed', gone)
+if redis.call('HGET', meta, 'eventMode') ~= 'off' then emit_event(events, meta, 'events', #gone, '', fields) end
+return { 'told', unpack(states) }

@@ -1,0 +1,65 @@
+-- Puts failed and cancelled jobs back into their lists, as if they had never run: attempts, stalls and what was left
+-- of a cancel begin anew. One whose entry is still in its list waits there.
+-- KEYS[1]  payload       (hash)    column
+-- KEYS[2]  locks         (hash)    id -> token
+-- KEYS[3]  delayed       (zset)    ids by due time, ms
+-- KEYS[4]  completed     (zset)    ids by finish time, ms
+-- KEYS[5]  failed        (zset)    ids by finish time, ms
+-- KEYS[6]  cancelled     (zset)    ids by finish time, ms
+-- KEYS[7]  wait:high     (list)    ids
+-- KEYS[8]  wait          (list)    ids
+-- KEYS[9]  wait:low      (list)    ids
+-- KEYS[10] cancelling    (hash)    id -> reason
+-- KEYS[11] meta          (hash)    options, event total, pause, how many ghosts
+-- KEYS[12] events        (stream)  one entry
+-- KEYS[13] wake          (zset)    marker for idle workers
+-- KEYS[14] ghosts        (hash)    id -> entries in lists that are none of a waiting job
+-- KEYS[15] attempt       (hash)    column
+-- KEYS[16] stalledCount  (hash)    column
+-- KEYS[17] result        (hash)    column
+-- KEYS[18] error         (hash)    column
+-- KEYS[19] options       (hash)    column
+-- KEYS[20] maxCount      (hash)    column
+-- KEYS[21] priority      (hash)    column
+-- KEYS[22] dispatchedAt  (hash)    column
+-- KEYS[23] deferred      (hash)    column
+-- KEYS[24] waitingSince  (hash)    column
+-- ARGV[1]  by            (who asks; '' for nobody)
+-- ARGV[2]  jobs          (pairs id, stamp: at most 200; see lib/named.lua)
+-- Returns  {'told', one word a job}: retried, or why not: its state, unknown, changed
+-- Emits    retried
+-- Refuses  WRONGTYPE before the first write
+local by, lists = ARGV[1], { wait_high, wait, wait_low }
+local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }
+local anew = { attempt, stalled_count, result, errors, deferred, cancelling }
+
+local ids, states = named_jobs(2, payload, locks, places)
+expect_types(lists, {}, anew, {})
+expect_types({}, {}, { options, max_count, priority, dispatched_at, waiting_since, ghosts }, {})
+local again = {}
+for at, id in ipairs(ids) do
+  if states[at] == 'failed' or states[at] == 'cancelled' then states[at], again[#again + 1] = 'retried', id end
+end
+if #again == 0 then return { 'told', unpack(states) } end
+local event_mode, paused = unpack(redis.call('HMGET', meta, 'eventMode', 'paused'))
+local known, there, gone = redis.call('HMGET', ghosts, unpack(again)), {}, {}
+for at, id in ipairs(again) do
+  local group = known[at] and there or gone
+  group[#group + 1] = id
+end
+
+redis.call('ZREM', failed, unpack(again))
+redis.call('ZREM', cancelled, unpack(again))
+for _, column in ipairs(anew) do redis.call('HDEL', column, unpack(again)) end
+local now_ms = math.floor(now_us() / 1000)
+if #gone > 0 then back_to_wait('RPUSH', lists, priority, gone, waiting_since, now_ms) end
+if #there > 0 then
+  count_ghosts(ghosts, meta, there, -1)
+  stand_since(waiting_since, there, now_ms)
+end
+local fields = {}
+add_words(fields, 'by', by == '' and {} or { by })
+add_words(fields, 'retried', again)
+if event_mode ~= 'off' then emit_event(events, meta, 'events', #again, '', fields) end
+if not paused then ring_wake(wake) end
+return { 'told', unpack(states) }

@@ -1,0 +1,40 @@
+-- Puts delayed jobs to the front of their lists, whenever they are due.
+-- KEYS[1]  payload       (hash)    column
+-- KEYS[2]  locks         (hash)    id -> token
+-- KEYS[3]  delayed       (zset)    ids by due time, ms
+-- KEYS[4]  completed     (zset)    ids by finish time, ms
+-- KEYS[5]  failed        (zset)    ids by finish time, ms
+-- KEYS[6]  cancelled     (zset)    ids by finish time, ms
+-- KEYS[7]  wait:high     (list)    ids
+-- KEYS[8]  wait          (list)    ids
+-- KEYS[9]  wait:low      (list)    ids
+-- KEYS[10] meta          (hash)    options, event total, pause, how many ghosts
+-- KEYS[11] events        (stream)  one entry
+-- KEYS[12] wake          (zset)    marker for idle workers
+-- KEYS[13] priority      (hash)    column
+-- KEYS[14] waitingSince  (hash)    column
+-- ARGV[1]  by            (who asks; '' for nobody)
+-- ARGV[2]  jobs          (pairs id, stamp: at most 200; see lib/named.lua)
+-- Returns  {'told', one word a job}: promoted, or why not: its state, unknown, changed
+-- Emits    promoted
+-- Refuses  WRONGTYPE before the first write
+local by, lists = ARGV[1], { wait_high, wait, wait_low }
+local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }
+
+local ids, states = named_jobs(2, payload, locks, places)
+expect_types(lists, {}, { priority, waiting_since }, {})
+local now = {}
+for at, id in ipairs(ids) do
+  if states[at] == 'delayed' then states[at], now[#now + 1] = 'promoted', id end
+end
+if #now == 0 then return { 'told', unpack(states) } end
+local event_mode, paused = unpack(redis.call('HMGET', meta, 'eventMode', 'paused'))
+
+redis.call('ZREM', delayed, unpack(now))
+back_to_wait('LPUSH', lists, priority, now, waiting_since, math.floor(now_us() / 1000))
+local fields = {}
+add_words(fields, 'by', by == '' and {} or { by })
+add_words(fields, 'promoted', now)
+if event_mode ~= 'off' then emit_event(events, meta, 'events', #now, '', fields) end
+if not paused then ring_wake(wake) end
+return { 'told', unpack(states) }

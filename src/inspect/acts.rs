@@ -1,0 +1,490 @@
+//! Acts on jobs and tasks: each checks the state of a job in the step that changes it, and tells why it refused.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::hash::{BuildHasher, RandomState};
+use std::pin::Pin;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::Inspector;
+use super::filter::JobFilter;
+use super::page::{JobRow, LOOKED};
+use super::tasks::TaskPause;
+use crate::error::Error;
+use crate::job::id::JobId;
+use crate::job::state::JobState;
+use crate::limits::{BATCH, MESSAGE_LIMIT};
+use crate::shown::cut;
+use crate::store::told::{Named, Told};
+use crate::store::{cancel, forget, pause, remove, resume, retry, run_now};
+use crate::times::{at_ms, ms_of};
+use crate::worker_id::WorkerId;
+
+/// How many refusals are told by their ids.
+const TOLD: usize = 1000;
+
+/// Which jobs an act is for: ids, or all that fit a filter. Made from any of these.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum JobSelection {
+    /// These jobs, wherever they stand.
+    Ids(Vec<String>),
+    /// Every job that fits, as it stood when the act began.
+    Filter(JobFilter),
+}
+
+impl From<JobFilter> for JobSelection {
+    fn from(filter: JobFilter) -> JobSelection {
+        JobSelection::Filter(filter)
+    }
+}
+
+impl From<&str> for JobSelection {
+    fn from(id: &str) -> JobSelection {
+        JobSelection::Ids(vec![id.to_owned()])
+    }
+}
+
+impl From<&JobId> for JobSelection {
+    fn from(id: &JobId) -> JobSelection {
+        id.as_str().into()
+    }
+}
+
+impl<T: AsRef<str>> From<Vec<T>> for JobSelection {
+    fn from(ids: Vec<T>) -> JobSelection {
+        JobSelection::Ids(ids.iter().map(|id| id.as_ref().to_owned()).collect())
+    }
+}
+
+impl<T: AsRef<str>, const N: usize> From<[T; N]> for JobSelection {
+    fn from(ids: [T; N]) -> JobSelection {
+        JobSelection::Ids(ids.iter().map(|id| id.as_ref().to_owned()).collect())
+    }
+}
+
+/// What an act has done so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ActReport {
+    /// With how many jobs it was done.
+    pub done: u64,
+    /// How many held jobs their workers were asked to stop, by a cancel.
+    pub requested: u64,
+    /// How many it refused.
+    pub refused: u64,
+    /// The first 1,000 of these, and why.
+    pub refusals: Vec<Refused>,
+    /// How many jobs were looked at.
+    pub looked: u64,
+    /// Whether it is through. An act that was stopped in between is not.
+    pub is_complete: bool,
+}
+
+/// A job that an act refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Refused {
+    /// The id, as it was given.
+    pub id: String,
+    /// Why.
+    pub why: Refusal,
+}
+
+/// Why an act refused a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It stands in this state, of which the act takes none.
+    State(JobState),
+    /// It moved after the act had looked at it.
+    Changed,
+    /// There is no such job: it was never dispatched, or was removed.
+    Unknown,
+    /// The text is no id of a job.
+    InvalidId,
+    /// It came to where it is after the act had begun, by its own time: of a job that was dispatched there that is by the clock of the
+    /// process that did.
+    Later,
+    /// It was heard from, or is not held: there is nothing to recover.
+    NotSilent,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::State(state) => write!(f, "it is {state}"),
+            Refusal::Changed => f.write_str("it moved meanwhile"),
+            Refusal::Unknown => f.write_str("there is no such job"),
+            Refusal::InvalidId => f.write_str("that is no id of a job"),
+            Refusal::Later => f.write_str("it came after the act had begun"),
+            Refusal::NotSilent => f.write_str("it was heard from, or nobody holds it"),
+        }
+    }
+}
+
+/// What is done.
+#[derive(Clone, Debug)]
+enum Kind {
+    Retry,
+    RunNow,
+    Cancel { reason: String },
+    Remove,
+}
+
+/// An act on jobs, which begins when it is awaited, or with its first step. Made by [`Inspector::retry`] and the like.
+///
+/// ```no_run
+/// # use heartline::{Inspector, JobFilter, JobState};
+/// # async fn run(inspector: Inspector) -> heartline::Result<()> {
+/// let mut act = inspector.by("ada").retry("export", JobFilter::new(JobState::Failed));
+/// while let Some(so_far) = act.step().await? {
+///     println!("{} of {} so far", so_far.done, so_far.looked);
+/// }
+/// println!("{:?}", act.report());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Awaited, it goes on to its end and gives its report. Step by step, it can tell how far it has come, and be stopped after any
+/// of them: what is done stays done. A filter takes only jobs that stood so when the act began.
+#[must_use = "an act does nothing until it is awaited"]
+pub struct Act {
+    inspector: Inspector,
+    task: String,
+    kind: Kind,
+    selection: JobSelection,
+    began_ms: Option<u64>,
+    /// How far it has come: an index of the ids, or the cursor of a page.
+    index: usize,
+    cursor: String,
+    /// Those that were taken, where a page may repeat some.
+    seen: HashSet<u64>,
+    hasher: RandomState,
+    report: ActReport,
+}
+
+impl Act {
+    fn new(inspector: &Inspector, task: &str, kind: Kind, selection: JobSelection) -> Act {
+        Act {
+            inspector: inspector.clone(),
+            task: task.to_owned(),
+            kind,
+            selection,
+            began_ms: None,
+            index: 0,
+            cursor: String::new(),
+            seen: HashSet::new(),
+            hasher: RandomState::new(),
+            report: ActReport::default(),
+        }
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn report(&self) -> &ActReport {
+        &self.report
+    }
+
+    /// Takes the next jobs, at most 200 in one call to Redis and at most 1,000 looked at. Returns what is done so far; `None`
+    /// when the act was through before.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`]. The step can be made again.
+    ///
+    /// # Cancel safety
+    /// The jobs of the step may have been taken or not when the future is dropped; it is safe to make it again.
+    pub async fn step(&mut self) -> Result<Option<&ActReport>, Error> {
+        if self.report.is_complete {
+            return Ok(None);
+        }
+        // Also where no id is left to ask about.
+        self.inspector.keys(&self.task)?;
+        let began = match self.began_ms {
+            Some(began) => began,
+            None => *self.began_ms.insert(self.inspector.now_ms().await?),
+        };
+        match self.selection.clone() {
+            JobSelection::Ids(ids) => self.next_ids(&ids).await?,
+            JobSelection::Filter(filter) => self.next_page(&filter, began).await?,
+        }
+        Ok(Some(&self.report))
+    }
+
+    async fn next_ids(&mut self, ids: &[String]) -> Result<(), Error> {
+        let end = (self.index + BATCH).min(ids.len());
+        let (mut named, mut texts, mut invalid) = (Vec::new(), Vec::new(), Vec::new());
+        for id in &ids[self.index..end] {
+            match JobId::parse(id) {
+                Ok(parsed) if self.seen.insert(self.hasher.hash_one(&parsed)) => {
+                    named.push(Named::anywhere(parsed));
+                    texts.push(id.clone());
+                }
+                // Named twice.
+                Ok(_) => {}
+                Err(_) => invalid.push(id.clone()),
+            }
+        }
+        let told = self.apply(&named).await;
+        if told.is_err() {
+            named.iter().for_each(|job| {
+                self.seen.remove(&self.hasher.hash_one(&job.id));
+            });
+        }
+        self.take_in(texts, &told?);
+        invalid.into_iter().for_each(|id| self.refuse(id, Refusal::InvalidId));
+        self.report.looked += (end - self.index) as u64;
+        self.index = end;
+        self.report.is_complete = end == ids.len();
+        Ok(())
+    }
+
+    async fn next_page(&mut self, filter: &JobFilter, began_ms: u64) -> Result<(), Error> {
+        // Of lists from the back, where nothing is missed that stays; of places from the oldest on.
+        let mut filter = JobFilter { oldest_first: filter.is_ordered(), ..filter.clone() };
+        if filter.state.is_terminal() {
+            // What ended since then is not looked at.
+            filter.older_than.get_or_insert(Duration::ZERO);
+        }
+        let page = self.inspector.page(&self.task, &filter, &self.cursor, BATCH, began_ms).await?;
+        let stood = |row: &JobRow| row.since.is_none_or(|since| ms_of(since) <= began_ms);
+        let (rows, later): (Vec<&JobRow>, Vec<&JobRow>) = page.jobs.iter().partition(|row| stood(row));
+        // A page of held jobs may be longer than asked for.
+        for rows in rows.chunks(BATCH) {
+            let fresh = |row: &&&JobRow| !self.seen.contains(&self.hasher.hash_one(&row.id));
+            let fresh: Vec<&JobRow> = rows.iter().filter(fresh).copied().collect();
+            let stamp = |row: &JobRow| if row.stamp.is_empty() { "-".to_owned() } else { row.stamp.clone() };
+            let named: Vec<Named> = fresh.iter().map(|row| Named { id: row.id.clone(), stamp: stamp(row) }).collect();
+            let told = self.apply(&named).await?;
+            if !filter.is_ordered() {
+                let seen: Vec<u64> = named.iter().map(|job| self.hasher.hash_one(&job.id)).collect();
+                self.seen.extend(seen);
+            }
+            self.take_in(named.into_iter().map(|job| job.id.to_string()).collect(), &told);
+        }
+        for row in later {
+            if self.seen.insert(self.hasher.hash_one(&row.id)) {
+                self.refuse(row.id.to_string(), Refusal::Later);
+            }
+        }
+        if page.next.is_none() && filter.state == JobState::Waiting {
+            self.tidy().await?;
+        }
+        self.report.looked += page.looked.min(LOOKED.max(page.jobs.len())) as u64;
+        self.report.is_complete = page.next.is_none();
+        self.cursor = page.next.unwrap_or_default();
+        Ok(())
+    }
+
+    /// Names the jobs, and those that are left of them again.
+    async fn apply(&self, named: &[Named]) -> Result<Vec<Told>, Error> {
+        let mut told = vec![Told::Left; named.len()];
+        loop {
+            let left: Vec<usize> = (0..named.len()).filter(|at| told[*at] == Told::Left).collect();
+            if left.is_empty() {
+                return Ok(told);
+            }
+            let again: Vec<Named> = left.iter().map(|at| named[*at].clone()).collect();
+            let answers = self.call(&again).await?;
+            left.into_iter().zip(answers).for_each(|(at, answer)| told[at] = answer);
+        }
+    }
+
+    /// Takes the entries off the lists that the jobs have left there, so far as no other job is in front of them.
+    async fn tidy(&self) -> Result<(), Error> {
+        let mut left = u64::MAX;
+        loop {
+            let ghosts = self.inspector.overview(&self.task).await?.number("ghosts").unwrap_or(0);
+            if ghosts == 0 || ghosts >= left {
+                return Ok(());
+            }
+            left = ghosts;
+            let keys = self.inspector.keys(&self.task)?;
+            let call = |mut conn| {
+                let keys = keys.clone();
+                async move { remove::remove(&mut conn, &keys, &[], &self.inspector.by).await }
+            };
+            self.inspector.ask(call).await?;
+        }
+    }
+
+    async fn call(&self, named: &[Named]) -> Result<Vec<Told>, Error> {
+        let (keys, by) = (self.inspector.keys(&self.task)?, &*self.inspector.by);
+        let call = |mut conn| {
+            let keys = keys.clone();
+            async move {
+                match &self.kind {
+                    Kind::Retry => retry::retry(&mut conn, &keys, named, by).await,
+                    Kind::RunNow => run_now::run_now(&mut conn, &keys, named, by).await,
+                    Kind::Cancel { reason } => cancel::cancel(&mut conn, &keys, named, reason, by).await,
+                    Kind::Remove => remove::remove(&mut conn, &keys, named, by).await,
+                }
+            }
+        };
+        self.inspector.ask(call).await
+    }
+
+    fn take_in(&mut self, ids: Vec<String>, told: &[Told]) {
+        for (id, told) in ids.into_iter().zip(told) {
+            match told {
+                Told::Done => self.report.done += 1,
+                Told::Requested => self.report.requested += 1,
+                Told::Stands(state) => self.refuse(id, Refusal::State(*state)),
+                Told::Changed => self.refuse(id, Refusal::Changed),
+                Told::Unknown => self.refuse(id, Refusal::Unknown),
+                // Those were named again until they were told otherwise.
+                Told::Left => {}
+            }
+        }
+    }
+
+    fn refuse(&mut self, id: String, why: Refusal) {
+        self.report.refuse(id, why);
+    }
+}
+
+impl ActReport {
+    pub(super) fn refuse(&mut self, id: String, why: Refusal) {
+        self.refused += 1;
+        if self.refusals.len() < TOLD {
+            self.refusals.push(Refused { id, why });
+        }
+    }
+}
+
+impl IntoFuture for Act {
+    type Output = Result<ActReport, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(mut self) -> Self::IntoFuture {
+        Box::pin(async move {
+            while self.step().await?.is_some() {}
+            Ok(self.report)
+        })
+    }
+}
+
+impl fmt::Debug for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Act").field("task", &self.task).field("kind", &self.kind).field("report", &self.report).finish()
+    }
+}
+
+/// What became of a wish to forget a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ForgetOutcome {
+    /// Nothing is left of it.
+    Forgotten,
+    /// These workers work it, or did a short while ago.
+    Worked(Vec<WorkerId>),
+    /// It has so many jobs, in whatever state.
+    HasJobs(u64),
+}
+
+impl Inspector {
+    /// Puts failed and cancelled jobs back into their lists, under their ids: attempts, stalls, and what a cancel left begin anew.
+    ///
+    /// Jobs in other states are refused.
+    pub fn retry(&self, task: &str, jobs: impl Into<JobSelection>) -> Act {
+        Act::new(self, task, Kind::Retry, jobs.into())
+    }
+
+    /// Puts delayed jobs to the front of their lists, whenever they are due. Jobs in other states are refused.
+    pub fn run_now(&self, task: &str, jobs: impl Into<JobSelection>) -> Act {
+        Act::new(self, task, Kind::RunNow, jobs.into())
+    }
+
+    /// Cancels jobs: at once where they wait or are delayed; of held ones their workers are asked. Terminal jobs are refused. A
+    /// reason is cut to 4 KiB.
+    pub fn cancel(&self, task: &str, jobs: impl Into<JobSelection>, reason: &str) -> Act {
+        Act::new(self, task, Kind::Cancel { reason: cut(reason, MESSAGE_LIMIT).to_owned() }, jobs.into())
+    }
+
+    /// Removes jobs that nobody holds, with all that is kept of them. Held jobs are refused: cancel them before.
+    pub fn remove(&self, task: &str, jobs: impl Into<JobSelection>) -> Act {
+        Act::new(self, task, Kind::Remove, jobs.into())
+    }
+
+    /// Removes every job of a task that is in this state, as it stood when the act began.
+    ///
+    /// Running jobs are refused one by one: cancel them before.
+    pub fn purge(&self, task: &str, state: JobState) -> Act {
+        self.remove(task, JobFilter::new(state))
+    }
+
+    /// Pauses a task: no job of it is claimed until [`resume`](Inspector::resume). What runs goes on, with its heartbeats, and is
+    /// recorded; what waits and what is due stays. Returns the pause that was there before, if the task was paused already: it is
+    /// kept. A reason is cut to 4 KiB.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// The task may be paused or not when the future is dropped; it is safe to repeat.
+    pub async fn pause(&self, task: &str, reason: &str) -> Result<Option<TaskPause>, Error> {
+        let (keys, reason) = (self.keys(task)?, cut(reason, MESSAGE_LIMIT));
+        let call = |mut conn| {
+            let keys = keys.clone();
+            async move { pause::pause(&mut conn, &keys, &self.by, reason).await }
+        };
+        let before = self.ask(call).await?;
+        Ok(before.map(|before| TaskPause { at: at_ms(before.at_ms), by: before.by, reason: before.reason }))
+    }
+
+    /// Ends the pause of a task. Returns how long it lasted; `None` if the task was not paused.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// The pause may be over or not when the future is dropped; it is safe to repeat.
+    pub async fn resume(&self, task: &str) -> Result<Option<Duration>, Error> {
+        let keys = self.keys(task)?;
+        let call = |mut conn| {
+            let keys = keys.clone();
+            async move { resume::resume(&mut conn, &keys, &self.by).await }
+        };
+        self.ask(call).await
+    }
+
+    /// Removes what is left of a task that nobody works and that has no job in any state: options, counters, events. It is then
+    /// no longer among the tasks.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// The task may be forgotten or not when the future is dropped; it is safe to repeat.
+    pub async fn forget_task(&self, task: &str) -> Result<ForgetOutcome, Error> {
+        let keys = self.keys(task)?;
+        let workers = self.workers().await?.into_iter().filter(|worker| {
+            worker.state != super::workers::WorkerState::Gone && worker.tasks.iter().any(|its| its.task == task)
+        });
+        let workers: Vec<WorkerId> = workers.map(|worker| worker.worker).collect();
+        if !workers.is_empty() {
+            return Ok(ForgetOutcome::Worked(workers));
+        }
+        let call = |mut conn| {
+            let keys = keys.clone();
+            async move { forget::forget(&mut conn, &keys).await }
+        };
+        if let Some(jobs) = self.ask(call).await? {
+            return Ok(ForgetOutcome::HasJobs(jobs));
+        }
+        self.ask(|mut conn| async move { self.store.unregister(&mut conn, task).await }).await?;
+        // A job may have come in between. It is not to be in a task that nobody sees.
+        let counts = self.task_counts(task).await?;
+        let jobs = JobState::ALL.iter().map(|state| counts.of_state(*state)).sum();
+        if jobs > 0 {
+            self.ask(|mut conn| async move { self.store.register(&mut conn, task).await }).await?;
+            return Ok(ForgetOutcome::HasJobs(jobs));
+        }
+        Ok(ForgetOutcome::Forgotten)
+    }
+}

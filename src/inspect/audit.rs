@@ -1,0 +1,643 @@
+//! The audit: every job in exactly one place, locks and sets agree, counters are numbers, nothing without an owner. And the repair.
+//!
+//! It works beside live workers, in calls of bounded size, so jobs move while it looks. Therefore the lists are read from their
+//! ends, where nothing is missed that stays; a suspect is looked at again, in three rounds, whole and in one step each time; and
+//! a fault is a finding only where all of these agree.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::hash::{BuildHasher, RandomState};
+use std::pin::Pin;
+
+use serde::Serialize;
+
+use super::Inspector;
+use crate::error::Error;
+use crate::limits::BATCH;
+use crate::names::names;
+use crate::store::keys::Key;
+use crate::store::{look, mend, records, scan};
+
+/// How many entries of a list one call reads.
+const PAGE: u64 = 1000;
+
+/// How many jobs one call looks at.
+const LOOK: usize = 200;
+
+/// How often a suspect is looked at again.
+const ROUNDS: u32 = 2;
+
+/// The most findings that are told.
+const MOST: usize = 10_000;
+
+/// The lists of waiting jobs.
+const LISTS: [Key; 3] = [Key::WaitHigh, Key::Wait, Key::WaitLow];
+
+/// What is read of a task, besides its lists. Payloads come first: most ids are known by them.
+const PLACES: [Key; 20] = [
+    Key::Payload,
+    Key::Locks,
+    Key::Active,
+    Key::Candidates,
+    Key::Delayed,
+    Key::Completed,
+    Key::Failed,
+    Key::Cancelled,
+    Key::Cancelling,
+    Key::Ghosts,
+    Key::Attempt,
+    Key::StalledCount,
+    Key::Result,
+    Key::Error,
+    Key::Options,
+    Key::MaxCount,
+    Key::Priority,
+    Key::DispatchedAt,
+    Key::Deferred,
+    Key::WaitingSince,
+];
+
+/// What is wrong with what Redis holds of a task.
+///
+/// [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) use the name of the variant in lower case with underscores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Fault {
+    /// A place or a column has an id without a payload. Mended, what is left of it is removed.
+    NoPayload,
+    /// A job is in more than one of its places. Mended, it is in one: it has ended, or is held, before it is delayed.
+    TwoPlaces,
+    /// A job is in none of its places, and would never run. Mended, it is at the front of its list.
+    Nowhere,
+    /// A job is among the running ones, and nobody holds its lock. Mended, it is no more.
+    Unlocked,
+    /// A job is locked, and no sweep looks at it. Mended, the next one does.
+    Unwatched,
+    /// A job is among the candidates, and among those that were heard from. Mended, it is heard from.
+    BothSets,
+    /// The cancel of a job is asked for that nobody holds. Mended, it is not.
+    StrayCancel,
+    /// A counter of a job is no number. Mended, it begins anew.
+    BadCounter,
+    /// Entries of the lists whose job waits there no more are counted wrong, and so are waiting jobs. Mended, they are right.
+    Miscounted,
+    /// The record of the calls of a worker that is gone. Mended, it is removed.
+    StaleRecord,
+    /// A counter of the task is no number. Mended, it begins anew.
+    BadMeta,
+}
+
+names!(Fault, "fault", {
+    NoPayload = "no_payload",
+    TwoPlaces = "two_places",
+    Nowhere = "nowhere",
+    Unlocked = "unlocked",
+    Unwatched = "unwatched",
+    BothSets = "both_sets",
+    StrayCancel = "stray_cancel",
+    BadCounter = "bad_counter",
+    Miscounted = "miscounted",
+    StaleRecord = "stale_record",
+    BadMeta = "bad_meta",
+});
+
+/// Something that an audit found.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[non_exhaustive]
+pub struct Finding {
+    /// What is wrong.
+    pub fault: Fault,
+    /// With what: the id of a job, as it is stored, a field of `calls`, or a field of `meta`.
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.fault, crate::shown::Shown(&self.what))
+    }
+}
+
+/// What an audit found, part by part. A task has one part.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct AuditReport {
+    /// The task.
+    pub task: String,
+    /// Its parts.
+    pub parts: Vec<AuditedPart>,
+}
+
+/// What an audit found in a part of a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct AuditedPart {
+    /// Which part, from 0.
+    pub part: u32,
+    /// How many ids were looked at.
+    pub looked: u64,
+    /// What is wrong, at most 10,000 findings.
+    pub findings: Vec<Finding>,
+    /// How many there are.
+    pub found: u64,
+}
+
+impl AuditReport {
+    /// Everything that is wrong.
+    pub fn findings(&self) -> impl Iterator<Item = &Finding> {
+        self.parts.iter().flat_map(|part| &part.findings)
+    }
+
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.parts.iter().all(|part| part.found == 0)
+    }
+}
+
+/// How far an audit has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct AuditProgress {
+    /// How many entries of lists, fields and members were read.
+    pub read: u64,
+    /// How many there are to read, about, as far as that is known.
+    pub of: u64,
+    /// How many ids are suspected, or found to be wrong.
+    pub suspects: u64,
+}
+
+/// An audit of a task, which begins when it is awaited, or with its first step. Made by [`Inspector::audit`].
+///
+/// ```no_run
+/// # use heartline::Inspector;
+/// # async fn run(inspector: Inspector) -> heartline::Result<()> {
+/// let report = inspector.audit("export").await?;
+/// for finding in report.findings() {
+///     println!("{finding}");
+/// }
+/// println!("{:?}", inspector.by("ada").repair(&report, true).await?);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A step is one call, of some milliseconds of Redis time at most. A step that failed is made again by the next one, so an audit
+/// goes on where it was after an outage. It needs about 70 MB of memory for each million jobs.
+#[must_use = "an audit does nothing until it is awaited"]
+pub struct Audit {
+    inspector: Inspector,
+    task: String,
+    stage: Stage,
+    hasher: RandomState,
+    /// How many entries the lists have, by id.
+    listed: HashMap<u64, u32>,
+    /// Ids that were looked at.
+    looked: HashSet<u64>,
+    /// Ids to look at.
+    open: VecDeque<String>,
+    suspects: BTreeMap<String, Suspect>,
+    /// Records of workers that were gone at the first look.
+    records: Vec<String>,
+    /// Since when the lists are read.
+    began_ms: u64,
+    progress: AuditProgress,
+    report: AuditReport,
+}
+
+/// An id with faults that every look so far has seen, and how many entries the lists have of it.
+struct Suspect {
+    faults: Vec<Fault>,
+    listed: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Begin,
+    /// Counts the entries of the lists.
+    Lists {
+        list: usize,
+        seen: u64,
+    },
+    /// Looks at every id that a place or column has.
+    Places {
+        place: usize,
+        cursor: u64,
+        count: Option<u64>,
+    },
+    /// Looks at entries of the lists that nothing else has.
+    Entries {
+        list: usize,
+        seen: u64,
+    },
+    /// Counts the entries that suspects have, and looks at them again.
+    Again {
+        round: u32,
+        list: usize,
+        seen: u64,
+    },
+    Records {
+        round: u32,
+        cursor: u64,
+    },
+    Meta,
+    Done,
+}
+
+impl Inspector {
+    /// Looks for damage in what Redis holds of a task, beside live workers.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not valid.
+    pub fn audit(&self, task: &str) -> Audit {
+        Audit {
+            inspector: self.clone(),
+            task: task.to_owned(),
+            stage: Stage::Begin,
+            hasher: RandomState::new(),
+            listed: HashMap::new(),
+            looked: HashSet::new(),
+            open: VecDeque::new(),
+            suspects: BTreeMap::new(),
+            records: Vec::new(),
+            began_ms: 0,
+            progress: AuditProgress::default(),
+            report: AuditReport { task: task.to_owned(), parts: vec![AuditedPart::default()] },
+        }
+    }
+
+    /// Mends what an audit found, or with `preview` tells what would be mended. Each fault is looked for again in the step that
+    /// mends it: what is not there any more is left alone.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name of the task is not valid, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Some of it may be mended or not when the future is dropped; it is safe to repeat.
+    pub async fn repair(&self, report: &AuditReport, preview: bool) -> Result<RepairReport, Error> {
+        let mut repaired = RepairReport::default();
+        let mut by_id: BTreeMap<&str, Vec<Fault>> = BTreeMap::new();
+        for finding in report.findings() {
+            match finding.fault {
+                Fault::StaleRecord | Fault::BadMeta => {
+                    let is_done = self.repair_field(&report.task, finding, preview).await?;
+                    repaired.add(finding.clone(), is_done);
+                }
+                fault => by_id.entry(&finding.what).or_default().push(fault),
+            }
+        }
+        let ids: Vec<&str> = by_id.keys().copied().collect();
+        let (began_ms, listed) = self.entries_of(&report.task, &ids).await?;
+        let keys = self.keys(&report.task)?;
+        for some in ids.chunks(BATCH) {
+            let count = |id: &str| listed.get(id).copied().unwrap_or(0);
+            let done = if preview {
+                let jobs: Vec<_> = some.iter().map(|id| ((*id).to_owned(), count(id))).collect();
+                let call = |mut conn| {
+                    let (keys, jobs) = (keys.clone(), jobs.clone());
+                    async move { look::look(&mut conn, &keys, began_ms, &jobs).await }
+                };
+                self.ask(call).await?
+            } else {
+                let words = |id: &str| by_id[id].iter().map(|fault| fault.as_str()).collect::<Vec<_>>().join(" ");
+                let jobs: Vec<_> = some.iter().map(|id| ((*id).to_owned(), count(id), words(id))).collect();
+                let call = |mut conn| {
+                    let (keys, jobs) = (keys.clone(), jobs.clone());
+                    async move { mend::mend(&mut conn, &keys, &self.by, began_ms, &jobs).await }
+                };
+                self.ask(call).await?
+            };
+            for (id, done) in some.iter().zip(done) {
+                for fault in &by_id[id] {
+                    let is_done = done.split(' ').any(|word| word == fault.as_str());
+                    repaired.add(Finding { fault: *fault, what: (*id).to_owned() }, is_done);
+                }
+            }
+        }
+        Ok(repaired)
+    }
+
+    /// How many entries the lists have of each of the ids, and since when they were read.
+    async fn entries_of(&self, task: &str, ids: &[&str]) -> Result<(u64, HashMap<String, u32>), Error> {
+        let began_ms = self.now_ms().await?;
+        let wanted: HashSet<&str> = ids.iter().copied().collect();
+        let mut found = HashMap::new();
+        for list in LISTS.into_iter().filter(|_| !wanted.is_empty()) {
+            let mut seen = 0;
+            loop {
+                let page = self.page_of_list(task, list, seen).await?;
+                seen += page.len() as u64;
+                let is_last = (page.len() as u64) < PAGE;
+                for id in page.into_iter().filter(|id| wanted.contains(id.as_str())) {
+                    *found.entry(id).or_insert(0) += 1;
+                }
+                if is_last {
+                    break;
+                }
+            }
+        }
+        Ok((began_ms, found))
+    }
+
+    async fn page_of_list(&self, task: &str, list: Key, seen: u64) -> Result<Vec<String>, Error> {
+        let keys = self.keys(task)?;
+        let call = |mut conn| {
+            let keys = keys.clone();
+            async move { scan::page_of_list(&mut conn, &keys, list, seen, PAGE).await }
+        };
+        self.ask(call).await
+    }
+
+    /// Mends a fault of a record or a counter of the task. Returns whether it is still there to be mended.
+    async fn repair_field(&self, task: &str, finding: &Finding, preview: bool) -> Result<bool, Error> {
+        let keys = self.keys(task)?;
+        let (what, fault) = (&finding.what, finding.fault);
+        if fault == Fault::StaleRecord && !self.is_gone(what).await? {
+            return Ok(false);
+        }
+        let call = |mut conn| {
+            let keys = keys.clone();
+            async move {
+                match fault {
+                    Fault::StaleRecord => records::drop_record(&mut conn, &keys, what, preview).await,
+                    _ => records::drop_bad_counter(&mut conn, &keys, what, preview).await,
+                }
+            }
+        };
+        self.ask(call).await
+    }
+
+    /// Whether the worker of a record is not listed: a live one lists itself every 5 s.
+    async fn is_gone(&self, record: &str) -> Result<bool, Error> {
+        let worker = records::worker_of(record);
+        Ok(!self.ask(|mut conn| async move { self.store.is_listed(&mut conn, worker).await }).await?)
+    }
+}
+
+/// What a repair did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RepairReport {
+    /// What was mended, or would be.
+    pub mended: Vec<Finding>,
+    /// What was not there any more.
+    pub gone: Vec<Finding>,
+}
+
+impl RepairReport {
+    fn add(&mut self, finding: Finding, is_done: bool) {
+        if is_done { &mut self.mended } else { &mut self.gone }.push(finding);
+    }
+}
+
+impl Audit {
+    /// Makes the next call. Returns how far it has come; `None` when it was through before.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`]. The step can be made again.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn step(&mut self) -> Result<Option<AuditProgress>, Error> {
+        if self.open.len() >= LOOK {
+            self.look_at_open().await?;
+            return Ok(Some(self.progress));
+        }
+        match self.stage {
+            Stage::Done => return Ok(None),
+            Stage::Begin => self.begin().await?,
+            Stage::Lists { list, seen } => self.count_list(list, seen).await?,
+            Stage::Places { place, cursor, count } => self.scan_place(place, cursor, count).await?,
+            Stage::Entries { list, seen } => self.look_for_entries(list, seen).await?,
+            Stage::Again { round, list, seen } => self.again(round, list, seen).await?,
+            Stage::Records { round, cursor } => self.look_at_records(round, cursor).await?,
+            Stage::Meta => self.look_at_meta().await?,
+        }
+        self.progress.suspects = self.suspects.len() as u64 + self.report.parts[0].found;
+        Ok(Some(self.progress))
+    }
+
+    /// What it found so far: all of it when [`step`](Audit::step) has returned `None`.
+    #[must_use]
+    pub fn report(&self) -> &AuditReport {
+        &self.report
+    }
+
+    async fn begin(&mut self) -> Result<(), Error> {
+        let seen = self.inspector.overview(&self.task).await?;
+        let [waiting, delayed, running, completed, failed, cancelled] = seen.counts;
+        // Each id is read in its place and as a payload, and entries of lists twice.
+        self.progress.of = 3 * waiting + 2 * (delayed + completed + failed + cancelled) + 3 * running;
+        self.began_ms = seen.now_ms;
+        self.stage = Stage::Lists { list: 0, seen: 0 };
+        Ok(())
+    }
+
+    /// Reads the next page of a list. Returns the stage that follows: the same list, the next one, or `after`.
+    async fn read_list(&mut self, list: usize, seen: u64) -> Result<(Vec<String>, Option<(usize, u64)>), Error> {
+        let page = self.inspector.page_of_list(&self.task, LISTS[list], seen).await?;
+        let count = page.len() as u64;
+        self.progress.read += count;
+        let next = if count == PAGE { Some((list, seen + count)) } else { Some((list + 1, 0)) };
+        Ok((page, next.filter(|(list, _)| *list < LISTS.len())))
+    }
+
+    async fn count_list(&mut self, list: usize, seen: u64) -> Result<(), Error> {
+        let (page, next) = self.read_list(list, seen).await?;
+        for id in page {
+            *self.listed.entry(self.hasher.hash_one(&*id)).or_insert(0) += 1;
+        }
+        self.stage = match next {
+            Some((list, seen)) => Stage::Lists { list, seen },
+            None => Stage::Places { place: 0, cursor: 0, count: None },
+        };
+        Ok(())
+    }
+
+    async fn scan_place(&mut self, place: usize, cursor: u64, count: Option<u64>) -> Result<(), Error> {
+        let keys = self.inspector.keys(&self.task)?;
+        let key = PLACES[place];
+        let Some(count) = count else {
+            let call = |mut conn| {
+                let keys = keys.clone();
+                async move { scan::scan_count(&mut conn, &keys, key).await }
+            };
+            let count = self.inspector.ask(call).await?;
+            self.stage = Stage::Places { place, cursor, count: Some(count) };
+            return Ok(());
+        };
+        let call = |mut conn| {
+            let keys = keys.clone();
+            async move { scan::scan(&mut conn, &keys, key, cursor, count).await }
+        };
+        let (next, ids) = self.inspector.ask(call).await?;
+        self.progress.read += ids.len() as u64;
+        for id in ids {
+            self.open_for_a_look(id);
+        }
+        self.stage = match (next, place + 1) {
+            (0, place) if place < PLACES.len() => Stage::Places { place, cursor: 0, count: None },
+            (0, _) => Stage::Entries { list: 0, seen: 0 },
+            (cursor, _) => Stage::Places { place, cursor, count: Some(count) },
+        };
+        Ok(())
+    }
+
+    async fn look_for_entries(&mut self, list: usize, seen: u64) -> Result<(), Error> {
+        let (page, next) = self.read_list(list, seen).await?;
+        for id in page {
+            self.open_for_a_look(id);
+        }
+        match next {
+            Some((list, seen)) => self.stage = Stage::Entries { list, seen },
+            None if self.open.is_empty() => self.begin_again(0).await?,
+            None => self.look_at_open().await?,
+        }
+        Ok(())
+    }
+
+    fn open_for_a_look(&mut self, id: String) {
+        // A server that is shrinking a set may have a member of ours for a moment that is no id.
+        if !id.is_empty() && self.looked.insert(self.hasher.hash_one(&*id)) {
+            self.open.push_back(id);
+        }
+    }
+
+    /// Looks at the next ids for the first time.
+    async fn look_at_open(&mut self) -> Result<(), Error> {
+        let count = self.open.len().min(LOOK);
+        let listed = |id: &String| self.listed.get(&self.hasher.hash_one(&**id)).copied().unwrap_or(0);
+        let jobs: Vec<(String, u32)> = self.open.iter().take(count).map(|id| (id.clone(), listed(id))).collect();
+        let faults = self.look(&jobs).await?;
+        self.open.drain(..count);
+        self.report.parts[0].looked += count as u64;
+        for ((id, listed), faults) in jobs.into_iter().zip(faults) {
+            if !faults.is_empty() {
+                self.suspects.insert(id, Suspect { faults, listed });
+            }
+        }
+        Ok(())
+    }
+
+    async fn look(&self, jobs: &[(String, u32)]) -> Result<Vec<Vec<Fault>>, Error> {
+        let (keys, began_ms) = (self.inspector.keys(&self.task)?, self.began_ms);
+        let call = |mut conn| {
+            let keys = keys.clone();
+            async move { look::look(&mut conn, &keys, began_ms, jobs).await }
+        };
+        let words = self.inspector.ask(call).await?;
+        Ok(words.iter().map(|words| words.split(' ').filter_map(|word| word.parse().ok()).collect()).collect())
+    }
+
+    /// Begins a round in which the entries of suspects are counted anew; without a suspect there is none.
+    async fn begin_again(&mut self, round: u32) -> Result<(), Error> {
+        // They are not needed any more.
+        (self.listed, self.looked) = (HashMap::new(), HashSet::new());
+        if self.suspects.is_empty() || round == ROUNDS {
+            for (id, suspect) in std::mem::take(&mut self.suspects) {
+                for fault in suspect.faults {
+                    self.found(Finding { fault, what: id.clone() });
+                }
+            }
+            self.stage = Stage::Records { round: 0, cursor: 0 };
+            return Ok(());
+        }
+        self.began_ms = self.inspector.now_ms().await?;
+        self.suspects.values_mut().for_each(|suspect| suspect.listed = 0);
+        self.stage = Stage::Again { round, list: 0, seen: 0 };
+        Ok(())
+    }
+
+    async fn again(&mut self, round: u32, list: usize, seen: u64) -> Result<(), Error> {
+        if list < LISTS.len() {
+            let (page, next) = self.read_list(list, seen).await?;
+            for id in page {
+                if let Some(suspect) = self.suspects.get_mut(&id) {
+                    suspect.listed += 1;
+                }
+            }
+            let (list, seen) = next.unwrap_or((LISTS.len(), 0));
+            self.stage = Stage::Again { round, list, seen };
+            return Ok(());
+        }
+        // In this stage `seen` counts the suspects that were looked at.
+        let from = usize::try_from(seen).unwrap_or(usize::MAX);
+        let jobs: Vec<(String, u32)> =
+            self.suspects.iter().skip(from).take(LOOK).map(|(id, suspect)| (id.clone(), suspect.listed)).collect();
+        if jobs.is_empty() {
+            self.suspects.retain(|_, suspect| !suspect.faults.is_empty());
+            return self.begin_again(round + 1).await;
+        }
+        let looks = self.look(&jobs).await?;
+        for ((id, _), faults) in jobs.iter().zip(looks) {
+            if let Some(suspect) = self.suspects.get_mut(id) {
+                suspect.faults.retain(|fault| faults.contains(fault));
+            }
+        }
+        self.stage = Stage::Again { round, list, seen: seen + jobs.len() as u64 };
+        Ok(())
+    }
+
+    async fn look_at_records(&mut self, round: u32, cursor: u64) -> Result<(), Error> {
+        if round == 0 {
+            let keys = self.inspector.keys(&self.task)?;
+            let call = |mut conn| {
+                let keys = keys.clone();
+                async move { scan::scan(&mut conn, &keys, Key::Calls, cursor, 100).await }
+            };
+            let (next, records) = self.inspector.ask(call).await?;
+            for record in records {
+                if self.inspector.is_gone(&record).await? && !self.records.contains(&record) {
+                    self.records.push(record);
+                }
+            }
+            let again = Stage::Records { round: 1, cursor: 0 };
+            self.stage = if next == 0 { again } else { Stage::Records { round: 0, cursor: next } };
+            return Ok(());
+        }
+        for record in std::mem::take(&mut self.records) {
+            if self.inspector.is_gone(&record).await? {
+                self.found(Finding { fault: Fault::StaleRecord, what: record });
+            }
+        }
+        self.stage = Stage::Meta;
+        Ok(())
+    }
+
+    async fn look_at_meta(&mut self) -> Result<(), Error> {
+        let seen = self.inspector.overview(&self.task).await?;
+        let is_bad = |field: &str| seen.meta.get(field).is_some_and(|value| value.parse::<u64>().is_err());
+        let bad: Vec<&str> = records::COUNTERS.into_iter().filter(|field| is_bad(field)).collect();
+        for field in bad {
+            self.found(Finding { fault: Fault::BadMeta, what: field.to_owned() });
+        }
+        self.stage = Stage::Done;
+        Ok(())
+    }
+
+    fn found(&mut self, finding: Finding) {
+        let part = &mut self.report.parts[0];
+        part.found += 1;
+        if part.findings.len() < MOST {
+            part.findings.push(finding);
+        }
+    }
+}
+
+impl IntoFuture for Audit {
+    type Output = Result<AuditReport, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(mut self) -> Self::IntoFuture {
+        Box::pin(async move {
+            while self.step().await?.is_some() {}
+            Ok(self.report)
+        })
+    }
+}
+
+impl fmt::Debug for Audit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Audit").field("task", &self.task).field("progress", &self.progress).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,102 @@
+//! Which jobs of a task: a state, and what narrows it down.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::job::state::JobState;
+use crate::times::as_ms_where_known;
+
+/// Jobs of a task that are in one state, and what narrows them down. Given to [`Inspector::jobs`](crate::Inspector::jobs), and to
+/// the acts.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use heartline::{JobFilter, JobState};
+/// let old_timeouts = JobFilter::new(JobState::Failed).code("timeout").older_than(Duration::from_secs(600));
+/// ```
+///
+/// Terminal jobs are filtered by when they ended, delayed ones by when they are due, waiting ones by since when they wait, and
+/// running ones by when they started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[must_use]
+pub struct JobFilter {
+    pub(super) state: JobState,
+    pub(super) code: Option<String>,
+    pub(super) text: Option<String>,
+    #[serde(rename = "older_than_ms", serialize_with = "as_ms_where_known")]
+    pub(super) older_than: Option<Duration>,
+    #[serde(rename = "younger_than_ms", serialize_with = "as_ms_where_known")]
+    pub(super) younger_than: Option<Duration>,
+    pub(super) oldest_first: bool,
+}
+
+impl JobFilter {
+    /// Every job in this state, the newest first where the state has an order.
+    pub const fn new(state: JobState) -> JobFilter {
+        JobFilter { state, code: None, text: None, older_than: None, younger_than: None, oldest_first: false }
+    }
+
+    /// Only jobs whose last failure has this code.
+    pub fn code(mut self, code: impl Into<String>) -> JobFilter {
+        self.code = Some(code.into());
+        self
+    }
+
+    /// Only jobs whose last failure has this text in its message, letter by letter.
+    pub fn text(mut self, text: impl Into<String>) -> JobFilter {
+        self.text = Some(text.into());
+        self
+    }
+
+    /// Only jobs whose time is longer ago than this.
+    pub const fn older_than(mut self, age: Duration) -> JobFilter {
+        self.older_than = Some(age);
+        self
+    }
+
+    /// Only jobs whose time is no longer ago than this.
+    pub const fn younger_than(mut self, age: Duration) -> JobFilter {
+        self.younger_than = Some(age);
+        self
+    }
+
+    /// The oldest first, of terminal and delayed jobs. Waiting jobs always come in the order in which they are claimed, and
+    /// running ones in none.
+    pub const fn oldest_first(mut self) -> JobFilter {
+        self.oldest_first = true;
+        self
+    }
+
+    /// Whether the state has an order by a time that Redis keeps.
+    pub(super) const fn is_ordered(&self) -> bool {
+        !matches!(self.state, JobState::Waiting | JobState::Running)
+    }
+
+    /// Whether each job must be looked at to tell whether it fits.
+    pub(super) fn looks_inside(&self) -> bool {
+        let by_age = self.older_than.is_some() || self.younger_than.is_some();
+        self.code.is_some() || self.text.is_some() || by_age && !self.is_ordered()
+    }
+
+    /// The least and the greatest time of the jobs, ms, for a look that begins now.
+    pub(super) fn times(&self, now_ms: u64) -> (Option<u64>, Option<u64>) {
+        let before = |age: Duration| now_ms.saturating_sub(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        (self.younger_than.map(before), self.older_than.map(before))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_is_a_time_and_only_what_redis_orders_needs_no_look_inside() {
+        let day = Duration::from_secs(86_400);
+        let failed = JobFilter::new(JobState::Failed).older_than(day);
+        assert_eq!(failed.times(100_000_000), (None, Some(13_600_000)));
+        assert!(!failed.looks_inside() && failed.clone().code("timeout").looks_inside());
+        assert!(JobFilter::new(JobState::Waiting).younger_than(day).looks_inside());
+        assert!(!JobFilter::new(JobState::Waiting).looks_inside());
+    }
+}

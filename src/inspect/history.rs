@@ -1,0 +1,243 @@
+//! What has happened: the events of a task, those of one job, and outcomes that came too late.
+
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+
+use super::Inspector;
+use super::page::check_entry;
+use crate::error::Error;
+use crate::events::decode::decode;
+use crate::events::event::{Event, LateOutcome};
+use crate::job::id::JobId;
+use crate::store::history;
+use crate::store::inspect;
+use crate::store::keys::Key;
+use crate::store::streams::{self, Entry};
+use crate::times::{as_ms_where_known, at_ms, ms_of, ms_since_1970};
+use crate::worker_id::WorkerId;
+
+/// How many entries one call looks at.
+const LOOK: usize = 200;
+
+/// The most entries of a page: each may tell of hundreds of jobs.
+const PAGE: usize = 100;
+
+/// How far the clocks of a producer and of the server may differ.
+const SKEW: Duration = Duration::from_secs(600);
+
+/// Something that happened to a task or to one of its jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+#[non_exhaustive]
+pub enum TaskEvent {
+    /// To a job.
+    Job(Event),
+    /// To the task.
+    Pause(PauseEvent),
+}
+
+/// The pause of a task, or its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum PauseEvent {
+    /// The task was paused.
+    #[non_exhaustive]
+    Paused {
+        /// The task.
+        task: String,
+        /// When.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+        /// Who paused it.
+        by: String,
+        /// Why.
+        reason: String,
+    },
+    /// The pause ended.
+    #[non_exhaustive]
+    Resumed {
+        /// The task.
+        task: String,
+        /// When.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+        /// Who ended it.
+        by: String,
+    },
+}
+
+/// A page of events.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct EventPage {
+    /// The events, the oldest first.
+    pub events: Vec<TaskEvent>,
+    /// What to give for what comes later, also if nothing has come yet. It says nothing to anybody else.
+    pub next: String,
+    /// Whether others are there already.
+    pub has_more: bool,
+}
+
+/// An outcome that a worker reported too late: it did not hold the job any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct LateReport {
+    /// The job.
+    pub id: JobId,
+    /// The worker.
+    pub worker: WorkerId,
+    /// The fence under which it had held the job.
+    pub fence: u64,
+    /// What it reported. Nothing of it was recorded.
+    pub outcome: LateOutcome,
+    /// When it was refused.
+    #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+    pub at: SystemTime,
+    /// How long before that the job was found stalled with this worker; `None` if that is not told any more, or the job was taken
+    /// in another way.
+    #[serde(rename = "late_by_ms", serialize_with = "as_ms_where_known")]
+    pub late_by: Option<Duration>,
+}
+
+impl Inspector {
+    /// Events of a task behind a point: the [`EventPage::next`] of the page before, or `None` for the oldest that are still
+    /// there. About 10,000 entries are kept, each of which may tell of hundreds of jobs. A task with
+    /// [`EventMode::Off`](crate::EventMode) has none.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn events(&self, task: &str, after: Option<&str>) -> Result<EventPage, Error> {
+        let (keys, after) = (self.keys(task)?, after.unwrap_or_default());
+        check_entry(after)?;
+        let call = |mut conn| {
+            let keys = keys.clone();
+            async move { streams::range(&mut conn, &keys, Key::Events, after, false, PAGE).await }
+        };
+        let entries = self.ask_for_entries(call).await?;
+        let next =
+            entries.last().map_or_else(|| if after.is_empty() { "0-0" } else { after }, |last| &*last.id).to_owned();
+        let has_more = entries.len() == PAGE;
+        Ok(EventPage { events: entries.iter().flat_map(|entry| read(task, entry)).collect(), next, has_more })
+    }
+
+    /// Events of one job that are still there, the oldest first: each dispatch, claim, stall and outcome. It looks at every entry
+    /// since the dispatch, in calls of bounded size.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name or the id is not valid, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn job_events(&self, task: &str, id: &str) -> Result<Vec<Event>, Error> {
+        let (keys, id) = (self.keys(task)?, JobId::parse(id)?);
+        let call = |mut conn| {
+            let (keys, id) = (keys.clone(), id.clone());
+            async move { inspect::inspect(&mut conn, &keys, id.as_str()).await }
+        };
+        let dispatched = self.ask(call).await?.and_then(|job| job.dispatched_at_ms.map(at_ms));
+        let dispatched = dispatched.or_else(|| id.created_at()).and_then(|at| at.checked_sub(SKEW)).map_or(0, ms_of);
+        let mut events = Vec::new();
+        for stream in [Key::Events, Key::Stalls] {
+            for entry in self.entries_with(task, stream, id.as_str(), dispatched).await? {
+                let told = decode(task, &entry).map(|decoded| decoded.events).unwrap_or_default();
+                let own = told.into_iter().filter(|event| *event.id() == id);
+                // A stall stands in both streams.
+                own.for_each(|event| {
+                    if stream == Key::Events || !events.iter().any(|known| is_same_stall(known, &event)) {
+                        events.push(event);
+                    }
+                });
+            }
+        }
+        events.sort_by_key(Event::at);
+        Ok(events)
+    }
+
+    /// Outcomes that were refused because their workers did not hold the jobs any more, the latest first, at most `limit`. They
+    /// are among the events of a task, of which about 10,000 entries are kept.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn late_outcomes(&self, task: &str, limit: usize) -> Result<Vec<LateReport>, Error> {
+        let mut found = Vec::new();
+        for entry in self.entries_with(task, Key::Events, "refused", 0).await? {
+            let told = decode(task, &entry).map(|decoded| decoded.events).unwrap_or_default();
+            found.extend(told.into_iter().filter_map(|event| match event {
+                Event::Refused { id, at, fence, outcome, worker, .. } => {
+                    Some(LateReport { id, worker, fence, outcome, at, late_by: None })
+                }
+                _ => None,
+            }));
+        }
+        found.reverse();
+        found.truncate(limit);
+        for late in &mut found {
+            let since = ms_of(late.at).saturating_sub(7 * 86_400_000);
+            let entries = self.entries_with(task, Key::Stalls, late.id.as_str(), since).await?;
+            let stalls = entries.iter().flat_map(|entry| decode(task, entry).map(|d| d.events).unwrap_or_default());
+            let taken = stalls.filter_map(|event| match event {
+                Event::Stalled(stall) if stall.id == late.id && stall.worker.as_ref() == Some(&late.worker) => {
+                    Some(stall.at)
+                }
+                _ => None,
+            });
+            late.late_by = taken.filter_map(|at| late.at.duration_since(at).ok()).min();
+        }
+        Ok(found)
+    }
+
+    /// Every entry of a stream from a time on that has the word, found in calls of bounded size.
+    pub(super) async fn entries_with(
+        &self,
+        task: &str,
+        stream: Key,
+        word: &str,
+        since_ms: u64,
+    ) -> Result<Vec<Entry>, Error> {
+        let keys = self.keys(task)?;
+        let (mut found, mut after) = (Vec::new(), Some(format!("{since_ms}-0")));
+        while let Some(at) = after {
+            let call = |mut conn| {
+                let (keys, at) = (keys.clone(), at.clone());
+                async move { history::history(&mut conn, &keys, stream, word, (&at, "+"), LOOK).await }
+            };
+            let (entries, last) = self.ask_for_entries(call).await?;
+            found.extend(entries);
+            after = last;
+        }
+        Ok(found)
+    }
+}
+
+/// Two tellings of one stall: the entries of both streams are written in one step, and may differ by a millisecond.
+fn is_same_stall(one: &Event, other: &Event) -> bool {
+    match (one, other) {
+        (Event::Stalled(one), Event::Stalled(other)) => {
+            one.id == other.id && one.stalled_count == other.stalled_count && one.worker == other.worker
+        }
+        _ => false,
+    }
+}
+
+/// What an entry tells. One that another version wrote in a way of its own tells nothing.
+fn read(task: &str, entry: &Entry) -> Vec<TaskEvent> {
+    let field = |name: &str| entry.fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.clone());
+    let at = entry.id.split_once('-').and_then(|(ms, _)| ms.parse().ok()).map_or(SystemTime::UNIX_EPOCH, at_ms);
+    let (task_name, by) = (task.to_owned(), field("by").unwrap_or_default());
+    if let Some(reason) = field("paused") {
+        return vec![TaskEvent::Pause(PauseEvent::Paused { task: task_name, at, by, reason })];
+    }
+    if field("resumed").is_some() {
+        return vec![TaskEvent::Pause(PauseEvent::Resumed { task: task_name, at, by })];
+    }
+    let told = decode(task, entry).map(|decoded| decoded.events).unwrap_or_default();
+    told.into_iter().map(TaskEvent::Job).collect()
+}

@@ -1,0 +1,209 @@
+//! One job, whole.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Inspector;
+use super::page::{holder, priority_of, score};
+use crate::error::Error;
+use crate::job::failure::{Failure, StoredError};
+use crate::job::id::JobId;
+use crate::job::state::JobState;
+use crate::limits::LARGE;
+use crate::options::modes::Priority;
+use crate::options::overrides::Overrides;
+use crate::store::inspect::{self, Inspected};
+use crate::store::patience::response_time;
+use crate::store::values;
+use crate::times::{as_ms_where_known, at_ms, ms_since_1970_where_known};
+use crate::worker_id::WorkerId;
+
+/// A job as it was when it was asked for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct JobReport {
+    /// Its task.
+    pub task: String,
+    /// Its id.
+    pub id: JobId,
+    /// Its state.
+    pub state: JobState,
+    /// Its priority.
+    pub priority: Priority,
+    /// When it was dispatched, by the clock of the process that did.
+    #[serde(rename = "dispatched_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub dispatched_at: Option<SystemTime>,
+    /// Since when it waits or is delayed.
+    #[serde(rename = "waiting_since_ms", serialize_with = "ms_since_1970_where_known")]
+    pub waiting_since: Option<SystemTime>,
+    /// When it is due, of a delayed one.
+    #[serde(rename = "due_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub due_at: Option<SystemTime>,
+    /// When the worker claimed it that holds it.
+    #[serde(rename = "started_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub started_at: Option<SystemTime>,
+    /// When it ended.
+    #[serde(rename = "ended_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub ended_at: Option<SystemTime>,
+    /// The worker that holds it.
+    pub worker: Option<WorkerId>,
+    /// The fence under which it is held.
+    pub fence: Option<u64>,
+    /// Whether it is held and was silent since the last snapshot.
+    pub is_silent: bool,
+    /// Why its cancel was asked for, while it is held.
+    pub cancel_requested: Option<String>,
+    /// How many of its runs have ended in failure.
+    pub failed_attempts: u32,
+    /// How often it stalled.
+    pub stalled_count: u32,
+    /// How often its handler snoozed it.
+    pub snoozed_count: u32,
+    /// How often it was put off because its payload was no input of a handler.
+    pub undecodable_count: u32,
+    /// What its dispatch set for it.
+    pub options: JobOptions,
+    /// Its last failure; none of a completed job. A cancelled job has the code `cancelled`, and the reason as message.
+    pub error: Option<Failure>,
+    /// How large its payload is, bytes of JSON.
+    pub payload_bytes: usize,
+    /// How large its result is, bytes of JSON; 0 where none is kept.
+    pub result_bytes: usize,
+    /// Its payload, if it was asked for and is no larger than 512 KiB, or large values were asked for. What is no JSON is a text.
+    pub payload: Option<Value>,
+    /// Its result, by the same rule.
+    pub result: Option<Value>,
+}
+
+/// What the dispatch of a job set for it; what is not set is the task's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct JobOptions {
+    /// How long it was delayed.
+    #[serde(rename = "delay_ms", serialize_with = "as_ms_where_known")]
+    pub delay: Option<Duration>,
+    /// How many runs it gets.
+    pub attempts: Option<u32>,
+    /// How often it may stall.
+    pub max_count: Option<u32>,
+    /// How long one run may take.
+    #[serde(rename = "timeout_ms", serialize_with = "as_ms_where_known")]
+    pub timeout: Option<Duration>,
+    /// Its headers.
+    pub headers: BTreeMap<String, String>,
+}
+
+/// Which values of a job to read with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum JobValues {
+    /// None.
+    #[default]
+    None,
+    /// Those that are no larger than 512 KiB.
+    Small,
+    /// All, each on a connection of its own where it is larger.
+    All,
+}
+
+impl Inspector {
+    /// One job, with its payload and its result if they are asked for; `None` if it was never dispatched, or was removed.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name or the id is not valid, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn job(&self, task: &str, id: &str, values: JobValues) -> Result<Option<JobReport>, Error> {
+        let (keys, id) = (self.keys(task)?, JobId::parse(id)?);
+        let call = |mut conn| {
+            let (keys, id) = (keys.clone(), id.clone());
+            async move { inspect::inspect(&mut conn, &keys, id.as_str()).await }
+        };
+        let Some(found) = self.ask(call).await? else { return Ok(None) };
+        let mut report = report(task, id, found);
+        let is_wanted = |bytes: usize| match values {
+            JobValues::None => false,
+            JobValues::Small => bytes <= LARGE,
+            JobValues::All => true,
+        };
+        if is_wanted(report.payload_bytes) {
+            report.payload = self.value(task, &report.id, report.payload_bytes, Column::Payload).await?;
+        }
+        if report.result_bytes > 0 && is_wanted(report.result_bytes) {
+            report.result = self.value(task, &report.id, report.result_bytes, Column::Result).await?;
+        }
+        Ok(Some(report))
+    }
+
+    async fn value(&self, task: &str, id: &JobId, bytes: usize, column: Column) -> Result<Option<Value>, Error> {
+        let (keys, id) = (self.keys(task)?, id.clone());
+        let read = move |mut conn| async move {
+            match column {
+                Column::Payload => values::payload(&mut conn, &keys, id.as_str()).await,
+                Column::Result => values::result(&mut conn, &keys, id.as_str()).await,
+            }
+        };
+        let bytes = if bytes > LARGE {
+            self.store.read_apart(response_time(bytes), read).await?
+        } else {
+            self.store.read(response_time(bytes), async |conn| read(conn.clone()).await).await?
+        };
+        Ok(bytes.map(|bytes| {
+            serde_json::from_slice(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into_owned().into())
+        }))
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Column {
+    Payload,
+    Result,
+}
+
+fn report(task: &str, id: JobId, found: Inspected) -> JobReport {
+    let Inspected { job, stamp, overrides, max_count, priority, dispatched_at_ms, waiting_since_ms, .. } = found;
+    let overrides: Overrides = serde_json::from_str(&overrides).unwrap_or_default();
+    let state = job.state;
+    let (worker, fence) = (state == JobState::Running).then(|| holder(&stamp)).flatten().unzip();
+    let dispatched_at = dispatched_at_ms.map(at_ms).or_else(|| id.created_at());
+    let stands = matches!(state, JobState::Waiting | JobState::Delayed);
+    let error = (!job.error.is_empty() && state != JobState::Completed).then(|| {
+        let error = StoredError::from_json(&job.error);
+        Failure::new(id.clone(), error, job.failed_attempts, job.stalled_count)
+    });
+    JobReport {
+        task: task.to_owned(),
+        state,
+        priority: priority_of(&priority),
+        dispatched_at,
+        waiting_since: waiting_since_ms.map(at_ms).or(dispatched_at).filter(|_| stands),
+        due_at: score(&stamp).filter(|_| state == JobState::Delayed),
+        started_at: fence.map(|fence| at_ms(fence / 1000)),
+        ended_at: score(&stamp).filter(|_| state.is_terminal()),
+        worker,
+        fence,
+        is_silent: found.is_candidate && state == JobState::Running,
+        cancel_requested: Some(found.cancelling).filter(|reason| !reason.is_empty()),
+        failed_attempts: job.failed_attempts,
+        stalled_count: job.stalled_count,
+        snoozed_count: job.deferred.snoozed,
+        undecodable_count: job.deferred.undecodable,
+        options: JobOptions {
+            delay: overrides.delay,
+            attempts: overrides.attempts.or(overrides.retry.as_ref().map(|retry| retry.max_attempts())),
+            max_count: max_count.or(overrides.max_count),
+            timeout: overrides.timeout,
+            headers: overrides.headers,
+        },
+        error,
+        payload_bytes: found.payload_bytes,
+        result_bytes: found.result_bytes,
+        payload: None,
+        result: None,
+        id,
+    }
+}

@@ -1,0 +1,70 @@
+//! Jobs as JSON: dispatched, waited for and read without their types.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::Inspector;
+use crate::error::Error;
+use crate::faults::Faults;
+use crate::job::state::JobState;
+use crate::options::validate;
+use crate::task::dispatch::Dispatch;
+use crate::task::handle::JobHandle;
+use crate::task::shared::TaskShared;
+use crate::task::task_ref::TaskRef;
+
+impl Inspector {
+    /// A job with this payload, about to be dispatched: as [`TaskRef::dispatch`], without a type. The options are the defaults of
+    /// the App.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not valid.
+    pub fn dispatch_json(&self, task: &str, payload: Value) -> Result<Dispatch<Value, Value>, Error> {
+        Ok(TaskRef::<Value, Value>::new(self.shared(task)?).dispatch(payload))
+    }
+
+    /// Waits until a job has ended and returns its value: as [`JobHandle::result`], without a type. A value that is not kept is
+    /// [`Error::ResultGone`], or `null`, which is not stored.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name or the id is not valid, else as [`JobHandle::result`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn result_json(&self, task: &str, id: &str) -> Result<Value, Error> {
+        self.handle(task, id)?.result().await
+    }
+
+    /// Waits until a job has ended, for `time` at most, and tells how: completed, failed or cancelled.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name or the id is not valid, [`Error::TimedOut`] if the job has not ended by then, and
+    /// [`Error::JobNotFound`] if it was never dispatched, or was removed.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn wait(&self, task: &str, id: &str, time: Duration) -> Result<JobState, Error> {
+        match self.handle(task, id)?.result_within(time).await {
+            Ok(_) | Err(Error::ResultGone { .. }) => Ok(JobState::Completed),
+            Err(Error::JobFailed(_)) => Ok(JobState::Failed),
+            Err(Error::JobCancelled { .. }) => Ok(JobState::Cancelled),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn handle(&self, task: &str, id: &str) -> Result<JobHandle<Value>, Error> {
+        TaskRef::<Value, Value>::new(self.shared(task)?).handle(id)
+    }
+
+    /// The task for as long as the caller has it: the App does not know of it.
+    fn shared(&self, task: &str) -> Result<Arc<TaskShared>, Error> {
+        let mut faults = Faults::default();
+        faults.gather(validate::task_name(task));
+        let options = faults.gather(crate::options::task::TaskOptions::new().resolve(&self.defaults));
+        faults.finish()?;
+        let options = options.ok_or(Error::Closed)?;
+        Ok(TaskShared::new(task.into(), Arc::clone(&self.store), options, Arc::clone(&self.events)))
+    }
+}

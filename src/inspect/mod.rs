@@ -1,0 +1,119 @@
+//! What people and tools may see of tasks, jobs and workers, and do to them: by name, without a handler or a type.
+//!
+//! Reads are bounded: a page costs the same however many jobs there are. Acts check the state of each job in the script that
+//! changes it.
+
+pub(crate) mod acts;
+pub(crate) mod audit;
+pub(crate) mod filter;
+pub(crate) mod history;
+pub(crate) mod job;
+pub(crate) mod json;
+pub(crate) mod page;
+pub(crate) mod silent;
+pub(crate) mod stalls;
+pub(crate) mod tasks;
+pub(crate) mod workers;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::events::hub::EventHub;
+use crate::faults::Faults;
+use crate::options::task::TaskOptions;
+use crate::options::validate;
+use crate::store::connection::OwnConnection;
+use crate::store::engine::Store;
+use crate::store::keys::TaskKeys;
+use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
+use crate::store::streams::server_time_ms;
+
+/// How many events a wait may be behind.
+const EVENTS: usize = 1024;
+
+/// How many bytes the entries of one answer may have, about: some hundred that each tell of hundreds of jobs.
+const ENTRIES: usize = 2 * 1024 * 1024;
+
+/// Sees, explains and steers what runs: tasks, jobs and workers by their names. Made by
+/// [`App::inspector`](crate::App::inspector). Cheap to clone.
+///
+/// ```no_run
+/// # use heartline::{App, JobFilter, JobState};
+/// # async fn run(app: App) -> heartline::Result<()> {
+/// let inspector = app.inspector();
+/// for task in inspector.tasks().await? {
+///     println!("{}: {} wait, {} failed", task.task, task.counts.waiting, task.counts.failed);
+/// }
+/// let timeouts = JobFilter::new(JobState::Failed).code("timeout");
+/// let done = inspector.by("ada").retry("export", timeouts).await?;
+/// println!("{} jobs run again", done.done);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// It needs no handler and no type, and leaves nothing behind in the App. Every answer can be written as JSON, with times in ms
+/// since 1970 and durations in ms. Times are those of the Redis server.
+///
+/// What it does to jobs is checked job by job in the step that does it, so it is safe beside live workers. Each act tells how
+/// many jobs it took and why it refused others, and leaves an event with the name that [`by`](Inspector::by) gives.
+#[derive(Clone)]
+pub struct Inspector {
+    pub(super) store: Arc<Store>,
+    pub(super) events: Arc<EventHub>,
+    pub(super) defaults: Arc<TaskOptions>,
+    /// Who acts.
+    pub(super) by: Arc<str>,
+}
+
+impl Inspector {
+    /// An inspector of what is on this store. It waits for jobs by itself: the subscriptions of the App hear nothing of that.
+    pub(crate) fn new(store: Arc<Store>, defaults: TaskOptions) -> Inspector {
+        let events = EventHub::new(Arc::clone(&store), EVENTS);
+        Inspector { store, events, defaults: Arc::new(defaults), by: "inspector".into() }
+    }
+
+    /// The same, acting in this name: it stands in the event of each act. At most 200 bytes are kept. Defaults to `inspector`.
+    #[must_use]
+    pub fn by(mut self, name: impl AsRef<str>) -> Inspector {
+        let name: String = name.as_ref().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let name = crate::shown::cut(name.trim(), 200).to_owned();
+        self.by = if name.is_empty() { "inspector".into() } else { name.into() };
+        self
+    }
+
+    /// The keys of a task whose name was checked.
+    pub(super) fn keys(&self, task: &str) -> Result<Arc<TaskKeys>, Error> {
+        let mut faults = Faults::default();
+        faults.gather(validate::task_name(task));
+        faults.finish()?;
+        Ok(Arc::new(self.store.task_keys(task)))
+    }
+
+    /// Makes a call that moves little; once more where the connection turns out to be broken.
+    pub(super) async fn ask<T, F>(&self, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        self.store.ask(RESPONSE_TIMEOUT, call).await
+    }
+
+    /// The same for a call whose answer may be large: hundreds of entries of a stream.
+    pub(super) async fn ask_for_entries<T, F>(&self, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        self.store.ask(response_time(ENTRIES), call).await
+    }
+
+    /// The server's time, ms.
+    pub(super) async fn now_ms(&self) -> Result<u64, Error> {
+        self.ask(|mut conn| async move { server_time_ms(&mut conn).await }).await
+    }
+}
+
+impl fmt::Debug for Inspector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inspector").field("by", &self.by).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,368 @@
+//! Pages of jobs, and how many fit a filter.
+
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+
+use super::Inspector;
+use super::filter::JobFilter;
+use super::tasks::stands_since;
+use crate::error::Error;
+use crate::faults::{ConfigError, ConfigErrors};
+use crate::job::failure::codes;
+use crate::job::id::JobId;
+use crate::job::state::JobState;
+use crate::options::modes::Priority;
+use crate::store::jobs::{self, PageLook, Row};
+use crate::times::{as_ms, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};
+use crate::worker_id::WorkerId;
+
+/// The most rows of a page.
+const MOST_ROWS: usize = 1000;
+
+/// How many jobs a page with a filter looks at.
+pub(super) const LOOKED: usize = 1000;
+
+/// How many jobs one call looks at.
+const A_CALL: usize = 200;
+
+/// How many jobs a count looks at.
+const COUNTED: usize = 10_000;
+
+/// A page of jobs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct JobPage {
+    /// When this was read.
+    #[serde(rename = "as_of_ms", serialize_with = "ms_since_1970")]
+    pub as_of: SystemTime,
+    /// The jobs.
+    pub jobs: Vec<JobRow>,
+    /// What to give for the page behind this one; `None` at the end. It says nothing to anybody else.
+    pub next: Option<String>,
+    /// How many jobs were looked at. A page with a filter looks at no more than 1,000, and may be short, or empty, although
+    /// others follow.
+    pub looked: usize,
+}
+
+/// A job of a page.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct JobRow {
+    /// Its id.
+    pub id: JobId,
+    /// Its state.
+    pub state: JobState,
+    /// Its priority.
+    pub priority: Priority,
+    /// How many of its runs have ended in failure.
+    pub failed_attempts: u32,
+    /// How often it stalled.
+    pub stalled_count: u32,
+    /// How often it may stall, if its dispatch says so; else the task does.
+    pub max_count: Option<u32>,
+    /// When it was dispatched, by the clock of the process that did.
+    #[serde(rename = "dispatched_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub dispatched_at: Option<SystemTime>,
+    /// Since when it is where it is: a terminal job since it ended, a running one since it was claimed.
+    #[serde(rename = "since_ms", serialize_with = "ms_since_1970_where_known")]
+    pub since: Option<SystemTime>,
+    /// When it is due, of a delayed one.
+    #[serde(rename = "due_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub due_at: Option<SystemTime>,
+    /// The worker that holds it.
+    pub worker: Option<WorkerId>,
+    /// The fence under which it is held.
+    pub fence: Option<u64>,
+    /// Whether it is held and was silent since the last snapshot.
+    pub is_silent: bool,
+    /// The code of its last failure. A cancelled job has `cancelled`.
+    pub code: Option<String>,
+    /// The beginning of its last failure, or the reason for which it was cancelled.
+    pub message: Option<String>,
+    /// The cursor behind it.
+    #[serde(skip)]
+    pub(super) cursor: String,
+    /// What its place says of it, so that an act finds it as it is now.
+    #[serde(skip)]
+    pub(super) stamp: String,
+}
+
+/// How many jobs fit a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct JobCount {
+    /// So many do, at least.
+    pub jobs: u64,
+    /// Whether that is all of them. A state and an age are counted exactly; for anything else no more than 10,000 jobs are looked
+    /// at.
+    pub is_exact: bool,
+    /// How many jobs were looked at; 0 where none had to be.
+    pub looked: u64,
+    /// How long ago it was counted.
+    #[serde(rename = "took_ms", serialize_with = "as_ms")]
+    pub took: Duration,
+}
+
+impl Inspector {
+    /// A page of up to `limit` jobs (1 to 1,000) behind a cursor, which is the [`JobPage::next`] of the page before, or `None` to
+    /// begin.
+    ///
+    /// A page costs the same however many jobs there are. Terminal and delayed jobs come in the order of their times, which hold
+    /// still. Of waiting jobs a later page may skip or repeat those that moved meanwhile. A page of running jobs may have some
+    /// more than `limit`, and may repeat some.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name, the limit or the cursor is not valid, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn jobs(
+        &self,
+        task: &str,
+        filter: &JobFilter,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<JobPage, Error> {
+        if limit == 0 || limit > MOST_ROWS {
+            let rule = format!("must be 1 to {MOST_ROWS}");
+            return Err(config("limit", &limit.to_string(), &rule, "ask for the next page with its cursor"));
+        }
+        // Waiting jobs are told in the order in which they are claimed.
+        let filter =
+            JobFilter { oldest_first: filter.oldest_first || filter.state == JobState::Waiting, ..filter.clone() };
+        let now = self.now_ms().await?;
+        self.page(task, &filter, cursor.unwrap_or_default(), limit, now).await
+    }
+
+    /// The same, as it is for a filter that began to count ages at `began_ms`.
+    pub(super) async fn page(
+        &self,
+        task: &str,
+        filter: &JobFilter,
+        cursor: &str,
+        limit: usize,
+        began_ms: u64,
+    ) -> Result<JobPage, Error> {
+        check_cursor(filter, cursor)?;
+        let text = filter.text.as_deref().map(json_text).unwrap_or_default();
+        let code = filter.code.as_deref().map(json_text).unwrap_or_default();
+        let (mut rows, mut cursor, mut looked) = (Vec::new(), cursor.to_owned(), 0);
+        let most = if filter.looks_inside() { LOOKED } else { limit };
+        let next = loop {
+            let scores = if filter.is_ordered() { filter.times(began_ms) } else { (None, None) };
+            let count = if filter.looks_inside() { A_CALL } else { A_CALL.min(limit - rows.len()) };
+            let count = count.min(most.saturating_sub(looked)).max(1);
+            let look = PageLook {
+                state: filter.state,
+                newest_first: !filter.oldest_first,
+                cursor: &cursor,
+                count,
+                scores,
+                code: &code,
+                text: &text,
+            };
+            let keys = self.keys(task)?;
+            let call = |mut conn| {
+                let (keys, look) = (keys.clone(), look.clone());
+                async move { jobs::jobs(&mut conn, &keys, &look).await }
+            };
+            let page = self.ask(call).await?;
+            looked += page.looked;
+            let found = page.rows.into_iter().map(|row| job_row(filter.state, row));
+            rows.extend(found.filter(|row| filter.is_ordered() || is_within(row, filter.times(began_ms))));
+            if filter.state != JobState::Running && rows.len() > limit {
+                rows.truncate(limit);
+                break rows.last().map(|last| last.cursor.clone());
+            }
+            if page.next.is_empty() {
+                break None;
+            }
+            cursor = page.next;
+            if rows.len() >= limit || looked >= most {
+                break Some(cursor);
+            }
+        };
+        Ok(JobPage { as_of: at_ms(began_ms), jobs: rows, next, looked })
+    }
+
+    /// How many jobs fit. A state, and the age of terminal and delayed jobs, is counted exactly, at the same cost however many
+    /// there are; for any other filter at most 10,000 jobs are looked at.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn count(&self, task: &str, filter: &JobFilter) -> Result<JobCount, Error> {
+        let begun = std::time::Instant::now();
+        let now = self.now_ms().await?;
+        if !filter.looks_inside() {
+            let jobs = match filter.times(now) {
+                (None, None) => self.task_counts(task).await?.of_state(filter.state),
+                times => {
+                    let keys = self.keys(task)?;
+                    let call = |mut conn| {
+                        let keys = keys.clone();
+                        async move { jobs::count_between(&mut conn, &keys, filter.state, times).await }
+                    };
+                    self.ask(call).await?
+                }
+            };
+            return Ok(JobCount { jobs, is_exact: true, looked: 0, took: begun.elapsed() });
+        }
+        let (mut jobs, mut looked, mut cursor) = (0, 0, Some(String::new()));
+        while let Some(at) = cursor.filter(|_| looked < COUNTED) {
+            let page = self.page(task, filter, &at, MOST_ROWS, now).await?;
+            jobs += page.jobs.len() as u64;
+            looked += page.looked;
+            cursor = page.next;
+            if cursor.is_none() {
+                return Ok(JobCount { jobs, is_exact: true, looked: looked as u64, took: begun.elapsed() });
+            }
+        }
+        Ok(JobCount { jobs, is_exact: false, looked: looked as u64, took: begun.elapsed() })
+    }
+}
+
+pub(super) fn config(field: &'static str, value: &str, rule: &str, fix: &str) -> Error {
+    Error::Config(ConfigErrors::from(ConfigError::new(field, value.to_owned(), rule.to_owned(), fix.to_owned())))
+}
+
+/// A cursor that no page gave would be a beginning that nobody asked for.
+fn check_cursor(filter: &JobFilter, cursor: &str) -> Result<(), Error> {
+    let is_number = |word: &str| word.bytes().all(|b| b.is_ascii_digit()) && word.parse::<u64>().is_ok();
+    // Scores are written by people too.
+    let is_score = |word: &str| word.parse::<f64>().is_ok_and(|score| !score.is_nan());
+    let is_id = |word: &str| !word.is_empty() && !word.contains(char::is_whitespace);
+    let words: Vec<&str> = cursor.split(' ').collect();
+    let is_valid = match (filter.state, &words[..]) {
+        (_, [""]) => true,
+        (JobState::Running, [at]) => is_number(at),
+        (JobState::Waiting, [list, at]) => ["1", "2", "3"].contains(list) && is_number(at),
+        (JobState::Running | JobState::Waiting, _) => false,
+        (_, [score, id]) => is_score(score) && is_id(id),
+        _ => false,
+    };
+    let rule = "must be the `next` of a page of the same task and state";
+    if is_valid { Ok(()) } else { Err(config("cursor", cursor, rule, "begin again without a cursor")) }
+}
+
+/// A point in a stream that no page gave.
+pub(super) fn check_entry(cursor: &str) -> Result<(), Error> {
+    let is_number = |word: &str| word.bytes().all(|b| b.is_ascii_digit()) && word.parse::<u64>().is_ok();
+    let is_valid = cursor.is_empty() || cursor.split_once('-').is_some_and(|(ms, at)| is_number(ms) && is_number(at));
+    let rule = "must be the `next` of a page of the same task";
+    if is_valid { Ok(()) } else { Err(config("cursor", cursor, rule, "begin again without a cursor")) }
+}
+
+/// Text as it stands within a JSON text.
+fn json_text(text: &str) -> String {
+    let json = serde_json::Value::from(text).to_string();
+    json[1..json.len() - 1].to_owned()
+}
+
+fn is_within(row: &JobRow, (least, most): (Option<u64>, Option<u64>)) -> bool {
+    if least.is_none() && most.is_none() {
+        return true;
+    }
+    let Some(since) = row.since.map(ms_of) else { return false };
+    least.is_none_or(|least| since >= least) && most.is_none_or(|most| since <= most)
+}
+
+/// The worker and the fence of a token.
+pub(super) fn holder(token: &str) -> Option<(WorkerId, u64)> {
+    let (worker, fence) = token.rsplit_once(':')?;
+    Some((WorkerId::from_wire(worker), fence.parse().ok()?))
+}
+
+/// The time of a score.
+pub(super) fn score(stamp: &str) -> Option<SystemTime> {
+    stamp.parse::<f64>().ok().map(|ms| at_ms(ms as u64))
+}
+
+/// The beginning of a message, as JSON has it: up to the quote that ends it, or to where it was cut.
+fn message_of(json: &str) -> String {
+    let mut end = json.len();
+    let mut escaped = false;
+    for (at, c) in json.char_indices() {
+        if c == '"' && !escaped {
+            end = at;
+            break;
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    // Cut in the middle of an escape: less by less, until what is left ends between two characters.
+    let read = |less: usize| {
+        let cut = json.get(..end.checked_sub(less)?)?;
+        serde_json::from_str(&format!("\"{cut}\"")).ok()
+    };
+    (0..12).find_map(read).unwrap_or_else(|| json.to_owned())
+}
+
+pub(super) fn priority_of(word: &str) -> Priority {
+    word.parse().unwrap_or(Priority::Normal)
+}
+
+fn job_row(state: JobState, row: Row) -> JobRow {
+    let held = (state == JobState::Running).then(|| holder(&row.stamp)).flatten();
+    let dispatched_at = row.dispatched_at_ms.map(at_ms).or_else(|| row.id.created_at());
+    let since = match state {
+        JobState::Running => held.as_ref().map(|(_, fence)| at_ms(fence / 1000)),
+        JobState::Waiting | JobState::Delayed => stands_since(&row.id, row.waiting_since_ms.or(row.dispatched_at_ms)),
+        JobState::Completed | JobState::Failed | JobState::Cancelled => score(&row.stamp),
+    };
+    // What failed before a run completed is no error of the job.
+    let has_failed = state != JobState::Completed && !(row.code.is_empty() && row.message.is_empty());
+    let code = has_failed.then(|| if row.code.is_empty() { codes::CORRUPT.to_owned() } else { row.code });
+    let message = has_failed.then(|| message_of(&row.message));
+    let (worker, fence) = held.unzip();
+    JobRow {
+        state,
+        priority: priority_of(&row.priority),
+        failed_attempts: row.failed_attempts,
+        stalled_count: row.stalled_count,
+        max_count: row.max_count,
+        dispatched_at,
+        since,
+        due_at: (state == JobState::Delayed).then(|| score(&row.stamp)).flatten(),
+        worker,
+        fence,
+        is_silent: row.is_candidate,
+        code,
+        message,
+        cursor: row.cursor,
+        stamp: row.stamp,
+        id: row.id,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_was_cut_is_told_as_far_as_it_goes() {
+        let whole = r#"too \"late\" \u00e9 by far"}"#;
+        assert_eq!(message_of(whole), "too \"late\" \u{e9} by far");
+        assert_eq!(message_of(r#"a","code":"b"}"#), "a");
+        for end in 0..whole.len() {
+            let message = message_of(&whole[..end]);
+            assert!("too \"late\" \u{e9} by far".starts_with(&message), "{end}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_cursor_of_another_state_is_refused() {
+        let check = |state, cursor: &str| check_cursor(&JobFilter::new(state), cursor).is_ok();
+        assert!(check(JobState::Failed, "") && check(JobState::Failed, "1700000000000 a"));
+        assert!(check(JobState::Waiting, "2 100") && check(JobState::Running, "1234"));
+        assert!(!check(JobState::Failed, "17") && !check(JobState::Waiting, "a b") && !check(JobState::Running, "1 2"));
+    }
+
+    #[test]
+    fn text_is_looked_for_as_json_has_it() {
+        assert_eq!(json_text("a \"b\"\n"), r#"a \"b\"\n"#);
+        assert_eq!(json_text("/é"), "/é");
+    }
+}

@@ -1,0 +1,331 @@
+//! Held jobs that are silent, and what a person decides about them: never before one process has watched a whole interval.
+
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+
+use super::Inspector;
+use super::acts::{ActReport, Refusal};
+use super::page::{config, holder};
+use crate::clock;
+use crate::error::Error;
+use crate::job::id::JobId;
+use crate::limits::BATCH;
+use crate::stall::action::StallAction;
+use crate::stall::cadence;
+use crate::stall::witness::{WatchBreak, Witness};
+use crate::store::address::Role;
+use crate::store::connection::OwnConnection;
+use crate::store::keys::{Key, TaskKeys};
+use crate::store::overview;
+use crate::store::sweep::{self, Decision, StalledJob, SweepReply, Verdict};
+use crate::store::{scan, values};
+use crate::times::{at_ms, ms_since_1970_where_known};
+use crate::worker_id::WorkerId;
+
+/// A held job that was silent since the last snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct SilentJob {
+    /// The job.
+    pub id: JobId,
+    /// The worker that holds it.
+    pub worker: Option<WorkerId>,
+    /// The fence under which it is held.
+    pub fence: Option<u64>,
+    /// When it was claimed.
+    #[serde(rename = "started_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub started_at: Option<SystemTime>,
+    /// Since when it is silent at least: the snapshot.
+    #[serde(rename = "silent_since_ms", serialize_with = "ms_since_1970_where_known")]
+    pub silent_since: Option<SystemTime>,
+}
+
+/// A page of silent jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct SilentPage {
+    /// The jobs, in no order.
+    pub jobs: Vec<SilentJob>,
+    /// What to give for the page behind this one; `None` at the end.
+    pub next: Option<String>,
+}
+
+/// What a sweep did that a person asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct SweepReport {
+    /// The jobs that had stayed silent, and what became of each.
+    pub resolved: Vec<ResolvedJob>,
+    /// Whether a worker swept while this watched: the jobs that were silent were decided by it.
+    pub swept_by_worker: bool,
+}
+
+/// A job that had stayed silent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ResolvedJob {
+    /// The job.
+    pub id: JobId,
+    /// What became of it.
+    pub action: StallAction,
+    /// How often it has stalled.
+    pub stalled_count: u64,
+    /// The worker that had held it.
+    pub worker: Option<WorkerId>,
+}
+
+/// How much longer than an interval a watch may take, before it is given up.
+const PATIENCE: u32 = 5;
+
+/// The shortest time for which it is tried.
+const LEAST_PATIENCE: Duration = Duration::from_secs(30);
+
+impl Inspector {
+    /// Held jobs that were silent since the last snapshot, in no order, behind a cursor, which is the [`SilentPage::next`] of the
+    /// page before. A job here is not stalled yet: its next heartbeat takes it out.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn silent_jobs(&self, task: &str, cursor: Option<&str>) -> Result<SilentPage, Error> {
+        let keys = self.keys(task)?;
+        let cursor = cursor.unwrap_or("0");
+        let rule = "must be the `next` of a page of the same task";
+        let at = cursor.parse().map_err(|_| config("cursor", cursor, rule, "begin again without a cursor"))?;
+        let since = self.overview(task).await?.number("snapshotAt").map(at_ms);
+        let call = |mut conn: OwnConnection| {
+            let keys = keys.clone();
+            async move {
+                let (next, ids) = scan::scan(&mut conn, &keys, Key::Candidates, at, BATCH as u64).await?;
+                let ids: Vec<JobId> = ids.into_iter().filter(|id| !id.is_empty()).map(JobId::from_wire).collect();
+                let tokens = if ids.is_empty() { Vec::new() } else { values::tokens(&mut conn, &keys, &ids).await? };
+                Ok((next, ids, tokens))
+            }
+        };
+        let (next, ids, tokens) = self.ask(call).await?;
+        let jobs = ids.into_iter().zip(tokens).map(|(id, token)| {
+            let (worker, fence) = token.as_deref().and_then(holder).unzip();
+            SilentJob { id, worker, fence, started_at: fence.map(|fence| at_ms(fence / 1000)), silent_since: since }
+        });
+        Ok(SilentPage { jobs: jobs.collect(), next: (next != 0).then(|| next.to_string()) })
+    }
+
+    /// Watches the task for one interval, as a worker does, and then resolves what stayed silent by the options of the task. For
+    /// a task that no live worker watches: where one does, it is sooner, and this reports that.
+    ///
+    /// A job whose worker died after the last snapshot is silent from the next one on, which this takes in the end: it needs a
+    /// second call.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not valid, [`Error::Connect`] if Redis was not reached for long enough to watch, and what
+    /// every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Some of the jobs may be resolved or not when the future is dropped; it is safe to repeat.
+    pub async fn sweep_now(&self, task: &str) -> Result<SweepReport, Error> {
+        let decision = Decision { verdict: Verdict::Auto, by: self.by.to_string(), ids: Vec::new() };
+        let (resolved, swept_by_worker) = self.resolve(task, decision, &[]).await?;
+        let resolved = resolved.into_iter().filter_map(|job| {
+            Some(ResolvedJob {
+                id: JobId::from_wire(job.id),
+                action: job.action.parse().ok()?,
+                stalled_count: job.count,
+                worker: (job.worker != "-").then(|| WorkerId::from_wire(job.worker.as_str())),
+            })
+        });
+        Ok(SweepReport { resolved: resolved.collect(), swept_by_worker })
+    }
+
+    /// Gives silent jobs another run, however often they stalled: all that are silent, or these. It watches for one interval and
+    /// takes only what stayed silent. A job that a live worker watches too is decided by that.
+    ///
+    /// # Errors
+    /// As [`sweep_now`](Inspector::sweep_now).
+    ///
+    /// # Cancel safety
+    /// Some of the jobs may be taken or not when the future is dropped; it is safe to repeat.
+    pub async fn recover_running(&self, task: &str, jobs: SilentSelection) -> Result<ActReport, Error> {
+        self.decide(task, jobs, Verdict::Recover).await
+    }
+
+    /// Lets silent jobs fail, with the code `worker_crashed`: all that are silent, or these. Else as
+    /// [`recover_running`](Inspector::recover_running).
+    ///
+    /// # Errors
+    /// As [`sweep_now`](Inspector::sweep_now).
+    ///
+    /// # Cancel safety
+    /// As [`recover_running`](Inspector::recover_running).
+    pub async fn fail_running(&self, task: &str, jobs: SilentSelection) -> Result<ActReport, Error> {
+        self.decide(task, jobs, Verdict::Fail).await
+    }
+
+    async fn decide(&self, task: &str, jobs: SilentSelection, verdict: Verdict) -> Result<ActReport, Error> {
+        // Also where no id is left to ask about.
+        self.keys(task)?;
+        let mut report = ActReport::default();
+        let (mut ids, mut named) = (Vec::new(), HashSet::new());
+        let SilentSelection(wanted) = jobs;
+        for id in wanted.iter().flatten() {
+            match JobId::parse(id) {
+                Ok(_) if named.insert(id.as_str()) => ids.push(id.clone()),
+                Ok(_) => {}
+                Err(_) => report.refuse(id.clone(), Refusal::InvalidId),
+            }
+        }
+        report.looked = ids.len() as u64;
+        report.is_complete = true;
+        if wanted.is_some() && ids.is_empty() {
+            return Ok(report);
+        }
+        let decision = Decision { verdict, by: self.by.to_string(), ids: Vec::new() };
+        let (resolved, by_worker) = self.resolve(task, decision, &ids).await?;
+        let done: HashSet<&str> = resolved.iter().map(|job| job.id.as_str()).collect();
+        report.done = done.len() as u64;
+        report.looked = report.looked.max(report.done);
+        let why = if by_worker { Refusal::Changed } else { Refusal::NotSilent };
+        ids.iter().filter(|id| !done.contains(id.as_str())).for_each(|id| report.refuse(id.clone(), why));
+        Ok(report)
+    }
+
+    /// Watches for one interval over a connection of its own, then resolves. Returns what was resolved, and whether a worker
+    /// swept before.
+    async fn resolve(&self, task: &str, decision: Decision, ids: &[String]) -> Result<(Vec<StalledJob>, bool), Error> {
+        let keys = self.keys(task)?;
+        let own = WorkerId::generate();
+        let mut watch = Watch { inspector: self, keys: &keys, conn: None };
+        let Some((epoch, interval)) = watch.epoch(LEAST_PATIENCE).await? else { return Ok((Vec::new(), false)) };
+        let period = cadence::beat_period(interval);
+        let start = clock::now();
+        let mut witness = Witness::new(period, start);
+        witness.beat_answered(start, start, epoch, interval);
+        let end = start.after((interval * PATIENCE).max(LEAST_PATIENCE));
+        let mut due = start.after(period);
+        let (mut resolved, mut failure) = (Vec::new(), None);
+        let mut batches: Vec<&[String]> = ids.chunks(BATCH).rev().collect();
+        while clock::now() < end {
+            if let Some((watched, waited)) = witness.may_sweep(clock::now()) {
+                if watched != epoch {
+                    return Ok((resolved, true));
+                }
+                let batch = batches.last().copied().unwrap_or_default();
+                let decision = Decision { ids: batch.to_vec(), ..decision.clone() };
+                match watch.sweep(own.as_str(), watched, waited, &decision, period).await {
+                    Ok(SweepReply::Swept { snapshot, left, resolved: some, .. }) => {
+                        resolved.extend(some);
+                        batches.pop();
+                        let is_through = if ids.is_empty() { snapshot || left == 0 } else { batches.is_empty() };
+                        if is_through || snapshot {
+                            return Ok((resolved, false));
+                        }
+                    }
+                    Ok(SweepReply::Moved { .. }) => return Ok((resolved, true)),
+                    Ok(SweepReply::Early { epoch, interval }) => witness.told(clock::now(), epoch, interval),
+                    Ok(SweepReply::Undeclared) => {
+                        let what = "the server has lost the options of the task: start a worker, which declares them";
+                        return Err(Error::Unsupported { what: what.to_owned() });
+                    }
+                    Err(e) => {
+                        witness.broken(clock::now(), WatchBreak::SweepRefused);
+                        failure = Some(e);
+                    }
+                }
+                continue;
+            }
+            tokio::time::sleep(due.since(clock::now())).await;
+            match watch.epoch(period).await {
+                Ok(Some((now_in_force, interval))) => {
+                    let now = clock::now();
+                    witness.beat_answered(due, now, now_in_force, interval);
+                    if now_in_force != epoch {
+                        return Ok((resolved, true));
+                    }
+                    due = due.after(period).max(now);
+                }
+                Ok(None) => return Ok((resolved, false)),
+                Err(e) => {
+                    witness.broken(clock::now(), WatchBreak::NoAnswer);
+                    due = clock::now().after(cadence::longest_beat_pause(interval));
+                    witness.next_beat_at(due);
+                    if !e.is_outage() {
+                        return Err(e);
+                    }
+                    failure = Some(e);
+                }
+            }
+        }
+        Err(failure.unwrap_or_else(Error::timed_out))
+    }
+}
+
+/// Which silent jobs: all, or these.
+#[derive(Clone, Debug)]
+pub struct SilentSelection(Option<Vec<String>>);
+
+impl SilentSelection {
+    /// Every job that is silent.
+    #[must_use]
+    pub const fn all() -> SilentSelection {
+        SilentSelection(None)
+    }
+
+    /// These jobs.
+    #[must_use]
+    pub fn ids<T: AsRef<str>>(ids: impl IntoIterator<Item = T>) -> SilentSelection {
+        SilentSelection(Some(ids.into_iter().map(|id| id.as_ref().to_owned()).collect()))
+    }
+}
+
+/// The connection of a watch, which is made anew when it breaks.
+struct Watch<'a> {
+    inspector: &'a Inspector,
+    keys: &'a TaskKeys,
+    conn: Option<OwnConnection>,
+}
+
+impl Watch<'_> {
+    /// The epoch and the interval in force; `None` where there never was one. The answer must come within `time`.
+    async fn epoch(&mut self, time: Duration) -> Result<Option<(u64, Duration)>, Error> {
+        let keys = self.keys;
+        let (epoch, interval) = self.call(time, async |conn| overview::epoch(conn, keys).await).await?;
+        Ok(interval.filter(|ms| *ms > 0).map(|ms| (epoch, Duration::from_millis(ms))))
+    }
+
+    async fn sweep(
+        &mut self,
+        own: &str,
+        epoch: u64,
+        waited: Duration,
+        decision: &Decision,
+        time: Duration,
+    ) -> Result<SweepReply, Error> {
+        let keys = self.keys;
+        let sweep = async |conn: &mut OwnConnection| {
+            sweep::sweep(conn, keys, own, Duration::ZERO, epoch, waited, "0", BATCH, Some(decision)).await
+        };
+        self.call(time, sweep).await
+    }
+
+    async fn call<T>(
+        &mut self,
+        time: Duration,
+        call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let store = &self.inspector.store;
+        let answer = async {
+            store.ready().await?;
+            let mut conn = match self.conn.take() {
+                Some(conn) => conn,
+                None => store.dedicated(Role::Pool, None).await?,
+            };
+            let answer = call(&mut conn).await?;
+            self.conn = Some(conn);
+            Ok(answer)
+        };
+        tokio::time::timeout(time, answer).await.unwrap_or_else(|_| Err(Error::timed_out()))
+    }
+}

@@ -1,0 +1,284 @@
+//! Stalls, each explained, and why nothing is recovered yet.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+
+use super::Inspector;
+use super::page::check_entry;
+use super::tasks::PartReport;
+use super::workers::{WatchReport, WorkerState};
+use crate::error::Error;
+use crate::events::decode::decode;
+use crate::events::event::Event;
+use crate::job::id::JobId;
+use crate::stall::action::{StallReason, StalledEvent};
+use crate::store::inspect;
+use crate::store::keys::Key;
+use crate::store::streams::{self, Entry};
+use crate::times::{as_ms_where_known, at_ms, ms_since_1970, ms_since_1970_where_known};
+use crate::worker_id::WorkerId;
+
+/// The most entries of a page: each may tell of hundreds of stalls.
+const PAGE: usize = 20;
+
+/// A stall, and why it was found to be one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct StallReport {
+    /// What happened.
+    #[serde(flatten)]
+    pub stall: StalledEvent,
+    /// When the worker that held the job told of itself last, which it does every 5 s; `None` if nobody held it, or that is
+    /// forgotten.
+    #[serde(rename = "holder_last_seen_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub holder_last_seen_at: Option<SystemTime>,
+    /// When the snapshot was taken in which the job was among the silent ones.
+    #[serde(rename = "snapshot_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub snapshot_at: Option<SystemTime>,
+    /// The epoch that the snapshot began.
+    pub epoch: Option<u64>,
+    /// How long the witness had watched the job stay silent.
+    #[serde(rename = "watched_ms", serialize_with = "as_ms_where_known")]
+    pub watched: Option<Duration>,
+    /// The stall interval in force.
+    #[serde(rename = "interval_ms", serialize_with = "as_ms_where_known")]
+    pub interval: Option<Duration>,
+    /// The worker that asked for that interval.
+    pub asker: Option<WorkerId>,
+    /// The worker, or the inspector, that watched and decided.
+    pub witness: WorkerId,
+    /// The person who had it decided.
+    pub by: Option<String>,
+    /// How often the job may stall, as far as that is known: its own number where its dispatch set one and it was asked for by
+    /// its id, else the task's of now.
+    pub max_count: Option<u32>,
+}
+
+impl fmt::Display for StallReport {
+    /// The explanation, in one sentence.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let StalledEvent { task, id, stalled_count, action, worker, reason, .. } = &self.stall;
+        write!(f, "job {id} of the task {task} was ")?;
+        match worker {
+            Some(worker) => write!(f, "held by {worker}")?,
+            None => f.write_str("held by nobody")?,
+        }
+        let before = |at: Option<SystemTime>| at.and_then(|at| self.stall.at.duration_since(at).ok());
+        if let Some(ago) = before(self.holder_last_seen_at) {
+            write!(f, ", which told of itself last {ago:.1?} before")?;
+        }
+        let whose = if *reason == StallReason::HandlerSilent { "its handler was silent" } else { "it was silent" };
+        if let Some(ago) = before(self.snapshot_at) {
+            write!(f, "; {whose} since the snapshot {ago:.1?} before")?;
+        }
+        if let (Some(watched), Some(interval)) = (self.watched, self.interval) {
+            write!(f, "; {} watched that for {watched:.1?} of an interval of {interval:.1?}", self.witness)?;
+            if let Some(asker) = &self.asker {
+                write!(f, ", for which {asker} had asked")?;
+            }
+        }
+        match self.max_count {
+            Some(max) => write!(f, "; stall {stalled_count} of {max}: {action}")?,
+            None => write!(f, "; stall {stalled_count}: {action}")?,
+        }
+        self.by.as_ref().map_or(Ok(()), |by| write!(f, " by {by}"))
+    }
+}
+
+/// A page of stalls.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct StallPage {
+    /// The stalls, the latest first.
+    pub stalls: Vec<StallReport>,
+    /// What to give for the page behind this one; `None` at the end.
+    pub next: Option<String>,
+}
+
+/// Why nothing is recovered yet, and when something may be. See [`Inspector::recovery_outlook`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RecoveryOutlook {
+    /// The task.
+    pub task: String,
+    /// When this was read.
+    #[serde(rename = "as_of_ms", serialize_with = "ms_since_1970")]
+    pub as_of: SystemTime,
+    /// The stall detection of the task, part by part. A task has one part.
+    pub parts: Vec<PartReport>,
+    /// Those who watch.
+    pub watchers: Vec<Watcher>,
+    /// The soonest time at which what stays silent may be resolved; `None` if nobody watches.
+    #[serde(rename = "next_resolve_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub next_resolve_at: Option<SystemTime>,
+    /// What there is to say of it, a sentence each.
+    pub reasons: Vec<String>,
+}
+
+/// A worker that watches a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Watcher {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Whether it lives.
+    pub state: WorkerState,
+    /// Its watch, as it told last.
+    #[serde(flatten)]
+    pub watch: WatchReport,
+}
+
+impl Inspector {
+    /// Stalls of a task, each explained, the latest first, behind a cursor, which is the [`StallPage::next`] of the page before.
+    /// About 2,000 entries are kept.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn stalls(&self, task: &str, cursor: Option<&str>) -> Result<StallPage, Error> {
+        let (keys, before) = (self.keys(task)?, cursor.unwrap_or_default());
+        check_entry(before)?;
+        let call = |mut conn| {
+            let keys = keys.clone();
+            async move { streams::range(&mut conn, &keys, Key::Stalls, before, true, PAGE).await }
+        };
+        let entries = self.ask_for_entries(call).await?;
+        let next = entries.last().filter(|_| entries.len() == PAGE).map(|last| last.id.clone());
+        let max_count = self.overview(task).await?.number("maxCount").and_then(|max| u32::try_from(max).ok());
+        let mut stalls: Vec<StallReport> = Vec::new();
+        for entry in &entries {
+            let mut told = explain(task, entry, max_count);
+            told.reverse();
+            stalls.extend(told);
+        }
+        self.look_up_holders(&mut stalls).await?;
+        Ok(StallPage { stalls, next })
+    }
+
+    /// The stalls of one job that are still told of, each explained, the latest first.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name or the id is not valid, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn explain(&self, task: &str, id: &str) -> Result<Vec<StallReport>, Error> {
+        let (keys, id) = (self.keys(task)?, JobId::parse(id)?);
+        let call = |mut conn| {
+            let (keys, id) = (keys.clone(), id.clone());
+            async move { inspect::inspect(&mut conn, &keys, id.as_str()).await }
+        };
+        let own = self.ask(call).await?.and_then(|job| job.max_count);
+        let of_task = self.overview(task).await?.number("maxCount").and_then(|max| u32::try_from(max).ok());
+        let entries = self.entries_with(task, Key::Stalls, id.as_str(), 0).await?;
+        let told = entries.iter().flat_map(|entry| explain(task, entry, own.or(of_task)));
+        let mut stalls: Vec<StallReport> = told.filter(|report| report.stall.id == id).collect();
+        stalls.reverse();
+        self.look_up_holders(&mut stalls).await?;
+        Ok(stalls)
+    }
+
+    /// Why nothing of a task is recovered yet: who watches, what broke whose watch and when, and when what stays silent may be
+    /// resolved.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn recovery_outlook(&self, task: &str) -> Result<RecoveryOutlook, Error> {
+        let report = self.task(task).await?;
+        let mut watchers = Vec::new();
+        for worker in self.workers().await? {
+            let its = worker.tasks.iter().filter(|its| its.task == task && worker.state != WorkerState::Gone);
+            watchers.extend(its.flat_map(|its| &its.watches).map(|watch| Watcher {
+                worker: worker.worker.clone(),
+                state: worker.state,
+                watch: watch.clone(),
+            }));
+        }
+        Ok(outlook(task, report.as_of, report.parts, watchers))
+    }
+
+    async fn look_up_holders(&self, stalls: &mut [StallReport]) -> Result<(), Error> {
+        let mut known = std::collections::HashMap::new();
+        for stall in stalls {
+            let Some(holder) = &stall.stall.worker else { continue };
+            if !known.contains_key(holder) {
+                let presence = self.presence(holder.as_str()).await?;
+                let seen = presence.get("lastSeenAt").and_then(|ms| ms.parse().ok()).map(at_ms);
+                known.insert(holder.clone(), seen);
+            }
+            // One that came back has been seen since.
+            let seen = known.get(holder).copied().flatten();
+            stall.holder_last_seen_at = seen.filter(|seen| *seen <= stall.stall.at);
+        }
+        Ok(())
+    }
+}
+
+/// The stalls of an entry, with what it says of how they were found.
+fn explain(task: &str, entry: &Entry, max_count: Option<u32>) -> Vec<StallReport> {
+    let field = |name: &str| entry.fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str());
+    let watched: Vec<&str> = field("watched").unwrap_or_default().split(' ').collect();
+    let number = |at: usize| watched.get(at).and_then(|word| word.parse::<u64>().ok());
+    let asker = watched.get(3).filter(|asker| **asker != "-").map(|asker| WorkerId::from_wire(asker));
+    let told = decode(task, entry).map(|decoded| decoded.events).unwrap_or_default();
+    let stalls = told.into_iter().filter_map(|event| match event {
+        Event::Stalled(stall) => Some(stall),
+        _ => None,
+    });
+    let report = |stall| StallReport {
+        stall,
+        holder_last_seen_at: None,
+        snapshot_at: number(4).filter(|ms| *ms > 0).map(at_ms),
+        epoch: number(0),
+        watched: number(1).map(Duration::from_millis),
+        interval: number(2).map(Duration::from_millis),
+        asker: asker.clone(),
+        witness: WorkerId::from_wire(field("worker").unwrap_or_default()),
+        by: field("by").map(str::to_owned),
+        max_count,
+    };
+    stalls.map(report).collect()
+}
+
+fn outlook(task: &str, as_of: SystemTime, parts: Vec<PartReport>, watchers: Vec<Watcher>) -> RecoveryOutlook {
+    let ago = |at: SystemTime| as_of.duration_since(at).unwrap_or_default();
+    let mut reasons = Vec::new();
+    let mut soonest: Option<SystemTime> = None;
+    for part in &parts {
+        if part.candidates == 0 {
+            let since =
+                part.snapshot_at.map_or("yet".to_owned(), |at| format!("since the snapshot {:.1?} ago", ago(at)));
+            reasons.push(format!("no held job was silent {since}; {} were heard from", part.heard));
+        } else {
+            reasons.push(format!("{} held jobs were silent since the snapshot", part.candidates));
+        }
+        let epoch = part.epoch;
+        for watcher in watchers.iter().filter(|watcher| watcher.watch.part == part.part) {
+            let (worker, watch) = (&watcher.worker, &watcher.watch);
+            if !watcher.state.is_live() {
+                reasons.push(format!("{worker} has not told of itself for a while, and may watch no more"));
+                continue;
+            }
+            // It told of the epoch before: its watch of this one begins with its next heartbeat.
+            let begins = if watch.epoch == epoch { watch.since } else { as_of };
+            let at = begins.checked_add(watch.interval).unwrap_or(begins).max(as_of);
+            soonest = Some(soonest.map_or(at, |soonest| soonest.min(at)));
+            let broken = watch.broken.zip(watch.broken_at).filter(|(_, at)| ago(*at) < watch.interval);
+            let left = at.duration_since(as_of).unwrap_or_default();
+            let broken = broken.map(|(cause, at)| format!("; its watch was broken {:.1?} ago: {cause}", ago(at)));
+            let broken = broken.unwrap_or_default();
+            reasons.push(format!("{worker} may resolve what stays silent in {left:.1?}{broken}"));
+        }
+    }
+    if soonest.is_none() {
+        reasons.push("no live worker watches the task: start one, or let an inspector sweep".to_owned());
+    }
+    RecoveryOutlook { task: task.to_owned(), as_of, parts, watchers, next_resolve_at: soonest, reasons }
+}

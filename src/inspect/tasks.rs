@@ -1,0 +1,269 @@
+//! Tasks: what there is of each, how fast it moves, and in which epoch its stall detection is.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use futures_util::future::try_join_all;
+use serde::Serialize;
+
+use super::Inspector;
+use crate::error::Error;
+use crate::job::id::JobId;
+use crate::store::counts;
+use crate::store::overview::{self, Overview};
+use crate::task::task_ref::TaskCounts;
+use crate::times::{as_ms, as_ms_where_known, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};
+use crate::worker_id::WorkerId;
+
+/// How many tasks are asked about at a time.
+const TOGETHER: usize = 20;
+
+/// A task as it was when it was asked for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct TaskReport {
+    /// Its name.
+    pub task: String,
+    /// When this was read.
+    #[serde(rename = "as_of_ms", serialize_with = "ms_since_1970")]
+    pub as_of: SystemTime,
+    /// How many jobs are in each state.
+    pub counts: TaskCounts,
+    /// How long the job has waited that is claimed next: the oldest of the first jobs of the three lists. `None` if no job waits.
+    #[serde(rename = "next_waiting_age_ms", serialize_with = "as_ms_where_known")]
+    pub next_waiting_age: Option<Duration>,
+    /// When the first delayed job is due.
+    #[serde(rename = "next_due_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub next_due_at: Option<SystemTime>,
+    /// Jobs dispatched since the task exists. Two reports tell the rate, see [`TaskReport::rates_since`].
+    pub dispatched: u64,
+    /// Jobs that ended since the task exists: completed, failed or cancelled.
+    pub ended: u64,
+    /// The pause, if the task is paused.
+    pub paused: Option<TaskPause>,
+    /// The options in force.
+    pub options: TaskOptionsInForce,
+    /// How many live workers work it; 0 where jobs of the task wait for nobody.
+    pub live_workers: u64,
+    /// How many jobs those may hold together.
+    pub slots: u64,
+    /// Its stall detection, part by part. A task has one part.
+    pub parts: Vec<PartReport>,
+}
+
+/// The pause of a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TaskPause {
+    /// Since when.
+    #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+    pub at: SystemTime,
+    /// Who paused it.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// The options of a task as the worker declared them that started last.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TaskOptionsInForce {
+    /// Names and values as they are stored: `maxCount`, `heartbeat`, `keepFailed`, … Empty if no worker has declared the task.
+    pub values: BTreeMap<String, String>,
+    /// The worker that declared them.
+    pub declared_by: Option<WorkerId>,
+    /// When it started.
+    #[serde(rename = "declared_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub declared_at: Option<SystemTime>,
+}
+
+/// The stall detection of one part of a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PartReport {
+    /// Which part, from 0.
+    pub part: u32,
+    /// How many snapshots there were.
+    pub epoch: u64,
+    /// When the last one began the epoch.
+    #[serde(rename = "epoch_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub epoch_at: Option<SystemTime>,
+    /// When the candidates were taken.
+    #[serde(rename = "snapshot_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub snapshot_at: Option<SystemTime>,
+    /// The stall interval in force: the longest that a worker asked for.
+    #[serde(rename = "interval_ms", serialize_with = "as_ms_where_known")]
+    pub interval: Option<Duration>,
+    /// The worker that asked for it.
+    pub asker: Option<WorkerId>,
+    /// Held jobs that were silent since the snapshot.
+    pub candidates: u64,
+    /// Held jobs that were heard from since the snapshot.
+    pub heard: u64,
+}
+
+/// How fast a task moves.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct TaskRates {
+    /// Jobs dispatched a second.
+    pub dispatched: f64,
+    /// Jobs that ended a second.
+    pub ended: f64,
+    /// The time between the two reports.
+    #[serde(rename = "over_ms", serialize_with = "as_ms")]
+    pub over: Duration,
+}
+
+/// The options in `meta`, which a worker declares.
+const OPTIONS: [&str; 16] = [
+    "concurrency",
+    "attempts",
+    "timeoutMs",
+    "maxCount",
+    "heartbeat",
+    "eventMode",
+    "priority",
+    "keepCompleted",
+    "keepFailed",
+    "keepCancelled",
+    "maxAgeCompleted",
+    "maxAgeFailed",
+    "maxAgeCancelled",
+    "maxCountCompleted",
+    "maxCountFailed",
+    "maxCountCancelled",
+];
+
+impl TaskReport {
+    /// How fast the task moved since an earlier report of it; `None` if no time has passed, or the counters began anew.
+    #[must_use]
+    pub fn rates_since(&self, earlier: &TaskReport) -> Option<TaskRates> {
+        let over = self.as_of.duration_since(earlier.as_of).ok().filter(|over| !over.is_zero())?;
+        let a_second = |jobs: u64| jobs as f64 / over.as_secs_f64();
+        let dispatched = a_second(self.dispatched.checked_sub(earlier.dispatched)?);
+        Some(TaskRates { dispatched, ended: a_second(self.ended.checked_sub(earlier.ended)?), over })
+    }
+}
+
+impl Inspector {
+    /// Every task that a worker or a producer has named so far, by name.
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn tasks(&self) -> Result<Vec<TaskReport>, Error> {
+        let names = self.task_names().await?;
+        let live = self.live_slots().await?;
+        let mut reports = Vec::with_capacity(names.len());
+        for some in names.chunks(TOGETHER) {
+            let looks = some.iter().map(|name| self.overview(name));
+            for (name, seen) in some.iter().zip(try_join_all(looks).await?) {
+                reports.push(report(name, &seen, live.get(name.as_str()).copied()));
+            }
+        }
+        Ok(reports)
+    }
+
+    /// The names of the tasks that a worker or a producer has named so far, in their order.
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn task_names(&self) -> Result<Vec<String>, Error> {
+        let found = self.ask(|mut conn| async move { self.store.tasks(&mut conn).await }).await?;
+        let mut names: Vec<String> = found.into_iter().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// One task, whether anybody has named it or not.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn task(&self, task: &str) -> Result<TaskReport, Error> {
+        let seen = self.overview(task).await?;
+        let live = self.live_slots().await?;
+        Ok(report(task, &seen, live.get(task).copied()))
+    }
+
+    pub(super) async fn overview(&self, task: &str) -> Result<Overview, Error> {
+        let keys = self.keys(task)?;
+        self.ask(|mut conn| {
+            let keys = keys.clone();
+            async move { overview::overview(&mut conn, &keys).await }
+        })
+        .await
+    }
+
+    /// How many jobs of a task are in each state, counted in one step.
+    pub(super) async fn task_counts(&self, task: &str) -> Result<TaskCounts, Error> {
+        let keys = self.keys(task)?;
+        let call = |mut conn| {
+            let keys = keys.clone();
+            async move { counts::counts(&mut conn, &keys).await }
+        };
+        Ok(TaskCounts::of(self.ask(call).await?.jobs))
+    }
+
+    /// How many live workers work each task, and how many jobs those may hold.
+    async fn live_slots(&self) -> Result<BTreeMap<String, (u64, u64)>, Error> {
+        let mut found: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        for worker in self.workers().await?.into_iter().filter(|worker| worker.state.is_live()) {
+            for task in worker.tasks {
+                let (workers, slots) = found.entry(task.task).or_default();
+                *workers += 1;
+                *slots += task.slots;
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Since when a job stands where it is: what is written of it, or what its id tells.
+pub(super) fn stands_since(id: &JobId, since_ms: Option<u64>) -> Option<SystemTime> {
+    since_ms.map(at_ms).or_else(|| id.created_at())
+}
+
+fn report(task: &str, seen: &Overview, live: Option<(u64, u64)>) -> TaskReport {
+    let ages = seen.heads.iter().filter_map(|(id, since)| stands_since(id, *since));
+    let oldest = ages.map(|since| Duration::from_millis(seen.now_ms.saturating_sub(ms_of(since)))).max();
+    let time = |field: &str| seen.number(field).map(at_ms);
+    let worker = |field: &str| seen.text(field).map(WorkerId::from_wire);
+    let values = OPTIONS.iter().filter_map(|name| Some(((*name).to_owned(), seen.meta.get(*name)?.clone()))).collect();
+    let (live_workers, slots) = live.unwrap_or_default();
+    TaskReport {
+        task: task.to_owned(),
+        as_of: at_ms(seen.now_ms),
+        counts: TaskCounts::of(seen.counts),
+        next_waiting_age: oldest,
+        next_due_at: seen.first_due_ms.map(at_ms),
+        dispatched: seen.number("in").unwrap_or(0),
+        ended: seen.number("out").unwrap_or(0),
+        paused: time("paused").map(|at| TaskPause {
+            at,
+            by: seen.text("pausedBy").unwrap_or_default().to_owned(),
+            reason: seen.text("pauseReason").unwrap_or_default().to_owned(),
+        }),
+        options: TaskOptionsInForce { values, declared_by: worker("declaredBy"), declared_at: time("declaredAt") },
+        live_workers,
+        slots,
+        parts: vec![PartReport {
+            part: 0,
+            epoch: seen.number("epoch").unwrap_or(0),
+            epoch_at: time("epochAt"),
+            snapshot_at: time("snapshotAt"),
+            interval: seen.number("interval").map(Duration::from_millis),
+            asker: worker("asker"),
+            candidates: seen.candidates,
+            heard: seen.active,
+        }],
+    }
+}

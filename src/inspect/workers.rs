@@ -1,0 +1,283 @@
+//! Workers: who they are, what they hold, and how their watch over each task does.
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
+
+use futures_util::future::try_join_all;
+use serde::Serialize;
+
+use super::Inspector;
+use crate::error::Error;
+use crate::stall::witness::WatchBreak;
+use crate::times::{as_ms, as_ms_where_known, at_ms, ms_since_1970, ms_since_1970_where_known};
+use crate::worker_id::WorkerId;
+
+/// The most workers of one answer, of those that were seen in the last hour and of those that were not.
+const MOST: usize = 1000;
+
+/// How many of them are asked about at a time.
+const TOGETHER: usize = 50;
+
+/// A worker tells of itself every 5 s: one that was silent for three times as long may be gone.
+const SILENT_AFTER: Duration = Duration::from_secs(15);
+
+/// A worker whose runtime showed nothing for so long is blocked by handlers.
+const BLOCKED_AFTER: Duration = Duration::from_secs(2);
+
+/// A worker, as it told of itself last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct WorkerReport {
+    /// Its identity.
+    pub worker: WorkerId,
+    /// Whether it lives, as far as its own word goes.
+    pub state: WorkerState,
+    /// The name of its host.
+    pub host: String,
+    /// The id of its process.
+    pub pid: Option<u32>,
+    /// The version of Heartline that it runs.
+    pub version: String,
+    /// When it started.
+    #[serde(rename = "started_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub started_at: Option<SystemTime>,
+    /// When it told of itself last, which it does every 5 s.
+    #[serde(rename = "last_seen_at_ms", serialize_with = "ms_since_1970")]
+    pub last_seen_at: SystemTime,
+    /// When it stopped, if it said so.
+    #[serde(rename = "stopped_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub stopped_at: Option<SystemTime>,
+    /// For how long handlers had blocked its runtime when it told of itself last.
+    #[serde(rename = "runtime_blocked_ms", serialize_with = "as_ms_where_known")]
+    pub runtime_blocked: Option<Duration>,
+    /// Its tasks.
+    pub tasks: Vec<WorkerTask>,
+}
+
+/// Whether a worker lives. No decision about a job is made by this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum WorkerState {
+    /// It told of itself in the last 15 s.
+    Live,
+    /// The same, and it claims no more.
+    Stopping,
+    /// It has not told of itself for 15 s. It may be gone, or cut off from Redis.
+    Silent,
+    /// It said that it stopped, or it has not told of itself for an hour.
+    Gone,
+}
+
+impl WorkerState {
+    /// Whether it told of itself lately: live or stopping.
+    #[must_use]
+    pub const fn is_live(self) -> bool {
+        matches!(self, WorkerState::Live | WorkerState::Stopping)
+    }
+}
+
+/// A task of a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct WorkerTask {
+    /// The task.
+    pub task: String,
+    /// How many of its jobs the worker holds.
+    pub held: u64,
+    /// How many it may hold.
+    pub slots: u64,
+    /// When the heartbeat was sent that was answered last.
+    #[serde(rename = "last_beat_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub last_beat_at: Option<SystemTime>,
+    /// How long its answer took; zero for one that named no job.
+    #[serde(rename = "beat_took_ms", serialize_with = "as_ms")]
+    pub beat_took: Duration,
+    /// Its watch, part by part. A task has one part.
+    pub watches: Vec<WatchReport>,
+}
+
+/// The watch of a worker over a part of a task: how long it has seen the epoch without a gap, and what broke it last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct WatchReport {
+    /// Which part, from 0.
+    pub part: u32,
+    /// The epoch.
+    pub epoch: u64,
+    /// Since when it was watched without a gap.
+    #[serde(rename = "since_ms", serialize_with = "ms_since_1970")]
+    pub since: SystemTime,
+    /// How long it must be watched until what stayed silent is resolved.
+    #[serde(rename = "interval_ms", serialize_with = "as_ms")]
+    pub interval: Duration,
+    /// What broke the watch last.
+    pub broken: Option<WatchBreak>,
+    /// When that was.
+    #[serde(rename = "broken_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub broken_at: Option<SystemTime>,
+}
+
+impl WatchReport {
+    /// When this worker may resolve what stays silent, if nothing breaks its watch before.
+    #[must_use]
+    pub fn may_resolve_at(&self) -> SystemTime {
+        self.since.checked_add(self.interval).unwrap_or(self.since)
+    }
+}
+
+impl Inspector {
+    /// Every worker of which something is known: those seen in the last hour first, then those of the last week; the latest
+    /// first, at most 1,000 of each.
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn workers(&self) -> Result<Vec<WorkerReport>, Error> {
+        let now = self.now_ms().await?;
+        let listed = self.ask(|mut conn| async move { self.store.workers(&mut conn, MOST).await }).await?;
+        let mut reports = Vec::with_capacity(listed.len());
+        for some in listed.chunks(TOGETHER) {
+            let presences = try_join_all(some.iter().map(|(worker, _)| self.presence(worker))).await?;
+            let with = some.iter().zip(&presences);
+            reports.extend(with.map(|((worker, seen), presence)| report(worker, *seen, presence, now)));
+        }
+        Ok(reports)
+    }
+
+    /// One worker; `None` if nothing is known of it, or it was forgotten after a week.
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn worker(&self, worker: &str) -> Result<Option<WorkerReport>, Error> {
+        let (now, presence) = (self.now_ms().await?, self.presence(worker).await?);
+        let seen = number(&presence, "lastSeenAt");
+        Ok(seen.map(|seen| report(worker, seen, &presence, now)))
+    }
+
+    pub(super) async fn presence(&self, worker: &str) -> Result<HashMap<String, String>, Error> {
+        self.ask(|mut conn| async move { self.store.presence(&mut conn, worker).await }).await
+    }
+}
+
+fn number(presence: &HashMap<String, String>, field: &str) -> Option<u64> {
+    presence.get(field)?.parse().ok()
+}
+
+/// What a worker said of itself, which was seen then, as it is now.
+fn report(worker: &str, seen_ms: u64, presence: &HashMap<String, String>, now_ms: u64) -> WorkerReport {
+    let text = |field: &str| presence.get(field).cloned().unwrap_or_default();
+    // The latest of both: the list and the presence are written one after the other.
+    let seen_ms = number(presence, "lastSeenAt").unwrap_or(0).max(seen_ms);
+    let silent = Duration::from_millis(now_ms.saturating_sub(seen_ms));
+    let stopped_at = number(presence, "stoppedAt").map(at_ms);
+    let state = if stopped_at.is_some() || silent > Duration::from_secs(3600) {
+        WorkerState::Gone
+    } else if silent > SILENT_AFTER {
+        WorkerState::Silent
+    } else if text("phase") == "stopping" {
+        WorkerState::Stopping
+    } else {
+        WorkerState::Live
+    };
+    let blocked = number(presence, "runtimeSilent").map(Duration::from_millis);
+    WorkerReport {
+        worker: WorkerId::from_wire(worker),
+        state,
+        host: text("host"),
+        pid: number(presence, "pid").and_then(|pid| u32::try_from(pid).ok()),
+        version: text("version"),
+        started_at: number(presence, "startedAt").filter(|ms| *ms > 0).map(at_ms),
+        last_seen_at: at_ms(seen_ms),
+        stopped_at,
+        runtime_blocked: blocked.filter(|blocked| *blocked > BLOCKED_AFTER),
+        tasks: text("tasks").split_whitespace().map(|task| task_of(task, presence, seen_ms)).collect(),
+    }
+}
+
+/// A task of a worker that told of itself at `seen_ms`; it says how long ago things were by then.
+fn task_of(task: &str, presence: &HashMap<String, String>, seen_ms: u64) -> WorkerTask {
+    let words = |field: &str| -> Vec<&str> {
+        presence.get(&format!("{field}:{task}")).map(|words| words.split(' ').collect()).unwrap_or_default()
+    };
+    let before = |ago: &str| ago.parse().ok().map(|ago: u64| at_ms(seen_ms.saturating_sub(ago)));
+    let (last_beat_at, beat_took) = match words("beat")[..] {
+        [ago, took] => (before(ago), took.parse().unwrap_or(0)),
+        _ => (None, 0),
+    };
+    let watch = match words("watch")[..] {
+        [epoch, watched, interval, cause, ago] => Some((epoch, watched, interval, cause, ago)),
+        _ => None,
+    };
+    let watches = watch.and_then(|(epoch, watched, interval, cause, ago)| {
+        let broken = cause.parse().ok();
+        Some(WatchReport {
+            part: 0,
+            epoch: epoch.parse().ok()?,
+            since: before(watched)?,
+            interval: Duration::from_millis(interval.parse().ok()?),
+            broken,
+            broken_at: broken.and(before(ago)),
+        })
+    });
+    WorkerTask {
+        task: task.to_owned(),
+        held: number(presence, &format!("held:{task}")).unwrap_or(0),
+        slots: number(presence, &format!("slots:{task}")).unwrap_or(0),
+        last_beat_at,
+        beat_took: Duration::from_millis(beat_took),
+        watches: watches.into_iter().filter(|watch| !watch.interval.is_zero()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn presence(fields: &[(&str, &str)]) -> HashMap<String, String> {
+        fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn what_a_worker_said_is_told_by_the_clock_of_the_server() {
+        let said = presence(&[
+            ("lastSeenAt", "100000"),
+            ("tasks", "export"),
+            ("pid", "7"),
+            ("held:export", "3"),
+            ("slots:export", "10"),
+            ("beat:export", "400 12"),
+            ("watch:export", "5 20000 30000 no_answer 20000"),
+        ]);
+        let report = report("host-7-00000000", 90_000, &said, 103_000);
+        assert_eq!((report.state, report.last_seen_at), (WorkerState::Live, at_ms(100_000)));
+        let task = &report.tasks[0];
+        assert_eq!((task.held, task.slots, task.last_beat_at), (3, 10, Some(at_ms(99_600))));
+        let watch = &task.watches[0];
+        assert_eq!((watch.epoch, watch.since, watch.broken), (5, at_ms(80_000), Some(WatchBreak::NoAnswer)));
+        assert_eq!(watch.may_resolve_at(), at_ms(110_000));
+    }
+
+    #[test]
+    fn a_worker_is_silent_then_gone_and_gone_at_once_when_it_said_so() {
+        let state = |fields: &[(&str, &str)], now| report("w", 1000, &presence(fields), now).state;
+        assert_eq!(state(&[], 16_000), WorkerState::Live);
+        assert_eq!(state(&[("phase", "stopping")], 16_000), WorkerState::Stopping);
+        assert_eq!(state(&[], 16_001), WorkerState::Silent);
+        assert_eq!(state(&[("phase", "stopping")], 16_001), WorkerState::Silent);
+        assert_eq!(state(&[], 3_601_001), WorkerState::Gone);
+        assert_eq!(state(&[("stoppedAt", "1000")], 1001), WorkerState::Gone);
+    }
+
+    #[test]
+    fn words_of_another_version_are_no_fault() {
+        let said = presence(&[("tasks", "t"), ("beat:t", "x"), ("watch:t", "1 2"), ("held:t", "many")]);
+        let report = report("w", 1000, &said, 1000);
+        assert_eq!((report.tasks[0].held, report.tasks[0].watches.len()), (0, 0));
+    }
+}

@@ -1,0 +1,39 @@
+//! Counts what waits, for the health of the worker: a claim loop that stands still while jobs wait is a fault.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::HOUSEKEEPING;
+use super::Keeper;
+use super::watch::TaskWatch;
+use crate::error::Error;
+use crate::store::counts;
+
+/// Counts every few seconds, until the keeper's runtime ends.
+pub(super) async fn run(keeper: Arc<Keeper>) {
+    loop {
+        for watch in keeper.watches.iter() {
+            match run_once(&keeper, watch).await {
+                Ok(_) => keeper.answered("counts", watch.task.index),
+                Err(e) if e.is_outage() => keeper.unanswered("counts", watch.task.index, e),
+                Err(e) => {
+                    let task = Arc::clone(&watch.task.name);
+                    keeper
+                        .log
+                        .line(move || tracing::debug!(%task, error = %e.chain(), "the jobs could not be counted"));
+                }
+            }
+        }
+        tokio::time::sleep(HOUSEKEEPING).await;
+    }
+}
+
+/// Counts the jobs of a task that wait. Returns how many.
+async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<u64, Error> {
+    let (task, counted) = (&watch.task, &watch.task.counted);
+    let found = keeper.housekeeping_call(async |conn| counts::counts(conn, &task.keys).await).await?;
+    let [waiting, ..] = found.jobs;
+    counted.waiting.store(waiting, Ordering::Relaxed);
+    counted.is_paused.store(found.is_paused, Ordering::Relaxed);
+    Ok(waiting)
+}

@@ -1,0 +1,65 @@
+//! `lua/overview.lua`: what there is to know of a task as a whole.
+
+use std::collections::HashMap;
+
+use super::connection::Connection;
+use super::fault::classify;
+use super::keys::{Key, TaskKeys};
+use super::scripts::{self, Text};
+use crate::error::Error;
+use crate::job::id::JobId;
+
+/// A task as it was when it was asked for.
+#[derive(Debug)]
+pub(crate) struct Overview {
+    /// The server's time, ms.
+    pub(crate) now_ms: u64,
+    /// How many jobs wait, are delayed, running, completed, failed and cancelled.
+    pub(crate) counts: [u64; 6],
+    /// The first job of each list, and since when it waits, ms; `None`: the id tells.
+    pub(crate) heads: Vec<(JobId, Option<u64>)>,
+    /// When the first delayed job is due, ms.
+    pub(crate) first_due_ms: Option<u64>,
+    pub(crate) candidates: u64,
+    pub(crate) active: u64,
+    pub(crate) meta: HashMap<String, String>,
+}
+
+impl Overview {
+    /// A field of `meta` that is a number.
+    pub(crate) fn number(&self, field: &str) -> Option<u64> {
+        self.meta.get(field)?.parse().ok()
+    }
+
+    /// A field of `meta` that is not empty.
+    pub(crate) fn text(&self, field: &str) -> Option<&str> {
+        self.meta.get(field).map(String::as_str).filter(|text| !text.is_empty() && *text != "-")
+    }
+}
+
+/// Reads the task, in one step.
+pub(crate) async fn overview(conn: &mut impl Connection, keys: &TaskKeys) -> Result<Overview, Error> {
+    let mut reply = scripts::OVERVIEW.on(keys).call(conn).await?;
+    let _: String = reply.next()?;
+    let now_ms = reply.next()?;
+    let counts: Vec<u64> = reply.next()?;
+    let counts = counts.try_into().map_err(|counts| reply.unexpected(&format!("{counts:?}")))?;
+    let heads: Vec<Text> = reply.next()?;
+    let heads = heads.chunks_exact(2).filter(|head| !head[0].0.is_empty());
+    let heads = heads.map(|head| (JobId::from_wire(head[0].0.as_str()), head[1].0.parse().ok())).collect();
+    let Text(due) = reply.next()?;
+    let (candidates, active) = (reply.next()?, reply.next()?);
+    let meta: Vec<Text> = reply.next()?;
+    let meta = meta.chunks_exact(2).map(|pair| (pair[0].0.clone(), pair[1].0.clone())).collect();
+    let first_due_ms = due.parse::<f64>().ok().map(|due| due as u64);
+    Ok(Overview { now_ms, counts, heads, first_due_ms, candidates, active, meta })
+}
+
+/// The epoch of a task and the interval in force, ms, as a watch needs them.
+pub(crate) async fn epoch(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(u64, Option<u64>), Error> {
+    let mut cmd = redis::cmd("HMGET");
+    cmd.arg(keys.get(Key::Meta)).arg("epoch").arg("interval");
+    let (epoch, interval): (Option<u64>, Option<u64>) =
+        cmd.query_async(conn).await.map_err(|e| classify("overview", e))?;
+    Ok((epoch.unwrap_or(0), interval))
+}

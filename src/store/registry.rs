@@ -1,0 +1,57 @@
+//! The registry of tasks: which there are, for people and tools. No decision about a job reads it.
+
+use std::time::{Duration, Instant};
+
+use super::connection::Connection;
+use super::engine::Store;
+use super::fault::classify;
+use super::keys;
+use super::scripts::{self, Text};
+use crate::error::Error;
+
+/// How often a process puts a task into the registry that it dispatches to.
+const AGAIN: Duration = Duration::from_secs(3600);
+
+/// How long it may keep a dispatch.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Store {
+    /// Puts a task among those that there are.
+    pub(crate) async fn register(&self, conn: &mut impl Connection, task: &str) -> Result<(), Error> {
+        let mut enlist = scripts::ENLIST.on_key(&keys::tasks(&self.prefix));
+        enlist.arg(task).call(conn).await.map(drop)
+    }
+
+    /// The same, once an hour for each task, since somebody may have had it forgotten. It must not fail whoever dispatches, nor
+    /// keep him for long: what fails is tried with the next dispatch, unless it would fail again.
+    pub(crate) async fn register_once(&self, task: &str) {
+        if self.registered().get(task).is_some_and(|at| at.elapsed() < AGAIN) {
+            return;
+        }
+        match self.shared(PATIENCE, async |conn| self.register(conn, task).await).await {
+            Err(e) if e.is_outage() => {
+                tracing::debug!(%task, error = %e.chain(), "the task could not be put into the list of tasks yet");
+                return;
+            }
+            Err(e) => tracing::debug!(%task, error = %e.chain(), "the task is not put into the list of tasks"),
+            Ok(()) => {}
+        }
+        self.registered().insert(task.to_owned(), Instant::now());
+    }
+
+    /// Every task, with when it was declared or first dispatched to last by a process, ms.
+    pub(crate) async fn tasks(&self, conn: &mut impl Connection) -> Result<Vec<(String, u64)>, Error> {
+        let mut cmd = redis::cmd("ZRANGE");
+        cmd.arg(keys::tasks(&self.prefix)).arg(0).arg(-1).arg("WITHSCORES");
+        let found: Vec<(Text, f64)> = cmd.query_async(conn).await.map_err(|e| classify("tasks", e))?;
+        Ok(found.into_iter().map(|(Text(task), ms)| (task, ms as u64)).collect())
+    }
+
+    /// Takes a task out of the list.
+    pub(crate) async fn unregister(&self, conn: &mut impl Connection, task: &str) -> Result<(), Error> {
+        self.registered().remove(task);
+        let mut cmd = redis::cmd("ZREM");
+        cmd.arg(keys::tasks(&self.prefix)).arg(task);
+        cmd.query_async(conn).await.map_err(|e| classify("tasks", e))
+    }
+}

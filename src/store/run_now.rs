@@ -1,0 +1,22 @@
+//! `lua/run_now.lua`: puts delayed jobs to the front of their lists.
+
+use super::connection::Connection;
+use super::keys::TaskKeys;
+use super::scripts;
+use super::told::{Named, Told, told};
+use crate::error::Error;
+
+/// Puts delayed jobs to the front of their lists, at most `BATCH` of them.
+pub(crate) async fn run_now(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    jobs: &[Named],
+    by: &str,
+) -> Result<Vec<Told>, Error> {
+    let mut call = scripts::RUN_NOW.on(keys);
+    call.arg(by);
+    for job in jobs {
+        call.arg(job.id.as_str()).arg(&job.stamp);
+    }
+    told(&mut call.call(conn).await?, "promoted")
+}

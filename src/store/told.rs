@@ -1,0 +1,53 @@
+//! What an act says of each job that it named.
+
+use super::scripts::Reply;
+use crate::error::Error;
+use crate::job::id::JobId;
+use crate::job::state::JobState;
+
+/// A job that an act names. With a stamp, the job must still stand where it stood when it had that one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) id: JobId,
+    /// The score or the token that it had; empty for any.
+    pub(crate) stamp: String,
+}
+
+impl Named {
+    /// The job wherever it stands.
+    pub(crate) fn anywhere(id: JobId) -> Named {
+        Named { id, stamp: String::new() }
+    }
+}
+
+/// What an act says of one job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// It was done.
+    Done,
+    /// The worker that holds the job was asked to.
+    Requested,
+    /// It stands in a state of which the act takes none.
+    Stands(JobState),
+    /// It does not stand any more where it stood.
+    Changed,
+    /// There is no such job.
+    Unknown,
+    /// It was too much for one call, and is to be named again.
+    Left,
+}
+
+/// Reads the answer of an act; `done` is its word for a job with which it was done.
+pub(super) fn told(reply: &mut Reply, done: &str) -> Result<Vec<Told>, Error> {
+    let _: String = reply.next()?;
+    let words: Vec<String> = reply.rest()?;
+    let read = |word: &String| match word.as_str() {
+        word if word == done => Ok(Told::Done),
+        "requested" => Ok(Told::Requested),
+        "changed" => Ok(Told::Changed),
+        "unknown" => Ok(Told::Unknown),
+        "left" => Ok(Told::Left),
+        state => Ok(Told::Stands(state.parse()?)),
+    };
+    words.iter().map(read).collect()
+}

@@ -1,0 +1,252 @@
+//! The health of a worker, as a probe asks for it: three clocks, and what stands still.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::stop::{StopReason, WorkerPart};
+use crate::clock::{self, Moment};
+use crate::process::shared::WorkerShared;
+use crate::process::task::TaskRuntime;
+use crate::stall::cadence;
+use crate::times::as_ms_where_known;
+
+/// Tells how a worker is: whether it is to be restarted, and whether it works. Made by
+/// [`Worker::monitor`](crate::Worker::monitor). Cheap to clone; a clone may be asked from any thread, before the worker runs and
+/// after it has stopped.
+///
+/// ```no_run
+/// # use heartline::{App, StopReason};
+/// # async fn serve_probes(is_live: impl Fn() -> bool) {}
+/// # async fn run(app: App) -> heartline::Result<StopReason> {
+/// let worker = app.worker();
+/// let monitor = worker.monitor();
+/// tokio::spawn(serve_probes(move || monitor.health().live));
+/// worker.run_until_signal().await
+/// # }
+/// ```
+#[derive(Clone, Default)]
+pub struct WorkerMonitor(Arc<Mutex<Watched>>);
+
+/// How far the worker has come.
+#[derive(Default)]
+enum Watched {
+    #[default]
+    Starting,
+    Runs(Weak<WorkerShared>, Vec<Weak<TaskRuntime>>),
+    /// With the part that ended before it was told to, if one did.
+    Stopped(Option<WorkerPart>),
+}
+
+/// How a worker is. See [`WorkerMonitor::health`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct WorkerHealth {
+    /// False only for what a restart of the process mends: a part of the worker ended or stands still, or handlers have blocked the
+    /// runtime for two intervals. While Redis is away it stays true.
+    pub live: bool,
+    /// Whether the worker claims and reports: it runs, and its heartbeats are answered.
+    pub ready: bool,
+    /// Where it is in its life.
+    pub phase: WorkerPhase,
+    /// Why it is not live or not ready, a sentence each; empty if it is both.
+    pub reasons: Vec<String>,
+    /// How many jobs it holds.
+    pub held: usize,
+    /// How long ago the heartbeat was sent that was answered last, of the task for which that is longest ago; `None` before the
+    /// first.
+    #[serde(rename = "last_beat_ms", serialize_with = "as_ms_where_known")]
+    pub last_beat: Option<Duration>,
+}
+
+/// Where a worker is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum WorkerPhase {
+    /// It does not run yet, or waits for Redis.
+    Starting,
+    /// It claims jobs and runs them.
+    Working,
+    /// It claims no more, and lets its jobs end.
+    Stopping,
+    /// It has stopped.
+    Stopped,
+}
+
+impl WorkerMonitor {
+    /// How the worker is now. It asks nobody and costs little, so a probe may call it as often as it likes.
+    ///
+    /// Three clocks are compared with the stall intervals of the tasks: the thread that sends heartbeats, the runtime on which
+    /// handlers run, and the loop that claims. A claim loop stands still if it has sent no claim for two intervals, and 30 s at
+    /// least, although heartbeats are answered within half of their period, the task is not paused, slots are free, and the last
+    /// count showed waiting jobs.
+    #[must_use]
+    pub fn health(&self) -> WorkerHealth {
+        let watched = self.watched();
+        let mut health = WorkerHealth {
+            live: true,
+            ready: false,
+            phase: WorkerPhase::Starting,
+            reasons: Vec::new(),
+            held: 0,
+            last_beat: None,
+        };
+        match &*watched {
+            Watched::Starting => health.reasons.push("the worker does not run yet, or waits for redis".to_owned()),
+            Watched::Stopped(broken) => {
+                health.phase = WorkerPhase::Stopped;
+                health.live = broken.is_none();
+                let broken = broken.map(|part| format!("the worker has stopped: its {part} ended"));
+                health.reasons.push(broken.unwrap_or_else(|| "the worker has stopped".to_owned()));
+            }
+            Watched::Runs(worker, tasks) => match worker.upgrade() {
+                None => {
+                    health.phase = WorkerPhase::Stopped;
+                    health.reasons.push("the worker was dropped".to_owned());
+                }
+                Some(worker) => {
+                    let tasks: Vec<_> = tasks.iter().filter_map(Weak::upgrade).collect();
+                    look(&mut health, &worker, &tasks, clock::now());
+                }
+            },
+        }
+        health
+    }
+
+    pub(super) fn runs(&self, worker: &Arc<WorkerShared>, tasks: &[Arc<TaskRuntime>]) {
+        *self.watched() = Watched::Runs(Arc::downgrade(worker), tasks.iter().map(Arc::downgrade).collect());
+    }
+
+    pub(super) fn stopped(&self, reason: &StopReason) {
+        let broken = match reason {
+            StopReason::Broken { part, .. } => Some(*part),
+            StopReason::Shutdown | StopReason::Unclean { .. } => None,
+        };
+        *self.watched() = Watched::Stopped(broken);
+    }
+
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for WorkerMonitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WorkerMonitor").field(&self.health()).finish()
+    }
+}
+
+/// A claim loop is not called dead sooner.
+const LEAST_CLAIM_SILENCE: Duration = Duration::from_secs(30);
+
+/// Compares the clocks of a worker that runs.
+fn look(health: &mut WorkerHealth, worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], now: Moment) {
+    let shortest = tasks.iter().map(|task| task.options.interval).min().unwrap_or(LEAST_CLAIM_SILENCE);
+    let is_stopping = worker.stopping.is_cancelled();
+    health.phase = if is_stopping { WorkerPhase::Stopping } else { WorkerPhase::Working };
+    health.held = tasks.iter().map(|task| task.held.len()).sum();
+    let mut dead = |reason: String| {
+        health.live = false;
+        health.reasons.push(reason);
+    };
+    let silent = now.since(Moment::from_millis(worker.last_tick.load(Ordering::SeqCst)));
+    if worker.is_keeper_gone() || silent > shortest * 2 {
+        dead(format!("the thread that sends heartbeats has done nothing for {silent:?}"));
+    }
+    let blocked = now.since(Moment::from_millis(worker.canary.load(Ordering::Relaxed)));
+    if blocked > shortest * 2 {
+        dead(format!("handlers have blocked the runtime for {blocked:?}"));
+    }
+    let slots_free = worker.slots.any_free();
+    for task in tasks.iter().filter(|_| !is_stopping && slots_free) {
+        let claims = Claims {
+            silent: now.since(task.last_claim()),
+            interval: task.options.interval,
+            beats: task.beats_are_fresh(),
+            is_paused: task.counted.is_paused.load(Ordering::Relaxed),
+            slots_free: task.held.len() < task.options.concurrency,
+            waiting: task.counted.waiting.load(Ordering::Relaxed),
+        };
+        if claims.stand_still() {
+            let Claims { silent, waiting, .. } = claims;
+            dead(format!("no job of the task {} was claimed for {silent:?}, while {waiting} waited", task.name));
+        }
+    }
+    health.ready = health.live && !is_stopping;
+    if is_stopping {
+        health.reasons.push("the worker is stopping".to_owned());
+    }
+    for task in tasks {
+        let ago = (task.last_beat().as_millis() > 0).then(|| now.since(task.last_beat()));
+        health.last_beat = health.last_beat.max(ago);
+        if !task.beats_are_fresh() {
+            health.ready = false;
+            let since =
+                ago.map_or("yet".to_owned(), |ago| format!("since {ago:?}, or not within half of their period"));
+            health.reasons.push(format!("heartbeats of the task {} are not answered {since}", task.name));
+        }
+    }
+}
+
+/// What tells whether a claim loop works.
+struct Claims {
+    /// How long no claim was sent.
+    silent: Duration,
+    interval: Duration,
+    /// Whether heartbeats are answered, and in time.
+    beats: bool,
+    is_paused: bool,
+    slots_free: bool,
+    waiting: u64,
+}
+
+impl Claims {
+    fn stand_still(&self) -> bool {
+        self.silent > cadence::silent_claims(self.interval).max(LEAST_CLAIM_SILENCE)
+            && self.beats
+            && !self.is_paused
+            && self.slots_free
+            && self.waiting > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn silent(seconds: u64) -> Claims {
+        let (silent, interval) = (Duration::from_secs(seconds), Duration::from_secs(30));
+        Claims { silent, interval, beats: true, is_paused: false, slots_free: true, waiting: 1 }
+    }
+
+    #[test]
+    fn a_claim_loop_stands_still_only_where_nothing_explains_its_silence() {
+        assert!(silent(61).stand_still());
+        assert!(!silent(60).stand_still());
+        assert!(!Claims { beats: false, ..silent(61) }.stand_still());
+        assert!(!Claims { is_paused: true, ..silent(61) }.stand_still());
+        assert!(!Claims { slots_free: false, ..silent(61) }.stand_still());
+        assert!(!Claims { waiting: 0, ..silent(61) }.stand_still());
+        // However short the interval is.
+        let second = Duration::from_secs(1);
+        assert!(!Claims { interval: second, ..silent(30) }.stand_still());
+        assert!(Claims { interval: second, ..silent(31) }.stand_still());
+    }
+
+    #[test]
+    fn a_worker_that_does_not_run_is_live_and_not_ready() {
+        let monitor = WorkerMonitor::default();
+        let health = monitor.health();
+        assert!(health.live && !health.ready && health.reasons.len() == 1, "{health:?}");
+        monitor.stopped(&StopReason::Shutdown);
+        let health = monitor.health();
+        assert!(health.live && !health.ready && health.phase == WorkerPhase::Stopped, "{health:?}");
+        monitor.stopped(&StopReason::Broken { part: WorkerPart::Wake, left: Vec::new() });
+        let health = monitor.health();
+        assert!(!health.live && health.reasons == ["the worker has stopped: its wake ended"], "{health:?}");
+    }
+}

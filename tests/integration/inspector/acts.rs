@@ -1,0 +1,545 @@
+//! What the Inspector does to jobs and tasks, and what it refuses.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use heartline::{
+    Error, Event, ForgetOutcome, JobFilter, JobSelection, JobState, JobValues, Refusal, RetryPolicy, TaskCounts,
+};
+
+use super::{
+    a_millisecond_passes, all, counted, events_by_job, ids, inspector, is_sound, obedient, seed, stored_error,
+};
+use crate::support::puppet::Puppet;
+use crate::support::task::{TASK, TestTask, fast};
+use crate::support::worker::TestWorker;
+use crate::support::{PATIENCE, Proxy, TestRedis, calls, eventually};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A job of each state, each named by it.
+async fn one_of_each(test: &TestTask, app: &heartline::App) {
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    let mut puppet = Puppet::of(test).await;
+    for id in ["completed", "failed", "running"] {
+        task.dispatch(String::new()).id(id).await.unwrap();
+        let held = puppet.claim_all(&[id]).await;
+        let error = stored_error("own", "no");
+        match id {
+            "completed" => drop(puppet.settle(&held, &[], 0).await),
+            "failed" => drop(puppet.settle(&[], &[(&held[0], "failed", 1, "own no 5", &error)], 0).await),
+            _ => {}
+        }
+    }
+    task.dispatch(String::new()).id("cancelled").await.unwrap().cancel("enough").await.unwrap();
+    task.dispatch(String::new()).id("delayed").delay(MINUTE).await.unwrap();
+    task.dispatch(String::new()).id("waiting").await.unwrap();
+}
+
+const STATES: [JobState; 6] = [
+    JobState::Waiting,
+    JobState::Delayed,
+    JobState::Running,
+    JobState::Completed,
+    JobState::Failed,
+    JobState::Cancelled,
+];
+
+#[tokio::test]
+async fn every_act_takes_jobs_of_its_states_and_says_of_each_other_one_why_not() {
+    use JobState::{Cancelled, Completed, Delayed, Failed, Running, Waiting};
+    for (act, taken) in [
+        ("retry", &[Failed, Cancelled][..]),
+        ("run_now", &[Delayed]),
+        ("cancel", &[Waiting, Delayed]),
+        ("remove", &[Waiting, Delayed, Completed, Failed, Cancelled]),
+    ] {
+        let test = TestTask::new();
+        let (app, inspector) = inspector(&test).await;
+        let inspector = inspector.by("ada");
+        one_of_each(&test, &app).await;
+        let mut named: Vec<String> = STATES.iter().map(ToString::to_string).collect();
+        named.extend(["never", "no id", "", "waiting", "never"].map(str::to_owned));
+        let done = match act {
+            "retry" => inspector.retry(TASK, named),
+            "run_now" => inspector.run_now(TASK, named),
+            "cancel" => inspector.cancel(TASK, named, "why"),
+            _ => inspector.remove(TASK, named),
+        };
+        let report = done.await.unwrap();
+        assert_eq!(report.done, taken.len() as u64, "{act}: {report:?}");
+        assert_eq!(report.requested, u64::from(act == "cancel"), "{act}: {report:?}");
+        let mut wanted: Vec<(String, Refusal)> = STATES
+            .iter()
+            .filter(|state| !(taken.contains(state) || act == "cancel" && **state == Running))
+            .map(|state| (state.to_string(), Refusal::State(*state)))
+            .collect();
+        wanted.push(("never".to_owned(), Refusal::Unknown));
+        wanted.extend(["no id", ""].map(|id| (id.to_owned(), Refusal::InvalidId)));
+        let told: Vec<(String, Refusal)> =
+            report.refusals.iter().map(|refused| (refused.id.clone(), refused.why)).collect();
+        assert_eq!(told, wanted, "{act}");
+        assert_eq!((report.refused, report.looked, report.is_complete), (wanted.len() as u64, 11, true), "{act}");
+        let texts: Vec<String> = report.refusals.iter().map(|refused| refused.why.to_string()).collect();
+        assert!(texts.contains(&"there is no such job".to_owned()), "{texts:?}");
+
+        // Each job that was taken is in the place where it belongs, and the event names who did it.
+        let (place, event) = match act {
+            "retry" => (Some("wait"), "task:retried"),
+            "run_now" => (Some("wait"), "task:promoted"),
+            "cancel" => (Some("cancelled"), "task:cancelled"),
+            _ => (None, "task:removed"),
+        };
+        let told = events_by_job(&inspector).await;
+        for state in taken {
+            let id = state.as_str();
+            let job = inspector.job(TASK, id, JobValues::None).await.unwrap();
+            let places: Vec<String> = test.places(id).await.into_iter().collect();
+            match place {
+                Some("wait") => {
+                    assert!(places.iter().all(|place| place == "wait") && !places.is_empty(), "{act} {id}: {places:?}")
+                }
+                Some(place) => assert!(places.iter().any(|its| its == place), "{act} {id}: {places:?}"),
+                None => assert_eq!(job, None, "{act} {id}"),
+            }
+            let last = told[id].last().unwrap();
+            let by = match last {
+                Event::Retried { by, .. }
+                | Event::Promoted { by, .. }
+                | Event::Cancelled { by, .. }
+                | Event::Removed { by, .. } => by,
+                other => panic!("{act} {id}: {other:?}"),
+            };
+            assert_eq!((last.name(), by.as_deref()), (event, Some("ada")), "{act} {id}");
+        }
+        is_sound(&inspector).await;
+    }
+}
+
+#[tokio::test]
+async fn a_retried_job_begins_anew_under_its_id() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = obedient(&test, &app, fast().retry(RetryPolicy::new().attempts(2)));
+    task.dispatch("again 1".into()).id("fails").await.unwrap();
+    let worker = TestWorker::start(app.worker());
+    test.arrives("fails", "failed").await;
+    assert_eq!(inspector.retry(TASK, "fails").await.unwrap().done, 1);
+    eventually("both attempts are made again", PATIENCE, async || test.journal.runs_of("fails").len() == 4).await;
+    test.arrives("fails", "failed").await;
+    let job = inspector.job(TASK, "fails", JobValues::None).await.unwrap().unwrap();
+    assert_eq!((job.failed_attempts, job.stalled_count), (2, 0));
+    worker.stop().await;
+
+    // One that stalled, was put off, and was then cancelled.
+    task.dispatch("ok".into()).id("stalls").await.unwrap();
+    let mut dead = Puppet::of(&test).await;
+    dead.claim_all(&["stalls"]).await;
+    task.handle("stalls").unwrap().cancel("enough").await.unwrap();
+    for _ in 0..2 {
+        dead.sweep(test.epoch().await, "0", 200).await.unwrap();
+    }
+    test.arrives("stalls", "cancelled").await;
+    test.run::<u64>("HSET", "deferred", &["stalls", "3 0"]).await;
+    let job = inspector.job(TASK, "stalls", JobValues::None).await.unwrap().unwrap();
+    assert_eq!((job.stalled_count, job.error.unwrap().message.as_str()), (1, "enough"));
+    let dispatched_at = job.dispatched_at;
+    inspector.retry(TASK, "stalls").await.unwrap();
+    let job = inspector.job(TASK, "stalls", JobValues::None).await.unwrap().unwrap();
+    assert_eq!((job.state, job.stalled_count, job.failed_attempts, job.snoozed_count), (JobState::Waiting, 0, 0, 0));
+    assert_eq!((job.error, job.cancel_requested, job.dispatched_at), (None, None, dispatched_at));
+    for column in ["error", "stalledCount", "attempt", "deferred", "cancelling"] {
+        assert_eq!(test.column(column, "stalls").await, None, "{column}");
+    }
+    let worker = TestWorker::start(app.worker());
+    test.arrives("stalls", "completed").await;
+    worker.stop().await;
+    is_sound(&inspector).await;
+}
+
+#[tokio::test]
+async fn a_job_that_was_cancelled_while_it_waited_and_retried_runs_once_whatever_its_list_still_has_of_it() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = obedient(&test, &app, fast().concurrency(1));
+    for id in ["a", "b", "c", "d"] {
+        task.dispatch("ok".into()).id(id).await.unwrap();
+    }
+    for round in 0..3 {
+        assert_eq!(inspector.cancel(TASK, ["b", "c"], "").await.unwrap().done, 2, "{round}");
+        assert_eq!(inspector.retry(TASK, ["b", "c"]).await.unwrap().done, 2, "{round}");
+    }
+    inspector.cancel(TASK, "c", "").await.unwrap();
+    inspector.remove(TASK, "c").await.unwrap();
+    task.dispatch("ok".into()).id("c").delay(MINUTE).await.unwrap();
+    assert_eq!(inspector.run_now(TASK, "c").await.unwrap().done, 1);
+    assert_eq!(inspector.task(TASK).await.unwrap().counts.waiting, 4);
+    is_sound(&inspector).await;
+    let worker = TestWorker::start(app.worker());
+    counted(&inspector, JobState::Completed, 4).await;
+    let ran: Vec<String> = test.journal.runs().into_iter().map(|run| run.id).collect();
+    assert_eq!(ran, ["c", "a", "b", "d"], "what runs now goes first, and each runs once");
+    worker.stop().await;
+    assert_eq!(inspector.task(TASK).await.unwrap().counts.waiting, 0);
+    is_sound(&inspector).await;
+}
+
+#[tokio::test]
+async fn a_delayed_job_that_is_run_now_wakes_an_idle_worker() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = obedient(&test, &app, fast());
+    let worker = TestWorker::start(app.worker());
+    worker.working().await;
+    let job = task.dispatch("ok".into()).id("later").delay(MINUTE * 60).await.unwrap();
+    assert_eq!(inspector.run_now(TASK, JobFilter::new(JobState::Delayed)).await.unwrap().done, 1);
+    let begun = std::time::Instant::now();
+    tokio::time::timeout(PATIENCE, job.result()).await.expect("it runs").unwrap();
+    // An idle worker would look by itself after 5 s.
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_cancel_of_a_waiting_job_does_not_search_its_list() {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let app = test.app().await;
+    let inspector = app.inspector();
+    let task = app.task_ref::<u32, ()>(&test.name).unwrap();
+    task.dispatch_many(0..5000).await.unwrap();
+    task.dispatch(0).id("middle").await.unwrap();
+    task.dispatch_many(0..5000).await.unwrap();
+    let mut conn = redis.conn().await;
+    let before = calls(&mut conn, &["lrem", "lpos"]).await;
+    let read = calls(&mut conn, &["lrange"]).await;
+    assert_eq!(inspector.cancel(&test.name, "middle", "").await.unwrap().done, 1);
+    assert_eq!(calls(&mut conn, &["lrem", "lpos"]).await, before, "it was looked for");
+    // The heads of the three lists are looked at, which are as long as ever.
+    assert!(calls(&mut conn, &["lrange"]).await - read <= 3);
+    let counts = inspector.task(&test.name).await.unwrap().counts;
+    assert_eq!((counts.waiting, counts.cancelled), (10_000, 1));
+    assert_eq!(test.run::<u64>("LLEN", "wait", &[]).await, 10_001);
+}
+
+#[tokio::test]
+async fn a_running_job_whose_cancel_is_requested_is_told_and_ends_cancelled() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let worker = test.start_worker(fast()).await;
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    let job = task.dispatch("never".into()).id("held").await.unwrap();
+    test.arrives("held", "running").await;
+    let report = inspector.cancel(TASK, "held", "enough of it").await.unwrap();
+    assert_eq!((report.done, report.requested, report.refused), (0, 1, 0));
+    assert_eq!(inspector.wait(TASK, "held", PATIENCE).await.unwrap(), JobState::Cancelled);
+    assert!(matches!(job.result().await, Err(Error::JobCancelled { reason, .. }) if reason == "enough of it"));
+    assert_eq!(test.journal.interruptions(), ["held was cancelled"]);
+    worker.stop().await;
+    is_sound(&inspector).await;
+}
+
+#[tokio::test]
+async fn a_purge_removes_every_job_of_its_state_and_leaves_nothing_of_them() {
+    for state in STATES {
+        let test = TestTask::new();
+        let (app, inspector) = inspector(&test).await;
+        one_of_each(&test, &app).await;
+        let report = inspector.purge(TASK, state).await.unwrap();
+        if state == JobState::Running {
+            assert_eq!(
+                (report.done, report.refused, report.refusals[0].why),
+                (0, 1, Refusal::State(JobState::Running))
+            );
+            continue;
+        }
+        assert_eq!((report.done, report.refused), (1, 0), "{state}");
+        let counts: TaskCounts = inspector.task(TASK).await.unwrap().counts;
+        assert_eq!(
+            STATES.map(|other| counts.of_state(other)),
+            STATES.map(|other| u64::from(other != state)),
+            "{state}"
+        );
+        for (key, content) in test.redis().dump(&test.key("")).await {
+            // Its ghost is in the list until a claim comes to it, and what happened is still told.
+            let tells = ["events", "stalls", "calls", "meta", "wait", "ghosts"].iter().any(|name| key.ends_with(name));
+            assert!(tells || !content.contains(&format!("\"{state}\"")), "{state}: {key}: {content}");
+        }
+        is_sound(&inspector).await;
+    }
+}
+
+#[tokio::test]
+async fn of_more_than_a_thousand_refusals_the_first_thousand_are_told() {
+    let test = TestTask::new();
+    let (_app, inspector) = inspector(&test).await;
+    let named: Vec<String> = (0..1300).map(|at| format!("never-{at}")).collect();
+    let mut act = inspector.retry(TASK, named.clone());
+    let mut looked = Vec::new();
+    while let Some(so_far) = act.step().await.unwrap() {
+        looked.push(so_far.looked);
+    }
+    assert_eq!(looked, [200, 400, 600, 800, 1000, 1200, 1300]);
+    let report = act.report();
+    assert_eq!((report.refused, report.refusals.len(), report.is_complete), (1300, 1000, true));
+    let told: Vec<&str> = report.refusals.iter().map(|refused| refused.id.as_str()).collect();
+    assert_eq!(told, named[..1000]);
+}
+
+#[tokio::test]
+async fn an_act_by_a_filter_goes_in_steps_and_can_be_stopped_between_them() {
+    let test = TestTask::new();
+    let (_app, inspector) = inspector(&test).await;
+    let failed = |at: u64| (format!("job-{at:04}"), 1_000_000 + at, stored_error("own", "no"));
+    seed(&test, "failed", (0..1100).map(failed)).await;
+    let mut act = inspector.retry(TASK, JobFilter::new(JobState::Failed));
+    let mut done = Vec::new();
+    for _ in 0..3 {
+        let so_far = act.step().await.unwrap().unwrap();
+        assert!(!so_far.is_complete);
+        done.push(so_far.done);
+    }
+    assert_eq!(done, [200, 400, 600]);
+    drop(act);
+    let counts = inspector.task(TASK).await.unwrap().counts;
+    assert_eq!((counts.waiting, counts.failed), (600, 500), "what is done stays done");
+    let rest = inspector.retry(TASK, JobFilter::new(JobState::Failed)).await.unwrap();
+    assert_eq!((rest.done, rest.refused, rest.is_complete), (500, 0, true));
+    // A filter that looks inside looks at a thousand in a step at most.
+    let mut act = inspector.remove(TASK, JobFilter::new(JobState::Waiting).text("nowhere"));
+    let mut looked = Vec::new();
+    while let Some(so_far) = act.step().await.unwrap() {
+        looked.push(so_far.looked);
+    }
+    assert_eq!((looked, act.report().done), (vec![1000, 1100], 0));
+    is_sound(&inspector).await;
+}
+
+#[tokio::test]
+async fn an_act_by_a_filter_takes_only_jobs_that_stood_so_when_it_began() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    // Failed: others fail, and what was retried fails again, while it steps.
+    let failed = |at: u64| (format!("job-{at:04}"), 1_000_000 + at, stored_error("own", "no"));
+    seed(&test, "failed", (0..500).map(failed)).await;
+    let mut act = inspector.retry(TASK, JobFilter::new(JobState::Failed));
+    act.step().await.unwrap();
+    a_millisecond_passes(&inspector).await;
+    let mut puppet = Puppet::of(&test).await;
+    let again = puppet.claim(100).await;
+    let error = stored_error("own", "again");
+    let said: Vec<_> = again.iter().map(|token| (token, "failed", 1, "own again 5", &*error)).collect();
+    puppet.settle(&[], &said, 0).await;
+    task.dispatch(String::new()).id("new").await.unwrap();
+    let new = puppet.claim(200).await;
+    let new = new.iter().find(|token| token.id == "new");
+    if let Some(token) = new {
+        puppet.settle(&[], &[(token, "failed", 1, "own again 5", &error)], 0).await;
+    }
+    while act.step().await.unwrap().is_some() {}
+    assert_eq!((act.report().done, act.report().refused), (500, 0), "{:?}", act.report());
+    let left = all(&inspector, &JobFilter::new(JobState::Failed)).await;
+    assert_eq!(left.len(), 100 + usize::from(new.is_some()), "those that failed since then");
+
+    // Waiting and delayed: others are dispatched while it steps.
+    let test = TestTask::new();
+    let (app, inspector) = super::inspector(&test).await;
+    let task = app.task_ref::<u32, ()>(TASK).unwrap();
+    for state in [JobState::Waiting, JobState::Delayed] {
+        let delay = if state == JobState::Delayed { MINUTE } else { Duration::ZERO };
+        for at in 0..450 {
+            task.dispatch(0).id(format!("{state}-{at}")).delay(delay).await.unwrap();
+        }
+        a_millisecond_passes(&inspector).await;
+        let mut act = inspector.cancel(TASK, JobFilter::new(state), "");
+        act.step().await.unwrap();
+        a_millisecond_passes(&inspector).await;
+        for at in 0..50 {
+            task.dispatch(0).id(format!("{state}-new-{at}")).delay(delay).await.unwrap();
+        }
+        while act.step().await.unwrap().is_some() {}
+        assert_eq!(act.report().done, 450, "{state}: {:?}", act.report());
+        let left = all(&inspector, &JobFilter::new(state)).await;
+        assert!(left.len() == 50 && ids(&left).iter().all(|id| id.contains("new")), "{state}: {left:?}");
+        inspector.purge(TASK, state).await.unwrap();
+    }
+    is_sound(&inspector).await;
+}
+
+#[tokio::test]
+async fn an_act_by_a_filter_reaches_every_job_while_workers_take_from_the_front() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = obedient(&test, &app, fast().concurrency(20));
+    let all_ids: BTreeSet<String> =
+        task.dispatch_many(vec!["ok".to_owned(); 3000]).await.unwrap().iter().map(|job| job.id().to_string()).collect();
+    let worker = TestWorker::start(app.worker());
+    let report = inspector.cancel(TASK, JobFilter::new(JobState::Waiting), "").await.unwrap();
+    let idle = async || {
+        let counts = inspector.task(TASK).await.unwrap().counts;
+        counts.waiting + counts.running == 0
+    };
+    eventually("all have ended", PATIENCE, idle).await;
+    let counts = inspector.task(TASK).await.unwrap().counts;
+    assert_eq!(counts.completed + counts.cancelled, 3000, "{counts:?} {report:?}");
+    let ran: BTreeSet<String> = test.journal.runs().into_iter().map(|run| run.id).collect();
+    let cancelled = all(&inspector, &JobFilter::new(JobState::Cancelled)).await;
+    let cancelled: BTreeSet<String> = cancelled.iter().map(|row| row.id.to_string()).collect();
+    assert_eq!(cancelled.len() as u64, counts.cancelled);
+    assert!(cancelled.is_subset(&all_ids));
+    let both: Vec<&String> = ran.intersection(&cancelled).collect();
+    assert!(both.len() as u64 <= report.requested, "they ran after they were cancelled at once: {both:?}");
+    worker.stop().await;
+    is_sound(&inspector).await;
+}
+
+#[tokio::test]
+async fn an_act_whose_reply_was_lost_is_made_again_and_harms_nothing() {
+    for (act, state, place, event) in [
+        ("retry", "failed", Some("wait"), "task:retried"),
+        ("run_now", "delayed", Some("wait"), "task:promoted"),
+        ("cancel", "waiting", Some("cancelled"), "task:cancelled"),
+        ("remove", "completed", None, "task:removed"),
+    ] {
+        for by_filter in [false, true] {
+            let test = TestTask::new();
+            let (direct, looks) = inspector(&test).await;
+            one_of_each(&test, &direct).await;
+            let line = Proxy::start(test.redis().address()).await;
+            let app = test.app_at(&line.url()).await;
+            let inspector = app.inspector();
+            // The server knows the script then, so the call is made by its hash.
+            let sha = test.sha(act).await;
+            let cut = line.cut_next_reply_to(sha);
+            let selection: JobSelection =
+                if by_filter { JobFilter::new(state.parse().unwrap()).into() } else { state.into() };
+            let done = match act {
+                "retry" => inspector.retry(TASK, selection).await,
+                "run_now" => inspector.run_now(TASK, selection).await,
+                "cancel" => inspector.cancel(TASK, selection, "").await,
+                _ => inspector.remove(TASK, selection).await,
+            };
+            cut.happened().await;
+            let report = done.unwrap();
+            // The second time it is not there any more where it was, which is told; it is done once all the same.
+            assert_eq!((report.looked, report.done, report.refused), (1, 0, 1), "{act} {by_filter}: {report:?}");
+            let job = looks.job(TASK, state, JobValues::None).await.unwrap();
+            let stands = job.map(|job| job.state.to_string().replace("waiting", "wait"));
+            assert_eq!(stands.as_deref(), place, "{act} {by_filter}");
+            let events = events_by_job(&looks).await;
+            assert_eq!(events[state].iter().filter(|its| its.name() == event).count(), 1, "{act} {by_filter}");
+            is_sound(&looks).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_task_is_forgotten_only_when_nobody_works_it_and_no_job_is_left() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = obedient(&test, &app, fast());
+    let worker = TestWorker::start(app.worker());
+    let id = worker.id.clone();
+    task.dispatch("ok".into()).id("job").await.unwrap();
+    test.arrives("job", "completed").await;
+    let refused = async || inspector.forget_task(TASK).await.unwrap();
+    eventually("the worker has told of itself", PATIENCE, async || {
+        matches!(refused().await, ForgetOutcome::Worked(workers) if workers.iter().map(|w| w.as_str()).eq([&*id]))
+    })
+    .await;
+    worker.stop().await;
+    assert_eq!(refused().await, ForgetOutcome::HasJobs(1));
+    inspector.purge(TASK, JobState::Completed).await.unwrap();
+    assert_eq!(refused().await, ForgetOutcome::Forgotten);
+    assert_eq!(test.redis().dump(&test.key("")).await.keys().collect::<Vec<_>>(), Vec::<&String>::new());
+    assert!(!inspector.task_names().await.unwrap().contains(&TASK.to_owned()));
+    assert_eq!(refused().await, ForgetOutcome::Forgotten, "it is safe to repeat");
+    // It is among the tasks again with the next dispatch of this process.
+    task.dispatch("ok".into()).id("new").await.unwrap();
+    assert_eq!(inspector.task_names().await.unwrap(), [TASK]);
+    let worker = TestWorker::start(test_app_with(&test).await.worker());
+    test.arrives("new", "completed").await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_task_with_a_job_in_any_state_is_not_forgotten() {
+    for state in STATES {
+        let test = TestTask::new();
+        let (app, inspector) = inspector(&test).await;
+        one_of_each(&test, &app).await;
+        for other in STATES.into_iter().filter(|other| *other != state && *other != JobState::Running) {
+            inspector.purge(TASK, other).await.unwrap();
+        }
+        if state != JobState::Running {
+            // By hand: a job that is held cannot be removed.
+            test.run::<u64>("HDEL", "locks", &["running"]).await;
+            test.run::<u64>("DEL", "active", &[]).await;
+            assert_eq!(inspector.remove(TASK, "running").await.unwrap().done, 1);
+        }
+        let before = test.redis().dump(&test.key("")).await;
+        assert_eq!(inspector.forget_task(TASK).await.unwrap(), ForgetOutcome::HasJobs(1), "{state}");
+        assert_eq!(test.redis().dump(&test.key("")).await, before, "{state}");
+        assert_eq!(inspector.task_names().await.unwrap(), [TASK], "{state}");
+    }
+}
+
+/// An App whose worker completes jobs.
+async fn test_app_with(test: &TestTask) -> heartline::App {
+    let app = test.app().await;
+    obedient(test, &app, fast());
+    app
+}
+
+#[tokio::test]
+async fn a_job_is_dispatched_waited_for_and_read_without_its_types() {
+    let test = TestTask::new();
+    let (_app, inspector) = inspector(&test).await;
+    let app = test_app_with(&test).await;
+    let worker = TestWorker::start(app.worker());
+    let dispatched = inspector.dispatch_json(TASK, "ok".into()).unwrap().id("ok").header("a", "b").await.unwrap();
+    assert_eq!(dispatched.id().as_str(), "ok");
+    let value = inspector.result_json(TASK, "ok").await.unwrap();
+    assert_eq!(value, test.journal.runs_of("ok")[0].fence);
+    assert_eq!(inspector.wait(TASK, "ok", PATIENCE).await.unwrap(), JobState::Completed);
+    inspector.dispatch_json(TASK, "fail own no".into()).unwrap().id("fails").await.unwrap();
+    assert_eq!(inspector.wait(TASK, "fails", PATIENCE).await.unwrap(), JobState::Failed);
+    assert!(
+        matches!(inspector.result_json(TASK, "fails").await, Err(Error::JobFailed(failure)) if failure.code == "own")
+    );
+    inspector.dispatch_json(TASK, "wait gate".into()).unwrap().id("waits").await.unwrap();
+    let late = inspector.wait(TASK, "waits", Duration::from_millis(50)).await.unwrap_err();
+    assert!(matches!(late, Error::TimedOut { .. }), "{late:?}");
+    inspector.cancel(TASK, "waits", "").await.unwrap();
+    assert_eq!(inspector.wait(TASK, "waits", PATIENCE).await.unwrap(), JobState::Cancelled);
+    assert!(matches!(inspector.wait(TASK, "never", PATIENCE).await, Err(Error::JobNotFound { .. })));
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn who_acts_stands_in_the_events_cleaned_and_cut() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = app.task_ref::<u32, ()>(TASK).unwrap();
+    for (at, (given, told)) in [
+        (String::new(), "inspector".to_owned()),
+        ("  \n ".to_owned(), "inspector".to_owned()),
+        (" ada\nof the\tnight shift ".to_owned(), "ada of the night shift".to_owned()),
+        ("é".repeat(150), "é".repeat(100)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let id = format!("job-{at}");
+        task.dispatch(0).id(&id).await.unwrap();
+        inspector.clone().by(&given).cancel(TASK, &*id, "").await.unwrap();
+        let events = events_by_job(&inspector).await;
+        let last = events[&id].last().unwrap();
+        assert!(matches!(last, Event::Cancelled { by: Some(by), .. } if *by == told), "{given:?}: {last:?}");
+    }
+    // Without an Inspector nobody is named.
+    task.dispatch(0).id("plain").await.unwrap().cancel("").await.unwrap();
+    let events = events_by_job(&inspector).await;
+    assert!(matches!(events["plain"].last().unwrap(), Event::Cancelled { by: None, .. }));
+}

@@ -1,0 +1,527 @@
+//! The audit, and the repair: no false finding beside live workers, and each kind of damage is found and mended.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use heartline::{Context, Error, Fault, Finding, Inspector, JobError, JobState, RetryPolicy};
+
+use super::pause::Monitor;
+use super::{counted, inspector, is_config, is_sound};
+use crate::support::puppet::Puppet;
+use crate::support::task::{INTERVAL, TASK, TestTask, fast};
+use crate::support::worker::TestWorker;
+use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
+
+fn found(faults: &[(Fault, &str)]) -> BTreeSet<(Fault, String)> {
+    faults.iter().map(|(fault, what)| (*fault, (*what).to_owned())).collect()
+}
+
+fn as_set(findings: &[Finding]) -> BTreeSet<(Fault, String)> {
+    findings.iter().map(|finding| (finding.fault, finding.what.clone())).collect()
+}
+
+#[tokio::test]
+async fn an_audit_of_a_busy_task_finds_nothing() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let retry = RetryPolicy::new().attempts(1000).fixed(Duration::from_millis(1));
+    // They end in every way: completed, failed, put off, and run again and again.
+    let handler = |ctx: Context, input: u64| async move {
+        match input % 10 {
+            0 => Err(JobError::new("no".to_owned()).fatal()),
+            1 if ctx.snoozed_count() < 5 => Err(JobError::snooze(Duration::from_millis(1))),
+            2 if ctx.attempt() < 5 => Err(JobError::new("again".to_owned())),
+            _ => Ok(input),
+        }
+    };
+    let task = app.task(TASK, fast().concurrency(20).retry(retry.clone()), handler).unwrap();
+    let other = test.app().await;
+    other.task(TASK, fast().concurrency(20).retry(retry.clone()), handler).unwrap();
+    let workers = [TestWorker::start(app.worker()), TestWorker::start(other.worker())];
+    let producing = tokio::spawn(async move {
+        let mut cancelled = 0;
+        for round in 0..30_u64 {
+            let jobs = task.dispatch_many(round * 200..(round + 1) * 200).await.unwrap();
+            for job in jobs.iter().step_by(20) {
+                cancelled += 1;
+                job.cancel("").await.unwrap();
+            }
+        }
+        cancelled
+    });
+    let mut runs = 0;
+    while !producing.is_finished() || runs < 3 {
+        is_sound(&inspector).await;
+        runs += 1;
+    }
+    assert_eq!(producing.await.unwrap(), 300);
+    let ended = async || {
+        let counts = inspector.task(TASK).await.unwrap().counts;
+        counts.completed + counts.failed + counts.cancelled == 6000
+    };
+    eventually("all have ended", PATIENCE * 3, ended).await;
+    let report = inspector.audit(TASK).await.unwrap();
+    assert!(report.is_clean() && report.parts[0].looked == 6000, "{report:?}");
+    for worker in workers {
+        worker.stop().await;
+    }
+}
+
+/// A few jobs run again and again for as long as it takes: they are always somewhere else when they are looked at.
+#[tokio::test]
+async fn jobs_that_never_rest_are_no_finding_and_no_repair_counts_them_wrong() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let go_on = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let restless = go_on.clone();
+    let handler = move |_: Context, _: u32| {
+        let again = restless.load(std::sync::atomic::Ordering::Relaxed);
+        async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            if again { Err(JobError::snooze(Duration::ZERO)) } else { Ok(()) }
+        }
+    };
+    let task = app.task(TASK, fast().concurrency(40), handler).unwrap();
+    task.dispatch_many(0..100).await.unwrap();
+    let worker = TestWorker::start(app.worker());
+    let mut wrong = Vec::new();
+    for _ in 0..20 {
+        let report = inspector.audit(TASK).await.unwrap();
+        wrong.extend(report.findings().cloned());
+        inspector.repair(&report, false).await.unwrap();
+    }
+    go_on.store(false, std::sync::atomic::Ordering::Relaxed);
+    counted(&inspector, JobState::Completed, 100).await;
+    let ghosts: Option<String> = test.dump("ghosts").await;
+    worker.stop().await;
+    assert!(wrong.is_empty() && ghosts.is_none(), "{wrong:?} {ghosts:?}");
+}
+
+/// Jobs in each place, held by a puppet where they run, and the puppet.
+async fn a_sound_task(test: &TestTask, app: &heartline::App) -> Puppet {
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    let mut puppet = Puppet::of(test).await;
+    for id in ["completed", "failed", "held", "held-too"] {
+        task.dispatch(String::new()).id(id).await.unwrap();
+        let held = puppet.claim_all(&[id]).await;
+        let error = super::stored_error("own", "no");
+        match id {
+            "completed" => drop(puppet.settle(&held, &[], 0).await),
+            "failed" => drop(puppet.settle(&[], &[(&held[0], "failed", 1, "own no 5", &error)], 0).await),
+            _ => {}
+        }
+    }
+    task.dispatch(String::new()).id("cancelled").await.unwrap().cancel("").await.unwrap();
+    task.dispatch(String::new()).id("delayed").delay(PATIENCE * 100).await.unwrap();
+    for id in ["waits", "waits-too"] {
+        task.dispatch(String::new()).id(id).await.unwrap();
+    }
+    // A worker's record is stale when nobody lists it.
+    let workers = format!("{}:workers", test.prefix);
+    let () = redis::cmd("ZADD")
+        .arg(workers)
+        .arg("9e15")
+        .arg(&puppet.name)
+        .query_async(&mut test.conn().await)
+        .await
+        .unwrap();
+    puppet
+}
+
+/// Damages a task, and shows that it is found, that a preview changes nothing, and that it is mended.
+async fn is_found_and_mended(test: &TestTask, inspector: &Inspector, wanted: &[(Fault, &str)]) {
+    let report = inspector.audit(TASK).await.unwrap();
+    let wanted = found(wanted);
+    assert_eq!(report.findings().map(|its| (its.fault, its.what.clone())).collect::<BTreeSet<_>>(), wanted);
+    assert_eq!((report.parts[0].found, report.is_clean()), (wanted.len() as u64, false));
+    let before = test.redis().dump(&test.key("")).await;
+    let preview = inspector.repair(&report, true).await.unwrap();
+    assert_eq!((as_set(&preview.mended), preview.gone), (wanted.clone(), vec![]));
+    assert_eq!(test.redis().dump(&test.key("")).await, before, "a preview changes nothing");
+    let repaired = inspector.repair(&report, false).await.unwrap();
+    assert_eq!((as_set(&repaired.mended), repaired.gone), (wanted.clone(), vec![]));
+    is_sound(inspector).await;
+    let again = inspector.repair(&report, false).await.unwrap();
+    assert_eq!((again.mended, as_set(&again.gone)), (vec![], wanted), "there is nothing left to mend");
+}
+
+/// A sound task, damaged by what is given.
+async fn damaged(damage: impl AsyncFnOnce(&TestTask, &mut Puppet), wanted: &[(Fault, &str)]) -> (TestTask, Inspector) {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let inspector = inspector.by("ada");
+    let mut puppet = a_sound_task(&test, &app).await;
+    is_sound(&inspector).await;
+    damage(&test, &mut puppet).await;
+    is_found_and_mended(&test, &inspector, wanted).await;
+    (test, inspector)
+}
+
+#[tokio::test]
+async fn what_has_no_payload_is_found_in_every_place_and_column_and_removed() {
+    let damage = async |test: &TestTask, _: &mut Puppet| {
+        for id in ["completed", "failed", "cancelled", "delayed", "held"] {
+            test.run::<u64>("HDEL", "payload", &[id]).await;
+        }
+        for column in [
+            "attempt",
+            "stalledCount",
+            "result",
+            "error",
+            "options",
+            "maxCount",
+            "priority",
+            "dispatchedAt",
+            "deferred",
+            "waitingSince",
+        ] {
+            test.run::<u64>("HSET", column, &[&format!("only-{column}"), "1"]).await;
+        }
+        test.run::<u64>("SADD", "active", &["only-active"]).await;
+        test.run::<u64>("SADD", "candidates", &["only-candidate"]).await;
+        test.run::<u64>("HSET", "cancelling", &["only-cancelling", "why"]).await;
+        test.run::<u64>("HSET", "locks", &["only-locked", "nobody:1"]).await;
+    };
+    let columns = [
+        "attempt",
+        "stalledCount",
+        "result",
+        "error",
+        "options",
+        "maxCount",
+        "priority",
+        "dispatchedAt",
+        "deferred",
+        "waitingSince",
+    ];
+    let columns = columns.map(|column| format!("only-{column}"));
+    let places = [
+        "completed",
+        "failed",
+        "cancelled",
+        "delayed",
+        "held",
+        "only-active",
+        "only-candidate",
+        "only-cancelling",
+        "only-locked",
+    ];
+    let mut wanted: Vec<(Fault, &str)> = places.map(|id| (Fault::NoPayload, id)).to_vec();
+    wanted.extend(columns.iter().map(|id| (Fault::NoPayload, id.as_str())));
+    let (test, inspector) = damaged(damage, &wanted).await;
+    for id in places {
+        assert_eq!(inspector.job(TASK, id, heartline::JobValues::None).await.unwrap(), None, "{id}");
+    }
+    let counts = inspector.task(TASK).await.unwrap().counts;
+    assert_eq!((counts.waiting, counts.running, counts.completed, counts.failed, counts.delayed), (2, 1, 0, 0, 0));
+    assert_eq!(test.places("held-too").await, ["running"]);
+}
+
+#[tokio::test]
+async fn an_entry_of_a_list_without_a_payload_is_counted_as_none() {
+    let damage = async |test: &TestTask, _: &mut Puppet| {
+        test.run::<u64>("HDEL", "payload", &["waits"]).await;
+        test.run::<u64>("HDEL", "dispatchedAt", &["waits"]).await;
+        test.run::<u64>("RPUSH", "wait:low", &["never-was"]).await;
+    };
+    let faults = [Fault::NoPayload, Fault::Miscounted];
+    let wanted: Vec<(Fault, &str)> =
+        faults.iter().flat_map(|fault| [(*fault, "waits"), (*fault, "never-was")]).collect();
+    let (_, inspector) = damaged(damage, &wanted).await;
+    assert_eq!(inspector.task(TASK).await.unwrap().counts.waiting, 1);
+}
+
+#[tokio::test]
+async fn a_job_in_two_places_is_left_in_the_one_that_goes_furthest() {
+    let damage = async |test: &TestTask, _: &mut Puppet| {
+        test.run::<u64>("ZADD", "failed", &["1", "completed"]).await;
+        test.run::<u64>("ZADD", "cancelled", &["1", "failed"]).await;
+        test.run::<u64>("ZADD", "delayed", &["1", "held"]).await;
+        test.run::<u64>("ZADD", "completed", &["1", "delayed"]).await;
+        test.run::<u64>("ZADD", "failed", &["1", "held-too"]).await;
+    };
+    let ids = ["completed", "failed", "held", "delayed", "held-too"];
+    let (test, _) = damaged(damage, &ids.map(|id| (Fault::TwoPlaces, id))).await;
+    for (id, place) in ids.into_iter().zip(["completed", "failed", "running", "completed", "failed"]) {
+        assert_eq!(test.places(id).await, [place], "{id}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_in_no_place_goes_to_the_front_of_its_list_and_runs() {
+    let damage = async |test: &TestTask, _: &mut Puppet| {
+        test.run::<u64>("LREM", "wait", &["0", "waits-too"]).await;
+        test.run::<u64>("ZREM", "completed", &["completed"]).await;
+        test.run::<u64>("HDEL", "locks", &["held"]).await;
+        test.run::<u64>("DEL", "active", &[]).await;
+        // What would be found beside it otherwise.
+        test.run::<u64>("SADD", "active", &["held-too"]).await;
+    };
+    let ids = ["waits-too", "completed", "held"];
+    let (test, inspector) = damaged(damage, &ids.map(|id| (Fault::Nowhere, id))).await;
+    for id in ids {
+        assert_eq!(test.places(id).await, ["wait"], "{id}");
+    }
+    let list: Vec<String> = test.run("LRANGE", "wait", &["0", "-1"]).await;
+    assert!(list[3] == "waits" && list.len() == 4, "{list:?}");
+    let told = super::events_by_job(&inspector).await;
+    assert_eq!(told["held"].last().unwrap().name(), "task:requeued");
+    test.journal.open("");
+    let worker = test.start_worker(fast()).await;
+    for id in ids {
+        test.arrives(id, "completed").await;
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_member_of_the_running_sets_that_nobody_holds_is_taken_out_of_them() {
+    let damage = async |test: &TestTask, _: &mut Puppet| {
+        test.run::<u64>("SADD", "active", &["waits", "completed"]).await;
+        test.run::<u64>("SADD", "candidates", &["delayed"]).await;
+    };
+    let ids = ["waits", "completed", "delayed"];
+    let (test, _) = damaged(damage, &ids.map(|id| (Fault::Unlocked, id))).await;
+    for (id, place) in ids.into_iter().zip(["wait", "completed", "delayed"]) {
+        assert_eq!(test.places(id).await, [place]);
+    }
+}
+
+#[tokio::test]
+async fn a_held_job_that_no_sweep_looks_at_is_watched_again_and_recovered_when_its_worker_is_dead() {
+    let damage = async |test: &TestTask, _: &mut Puppet| {
+        test.run::<u64>("SREM", "active", &["held"]).await;
+    };
+    let (test, _) = damaged(damage, &[(Fault::Unwatched, "held")]).await;
+    test.journal.open("");
+    let worker = test.start_worker(fast()).await;
+    test.arrives("held", "completed").await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_is_silent_and_heard_from_is_heard_from() {
+    let damage = async |test: &TestTask, _: &mut Puppet| {
+        test.run::<u64>("SADD", "candidates", &["held"]).await;
+    };
+    let (test, _) = damaged(damage, &[(Fault::BothSets, "held")]).await;
+    assert!(test.run::<bool>("SISMEMBER", "active", &["held"]).await);
+    assert!(!test.run::<bool>("SISMEMBER", "candidates", &["held"]).await);
+}
+
+#[tokio::test]
+async fn the_cancel_of_a_job_that_nobody_holds_is_not_asked_for_any_more() {
+    let damage = async |test: &TestTask, _: &mut Puppet| {
+        test.run::<u64>("HSET", "cancelling", &["waits", "why", "completed", "why", "held", "why"]).await;
+    };
+    let (test, _) = damaged(damage, &[(Fault::StrayCancel, "waits"), (Fault::StrayCancel, "completed")]).await;
+    assert_eq!(test.column("cancelling", "held").await.as_deref(), Some("why"), "this one is held");
+}
+
+#[tokio::test]
+async fn a_counter_that_is_no_number_begins_anew() {
+    let damage = async |test: &TestTask, _: &mut Puppet| {
+        test.run::<u64>("HSET", "attempt", &["waits", "many", "delayed", "2"]).await;
+        test.run::<u64>("HSET", "stalledCount", &["held", "1.5", "waits", "3"]).await;
+    };
+    let (test, _) = damaged(damage, &[(Fault::BadCounter, "waits"), (Fault::BadCounter, "held")]).await;
+    assert_eq!((test.column("attempt", "waits").await, test.column("stalledCount", "held").await), (None, None));
+    let kept = (test.column("attempt", "delayed").await, test.column("stalledCount", "waits").await);
+    assert_eq!(kept, (Some("2".to_owned()), Some("3".to_owned())));
+}
+
+#[tokio::test]
+async fn entries_that_are_counted_wrong_are_counted_right_and_no_job_is_lost_by_it() {
+    let damage = async |test: &TestTask, _: &mut Puppet| {
+        // One too many of a job that waits, one of a job that ended, and a count of one where there is none.
+        test.run::<u64>("RPUSH", "wait", &["waits", "completed"]).await;
+        test.run::<u64>("HSET", "ghosts", &["failed", "2"]).await;
+        test.run::<u64>("HINCRBY", "meta", &["ghosts", "2"]).await;
+    };
+    let wanted = [(Fault::Miscounted, "waits"), (Fault::Miscounted, "completed"), (Fault::Miscounted, "failed")];
+    let (test, inspector) = damaged(damage, &wanted).await;
+    assert_eq!(inspector.task(TASK).await.unwrap().counts.waiting, 2);
+    // A wrong count would keep a job that is retried out of its list.
+    assert_eq!(inspector.retry(TASK, "failed").await.unwrap().done, 1);
+    assert_eq!(test.places("failed").await, ["wait"]);
+    test.journal.open("");
+    let worker = test.start_worker(fast()).await;
+    for id in ["waits", "waits-too", "failed"] {
+        eventually("it has run", PATIENCE, async || test.journal.runs_of(id).len() == 1).await;
+    }
+    counted(&inspector, JobState::Waiting, 0).await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn the_record_of_a_worker_that_is_gone_and_a_counter_that_is_no_number_are_removed() {
+    let damage = async |test: &TestTask, _: &mut Puppet| {
+        test.run::<u64>("HSET", "calls", &["long-gone-1", "closed", "long-gone-1/2", "7\n\n\n5\n"]).await;
+        test.run::<u64>("HSET", "meta", &["in", "many", "events", "-1"]).await;
+    };
+    let wanted = [
+        (Fault::StaleRecord, "long-gone-1"),
+        (Fault::StaleRecord, "long-gone-1/2"),
+        (Fault::BadMeta, "in"),
+        (Fault::BadMeta, "events"),
+    ];
+    let (test, inspector) = damaged(damage, &wanted).await;
+    let records: Vec<String> = test.run("HKEYS", "calls", &[]).await;
+    assert!(records.len() == 1 && records[0].starts_with("puppet-"), "{records:?}");
+    assert_eq!(inspector.task(TASK).await.unwrap().dispatched, 0, "it began anew");
+}
+
+#[tokio::test]
+async fn what_was_mended_meanwhile_is_left_alone() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    a_sound_task(&test, &app).await;
+    test.run::<u64>("HSET", "attempt", &["waits", "many", "delayed", "many"]).await;
+    let report = inspector.audit(TASK).await.unwrap();
+    test.run::<u64>("HSET", "attempt", &["waits", "2"]).await;
+    let repaired = inspector.repair(&report, false).await.unwrap();
+    assert_eq!(as_set(&repaired.mended), found(&[(Fault::BadCounter, "delayed")]));
+    assert_eq!(as_set(&repaired.gone), found(&[(Fault::BadCounter, "waits")]));
+    assert_eq!(test.column("attempt", "waits").await.as_deref(), Some("2"));
+    is_config(inspector.audit("no name").await);
+}
+
+#[tokio::test]
+async fn a_step_that_fails_in_an_outage_is_made_again_after_it() {
+    let test = TestTask::new();
+    let (app, inspector_there) = inspector(&test).await;
+    let task = app.task_ref::<u32, ()>(TASK).unwrap();
+    task.dispatch_many(0..3000).await.unwrap();
+    test.run::<u64>("HSET", "attempt", &["never-was", "1"]).await;
+    let line = Proxy::start(test.redis().address()).await;
+    let inspector = test.app_at(&line.url()).await.inspector();
+    let mut audit = inspector.audit(TASK);
+    let (mut steps, mut failed) = (0, 0);
+    loop {
+        // Each step but the first is made in an outage once.
+        line.refuse().await;
+        match audit.step().await {
+            Ok(None) => break,
+            Ok(Some(_)) => {}
+            Err(e) => {
+                assert!(matches!(e, Error::Connect { .. } | Error::TimedOut { .. }), "{e:?}");
+                failed += 1;
+            }
+        }
+        line.accept().await;
+        let step = eventually("the step is made", PATIENCE, async || audit.step().await.ok()).await;
+        let Some(progress) = step else { break };
+        assert!(progress.of >= 9000, "{progress:?}");
+        steps += 1;
+        if steps == 6 {
+            break;
+        }
+    }
+    line.accept().await;
+    assert!(failed >= 3, "{failed}");
+    while audit.step().await.unwrap().is_some() {}
+    let report = audit.report();
+    let faults: Vec<&Finding> = report.findings().collect();
+    assert!(faults.len() == 1 && faults[0].what == "never-was", "{faults:?}");
+    assert_eq!(report.parts[0].looked, 3001, "nothing was left out");
+    assert_eq!(inspector.repair(report, false).await.unwrap().mended.len(), 1);
+    is_sound(&inspector_there).await;
+}
+
+/// The task of a key, by its hash tag; and the key itself, which is its own slot, of any other.
+fn slot(key: &str) -> String {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    tag.filter(|tag| !tag.is_empty()).unwrap_or(key).to_owned()
+}
+
+/// The words of a line of MONITOR, without those that a script sends.
+fn words(line: &str) -> Option<Vec<String>> {
+    let (head, rest) = line.split_once("] ")?;
+    if head.ends_with(" lua") {
+        return None;
+    }
+    Some(rest.split('"').skip(1).step_by(2).map(str::to_owned).collect())
+}
+
+#[tokio::test]
+async fn no_command_of_an_inspector_touches_keys_of_two_hash_tags_and_none_is_in_a_transaction() {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let app = test.app().await;
+    let task = app.task_ref::<String, u64>(&test.name).unwrap();
+    let other = app.task_ref::<String, u64>("other").unwrap();
+    test.journal.open("open");
+    let worker = test.start_worker(fast()).await;
+    other.dispatch(String::new()).await.unwrap();
+    let done = task.dispatch("open".into()).id("done").await.unwrap();
+    done.result().await.unwrap();
+    worker.stop().await;
+    task.dispatch("open".into()).id("waits").await.unwrap();
+    task.dispatch("open".into()).id("delayed").delay(PATIENCE).await.unwrap();
+
+    // An App of its own: the reader of events of one that has several tasks asks for all of their streams at once.
+    let looks = test.app().await;
+    let inspector = looks.inspector();
+    let monitor = Monitor::start(&redis).await;
+    let name = &*test.name;
+    inspector.tasks().await.unwrap();
+    inspector.task(name).await.unwrap();
+    inspector.workers().await.unwrap();
+    inspector.worker(&name.repeat(2)).await.unwrap();
+    for state in ["waiting", "delayed", "running", "completed", "failed", "cancelled"] {
+        let filter = heartline::JobFilter::new(state.parse().unwrap());
+        inspector.jobs(name, &filter, None, 10).await.unwrap();
+        inspector.count(name, &filter.clone().older_than(INTERVAL)).await.unwrap();
+        inspector.count(name, &filter.code("x")).await.unwrap();
+    }
+    inspector.job(name, "done", heartline::JobValues::All).await.unwrap();
+    inspector.events(name, None).await.unwrap();
+    inspector.job_events(name, "done").await.unwrap();
+    inspector.late_outcomes(name, 10).await.unwrap();
+    inspector.stalls(name, None).await.unwrap();
+    inspector.explain(name, "done").await.unwrap();
+    inspector.recovery_outlook(name).await.unwrap();
+    inspector.silent_jobs(name, None).await.unwrap();
+    inspector.sweep_now(name).await.unwrap();
+    inspector.recover_running(name, heartline::SilentSelection::all()).await.unwrap();
+    inspector.run_now(name, "delayed").await.unwrap();
+    inspector.cancel(name, "waits", "").await.unwrap();
+    inspector.retry(name, "waits").await.unwrap();
+    inspector.pause(name, "").await.unwrap();
+    inspector.resume(name).await.unwrap();
+    inspector.dispatch_json(name, "x".into()).unwrap().id("json").await.unwrap();
+    inspector.result_json(name, "done").await.unwrap();
+    inspector.wait(name, "done", PATIENCE).await.unwrap();
+    let report = inspector.audit(name).await.unwrap();
+    inspector.repair(&report, false).await.unwrap();
+    for state in ["waiting", "delayed", "completed", "cancelled"] {
+        inspector.purge(name, state.parse().unwrap()).await.unwrap();
+    }
+    assert_eq!(inspector.forget_task(name).await.unwrap(), heartline::ForgetOutcome::Forgotten);
+    let lines = monitor.stop().await;
+
+    let (mut commands, mut tags) = (BTreeSet::new(), BTreeSet::new());
+    for line in &lines {
+        let Some(words) = words(line) else { continue };
+        let command = words[0].to_lowercase();
+        assert!(!["multi", "exec", "watch"].contains(&command.as_str()), "{line}");
+        let keys: Vec<&String> = match command.as_str() {
+            "evalsha" | "eval" | "evalsha_ro" => words[3..3 + words[2].parse::<usize>().unwrap()].iter().collect(),
+            "memory" => words[2..3].iter().collect(),
+            "xread" => {
+                let streams = words.iter().position(|word| word.eq_ignore_ascii_case("streams")).unwrap() + 1;
+                words[streams..streams + (words.len() - streams) / 2].iter().collect()
+            }
+            "time" | "script" | "client" | "hello" | "info" | "config" | "ping" | "select" | "command" | "acl" => {
+                vec![]
+            }
+            _ => words[1..2].iter().collect(),
+        };
+        let slots: BTreeSet<String> = keys.iter().map(|key| slot(key)).collect();
+        assert!(slots.len() <= 1, "{slots:?}: {line}");
+        commands.insert(command);
+        tags.extend(slots);
+    }
+    // It can fail: commands of several tags were seen, each by itself.
+    assert!(commands.contains("evalsha") && tags.contains(name) && tags.contains("other"), "{commands:?} {tags:?}");
+}

@@ -1,0 +1,222 @@
+//! The health of a worker, as a probe asks for it.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use heartline::{App, Context, JobError, WorkerHealth, WorkerMonitor, WorkerPhase};
+
+use crate::support::task::{INTERVAL, TASK, TestTask, fast, options};
+use crate::support::{PATIENCE, Proxy, TestRedis, Warnings, eventually};
+
+/// What it says, once it says so.
+async fn becomes(monitor: &WorkerMonitor, what: &str, is_so: impl Fn(&WorkerHealth) -> bool) -> WorkerHealth {
+    eventually(what, PATIENCE, async || Some(monitor.health()).filter(&is_so)).await
+}
+
+fn is_well(health: &WorkerHealth) -> bool {
+    health.live && health.ready && health.reasons.is_empty() && health.phase == WorkerPhase::Working
+}
+
+#[tokio::test]
+async fn a_worker_is_ready_while_it_works_and_live_from_before_its_start_to_after_its_end() {
+    let test = TestTask::new();
+    let app = test.app().await;
+    let jobs = test.declare_at(&app, fast().shutdown_grace(PATIENCE));
+    let worker = app.worker();
+    let monitor = worker.monitor();
+    let before = monitor.health();
+    assert_eq!((before.live, before.ready, before.phase), (true, false, WorkerPhase::Starting));
+    assert_eq!((before.reasons.len(), before.held, before.last_beat), (1, 0, None));
+
+    let running = worker.spawn();
+    becomes(&monitor, "it works", is_well).await;
+    assert!(is_well(&running.monitor().health()), "both tell of the same worker");
+    jobs.dispatch("gate".into()).id("held").await.unwrap();
+    let holds = becomes(&monitor, "it holds a job", |health| health.held == 1).await;
+    assert!(is_well(&holds), "{holds:?}");
+    // Beats are a third of an interval apart.
+    let beats = becomes(&monitor, "it beats", |health| health.last_beat.is_some()).await;
+    assert!(beats.last_beat.unwrap() < INTERVAL, "{beats:?}");
+
+    let stopping = tokio::spawn(running.stop());
+    let health = becomes(&monitor, "it stops", |health| health.phase == WorkerPhase::Stopping).await;
+    assert_eq!((health.live, health.ready, health.held), (true, false, 1));
+    assert!(health.reasons.iter().any(|reason| reason == "the worker is stopping"), "{health:?}");
+    test.journal.open("gate");
+    let _ = stopping.await.unwrap().unwrap();
+    let after = monitor.health();
+    assert_eq!((after.live, after.ready, after.phase, after.held), (true, false, WorkerPhase::Stopped, 0));
+    assert_eq!(after.reasons, ["the worker has stopped"]);
+    let json = serde_json::to_value(&after).unwrap();
+    assert_eq!((&json["live"], &json["phase"]), (&true.into(), &"stopped".into()));
+}
+
+#[tokio::test]
+async fn a_worker_whose_future_is_dropped_is_told_as_stopped() {
+    let test = TestTask::new();
+    let app = test.app().await;
+    test.declare_at(&app, fast());
+    let worker = app.worker();
+    let monitor = worker.monitor();
+    let running = tokio::spawn(worker.run_until(std::future::pending::<()>()));
+    becomes(&monitor, "it works", is_well).await;
+    running.abort();
+    let health = becomes(&monitor, "it is gone", |health| health.phase == WorkerPhase::Stopped).await;
+    assert_eq!((health.live, health.ready, health.held), (true, false, 0), "{health:?}");
+}
+
+#[tokio::test]
+async fn while_redis_is_away_a_worker_is_not_ready_and_stays_live() {
+    let test = TestTask::new();
+    let line = Proxy::start(test.redis().address()).await;
+    let app = test.app_at(&line.url()).await;
+    let jobs = test.declare_at(&app, fast());
+    let worker = app.worker();
+    let monitor = worker.monitor();
+    let running = worker.spawn();
+    jobs.dispatch("gate".into()).await.unwrap();
+    becomes(&monitor, "it holds a job", |health| is_well(health) && health.held == 1).await;
+    line.refuse().await;
+    let away = becomes(&monitor, "it is not ready", |health| !health.ready).await;
+    assert!(away.live && away.phase == WorkerPhase::Working, "{away:?}");
+    assert!(
+        away.reasons.iter().any(|reason| reason.contains("heartbeats of the task work are not answered")),
+        "{away:?}"
+    );
+    // However long it goes on, a restart would mend nothing.
+    let long = becomes(&monitor, "it is away for long", |health| health.last_beat > Some(INTERVAL * 4)).await;
+    assert!(long.live && !long.ready, "{long:?}");
+    line.accept().await;
+    test.journal.open("gate");
+    becomes(&monitor, "it works again", is_well).await;
+    let _ = running.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_that_waits_for_redis_to_start_is_live_and_not_ready() {
+    let redis = TestRedis::start();
+    let line = Proxy::start(redis.address()).await;
+    line.refuse().await;
+    let app = App::builder().redis(line.url()).lazy().build().await.unwrap();
+    app.task(TASK, fast(), |_, _: u32| async { Ok::<_, JobError>(()) }).unwrap();
+    let worker = app.worker();
+    let monitor = worker.monitor();
+    let running = worker.spawn();
+    for _ in 0..3 {
+        tokio::task::yield_now().await;
+        let health = monitor.health();
+        assert_eq!((health.live, health.ready, health.phase), (true, false, WorkerPhase::Starting));
+    }
+    line.accept().await;
+    becomes(&monitor, "it works", is_well).await;
+    let _ = running.stop().await.unwrap();
+}
+
+/// A worker on a runtime of its own with so many threads. It tells its monitor, and stops when `stop` says so.
+fn on_its_own_threads(
+    threads: usize,
+    url: String,
+    prefix: String,
+    stop: tokio::sync::oneshot::Receiver<()>,
+    task: impl FnOnce(&App) + Send + 'static,
+) -> (thread::JoinHandle<heartline::StopReason>, WorkerMonitor) {
+    let (tell, told) = mpsc::channel();
+    let worker = thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build().unwrap();
+        let worker = runtime.spawn(async move {
+            let app = App::builder().redis(url).prefix(prefix).build().await.unwrap();
+            task(&app);
+            let worker = app.worker();
+            tell.send(worker.monitor()).unwrap();
+            worker.run_until(async { drop(stop.await) }).await.unwrap()
+        });
+        runtime.block_on(worker).unwrap()
+    });
+    (worker, told.recv_timeout(PATIENCE).unwrap())
+}
+
+#[tokio::test]
+async fn a_worker_whose_runtime_is_blocked_for_two_intervals_is_not_live() {
+    let test = TestTask::new();
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let (free, held) = mpsc::channel::<()>();
+    let (url, prefix) = (test.redis().url(), test.prefix.clone());
+    let held = std::sync::Mutex::new(held);
+    let (worker, monitor) = on_its_own_threads(1, url, prefix, stopped, move |app| {
+        let held = std::sync::Arc::new(held);
+        let block = move |_: Context, _: u32| {
+            let held = held.clone();
+            async move {
+                // It holds the only thread until it is told.
+                held.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+                Ok::<_, JobError>(())
+            }
+        };
+        app.task(TASK, fast(), block).unwrap();
+    });
+    becomes(&monitor, "it works", is_well).await;
+    let (app, _) = test.producer().await;
+    app.task_ref::<u32, ()>(TASK).unwrap().dispatch(0).id("blocks").await.unwrap();
+    let blocked = becomes(&monitor, "it is not live", |health| !health.live).await;
+    assert!(!blocked.ready && blocked.held == 1, "{blocked:?}");
+    assert!(
+        blocked.reasons.iter().any(|reason| reason.contains("handlers have blocked the runtime for")),
+        "{blocked:?}"
+    );
+    // The job is not lost by it: the keeper beats on.
+    assert_eq!(test.places("blocks").await, ["running"]);
+    free.send(()).unwrap();
+    becomes(&monitor, "it is well again", is_well).await;
+    test.arrives("blocks", "completed").await;
+    stop.send(()).unwrap();
+    eventually("it stops", PATIENCE, async || worker.is_finished()).await;
+    let _ = worker.join().unwrap();
+}
+
+/// It takes half a minute and more: a claim loop is not called dead sooner, however short the interval is.
+#[tokio::test]
+async fn a_worker_whose_claim_loop_stands_still_while_jobs_wait_is_not_live() {
+    let warnings = Warnings::capture();
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let (url, prefix) = (redis.url(), test.prefix.clone());
+    let (name, journal) = (test.name.clone(), test.journal.clone());
+    let (worker, monitor) = on_its_own_threads(4, url, prefix, stopped, move |app| {
+        let handler = move |ctx: Context, gate: String| {
+            let journal = journal.clone();
+            async move { journal.work(ctx, gate).await }
+        };
+        app.task(&name, options(INTERVAL), handler).unwrap();
+    });
+    becomes(&monitor, "it works", is_well).await;
+    let (_app, jobs) = test.producer().await;
+    // Somebody else takes the lock, so that the outcome comes too late; and the log blocks whoever says so, which is the driver.
+    let hold = warnings.hold_at(&["an outcome came too late", &test.name]);
+    jobs.dispatch("stolen".into()).id("stolen").await.unwrap();
+    test.arrives("stolen", "running").await;
+    let fence = test.journal.runs_of("stolen").first().map(|run| run.fence);
+    test.run::<u64>("HSET", "locks", &["stolen", "another:1"]).await;
+    test.journal.open("stolen");
+    hold.reached().await;
+    for _ in 0..3 {
+        jobs.dispatch("gate".into()).await.unwrap();
+    }
+    let dead =
+        eventually("it is not live", PATIENCE * 3, async || Some(monitor.health()).filter(|health| !health.live)).await;
+    let told = format!("no job of the task {} was claimed for", test.name);
+    assert!(
+        dead.reasons.iter().any(|reason| reason.starts_with(&told) && reason.ends_with(" waited")),
+        "{dead:?} {fence:?}"
+    );
+    // Its heartbeats are answered all the while, and its runtime runs: nothing else would tell.
+    assert_eq!(dead.reasons.len(), 1, "{dead:?}");
+    assert!(dead.last_beat.unwrap() < Duration::from_secs(5), "{dead:?}");
+    drop(hold);
+    becomes(&monitor, "it claims again", |health| health.live && health.held == 3).await;
+    test.journal.open("gate");
+    stop.send(()).unwrap();
+    eventually("it stops", PATIENCE, async || worker.is_finished()).await;
+    let _ = worker.join().unwrap();
+}

@@ -1,0 +1,205 @@
+//! A paused task: nothing of it is claimed, and all else goes on.
+
+use std::time::{Duration, Instant};
+
+use heartline::{JobState, StallAction};
+
+use super::{counted, inspector, is_sound, obedient};
+use crate::support::events::next;
+use crate::support::puppet::Puppet;
+use crate::support::task::{INTERVAL, TASK, TestTask, fast, options};
+use crate::support::worker::TestWorker;
+use crate::support::{PATIENCE, TestRedis, eventually};
+
+/// An idle worker looks by itself so often.
+const LOOK: Duration = Duration::from_secs(5);
+
+#[tokio::test]
+async fn a_paused_task_claims_nothing_and_records_what_runs() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let worker = test.start_worker(fast().concurrency(10)).await;
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    task.dispatch("first".into()).id("runs").await.unwrap();
+    test.arrives("runs", "running").await;
+    assert_eq!(inspector.pause(TASK, "why not").await.unwrap(), None);
+    task.dispatch("second".into()).id("waits").await.unwrap();
+    let due = Duration::from_millis(50);
+    task.dispatch("second".into()).id("due").delay(due).await.unwrap();
+
+    // Its beats go on, and so do sweeps, for longer than it would take to find it stalled.
+    test.epochs_pass(3).await;
+    assert_eq!(test.places("runs").await, ["running"]);
+    test.journal.open("first");
+    test.arrives("runs", "completed").await;
+    test.epochs_pass(2).await;
+    assert_eq!(test.places("waits").await, ["wait"]);
+    assert_eq!(test.places("due").await, ["delayed"], "what is due stays delayed");
+    assert_eq!(test.journal.runs().len(), 1);
+    assert_eq!(test.run::<u64>("XLEN", "stalls", &[]).await, 0);
+
+    let begun = Instant::now();
+    let paused_for = inspector.resume(TASK).await.unwrap().unwrap();
+    assert!(paused_for >= 4 * INTERVAL, "{paused_for:?}");
+    eventually("both run", PATIENCE, async || test.journal.runs().len() == 3).await;
+    // At once, and not when an idle worker would look by itself.
+    assert!(begun.elapsed() < LOOK / 2, "{:?}", begun.elapsed());
+    test.journal.open("second");
+    counted(&inspector, JobState::Completed, 3).await;
+    worker.stop().await;
+    is_sound(&inspector).await;
+}
+
+#[tokio::test]
+async fn a_pause_is_kept_as_it_was_made_first_and_a_resume_without_one_says_so() {
+    let test = TestTask::new();
+    let (_app, inspector) = inspector(&test).await;
+    assert_eq!(inspector.resume(TASK).await.unwrap(), None);
+    assert_eq!(inspector.clone().by("ada").pause(TASK, "first").await.unwrap(), None);
+    let kept = inspector.clone().by("bob").pause(TASK, "second").await.unwrap().unwrap();
+    assert_eq!((kept.by.as_str(), kept.reason.as_str()), ("ada", "first"));
+    assert_eq!(inspector.task(TASK).await.unwrap().paused, Some(kept));
+    assert!(inspector.resume(TASK).await.unwrap().is_some());
+    assert_eq!(inspector.task(TASK).await.unwrap().paused, None);
+    assert_eq!(inspector.resume(TASK).await.unwrap(), None);
+    // A reason is cut to 4 KiB, between two characters.
+    inspector.pause(TASK, &"é".repeat(4000)).await.unwrap();
+    assert_eq!(inspector.task(TASK).await.unwrap().paused.unwrap().reason, "é".repeat(2048));
+}
+
+#[tokio::test]
+async fn jobs_of_a_dead_worker_are_recovered_while_their_task_is_paused_and_run_after_it() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    task.dispatch("open".into()).id("orphan").await.unwrap();
+    Puppet::of(&test).await.claim_all(&["orphan"]).await;
+    inspector.pause(TASK, "").await.unwrap();
+    let mut stalls = app.on_stalled();
+    test.journal.open("open");
+    let worker = test.start_worker(fast()).await;
+    assert_eq!(next(&mut stalls).await.action, StallAction::Recovered);
+    test.arrives("orphan", "wait").await;
+    test.epochs_pass(1).await;
+    assert_eq!((test.places("orphan").await, test.journal.runs()), (vec!["wait".to_owned()], vec![]));
+    // A worker that starts while it is paused waits too; one that fails, retries or is put off is recorded.
+    inspector.resume(TASK).await.unwrap();
+    test.arrives("orphan", "completed").await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn outcomes_of_every_kind_are_recorded_while_their_task_is_paused() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    let ids = ["completes", "fails", "retries", "requeues", "cancels"];
+    for id in ids {
+        task.dispatch(String::new()).id(id).await.unwrap();
+    }
+    let mut puppet = Puppet::of(&test).await;
+    let held = puppet.claim_all(&ids).await;
+    inspector.pause(TASK, "").await.unwrap();
+    assert_eq!(inspector.cancel(TASK, "cancels", "").await.unwrap().requested, 1);
+    assert_eq!(puppet.beat(&held).await, [0; 0]);
+    let error = super::stored_error("x", "");
+    let said = [
+        (&held[1], "failed", 1, "x  5", &*error),
+        (&held[2], "retry", 1, "1 5", &*error),
+        (&held[3], "requeue", 0, "", ""),
+        (&held[4], "failed", 1, "x  5", &*error),
+    ];
+    // It wants more jobs, and is given none.
+    let settled = puppet.settle(&held[..1], &said, 10).await;
+    assert_eq!((settled.lost, settled.claimed), (vec![], vec![]));
+    for (id, place) in ids.into_iter().zip(["completed", "failed", "delayed", "wait", "cancelled"]) {
+        assert_eq!(test.places(id).await, [place], "{id}");
+    }
+    is_sound(&inspector).await;
+}
+
+#[tokio::test]
+async fn idle_workers_of_a_paused_task_do_not_spin() {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let app = test.app().await;
+    let inspector = app.inspector();
+    let workers = [test.start_worker(options(INTERVAL * 30)).await, test.start_worker(options(INTERVAL * 30)).await];
+    let task = app.task_ref::<String, u64>(&test.name).unwrap();
+    inspector.pause(&test.name, "").await.unwrap();
+    for at in 0..20 {
+        task.dispatch("gate".into()).delay(Duration::from_millis(at * 10)).await.unwrap();
+        task.dispatch("gate".into()).await.unwrap();
+    }
+    // The server shows each call of a script by its hash.
+    let sha = test.sha("settle").await;
+    let monitor = Monitor::start(&redis).await;
+    tokio::time::sleep(2 * LOOK).await;
+    let settles = monitor.stop().await.into_iter().filter(|line| line.contains(&sha)).count();
+    // Two looks of each, and one more that had begun.
+    assert!(settles <= workers.len() * 3, "{settles} settle calls in {:?}", 2 * LOOK);
+    inspector.resume(&test.name).await.unwrap();
+    eventually("they run", PATIENCE, async || test.journal.runs().len() == 8).await;
+    test.journal.open("gate");
+    for worker in workers {
+        worker.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_pause_of_one_task_leaves_the_others_of_its_worker_alone() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let works = test.app().await;
+    obedient(&test, &works, fast());
+    works.task("other", fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
+    let worker = TestWorker::start(works.worker());
+    inspector.pause(TASK, "").await.unwrap();
+    app.task_ref::<String, u64>(TASK).unwrap().dispatch("ok".into()).id("waits").await.unwrap();
+    let other = app.task_ref::<u32, u32>("other").unwrap();
+    for input in 0..20 {
+        assert_eq!(other.dispatch(input).await.unwrap().result().await.unwrap(), input);
+    }
+    assert_eq!(test.places("waits").await, ["wait"]);
+    inspector.resume(TASK).await.unwrap();
+    test.arrives("waits", "completed").await;
+    worker.stop().await;
+}
+
+/// What a server is asked, line by line as MONITOR shows it.
+pub(super) struct Monitor {
+    lines: tokio::task::JoinHandle<Vec<String>>,
+    stop: tokio::sync::oneshot::Sender<()>,
+}
+
+impl Monitor {
+    pub(super) async fn start(redis: &TestRedis) -> Monitor {
+        use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+        let mut stream = BufReader::new(tokio::net::TcpStream::connect(redis.address()).await.unwrap());
+        stream.write_all(b"MONITOR\r\n").await.unwrap();
+        let mut first = String::new();
+        stream.read_line(&mut first).await.unwrap();
+        assert_eq!(first, "+OK\r\n");
+        let (stop, mut stopped) = tokio::sync::oneshot::channel();
+        let lines = tokio::spawn(async move {
+            let mut lines = Vec::new();
+            loop {
+                let mut line = Vec::new();
+                tokio::select! {
+                    read = stream.read_until(b'\n', &mut line) => {
+                        assert!(read.unwrap() > 0, "the server has closed the connection");
+                        lines.push(String::from_utf8_lossy(&line).trim_end().to_owned());
+                    }
+                    _ = &mut stopped => return lines,
+                }
+            }
+        });
+        Monitor { lines, stop }
+    }
+
+    /// Everything so far.
+    pub(super) async fn stop(self) -> Vec<String> {
+        self.stop.send(()).unwrap();
+        self.lines.await.unwrap()
+    }
+}

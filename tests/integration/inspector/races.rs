@@ -1,0 +1,350 @@
+//! Each act races with live workers: after it every job is accounted for, and none has run that was cancelled at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use heartline::{
+    Act, Context, Event, Inspector, JobError, JobFilter, JobHandle, JobState, SilentSelection, StallOptions, TaskRef,
+};
+
+use super::{all, events_by_job, inspector, is_sound};
+use crate::support::puppet::Puppet;
+use crate::support::task::{TASK, TestTask, fast, fast_with};
+use crate::support::worker::TestWorker;
+use crate::support::{PATIENCE, eventually};
+
+/// How often each race is run. `make check-all` runs them more often.
+fn rounds() -> usize {
+    std::env::var("HEARTLINE_RACES").map_or(50, |rounds| rounds.parse().expect("HEARTLINE_RACES is a number"))
+}
+
+/// How many jobs take part in a round.
+const JOBS: usize = 40;
+
+/// What the handlers did: how often each job ran to its end, and what it returned or how it failed.
+type Ran = Arc<Mutex<BTreeMap<String, u32>>>;
+
+/// A task worked by two workers, whose jobs fail where their input says so, and its Inspector.
+struct Race {
+    test: TestTask,
+    task: TaskRef<bool, u64>,
+    inspector: Inspector,
+    ran: Ran,
+    workers: Vec<TestWorker>,
+    _apps: Vec<heartline::App>,
+}
+
+impl Race {
+    async fn new() -> Race {
+        let test = TestTask::new();
+        let (app, inspector) = inspector(&test).await;
+        let task = app.task_ref::<bool, u64>(TASK).unwrap();
+        let (ran, mut workers, mut apps) = (Ran::default(), Vec::new(), vec![app]);
+        for _ in 0..2 {
+            let app = test.app().await;
+            let log = ran.clone();
+            let handler = move |ctx: Context, fails: bool| {
+                let log = log.clone();
+                async move {
+                    tokio::task::yield_now().await;
+                    *log.lock().unwrap().entry(ctx.id().to_string()).or_default() += 1;
+                    if fails { Err(JobError::new("no".to_owned()).fatal()) } else { Ok(ctx.fence()) }
+                }
+            };
+            app.task(TASK, fast_with(StallOptions::new().max_count(0)).concurrency(8), handler).unwrap();
+            workers.push(TestWorker::start(app.worker()));
+            apps.push(app);
+        }
+        for worker in &workers {
+            worker.working().await;
+        }
+        Race { test, task, inspector, ran, workers, _apps: apps }
+    }
+
+    /// Waits until nothing waits or runs any more.
+    async fn is_idle(&self) {
+        let idle = async || {
+            let counts = self.inspector.task(TASK).await.unwrap().counts;
+            counts.waiting + counts.running + counts.delayed == 0
+        };
+        eventually("every job has ended", PATIENCE, idle).await;
+    }
+
+    /// Every job that was dispatched is completed, failed, cancelled or removed, by its events and by its place; whatever a
+    /// handler returned was recorded, unless a cancel of the running job came before it.
+    async fn is_whole(&self, dispatched: &BTreeSet<String>) -> BTreeMap<String, JobState> {
+        let mut stands = BTreeMap::new();
+        for state in [JobState::Completed, JobState::Failed, JobState::Cancelled] {
+            for row in all(&self.inspector, &JobFilter::new(state)).await {
+                let before = stands.insert(row.id.to_string(), state);
+                assert_eq!(before, None, "{} is in two places", row.id);
+            }
+        }
+        for (id, events) in events_by_job(&self.inspector).await {
+            if !dispatched.contains(&id) {
+                continue;
+            }
+            let names: Vec<&str> = events.iter().map(Event::name).collect();
+            assert_eq!(names[0], "task:dispatched", "{id}: {names:?}");
+            let last = *names.last().unwrap();
+            let wanted = match stands.get(&id) {
+                Some(JobState::Completed) => "task:completed",
+                Some(JobState::Failed) => "task:failed",
+                Some(JobState::Cancelled) => "task:cancelled",
+                _ => "task:removed",
+            };
+            assert_eq!(last, wanted, "{id}: {names:?}");
+            // It ends once for each time that it was dispatched or retried, and starts no more than once in each such life.
+            let count = |name: &str| names.iter().filter(|its| **its == name).count();
+            let lives = 1 + count("task:retried");
+            let ends = count("task:completed") + count("task:failed") + count("task:cancelled");
+            let removed = usize::from(last == "task:removed");
+            assert!(ends == lives || ends + removed == lives, "{id}: {names:?}");
+            assert_eq!(count("task:refused"), 0, "{id}: {names:?}");
+            let ran = self.ran.lock().unwrap().get(&id).copied().unwrap_or(0) as usize;
+            assert_eq!(count("task:started"), ran, "{id} ran {ran} times: {names:?}");
+            assert!(ran >= count("task:completed") + count("task:failed"), "{id}: {names:?}");
+            // What a handler gave was recorded, or its cancel was.
+            let recorded = count("task:completed") + count("task:failed");
+            assert!(ran <= recorded + count("task:cancelled"), "{id}: {names:?}");
+            // Nothing starts that has ended, was cancelled at once among them, until it is retried.
+            for pair in names.windows(2) {
+                let has_ended = ["task:completed", "task:failed", "task:cancelled"].contains(&pair[0]);
+                assert!(!has_ended || ["task:retried", "task:removed"].contains(&pair[1]), "{id}: {names:?}");
+            }
+        }
+        let known: BTreeSet<String> = events_by_job(&self.inspector).await.into_keys().collect();
+        assert!(dispatched.is_subset(&known), "there are jobs of which nothing is told");
+        is_sound(&self.inspector).await;
+        stands
+    }
+
+    async fn dispatch(&self, inputs: impl IntoIterator<Item = bool>) -> Vec<JobHandle<u64>> {
+        self.task.dispatch_many(inputs).await.unwrap()
+    }
+
+    /// Removes what has ended, so that each round begins with an empty task, and its events are told whole.
+    async fn clear(&self) {
+        for state in [JobState::Completed, JobState::Failed, JobState::Cancelled] {
+            self.inspector.purge(TASK, state).await.unwrap();
+        }
+        self.test.run::<u64>("DEL", "events", &[]).await;
+        self.ran.lock().unwrap().clear();
+    }
+
+    async fn stop(self) {
+        let counts = self.inspector.task(TASK).await.unwrap().counts;
+        assert_eq!((counts.waiting, counts.running, counts.delayed), (0, 0, 0));
+        for worker in self.workers {
+            worker.stop().await;
+        }
+        assert_eq!(self.test.run::<u64>("XLEN", "stalls", &[]).await, 0);
+    }
+}
+
+fn ids_of(jobs: &[JobHandle<u64>]) -> BTreeSet<String> {
+    jobs.iter().map(|job| job.id().to_string()).collect()
+}
+
+/// Takes some time that is another one in each round.
+async fn a_moment(round: usize) {
+    tokio::time::sleep(Duration::from_micros((round as u64 * 397) % 4000)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancels_race_with_claims_and_ends() {
+    let race = Race::new().await;
+    for round in 0..rounds() {
+        let jobs = race.dispatch((0..JOBS).map(|at| at % 5 == 0)).await;
+        a_moment(round).await;
+        let named: Vec<String> = jobs.iter().map(|job| job.id().to_string()).collect();
+        let act: Act = if round % 2 == 0 {
+            race.inspector.cancel(TASK, named, "race")
+        } else {
+            race.inspector.cancel(TASK, JobFilter::new(JobState::Waiting), "race")
+        };
+        let report = act.await.unwrap();
+        race.is_idle().await;
+        let stands = race.is_whole(&ids_of(&jobs)).await;
+        assert_eq!(stands.len(), JOBS, "{round}: {report:?}");
+        let cancelled = stands.values().filter(|state| **state == JobState::Cancelled).count() as u64;
+        // Whoever was told that the cancel is requested may find that its end came first; nobody is cancelled unasked.
+        assert!(
+            cancelled >= report.done && cancelled <= report.done + report.requested,
+            "{round}: {cancelled} {report:?}"
+        );
+        let ran = race.ran.lock().unwrap().len() as u64;
+        assert!(ran + report.done <= JOBS as u64, "{round}: {ran} ran, {report:?}");
+        race.clear().await;
+    }
+    race.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn removes_race_with_claims_and_ends() {
+    let race = Race::new().await;
+    for round in 0..rounds() {
+        let jobs = race.dispatch((0..JOBS).map(|at| at % 5 == 0)).await;
+        a_moment(round).await;
+        let named: Vec<String> = jobs.iter().map(|job| job.id().to_string()).collect();
+        let report = if round % 2 == 0 {
+            race.inspector.remove(TASK, named).await.unwrap()
+        } else {
+            race.inspector.remove(TASK, JobFilter::new(JobState::Waiting)).await.unwrap()
+        };
+        race.is_idle().await;
+        let stands = race.is_whole(&ids_of(&jobs)).await;
+        assert_eq!(stands.len() as u64 + report.done, JOBS as u64, "{round}: {report:?}");
+        assert!(race.task.counts().await.unwrap().cancelled == 0);
+        race.clear().await;
+    }
+    race.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn retries_race_with_ends_and_claims() {
+    let race = Race::new().await;
+    for round in 0..rounds() {
+        let jobs = race.dispatch((0..JOBS).map(|at| at % 2 == 0)).await;
+        a_moment(round).await;
+        let named: Vec<String> = jobs.iter().map(|job| job.id().to_string()).collect();
+        let mut done = 0;
+        for again in 0..3 {
+            done += if again % 2 == round % 2 {
+                race.inspector.retry(TASK, named.clone()).await.unwrap().done
+            } else {
+                race.inspector.retry(TASK, JobFilter::new(JobState::Failed)).await.unwrap().done
+            };
+        }
+        race.is_idle().await;
+        let stands = race.is_whole(&ids_of(&jobs)).await;
+        assert_eq!(stands.len(), JOBS, "{round}");
+        let ran: u32 = race.ran.lock().unwrap().values().sum();
+        assert_eq!(u64::from(ran), JOBS as u64 + done, "{round}: each retry is one more run");
+        race.clear().await;
+    }
+    race.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn run_now_races_with_jobs_that_become_due() {
+    let race = Race::new().await;
+    for round in 0..rounds() {
+        let mut jobs = Vec::new();
+        for at in 0..JOBS as u64 / 2 {
+            jobs.push(race.task.dispatch(at % 5 == 0).delay(Duration::from_millis(1 + at % 7)).await.unwrap());
+        }
+        let named: Vec<String> = jobs.iter().map(|job| job.id().to_string()).collect();
+        if round % 2 == 0 {
+            race.inspector.run_now(TASK, named).await.unwrap();
+        } else {
+            race.inspector.run_now(TASK, JobFilter::new(JobState::Delayed)).await.unwrap();
+        }
+        race.is_idle().await;
+        let stands = race.is_whole(&ids_of(&jobs)).await;
+        assert_eq!(stands.len(), JOBS / 2, "{round}");
+        assert!(race.ran.lock().unwrap().values().all(|runs| *runs == 1), "{round}");
+        race.clear().await;
+    }
+    race.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pauses_race_with_claims_and_nothing_starts_while_a_task_is_paused() {
+    let race = Race::new().await;
+    for round in 0..rounds() {
+        let jobs = race.dispatch((0..JOBS).map(|at| at % 5 == 0)).await;
+        a_moment(round).await;
+        race.inspector.pause(TASK, "race").await.unwrap();
+        let nobody_runs = async || race.inspector.task(TASK).await.unwrap().counts.running == 0;
+        eventually("what ran has ended", PATIENCE, nobody_runs).await;
+        let before = race.inspector.task(TASK).await.unwrap().counts;
+        race.inspector.task(TASK).await.unwrap();
+        assert_eq!(race.inspector.task(TASK).await.unwrap().counts, before, "{round}");
+        race.inspector.resume(TASK).await.unwrap();
+        race.is_idle().await;
+        let stands = race.is_whole(&ids_of(&jobs)).await;
+        assert_eq!(stands.len(), JOBS, "{round}");
+        assert!(race.ran.lock().unwrap().values().all(|runs| *runs == 1), "{round}");
+        race.clear().await;
+    }
+    race.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acts_of_every_kind_race_with_each_other() {
+    let race = Race::new().await;
+    for round in 0..rounds() {
+        let jobs = race.dispatch((0..JOBS).map(|at| at % 3 == 0)).await;
+        let named: Vec<String> = jobs.iter().map(|job| job.id().to_string()).collect();
+        let inspector = &race.inspector;
+        let some = |step: usize| named.iter().step_by(step).cloned().collect::<Vec<_>>();
+        let (cancelled, retried, removed, promoted, paused) = tokio::join!(
+            async {
+                a_moment(round).await;
+                inspector.cancel(TASK, some(2), "race").await
+            },
+            async {
+                a_moment(round + 3).await;
+                inspector.retry(TASK, some(1)).await
+            },
+            async {
+                a_moment(round + 5).await;
+                inspector.remove(TASK, some(7)).await
+            },
+            async { inspector.run_now(TASK, some(3)).await },
+            async {
+                inspector.pause(TASK, "").await.unwrap();
+                a_moment(round).await;
+                inspector.resume(TASK).await
+            },
+        );
+        let (_, _, removed, _) = (cancelled.unwrap(), retried.unwrap(), removed.unwrap(), promoted.unwrap());
+        paused.unwrap();
+        race.is_idle().await;
+        let stands = race.is_whole(&ids_of(&jobs)).await;
+        assert_eq!(stands.len() as u64 + removed.done, JOBS as u64, "{round}");
+        race.clear().await;
+    }
+    race.stop().await;
+}
+
+/// What a person recovers by hand while workers begin to work the task: each job runs, and none twice at a time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_recovery_by_hand_races_with_workers_that_sweep_too() {
+    // Each round watches for an interval of a second; five go side by side.
+    let rounds = (rounds() / 10).max(1);
+    for _ in 0..rounds {
+        futures_util::future::join_all((0..5).map(recovery)).await;
+    }
+}
+
+async fn recovery(at: u64) {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let worker = test.start_worker(fast()).await;
+    worker.stop().await;
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    let jobs = task.dispatch_many(vec!["open".to_owned(); 300]).await.unwrap();
+    let mut dead = Puppet::of(&test).await;
+    while dead.claim(200).await.len() == 200 {}
+    assert!(dead.sweep(test.epoch().await, "0", 200).await.unwrap().snapshot);
+    test.journal.open("open");
+    let worker = test.start_worker(fast_with(StallOptions::new().max_count(1))).await;
+    tokio::time::sleep(Duration::from_millis(at * 3)).await;
+    let named = SilentSelection::ids(jobs.iter().map(|job| job.id().to_string()));
+    let (some, others) =
+        tokio::join!(inspector.recover_running(TASK, named), inspector.recover_running(TASK, SilentSelection::all()));
+    let (some, others) = (some.unwrap(), others.unwrap());
+    assert!(some.done + others.done <= 300, "{some:?} {others:?}");
+    eventually("all have run", PATIENCE, async || task.counts().await.unwrap().completed == 300).await;
+    // Each was decided about once: by a person or by the worker.
+    let stalls: Vec<String> = test.stalls().await.into_iter().flatten().map(|(id, _)| id).collect();
+    assert_eq!((stalls.len(), stalls.into_iter().collect::<BTreeSet<_>>()), (300, ids_of(&jobs)));
+    for job in &jobs {
+        assert_eq!(test.journal.runs_of(job.id()).len(), 1, "{}", job.id());
+    }
+    is_sound(&inspector).await;
+    worker.stop().await;
+}

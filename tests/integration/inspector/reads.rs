@@ -1,0 +1,1022 @@
+//! What the Inspector tells.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+use heartline::{
+    Context, Error, Event, JobError, JobFilter, JobState, JobValues, LateOutcome, PauseEvent, Priority, RetryPolicy,
+    SilentSelection, StallAction, StallOptions, StallReason, TaskEvent, TaskReport, WatchBreak, WorkerReport,
+    WorkerState,
+};
+use serde::Serialize;
+
+use super::{
+    a_millisecond_passes, all, counted, history, ids, inspector, is_config, obedient, pages, seed, stored_error,
+};
+use crate::support::puppet::Puppet;
+use crate::support::task::{INTERVAL, TASK, TWO_INTERVALS, TestTask, fast, fast_with, options};
+use crate::support::worker::TestWorker;
+use crate::support::{Line, PATIENCE, Proxy, TestRedis, eventually};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Since when the next job waits, as a report tells it.
+fn waits_since(report: &TaskReport) -> SystemTime {
+    report.as_of - report.next_waiting_age.expect("a job waits")
+}
+
+/// The report of a worker, once it shows what is asked for. It tells of itself every 5 s.
+async fn worker_shows(
+    inspector: &heartline::Inspector,
+    id: &str,
+    what: &str,
+    shows: impl Fn(&WorkerReport) -> bool,
+) -> WorkerReport {
+    eventually(what, PATIENCE, async || inspector.worker(id).await.unwrap().filter(&shows)).await
+}
+
+#[tokio::test]
+async fn a_task_is_counted_by_state_and_tells_how_long_its_next_job_has_waited() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = obedient(&test, &app, fast().concurrency(1));
+    assert_eq!(inspector.task(TASK).await.unwrap().next_waiting_age, None);
+    let before = inspector.task(TASK).await.unwrap().as_of;
+    task.dispatch("ok".into()).id("first").await.unwrap();
+    a_millisecond_passes(&inspector).await;
+    let between = inspector.task(TASK).await.unwrap();
+    task.dispatch("ok".into()).id("second").await.unwrap();
+    task.dispatch("ok".into()).id("later").delay(MINUTE).await.unwrap();
+    let report = inspector.task(TASK).await.unwrap();
+    assert_eq!((report.counts.waiting, report.counts.delayed, report.dispatched, report.ended), (2, 1, 3, 0));
+    // The dispatch tells by the clock of the producer, which is here that of the server.
+    assert!(waits_since(&report) >= before && waits_since(&report) <= between.as_of, "{report:?}");
+    let due = report.next_due_at.unwrap();
+    assert!(due > report.as_of && due <= report.as_of + MINUTE, "{report:?}");
+
+    let worker = TestWorker::start(app.worker());
+    counted(&inspector, JobState::Completed, 2).await;
+    task.dispatch("fail own no".into()).id("fails").await.unwrap();
+    counted(&inspector, JobState::Failed, 1).await;
+    task.dispatch("wait gate".into()).id("runs").await.unwrap();
+    test.arrives("runs", "running").await;
+    task.handle("later").unwrap().cancel("no more").await.unwrap();
+    let report = inspector.task(TASK).await.unwrap();
+    let counts = report.counts;
+    assert_eq!(
+        (counts.waiting, counts.delayed, counts.running, counts.completed, counts.failed, counts.cancelled),
+        (0, 0, 1, 2, 1, 1)
+    );
+    assert_eq!((report.next_waiting_age, report.next_due_at, report.dispatched, report.ended), (None, None, 5, 4));
+    test.journal.open("gate");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_came_back_to_its_list_waits_since_then_and_not_since_its_dispatch() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = obedient(&test, &app, fast().concurrency(1).retry(RetryPolicy::new().attempts(3)));
+    let now = async || inspector.task(TASK).await.unwrap().as_of;
+    // What goes before an age is checked by is that the times lie apart.
+    let later = async || {
+        let start = now().await;
+        eventually("some time passes", PATIENCE, async || now().await > start + Duration::from_millis(100)).await;
+        now().await
+    };
+
+    // Three delayed jobs are due at once, and there is one slot: two go to the list, and wait there since then.
+    task.dispatch("wait first".into()).id("blocker").await.unwrap();
+    let worker = TestWorker::start(app.worker());
+    test.arrives("blocker", "running").await;
+    let delay = Duration::from_millis(100);
+    for id in ["a", "b", "c"] {
+        task.dispatch("wait second".into()).id(id).delay(delay).await.unwrap();
+    }
+    let due = later().await;
+    test.journal.open("first");
+    counted(&inspector, JobState::Waiting, 2).await;
+    let report = inspector.task(TASK).await.unwrap();
+    assert!(waits_since(&report) >= due, "a delayed job: {report:?}");
+
+    // A requeued one: its worker stops and hands it back to the front.
+    let running = async || all(&inspector, &JobFilter::new(JobState::Running)).await;
+    let held = running().await[0].id.to_string();
+    let stops = later().await;
+    worker.stop().await;
+    let rows = all(&inspector, &JobFilter::new(JobState::Waiting)).await;
+    assert_eq!((rows.len(), rows[0].id.as_str()), (3, held.as_str()));
+    assert!(rows[0].since.unwrap() >= stops, "a requeued job: {rows:?}");
+    assert!(rows[1].since.unwrap() < stops && rows[1].since.unwrap() >= due, "{rows:?}");
+
+    // One that failed and runs again, sent to the front by hand; and one that a person retried.
+    inspector.remove(TASK, JobFilter::new(JobState::Waiting)).await.unwrap();
+    task.dispatch("again 60000".into()).id("again").await.unwrap();
+    task.dispatch("fail own no".into()).id("fails").await.unwrap();
+    let worker = TestWorker::start(app.worker());
+    test.arrives("again", "delayed").await;
+    test.arrives("fails", "failed").await;
+    worker.stop().await;
+    for id in ["again", "fails"] {
+        let start = later().await;
+        let act = if id == "again" { inspector.run_now(TASK, id) } else { inspector.retry(TASK, id) };
+        assert_eq!(act.await.unwrap().done, 1, "{id}");
+        let report = inspector.task(TASK).await.unwrap();
+        assert!(waits_since(&report) >= start, "{id}: {report:?}");
+        assert_eq!(inspector.remove(TASK, id).await.unwrap().done, 1);
+    }
+}
+
+#[tokio::test]
+async fn ghosts_at_the_front_of_a_list_do_not_hide_the_job_that_waits_behind_them() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = app.task_ref::<u32, ()>(TASK).unwrap();
+    task.dispatch_many(0..1000).await.unwrap();
+    task.dispatch(0).id("waits").await.unwrap();
+    // From the back, so that the front becomes one of ghosts only at the end.
+    let of_many = all(&inspector, &JobFilter::new(JobState::Waiting)).await;
+    let many: Vec<&str> = ids(&of_many).into_iter().filter(|id| *id != "waits").rev().collect();
+    assert_eq!(inspector.cancel(TASK, many, "").await.unwrap().done, 1000);
+    let report = inspector.task(TASK).await.unwrap();
+    assert_eq!(report.counts.waiting, 1);
+    assert!(report.next_waiting_age.is_some(), "{report:?}");
+    let rows = all(&inspector, &JobFilter::new(JobState::Waiting)).await;
+    assert_eq!(ids(&rows), ["waits"]);
+}
+
+#[tokio::test]
+async fn two_reports_tell_how_fast_a_task_moves() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = obedient(&test, &app, fast());
+    let first = inspector.task(TASK).await.unwrap();
+    assert_eq!(first.rates_since(&first), None);
+    task.dispatch_many(vec!["ok".to_owned(); 30]).await.unwrap();
+    task.dispatch("ok".into()).id("late").delay(MINUTE).await.unwrap();
+    let worker = TestWorker::start(app.worker());
+    counted(&inspector, JobState::Completed, 30).await;
+    task.handle("late").unwrap().cancel("").await.unwrap();
+    let second = inspector.task(TASK).await.unwrap();
+    let rates = second.rates_since(&first).unwrap();
+    let jobs = |a_second: f64| (a_second * rates.over.as_secs_f64()).round() as u64;
+    assert_eq!((jobs(rates.dispatched), jobs(rates.ended)), (31, 31), "{rates:?}");
+    assert_eq!(rates.over, second.as_of.duration_since(first.as_of).unwrap());
+    assert_eq!(first.rates_since(&second), None, "time does not go back");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_task_tells_its_options_and_which_worker_declared_them() {
+    let test = TestTask::new();
+    let (_app, inspector) = inspector(&test).await;
+    let one = test.start_worker(fast_with(StallOptions::new().max_count(4)).concurrency(7)).await;
+    let report = inspector.task(TASK).await.unwrap();
+    let value = |report: &TaskReport, name: &str| report.options.values.get(name).cloned().unwrap_or_default();
+    assert_eq!((value(&report, "maxCount").as_str(), value(&report, "concurrency").as_str()), ("4", "7"));
+    assert_eq!(report.options.declared_by.as_ref().unwrap().as_str(), one.id);
+    let other = test.start_worker(fast_with(StallOptions::new().max_count(5))).await;
+    let later = inspector.task(TASK).await.unwrap();
+    assert_eq!(value(&later, "maxCount"), "5");
+    assert_eq!(later.options.declared_by.as_ref().unwrap().as_str(), other.id);
+    assert!(later.options.declared_at > report.options.declared_at, "{later:?}");
+    for worker in [one, other] {
+        worker.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_task_tells_its_epoch_its_snapshot_its_interval_and_who_asked_for_that() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let part = async || inspector.task(TASK).await.unwrap().parts.remove(0);
+    let before = part().await;
+    assert_eq!((before.epoch, before.epoch_at, before.interval, before.asker), (0, None, None, None));
+    let quick = test.start_worker(fast()).await;
+    test.epochs_pass(2).await;
+    let seen = part().await;
+    assert!(seen.epoch >= 2 && seen.epoch == test.epoch().await, "{seen:?}");
+    assert_eq!((seen.interval, seen.asker.as_ref().unwrap().as_str()), (Some(INTERVAL), &*quick.id));
+    let now = inspector.task(TASK).await.unwrap().as_of;
+    let age = now.duration_since(seen.epoch_at.unwrap()).unwrap();
+    assert!(age < PATIENCE && seen.snapshot_at == seen.epoch_at, "{seen:?}");
+
+    // The longest that anybody asks for is in force at once, and names who did.
+    let slow = test.start_worker(options(INTERVAL * 3)).await;
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    eventually("the slower one asks", PATIENCE, async || part().await.interval == Some(INTERVAL * 3)).await;
+    assert_eq!(part().await.asker.unwrap().as_str(), slow.id);
+    // Of held jobs it tells how many were heard from.
+    task.dispatch("gate".into()).await.unwrap();
+    eventually("the job is held", PATIENCE, async || part().await.heard + part().await.candidates == 1).await;
+    test.journal.open("gate");
+    for worker in [quick, slow] {
+        worker.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn tasks_are_listed_whether_a_dispatch_or_the_start_of_a_worker_named_them() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    assert_eq!(inspector.tasks().await.unwrap(), []);
+    app.task_ref::<u32, ()>("only-dispatched").unwrap().dispatch(0).await.unwrap();
+    // To have a reference, or to look, names nobody.
+    let _asked = app.task_ref::<u32, ()>("only-asked").unwrap().counts().await.unwrap();
+    inspector.task("only-looked-at").await.unwrap();
+    let works = test.app().await;
+    works.task("only-worked", fast().concurrency(3), |_, _: u32| async { Ok::<_, JobError>(()) }).unwrap();
+    let worker = TestWorker::start(works.worker());
+    worker.working().await;
+    let listed = async || inspector.tasks().await.unwrap();
+    eventually("both are listed", PATIENCE, async || listed().await.len() == 2).await;
+    assert_eq!(inspector.task_names().await.unwrap(), ["only-dispatched", "only-worked"]);
+    eventually("the worker has told of itself", PATIENCE, async || listed().await[1].live_workers == 1).await;
+    let reports = listed().await;
+    assert_eq!((reports[0].task.as_str(), reports[0].live_workers, reports[0].slots), ("only-dispatched", 0, 0));
+    assert_eq!(reports[0].counts.waiting, 1, "it waits for nobody");
+    assert_eq!((reports[1].task.as_str(), reports[1].slots), ("only-worked", 3));
+    assert_eq!(inspector.task("only-worked").await.unwrap().live_workers, 1);
+    worker.stop().await;
+    let reports = listed().await;
+    assert_eq!((reports.len(), reports[1].live_workers, reports[1].slots), (2, 0, 0));
+}
+
+#[tokio::test]
+async fn a_worker_tells_who_it_is_what_it_holds_and_how_its_heartbeats_go() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let line = Line::start(test.redis().address()).await;
+    let one_way = Duration::from_millis(30);
+    let worker = test.start_worker_at(&line.url(), options(INTERVAL * 3)).await;
+    worker.working().await;
+    line.delay(one_way);
+    let begun = inspector.task(TASK).await.unwrap().as_of;
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    for _ in 0..2 {
+        task.dispatch("gate".into()).await.unwrap();
+    }
+    counted(&inspector, JobState::Running, 2).await;
+    let told = worker_shows(&inspector, &worker.id, "a beat of both jobs was told of", |seen| {
+        seen.tasks.iter().any(|task| task.held == 2 && !task.beat_took.is_zero())
+    })
+    .await;
+    assert_eq!((told.worker.as_str(), told.state), (&*worker.id, WorkerState::Live));
+    assert_eq!((told.pid, told.version.as_str()), (Some(std::process::id()), env!("CARGO_PKG_VERSION")));
+    assert!(worker.id.starts_with(&told.host) || !told.host.is_empty(), "{told:?}");
+    let now = inspector.task(TASK).await.unwrap().as_of;
+    assert!(told.started_at.unwrap() < now && told.last_seen_at > begun && told.last_seen_at <= now, "{told:?}");
+    assert_eq!((told.stopped_at, told.runtime_blocked), (None, None));
+    let its = &told.tasks[0];
+    assert_eq!((its.task.as_str(), its.held, its.slots), (TASK, 2, 4));
+    assert!(its.beat_took >= 2 * one_way && its.beat_took < INTERVAL * 3, "{its:?}");
+    assert!(its.last_beat_at.unwrap() > begun && its.last_beat_at.unwrap() <= now, "{its:?}");
+    let watch = &its.watches[0];
+    assert_eq!((watch.part, watch.interval), (0, INTERVAL * 3));
+    assert_eq!(watch.may_resolve_at(), watch.since + watch.interval);
+    assert_eq!(inspector.workers().await.unwrap()[0].worker, told.worker);
+    line.delay(Duration::ZERO);
+    test.journal.open("gate");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_worker_is_told_as_stopping_and_as_gone_once_it_has_stopped() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let patient = options(INTERVAL).shutdown_grace(MINUTE);
+    let app_of_worker = test.app().await;
+    test.declare_at(&app_of_worker, patient);
+    let worker = TestWorker::start(app_of_worker.worker());
+    let id = worker.id.clone();
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    task.dispatch("gate".into()).id("last").await.unwrap();
+    test.arrives("last", "running").await;
+    let stopped = worker.begin_stop();
+    let told = worker_shows(&inspector, &id, "it is stopping", |seen| seen.state == WorkerState::Stopping).await;
+    assert!(told.state.is_live() && told.stopped_at.is_none(), "{told:?}");
+    assert_eq!(inspector.task(TASK).await.unwrap().live_workers, 1);
+    test.journal.open("gate");
+    assert_eq!(stopped.await.unwrap().unwrap(), heartline::StopReason::Shutdown);
+    let gone = inspector.worker(&id).await.unwrap().unwrap();
+    assert!(gone.state == WorkerState::Gone && gone.stopped_at.is_some(), "{gone:?}");
+    assert_eq!(inspector.task(TASK).await.unwrap().live_workers, 0);
+    assert_eq!(inspector.worker("never-was").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_worker_tells_what_broke_its_watch_last_and_when() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let line = Proxy::start(test.redis().address()).await;
+    let worker = test.start_worker_at(&line.url(), fast()).await;
+    worker.working().await;
+    // A job that is held makes a beat of every period.
+    app.task_ref::<String, u64>(TASK).unwrap().dispatch("gate".into()).id("held").await.unwrap();
+    test.arrives("held", "running").await;
+    test.epochs_pass(1).await;
+    let before = inspector.task(TASK).await.unwrap().as_of;
+    line.drop_connections();
+    let broken = |seen: &WorkerReport| {
+        seen.tasks.iter().flat_map(|task| &task.watches).find(|watch| watch.broken_at >= Some(before)).cloned()
+    };
+    let told = worker_shows(&inspector, &worker.id, "the break is told of", |seen| broken(seen).is_some()).await;
+    let watch = broken(&told).unwrap();
+    assert_eq!(watch.broken, Some(WatchBreak::ConnectionLost), "{watch:?}");
+    let outlook = inspector.recovery_outlook(TASK).await.unwrap();
+    assert_eq!(outlook.watchers[0].watch.broken, Some(WatchBreak::ConnectionLost));
+    test.journal.open("gate");
+    worker.stop().await;
+}
+
+/// Jobs of each state, ten each, by ways that they really take.
+async fn ten_of_each(test: &TestTask, app: &heartline::App) {
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    let mut puppet = Puppet::of(test).await;
+    let names = |what: &str| (0..10).map(|at| format!("{what}-{at}")).collect::<Vec<_>>();
+    for what in ["completed", "failed", "running"] {
+        for id in names(what) {
+            task.dispatch(String::new()).id(id).await.unwrap();
+        }
+        let held = puppet.claim(10).await;
+        for token in held {
+            let error = stored_error("own", "no");
+            match what {
+                "completed" => puppet.settle(&[token], &[], 0).await,
+                "failed" => puppet.settle(&[], &[(&token, "failed", 1, "own no 5", &error)], 0).await,
+                _ => break,
+            };
+        }
+    }
+    for id in names("cancelled") {
+        task.dispatch(String::new()).id(&id).await.unwrap().cancel("enough").await.unwrap();
+    }
+    for (at, id) in (1..).zip(names("delayed")) {
+        task.dispatch(String::new()).id(&id).delay(MINUTE * at).await.unwrap();
+    }
+    for (at, id) in names("waiting").into_iter().enumerate() {
+        let priority = [Priority::Low, Priority::Normal, Priority::High][at % 3];
+        task.dispatch(String::new()).id(&id).priority(priority).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn jobs_of_each_state_come_newest_or_oldest_first_in_pages_of_any_size() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    ten_of_each(&test, &app).await;
+    for state in ["delayed", "completed", "failed", "cancelled"] {
+        let oldest: Vec<String> = test.run("ZRANGE", state, &["0", "-1"]).await;
+        assert_eq!(oldest.len(), 10, "{state}");
+        let newest: Vec<String> = oldest.iter().rev().cloned().collect();
+        for limit in [1, 3, 10, 1000] {
+            let of_state = JobFilter::new(state.parse().unwrap());
+            for (filter, wanted) in [(of_state.clone(), &newest), (of_state.oldest_first(), &oldest)] {
+                let pages = pages(&inspector, &filter, limit).await;
+                assert!(pages.iter().all(|page| page.jobs.len() <= limit), "{state} {limit}");
+                let found: Vec<String> =
+                    pages.iter().flat_map(|page| &page.jobs).map(|row| row.id.to_string()).collect();
+                assert_eq!(found, *wanted, "{state} {limit}");
+            }
+        }
+    }
+    let claimed_in = ["2", "5", "8", "1", "4", "7", "0", "3", "6", "9"].map(|at| format!("waiting-{at}"));
+    for limit in [1, 3, 10, 1000] {
+        for filter in [JobFilter::new(JobState::Waiting), JobFilter::new(JobState::Waiting).oldest_first()] {
+            let found = pages(&inspector, &filter, limit).await;
+            let found: Vec<String> = found.iter().flat_map(|page| &page.jobs).map(|row| row.id.to_string()).collect();
+            assert_eq!(found, claimed_in, "{limit}");
+        }
+        let found = pages(&inspector, &JobFilter::new(JobState::Running), limit).await;
+        let found: BTreeSet<String> = found.iter().flat_map(|page| &page.jobs).map(|row| row.id.to_string()).collect();
+        assert_eq!(found.len(), 10, "{limit}: {found:?}");
+    }
+
+    let row = |rows: &[heartline::JobRow]| rows[0].clone();
+    let failed = row(&all(&inspector, &JobFilter::new(JobState::Failed)).await);
+    assert_eq!((failed.code.as_deref(), failed.message.as_deref()), (Some("own"), Some("no")));
+    let cancelled = row(&all(&inspector, &JobFilter::new(JobState::Cancelled)).await);
+    assert_eq!((cancelled.code.as_deref(), cancelled.message.as_deref()), (Some("cancelled"), Some("enough")));
+    let running = row(&all(&inspector, &JobFilter::new(JobState::Running)).await);
+    assert!(running.worker.unwrap().as_str().starts_with("puppet-") && running.fence.is_some());
+    let delayed = row(&all(&inspector, &JobFilter::new(JobState::Delayed).oldest_first()).await);
+    assert!(delayed.due_at > delayed.since && delayed.id.as_str() == "delayed-0", "{delayed:?}");
+    let waiting = row(&all(&inspector, &JobFilter::new(JobState::Waiting)).await);
+    assert_eq!((waiting.priority, waiting.due_at), (Priority::High, None));
+}
+
+#[tokio::test]
+async fn pages_neither_skip_nor_repeat_while_jobs_are_removed_between_them() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    for state in [JobState::Failed, JobState::Delayed] {
+        for newest in [true, false] {
+            let names: Vec<String> = (0..60).map(|at| format!("{state}-{newest}-{at:02}")).collect();
+            for (at, id) in names.iter().enumerate() {
+                if state == JobState::Delayed {
+                    task.dispatch(String::new())
+                        .id(id)
+                        .delay(MINUTE + Duration::from_millis(at as u64 / 3))
+                        .await
+                        .unwrap();
+                } else {
+                    // Three of each time, so that the order within a time counts too.
+                    seed(&test, "failed", [(id.clone(), 1000 + at as u64 / 3, stored_error("a", "b"))]).await;
+                }
+            }
+            let mut filter = JobFilter::new(state);
+            if !newest {
+                filter = filter.oldest_first();
+            }
+            let order: Vec<String> = ids(&all(&inspector, &filter).await).into_iter().map(str::to_owned).collect();
+            let (mut seen, mut removed, mut cursor) = (Vec::new(), BTreeSet::new(), None);
+            loop {
+                let page = inspector.jobs(TASK, &filter, cursor.as_deref(), 7).await.unwrap();
+                seen.extend(page.jobs.iter().map(|row| row.id.to_string()));
+                let Some(next) = page.next else { break };
+                cursor = Some(next);
+                // The last one told, on which the cursor stands, one told before, the next one and one far behind.
+                let at = seen.len();
+                for which in [at - 1, at.saturating_sub(5), at, at + 9] {
+                    if let Some(id) = order.get(which)
+                        && removed.insert(id.clone())
+                    {
+                        assert_eq!(inspector.remove(TASK, &**id).await.unwrap().done, 1, "{id}");
+                    }
+                }
+            }
+            let repeated: BTreeSet<&String> = seen.iter().collect();
+            assert_eq!(repeated.len(), seen.len(), "repeated: {seen:?}");
+            for id in &order {
+                assert!(seen.contains(id) || removed.contains(id), "{id} was skipped: {seen:?}");
+            }
+            let mut in_order = seen.clone();
+            in_order.sort_by_key(|id| order.iter().position(|other| other == id));
+            assert_eq!(seen, in_order);
+            inspector.purge(TASK, state).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn filters_take_jobs_by_code_by_text_and_by_age() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = obedient(&test, &app, fast());
+    for (id, input) in [
+        ("slow", "fail too_slow it took \"ages\" in C:\\dir/sub\n"),
+        ("small", "fail too_small é is no size"),
+        ("other", "fail too_slow nothing like it"),
+    ] {
+        task.dispatch(input.into()).id(id).await.unwrap();
+    }
+    let worker = TestWorker::start(app.worker());
+    counted(&inspector, JobState::Failed, 3).await;
+    worker.stop().await;
+    let found = async |filter: JobFilter| -> BTreeSet<String> {
+        all(&inspector, &filter).await.into_iter().map(|row| row.id.to_string()).collect()
+    };
+    let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+    let failed = || JobFilter::new(JobState::Failed);
+    assert_eq!(found(failed().code("too_slow")).await, set(&["slow", "other"]));
+    assert_eq!(found(failed().code("too")).await, set(&[]), "a code is a whole one");
+    for text in ["\"ages\"", "C:\\dir", "dir/sub", "it took"] {
+        assert_eq!(found(failed().text(text)).await, set(&["slow"]), "{text}");
+    }
+    assert_eq!(found(failed().text("é is")).await, set(&["small"]));
+    assert_eq!(found(failed().text("No Size")).await, set(&[]), "letter by letter");
+    assert_eq!(found(failed().code("too_slow").text("nothing")).await, set(&["other"]));
+
+    // Ages: by when a job ended, is due, came into its list, or was claimed.
+    let old = test.run::<String>("ZSCORE", "failed", &["slow"]).await.parse::<u64>().unwrap() - 3_600_000;
+    test.run::<u64>("ZADD", "failed", &[&old.to_string(), "slow"]).await;
+    let hour = MINUTE * 50;
+    assert_eq!(found(failed().older_than(hour)).await, set(&["slow"]));
+    assert_eq!(found(failed().younger_than(hour)).await, set(&["small", "other"]));
+    assert_eq!(found(failed().younger_than(hour).code("too_slow")).await, set(&["other"]));
+    assert_eq!(inspector.count(TASK, &failed().older_than(hour)).await.unwrap().jobs, 1);
+    for id in ["new", "old"] {
+        task.dispatch("ok".into()).id(id).await.unwrap();
+    }
+    test.run::<u64>("HSET", "dispatchedAt", &["old", &old.to_string()]).await;
+    let waiting = || JobFilter::new(JobState::Waiting);
+    assert_eq!(found(waiting().older_than(hour)).await, set(&["old"]));
+    assert_eq!(found(waiting().younger_than(hour)).await, set(&["new"]));
+    Puppet::of(&test).await.claim_all(&["new", "old"]).await;
+    let running = || JobFilter::new(JobState::Running);
+    assert_eq!(found(running().younger_than(hour)).await, set(&["new", "old"]), "it started now");
+    assert_eq!(found(running().older_than(hour)).await, set(&[]));
+}
+
+#[tokio::test]
+async fn a_page_with_a_filter_looks_at_no_more_than_a_thousand_jobs_and_says_how_far_it_came() {
+    let test = TestTask::new();
+    let (_app, inspector) = inspector(&test).await;
+    let error = |at: u64| stored_error(if at == 0 { "rare" } else { "usual" }, "no");
+    seed(&test, "failed", (0..2500).map(|at| (format!("job-{at:04}"), 1_000_000 + at, error(at)))).await;
+    let rare = JobFilter::new(JobState::Failed).code("rare");
+    let mut looked = Vec::new();
+    let (mut cursor, mut found) = (None, Vec::new());
+    loop {
+        let page = inspector.jobs(TASK, &rare, cursor.as_deref(), 10).await.unwrap();
+        looked.push(page.looked);
+        found.extend(page.jobs);
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+        assert!(looked.len() < 4, "{looked:?}");
+    }
+    assert_eq!((looked, ids(&found)), (vec![1000, 1000, 500], vec!["job-0000"]));
+    // A page that is full sooner looks no further, and the next one goes on behind its last job.
+    let usual = JobFilter::new(JobState::Failed).code("usual");
+    let pages = pages(&inspector, &usual, 100).await;
+    assert_eq!(pages[0].jobs.len(), 100);
+    assert!(pages[0].looked <= 200, "{}", pages[0].looked);
+    assert_eq!(pages.iter().map(|page| page.jobs.len()).sum::<usize>(), 2499);
+}
+
+#[tokio::test]
+async fn a_state_and_an_age_are_counted_exactly_and_anything_else_up_to_ten_thousand_jobs() {
+    const JOBS: u64 = 12_000;
+    let test = TestTask::new();
+    let (_app, inspector) = inspector(&test).await;
+    let error = |at: u64| stored_error(if at.is_multiple_of(2) { "even" } else { "odd" }, "no");
+    seed(&test, "failed", (0..JOBS).map(|at| (format!("job-{at:05}"), 1_000_000 + at, error(at)))).await;
+    let failed = || JobFilter::new(JobState::Failed);
+    let count = async |filter: JobFilter| inspector.count(TASK, &filter).await.unwrap();
+    let of_state = count(failed()).await;
+    assert_eq!((of_state.jobs, of_state.is_exact, of_state.looked), (JOBS, true, 0));
+    let of_age = count(failed().older_than(MINUTE)).await;
+    assert_eq!((of_age.jobs, of_age.is_exact, of_age.looked), (JOBS, true, 0));
+    let of_age = count(failed().younger_than(MINUTE)).await;
+    assert_eq!((of_age.jobs, of_age.is_exact), (0, true));
+    let of_code = count(failed().code("even")).await;
+    assert_eq!((of_code.jobs, of_code.is_exact, of_code.looked), (5000, false, 10_000));
+    test.run::<u64>("ZREMRANGEBYRANK", "failed", &["0", "2999"]).await;
+    let of_code = count(failed().code("even")).await;
+    assert_eq!((of_code.jobs, of_code.is_exact, of_code.looked), (4500, true, 9000));
+}
+
+#[tokio::test]
+async fn one_job_is_told_whole() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = obedient(&test, &app, fast().retry(RetryPolicy::new().attempts(2)));
+    let job = task.dispatch("wait gate".into()).id("job").priority(Priority::High).delay(Duration::from_millis(100));
+    let job = job.attempts(5).stall_max_count(3).timeout(MINUTE).header("tenant", "acme");
+    job.await.unwrap();
+    let one = async |values: JobValues| inspector.job(TASK, "job", values).await.unwrap().unwrap();
+    let delayed = one(JobValues::None).await;
+    assert_eq!((delayed.state, delayed.priority), (JobState::Delayed, Priority::High));
+    assert!(delayed.due_at > delayed.dispatched_at && delayed.waiting_since == delayed.dispatched_at, "{delayed:?}");
+    assert_eq!((delayed.payload, delayed.payload_bytes, delayed.result_bytes), (None, 11, 0));
+    let told = &delayed.options;
+    assert_eq!((told.delay, told.attempts, told.max_count), (Some(Duration::from_millis(100)), Some(5), Some(3)));
+    assert_eq!((told.timeout, told.headers["tenant"].as_str()), (Some(MINUTE), "acme"));
+
+    let worker = TestWorker::start(app.worker());
+    test.arrives("job", "running").await;
+    let running = one(JobValues::Small).await;
+    let run = &test.journal.runs_of("job")[0];
+    assert_eq!((running.state, running.payload), (JobState::Running, Some("wait gate".into())));
+    assert_eq!((running.worker.unwrap().as_str(), running.fence), (&*worker.id, Some(run.fence)));
+    assert!(running.started_at >= delayed.due_at && running.ended_at.is_none() && running.due_at.is_none());
+    test.run::<u64>("HSET", "cancelling", &["other", "-"]).await;
+    assert_eq!(one(JobValues::None).await.cancel_requested, None);
+    test.run::<u64>("DEL", "cancelling", &[]).await;
+    test.journal.open("gate");
+    test.arrives("job", "completed").await;
+    let done = one(JobValues::Small).await;
+    assert_eq!((done.state, done.worker.is_none(), done.error.is_none()), (JobState::Completed, true, true));
+    assert_eq!((done.result, done.payload), (Some(run.fence.into()), Some("wait gate".into())));
+    assert!(
+        done.ended_at >= running.started_at && done.result_bytes == run.fence.to_string().len(),
+        "{:?}",
+        done.ended_at
+    );
+    let events: Vec<&str> = inspector.job_events(TASK, "job").await.unwrap().iter().map(Event::name).collect();
+    assert_eq!(events, ["task:dispatched", "task:started", "task:completed"]);
+
+    // One that fails twice, and one whose worker falls silent.
+    task.dispatch("again 1".into()).id("fails").await.unwrap();
+    test.arrives("fails", "failed").await;
+    let failed = inspector.job(TASK, "fails", JobValues::None).await.unwrap().unwrap();
+    let failure = failed.error.unwrap();
+    assert_eq!(
+        (failed.failed_attempts, failure.code.as_str(), failure.message.as_str()),
+        (2, "handler_error", "once more")
+    );
+    assert_eq!((failed.options.attempts, failed.priority), (None, Priority::Normal));
+    worker.stop().await;
+    task.dispatch("ok".into()).id("stalls").await.unwrap();
+    let mut dead = Puppet::of(&test).await;
+    dead.claim_all(&["stalls"]).await;
+    dead.sweep(0, "0", 200).await;
+    let epoch = test.epoch().await;
+    dead.sweep(epoch, "0", 200).await;
+    eventually("it is silent", PATIENCE, async || {
+        dead.sweep(test.epoch().await, "0", 200).await;
+        inspector.job(TASK, "stalls", JobValues::None).await.unwrap().unwrap().stalled_count == 1
+    })
+    .await;
+    let stalled = inspector.job(TASK, "stalls", JobValues::None).await.unwrap().unwrap();
+    assert_eq!((stalled.state, stalled.failed_attempts), (JobState::Waiting, 0));
+    let events: Vec<&str> = inspector.job_events(TASK, "stalls").await.unwrap().iter().map(Event::name).collect();
+    assert_eq!(events, ["task:dispatched", "task:started", "task:stalled"]);
+    assert_eq!(inspector.job(TASK, "never", JobValues::All).await.unwrap(), None);
+    assert_eq!(inspector.job_events(TASK, "never").await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_value_over_512_kib_is_told_only_where_large_ones_are_asked_for() {
+    let test = TestTask::new();
+    let app = test.app().await;
+    let inspector = app.inspector();
+    let task = app.task(TASK, fast(), |_, text: String| async move { Ok::<_, JobError>(text) }).unwrap();
+    let large = "x".repeat(600 << 10);
+    let job = task.dispatch(large.clone()).id("large").await.unwrap();
+    let worker = TestWorker::start(app.worker());
+    assert_eq!(job.result().await.unwrap(), large);
+    worker.stop().await;
+    let job = async |values| inspector.job(TASK, "large", values).await.unwrap().unwrap();
+    for values in [JobValues::None, JobValues::Small] {
+        let told = job(values).await;
+        assert_eq!((told.payload, told.result), (None, None));
+        assert_eq!((told.payload_bytes, told.result_bytes), (large.len() + 2, large.len() + 2));
+    }
+    let told = job(JobValues::All).await;
+    assert_eq!((told.payload, told.result), (Some(large.clone().into()), Some(large.into())));
+}
+
+#[tokio::test]
+async fn a_stall_is_explained_by_who_watched_for_how_long_and_at_whose_asking() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    test.journal.open("open");
+    task.dispatch("open".into()).id("plain").await.unwrap();
+    task.dispatch("open".into()).id("own").stall_max_count(0).await.unwrap();
+    let mut dead = Puppet::of(&test).await;
+    dead.claim_all(&["plain", "own"]).await;
+    let worker = test.start_worker(fast_with(StallOptions::new().max_count(2))).await;
+    test.arrives("own", "failed").await;
+    test.arrives("plain", "completed").await;
+    let page = inspector.stalls(TASK, None).await.unwrap();
+    assert_eq!((page.stalls.len(), &page.next), (2, &None));
+    let of = |id: &str| page.stalls.iter().find(|report| report.stall.id.as_str() == id).unwrap();
+    let plain = of("plain");
+    assert_eq!(
+        (plain.stall.action, plain.stall.reason, plain.by.as_deref()),
+        (StallAction::Recovered, StallReason::Silent, None)
+    );
+    assert_eq!((plain.witness.as_str(), plain.interval, plain.max_count), (&*worker.id, Some(INTERVAL), Some(2)));
+    assert!(plain.watched.unwrap() >= INTERVAL && plain.epoch.is_some(), "{plain:?}");
+    assert!(plain.snapshot_at.unwrap() < plain.stall.at, "{plain:?}");
+    let text = plain.to_string();
+    let asker = plain.asker.as_ref().unwrap().as_str();
+    assert!(asker == worker.id || asker == dead.name, "{text}");
+    for part in [
+        "job plain of the task work was held by ",
+        &dead.name,
+        &format!("{} watched that for", worker.id),
+        "of an interval of 1.0s",
+        &format!("for which {asker} had asked"),
+        "stall 1 of 2: recovered",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+    assert!(!text.contains('\n') && text.ends_with("recovered"), "nobody is named who decided: {text}");
+
+    // By its id, with its own bound.
+    let own = inspector.explain(TASK, "own").await.unwrap();
+    assert_eq!((own.len(), own[0].max_count, own[0].stall.action), (1, Some(0), StallAction::Failed));
+    assert!(own[0].to_string().ends_with("stall 1 of 0: failed"), "{}", own[0]);
+    assert_eq!(inspector.explain(TASK, "plain").await.unwrap()[0].max_count, Some(2));
+    assert_eq!(inspector.explain(TASK, "never").await.unwrap(), []);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn stalls_come_in_pages_the_latest_first() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = app.task_ref::<u32, ()>(TASK).unwrap();
+    let mut dead = Puppet::of(&test).await;
+    // Each sweep makes an entry of its own.
+    for at in 0..45 {
+        task.dispatch(0).id(format!("job-{at:02}")).stall_max_count(0).await.unwrap();
+        dead.claim(1).await;
+        let epoch = test.epoch().await;
+        dead.sweep(epoch, "0", 200).await.unwrap();
+        dead.sweep(epoch + 1, "0", 200).await.unwrap();
+    }
+    let (mut found, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = inspector.stalls(TASK, cursor.as_deref()).await.unwrap();
+        found.extend(page.stalls.into_iter().map(|report| report.stall.id.to_string()));
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(found, (0..45).rev().map(|at| format!("job-{at:02}")).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn the_outlook_says_who_may_resolve_what_is_silent_and_when_and_why_nobody_does() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    task.dispatch("gate".into()).id("silent").await.unwrap();
+    let mut dead = Puppet::of(&test).await;
+    dead.claim_all(&["silent"]).await;
+    dead.sweep(0, "0", 200).await.unwrap();
+    let outlook = inspector.recovery_outlook(TASK).await.unwrap();
+    assert_eq!((outlook.watchers.len(), outlook.next_resolve_at, outlook.parts[0].candidates), (0, None, 1));
+    let reasons = outlook.reasons.join("\n");
+    assert!(reasons.contains("1 held jobs were silent since the snapshot"), "{reasons}");
+    assert!(reasons.contains("no live worker watches the task"), "{reasons}");
+
+    let line = Proxy::start(test.redis().address()).await;
+    let long = INTERVAL * 15;
+    let worker = test.start_worker_at(&line.url(), options(long)).await;
+    let watched = async || {
+        let outlook = inspector.recovery_outlook(TASK).await.unwrap();
+        outlook.next_resolve_at.is_some().then_some(outlook)
+    };
+    let outlook = eventually("somebody watches", PATIENCE, watched).await;
+    let first = outlook.next_resolve_at.unwrap();
+    assert!(first > outlook.as_of && first <= outlook.as_of + long, "{outlook:?}");
+    let reasons = outlook.reasons.join("\n");
+    assert!(reasons.contains(&format!("{} may resolve what stays silent in", worker.id)), "{reasons}");
+    assert_eq!((outlook.watchers[0].worker.as_str(), outlook.watchers[0].state), (&*worker.id, WorkerState::Live));
+
+    line.drop_connections();
+    let broken = async || {
+        let outlook = inspector.recovery_outlook(TASK).await.unwrap();
+        outlook.reasons.iter().any(|reason| reason.contains("its watch was broken")).then_some(outlook)
+    };
+    let outlook = eventually("the break is told of", PATIENCE, broken).await;
+    assert!(outlook.next_resolve_at.unwrap() > first, "the watch begins anew: {outlook:?}");
+    let reasons = outlook.reasons.join("\n");
+    assert!(reasons.contains("connection_lost"), "{reasons}");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn an_outcome_that_came_too_late_is_refused_and_told_with_who_reported_it_and_how_late() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    let line = Proxy::start(test.redis().address()).await;
+    // Its handler does not look at whether it is told to stop, and returns when the partition is over.
+    let deaf = |journal: std::sync::Arc<crate::support::journal::Journal>, ctx: Context, gate: String| async move {
+        journal.begin(&ctx);
+        journal.opened(&gate).await;
+        Ok(ctx.fence())
+    };
+    let cut_off = test.start_worker_with(&line.url(), options(INTERVAL).cancel_grace(MINUTE), deaf).await;
+    cut_off.working().await;
+    let job = task.dispatch("late".into()).id("job").await.unwrap();
+    test.arrives("job", "running").await;
+    assert_eq!(inspector.late_outcomes(TASK, 10).await.unwrap(), []);
+    line.pause();
+    let other = test.start_worker(fast()).await;
+    eventually("the job runs elsewhere", PATIENCE, async || test.journal.runs_of("job").len() == 2).await;
+    tokio::time::sleep(TWO_INTERVALS).await;
+    test.journal.open("late");
+    let runs = test.journal.runs_of("job");
+    assert_eq!(job.result().await.unwrap(), runs[1].fence);
+    line.resume();
+    let late = async || inspector.late_outcomes(TASK, 10).await.unwrap().into_iter().next();
+    let late = eventually("it is told of", PATIENCE, late).await;
+    assert_eq!((late.id.as_str(), late.worker.as_str(), late.fence), ("job", &*cut_off.id, runs[0].fence));
+    assert_eq!(late.outcome, LateOutcome::Completed);
+    assert!(late.late_by.unwrap() >= TWO_INTERVALS && late.late_by.unwrap() < MINUTE, "{late:?}");
+    assert_eq!(job.result().await.unwrap(), runs[1].fence, "nothing of it was recorded");
+    let names: Vec<&str> = inspector.job_events(TASK, "job").await.unwrap().iter().map(Event::name).collect();
+    assert!(names.contains(&"task:refused"), "{names:?}");
+    assert_eq!(inspector.late_outcomes(TASK, 0).await.unwrap(), []);
+    other.stop().await;
+    cut_off.stop().await;
+}
+
+#[tokio::test]
+async fn events_are_told_from_a_point_on_with_pauses_among_them() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = app.task_ref::<u32, ()>(TASK).unwrap();
+    let empty = inspector.events(TASK, None).await.unwrap();
+    assert!(empty.events.is_empty() && !empty.has_more);
+    task.dispatch(0).id("a").await.unwrap();
+    let first = inspector.events(TASK, Some(&empty.next)).await.unwrap();
+    assert!(matches!(&first.events[..], [TaskEvent::Job(Event::Dispatched { id, .. })] if id.as_str() == "a"));
+    assert_eq!(inspector.events(TASK, Some(&first.next)).await.unwrap().events, []);
+    let ada = inspector.clone().by("ada");
+    ada.pause(TASK, "too much").await.unwrap();
+    task.dispatch(0).id("b").await.unwrap();
+    ada.clone().by("bob").resume(TASK).await.unwrap();
+    let told = inspector.events(TASK, Some(&first.next)).await.unwrap().events;
+    let [TaskEvent::Pause(paused), TaskEvent::Job(Event::Dispatched { .. }), TaskEvent::Pause(resumed)] = &told[..]
+    else {
+        panic!("{told:?}")
+    };
+    assert!(
+        matches!(paused, PauseEvent::Paused { by, reason, task, .. } if (&**by, &**reason, &**task) == ("ada", "too much", TASK))
+    );
+    assert!(matches!(resumed, PauseEvent::Resumed { by, .. } if by == "bob"));
+    // More than a page.
+    for _ in 0..250 {
+        task.dispatch(0).await.unwrap();
+    }
+    assert!(inspector.events(TASK, None).await.unwrap().has_more);
+    assert_eq!(history(&inspector).await.len(), 254);
+}
+
+/// What it is as JSON, read back.
+fn as_json(answer: &impl Serialize) -> serde_json::Value {
+    serde_json::from_str(&serde_json::to_string(answer).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn every_answer_can_be_written_as_json_with_times_in_milliseconds() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    ten_of_each(&test, &app).await;
+    let mut puppet = Puppet::of(&test).await;
+    for epoch in 0..2 {
+        puppet.sweep(epoch, "0", 200).await.unwrap();
+    }
+    let worker = test.start_worker(fast()).await;
+    let earlier = inspector.task(TASK).await.unwrap();
+    inspector.pause(TASK, "json").await.unwrap();
+    let task = inspector.task(TASK).await.unwrap();
+    let json = as_json(&task);
+    let ms = |at: SystemTime| u64::try_from(at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis()).unwrap();
+    assert_eq!(json["as_of_ms"], ms(task.as_of));
+    assert_eq!((&json["task"], &json["paused"]["reason"]), (&TASK.into(), &"json".into()));
+    assert!(json["next_waiting_age_ms"].is_u64() && json["parts"][0]["interval_ms"].is_u64(), "{json}");
+    eventually("the worker is listed", PATIENCE, async || !inspector.workers().await.unwrap().is_empty()).await;
+    as_json(&task.rates_since(&earlier));
+    as_json(&inspector.tasks().await.unwrap());
+    let json = as_json(&inspector.workers().await.unwrap());
+    assert!(json[0]["last_seen_at_ms"].is_u64() && json[0]["state"] == "live", "{json}");
+    for state in ["waiting", "delayed", "running", "completed", "failed", "cancelled"] {
+        let filter = JobFilter::new(state.parse().unwrap());
+        assert_eq!(as_json(&filter)["state"], state);
+        let page = inspector.jobs(TASK, &filter, None, 5).await.unwrap();
+        let json = as_json(&page);
+        assert!(json["jobs"].as_array().unwrap().len() == page.jobs.len() && json["as_of_ms"].is_u64(), "{json}");
+        as_json(&inspector.count(TASK, &filter.text("no")).await.unwrap());
+    }
+    let json = as_json(&inspector.job(TASK, "failed-1", JobValues::All).await.unwrap());
+    assert!(json["ended_at_ms"].is_u64() && json["error"]["code"] == "own" && json["options"].is_object(), "{json}");
+    let json = as_json(&inspector.stalls(TASK, None).await.unwrap());
+    assert!(json["stalls"][0]["witness"].is_string() && json["stalls"][0]["id"].is_string(), "{json}");
+    as_json(&inspector.explain(TASK, "running-1").await.unwrap());
+    let json = as_json(&inspector.recovery_outlook(TASK).await.unwrap());
+    assert!(json["reasons"].is_array() && json["parts"].is_array(), "{json}");
+    let json = as_json(&inspector.events(TASK, None).await.unwrap());
+    let kinds: BTreeSet<&str> =
+        json["events"].as_array().unwrap().iter().filter_map(|event| event["event"].as_str()).collect();
+    assert!(kinds.contains("dispatched") && kinds.contains("paused") && kinds.contains("stalled"), "{kinds:?}");
+    as_json(&inspector.job_events(TASK, "failed-1").await.unwrap());
+    as_json(&inspector.late_outcomes(TASK, 5).await.unwrap());
+    as_json(&inspector.silent_jobs(TASK, None).await.unwrap());
+    let json = as_json(&inspector.retry(TASK, ["completed-1", "failed-1", "!{"]).await.unwrap());
+    assert_eq!((&json["done"], &json["refused"], &json["is_complete"]), (&1.into(), &2.into(), &true.into()));
+    assert_eq!(json["refusals"][0]["why"]["state"], "completed", "{json}");
+    let audit = inspector.audit(TASK).await.unwrap();
+    assert_eq!(as_json(&audit)["task"], TASK);
+    as_json(&inspector.repair(&audit, true).await.unwrap());
+    as_json(&inspector.forget_task(TASK).await.unwrap());
+    as_json(&inspector.resume(TASK).await.unwrap());
+    worker.stop().await;
+    as_json(&inspector.recover_running(TASK, SilentSelection::ids(["!{"])).await.unwrap());
+    as_json(&worker_report_is_json(&inspector).await);
+}
+
+async fn worker_report_is_json(inspector: &heartline::Inspector) -> Vec<WorkerReport> {
+    inspector.workers().await.unwrap()
+}
+
+#[tokio::test]
+async fn an_inspector_leaves_nothing_behind_in_its_app() {
+    let test = TestTask::new();
+    let app = test.app().await;
+    let inspector = app.inspector();
+    let before = format!("{app:?}");
+    assert!(!before.contains(TASK), "{before}");
+    let mut events = app.events();
+    let worker = test.start_worker(fast()).await;
+    test.journal.open("go");
+    inspector.dispatch_json(TASK, "go".into()).unwrap().id("job").await.unwrap();
+    inspector.result_json(TASK, "job").await.unwrap();
+    assert_eq!(inspector.wait(TASK, "job", PATIENCE).await.unwrap(), JobState::Completed);
+    inspector.task(TASK).await.unwrap();
+    inspector.jobs(TASK, &JobFilter::new(JobState::Completed), None, 10).await.unwrap();
+    inspector.job(TASK, "job", JobValues::All).await.unwrap();
+    inspector.events(TASK, None).await.unwrap();
+    inspector.retry(TASK, "job").await.unwrap();
+    inspector.pause(TASK, "").await.unwrap();
+    inspector.resume(TASK).await.unwrap();
+    inspector.audit(TASK).await.unwrap();
+    assert_eq!(format!("{app:?}"), before);
+    // The subscription follows what the App has, and that is one task only: the job of the other one is the first it hears of.
+    let own = app.task_ref::<u32, ()>("own").unwrap();
+    own.dispatch(0).id("own").await.unwrap();
+    let first = crate::support::events::next(&mut events).await;
+    assert_eq!((first.task(), first.id().as_str()), ("own", "own"), "{first:?}");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_name_an_id_a_cursor_or_a_limit_that_is_not_valid_is_a_fault_of_who_asks() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    ten_of_each(&test, &app).await;
+    let failed = JobFilter::new(JobState::Failed);
+    for name in ["", "a b", "a{b}", "é", "a:b\n", &"x".repeat(200)] {
+        is_config(inspector.task(name).await);
+        is_config(inspector.jobs(name, &failed, None, 10).await);
+        is_config(inspector.count(name, &failed).await);
+        is_config(inspector.job(name, "a", JobValues::None).await);
+        is_config(inspector.events(name, None).await);
+        is_config(inspector.job_events(name, "a").await);
+        is_config(inspector.late_outcomes(name, 1).await);
+        is_config(inspector.stalls(name, None).await);
+        is_config(inspector.explain(name, "a").await);
+        is_config(inspector.recovery_outlook(name).await);
+        is_config(inspector.silent_jobs(name, None).await);
+        is_config(inspector.sweep_now(name).await);
+        is_config(inspector.recover_running(name, SilentSelection::all()).await);
+        is_config(inspector.recover_running(name, SilentSelection::ids(["{"])).await);
+        is_config(inspector.fail_running(name, SilentSelection::all()).await);
+        is_config(inspector.retry(name, "a").await);
+        is_config(inspector.retry(name, "{").await);
+        is_config(inspector.run_now(name, failed.clone()).await);
+        is_config(inspector.cancel(name, "a", "").await);
+        is_config(inspector.remove(name, Vec::<String>::new()).await);
+        is_config(inspector.purge(name, JobState::Failed).await);
+        is_config(inspector.pause(name, "").await);
+        is_config(inspector.resume(name).await);
+        is_config(inspector.forget_task(name).await);
+        is_config(inspector.audit(name).await);
+        is_config(inspector.dispatch_json(name, 1.into()).map(drop));
+        is_config(inspector.result_json(name, "a").await);
+        is_config(inspector.wait(name, "a", PATIENCE).await);
+    }
+    for id in ["", "a b", "a{b}", "é", "a\n", &"x".repeat(129)] {
+        is_config(inspector.job(TASK, id, JobValues::None).await);
+        is_config(inspector.job_events(TASK, id).await);
+        is_config(inspector.explain(TASK, id).await);
+        is_config(inspector.result_json(TASK, id).await);
+        is_config(inspector.wait(TASK, id, PATIENCE).await);
+    }
+    for limit in [0, 1001, usize::MAX] {
+        is_config(inspector.jobs(TASK, &failed, None, limit).await);
+    }
+    let wrong = ["x", " ", "1", "1 2 3", "nan a", "1 a\n", "+1 2", "12 3", "9 1", "0 1", "-1 a b", "1 ", "\u{e9} 1"];
+    for state in [JobState::Waiting, JobState::Running, JobState::Failed, JobState::Delayed] {
+        for cursor in wrong {
+            // Some of them are what another state has.
+            let is_one_of = match state {
+                JobState::Running => cursor == "1",
+                JobState::Waiting => false,
+                _ => ["12 3", "9 1", "0 1", "+1 2"].contains(&cursor),
+            };
+            if !is_one_of {
+                is_config(inspector.jobs(TASK, &JobFilter::new(state), Some(cursor), 10).await);
+            }
+        }
+    }
+    for cursor in ["x", "1-", "-", "1 2", "1-2-3", "(1-0", "+"] {
+        is_config(inspector.events(TASK, Some(cursor)).await);
+        is_config(inspector.stalls(TASK, Some(cursor)).await);
+    }
+    for cursor in ["x", "-1", "1 2", "1.5"] {
+        is_config(inspector.silent_jobs(TASK, Some(cursor)).await);
+    }
+    // What pages gave is taken.
+    for state in ["waiting", "delayed", "running", "completed", "failed", "cancelled"] {
+        let filter = JobFilter::new(state.parse().unwrap());
+        pages(&inspector, &filter, 1).await;
+    }
+}
+
+#[tokio::test]
+async fn while_redis_is_away_every_question_ends_with_an_error_and_later_ones_are_answered() {
+    let redis = TestRedis::start();
+    let line = Proxy::start(redis.address()).await;
+    let app = heartline::App::builder().redis(line.url()).build().await.unwrap();
+    let inspector = app.inspector();
+    inspector.task(TASK).await.unwrap();
+    line.refuse().await;
+    let away = inspector.task(TASK).await.unwrap_err();
+    assert!(matches!(away, Error::Connect { .. }), "{away:?}");
+    assert!(inspector.tasks().await.is_err() && inspector.workers().await.is_err());
+    line.accept().await;
+    eventually("it is answered again", PATIENCE, async || inspector.task(TASK).await.is_ok()).await;
+}

@@ -1,0 +1,235 @@
+//! Held jobs that are silent, and what a person decides about them.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use heartline::{
+    App, Error, Inspector, JobState, JobValues, Refusal, SilentSelection, StallAction, StallOptions, StallReason,
+};
+
+use super::{counted, inspector, is_sound};
+use crate::support::puppet::{Puppet, Token};
+use crate::support::task::{INTERVAL, TASK, TestTask, fast, fast_with};
+use crate::support::{PATIENCE, Proxy, eventually};
+
+/// Jobs that a puppet holds, and an interval of one second in force: a worker had declared the task, and is gone.
+async fn held_by_the_dead(test: &TestTask, app: &App, ids: &[&str]) -> (Puppet, Vec<Token>) {
+    let worker = test.start_worker(fast()).await;
+    worker.stop().await;
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    for id in ids {
+        task.dispatch("gate".into()).id(*id).await.unwrap();
+    }
+    let mut dead = Puppet::of(test).await;
+    let held = dead.claim_all(ids).await;
+    (dead, held)
+}
+
+/// The snapshot after which they are silent.
+async fn snapshot(test: &TestTask, puppet: &mut Puppet) {
+    assert!(puppet.sweep(test.epoch().await, "0", 200).await.unwrap().snapshot);
+}
+
+async fn silent(inspector: &Inspector) -> BTreeSet<String> {
+    let (mut found, mut cursor) = (BTreeSet::new(), None);
+    loop {
+        let page = inspector.silent_jobs(TASK, cursor.as_deref()).await.unwrap();
+        found.extend(page.jobs.iter().map(|job| job.id.to_string()));
+        cursor = page.next;
+        if cursor.is_none() {
+            return found;
+        }
+    }
+}
+
+fn set(ids: &[&str]) -> BTreeSet<String> {
+    ids.iter().map(|id| (*id).to_owned()).collect()
+}
+
+#[tokio::test]
+async fn silent_jobs_are_those_of_the_snapshot_that_nobody_was_heard_of_since() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let (mut dead, held) = held_by_the_dead(&test, &app, &["a", "b", "c"]).await;
+    assert_eq!(silent(&inspector).await, set(&[]), "they were just claimed");
+    snapshot(&test, &mut dead).await;
+    assert_eq!(silent(&inspector).await, set(&["a", "b", "c"]));
+    dead.beat(&held[..1]).await;
+    let page = inspector.silent_jobs(TASK, None).await.unwrap();
+    assert_eq!(silent(&inspector).await, set(&["b", "c"]));
+    let job = page.jobs.iter().find(|job| job.id.as_str() == "b").unwrap();
+    assert_eq!((job.worker.as_ref().unwrap().as_str(), job.fence), (&*dead.name, Some(held[1].fence)));
+    assert!(job.silent_since > job.started_at && job.started_at.is_some(), "{job:?}");
+    assert!(inspector.job(TASK, "b", JobValues::None).await.unwrap().unwrap().is_silent);
+    assert!(!inspector.job(TASK, "a", JobValues::None).await.unwrap().unwrap().is_silent);
+}
+
+#[tokio::test]
+async fn a_thousand_silent_jobs_come_in_pages() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = app.task_ref::<u32, ()>(TASK).unwrap();
+    let jobs = task.dispatch_many(0..1000).await.unwrap();
+    let mut dead = Puppet::of(&test).await;
+    while dead.claim(200).await.len() == 200 {}
+    snapshot(&test, &mut dead).await;
+    assert!(inspector.silent_jobs(TASK, None).await.unwrap().next.is_some());
+    assert_eq!(silent(&inspector).await, jobs.iter().map(|job| job.id().to_string()).collect());
+}
+
+#[tokio::test]
+async fn a_person_recovers_what_stayed_silent_for_a_whole_interval_also_past_its_max_count() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let (mut dead, held) = held_by_the_dead(&test, &app, &["beats", "silent", "other"]).await;
+    test.run::<u64>("HSET", "stalledCount", &["silent", "7"]).await;
+    snapshot(&test, &mut dead).await;
+    let ada = inspector.clone().by("ada");
+    let begun = Instant::now();
+    let recovering = tokio::spawn(async move {
+        let wanted = SilentSelection::ids(["beats", "silent", "never", "no id", "silent"]);
+        ada.recover_running(TASK, wanted).await.unwrap()
+    });
+    // The one that beats while it is watched keeps its job.
+    eventually("it watches", PATIENCE, async || begun.elapsed() > INTERVAL / 2).await;
+    assert_eq!(dead.beat(&held[..1]).await, [0; 0]);
+    let report = recovering.await.unwrap();
+    assert!(begun.elapsed() >= INTERVAL, "{:?}", begun.elapsed());
+    assert_eq!((report.done, report.refused, report.is_complete), (1, 3, true), "{report:?}");
+    let why = |id: &str| report.refusals.iter().find(|refused| refused.id == id).unwrap().why;
+    assert_eq!(
+        (why("beats"), why("never"), why("no id")),
+        (Refusal::NotSilent, Refusal::NotSilent, Refusal::InvalidId)
+    );
+    assert_eq!(test.places("silent").await, ["wait"]);
+    assert_eq!(test.places("beats").await, ["running"]);
+    assert_eq!(test.places("other").await, ["running"], "it was not named");
+    assert_eq!(dead.beat(&held[..1]).await, [0; 0]);
+    let stall = inspector.explain(TASK, "silent").await.unwrap().remove(0);
+    assert_eq!(
+        (stall.stall.action, stall.stall.reason, stall.stall.stalled_count),
+        (StallAction::Recovered, StallReason::Manual, 8)
+    );
+    assert_eq!(stall.by.as_deref(), Some("ada"));
+    assert!(stall.watched.unwrap() >= INTERVAL && stall.to_string().ends_with("recovered by ada"), "{stall}");
+    is_sound(&inspector).await;
+}
+
+#[tokio::test]
+async fn a_person_recovers_all_that_is_silent() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let ids: Vec<String> = (0..450).map(|at| format!("job-{at}")).collect();
+    let worker = test.start_worker(fast()).await;
+    worker.stop().await;
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    for id in &ids {
+        task.dispatch("open".into()).id(id).await.unwrap();
+    }
+    let mut dead = Puppet::of(&test).await;
+    while dead.claim(200).await.len() == 200 {}
+    snapshot(&test, &mut dead).await;
+    let report = inspector.recover_running(TASK, SilentSelection::all()).await.unwrap();
+    assert_eq!((report.done, report.refused), (450, 0), "{report:?}");
+    is_sound(&inspector).await;
+    test.journal.open("open");
+    let worker = test.start_worker(fast()).await;
+    counted(&inspector, JobState::Completed, 450).await;
+    assert_eq!(test.journal.runs().len(), 450);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_person_lets_silent_jobs_fail() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let (mut dead, _) = held_by_the_dead(&test, &app, &["a", "b"]).await;
+    snapshot(&test, &mut dead).await;
+    let report = inspector.clone().by("ada").fail_running(TASK, SilentSelection::ids(["a"])).await.unwrap();
+    assert_eq!((report.done, report.refused), (1, 0));
+    assert_eq!(
+        (test.places("a").await, test.places("b").await),
+        (vec!["failed".to_owned()], vec!["running".to_owned()])
+    );
+    let job = inspector.job(TASK, "a", JobValues::None).await.unwrap().unwrap();
+    let failure = job.error.unwrap();
+    assert_eq!((failure.code.as_str(), job.stalled_count), ("worker_crashed", 1));
+    assert!(failure.message.contains("ada let the job fail"), "{failure}");
+    assert!(matches!(inspector.result_json(TASK, "a").await, Err(Error::JobFailed(_))));
+    is_sound(&inspector).await;
+}
+
+#[tokio::test]
+async fn a_sweep_by_hand_does_what_a_worker_would_and_the_first_one_takes_the_snapshot() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let (mut dead, held) = held_by_the_dead(&test, &app, &["again", "last", "beats"]).await;
+    test.run::<u64>("HSET", "maxCount", &["last", "0"]).await;
+    let first = inspector.sweep_now(TASK).await.unwrap();
+    assert_eq!((first.resolved, first.swept_by_worker), (vec![], false));
+    assert_eq!(silent(&inspector).await, set(&["again", "beats", "last"]));
+    dead.beat(&held[2..]).await;
+    let mut second = inspector.sweep_now(TASK).await.unwrap();
+    second.resolved.sort_by_key(|job| job.id.to_string());
+    let told: Vec<_> = second.resolved.iter().map(|job| (job.id.as_str(), job.action, job.stalled_count)).collect();
+    assert_eq!(told, [("again", StallAction::Recovered, 1), ("last", StallAction::Failed, 1)]);
+    assert!(second.resolved.iter().all(|job| job.worker.as_ref().unwrap().as_str() == dead.name));
+    assert_eq!(test.places("beats").await, ["running"]);
+    is_sound(&inspector).await;
+}
+
+#[tokio::test]
+async fn beside_a_live_worker_it_is_told_that_the_worker_swept_and_no_live_job_is_taken() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let worker = test.start_worker(fast_with(StallOptions::new().max_count(0)).concurrency(3)).await;
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    let jobs = task.dispatch_many(vec!["gate".to_owned(); 3]).await.unwrap();
+    test.started(&jobs).await;
+    test.epochs_pass(1).await;
+    // The worker began to watch sooner; only where it was held up may the Inspector be the first.
+    eventually("it is told that the worker swept", PATIENCE, async || {
+        let swept = inspector.sweep_now(TASK).await.unwrap();
+        assert_eq!(swept.resolved, []);
+        swept.swept_by_worker
+    })
+    .await;
+    let named = SilentSelection::ids(jobs.iter().map(|job| job.id().to_string()));
+    let report = inspector.fail_running(TASK, named).await.unwrap();
+    assert_eq!((report.done, report.refused), (0, 3), "{report:?}");
+    let is_told = |why| matches!(why, Refusal::Changed | Refusal::NotSilent);
+    assert!(report.refusals.iter().all(|refused| is_told(refused.why)), "{report:?}");
+    assert_eq!(inspector.recover_running(TASK, SilentSelection::all()).await.unwrap().done, 0);
+    test.journal.open("gate");
+    test.each_ran_once(&jobs).await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_watch_that_is_broken_begins_anew_and_takes_nothing_before_a_whole_interval() {
+    let test = TestTask::new();
+    let (app, _) = inspector(&test).await;
+    let (mut dead, _) = held_by_the_dead(&test, &app, &["job"]).await;
+    snapshot(&test, &mut dead).await;
+    let line = Proxy::start(test.redis().address()).await;
+    let away = test.app_at(&line.url()).await.inspector();
+    let watching = tokio::spawn(async move { away.recover_running(TASK, SilentSelection::all()).await });
+    let begun = Instant::now();
+    eventually("it has watched for most of an interval", PATIENCE, async || begun.elapsed() > INTERVAL * 7 / 10).await;
+    line.drop_connections();
+    let broken = Instant::now();
+    let report = watching.await.unwrap().unwrap();
+    assert_eq!(report.done, 1);
+    assert!(broken.elapsed() >= INTERVAL, "{:?}", broken.elapsed());
+}
+
+#[tokio::test]
+async fn a_task_that_was_never_worked_has_nothing_to_sweep() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    app.task_ref::<u32, ()>(TASK).unwrap().dispatch(0).await.unwrap();
+    let swept = inspector.sweep_now(TASK).await.unwrap();
+    assert_eq!((swept.resolved, swept.swept_by_worker), (vec![], false));
+    let report = inspector.recover_running(TASK, SilentSelection::ids(["a"])).await.unwrap();
+    assert_eq!((report.done, report.refusals[0].why), (0, Refusal::NotSilent));
+}
