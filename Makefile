@@ -58,7 +58,7 @@ book: ## Build the guide as pages, with mdBook
 	mdbook build docs
 
 .PHONY: check-all
-check-all: check test examples check-versions check-features check-msrv check-deps check-servers check-soak ## All of the above and what takes longer
+check-all: check test examples check-versions check-features check-msrv check-deps check-servers check-races check-soak ## All of the above and what takes longer
 
 .PHONY: check-versions
 check-versions: ## Check with the newest and the oldest versions of the dependencies
@@ -77,6 +77,11 @@ check-msrv: ## Check with the oldest supported Rust
 check-deps: ## Check licences, advisories and duplicates of the dependencies
 	@command -v cargo-deny >/dev/null || { echo "missing: cargo-deny; get it with 'cargo install --locked cargo-deny'" >&2; exit 1; }
 	cargo deny --all-features check
+
+.PHONY: check-races
+check-races: ## Let each act of the Inspector race with live workers 1,000 times
+	@scripts/ensure redis
+	HEARTLINE_RACES=1000 cargo test --all-features --test integration -- inspector::races
 
 .PHONY: check-soak
 check-soak: ## Hold lines silent, and pass values of 64 MiB over narrow ones, for 20 minutes (SOAK=... seconds)

@@ -16,7 +16,7 @@ use crate::cuts::{Part, cut};
 use crate::dispatch::options;
 
 /// How long a child may take for a step.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a child does with its jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +26,8 @@ pub enum Handler {
     NoOp,
     /// Hold them until the child is killed.
     Hold,
+    /// It works nothing, and audits the task.
+    Audit,
 }
 
 /// A worker process: `--work` takes this as JSON.
@@ -91,10 +93,22 @@ impl Child {
 
     /// Waits until it says the word.
     pub async fn hear(&mut self, word: &str) -> Result<()> {
+        let line = self.line(word).await?;
+        ensure!(line == word, "the worker process said {line:?}, not {word:?}");
+        Ok(())
+    }
+
+    /// Waits until it says the word and a number.
+    pub async fn hear_number(&mut self, word: &str) -> Result<f64> {
+        let line = self.line(word).await?;
+        let number = line.strip_prefix(word).and_then(|rest| rest.trim().parse().ok());
+        number.with_context(|| format!("the worker process said {line:?}, not {word:?} and a number"))
+    }
+
+    async fn line(&mut self, word: &str) -> Result<String> {
         let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await;
         let line = line.with_context(|| format!("the worker process did not say {word:?}"))??;
-        ensure!(line.as_deref() == Some(word), "the worker process said {line:?}, not {word:?}");
-        Ok(())
+        line.with_context(|| format!("the worker process ended before it said {word:?}"))
     }
 
     /// Bytes by the name that `/proc/<pid>/status` has for them, such as `VmRSS`.
@@ -142,10 +156,23 @@ pub async fn work(spec: &str) -> Result<()> {
                 std::future::pending::<Result<(), JobError>>().await
             })?;
         }
+        Handler::Audit => {}
     }
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     println!("ready");
     if lines.next_line().await?.as_deref() != Some("go") {
+        return Ok(());
+    }
+    if spec.handler == Handler::Audit {
+        let (mut audit, mut steps) = (app.inspector().audit(&spec.task), 0);
+        while audit.step().await?.is_some() {
+            steps += 1;
+        }
+        let findings: Vec<_> = audit.report().findings().take(10).collect();
+        ensure!(findings.is_empty(), "the audit found {findings:?}");
+        println!("audited {steps}");
+        // What it had of memory is read until its input ends.
+        while let Ok(Some(_)) = lines.next_line().await {}
         return Ok(());
     }
     let worker = app.worker();

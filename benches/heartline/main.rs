@@ -13,6 +13,7 @@ mod cuts;
 mod detection;
 mod dispatch;
 mod footprint;
+mod inspector;
 mod latency;
 mod load;
 mod memory;
@@ -105,7 +106,7 @@ impl Bench {
 }
 
 /// The names of all rows: by group, and within it by what is measured together.
-fn groups() -> [Vec<Vec<&'static str>>; 10] {
+fn groups() -> [Vec<Vec<&'static str>>; 11] {
     let alone = |rows: &[&'static str]| rows.iter().map(|row| vec![*row]).collect();
     [
         alone(dispatch::ROWS),
@@ -118,6 +119,7 @@ fn groups() -> [Vec<Vec<&'static str>>; 10] {
         vec![detection::ROWS.to_vec()],
         vec![safety::rows()],
         vec![blocking::rows()],
+        inspector::parts(),
     ]
 }
 
@@ -161,7 +163,8 @@ async fn measure_part(bench: &mut Bench, group: usize) -> Result<Vec<Row>> {
         6 => stall::run(bench),
         7 => detection::run(bench).await,
         8 => safety::run(bench).await,
-        _ => blocking::run(bench).await,
+        9 => blocking::run(bench).await,
+        _ => inspector::run(bench).await,
     }
 }
 
