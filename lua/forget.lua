@@ -30,9 +30,12 @@
 -- Returns  {'forgotten', number of keys}; or {'jobs', how many there are}: nothing is removed
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
-local lists, ended = { wait_high, wait, wait_low }, { completed, failed, cancelled }
+-- Without a payload there is no job, whatever its list still has.
 local jobs = redis.call('HLEN', payload)
-for _, count in ipairs(count_jobs(lists, delayed, locks, ended, meta)) do jobs = math.max(jobs, count) end
+for _, place in ipairs({ delayed, completed, failed, cancelled }) do
+  jobs = math.max(jobs, redis.call('ZCARD', place))
+end
+jobs = math.max(jobs, redis.call('HLEN', locks))
 if jobs > 0 then return { 'jobs', jobs } end
 return { 'forgotten', redis.call('UNLINK', wait_high, wait, wait_low, active, candidates, locks, delayed, completed,
   failed, cancelled, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,

@@ -25,7 +25,7 @@
 -- ARGV[5]  least        (score, ms, or -inf)
 -- ARGV[6]  most         (score, ms, or +inf)
 -- ARGV[7]  code         (of the error; '' for any)
--- ARGV[8]  text         (that stands in the JSON of the error; '' for any)
+-- ARGV[8]  text         (that stands in the message of the error, as JSON has it; '' for any)
 -- Returns  {'page', next cursor ('': the end), how many were looked at, rows: id, stamp, cursor behind it, code of the
 --          error, 1,024 bytes of it from its message on, attempt, stalledCount, maxCount, priority, dispatchedAt,
 --          waitingSince, 1 for a candidate else 0}; what is not set is ''
@@ -44,6 +44,19 @@ else
   ids, stamps, behind = ordered_page(place, newest, cursor, look, ARGV[5], ARGV[6])
   cursors = {}
 end
+-- Whether the message of the error has the text: it ends with the first quote that no backslash escapes.
+local function has_text(failure, wanted)
+  local _, begins = string.find(failure, '"message":"', 1, true)
+  local found = begins and string.find(failure, wanted, begins + 1, true)
+  if not found then return false end
+  local ends = begins
+  repeat
+    ends = string.find(failure, '["\\]', ends + 1)
+    local is_escape = ends and string.byte(failure, ends) == 92
+    if is_escape then ends = ends + 1 end
+  until not is_escape
+  return not ends or found < ends
+end
 -- What scripts have written has a backslash before each slash.
 local escaped = string.gsub(text, '/', '\\/')
 local reply = { 'page', behind, #ids, {} }
@@ -60,8 +73,7 @@ end
 for at, id in ipairs(ids) do
   local failure = failures[at] or ''
   local fits = (code == '' or string.find(failure, '"code":"' .. code .. '"', 1, true))
-    and (text == '' or string.find(failure, text, 1, true)
-      or escaped ~= text and string.find(failure, escaped, 1, true))
+    and (text == '' or has_text(failure, text) or escaped ~= text and has_text(failure, escaped))
   if fits and not spare[at] then
     local stamp = stamps[at] or ''
     local _, begins = string.find(failure, '"message":"', 1, true)

@@ -26,7 +26,7 @@ local places = { completed = completed, failed = failed, cancelled = cancelled, 
 for _, list in ipairs(lists) do
   local first, from = nil, 0
   -- Behind so many ghosts nobody looks.
-  while not first and from < 25 * BATCH do
+  while not first and from < 3 * BATCH do
     local ids = redis.call('LRANGE', list, from, from + (has_ghosts and BATCH - 1 or 0))
     local spare = has_ghosts and spare_of(ids, ghosts, payload, locks, places) or {}
     for at, id in ipairs(ids) do
@@ -35,7 +35,7 @@ for _, list in ipairs(lists) do
         break
       end
     end
-    from = #ids < BATCH and 25 * BATCH or from + BATCH
+    from = #ids < BATCH and 3 * BATCH or from + BATCH
   end
   heads[#heads + 1] = first or ''
   local since = first and redis.call('HGET', waiting_since, first)

@@ -1,5 +1,5 @@
--- Puts failed and cancelled jobs back into their lists, as if they had never run: attempts, stalls and what was left
--- of a cancel begin anew. One whose entry is still in its list waits there.
+-- Puts failed and cancelled jobs back into their lists, as if they had never run: attempts, stalls and what was left of
+-- a cancel begin anew. An entry that a job left in a list behind stays a ghost beside the new one.
 -- KEYS[1]  payload       (hash)    column
 -- KEYS[2]  locks         (hash)    id -> token
 -- KEYS[3]  delayed       (zset)    ids by due time, ms
@@ -13,17 +13,16 @@
 -- KEYS[11] meta          (hash)    options, event total, pause, how many ghosts
 -- KEYS[12] events        (stream)  one entry
 -- KEYS[13] wake          (zset)    marker for idle workers
--- KEYS[14] ghosts        (hash)    id -> entries in lists that are none of a waiting job
--- KEYS[15] attempt       (hash)    column
--- KEYS[16] stalledCount  (hash)    column
--- KEYS[17] result        (hash)    column
--- KEYS[18] error         (hash)    column
--- KEYS[19] options       (hash)    column
--- KEYS[20] maxCount      (hash)    column
--- KEYS[21] priority      (hash)    column
--- KEYS[22] dispatchedAt  (hash)    column
--- KEYS[23] deferred      (hash)    column
--- KEYS[24] waitingSince  (hash)    column
+-- KEYS[14] attempt       (hash)    column
+-- KEYS[15] stalledCount  (hash)    column
+-- KEYS[16] result        (hash)    column
+-- KEYS[17] error         (hash)    column
+-- KEYS[18] options       (hash)    column
+-- KEYS[19] maxCount      (hash)    column
+-- KEYS[20] priority      (hash)    column
+-- KEYS[21] dispatchedAt  (hash)    column
+-- KEYS[22] deferred      (hash)    column
+-- KEYS[23] waitingSince  (hash)    column
 -- ARGV[1]  by            (who asks; '' for nobody)
 -- ARGV[2]  jobs          (pairs id, stamp: at most 200; see lib/named.lua)
 -- Returns  {'told', one word a job}: retried, or why not: its state, unknown, changed
@@ -35,28 +34,19 @@ local anew = { attempt, stalled_count, result, errors, deferred, cancelling }
 
 local ids, states = named_jobs(2, payload, locks, places)
 expect_types(lists, {}, anew, {})
-expect_types({}, {}, { options, max_count, priority, dispatched_at, waiting_since, ghosts }, {})
+expect_types({}, {}, { options, max_count, priority, dispatched_at, waiting_since }, {})
 local again = {}
 for at, id in ipairs(ids) do
   if states[at] == 'failed' or states[at] == 'cancelled' then states[at], again[#again + 1] = 'retried', id end
 end
 if #again == 0 then return { 'told', unpack(states) } end
 local event_mode, paused = unpack(redis.call('HMGET', meta, 'eventMode', 'paused'))
-local known, there, gone = redis.call('HMGET', ghosts, unpack(again)), {}, {}
-for at, id in ipairs(again) do
-  local group = known[at] and there or gone
-  group[#group + 1] = id
-end
 
 redis.call('ZREM', failed, unpack(again))
 redis.call('ZREM', cancelled, unpack(again))
 for _, column in ipairs(anew) do redis.call('HDEL', column, unpack(again)) end
 local now_ms = math.floor(now_us() / 1000)
-if #gone > 0 then back_to_wait('RPUSH', lists, priority, gone, waiting_since, now_ms) end
-if #there > 0 then
-  count_ghosts(ghosts, meta, there, -1)
-  stand_since(waiting_since, there, now_ms)
-end
+back_to_wait('RPUSH', lists, priority, again, waiting_since, now_ms)
 local fields = {}
 add_words(fields, 'by', by == '' and {} or { by })
 add_words(fields, 'retried', again)

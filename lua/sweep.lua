@@ -56,7 +56,7 @@ local known_epoch, known_interval, asked, default_max, heartbeat, event_mode, ke
 local current, interval = tonumber(known_epoch) or 0, tonumber(known_interval) or ask
 if not declared then return { 'undeclared' } end
 if epoch ~= current then return { 'moved', current, interval } end
-if waited < interval then return { 'early', current, interval } end
+if waited < math.max(1, interval) then return { 'early', current, interval } end
 local lists = { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
   deferred, waiting_since }

@@ -250,7 +250,7 @@ async fn retry_remove_and_run_now_declare_their_keys() {
     assert_eq!(task.ok("run_now", &["anna", "delayed", "", "waiting", ""]).await, "[told promoted waiting]");
     assert_eq!(task.list("wait:high").await, ["failed"]);
     assert_eq!(task.list("wait:low").await, ["delayed"]);
-    assert_eq!(task.list("wait").await, ["first", "waiting", "gone", "again", "cancelled"]);
+    assert_eq!(task.list("wait").await, ["first", "waiting", "gone", "again", "cancelled", "again"]);
     let jobs = ["waiting", "", "completed", "", "failed", "", "delayed", "", "running", "", "nobody", ""];
     let told = "[told removed removed removed removed running unknown]";
     assert_eq!(task.ok("remove", &[&["anna"], &jobs[..]].concat()).await, told);

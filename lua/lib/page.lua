@@ -48,20 +48,25 @@ end
 -- order in which they are claimed, or from the back, where no entry that stays is missed whatever is claimed
 -- meanwhile. Ghosts are looked at too.
 local function waiting_page(lists, from_back, cursor, look)
-  local list, seen = string.match(cursor, '^(%d) (%d+)$')
-  list, seen = tonumber(list) or from_back and #lists or 1, tonumber(seen) or 0
+  local list, seen, length = string.match(cursor, '^(%d) (%d+) ?(%d*)$')
+  list, seen, length = tonumber(list) or from_back and #lists or 1, tonumber(seen) or 0, tonumber(length)
   local ids, cursors = {}, {}
   while lists[list] do
     local count = look - #ids
-    local first, last = seen, seen + count - 1
-    if from_back then first, last = -seen - count, -seen - 1 end
+    local first, last, behind = seen, seen + count - 1, ''
+    if from_back then
+      -- What a list has grown by was added behind those that were seen.
+      local now = redis.call('LLEN', lists[list])
+      seen = seen + math.max(0, now - (length or now))
+      first, last, behind = -seen - count, -seen - 1, ' ' .. now
+    end
     local found = redis.call('LRANGE', lists[list], first, last)
     for at = 1, #found do
       ids[#ids + 1] = found[from_back and #found - at + 1 or at]
-      cursors[#ids] = list .. ' ' .. seen + at
+      cursors[#ids] = list .. ' ' .. seen + at .. behind
     end
     if #ids == look then return ids, cursors, cursors[look] end
-    list, seen = list + (from_back and -1 or 1), 0
+    list, seen, length = list + (from_back and -1 or 1), 0, nil
   end
   return ids, cursors, ''
 end

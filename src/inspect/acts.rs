@@ -19,9 +19,12 @@ use crate::job::state::JobState;
 use crate::limits::{BATCH, MESSAGE_LIMIT};
 use crate::shown::cut;
 use crate::store::told::{Named, Told};
-use crate::store::{cancel, forget, pause, remove, resume, retry, run_now};
+use crate::store::{cancel, forget, overview, pause, remove, resume, retry, run_now};
 use crate::times::{at_ms, ms_of};
 use crate::worker_id::WorkerId;
+
+/// How many calls of a step take off what jobs have left in their lists.
+const TIDIED: usize = 20;
 
 /// How many refusals are told by their ids.
 const TOLD: usize = 1000;
@@ -48,6 +51,18 @@ impl From<&str> for JobSelection {
     }
 }
 
+impl From<String> for JobSelection {
+    fn from(id: String) -> JobSelection {
+        JobSelection::Ids(vec![id])
+    }
+}
+
+impl From<JobId> for JobSelection {
+    fn from(id: JobId) -> JobSelection {
+        id.as_str().into()
+    }
+}
+
 impl From<&JobId> for JobSelection {
     fn from(id: &JobId) -> JobSelection {
         id.as_str().into()
@@ -70,7 +85,7 @@ impl<T: AsRef<str>, const N: usize> From<[T; N]> for JobSelection {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ActReport {
-    /// With how many jobs it was done.
+    /// How many jobs it changed.
     pub done: u64,
     /// How many held jobs their workers were asked to stop, by a cancel.
     pub requested: u64,
@@ -80,6 +95,8 @@ pub struct ActReport {
     pub refusals: Vec<Refused>,
     /// How many jobs were looked at.
     pub looked: u64,
+    /// Whether a worker decided about silent jobs before a person could.
+    pub swept_by_worker: bool,
     /// Whether it is through. An act that was stopped in between is not.
     pub is_complete: bool,
 }
@@ -150,7 +167,7 @@ enum Kind {
 /// # }
 /// ```
 ///
-/// Awaited, it goes on to its end and gives its report. Step by step, it can tell how far it has come, and be stopped after any
+/// Awaited, it goes on to its end and gives its report, or an error without it. Step by step, it can tell how far it has come, and be stopped after any
 /// of them: what is done stays done. A filter takes only jobs that stood so when the act began.
 #[must_use = "an act does nothing until it is awaited"]
 pub struct Act {
@@ -165,6 +182,10 @@ pub struct Act {
     /// Those that were taken, where a page may repeat some.
     seen: HashSet<u64>,
     hasher: RandomState,
+    /// All jobs were named, and what they left in their lists is taken off.
+    tidies: bool,
+    /// How many such entries there were last.
+    ghosts: u64,
     report: ActReport,
 }
 
@@ -180,6 +201,8 @@ impl Act {
             cursor: String::new(),
             seen: HashSet::new(),
             hasher: RandomState::new(),
+            tidies: false,
+            ghosts: u64::MAX,
             report: ActReport::default(),
         }
     }
@@ -194,7 +217,9 @@ impl Act {
     /// when the act was through before.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`]. The step can be made again.
+    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`]. The step can be made again. With
+    /// [`Error::Connect`] the jobs of the step may have been taken; a job that is named by its id and was dispatched or ended anew
+    /// meanwhile is then taken once more.
     ///
     /// # Cancel safety
     /// The jobs of the step may have been taken or not when the future is dropped; it is safe to make it again.
@@ -210,6 +235,7 @@ impl Act {
         };
         match self.selection.clone() {
             JobSelection::Ids(ids) => self.next_ids(&ids).await?,
+            JobSelection::Filter(_) if self.tidies => self.report.is_complete = !self.tidy().await?,
             JobSelection::Filter(filter) => self.next_page(&filter, began).await?,
         }
         Ok(Some(&self.report))
@@ -217,25 +243,23 @@ impl Act {
 
     async fn next_ids(&mut self, ids: &[String]) -> Result<(), Error> {
         let end = (self.index + BATCH).min(ids.len());
-        let (mut named, mut texts, mut invalid) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut named, mut texts, mut invalid, mut own) = (Vec::new(), Vec::new(), Vec::new(), HashSet::new());
         for id in &ids[self.index..end] {
             match JobId::parse(id) {
-                Ok(parsed) if self.seen.insert(self.hasher.hash_one(&parsed)) => {
-                    named.push(Named::anywhere(parsed));
-                    texts.push(id.clone());
+                Ok(parsed) => {
+                    let hash = self.hasher.hash_one(&parsed);
+                    // Each once, however often it is named.
+                    if !self.seen.contains(&hash) && own.insert(hash) {
+                        named.push(Named::anywhere(parsed));
+                        texts.push(id.clone());
+                    }
                 }
-                // Named twice.
-                Ok(_) => {}
                 Err(_) => invalid.push(id.clone()),
             }
         }
-        let told = self.apply(&named).await;
-        if told.is_err() {
-            named.iter().for_each(|job| {
-                self.seen.remove(&self.hasher.hash_one(&job.id));
-            });
-        }
-        self.take_in(texts, &told?);
+        let told = self.apply(&named).await?;
+        self.seen.extend(own);
+        self.take_in(texts, &told);
         invalid.into_iter().for_each(|id| self.refuse(id, Refusal::InvalidId));
         self.report.looked += (end - self.index) as u64;
         self.index = end;
@@ -271,11 +295,10 @@ impl Act {
                 self.refuse(row.id.to_string(), Refusal::Later);
             }
         }
-        if page.next.is_none() && filter.state == JobState::Waiting {
-            self.tidy().await?;
-        }
         self.report.looked += page.looked.min(LOOKED.max(page.jobs.len())) as u64;
-        self.report.is_complete = page.next.is_none();
+        let leaves_ghosts = matches!(self.kind, Kind::Remove | Kind::Cancel { .. }) && self.report.done > 0;
+        self.tidies = page.next.is_none() && filter.state == JobState::Waiting && leaves_ghosts;
+        self.report.is_complete = page.next.is_none() && !self.tidies;
         self.cursor = page.next.unwrap_or_default();
         Ok(())
     }
@@ -294,22 +317,25 @@ impl Act {
         }
     }
 
-    /// Takes the entries off the lists that the jobs have left there, so far as no other job is in front of them.
-    async fn tidy(&self) -> Result<(), Error> {
-        let mut left = u64::MAX;
-        loop {
-            let ghosts = self.inspector.overview(&self.task).await?.number("ghosts").unwrap_or(0);
-            if ghosts == 0 || ghosts >= left {
-                return Ok(());
-            }
-            left = ghosts;
+    /// Takes some of the entries off the lists that the jobs have left there, so far as no other job is in front of them. Returns whether
+    /// there is more to do.
+    async fn tidy(&mut self) -> Result<bool, Error> {
+        for _ in 0..TIDIED {
             let keys = self.inspector.keys(&self.task)?;
             let call = |mut conn| {
                 let keys = keys.clone();
-                async move { remove::remove(&mut conn, &keys, &[], &self.inspector.by).await }
+                async move {
+                    remove::remove(&mut conn, &keys, &[], "").await?;
+                    overview::ghosts(&mut conn, &keys).await
+                }
             };
-            self.inspector.ask(call).await?;
+            let left = self.inspector.ask(call).await?;
+            if left == 0 || left >= self.ghosts {
+                return Ok(false);
+            }
+            self.ghosts = left;
         }
+        Ok(true)
     }
 
     async fn call(&self, named: &[Named]) -> Result<Vec<Told>, Error> {
@@ -325,7 +351,11 @@ impl Act {
                 }
             }
         };
-        self.inspector.ask(call).await
+        // A job that is named by its id alone may be another one, or stand elsewhere, when the call is repeated.
+        match self.selection {
+            JobSelection::Ids(_) => self.inspector.ask_once(call).await,
+            JobSelection::Filter(_) => self.inspector.ask(call).await,
+        }
     }
 
     fn take_in(&mut self, ids: Vec<String>, told: &[Told]) {
@@ -381,14 +411,14 @@ impl fmt::Debug for Act {
 pub enum ForgetOutcome {
     /// Nothing is left of it.
     Forgotten,
-    /// These workers work it, or did a short while ago.
+    /// These workers work it, or were seen in the last hour and did not say that they stopped.
     Worked(Vec<WorkerId>),
     /// It has so many jobs, in whatever state.
     HasJobs(u64),
 }
 
 impl Inspector {
-    /// Puts failed and cancelled jobs back into their lists, under their ids: attempts, stalls, and what a cancel left begin anew.
+    /// Puts failed and cancelled jobs back into their lists, under their ids. Attempts and stalls count from 0, and a cancel is forgotten.
     ///
     /// Jobs in other states are refused.
     pub fn retry(&self, task: &str, jobs: impl Into<JobSelection>) -> Act {

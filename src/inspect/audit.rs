@@ -67,25 +67,27 @@ const PLACES: [Key; 20] = [
 pub enum Fault {
     /// A place or a column has an id without a payload. Mended, what is left of it is removed.
     NoPayload,
-    /// A job is in more than one of its places. Mended, it is in one: it has ended, or is held, before it is delayed.
+    /// A job is in more than one of its places. Mended, it stays in one: a terminal one before the running ones, those before the delayed
+    /// ones.
     TwoPlaces,
     /// A job is in none of its places, and would never run. Mended, it is at the front of its list.
     Nowhere,
-    /// A job is among the running ones, and nobody holds its lock. Mended, it is no more.
+    /// A job is among the running ones, and nobody holds its lock. Mended, it leaves them; if it is then in no place, `Nowhere` puts it
+    /// into its list.
     Unlocked,
     /// A job is locked, and no sweep looks at it. Mended, the next one does.
     Unwatched,
     /// A job is among the candidates, and among those that were heard from. Mended, it is heard from.
     BothSets,
-    /// The cancel of a job is asked for that nobody holds. Mended, it is not.
+    /// The cancel of a job is asked for that nobody holds. Mended, the request is dropped.
     StrayCancel,
-    /// A counter of a job is no number. Mended, it begins anew.
+    /// A counter of a job is no number. Mended, it counts from 0.
     BadCounter,
     /// Entries of the lists whose job waits there no more are counted wrong, and so are waiting jobs. Mended, they are right.
     Miscounted,
     /// The record of the calls of a worker that is gone. Mended, it is removed.
     StaleRecord,
-    /// A counter of the task is no number. Mended, it begins anew.
+    /// A counter of the task is no number. Mended, it counts from 0.
     BadMeta,
 }
 
@@ -177,12 +179,12 @@ pub struct AuditProgress {
 /// for finding in report.findings() {
 ///     println!("{finding}");
 /// }
-/// println!("{:?}", inspector.by("ada").repair(&report, true).await?);
+/// println!("{:?}", inspector.preview_repair(&report).await?);
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// A step is one call, of some milliseconds of Redis time at most. A step that failed is made again by the next one, so an audit
+/// A step is a few calls, each of some milliseconds of Redis time at most. A step that failed is made again by the next one, so an audit
 /// goes on where it was after an outage. It needs about 70 MB of memory for each million jobs.
 #[must_use = "an audit does nothing until it is awaited"]
 pub struct Audit {
@@ -211,14 +213,11 @@ struct Suspect {
     listed: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Stage {
     Begin,
     /// Counts the entries of the lists.
-    Lists {
-        list: usize,
-        seen: u64,
-    },
+    Lists(ListPlace),
     /// Looks at every id that a place or column has.
     Places {
         place: usize,
@@ -226,15 +225,16 @@ enum Stage {
         count: Option<u64>,
     },
     /// Looks at entries of the lists that nothing else has.
-    Entries {
-        list: usize,
-        seen: u64,
+    Entries(ListPlace),
+    /// Counts the entries that suspects have.
+    Recount {
+        round: u32,
+        place: ListPlace,
     },
-    /// Counts the entries that suspects have, and looks at them again.
+    /// Looks at the suspects again.
     Again {
         round: u32,
-        list: usize,
-        seen: u64,
+        looked: usize,
     },
     Records {
         round: u32,
@@ -242,6 +242,39 @@ enum Stage {
     },
     Meta,
     Done,
+}
+
+/// How far the lists were read: from the end of each.
+#[derive(Clone, Debug, Default)]
+struct ListPlace {
+    list: usize,
+    /// How many entries from the end on were read.
+    seen: u64,
+    /// How long the list was then, and the entry that was read last. What was added since then stands behind it.
+    last: Option<(u64, String)>,
+}
+
+impl ListPlace {
+    /// Takes a page in. Returns the entries that were not read before, and where to go on, if there are more lists.
+    fn after(mut self, length: u64, page: Vec<String>) -> (Vec<String>, Option<ListPlace>) {
+        let is_end = (page.len() as u64) < PAGE;
+        self.seen += page.len() as u64;
+        let fresh: Vec<String> = match &self.last {
+            None => page,
+            // Those up to the last one were read. Where it is not among them all of them were.
+            Some((_, last)) => match page.iter().position(|id| id == last) {
+                Some(at) => page.into_iter().skip(at + 1).collect(),
+                None => Vec::new(),
+            },
+        };
+        let last = fresh.last().cloned().or(self.last.map(|(_, last)| last));
+        self.last = last.map(|last| (length, last));
+        if !is_end {
+            return (fresh, Some(self));
+        }
+        let next = ListPlace { list: self.list + 1, ..ListPlace::default() };
+        (fresh, (next.list < LISTS.len()).then_some(next))
+    }
 }
 
 impl Inspector {
@@ -266,15 +299,30 @@ impl Inspector {
         }
     }
 
-    /// Mends what an audit found, or with `preview` tells what would be mended. Each fault is looked for again in the step that
-    /// mends it: what is not there any more is left alone.
+    /// Mends what an audit found. Each fault is looked for again in the step that mends it: what is not there any more is left alone. It
+    /// reads the lists of waiting jobs once.
     ///
     /// # Errors
     /// [`Error::Config`] if the name of the task is not valid, and what every call may give, see [`Error`].
     ///
     /// # Cancel safety
     /// Some of it may be mended or not when the future is dropped; it is safe to repeat.
-    pub async fn repair(&self, report: &AuditReport, preview: bool) -> Result<RepairReport, Error> {
+    pub async fn repair(&self, report: &AuditReport) -> Result<RepairReport, Error> {
+        self.repair_or_look(report, false).await
+    }
+
+    /// Tells what [`repair`](Inspector::repair) would mend now, and changes nothing.
+    ///
+    /// # Errors
+    /// As [`repair`](Inspector::repair).
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn preview_repair(&self, report: &AuditReport) -> Result<RepairReport, Error> {
+        self.repair_or_look(report, true).await
+    }
+
+    async fn repair_or_look(&self, report: &AuditReport, preview: bool) -> Result<RepairReport, Error> {
         let mut repaired = RepairReport::default();
         let mut by_id: BTreeMap<&str, Vec<Fault>> = BTreeMap::new();
         for finding in report.findings() {
@@ -322,30 +370,40 @@ impl Inspector {
         let began_ms = self.now_ms().await?;
         let wanted: HashSet<&str> = ids.iter().copied().collect();
         let mut found = HashMap::new();
-        for list in LISTS.into_iter().filter(|_| !wanted.is_empty()) {
-            let mut seen = 0;
-            loop {
-                let page = self.page_of_list(task, list, seen).await?;
-                seen += page.len() as u64;
-                let is_last = (page.len() as u64) < PAGE;
-                for id in page.into_iter().filter(|id| wanted.contains(id.as_str())) {
-                    *found.entry(id).or_insert(0) += 1;
-                }
-                if is_last {
-                    break;
-                }
+        let mut place = (!wanted.is_empty()).then(ListPlace::default);
+        while let Some(at) = place {
+            let (page, next) = self.page_of_list(task, at).await?;
+            for id in page.into_iter().filter(|id| wanted.contains(id.as_str())) {
+                *found.entry(id).or_insert(0) += 1;
             }
+            place = next;
         }
         Ok((began_ms, found))
     }
 
-    async fn page_of_list(&self, task: &str, list: Key, seen: u64) -> Result<Vec<String>, Error> {
+    /// The entries of the next page that were not read before, and where to go on.
+    async fn page_of_list(&self, task: &str, mut place: ListPlace) -> Result<(Vec<String>, Option<ListPlace>), Error> {
         let keys = self.keys(task)?;
-        let call = |mut conn| {
+        let list = LISTS[place.list];
+        let read = |seen: u64| {
             let keys = keys.clone();
-            async move { scan::page_of_list(&mut conn, &keys, list, seen, PAGE).await }
+            move |mut conn| {
+                let keys = keys.clone();
+                async move { scan::page_of_list(&mut conn, &keys, list, seen, PAGE).await }
+            }
         };
-        self.ask(call).await
+        // One entry again, which tells where the new ones begin.
+        let (mut length, mut page) = self.ask(read(place.seen.saturating_sub(1))).await?;
+        if let Some((before, _)) = &place.last {
+            place.seen -= 1;
+            let grown = length.saturating_sub(*before);
+            if grown > 0 {
+                // By so much at least the list was moved away from its end.
+                place.seen += grown;
+                (length, page) = self.ask(read(place.seen)).await?;
+            }
+        }
+        Ok(place.after(length, page))
     }
 
     /// Mends a fault of a record or a counter of the task. Returns whether it is still there to be mended.
@@ -374,7 +432,7 @@ impl Inspector {
     }
 }
 
-/// What a repair did.
+/// What a repair did, or would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RepairReport {
@@ -403,13 +461,14 @@ impl Audit {
             self.look_at_open().await?;
             return Ok(Some(self.progress));
         }
-        match self.stage {
+        match self.stage.clone() {
             Stage::Done => return Ok(None),
             Stage::Begin => self.begin().await?,
-            Stage::Lists { list, seen } => self.count_list(list, seen).await?,
+            Stage::Lists(place) => self.count_list(place).await?,
             Stage::Places { place, cursor, count } => self.scan_place(place, cursor, count).await?,
-            Stage::Entries { list, seen } => self.look_for_entries(list, seen).await?,
-            Stage::Again { round, list, seen } => self.again(round, list, seen).await?,
+            Stage::Entries(place) => self.look_for_entries(place).await?,
+            Stage::Recount { round, place } => self.recount(round, place).await?,
+            Stage::Again { round, looked } => self.again(round, looked).await?,
             Stage::Records { round, cursor } => self.look_at_records(round, cursor).await?,
             Stage::Meta => self.look_at_meta().await?,
         }
@@ -429,28 +488,23 @@ impl Audit {
         // Each id is read in its place and as a payload, and entries of lists twice.
         self.progress.of = 3 * waiting + 2 * (delayed + completed + failed + cancelled) + 3 * running;
         self.began_ms = seen.now_ms;
-        self.stage = Stage::Lists { list: 0, seen: 0 };
+        self.stage = Stage::Lists(ListPlace::default());
         Ok(())
     }
 
-    /// Reads the next page of a list. Returns the stage that follows: the same list, the next one, or `after`.
-    async fn read_list(&mut self, list: usize, seen: u64) -> Result<(Vec<String>, Option<(usize, u64)>), Error> {
-        let page = self.inspector.page_of_list(&self.task, LISTS[list], seen).await?;
-        let count = page.len() as u64;
-        self.progress.read += count;
-        let next = if count == PAGE { Some((list, seen + count)) } else { Some((list + 1, 0)) };
-        Ok((page, next.filter(|(list, _)| *list < LISTS.len())))
+    /// Reads the next page of the lists. Returns the entries that were not read before, and where to go on.
+    async fn read_lists(&mut self, place: ListPlace) -> Result<(Vec<String>, Option<ListPlace>), Error> {
+        let (page, next) = self.inspector.page_of_list(&self.task, place).await?;
+        self.progress.read += page.len() as u64;
+        Ok((page, next))
     }
 
-    async fn count_list(&mut self, list: usize, seen: u64) -> Result<(), Error> {
-        let (page, next) = self.read_list(list, seen).await?;
+    async fn count_list(&mut self, place: ListPlace) -> Result<(), Error> {
+        let (page, next) = self.read_lists(place).await?;
         for id in page {
             *self.listed.entry(self.hasher.hash_one(&*id)).or_insert(0) += 1;
         }
-        self.stage = match next {
-            Some((list, seen)) => Stage::Lists { list, seen },
-            None => Stage::Places { place: 0, cursor: 0, count: None },
-        };
+        self.stage = next.map_or(Stage::Places { place: 0, cursor: 0, count: None }, Stage::Lists);
         Ok(())
     }
 
@@ -477,20 +531,21 @@ impl Audit {
         }
         self.stage = match (next, place + 1) {
             (0, place) if place < PLACES.len() => Stage::Places { place, cursor: 0, count: None },
-            (0, _) => Stage::Entries { list: 0, seen: 0 },
+            (0, _) => Stage::Entries(ListPlace::default()),
             (cursor, _) => Stage::Places { place, cursor, count: Some(count) },
         };
         Ok(())
     }
 
-    async fn look_for_entries(&mut self, list: usize, seen: u64) -> Result<(), Error> {
-        let (page, next) = self.read_list(list, seen).await?;
+    async fn look_for_entries(&mut self, place: ListPlace) -> Result<(), Error> {
+        let (page, next) = self.read_lists(place.clone()).await?;
         for id in page {
             self.open_for_a_look(id);
         }
         match next {
-            Some((list, seen)) => self.stage = Stage::Entries { list, seen },
+            Some(next) => self.stage = Stage::Entries(next),
             None if self.open.is_empty() => self.begin_again(0).await?,
+            // What is left is looked at before the last page is read once more.
             None => self.look_at_open().await?,
         }
         Ok(())
@@ -544,26 +599,24 @@ impl Audit {
         }
         self.began_ms = self.inspector.now_ms().await?;
         self.suspects.values_mut().for_each(|suspect| suspect.listed = 0);
-        self.stage = Stage::Again { round, list: 0, seen: 0 };
+        self.stage = Stage::Recount { round, place: ListPlace::default() };
         Ok(())
     }
 
-    async fn again(&mut self, round: u32, list: usize, seen: u64) -> Result<(), Error> {
-        if list < LISTS.len() {
-            let (page, next) = self.read_list(list, seen).await?;
-            for id in page {
-                if let Some(suspect) = self.suspects.get_mut(&id) {
-                    suspect.listed += 1;
-                }
+    async fn recount(&mut self, round: u32, place: ListPlace) -> Result<(), Error> {
+        let (page, next) = self.read_lists(place).await?;
+        for id in page {
+            if let Some(suspect) = self.suspects.get_mut(&id) {
+                suspect.listed += 1;
             }
-            let (list, seen) = next.unwrap_or((LISTS.len(), 0));
-            self.stage = Stage::Again { round, list, seen };
-            return Ok(());
         }
-        // In this stage `seen` counts the suspects that were looked at.
-        let from = usize::try_from(seen).unwrap_or(usize::MAX);
+        self.stage = next.map_or(Stage::Again { round, looked: 0 }, |place| Stage::Recount { round, place });
+        Ok(())
+    }
+
+    async fn again(&mut self, round: u32, looked: usize) -> Result<(), Error> {
         let jobs: Vec<(String, u32)> =
-            self.suspects.iter().skip(from).take(LOOK).map(|(id, suspect)| (id.clone(), suspect.listed)).collect();
+            self.suspects.iter().skip(looked).take(LOOK).map(|(id, suspect)| (id.clone(), suspect.listed)).collect();
         if jobs.is_empty() {
             self.suspects.retain(|_, suspect| !suspect.faults.is_empty());
             return self.begin_again(round + 1).await;
@@ -574,7 +627,7 @@ impl Audit {
                 suspect.faults.retain(|fault| faults.contains(fault));
             }
         }
-        self.stage = Stage::Again { round, list, seen: seen + jobs.len() as u64 };
+        self.stage = Stage::Again { round, looked: looked + jobs.len() };
         Ok(())
     }
 
@@ -595,12 +648,15 @@ impl Audit {
             self.stage = if next == 0 { again } else { Stage::Records { round: 0, cursor: next } };
             return Ok(());
         }
-        for record in std::mem::take(&mut self.records) {
-            if self.inspector.is_gone(&record).await? {
-                self.found(Finding { fault: Fault::StaleRecord, what: record });
-            }
+        let Some(record) = self.records.last().cloned() else {
+            self.stage = Stage::Meta;
+            return Ok(());
+        };
+        let is_gone = self.inspector.is_gone(&record).await?;
+        self.records.pop();
+        if is_gone {
+            self.found(Finding { fault: Fault::StaleRecord, what: record });
         }
-        self.stage = Stage::Meta;
         Ok(())
     }
 
@@ -639,5 +695,32 @@ impl IntoFuture for Audit {
 impl fmt::Debug for Audit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Audit").field("task", &self.task).field("progress", &self.progress).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(range: std::ops::Range<u64>) -> Vec<String> {
+        range.map(|id| id.to_string()).collect()
+    }
+
+    #[test]
+    fn entries_that_came_behind_are_read_once_and_none_that_stays_is_missed() {
+        // The list from its end on: 0, 1, 2, and so on.
+        let place = ListPlace::default();
+        let (fresh, next) = place.after(5_000, ids(0..PAGE));
+        assert_eq!(fresh, ids(0..PAGE));
+        // Two came behind the page, which begins with what was read.
+        let (fresh, next) = next.unwrap().after(5_002, ids(PAGE - 3..2 * PAGE - 3));
+        assert_eq!(fresh, ids(PAGE..2 * PAGE - 3));
+        // So many came that all of a page was read.
+        let (fresh, next) = next.unwrap().after(9_000, ids(10..PAGE + 10));
+        assert!(fresh.is_empty());
+        let (fresh, next) = next.unwrap().after(9_000, ids(2 * PAGE - 4..2 * PAGE));
+        assert_eq!(fresh, ids(2 * PAGE - 3..2 * PAGE));
+        let next = next.unwrap();
+        assert_eq!((next.list, next.seen, next.last), (1, 0, None));
     }
 }

@@ -32,24 +32,25 @@ pub struct JobFilter {
 }
 
 impl JobFilter {
-    /// Every job in this state, the newest first where the state has an order.
+    /// Every job in this state. Terminal jobs come with the one first that ended last, delayed ones with the one that is due last.
     pub const fn new(state: JobState) -> JobFilter {
         JobFilter { state, code: None, text: None, older_than: None, younger_than: None, oldest_first: false }
     }
 
-    /// Only jobs whose last failure has this code.
+    /// Only jobs whose last failure has this code. An empty one is refused with [`Error::Config`](crate::Error::Config).
     pub fn code(mut self, code: impl Into<String>) -> JobFilter {
         self.code = Some(code.into());
         self
     }
 
-    /// Only jobs whose last failure has this text in its message, letter by letter.
+    /// Only jobs whose last failure has this text in its message; upper and lower case count. An empty one is refused with
+    /// [`Error::Config`](crate::Error::Config).
     pub fn text(mut self, text: impl Into<String>) -> JobFilter {
         self.text = Some(text.into());
         self
     }
 
-    /// Only jobs whose time is longer ago than this.
+    /// Only jobs whose time is longer ago than this. Of delayed jobs these are the ones that have been due for so long.
     pub const fn older_than(mut self, age: Duration) -> JobFilter {
         self.older_than = Some(age);
         self
@@ -61,7 +62,7 @@ impl JobFilter {
         self
     }
 
-    /// The oldest first, of terminal and delayed jobs. Waiting jobs always come in the order in which they are claimed, and
+    /// The oldest first, of terminal and delayed jobs: of delayed ones the next that is due. Waiting jobs always come in the order in which they are claimed, and
     /// running ones in none.
     pub const fn oldest_first(mut self) -> JobFilter {
         self.oldest_first = true;

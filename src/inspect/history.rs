@@ -23,6 +23,9 @@ const LOOK: usize = 200;
 /// The most entries of a page: each may tell of hundreds of jobs.
 const PAGE: usize = 100;
 
+/// The most late outcomes of one answer: for each one its stalls are looked for.
+const LATE: usize = 100;
+
 /// How far the clocks of a producer and of the server may differ.
 const SKEW: Duration = Duration::from_secs(600);
 
@@ -74,7 +77,7 @@ pub enum PauseEvent {
 pub struct EventPage {
     /// The events, the oldest first.
     pub events: Vec<TaskEvent>,
-    /// What to give for what comes later, also if nothing has come yet. It says nothing to anybody else.
+    /// What to give for what comes later, as it is; also if nothing has come yet.
     pub next: String,
     /// Whether others are there already.
     pub has_more: bool,
@@ -158,7 +161,7 @@ impl Inspector {
         Ok(events)
     }
 
-    /// Outcomes that were refused because their workers did not hold the jobs any more, the latest first, at most `limit`. They
+    /// Outcomes that were refused because their workers did not hold the jobs any more, the latest first, at most `limit` and 100. They
     /// are among the events of a task, of which about 10,000 entries are kept.
     ///
     /// # Errors
@@ -178,7 +181,7 @@ impl Inspector {
             }));
         }
         found.reverse();
-        found.truncate(limit);
+        found.truncate(limit.min(LATE));
         for late in &mut found {
             let since = ms_of(late.at).saturating_sub(7 * 86_400_000);
             let entries = self.entries_with(task, Key::Stalls, late.id.as_str(), since).await?;
@@ -203,11 +206,13 @@ impl Inspector {
         since_ms: u64,
     ) -> Result<Vec<Entry>, Error> {
         let keys = self.keys(task)?;
+        // What comes while it is read is not read, or a fast task would never come to an end.
+        let until = format!("{}", self.now_ms().await?);
         let (mut found, mut after) = (Vec::new(), Some(format!("{since_ms}-0")));
         while let Some(at) = after {
             let call = |mut conn| {
-                let (keys, at) = (keys.clone(), at.clone());
-                async move { history::history(&mut conn, &keys, stream, word, (&at, "+"), LOOK).await }
+                let (keys, at, until) = (keys.clone(), at.clone(), &until);
+                async move { history::history(&mut conn, &keys, stream, word, (&at, until), LOOK).await }
             };
             let (entries, last) = self.ask_for_entries(call).await?;
             found.extend(entries);

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::Inspector;
 use crate::error::Error;
+use crate::events::hub::EventHub;
 use crate::faults::Faults;
 use crate::job::state::JobState;
 use crate::options::validate;
@@ -14,6 +15,9 @@ use crate::task::dispatch::Dispatch;
 use crate::task::handle::JobHandle;
 use crate::task::shared::TaskShared;
 use crate::task::task_ref::TaskRef;
+
+/// How many events a wait may be behind.
+const EVENTS: usize = 256;
 
 impl Inspector {
     /// A job with this payload, about to be dispatched: as [`TaskRef::dispatch`], without a type. The options are the defaults of
@@ -65,6 +69,8 @@ impl Inspector {
         let options = faults.gather(crate::options::task::TaskOptions::new().resolve(&self.defaults));
         faults.finish()?;
         let options = options.ok_or(Error::Closed)?;
-        Ok(TaskShared::new(task.into(), Arc::clone(&self.store), options, Arc::clone(&self.events)))
+        // Its own hub: the subscriptions of the App hear nothing of the task, and its reader follows no other.
+        let events = EventHub::new(Arc::clone(&self.store), EVENTS);
+        Ok(TaskShared::new(task.into(), Arc::clone(&self.store), options, events))
     }
 }

@@ -19,7 +19,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::events::hub::EventHub;
 use crate::faults::Faults;
 use crate::options::task::TaskOptions;
 use crate::options::validate;
@@ -28,9 +27,6 @@ use crate::store::engine::Store;
 use crate::store::keys::TaskKeys;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::streams::server_time_ms;
-
-/// How many events a wait may be behind.
-const EVENTS: usize = 1024;
 
 /// How many bytes the entries of one answer may have, about: some hundred that each tell of hundreds of jobs.
 const ENTRIES: usize = 2 * 1024 * 1024;
@@ -53,24 +49,23 @@ const ENTRIES: usize = 2 * 1024 * 1024;
 /// ```
 ///
 /// It needs no handler and no type, and leaves nothing behind in the App. Every answer can be written as JSON, with times in ms
-/// since 1970 and durations in ms. Times are those of the Redis server.
+/// since 1970 and durations in ms (`ran_us` of an event in us). Times are
+/// those of the Redis server; the time of a dispatch is that of the process that dispatched.
 ///
 /// What it does to jobs is checked job by job in the step that does it, so it is safe beside live workers. Each act tells how
 /// many jobs it took and why it refused others, and leaves an event with the name that [`by`](Inspector::by) gives.
 #[derive(Clone)]
 pub struct Inspector {
     pub(super) store: Arc<Store>,
-    pub(super) events: Arc<EventHub>,
     pub(super) defaults: Arc<TaskOptions>,
     /// Who acts.
     pub(super) by: Arc<str>,
 }
 
 impl Inspector {
-    /// An inspector of what is on this store. It waits for jobs by itself: the subscriptions of the App hear nothing of that.
+    /// An inspector of what is on this store.
     pub(crate) fn new(store: Arc<Store>, defaults: TaskOptions) -> Inspector {
-        let events = EventHub::new(Arc::clone(&store), EVENTS);
-        Inspector { store, events, defaults: Arc::new(defaults), by: "inspector".into() }
+        Inspector { store, defaults: Arc::new(defaults), by: "inspector".into() }
     }
 
     /// The same, acting in this name: it stands in the event of each act. At most 200 bytes are kept. Defaults to `inspector`.
@@ -96,6 +91,14 @@ impl Inspector {
         F: Future<Output = Result<T, Error>>,
     {
         self.store.ask(RESPONSE_TIMEOUT, call).await
+    }
+
+    /// The same for a call that must not be repeated by itself.
+    pub(super) async fn ask_once<T, F>(&self, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        self.store.ask_once(RESPONSE_TIMEOUT, call).await
     }
 
     /// The same for a call whose answer may be large: hundreds of entries of a stream.

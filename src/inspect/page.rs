@@ -38,7 +38,7 @@ pub struct JobPage {
     pub as_of: SystemTime,
     /// The jobs.
     pub jobs: Vec<JobRow>,
-    /// What to give for the page behind this one; `None` at the end. It says nothing to anybody else.
+    /// What to give for the page behind this one, as it is; `None` at the end.
     pub next: Option<String>,
     /// How many jobs were looked at. A page with a filter looks at no more than 1,000, and may be short, or empty, although
     /// others follow.
@@ -92,14 +92,14 @@ pub struct JobRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct JobCount {
-    /// So many do, at least.
+    /// At least so many fit.
     pub jobs: u64,
-    /// Whether that is all of them. A state and an age are counted exactly; for anything else no more than 10,000 jobs are looked
+    /// Whether that is all of them, but for jobs that moved meanwhile. A state and an age are counted exactly; for anything else no more than 10,000 jobs are looked
     /// at.
     pub is_exact: bool,
     /// How many jobs were looked at; 0 where none had to be.
     pub looked: u64,
-    /// How long ago it was counted.
+    /// How long the counting took.
     #[serde(rename = "took_ms", serialize_with = "as_ms")]
     pub took: Duration,
 }
@@ -131,8 +131,10 @@ impl Inspector {
         // Waiting jobs are told in the order in which they are claimed.
         let filter =
             JobFilter { oldest_first: filter.oldest_first || filter.state == JobState::Waiting, ..filter.clone() };
+        let cursor = cursor.unwrap_or_default();
+        check_cursor(&filter, cursor)?;
         let now = self.now_ms().await?;
-        self.page(task, &filter, cursor.unwrap_or_default(), limit, now).await
+        self.page(task, &filter, cursor, limit, now).await
     }
 
     /// The same, as it is for a filter that began to count ages at `began_ms`.
@@ -144,7 +146,11 @@ impl Inspector {
         limit: usize,
         began_ms: u64,
     ) -> Result<JobPage, Error> {
-        check_cursor(filter, cursor)?;
+        for (field, word) in [("filter.code", &filter.code), ("filter.text", &filter.text)] {
+            if word.as_deref() == Some("") {
+                return Err(config(field, "", "must not be empty", "leave it out to have jobs with any"));
+            }
+        }
         let text = filter.text.as_deref().map(json_text).unwrap_or_default();
         let code = filter.code.as_deref().map(json_text).unwrap_or_default();
         let (mut rows, mut cursor, mut looked) = (Vec::new(), cursor.to_owned(), 0);

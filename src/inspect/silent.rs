@@ -114,15 +114,15 @@ impl Inspector {
         Ok(SilentPage { jobs: jobs.collect(), next: (next != 0).then(|| next.to_string()) })
     }
 
-    /// Watches the task for one interval, as a worker does, and then resolves what stayed silent by the options of the task. For
-    /// a task that no live worker watches: where one does, it is sooner, and this reports that.
+    /// Watches the task for one interval, as a worker does, and then resolves what stayed silent by the options of the task. It is for a
+    /// task that no live worker watches: a worker that does is sooner, and the report says so.
     ///
-    /// A job whose worker died after the last snapshot is silent from the next one on, which this takes in the end: it needs a
-    /// second call.
+    /// A job whose worker died after the last snapshot is silent from the next one on. If no other job is silent, this takes that
+    /// snapshot and watches for a second interval.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, [`Error::Connect`] if Redis was not reached for long enough to watch, and what
-    /// every call may give, see [`Error`].
+    /// [`Error::Config`] if the name is not valid, [`Error::Connect`] if Redis was not reached for long enough to watch,
+    /// [`Error::Unsupported`] if the server has lost the options of the task, and what every call may give, see [`Error`].
     ///
     /// # Cancel safety
     /// Some of the jobs may be resolved or not when the future is dropped; it is safe to repeat.
@@ -140,8 +140,10 @@ impl Inspector {
         Ok(SweepReport { resolved: resolved.collect(), swept_by_worker })
     }
 
-    /// Gives silent jobs another run, however often they stalled: all that are silent, or these. It watches for one interval and
-    /// takes only what stayed silent. A job that a live worker watches too is decided by that.
+    /// Gives silent jobs another run, however often they stalled: all that are silent, or these. It watches as
+    /// [`sweep_now`](Inspector::sweep_now) does, and takes only what stayed silent. Where a live worker watches, that one decides, and the
+    /// report has `swept_by_worker`. Name ids only of jobs that [`silent_jobs`](Inspector::silent_jobs) lists: others are `NotSilent`
+    /// while those are there.
     ///
     /// # Errors
     /// As [`sweep_now`](Inspector::sweep_now).
@@ -186,27 +188,33 @@ impl Inspector {
         let (resolved, by_worker) = self.resolve(task, decision, &ids).await?;
         let done: HashSet<&str> = resolved.iter().map(|job| job.id.as_str()).collect();
         report.done = done.len() as u64;
+        report.swept_by_worker = by_worker;
         report.looked = report.looked.max(report.done);
         let why = if by_worker { Refusal::Changed } else { Refusal::NotSilent };
         ids.iter().filter(|id| !done.contains(id.as_str())).for_each(|id| report.refuse(id.clone(), why));
         Ok(report)
     }
 
-    /// Watches for one interval over a connection of its own, then resolves. Returns what was resolved, and whether a worker
+    /// Watches for one interval over a connection of its own, then resolves; for a second one where the first ended in nothing but a snapshot. Returns what was resolved, and whether a worker
     /// swept before.
     async fn resolve(&self, task: &str, decision: Decision, ids: &[String]) -> Result<(Vec<StalledJob>, bool), Error> {
         let keys = self.keys(task)?;
         let own = WorkerId::generate();
         let mut watch = Watch { inspector: self, keys: &keys, conn: None };
-        let Some((epoch, interval)) = watch.epoch(LEAST_PATIENCE).await? else { return Ok((Vec::new(), false)) };
+        let Some((mut epoch, interval)) = watch.epoch(LEAST_PATIENCE).await? else { return Ok((Vec::new(), false)) };
+        let seen = self.overview(task).await?;
+        if seen.candidates + seen.active == 0 {
+            return Ok((Vec::new(), false));
+        }
         let period = cadence::beat_period(interval);
         let start = clock::now();
         let mut witness = Witness::new(period, start);
         witness.beat_answered(start, start, epoch, interval);
         let end = start.after((interval * PATIENCE).max(LEAST_PATIENCE));
         let mut due = start.after(period);
-        let (mut resolved, mut failure) = (Vec::new(), None);
-        let mut batches: Vec<&[String]> = ids.chunks(BATCH).rev().collect();
+        let (mut resolved, mut failure, mut is_unanswered) = (Vec::new(), None, false);
+        let all_batches = || -> Vec<&[String]> { ids.chunks(BATCH).rev().collect() };
+        let (mut batches, mut may_watch_again) = (all_batches(), true);
         while clock::now() < end {
             if let Some((watched, waited)) = witness.may_sweep(clock::now()) {
                 if watched != epoch {
@@ -215,8 +223,15 @@ impl Inspector {
                 let batch = batches.last().copied().unwrap_or_default();
                 let decision = Decision { ids: batch.to_vec(), ..decision.clone() };
                 match watch.sweep(own.as_str(), watched, waited, &decision, period).await {
-                    Ok(SweepReply::Swept { snapshot, left, resolved: some, .. }) => {
+                    Ok(SweepReply::Swept { epoch: next, interval, snapshot, left, resolved: some, .. }) => {
                         resolved.extend(some);
+                        if snapshot && resolved.is_empty() && std::mem::take(&mut may_watch_again) {
+                            // Whoever died since the snapshot before is silent from this one on.
+                            epoch = next;
+                            witness.told(clock::now(), next, interval);
+                            batches = all_batches();
+                            continue;
+                        }
                         batches.pop();
                         let is_through = if ids.is_empty() { snapshot || left == 0 } else { batches.is_empty() };
                         if is_through || snapshot {
@@ -231,6 +246,8 @@ impl Inspector {
                     }
                     Err(e) => {
                         witness.broken(clock::now(), WatchBreak::SweepRefused);
+                        // It may have been carried out, and then the epoch is another one by our own doing.
+                        is_unanswered |= e.is_outage();
                         failure = Some(e);
                     }
                 }
@@ -242,7 +259,10 @@ impl Inspector {
                     let now = clock::now();
                     witness.beat_answered(due, now, now_in_force, interval);
                     if now_in_force != epoch {
-                        return Ok((resolved, true));
+                        return match failure {
+                            Some(e) if is_unanswered => Err(e),
+                            _ => Ok((resolved, true)),
+                        };
                     }
                     due = due.after(period).max(now);
                 }

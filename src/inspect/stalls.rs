@@ -30,8 +30,8 @@ pub struct StallReport {
     /// What happened.
     #[serde(flatten)]
     pub stall: StalledEvent,
-    /// When the worker that held the job told of itself last, which it does every 5 s; `None` if nobody held it, or that is
-    /// forgotten.
+    /// When the worker that held the job told of itself last before the stall, which it does every 5 s. `None` if nobody held it, the
+    /// worker was seen again since, or that is forgotten.
     #[serde(rename = "holder_last_seen_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub holder_last_seen_at: Option<SystemTime>,
     /// When the snapshot was taken in which the job was among the silent ones.
@@ -110,7 +110,8 @@ pub struct RecoveryOutlook {
     pub parts: Vec<PartReport>,
     /// Those who watch.
     pub watchers: Vec<Watcher>,
-    /// The soonest time at which what stays silent may be resolved; `None` if nobody watches.
+    /// The soonest time at which a job may be resolved: one that is silent by now, or, where none is, one that is silent at the next
+    /// snapshot. `None` if nobody watches.
     #[serde(rename = "next_resolve_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub next_resolve_at: Option<SystemTime>,
     /// What there is to say of it, a sentence each.
@@ -268,13 +269,17 @@ fn outlook(task: &str, as_of: SystemTime, parts: Vec<PartReport>, watchers: Vec<
             }
             // It told of the epoch before: its watch of this one begins with its next heartbeat.
             let begins = if watch.epoch == epoch { watch.since } else { as_of };
-            let at = begins.checked_add(watch.interval).unwrap_or(begins).max(as_of);
+            let ends = begins.checked_add(watch.interval).unwrap_or(begins).max(as_of);
+            // With nothing silent the watch ends in a snapshot: what is silent then is resolved an interval later.
+            let is_snapshot = part.candidates == 0;
+            let at = if is_snapshot { ends.checked_add(watch.interval).unwrap_or(ends) } else { ends };
             soonest = Some(soonest.map_or(at, |soonest| soonest.min(at)));
             let broken = watch.broken.zip(watch.broken_at).filter(|(_, at)| ago(*at) < watch.interval);
-            let left = at.duration_since(as_of).unwrap_or_default();
+            let left = ends.duration_since(as_of).unwrap_or_default();
+            let does = if is_snapshot { "may take the next snapshot" } else { "may resolve what stays silent" };
             let broken = broken.map(|(cause, at)| format!("; its watch was broken {:.1?} ago: {cause}", ago(at)));
             let broken = broken.unwrap_or_default();
-            reasons.push(format!("{worker} may resolve what stays silent in {left:.1?}{broken}"));
+            reasons.push(format!("{worker} {does} in {left:.1?}{broken}"));
         }
     }
     if soonest.is_none() {

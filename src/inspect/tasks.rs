@@ -29,7 +29,8 @@ pub struct TaskReport {
     pub as_of: SystemTime,
     /// How many jobs are in each state.
     pub counts: TaskCounts,
-    /// How long the job has waited that is claimed next: the oldest of the first jobs of the three lists. `None` if no job waits.
+    /// The longest wait of the jobs that are the first of their lists. Jobs behind them may have waited longer, as behind one that was
+    /// recovered. `None` if no job waits.
     #[serde(rename = "next_waiting_age_ms", serialize_with = "as_ms_where_known")]
     pub next_waiting_age: Option<Duration>,
     /// When the first delayed job is due.
@@ -43,9 +44,9 @@ pub struct TaskReport {
     pub paused: Option<TaskPause>,
     /// The options in force.
     pub options: TaskOptionsInForce,
-    /// How many live workers work it; 0 where jobs of the task wait for nobody.
+    /// How many live workers work it, those that are stopping among them. With 0 no worker takes its jobs.
     pub live_workers: u64,
-    /// How many jobs those may hold together.
+    /// How many jobs those may hold together, by the concurrency of the task; a worker may hold fewer by its `max_jobs`.
     pub slots: u64,
     /// Its stall detection, part by part. A task has one part.
     pub parts: Vec<PartReport>,
@@ -68,7 +69,8 @@ pub struct TaskPause {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TaskOptionsInForce {
-    /// Names and values as they are stored: `maxCount`, `heartbeat`, `keepFailed`, … Empty if no worker has declared the task.
+    /// Names and values as they are stored: `maxCount`, `heartbeat`, `keepFailed`, … `concurrency`, `attempts` and `timeoutMs` are those of
+    /// the worker that declared them; each worker goes by its own. Empty if no worker has declared the task.
     pub values: BTreeMap<String, String>,
     /// The worker that declared them.
     pub declared_by: Option<WorkerId>,
@@ -216,7 +218,7 @@ impl Inspector {
     /// How many live workers work each task, and how many jobs those may hold.
     async fn live_slots(&self) -> Result<BTreeMap<String, (u64, u64)>, Error> {
         let mut found: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-        for worker in self.workers().await?.into_iter().filter(|worker| worker.state.is_live()) {
+        for worker in self.live_workers().await? {
             for task in worker.tasks {
                 let (workers, slots) = found.entry(task.task).or_default();
                 *workers += 1;

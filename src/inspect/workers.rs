@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::Inspector;
 use crate::error::Error;
+use crate::names::names;
 use crate::stall::witness::WatchBreak;
 use crate::times::{as_ms, as_ms_where_known, at_ms, ms_since_1970, ms_since_1970_where_known};
 use crate::worker_id::WorkerId;
@@ -68,6 +69,13 @@ pub enum WorkerState {
     /// It said that it stopped, or it has not told of itself for an hour.
     Gone,
 }
+
+names!(WorkerState, "worker state", {
+    Live = "live",
+    Stopping = "stopping",
+    Silent = "silent",
+    Gone = "gone",
+});
 
 impl WorkerState {
     /// Whether it told of itself lately: live or stopping.
@@ -138,13 +146,7 @@ impl Inspector {
     pub async fn workers(&self) -> Result<Vec<WorkerReport>, Error> {
         let now = self.now_ms().await?;
         let listed = self.ask(|mut conn| async move { self.store.workers(&mut conn, MOST).await }).await?;
-        let mut reports = Vec::with_capacity(listed.len());
-        for some in listed.chunks(TOGETHER) {
-            let presences = try_join_all(some.iter().map(|(worker, _)| self.presence(worker))).await?;
-            let with = some.iter().zip(&presences);
-            reports.extend(with.map(|((worker, seen), presence)| report(worker, *seen, presence, now)));
-        }
-        Ok(reports)
+        self.reports(&listed, now).await
     }
 
     /// One worker; `None` if nothing is known of it, or it was forgotten after a week.
@@ -158,6 +160,27 @@ impl Inspector {
         let (now, presence) = (self.now_ms().await?, self.presence(worker).await?);
         let seen = number(&presence, "lastSeenAt");
         Ok(seen.map(|seen| report(worker, seen, &presence, now)))
+    }
+
+    /// The workers that told of themselves lately. Only their presences are read.
+    pub(super) async fn live_workers(&self) -> Result<Vec<WorkerReport>, Error> {
+        let now = self.now_ms().await?;
+        let listed = self.ask(|mut conn| async move { self.store.workers(&mut conn, MOST).await }).await?;
+        let is_recent = |seen: u64| Duration::from_millis(now.saturating_sub(seen)) <= SILENT_AFTER;
+        let recent: Vec<_> = listed.into_iter().filter(|(_, seen)| is_recent(*seen)).collect();
+        let mut reports = self.reports(&recent, now).await?;
+        reports.retain(|worker| worker.state.is_live());
+        Ok(reports)
+    }
+
+    async fn reports(&self, listed: &[(String, u64)], now_ms: u64) -> Result<Vec<WorkerReport>, Error> {
+        let mut reports = Vec::with_capacity(listed.len());
+        for some in listed.chunks(TOGETHER) {
+            let presences = try_join_all(some.iter().map(|(worker, _)| self.presence(worker))).await?;
+            let with = some.iter().zip(&presences);
+            reports.extend(with.map(|((worker, seen), presence)| report(worker, *seen, presence, now_ms)));
+        }
+        Ok(reports)
     }
 
     pub(super) async fn presence(&self, worker: &str) -> Result<HashMap<String, String>, Error> {

@@ -63,8 +63,10 @@ pub(crate) struct TaskRuntime {
     /// How long its answers took, ms; 0 for one that named no job.
     beat_took: AtomicU64,
     pub(crate) claims: OpenClaims,
-    /// When a claim was sent last, ms; since the start before the first.
+    /// When a claim was sent last, also once more, ms; since the start before the first.
     last_claim: AtomicU64,
+    /// Since when heartbeats are fresh, ms.
+    fresh_since: AtomicU64,
     pub(crate) counted: Counted,
 }
 
@@ -98,6 +100,7 @@ impl TaskRuntime {
             beat_took: AtomicU64::new(0),
             claims: OpenClaims::default(),
             last_claim: AtomicU64::new(clock::now().as_millis()),
+            fresh_since: AtomicU64::new(clock::now().as_millis()),
             counted: Counted::default(),
         }
     }
@@ -112,6 +115,9 @@ impl TaskRuntime {
     }
 
     pub(crate) fn beat_answered(&self, sent: Moment, took: Duration) {
+        if !self.beats_are_fresh() {
+            self.fresh_since.store(clock::now().as_millis(), Ordering::SeqCst);
+        }
         self.beat_took.store(took.as_millis() as u64, Ordering::SeqCst);
         self.last_beat.fetch_max(sent.as_millis().max(1), Ordering::SeqCst);
     }
@@ -126,9 +132,10 @@ impl TaskRuntime {
         self.last_claim.store(clock::now().as_millis(), Ordering::SeqCst);
     }
 
-    /// When a claim was sent last.
-    pub(crate) fn last_claim(&self) -> Moment {
-        Moment::from_millis(self.last_claim.load(Ordering::SeqCst))
+    /// Since when no claim was sent though heartbeats were answered.
+    pub(crate) fn silent_since(&self) -> Moment {
+        let (claim, fresh) = (self.last_claim.load(Ordering::SeqCst), self.fresh_since.load(Ordering::SeqCst));
+        Moment::from_millis(claim.max(fresh))
     }
 
     /// Whether the last beat took over half a period.

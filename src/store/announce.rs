@@ -64,6 +64,8 @@ impl Store {
         let (workers, gone) = (keys::workers(&self.prefix), keys::gone(&self.prefix));
         let mut seen = redis::cmd("ZSCORE");
         let seen: Option<f64> = seen.arg(&workers).arg(worker).query_async(conn).await.map_err(classify)?;
+        // Another one has done it.
+        let Some(seen) = seen else { return Ok(()) };
         let mut tasks = redis::cmd("HGET");
         tasks.arg(keys::worker(&self.prefix, worker)).arg("tasks");
         let tasks: Option<String> = tasks.query_async(conn).await.map_err(classify)?;
@@ -75,7 +77,7 @@ impl Store {
         }
         // In this order: who is in neither list would be kept for ever.
         let mut add = redis::cmd("ZADD");
-        add.arg(&gone).arg(seen.unwrap_or(0.0) as u64).arg(worker);
+        add.arg(&gone).arg(seen as u64).arg(worker);
         add.query_async::<()>(conn).await.map_err(classify)?;
         redis::cmd("ZREM").arg(&workers).arg(worker).query_async(conn).await.map_err(classify)
     }

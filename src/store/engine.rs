@@ -144,6 +144,18 @@ impl Store {
         self.calm.call_again(time, call).await
     }
 
+    /// The same, and once only: its answer may be lost.
+    ///
+    /// # Cancel safety
+    /// The call may have been carried out when the future is dropped.
+    pub(crate) async fn ask_once<T, F>(&self, time: Duration, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        self.ready().await?;
+        self.calm.call(time, async |conn| call(conn.clone()).await).await
+    }
+
     /// Makes a call that reads values for many. One at a time: each moves as much as a line is to have at a time.
     ///
     /// # Cancel safety

@@ -63,3 +63,11 @@ pub(crate) async fn epoch(conn: &mut impl Connection, keys: &TaskKeys) -> Result
         cmd.query_async(conn).await.map_err(|e| classify("overview", e))?;
     Ok((epoch.unwrap_or(0), interval))
 }
+
+/// How many entries of the lists are none of a waiting job.
+pub(crate) async fn ghosts(conn: &mut impl Connection, keys: &TaskKeys) -> Result<u64, Error> {
+    let mut cmd = redis::cmd("HGET");
+    cmd.arg(keys.get(Key::Meta)).arg("ghosts");
+    let ghosts: Option<Text> = cmd.query_async(conn).await.map_err(|e| classify("overview", e))?;
+    Ok(ghosts.and_then(|Text(ghosts)| ghosts.parse().ok()).unwrap_or(0))
+}

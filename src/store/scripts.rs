@@ -359,7 +359,7 @@ script!(HISTORY, "history", Some("stream"), [], [Events]);
 script!(
     RETRY,
     "retry",
-    ["now", "events", "wake", "types", "terminal", "since", "back_to_wait", "ghosts", "states", "named"],
+    ["now", "events", "wake", "types", "since", "back_to_wait", "states", "named"],
     [
         Payload,
         Locks,
@@ -374,7 +374,6 @@ script!(
         Meta,
         Events,
         Wake,
-        Ghosts,
         Attempt,
         StalledCount,
         Result,
@@ -447,7 +446,7 @@ script!(RESUME, "resume", ["now", "events", "wake"], [Meta, Events, Wake]);
 script!(
     FORGET,
     "forget",
-    ["counts"],
+    [],
     [
         WaitHigh,
         Wait,

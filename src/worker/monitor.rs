@@ -9,6 +9,8 @@ use serde::Serialize;
 
 use super::stop::{StopReason, WorkerPart};
 use crate::clock::{self, Moment};
+use crate::error::Error;
+use crate::names::names;
 use crate::process::shared::WorkerShared;
 use crate::process::task::TaskRuntime;
 use crate::stall::cadence;
@@ -39,16 +41,19 @@ enum Watched {
     Runs(Weak<WorkerShared>, Vec<Weak<TaskRuntime>>),
     /// With the part that ended before it was told to, if one did.
     Stopped(Option<WorkerPart>),
+    /// It could not start, for this reason.
+    Failed(String),
 }
 
 /// How a worker is. See [`WorkerMonitor::health`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerHealth {
-    /// False only for what a restart of the process mends: a part of the worker ended or stands still, or handlers have blocked the
+    /// False only for what a restart of the process mends: the worker could not start, a part of it ended or stands still, or handlers have blocked the
     /// runtime for two intervals. While Redis is away it stays true.
     pub live: bool,
-    /// Whether the worker claims and reports: it runs, and its heartbeats are answered.
+    /// Whether the worker claims and reports: it runs, its last answered heartbeat is younger than two thirds of an interval, and was
+    /// answered within a sixth of one.
     pub ready: bool,
     /// Where it is in its life.
     pub phase: WorkerPhase,
@@ -58,7 +63,7 @@ pub struct WorkerHealth {
     pub held: usize,
     /// How long ago the heartbeat was sent that was answered last, of the task for which that is longest ago; `None` before the
     /// first.
-    #[serde(rename = "last_beat_ms", serialize_with = "as_ms_where_known")]
+    #[serde(rename = "last_beat_ago_ms", serialize_with = "as_ms_where_known")]
     pub last_beat: Option<Duration>,
 }
 
@@ -76,6 +81,13 @@ pub enum WorkerPhase {
     /// It has stopped.
     Stopped,
 }
+
+names!(WorkerPhase, "phase", {
+    Starting = "starting",
+    Working = "working",
+    Stopping = "stopping",
+    Stopped = "stopped",
+});
 
 impl WorkerMonitor {
     /// How the worker is now. It asks nobody and costs little, so a probe may call it as often as it likes.
@@ -103,9 +115,13 @@ impl WorkerMonitor {
                 let broken = broken.map(|part| format!("the worker has stopped: its {part} ended"));
                 health.reasons.push(broken.unwrap_or_else(|| "the worker has stopped".to_owned()));
             }
+            Watched::Failed(why) => {
+                (health.phase, health.live) = (WorkerPhase::Stopped, false);
+                health.reasons.push(format!("the worker could not start: {why}"));
+            }
             Watched::Runs(worker, tasks) => match worker.upgrade() {
                 None => {
-                    health.phase = WorkerPhase::Stopped;
+                    (health.phase, health.live) = (WorkerPhase::Stopped, false);
                     health.reasons.push("the worker was dropped".to_owned());
                 }
                 Some(worker) => {
@@ -121,7 +137,14 @@ impl WorkerMonitor {
         *self.watched() = Watched::Runs(Arc::downgrade(worker), tasks.iter().map(Arc::downgrade).collect());
     }
 
-    pub(super) fn stopped(&self, reason: &StopReason) {
+    pub(super) fn ended(&self, ended: &Result<StopReason, Error>) {
+        match ended {
+            Ok(reason) => self.stopped(reason),
+            Err(e) => *self.watched() = Watched::Failed(e.chain().to_string()),
+        }
+    }
+
+    fn stopped(&self, reason: &StopReason) {
         let broken = match reason {
             StopReason::Broken { part, .. } => Some(*part),
             StopReason::Shutdown | StopReason::Unclean { .. } => None,
@@ -155,16 +178,16 @@ fn look(health: &mut WorkerHealth, worker: &WorkerShared, tasks: &[Arc<TaskRunti
     };
     let silent = now.since(Moment::from_millis(worker.last_tick.load(Ordering::SeqCst)));
     if worker.is_keeper_gone() || silent > shortest * 2 {
-        dead(format!("the thread that sends heartbeats has done nothing for {silent:?}"));
+        dead(format!("the thread that sends heartbeats has done nothing for {silent:.1?}"));
     }
     let blocked = now.since(Moment::from_millis(worker.canary.load(Ordering::Relaxed)));
     if blocked > shortest * 2 {
-        dead(format!("handlers have blocked the runtime for {blocked:?}"));
+        dead(format!("handlers have blocked the runtime for {blocked:.1?}"));
     }
     let slots_free = worker.slots.any_free();
     for task in tasks.iter().filter(|_| !is_stopping && slots_free) {
         let claims = Claims {
-            silent: now.since(task.last_claim()),
+            silent: now.since(task.silent_since()),
             interval: task.options.interval,
             beats: task.beats_are_fresh(),
             is_paused: task.counted.is_paused.load(Ordering::Relaxed),
@@ -173,7 +196,7 @@ fn look(health: &mut WorkerHealth, worker: &WorkerShared, tasks: &[Arc<TaskRunti
         };
         if claims.stand_still() {
             let Claims { silent, waiting, .. } = claims;
-            dead(format!("no job of the task {} was claimed for {silent:?}, while {waiting} waited", task.name));
+            dead(format!("no claim was sent for the task {} for {silent:.1?}, while {waiting} jobs waited", task.name));
         }
     }
     health.ready = health.live && !is_stopping;
@@ -185,9 +208,12 @@ fn look(health: &mut WorkerHealth, worker: &WorkerShared, tasks: &[Arc<TaskRunti
         health.last_beat = health.last_beat.max(ago);
         if !task.beats_are_fresh() {
             health.ready = false;
-            let since =
-                ago.map_or("yet".to_owned(), |ago| format!("since {ago:?}, or not within half of their period"));
-            health.reasons.push(format!("heartbeats of the task {} are not answered {since}", task.name));
+            let what = match ago {
+                _ if task.beats_are_slow() => format!("take {:.1?}, over half of their period", task.beat_took()),
+                None => "have not been answered yet".to_owned(),
+                Some(ago) => format!("have not been answered for {ago:.1?}"),
+            };
+            health.reasons.push(format!("heartbeats of the task {} {what}", task.name));
         }
     }
 }

@@ -82,6 +82,17 @@ impl Worker {
         shutdown: impl Future<Output = ()>,
         hurry: impl Future<Output = ()>,
     ) -> Result<StopReason, Error> {
+        let monitor = self.monitor();
+        let ended = self.start_and_work(shutdown, hurry).await;
+        monitor.ended(&ended);
+        ended
+    }
+
+    async fn start_and_work(
+        self,
+        shutdown: impl Future<Output = ()>,
+        hurry: impl Future<Output = ()>,
+    ) -> Result<StopReason, Error> {
         let mut faults = Faults::default();
         self.tasks
             .iter()
@@ -182,8 +193,6 @@ impl Worker {
             tracing::info!(worker_id = %worker.id, held = crew.held(), ?longest, "stopping");
         }
         crew.wind_down(hurry).await;
-        let stopped = crew.stop().await;
-        self.monitor.stopped(&stopped);
-        Ok(stopped)
+        Ok(crew.stop().await)
     }
 }

@@ -87,10 +87,11 @@ async fn a_job_in_any_state_keeps_all_of_the_task() {
 
 #[tokio::test]
 async fn so_does_a_job_whose_payload_is_lost_and_a_payload_that_is_nowhere() {
+    // An entry of a list alone is no job, and whoever counts ghosts may have lost count.
     for place in ["wait", "wait:high", "wait:low"] {
         let mut task = Task::new().await;
         task.rpush(place, &["x"]).await;
-        assert_eq!(task.ok("forget", &[]).await, "[jobs 1]", "{place}");
+        assert_eq!(task.ok("forget", &[]).await, "[forgotten 2]", "{place}");
     }
     for place in ["delayed", "completed", "failed", "cancelled"] {
         let mut task = Task::new().await;

@@ -206,9 +206,10 @@ async fn a_job_that_is_cancelled_and_retried_keeps_its_place() {
     task.waiting(&["first", "a", "b"]).await;
     cancel(&mut task, "a").await;
     assert_eq!(task.ok("retry", &["", "a", ""]).await, "[told retried]");
-    assert_eq!(task.list("wait").await, ["first", "a", "b"]);
-    assert_eq!(ghosts(&mut task).await, none());
+    assert_eq!(task.list("wait").await, ["first", "a", "b", "a"]);
+    assert_eq!(ghosts(&mut task).await, (r#"hash {"a": "1"}"#.into(), "1".into()));
     assert_eq!(claim(&mut task, 1, 9).await, "first a b");
+    assert_eq!(ghosts(&mut task).await, none());
     assert_eq!(task.held("waitingSince").await, "");
 }
 
@@ -224,15 +225,17 @@ async fn one_whose_entry_is_gone_goes_to_the_back_when_it_is_retried() {
 }
 
 #[tokio::test]
-async fn a_job_that_is_cancelled_retried_and_cancelled_once_more_has_one_ghost() {
+async fn a_job_that_is_cancelled_and_retried_again_and_again_leaves_as_many_ghosts() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a"]).await;
-    for _ in 0..3 {
+    for times in 1..=3 {
         cancel(&mut task, "a").await;
-        assert_eq!(ghosts(&mut task).await, (r#"hash {"a": "1"}"#.into(), "1".into()));
+        assert_eq!(ghosts(&mut task).await, (format!(r#"hash {{"a": "{times}"}}"#), times.to_string()));
         task.ok("retry", &["", "a", ""]).await;
-        assert_eq!(ghosts(&mut task).await, none());
+        assert_eq!(ghosts(&mut task).await, (format!(r#"hash {{"a": "{times}"}}"#), times.to_string()));
     }
+    assert_eq!(task.list("wait").await, ["first", "a", "a", "a", "a"]);
+    assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0]");
     cancel(&mut task, "a").await;
     assert_eq!(claim(&mut task, 1, 9).await, "first");
     assert_eq!(ghosts(&mut task).await, none());

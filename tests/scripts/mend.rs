@@ -171,15 +171,16 @@ async fn ghosts_are_counted_again_up_and_down() {
 }
 
 #[tokio::test]
-async fn a_retried_job_whose_entry_was_lost_is_found_nowhere_and_mended() {
+async fn a_retried_job_whose_entry_was_lost_waits_and_is_counted_right_again() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a"]).await;
     task.ok("cancel", &["why", "channel", "", "a", ""]).await;
     task.del("wait").await;
     assert_eq!(task.ok("retry", &["", "a", ""]).await, "[told retried]");
-    assert_eq!(fault(&mut task, "a").await, "nowhere");
-    task.ok("mend", &["", "9999999999999", "a", "0", "nowhere"]).await;
-    assert_eq!(task.list("wait").await, ["a"]);
+    assert_eq!(task.list("wait").await, ["a"], "it waits, whatever is counted");
+    assert_eq!(fault(&mut task, "a").await, "miscounted");
+    task.ok("mend", &["", "9999999999999", "a", "1", "miscounted"]).await;
+    assert_eq!(fault(&mut task, "a").await, "");
 }
 
 #[tokio::test]

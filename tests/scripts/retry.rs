@@ -52,15 +52,15 @@ async fn each_job_goes_to_the_list_of_its_priority() {
 }
 
 #[tokio::test]
-async fn a_job_whose_entry_is_still_in_its_list_waits_there_and_the_others_at_the_back() {
+async fn a_job_whose_entry_is_still_in_its_list_waits_by_the_first_of_both() {
     let mut task = ended().await;
     task.waiting(&["first", "a", "b"]).await;
     task.ok("cancel", &["why", "channel", "", "a", ""]).await;
     task.del("events").await;
     assert_eq!(task.ok("retry", &["", "f", "", "a", ""]).await, "[told retried retried]");
-    assert_eq!(task.list("wait").await, ["first", "a", "b", "f"]);
-    assert_eq!(task.held("ghosts").await, "");
-    assert_eq!(task.field("meta", "ghosts").await, "0");
+    assert_eq!(task.list("wait").await, ["first", "a", "b", "f", "a"]);
+    assert_eq!(task.held("ghosts").await, r#"hash {"a": "1"}"#);
+    assert_eq!(task.field("meta", "ghosts").await, "1");
     assert_eq!(task.held("waitingSince").await, r#"hash {"a": "NOW", "c": "1", "f": "NOW"}"#);
     assert_eq!(task.held("error").await, r#"hash {"c": "1"}"#);
     assert_eq!(task.held("cancelled").await, r#"zset ["c": 6]"#);
@@ -131,4 +131,14 @@ async fn two_hundred_jobs_go_in_one_call_in_their_order() {
     let told = task.ok("retry", &args).await;
     assert_eq!(told.matches("retried").count(), 200);
     assert_eq!(task.list("wait").await, ids);
+}
+
+#[tokio::test]
+async fn a_count_of_ghosts_that_is_wrong_keeps_no_job_from_its_list() {
+    let mut task = ended().await;
+    task.hset("ghosts", &[("f", "1")]).await;
+    task.hset("meta", &[("ghosts", "1")]).await;
+    assert_eq!(task.ok("retry", &["", "f", ""]).await, "[told retried]");
+    assert_eq!(task.list("wait").await, ["f"]);
+    assert!(task.ok("settle", &["1", "w", "1000", "1", "0", "0"]).await.contains(" f "));
 }

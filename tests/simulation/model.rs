@@ -365,7 +365,7 @@ impl Model {
         "ended".to_owned()
     }
 
-    /// A person lets it run as if it had never run; where its entry is still in its list it waits there.
+    /// A person lets it run as if it had never run.
     pub fn retry(&mut self, id: &str) -> String {
         let state = self.state(id);
         if !["failed", "cancelled"].contains(&state) {
@@ -374,11 +374,7 @@ impl Model {
         let job = self.job(id);
         (job.place, job.attempt, job.stalls, job.cancel) = (Place::Waiting, 0, 0, false);
         let list = job.priority as usize;
-        if self.ghosts.contains_key(id) {
-            self.uncount(id);
-        } else {
-            self.lists[list].push(id.to_owned());
-        }
+        self.lists[list].push(id.to_owned());
         self.events.push(format!("retried {id}"));
         "retried".to_owned()
     }

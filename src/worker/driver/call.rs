@@ -117,6 +117,9 @@ impl Call {
     /// Makes it once. `connected` tells whether the server was there when a large outcome was sent.
     async fn attempt(&self, connected: &mut bool) -> Result<SettleReply, Error> {
         let Call { task, worker, number, asked, reports, .. } = self;
+        if self.want > 0 {
+            task.claims_now();
+        }
         let call = async |conn: &mut _| {
             let ask = task.options.interval;
             settle::settle(conn, &task.keys, worker.id.as_str(), (self.line, *number), ask, *asked, reports).await

@@ -204,7 +204,6 @@ impl Driver {
         self.lines[line].wanted = Some(want);
         if want > 0 {
             self.task.claims.sent(line, number, clock::now());
-            self.task.claims_now();
         }
         self.calls.push(Box::pin(Call::new(task, worker, line, number, want, reports).answered()));
     }

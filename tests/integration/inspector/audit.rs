@@ -88,7 +88,7 @@ async fn jobs_that_never_rest_are_no_finding_and_no_repair_counts_them_wrong() {
     for _ in 0..20 {
         let report = inspector.audit(TASK).await.unwrap();
         wrong.extend(report.findings().cloned());
-        inspector.repair(&report, false).await.unwrap();
+        inspector.repair(&report).await.unwrap();
     }
     go_on.store(false, std::sync::atomic::Ordering::Relaxed);
     counted(&inspector, JobState::Completed, 100).await;
@@ -135,13 +135,13 @@ async fn is_found_and_mended(test: &TestTask, inspector: &Inspector, wanted: &[(
     assert_eq!(report.findings().map(|its| (its.fault, its.what.clone())).collect::<BTreeSet<_>>(), wanted);
     assert_eq!((report.parts[0].found, report.is_clean()), (wanted.len() as u64, false));
     let before = test.redis().dump(&test.key("")).await;
-    let preview = inspector.repair(&report, true).await.unwrap();
+    let preview = inspector.preview_repair(&report).await.unwrap();
     assert_eq!((as_set(&preview.mended), preview.gone), (wanted.clone(), vec![]));
     assert_eq!(test.redis().dump(&test.key("")).await, before, "a preview changes nothing");
-    let repaired = inspector.repair(&report, false).await.unwrap();
+    let repaired = inspector.repair(&report).await.unwrap();
     assert_eq!((as_set(&repaired.mended), repaired.gone), (wanted.clone(), vec![]));
     is_sound(inspector).await;
-    let again = inspector.repair(&report, false).await.unwrap();
+    let again = inspector.repair(&report).await.unwrap();
     assert_eq!((again.mended, as_set(&again.gone)), (vec![], wanted), "there is nothing left to mend");
 }
 
@@ -379,7 +379,7 @@ async fn what_was_mended_meanwhile_is_left_alone() {
     test.run::<u64>("HSET", "attempt", &["waits", "many", "delayed", "many"]).await;
     let report = inspector.audit(TASK).await.unwrap();
     test.run::<u64>("HSET", "attempt", &["waits", "2"]).await;
-    let repaired = inspector.repair(&report, false).await.unwrap();
+    let repaired = inspector.repair(&report).await.unwrap();
     assert_eq!(as_set(&repaired.mended), found(&[(Fault::BadCounter, "delayed")]));
     assert_eq!(as_set(&repaired.gone), found(&[(Fault::BadCounter, "waits")]));
     assert_eq!(test.column("attempt", "waits").await.as_deref(), Some("2"));
@@ -424,7 +424,7 @@ async fn a_step_that_fails_in_an_outage_is_made_again_after_it() {
     let faults: Vec<&Finding> = report.findings().collect();
     assert!(faults.len() == 1 && faults[0].what == "never-was", "{faults:?}");
     assert_eq!(report.parts[0].looked, 3001, "nothing was left out");
-    assert_eq!(inspector.repair(report, false).await.unwrap().mended.len(), 1);
+    assert_eq!(inspector.repair(report).await.unwrap().mended.len(), 1);
     is_sound(&inspector_there).await;
 }
 
@@ -449,7 +449,9 @@ async fn no_command_of_an_inspector_touches_keys_of_two_hash_tags_and_none_is_in
     let test = TestTask::on(&redis);
     let app = test.app().await;
     let task = app.task_ref::<String, u64>(&test.name).unwrap();
-    let other = app.task_ref::<String, u64>("other").unwrap();
+    // By an App of its own: the reader of events of one that has several tasks asks for all of their streams at once.
+    let neighbour = test.app().await;
+    let other = neighbour.task_ref::<String, u64>("other").unwrap();
     test.journal.open("open");
     let worker = test.start_worker(fast()).await;
     other.dispatch(String::new()).await.unwrap();
@@ -459,7 +461,6 @@ async fn no_command_of_an_inspector_touches_keys_of_two_hash_tags_and_none_is_in
     task.dispatch("open".into()).id("waits").await.unwrap();
     task.dispatch("open".into()).id("delayed").delay(PATIENCE).await.unwrap();
 
-    // An App of its own: the reader of events of one that has several tasks asks for all of their streams at once.
     let looks = test.app().await;
     let inspector = looks.inspector();
     let monitor = Monitor::start(&redis).await;
@@ -493,7 +494,7 @@ async fn no_command_of_an_inspector_touches_keys_of_two_hash_tags_and_none_is_in
     inspector.result_json(name, "done").await.unwrap();
     inspector.wait(name, "done", PATIENCE).await.unwrap();
     let report = inspector.audit(name).await.unwrap();
-    inspector.repair(&report, false).await.unwrap();
+    inspector.repair(&report).await.unwrap();
     for state in ["waiting", "delayed", "completed", "cancelled"] {
         inspector.purge(name, state.parse().unwrap()).await.unwrap();
     }

@@ -132,12 +132,12 @@ async fn ghosts_at_the_front_of_a_list_do_not_hide_the_job_that_waits_behind_the
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<u32, ()>(TASK).unwrap();
-    task.dispatch_many(0..1000).await.unwrap();
+    task.dispatch_many(0..500).await.unwrap();
     task.dispatch(0).id("waits").await.unwrap();
     // From the back, so that the front becomes one of ghosts only at the end.
     let of_many = all(&inspector, &JobFilter::new(JobState::Waiting)).await;
     let many: Vec<&str> = ids(&of_many).into_iter().filter(|id| *id != "waits").rev().collect();
-    assert_eq!(inspector.cancel(TASK, many, "").await.unwrap().done, 1000);
+    assert_eq!(inspector.cancel(TASK, many, "").await.unwrap().done, 500);
     let report = inspector.task(TASK).await.unwrap();
     assert_eq!(report.counts.waiting, 1);
     assert!(report.next_waiting_age.is_some(), "{report:?}");
@@ -890,7 +890,7 @@ async fn every_answer_can_be_written_as_json_with_times_in_milliseconds() {
     assert_eq!(json["refusals"][0]["why"]["state"], "completed", "{json}");
     let audit = inspector.audit(TASK).await.unwrap();
     assert_eq!(as_json(&audit)["task"], TASK);
-    as_json(&inspector.repair(&audit, true).await.unwrap());
+    as_json(&inspector.preview_repair(&audit).await.unwrap());
     as_json(&inspector.forget_task(TASK).await.unwrap());
     as_json(&inspector.resume(TASK).await.unwrap());
     worker.stop().await;
