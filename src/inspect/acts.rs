@@ -233,18 +233,25 @@ impl Act {
             Some(began) => began,
             None => *self.began_ms.insert(self.inspector.now_ms().await?),
         };
-        match self.selection.clone() {
-            JobSelection::Ids(ids) => self.next_ids(&ids).await?,
+        match &self.selection {
+            JobSelection::Ids(ids) => {
+                let end = (self.index + BATCH).min(ids.len());
+                let (batch, is_last) = (ids[self.index..end].to_vec(), end == ids.len());
+                self.next_ids(&batch).await?;
+                self.report.is_complete = is_last;
+            }
             JobSelection::Filter(_) if self.tidies => self.report.is_complete = !self.tidy().await?,
-            JobSelection::Filter(filter) => self.next_page(&filter, began).await?,
+            JobSelection::Filter(filter) => {
+                let filter = filter.clone();
+                self.next_page(filter, began).await?;
+            }
         }
         Ok(Some(&self.report))
     }
 
     async fn next_ids(&mut self, ids: &[String]) -> Result<(), Error> {
-        let end = (self.index + BATCH).min(ids.len());
         let (mut named, mut texts, mut invalid, mut own) = (Vec::new(), Vec::new(), Vec::new(), HashSet::new());
-        for id in &ids[self.index..end] {
+        for id in ids {
             match JobId::parse(id) {
                 Ok(parsed) => {
                     let hash = self.hasher.hash_one(&parsed);
@@ -261,15 +268,14 @@ impl Act {
         self.seen.extend(own);
         self.take_in(texts, &told);
         invalid.into_iter().for_each(|id| self.refuse(id, Refusal::InvalidId));
-        self.report.looked += (end - self.index) as u64;
-        self.index = end;
-        self.report.is_complete = end == ids.len();
+        self.report.looked += ids.len() as u64;
+        self.index += ids.len();
         Ok(())
     }
 
-    async fn next_page(&mut self, filter: &JobFilter, began_ms: u64) -> Result<(), Error> {
+    async fn next_page(&mut self, mut filter: JobFilter, began_ms: u64) -> Result<(), Error> {
         // Of lists from the back, where nothing is missed that stays; of places from the oldest on.
-        let mut filter = JobFilter { oldest_first: filter.is_ordered(), ..filter.clone() };
+        filter.oldest_first = filter.is_ordered();
         if filter.state.is_terminal() {
             // What ended since then is not looked at.
             filter.older_than.get_or_insert(Duration::ZERO);
