@@ -381,7 +381,7 @@ async fn a_text_is_looked_for_in_the_message_alone() {
         (r#"{"message":"too late","code":"timeout"}"#, "timeout", false),
         (r#"{"message":"he said \"late\" twice \\","code":"timeout"}"#, r#"twice \\"#, true),
         (r#"{"message":"he said \"late\" twice \\","code":"timeout"}"#, "timeout", false),
-        (r#"{"message":"no file \/tmp\/x","code":"io"}"#, "/tmp/x", true),
+        (r#"{"message":"no file \/data\/x","code":"io"}"#, "/data/x", true),
         ("no json at all", "json", false),
     ] {
         task.hset("error", &[("a", error)]).await;
