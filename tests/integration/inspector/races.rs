@@ -103,11 +103,13 @@ impl Race {
             assert!(ends == lives || ends + removed == lives, "{id}: {names:?}");
             assert_eq!(count("task:refused"), 0, "{id}: {names:?}");
             let ran = self.ran.lock().unwrap().get(&id).copied().unwrap_or(0) as usize;
-            assert_eq!(count("task:started"), ran, "{id} ran {ran} times: {names:?}");
+            // Where the cancel comes between the claim and the begin of the handler, the handler does not begin.
+            let (started, cancelled) = (count("task:started"), count("task:cancelled"));
+            assert!(ran <= started && started <= ran + cancelled, "{id} ran {ran} times: {names:?}");
             assert!(ran >= count("task:completed") + count("task:failed"), "{id}: {names:?}");
             // What a handler gave was recorded, or its cancel was.
             let recorded = count("task:completed") + count("task:failed");
-            assert!(ran <= recorded + count("task:cancelled"), "{id}: {names:?}");
+            assert!(ran <= recorded + cancelled, "{id}: {names:?}");
             // Nothing starts that has ended, was cancelled at once among them, until it is retried.
             for pair in names.windows(2) {
                 let has_ended = ["task:completed", "task:failed", "task:cancelled"].contains(&pair[0]);
