@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Bound;
 use std::pin::Pin;
 
 use serde::Serialize;
@@ -23,7 +24,7 @@ use crate::store::{look, mend, records, scan};
 const PAGE: u64 = 1000;
 
 /// How many jobs one call looks at.
-const LOOK: usize = 200;
+const LOOK: usize = 100;
 
 /// How often a suspect is looked at again.
 const ROUNDS: u32 = 2;
@@ -234,7 +235,8 @@ enum Stage {
     /// Looks at the suspects again.
     Again {
         round: u32,
-        looked: usize,
+        /// The suspect that was looked at last.
+        last: Option<String>,
     },
     Records {
         round: u32,
@@ -468,7 +470,7 @@ impl Audit {
             Stage::Places { place, cursor, count } => self.scan_place(place, cursor, count).await?,
             Stage::Entries(place) => self.look_for_entries(place).await?,
             Stage::Recount { round, place } => self.recount(round, place).await?,
-            Stage::Again { round, looked } => self.again(round, looked).await?,
+            Stage::Again { round, last } => self.again(round, last).await?,
             Stage::Records { round, cursor } => self.look_at_records(round, cursor).await?,
             Stage::Meta => self.look_at_meta().await?,
         }
@@ -610,24 +612,29 @@ impl Audit {
                 suspect.listed += 1;
             }
         }
-        self.stage = next.map_or(Stage::Again { round, looked: 0 }, |place| Stage::Recount { round, place });
+        self.stage = next.map_or(Stage::Again { round, last: None }, |place| Stage::Recount { round, place });
         Ok(())
     }
 
-    async fn again(&mut self, round: u32, looked: usize) -> Result<(), Error> {
-        let jobs: Vec<(String, u32)> =
-            self.suspects.iter().skip(looked).take(LOOK).map(|(id, suspect)| (id.clone(), suspect.listed)).collect();
-        if jobs.is_empty() {
+    async fn again(&mut self, round: u32, last: Option<String>) -> Result<(), Error> {
+        let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let jobs: Vec<(String, u32)> = self
+            .suspects
+            .range((from, Bound::Unbounded))
+            .take(LOOK)
+            .map(|(id, suspect)| (id.clone(), suspect.listed))
+            .collect();
+        let Some((last, _)) = jobs.last().cloned() else {
             self.suspects.retain(|_, suspect| !suspect.faults.is_empty());
             return self.begin_again(round + 1).await;
-        }
+        };
         let looks = self.look(&jobs).await?;
         for ((id, _), faults) in jobs.iter().zip(looks) {
             if let Some(suspect) = self.suspects.get_mut(id) {
                 suspect.faults.retain(|fault| faults.contains(fault));
             }
         }
-        self.stage = Stage::Again { round, looked: looked + jobs.len() };
+        self.stage = Stage::Again { round, last: Some(last) };
         Ok(())
     }
 

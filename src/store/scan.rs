@@ -10,7 +10,7 @@ use crate::error::Error;
 const BYTES: u64 = 1024 * 1024;
 
 /// The most buckets of one call.
-const MOST: u64 = 500;
+const MOST: u64 = 250;
 
 /// Names some of the fields or members behind the cursor, which is 0 at the beginning and at the end.
 pub(crate) async fn scan(
