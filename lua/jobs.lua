@@ -35,7 +35,8 @@ local state, newest, cursor, look, code, text = ARGV[1], ARGV[2] == '1', ARGV[3]
 
 local ids, stamps, cursors, behind
 if state == 'waiting' then
-  ids, cursors, behind = waiting_page({ wait_high, wait, wait_low }, newest, cursor, look)
+  local page = newest and waiting_page_from_back or waiting_page
+  ids, cursors, behind = page({ wait_high, wait, wait_low }, cursor, look)
   stamps = {}
 elseif state == 'running' then
   ids, stamps, behind = held_page(locks, cursor, look)

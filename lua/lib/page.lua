@@ -44,29 +44,48 @@ local function ordered_page(place, newest, cursor, look, least, most)
   return ids, scores, is_end and '' or scores[#ids] .. ' ' .. ids[#ids]
 end
 
--- Up to `look` ids of the lists behind the cursor, 'list entries', the cursor behind each, and the next one: in the
--- order in which they are claimed, or from the back, where no entry that stays is missed whatever is claimed
--- meanwhile. Ghosts are looked at too.
-local function waiting_page(lists, from_back, cursor, look)
-  local list, seen, length = string.match(cursor, '^(%d) (%d+) ?(%d*)$')
-  list, seen, length = tonumber(list) or from_back and #lists or 1, tonumber(seen) or 0, tonumber(length)
+-- Up to `look` ids of the lists behind the cursor, 'list entries', in the order in which they are claimed, the cursor
+-- behind each, and the next one. Ghosts are looked at too.
+local function waiting_page(lists, cursor, look)
+  local list, seen = string.match(cursor, '^(%d) (%d+)$')
+  list, seen = tonumber(list) or 1, tonumber(seen) or 0
   local ids, cursors = {}, {}
   while lists[list] do
-    local count = look - #ids
-    local first, last, behind = seen, seen + count - 1, ''
-    if from_back then
-      -- What a list has grown by was added behind those that were seen.
-      local now = redis.call('LLEN', lists[list])
-      seen = seen + math.max(0, now - (length or now))
-      first, last, behind = -seen - count, -seen - 1, ' ' .. now
-    end
-    local found = redis.call('LRANGE', lists[list], first, last)
-    for at = 1, #found do
-      ids[#ids + 1] = found[from_back and #found - at + 1 or at]
-      cursors[#ids] = list .. ' ' .. seen + at .. behind
+    local found = redis.call('LRANGE', lists[list], seen, seen + look - #ids - 1)
+    for at = 1, #found do ids[#ids + 1], cursors[#cursors + 1] = found[at], list .. ' ' .. seen + at end
+    if #ids == look then return ids, cursors, cursors[look] end
+    list, seen = list + 1, 0
+  end
+  return ids, cursors, ''
+end
+
+-- The same from the back of the lists on, the last list first, where no entry that stays is missed: entries that come
+-- behind move the others away from the end, none that is taken off or put in at the front does. So the cursor, 'list
+-- entries id', has the id that was read last, which stands where it stood then, or further from the end; where it
+-- stands no more, all that stood in front of it was taken off too. Some may be read twice. A page may be empty although
+-- others are to follow.
+local function waiting_page_from_back(lists, cursor, look)
+  local list, seen, last = string.match(cursor, '^(%d) (%d+) ?(.*)$')
+  list, seen, last = tonumber(list) or #lists, tonumber(seen) or 0, last ~= '' and last or nil
+  local ids, cursors = {}, {}
+  while lists[list] do
+    local count = look - #ids + (last and 10 * BATCH or 0)
+    local found = redis.call('LRANGE', lists[list], -seen - count, -seen - 1)
+    for at = #found, 1, -1 do
+      seen = seen + 1
+      if last then
+        if found[at] == last then last = nil end
+      elseif #ids < look then
+        ids[#ids + 1] = found[at]
+        cursors[#ids] = list .. ' ' .. seen - 1 .. ' ' .. found[at]
+      end
     end
     if #ids == look then return ids, cursors, cursors[look] end
-    list, seen, length = list + (from_back and -1 or 1), 0, nil
+    if #found < count then
+      list, seen, last = list - 1, 0, nil
+    elseif last then
+      return ids, cursors, list .. ' ' .. seen .. ' ' .. last
+    end
   end
   return ids, cursors, ''
 end

@@ -23,6 +23,9 @@ use crate::store::{look, mend, records, scan};
 /// How many entries of a list one call reads.
 const PAGE: u64 = 1000;
 
+/// How many it reads while it looks for the place where it was.
+const SEARCHED: u64 = 10_000;
+
 /// How many jobs one call looks at.
 const LOOK: usize = 100;
 
@@ -250,32 +253,39 @@ enum Stage {
 #[derive(Clone, Debug, Default)]
 struct ListPlace {
     list: usize,
-    /// How many entries from the end on were read.
+    /// How many entries from the end on stood behind those that are to be read, or more than that by now.
     seen: u64,
-    /// How long the list was then, and the entry that was read last. What was added since then stands behind it.
-    last: Option<(u64, String)>,
+    /// The entries that were read last.
+    last: Vec<String>,
 }
 
+/// How many entries tell where the unread ones begin. An id may stand in a list several times, so one is too few.
+const LAST: usize = 4;
+
 impl ListPlace {
-    /// Takes a page in. Returns the entries that were not read before, and where to go on, if there are more lists.
-    fn after(mut self, length: u64, page: Vec<String>) -> (Vec<String>, Option<ListPlace>) {
-        let is_end = (page.len() as u64) < PAGE;
-        self.seen += page.len() as u64;
-        let fresh: Vec<String> = match &self.last {
-            None => page,
-            // Those up to the last one were read. Where it is not among them all of them were.
-            Some((_, last)) => match page.iter().position(|id| id == last) {
-                Some(at) => page.into_iter().skip(at + 1).collect(),
-                None => Vec::new(),
-            },
+    /// Takes a page in, which begins `self.seen` entries from the end. Returns its entries that were not read before, and where to go
+    /// on, if there are more lists.
+    ///
+    /// Entries that come behind move the others away from the end; nothing that happens at the front does. So those that were read
+    /// last stand where they stood, or further from the end. Where they are met no more, all in front of them was taken off too.
+    fn after(mut self, page: Vec<String>, asked: u64) -> (Vec<String>, Option<ListPlace>) {
+        let is_end = (page.len() as u64) < asked;
+        let met =
+            if self.last.is_empty() { Some(0) } else { page.windows(self.last.len()).position(|w| w == self.last) };
+        let fresh = match met {
+            Some(at) => page[at + self.last.len()..].to_vec(),
+            None => Vec::new(),
         };
-        let last = fresh.last().cloned().or(self.last.map(|(_, last)| last));
-        self.last = last.map(|last| (length, last));
-        if !is_end {
-            return (fresh, Some(self));
+        if is_end {
+            let next = ListPlace { list: self.list + 1, ..ListPlace::default() };
+            return (fresh, (next.list < LISTS.len()).then_some(next));
         }
-        let next = ListPlace { list: self.list + 1, ..ListPlace::default() };
-        (fresh, (next.list < LISTS.len()).then_some(next))
+        if met.is_some() {
+            self.last = page[page.len().saturating_sub(LAST)..].to_vec();
+        }
+        // The last ones are read again: they may stand on the edge of two pages.
+        self.seen += page.len().saturating_sub(self.last.len()) as u64;
+        (fresh, Some(self))
     }
 }
 
@@ -384,28 +394,22 @@ impl Inspector {
     }
 
     /// The entries of the next page that were not read before, and where to go on.
-    async fn page_of_list(&self, task: &str, mut place: ListPlace) -> Result<(Vec<String>, Option<ListPlace>), Error> {
+    async fn page_of_list(&self, task: &str, place: ListPlace) -> Result<(Vec<String>, Option<ListPlace>), Error> {
         let keys = self.keys(task)?;
-        let list = LISTS[place.list];
-        let read = |seen: u64| {
-            let keys = keys.clone();
-            move |mut conn| {
+        let (list, mut place, mut asked) = (LISTS[place.list], place, PAGE);
+        loop {
+            let seen = place.seen;
+            let call = |mut conn| {
                 let keys = keys.clone();
-                async move { scan::page_of_list(&mut conn, &keys, list, seen, PAGE).await }
-            }
-        };
-        // One entry again, which tells where the new ones begin.
-        let (mut length, mut page) = self.ask(read(place.seen.saturating_sub(1))).await?;
-        if let Some((before, _)) = &place.last {
-            place.seen -= 1;
-            let grown = length.saturating_sub(*before);
-            if grown > 0 {
-                // By so much at least the list was moved away from its end.
-                place.seen += grown;
-                (length, page) = self.ask(read(place.seen)).await?;
+                async move { scan::page_of_list(&mut conn, &keys, list, seen, asked).await }
+            };
+            let (fresh, next) = place.after(self.ask(call).await?, asked);
+            match next {
+                // So many came behind that they fill a page. To keep up with them it takes larger ones.
+                Some(next) if fresh.is_empty() && LISTS[next.list] == list => (place, asked) = (next, SEARCHED),
+                next => return Ok((fresh, next)),
             }
         }
-        Ok(place.after(length, page))
     }
 
     /// Mends a fault of a record or a counter of the task. Returns whether it is still there to be mended.
@@ -713,21 +717,50 @@ mod tests {
         range.map(|id| id.to_string()).collect()
     }
 
+    /// Reads a list from its end on, 0, 1, 2 and so on, while `coming` entries come behind between two pages.
+    fn read(entries: u64, coming: impl Fn(usize) -> u64, asked: u64) -> Vec<String> {
+        let (mut list, mut read, mut pages) = (ids(0..entries), Vec::new(), 0);
+        let mut place = ListPlace::default();
+        loop {
+            let from = (place.seen as usize).min(list.len());
+            let to = (from + asked as usize).min(list.len());
+            let (fresh, next) = place.after(list[from..to].to_vec(), asked);
+            read.extend(fresh);
+            match next {
+                Some(next) if next.list == 0 => place = next,
+                _ => return read,
+            }
+            for n in 0..coming(pages) {
+                list.insert(0, format!("new {pages} {n}"));
+            }
+            pages += 1;
+            assert!(pages < 10_000);
+        }
+    }
+
     #[test]
-    fn entries_that_came_behind_are_read_once_and_none_that_stays_is_missed() {
-        // The list from its end on: 0, 1, 2, and so on.
-        let place = ListPlace::default();
-        let (fresh, next) = place.after(5_000, ids(0..PAGE));
-        assert_eq!(fresh, ids(0..PAGE));
-        // Two came behind the page, which begins with what was read.
-        let (fresh, next) = next.unwrap().after(5_002, ids(PAGE - 3..2 * PAGE - 3));
-        assert_eq!(fresh, ids(PAGE..2 * PAGE - 3));
-        // So many came that all of a page was read.
-        let (fresh, next) = next.unwrap().after(9_000, ids(10..PAGE + 10));
-        assert!(fresh.is_empty());
-        let (fresh, next) = next.unwrap().after(9_000, ids(2 * PAGE - 4..2 * PAGE));
-        assert_eq!(fresh, ids(2 * PAGE - 3..2 * PAGE));
-        let next = next.unwrap();
-        assert_eq!((next.list, next.seen, next.last), (1, 0, None));
+    fn every_entry_that_stays_is_read_once_however_many_come_behind() {
+        for coming in [0, 1, 3, 50, 95] {
+            for entries in [0, 1, 99, 100, 101, 1_000] {
+                assert_eq!(read(entries, |_| coming, 100), ids(0..entries), "{coming} come behind {entries}");
+            }
+        }
+        // More than a page at once, now and then.
+        assert_eq!(read(500, |page| if page % 5 == 0 { 250 } else { 0 }, 100), ids(0..500));
+    }
+
+    #[test]
+    fn where_the_last_ones_were_taken_off_all_in_front_of_them_were() {
+        let (fresh, next) = ListPlace::default().after(ids(0..100), 100);
+        assert_eq!(fresh, ids(0..100));
+        // Only the newest are left, and what came in front since.
+        let left = [ids(0..20), vec!["in front".to_owned()]].concat();
+        let place = next.unwrap();
+        let (fresh, next) = place.clone().after(left[..0].to_vec(), 100);
+        assert_eq!((fresh.len(), next.unwrap().list), (0, 1));
+        // An id that stands there twice does not hide what is in front of it.
+        let twice = ListPlace { last: ["a", "b", "c", "d"].map(String::from).to_vec(), ..place };
+        let page = ["d", "a", "b", "c", "d", "e"].map(String::from).to_vec();
+        assert_eq!(twice.after(page, 100).0, ["e"]);
     }
 }

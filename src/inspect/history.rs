@@ -26,6 +26,9 @@ const PAGE: usize = 100;
 /// The most late outcomes of one answer: for each one its stalls are looked for.
 const LATE: usize = 100;
 
+/// How long after its stall an outcome is looked for at most.
+const LONGEST_LATE: Duration = Duration::from_secs(7 * 86_400);
+
 /// How far the clocks of a producer and of the server may differ.
 const SKEW: Duration = Duration::from_secs(600);
 
@@ -182,19 +185,37 @@ impl Inspector {
         }
         found.reverse();
         found.truncate(limit.min(LATE));
-        for late in &mut found {
-            let since = ms_of(late.at).saturating_sub(7 * 86_400_000);
-            let entries = self.entries_with(task, Key::Stalls, late.id.as_str(), since).await?;
-            let stalls = entries.iter().flat_map(|entry| decode(task, entry).map(|d| d.events).unwrap_or_default());
-            let taken = stalls.filter_map(|event| match event {
-                Event::Stalled(stall) if stall.id == late.id && stall.worker.as_ref() == Some(&late.worker) => {
-                    Some(stall.at)
-                }
-                _ => None,
-            });
-            late.late_by = taken.filter_map(|at| late.at.duration_since(at).ok()).min();
-        }
+        self.look_up_stalls(task, &mut found).await?;
         Ok(found)
+    }
+
+    /// Finds the stalls by which the jobs were taken, the latest first, until all are found or were too long ago.
+    async fn look_up_stalls(&self, task: &str, found: &mut [LateReport]) -> Result<(), Error> {
+        let Some(oldest) = found.iter().map(|late| late.at).min() else { return Ok(()) };
+        let keys = self.keys(task)?;
+        let mut before = String::new();
+        while found.iter().any(|late| late.late_by.is_none()) {
+            let call = |mut conn| {
+                let (keys, before) = (keys.clone(), before.clone());
+                async move { streams::range(&mut conn, &keys, Key::Stalls, &before, true, PAGE).await }
+            };
+            let entries = self.ask_for_entries(call).await?;
+            for event in entries.iter().flat_map(|entry| decode(task, entry).map(|d| d.events).unwrap_or_default()) {
+                let Event::Stalled(stall) = event else { continue };
+                let its = |late: &&mut LateReport| late.id == stall.id && stall.worker.as_ref() == Some(&late.worker);
+                for late in found.iter_mut().filter(its) {
+                    // The latest one before it.
+                    late.late_by = late.late_by.or(late.at.duration_since(stall.at).ok());
+                }
+            }
+            let Some(last) = entries.last().filter(|_| entries.len() == PAGE) else { return Ok(()) };
+            let at = last.id.split_once('-').and_then(|(ms, _)| ms.parse().ok()).map_or(SystemTime::UNIX_EPOCH, at_ms);
+            if oldest.duration_since(at).is_ok_and(|ago| ago > LONGEST_LATE) {
+                return Ok(());
+            }
+            before.clone_from(&last.id);
+        }
+        Ok(())
     }
 
     /// Every entry of a stream from a time on that has the word, found in calls of bounded size.

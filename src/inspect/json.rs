@@ -1,6 +1,6 @@
 //! Jobs as JSON: dispatched, waited for and read without their types.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -18,6 +18,9 @@ use crate::task::task_ref::TaskRef;
 
 /// How many events a wait may be behind.
 const EVENTS: usize = 256;
+
+/// How many tasks are remembered; a page that takes their names from anybody must not make it grow for ever.
+const KNOWN: usize = 1000;
 
 impl Inspector {
     /// A job with this payload, about to be dispatched: as [`TaskRef::dispatch`], without a type. The options are the defaults of
@@ -62,8 +65,12 @@ impl Inspector {
         TaskRef::<Value, Value>::new(self.shared(task)?).handle(id)
     }
 
-    /// The task for as long as the caller has it: the App does not know of it.
+    /// The task, the same for all that wait for its jobs: the App does not know of it.
     fn shared(&self, task: &str) -> Result<Arc<TaskShared>, Error> {
+        let mut known = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shared) = known.get(task) {
+            return Ok(Arc::clone(shared));
+        }
         let mut faults = Faults::default();
         faults.gather(validate::task_name(task));
         let options = faults.gather(crate::options::task::TaskOptions::new().resolve(&self.defaults));
@@ -71,6 +78,11 @@ impl Inspector {
         let options = options.ok_or(Error::Closed)?;
         // Its own hub: the subscriptions of the App hear nothing of the task, and its reader follows no other.
         let events = EventHub::new(Arc::clone(&self.store), EVENTS);
-        Ok(TaskShared::new(task.into(), Arc::clone(&self.store), options, events))
+        let shared = TaskShared::new(task.into(), Arc::clone(&self.store), options, events);
+        if known.len() == KNOWN {
+            known.clear();
+        }
+        known.insert(task.to_owned(), Arc::clone(&shared));
+        Ok(shared)
     }
 }

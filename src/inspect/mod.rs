@@ -15,8 +15,9 @@ pub(crate) mod stalls;
 pub(crate) mod tasks;
 pub(crate) mod workers;
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::error::Error;
 use crate::faults::Faults;
@@ -27,6 +28,7 @@ use crate::store::engine::Store;
 use crate::store::keys::TaskKeys;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::streams::server_time_ms;
+use crate::task::shared::TaskShared;
 
 /// How many bytes the entries of one answer may have, about: some hundred that each tell of hundreds of jobs.
 const ENTRIES: usize = 2 * 1024 * 1024;
@@ -53,19 +55,21 @@ const ENTRIES: usize = 2 * 1024 * 1024;
 /// those of the Redis server; the time of a dispatch is that of the process that dispatched.
 ///
 /// What it does to jobs is checked job by job in the step that does it, so it is safe beside live workers. Each act tells how
-/// many jobs it took and why it refused others, and leaves an event with the name that [`by`](Inspector::by) gives.
+/// many jobs it took and why it refused others, and most leave an event with the name that [`by`](Inspector::by) gives.
 #[derive(Clone)]
 pub struct Inspector {
     pub(super) store: Arc<Store>,
     pub(super) defaults: Arc<TaskOptions>,
     /// Who acts.
     pub(super) by: Arc<str>,
+    /// The tasks whose jobs are dispatched or waited for.
+    pub(super) shared: Arc<Mutex<HashMap<String, Arc<TaskShared>>>>,
 }
 
 impl Inspector {
     /// An inspector of what is on this store.
     pub(crate) fn new(store: Arc<Store>, defaults: TaskOptions) -> Inspector {
-        Inspector { store, defaults: Arc::new(defaults), by: "inspector".into() }
+        Inspector { store, defaults: Arc::new(defaults), by: "inspector".into(), shared: Arc::default() }
     }
 
     /// The same, acting in this name: it stands in the event of each act. At most 200 bytes are kept. Defaults to `inspector`.

@@ -11,6 +11,7 @@ use super::page::{config, holder};
 use crate::clock;
 use crate::error::Error;
 use crate::job::id::JobId;
+use crate::job::state::JobState;
 use crate::limits::BATCH;
 use crate::stall::action::StallAction;
 use crate::stall::cadence;
@@ -20,7 +21,7 @@ use crate::store::connection::OwnConnection;
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::overview;
 use crate::store::sweep::{self, Decision, StalledJob, SweepReply, Verdict};
-use crate::store::{scan, values};
+use crate::store::{scan, states, values};
 use crate::times::{at_ms, ms_since_1970_where_known};
 use crate::worker_id::WorkerId;
 
@@ -60,6 +61,8 @@ pub struct SweepReport {
     pub resolved: Vec<ResolvedJob>,
     /// Whether a worker swept while this watched: the jobs that were silent were decided by it.
     pub swept_by_worker: bool,
+    /// Whether it was done to the end. If not, it failed midway, mostly since Redis was not reached: call again for the others.
+    pub is_complete: bool,
 }
 
 /// A job that had stayed silent.
@@ -128,7 +131,7 @@ impl Inspector {
     /// Some of the jobs may be resolved or not when the future is dropped; it is safe to repeat.
     pub async fn sweep_now(&self, task: &str) -> Result<SweepReport, Error> {
         let decision = Decision { verdict: Verdict::Auto, by: self.by.to_string(), ids: Vec::new() };
-        let (resolved, swept_by_worker) = self.resolve(task, decision, &[]).await?;
+        let Watched { resolved, swept_by_worker, is_complete } = self.resolve(task, decision, &[]).await?;
         let resolved = resolved.into_iter().filter_map(|job| {
             Some(ResolvedJob {
                 id: JobId::from_wire(job.id),
@@ -137,7 +140,7 @@ impl Inspector {
                 worker: (job.worker != "-").then(|| WorkerId::from_wire(job.worker.as_str())),
             })
         });
-        Ok(SweepReport { resolved: resolved.collect(), swept_by_worker })
+        Ok(SweepReport { resolved: resolved.collect(), swept_by_worker, is_complete })
     }
 
     /// Gives silent jobs another run, however often they stalled: all that are silent, or these. It watches as
@@ -185,46 +188,87 @@ impl Inspector {
             return Ok(report);
         }
         let decision = Decision { verdict, by: self.by.to_string(), ids: Vec::new() };
-        let (resolved, by_worker) = self.resolve(task, decision, &ids).await?;
-        let done: HashSet<&str> = resolved.iter().map(|job| job.id.as_str()).collect();
+        let watched = self.resolve(task, decision, &ids).await?;
+        let done: HashSet<&str> = watched.resolved.iter().map(|job| job.id.as_str()).collect();
         report.done = done.len() as u64;
-        report.swept_by_worker = by_worker;
+        report.swept_by_worker = watched.swept_by_worker;
+        report.is_complete = watched.is_complete;
         report.looked = report.looked.max(report.done);
-        let why = if by_worker { Refusal::Changed } else { Refusal::NotSilent };
-        ids.iter().filter(|id| !done.contains(id.as_str())).for_each(|id| report.refuse(id.clone(), why));
+        let left: Vec<JobId> =
+            ids.iter().filter(|id| !done.contains(id.as_str())).map(|id| JobId::from_wire(id.as_str())).collect();
+        for some in left.chunks(BATCH) {
+            let keys = self.keys(task)?;
+            let call = |mut conn| {
+                let keys = keys.clone();
+                async move { states::states(&mut conn, &keys, some).await }
+            };
+            for (id, state) in some.iter().zip(self.ask(call).await?.jobs) {
+                let why = match state.map(|(state, _)| state) {
+                    None => Refusal::Unknown,
+                    Some(JobState::Running) => Refusal::NotSilent,
+                    Some(_) if watched.swept_by_worker => Refusal::Changed,
+                    Some(state) => Refusal::State(state),
+                };
+                report.refuse(id.to_string(), why);
+            }
+        }
         Ok(report)
     }
 
-    /// Watches for one interval over a connection of its own, then resolves; for a second one where the first ended in nothing but a snapshot. Returns what was resolved, and whether a worker
-    /// swept before.
-    async fn resolve(&self, task: &str, decision: Decision, ids: &[String]) -> Result<(Vec<StalledJob>, bool), Error> {
+    /// The same as [`watch_and_resolve`](Inspector::watch_and_resolve); what was resolved before a failure is told.
+    async fn resolve(&self, task: &str, decision: Decision, ids: &[String]) -> Result<Watched, Error> {
+        let mut resolved = Vec::new();
+        match self.watch_and_resolve(task, decision, ids, &mut resolved).await {
+            Ok(swept_by_worker) => Ok(Watched { resolved, swept_by_worker, is_complete: true }),
+            Err(e) if resolved.is_empty() => Err(e),
+            Err(e) => {
+                tracing::warn!(task, error = %e.chain(), resolved = resolved.len(), "a sweep for a person ended midway");
+                Ok(Watched { resolved, swept_by_worker: false, is_complete: false })
+            }
+        }
+    }
+
+    /// Watches for one interval over a connection of its own, then resolves; for a second one where the first ended in nothing but a
+    /// snapshot. Returns whether a worker swept before.
+    async fn watch_and_resolve(
+        &self,
+        task: &str,
+        decision: Decision,
+        ids: &[String],
+        resolved: &mut Vec<StalledJob>,
+    ) -> Result<bool, Error> {
         let keys = self.keys(task)?;
         let own = WorkerId::generate();
         let mut watch = Watch { inspector: self, keys: &keys, conn: None };
-        let Some((mut epoch, interval)) = watch.epoch(LEAST_PATIENCE).await? else { return Ok((Vec::new(), false)) };
+        let Some((mut epoch, interval)) = watch.epoch(LEAST_PATIENCE).await? else { return Ok(false) };
         let seen = self.overview(task).await?;
         if seen.candidates + seen.active == 0 {
-            return Ok((Vec::new(), false));
+            return Ok(false);
         }
         let period = cadence::beat_period(interval);
         let start = clock::now();
         let mut witness = Witness::new(period, start);
         witness.beat_answered(start, start, epoch, interval);
-        let end = start.after((interval * PATIENCE).max(LEAST_PATIENCE));
+        let mut end = start.after((interval * PATIENCE).max(LEAST_PATIENCE));
         let mut due = start.after(period);
-        let (mut resolved, mut failure, mut is_unanswered) = (Vec::new(), None, false);
+        let (mut cursor, mut failure, mut is_unanswered) = ("0".to_owned(), None, false);
         let all_batches = || -> Vec<&[String]> { ids.chunks(BATCH).rev().collect() };
         let (mut batches, mut may_watch_again) = (all_batches(), true);
         while clock::now() < end {
             if let Some((watched, waited)) = witness.may_sweep(clock::now()) {
                 if watched != epoch {
-                    return Ok((resolved, true));
+                    return Ok(true);
                 }
                 let batch = batches.last().copied().unwrap_or_default();
                 let decision = Decision { ids: batch.to_vec(), ..decision.clone() };
-                match watch.sweep(own.as_str(), watched, waited, &decision, period).await {
-                    Ok(SweepReply::Swept { epoch: next, interval, snapshot, left, resolved: some, .. }) => {
+                match watch.sweep(own.as_str(), watched, waited, &cursor, &decision, period).await {
+                    Ok(SweepReply::Swept { epoch: next, interval, cursor: behind, snapshot, left, resolved: some }) => {
+                        // It goes on for as long as it gets on.
+                        if !some.is_empty() {
+                            end = end.max(clock::now().after(LEAST_PATIENCE));
+                        }
                         resolved.extend(some);
+                        cursor = behind;
                         if snapshot && resolved.is_empty() && std::mem::take(&mut may_watch_again) {
                             // Whoever died since the snapshot before is silent from this one on.
                             epoch = next;
@@ -235,10 +279,10 @@ impl Inspector {
                         batches.pop();
                         let is_through = if ids.is_empty() { snapshot || left == 0 } else { batches.is_empty() };
                         if is_through || snapshot {
-                            return Ok((resolved, false));
+                            return Ok(false);
                         }
                     }
-                    Ok(SweepReply::Moved { .. }) => return Ok((resolved, true)),
+                    Ok(SweepReply::Moved { .. }) => return Ok(true),
                     Ok(SweepReply::Early { epoch, interval }) => witness.told(clock::now(), epoch, interval),
                     Ok(SweepReply::Undeclared) => {
                         let what = "the server has lost the options of the task: start a worker, which declares them";
@@ -261,12 +305,12 @@ impl Inspector {
                     if now_in_force != epoch {
                         return match failure {
                             Some(e) if is_unanswered => Err(e),
-                            _ => Ok((resolved, true)),
+                            _ => Ok(true),
                         };
                     }
                     due = due.after(period).max(now);
                 }
-                Ok(None) => return Ok((resolved, false)),
+                Ok(None) => return Ok(false),
                 Err(e) => {
                     witness.broken(clock::now(), WatchBreak::NoAnswer);
                     due = clock::now().after(cadence::longest_beat_pause(interval));
@@ -280,6 +324,13 @@ impl Inspector {
         }
         Err(failure.unwrap_or_else(Error::timed_out))
     }
+}
+
+/// What came of a watch.
+struct Watched {
+    resolved: Vec<StalledJob>,
+    swept_by_worker: bool,
+    is_complete: bool,
 }
 
 /// Which silent jobs: all, or these.
@@ -320,12 +371,13 @@ impl Watch<'_> {
         own: &str,
         epoch: u64,
         waited: Duration,
+        cursor: &str,
         decision: &Decision,
         time: Duration,
     ) -> Result<SweepReply, Error> {
         let keys = self.keys;
         let sweep = async |conn: &mut OwnConnection| {
-            sweep::sweep(conn, keys, own, Duration::ZERO, epoch, waited, "0", BATCH, Some(decision)).await
+            sweep::sweep(conn, keys, own, Duration::ZERO, epoch, waited, cursor, BATCH, Some(decision)).await
         };
         self.call(time, sweep).await
     }

@@ -80,7 +80,7 @@ impl fmt::Display for StallReport {
             }
         }
         match self.max_count {
-            Some(max) => write!(f, "; stall {stalled_count} of {max}: {action}")?,
+            Some(max) => write!(f, "; stall {stalled_count}, max_count {max}: {action}")?,
             None => write!(f, "; stall {stalled_count}: {action}")?,
         }
         self.by.as_ref().map_or(Ok(()), |by| write!(f, " by {by}"))
@@ -111,7 +111,7 @@ pub struct RecoveryOutlook {
     /// Those who watch.
     pub watchers: Vec<Watcher>,
     /// The soonest time at which a job may be resolved: one that is silent by now, or, where none is, one that is silent at the next
-    /// snapshot. `None` if nobody watches.
+    /// snapshot. `None` if nobody watches, or no job is held.
     #[serde(rename = "next_resolve_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub next_resolve_at: Option<SystemTime>,
     /// What there is to say of it, a sentence each.
@@ -251,9 +251,11 @@ fn explain(task: &str, entry: &Entry, max_count: Option<u32>) -> Vec<StallReport
 fn outlook(task: &str, as_of: SystemTime, parts: Vec<PartReport>, watchers: Vec<Watcher>) -> RecoveryOutlook {
     let ago = |at: SystemTime| as_of.duration_since(at).unwrap_or_default();
     let mut reasons = Vec::new();
-    let mut soonest: Option<SystemTime> = None;
+    let (mut soonest, mut is_watched): (Option<SystemTime>, bool) = (None, false);
     for part in &parts {
-        if part.candidates == 0 {
+        if part.candidates + part.heard == 0 {
+            reasons.push("no job is held".to_owned());
+        } else if part.candidates == 0 {
             let since =
                 part.snapshot_at.map_or("yet".to_owned(), |at| format!("since the snapshot {:.1?} ago", ago(at)));
             reasons.push(format!("no held job was silent {since}; {} were heard from", part.heard));
@@ -267,13 +269,16 @@ fn outlook(task: &str, as_of: SystemTime, parts: Vec<PartReport>, watchers: Vec<
                 reasons.push(format!("{worker} has not told of itself for a while, and may watch no more"));
                 continue;
             }
-            // It told of the epoch before: its watch of this one begins with its next heartbeat.
-            let begins = if watch.epoch == epoch { watch.since } else { as_of };
+            // It told of the epoch before: its watch of this one began with a heartbeat since this one did.
+            let begins = if watch.epoch == epoch { watch.since } else { part.epoch_at.unwrap_or(as_of) };
             let ends = begins.checked_add(watch.interval).unwrap_or(begins).max(as_of);
             // With nothing silent the watch ends in a snapshot: what is silent then is resolved an interval later.
             let is_snapshot = part.candidates == 0;
             let at = if is_snapshot { ends.checked_add(watch.interval).unwrap_or(ends) } else { ends };
-            soonest = Some(soonest.map_or(at, |soonest| soonest.min(at)));
+            if part.candidates + part.heard > 0 {
+                soonest = Some(soonest.map_or(at, |soonest| soonest.min(at)));
+            }
+            is_watched = true;
             let broken = watch.broken.zip(watch.broken_at).filter(|(_, at)| ago(*at) < watch.interval);
             let left = ends.duration_since(as_of).unwrap_or_default();
             let does = if is_snapshot { "may take the next snapshot" } else { "may resolve what stays silent" };
@@ -282,8 +287,10 @@ fn outlook(task: &str, as_of: SystemTime, parts: Vec<PartReport>, watchers: Vec<
             reasons.push(format!("{worker} {does} in {left:.1?}{broken}"));
         }
     }
-    if soonest.is_none() {
-        reasons.push("no live worker watches the task: start one, or let an inspector sweep".to_owned());
+    if !is_watched {
+        // A worker tells of itself each 5 s, and of its watch from its second sign on.
+        let none = "no worker has told lately that it watches the task: unless one has just started, or Redis has just come back, start one or let an inspector sweep";
+        reasons.push(none.to_owned());
     }
     RecoveryOutlook { task: task.to_owned(), as_of, parts, watchers, next_resolve_at: soonest, reasons }
 }

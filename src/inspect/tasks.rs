@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use serde::Serialize;
 
 use super::Inspector;
@@ -50,6 +50,8 @@ pub struct TaskReport {
     pub slots: u64,
     /// Its stall detection, part by part. A task has one part.
     pub parts: Vec<PartReport>,
+    /// Why it cannot be read, if so; nothing else of the report says anything then.
+    pub fault: Option<String>,
 }
 
 /// The pause of a task.
@@ -149,7 +151,8 @@ impl TaskReport {
 }
 
 impl Inspector {
-    /// Every task that a worker or a producer has named so far, by name.
+    /// Every task that a worker or a producer has named so far, by name. One that cannot be read, since something foreign is stored under
+    /// a key of it, is told with its [`fault`](TaskReport::fault).
     ///
     /// # Errors
     /// What every call may give, see [`Error`].
@@ -162,8 +165,14 @@ impl Inspector {
         let mut reports = Vec::with_capacity(names.len());
         for some in names.chunks(TOGETHER) {
             let looks = some.iter().map(|name| self.overview(name));
-            for (name, seen) in some.iter().zip(try_join_all(looks).await?) {
-                reports.push(report(name, &seen, live.get(name.as_str()).copied()));
+            for (name, seen) in some.iter().zip(join_all(looks).await) {
+                let (seen, fault) = match seen {
+                    Ok(seen) => (seen, None),
+                    Err(e) if e.is_outage() => return Err(e),
+                    // One that is damaged does not hide the others.
+                    Err(e) => (Overview::default(), Some(e.chain().to_string())),
+                };
+                reports.push(TaskReport { fault, ..report(name, &seen, live.get(name.as_str()).copied()) });
             }
         }
         Ok(reports)
@@ -267,5 +276,6 @@ fn report(task: &str, seen: &Overview, live: Option<(u64, u64)>) -> TaskReport {
             candidates: seen.candidates,
             heard: seen.active,
         }],
+        fault: None,
     }
 }

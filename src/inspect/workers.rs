@@ -208,6 +208,11 @@ fn report(worker: &str, seen_ms: u64, presence: &HashMap<String, String>, now_ms
     } else {
         WorkerState::Live
     };
+    let mut tasks: Vec<WorkerTask> =
+        text("tasks").split_whitespace().map(|task| task_of(task, presence, seen_ms)).collect();
+    if stopped_at.is_some() {
+        tasks.iter_mut().for_each(|task| task.watches.clear());
+    }
     let blocked = number(presence, "runtimeSilent").map(Duration::from_millis);
     WorkerReport {
         worker: WorkerId::from_wire(worker),
@@ -219,7 +224,7 @@ fn report(worker: &str, seen_ms: u64, presence: &HashMap<String, String>, now_ms
         last_seen_at: at_ms(seen_ms),
         stopped_at,
         runtime_blocked: blocked.filter(|blocked| *blocked > BLOCKED_AFTER),
-        tasks: text("tasks").split_whitespace().map(|task| task_of(task, presence, seen_ms)).collect(),
+        tasks,
     }
 }
 

@@ -44,7 +44,8 @@ pub(super) async fn end(keeper: &Keeper, told: bool) {
     // Nobody is there to tell.
     worker.news.clear();
     if told {
-        let named: Vec<_> = keeper.watches.iter().map(|watch| (&*watch.task.name, &*watch.task.keys)).collect();
+        let tasks = keeper.watches.iter().map(|watch| &watch.task);
+        let named: Vec<_> = tasks.map(|task| (&*task.name, &*task.keys, task.held.len())).collect();
         let goodbye = async {
             let mut conn = worker.store.dedicated(Role::Keeper, None).await?;
             worker.store.close(&mut conn, worker.id.as_str(), &named).await

@@ -36,24 +36,25 @@ impl Store {
         announce.arg(fields).call(conn).await.map(drop)
     }
 
-    /// Tells that the worker has stopped: no call of it counts any more, however late it comes. What this leaves goes an
-    /// hour later.
+    /// Tells that the worker has stopped, and of each task how many jobs it still holds: no call of it counts any more, however late it
+    /// comes. What this leaves goes an hour later.
     pub(crate) async fn close(
         &self,
         conn: &mut OwnConnection,
         worker: &str,
-        tasks: &[(&str, &TaskKeys)],
+        tasks: &[(&str, &TaskKeys, usize)],
     ) -> Result<(), Error> {
         // All together: a round trip may take long.
-        let closes = tasks.iter().map(|(_, keys)| {
+        let closes = tasks.iter().map(|(_, keys, _)| {
             let mut conn = conn.clone();
             async move { close::close(&mut conn, keys, worker).await }
         });
         try_join_all(closes).await?;
         let now = streams::server_time_ms(conn).await?;
         // By the names of its tasks it is forgotten, also where the server lost what it had said before.
-        let names: Vec<&str> = tasks.iter().map(|(name, _)| *name).collect();
-        let fields = [("stoppedAt".to_owned(), now.to_string()), ("tasks".to_owned(), names.join(" "))];
+        let names: Vec<&str> = tasks.iter().map(|(name, ..)| *name).collect();
+        let mut fields = vec![("stoppedAt".to_owned(), now.to_string()), ("tasks".to_owned(), names.join(" "))];
+        fields.extend(tasks.iter().map(|(name, _, held)| (format!("held:{name}"), held.to_string())));
         self.announce(conn, worker, &fields).await
     }
 

@@ -14,6 +14,8 @@ pub(crate) async fn cancel(
     reason: &str,
     by: &str,
 ) -> Result<Vec<Told>, Error> {
+    // A request without a reason is to be seen, too.
+    let reason = if reason.trim().is_empty() { "no reason was given" } else { reason };
     let mut call = scripts::CANCEL.on(keys);
     call.arg(reason).arg(keys.cancel_channel()).arg(by);
     for job in jobs {

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::job::id::JobId;
 
 /// A task as it was when it was asked for.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Overview {
     /// The server's time, ms.
     pub(crate) now_ms: u64,

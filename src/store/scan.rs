@@ -48,21 +48,17 @@ pub(crate) async fn scan_count(conn: &mut impl Connection, keys: &TaskKeys, plac
     Ok((BYTES / each.max(1)).clamp(1, MOST))
 }
 
-/// A page of a list, from its end on, the last entry first, and how long the list was just before. `seen` is how many entries from the
-/// end are left out. Entries that are added behind move the others away from the end: who reads page by page sees some twice then, and
-/// misses none that stays.
+/// A page of a list, from its end on, the last entry first. `seen` is how many entries from the end are left out.
 pub(crate) async fn page_of_list(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     list: Key,
     seen: u64,
     count: u64,
-) -> Result<(u64, Vec<String>), Error> {
-    let mut len = redis::cmd("LLEN");
-    let length: u64 = len.arg(keys.get(list)).query_async(conn).await.map_err(|e| classify("scan", e))?;
+) -> Result<Vec<String>, Error> {
     let mut cmd = redis::cmd("LRANGE");
     let from_end = |entries: u64| -i64::try_from(entries).unwrap_or(i64::MAX);
     cmd.arg(keys.get(list)).arg(from_end(seen + count)).arg(from_end(seen + 1));
     let ids: Vec<Text> = cmd.query_async(conn).await.map_err(|e| classify("scan", e))?;
-    Ok((length, ids.into_iter().rev().map(|Text(id)| id).collect()))
+    Ok(ids.into_iter().rev().map(|Text(id)| id).collect())
 }

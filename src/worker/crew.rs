@@ -182,7 +182,8 @@ impl Drop for LeavesBehind {
 
 /// Tells Redis that the worker has stopped, again until it is answered.
 async fn say_goodbye(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>]) {
-    let named: Vec<(&str, &TaskKeys)> = tasks.iter().map(|task| (&*task.name, &*task.keys)).collect();
+    let named: Vec<(&str, &TaskKeys, usize)> =
+        tasks.iter().map(|task| (&*task.name, &*task.keys, task.held.len())).collect();
     let close = async |conn: &mut _| worker.store.close(conn, worker.id.as_str(), &named).await;
     while let Err(e) = worker.store.shared(FAREWELL / 2, close).await {
         tracing::debug!(worker_id = %worker.id, error = %e.chain(), "redis is told again that the worker stopped");

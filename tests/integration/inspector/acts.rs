@@ -547,3 +547,37 @@ async fn who_acts_stands_in_the_events_cleaned_and_cut() {
     let events = events_by_job(&inspector).await;
     assert!(matches!(events["plain"].last().unwrap(), Event::Cancelled { by: None, .. }));
 }
+
+#[tokio::test]
+async fn a_purge_of_waiting_jobs_misses_none_though_others_come_in_front() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    let late: Vec<String> = (0..500).map(|at| format!("late-{at}")).collect();
+    for id in &late {
+        task.dispatch(String::new()).id(id).delay(MINUTE).await.unwrap();
+    }
+    task.dispatch_many((0..2000).map(|_| String::new())).await.unwrap();
+    a_millisecond_passes(&inspector).await;
+    let (mut act, mut coming) = (inspector.purge(TASK, JobState::Waiting), late.chunks(50));
+    while act.step().await.unwrap().is_some() {
+        if let Some(some) = coming.next() {
+            assert_eq!(inspector.run_now(TASK, some.to_vec()).await.unwrap().done, 50);
+        }
+    }
+    assert_eq!((act.report().done, act.report().is_complete), (2000, true));
+    let counts = inspector.task(TASK).await.unwrap().counts;
+    assert_eq!(counts.waiting + counts.delayed, 500);
+}
+
+#[tokio::test]
+async fn a_cancel_without_a_reason_is_seen() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    one_of_each(&test, &app).await;
+    for reason in ["", "  "] {
+        assert_eq!(inspector.cancel(TASK, "running", reason).await.unwrap().requested, 1);
+        let job = inspector.job(TASK, "running", JobValues::None).await.unwrap().unwrap();
+        assert_eq!(job.cancel_requested.as_deref(), Some("no reason was given"));
+    }
+}

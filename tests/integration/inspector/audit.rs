@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use heartline::{Context, Error, Fault, Finding, Inspector, JobError, JobState, RetryPolicy};
 
+use tokio_util::sync::CancellationToken;
+
 use super::pause::Monitor;
 use super::{counted, inspector, is_config, is_sound};
 use crate::support::puppet::Puppet;
@@ -525,4 +527,34 @@ async fn no_command_of_an_inspector_touches_keys_of_two_hash_tags_and_none_is_in
     }
     // It can fail: commands of several tags were seen, each by itself.
     assert!(commands.contains("evalsha") && tags.contains(name) && tags.contains("other"), "{commands:?} {tags:?}");
+}
+
+/// Lists of several pages, while jobs come in front of them and behind them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn entries_that_come_on_both_sides_while_it_reads_are_no_damage() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    task.dispatch_many((0..10_000).map(|_| "open".to_owned())).await.unwrap();
+    for at in 0..1000 {
+        task.dispatch("x".into()).id(format!("late-{at}")).delay(Duration::from_secs(3600)).await.unwrap();
+    }
+    let done = CancellationToken::new();
+    let (steers, producer, stop) = (inspector.clone(), task.clone(), done.clone());
+    let moving = tokio::spawn(async move {
+        let mut moved = 0;
+        while !stop.is_cancelled() && moved < 1000 {
+            let front = steers.run_now(TASK, format!("late-{moved}"));
+            let (front, behind) = tokio::join!(front, producer.dispatch("open".into()));
+            assert_eq!((front.unwrap().done, behind.unwrap().existed()), (1, Some(false)));
+            moved += 1;
+        }
+        moved
+    });
+    let report = inspector.audit(TASK).await.unwrap();
+    done.cancel();
+    let moved = moving.await.unwrap();
+    assert!(report.is_clean() && moved > 20, "{moved} moved, {:?}", &report.parts[0].findings[..3]);
+    let counts = inspector.task(TASK).await.unwrap().counts;
+    assert_eq!((counts.waiting, counts.delayed), (10_000 + 2 * moved, 1000 - moved));
 }

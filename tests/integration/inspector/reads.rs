@@ -14,9 +14,10 @@ use super::{
     a_millisecond_passes, all, counted, history, ids, inspector, is_config, obedient, pages, seed, stored_error,
 };
 use crate::support::puppet::Puppet;
+
 use crate::support::task::{INTERVAL, TASK, TWO_INTERVALS, TestTask, fast, fast_with, options};
 use crate::support::worker::TestWorker;
-use crate::support::{Line, PATIENCE, Proxy, TestRedis, eventually};
+use crate::support::{Line, PATIENCE, Proxy, TestRedis, eventually, stat};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -683,7 +684,7 @@ async fn a_stall_is_explained_by_who_watched_for_how_long_and_at_whose_asking() 
         &format!("{} watched that for", worker.id),
         "of an interval of 1.0s",
         &format!("for which {asker} had asked"),
-        "stall 1 of 2: recovered",
+        "stall 1, max_count 2: recovered",
     ] {
         assert!(text.contains(part), "{part:?} is not in {text:?}");
     }
@@ -692,7 +693,7 @@ async fn a_stall_is_explained_by_who_watched_for_how_long_and_at_whose_asking() 
     // By its id, with its own bound.
     let own = inspector.explain(TASK, "own").await.unwrap();
     assert_eq!((own.len(), own[0].max_count, own[0].stall.action), (1, Some(0), StallAction::Failed));
-    assert!(own[0].to_string().ends_with("stall 1 of 0: failed"), "{}", own[0]);
+    assert!(own[0].to_string().ends_with("stall 1, max_count 0: failed"), "{}", own[0]);
     assert_eq!(inspector.explain(TASK, "plain").await.unwrap()[0].max_count, Some(2));
     assert_eq!(inspector.explain(TASK, "never").await.unwrap(), []);
     worker.stop().await;
@@ -737,7 +738,7 @@ async fn the_outlook_says_who_may_resolve_what_is_silent_and_when_and_why_nobody
     assert_eq!((outlook.watchers.len(), outlook.next_resolve_at, outlook.parts[0].candidates), (0, None, 1));
     let reasons = outlook.reasons.join("\n");
     assert!(reasons.contains("1 held jobs were silent since the snapshot"), "{reasons}");
-    assert!(reasons.contains("no live worker watches the task"), "{reasons}");
+    assert!(reasons.contains("no worker has told lately that it watches the task"), "{reasons}");
 
     let line = Proxy::start(test.redis().address()).await;
     let long = INTERVAL * 15;
@@ -1019,4 +1020,61 @@ async fn while_redis_is_away_every_question_ends_with_an_error_and_later_ones_ar
     assert!(inspector.tasks().await.is_err() && inspector.workers().await.is_err());
     line.accept().await;
     eventually("it is answered again", PATIENCE, async || inspector.task(TASK).await.is_ok()).await;
+}
+
+#[tokio::test]
+async fn a_task_that_is_damaged_does_not_hide_the_others() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    for name in ["good", TASK] {
+        app.task_ref::<u64, u64>(name).unwrap().dispatch(1).await.unwrap();
+    }
+    test.run::<String>("SET", "failed", &["x"]).await;
+    let tasks = inspector.tasks().await.unwrap();
+    let told: Vec<(&str, u64, bool)> =
+        tasks.iter().map(|task| (&*task.task, task.counts.waiting, task.fault.is_some())).collect();
+    assert_eq!(told, [("good", 1, false), (TASK, 0, true)]);
+    assert!(tasks[1].fault.as_deref().is_some_and(|fault| fault.contains("WRONGTYPE")), "{:?}", tasks[1].fault);
+}
+
+#[tokio::test]
+async fn a_worker_that_stopped_holds_nothing() {
+    let test = TestTask::new();
+    let (_app, inspector) = inspector(&test).await;
+    let worker = test.start_worker(fast()).await;
+    let job = worker.jobs.dispatch("gate".into()).await.unwrap();
+    test.started(&[job]).await;
+    eventually("it tells that it holds the job", PATIENCE, async || {
+        inspector.workers().await.unwrap().iter().any(|worker| worker.tasks.iter().any(|task| task.held == 1))
+    })
+    .await;
+    test.journal.open("gate");
+    worker.stop().await;
+    let workers = inspector.workers().await.unwrap();
+    assert_eq!((workers[0].state, workers[0].tasks[0].held), (WorkerState::Gone, 0));
+    assert!(workers[0].tasks[0].watches.is_empty());
+}
+
+#[tokio::test]
+async fn waits_for_many_jobs_share_their_connections() {
+    // Nobody else connects to it.
+    let redis = TestRedis::start();
+    let test = TestTask::new();
+    let app = test.app_at(&redis.url()).await;
+    let (inspector, task) = (app.inspector(), app.task_ref::<String, u64>(TASK).unwrap());
+    let mut waits = Vec::new();
+    for _ in 0..50 {
+        let id = task.dispatch("gate".into()).await.unwrap().id().to_string();
+        let inspector = inspector.clone();
+        waits.push(tokio::spawn(async move { inspector.wait(TASK, &id, PATIENCE).await }));
+    }
+    test.journal.open("gate");
+    let worker = test.start_worker_at(&redis.url(), fast()).await;
+    for wait in waits {
+        assert_eq!(wait.await.unwrap().unwrap(), JobState::Completed);
+    }
+    // Those of the worker are among them.
+    let connections = stat(&mut redis.conn().await, "total_connections_received").await;
+    assert!(connections < 40, "{connections}");
+    worker.stop().await;
 }

@@ -97,10 +97,7 @@ async fn a_person_recovers_what_stayed_silent_for_a_whole_interval_also_past_its
     assert!(begun.elapsed() >= INTERVAL, "{:?}", begun.elapsed());
     assert_eq!((report.done, report.refused, report.is_complete), (1, 3, true), "{report:?}");
     let why = |id: &str| report.refusals.iter().find(|refused| refused.id == id).unwrap().why;
-    assert_eq!(
-        (why("beats"), why("never"), why("no id")),
-        (Refusal::NotSilent, Refusal::NotSilent, Refusal::InvalidId)
-    );
+    assert_eq!((why("beats"), why("never"), why("no id")), (Refusal::NotSilent, Refusal::Unknown, Refusal::InvalidId));
     assert_eq!(test.places("silent").await, ["wait"]);
     assert_eq!(test.places("beats").await, ["running"]);
     assert_eq!(test.places("other").await, ["running"], "it was not named");
@@ -234,5 +231,46 @@ async fn a_task_that_was_never_worked_has_nothing_to_sweep() {
     let swept = inspector.sweep_now(TASK).await.unwrap();
     assert_eq!((swept.resolved, swept.swept_by_worker), (vec![], false));
     let report = inspector.recover_running(TASK, SilentSelection::ids(["a"])).await.unwrap();
-    assert_eq!((report.done, report.refusals[0].why), (0, Refusal::NotSilent));
+    assert_eq!((report.done, report.refusals[0].why), (0, Refusal::Unknown));
+}
+
+/// More than one step of a scan visits.
+#[tokio::test]
+async fn thousands_of_silent_jobs_are_recovered_in_one_go() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let worker = test.start_worker(fast()).await;
+    worker.stop().await;
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    task.dispatch_many((0..4000).map(|_| "open".to_owned())).await.unwrap();
+    let mut dead = Puppet::of(&test).await;
+    while dead.claim(200).await.len() == 200 {}
+    snapshot(&test, &mut dead).await;
+    let report = inspector.recover_running(TASK, SilentSelection::all()).await.unwrap();
+    assert_eq!((report.done, report.is_complete), (4000, true));
+    assert_eq!(inspector.task(TASK).await.unwrap().counts.waiting, 4000);
+}
+
+#[tokio::test]
+async fn each_id_that_is_not_taken_has_its_own_reason() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let worker = test.start_worker(fast()).await;
+    worker.stop().await;
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    for id in ["dead", "held"] {
+        task.dispatch("open".into()).id(id).await.unwrap();
+    }
+    let mut dead = Puppet::of(&test).await;
+    dead.claim(2).await;
+    snapshot(&test, &mut dead).await;
+    task.dispatch("open".into()).id("waits").await.unwrap();
+    // It beats for one of its jobs, which is heard from then.
+    test.run::<u64>("SMOVE", "candidates", &[&test.key("active"), "held"]).await;
+    let named = SilentSelection::ids(["dead", "held", "waits", "never"]);
+    let report = inspector.recover_running(TASK, named).await.unwrap();
+    let why: Vec<(&str, Refusal)> = report.refusals.iter().map(|refused| (refused.id.as_str(), refused.why)).collect();
+    assert_eq!(report.done, 1);
+    let waits = Refusal::State(JobState::Waiting);
+    assert_eq!(why, [("held", Refusal::NotSilent), ("waits", waits), ("never", Refusal::Unknown)]);
 }
