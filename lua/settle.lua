@@ -25,7 +25,8 @@
 -- KEYS[24] priority      (hash)    column
 -- KEYS[25] deferred      (hash)    column
 -- KEYS[26] waitingSince  (hash)    column
--- KEYS[27] ghosts        (hash)    id -> entries in lists that are none of a waiting job
+-- KEYS[27] recovery      (hash)    column
+-- KEYS[28] ghosts        (hash)    id -> entries in lists that are none of a waiting job
 -- ARGV[1]  call          (number of this call; a repeated one is answered from the record. A worker may have other
 --                         calls under way, numbered by themselves: '7/2' is call 7 of its line 2)
 -- ARGV[2]  worker        (id)
@@ -51,7 +52,8 @@ local number, of_line = string.match(ARGV[1], '^(%d+)(.*)$')
 local call, worker, ask, want = tonumber(number), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local completed_count, ran = string.match(ARGV[5], '^(%d+) ?(.*)$')
 local line = worker .. of_line
-local lists, extra_columns = { wait_high, wait, wait_low }, { attempt, stalled_count, options, dispatched_at, deferred }
+local lists = { wait_high, wait, wait_low }
+local extra_columns = { attempt, stalled_count, options, dispatched_at, deferred, recovery }
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed, lists = lists }
 local stores = { attempt = attempt, result = result, errors = errors, priority = priority, deferred = deferred,
   waiting_since = waiting_since }
@@ -69,7 +71,8 @@ local now = now_us()
 local now_ms = math.floor(now / 1000)
 -- Most of these hold nothing most of the time, and then need no question of their own.
 local rare = redis.call('EXISTS', candidates, cancelling, wait_high, wait_low, delayed, completed, failed, cancelled,
-  attempt, stalled_count, options, dispatched_at, result, errors, max_count, priority, deferred, waiting_since, ghosts)
+  attempt, stalled_count, options, dispatched_at, result, errors, max_count, priority, deferred, waiting_since,
+  recovery, ghosts)
 local terminal_places = rare > 0 and filled('ZCARD', completed, failed, cancelled) or {}
 rare = rare - #terminal_places
 local columns = rare > 0

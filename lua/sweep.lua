@@ -4,6 +4,11 @@
 --   payload there, no lock          failed, code corrupt, unless terminal      failed
 --   stalledCount is no number       failed, code corrupt                       failed
 --   cancel was asked for            stall counted, to cancelled                cancelled
+--   task is OnCrash::Fail           stall counted, failed, worker_crashed      failed
+--   task is OnCrash::Retry:         stall and attempt counted, and
+--     max_count of its own passed     failed, worker_crashed                   failed
+--     attempts used up                failed, worker_crashed                   failed
+--     otherwise                       delayed by its backoff                   retrying
 --   stalledCount + 1 > max_count    stall counted, failed, worker_crashed      failed
 --   otherwise                       stall counted, front of its own list       recovered
 -- KEYS[1]  candidates    (set)     running ids silent since the snapshot
@@ -31,6 +36,8 @@
 -- KEYS[23] dispatchedAt  (hash)    column
 -- KEYS[24] deferred      (hash)    column
 -- KEYS[25] waitingSince  (hash)    column
+-- KEYS[26] recovery      (hash)    column
+-- KEYS[27] delayed       (zset)    ids by due time, ms
 -- ARGV[1]  worker        (id of the witness)
 -- ARGV[2]  ask           (the worker's interval, ms; 0 of a person, who asks for none)
 -- ARGV[3]  epoch         (the one that the witness watched)
@@ -45,28 +52,34 @@
 -- Returns  {'moved', epoch, interval ms}: the epoch is another one
 -- Returns  {'early', epoch, interval ms}: waited is less than the interval in force
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is decided
--- Emits    stalled, into events and into stalls; behind it, into events, failed, cancelled, removed
+-- Emits    stalled, into events and into stalls; behind it, into events, failed, retrying, cancelled, removed
 -- Refuses  WRONGTYPE before the first write
 local worker, ask, epoch, waited = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local cursor, limit, verdict, by = ARGV[5], tonumber(ARGV[6]), ARGV[7] or 'auto', ARGV[8] or ''
 
 local known_epoch, known_interval, asked, default_max, heartbeat, event_mode, keep_failed, keep_cancelled, declared,
-  paused, asker, asked_by, snapshot_at = unpack(redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'maxCount',
-    'heartbeat', 'eventMode', 'keepFailed', 'keepCancelled', 'declaredAt', 'paused', 'asker', 'askedBy', 'snapshotAt'))
+  paused, asker, asked_by, snapshot_at, max_set, on_crash, policy = unpack(redis.call('HMGET', meta, 'epoch',
+    'interval', 'ask', 'maxCount', 'heartbeat', 'eventMode', 'keepFailed', 'keepCancelled', 'declaredAt', 'paused',
+    'asker', 'askedBy', 'snapshotAt', 'maxCountSet', 'onCrash', 'retry'))
 local current, interval = tonumber(known_epoch) or 0, tonumber(known_interval) or ask
 if not declared then return { 'undeclared' } end
 if epoch ~= current then return { 'moved', current, interval } end
 if waited < math.max(1, interval) then return { 'early', current, interval } end
 local lists = { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since }
+  deferred, waiting_since, recovery }
 expect_types(lists, {}, columns, {})
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
 redis.call('SCARD', active)
 local batch = next_candidates(candidates, cursor, limit, { unpack(ARGV, 9) })
-local found = decide(batch.ids, locks, cancelling, payload, stalled_count, max_count,
-  terminal_places, tonumber(default_max) or 1, { verdict = verdict, by = by })
+local crash = { mode = on_crash, max = tonumber(default_max) or 1, max_set = max_set == '1',
+  policy = object_of(policy) }
+math.randomseed(now_us() % 2147483648)
+local found = decide(batch.ids, { locks = locks, cancelling = cancelling, payload = payload, options = options,
+  stalled_count = stalled_count, max_count = max_count, attempt = attempt }, terminal_places, crash, verdict, by)
 local now_ms = math.floor(now_us() / 1000)
+local silence = heartbeat == 'manual' and 'handler_silent' or 'silent'
+local reason = verdict == 'auto' and silence or 'manual'
 
 -- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
 redis.call('SREM', candidates, '', unpack(batch.ids))
@@ -76,6 +89,7 @@ if #batch.ids > 0 then
   redis.call('HDEL', cancelling, unpack(batch.ids))
 end
 for _, id in ipairs(found.counted) do redis.call('HINCRBY', stalled_count, id, 1) end
+if #found.attempts > 0 then redis.call('HSET', attempt, unpack(found.attempts)) end
 if #found.dropped > 0 then remove_columns(columns, found.dropped) end
 if #found.failed > 0 then finish(failed, keep_failed, now_ms, columns, found.failed, errors, found.errors) end
 if #found.cancelled > 0 then
@@ -83,8 +97,19 @@ if #found.cancelled > 0 then
 end
 if #found.recovered > 0 then
   back_to_wait('LPUSH', lists, priority, found.recovered, waiting_since, now_ms)
-  if not paused then ring_wake(wake) end
+  note_recovery(recovery, found.recovered, reason, found.holders, now_ms)
 end
+if #found.retried > 0 then
+  local due = {}
+  for index, id in ipairs(found.retried) do
+    due[2 * index - 1], due[2 * index] = string.format('%d', now_ms + found.delays[index]), id
+  end
+  redis.call('ZADD', delayed, unpack(due))
+  redis.call('HSET', errors, unpack(found.crashes))
+  stand_since(waiting_since, found.retried, now_ms)
+  note_recovery(recovery, found.retried, reason, found.holders, now_ms)
+end
+if #found.recovered + #found.retried > 0 and not paused then ring_wake(wake) end
 -- The interval of an epoch is the largest ask of the one before it; every witness has asked in this one.
 local left = redis.call('SCARD', candidates)
 -- Where none is left the scan is over, wherever in a table that was once large it stands.
@@ -101,18 +126,18 @@ if snapshot then
     'asker', by_other or ask > 0 and worker or asker or '-', 'askedBy', ask > 0 and worker or '-')
 end
 if #found.words > 0 then
-  local silence = heartbeat == 'manual' and 'handler_silent' or 'silent'
-  local fields = { 'watched', watched, 'reason', verdict == 'auto' and silence or 'manual' }
+  local fields = { 'watched', watched, 'reason', reason }
   add_words(fields, 'by', by == '' and {} or { by })
   add_words(fields, 'stalled', found.words)
   local count = #found.words / 4
   emit_event(stalls, meta, 'stalls', count, worker, fields)
-  -- What became of those that ended is told again as it is of all others that end so.
+  -- What became of those that ended, or are put off, is told again as it is of all others that do so.
   add_words(fields, 'failed', found.failed_words)
+  add_words(fields, 'retrying', found.retried_words)
   add_words(fields, 'cancelled', found.cancelled)
   add_words(fields, 'removed', found.dropped)
   local ended = #found.failed_words + #found.cancelled
-  count = count + ended + #found.dropped
+  count = count + ended + #found.retried + #found.dropped
   if ended > 0 then redis.pcall('HINCRBY', meta, 'out', ended) end
   if event_mode ~= 'off' then emit_event(events, meta, 'events', count, worker, fields) end
 end

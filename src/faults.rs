@@ -140,7 +140,8 @@ impl Faults {
     }
 }
 
-fn shown(text: &str) -> String {
+/// A text as it may stand in a fault.
+pub(crate) fn shown(text: &str) -> String {
     let mut head: String = text.chars().take(SHOWN_CHARS).collect();
     if head.len() < text.len() {
         head.push('…');

@@ -3,6 +3,7 @@
 //! | for | page |
 //! |---|---|
 //! | how dead workers are found, heartbeats | [`stalls`] |
+//! | what becomes of the jobs of a dead worker | [`recovery`] |
 //! | what holds and what does not | [`guarantees`] |
 //! | every option and its default | [`options`] |
 //! | Redis settings, shutdown, deploys, alerts, logs | [`production`] |
@@ -24,6 +25,7 @@ macro_rules! pages {
 
 pages! {
     stalls = "stalls",
+    recovery = "recovery",
     guarantees = "guarantees",
     options = "options",
     production = "production",

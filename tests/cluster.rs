@@ -48,6 +48,7 @@ async fn columns(task: &mut Task, ids: &[&str]) {
             ("dispatchedAt", "7"),
             ("deferred", "1:0"),
             ("waitingSince", "7"),
+            ("recovery", "silent w 7"),
         ] {
             task.hset(column, &[(id, value)]).await;
         }

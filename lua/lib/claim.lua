@@ -7,17 +7,17 @@ local function due_jobs(delayed, want, now_ms)
 end
 
 -- What the columns hold that a run needs beside the payload, for the jobs that have any: {position, attempt,
--- stalledCount, options, dispatchedAt, deferred}. In place of a column that is empty `columns` has false.
+-- stalledCount, options, dispatchedAt, deferred, recovery}. In place of a column that is empty `columns` has false.
 local function extras_of(columns, ids)
   local extras, values = {}, {}
   for which, column in ipairs(columns) do
     values[which] = column and redis.call('HMGET', column, unpack(ids)) or {}
   end
-  local attempts, stalls, own, times, put_off = unpack(values)
+  local attempts, stalls, own, times, put_off, recovered = unpack(values)
   for at = 1, #ids do
-    if attempts[at] or stalls[at] or own[at] or times[at] or put_off[at] then
+    if attempts[at] or stalls[at] or own[at] or times[at] or put_off[at] or recovered[at] then
       extras[#extras + 1] = { at, attempts[at] or '0', stalls[at] or '0', own[at] or '', times[at] or '',
-        put_off[at] or '' }
+        put_off[at] or '', recovered[at] or '' }
     end
   end
   return extras

@@ -20,14 +20,21 @@ local function next_candidates(candidates, cursor, limit, named)
   return { ids = ids, cursor = scanned[1] }
 end
 
--- Decides about each candidate by the table in sweep.lua, without writing. `words` are those of the event, four a
--- job: id, count, action, the worker that held it ('-' when nobody did); `resolved` has them with the fence ('0').
-local function decide(ids, locks, cancelling, payload, stalled_count, max_count, terminal_places, default_max, person)
-  local found = { dropped = {}, failed = {}, errors = {}, cancelled = {}, reasons = {}, recovered = {}, counted = {},
-    words = {}, resolved = {}, failed_words = {} }
+-- Decides about each candidate by the table in sweep.lua, without writing. `columns` has what is read of the jobs.
+-- `crash` is what the task does with a job whose worker died: `mode`, `max` (stalls that a job survives), `max_set`
+-- (that was set for this task), `attempts` and `policy`; `by` is set when a person decides, by `verdict`. `words` are
+-- those of the event, four a job: id, count, action, the worker that held it ('-' when nobody did); `resolved` has them
+-- with the fence ('0').
+local function decide(ids, columns, terminal_places, crash, verdict, by)
+  local found = { dropped = {}, failed = {}, errors = {}, cancelled = {}, reasons = {}, recovered = {}, retried = {},
+    crashes = {}, attempts = {}, delays = {}, counted = {}, holders = {}, words = {}, resolved = {}, failed_words = {},
+    retried_words = {} }
   if #ids == 0 then return found end
-  local tokens, reasons = redis.call('HMGET', locks, unpack(ids)), redis.call('HMGET', cancelling, unpack(ids))
-  local counts, own = redis.call('HMGET', stalled_count, unpack(ids)), redis.call('HMGET', max_count, unpack(ids))
+  local function read(column) return redis.call('HMGET', column, unpack(ids)) end
+  local tokens, reasons, counts, own_max = read(columns.locks), read(columns.cancelling), read(columns.stalled_count),
+    read(columns.max_count)
+  local retries = crash.mode == 'retry' and verdict == 'auto'
+  local attempts, own_options = retries and read(columns.attempt), retries and read(columns.options)
   local terminal = terminal_of(terminal_places, ids)
   local function add(group, values, id, value)
     group[#group + 1] = id
@@ -41,11 +48,31 @@ local function decide(ids, locks, cancelling, payload, stalled_count, max_count,
     found.failed_words[#found.failed_words + 1] = id .. ' ' .. code .. ' ' .. brief_of(message) .. ' -'
     return 'failed'
   end
+  local function crashed(id, silence, ...)
+    return fail(id, 'worker_crashed', string.format('%s: ' .. select(1, ...), silence, select(2, ...)))
+  end
+  -- A crash is a failed run.
+  local function retry(index, id, silence, count, max)
+    local failed, own = count_of(attempts[index]), object_of(own_options[index])
+    if not failed then return fail(id, 'corrupt', 'attempt is no number') end
+    local policy = type(own.retry) == 'table' and own.retry or crash.policy
+    local most = tonumber(own.attempts) or tonumber(policy.attempts) or 1
+    failed = failed + 1
+    found.attempts[#found.attempts + 1], found.attempts[#found.attempts + 2] = id, failed
+    if max and count > max then return crashed(id, silence, 'stalled %d times, max_count is %d', count, max) end
+    if failed >= most then return crashed(id, silence, 'run %d of %d', failed, most) end
+    local delay = backoff_ms(policy, failed)
+    add(found.retried, found.crashes, id, error_json('worker_crashed', silence))
+    found.delays[#found.delays + 1] = delay
+    found.retried_words[#found.retried_words + 1] = string.format('%s %d %s worker_crashed %s -', id, failed, delay,
+      brief_of(silence))
+    return 'retrying'
+  end
   for index, id in ipairs(ids) do
     local holder, fence = string.match(tokens[index] or '', '^(.*):(%d+)$')
     holder = holder or '-'
     local count, action = count_of(counts[index]), nil
-    if redis.call('HEXISTS', payload, id) == 0 then
+    if redis.call('HEXISTS', columns.payload, id) == 0 then
       action = 'dropped'
       add(found.dropped, nil, id)
     elseif not tokens[index] then
@@ -55,20 +82,25 @@ local function decide(ids, locks, cancelling, payload, stalled_count, max_count,
     else
       found.counted[#found.counted + 1] = id
       count = count + 1
-      local max = tonumber(string.match(own[index] or '', '^%d+$')) or default_max
+      local silence = string.format('no beat came from worker %s for a watched interval', holder)
+      local own = tonumber(string.match(own_max[index] or '', '^%d+$'))
+      local max = own or crash.max
       if reasons[index] then
         action = 'cancelled'
         add(found.cancelled, found.reasons, id, error_json('cancelled', reasons[index]))
-      elseif person.verdict == 'fail' then
-        action = fail(id, 'worker_crashed', string.format(
-          'no beat came from worker %s for a watched interval, and %s let the job fail', holder, person.by))
-      elseif count > max and person.verdict == 'auto' then
-        action = fail(id, 'worker_crashed', string.format(
-          'no beat came from worker %s for a watched interval: stalled %d times, max_count is %d', holder, count, max))
+      elseif verdict == 'fail' then
+        action = fail(id, 'worker_crashed', silence .. string.format(', and %s let the job fail', by))
+      elseif verdict == 'auto' and crash.mode == 'fail' then
+        action = crashed(id, silence, 'the task lets such a job fail')
+      elseif retries then
+        action = retry(index, id, silence, count, own or crash.max_set and max)
+      elseif verdict == 'auto' and count > max then
+        action = crashed(id, silence, 'stalled %d times, max_count is %d', count, max)
       else
         action = 'recovered'
         add(found.recovered, nil, id)
       end
+      found.holders[id] = holder
     end
     if action then
       local at = #found.words
@@ -80,4 +112,13 @@ local function decide(ids, locks, cancelling, payload, stalled_count, max_count,
     end
   end
   return found
+end
+
+-- Writes how the jobs were recovered: why, from which worker, when.
+local function note_recovery(recovery, ids, reason, holders, now_ms)
+  local values = {}
+  for index, id in ipairs(ids) do
+    values[2 * index - 1], values[2 * index] = id, string.format('%s %s %d', reason, holders[id], now_ms)
+  end
+  if #values > 0 then redis.call('HSET', recovery, unpack(values)) end
 end

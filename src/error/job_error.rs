@@ -115,9 +115,7 @@ impl JobError {
     #[must_use]
     pub fn with_code(self, code: impl Into<String>) -> JobError {
         let code = code.into();
-        let usable = (1..=64).contains(&code.len())
-            && code.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_'))
-            && !codes::is_reserved(&code);
+        let usable = codes::is_well_formed(&code) && !codes::is_reserved(&code);
         let (code, refused_code) =
             if usable { (Some(code), None) } else { (None, Some(code.chars().take(64).collect())) };
         JobError { code, refused_code, ..self }

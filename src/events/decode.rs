@@ -126,12 +126,12 @@ impl<'a> Reading<'a> {
             }),
             "failed" => groups(value, |[id, code, brief, ran]| {
                 let (id, code, message) = (job(id), code.to_owned(), message_of(brief));
-                let ran = if ran == "-" { None } else { Some(Duration::from_micros(ran.parse().ok()?)) };
+                let ran = ran_of(ran)?;
                 push(Event::Failed { task: owned(), id, at: at?, code, message, ran, worker: holder() })
             }),
             "retrying" => groups(value, |[id, failed_attempts, delay_ms, code, brief, ran]| {
                 let (task, id, at, failed_attempts) = (owned(), job(id), at?, failed_attempts.parse().ok()?);
-                let (delay, ran) = (delay_of(delay_ms)?, Duration::from_micros(ran.parse().ok()?));
+                let (delay, ran) = (delay_of(delay_ms)?, ran_of(ran)?);
                 let (code, message, worker) = (code.to_owned(), message_of(brief), holder());
                 push(Event::Retrying { task, id, at, failed_attempts, delay, code, message, ran, worker })
             }),
@@ -188,6 +188,11 @@ fn waited(id: &JobId, since: Option<(&str, u64)>, started: SystemTime) -> Option
     let dispatched_at = if dispatched_at == "-" { id.created_at() } else { time(dispatched_at) };
     let claimable = dispatched_at?.checked_add(Duration::from_millis(delay_ms))?;
     Some(started.duration_since(claimable).unwrap_or_default())
+}
+
+/// How long a run took; `None` within where nobody knows, since its worker died.
+fn ran_of(us: &str) -> Option<Option<Duration>> {
+    if us == "-" { Some(None) } else { us.parse().ok().map(|us| Some(Duration::from_micros(us))) }
 }
 
 fn delay_of(ms: &str) -> Option<Duration> {

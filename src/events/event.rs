@@ -143,9 +143,9 @@ pub enum Event {
         code: String,
         /// The first 160 bytes of the error.
         message: String,
-        /// How long the run took, to the microsecond.
-        #[serde(rename = "ran_us", serialize_with = "as_us")]
-        ran: Duration,
+        /// How long the run took, to the microsecond; `None` if its worker died ([`OnCrash::Retry`](crate::OnCrash::Retry)).
+        #[serde(rename = "ran_us", serialize_with = "as_us_where_known")]
+        ran: Option<Duration>,
         /// The worker that reported it.
         worker: WorkerId,
     },

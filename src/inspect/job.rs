@@ -15,6 +15,7 @@ use crate::job::state::JobState;
 use crate::limits::LARGE;
 use crate::options::modes::Priority;
 use crate::options::overrides::Overrides;
+use crate::stall::recovery::Recovery;
 use crate::store::inspect::{self, Inspected};
 use crate::store::patience::response_time;
 use crate::store::values;
@@ -60,6 +61,8 @@ pub struct JobReport {
     pub failed_attempts: u32,
     /// How often it stalled.
     pub stalled_count: u32,
+    /// How it was recovered last, if it was.
+    pub recovery: Option<Recovery>,
     /// How often its handler snoozed it.
     pub snoozed_count: u32,
     /// How often it was put off because its payload was no input of a handler.
@@ -190,6 +193,7 @@ fn report(task: &str, id: JobId, found: Inspected) -> JobReport {
         cancel_requested: Some(found.cancelling).filter(|reason| !reason.is_empty()),
         failed_attempts: job.failed_attempts,
         stalled_count: job.stalled_count,
+        recovery: Recovery::from_wire(&found.recovery, job.stalled_count),
         snoozed_count: job.deferred.snoozed,
         undecodable_count: job.deferred.undecodable,
         options: JobOptions {

@@ -120,11 +120,14 @@ pub struct TaskRates {
 }
 
 /// The options in `meta`, which a worker declares.
-const OPTIONS: [&str; 16] = [
+const OPTIONS: [&str; 19] = [
     "concurrency",
     "attempts",
     "timeoutMs",
     "maxCount",
+    "maxCountSet",
+    "onCrash",
+    "retry",
     "heartbeat",
     "eventMode",
     "priority",

@@ -61,6 +61,12 @@ pub mod codes {
     pub(crate) fn is_reserved(code: &str) -> bool {
         [HANDLER_ERROR, PANIC, TIMEOUT, CODEC, MISSING_DATA, CORRUPT, WORKER_CRASHED].contains(&code)
     }
+
+    /// Whether a handler's own code may look so: `[a-z0-9_]{1,64}`.
+    pub(crate) fn is_well_formed(code: &str) -> bool {
+        (1..=64).contains(&code.len())
+            && code.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    }
 }
 
 /// The `error` column of a job: `{"code":…,"message":…}`.

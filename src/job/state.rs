@@ -109,6 +109,7 @@ pub(crate) const TRANSITIONS: &[Transition] = &[
     change(JobState::Running, JobState::Waiting, "sweep"),
     change(JobState::Running, JobState::Failed, "sweep"),
     change(JobState::Running, JobState::Cancelled, "sweep"),
+    change(JobState::Running, JobState::Delayed, "sweep"),
     change(JobState::Waiting, JobState::Cancelled, "cancel"),
     change(JobState::Delayed, JobState::Cancelled, "cancel"),
     // A person asks for it.

@@ -23,6 +23,9 @@ pub(crate) struct Overrides {
     pub max_count: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryPolicy>,
+    /// The codes that `retry` retries; `None`: all.
+    #[serde(rename = "retry_on", skip_serializing_if = "Option::is_none")]
+    pub retried_codes: Option<Vec<String>>,
     /// Goes before the count of `retry`, and before that of the worker's policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
@@ -89,12 +92,13 @@ mod tests {
             on_risk: Some(OnRisk::Cancel),
             cancel_grace: Some(Duration::from_secs(2)),
             attempts: Some(3),
+            retried_codes: Some(vec!["busy".into()]),
             headers: Headers::from([("k".into(), "v".into())]),
         };
         assert!(!overrides.is_empty());
         assert_eq!(
             serde_json::to_string(&overrides).unwrap(),
-            r#"{"delay_ms":5000,"max_count":0,"attempts":3,"timeout_ms":1,"on_risk":"cancel","cancel_grace_ms":2000,"headers":{"k":"v"}}"#
+            r#"{"delay_ms":5000,"max_count":0,"retry_on":["busy"],"attempts":3,"timeout_ms":1,"on_risk":"cancel","cancel_grace_ms":2000,"headers":{"k":"v"}}"#
         );
     }
 
@@ -109,6 +113,7 @@ mod tests {
                 on_risk: None,
                 cancel_grace: grace.map(Duration::from_millis),
                 attempts,
+                retried_codes: attempts.map(|n| vec![n.to_string()]),
                 headers: Headers::from([("k".into(), String::new())]),
             };
             let json = serde_json::to_string(&overrides).unwrap();

@@ -6,7 +6,7 @@ use super::modes::{EventMode, Priority};
 use super::overrides::Overrides;
 use super::retention::ResolvedRetention;
 use super::retry::RetryPolicy;
-use super::stall::{Heartbeat, OnRisk};
+use super::stall::{Heartbeat, OnCrash, OnRisk};
 
 /// The settings of a task with every gap filled and every rule checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,7 +17,10 @@ pub(crate) struct Resolved {
     pub(crate) max_count_set: bool,
     pub(crate) heartbeat: Heartbeat,
     pub(crate) on_risk: OnRisk,
+    pub(crate) on_crash: OnCrash,
     pub(crate) retry: RetryPolicy,
+    /// The codes that are retried; `None`: all.
+    pub(crate) retried_codes: Option<Vec<String>>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) concurrency: usize,
     pub(crate) priority: Priority,
@@ -56,6 +59,7 @@ impl Resolved {
         }
         if let Some(retry) = &overrides.retry {
             own.retry = retry.clone();
+            own.retried_codes.clone_from(&overrides.retried_codes);
         }
         if let Some(attempts) = overrides.attempts {
             own.retry = own.retry.attempts(attempts);

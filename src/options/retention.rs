@@ -78,7 +78,7 @@ impl Retention {
         let mut limit = |field: &str, set: Option<RetentionLimit>, default: RetentionLimit| {
             let limit = set.unwrap_or(default);
             if let Some(age) = limit.max_age {
-                faults.any_time(field, age);
+                faults.retention(field, age);
             }
             LimitMs::from(limit)
         };
@@ -101,7 +101,7 @@ pub struct RetentionLimit {
 }
 
 impl RetentionLimit {
-    /// Keeps a job this long after its end. Less than 60 s counts as 60 s; at most 10 years.
+    /// Keeps a job this long after its end. 60 s to 10 years.
     pub const fn age(age: Duration) -> RetentionLimit {
         RetentionLimit { max_age: Some(age), max_count: None, remove_at_once: false }
     }

@@ -37,6 +37,9 @@ pub struct RetryPolicy {
     #[serde(rename = "max_delay_ms", with = "opt_ms", skip_serializing_if = "Option::is_none")]
     max_delay: Option<Duration>,
     jitter: Jitter,
+    /// With a dispatch they travel beside the policy: a `const fn` cannot own them.
+    #[serde(skip)]
+    on: Option<&'static [&'static str]>,
 }
 
 /// How the delay follows from the number of failed runs.
@@ -80,6 +83,7 @@ impl RetryPolicy {
             backoff: Backoff::Exponential { first: Duration::from_secs(1), factor: 2.0 },
             max_delay: None,
             jitter: Jitter::Full,
+            on: None,
         }
     }
 
@@ -117,6 +121,26 @@ impl RetryPolicy {
     pub const fn jitter(mut self, jitter: Jitter) -> Self {
         self.jitter = jitter;
         self
+    }
+
+    /// Which failures are retried, by their code: `handler_error`, `panic`, `timeout`, and codes of your own errors
+    /// ([`JobError::with_code`](crate::JobError::with_code)). A run that fails with another code fails its job at once, whatever attempts
+    /// are left and whatever [`retry_after`](crate::JobError::retry_after) says. At least one code. Defaults to all.
+    ///
+    /// What becomes of a job whose worker died is no matter of codes: see [`OnCrash`](crate::OnCrash).
+    ///
+    /// ```
+    /// # use heartline::RetryPolicy;
+    /// let policy = RetryPolicy::new().attempts(5).on(&["timeout", "busy"]);
+    /// ```
+    pub const fn on(mut self, codes: &'static [&'static str]) -> Self {
+        self.on = Some(codes);
+        self
+    }
+
+    /// The codes that are retried; `None`: all.
+    pub(crate) fn codes(&self) -> Option<Vec<String>> {
+        self.on.map(|codes| codes.iter().map(|code| (*code).to_owned()).collect())
     }
 
     /// How many runs a job gets in total.
@@ -168,6 +192,9 @@ impl RetryPolicy {
 
     pub(super) fn check(&self, faults: &mut Faults) {
         faults.attempts("retry.attempts", self.attempts);
+        if let Some(codes) = self.on {
+            faults.retried_codes("retry.on", codes);
+        }
         match self.backoff {
             Backoff::Fixed { delay } => faults.any_time("retry.fixed", delay),
             Backoff::Exponential { first, factor } => {
@@ -280,6 +307,7 @@ mod tests {
             backoff,
             max_delay,
             jitter,
+            on: None,
         })
     }
 

@@ -22,12 +22,29 @@ pub struct StallOptions {
     max_count: Option<u32>,
     heartbeat: Option<Heartbeat>,
     on_risk: Option<OnRisk>,
+    on_crash: Option<OnCrash>,
 }
 
 impl StallOptions {
     /// Options with nothing set.
     pub const fn new() -> StallOptions {
-        StallOptions { interval: None, max_count: None, heartbeat: None, on_risk: None }
+        StallOptions { interval: None, max_count: None, heartbeat: None, on_risk: None, on_crash: None }
+    }
+
+    /// An interval of 10 s: for tasks whose jobs take seconds and whose workers are seldom short of processor time.
+    pub const fn quick() -> StallOptions {
+        StallOptions::new().interval(Duration::from_secs(10))
+    }
+
+    /// An interval of 30 s, the default.
+    pub const fn standard() -> StallOptions {
+        StallOptions::new().interval(Duration::from_secs(30))
+    }
+
+    /// An interval of 5 min: for hosts that may stand still for minutes, by load, swapping or live migration, and where a job that ran
+    /// twice would cost more than a late recovery. Handlers that keep the processor busy do not need it: heartbeats do not depend on them.
+    pub const fn cpu_heavy() -> StallOptions {
+        StallOptions::new().interval(Duration::from_secs(300))
     }
 
     /// How long a job must stay silent, watched the whole time, before it counts as stalled.
@@ -43,7 +60,7 @@ impl StallOptions {
     /// How many stalls a job survives: the next one fails it with the code `worker_crashed`.
     ///
     /// 0 fails a job at its first stall. Stalls are counted for the life of the job and apart from attempts.
-    /// A dispatch can set its own. Defaults to 1.
+    /// A dispatch can set its own. Defaults to 1; with [`OnCrash::Retry`] to no bound but that of the attempts.
     pub const fn max_count(mut self, max_count: u32) -> Self {
         self.max_count = Some(max_count);
         self
@@ -54,6 +71,14 @@ impl StallOptions {
     /// Defaults to [`Heartbeat::Automatic`].
     pub const fn heartbeat(mut self, heartbeat: Heartbeat) -> Self {
         self.heartbeat = Some(heartbeat);
+        self
+    }
+
+    /// What becomes of a job that stalled. It cannot be set for a single job.
+    ///
+    /// Defaults to [`OnCrash::Recover`].
+    pub const fn on_crash(mut self, on_crash: OnCrash) -> Self {
+        self.on_crash = Some(on_crash);
         self
     }
 
@@ -71,6 +96,7 @@ impl StallOptions {
             max_count: self.max_count.or(fallback.max_count),
             heartbeat: self.heartbeat.or(fallback.heartbeat),
             on_risk: self.on_risk.or(fallback.on_risk),
+            on_crash: self.on_crash.or(fallback.on_crash),
         }
     }
 
@@ -78,11 +104,26 @@ impl StallOptions {
         self.max_count.is_some()
     }
 
-    pub(super) fn resolve(&self, faults: &mut Faults) -> (Duration, u32, Heartbeat, OnRisk) {
+    pub(super) fn resolve(&self, faults: &mut Faults) -> ResolvedStall {
         let interval = self.interval.unwrap_or(Duration::from_secs(30));
         faults.interval(interval);
-        (interval, self.max_count.unwrap_or(1), self.heartbeat.unwrap_or_default(), self.on_risk.unwrap_or_default())
+        ResolvedStall {
+            interval,
+            max_count: self.max_count.unwrap_or(1),
+            heartbeat: self.heartbeat.unwrap_or_default(),
+            on_risk: self.on_risk.unwrap_or_default(),
+            on_crash: self.on_crash.unwrap_or_default(),
+        }
     }
+}
+
+/// The stall options in force.
+pub(super) struct ResolvedStall {
+    pub(super) interval: Duration,
+    pub(super) max_count: u32,
+    pub(super) heartbeat: Heartbeat,
+    pub(super) on_risk: OnRisk,
+    pub(super) on_crash: OnCrash,
 }
 
 /// What counts as a job's sign of life.
@@ -103,6 +144,34 @@ impl Heartbeat {
         match self {
             Heartbeat::Automatic => "automatic",
             Heartbeat::Manual => "manual",
+        }
+    }
+}
+
+/// What becomes of a job whose worker died with it, or whose handler fell silent.
+///
+/// A stall is counted each time. A cancel that was asked for goes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnCrash {
+    /// It runs again at once, from the front of its list, and uses no attempt. Past `max_count` stalls it fails with the code
+    /// `worker_crashed`.
+    #[default]
+    Recover,
+    /// It is a failed run: it uses an attempt, and the job waits for as long as its [`RetryPolicy`](crate::RetryPolicy) says. It fails with
+    /// the code `worker_crashed` when no attempt is left, or past a `max_count` that was set for the task or with the dispatch;
+    /// a default of the app does not count here.
+    Retry,
+    /// It fails at once, with the code `worker_crashed`.
+    Fail,
+}
+
+impl OnCrash {
+    /// The word under which the scripts know the choice.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            OnCrash::Recover => "recover",
+            OnCrash::Retry => "retry",
+            OnCrash::Fail => "fail",
         }
     }
 }

@@ -6,7 +6,7 @@ use super::modes::{EventMode, Priority};
 use super::resolved::Resolved;
 use super::retention::Retention;
 use super::retry::RetryPolicy;
-use super::stall::StallOptions;
+use super::stall::{ResolvedStall, StallOptions};
 use crate::faults::{ConfigErrors, Faults};
 
 /// The settings of a task, or, given to the app, the defaults of all its tasks.
@@ -148,7 +148,7 @@ impl TaskOptions {
 
         let own_stall = self.stall.clone().unwrap_or_default();
         let max_count_set = own_stall.sets_max_count();
-        let (interval, max_count, heartbeat, on_risk) = match &app_defaults.stall {
+        let ResolvedStall { interval, max_count, heartbeat, on_risk, on_crash } = match &app_defaults.stall {
             Some(app) => own_stall.or(app),
             None => own_stall,
         }
@@ -193,6 +193,8 @@ impl TaskOptions {
             max_count_set,
             heartbeat,
             on_risk,
+            on_crash,
+            retried_codes: retry.codes(),
             retry,
             timeout,
             concurrency,

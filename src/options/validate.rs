@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::faults::{ConfigError, ConfigErrors, Faults, text};
+use crate::faults::{ConfigError, ConfigErrors, Faults, shown, text};
+use crate::job::failure::codes;
 use crate::limits::LONGEST;
 
 /// The most runs that a job may get.
@@ -28,6 +29,29 @@ impl Faults {
         self.number(field, u64::from(attempts), 1, MOST_ATTEMPTS);
     }
 
+    /// The codes of failures that are retried.
+    pub(super) fn retried_codes(&mut self, field: &str, retried: &[&str]) {
+        if retried.is_empty() {
+            let fix = "name one, or leave it out to retry every failure, or give the job one attempt";
+            self.push(ConfigError::new(field, "no code", "must name at least one", fix));
+        }
+        for code in retried {
+            let (rule, fix) = match *code {
+                codes::HANDLER_ERROR | codes::PANIC | codes::TIMEOUT => continue,
+                codes::WORKER_CRASHED => {
+                    ("must not be worker_crashed", "set StallOptions::on_crash for jobs whose worker died")
+                }
+                code if codes::is_reserved(code) => ("must be a code that can be retried", "leave it out: it is final"),
+                code if codes::is_well_formed(code) => continue,
+                _ => (
+                    "must be handler_error, panic, timeout, or a code of 1 to 64 characters of a-z, 0-9 and '_'",
+                    "use the code that JobError::with_code was given",
+                ),
+            };
+            self.push(ConfigError::new(field, shown(code), rule, fix));
+        }
+    }
+
     /// The largest payload, in bytes.
     pub(super) fn payload_limit(&mut self, bytes: usize) {
         self.number("payload_limit", bytes as u64, 1, PAYLOAD_LIMIT_MAX as u64);
@@ -36,6 +60,17 @@ impl Faults {
     /// A time that is bounded only by what Redis and our arithmetic take.
     pub(super) fn any_time(&mut self, field: &str, value: Duration) {
         self.at_most(field, value, LONGEST);
+    }
+
+    /// How long ended jobs are kept.
+    pub(super) fn retention(&mut self, field: &str, age: Duration) {
+        const LEAST: Duration = Duration::from_secs(60);
+        if age < LEAST {
+            let rule = "must be at least 60 s: an id must be known for as long as a dispatch may be repeated";
+            let fix = "use 60 s or more, or Retention::remove_at_once()";
+            self.push(ConfigError::new(field, format!("{age:?}"), rule, fix));
+        }
+        self.any_time(field, age);
     }
 
     /// How long a cancelled handler may wind down.
@@ -54,20 +89,22 @@ impl Faults {
 
     /// The stall interval.
     pub(super) fn interval(&mut self, value: Duration) {
-        const LEAST: Duration = Duration::from_secs(1);
+        // Tests need not wait as long as a network may.
+        const LEAST: Duration = Duration::from_millis(if cfg!(feature = "testing") { 100 } else { 1000 });
         const MOST: Duration = Duration::from_secs(86_400);
+        let rule = format!("must be {LEAST:?} to 24 h");
         if value < LEAST {
             self.push(ConfigError::new(
                 "stall.interval",
                 format!("{value:?}"),
-                "must be 1 s to 24 h",
-                "use 1 s or more: shorter ones take network delays for death",
+                rule,
+                format!("use {LEAST:?} or more: shorter ones take network delays for death"),
             ));
         } else if value > MOST {
             self.push(ConfigError::new(
                 "stall.interval",
                 format!("{value:?}"),
-                "must be 1 s to 24 h",
+                rule,
                 "use 24 h or less: it is no time limit for the job, workers beat three times in it",
             ));
         }
@@ -221,7 +258,7 @@ mod tests {
         for factor in [f32::NAN, f32::INFINITY, 0.99, -1.0] {
             faults.factor("f", factor);
         }
-        faults.interval(Duration::from_millis(999));
+        faults.interval(Duration::from_millis(99));
         faults.interval(Duration::from_secs(86_401));
         faults.timeout(Duration::ZERO);
         faults.timeout(Duration::MAX);

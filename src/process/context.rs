@@ -10,6 +10,7 @@ use crate::error::Interrupted;
 use crate::error::job_error::MissingData;
 use crate::job::id::JobId;
 use crate::options::overrides::Headers;
+use crate::stall::recovery::Recovery;
 use crate::worker_id::WorkerId;
 
 /// The handler's side of one run of a job. Cheap to clone; clones may go to other tasks and threads.
@@ -37,6 +38,7 @@ pub(crate) struct Run {
     pub(crate) max_attempts: u32,
     pub(crate) stalled_count: u32,
     pub(crate) snoozed_count: u32,
+    pub(crate) recovery: Option<Recovery>,
     pub(crate) dispatched_at: SystemTime,
     pub(crate) headers: Headers,
     pub(crate) data: Arc<Data>,
@@ -71,6 +73,13 @@ impl Context {
     #[must_use]
     pub fn stalled_count(&self) -> u32 {
         self.0.stalled_count
+    }
+
+    /// How the job was recovered last: why, from which worker, and when. `None` if it never was. A job that was recovered for an earlier
+    /// run keeps it.
+    #[must_use]
+    pub fn recovery(&self) -> Option<&Recovery> {
+        self.0.recovery.as_ref()
     }
 
     /// How often the job was snoozed before this run, by [`JobError::snooze`](crate::JobError::snooze).

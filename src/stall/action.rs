@@ -19,13 +19,15 @@ use crate::worker_id::WorkerId;
 pub enum StallAction {
     /// Its payload was gone: what was left of the job is removed.
     Dropped,
-    /// It ended as failed: it stalled more often than `max_count` allows (code `worker_crashed`), or what Redis holds
-    /// of it is damaged (code `corrupt`).
+    /// It ended as failed: it stalled more often than `max_count` allows, had no attempt left, or its task lets such jobs fail (code
+    /// `worker_crashed`, see [`OnCrash`](crate::OnCrash)); or what Redis holds of it is damaged (code `corrupt`).
     Failed,
     /// Its cancel had been asked for.
     Cancelled,
     /// Back at the front of its list, to run again.
     Recovered,
+    /// The crash counts as a failed run, and the job waits for its next one ([`OnCrash::Retry`](crate::OnCrash::Retry)).
+    Retrying,
 }
 
 names!(StallAction, "action", {
@@ -33,6 +35,7 @@ names!(StallAction, "action", {
     Failed = "failed",
     Cancelled = "cancelled",
     Recovered = "recovered",
+    Retrying = "retrying",
 });
 
 impl StallAction {
@@ -41,7 +44,7 @@ impl StallAction {
     pub const fn is_terminal(self) -> bool {
         match self {
             StallAction::Dropped | StallAction::Failed | StallAction::Cancelled => true,
-            StallAction::Recovered => false,
+            StallAction::Recovered | StallAction::Retrying => false,
         }
     }
 }
@@ -122,7 +125,8 @@ mod tests {
     #[test]
     fn a_job_that_runs_again_is_not_terminal() {
         for action in StallAction::ALL {
-            assert_eq!(action.is_terminal(), action != StallAction::Recovered, "{action}");
+            let runs_again = matches!(action, StallAction::Recovered | StallAction::Retrying);
+            assert_eq!(action.is_terminal(), !runs_again, "{action}");
         }
     }
 }

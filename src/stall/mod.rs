@@ -17,4 +17,5 @@
 
 pub(crate) mod action;
 pub(crate) mod cadence;
+pub(crate) mod recovery;
 pub(crate) mod witness;

@@ -31,6 +31,10 @@ pub(crate) async fn declare(
     let mut call = scripts::DECLARE.on(keys);
     call.arg(WIRE_VERSION).arg(stamp.map(|stamp| stamp.to_string()).unwrap_or_default()).arg(worker);
     call.arg("maxCount").arg(options.max_count);
+    call.arg("maxCountSet").arg(if options.max_count_set { "1" } else { "0" });
+    call.arg("onCrash").arg(options.on_crash.as_str());
+    // By it a sweep works out when a job comes back whose worker died.
+    call.arg("retry").arg(serde_json::to_string(&options.retry).unwrap_or_default());
     call.arg("heartbeat").arg(options.heartbeat.as_str());
     call.arg("eventMode").arg(options.events.as_str());
     call.arg("priority").arg(options.priority.as_str());

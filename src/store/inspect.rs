@@ -30,6 +30,8 @@ pub(crate) struct Inspected {
     pub(crate) priority: String,
     pub(crate) dispatched_at_ms: Option<u64>,
     pub(crate) waiting_since_ms: Option<u64>,
+    /// How it was recovered last; empty where it never was.
+    pub(crate) recovery: String,
     /// Why its cancel was asked for while it is held; empty when it was not.
     pub(crate) cancelling: String,
     /// Whether it was silent since the snapshot.
@@ -62,6 +64,7 @@ pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &st
         priority: text(&mut reply)?,
         dispatched_at_ms: text(&mut reply)?.parse().ok(),
         waiting_since_ms: text(&mut reply)?.parse().ok(),
+        recovery: text(&mut reply)?,
         cancelling: text(&mut reply)?,
         is_candidate: reply.next::<u8>()? == 1,
         payload_bytes: reply.next()?,

@@ -25,6 +25,7 @@ pub(crate) enum Key {
     DispatchedAt,
     Deferred,
     WaitingSince,
+    Recovery,
     Ghosts,
     Calls,
     Meta,
@@ -39,7 +40,7 @@ pub(crate) enum Key {
 
 impl Key {
     /// Every key of a task, in the order of the enum.
-    pub(crate) const ALL: [Key; 28] = [
+    pub(crate) const ALL: [Key; 29] = [
         Key::WaitHigh,
         Key::Wait,
         Key::WaitLow,
@@ -62,6 +63,7 @@ impl Key {
         Key::DispatchedAt,
         Key::Deferred,
         Key::WaitingSince,
+        Key::Recovery,
         Key::Ghosts,
         Key::Calls,
         Key::Meta,
@@ -95,6 +97,7 @@ impl Key {
             Key::DispatchedAt => "dispatchedAt",
             Key::Deferred => "deferred",
             Key::WaitingSince => "waitingSince",
+            Key::Recovery => "recovery",
             Key::Ghosts => "ghosts",
             Key::Calls => "calls",
             Key::Meta => "meta",

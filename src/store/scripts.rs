@@ -123,6 +123,7 @@ script!(
         Priority,
         Deferred,
         WaitingSince,
+        Recovery,
         Ghosts
     ]
 );
@@ -145,6 +146,7 @@ script!(
         "since",
         "back_to_wait",
         "count",
+        "backoff",
         "resolve"
     ],
     [
@@ -172,7 +174,9 @@ script!(
         Options,
         DispatchedAt,
         Deferred,
-        WaitingSince
+        WaitingSince,
+        Recovery,
+        Delayed
     ]
 );
 
@@ -203,7 +207,8 @@ script!(
         Priority,
         DispatchedAt,
         Deferred,
-        WaitingSince
+        WaitingSince,
+        Recovery
     ]
 );
 
@@ -226,7 +231,8 @@ script!(
         Priority,
         DispatchedAt,
         Deferred,
-        WaitingSince
+        WaitingSince,
+        Recovery
     ]
 );
 
@@ -260,6 +266,7 @@ script!(
         DispatchedAt,
         Deferred,
         WaitingSince,
+        Recovery,
         Ghosts,
         Calls,
         Meta,
@@ -293,6 +300,7 @@ script!(
         DispatchedAt,
         Deferred,
         WaitingSince,
+        Recovery,
         Cancelling,
         Candidates
     ]
@@ -383,7 +391,8 @@ script!(
         Priority,
         DispatchedAt,
         Deferred,
-        WaitingSince
+        WaitingSince,
+        Recovery
     ]
 );
 
@@ -413,7 +422,8 @@ script!(
         Priority,
         DispatchedAt,
         Deferred,
-        WaitingSince
+        WaitingSince,
+        Recovery
     ]
 );
 
@@ -470,6 +480,7 @@ script!(
         DispatchedAt,
         Deferred,
         WaitingSince,
+        Recovery,
         Ghosts,
         Calls,
         Meta,
@@ -506,7 +517,8 @@ script!(
         Priority,
         DispatchedAt,
         Deferred,
-        WaitingSince
+        WaitingSince,
+        Recovery
     ]
 );
 
@@ -540,7 +552,8 @@ script!(
         Priority,
         DispatchedAt,
         Deferred,
-        WaitingSince
+        WaitingSince,
+        Recovery
     ]
 );
 

@@ -10,6 +10,7 @@ use super::report::{Outcome, Report, words_of};
 use super::scripts::{self, Text};
 use crate::error::Error;
 use crate::job::deferred::Deferred;
+use crate::stall::recovery::Recovery;
 use crate::times::to_ms;
 
 /// How a worker's lines of settle calls are told apart, behind the number of a call and behind the worker in `calls`.
@@ -52,6 +53,8 @@ pub(crate) struct Claimed {
     pub(crate) overrides: String,
     pub(crate) dispatched_at_ms: Option<u64>,
     pub(crate) deferred: Deferred,
+    /// How it was recovered last, if it was.
+    pub(crate) recovery: Option<Recovery>,
 }
 
 /// The answer to a settle.
@@ -145,7 +148,7 @@ pub(crate) async fn settle(
     let first_fence: u64 = reply.next()?;
     let Text(ids) = reply.next()?;
     let payloads: Vec<redis::Value> = reply.next()?;
-    let extras: Vec<(usize, Text, Text, Text, Text, Text)> = reply.next()?;
+    let extras: Vec<(usize, Text, Text, Text, Text, Text, Text)> = reply.next()?;
     let next_due: String = reply.next()?;
     let mut claimed: Vec<Claimed> = ids
         .split_ascii_whitespace()
@@ -164,9 +167,19 @@ pub(crate) async fn settle(
             overrides: String::new(),
             dispatched_at_ms: None,
             deferred: Deferred::default(),
+            recovery: None,
         })
         .collect();
-    for (position, Text(attempt), Text(stalled), Text(overrides), Text(dispatched_at), Text(deferred)) in extras {
+    for (
+        position,
+        Text(attempt),
+        Text(stalled),
+        Text(overrides),
+        Text(dispatched_at),
+        Text(deferred),
+        Text(recovery),
+    ) in extras
+    {
         if let Some(job) = position.checked_sub(1).and_then(|i| claimed.get_mut(i)) {
             // The script checked them when it claimed; in a repeated answer they are read anew.
             job.failed_attempts = attempt.parse().unwrap_or(0);
@@ -174,6 +187,7 @@ pub(crate) async fn settle(
             job.overrides = overrides;
             job.dispatched_at_ms = dispatched_at.parse().ok();
             job.deferred = Deferred::from_wire(&deferred);
+            job.recovery = Recovery::from_wire(&recovery, job.stalled_count);
         }
     }
     // So a repeated answer names a job that was lost in the meantime.

@@ -118,6 +118,7 @@ impl<I, O> Dispatch<I, O> {
 
     /// How many runs the job gets and how long it waits in between, in place of the task's policy as a whole.
     pub fn retry(mut self, retry: RetryPolicy) -> Self {
+        self.overrides.retried_codes = retry.codes();
         self.overrides.retry = Some(retry);
         self
     }

@@ -13,6 +13,8 @@ use crate::options::stall::{Heartbeat, OnRisk};
 use crate::process::context::{Context, Run};
 use crate::process::data::Data;
 use crate::process::held::{Flags, Guard, Held};
+use crate::stall::action::StallReason;
+use crate::stall::recovery::Recovery;
 use crate::worker_id::WorkerId;
 
 /// Makes a [`Context`] for a test of a handler, and does to it what a worker would. Made by [`Context::for_test`].
@@ -44,6 +46,7 @@ pub struct TestContext {
     max_attempts: u32,
     stalled_count: u32,
     snoozed_count: u32,
+    recovery: Option<Recovery>,
     headers: Headers,
     data: Data,
 }
@@ -59,6 +62,7 @@ impl Context {
             max_attempts: 1,
             stalled_count: 0,
             snoozed_count: 0,
+            recovery: None,
             headers: Headers::new(),
             data: Data::default(),
         }
@@ -119,6 +123,15 @@ impl TestContext {
         self
     }
 
+    /// Lets the job have been recovered before this run, from a worker that is gone; it has stalled once at least.
+    #[must_use]
+    pub fn recovered(mut self, reason: StallReason) -> TestContext {
+        self.stalled_count = self.stalled_count.max(1);
+        let (worker, stalled_count) = (Some(WorkerId::generate()), self.stalled_count);
+        self.recovery = Some(Recovery { reason, worker, stalled_count, at: SystemTime::now() });
+        self
+    }
+
     /// A header of the job.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> TestContext {
@@ -144,6 +157,7 @@ impl TestContext {
             max_attempts: self.max_attempts,
             stalled_count: self.stalled_count,
             snoozed_count: self.snoozed_count,
+            recovery: self.recovery.clone(),
             dispatched_at: SystemTime::now(),
             headers: self.headers.clone(),
             data: Arc::new(self.data.clone()),

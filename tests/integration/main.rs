@@ -22,6 +22,7 @@ mod logs;
 mod observer;
 mod outcomes;
 mod put_off;
+mod recovery;
 mod refusals;
 mod results;
 mod stalls;

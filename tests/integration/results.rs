@@ -114,7 +114,8 @@ async fn without_retention_nothing_stays_behind_and_a_waiting_handle_learns_how_
 #[tokio::test]
 async fn retention_trims_by_age_and_count_with_every_column_and_nothing_younger_than_a_minute() {
     let test = TestTask::new();
-    let keep = Retention::new().completed(RetentionLimit::count(2)).failed(RetentionLimit::age(Duration::from_secs(1)));
+    let keep =
+        Retention::new().completed(RetentionLimit::count(2)).failed(RetentionLimit::age(Duration::from_secs(60)));
     let app = test.app().await;
     let task = app
         .task(TASK, fast().retention(keep), |_, fail: bool| async move {

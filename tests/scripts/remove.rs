@@ -1,6 +1,6 @@
 use crate::call::{Task, without};
 
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 12] = [
     "payload",
     "attempt",
     "stalledCount",
@@ -12,6 +12,7 @@ const COLUMNS: [&str; 11] = [
     "dispatchedAt",
     "deferred",
     "waitingSince",
+    "recovery",
 ];
 
 #[tokio::test]

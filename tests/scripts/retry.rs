@@ -6,7 +6,7 @@ async fn ended() -> Task {
     task.hset("payload", &[("f", "1"), ("c", "2")]).await;
     task.zadd("failed", 5.0, "f").await;
     task.zadd("cancelled", 6.0, "c").await;
-    for column in ["attempt", "stalledCount", "result", "error", "deferred", "waitingSince"] {
+    for column in ["attempt", "stalledCount", "result", "error", "deferred", "waitingSince", "recovery"] {
         task.hset(column, &[("f", "1"), ("c", "1")]).await;
     }
     task
@@ -35,7 +35,7 @@ async fn failed_and_cancelled_jobs_wait_at_the_back_as_if_they_had_never_run() {
         ]
     );
     let reply = task.ok("settle", &["1", "w", "1000", "3", "0", "0"]).await;
-    assert!(reply.contains(" a c f [{} 2 1] [[3 0 0 {} 77 '']]"), "{reply}");
+    assert!(reply.contains(" a c f [{} 2 1] [[3 0 0 {} 77 '' '']]"), "{reply}");
 }
 
 #[tokio::test]

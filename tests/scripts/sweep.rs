@@ -68,6 +68,7 @@ async fn a_silent_job_goes_to_the_front_of_its_list_with_the_stall_counted() {
         without(task.keys().await, &["meta", "payload"]),
         [
             format!("events {entry}"),
+            r#"recovery hash {"a": "silent w NOW"}"#.to_owned(),
             r#"stalledCount hash {"a": "1"}"#.to_owned(),
             format!("stalls {entry}"),
             r#"wait list ["a", "z"]"#.to_owned(),
@@ -136,6 +137,7 @@ async fn a_job_without_payload_is_dropped_with_all_that_is_left_of_it() {
         "dispatchedAt",
         "deferred",
         "waitingSince",
+        "recovery",
     ] {
         task.hset(column, &[("a", "1")]).await;
     }
@@ -482,4 +484,181 @@ async fn jobs_that_a_sweep_ends_are_counted_as_ended() {
     task.snapshot().await;
     task.ok("sweep", &ARGS).await;
     assert_eq!(task.totals().await, ["", "2"], "one is recovered, and one has no payload");
+}
+
+/// What becomes of a job that stalls for the `count`th time after `failed` failed runs: the action, and the place of the job.
+async fn crashed(meta: &[(&str, &str)], own: &[(&str, &str)], count: u64, failed: u64) -> (String, String) {
+    let mut task = one_candidate().await;
+    task.hset("meta", &[&[("heartbeat", "automatic")], meta].concat()).await;
+    for (column, value) in own {
+        task.hset(column, &[("a", value)]).await;
+    }
+    if count > 1 {
+        task.hset("stalledCount", &[("a", &(count - 1).to_string())]).await;
+    }
+    if failed > 0 {
+        task.hset("attempt", &[("a", &failed.to_string())]).await;
+    }
+    let reply = task.ok("sweep", &ARGS).await;
+    let action = reply.split(' ').nth(8).unwrap().to_owned();
+    let mut places = Vec::new();
+    for place in ["wait", "delayed", "failed", "cancelled"] {
+        if task.held(place).await.contains(r#""a""#) {
+            places.push(place);
+        }
+    }
+    assert_eq!(task.held("stalledCount").await, format!(r#"hash {{"a": "{count}"}}"#));
+    let attempts = match action.as_str() {
+        "retrying" => failed + 1,
+        "failed" if meta.contains(&("onCrash", "retry")) => failed + 1,
+        _ => failed,
+    };
+    let attempts = if attempts > 0 { format!(r#"hash {{"a": "{attempts}"}}"#) } else { String::new() };
+    assert_eq!(task.held("attempt").await, attempts, "{action}");
+    assert_eq!(task.held("locks").await, "");
+    (action, places.join(" "))
+}
+
+/// The table of `docs/guide/recovery.md`, row by row.
+#[tokio::test]
+async fn what_becomes_of_a_crash_by_the_choice_of_the_task_its_attempts_and_its_max_count() {
+    const RETRY: (&str, &str) = ("onCrash", "retry");
+    const THREE: (&str, &str) = ("retry", r#"{"attempts":3,"backoff":{"fixed":{"delay_ms":9000}},"jitter":"none"}"#);
+    const SET: (&str, &str) = ("maxCountSet", "1");
+    const OWN: (&str, &str) = ("options", r#"{"attempts":2}"#);
+    const OWN_POLICY: (&str, &str) = ("options", r#"{"retry":{"attempts":5}}"#);
+    type Fields = &'static [(&'static str, &'static str)];
+    let rows: [(Fields, Fields, u64, u64, &str); 19] = [
+        // Recover: by max_count alone, whatever attempts there are.
+        (&[], &[], 1, 0, "recovered wait"),
+        (&[], &[], 2, 0, "failed failed"),
+        (&[("onCrash", "recover"), THREE], &[], 2, 0, "failed failed"),
+        (&[THREE], &[], 1, 2, "recovered wait"),
+        (&[], &[("maxCount", "5")], 5, 0, "recovered wait"),
+        (&[], &[("cancelling", "why")], 1, 0, "cancelled cancelled"),
+        // Fail: the first one ends it.
+        (&[("onCrash", "fail"), THREE], &[], 1, 0, "failed failed"),
+        (&[("onCrash", "fail")], &[("maxCount", "5")], 1, 0, "failed failed"),
+        (&[("onCrash", "fail")], &[("cancelling", "why")], 1, 0, "cancelled cancelled"),
+        // Retry: by the attempts, and by a max_count only where it was set for the task or the job.
+        (&[RETRY], &[], 1, 0, "failed failed"),
+        (&[RETRY, THREE], &[], 1, 0, "retrying delayed"),
+        (&[RETRY, THREE], &[], 2, 1, "retrying delayed"),
+        (&[RETRY, THREE], &[], 3, 2, "failed failed"),
+        (&[RETRY, THREE, SET], &[], 2, 1, "failed failed"),
+        (&[RETRY, THREE], &[("maxCount", "1")], 2, 1, "failed failed"),
+        (&[RETRY, THREE], &[("maxCount", "0")], 1, 0, "failed failed"),
+        (&[RETRY, THREE], &[OWN], 2, 1, "failed failed"),
+        (&[RETRY, THREE], &[OWN_POLICY], 4, 3, "retrying delayed"),
+        (&[RETRY, THREE], &[("cancelling", "why")], 1, 0, "cancelled cancelled"),
+    ];
+    for (meta, own, count, failed, becomes) in rows {
+        let (action, place) = crashed(meta, own, count, failed).await;
+        assert_eq!(format!("{action} {place}"), becomes, "{meta:?} {own:?}, stall {count} after {failed} failed runs");
+    }
+}
+
+#[tokio::test]
+async fn a_crash_that_is_retried_waits_by_the_backoff_and_is_told() {
+    let mut task = one_candidate().await;
+    let policy = r#"{"attempts":3,"backoff":{"exponential":{"first_ms":4000,"factor":3.0}},"jitter":"none"}"#;
+    task.hset("meta", &[("onCrash", "retry"), ("retry", policy)]).await;
+    task.hset("attempt", &[("a", "1")]).await;
+    let before = task.now_ms().await;
+    assert_eq!(task.ok("sweep", &ARGS).await, "[swept 6 1000 0 1 0 [a 1 retrying w 7]]");
+    let due = task.score("delayed", "a").await - before;
+    assert!((12_000.0..13_000.0).contains(&due), "{due}");
+    let entry = task.held("events").await;
+    let brief = "no%20beat%20came%20from%20worker%20w%20for%20a%20watched%20interval";
+    assert!(entry.contains(&format!(r#""retrying": "a 2 12000 worker_crashed {brief} -""#)), "{entry}");
+    assert!(entry.contains(r#""stalled": "a 1 retrying w", "total": "2""#), "{entry}");
+    assert!(!task.held("stalls").await.contains("retrying\":"));
+    assert!(task.held("error").await.contains("worker_crashed"));
+    assert_eq!(task.held("recovery").await, r#"hash {"a": "silent w NOW"}"#);
+    assert_eq!(task.held("waitingSince").await, r#"hash {"a": "NOW"}"#);
+    // Idle workers are to know when it is due.
+    assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
+}
+
+/// As `RetryPolicy::delay` has it; what cannot be read counts as the default, 1 s doubled.
+#[tokio::test]
+async fn the_backoff_of_a_crash_is_that_of_the_policy_whatever_that_is() {
+    let exponential = |first: &str, factor: &str, rest: &str| {
+        format!(
+            r#"{{"attempts":99,"backoff":{{"exponential":{{"first_ms":{first},"factor":{factor}}}}}{rest},"jitter":"none"}}"#
+        )
+    };
+    let rows = [
+        (r#"{"attempts":99,"backoff":{"fixed":{"delay_ms":70}},"jitter":"none"}"#.to_owned(), 5, (70, 70)),
+        (r#"{"attempts":99,"backoff":{"fixed":{"delay_ms":7000}}}"#.to_owned(), 5, (7000, 14_000)),
+        (exponential("1000", "2", ""), 0, (1000, 1000)),
+        (exponential("1000", "2", ""), 3, (8000, 8000)),
+        (exponential("1000", "2", ""), 80, (600_000, 600_000)),
+        (exponential("0", "2", ""), 80, (0, 0)),
+        (exponential("5000", "2", r#","max_delay_ms":6000"#), 2, (6000, 6000)),
+        (exponential("900000", "1.5", ""), 1, (900_000, 900_000)),
+        (exponential("1e300", "9e99", ""), 50, (315_360_000_000, 315_360_000_000)),
+        (exponential("null", "2", ""), 1, (2000, 4000)),
+        (exponential("-5", "2", ""), 1, (0, 0)),
+        (r#"{"attempts":99,"backoff":7}"#.to_owned(), 0, (1000, 2000)),
+        (r#"{"attempts":99,"backoff":{}}"#.to_owned(), 0, (1000, 2000)),
+        (r#"{"attempts":99}"#.to_owned(), 1, (2000, 4000)),
+    ];
+    for (policy, failed, (least, most)) in rows {
+        let mut task = one_candidate().await;
+        task.hset("meta", &[("onCrash", "retry"), ("retry", &policy)]).await;
+        task.hset("attempt", &[("a", &failed.to_string())]).await;
+        task.ok("sweep", &ARGS).await;
+        let events = task.held("events").await;
+        let words = events.split(r#""retrying": "a "#).nth(1).unwrap_or_else(|| panic!("{policy}: {events}"));
+        let delay: u64 = words.split(' ').nth(1).unwrap().parse().unwrap();
+        assert!((least..=most).contains(&delay), "{policy} after {failed} failed runs: {delay}");
+    }
+}
+
+#[tokio::test]
+async fn options_that_cannot_be_read_are_those_of_the_task_and_an_attempt_that_is_no_number_fails_its_job() {
+    let policy = r#"{"attempts":3,"backoff":{"fixed":{"delay_ms":9000}},"jitter":"none"}"#;
+    for own in ["", "{", "[]", "7", r#"{"retry":7,"attempts":null}"#] {
+        let (action, _) = crashed(&[("onCrash", "retry"), ("retry", policy)], &[("options", own)], 1, 0).await;
+        assert_eq!(action, "retrying", "{own}");
+    }
+    let mut task = epoch_five().await;
+    task.running("w", &[("a", 7), ("bad", 8)]).await;
+    task.snapshot().await;
+    task.hset("meta", &[("onCrash", "retry"), ("retry", policy)]).await;
+    task.hset("attempt", &[("bad", "many")]).await;
+    task.ok("sweep", &ARGS).await;
+    assert!(task.held("error").await.contains("attempt is no number"));
+    assert!(task.held("failed").await.contains("bad") && task.held("delayed").await.contains(r#""a""#));
+}
+
+#[tokio::test]
+async fn failed_and_retried_crashes_of_one_call_keep_their_own_columns() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("ends", 7), ("again", 8)]).await;
+    task.snapshot().await;
+    let policy = r#"{"attempts":3,"backoff":{"fixed":{"delay_ms":9000}},"jitter":"none"}"#;
+    task.hset("meta", &[("onCrash", "retry"), ("retry", policy), ("keepFailed", "0")]).await;
+    task.hset("attempt", &[("ends", "2")]).await;
+    task.ok("sweep", &ARGS).await;
+    for column in ["payload", "error", "attempt", "stalledCount", "recovery"] {
+        let held = task.held(column).await;
+        assert!(held.contains("again") && !held.contains("ends"), "{column}: {held}");
+    }
+}
+
+#[tokio::test]
+async fn a_person_goes_before_what_the_task_does_with_a_crash() {
+    for (choice, verdict, action) in [
+        ("fail", "recover", "recovered"),
+        ("retry", "recover", "recovered"),
+        ("retry", "fail", "failed"),
+        ("recover", "fail", "failed"),
+    ] {
+        let mut task = one_candidate().await;
+        task.hset("meta", &[("onCrash", choice)]).await;
+        let reply = task.ok("sweep", &["v", "1000", "5", "1000", "0", "200", verdict, "ada"]).await;
+        assert!(reply.contains(&format!(" {action} ")), "{choice} {verdict}: {reply}");
+    }
 }

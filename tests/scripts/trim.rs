@@ -1,6 +1,6 @@
 use crate::call::{Task, without};
 
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 12] = [
     "payload",
     "attempt",
     "stalledCount",
@@ -12,6 +12,7 @@ const COLUMNS: [&str; 11] = [
     "dispatchedAt",
     "deferred",
     "waitingSince",
+    "recovery",
 ];
 
 /// Terminal jobs `old-1` .. `old-n` of 1970, and `young` of now, with every column.

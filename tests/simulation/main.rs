@@ -28,7 +28,7 @@ const STEPS: usize = 250;
 const SEEDS: Range<u64> = 0..24;
 
 /// What all runs together must have seen.
-const TRANSITIONS: [&str; 16] = [
+const TRANSITIONS: [&str; 17] = [
     "dispatched",
     "started",
     "restarted",
@@ -38,6 +38,7 @@ const TRANSITIONS: [&str; 16] = [
     "requeued",
     "cancelled",
     "stalled recovered",
+    "stalled retrying",
     "stalled failed",
     "stalled cancelled",
     "refused",

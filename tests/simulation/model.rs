@@ -81,6 +81,27 @@ pub struct Settled {
     pub claimed: Vec<String>,
 }
 
+/// What the task does with a job whose worker died.
+#[derive(Clone, Copy, Debug)]
+pub struct Crash {
+    pub on: &'static str,
+    /// Runs that a job gets.
+    pub attempts: u32,
+    /// Whether the bound of stalls is the task's own.
+    pub max_set: bool,
+}
+
+impl Crash {
+    fn is_final(self, stalls: u32, max: u32, job: &Job) -> bool {
+        let is_past = stalls > max;
+        match self.on {
+            "fail" => true,
+            "retry" => is_past && (self.max_set || job.max_count.is_some()) || job.attempt + 1 >= self.attempts,
+            _ => is_past,
+        }
+    }
+}
+
 /// What a sweep says of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
@@ -117,6 +138,7 @@ pub struct Model {
     pub epoch: u64,
     /// The start of the worker whose options are in force; 0 when they are lost.
     pub declared_at: u64,
+    pub crash: Crash,
     /// Events that the calls since the last look must have written, in order.
     pub events: Vec<String>,
     keep: bool,
@@ -140,11 +162,12 @@ pub struct Model {
 }
 
 impl Model {
-    pub fn new(keep: bool) -> Model {
+    pub fn new(keep: bool, crash: Crash) -> Model {
         Model {
             jobs: BTreeMap::new(),
             epoch: 0,
             declared_at: 0,
+            crash,
             events: Vec::new(),
             keep,
             lists: Default::default(),
@@ -311,22 +334,31 @@ impl Model {
     /// Decides about these candidates, by the table in `sweep.lua`; and says what is told of them.
     pub fn resolve(&mut self, ids: &[String], default_max: u32) -> Vec<Resolved> {
         let (mut resolved, mut recovered) = (Vec::new(), Vec::new());
-        let (mut failed, mut cancelled) = (Vec::new(), Vec::new());
+        let (mut failed, mut retried, mut cancelled) = (Vec::new(), Vec::new(), Vec::new());
         for id in ids {
             assert!(self.candidates.contains(id), "{id} was no candidate");
             let Place::Running { worker, fence } = self.jobs[id].place.clone() else { panic!("{id} did not run") };
             self.leave(id);
-            let job = self.job(id);
+            let job = self.jobs.get_mut(id).unwrap();
             job.stalls += 1;
             let (count, max) = (job.stalls, job.max_count.unwrap_or(default_max));
             let action = if job.cancel {
                 self.end(id, State::Cancelled);
                 cancelled.push(format!("cancelled {id}"));
                 "cancelled"
-            } else if count > max {
+            } else if self.crash.is_final(count, max, job) {
+                if self.crash.on == "retry" {
+                    job.attempt += 1;
+                }
                 self.end(id, State::Failed);
                 failed.push(format!("failed {id} worker_crashed"));
                 "failed"
+            } else if self.crash.on == "retry" {
+                job.attempt += 1;
+                job.place = Place::Delayed;
+                retried.push(format!("retrying {id} {} {}", job.attempt, super::FAR));
+                self.delayed.insert(id.clone());
+                "retrying"
             } else {
                 recovered.push(id.clone());
                 "recovered"
@@ -334,7 +366,7 @@ impl Model {
             self.events.push(format!("stalled {id} {count} {action} {worker}"));
             resolved.push(Resolved { id: id.clone(), count, action: action.to_owned(), worker, fence });
         }
-        self.events.extend(failed.into_iter().chain(cancelled));
+        self.events.extend(failed.into_iter().chain(retried).chain(cancelled));
         self.put_in_front(&recovered);
         resolved
     }

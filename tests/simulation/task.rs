@@ -103,8 +103,17 @@ impl Task {
         read.smembers(key("active")).smembers(key("candidates")).hgetall(key("locks"));
         read.hgetall(key("attempt")).hgetall(key("stalledCount")).hkeys(key("cancelling")).hkeys(key("payload"));
         read.hgetall(key("ghosts")).hmget(key("meta"), &["ghosts", "in", "out"]);
-        for column in ["result", "error", "options", "maxCount", "priority", "dispatchedAt", "deferred", "waitingSince"]
-        {
+        for column in [
+            "result",
+            "error",
+            "options",
+            "maxCount",
+            "priority",
+            "dispatchedAt",
+            "deferred",
+            "waitingSince",
+            "recovery",
+        ] {
             read.hkeys(key(column));
         }
         let mut answers = read.query::<Vec<Value>>(&mut self.conn).unwrap().into_iter();

@@ -10,7 +10,7 @@ use fastrand::Rng;
 use heartline::_internals::SimulatedWitness;
 
 use crate::FAR;
-use crate::model::{Model, New, Place, Priority, Report, State, View};
+use crate::model::{Crash, Model, New, Place, Priority, Report, State, View};
 use crate::task::Task;
 
 /// Intervals of workers, ms.
@@ -97,7 +97,12 @@ pub struct World {
 impl World {
     pub fn new(seed: u64, keep: bool) -> World {
         let keep_all = if keep { "1" } else { "0" };
+        let on = ["recover", "retry", "fail"][(seed % 3) as usize];
+        let crash = Crash { on, attempts: 3, max_set: seed % 2 == 0 };
+        let retry = format!(r#"{{"attempts":3,"backoff":{{"fixed":{{"delay_ms":{}}}}},"jitter":"none"}}"#, super::FAR);
         let mut options = vec!["maxCount".to_owned(), MAX_COUNT.to_string()];
+        options.extend(["maxCountSet".to_owned(), u8::from(crash.max_set).to_string()]);
+        options.extend(["onCrash".to_owned(), on.to_owned(), "retry".to_owned(), retry]);
         for name in ["Completed", "Failed", "Cancelled"] {
             options.extend([format!("keep{name}"), keep_all.to_owned()]);
             options.extend([format!("maxAge{name}"), String::new()]);
@@ -107,7 +112,7 @@ impl World {
             rng: Rng::with_seed(seed),
             now: 10_000,
             task: Task::new(),
-            model: Model::new(keep),
+            model: Model::new(keep, crash),
             options,
             workers: Vec::new(),
             names: 0,

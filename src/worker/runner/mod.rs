@@ -107,6 +107,7 @@ async fn run_once(
         max_attempts,
         stalled_count: job.stalled_count,
         snoozed_count: job.deferred.snoozed,
+        recovery: job.recovery,
         dispatched_at,
         headers,
         data,

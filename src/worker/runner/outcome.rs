@@ -65,7 +65,8 @@ pub(super) fn failed(
     options: &Resolved,
 ) -> Outcome {
     let error = StoredError { code, message };
-    if options.retry.attempts_left(attempt) {
+    let is_retried = options.retried_codes.as_ref().is_none_or(|codes| codes.contains(&error.code));
+    if is_retried && options.retry.attempts_left(attempt) {
         Outcome::Retry { attempt, delay: retry_after.unwrap_or_else(|| options.retry.delay(attempt)), error }
     } else {
         Outcome::Failed { attempt, error }

@@ -176,6 +176,7 @@ async fn what_has_no_payload_is_found_in_every_place_and_column_and_removed() {
             "dispatchedAt",
             "deferred",
             "waitingSince",
+            "recovery",
         ] {
             test.run::<u64>("HSET", column, &[&format!("only-{column}"), "1"]).await;
         }
@@ -195,6 +196,7 @@ async fn what_has_no_payload_is_found_in_every_place_and_column_and_removed() {
         "dispatchedAt",
         "deferred",
         "waitingSince",
+        "recovery",
     ];
     let columns = columns.map(|column| format!("only-{column}"));
     let places = [

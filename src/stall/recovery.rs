@@ -1,0 +1,54 @@
+//! How a job was recovered, as the run behind it is told.
+
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use super::action::StallReason;
+use crate::times::{at_ms, ms_since_1970};
+use crate::worker_id::WorkerId;
+
+/// How a job was given another run, since the worker that held it was silent or dead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Recovery {
+    /// How that was found out.
+    pub reason: StallReason,
+    /// The worker that had held the job.
+    pub worker: Option<WorkerId>,
+    /// How often the job has stalled.
+    pub stalled_count: u32,
+    /// When it was recovered, to the millisecond and by the clock of the Redis server.
+    #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+    pub at: SystemTime,
+}
+
+impl Recovery {
+    /// Reads the column; `None` where nothing is stored, or nothing of ours.
+    pub(crate) fn from_wire(text: &str, stalled_count: u32) -> Option<Recovery> {
+        let words: Vec<&str> = text.split(' ').collect();
+        let [reason, worker, at_ms_text] = words[..] else { return None };
+        Some(Recovery {
+            reason: reason.parse().ok()?,
+            worker: (worker != "-").then(|| WorkerId::from_wire(worker)),
+            stalled_count,
+            at: at_ms(at_ms_text.parse().ok()?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_column_is_read_and_what_is_none_of_ours_is_nothing() {
+        let recovery = Recovery::from_wire("handler_silent w-1-00000001 5", 3).unwrap();
+        assert_eq!((recovery.reason, recovery.stalled_count), (StallReason::HandlerSilent, 3));
+        assert_eq!((recovery.worker.unwrap().as_str(), recovery.at), ("w-1-00000001", at_ms(5)));
+        assert_eq!(Recovery::from_wire("silent - 5", 1).unwrap().worker, None);
+        for other in ["", "silent w", "silent w soon", "later w 5", "silent w 5 6"] {
+            assert_eq!(Recovery::from_wire(other, 1), None, "{other}");
+        }
+    }
+}
