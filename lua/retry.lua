@@ -46,7 +46,7 @@ local event_mode, paused = unpack(redis.call('HMGET', meta, 'eventMode', 'paused
 redis.call('ZREM', failed, unpack(again))
 redis.call('ZREM', cancelled, unpack(again))
 for _, column in ipairs(anew) do redis.call('HDEL', column, unpack(again)) end
-local now_ms = math.floor(now_us() / 1000)
+local _, now_ms = now_us()
 back_to_wait('RPUSH', lists, priority, again, waiting_since, now_ms)
 local fields = {}
 add_words(fields, 'by', by == '' and {} or { by })

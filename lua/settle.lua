@@ -49,9 +49,8 @@
 -- Emits    completed, failed, retrying, snoozed, undecodable, requeued, cancelled, refused, started, restarted, removed
 -- Refuses  WRONGTYPE before the first write
 local number, of_line = string.match(ARGV[1], '^(%d+)(.*)$')
-local call, worker, ask, want = tonumber(number), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local completed_count, ran = string.match(ARGV[5], '^(%d+) ?(.*)$')
-local line = worker .. of_line
+local call, ask, want, line = tonumber(number), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[2] .. of_line
+local worker, completed_count, ran = ARGV[2], string.match(ARGV[5], '^(%d+) ?(.*)$')
 local lists = { wait_high, wait, wait_low }
 local extra_columns = { attempt, stalled_count, options, dispatched_at, deferred, recovery }
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed, lists = lists }
@@ -67,8 +66,7 @@ if not declared then return { 'undeclared' } end
 -- A paused task hears outcomes and gives no jobs, nor does it wake anybody.
 if paused then want = 0 end
 local keep = { completed = keep_completed, failed = keep_failed, cancelled = keep_cancelled }
-local now = now_us()
-local now_ms = math.floor(now / 1000)
+local now, now_ms = now_us()
 -- Most of these hold nothing most of the time, and then need no question of their own.
 local rare = redis.call('EXISTS', candidates, cancelling, wait_high, wait_low, delayed, completed, failed, cancelled,
   attempt, stalled_count, options, dispatched_at, result, errors, max_count, priority, deferred, waiting_since,

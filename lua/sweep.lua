@@ -74,42 +74,20 @@ redis.call('SCARD', active)
 local batch = next_candidates(candidates, cursor, limit, { unpack(ARGV, 9) })
 local crash = { mode = on_crash, max = tonumber(default_max) or 1, max_set = max_set == '1',
   policy = object_of(policy) }
-math.randomseed(now_us() % 2147483648)
-local found = decide(batch.ids, { locks = locks, cancelling = cancelling, payload = payload, options = options,
-  stalled_count = stalled_count, max_count = max_count, attempt = attempt }, terminal_places, crash, verdict, by)
-local now_ms = math.floor(now_us() / 1000)
+local now, now_ms = now_us()
+math.randomseed(now % 2147483648)
 local silence = heartbeat == 'manual' and 'handler_silent' or 'silent'
-local reason = verdict == 'auto' and silence or 'manual'
+local how = { verdict = verdict, by = by, reason = verdict == 'auto' and silence or 'manual', worker = worker,
+  now_ms = now_ms, keep_failed = keep_failed, keep_cancelled = keep_cancelled, paused = paused,
+  event_mode = event_mode, said = 'no beat came from worker %s for a watched interval' }
+local places = { candidates = candidates, active = active, locks = locks, cancelling = cancelling, lists = lists,
+  delayed = delayed, failed = failed, cancelled = cancelled, wake = wake, events = events, stalls = stalls, meta = meta,
+  columns = columns, payload = payload, options = options, stalled_count = stalled_count, max_count = max_count,
+  attempt = attempt, errors = errors, priority = priority, waiting_since = waiting_since, recovery = recovery }
+local found = decide(batch.ids, places, terminal_places, crash, how)
 
--- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
-redis.call('SREM', candidates, '', unpack(batch.ids))
-if #batch.ids > 0 then
-  redis.call('SREM', active, unpack(batch.ids))
-  redis.call('HDEL', locks, unpack(batch.ids))
-  redis.call('HDEL', cancelling, unpack(batch.ids))
-end
-for _, id in ipairs(found.counted) do redis.call('HINCRBY', stalled_count, id, 1) end
-if #found.attempts > 0 then redis.call('HSET', attempt, unpack(found.attempts)) end
-if #found.dropped > 0 then remove_columns(columns, found.dropped) end
-if #found.failed > 0 then finish(failed, keep_failed, now_ms, columns, found.failed, errors, found.errors) end
-if #found.cancelled > 0 then
-  finish(cancelled, keep_cancelled, now_ms, columns, found.cancelled, errors, found.reasons)
-end
-if #found.recovered > 0 then
-  back_to_wait('LPUSH', lists, priority, found.recovered, waiting_since, now_ms)
-  note_recovery(recovery, found.recovered, reason, found.holders, now_ms)
-end
-if #found.retried > 0 then
-  local due = {}
-  for index, id in ipairs(found.retried) do
-    due[2 * index - 1], due[2 * index] = string.format('%d', now_ms + found.delays[index]), id
-  end
-  redis.call('ZADD', delayed, unpack(due))
-  redis.call('HSET', errors, unpack(found.crashes))
-  stand_since(waiting_since, found.retried, now_ms)
-  note_recovery(recovery, found.retried, reason, found.holders, now_ms)
-end
-if #found.recovered + #found.retried > 0 and not paused then ring_wake(wake) end
+-- Its first command is a shrinking one.
+resolve(batch.ids, found, places, how)
 -- The interval of an epoch is the largest ask of the one before it; every witness has asked in this one.
 local left = redis.call('SCARD', candidates)
 -- Where none is left the scan is over, wherever in a table that was once large it stands.
@@ -117,28 +95,13 @@ local snapshot = left == 0
 -- What the stalls are explained by.
 local watched = table.concat({ epoch, waited, interval, asker or '-', snapshot_at or '0' }, ' ')
 if snapshot then
-  local now = string.format('%d', now_ms)
+  local since = string.format('%d', now_ms)
   if redis.call('EXISTS', active) == 1 then redis.call('RENAME', active, candidates) end
   asked = math.max(tonumber(asked) or 0, ask)
   local by_other = asked > ask and asked_by
   current, interval = current + 1, asked > 0 and asked or interval
-  redis.call('HSET', meta, 'epoch', current, 'interval', interval, 'ask', ask, 'epochAt', now, 'snapshotAt', now,
+  redis.call('HSET', meta, 'epoch', current, 'interval', interval, 'ask', ask, 'epochAt', since, 'snapshotAt', since,
     'asker', by_other or ask > 0 and worker or asker or '-', 'askedBy', ask > 0 and worker or '-')
 end
-if #found.words > 0 then
-  local fields = { 'watched', watched, 'reason', reason }
-  add_words(fields, 'by', by == '' and {} or { by })
-  add_words(fields, 'stalled', found.words)
-  local count = #found.words / 4
-  emit_event(stalls, meta, 'stalls', count, worker, fields)
-  -- What became of those that ended, or are put off, is told again as it is of all others that do so.
-  add_words(fields, 'failed', found.failed_words)
-  add_words(fields, 'retrying', found.retried_words)
-  add_words(fields, 'cancelled', found.cancelled)
-  add_words(fields, 'removed', found.dropped)
-  local ended = #found.failed_words + #found.cancelled
-  count = count + ended + #found.retried + #found.dropped
-  if ended > 0 then redis.pcall('HINCRBY', meta, 'out', ended) end
-  if event_mode ~= 'off' then emit_event(events, meta, 'events', count, worker, fields) end
-end
+tell_stalls(found, places, how, watched)
 return { 'swept', current, interval, snapshot and '0' or batch.cursor, snapshot and 1 or 0, left, found.resolved }

@@ -369,6 +369,27 @@ async fn trim_inspect_states_and_counts_declare_their_keys() {
 }
 
 #[tokio::test]
+async fn reconcile_declares_its_keys() {
+    let mut task = cluster().await;
+    let ids = ["recovered", "failed", "cancelled", "retried"];
+    for (fence, id) in (1..).zip(ids) {
+        task.running("w", &[(id, fence)]).await;
+        columns(&mut task, &[id]).await;
+    }
+    task.hset("meta", &[("maxCount", "5")]).await;
+    task.hset("maxCount", &[("failed", "0")]).await;
+    task.hset("cancelling", &[("cancelled", "why")]).await;
+    let reply = task.ok("reconcile", &["v", "worker_restarted", "", "0", "500", "w"]).await;
+    for part in ["recovered 1 recovered", "failed 1 failed", "cancelled 1 cancelled"] {
+        assert!(reply.contains(part), "{part}: {reply}");
+    }
+    task.running("x", &[("again", 9)]).await;
+    task.hset("meta", &[("onCrash", "retry"), ("retry", r#"{"attempts":3}"#)]).await;
+    let reply = task.ok("reconcile", &["v", "manual", "ada", "0", "500", "x"]).await;
+    assert!(reply.contains("again 1 retrying x 9"), "{reply}");
+}
+
+#[tokio::test]
 async fn announce_and_enlist_declare_their_keys() {
     let mut task = cluster().await;
     assert_eq!(task.ok("announce", &["host", "h"]).await, "[announced]");

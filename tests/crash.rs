@@ -9,7 +9,10 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use heartline::{App, CancelOutcome, Context, Event, JobError, JobState, StallAction, StallOptions, TaskRef};
+use heartline::{
+    App, CancelOutcome, Context, DeathProof, Event, JobError, JobState, StallAction, StallOptions, StallReason,
+    TaskRef, WorkerState,
+};
 use redis::AsyncCommands;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -501,4 +504,117 @@ async fn the_job_of_a_killed_process_is_found_by_a_worker_that_starts_later() {
     let worker = TestWorker::start(app.worker());
     assert_eq!(again.handle("left").unwrap().result().await.unwrap(), 1);
     worker.stop().await;
+}
+
+/// An interval that no test waits for.
+const FOR_EVER_MS: u64 = 3_600_000;
+
+#[tokio::test]
+async fn a_worker_that_starts_takes_back_the_jobs_of_a_dead_one_of_its_host_and_of_no_living_one() {
+    let test = TestTask::new();
+    let (app, task) = task(&test).await;
+    let url = test.redis().url();
+    let (of_dead, of_sibling, of_frozen) = (ids("dead", 3), ids("sibling", 2), ids("frozen", 2));
+    let victim = Process::spawn(&test, &url, "3", FOR_EVER_MS);
+    running(&task, "hold once", &of_dead, 1).await;
+    let _sibling = Process::spawn(&test, &url, "2", FOR_EVER_MS);
+    running(&task, "hold", &of_sibling, 0).await;
+    let frozen = Process::spawn(&test, &url, "2", FOR_EVER_MS);
+    running(&task, "hold", &of_frozen, 0).await;
+    frozen.signal("-STOP");
+    let mut stalls = app.on_stalled();
+    let victim_id = victim.id();
+    victim.kill();
+    let heir = Process::spawn(&test, &url, "5", FOR_EVER_MS);
+    let mut found = BTreeSet::new();
+    for _ in &of_dead {
+        let stall = next(&mut stalls).await;
+        let what = (stall.action, stall.stalled_count, stall.reason);
+        assert_eq!(what, (StallAction::Recovered, 1, StallReason::WorkerRestarted));
+        assert!(stall.worker.unwrap().as_str().contains(&format!("-{victim_id}-")));
+        found.insert(stall.id.to_string());
+    }
+    assert_eq!(found, of_dead.iter().cloned().collect());
+    for id in &of_dead {
+        assert_eq!(task.handle(id).unwrap().result().await.unwrap(), heir.id());
+    }
+    for id in of_sibling.iter().chain(&of_frozen) {
+        assert_eq!(test.places(id).await, ["running"]);
+    }
+    assert_eq!(test.run::<u64>("XLEN", "stalls", &[]).await, 1);
+    // People see it too.
+    let inspector = app.inspector();
+    let dead = async || {
+        let workers = inspector.workers().await.unwrap();
+        let death = workers.iter().find(|worker| worker.pid == Some(victim_id)).and_then(|worker| worker.death.clone());
+        let deaths = workers.iter().filter(|worker| worker.death.is_some()).count();
+        death.map(|death| (death, deaths))
+    };
+    let (death, deaths) = eventually("its death is noted", PATIENCE, dead).await;
+    assert_eq!((death.proof, deaths), (DeathProof::Gone, 1));
+    assert!(death.by.contains(&format!("-{}-", heir.id())), "{}", death.by);
+    frozen.signal("-CONT");
+}
+
+#[tokio::test]
+async fn a_process_that_nobody_has_reaped_is_dead() {
+    let test = TestTask::new();
+    let (app, task) = task(&test).await;
+    let url = test.redis().url();
+    let victim = Process::spawn(&test, &url, "1", FOR_EVER_MS);
+    running(&task, "hold once", &["held".to_owned()], 1).await;
+    let mut stalls = app.on_stalled();
+    victim.signal("-KILL");
+    let heir = Process::spawn(&test, &url, "1", FOR_EVER_MS);
+    assert_eq!(next(&mut stalls).await.reason, StallReason::WorkerRestarted);
+    assert_eq!(task.handle("held").unwrap().result().await.unwrap(), heir.id());
+    drop(victim);
+}
+
+#[tokio::test]
+async fn a_worker_beside_a_dead_one_finds_it_within_its_next_look() {
+    let test = TestTask::new();
+    let (app, task) = task(&test).await;
+    let url = test.redis().url();
+    let victim = Process::spawn(&test, &url, "1", FOR_EVER_MS);
+    running(&task, "hold once", &["held".to_owned()], 1).await;
+    let heir = Process::spawn(&test, &url, "1", FOR_EVER_MS);
+    // It has looked already.
+    heir_works(&task, &heir).await;
+    let mut stalls = app.on_stalled();
+    victim.kill();
+    assert_eq!(next(&mut stalls).await.reason, StallReason::WorkerRestarted);
+    assert_eq!(task.handle("held").unwrap().result().await.unwrap(), heir.id());
+}
+
+async fn heir_works(task: &TaskRef<String, u32>, heir: &Process) {
+    assert_eq!(task.dispatch("quick".into()).await.unwrap().result().await.unwrap(), heir.id());
+}
+
+/// What a person says is done at once; who was not dead is told, and stops.
+#[tokio::test]
+async fn the_word_of_a_person_takes_the_jobs_of_a_frozen_worker_which_stops_when_it_wakes() {
+    let test = TestTask::new();
+    let (app, task) = task(&test).await;
+    let url = test.redis().url();
+    let mut frozen = Process::spawn(&test, &url, "2", FOR_EVER_MS);
+    running(&task, "hold once", &["held".to_owned()], 1).await;
+    let inspector = app.inspector().by("ada");
+    let id = inspector.workers().await.unwrap()[0].worker.to_string();
+    frozen.signal("-STOP");
+    let report = inspector.recover_worker(&id).await.unwrap().unwrap();
+    let resolved: Vec<(&str, StallAction)> =
+        report.tasks.iter().flat_map(|task| &task.resolved).map(|job| (job.id.as_str(), job.action)).collect();
+    assert_eq!((resolved, report.worker.death), (vec![("held", StallAction::Recovered)], None));
+    assert_eq!(test.places("held").await, ["wait"]);
+    let known = inspector.worker(&id).await.unwrap().unwrap();
+    let death = known.death.unwrap();
+    assert_eq!((death.proof, death.by.as_str(), known.state), (DeathProof::SaidSo, "ada", WorkerState::Gone));
+    let heir = Process::spawn(&test, &url, "1", FOR_EVER_MS);
+    assert_eq!(task.handle("held").unwrap().result().await.unwrap(), heir.id());
+    frozen.signal("-CONT");
+    // Its driver calls when it looks for work, and hears that it must not go on.
+    eventually("it stops", PATIENCE * 2, async || frozen.is_dead()).await;
+    assert_eq!(test.places("held").await, ["completed"]);
+    assert_eq!(inspector.recover_worker("nobody").await.unwrap(), None);
 }

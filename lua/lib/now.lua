@@ -1,5 +1,6 @@
--- Server time in microseconds. A double holds it exactly until the year 2255.
+-- Server time in microseconds, and in whole milliseconds. A double holds it exactly until the year 2255.
 local function now_us()
   local time = redis.call('TIME')
-  return time[1] * 1000000 + time[2]
+  local now = time[1] * 1000000 + time[2]
+  return now, math.floor(now / 1000)
 end

@@ -20,21 +20,22 @@ local function next_candidates(candidates, cursor, limit, named)
   return { ids = ids, cursor = scanned[1] }
 end
 
--- Decides about each candidate by the table in sweep.lua, without writing. `columns` has what is read of the jobs.
--- `crash` is what the task does with a job whose worker died: `mode`, `max` (stalls that a job survives), `max_set`
--- (that was set for this task), `attempts` and `policy`; `by` is set when a person decides, by `verdict`. `words` are
--- those of the event, four a job: id, count, action, the worker that held it ('-' when nobody did); `resolved` has them
--- with the fence ('0').
-local function decide(ids, columns, terminal_places, crash, verdict, by)
+-- Decides about each job by the table in sweep.lua, without writing. `places` has the keys by their names, and all
+-- columns as `columns`. `crash` is what the task does with a job whose worker died: `mode`, `max` (stalls that a job
+-- survives), `max_set` (that was set for this task) and `policy`. `how` tells who decides and why: `verdict`, `by` (a
+-- person), and `said`, what the error says of the worker. In what is found `words` are those of the event, four a job:
+-- id, count, action, the worker that held it ('-' when nobody did); `resolved` has them with the fence ('0').
+local function decide(ids, places, terminal_places, crash, how)
+  local verdict, by = how.verdict, how.by
   local found = { dropped = {}, failed = {}, errors = {}, cancelled = {}, reasons = {}, recovered = {}, retried = {},
     crashes = {}, attempts = {}, delays = {}, counted = {}, holders = {}, words = {}, resolved = {}, failed_words = {},
     retried_words = {} }
   if #ids == 0 then return found end
   local function read(column) return redis.call('HMGET', column, unpack(ids)) end
-  local tokens, reasons, counts, own_max = read(columns.locks), read(columns.cancelling), read(columns.stalled_count),
-    read(columns.max_count)
+  local tokens, reasons, counts, own_max = read(places.locks), read(places.cancelling), read(places.stalled_count),
+    read(places.max_count)
   local retries = crash.mode == 'retry' and verdict == 'auto'
-  local attempts, own_options = retries and read(columns.attempt), retries and read(columns.options)
+  local attempts, own_options = retries and read(places.attempt), retries and read(places.options)
   local terminal = terminal_of(terminal_places, ids)
   local function add(group, values, id, value)
     group[#group + 1] = id
@@ -72,7 +73,7 @@ local function decide(ids, columns, terminal_places, crash, verdict, by)
     local holder, fence = string.match(tokens[index] or '', '^(.*):(%d+)$')
     holder = holder or '-'
     local count, action = count_of(counts[index]), nil
-    if redis.call('HEXISTS', columns.payload, id) == 0 then
+    if redis.call('HEXISTS', places.payload, id) == 0 then
       action = 'dropped'
       add(found.dropped, nil, id)
     elseif not tokens[index] then
@@ -82,7 +83,7 @@ local function decide(ids, columns, terminal_places, crash, verdict, by)
     else
       found.counted[#found.counted + 1] = id
       count = count + 1
-      local silence = string.format('no beat came from worker %s for a watched interval', holder)
+      local silence = string.format(how.said, holder)
       local own = tonumber(string.match(own_max[index] or '', '^%d+$'))
       local max = own or crash.max
       if reasons[index] then
@@ -115,10 +116,67 @@ local function decide(ids, columns, terminal_places, crash, verdict, by)
 end
 
 -- Writes how the jobs were recovered: why, from which worker, when.
-local function note_recovery(recovery, ids, reason, holders, now_ms)
+local function note_recovery(recovery, ids, holders, how)
   local values = {}
   for index, id in ipairs(ids) do
-    values[2 * index - 1], values[2 * index] = id, string.format('%s %s %d', reason, holders[id], now_ms)
+    values[2 * index - 1], values[2 * index] = id, string.format('%s %s %d', how.reason, holders[id], how.now_ms)
   end
   if #values > 0 then redis.call('HSET', recovery, unpack(values)) end
+end
+
+-- Writes what was decided about the jobs: they are held no more. A shrinking command first, even when it names nobody:
+-- behind it a server at maxmemory takes the others.
+local function resolve(ids, found, places, how)
+  redis.call('SREM', places.candidates, '', unpack(ids))
+  if #ids > 0 then
+    redis.call('SREM', places.active, unpack(ids))
+    redis.call('HDEL', places.locks, unpack(ids))
+    redis.call('HDEL', places.cancelling, unpack(ids))
+  end
+  for _, id in ipairs(found.counted) do redis.call('HINCRBY', places.stalled_count, id, 1) end
+  if #found.attempts > 0 then redis.call('HSET', places.attempt, unpack(found.attempts)) end
+  if #found.dropped > 0 then remove_columns(places.columns, found.dropped) end
+  if #found.failed > 0 then
+    finish(places.failed, how.keep_failed, how.now_ms, places.columns, found.failed, places.errors, found.errors)
+  end
+  if #found.cancelled > 0 then
+    finish(places.cancelled, how.keep_cancelled, how.now_ms, places.columns, found.cancelled, places.errors,
+      found.reasons)
+  end
+  if #found.recovered > 0 then
+    back_to_wait('LPUSH', places.lists, places.priority, found.recovered, places.waiting_since, how.now_ms)
+    note_recovery(places.recovery, found.recovered, found.holders, how)
+  end
+  if #found.retried > 0 then
+    local delayed, due = places.delayed, {}
+    for index, id in ipairs(found.retried) do
+      due[2 * index - 1], due[2 * index] = string.format('%d', how.now_ms + found.delays[index]), id
+    end
+    redis.call('ZADD', delayed, unpack(due))
+    redis.call('HSET', places.errors, unpack(found.crashes))
+    stand_since(places.waiting_since, found.retried, how.now_ms)
+    note_recovery(places.recovery, found.retried, found.holders, how)
+  end
+  if #found.recovered + #found.retried > 0 and not how.paused then ring_wake(places.wake) end
+end
+
+-- Tells of the stalls, in both streams; `watched` is by what they were found, where a watch found them.
+local function tell_stalls(found, places, how, watched)
+  if #found.words == 0 then return end
+  local fields = {}
+  add_words(fields, 'watched', watched and { watched } or {})
+  add_words(fields, 'reason', { how.reason })
+  add_words(fields, 'by', how.by == '' and {} or { how.by })
+  add_words(fields, 'stalled', found.words)
+  local count = #found.words / 4
+  emit_event(places.stalls, places.meta, 'stalls', count, how.worker, fields)
+  -- What became of those that ended, or are put off, is told again as it is of all others that do so.
+  add_words(fields, 'failed', found.failed_words)
+  add_words(fields, 'retrying', found.retried_words)
+  add_words(fields, 'cancelled', found.cancelled)
+  add_words(fields, 'removed', found.dropped)
+  local ended = #found.failed_words + #found.cancelled
+  count = count + ended + #found.retried + #found.dropped
+  if ended > 0 then redis.pcall('HINCRBY', places.meta, 'out', ended) end
+  if how.event_mode ~= 'off' then emit_event(places.events, places.meta, 'events', count, how.worker, fields) end
 end

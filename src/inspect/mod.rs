@@ -10,6 +10,7 @@ pub(crate) mod history;
 pub(crate) mod job;
 pub(crate) mod json;
 pub(crate) mod page;
+pub(crate) mod recover;
 pub(crate) mod silent;
 pub(crate) mod stalls;
 pub(crate) mod tasks;

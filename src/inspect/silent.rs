@@ -79,6 +79,24 @@ pub struct ResolvedJob {
     pub worker: Option<WorkerId>,
 }
 
+impl ResolvedJob {
+    /// `None` where another version decided what this one does not know.
+    pub(super) fn of(job: StalledJob) -> Option<ResolvedJob> {
+        Some(ResolvedJob {
+            id: JobId::from_wire(job.id),
+            action: job.action.parse().ok()?,
+            stalled_count: job.count,
+            worker: (job.worker != "-").then(|| WorkerId::from_wire(job.worker.as_str())),
+        })
+    }
+}
+
+/// Without the options of a task nothing is decided.
+pub(super) fn undeclared() -> Error {
+    let what = "the server has lost the options of the task: start a worker, which declares them";
+    Error::Unsupported { what: what.to_owned() }
+}
+
 /// How much longer than an interval a watch may take, before it is given up.
 const PATIENCE: u32 = 5;
 
@@ -131,16 +149,9 @@ impl Inspector {
     /// Some of the jobs may be resolved or not when the future is dropped; it is safe to repeat.
     pub async fn sweep_now(&self, task: &str) -> Result<SweepReport, Error> {
         let decision = Decision { verdict: Verdict::Auto, by: self.by.to_string(), ids: Vec::new() };
-        let Watched { resolved, swept_by_worker, is_complete } = self.resolve(task, decision, &[]).await?;
-        let resolved = resolved.into_iter().filter_map(|job| {
-            Some(ResolvedJob {
-                id: JobId::from_wire(job.id),
-                action: job.action.parse().ok()?,
-                stalled_count: job.count,
-                worker: (job.worker != "-").then(|| WorkerId::from_wire(job.worker.as_str())),
-            })
-        });
-        Ok(SweepReport { resolved: resolved.collect(), swept_by_worker, is_complete })
+        let Resolution { resolved, swept_by_worker, is_complete } = self.resolve(task, decision, &[]).await?;
+        let resolved = resolved.into_iter().filter_map(ResolvedJob::of).collect();
+        Ok(SweepReport { resolved, swept_by_worker, is_complete })
     }
 
     /// Gives silent jobs another run, however often they stalled: all that are silent, or these. It watches as
@@ -216,14 +227,14 @@ impl Inspector {
     }
 
     /// The same as [`watch_and_resolve`](Inspector::watch_and_resolve); what was resolved before a failure is told.
-    async fn resolve(&self, task: &str, decision: Decision, ids: &[String]) -> Result<Watched, Error> {
+    async fn resolve(&self, task: &str, decision: Decision, ids: &[String]) -> Result<Resolution, Error> {
         let mut resolved = Vec::new();
         match self.watch_and_resolve(task, decision, ids, &mut resolved).await {
-            Ok(swept_by_worker) => Ok(Watched { resolved, swept_by_worker, is_complete: true }),
+            Ok(swept_by_worker) => Ok(Resolution { resolved, swept_by_worker, is_complete: true }),
             Err(e) if resolved.is_empty() => Err(e),
             Err(e) => {
                 tracing::warn!(task, error = %e.chain(), resolved = resolved.len(), "a sweep for a person ended midway");
-                Ok(Watched { resolved, swept_by_worker: false, is_complete: false })
+                Ok(Resolution { resolved, swept_by_worker: false, is_complete: false })
             }
         }
     }
@@ -285,8 +296,7 @@ impl Inspector {
                     Ok(SweepReply::Moved { .. }) => return Ok(true),
                     Ok(SweepReply::Early { epoch, interval }) => witness.told(clock::now(), epoch, interval),
                     Ok(SweepReply::Undeclared) => {
-                        let what = "the server has lost the options of the task: start a worker, which declares them";
-                        return Err(Error::Unsupported { what: what.to_owned() });
+                        return Err(undeclared());
                     }
                     Err(e) => {
                         witness.broken(clock::now(), WatchBreak::SweepRefused);
@@ -327,7 +337,7 @@ impl Inspector {
 }
 
 /// What came of a watch.
-struct Watched {
+struct Resolution {
     resolved: Vec<StalledJob>,
     swept_by_worker: bool,
     is_complete: bool,

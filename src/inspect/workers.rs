@@ -9,8 +9,9 @@ use serde::Serialize;
 use super::Inspector;
 use crate::error::Error;
 use crate::names::names;
+use crate::process::death::DeathProof;
 use crate::stall::witness::WatchBreak;
-use crate::times::{as_ms, as_ms_where_known, at_ms, ms_since_1970, ms_since_1970_where_known};
+use crate::times::{as_ms, as_ms_where_known, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};
 use crate::worker_id::WorkerId;
 
 /// The most workers of one answer, of those that were seen in the last hour and of those that were not.
@@ -48,6 +49,8 @@ pub struct WorkerReport {
     /// When it stopped, if it said so.
     #[serde(rename = "stopped_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub stopped_at: Option<SystemTime>,
+    /// That it is dead, if anybody knows.
+    pub death: Option<WorkerDeath>,
     /// For how long handlers had blocked its runtime when it told of itself last.
     #[serde(rename = "runtime_blocked_ms", serialize_with = "as_ms_where_known")]
     pub runtime_blocked: Option<Duration>,
@@ -66,7 +69,7 @@ pub enum WorkerState {
     Stopping,
     /// It has not told of itself for 15 s. It may be gone, or cut off from Redis.
     Silent,
-    /// It said that it stopped, or it has not told of itself for an hour.
+    /// It said that it stopped, somebody knows that it is dead, or it has not told of itself for an hour.
     Gone,
 }
 
@@ -83,6 +86,19 @@ impl WorkerState {
     pub const fn is_live(self) -> bool {
         matches!(self, WorkerState::Live | WorkerState::Stopping)
     }
+}
+
+/// How it is known that a worker is dead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct WorkerDeath {
+    /// What proves it.
+    pub proof: DeathProof,
+    /// The worker of its host, or the person, who says so.
+    pub by: String,
+    /// When that was said.
+    #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+    pub at: SystemTime,
 }
 
 /// A task of a worker.
@@ -193,13 +209,16 @@ fn number(presence: &HashMap<String, String>, field: &str) -> Option<u64> {
 }
 
 /// What a worker said of itself, which was seen then, as it is now.
-fn report(worker: &str, seen_ms: u64, presence: &HashMap<String, String>, now_ms: u64) -> WorkerReport {
+pub(super) fn report(worker: &str, seen_ms: u64, presence: &HashMap<String, String>, now_ms: u64) -> WorkerReport {
     let text = |field: &str| presence.get(field).cloned().unwrap_or_default();
     // The latest of both: the list and the presence are written one after the other.
     let seen_ms = number(presence, "lastSeenAt").unwrap_or(0).max(seen_ms);
     let silent = Duration::from_millis(now_ms.saturating_sub(seen_ms));
     let stopped_at = number(presence, "stoppedAt").map(at_ms);
-    let state = if stopped_at.is_some() || silent > Duration::from_secs(3600) {
+    let death = death_of(presence);
+    // One that came back has told of itself since.
+    let death = death.filter(|death| ms_of(death.at) >= seen_ms);
+    let state = if stopped_at.is_some() || death.is_some() || silent > Duration::from_secs(3600) {
         WorkerState::Gone
     } else if silent > SILENT_AFTER {
         WorkerState::Silent
@@ -210,7 +229,7 @@ fn report(worker: &str, seen_ms: u64, presence: &HashMap<String, String>, now_ms
     };
     let mut tasks: Vec<WorkerTask> =
         text("tasks").split_whitespace().map(|task| task_of(task, presence, seen_ms)).collect();
-    if stopped_at.is_some() {
+    if stopped_at.is_some() || death.is_some() {
         tasks.iter_mut().for_each(|task| task.watches.clear());
     }
     let blocked = number(presence, "runtimeSilent").map(Duration::from_millis);
@@ -223,9 +242,18 @@ fn report(worker: &str, seen_ms: u64, presence: &HashMap<String, String>, now_ms
         started_at: number(presence, "startedAt").filter(|ms| *ms > 0).map(at_ms),
         last_seen_at: at_ms(seen_ms),
         stopped_at,
+        death,
         runtime_blocked: blocked.filter(|blocked| *blocked > BLOCKED_AFTER),
         tasks,
     }
+}
+
+fn death_of(presence: &HashMap<String, String>) -> Option<WorkerDeath> {
+    Some(WorkerDeath {
+        proof: presence.get("deadProof")?.parse().ok()?,
+        by: presence.get("deadSays")?.clone(),
+        at: at_ms(number(presence, "deadAt")?),
+    })
 }
 
 /// A task of a worker that told of itself at `seen_ms`; it says how long ago things were by then.

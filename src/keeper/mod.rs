@@ -11,6 +11,7 @@ pub(crate) mod hooks;
 pub(crate) mod log;
 pub(crate) mod pass;
 pub(crate) mod presence;
+pub(crate) mod reconcile;
 pub(crate) mod retention;
 pub(crate) mod roads;
 pub(crate) mod round;

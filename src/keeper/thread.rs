@@ -8,6 +8,7 @@ use super::count;
 use super::hints;
 use super::log::Log;
 use super::presence;
+use super::reconcile;
 use super::retention;
 use super::sweep;
 use super::tick;
@@ -35,6 +36,7 @@ pub(crate) fn start(
             loops.spawn(tick::run(Arc::clone(&keeper)));
             loops.spawn(hints::run(Arc::clone(&keeper)));
             loops.spawn(presence::run(Arc::clone(&keeper)));
+            loops.spawn(reconcile::run(Arc::clone(&keeper)));
             loops.spawn(retention::run(Arc::clone(&keeper)));
             loops.spawn(count::run(Arc::clone(&keeper)));
             for watch in keeper.watches.iter() {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::faults::Faults;
-use crate::limits::MIN_AGE_MS;
 use crate::times::to_ms;
 
 /// Largest count that a script's numbers hold exactly; no set gets there.
@@ -131,10 +130,10 @@ pub(crate) struct ResolvedRetention {
     pub(crate) cancelled: LimitMs,
 }
 
-/// One limit as the scripts take it. Nothing younger than [`MIN_AGE_MS`] goes by either bound.
+/// One limit as the scripts take it. Nothing younger than [`MIN_AGE_MS`](crate::limits::MIN_AGE_MS) goes by either bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitMs {
-    /// `None`: of any age. Never less than [`MIN_AGE_MS`].
+    /// `None`: of any age.
     pub(crate) max_age_ms: Option<u64>,
     /// `None`: any number.
     pub(crate) max_count: Option<u64>,
@@ -145,7 +144,7 @@ pub(crate) struct LimitMs {
 impl From<RetentionLimit> for LimitMs {
     fn from(limit: RetentionLimit) -> Self {
         LimitMs {
-            max_age_ms: limit.max_age.map(|age| to_ms(age).max(MIN_AGE_MS)),
+            max_age_ms: limit.max_age.map(to_ms),
             max_count: limit.max_count.map(|count| count.min(LARGEST_COUNT)),
             remove_at_once: limit.remove_at_once,
         }
@@ -183,15 +182,19 @@ mod tests {
     }
 
     #[test]
-    fn ages_below_a_minute_count_as_a_minute() {
+    fn ages_below_a_minute_are_a_fault_and_bounds_are_as_large_as_they_may_be() {
         let retention = Retention::new()
-            .completed(RetentionLimit::age(Duration::ZERO))
+            .completed(RetentionLimit::age(Duration::from_secs(60)))
             .failed(RetentionLimit::forever())
             .cancelled(RetentionLimit::count(u64::MAX));
         let resolved = resolve(&retention);
         assert_eq!(resolved.completed, keeps(Some(60_000), None));
         assert_eq!(resolved.failed, keeps(None, None));
         assert_eq!(resolved.cancelled, keeps(None, Some(1 << 53)));
+        let mut faults = Faults::default();
+        let short = RetentionLimit::age(Duration::from_millis(59_999));
+        Retention::new().completed(short).failed(short).resolve(&mut faults);
+        assert_eq!(faults.finish().unwrap_err().len(), 2);
     }
 
     #[test]

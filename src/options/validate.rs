@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::faults::{ConfigError, ConfigErrors, Faults, shown, text};
 use crate::job::failure::codes;
-use crate::limits::LONGEST;
+use crate::limits::{LONGEST, MIN_AGE_MS};
 
 /// The most runs that a job may get.
 const MOST_ATTEMPTS: u64 = 1_000_000;
@@ -64,7 +64,7 @@ impl Faults {
 
     /// How long ended jobs are kept.
     pub(super) fn retention(&mut self, field: &str, age: Duration) {
-        const LEAST: Duration = Duration::from_secs(60);
+        const LEAST: Duration = Duration::from_millis(MIN_AGE_MS);
         if age < LEAST {
             let rule = "must be at least 60 s: an id must be known for as long as a dispatch may be repeated";
             let fix = "use 60 s or more, or Retention::remove_at_once()";

@@ -1,5 +1,7 @@
 //! What a worker says of itself and its process.
 
+use crate::clock;
+
 /// What presence says of this process, besides its id: facts by which a later start can prove that it is gone.
 pub(crate) fn process_facts() -> Vec<(String, String)> {
     let mut facts = vec![
@@ -15,11 +17,7 @@ pub(crate) fn process_facts() -> Vec<(String, String)> {
         if let Ok(namespace) = std::fs::read_link("/proc/self/ns/pid") {
             facts.push(("pidNamespace".to_owned(), namespace.to_string_lossy().into_owned()));
         }
-        // Field 22 of /proc/self/stat, counted behind the command name, which may hold spaces.
-        if let Ok(stat) = std::fs::read_to_string("/proc/self/stat") {
-            let start = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19));
-            facts.extend(start.map(|start| ("processStart".to_owned(), start.to_owned())));
-        }
+        facts.extend(super::death::own_start().map(|start| ("processStart".to_owned(), start)));
     }
     facts
 }
@@ -31,6 +29,7 @@ pub(crate) fn presence<'a>(
 ) -> Vec<(String, String)> {
     let names: Vec<&str> = tasks.clone().map(|(name, _)| name).collect();
     let mut fields = facts.to_vec();
+    fields.push(("bootClock".to_owned(), clock::now().as_millis().to_string()));
     fields.push(("tasks".to_owned(), names.join(" ")));
     fields.extend(tasks.map(|(name, held)| (format!("held:{name}"), held.to_string())));
     fields

@@ -60,13 +60,16 @@ pub enum StallReason {
     Silent,
     /// Its handler did not beat for a whole watched interval (heartbeat mode `Manual`); its worker may be fine.
     HandlerSilent,
-    /// It was silent for a whole watched interval, and a person decided about it.
+    /// Its worker was known to be dead: its process was gone from this host, as another worker there has seen.
+    WorkerRestarted,
+    /// A person decided about it: it was silent for a whole watched interval, or its worker was said to be dead.
     Manual,
 }
 
 names!(StallReason, "reason", {
     Silent = "silent",
     HandlerSilent = "handler_silent",
+    WorkerRestarted = "worker_restarted",
     Manual = "manual",
 });
 

@@ -29,7 +29,11 @@ impl Store {
         worker: &str,
         fields: &[(String, String)],
     ) -> Result<(), Error> {
-        // Listed first: who is not listed is never forgotten.
+        // Listed first: who is not listed is never forgotten, nor taken for dead.
+        if let Some((_, boot_id)) = fields.iter().find(|(name, _)| name == "bootId") {
+            let mut enlist = scripts::ENLIST.on_key(&keys::boot(&self.prefix, boot_id));
+            enlist.arg(worker).call(conn).await?;
+        }
         let mut enlist = scripts::ENLIST.on_key(&keys::workers(&self.prefix));
         enlist.arg(worker).call(conn).await?;
         let mut announce = scripts::ANNOUNCE.on_key(&keys::worker(&self.prefix, worker));
@@ -67,14 +71,19 @@ impl Store {
         let seen: Option<f64> = seen.arg(&workers).arg(worker).query_async(conn).await.map_err(classify)?;
         // Another one has done it.
         let Some(seen) = seen else { return Ok(()) };
-        let mut tasks = redis::cmd("HGET");
-        tasks.arg(keys::worker(&self.prefix, worker)).arg("tasks");
-        let tasks: Option<String> = tasks.query_async(conn).await.map_err(classify)?;
+        let mut said = redis::cmd("HMGET");
+        said.arg(keys::worker(&self.prefix, worker)).arg("tasks").arg("bootId");
+        let (tasks, boot_id): (Option<String>, Option<String>) = said.query_async(conn).await.map_err(classify)?;
         for task in tasks.iter().flat_map(|names| names.split_whitespace()) {
             let lines = LINES.map(|line| format!("{worker}{line}"));
             let mut records = redis::cmd("HDEL");
             records.arg(self.task_keys(task).get(Key::Calls)).arg(&lines);
             records.query_async::<()>(conn).await.map_err(classify)?;
+        }
+        if let Some(boot_id) = boot_id {
+            let mut leave = redis::cmd("ZREM");
+            leave.arg(keys::boot(&self.prefix, &boot_id)).arg(worker);
+            leave.query_async::<()>(conn).await.map_err(classify)?;
         }
         // In this order: who is in neither list would be kept for ever.
         let mut add = redis::cmd("ZADD");
@@ -99,6 +108,40 @@ impl Store {
             redis::cmd("ZREM").arg(&gone).arg(worker).query_async::<()>(conn).await.map_err(classify)?;
         }
         Ok(forgotten.len())
+    }
+
+    /// The workers of one boot of a host that were seen in the last hour or so, the latest first, at most `most`.
+    pub(crate) async fn of_boot(
+        &self,
+        conn: &mut impl Connection,
+        boot_id: &str,
+        most: usize,
+    ) -> Result<Vec<String>, Error> {
+        let mut cmd = redis::cmd("ZREVRANGE");
+        cmd.arg(keys::boot(&self.prefix, boot_id)).arg(0).arg(most.saturating_sub(1));
+        let found: Vec<Text> = cmd.query_async(conn).await.map_err(|e| classify("presence", e))?;
+        Ok(found.into_iter().map(|Text(worker)| worker).collect())
+    }
+
+    /// Writes into the presence of a worker that it is dead, and how that is known. It is for people; nothing is written where nothing
+    /// is known of the worker.
+    pub(crate) async fn note_death(
+        &self,
+        conn: &mut OwnConnection,
+        worker: &str,
+        by: &str,
+        proof: &str,
+    ) -> Result<(), Error> {
+        let classify = |e| classify("presence", e);
+        let key = keys::worker(&self.prefix, worker);
+        let mut known = redis::cmd("HEXISTS");
+        if !known.arg(&key).arg("lastSeenAt").query_async::<bool>(conn).await.map_err(classify)? {
+            return Ok(());
+        }
+        let now = streams::server_time_ms(conn).await?;
+        let mut note = redis::cmd("HSET");
+        note.arg(&key).arg("deadAt").arg(now).arg("deadSays").arg(by).arg("deadProof").arg(proof);
+        note.query_async(conn).await.map_err(classify)
     }
 
     /// Workers that were not seen for an hour, a bounded number of them.

@@ -174,6 +174,11 @@ pub(crate) fn tasks(prefix: &str) -> String {
     format!("{prefix}:tasks")
 }
 
+/// The ZSET of the workers of one boot of one host, by when they were seen last (ms).
+pub(crate) fn boot(prefix: &str, boot_id: &str) -> String {
+    format!("{prefix}:boot:{boot_id}")
+}
+
 /// The hash that tells who a worker is.
 pub(crate) fn worker(prefix: &str, id: &str) -> String {
     format!("{prefix}:worker:{id}")

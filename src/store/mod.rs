@@ -28,6 +28,7 @@ pub(crate) mod mend;
 pub(crate) mod overview;
 pub(crate) mod patience;
 pub(crate) mod pause;
+pub(crate) mod reconcile;
 pub(crate) mod records;
 pub(crate) mod registry;
 pub(crate) mod remove;

@@ -181,6 +181,56 @@ script!(
 );
 
 script!(
+    RECONCILE,
+    "reconcile",
+    [
+        "now",
+        "events",
+        "wake",
+        "types",
+        "filled",
+        "terminal",
+        "columns",
+        "finish",
+        "failure",
+        "since",
+        "back_to_wait",
+        "count",
+        "backoff",
+        "resolve"
+    ],
+    [
+        Candidates,
+        Active,
+        Meta,
+        Locks,
+        Cancelling,
+        WaitHigh,
+        Wait,
+        WaitLow,
+        Completed,
+        Failed,
+        Cancelled,
+        Events,
+        Stalls,
+        Wake,
+        Payload,
+        StalledCount,
+        MaxCount,
+        Priority,
+        Error,
+        Attempt,
+        Result,
+        Options,
+        DispatchedAt,
+        Deferred,
+        WaitingSince,
+        Recovery,
+        Delayed
+    ]
+);
+
+script!(
     CANCEL,
     "cancel",
     ["now", "events", "types", "terminal", "columns", "finish", "failure", "ghosts", "states", "named"],
@@ -563,12 +613,13 @@ script!(ANNOUNCE, "announce", ["now"], [Worker]);
 script!(ENLIST, "enlist", Some("seen"), ["now"], [Workers]);
 
 /// Every script, for preloading and for tests.
-pub(crate) static ALL: [&ScriptDef; 27] = [
+pub(crate) static ALL: [&ScriptDef; 28] = [
     &DISPATCH,
     &SETTLE,
     &EXTEND_LOCKS,
     &SHRINK,
     &SWEEP,
+    &RECONCILE,
     &CANCEL,
     &TRIM,
     &RIGHTS,

@@ -94,20 +94,23 @@ pub(crate) async fn sweep(
             let snapshot = reply.next::<u8>()? == 1;
             let left = reply.next()?;
             let words: Vec<Text> = reply.next()?;
-            let resolved = words
-                .chunks_exact(5)
-                .map(|c| StalledJob {
-                    id: c[0].0.clone(),
-                    count: c[1].0.parse().unwrap_or(0),
-                    action: c[2].0.clone(),
-                    worker: c[3].0.clone(),
-                    fence: c[4].0.parse().unwrap_or(0),
-                })
-                .collect();
+            let resolved = stalled_jobs(&words);
             Ok(SweepReply::Swept { epoch, interval, cursor, snapshot, left, resolved })
         }
         "moved" => Ok(SweepReply::Moved { epoch, interval }),
         "early" => Ok(SweepReply::Early { epoch, interval }),
         other => Err(reply.unexpected(other)),
     }
+}
+
+/// The jobs of an answer, five words each.
+pub(super) fn stalled_jobs(words: &[Text]) -> Vec<StalledJob> {
+    let job = |c: &[Text]| StalledJob {
+        id: c[0].0.clone(),
+        count: c[1].0.parse().unwrap_or(0),
+        action: c[2].0.clone(),
+        worker: c[3].0.clone(),
+        fence: c[4].0.parse().unwrap_or(0),
+    };
+    words.chunks_exact(5).map(job).collect()
 }

@@ -27,6 +27,7 @@ mod maxmemory;
 mod mend;
 mod overview;
 mod pause;
+mod reconcile;
 mod remove;
 mod resume;
 mod retry;

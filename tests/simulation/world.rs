@@ -98,7 +98,7 @@ impl World {
     pub fn new(seed: u64, keep: bool) -> World {
         let keep_all = if keep { "1" } else { "0" };
         let on = ["recover", "retry", "fail"][(seed % 3) as usize];
-        let crash = Crash { on, attempts: 3, max_set: seed % 2 == 0 };
+        let crash = Crash { on, attempts: 3, max_set: seed.is_multiple_of(2) };
         let retry = format!(r#"{{"attempts":3,"backoff":{{"fixed":{{"delay_ms":{}}}}},"jitter":"none"}}"#, super::FAR);
         let mut options = vec!["maxCount".to_owned(), MAX_COUNT.to_string()];
         options.extend(["maxCountSet".to_owned(), u8::from(crash.max_set).to_string()]);

@@ -1,0 +1,82 @@
+-- Resolves jobs that dead workers hold, at once and by their tokens, by the table in sweep.lua. No interval is watched:
+-- who calls knows that the workers are dead, and has closed their lines.
+-- KEYS[1]  candidates    (set)     running ids silent since the snapshot
+-- KEYS[2]  active        (set)     running ids heard from since the snapshot
+-- KEYS[3]  meta          (hash)    epoch, interval, ask, options
+-- KEYS[4]  locks         (hash)    id -> token
+-- KEYS[5]  cancelling    (hash)    id -> reason
+-- KEYS[6]  wait:high     (list)    ids
+-- KEYS[7]  wait          (list)    ids
+-- KEYS[8]  wait:low      (list)    ids
+-- KEYS[9]  completed     (zset)    ids by finish time, ms
+-- KEYS[10] failed        (zset)    ids by finish time, ms
+-- KEYS[11] cancelled     (zset)    ids by finish time, ms
+-- KEYS[12] events        (stream)  one entry
+-- KEYS[13] stalls        (stream)  one entry
+-- KEYS[14] wake          (zset)    marker for idle workers
+-- KEYS[15] payload       (hash)    column
+-- KEYS[16] stalledCount  (hash)    column
+-- KEYS[17] maxCount      (hash)    column
+-- KEYS[18] priority      (hash)    column
+-- KEYS[19] error         (hash)    column
+-- KEYS[20] attempt       (hash)    column
+-- KEYS[21] result        (hash)    column
+-- KEYS[22] options       (hash)    column
+-- KEYS[23] dispatchedAt  (hash)    column
+-- KEYS[24] deferred      (hash)    column
+-- KEYS[25] waitingSince  (hash)    column
+-- KEYS[26] recovery      (hash)    column
+-- KEYS[27] delayed       (zset)    ids by due time, ms
+-- ARGV[1]  worker        (id of the caller)
+-- ARGV[2]  reason        (worker_restarted or manual)
+-- ARGV[3]  by            (who says so; '' for nobody)
+-- ARGV[4]  cursor        (of `locks`, from the call before; 0 to begin)
+-- ARGV[5]  count         (buckets of `locks` to look at, at most 500)
+-- ARGV[6]  dead          (ids of the dead workers)
+-- Returns  {'reconciled', cursor for the next call (0: the end), 1 if there are more behind the same cursor, else 0,
+--          resolved: id, count, action, worker, fence of each}
+-- Returns  {'undeclared'}: the server has lost the options of the task; nothing is decided
+-- Emits    stalled, into events and into stalls; behind it, into events, failed, retrying, cancelled, removed
+-- Refuses  WRONGTYPE before the first write
+local worker, reason, by, cursor, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+
+local default_max, event_mode, keep_failed, keep_cancelled, declared, paused, max_set, on_crash, policy =
+  unpack(redis.call('HMGET', meta, 'maxCount', 'eventMode', 'keepFailed', 'keepCancelled', 'declaredAt', 'paused',
+    'maxCountSet', 'onCrash', 'retry'))
+if not declared then return { 'undeclared' } end
+local dead = {}
+for at = 6, #ARGV do dead[ARGV[at]] = true end
+local scanned = redis.call('HSCAN', locks, cursor, 'COUNT', count)
+local ids, seen, more = {}, {}, false
+for at = 1, #scanned[2], 2 do
+  local id, holder = scanned[2][at], string.match(scanned[2][at + 1], '^(.*):%d+$')
+  if dead[holder] and not seen[id] then
+    if #ids == BATCH then
+      more = true
+      break
+    end
+    seen[id], ids[#ids + 1] = true, id
+  end
+end
+if #ids == 0 then return { 'reconciled', scanned[1], 0, {} } end
+local lists = { wait_high, wait, wait_low }
+local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
+  deferred, waiting_since, recovery }
+expect_types(lists, { active, candidates }, columns, { delayed })
+local terminal_places = filled('ZCARD', completed, failed, cancelled)
+local crash = { mode = on_crash, max = tonumber(default_max) or 1, max_set = max_set == '1',
+  policy = object_of(policy) }
+local now, now_ms = now_us()
+math.randomseed(now % 2147483648)
+local how = { verdict = 'auto', by = by, reason = reason, worker = worker, now_ms = now_ms,
+  keep_failed = keep_failed, keep_cancelled = keep_cancelled, paused = paused, event_mode = event_mode,
+  said = by == '' and 'worker %s is dead' or 'worker %s is dead, says ' .. string.gsub(by, '%%', '%%%%') }
+local places = { candidates = candidates, active = active, locks = locks, cancelling = cancelling, lists = lists,
+  delayed = delayed, failed = failed, cancelled = cancelled, wake = wake, events = events, stalls = stalls, meta = meta,
+  columns = columns, payload = payload, options = options, stalled_count = stalled_count, max_count = max_count,
+  attempt = attempt, errors = errors, priority = priority, waiting_since = waiting_since, recovery = recovery }
+local found = decide(ids, places, terminal_places, crash, how)
+
+resolve(ids, found, places, how)
+tell_stalls(found, places, how)
+return { 'reconciled', more and cursor or scanned[1], more and 1 or 0, found.resolved }

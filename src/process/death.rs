@@ -1,0 +1,249 @@
+//! Whether the process of another worker is gone, so that nobody needs to wait for it.
+//!
+//! A worker is proven dead by a process of the same boot of the same host, in the same pid namespace, when its pid is gone or belongs to
+//! another process by now. Never by a host name: siblings on one host are alive. Where anything is in doubt nothing is proven, and the
+//! sweep decides.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::names::names;
+
+/// How the death of a worker is known.
+///
+/// [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) use the name of the variant in lower case with underscores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum DeathProof {
+    /// No process has its pid.
+    Gone,
+    /// Another process has its pid.
+    PidReused,
+    /// Its process has ended, and its parent has not taken note of that yet.
+    Unreaped,
+    /// A person said so.
+    SaidSo,
+}
+
+names!(DeathProof, "proof", {
+    Gone = "gone",
+    PidReused = "pid_reused",
+    Unreaped = "unreaped",
+    SaidSo = "said_so",
+});
+
+/// By how much the clock of the server may have moved against the boot clock of this host: that it has moved by more is the only thing that a copy of
+/// a virtual machine, restored beside the original, can tell of itself.
+const CLOCK_SLACK_MS: u64 = 2_000;
+
+/// This process as `/proc` shows it: what the facts of others are compared with.
+#[derive(Debug)]
+pub(crate) struct Host {
+    proc: PathBuf,
+    boot_id: String,
+    namespace: String,
+    /// When the boot clock was 0, by the clock of the server, ms.
+    booted_at_ms: u64,
+}
+
+impl Host {
+    /// `None` where nothing can be proven: `/proc` is not there, or shows other processes than those of our namespace. `own` is what
+    /// this worker said of itself last.
+    pub(crate) fn look(own: &HashMap<String, String>) -> Option<Host> {
+        Host::look_at(PathBuf::from("/proc"), own)
+    }
+
+    fn look_at(proc: PathBuf, own: &HashMap<String, String>) -> Option<Host> {
+        let boot_id = std::fs::read_to_string(proc.join("sys/kernel/random/boot_id")).ok()?.trim().to_owned();
+        let namespace = std::fs::read_link(proc.join("self/ns/pid")).ok()?.to_string_lossy().into_owned();
+        let host = Host { proc, boot_id, namespace, booted_at_ms: booted_at(own)? };
+        // Read back right there: it is we who have our pid.
+        let is_ours = own.get("bootId") == Some(&host.boot_id) && own.get("pidNamespace") == Some(&host.namespace);
+        let stat = host.stat(own.get("pid")?)?;
+        (is_ours && Some(&stat.start) == own.get("processStart")).then_some(host)
+    }
+
+    /// The boot of this host.
+    pub(crate) fn boot_id(&self) -> &str {
+        &self.boot_id
+    }
+
+    /// Whether the worker that said this of itself is dead.
+    pub(crate) fn proof(&self, said: &HashMap<String, String>) -> Option<DeathProof> {
+        let is_here = said.get("bootId") == Some(&self.boot_id) && said.get("pidNamespace") == Some(&self.namespace);
+        let (pid, start) = (said.get("pid")?, said.get("processStart")?);
+        if !is_here || booted_at(said)?.abs_diff(self.booted_at_ms) > CLOCK_SLACK_MS {
+            return None;
+        }
+        match self.stat(pid) {
+            Some(stat) if stat.start != *start => Some(DeathProof::PidReused),
+            Some(stat) if stat.has_ended => Some(DeathProof::Unreaped),
+            Some(_) => None,
+            None => (self.is_missing(pid) && no_process(pid)).then_some(DeathProof::Gone),
+        }
+    }
+
+    fn stat(&self, pid: &str) -> Option<Stat> {
+        Stat::read(&std::fs::read_to_string(self.proc.join(checked(pid)?).join("stat")).ok()?)
+    }
+
+    fn is_missing(&self, pid: &str) -> bool {
+        let Some(pid) = checked(pid) else { return false };
+        std::fs::symlink_metadata(self.proc.join(pid)).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
+    }
+}
+
+/// A pid, which is a number and no path.
+fn checked(pid: &str) -> Option<String> {
+    pid.parse::<u32>().ok().filter(|pid| *pid > 0).map(|pid| pid.to_string())
+}
+
+/// A `/proc` that hides the processes of others still lets us ask for one by its number.
+#[cfg(target_os = "linux")]
+fn no_process(pid: &str) -> bool {
+    let Some(pid) = pid.parse().ok().and_then(rustix::process::Pid::from_raw) else { return false };
+    rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn no_process(_pid: &str) -> bool {
+    false
+}
+
+/// When the boot clock was 0, by the clock of the server, as a worker said last.
+fn booted_at(said: &HashMap<String, String>) -> Option<u64> {
+    let number = |field: &str| said.get(field)?.parse::<u64>().ok();
+    number("lastSeenAt")?.checked_sub(number("bootClock")?)
+}
+
+/// What `/proc/<pid>/stat` tells.
+struct Stat {
+    start: String,
+    has_ended: bool,
+}
+
+impl Stat {
+    /// The fields are counted behind the name of the command, which may hold spaces: state is the third of all, the number of threads
+    /// the 20th, the start time the 22nd (proc(5)).
+    fn read(stat: &str) -> Option<Stat> {
+        let (_, rest) = stat.rsplit_once(')')?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let (state, threads, start) = (fields.first()?, fields.get(17)?, fields.get(19)?);
+        // Of a process whose first thread has ended others may go on.
+        let has_ended = matches!(*state, "Z" | "X") && matches!(*threads, "0" | "1");
+        Some(Stat { start: (*start).to_owned(), has_ended })
+    }
+}
+
+/// The start time of this process, in clock ticks since boot.
+#[cfg(target_os = "linux")]
+pub(crate) fn own_start() -> Option<String> {
+    Some(Stat::read(&std::fs::read_to_string("/proc/self/stat").ok()?)?.start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A `/proc` in which our process has the pid 7.
+    fn proc(name: &str) -> PathBuf {
+        let proc = std::env::temp_dir().join(format!("heartline-proc-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&proc);
+        for folder in ["sys/kernel/random", "self/ns", "7"] {
+            std::fs::create_dir_all(proc.join(folder)).unwrap();
+        }
+        std::fs::write(proc.join("sys/kernel/random/boot_id"), "boot\n").unwrap();
+        #[cfg(unix)]
+        std::os::unix::fs::symlink("pid:[1]", proc.join("self/ns/pid")).unwrap();
+        process(&proc, 7, "S", 3, 70);
+        proc
+    }
+
+    fn process(proc: &std::path::Path, pid: u32, state: &str, threads: u32, start: u32) {
+        std::fs::create_dir_all(proc.join(pid.to_string())).unwrap();
+        let zeros = "0 ".repeat(16);
+        let stat = format!("{pid} (a ) b) {state} {zeros}{threads} 0 {start} 9 9");
+        std::fs::write(proc.join(pid.to_string()).join("stat"), stat).unwrap();
+    }
+
+    fn said(fields: &[(&str, &str)]) -> HashMap<String, String> {
+        let usual = [
+            ("bootId", "boot"),
+            ("pidNamespace", "pid:[1]"),
+            ("pid", "7"),
+            ("processStart", "70"),
+            ("bootClock", "5000"),
+            ("lastSeenAt", "1000005000"),
+        ];
+        usual.iter().chain(fields).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    /// A pid that no process has: the greatest that Linux gives is 2^22.
+    const NOBODY: &str = "2000000000";
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn only_what_is_certain_is_a_proof() {
+        let proc = proc("proofs");
+        let host = Host::look_at(proc.clone(), &said(&[])).unwrap();
+        let proof = |fields: &[(&str, &str)]| host.proof(&said(fields));
+        assert_eq!(proof(&[("pid", NOBODY)]), Some(DeathProof::Gone));
+        assert_eq!(proof(&[("processStart", "69")]), Some(DeathProof::PidReused));
+        process(&proc, 8, "Z", 1, 80);
+        assert_eq!(proof(&[("pid", "8"), ("processStart", "80")]), Some(DeathProof::Unreaped));
+        // Alive: as it is, or with another thread that goes on.
+        process(&proc, 9, "Z", 2, 90);
+        for alive in [&[][..], &[("pid", "9"), ("processStart", "90")]] {
+            assert_eq!(proof(alive), None, "{alive:?}");
+        }
+        // Elsewhere, unknown, or in doubt: another boot, another container, a copy of this machine, no number.
+        for doubt in [
+            ("bootId", "other"),
+            ("pidNamespace", "pid:[2]"),
+            ("lastSeenAt", "1000008000"),
+            ("bootClock", "2000"),
+            ("bootClock", ""),
+            ("pid", "../7"),
+            ("pid", "0"),
+            ("pid", "-1"),
+        ] {
+            assert_eq!(proof(&[("pid", NOBODY), ("processStart", "1"), doubt]), None, "{doubt:?}");
+        }
+        // Clocks may differ a little.
+        assert_eq!(proof(&[("pid", NOBODY), ("bootClock", "4000")]), Some(DeathProof::Gone));
+        // Hidden, not missing: the process with the pid of this test lives.
+        let own = std::process::id().to_string();
+        assert_eq!(proof(&[("pid", &own), ("processStart", "1")]), None);
+        std::fs::remove_dir_all(proc).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn where_we_cannot_see_ourselves_nothing_is_proven() {
+        let proc = proc("blind");
+        let look = |fields: &[(&str, &str)]| Host::look_at(proc.clone(), &said(fields)).is_some();
+        assert!(look(&[]));
+        // The process with our pid is another one: this is the /proc of the host, or of another container.
+        for other in
+            [("processStart", "71"), ("pid", "6"), ("pidNamespace", "pid:[2]"), ("bootId", "x"), ("bootClock", "")]
+        {
+            assert!(!look(&[other]), "{other:?}");
+        }
+        std::fs::remove_dir_all(proc).unwrap();
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn this_process_sees_itself_and_is_alive() {
+        let mut own: HashMap<String, String> = super::super::identity::process_facts().into_iter().collect();
+        own.extend([("bootClock".to_owned(), "5".to_owned()), ("lastSeenAt".to_owned(), "9".to_owned())]);
+        assert_eq!(own.get("processStart"), own_start().as_ref());
+        let host = Host::look(&own).unwrap();
+        assert_eq!(host.proof(&own), None);
+        own.insert("pid".to_owned(), NOBODY.to_owned());
+        assert_eq!(host.proof(&own), Some(DeathProof::Gone));
+    }
+}
