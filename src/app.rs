@@ -31,6 +31,7 @@ use crate::task::definition::{TaskDef, TaskHandler};
 use crate::task::shared::TaskShared;
 use crate::task::task_ref::TaskRef;
 use crate::worker::builder::Worker;
+use crate::worker::identity::WorkerIdentity;
 use crate::worker::monitor::WorkerMonitor;
 use crate::worker_id::WorkerId;
 
@@ -415,7 +416,8 @@ impl App {
         tasks.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let (store, data) = (Arc::clone(&self.0.store), Arc::clone(&self.0.data));
         let (id, monitor) = (WorkerId::generate(), WorkerMonitor::default());
-        Worker { store, data, tasks, cap: None, observer: None, id, monitor }
+        let identity = WorkerIdentity::unique();
+        Worker { store, data, tasks, cap: None, observer: None, id, identity, monitor }
     }
 
     /// Sees, explains and steers tasks, jobs and workers by their names, without handlers: see [`Inspector`].

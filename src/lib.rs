@@ -204,6 +204,7 @@ pub use task::dispatch::Dispatch;
 pub use task::handle::{CancelOutcome, JobHandle};
 pub use task::task_ref::{Job, TaskCounts, TaskRef};
 pub use worker::builder::Worker;
+pub use worker::identity::WorkerIdentity;
 pub use worker::monitor::{WorkerHealth, WorkerMonitor, WorkerPhase};
 pub use worker::running::RunningWorker;
 pub use worker::signal::shutdown_signal;

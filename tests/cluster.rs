@@ -390,10 +390,11 @@ async fn reconcile_declares_its_keys() {
 }
 
 #[tokio::test]
-async fn announce_and_enlist_declare_their_keys() {
+async fn announce_enlist_and_take_name_declare_their_keys() {
     let mut task = cluster().await;
     assert_eq!(task.ok("announce", &["host", "h"]).await, "[announced]");
     assert_eq!(task.ok("enlist", &["w"]).await, "[enlisted]");
+    assert_eq!(task.ok("take_name", &["w"]).await, "[taken]");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ mod support;
 
 use heartline::{
     App, CancelOutcome, Context, DeathProof, Event, JobError, JobState, StallAction, StallOptions, StallReason,
-    TaskRef, WorkerState,
+    TaskRef, WorkerIdentity, WorkerState,
 };
 use redis::AsyncCommands;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,13 +47,17 @@ fn a_worker_process_for_the_other_tests() {
             return;
         }
         let log = Log { client: redis::Client::open(log_url).unwrap(), key: format!("{prefix}:log") };
+        let said = log.clone();
         tokio::spawn(warn(warnings, Log { key: format!("{prefix}:warnings"), ..log.clone() }));
         let interval = Duration::from_millis(interval_ms.parse().unwrap());
         let options = fast().stall(StallOptions::new().interval(interval).max_count(1000));
-        let concurrency = what.parse().unwrap();
+        let (slots, name) = what.split_once('@').unwrap_or((what, ""));
+        let concurrency = slots.parse().unwrap();
         app.task(TASK, options.concurrency(concurrency), move |ctx, input: String| child(ctx, input, log.clone()))
             .unwrap();
-        let _ = app.worker().run().await.unwrap();
+        let identity = if name.is_empty() { WorkerIdentity::unique() } else { WorkerIdentity::exclusive(name) };
+        let reason = app.worker().identity(identity).run().await.unwrap();
+        said.say(format!("{} stopped: {reason}", std::process::id())).await;
     });
 }
 
@@ -617,4 +621,34 @@ async fn the_word_of_a_person_takes_the_jobs_of_a_frozen_worker_which_stops_when
     eventually("it stops", PATIENCE * 2, async || frozen.is_dead()).await;
     assert_eq!(test.places("held").await, ["completed"]);
     assert_eq!(inspector.recover_worker("nobody").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn who_takes_an_exclusive_name_has_the_jobs_of_a_frozen_holder_which_stops_when_it_wakes() {
+    let test = TestTask::new();
+    let (app, task) = task(&test).await;
+    let url = test.redis().url();
+    let mut holder = Process::spawn(&test, &url, "1@billing-0", FOR_EVER_MS);
+    running(&task, "hold once", &["held".to_owned()], 1).await;
+    let other = Process::spawn(&test, &url, "1@billing-1", FOR_EVER_MS);
+    running(&task, "hold", &["other".to_owned()], 1).await;
+    holder.signal("-STOP");
+    let mut stalls = app.on_stalled();
+    let heir = Process::spawn(&test, &url, "1@billing-0", FOR_EVER_MS);
+    let stall = next(&mut stalls).await;
+    assert_eq!((stall.id.as_str(), stall.reason), ("held", StallReason::WorkerRestarted));
+    assert!(stall.worker.unwrap().as_str().contains(&format!("-{}-", holder.id())));
+    assert_eq!(task.handle("held").unwrap().result().await.unwrap(), heir.id());
+    holder.signal("-CONT");
+    eventually("it stops", PATIENCE * 2, async || holder.is_dead()).await;
+    let stopped = heard(&test, &format!("{} stopped", holder.id()), 1).await;
+    assert!(stopped[0].contains("replaced by another worker"), "{stopped:?}");
+    // The other name has nothing to do with it, and the heir works on.
+    assert_eq!(test.places("other").await, ["running"]);
+    heir_works(&task, &heir).await;
+    let workers = app.inspector().workers().await.unwrap();
+    let of = |pid: u32| workers.iter().find(|worker| worker.pid == Some(pid)).unwrap();
+    assert_eq!((of(heir.id()).name.as_deref(), of(other.id()).name.as_deref()), (Some("billing-0"), Some("billing-1")));
+    assert!(!of(holder.id()).state.is_live());
+    drop((heir, other));
 }

@@ -6,7 +6,8 @@ use super::Inspector;
 use super::silent::ResolvedJob;
 use super::workers::{WorkerReport, report};
 use crate::error::Error;
-use crate::store::reconcile::{self, Place, ReconcileReply, Word};
+use crate::store::patience::RESPONSE_TIMEOUT;
+use crate::store::reconcile::{TakeBack, Word};
 use crate::worker_id::WorkerId;
 
 /// What became of the jobs of a worker that was said to be dead.
@@ -49,27 +50,15 @@ impl Inspector {
         let (dead, mut tasks) = ([worker.to_owned()], Vec::new());
         for its in &known.tasks {
             let keys = self.keys(&its.task)?;
-            let close = |mut conn| {
-                let (keys, dead) = (keys.clone(), &dead);
-                async move { reconcile::close_lines(&mut conn, &keys, dead).await }
-            };
-            self.ask(close).await?;
-            let (mut place, mut done) =
-                (Some(Place::begin()), RecoveredTask { task: its.task.clone(), ..RecoveredTask::default() });
-            while let Some(at) = place {
-                let call = |mut conn| {
-                    let (keys, at, dead) = (keys.clone(), at.clone(), &dead);
-                    async move { reconcile::reconcile(&mut conn, &keys, "", Word::Of(&self.by), &at, dead).await }
-                };
-                match self.ask(call).await? {
-                    ReconcileReply::Reconciled { next, resolved } => {
-                        done.resolved.extend(resolved.into_iter().filter_map(ResolvedJob::of));
-                        place = next;
-                    }
-                    ReconcileReply::Undeclared => return Err(super::silent::undeclared()),
+            let mut taking = TakeBack::default();
+            while !taking.is_done() {
+                let step = async |conn: &mut _| taking.step(conn, &keys, "", Word::Of(&self.by), &dead).await;
+                if !self.store.shared(RESPONSE_TIMEOUT, step).await? {
+                    return Err(super::silent::undeclared());
                 }
             }
-            tasks.push(done);
+            let resolved = taking.taken.into_iter().filter_map(ResolvedJob::of).collect();
+            tasks.push(RecoveredTask { task: its.task.clone(), resolved });
         }
         if known.death.is_none() {
             let (word, id) = (&*self.by, WorkerId::from_wire(worker));

@@ -54,6 +54,8 @@ pub struct WorkerReport {
     /// For how long handlers had blocked its runtime when it told of itself last.
     #[serde(rename = "runtime_blocked_ms", serialize_with = "as_ms_where_known")]
     pub runtime_blocked: Option<Duration>,
+    /// Its exclusive name, if it has one.
+    pub name: Option<String>,
     /// Its tasks.
     pub tasks: Vec<WorkerTask>,
 }
@@ -244,6 +246,7 @@ pub(super) fn report(worker: &str, seen_ms: u64, presence: &HashMap<String, Stri
         stopped_at,
         death,
         runtime_blocked: blocked.filter(|blocked| *blocked > BLOCKED_AFTER),
+        name: presence.get("name").cloned(),
         tasks,
     }
 }

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::pauses::Pauses;
 use crate::process::death::{DeathProof, Host};
 use crate::shown::Shown;
-use crate::store::reconcile::{self, Place, ReconcileReply, Word};
+use crate::store::reconcile::{TakeBack, Word};
 
 /// How often it is looked for the newly dead.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -57,6 +57,15 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
 async fn run_once(keeper: &Keeper, known: &mut HashSet<String>) -> Result<(), Error> {
     let (store, own) = (&keeper.worker.store, keeper.worker.id.as_str());
     let own_presence = keeper.housekeeping_call(async |conn| store.presence(conn, own).await).await?;
+    if own_presence.contains_key("deadAt") && !keeper.worker.is_replaced() {
+        let worker_id = keeper.worker.id.clone();
+        keeper
+            .log
+            .line(move || tracing::error!(%worker_id, "redis was told that this worker is dead or replaced; it stops"));
+        // Which of its jobs are lost it hears with the next heartbeat.
+        keeper.watches.iter().for_each(|watch| watch.task.beat_now.notify_one());
+        keeper.worker.set_replaced();
+    }
     let Some(host) = Host::look(&own_presence) else { return Ok(()) };
     let listed = keeper.housekeeping_call(async |conn| store.of_boot(conn, host.boot_id(), MOST).await).await?;
     known.retain(|worker| listed.contains(worker));
@@ -96,22 +105,14 @@ async fn run_once(keeper: &Keeper, known: &mut HashSet<String>) -> Result<(), Er
 /// Resolves the jobs of a task that the dead hold.
 async fn take_back(keeper: &Keeper, watch: &TaskWatch, dead: &[String]) -> Result<(), Error> {
     let (task, own, begun) = (&watch.task, keeper.worker.id.as_str(), clock::now());
-    let close = async |conn: &mut _| reconcile::close_lines(conn, &task.keys, dead).await;
-    keeper.housekeeping_call(close).await?;
-    let (mut place, mut taken) = (Some(Place::begin()), Vec::new());
-    while let Some(at) = place {
-        let call = async |conn: &mut _| reconcile::reconcile(conn, &task.keys, own, Word::Proof, &at, dead).await;
-        match keeper.housekeeping_call(call).await? {
-            ReconcileReply::Reconciled { next, resolved } => {
-                taken.extend(resolved);
-                place = next;
-            }
-            ReconcileReply::Undeclared => {
-                keeper.declare_again(watch).await?;
-                place = Some(at);
-            }
+    let mut taking = TakeBack::default();
+    while !taking.is_done() {
+        let step = async |conn: &mut _| taking.step(conn, &task.keys, own, Word::Proof, dead).await;
+        if !keeper.housekeeping_call(step).await? {
+            keeper.declare_again(watch).await?;
         }
     }
+    let taken = taking.taken;
     if taken.is_empty() {
         return Ok(());
     }

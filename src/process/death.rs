@@ -24,6 +24,8 @@ pub enum DeathProof {
     PidReused,
     /// Its process has ended, and its parent has not taken note of that yet.
     Unreaped,
+    /// Another worker has its exclusive name.
+    Replaced,
     /// A person said so.
     SaidSo,
 }
@@ -32,6 +34,7 @@ names!(DeathProof, "proof", {
     Gone = "gone",
     PidReused = "pid_reused",
     Unreaped = "unreaped",
+    Replaced = "replaced",
     SaidSo = "said_so",
 });
 

@@ -11,9 +11,7 @@ pub(crate) fn process_facts() -> Vec<(String, String)> {
     ];
     #[cfg(target_os = "linux")]
     {
-        if let Ok(boot) = std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
-            facts.push(("bootId".to_owned(), boot.trim().to_owned()));
-        }
+        facts.extend(boot_id().map(|boot_id| ("bootId".to_owned(), boot_id)));
         if let Ok(namespace) = std::fs::read_link("/proc/self/ns/pid") {
             facts.push(("pidNamespace".to_owned(), namespace.to_string_lossy().into_owned()));
         }
@@ -33,4 +31,9 @@ pub(crate) fn presence<'a>(
     fields.push(("tasks".to_owned(), names.join(" ")));
     fields.extend(tasks.map(|(name, held)| (format!("held:{name}"), held.to_string())));
     fields
+}
+
+/// The boot of this host, where the system tells (Linux).
+pub(crate) fn boot_id() -> Option<String> {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|boot_id| boot_id.trim().to_owned())
 }

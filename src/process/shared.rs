@@ -41,6 +41,8 @@ pub(crate) struct WorkerShared {
     /// For reading values that travel apart.
     pub(crate) large_reads: Semaphore,
     keeper_gone: AtomicBool,
+    /// Redis was told that this worker is dead, or replaced.
+    replaced: AtomicBool,
     pub(crate) slots: Slots,
 }
 
@@ -70,8 +72,20 @@ impl WorkerShared {
             news: Arc::default(),
             large_reads: Semaphore::new(LARGE_READS),
             keeper_gone: AtomicBool::new(false),
+            replaced: AtomicBool::new(false),
             slots: Slots::new(max_jobs),
         }
+    }
+
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.replaced.load(Ordering::SeqCst)
+    }
+
+    /// Others have the jobs of this worker: it stops, and its handlers have no grace.
+    pub(crate) fn set_replaced(&self) {
+        self.replaced.store(true, Ordering::SeqCst);
+        self.stopping.cancel();
+        self.hurry.cancel();
     }
 
     pub(crate) fn is_keeper_gone(&self) -> bool {

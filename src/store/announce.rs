@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{try_join, try_join_all};
 
 use super::close;
 use super::connection::{Connection, OwnConnection};
@@ -47,13 +47,21 @@ impl Store {
         conn: &mut OwnConnection,
         worker: &str,
         tasks: &[(&str, &TaskKeys, usize)],
+        boot_id: Option<&str>,
     ) -> Result<(), Error> {
         // All together: a round trip may take long.
         let closes = tasks.iter().map(|(_, keys, _)| {
             let mut conn = conn.clone();
             async move { close::close(&mut conn, keys, worker).await }
         });
-        try_join_all(closes).await?;
+        let leave = async {
+            // Nobody needs to ask whether it lives.
+            let Some(boot_id) = boot_id else { return Ok(()) };
+            let mut leave = redis::cmd("ZREM");
+            leave.arg(keys::boot(&self.prefix, boot_id)).arg(worker);
+            leave.query_async::<()>(&mut conn.clone()).await.map_err(|e| classify("presence", e))
+        };
+        try_join(try_join_all(closes), leave).await?;
         let now = streams::server_time_ms(conn).await?;
         // By the names of its tasks it is forgotten, also where the server lost what it had said before.
         let names: Vec<&str> = tasks.iter().map(|(name, ..)| *name).collect();

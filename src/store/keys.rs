@@ -179,6 +179,11 @@ pub(crate) fn boot(prefix: &str, boot_id: &str) -> String {
     format!("{prefix}:boot:{boot_id}")
 }
 
+/// The ZSET of the workers that have, or had, an exclusive name.
+pub(crate) fn name(prefix: &str, name: &str) -> String {
+    format!("{prefix}:name:{name}")
+}
+
 /// The hash that tells who a worker is.
 pub(crate) fn worker(prefix: &str, id: &str) -> String {
     format!("{prefix}:worker:{id}")

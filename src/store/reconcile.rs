@@ -3,7 +3,7 @@
 use super::close;
 use super::connection::Connection;
 use super::keys::TaskKeys;
-use super::scripts;
+use super::scripts::{self, Text};
 use super::sweep::{StalledJob, stalled_jobs};
 use crate::error::Error;
 
@@ -13,63 +13,61 @@ const LOOK: usize = 500;
 /// Why the jobs are taken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Word<'a> {
-    /// Their processes are gone.
+    /// Their processes are gone, or another worker has their exclusive name.
     Proof,
     /// Somebody says that the workers are dead.
     Of(&'a str),
 }
 
-/// How far the locks were looked through.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place(String);
-
-impl Place {
-    /// The beginning.
-    pub(crate) fn begin() -> Place {
-        Place("0".to_owned())
-    }
+/// Takes the jobs that dead workers hold of a task, call by call: their lines of calls are closed first, since a copy of one of
+/// their calls that comes late must not claim for nobody.
+#[derive(Debug, Default)]
+pub(crate) struct TakeBack {
+    is_closed: bool,
+    /// The cursor of the locks.
+    at: Option<String>,
+    is_done: bool,
+    /// What was decided so far.
+    pub(crate) taken: Vec<StalledJob>,
 }
 
-/// The answer to a call.
-#[derive(Debug)]
-pub(crate) enum ReconcileReply {
-    /// What was decided, and where to go on; `None` at the end.
-    Reconciled { next: Option<Place>, resolved: Vec<StalledJob> },
-    /// The server has lost the options of the task, and decided nothing.
-    Undeclared,
-}
-
-/// Ends the lines of calls of the dead: a copy of one of their calls that comes late must not claim for nobody.
-pub(crate) async fn close_lines(conn: &mut impl Connection, keys: &TaskKeys, dead: &[String]) -> Result<(), Error> {
-    for worker in dead {
-        close::close(conn, keys, worker).await?;
+impl TakeBack {
+    /// Whether no call is left to make.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_done
     }
-    Ok(())
-}
 
-/// Resolves some of the jobs that the dead hold, from the place on.
-pub(crate) async fn reconcile(
-    conn: &mut impl Connection,
-    keys: &TaskKeys,
-    worker: &str,
-    word: Word<'_>,
-    place: &Place,
-    dead: &[String],
-) -> Result<ReconcileReply, Error> {
-    let mut call = scripts::RECONCILE.on(keys);
-    call.arg(worker);
-    match word {
-        Word::Proof => call.arg("worker_restarted").arg(""),
-        Word::Of(by) => call.arg("manual").arg(by),
-    };
-    let mut reply = call.arg(&place.0).arg(LOOK).arg(dead).call(conn).await?;
-    let word: String = reply.next()?;
-    if word == "undeclared" {
-        return Ok(ReconcileReply::Undeclared);
+    /// Makes the next call. Returns whether the server has the options of the task: without them it decides nothing. A call that failed
+    /// is made again by the next step.
+    pub(crate) async fn step(
+        &mut self,
+        conn: &mut impl Connection,
+        keys: &TaskKeys,
+        worker: &str,
+        word: Word<'_>,
+        dead: &[String],
+    ) -> Result<bool, Error> {
+        if !self.is_closed {
+            for worker in dead {
+                close::close(conn, keys, worker).await?;
+            }
+            self.is_closed = true;
+        }
+        let mut call = scripts::RECONCILE.on(keys);
+        call.arg(worker);
+        match word {
+            Word::Proof => call.arg("worker_restarted").arg(""),
+            Word::Of(by) => call.arg("manual").arg(by),
+        };
+        let mut reply = call.arg(self.at.as_deref().unwrap_or("0")).arg(LOOK).arg(dead).call(conn).await?;
+        if reply.next::<String>()? == "undeclared" {
+            return Ok(false);
+        }
+        let cursor: String = reply.next()?;
+        let has_more = reply.next::<u8>()? == 1;
+        self.taken.extend(stalled_jobs(&reply.next::<Vec<Text>>()?));
+        self.is_done = !has_more && cursor == "0";
+        self.at = Some(cursor);
+        Ok(true)
     }
-    let cursor: String = reply.next()?;
-    let has_more = reply.next::<u8>()? == 1;
-    let resolved = stalled_jobs(&reply.next::<Vec<scripts::Text>>()?);
-    let next = (has_more || cursor != "0").then_some(Place(cursor));
-    Ok(ReconcileReply::Reconciled { next, resolved })
 }

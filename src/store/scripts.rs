@@ -612,8 +612,10 @@ script!(ANNOUNCE, "announce", ["now"], [Worker]);
 
 script!(ENLIST, "enlist", Some("seen"), ["now"], [Workers]);
 
+script!(TAKE_NAME, "take_name", Some("name"), ["now"], [Workers]);
+
 /// Every script, for preloading and for tests.
-pub(crate) static ALL: [&ScriptDef; 28] = [
+pub(crate) static ALL: [&ScriptDef; 29] = [
     &DISPATCH,
     &SETTLE,
     &EXTEND_LOCKS,
@@ -642,6 +644,7 @@ pub(crate) static ALL: [&ScriptDef; 28] = [
     &MEND,
     &ANNOUNCE,
     &ENLIST,
+    &TAKE_NAME,
 ];
 
 /// The bounds that the scripts share with us.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
+use super::identity::WorkerIdentity;
 use super::monitor::WorkerMonitor;
 use crate::error::Error;
 use crate::faults::{ConfigError, Faults};
@@ -36,6 +37,7 @@ pub struct Worker {
     pub(crate) cap: Option<usize>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) id: WorkerId,
+    pub(crate) identity: WorkerIdentity,
     pub(crate) monitor: WorkerMonitor,
 }
 
@@ -69,6 +71,12 @@ impl Worker {
     /// but each task's own concurrency. 0 counts as 1.
     pub fn max_jobs(mut self, jobs: usize) -> Worker {
         self.cap = Some(jobs.clamp(1, Semaphore::MAX_PERMITS));
+        self
+    }
+
+    /// Gives the worker an exclusive name. Defaults to none.
+    pub fn identity(mut self, identity: WorkerIdentity) -> Worker {
+        self.identity = identity;
         self
     }
 

@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::job::id::JobId;
 use crate::keeper::thread;
 use crate::process::held::News;
+use crate::process::identity;
 use crate::process::shared::{FAREWELL, KeeperEnd, WorkerShared};
 use crate::process::task::TaskRuntime;
 use crate::shown::Shown;
@@ -116,7 +117,7 @@ impl Crew {
     /// everybody else.
     fn count(&mut self, PartEnd { part, task, broken, left }: PartEnd) {
         let leaves = broken || left.is_some();
-        if broken {
+        if broken && !self.worker.is_replaced() {
             tracing::error!(worker_id = %self.worker.id, %part, "a part of the worker ended by itself; the worker stops");
             self.toll.broken.get_or_insert(part);
         }
@@ -142,7 +143,7 @@ impl Crew {
             // One that was cancelled with the runtime is over too.
             while loops.next().await.is_some() {}
             // What is left may still be reported or claimed by calls that are on their way: their records stay.
-            if left.is_none() {
+            if left.is_none() || worker.is_replaced() {
                 say_goodbye(&worker, &tasks).await;
             }
         };
@@ -156,6 +157,9 @@ impl Crew {
                 tracing::warn!(worker_id = %worker.id, left = left.len(), ids = %Shown(&ids.join(" ")),
                     "stopped, with jobs left to the sweep of another worker");
             }
+        }
+        if worker.is_replaced() {
+            return StopReason::Replaced { left: left.unwrap_or_default() };
         }
         match (broken, left) {
             (Some(part), left) => StopReason::Broken { part, left: left.unwrap_or_default() },
@@ -184,7 +188,8 @@ impl Drop for LeavesBehind {
 async fn say_goodbye(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>]) {
     let named: Vec<(&str, &TaskKeys, usize)> =
         tasks.iter().map(|task| (&*task.name, &*task.keys, task.held.len())).collect();
-    let close = async |conn: &mut _| worker.store.close(conn, worker.id.as_str(), &named).await;
+    let boot_id = identity::boot_id();
+    let close = async |conn: &mut _| worker.store.close(conn, worker.id.as_str(), &named, boot_id.as_deref()).await;
     while let Err(e) = worker.store.shared(FAREWELL / 2, close).await {
         tracing::debug!(worker_id = %worker.id, error = %e.chain(), "redis is told again that the worker stopped");
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -147,7 +147,7 @@ impl WorkerMonitor {
     fn stopped(&self, reason: &StopReason) {
         let broken = match reason {
             StopReason::Broken { part, .. } => Some(*part),
-            StopReason::Shutdown | StopReason::Unclean { .. } => None,
+            StopReason::Shutdown | StopReason::Unclean { .. } | StopReason::Replaced { .. } => None,
         };
         *self.watched() = Watched::Stopped(broken);
     }

@@ -1,5 +1,6 @@
 //! A worker's run, from the first look at the server to the reason for which it stopped.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,12 +13,14 @@ use crate::error::Error;
 use crate::faults::{ConfigError, Faults};
 use crate::options::resolved::Resolved;
 use crate::pauses::Pauses;
+use crate::process::death::DeathProof;
 use crate::process::identity;
 use crate::process::shared::WorkerShared;
 use crate::process::task::{Definition, TaskRuntime};
 use crate::shown::Shown;
 use crate::store::declare::{self, Declared};
 use crate::store::patience::RESPONSE_TIMEOUT;
+use crate::store::reconcile::{TakeBack, Word};
 use crate::store::rights;
 
 impl Worker {
@@ -102,6 +105,7 @@ impl Worker {
             let fix = "declare one with App::task before App::worker is called, and name it in Worker::only";
             faults.push(ConfigError::new("worker", "without a task", "must have one with a handler", fix));
         }
+        faults.gather(self.identity.check());
         faults.finish()?;
         tokio::pin!(shutdown);
         let mut pauses = Pauses::until_answered();
@@ -138,7 +142,8 @@ impl Worker {
             tokio::try_join!(wire, rights)?;
         }
         // Before the first claim: of a worker that is not listed, what it leaves would stay for ever.
-        let facts = identity::presence(&identity::process_facts(), self.tasks.iter().map(|task| (&*task.name, 0)));
+        let mut facts = identity::presence(&identity::process_facts(), self.tasks.iter().map(|task| (&*task.name, 0)));
+        facts.extend(self.identity.name().map(|name| ("name".to_owned(), name.to_owned())));
         let announce = async |conn: &mut _| self.store.announce(conn, self.id.as_str(), &facts).await;
         self.store.shared(RESPONSE_TIMEOUT, announce).await?;
         self.store.works_as(self.id.as_str());
@@ -165,7 +170,48 @@ impl Worker {
                 answer => answer?,
             }
         }
+        if let Some(name) = self.identity.name() {
+            self.take_name(name).await?;
+        }
         Ok(stamps)
+    }
+
+    /// Takes the name, and the jobs of whoever had it before: of our tasks, and of those that it said it works.
+    async fn take_name(&self, name: &str) -> Result<(), Error> {
+        let own = self.id.as_str();
+        let take = async |conn: &mut _| self.store.take_name(conn, name, own).await;
+        let before = self.store.shared(RESPONSE_TIMEOUT, take).await?;
+        for worker in &before {
+            let said =
+                self.store.shared(RESPONSE_TIMEOUT, async |conn| self.store.presence(conn, worker).await).await?;
+            if said.contains_key("stoppedAt") {
+                continue;
+            }
+            let (dead, mut jobs) = ([worker.clone()], 0);
+            let mut names: BTreeSet<&str> = self.tasks.iter().map(|task| &*task.name).collect();
+            names.extend(said.get("tasks").iter().flat_map(|names| names.split_whitespace()));
+            for task in names {
+                let (keys, mut taking) = (self.store.task_keys(task), TakeBack::default());
+                while !taking.is_done() {
+                    let step = async |conn: &mut _| taking.step(conn, &keys, own, Word::Proof, &dead).await;
+                    if !self.store.shared(RESPONSE_TIMEOUT, step).await? {
+                        // A task of another time: nobody has told what is to become of its jobs.
+                        break;
+                    }
+                }
+                jobs += taking.taken.len();
+            }
+            let note =
+                async |conn: &mut _| self.store.note_death(conn, worker, own, DeathProof::Replaced.as_str()).await;
+            if let Err(e) = self.store.shared(RESPONSE_TIMEOUT, note).await {
+                tracing::debug!(worker = %Shown(worker), error = %e.chain(), "the end of a worker could not be noted");
+            }
+            tracing::info!(worker_id = %self.id, name, worker = %Shown(worker), jobs, "took the name of a worker, and its jobs");
+        }
+        if before.is_empty() {
+            return Ok(());
+        }
+        self.store.shared(RESPONSE_TIMEOUT, async |conn| self.store.drop_names(conn, name, &before).await).await
     }
 
     /// Works with a crew until it is told to stop, and lets it wind down.

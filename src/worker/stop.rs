@@ -33,6 +33,12 @@ pub enum StopReason {
         /// The jobs that were left. None are named when all that is open is a claim that Redis did not answer.
         left: Vec<JobId>,
     },
+    /// Another worker took its exclusive name ([`WorkerIdentity::exclusive`](crate::WorkerIdentity::exclusive)), or somebody said that
+    /// it is dead, and its jobs were given to others.
+    Replaced {
+        /// The jobs that it had held by then.
+        left: Vec<JobId>,
+    },
     /// A part of it ended by itself, which is a bug, here or in code that the part called: a subscriber of `tracing` that
     /// panics, say. It told Redis what it could, and beats for no job any more.
     Broken {
@@ -48,6 +54,9 @@ impl fmt::Display for StopReason {
         match self {
             StopReason::Shutdown => f.write_str("shut down"),
             StopReason::Unclean { left } => write!(f, "shut down, with {} jobs left to the sweep", left.len()),
+            StopReason::Replaced { left } => {
+                write!(f, "replaced by another worker, which has its {} jobs", left.len())
+            }
             StopReason::Broken { part, left } => {
                 write!(f, "its {part} ended, with {} jobs left to the sweep", left.len())
             }

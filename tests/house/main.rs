@@ -110,6 +110,7 @@ fn every_header_names_the_keys_of_the_table_in_their_order() {
                 "trim" | "jobs" | "scan" => Some("place"),
                 "history" => Some("stream"),
                 "enlist" => Some("seen"),
+                "take_name" => Some("name"),
                 _ => None,
             };
             let expected = own.filter(|_| *number == 1).unwrap_or(key);
@@ -217,8 +218,8 @@ fn one_fragment_alone_writes_a_terminal_place() {
             }
         }
     }
-    // Due times, the marker for idle workers, and the lists of workers and tasks are no places of jobs that have ended.
-    let known = ["delayed", "wake", "seen"];
+    // Due times, the marker for idle workers, the lists of workers and tasks, and names are no places of jobs that have ended.
+    let known = ["delayed", "wake", "seen", "name"];
     let terminal = writes.iter().filter(|(_, place)| !known.contains(&place.as_str())).collect::<Vec<_>>();
     assert_eq!(terminal, [&("lua/lib/finish.lua".to_owned(), "place".to_owned())]);
     assert!(writes.len() > 4, "{writes:?}");

@@ -38,4 +38,5 @@ mod settle;
 mod shrink;
 mod states;
 mod sweep;
+mod take_name;
 mod trim;

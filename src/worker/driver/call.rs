@@ -82,8 +82,11 @@ impl Call {
                     return self.ends_with(Some(settled));
                 }
                 Ok(SettleReply::Closed) => {
-                    let task = &self.task.name;
-                    tracing::error!(%task, "redis was told that this worker has stopped; it must not go on");
+                    if !self.worker.is_replaced() {
+                        let worker_id = &self.worker.id;
+                        tracing::error!(%worker_id, "redis was told that this worker is dead or replaced; it stops");
+                    }
+                    self.worker.set_replaced();
                     return self.ends_with(None);
                 }
                 Ok(SettleReply::Stale) => {
