@@ -21,6 +21,7 @@ mod peers;
 mod plots;
 mod process;
 mod report;
+mod restart;
 mod running;
 mod safety;
 mod server;
@@ -106,7 +107,7 @@ impl Bench {
 }
 
 /// The names of all rows: by group, and within it by what is measured together.
-fn groups() -> [Vec<Vec<&'static str>>; 11] {
+fn groups() -> [Vec<Vec<&'static str>>; 12] {
     let alone = |rows: &[&'static str]| rows.iter().map(|row| vec![*row]).collect();
     [
         alone(dispatch::ROWS),
@@ -120,6 +121,7 @@ fn groups() -> [Vec<Vec<&'static str>>; 11] {
         vec![safety::rows()],
         vec![blocking::rows()],
         inspector::parts(),
+        vec![restart::ROWS.to_vec()],
     ]
 }
 
@@ -164,7 +166,8 @@ async fn measure_part(bench: &mut Bench, group: usize) -> Result<Vec<Row>> {
         7 => detection::run(bench).await,
         8 => safety::run(bench).await,
         9 => blocking::run(bench).await,
-        _ => inspector::run(bench).await,
+        10 => inspector::run(bench).await,
+        _ => restart::run(bench).await,
     }
 }
 

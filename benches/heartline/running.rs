@@ -23,7 +23,7 @@ const MOST_SHRINKS: usize = 500;
 const FIRST_FENCE: u64 = 1_700_000_000_000_000;
 
 /// Running jobs, as settle leaves them behind.
-const SEED: &str = "
+pub const SEED: &str = "
 local first, last, worker, fence, payload = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local ids, payloads, locks = {}, {}, {}
 for i = first, last do

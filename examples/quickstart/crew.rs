@@ -1,5 +1,6 @@
 //! The worker processes: started, killed, frozen, and started again.
 
+use std::collections::HashMap;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,12 +17,21 @@ pub struct Crew {
 struct State {
     children: Vec<Child>,
     deaths: usize,
+    /// Which of the crew a process was, from 1, and when it died, by its pid.
+    died: HashMap<u32, (usize, Instant)>,
+}
+
+impl State {
+    fn died(&mut self, index: usize) {
+        let pid = self.children[index].id();
+        self.died.entry(pid).or_insert((index + 1, Instant::now()));
+    }
 }
 
 impl Crew {
     pub fn start(size: usize, url: &str, prefix: &str) -> Result<Crew> {
         let children = (0..size).map(|_| spawn(url, prefix)).collect::<Result<_>>()?;
-        let state = Mutex::new(State { children, deaths: 0 });
+        let state = Mutex::new(State { children, deaths: 0, died: HashMap::new() });
         Ok(Crew { url: url.to_owned(), prefix: prefix.to_owned(), state })
     }
 
@@ -36,6 +46,7 @@ impl Crew {
                 let mut state = self.state();
                 for i in 0..state.children.len() {
                     if state.children[i].try_wait()?.is_some() {
+                        state.died(i);
                         state.children[i] = spawn(&self.url, &self.prefix)?;
                         state.deaths += 1;
                     }
@@ -49,16 +60,22 @@ impl Crew {
     pub fn kill(&self, number: usize) {
         let mut state = self.state();
         let index = number % state.children.len();
+        state.died(index);
         let _ = state.children[index].kill();
     }
 
-    /// Sends SIGKILL to the process of a worker, which is named `<host>-<pid>-<random>`.
+    /// Sends SIGKILL to the process of a worker.
     pub fn kill_worker(&self, worker: &str) {
-        let pid = worker.rsplit('-').nth(1).and_then(|pid| pid.parse::<u32>().ok());
-        let mut state = self.state();
-        if let Some(child) = state.children.iter_mut().find(|child| Some(child.id()) == pid) {
-            let _ = child.kill();
+        let index = self.state().children.iter().position(|child| Some(child.id()) == pid_of(worker));
+        if let Some(index) = index {
+            self.kill(index);
         }
+    }
+
+    /// Which of the crew a worker was whose process died, from 1, and how long ago that was.
+    pub fn death_of(&self, worker: &str) -> Option<(usize, Duration)> {
+        let (number, at) = *self.state().died.get(&pid_of(worker)?)?;
+        Some((number, at.elapsed()))
     }
 
     /// Stops a process for a while (SIGSTOP, SIGCONT): it wakes as a zombie whose jobs were taken.
@@ -91,6 +108,11 @@ impl Drop for Crew {
         let mut state = self.state();
         state.children.iter_mut().for_each(|child| drop(child.kill().and_then(|()| child.wait())));
     }
+}
+
+/// A worker is named `<host>-<pid>-<random>`.
+fn pid_of(worker: &str) -> Option<u32> {
+    worker.rsplit('-').nth(1)?.parse().ok()
 }
 
 fn spawn(url: &str, prefix: &str) -> Result<Child> {

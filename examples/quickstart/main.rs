@@ -65,9 +65,9 @@ async fn demo(arguments: Arguments) -> Result<ExitCode> {
     let (index, poison, patient) = tasks::declare(&app)?;
 
     let tally = Arc::new(Tally::new(paths.len() + 2));
-    let follow = tokio::spawn(report::follow(app.events(), Arc::clone(&tally)));
-    let mut started = app.events();
+    let (followed, mut started) = (app.events(), app.events());
     let crew = Arc::new(Crew::start(3, &url, &prefix)?);
+    let follow = tokio::spawn(report::follow(followed, Arc::clone(&tally), Arc::clone(&crew)));
     let tend = tokio::spawn(Arc::clone(&crew).tend());
     let progress = tokio::spawn(report::progress(Arc::clone(&tally)));
 

@@ -5,10 +5,11 @@ use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use heartline::{Event, RecvError, StallAction, Subscription};
+use heartline::{Event, RecvError, StallAction, StallReason, Subscription};
 use serde::Serialize;
 use tokio::sync::Notify;
 
+use crate::crew::Crew;
 use crate::tasks::Counted;
 
 /// What the events told so far.
@@ -131,12 +132,38 @@ impl Tally {
     }
 }
 
-/// Takes in every event, and prints each `task:stalled` as it comes.
-pub async fn follow(mut events: Subscription<Event>, tally: Arc<Tally>) {
+/// Jobs of a dead worker that others of its host have taken back: how many, and how long after its death the last one was.
+type TakenBack = HashMap<String, (usize, usize, Duration)>;
+
+/// Takes in every event, and prints each `task:stalled` as it comes, and how many jobs of a dead worker were taken back when
+/// these are all.
+pub async fn follow(mut events: Subscription<Event>, tally: Arc<Tally>, crew: Arc<Crew>) {
+    let mut taken = TakenBack::new();
+    let mut quiet = tokio::time::interval(Duration::from_millis(300));
+    let mut is_news = false;
     loop {
-        match events.recv().await {
+        let event = tokio::select! {
+            event = events.recv() => event,
+            _ = quiet.tick() => {
+                if !std::mem::take(&mut is_news) {
+                    for (_, (number, jobs, after)) in taken.drain() {
+                        let after = after.as_secs_f64();
+                        tally.say(&format!("worker {number} restarted: {jobs} jobs taken back after {after:.1} s"));
+                    }
+                }
+                continue;
+            }
+        };
+        match event {
             Ok(event) => {
                 if let Event::Stalled(stalled) = &event {
+                    if stalled.reason == StallReason::WorkerRestarted
+                        && let Some(worker) = &stalled.worker
+                        && let Some((number, after)) = crew.death_of(worker.as_str())
+                    {
+                        let (_, jobs, last) = taken.entry(worker.to_string()).or_insert((number, 0, after));
+                        (*jobs, *last, is_news) = (*jobs + 1, after, true);
+                    }
                     tally.say(&format!(
                         "  task:stalled  {}/{}  stall {}  {}  (held by {})",
                         stalled.task,
