@@ -13,13 +13,15 @@
 -- KEYS[10] maxCount      (hash)    id -> max_count
 -- KEYS[11] priority      (hash)    id -> high or low
 -- KEYS[12] dispatchedAt  (hash)    id -> time, ms
--- KEYS[13] wait:high     (list)    ids
--- KEYS[14] wait:low      (list)    ids
--- KEYS[15] delayed       (zset)    ids by due time, ms
+-- KEYS[13] expiresAt     (hash)    id -> when it expires, ms
+-- KEYS[14] expires       (zset)    ids by when they expire, ms
+-- KEYS[15] wait:high     (list)    ids
+-- KEYS[16] wait:low      (list)    ids
+-- KEYS[17] delayed       (zset)    ids by due time, ms
 -- ARGV[1]  wire          (version of the caller)
 -- ARGV[2]  count         (number of jobs, at most 500)
 -- ARGV[3]  pairs         (id and payload of each; then triples column, index of the job, value, where column is
---                         options, maxCount, priority, dispatchedAt or delay (ms))
+--                         options, maxCount, priority, dispatchedAt, delay or expires (ms from now))
 -- Returns  'dispatched' and, behind spaces, the index of each job that existed: it is left as it is, whatever its
 --          state
 -- Returns  'more': the task has a default priority, so the call needs all keys; nothing is written
@@ -43,6 +45,7 @@ local plain, first_due = last == #ARGV and (default or 'normal') == 'normal', ni
 if not plain then
   if not options then return 'more' end
   expect_types({ wait_high, wait, wait_low }, {}, { options, max_count, priority, dispatched_at }, {})
+  if has_triple(last + 1, 'expires') then expect_types({}, {}, { expires_at }, { expires }) end
   first_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
 end
 
@@ -64,7 +67,8 @@ local waits, soonest = true, nil
 if plain then
   redis.call('RPUSH', wait, unpack(fresh))
 else
-  local columns = { options = options, maxCount = max_count, priority = priority, dispatchedAt = dispatched_at }
+  local columns = { options = options, maxCount = max_count, priority = priority, dispatchedAt = dispatched_at,
+    expiresAt = expires_at, expires = expires }
   local lists = { high = wait_high, normal = wait, low = wait_low }
   waits, soonest = place_jobs(last + 1, ids, is_fresh, default or 'normal', columns, lists, delayed)
 end

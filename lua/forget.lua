@@ -22,12 +22,14 @@
 -- KEYS[21] deferred      (hash)    column
 -- KEYS[22] waitingSince  (hash)    column
 -- KEYS[23] recovery      (hash)    column
--- KEYS[24] ghosts        (hash)    id -> entries in lists that are none of a waiting job
--- KEYS[25] calls         (hash)    records of settle calls
--- KEYS[26] meta          (hash)    options and counters
--- KEYS[27] events        (stream)  entries
--- KEYS[28] stalls        (stream)  entries
--- KEYS[29] wake          (zset)    marker for idle workers
+-- KEYS[24] expiresAt     (hash)    column
+-- KEYS[25] expires       (zset)    ids by when they expire, ms
+-- KEYS[26] ghosts        (hash)    id -> entries in lists that are none of a waiting job
+-- KEYS[27] calls         (hash)    records of settle calls
+-- KEYS[28] meta          (hash)    options and counters
+-- KEYS[29] events        (stream)  entries
+-- KEYS[30] stalls        (stream)  entries
+-- KEYS[31] wake          (zset)    marker for idle workers
 -- Returns  {'forgotten', number of keys}; or {'jobs', how many there are}: nothing is removed
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
@@ -40,4 +42,4 @@ jobs = math.max(jobs, redis.call('HLEN', locks))
 if jobs > 0 then return { 'jobs', jobs } end
 return { 'forgotten', redis.call('UNLINK', wait_high, wait, wait_low, active, candidates, locks, delayed, completed,
   failed, cancelled, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
-  dispatched_at, deferred, waiting_since, recovery, ghosts, calls, meta, events, stalls, wake) }
+  dispatched_at, deferred, waiting_since, recovery, expires_at, expires, ghosts, calls, meta, events, stalls, wake) }

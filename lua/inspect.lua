@@ -16,12 +16,14 @@
 -- KEYS[15] deferred      (hash)    column
 -- KEYS[16] waitingSince  (hash)    column
 -- KEYS[17] recovery      (hash)    column
--- KEYS[18] cancelling    (hash)    id -> reason
--- KEYS[19] candidates    (set)     running ids silent since the snapshot
+-- KEYS[18] expiresAt     (hash)    column
+-- KEYS[19] cancelling    (hash)    id -> reason
+-- KEYS[20] candidates    (set)     running ids silent since the snapshot
 -- ARGV[1]  id            (of the job)
 -- Returns  {'found', state, stamp, attempt, stalledCount, error, deferred, options, maxCount, priority, dispatchedAt,
---          waitingSince, recovery, reason of a cancel, 1 for a candidate else 0, bytes of the payload, bytes of the
---          result}; a column that is not set is ''; the stamp is the score, or the token of a held job; or {'unknown'}
+--          waitingSince, recovery, expiresAt, reason of a cancel, 1 for a candidate else 0, bytes of the payload,
+--          bytes of the result}; a column that is not set is ''; the stamp is the score, or the token of a held job;
+--          or {'unknown'}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local places, id = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }, ARGV[1]
@@ -29,7 +31,7 @@ local states, stamps = states_of(payload, locks, places, ARGV)
 if states[1] == 'unknown' then return { 'unknown' } end
 local found = { 'found', states[1], stamps[1] }
 for _, column in ipairs({ attempt, stalled_count, errors, deferred, options, max_count, priority, dispatched_at,
-  waiting_since, recovery, cancelling }) do
+  waiting_since, recovery, expires_at, cancelling }) do
   found[#found + 1] = redis.call('HGET', column, id) or ''
 end
 found[#found + 1] = redis.call('SISMEMBER', candidates, id)

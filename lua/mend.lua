@@ -26,6 +26,7 @@
 -- KEYS[25] deferred     (hash)    column
 -- KEYS[26] waitingSince (hash)    column
 -- KEYS[27] recovery     (hash)    column
+-- KEYS[28] expiresAt    (hash)    column
 -- ARGV[1]  by           (who asks)
 -- ARGV[2]  began        (ms: since when the lists were read)
 -- ARGV[3]  jobs         (triples id, number of its entries in the lists, faults with spaces between; at most 200)
@@ -34,7 +35,7 @@
 -- Refuses  WRONGTYPE before the first write
 local by, began, lists = ARGV[1], tonumber(ARGV[2]), { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery }
+  deferred, waiting_since, recovery, expires_at }
 local ids, listed, asked = {}, {}, {}
 for at = 3, #ARGV, 3 do
   ids[#ids + 1], listed[#listed + 1], asked[#asked + 1] = ARGV[at], tonumber(ARGV[at + 1]), ' ' .. ARGV[at + 2] .. ' '

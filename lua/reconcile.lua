@@ -26,7 +26,8 @@
 -- KEYS[24] deferred      (hash)    column
 -- KEYS[25] waitingSince  (hash)    column
 -- KEYS[26] recovery      (hash)    column
--- KEYS[27] delayed       (zset)    ids by due time, ms
+-- KEYS[27] expiresAt     (hash)    column
+-- KEYS[28] delayed       (zset)    ids by due time, ms
 -- ARGV[1]  worker        (id of the caller)
 -- ARGV[2]  reason        (worker_restarted or manual)
 -- ARGV[3]  by            (who says so; '' for nobody)
@@ -61,7 +62,7 @@ end
 if #ids == 0 then return { 'reconciled', scanned[1], 0, {} } end
 local lists = { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery }
+  deferred, waiting_since, recovery, expires_at }
 expect_types(lists, { active, candidates }, columns, { delayed })
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
 local crash = { mode = on_crash, max = tonumber(default_max) or 1, max_set = max_set == '1',

@@ -24,11 +24,13 @@
 -- KEYS[22] deferred      (hash)  asked about
 -- KEYS[23] waitingSince  (hash)  asked about
 -- KEYS[24] recovery      (hash)  asked about
--- KEYS[25] ghosts        (hash)  asked about
--- KEYS[26] calls         (hash)  asked about
--- KEYS[27] meta          (hash)  asked about
--- KEYS[28] events        (stream)  asked about
--- KEYS[29] stalls        (stream)  asked about
+-- KEYS[25] expiresAt     (hash)  asked about
+-- KEYS[26] expires       (zset)  asked about
+-- KEYS[27] ghosts        (hash)  asked about
+-- KEYS[28] calls         (hash)  asked about
+-- KEYS[29] meta          (hash)  asked about
+-- KEYS[30] events        (stream)  asked about
+-- KEYS[31] stalls        (stream)  asked about
 -- Returns  {'rights', command and key of each that is missing}: none where the server cannot tell, before Redis 7.0
 -- Emits    nothing
 -- Refuses  nothing
@@ -37,9 +39,9 @@ local kinds = {
   { keys = { wait_high, wait, wait_low },
     writes = { { 'LPUSH', 'x' }, { 'RPUSH', 'x' }, { 'LTRIM', 0, -1 } } },
   { keys = { active, candidates }, writes = { { 'SADD', 'x' }, { 'SREM', 'x' }, { 'RENAME', active } } },
-  { keys = { delayed, completed, failed, cancelled, wake }, writes = { { 'ZADD', 0, 'x' }, { 'ZREM', 'x' } } },
+  { keys = { delayed, completed, failed, cancelled, expires, wake }, writes = { { 'ZADD', 0, 'x' }, { 'ZREM', 'x' } } },
   { keys = { locks, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
-      dispatched_at, deferred, waiting_since, recovery, ghosts, calls, meta },
+      dispatched_at, deferred, waiting_since, recovery, expires_at, ghosts, calls, meta },
     writes = { { 'HSET', 'x', 'x' }, { 'HSETNX', 'x', 'x' }, { 'HDEL', 'x' }, { 'HINCRBY', 'x', 1 } } },
   { keys = { events, stalls }, writes = { { 'XADD', '*', 'x', 'x' }, { 'XTRIM', 'MAXLEN', 1 } } },
 }

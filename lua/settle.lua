@@ -26,7 +26,9 @@
 -- KEYS[25] deferred      (hash)    column
 -- KEYS[26] waitingSince  (hash)    column
 -- KEYS[27] recovery      (hash)    column
--- KEYS[28] ghosts        (hash)    id -> entries in lists that are none of a waiting job
+-- KEYS[28] expiresAt     (hash)    column
+-- KEYS[29] expires       (zset)    ids by when they expire, ms
+-- KEYS[30] ghosts        (hash)    id -> entries in lists that are none of a waiting job
 -- ARGV[1]  call          (number of this call; a repeated one is answered from the record. A worker may have other
 --                         calls under way, numbered by themselves: '7/2' is call 7 of its line 2)
 -- ARGV[2]  worker        (id)
@@ -52,7 +54,7 @@ local number, of_line = string.match(ARGV[1], '^(%d+)(.*)$')
 local call, ask, want, line = tonumber(number), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[2] .. of_line
 local worker, completed_count, ran = ARGV[2], string.match(ARGV[5], '^(%d+) ?(.*)$')
 local lists = { wait_high, wait, wait_low }
-local extra_columns = { attempt, stalled_count, options, dispatched_at, deferred, recovery }
+local extra_columns = { attempt, stalled_count, options, dispatched_at, deferred, recovery, expires_at }
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed, lists = lists }
 local stores = { attempt = attempt, result = result, errors = errors, priority = priority, deferred = deferred,
   waiting_since = waiting_since }
@@ -70,7 +72,7 @@ local now, now_ms = now_us()
 -- Most of these hold nothing most of the time, and then need no question of their own.
 local rare = redis.call('EXISTS', candidates, cancelling, wait_high, wait_low, delayed, completed, failed, cancelled,
   attempt, stalled_count, options, dispatched_at, result, errors, max_count, priority, deferred, waiting_since,
-  recovery, ghosts)
+  recovery, expires_at, ghosts)
 local terminal_places = rare > 0 and filled('ZCARD', completed, failed, cancelled) or {}
 rare = rare - #terminal_places
 local columns = rare > 0
@@ -100,20 +102,20 @@ if known then
   elsewhere = { delayed, unpack(terminal_places) }
   strip_ghosts(lists, ghosts, meta, payload, locks, elsewhere)
 end
-local claimed = next_jobs(sources, want, payload, tonumber(largest), locks, elsewhere, extra_columns, known)
+local claimed = next_jobs(sources, want, payload, tonumber(largest), locks, elsewhere, extra_columns, known, now_ms)
 
 -- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
 redis.call('SREM', active, '', unpack(out.all))
 local fields, ids = {}, claimed.ids
-pop_jobs(claimed, places, columns, keep, now_ms, errors, fields, since)
+pop_jobs(claimed, places, columns, keep, now_ms, errors, fields, since, expires_at, expires)
 if known then count_ghosts(ghosts, meta, claimed.known_ghosts, -1) end
 if #out.all > 0 then let_go(out, locks, cancelling, has_candidates and candidates) end
 if #out.all + #out.lost > 0 then record_outcomes(out, places, stores, columns, keep, now_ms, fields) end
-local count = #out.all + #out.lost + #claimed.corrupt + #claimed.ghosts + #ids
+local count = #out.all + #out.lost + #claimed.corrupt + #claimed.expired + #claimed.ghosts + #ids
 local fence, total = math.max((tonumber(last_fence) or 0) + 1, now), (tonumber(told) or 0) + count
 local lost, cancelled_fences = table.concat(out.lost, ' '), table.concat(out.cancelled_fences, ' ')
 local started = table.concat(ids, ' ')
-local ends = #out.completed + #out.failed + #out.cancelled + #claimed.corrupt
+local ends = #out.completed + #out.failed + #out.cancelled + #claimed.corrupt + #claimed.expired
 local news = ends > 0 and { 'out', (tonumber(ended) or 0) + ends } or {}
 if #ids > 0 then
   redis.call('SADD', active, unpack(ids))

@@ -37,7 +37,8 @@
 -- KEYS[24] deferred      (hash)    column
 -- KEYS[25] waitingSince  (hash)    column
 -- KEYS[26] recovery      (hash)    column
--- KEYS[27] delayed       (zset)    ids by due time, ms
+-- KEYS[27] expiresAt     (hash)    column
+-- KEYS[28] delayed       (zset)    ids by due time, ms
 -- ARGV[1]  worker        (id of the witness)
 -- ARGV[2]  ask           (the worker's interval, ms; 0 of a person, who asks for none)
 -- ARGV[3]  epoch         (the one that the witness watched)
@@ -67,7 +68,7 @@ if epoch ~= current then return { 'moved', current, interval } end
 if waited < math.max(1, interval) then return { 'early', current, interval } end
 local lists = { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery }
+  deferred, waiting_since, recovery, expires_at }
 expect_types(lists, {}, columns, {})
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
 redis.call('SCARD', active)

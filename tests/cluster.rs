@@ -49,6 +49,7 @@ async fn columns(task: &mut Task, ids: &[&str]) {
             ("deferred", "1:0"),
             ("waitingSince", "7"),
             ("recovery", "silent w 7"),
+            ("expiresAt", "9000000000000"),
         ] {
             task.hset(column, &[(id, value)]).await;
         }
@@ -366,6 +367,21 @@ async fn trim_inspect_states_and_counts_declare_their_keys() {
         assert!(task.ok("inspect", &[id]).await.starts_with(start));
     }
     assert_eq!(task.ok("counts", &[]).await, "[counted 1 0 1 0 0 0 0]");
+}
+
+#[tokio::test]
+async fn expire_declares_its_keys() {
+    let mut task = cluster().await;
+    task.waiting(&["waits"]).await;
+    task.hset("payload", &[("later", "1")]).await;
+    task.zadd("delayed", 9e12, "later").await;
+    for id in ["waits", "later"] {
+        columns(&mut task, &[id]).await;
+        task.hset("expiresAt", &[(id, "5")]).await;
+        task.zadd("expires", 5.0, id).await;
+    }
+    task.hset("meta", &[("keepFailed", "0")]).await;
+    assert_eq!(task.ok("expire", &["w", "200"]).await, "[expired 2 0]");
 }
 
 #[tokio::test]

@@ -7,20 +7,21 @@ local function due_jobs(delayed, want, now_ms)
 end
 
 -- What the columns hold that a run needs beside the payload, for the jobs that have any: {position, attempt,
--- stalledCount, options, dispatchedAt, deferred, recovery}. In place of a column that is empty `columns` has false.
+-- stalledCount, options, dispatchedAt, deferred, recovery}; and until when each must begin (expiresAt). In place of a
+-- column that is empty `columns` has false.
 local function extras_of(columns, ids)
   local extras, values = {}, {}
   for which, column in ipairs(columns) do
     values[which] = column and redis.call('HMGET', column, unpack(ids)) or {}
   end
-  local attempts, stalls, own, times, put_off, recovered = unpack(values)
+  local attempts, stalls, own, times, put_off, recovered, until_ms = unpack(values)
   for at = 1, #ids do
     if attempts[at] or stalls[at] or own[at] or times[at] or put_off[at] or recovered[at] then
       extras[#extras + 1] = { at, attempts[at] or '0', stalls[at] or '0', own[at] or '', times[at] or '',
         put_off[at] or '', recovered[at] or '' }
     end
   end
-  return extras
+  return extras, until_ms
 end
 
 -- The columns of the extras, false in place of one that is not among the filled ones; false when none is.
@@ -59,12 +60,13 @@ local function payloads_of(payload, ids, largest)
 end
 
 -- Reads the heads of the lists, first list first, and sorts what is there without writing: jobs that may run, jobs
--- whose counters are no numbers, ids without a payload, and ids to skip (locked, elsewhere, or twice in the batch).
--- Of those that do not run `known_ghosts` has the ones that `ghosts` counts (false where it counts none). Every id
--- that was looked at is to be popped: `popped` counts them by list. `left` tells whether others stay behind.
-local function next_jobs(lists, want, payload, largest, locks, elsewhere_places, columns, ghosts)
-  local found = { ids = {}, payloads = {}, extras = {}, corrupt = {}, ghosts = {}, known_ghosts = {}, popped = {},
-    left = false }
+-- whose counters are no numbers, those that `expired`, ids without a payload, and ids to skip (locked, elsewhere, or
+-- twice in the batch). Of those that do not run `known_ghosts` has the ones that `ghosts` counts (false where it counts
+-- none); `timed` are those that begin, or have expired, and had a time until which to begin. Every id that was looked
+-- at is to be popped: `popped` counts them by list. `left` tells whether others stay behind.
+local function next_jobs(lists, want, payload, largest, locks, elsewhere_places, columns, ghosts, now_ms)
+  local found = { ids = {}, payloads = {}, extras = {}, corrupt = {}, expired = {}, timed = {}, ghosts = {},
+    known_ghosts = {}, popped = {}, left = false }
   local heads = {}
   for _, list in ipairs(lists) do
     -- One more than there is room for.
@@ -94,9 +96,11 @@ local function next_jobs(lists, want, payload, largest, locks, elsewhere_places,
   local locked = redis.call('HMGET', locks, unpack(heads))
   local elsewhere = #elsewhere_places > 0 and terminal_of(elsewhere_places, heads) or {}
   local known = ghosts and redis.call('HMGET', ghosts, unpack(heads)) or {}
-  local extra_at, seen = {}, {}
+  local extra_at, seen, until_ms = {}, {}, {}
   if columns then
-    for _, extra in ipairs(extras_of(columns, heads)) do extra_at[extra[1]] = extra end
+    local extras
+    extras, until_ms = extras_of(columns, heads)
+    for _, extra in ipairs(extras) do extra_at[extra[1]] = extra end
   end
   local ids, at = found.ids, 0
   for head, id in ipairs(heads) do
@@ -108,9 +112,12 @@ local function next_jobs(lists, want, payload, largest, locks, elsewhere_places,
         found.ghosts[#found.ghosts + 1] = id
       elseif extra and not (count_of(extra[2]) and count_of(extra[3])) then
         found.corrupt[#found.corrupt + 1] = id
+      elseif until_ms[head] and (tonumber(until_ms[head]) or 0) <= now_ms then
+        found.expired[#found.expired + 1], found.timed[#found.timed + 1] = id, id
       else
         at = at + 1
         ids[at], found.payloads[at] = id, payloads[head]
+        if until_ms[head] then found.timed[#found.timed + 1] = id end
         if extra then
           extra[1] = at
           found.extras[#found.extras + 1] = extra
@@ -122,27 +129,35 @@ local function next_jobs(lists, want, payload, largest, locks, elsewhere_places,
   return found
 end
 
--- Pops what next_jobs looked at. A job with a broken counter is failed, an id without payload loses what is left of
--- it. `since` is the column that tells since when jobs wait, where it holds anything.
-local function pop_jobs(found, places, columns, keep, now_ms, errors, fields, since)
+-- Pops what next_jobs looked at. A job with a broken counter, or whose time to begin is over, is failed, an id without
+-- payload loses what is left of it. A job that begins expires no more. `since` is the column that tells since when jobs
+-- wait, where it holds anything.
+local function pop_jobs(found, places, columns, keep, now_ms, errors, fields, since, expires_at, expires)
   -- Not LPOP, which would hand out the ids once more.
   for list, popped in pairs(found.popped) do redis.call('LTRIM', list, popped, -1) end
-  for _, ids in ipairs(since and { found.ids, found.corrupt, found.ghosts } or {}) do
+  for _, ids in ipairs(since and { found.ids, found.corrupt, found.expired, found.ghosts } or {}) do
     if #ids > 0 then redis.call('HDEL', since, unpack(ids)) end
   end
   if #found.ghosts > 0 then
     remove_columns(columns, found.ghosts)
     add_words(fields, 'removed', found.ghosts)
   end
-  if #found.corrupt > 0 then
-    local values, words, message = {}, {}, 'a counter of the job is no number'
-    for at, id in ipairs(found.corrupt) do
-      values[2 * at - 1], values[2 * at] = id, error_json('corrupt', message)
-      words[at] = id .. ' corrupt ' .. brief_of(message) .. ' -'
+  if #found.timed > 0 then
+    redis.call('HDEL', expires_at, unpack(found.timed))
+    redis.call('ZREM', expires, unpack(found.timed))
+  end
+  local function fail(ids, code, message)
+    if #ids == 0 then return end
+    local values, words = {}, {}
+    for at, id in ipairs(ids) do
+      values[2 * at - 1], values[2 * at] = id, error_json(code, message)
+      words[at] = id .. ' ' .. code .. ' ' .. brief_of(message) .. ' -'
     end
-    finish(places.failed, keep.failed, now_ms, columns, found.corrupt, errors, values)
+    finish(places.failed, keep.failed, now_ms, columns, ids, errors, values)
     add_words(fields, 'failed', words)
   end
+  fail(found.corrupt, 'corrupt', 'a counter of the job is no number')
+  fail(found.expired, 'expired', NOT_IN_TIME)
 end
 
 -- Locks the jobs, each under a fence of its own from the first one up.

@@ -1,3 +1,6 @@
+-- Why a job ended that was not begun in time.
+local NOT_IN_TIME = 'no worker began the job before it expired'
+
 -- The beginning of an error as one word of an event: percent-encoded.
 local function brief_of(message)
   return (string.gsub(string.sub(message, 1, BRIEF), '[^!-$&-~]', function(byte)

@@ -1,8 +1,16 @@
+-- Whether one of the triples (ARGV from `at`) is of this column.
+local function has_triple(at, column)
+  for triple = at, #ARGV, 3 do
+    if ARGV[triple] == column then return true end
+  end
+  return false
+end
+
 -- Puts the jobs into their lists or `delayed`, and writes what differs from the defaults (ARGV from `at`: triples
 -- column, index of job, value); is_fresh has the index of each job that is to be written. Returns whether one of them
 -- waits, and when the first of the delayed ones is due.
 local function place_jobs(at, ids, is_fresh, default, columns, lists, delayed)
-  local delay, own, values = {}, {}, {}
+  local delay, own, values, expires_after = {}, {}, {}, {}
   for triple = at, #ARGV, 3 do
     local column, index, value = ARGV[triple], tonumber(ARGV[triple + 1]), ARGV[triple + 2]
     if column == 'delay' then
@@ -10,6 +18,8 @@ local function place_jobs(at, ids, is_fresh, default, columns, lists, delayed)
     elseif is_fresh[ids[index]] == index then
       if column == 'priority' then
         own[index] = value
+      elseif column == 'expires' then
+        expires_after[#expires_after + 1] = { ids[index], value }
       else
         values[#values + 1] = { columns[column], ids[index], value }
       end
@@ -37,6 +47,11 @@ local function place_jobs(at, ids, is_fresh, default, columns, lists, delayed)
     end
   end
   if soonest then redis.call('ZADD', delayed, unpack(delays)) end
+  for _, pair in ipairs(expires_after) do
+    local expires, over = columns.expires, string.format('%d', now_ms + pair[2])
+    redis.call('ZADD', expires, over, pair[1])
+    redis.call('HSET', columns.expiresAt, pair[1], over)
+  end
   for wanted, place in pairs(places) do
     if #place > 0 then redis.call('RPUSH', lists[wanted], unpack(place)) end
   end

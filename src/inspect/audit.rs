@@ -39,7 +39,7 @@ const MOST: usize = 10_000;
 const LISTS: [Key; 3] = [Key::WaitHigh, Key::Wait, Key::WaitLow];
 
 /// What is read of a task, besides its lists. Payloads come first: most ids are known by them.
-const PLACES: [Key; 21] = [
+const PLACES: [Key; 22] = [
     Key::Payload,
     Key::Locks,
     Key::Active,
@@ -61,6 +61,7 @@ const PLACES: [Key; 21] = [
     Key::Deferred,
     Key::WaitingSince,
     Key::Recovery,
+    Key::ExpiresAt,
 ];
 
 /// What is wrong with what Redis holds of a task.

@@ -40,6 +40,9 @@ pub struct JobReport {
     /// Since when it waits or is delayed.
     #[serde(rename = "waiting_since_ms", serialize_with = "ms_since_1970_where_known")]
     pub waiting_since: Option<SystemTime>,
+    /// When it expires, unless it has begun by then.
+    #[serde(rename = "expires_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub expires_at: Option<SystemTime>,
     /// When it is due, of a delayed one.
     #[serde(rename = "due_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub due_at: Option<SystemTime>,
@@ -184,6 +187,7 @@ fn report(task: &str, id: JobId, found: Inspected) -> JobReport {
         priority: priority_of(&priority),
         dispatched_at,
         waiting_since: waiting_since_ms.map(at_ms).or(dispatched_at).filter(|_| stands),
+        expires_at: found.expires_at_ms.map(at_ms).filter(|_| stands),
         due_at: score(&stamp).filter(|_| state == JobState::Delayed),
         started_at: fence.map(|fence| at_ms(fence / 1000)),
         ended_at: score(&stamp).filter(|_| state.is_terminal()),

@@ -57,9 +57,12 @@ pub mod codes {
     /// hung.
     pub const WORKER_CRASHED: &str = "worker_crashed";
 
+    /// No worker began the job before it expired ([`Dispatch::expires_after`](crate::Dispatch::expires_after)).
+    pub const EXPIRED: &str = "expired";
+
     /// Whether Heartline gives this code itself, so that a handler must not.
     pub(crate) fn is_reserved(code: &str) -> bool {
-        [HANDLER_ERROR, PANIC, TIMEOUT, CODEC, MISSING_DATA, CORRUPT, WORKER_CRASHED].contains(&code)
+        [HANDLER_ERROR, PANIC, TIMEOUT, CODEC, MISSING_DATA, CORRUPT, WORKER_CRASHED, EXPIRED].contains(&code)
     }
 
     /// Whether a handler's own code may look so: `[a-z0-9_]{1,64}`.

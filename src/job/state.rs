@@ -110,6 +110,9 @@ pub(crate) const TRANSITIONS: &[Transition] = &[
     change(JobState::Running, JobState::Failed, "sweep"),
     change(JobState::Running, JobState::Cancelled, "sweep"),
     change(JobState::Running, JobState::Delayed, "sweep"),
+    // Nobody began it in time.
+    change(JobState::Waiting, JobState::Failed, "expire"),
+    change(JobState::Delayed, JobState::Failed, "expire"),
     change(JobState::Waiting, JobState::Cancelled, "cancel"),
     change(JobState::Delayed, JobState::Cancelled, "cancel"),
     // A person asks for it.

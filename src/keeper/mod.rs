@@ -5,6 +5,7 @@
 
 pub(crate) mod beat;
 pub(crate) mod count;
+pub(crate) mod expiry;
 pub(crate) mod hints;
 #[cfg(feature = "testing")]
 pub(crate) mod hooks;

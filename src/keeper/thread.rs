@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Keeper;
 use super::beat;
 use super::count;
+use super::expiry;
 use super::hints;
 use super::log::Log;
 use super::presence;
@@ -38,6 +39,7 @@ pub(crate) fn start(
             loops.spawn(presence::run(Arc::clone(&keeper)));
             loops.spawn(reconcile::run(Arc::clone(&keeper)));
             loops.spawn(retention::run(Arc::clone(&keeper)));
+            loops.spawn(expiry::run(Arc::clone(&keeper)));
             loops.spawn(count::run(Arc::clone(&keeper)));
             for watch in keeper.watches.iter() {
                 loops.spawn(beat::run(Arc::clone(&keeper), Arc::clone(watch)));

@@ -62,6 +62,16 @@ impl Faults {
         self.at_most(field, value, LONGEST);
     }
 
+    /// How long after its dispatch a job expires that nobody began.
+    pub(crate) fn expires_after(&mut self, time: Duration, delay: Duration) {
+        if time <= delay {
+            let rule = format!("must be more than the delay, {delay:?}");
+            let fix = "raise it, or leave it out for a job that never expires";
+            self.push(ConfigError::new("expires_after", format!("{time:?}"), rule, fix));
+        }
+        self.at_most("expires_after", time, LONGEST);
+    }
+
     /// How long ended jobs are kept.
     pub(super) fn retention(&mut self, field: &str, age: Duration) {
         const LEAST: Duration = Duration::from_millis(MIN_AGE_MS);

@@ -1,6 +1,7 @@
 //! `lua/dispatch.lua`: writes new jobs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::connection::Connection;
 use super::declare::WIRE_VERSION;
@@ -21,6 +22,8 @@ pub(crate) struct NewJob {
     pub(crate) payload: Vec<u8>,
     pub(crate) priority: Option<Priority>,
     pub(crate) overrides: Overrides,
+    /// How long after its dispatch the job fails unless it has begun.
+    pub(crate) expires_after: Option<Duration>,
     /// For an id that does not tell the time itself, ms since 1970.
     pub(crate) dispatched_at_ms: Option<u64>,
 }
@@ -34,8 +37,8 @@ impl AsRef<NewJob> for NewJob {
 impl NewJob {
     /// Whether it has an id and a payload and no more.
     fn is_plain(&self) -> bool {
-        let NewJob { id: _, payload: _, priority, overrides, dispatched_at_ms } = self;
-        priority.is_none() && overrides.is_empty() && dispatched_at_ms.is_none()
+        let NewJob { id: _, payload: _, priority, overrides, expires_after, dispatched_at_ms } = self;
+        priority.is_none() && overrides.is_empty() && expires_after.is_none() && dispatched_at_ms.is_none()
     }
 }
 
@@ -83,6 +86,9 @@ fn dispatch_call(keys: &TaskKeys, jobs: &[impl AsRef<NewJob>], plain: bool) -> R
         }
         if let Some(priority) = job.priority {
             extra("priority", priority.as_str().to_owned());
+        }
+        if let Some(time) = job.expires_after {
+            extra("expires", to_ms(time).to_string());
         }
         if let Some(max_count) = job.overrides.max_count {
             extra("maxCount", max_count.to_string());

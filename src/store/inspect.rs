@@ -32,6 +32,8 @@ pub(crate) struct Inspected {
     pub(crate) waiting_since_ms: Option<u64>,
     /// How it was recovered last; empty where it never was.
     pub(crate) recovery: String,
+    /// Until when it must have begun.
+    pub(crate) expires_at_ms: Option<u64>,
     /// Why its cancel was asked for while it is held; empty when it was not.
     pub(crate) cancelling: String,
     /// Whether it was silent since the snapshot.
@@ -65,6 +67,7 @@ pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &st
         dispatched_at_ms: text(&mut reply)?.parse().ok(),
         waiting_since_ms: text(&mut reply)?.parse().ok(),
         recovery: text(&mut reply)?,
+        expires_at_ms: text(&mut reply)?.parse().ok(),
         cancelling: text(&mut reply)?,
         is_candidate: reply.next::<u8>()? == 1,
         payload_bytes: reply.next()?,

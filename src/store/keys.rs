@@ -26,6 +26,8 @@ pub(crate) enum Key {
     Deferred,
     WaitingSince,
     Recovery,
+    ExpiresAt,
+    Expires,
     Ghosts,
     Calls,
     Meta,
@@ -40,7 +42,7 @@ pub(crate) enum Key {
 
 impl Key {
     /// Every key of a task, in the order of the enum.
-    pub(crate) const ALL: [Key; 29] = [
+    pub(crate) const ALL: [Key; 31] = [
         Key::WaitHigh,
         Key::Wait,
         Key::WaitLow,
@@ -64,6 +66,8 @@ impl Key {
         Key::Deferred,
         Key::WaitingSince,
         Key::Recovery,
+        Key::ExpiresAt,
+        Key::Expires,
         Key::Ghosts,
         Key::Calls,
         Key::Meta,
@@ -98,6 +102,8 @@ impl Key {
             Key::Deferred => "deferred",
             Key::WaitingSince => "waitingSince",
             Key::Recovery => "recovery",
+            Key::ExpiresAt => "expiresAt",
+            Key::Expires => "expires",
             Key::Ghosts => "ghosts",
             Key::Calls => "calls",
             Key::Meta => "meta",
@@ -120,6 +126,7 @@ impl Key {
             Key::MaxCount => "max_count",
             Key::DispatchedAt => "dispatched_at",
             Key::WaitingSince => "waiting_since",
+            Key::ExpiresAt => "expires_at",
             // Lua has a function of the name.
             Key::Error => "errors",
             other => other.suffix(),

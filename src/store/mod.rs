@@ -14,6 +14,7 @@ pub(crate) mod dispatch;
 #[cfg(feature = "testing")]
 pub(crate) mod drain;
 pub(crate) mod engine;
+pub(crate) mod expire;
 pub(crate) mod extend_locks;
 pub(crate) mod fault;
 pub(crate) mod forget;

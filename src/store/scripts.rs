@@ -67,6 +67,8 @@ script!(
         MaxCount,
         Priority,
         DispatchedAt,
+        ExpiresAt,
+        Expires,
         WaitHigh,
         WaitLow,
         Delayed
@@ -124,6 +126,8 @@ script!(
         Deferred,
         WaitingSince,
         Recovery,
+        ExpiresAt,
+        Expires,
         Ghosts
     ]
 );
@@ -176,6 +180,7 @@ script!(
         Deferred,
         WaitingSince,
         Recovery,
+        ExpiresAt,
         Delayed
     ]
 );
@@ -226,6 +231,7 @@ script!(
         Deferred,
         WaitingSince,
         Recovery,
+        ExpiresAt,
         Delayed
     ]
 );
@@ -245,6 +251,40 @@ script!(
         Wait,
         WaitLow,
         Cancelling,
+        Meta,
+        Events,
+        Ghosts,
+        Attempt,
+        StalledCount,
+        Result,
+        Error,
+        Options,
+        MaxCount,
+        Priority,
+        DispatchedAt,
+        Deferred,
+        WaitingSince,
+        Recovery,
+        ExpiresAt
+    ]
+);
+
+script!(
+    EXPIRE,
+    "expire",
+    ["now", "events", "types", "terminal", "columns", "finish", "failure", "ghosts", "states"],
+    [
+        Expires,
+        ExpiresAt,
+        Payload,
+        Locks,
+        Delayed,
+        Completed,
+        Failed,
+        Cancelled,
+        WaitHigh,
+        Wait,
+        WaitLow,
         Meta,
         Events,
         Ghosts,
@@ -282,7 +322,8 @@ script!(
         DispatchedAt,
         Deferred,
         WaitingSince,
-        Recovery
+        Recovery,
+        ExpiresAt
     ]
 );
 
@@ -317,6 +358,8 @@ script!(
         Deferred,
         WaitingSince,
         Recovery,
+        ExpiresAt,
+        Expires,
         Ghosts,
         Calls,
         Meta,
@@ -351,6 +394,7 @@ script!(
         Deferred,
         WaitingSince,
         Recovery,
+        ExpiresAt,
         Cancelling,
         Candidates
     ]
@@ -442,7 +486,8 @@ script!(
         DispatchedAt,
         Deferred,
         WaitingSince,
-        Recovery
+        Recovery,
+        ExpiresAt
     ]
 );
 
@@ -473,7 +518,8 @@ script!(
         DispatchedAt,
         Deferred,
         WaitingSince,
-        Recovery
+        Recovery,
+        ExpiresAt
     ]
 );
 
@@ -531,6 +577,8 @@ script!(
         Deferred,
         WaitingSince,
         Recovery,
+        ExpiresAt,
+        Expires,
         Ghosts,
         Calls,
         Meta,
@@ -568,7 +616,8 @@ script!(
         DispatchedAt,
         Deferred,
         WaitingSince,
-        Recovery
+        Recovery,
+        ExpiresAt
     ]
 );
 
@@ -603,7 +652,8 @@ script!(
         DispatchedAt,
         Deferred,
         WaitingSince,
-        Recovery
+        Recovery,
+        ExpiresAt
     ]
 );
 
@@ -615,7 +665,7 @@ script!(ENLIST, "enlist", Some("seen"), ["now"], [Workers]);
 script!(TAKE_NAME, "take_name", Some("name"), ["now"], [Workers]);
 
 /// Every script, for preloading and for tests.
-pub(crate) static ALL: [&ScriptDef; 29] = [
+pub(crate) static ALL: [&ScriptDef; 30] = [
     &DISPATCH,
     &SETTLE,
     &EXTEND_LOCKS,
@@ -624,6 +674,7 @@ pub(crate) static ALL: [&ScriptDef; 29] = [
     &RECONCILE,
     &CANCEL,
     &TRIM,
+    &EXPIRE,
     &RIGHTS,
     &DECLARE,
     &CLOSE,

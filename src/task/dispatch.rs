@@ -58,6 +58,7 @@ pub struct Dispatch<I, O> {
     payload: Option<Result<Vec<u8>, serde_json::Error>>,
     id: Option<String>,
     priority: Option<Priority>,
+    expires_after: Option<Duration>,
     overrides: Overrides,
     under_way: Option<Written<O>>,
     types: PhantomData<fn(I) -> O>,
@@ -74,6 +75,7 @@ impl<I, O> Dispatch<I, O> {
             payload: Some(payload),
             id: None,
             priority: None,
+            expires_after: None,
             overrides: Overrides::default(),
             under_way: None,
             types: PhantomData,
@@ -98,6 +100,16 @@ impl<I, O> Dispatch<I, O> {
     /// Defaults to a new id.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
+        self
+    }
+
+    /// Lets the job fail with the code `expired` if no worker has begun it so long after its dispatch, by the clock of Redis. A claim
+    /// that comes to it later does not begin it; where nobody claims, workers end it within some 5 s. A job that has begun does not
+    /// expire any more, also when it is retried or recovered.
+    ///
+    /// More than the delay, at most 10 years. Defaults to never.
+    pub fn expires_after(mut self, time: Duration) -> Self {
+        self.expires_after = Some(time);
         self
     }
 
@@ -154,10 +166,14 @@ impl<I, O> Dispatch<I, O> {
         let mut faults = Faults::default();
         let id = self.id.take().and_then(|id| faults.gather(JobId::parse(&id)));
         faults.gather(overrides.validate());
+        if let Some(time) = self.expires_after {
+            faults.expires_after(time, overrides.delay.unwrap_or_default());
+        }
         faults.finish()?;
         Ok(NewJob {
             priority: self.priority.or(own_priority(&self.task)),
             overrides,
+            expires_after: self.expires_after,
             ..new_job(&self.task, id, payload)
         })
     }
@@ -221,6 +237,7 @@ pub(crate) fn new_job(task: &TaskShared, id: Option<JobId>, payload: Vec<u8>) ->
         payload,
         priority: own_priority(task),
         overrides: Overrides::default(),
+        expires_after: None,
         dispatched_at_ms,
     }
 }

@@ -394,6 +394,7 @@ mod tests {
             payload: vec![b'1'; bytes],
             priority: None,
             overrides: Overrides::default(),
+            expires_after: None,
             dispatched_at_ms: None,
         }
     }

@@ -116,9 +116,9 @@ const BEAT: &str = "7: hlen 1, hmget 2, sadd 1, scard 2, srem 1";
 // The settings (HMGET), the types of three lists, eleven columns and `active` (LLEN 3, HLEN 11, SCARD), whether there are
 // terminal jobs (EXISTS), the candidates (SSCAN), the time, an SREM of nobody, how many candidates are left (SCARD); then the
 // snapshot: EXISTS, RENAME, HSET.
-const SWEEP: &str = "25: exists 2, hlen 12, hmget 1, hset 1, llen 3, rename 1, scard 2, srem 1, sscan 1, time 1";
+const SWEEP: &str = "26: exists 2, hlen 13, hmget 1, hset 1, llen 3, rename 1, scard 2, srem 1, sscan 1, time 1";
 // Without a running job there is nothing to rename.
-const SWEEP_NOTHING: &str = "24: exists 2, hlen 12, hmget 1, hset 1, llen 3, scard 2, srem 1, sscan 1, time 1";
+const SWEEP_NOTHING: &str = "25: exists 2, hlen 13, hmget 1, hset 1, llen 3, scard 2, srem 1, sscan 1, time 1";
 // Another epoch, or too early, or without options: the settings.
 const SWEEP_TOO_EARLY: &str = "1: hmget 1";
 
@@ -127,9 +127,9 @@ const SWEEP_TOO_EARLY: &str = "1: hmget 1";
 /// its count (HINCRBY).
 fn sweep_of_stalled(n: usize) -> String {
     format!(
-        "{}: exists 3, hdel 2, hexists {n}, hincrby {}, hlen 12, hmget 5, hset 3, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
+        "{}: exists 3, hdel 2, hexists {n}, hincrby {}, hlen 13, hmget 5, hset 3, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
          time 1, xadd 2, zadd 1",
-        40 + 2 * n,
+        41 + 2 * n,
         2 + n
     )
 }
@@ -145,13 +145,13 @@ const SHRINK_ENOUGH: &str = "1: scard 1";
 /// (HINCRBY, XADD).
 fn trim(n: usize) -> String {
     format!(
-        "{}: exists 1, hdel 1, hincrby 1, hlen 12, hmget 1, hstrlen {}, time 1, xadd 1, zcard 2, zrangebyscore 1, zrem 1",
-        22 + 2 * n,
+        "{}: exists 1, hdel 1, hincrby 1, hlen 13, hmget 1, hstrlen {}, time 1, xadd 1, zcard 2, zrangebyscore 1, zrem 1",
+        23 + 2 * n,
         2 * n
     )
 }
 // Nothing is old enough.
-const TRIM_NOTHING: &str = "17: hlen 12, hmget 1, time 1, zcard 2, zrangebyscore 1";
+const TRIM_NOTHING: &str = "18: hlen 13, hmget 1, time 1, zcard 2, zrangebyscore 1";
 // Without options: the settings.
 const TRIM_UNDECLARED: &str = "1: hmget 1";
 
@@ -165,7 +165,7 @@ fn states(open: usize, completed: usize) -> String {
 
 // Where the job is (ZMSCORE 4, HMGET, HEXISTS), its nine small columns and the reason of a cancel (HGET 10), whether it is a
 // candidate (SISMEMBER), and the sizes of its payload and its result (HSTRLEN 2).
-const INSPECT: &str = "20: hexists 1, hget 11, hmget 1, hstrlen 2, sismember 1, zmscore 4";
+const INSPECT: &str = "21: hexists 1, hget 12, hmget 1, hstrlen 2, sismember 1, zmscore 4";
 
 /// What a job has of its own that is delayed.
 const fn delayed(ms: &str) -> [(&str, &str); 2] {

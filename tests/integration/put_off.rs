@@ -4,7 +4,7 @@ use crate::support::events::next;
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
-use heartline::{Context, Event, JobError, JobState, RetryPolicy, TaskRef, codes};
+use heartline::{Context, Error, Event, JobError, JobState, JobValues, RetryPolicy, TaskRef, codes};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -149,4 +149,50 @@ async fn a_payload_that_stays_unreadable_fails_when_its_time_is_over() {
     })
     .await;
     worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_nobody_begins_in_time_fails_as_expired_and_one_that_began_does_not() {
+    let test = TestTask::new();
+    let (app, task) = test.producer().await;
+    let short = Duration::from_millis(300);
+    let late = task.dispatch("gate".into()).expires_after(short).await.unwrap();
+    let delayed = task.dispatch("gate".into()).delay(Duration::from_millis(1)).expires_after(short).await.unwrap();
+    let job = app.inspector().job(TASK, late.id().as_str(), JobValues::None).await.unwrap().unwrap();
+    let left = job.expires_at.unwrap().duration_since(job.dispatched_at.unwrap()).unwrap();
+    assert!((250..400).contains(&left.as_millis()), "{left:?}");
+    eventually("its time is over", PATIENCE, async || {
+        job.expires_at.unwrap().elapsed().is_ok_and(|over| over > Duration::from_millis(5))
+    })
+    .await;
+    let worker = test.start_worker(fast()).await;
+    for handle in [&late, &delayed] {
+        let Err(Error::JobFailed(failure)) = handle.result().await else { panic!("it did not fail") };
+        assert_eq!((failure.code.as_str(), failure.failed_attempts), ("expired", 0));
+    }
+    // It begins in time, and runs on past that.
+    let began = worker.jobs.dispatch("other gate".into()).expires_after(Duration::from_secs(20)).await.unwrap();
+    test.started(std::slice::from_ref(&began)).await;
+    let job = app.inspector().job(TASK, began.id().as_str(), JobValues::None).await.unwrap().unwrap();
+    assert_eq!((job.state, job.expires_at), (JobState::Running, None));
+    test.journal.open("other gate");
+    began.result().await.unwrap();
+    // A worker without a free slot, and a paused task, end it too.
+    app.inspector().pause(TASK, "maintenance").await.unwrap();
+    let paused = worker.jobs.dispatch("gate".into()).expires_after(short).await.unwrap();
+    let Err(Error::JobFailed(failure)) = paused.result().await else { panic!("it did not fail") };
+    assert_eq!(failure.code, "expired");
+    assert!(test.journal.runs_of(paused.id()).is_empty() && test.journal.runs_of(late.id()).is_empty());
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_must_have_time_to_begin() {
+    let test = TestTask::new();
+    let (_app, task) = test.producer().await;
+    let minute = Duration::from_secs(60);
+    assert!(task.dispatch("x".into()).expires_after(Duration::ZERO).await.is_err());
+    assert!(task.dispatch("x".into()).expires_after(Duration::MAX).await.is_err());
+    let error = task.dispatch("x".into()).delay(minute).expires_after(minute).await.unwrap_err();
+    assert!(error.to_string().contains("expires_after is 60s: it must be more than the delay"), "{error}");
 }

@@ -36,6 +36,7 @@ async fn what_only_jobs_have_goes_too_where_a_fault_has_left_it() {
         "deferred",
         "waitingSince",
         "recovery",
+        "expiresAt",
         "cancelling",
         "ghosts",
     ] {

@@ -15,6 +15,7 @@ mod counts;
 mod declare;
 mod dispatch;
 mod enlist;
+mod expire;
 mod extend_locks;
 mod foreign;
 mod forget;

@@ -562,9 +562,17 @@ async fn a_task_that_keeps_nothing_removes_every_column() {
     task.hset("meta", &[("keepCompleted", "0"), ("keepFailed", "0"), ("keepCancelled", "0")]).await;
     task.running("w", &[("a", 7), ("b", 8), ("c", 9)]).await;
     task.hset("cancelling", &[("c", "why")]).await;
-    for column in
-        ["stalledCount", "options", "maxCount", "priority", "dispatchedAt", "deferred", "waitingSince", "recovery"]
-    {
+    for column in [
+        "stalledCount",
+        "options",
+        "maxCount",
+        "priority",
+        "dispatchedAt",
+        "deferred",
+        "waitingSince",
+        "recovery",
+        "expiresAt",
+    ] {
         task.hset(column, &[("a", "1"), ("b", "1"), ("c", "1")]).await;
     }
     let mut args = vec!["1", "w", "1000", "0", "1", "1", "a", "7", "1", "42"];

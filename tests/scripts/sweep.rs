@@ -138,6 +138,7 @@ async fn a_job_without_payload_is_dropped_with_all_that_is_left_of_it() {
         "deferred",
         "waitingSince",
         "recovery",
+        "expiresAt",
     ] {
         task.hset(column, &[("a", "1")]).await;
     }

@@ -1,6 +1,6 @@
 use crate::call::{Task, without};
 
-const COLUMNS: [&str; 12] = [
+const COLUMNS: [&str; 13] = [
     "payload",
     "attempt",
     "stalledCount",
@@ -13,6 +13,7 @@ const COLUMNS: [&str; 12] = [
     "deferred",
     "waitingSince",
     "recovery",
+    "expiresAt",
 ];
 
 /// Terminal jobs `old-1` .. `old-n` of 1970, and `young` of now, with every column.

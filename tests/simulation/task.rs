@@ -113,6 +113,7 @@ impl Task {
             "deferred",
             "waitingSince",
             "recovery",
+            "expiresAt",
         ] {
             read.hkeys(key(column));
         }

@@ -177,6 +177,7 @@ async fn what_has_no_payload_is_found_in_every_place_and_column_and_removed() {
             "deferred",
             "waitingSince",
             "recovery",
+            "expiresAt",
         ] {
             test.run::<u64>("HSET", column, &[&format!("only-{column}"), "1"]).await;
         }
@@ -197,6 +198,7 @@ async fn what_has_no_payload_is_found_in_every_place_and_column_and_removed() {
         "deferred",
         "waitingSince",
         "recovery",
+        "expiresAt",
     ];
     let columns = columns.map(|column| format!("only-{column}"));
     let places = [

@@ -1,0 +1,73 @@
+-- Lets jobs fail that nobody began in time: those that wait or are delayed past when they expire. A waiting job leaves
+-- its entry in its list behind.
+-- KEYS[1]  expires       (zset)    ids by when they expire, ms
+-- KEYS[2]  expiresAt     (hash)    id -> the same
+-- KEYS[3]  payload       (hash)    column
+-- KEYS[4]  locks         (hash)    id -> token
+-- KEYS[5]  delayed       (zset)    ids by due time, ms
+-- KEYS[6]  completed     (zset)    ids by finish time, ms
+-- KEYS[7]  failed        (zset)    ids by finish time, ms
+-- KEYS[8]  cancelled     (zset)    ids by finish time, ms
+-- KEYS[9]  wait:high     (list)    ids
+-- KEYS[10] wait          (list)    ids
+-- KEYS[11] wait:low      (list)    ids
+-- KEYS[12] meta          (hash)    options, totals, how many ghosts
+-- KEYS[13] events        (stream)  one entry
+-- KEYS[14] ghosts        (hash)    id -> entries in lists that are none of a waiting job
+-- KEYS[15] attempt       (hash)    column
+-- KEYS[16] stalledCount  (hash)    column
+-- KEYS[17] result        (hash)    column
+-- KEYS[18] error         (hash)    column
+-- KEYS[19] options       (hash)    column
+-- KEYS[20] maxCount      (hash)    column
+-- KEYS[21] priority      (hash)    column
+-- KEYS[22] dispatchedAt  (hash)    column
+-- KEYS[23] deferred      (hash)    column
+-- KEYS[24] waitingSince  (hash)    column
+-- KEYS[25] recovery      (hash)    column
+-- ARGV[1]  worker        (id of the caller)
+-- ARGV[2]  limit         (jobs a call, at most 200)
+-- Returns  {'expired', number of jobs that failed, 1 when others are to follow, else 0}
+-- Returns  {'undeclared'}: the server has lost the options of the task; nothing is decided
+-- Emits    failed
+-- Refuses  WRONGTYPE before the first write
+local worker, limit = ARGV[1], tonumber(ARGV[2])
+
+local declared, keep, event_mode = unpack(redis.call('HMGET', meta, 'declaredAt', 'keepFailed', 'eventMode'))
+if not declared then return { 'undeclared' } end
+local _, now_ms = now_us()
+local due = redis.call('ZRANGEBYSCORE', expires, '-inf', string.format('%d', now_ms), 'WITHSCORES', 'LIMIT', 0, limit)
+if #due == 0 then return { 'expired', 0, 0 } end
+local lists = { wait_high, wait, wait_low }
+local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
+  deferred, waiting_since, recovery, expires_at }
+local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }
+expect_types(lists, {}, columns, {})
+local ids = {}
+for at = 1, #due, 2 do ids[#ids + 1] = due[at] end
+-- An id may be that of another job by now, or of one that began.
+local known, states = redis.call('HMGET', expires_at, unpack(ids)), states_of(payload, locks, places, ids)
+local ended, waited, put_off, values, words = {}, {}, {}, {}, {}
+for at, id in ipairs(ids) do
+  local is_due = known[at] and (tonumber(known[at]) or 0) <= now_ms
+  if is_due and (states[at] == 'waiting' or states[at] == 'delayed') then
+    local group = states[at] == 'waiting' and waited or put_off
+    group[#group + 1], ended[#ended + 1] = id, id
+    values[2 * #ended - 1], values[2 * #ended] = id, error_json('expired', NOT_IN_TIME)
+    words[#ended] = id .. ' expired ' .. brief_of(NOT_IN_TIME) .. ' -'
+  end
+end
+
+redis.call('ZREM', expires, unpack(ids))
+if #ended > 0 then
+  redis.call('HDEL', expires_at, unpack(ended))
+  if #put_off > 0 then redis.call('ZREM', delayed, unpack(put_off)) end
+  count_ghosts(ghosts, meta, waited, 1)
+  finish(failed, keep, now_ms, columns, ended, errors, values)
+  if #waited > 0 then strip_ghosts(lists, ghosts, meta, payload, locks, { delayed, completed, failed, cancelled }) end
+  redis.pcall('HINCRBY', meta, 'out', #ended)
+  if event_mode ~= 'off' then
+    emit_event(events, meta, 'events', #ended, worker, { 'failed', table.concat(words, ' ') })
+  end
+end
+return { 'expired', #ended, #ids == limit and 1 or 0 }

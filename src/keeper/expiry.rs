@@ -1,0 +1,56 @@
+//! Lets jobs fail that nobody began in time, also where nobody claims: while the task is paused, or every slot is taken.
+
+use std::sync::Arc;
+
+use super::HOUSEKEEPING;
+use super::Keeper;
+use super::watch::TaskWatch;
+use crate::error::Error;
+use crate::limits::BATCH;
+use crate::store::expire;
+use crate::store::trim::Trimmed;
+
+/// The most calls of one pass over a task: what is behind that waits for the next pass.
+const CALLS: usize = 100;
+
+/// Looks again and again.
+pub(super) async fn run(keeper: Arc<Keeper>) {
+    loop {
+        for watch in keeper.watches.iter() {
+            let task = Arc::clone(&watch.task.name);
+            match run_once(&keeper, watch).await {
+                Ok(0) => keeper.answered("expiry", watch.task.index),
+                Ok(expired) => {
+                    keeper.answered("expiry", watch.task.index);
+                    keeper.log.line(move || tracing::debug!(%task, expired, "jobs expired"));
+                }
+                Err(e) if e.is_outage() => keeper.unanswered("expiry", watch.task.index, e),
+                Err(e) => keeper.log.line(move || {
+                    tracing::warn!(%task, error = %e.chain(), "expired jobs could not be ended");
+                }),
+            }
+        }
+        tokio::time::sleep(HOUSEKEEPING).await;
+    }
+}
+
+/// Ends what has expired. Returns how many jobs.
+async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
+    let (task, worker, mut total) = (&watch.task, keeper.worker.id.as_str(), 0);
+    for _ in 0..CALLS {
+        let call = async |conn: &mut _| expire::expire(conn, &task.keys, worker, BATCH).await;
+        match keeper.housekeeping_call(call).await? {
+            Trimmed::Jobs { count, more } => {
+                total += count;
+                if !more {
+                    break;
+                }
+            }
+            Trimmed::Undeclared => {
+                keeper.declare_again(watch).await?;
+                break;
+            }
+        }
+    }
+    Ok(total)
+}
