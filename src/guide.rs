@@ -8,6 +8,7 @@
 //! | every option and its default | [`options`] |
 //! | Redis settings, shutdown, deploys, alerts, logs | [`production`] |
 //! | seeing and steering what runs, probes, repair | [`operating`] |
+//! | what to do, by what you see | [`troubleshooting`] |
 //! | tests of your handlers and flows | [`testing`] |
 //! | how fast it is | [`performance`] |
 //! | other queues | [`comparison`], [`coming_from`] |
@@ -30,6 +31,7 @@ pages! {
     options = "options",
     production = "production",
     operating = "operating",
+    troubleshooting = "troubleshooting",
     performance = "performance",
     comparison = "comparison",
     coming_from = "coming-from",
