@@ -48,9 +48,7 @@ impl TakeBack {
         dead: &[String],
     ) -> Result<bool, Error> {
         if !self.is_closed {
-            for worker in dead {
-                close::close(conn, keys, worker).await?;
-            }
+            close::close_all(conn, keys, dead).await?;
             self.is_closed = true;
         }
         let mut call = scripts::RECONCILE.on(keys);

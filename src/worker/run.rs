@@ -12,6 +12,7 @@ use crate::clock;
 use crate::error::Error;
 use crate::faults::{ConfigError, Faults};
 use crate::options::resolved::Resolved;
+use crate::options::validate;
 use crate::pauses::Pauses;
 use crate::process::death::DeathProof;
 use crate::process::identity;
@@ -189,7 +190,8 @@ impl Worker {
             }
             let (dead, mut jobs) = ([worker.clone()], 0);
             let mut names: BTreeSet<&str> = self.tasks.iter().map(|task| &*task.name).collect();
-            names.extend(said.get("tasks").iter().flat_map(|names| names.split_whitespace()));
+            let its = said.get("tasks").into_iter().flat_map(|names| names.split_whitespace());
+            names.extend(its.filter(|name| validate::task_name(name).is_ok()));
             for task in names {
                 let (keys, mut taking) = (self.store.task_keys(task), TakeBack::default());
                 while !taking.is_done() {
