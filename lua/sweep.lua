@@ -69,7 +69,7 @@ if waited < math.max(1, interval) then return { 'early', current, interval } end
 local lists = { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
   deferred, waiting_since, recovery, expires_at }
-expect_types(lists, {}, columns, {})
+expect_types(lists, {}, columns, on_crash == 'retry' and { delayed } or {})
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
 redis.call('SCARD', active)
 local batch = next_candidates(candidates, cursor, limit, { unpack(ARGV, 9) })

@@ -19,7 +19,7 @@ const GROWTH_STEPS: u32 = 10_000;
 /// How many runs a job gets and how long it waits between them.
 ///
 /// A policy counts as a whole: one set for the task replaces the app's, one given with a dispatch replaces both.
-/// Stalls do not use attempts, nor does a job that is requeued at shutdown. Delays are kept in whole
+/// Stalls do not use attempts, unless [`OnCrash::Retry`](crate::OnCrash::Retry) says so, nor does a job that is requeued at shutdown. Delays are kept in whole
 /// milliseconds, rounded up.
 ///
 /// ```

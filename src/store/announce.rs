@@ -1,4 +1,4 @@
-//! Presence: who works, since when, and on what. Display and housekeeping only; no liveness decision reads it.
+//! Presence: who works, since when, and on what. For people, for housekeeping, and for the proof of a death.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;

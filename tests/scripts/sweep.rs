@@ -663,3 +663,13 @@ async fn a_person_goes_before_what_the_task_does_with_a_crash() {
         assert!(reply.contains(&format!(" {action} ")), "{choice} {verdict}: {reply}");
     }
 }
+
+#[tokio::test]
+async fn a_foreign_place_for_delayed_jobs_keeps_a_crash_from_being_retried_and_no_job_is_lost() {
+    let mut task = one_candidate().await;
+    task.hset("meta", &[("onCrash", "retry"), ("retry", r#"{"attempts":3}"#)]).await;
+    task.make_foreign("delayed").await;
+    let before = task.exact().await;
+    assert!(task.refused("sweep", &ARGS).await.contains("WRONGTYPE"));
+    assert_eq!(task.exact().await, before);
+}
