@@ -48,6 +48,8 @@ pub(crate) struct Host {
     proc: PathBuf,
     boot_id: String,
     namespace: String,
+    /// In which start times are told; `None` where the kernel knows none.
+    time_namespace: Option<String>,
     /// When the boot clock was 0, by the clock of the server, ms.
     booted_at_ms: u64,
 }
@@ -62,7 +64,9 @@ impl Host {
     fn look_at(proc: PathBuf, own: &HashMap<String, String>) -> Option<Host> {
         let boot_id = std::fs::read_to_string(proc.join("sys/kernel/random/boot_id")).ok()?.trim().to_owned();
         let namespace = std::fs::read_link(proc.join("self/ns/pid")).ok()?.to_string_lossy().into_owned();
-        let host = Host { proc, boot_id, namespace, booted_at_ms: booted_at(own)? };
+        let link = std::fs::read_link(proc.join("self/ns/time")).ok();
+        let time_namespace = link.map(|link| link.to_string_lossy().into_owned());
+        let host = Host { proc, boot_id, namespace, time_namespace, booted_at_ms: booted_at(own)? };
         // Read back right there: it is we who have our pid.
         let is_ours = own.get("bootId") == Some(&host.boot_id) && own.get("pidNamespace") == Some(&host.namespace);
         let stat = host.stat(own.get("pid")?)?;
@@ -76,7 +80,9 @@ impl Host {
 
     /// Whether the worker that said this of itself is dead.
     pub(crate) fn proof(&self, said: &HashMap<String, String>) -> Option<DeathProof> {
-        let is_here = said.get("bootId") == Some(&self.boot_id) && said.get("pidNamespace") == Some(&self.namespace);
+        let is_here = said.get("bootId") == Some(&self.boot_id)
+            && said.get("pidNamespace") == Some(&self.namespace)
+            && said.get("timeNamespace") == self.time_namespace.as_ref();
         let (pid, start) = (said.get("pid")?, said.get("processStart")?);
         if !is_here || booted_at(said)?.abs_diff(self.booted_at_ms) > CLOCK_SLACK_MS {
             return None;
@@ -206,6 +212,7 @@ mod tests {
         for doubt in [
             ("bootId", "other"),
             ("pidNamespace", "pid:[2]"),
+            ("timeNamespace", "time:[2]"),
             ("lastSeenAt", "1000008000"),
             ("bootClock", "2000"),
             ("bootClock", ""),

@@ -15,6 +15,9 @@ pub(crate) fn process_facts() -> Vec<(String, String)> {
         if let Ok(namespace) = std::fs::read_link("/proc/self/ns/pid") {
             facts.push(("pidNamespace".to_owned(), namespace.to_string_lossy().into_owned()));
         }
+        if let Ok(namespace) = std::fs::read_link("/proc/self/ns/time") {
+            facts.push(("timeNamespace".to_owned(), namespace.to_string_lossy().into_owned()));
+        }
         facts.extend(super::death::own_start().map(|start| ("processStart".to_owned(), start)));
     }
     facts
