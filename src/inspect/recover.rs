@@ -6,6 +6,8 @@ use super::Inspector;
 use super::silent::ResolvedJob;
 use super::workers::{WorkerReport, report};
 use crate::error::Error;
+use crate::process::death::DeathProof;
+use crate::shown::Shown;
 use crate::store::patience::RESPONSE_TIMEOUT;
 use crate::store::reconcile::{TakeBack, Word};
 use crate::worker_id::WorkerId;
@@ -28,18 +30,21 @@ pub struct RecoveredTask {
     pub task: String,
     /// The jobs that the worker held, and what became of each: what the task does with a job whose worker died.
     pub resolved: Vec<ResolvedJob>,
+    /// Why others may be left, if so; it is safe to repeat.
+    pub fault: Option<String>,
 }
 
 impl Inspector {
     /// Takes the word of a person that a worker is dead, and resolves its jobs at once, by their tokens: no interval is watched.
     /// `None` if nothing is known of the worker.
     ///
-    /// A worker of which this is not true loses its jobs to others while its handlers run; it hears of that with its next heartbeat, and
+    /// A worker of which this is not true loses its jobs to others while its handlers run; it hears of that within 10 s, and
     /// stops. [`WorkerReport::state`] and [`WorkerReport::death`] of the answer tell what was known of it. Workers on the same host
     /// need no such word: they look for themselves.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the server has lost the options of a task, and what every call may give, see [`Error`].
+    /// What every call may give, see [`Error`], before anything was done. What goes wrong with a task is its
+    /// [`fault`](RecoveredTask::fault).
     ///
     /// # Cancel safety
     /// Some of the jobs may be resolved or not when the future is dropped; it is safe to repeat.
@@ -49,25 +54,34 @@ impl Inspector {
         let known = report(worker, seen, &said, now);
         let (dead, mut tasks) = ([worker.to_owned()], Vec::new());
         for its in &known.tasks {
-            let keys = self.keys(&its.task)?;
             let mut taking = TakeBack::default();
-            while !taking.is_done() {
-                let step = async |conn: &mut _| taking.step(conn, &keys, "", Word::Of(&self.by), &dead).await;
-                if !self.store.shared(RESPONSE_TIMEOUT, step).await? {
-                    return Err(super::silent::undeclared());
-                }
-            }
+            let fault = self.take_jobs(&its.task, &dead, &mut taking).await.err();
             let resolved = taking.taken.into_iter().filter_map(ResolvedJob::of).collect();
-            tasks.push(RecoveredTask { task: its.task.clone(), resolved });
+            let fault = fault.map(|e| e.chain().to_string());
+            tasks.push(RecoveredTask { task: its.task.clone(), resolved, fault });
         }
         if known.death.is_none() {
             let (word, id) = (&*self.by, WorkerId::from_wire(worker));
             let note = |mut conn| {
                 let id = id.clone();
-                async move { self.store.note_death(&mut conn, id.as_str(), word, "said_so").await }
+                async move { self.store.note_death(&mut conn, id.as_str(), word, DeathProof::SaidSo.as_str()).await }
             };
-            self.ask(note).await?;
+            // It is for people, and what was done is to be told.
+            if let Err(e) = self.ask(note).await {
+                tracing::debug!(worker = %Shown(worker), error = %e.chain(), "the death of a worker could not be noted");
+            }
         }
         Ok(Some(RecoveryReport { worker: known, tasks }))
+    }
+
+    async fn take_jobs(&self, task: &str, dead: &[String], taking: &mut TakeBack) -> Result<(), Error> {
+        let keys = self.keys(task)?;
+        while !taking.is_done() {
+            let step = async |conn: &mut _| taking.step(conn, &keys, "", Word::Of(&self.by), dead).await;
+            if !self.store.shared(RESPONSE_TIMEOUT, step).await? {
+                return Err(super::silent::undeclared());
+            }
+        }
+        Ok(())
     }
 }

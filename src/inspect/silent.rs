@@ -213,7 +213,12 @@ impl Inspector {
                 let keys = keys.clone();
                 async move { states::states(&mut conn, &keys, some).await }
             };
-            for (id, state) in some.iter().zip(self.ask(call).await?.jobs) {
+            let Ok(looked) = self.ask(call).await else {
+                // Without their reasons: what was done is to be told all the same.
+                report.is_complete = false;
+                break;
+            };
+            for (id, state) in some.iter().zip(looked.jobs) {
                 let why = match state.map(|(state, _)| state) {
                     None => Refusal::Unknown,
                     Some(JobState::Running) => Refusal::NotSilent,

@@ -1,6 +1,6 @@
 //! Takes back the jobs of workers of this host whose processes are gone, without waiting for an interval.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,8 +26,7 @@ const TOGETHER: usize = 20;
 
 /// Looks at once, and then again and again: a worker beside this one may die at any time.
 pub(super) async fn run(keeper: Arc<Keeper>) {
-    // Those whose end is known, and whose jobs were taken back.
-    let mut known = HashSet::new();
+    let mut known = Known::default();
     let (mut pauses, mut is_told) = (Pauses::until_answered(), false);
     loop {
         let pause = match run_once(&keeper, &mut known).await {
@@ -54,7 +53,28 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
     }
 }
 
-async fn run_once(keeper: &Keeper, known: &mut HashSet<String>) -> Result<(), Error> {
+/// What is known of the other workers of this boot.
+#[derive(Default)]
+struct Known {
+    /// Nothing is to be done about them: they stopped, are elsewhere, or their jobs were taken back.
+    done: HashSet<String>,
+    /// What those of this host say of themselves. Only where the process of one is not there it is asked about again.
+    living: HashMap<String, HashMap<String, String>>,
+}
+
+impl Known {
+    /// Takes in what a worker says of itself. One that is only listed yet says nothing.
+    fn take(&mut self, host: &Host, worker: &str, said: HashMap<String, String>) {
+        if said.contains_key("stoppedAt") || (said.contains_key("pid") && !host.is_here(&said)) {
+            self.living.remove(worker);
+            self.done.insert(worker.to_owned());
+        } else if said.contains_key("pid") {
+            self.living.insert(worker.to_owned(), said);
+        }
+    }
+}
+
+async fn run_once(keeper: &Keeper, known: &mut Known) -> Result<(), Error> {
     let (store, own) = (&keeper.worker.store, keeper.worker.id.as_str());
     let own_presence = keeper.housekeeping_call(async |conn| store.presence(conn, own).await).await?;
     if own_presence.contains_key("deadAt") && !keeper.worker.is_replaced() {
@@ -68,10 +88,48 @@ async fn run_once(keeper: &Keeper, known: &mut HashSet<String>) -> Result<(), Er
     }
     let Some(host) = Host::look(&own_presence) else { return Ok(()) };
     let listed = keeper.housekeeping_call(async |conn| store.of_boot(conn, host.boot_id(), MOST).await).await?;
-    known.retain(|worker| listed.contains(worker));
-    let others: Vec<&String> = listed.iter().filter(|worker| *worker != own && !known.contains(*worker)).collect();
+    let listed: HashSet<String> = listed.into_iter().filter(|worker| worker != own).collect();
+    known.done.retain(|worker| listed.contains(worker));
+    known.living.retain(|worker, _| listed.contains(worker));
+    let is_new = |worker: &&String| !known.done.contains(*worker) && !known.living.contains_key(*worker);
+    let new: Vec<String> = listed.iter().filter(is_new).cloned().collect();
+    for (worker, said) in presences(keeper, &new).await? {
+        known.take(&host, &worker, said);
+    }
+    let ended = known.living.iter().filter(|(_, said)| host.end_of(said).is_some());
+    let ended: Vec<String> = ended.map(|(worker, _)| worker.clone()).collect();
     let mut dead = Vec::new();
-    for some in others.chunks(TOGETHER) {
+    for (worker, said) in presences(keeper, &ended).await? {
+        if !said.contains_key("stoppedAt")
+            && let Some(proof) = host.proof(&said)
+        {
+            let tasks: Vec<String> =
+                said.get("tasks").into_iter().flat_map(|names| names.split_whitespace()).map(str::to_owned).collect();
+            dead.push((worker.clone(), proof, tasks));
+        }
+        known.take(&host, &worker, said);
+    }
+    // Of a task that they never worked they hold nothing, and nothing is to be written there.
+    let tasks = keeper.watches.iter().map(|watch| {
+        let worked = |tasks: &[String]| tasks.iter().any(|name| **name == *watch.task.name);
+        let its = dead.iter().filter(|(.., tasks)| worked(tasks));
+        let its: Vec<String> = its.map(|(worker, ..)| worker.clone()).collect();
+        async move { if its.is_empty() { Ok(()) } else { take_back(keeper, watch, &its).await } }
+    });
+    // What one task got done counts, whatever becomes of the others.
+    join_all(tasks).await.into_iter().collect::<Result<Vec<()>, Error>>()?;
+    for (worker, proof, _) in dead {
+        tell(keeper, &worker, proof).await;
+        known.living.remove(&worker);
+        known.done.insert(worker);
+    }
+    Ok(())
+}
+
+/// What the workers say of themselves.
+async fn presences(keeper: &Keeper, workers: &[String]) -> Result<Vec<(String, HashMap<String, String>)>, Error> {
+    let (store, mut found) = (&keeper.worker.store, Vec::with_capacity(workers.len()));
+    for some in workers.chunks(TOGETHER) {
         let call = async |conn: &mut _| {
             let presences = some.iter().map(|worker| {
                 let mut conn = Clone::clone(&*conn);
@@ -79,27 +137,9 @@ async fn run_once(keeper: &Keeper, known: &mut HashSet<String>) -> Result<(), Er
             });
             try_join_all(presences).await
         };
-        for (worker, said) in some.iter().zip(keeper.housekeeping_call(call).await?) {
-            if said.contains_key("stoppedAt") {
-                known.insert((*worker).clone());
-            } else if let Some(proof) = host.proof(&said) {
-                dead.push(((*worker).clone(), proof));
-            }
-        }
+        found.extend(some.iter().cloned().zip(keeper.housekeeping_call(call).await?));
     }
-    if dead.is_empty() {
-        return Ok(());
-    }
-    let ids: Vec<String> = dead.iter().map(|(worker, _)| worker.clone()).collect();
-    let tasks = keeper.watches.iter().map(|watch| take_back(keeper, watch, &ids));
-    // What one task got done counts, whatever becomes of the others.
-    let taken = join_all(tasks).await.into_iter().collect::<Result<Vec<()>, Error>>();
-    taken?;
-    for (worker, proof) in dead {
-        tell(keeper, &worker, proof).await;
-        known.insert(worker);
-    }
-    Ok(())
+    Ok(found)
 }
 
 /// Resolves the jobs of a task that the dead hold.

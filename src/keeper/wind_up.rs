@@ -49,7 +49,7 @@ pub(super) async fn end(keeper: &Keeper, told: bool) {
         let named: Vec<_> = tasks.map(|task| (&*task.name, &*task.keys, task.held.len())).collect();
         let goodbye = async {
             let mut conn = worker.store.dedicated(Role::Keeper, None).await?;
-            worker.store.close(&mut conn, worker.id.as_str(), &named, identity::boot_id().as_deref()).await
+            worker.store.close(&mut conn, worker.id.as_str(), &named, identity::boot_id().as_deref(), "stopped").await
         };
         // Its presence ends by itself when this does not get through.
         let _ = tokio::time::timeout(FAREWELL, goodbye).await;

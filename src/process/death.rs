@@ -78,15 +78,22 @@ impl Host {
         &self.boot_id
     }
 
+    /// Whether the worker that said this of itself runs, or ran, where we could see its process.
+    pub(crate) fn is_here(&self, said: &HashMap<String, String>) -> bool {
+        said.get("bootId") == Some(&self.boot_id)
+            && said.get("pidNamespace") == Some(&self.namespace)
+            && said.get("timeNamespace") == self.time_namespace.as_ref()
+    }
+
     /// Whether the worker that said this of itself is dead.
     pub(crate) fn proof(&self, said: &HashMap<String, String>) -> Option<DeathProof> {
-        let is_here = said.get("bootId") == Some(&self.boot_id)
-            && said.get("pidNamespace") == Some(&self.namespace)
-            && said.get("timeNamespace") == self.time_namespace.as_ref();
+        let is_of_this_machine = booted_at(said)?.abs_diff(self.booted_at_ms) <= CLOCK_SLACK_MS;
+        if is_of_this_machine && self.is_here(said) { self.end_of(said) } else { None }
+    }
+
+    /// How the process ended that has, or had, this pid and start time. It asks nobody but the system.
+    pub(crate) fn end_of(&self, said: &HashMap<String, String>) -> Option<DeathProof> {
         let (pid, start) = (said.get("pid")?, said.get("processStart")?);
-        if !is_here || booted_at(said)?.abs_diff(self.booted_at_ms) > CLOCK_SLACK_MS {
-            return None;
-        }
         match self.stat(pid) {
             Some(stat) if stat.start != *start => Some(DeathProof::PidReused),
             Some(stat) if stat.has_ended => Some(DeathProof::Unreaped),

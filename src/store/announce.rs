@@ -48,6 +48,7 @@ impl Store {
         worker: &str,
         tasks: &[(&str, &TaskKeys, usize)],
         boot_id: Option<&str>,
+        phase: &str,
     ) -> Result<(), Error> {
         // All together: a round trip may take long.
         let closes = tasks.iter().map(|(_, keys, _)| {
@@ -66,6 +67,7 @@ impl Store {
         // By the names of its tasks it is forgotten, also where the server lost what it had said before.
         let names: Vec<&str> = tasks.iter().map(|(name, ..)| *name).collect();
         let mut fields = vec![("stoppedAt".to_owned(), now.to_string()), ("tasks".to_owned(), names.join(" "))];
+        fields.push(("phase".to_owned(), phase.to_owned()));
         fields.extend(tasks.iter().map(|(name, _, held)| (format!("held:{name}"), held.to_string())));
         self.announce(conn, worker, &fields).await
     }

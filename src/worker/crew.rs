@@ -188,8 +188,10 @@ impl Drop for LeavesBehind {
 async fn say_goodbye(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>]) {
     let named: Vec<(&str, &TaskKeys, usize)> =
         tasks.iter().map(|task| (&*task.name, &*task.keys, task.held.len())).collect();
-    let boot_id = identity::boot_id();
-    let close = async |conn: &mut _| worker.store.close(conn, worker.id.as_str(), &named, boot_id.as_deref()).await;
+    let (id, boot_id) = (worker.id.as_str(), identity::boot_id());
+    // Whoever replaced it may not have taken all its jobs yet, and is to go on.
+    let phase = if worker.is_replaced() { "replaced" } else { "stopped" };
+    let close = async |conn: &mut _| worker.store.close(conn, id, &named, boot_id.as_deref(), phase).await;
     while let Err(e) = worker.store.shared(FAREWELL / 2, close).await {
         tracing::debug!(worker_id = %worker.id, error = %e.chain(), "redis is told again that the worker stopped");
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -23,11 +23,12 @@ impl WorkerIdentity {
     }
 
     /// A name that one worker has at a time. Who starts under it takes the jobs of whoever had it before at once, wherever that one ran
-    /// and whether it is dead or not: one that lives hears of it at its next call or heartbeat, and stops with
+    /// and whether it is dead or not: one that lives hears of it at its next call, or within 10 s, and stops with
     /// [`StopReason::Replaced`](crate::StopReason::Replaced).
     ///
     /// Give it only where something else, such as a StatefulSet or a systemd unit, sees to it that there is one such process: two that
-    /// share a name take each other's jobs. 1 to 128 characters of `A-Z`, `a-z`, `0-9`, `.`, `_` and `-`.
+    /// share a name take each other's jobs. A name holds for all apps with one `prefix`, whatever their tasks. 1 to 128 characters of
+    /// `A-Z`, `a-z`, `0-9`, `.`, `_` and `-`.
     #[must_use]
     pub fn exclusive(name: impl Into<String>) -> WorkerIdentity {
         WorkerIdentity(Some(name.into()))

@@ -1,6 +1,5 @@
 //! A worker's run, from the first look at the server to the reason for which it stopped.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -185,23 +184,23 @@ impl Worker {
         for worker in &before {
             let said =
                 self.store.shared(RESPONSE_TIMEOUT, async |conn| self.store.presence(conn, worker).await).await?;
-            if said.contains_key("stoppedAt") {
+            if said.contains_key("stoppedAt") && said.get("phase").is_none_or(|phase| phase != "replaced") {
                 continue;
             }
-            let (dead, mut jobs) = ([worker.clone()], 0);
-            let mut names: BTreeSet<&str> = self.tasks.iter().map(|task| &*task.name).collect();
-            let its = said.get("tasks").into_iter().flat_map(|names| names.split_whitespace());
-            names.extend(its.filter(|name| validate::task_name(name).is_ok()));
-            for task in names {
-                let (keys, mut taking) = (self.store.task_keys(task), TakeBack::default());
-                while !taking.is_done() {
-                    let step = async |conn: &mut _| taking.step(conn, &keys, own, Word::Proof, &dead).await;
-                    if !self.store.shared(RESPONSE_TIMEOUT, step).await? {
-                        // A task of another time: nobody has told what is to become of its jobs.
-                        break;
+            // Of one of whom nothing is known any more our own tasks are looked through.
+            let of_ours = || self.tasks.iter().map(|task| &*task.name).collect();
+            let names: Vec<&str> = said.get("tasks").map_or_else(of_ours, |names| names.split_whitespace().collect());
+            let mut jobs = 0;
+            for task in names.into_iter().filter(|name| validate::task_name(name).is_ok()) {
+                match self.take_jobs(task, worker).await {
+                    Ok(taken) => jobs += taken,
+                    Err(e) if e.is_retryable() => return Err(e),
+                    // Perhaps no task of ours. It must not keep us from working.
+                    Err(e) => {
+                        tracing::warn!(task, worker = %Shown(worker), error = %e.chain(),
+                            "the jobs of the worker that had the name are left to the sweep");
                     }
                 }
-                jobs += taking.taken.len();
             }
             let note =
                 async |conn: &mut _| self.store.note_death(conn, worker, own, DeathProof::Replaced.as_str()).await;
@@ -214,6 +213,19 @@ impl Worker {
             return Ok(());
         }
         self.store.shared(RESPONSE_TIMEOUT, async |conn| self.store.drop_names(conn, name, &before).await).await
+    }
+
+    /// Takes the jobs of a task that the worker holds. Returns how many.
+    async fn take_jobs(&self, task: &str, worker: &str) -> Result<usize, Error> {
+        let (keys, dead, mut taking) = (self.store.task_keys(task), [worker.to_owned()], TakeBack::default());
+        while !taking.is_done() {
+            let step = async |conn: &mut _| taking.step(conn, &keys, self.id.as_str(), Word::Proof, &dead).await;
+            if !self.store.shared(RESPONSE_TIMEOUT, step).await? {
+                // A task of another time: nobody has told what is to become of its jobs.
+                break;
+            }
+        }
+        Ok(taking.taken.len())
     }
 
     /// Works with a crew until it is told to stop, and lets it wind down.

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use heartline::{
     Context, Event, JobError, JobState, JobValues, OnCrash, Recovery, RetryPolicy, StallAction, StallOptions,
-    StallReason, TaskOptions,
+    StallReason, TaskOptions, WorkerIdentity,
 };
 
 use crate::support::events::next;
 use crate::support::puppet::Puppet;
 use crate::support::task::{INTERVAL, TASK, TestTask, fast, fast_with};
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
 
 type Told = Arc<Mutex<Vec<(u32, u32, Option<Recovery>)>>>;
@@ -156,4 +157,84 @@ async fn codes_that_cannot_be_retried_are_refused_each_with_its_reason() {
     let task = app.task_ref::<String, u64>(TASK).unwrap();
     assert!(task.dispatch("x".into()).retry(policy).await.is_err());
     assert!(task.dispatch("x".into()).retry(RetryPolicy::new().on(&[])).await.is_err());
+}
+
+/// A dead worker that had worked our task and another one, whose keys are not ours.
+async fn predecessor(test: &TestTask, id: &str) -> redis::aio::MultiplexedConnection {
+    let (_app, task) = test.producer().await;
+    task.dispatch("gate".into()).id("held").await.unwrap();
+    test.journal.open("gate");
+    let mut puppet = Puppet::of(test).await;
+    puppet.name = id.to_owned();
+    puppet.claim_all(&["held"]).await;
+    let mut conn = test.conn().await;
+    let prefix = &test.prefix;
+    let tasks = format!("foreign {TASK}");
+    let presence = [("lastSeenAt", "5"), ("tasks", tasks.as_str()), ("pid", "1")];
+    redis::cmd("HSET").arg(format!("{prefix}:worker:{id}")).arg(&presence).exec_async(&mut conn).await.unwrap();
+    redis::cmd("SET").arg(format!("{prefix}:{{foreign}}:calls")).arg("x").exec_async(&mut conn).await.unwrap();
+    conn
+}
+
+#[tokio::test]
+async fn a_task_of_the_predecessor_that_is_damaged_keeps_nobody_from_its_name() {
+    let test = TestTask::new();
+    let mut conn = predecessor(&test, "old-1-00000000").await;
+    let name = format!("{}:name:billing-0", test.prefix);
+    redis::cmd("ZADD").arg(&name).arg(5).arg("old-1-00000000").exec_async(&mut conn).await.unwrap();
+    let app = test.app().await;
+    let task = test.declare_at(&app, fast_with(StallOptions::new().interval(INTERVAL * 3600)));
+    let worker = app.worker().identity(WorkerIdentity::exclusive("billing-0"));
+    let id = worker.id().to_string();
+    let worker = TestWorker::start(worker);
+    task.handle("held").unwrap().result().await.unwrap();
+    let holders: Vec<String> = redis::cmd("ZRANGE").arg(&name).arg(0).arg(-1).query_async(&mut conn).await.unwrap();
+    assert_eq!(holders, [id]);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn the_word_of_a_person_counts_for_every_task_though_one_is_damaged() {
+    let test = TestTask::new();
+    drop(predecessor(&test, "old-1-00000000").await);
+    let worker = test.start_worker(fast_with(StallOptions::new().interval(INTERVAL * 3600))).await;
+    let report = worker.app.inspector().recover_worker("old-1-00000000").await.unwrap().unwrap();
+    let told: Vec<(&str, usize, bool)> =
+        report.tasks.iter().map(|task| (&*task.task, task.resolved.len(), task.fault.is_some())).collect();
+    assert_eq!(told, [("foreign", 0, true), (TASK, 1, false)]);
+    worker.jobs.handle("held").unwrap().result().await.unwrap();
+    worker.stop().await;
+}
+
+/// Of the dead of this host only those are dealt with that worked our task: nothing is left behind of the others.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_dead_worker_of_another_task_leaves_nothing_on_ours() {
+    let test = TestTask::new();
+    let first = test.start_worker(fast()).await;
+    let mut conn = test.conn().await;
+    let prefix = &test.prefix;
+    let key = |id: &str| format!("{prefix}:worker:{id}");
+    let said: Vec<(String, String)> =
+        redis::cmd("HGETALL").arg(key(first.id.as_str())).query_async(&mut conn).await.unwrap();
+    let boot = said.iter().find(|(name, _)| name == "bootId").unwrap().1.clone();
+    for (id, tasks) in [("other-1-00000000", "other"), ("ours-1-00000000", TASK)] {
+        redis::cmd("HSET").arg(key(id)).arg(&said).exec_async(&mut conn).await.unwrap();
+        let dead = [("pid", "2000000000"), ("tasks", tasks)];
+        redis::cmd("HSET").arg(key(id)).arg(&dead).exec_async(&mut conn).await.unwrap();
+        redis::cmd("ZADD").arg(format!("{prefix}:boot:{boot}")).arg(5).arg(id).exec_async(&mut conn).await.unwrap();
+    }
+    let second = test.start_worker(fast()).await;
+    let inspector = second.app.inspector();
+    for id in ["ours-1-00000000", "other-1-00000000"] {
+        eventually("its death is noted", PATIENCE, async || {
+            inspector.worker(id).await.unwrap().is_some_and(|worker| worker.death.is_some())
+        })
+        .await;
+    }
+    let lines: Vec<String> = test.run("HKEYS", "calls", &[]).await;
+    assert!(lines.iter().any(|line| line.starts_with("ours-")), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.starts_with("other-")), "{lines:?}");
+    first.stop().await;
+    second.stop().await;
 }
