@@ -47,10 +47,13 @@ local ids = {}
 for at = 1, #due, 2 do ids[#ids + 1] = due[at] end
 -- An id may be that of another job by now, or of one that began.
 local known, states = redis.call('HMGET', expires_at, unpack(ids)), states_of(payload, locks, places, ids)
-local ended, waited, put_off, values, words = {}, {}, {}, {}, {}
+local ended, waited, put_off, values, words, ahead = {}, {}, {}, {}, {}, {}
 for at, id in ipairs(ids) do
   local is_due = known[at] and (tonumber(known[at]) or 0) <= now_ms
-  if is_due and (states[at] == 'waiting' or states[at] == 'delayed') then
+  if is_due and states[at] == 'running' then
+    -- It is claimed and has not begun: whoever holds it lets it expire, unless it is requeued.
+    ahead[#ahead + 1], ahead[#ahead + 2] = string.format('%d', now_ms + 5000), id
+  elseif is_due and (states[at] == 'waiting' or states[at] == 'delayed') then
     local group = states[at] == 'waiting' and waited or put_off
     group[#group + 1], ended[#ended + 1] = id, id
     values[2 * #ended - 1], values[2 * #ended] = id, error_json('expired', NOT_IN_TIME)
@@ -59,6 +62,7 @@ for at, id in ipairs(ids) do
 end
 
 redis.call('ZREM', expires, unpack(ids))
+if #ahead > 0 then redis.call('ZADD', expires, unpack(ahead)) end
 if #ended > 0 then
   redis.call('HDEL', expires_at, unpack(ended))
   if #put_off > 0 then redis.call('ZREM', delayed, unpack(put_off)) end

@@ -19,6 +19,7 @@
 -- KEYS[18] expiresAt     (hash)    column
 -- KEYS[19] cancelling    (hash)    id -> reason
 -- KEYS[20] candidates    (set)     running ids silent since the snapshot
+-- KEYS[21] claimed       (hash)    id -> fence of a job that is held and has not begun
 -- ARGV[1]  id            (of the job)
 -- Returns  {'found', state, stamp, attempt, stalledCount, error, deferred, options, maxCount, priority, dispatchedAt,
 --          waitingSince, recovery, expiresAt, reason of a cancel, 1 for a candidate else 0, bytes of the payload,
@@ -26,7 +27,8 @@
 --          or {'unknown'}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
-local places, id = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }, ARGV[1]
+local places, id = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
+  claimed = claimed }, ARGV[1]
 local states, stamps = states_of(payload, locks, places, ARGV)
 if states[1] == 'unknown' then return { 'unknown' } end
 local found = { 'found', states[1], stamps[1] }

@@ -18,7 +18,8 @@
 -- KEYS[17] completed    (zset)    ids by finish time, ms
 -- KEYS[18] failed       (zset)    ids by finish time, ms
 -- KEYS[19] cancelled    (zset)    ids by finish time, ms
--- ARGV[1]  state        (waiting, running, or another: that of the place)
+-- KEYS[20] claimed      (hash)    id -> fence of a job that is held and has not begun
+-- ARGV[1]  state        (waiting, claimed, running, or another: that of the place)
 -- ARGV[2]  newest       (1: newest first, or from the back of the lists; else oldest first, or as claimed)
 -- ARGV[3]  cursor       (of the page before; '' to begin)
 -- ARGV[4]  look         (how many jobs to look at, about)
@@ -33,13 +34,15 @@
 -- Refuses  WRONGTYPE
 local state, newest, cursor, look, code, text = ARGV[1], ARGV[2] == '1', ARGV[3], tonumber(ARGV[4]), ARGV[7], ARGV[8]
 
+local is_held = state == 'claimed' or state == 'running'
+
 local ids, stamps, cursors, behind
 if state == 'waiting' then
   local page = newest and waiting_page_from_back or waiting_page
   ids, cursors, behind = page({ wait_high, wait, wait_low }, cursor, look)
   stamps = {}
-elseif state == 'running' then
-  ids, stamps, behind = held_page(locks, cursor, look)
+elseif is_held then
+  ids, stamps, behind = held_page(state == 'claimed' and claimed or locks, cursor, look)
   cursors = {}
 else
   ids, stamps, behind = ordered_page(place, newest, cursor, look, ARGV[5], ARGV[6])
@@ -67,6 +70,15 @@ if state == 'waiting' then
   spare = spare_of(ids, ghosts, payload, locks,
     { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed })
 end
+if is_held then
+  -- By the fence in the lock; the tokens are the stamps.
+  local marks = redis.call('HLEN', claimed) > 0 and redis.call('HMGET', claimed, unpack(ids)) or {}
+  stamps = redis.call('HMGET', locks, unpack(ids))
+  for at = 1, #ids do
+    local is_claimed = stamps[at] and marks[at] and marks[at] == string.match(stamps[at], ':(%d+)$') or false
+    spare[at] = not stamps[at] or is_claimed ~= (state == 'claimed')
+  end
+end
 local values = {}
 for which, column in ipairs({ attempt, stalled_count, max_count, priority, dispatched_at, waiting_since }) do
   values[which] = redis.call('HLEN', column) > 0 and redis.call('HMGET', column, unpack(ids)) or {}
@@ -79,10 +91,10 @@ for at, id in ipairs(ids) do
     local stamp = stamps[at] or ''
     local _, begins = string.find(failure, '"message":"', 1, true)
     local brief = string.sub(failure, (begins or 0) + 1, (begins or 0) + 1024)
-    local cursor_here = cursors[at] or state ~= 'running' and stamp .. ' ' .. id or ''
+    local cursor_here = cursors[at] or not is_held and stamp .. ' ' .. id or ''
     local row = { id, stamp, cursor_here, string.match(failure, '"code":"([^"]*)"') or '', brief }
     for which = 1, 6 do row[#row + 1] = values[which][at] or '' end
-    row[#row + 1] = state == 'running' and redis.call('SISMEMBER', candidates, id) == 1 and '1' or '0'
+    row[#row + 1] = is_held and redis.call('SISMEMBER', candidates, id) == 1 and '1' or '0'
     table.insert(reply[4], row)
   end
 end

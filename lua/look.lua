@@ -21,6 +21,7 @@
 -- KEYS[20] waitingSince (hash)    column
 -- KEYS[21] recovery     (hash)    column
 -- KEYS[22] expiresAt    (hash)    column
+-- KEYS[23] claimed      (hash)    id -> fence of a job that is held and has not begun
 -- ARGV[1]  began        (ms: since when the lists were read)
 -- ARGV[2]  jobs         (pairs id, number of its entries in the lists; at most 500)
 -- Returns  {'looked', the faults of each, words with spaces between}
@@ -34,7 +35,7 @@ for at = 2, #ARGV, 2 do
 end
 local faults = faults_of(ids, listed, began, { payload = payload, locks = locks, delayed = delayed,
   completed = completed, failed = failed, cancelled = cancelled, active = active, candidates = candidates,
-  cancelling = cancelling, ghosts = ghosts, attempt = attempt, stalled_count = stalled_count,
+  cancelling = cancelling, claimed = claimed, ghosts = ghosts, attempt = attempt, stalled_count = stalled_count,
   waiting_since = waiting_since, columns = columns })
 for at, found in ipairs(faults) do reply[at + 1] = table.concat(found, ' ') end
 return reply

@@ -27,6 +27,7 @@
 -- KEYS[26] waitingSince (hash)    column
 -- KEYS[27] recovery     (hash)    column
 -- KEYS[28] expiresAt    (hash)    column
+-- KEYS[29] claimed      (hash)    id -> fence of a job that is held and has not begun
 -- ARGV[1]  by           (who asks)
 -- ARGV[2]  began        (ms: since when the lists were read)
 -- ARGV[3]  jobs         (triples id, number of its entries in the lists, faults with spaces between; at most 200)
@@ -45,7 +46,7 @@ expect_types(lists, {}, columns, {})
 local event_mode, paused = unpack(redis.call('HMGET', meta, 'eventMode', 'paused'))
 local faults, places = faults_of(ids, listed, began, { payload = payload, locks = locks, delayed = delayed,
   completed = completed, failed = failed, cancelled = cancelled, active = active, candidates = candidates,
-  cancelling = cancelling, ghosts = ghosts, attempt = attempt, stalled_count = stalled_count,
+  cancelling = cancelling, claimed = claimed, ghosts = ghosts, attempt = attempt, stalled_count = stalled_count,
   waiting_since = waiting_since, columns = columns })
 local reply, removed, requeued = { 'mended' }, {}, {}
 -- A shrinking command first: behind it a server at maxmemory takes the others.
@@ -53,6 +54,7 @@ redis.call('HDEL', cancelling, '')
 local function unlock(id)
   redis.call('HDEL', locks, id)
   redis.call('HDEL', cancelling, id)
+  redis.call('HDEL', claimed, id)
   redis.call('SREM', active, id)
   redis.call('SREM', candidates, id)
 end
@@ -75,6 +77,7 @@ local mends = {
   unwatched = function(id) redis.call('SADD', active, id) end,
   both_sets = function(id) redis.call('SREM', candidates, id) end,
   stray_cancel = function(id) redis.call('HDEL', cancelling, id) end,
+  stray_claim = function(id) redis.call('HDEL', claimed, id) end,
   bad_counter = function(id, place)
     if not count_of(place.attempt) then redis.call('HDEL', attempt, id) end
     if not count_of(place.stalled_count) then redis.call('HDEL', stalled_count, id) end

@@ -14,13 +14,14 @@
 -- KEYS[13] waitingSince (hash)    column
 -- KEYS[14] dispatchedAt (hash)    column
 -- KEYS[15] payload      (hash)    column
--- Returns  {'seen', now (ms), counts (waiting, delayed, running, completed, failed, cancelled), id and time since
---          when it waits (ms; '': the id tells it) of the first job of each list ('': none), first due time (ms) or
---          '', candidates, active, fields of meta}
+-- KEYS[16] claimed      (hash)    id -> fence of a job that is held and has not begun
+-- Returns  {'seen', now (ms), counts (waiting, delayed, claimed, running, completed, failed, cancelled), id and time
+--          since when it waits (ms; '': the id tells it) of the first job of each list ('': none), first due time (ms)
+--          or '', candidates, active, fields of meta}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local lists = { wait_high, wait, wait_low }
-local counts = count_jobs(lists, delayed, locks, { completed, failed, cancelled }, meta)
+local counts = count_jobs(lists, delayed, claimed, locks, { completed, failed, cancelled }, meta)
 local has_ghosts, heads = redis.call('HLEN', ghosts) > 0, {}
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }
 for _, list in ipairs(lists) do

@@ -28,6 +28,7 @@
 -- KEYS[26] recovery      (hash)    column
 -- KEYS[27] expiresAt     (hash)    column
 -- KEYS[28] delayed       (zset)    ids by due time, ms
+-- KEYS[29] claimed       (hash)    id -> fence of a job that is held and has not begun
 -- ARGV[1]  worker        (id of the caller)
 -- ARGV[2]  reason        (worker_restarted or manual)
 -- ARGV[3]  by            (who says so; '' for nobody)
@@ -75,7 +76,8 @@ local how = { verdict = 'auto', by = by, reason = reason, worker = worker, now_m
 local places = { candidates = candidates, active = active, locks = locks, cancelling = cancelling, lists = lists,
   delayed = delayed, failed = failed, cancelled = cancelled, wake = wake, events = events, stalls = stalls, meta = meta,
   columns = columns, payload = payload, options = options, stalled_count = stalled_count, max_count = max_count,
-  attempt = attempt, errors = errors, priority = priority, waiting_since = waiting_since, recovery = recovery }
+  attempt = attempt, errors = errors, priority = priority, waiting_since = waiting_since, recovery = recovery,
+  claimed = claimed }
 local found = decide(ids, places, terminal_places, crash, how)
 
 resolve(ids, found, places, how)

@@ -29,35 +29,40 @@
 -- KEYS[28] expiresAt     (hash)    column
 -- KEYS[29] expires       (zset)    ids by when they expire, ms
 -- KEYS[30] ghosts        (hash)    id -> entries in lists that are none of a waiting job
+-- KEYS[31] claimed       (hash)    id -> fence of a job that is held and has not begun
 -- ARGV[1]  call          (number of this call; a repeated one is answered from the record. A worker may have other
 --                         calls under way, numbered by themselves: '7/2' is call 7 of its line 2)
 -- ARGV[2]  worker        (id)
 -- ARGV[3]  ask           (the worker's interval, ms)
--- ARGV[4]  want          (jobs to claim, at most 200)
+-- ARGV[4]  want          (jobs to claim, at most 200; and, where some of them are to wait in the worker, how many
+--                         begin, and how many of those at once. One that allows no stall begins at once or waits)
 -- ARGV[5]  completed     (number of completed jobs, at most 500; behind it how long each of them ran, us)
--- ARGV[6]  results       (how many of them have a value)
--- ARGV[7]  rest          (ids, then fences of the completed; pairs position, value; then 6 words for each other
---                         outcome: id, fence, kind failed | retry | requeue | snooze | undecodable, attempt (of the
---                         last two: the new value of deferred), detail, error JSON. The detail: code, brief and how
---                         long it ran in us of a failed one; delay in ms and the same of a retry; delay of the
---                         others)
--- Returns  {'settled', fences lost, fences cancelled, first fence, ids, payloads, extras, ms to the next due job};
---          fences and ids are words with spaces between. In place of a payload over 512 KiB there is its size, a
---          number. Without a delayed job the last is ''. In a repeated answer a job that was lost since then is named
---          '{}', which is no id
+-- ARGV[6]  results       (how many of them have a value; and how many claimed jobs begin, where any does)
+-- ARGV[7]  rest          (ids, then fences of the completed; pairs position, value; ids, then fences of those that
+--                         begin; then 6 words for each other outcome: id, fence, kind failed | retry | requeue |
+--                         unstart (it has not begun after all) | snooze | undecodable, attempt (of the last two: the
+--                         new value of deferred), detail, error JSON. The detail: code, brief and how long it ran in
+--                         us of a failed one; delay in ms and the same of a retry; delay of the others)
+-- Returns  {'settled', fences lost, fences taken back, first fence, ids, payloads, extras, ms to the next due job, how
+--          many of the ids begin: the first ones; -1 while the task is paused: nothing begins};
+--          fences and ids are words with spaces between. Taken back is what was cancelled, or expired before it began.
+--          In place of a payload over 512 KiB there is its size, a number. Without a delayed job the last but one is
+--          ''. In a repeated answer a job that was lost since then is named '{}', which is no id
 -- Returns  {'stale'}: a later call was answered already; nothing is written
 -- Returns  {'closed'}: the worker has stopped; nothing is written
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is written
--- Emits    completed, failed, retrying, snoozed, undecodable, requeued, cancelled, refused, started, restarted, removed
+-- Emits    completed, failed, retrying, snoozed, undecodable, requeued, cancelled, refused, started, restarted,
+--          claimed, removed
 -- Refuses  WRONGTYPE before the first write
 local number, of_line = string.match(ARGV[1], '^(%d+)(.*)$')
-local call, ask, want, line = tonumber(number), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[2] .. of_line
+local call, ask, line = tonumber(number), tonumber(ARGV[3]), ARGV[2] .. of_line
+local want, room = wanted(ARGV[4])
 local worker, completed_count, ran = ARGV[2], string.match(ARGV[5], '^(%d+) ?(.*)$')
 local lists = { wait_high, wait, wait_low }
 local extra_columns = { attempt, stalled_count, options, dispatched_at, deferred, recovery, expires_at }
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed, lists = lists }
 local stores = { attempt = attempt, result = result, errors = errors, priority = priority, deferred = deferred,
-  waiting_since = waiting_since }
+  waiting_since = waiting_since, claimed = claimed }
 
 local repeated = replay(calls, line, call, worker, locks, payload, extra_columns)
 if repeated then return repeated end
@@ -65,7 +70,7 @@ local last_fence, interval, asked, event_mode, keep_completed, keep_failed, keep
   paused, ended = unpack(redis.call('HMGET', meta, 'fence', 'interval', 'ask', 'eventMode',
     'keepCompleted', 'keepFailed', 'keepCancelled', 'events', 'declaredAt', 'largest', 'paused', 'out'))
 if not declared then return { 'undeclared' } end
--- A paused task hears outcomes and gives no jobs, nor does it wake anybody.
+-- A paused task hears outcomes and gives no jobs, nor does it wake anybody, and none begins.
 if paused then want = 0 end
 local keep = { completed = keep_completed, failed = keep_failed, cancelled = keep_cancelled }
 local now, now_ms = now_us()
@@ -88,10 +93,9 @@ else
 end
 local since = #due > 0 and waiting_since or one_of(columns, waiting_since)
 table.insert(columns, 1, payload)
-local out = read_outcomes(7, tonumber(completed_count), tonumber(ARGV[6]), ran, locks, cancels, worker)
-if #due + #out.requeue > 0 or known then
-  expect_types(lists, { active }, { locks, payload, waiting_since }, {})
-end
+local out = read_outcomes(7, tonumber(completed_count), ARGV[6], ran, locks, cancels, worker)
+if #due + #out.requeue > 0 or known then expect_types(lists, { active }, { locks, payload, waiting_since }, {}) end
+if #out.begins + #out.unstart + #out.requeue + #out.cancelled > 0 or room then redis.call('HLEN', claimed) end
 -- From here on writes, but for the heads of the lists: what is due may be among them, and ghosts are not to be.
 if #due > 0 then
   redis.call('ZREM', delayed, unpack(due))
@@ -102,38 +106,38 @@ if known then
   elsewhere = { delayed, unpack(terminal_places) }
   strip_ghosts(lists, ghosts, meta, payload, locks, elsewhere)
 end
-local claimed = next_jobs(sources, want, payload, tonumber(largest), locks, elsewhere, extra_columns, known, now_ms)
+local found = next_jobs(sources, want, payload, tonumber(largest), locks, elsewhere, extra_columns, known, now_ms)
+local begun = begun_jobs(out, found, room, columns, max_count, expires_at, extra_columns, paused, now_ms)
 
 -- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
 redis.call('SREM', active, '', unpack(out.all))
-local fields, ids = {}, claimed.ids
-pop_jobs(claimed, places, columns, keep, now_ms, errors, fields, since, expires_at, expires)
-if known then count_ghosts(ghosts, meta, claimed.known_ghosts, -1) end
-if #out.all > 0 then let_go(out, locks, cancelling, has_candidates and candidates) end
-if #out.all + #out.lost > 0 then record_outcomes(out, places, stores, columns, keep, now_ms, fields) end
-local count = #out.all + #out.lost + #claimed.corrupt + #claimed.expired + #claimed.ghosts + #ids
+local fields, ids = {}, found.ids
+pop_jobs(found, places, columns, keep, now_ms, errors, fields, since, expires_at, expires)
+if known then count_ghosts(ghosts, meta, found.known_ghosts, -1) end
+if #out.all > 0 then let_go(out, locks, cancelling, claimed, has_candidates and candidates) end
+record_outcomes(out, places, stores, columns, keep, now_ms, fields)
+local count = #out.all - out.expired + #out.refused + #out.begins + #out.unstart + #found.corrupt + #found.expired
+  + #found.ghosts + #ids
 local fence, total = math.max((tonumber(last_fence) or 0) + 1, now), (tonumber(told) or 0) + count
-local lost, cancelled_fences = table.concat(out.lost, ' '), table.concat(out.cancelled_fences, ' ')
-local started = table.concat(ids, ' ')
-local ends = #out.completed + #out.failed + #out.cancelled + #claimed.corrupt + #claimed.expired
+local lost, taken, given = table.concat(out.lost, ' '), table.concat(out.taken, ' '), table.concat(ids, ' ')
+local ends = #out.completed + #out.failed + #out.cancelled + #found.corrupt + #found.expired
 local news = ends > 0 and { 'out', (tonumber(ended) or 0) + ends } or {}
 if #ids > 0 then
-  redis.call('SADD', active, unpack(ids))
-  lock_jobs(locks, worker, fence, ids)
+  hold_jobs(found, worker, fence, active, locks, claimed, fields)
   ask_interval(meta, interval, asked, ask, worker)
-  add_started(fields, claimed, started)
   news[#news + 1], news[#news + 2] = 'fence', fence + #ids - 1
 end
+add_started(fields, begun, begun == found and given)
 local to_tell = #fields > 0 and event_mode ~= 'off'
 if to_tell then news[#news + 1], news[#news + 2] = 'events', total end
 if #news > 0 then redis.call('HSET', meta, unpack(news)) end
 fence = string.format('%d', fence)
 -- Every call is recorded, also one that changed nothing: a copy of it that comes late must not claim for nobody.
-redis.call('HSET', calls, line, table.concat({ call, lost, cancelled_fences, fence, started }, '\n'))
+redis.call('HSET', calls, line, table.concat({ call, lost, taken, fence, found.begin, given }, '\n'))
 if to_tell then append_entry(events, meta, 'events', total, count, worker, fields) end
-if (claimed.left or #out.requeue > 0) and not paused then ring_wake(wake) end
+if (found.left or #out.requeue > 0) and not paused then ring_wake(wake) end
 if #due + #out.retry + #out.snooze + #out.undecodable > 0 then
   next_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
 end
-return { 'settled', lost, cancelled_fences, fence, started, claimed.payloads, claimed.extras,
-  next_due and not paused and math.max(0, math.ceil(next_due - now / 1000)) or '' }
+return { 'settled', lost, taken, fence, given, found.payloads, found.extras,
+  next_due and not paused and math.max(0, math.ceil(next_due - now / 1000)) or '', found.begin }

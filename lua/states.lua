@@ -7,12 +7,14 @@
 -- KEYS[6]  cancelled  (zset)  ids by finish time, ms
 -- KEYS[7]  result     (hash)  column
 -- KEYS[8]  meta       (hash)  event mode
+-- KEYS[9]  claimed    (hash)  id -> fence of a job that is held and has not begun
 -- ARGV[1]  ids        (of the jobs, at most 500)
 -- Returns  {'looked', event mode ('' when no worker has told it), states, bytes of the results}: one of each a job;
 --          the state is 'unknown' of an id that is no job, the size is 0 where no value is kept
 -- Emits    nothing
 -- Refuses  WRONGTYPE
-local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }
+local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
+  claimed = claimed }
 local states = states_of(payload, locks, places, ARGV)
 local bytes = {}
 for at, id in ipairs(ARGV) do bytes[at] = states[at] == 'completed' and redis.call('HSTRLEN', result, id) or 0 end

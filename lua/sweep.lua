@@ -4,6 +4,7 @@
 --   payload there, no lock          failed, code corrupt, unless terminal      failed
 --   stalledCount is no number       failed, code corrupt                       failed
 --   cancel was asked for            stall counted, to cancelled                cancelled
+--   claimed, and has not begun      front of its own list                      requeued
 --   task is OnCrash::Fail           stall counted, failed, worker_crashed      failed
 --   task is OnCrash::Retry:         stall and attempt counted, and
 --     max_count of its own passed     failed, worker_crashed                   failed
@@ -39,6 +40,7 @@
 -- KEYS[26] recovery      (hash)    column
 -- KEYS[27] expiresAt     (hash)    column
 -- KEYS[28] delayed       (zset)    ids by due time, ms
+-- KEYS[29] claimed       (hash)    id -> fence of a job that is held and has not begun
 -- ARGV[1]  worker        (id of the witness)
 -- ARGV[2]  ask           (the worker's interval, ms; 0 of a person, who asks for none)
 -- ARGV[3]  epoch         (the one that the witness watched)
@@ -84,7 +86,8 @@ local how = { verdict = verdict, by = by, reason = verdict == 'auto' and silence
 local places = { candidates = candidates, active = active, locks = locks, cancelling = cancelling, lists = lists,
   delayed = delayed, failed = failed, cancelled = cancelled, wake = wake, events = events, stalls = stalls, meta = meta,
   columns = columns, payload = payload, options = options, stalled_count = stalled_count, max_count = max_count,
-  attempt = attempt, errors = errors, priority = priority, waiting_since = waiting_since, recovery = recovery }
+  attempt = attempt, errors = errors, priority = priority, waiting_since = waiting_since, recovery = recovery,
+  claimed = claimed }
 local found = decide(batch.ids, places, terminal_places, crash, how)
 
 -- Its first command is a shrinking one.

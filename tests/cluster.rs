@@ -137,6 +137,14 @@ async fn settle_and_close_declare_their_keys() {
         assert!(task.ok("settle", &["1/2", "w", "9000", "2", "0", "0"]).await.contains(" requeue more ["));
         task.hset("meta", &[("largest", "1024")]).await;
         assert!(task.ok("settle", &["1/3", "w", "9000", "2", "0", "0"]).await.contains(" left ["));
+        task.running("w", &[("begins", 7), ("expired", 8), ("unstarted", 9)]).await;
+        task.hset("claimed", &[("begins", "7"), ("expired", "8")]).await;
+        task.hset("expiresAt", &[("expired", "5")]).await;
+        task.waiting(&["ahead"]).await;
+        let mut args = vec!["2", "w", "1000", "9 1 0", "0", "0 2", "begins", "expired", "7", "8"];
+        args.extend(["unstarted", "9", "unstart", "0", "", ""]);
+        let ahead = task.ok("settle", &args).await;
+        assert!(ahead.starts_with("[settled '' 8 ") && ahead.contains(" ahead ["), "{ahead}");
         task.lose_options().await;
         assert_eq!(task.ok("settle", &["2/3", "w", "9000", "2", "0", "0"]).await, "[undeclared]");
         assert_eq!(task.ok("close", &["w", "w/2", "w/3"]).await, "[closed]");
@@ -269,7 +277,7 @@ async fn pause_and_resume_declare_their_keys() {
     assert!(task.ok("pause", &["anna", "why"]).await.starts_with("[already "));
     task.zadd("delayed", 1.0, "delayed").await;
     let reply = task.ok("settle", &["1", "w", "1000", "9", "0", "0", "running", "1", "requeue", "0", "", ""]).await;
-    assert!(reply.ends_with(" '' [] [] '']"), "{reply}");
+    assert!(reply.ends_with(" '' [] [] '' -1]"), "{reply}");
     assert!(task.ok("resume", &["anna"]).await.starts_with("[resumed "));
     assert_eq!(task.ok("resume", &["anna"]).await, "[already]");
     assert!(task.ok("settle", &["2", "w", "1000", "9", "0", "0"]).await.contains(" first waiting delayed ["));
@@ -279,7 +287,7 @@ async fn pause_and_resume_declare_their_keys() {
 async fn overview_jobs_and_history_declare_their_keys() {
     let mut task = cluster().await;
     every_state(&mut task).await;
-    assert!(task.ok("overview", &[]).await.contains(" [2 1 1 1 1 2] ['' '' first '' '' ''] 5 0 1 "));
+    assert!(task.ok("overview", &[]).await.contains(" [2 1 0 1 1 1 2] ['' '' first '' '' ''] 5 0 1 "));
     let waiting = ["waiting", "0", "", "100", "-inf", "+inf", "", ""];
     assert!(task.ok("jobs", &waiting).await.starts_with("[page '' 4 [[first "));
     assert!(task.ok("jobs", &["running", "0", "", "9", "-inf", "+inf", "", ""]).await.contains("[running w:1 "));
@@ -366,7 +374,7 @@ async fn trim_inspect_states_and_counts_declare_their_keys() {
     for (id, start) in [("waiting", "[found waiting "), ("running", "[found running "), ("nobody", "[unknown]")] {
         assert!(task.ok("inspect", &[id]).await.starts_with(start));
     }
-    assert_eq!(task.ok("counts", &[]).await, "[counted 1 0 1 0 0 0 0]");
+    assert_eq!(task.ok("counts", &[]).await, "[counted 1 0 0 1 0 0 0 0]");
 }
 
 #[tokio::test]

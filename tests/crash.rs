@@ -10,8 +10,8 @@
 mod support;
 
 use heartline::{
-    App, CancelOutcome, Context, DeathProof, Event, JobError, JobState, StallAction, StallOptions, StallReason,
-    TaskRef, WorkerIdentity, WorkerState,
+    App, CancelOutcome, Context, DeathProof, Event, JobError, JobState, JobValues, StallAction, StallOptions,
+    StallReason, TaskRef, WorkerIdentity, WorkerState,
 };
 use redis::AsyncCommands;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,9 +52,9 @@ fn a_worker_process_for_the_other_tests() {
         let interval = Duration::from_millis(interval_ms.parse().unwrap());
         let options = fast().stall(StallOptions::new().interval(interval).max_count(1000));
         let (slots, name) = what.split_once('@').unwrap_or((what, ""));
-        let concurrency = slots.parse().unwrap();
-        app.task(TASK, options.concurrency(concurrency), move |ctx, input: String| child(ctx, input, log.clone()))
-            .unwrap();
+        let (slots, ahead) = slots.split_once('+').unwrap_or((slots, "0"));
+        let options = options.concurrency(slots.parse().unwrap()).prefetch(ahead.parse().unwrap());
+        app.task(TASK, options, move |ctx, input: String| child(ctx, input, log.clone())).unwrap();
         let identity = if name.is_empty() { WorkerIdentity::unique() } else { WorkerIdentity::exclusive(name) };
         let reason = app.worker().identity(identity).run().await.unwrap();
         said.say(format!("{} stopped: {reason}", std::process::id())).await;
@@ -482,6 +482,74 @@ async fn workers_killed_at_any_moment_lose_nothing_and_record_nothing_twice() {
     assert_eq!(ended.len(), JOBS);
     assert!(ended.values().all(|count| *count == 1), "{ended:?}");
     assert!(test.run::<u64>("XLEN", "stalls", &[]).await > 0, "the kills met nobody at work");
+}
+
+#[tokio::test]
+async fn what_a_killed_worker_had_claimed_goes_back_and_only_what_ran_has_stalled() {
+    let test = TestTask::new();
+    let (app, task) = task(&test).await;
+    let url = test.redis().url();
+    let ids = ids("job", 5);
+    for (at, id) in ids.iter().enumerate() {
+        task.dispatch(if at == 0 { "hold once" } else { "quick" }.into()).id(id).stall_max_count(1).await.unwrap();
+    }
+    let victim = Process::spawn(&test, &url, "1+4", FOR_EVER_MS);
+    eventually("four are claimed", PATIENCE, async || {
+        let counts = task.counts().await.unwrap();
+        (counts.claimed, counts.running) == (4, 1)
+    })
+    .await;
+    let mut stalls = app.on_stalled();
+    victim.kill();
+    let heir = Process::spawn(&test, &url, "1", FOR_EVER_MS);
+    let mut found = BTreeMap::new();
+    for _ in &ids {
+        let stall = next(&mut stalls).await;
+        assert_eq!(stall.reason, StallReason::WorkerRestarted);
+        found.insert(stall.id.to_string(), (stall.action, stall.stalled_count));
+    }
+    assert_eq!(found[&ids[0]], (StallAction::Recovered, 1));
+    assert!(ids[1..].iter().all(|id| found[id] == (StallAction::Requeued, 0)), "{found:?}");
+    let inspector = app.inspector();
+    for id in &ids[1..] {
+        let job = inspector.job(TASK, id, JobValues::None).await.unwrap().unwrap();
+        let recovery = job.recovery.unwrap();
+        assert_eq!((job.stalled_count, job.failed_attempts), (0, 0));
+        assert_eq!((recovery.reason, recovery.requeued_count), (StallReason::Requeued, 1));
+    }
+    assert_eq!(task.handle(&ids[0]).unwrap().result().await.unwrap(), heir.id());
+    assert_eq!(test.dump("claimed").await, None);
+}
+
+#[tokio::test]
+async fn workers_that_claim_ahead_are_killed_at_any_moment_and_nothing_is_lost() {
+    const JOBS: usize = 6_000;
+    let test = TestTask::new();
+    let (_app, task) = task(&test).await;
+    let jobs = (0..JOBS).map(|at| (format!("job-{at}"), if at % 10 == 0 { "short" } else { "quick" }.to_owned()));
+    let worker = || Process::spawn(&test, &test.redis().url(), "2+50", 1000);
+    let mut workers = vec![worker(), worker()];
+    task.dispatch_many_with_ids(jobs).await.unwrap();
+    for round in 1..=6_usize {
+        let enough = (JOBS / 8 * round) as u64;
+        eventually("work goes on", PATIENCE, async || task.counts().await.unwrap().completed >= enough).await;
+        workers.remove(0).kill();
+        workers.push(worker());
+    }
+    eventually("all is done", PATIENCE, async || task.counts().await.unwrap().completed == JOBS as u64).await;
+    let counts = task.counts().await.unwrap();
+    assert_eq!((counts.waiting, counts.claimed, counts.running, counts.failed, counts.delayed), (0, 0, 0, 0, 0));
+    let entries: redis::streams::StreamRangeReply = test.conn().await.xrange_all(test.key("events")).await.unwrap();
+    let words = |name: &str| -> Vec<String> {
+        let of_entry = |entry: &redis::streams::StreamId| entry.get::<String>(name).unwrap_or_default();
+        let all =
+            entries.ids.iter().flat_map(|entry| of_entry(entry).split(' ').map(str::to_owned).collect::<Vec<_>>());
+        all.filter(|id| !id.is_empty()).collect()
+    };
+    let ended = words("completed");
+    assert_eq!((ended.len(), ended.iter().collect::<BTreeSet<_>>().len()), (JOBS, JOBS));
+    assert!(words("stalled").iter().any(|word| word == "requeued"), "the kills met nothing that was claimed");
+    assert_eq!(test.dump("claimed").await, None);
 }
 
 #[tokio::test]

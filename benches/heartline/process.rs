@@ -22,13 +22,15 @@ struct Load {
     events: Events,
     /// Worker processes; a single one is the bench itself.
     workers: usize,
+    /// Jobs that are claimed ahead.
+    prefetch: usize,
 }
 
 const fn load(name: &'static str, concurrency: usize, jobs: usize) -> Load {
-    Load { name, concurrency, jobs, bytes: 64, keep: Keep::Nothing, events: Events::On, workers: 1 }
+    Load { name, concurrency, jobs, bytes: 64, keep: Keep::Nothing, events: Events::On, workers: 1, prefetch: 0 }
 }
 
-const LOADS: [Load; 12] = [
+const LOADS: [Load; 14] = [
     load("process_concurrency_1", 1, 30_000),
     load("process_concurrency_10", 10, 60_000),
     load("process_concurrency_100", 100, 200_000),
@@ -41,6 +43,8 @@ const LOADS: [Load; 12] = [
     Load { bytes: 16 * 1024, ..load("process_concurrency_100_16kib", 100, 10_000) },
     Load { events: Events::Off, ..load("process_concurrency_100_events_off", 100, 100_000) },
     Load { events: Events::Subscribed, ..load("process_concurrency_100_with_subscriber", 100, 100_000) },
+    Load { prefetch: 50, ..load("prefetch_50_concurrency_1", 1, 30_000) },
+    Load { prefetch: 50, ..load("prefetch_50_concurrency_10", 10, 60_000) },
 ];
 
 pub fn rows() -> Vec<&'static str> {
@@ -85,7 +89,11 @@ return { id, redis.call('HGET', KEYS[1], id) }";
 pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for load in LOADS.iter().filter(|load| bench.wants(load.name)).collect::<Vec<_>>() {
-        let row = if load.concurrency == 1 { one_at_a_time(bench, load).await? } else { batched(bench, load).await? };
+        let row = match load {
+            Load { prefetch: 1.., .. } => ahead(bench, load).await?,
+            Load { concurrency: 1, .. } => one_at_a_time(bench, load).await?,
+            _ => batched(bench, load).await?,
+        };
         rows.push(match load.name {
             "process_concurrency_1" => row.must("≥ 0.35 of raw", |_, ratio| ratio >= 0.35),
             "process_concurrency_100" => row.must("≥ 130,000 and ≥ 0.50 of raw", |_, ratio| ratio >= 0.5),
@@ -93,15 +101,31 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
             "process_concurrency_1000" => {
                 row.must("≥ 140,000, or 0.41 of raw", |value, ratio| value >= 140_000.0 || ratio >= 0.41)
             }
+            "prefetch_50_concurrency_1" => row.must("≥ 3 × raw", |_, ratio| ratio >= 3.0),
+            "prefetch_50_concurrency_10" => row.must("≥ 2.5 × raw", |_, ratio| ratio >= 2.5),
             _ => row,
         });
     }
     Ok(rows)
 }
 
+/// With jobs claimed ahead, and without, in turn.
+async fn ahead(bench: &mut Bench, load: &Load) -> Result<Row> {
+    let (n, count, mut runs) = (bench.size(load.jobs), bench.runs(), Runs::default());
+    for run in 1..=count {
+        progress(&format!("{}: {n} jobs, run {run} of {count}", load.name));
+        let with = worked(bench, load, n).await?;
+        runs.own(n, with.took, &with.counted);
+        let without = worked(bench, &Load { prefetch: 0, ..*load }, n).await?;
+        runs.raw(n, without.took, &without.counted);
+    }
+    Ok(runs.row(load.name).note("raw: the same without prefetch, in turn with it"))
+}
+
 async fn worked(bench: &mut Bench, load: &Load, n: usize) -> Result<Worked> {
     if load.workers == 1 {
-        return work::in_process(bench, load.concurrency, (n, load.bytes), load.keep, load.events).await;
+        return work::in_process(bench, (load.concurrency, load.prefetch), (n, load.bytes), load.keep, load.events)
+            .await;
     }
     work::in_children(bench, load.workers, &Spec::new(work::TASK, load.concurrency), n).await
 }

@@ -61,7 +61,7 @@ pub struct Worked {
 /// Lets one worker in this process work `n` jobs of `bytes` each.
 pub async fn in_process(
     bench: &mut Bench,
-    concurrency: usize,
+    (concurrency, prefetch): (usize, usize),
     (n, bytes): (usize, usize),
     keep: Keep,
     events: Events,
@@ -72,8 +72,11 @@ pub async fn in_process(
         Keep::Nothing => options(),
         Keep::Default | Keep::Result => TaskOptions::new(),
     };
-    let options =
-        options.concurrency(concurrency).events(if events == Events::Off { EventMode::Off } else { EventMode::On });
+    let options = options.concurrency(concurrency).prefetch(prefetch).events(if events == Events::Off {
+        EventMode::Off
+    } else {
+        EventMode::On
+    });
     if keep == Keep::Result {
         let task = declare(&app, options, &done, n, || Answer { status: 200, bytes: 1_048_576, name: "a.txt".into() })?;
         fill(&task, n, bytes).await?;

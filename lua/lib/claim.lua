@@ -62,11 +62,11 @@ end
 -- Reads the heads of the lists, first list first, and sorts what is there without writing: jobs that may run, jobs
 -- whose counters are no numbers, those that `expired`, ids without a payload, and ids to skip (locked, elsewhere, or
 -- twice in the batch). Of those that do not run `known_ghosts` has the ones that `ghosts` counts (false where it counts
--- none); `timed` are those that begin, or have expired, and had a time until which to begin. Every id that was looked
--- at is to be popped: `popped` counts them by list. `left` tells whether others stay behind.
+-- none); `timed` are those that expired, `until_ms` has until when others must begin, by their positions. Every id that
+-- was looked at is to be popped: `popped` counts them by list. `left` tells whether others stay behind.
 local function next_jobs(lists, want, payload, largest, locks, elsewhere_places, columns, ghosts, now_ms)
-  local found = { ids = {}, payloads = {}, extras = {}, corrupt = {}, expired = {}, timed = {}, ghosts = {},
-    known_ghosts = {}, popped = {}, left = false }
+  local found = { ids = {}, payloads = {}, extras = {}, corrupt = {}, expired = {}, timed = {}, until_ms = {},
+    ghosts = {}, known_ghosts = {}, popped = {}, left = false }
   local heads = {}
   for _, list in ipairs(lists) do
     -- One more than there is room for.
@@ -117,7 +117,7 @@ local function next_jobs(lists, want, payload, largest, locks, elsewhere_places,
       else
         at = at + 1
         ids[at], found.payloads[at] = id, payloads[head]
-        if until_ms[head] then found.timed[#found.timed + 1] = id end
+        found.until_ms[at] = until_ms[head]
         if extra then
           extra[1] = at
           found.extras[#found.extras + 1] = extra
@@ -178,15 +178,16 @@ end
 
 -- The words of the `started` event, and of `restarted` (id, failed runs, stalls) for jobs that ran or were put off
 -- before. In front of them `since` (id, dispatch time, delay) for those that started and whose id alone does not tell
--- since when they could be claimed. `ids` has the ids of all of them.
-local function add_started(fields, claimed, ids)
-  if #claimed.extras == 0 then
-    add_words(fields, 'started', #claimed.ids > 0 and { ids } or {})
+-- since when they could be claimed. `joined` has the ids of all of them, where they are joined already.
+local function add_started(fields, begun, joined)
+  if #begun.ids == 0 then return end
+  if #begun.extras == 0 then
+    add_words(fields, 'started', joined and { joined } or begun.ids)
     return
   end
   local first, again, since, extra_at = {}, {}, {}, {}
-  for _, extra in ipairs(claimed.extras) do extra_at[extra[1]] = extra end
-  for at, id in ipairs(claimed.ids) do
+  for _, extra in ipairs(begun.extras) do extra_at[extra[1]] = extra end
+  for at, id in ipairs(begun.ids) do
     local extra = extra_at[at]
     if extra and (extra[2] ~= '0' or extra[3] ~= '0' or extra[6] ~= '') then
       again[#again + 1] = id .. ' ' .. extra[2] .. ' ' .. extra[3]

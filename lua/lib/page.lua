@@ -90,12 +90,12 @@ local function waiting_page_from_back(lists, cursor, look)
   return ids, cursors, ''
 end
 
--- Some of the held ids behind the cursor, about `look`, their tokens, and the next cursor.
-local function held_page(locks, cursor, look)
-  local scanned = redis.call('HSCAN', locks, cursor == '' and '0' or cursor, 'COUNT', look)
-  local ids, tokens = {}, {}
+-- Some of the held ids behind the cursor, about `look`, their values in this hash, and the next cursor.
+local function held_page(held, cursor, look)
+  local scanned = redis.call('HSCAN', held, cursor == '' and '0' or cursor, 'COUNT', look)
+  local ids, values = {}, {}
   for at = 1, #scanned[2], 2 do
-    ids[#ids + 1], tokens[#tokens + 1] = scanned[2][at], scanned[2][at + 1]
+    ids[#ids + 1], values[#values + 1] = scanned[2][at], scanned[2][at + 1]
   end
-  return ids, tokens, scanned[1] == '0' and '' or scanned[1]
+  return ids, values, scanned[1] == '0' and '' or scanned[1]
 end

@@ -1,10 +1,11 @@
--- The words of the `refused` event: id, fence and outcome of each job that the worker does not hold (any more).
-local function refused_words(ids, fences, others, held)
+-- The words of the `refused` event: id, fence and outcome of each job that the worker does not hold (any more). What
+-- does not end a run is no outcome.
+local function refused_words(ids, fences, others, begins_at, held)
   local is_held, words = {}, {}
   for _, place in ipairs(held) do is_held[place] = true end
   for place, id in ipairs(ids) do
-    if not is_held[place] then
-      local kind = others[place] and ARGV[others[place] + 2] or 'completed'
+    local kind = others[place] and ARGV[others[place] + 2] or 'completed'
+    if not is_held[place] and kind ~= 'unstart' and (others[place] or place < begins_at) then
       words[#words + 1] = id .. ' ' .. fences[place] .. ' ' .. kind
     end
   end
@@ -12,41 +13,53 @@ local function refused_words(ids, fences, others, held)
 end
 
 -- Reads what a worker reports and sorts it, without writing. ARGV from `at`: ids and fences of the completed jobs,
--- pairs (position, value) for those that have one, then six words for each other outcome. `ran` has a word for each
--- completed job. A cancel that was asked for goes before every outcome; without `cancelling` none was.
-local function read_outcomes(at, completed_count, value_count, ran, locks, cancelling, worker)
-  local out = { all = {}, lost = {}, completed = {}, results = {}, failed = {}, retry = {}, requeue = {},
-    snooze = {}, undecodable = {}, ran = ran, cancelled = {}, reasons = {}, cancelled_fences = {} }
+-- pairs (position, value) for those that have one, ids and fences of the claimed jobs that begin, then six words for
+-- each other outcome. `counts` tells how many have a value and how many begin; `ran` has a word for each completed job.
+-- A cancel that was asked for goes before all else; without `cancelling` none was. `all` are held no more.
+local function read_outcomes(at, completed_count, counts, ran, locks, cancelling, worker)
+  local out = { all = {}, lost = {}, completed = {}, results = {}, failed = {}, retry = {}, requeue = {}, begins = {},
+    begin_fences = {}, unstart = {}, snooze = {}, undecodable = {}, ran = ran, cancelled = {}, reasons = {},
+    taken = {}, expired = 0 }
+  local value_count, begin_count = string.match(counts, '^(%d+) ?(%d*)$')
+  begin_count = tonumber(begin_count) or 0
   local fences_at = at + completed_count
   local values_at = fences_at + completed_count
-  local others_at = values_at + 2 * value_count
+  local begins_at = values_at + 2 * value_count
+  local others_at = begins_at + 2 * begin_count
   local ids, fences, others = { unpack(ARGV, at, fences_at - 1) }, { unpack(ARGV, fences_at, values_at - 1) }, {}
+  for begin = begins_at, begins_at + begin_count - 1 do
+    ids[#ids + 1], fences[#fences + 1] = ARGV[begin], ARGV[begin + begin_count]
+  end
   for other = others_at, #ARGV, 6 do
     local place = #ids + 1
     ids[place], fences[place], others[place] = ARGV[other], ARGV[other + 1], other
   end
   local held, lost = held_by(locks, worker, ids, fences)
   local reasons = cancelling and cancel_reasons(cancelling, ids) or {}
-  out.lost, out.refused = lost, #lost > 0 and refused_words(ids, fences, others, held) or {}
+  out.lost, out.refused = lost, #lost > 0 and refused_words(ids, fences, others, completed_count + 1, held) or {}
   local values = {}
-  for value = values_at, others_at - 1, 2 do values[tonumber(ARGV[value])] = ARGV[value + 1] end
-  for index, place in ipairs(held) do
-    local id = ids[place]
-    out.all[index] = id
+  for value = values_at, begins_at - 1, 2 do values[tonumber(ARGV[value])] = ARGV[value + 1] end
+  for _, place in ipairs(held) do
+    local id, other = ids[place], others[place]
+    local kind = other and ARGV[other + 2]
+    local is_kept = not reasons[place] and (kind == 'unstart' or place > completed_count and not other)
+    if not is_kept then out.all[#out.all + 1] = id end
     if reasons[place] then
       out.cancelled[#out.cancelled + 1] = id
       out.reasons[#out.reasons + 1] = reasons[place]
-      out.cancelled_fences[#out.cancelled_fences + 1] = fences[place]
+      out.taken[#out.taken + 1] = fences[place]
     elseif place <= completed_count then
       out.completed[#out.completed + 1] = id
       if values[place] then
         out.results[#out.results + 1] = id
         out.results[#out.results + 1] = values[place]
       end
+    elseif other then
+      local group = out[kind]
+      group[#group + 1] = { id = id, attempt = ARGV[other + 3], detail = ARGV[other + 4], error = ARGV[other + 5],
+        fence = fences[place] }
     else
-      local other = others[place]
-      local group = out[ARGV[other + 2]]
-      group[#group + 1] = { id = id, attempt = ARGV[other + 3], detail = ARGV[other + 4], error = ARGV[other + 5] }
+      out.begins[#out.begins + 1], out.begin_fences[#out.begin_fences + 1] = id, fences[place]
     end
   end
   if #out.completed < completed_count then
@@ -89,15 +102,27 @@ local function put_off(group, name, column, delayed, waiting_since, now_ms, fiel
   add_words(fields, name, words)
 end
 
--- The jobs of these outcomes are held no more; `candidates` is given where it holds anything.
-local function let_go(out, locks, cancelling, candidates)
+-- The jobs of these outcomes are held no more; `candidates` is given where it holds anything. One that completed, or
+-- failed, or is put off, has begun: it is not in `claimed`.
+local function let_go(out, locks, cancelling, claimed, candidates)
   if candidates then redis.call('SREM', candidates, unpack(out.all)) end
   redis.call('HDEL', locks, unpack(out.all))
+  if #out.requeue + #out.cancelled + #out.taken > 0 then redis.call('HDEL', claimed, unpack(out.all)) end
   if #out.cancelled > 0 then redis.call('HDEL', cancelling, unpack(out.cancelled)) end
 end
 
--- Writes the outcomes, group by group, and the words of their events. The jobs are held no more.
+-- Writes the outcomes, group by group, and the words of their events.
 local function record_outcomes(out, places, stores, columns, keep, now_ms, fields)
+  if #out.begins > 0 then redis.call('HDEL', stores.claimed, unpack(out.begins)) end
+  if #out.unstart > 0 then
+    local ids, marks = ids_of(out.unstart), {}
+    for index, outcome in ipairs(out.unstart) do
+      marks[2 * index - 1], marks[2 * index] = outcome.id, outcome.fence
+    end
+    redis.call('HSET', stores.claimed, unpack(marks))
+    add_words(fields, 'claimed', ids)
+  end
+  if #out.all + #out.lost == 0 then return end
   local delayed, since = places.delayed, stores.waiting_since
   add_words(fields, 'refused', out.refused)
   if #out.completed > 0 then

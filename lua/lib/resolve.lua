@@ -29,11 +29,13 @@ local function decide(ids, places, terminal_places, crash, how)
   local verdict, by = how.verdict, how.by
   local found = { dropped = {}, failed = {}, errors = {}, cancelled = {}, reasons = {}, recovered = {}, retried = {},
     crashes = {}, attempts = {}, delays = {}, counted = {}, holders = {}, words = {}, resolved = {}, failed_words = {},
-    retried_words = {} }
+    retried_words = {}, requeued = {}, times = {} }
   if #ids == 0 then return found end
   local function read(column) return redis.call('HMGET', column, unpack(ids)) end
   local tokens, reasons, counts, own_max = read(places.locks), read(places.cancelling), read(places.stalled_count),
     read(places.max_count)
+  local any_claimed = redis.call('HLEN', places.claimed) > 0
+  local claimed, recovered = any_claimed and read(places.claimed) or {}, any_claimed and read(places.recovery)
   local retries = crash.mode == 'retry' and verdict == 'auto'
   local attempts, own_options = retries and read(places.attempt), retries and read(places.options)
   local terminal = terminal_of(terminal_places, ids)
@@ -80,6 +82,11 @@ local function decide(ids, places, terminal_places, crash, how)
       if not terminal[index] then action = fail(id, 'corrupt', 'the job was running but nobody held its lock') end
     elseif not count then
       action = fail(id, 'corrupt', 'stalledCount is no number')
+    elseif fence and claimed[index] == fence and not reasons[index] and verdict ~= 'fail' then
+      action = 'requeued'
+      add(found.requeued, nil, id)
+      found.holders[id] = holder
+      found.times[id] = 1 + (tonumber(string.match(recovered[index] or '', '^requeued %S+ %d+ (%d+)$')) or 0)
     else
       found.counted[#found.counted + 1] = id
       count = count + 1
@@ -115,11 +122,13 @@ local function decide(ids, places, terminal_places, crash, how)
   return found
 end
 
--- Writes how the jobs were recovered: why, from which worker, when.
-local function note_recovery(recovery, ids, holders, how)
+-- Writes how the jobs were recovered: why, from which worker, when; of those that are requeued how often in a row.
+local function note_recovery(recovery, ids, found, how)
   local values = {}
   for index, id in ipairs(ids) do
-    values[2 * index - 1], values[2 * index] = id, string.format('%s %s %d', how.reason, holders[id], how.now_ms)
+    local times, tail = found.times[id], string.format(' %s %d', found.holders[id], how.now_ms)
+    values[2 * index - 1] = id
+    values[2 * index] = times and 'requeued' .. tail .. ' ' .. times or how.reason .. tail
   end
   if #values > 0 then redis.call('HSET', recovery, unpack(values)) end
 end
@@ -132,6 +141,7 @@ local function resolve(ids, found, places, how)
     redis.call('SREM', places.active, unpack(ids))
     redis.call('HDEL', places.locks, unpack(ids))
     redis.call('HDEL', places.cancelling, unpack(ids))
+    redis.call('HDEL', places.claimed, unpack(ids))
   end
   for _, id in ipairs(found.counted) do redis.call('HINCRBY', places.stalled_count, id, 1) end
   if #found.attempts > 0 then redis.call('HSET', places.attempt, unpack(found.attempts)) end
@@ -143,9 +153,14 @@ local function resolve(ids, found, places, how)
     finish(places.cancelled, how.keep_cancelled, how.now_ms, places.columns, found.cancelled, places.errors,
       found.reasons)
   end
+  -- Those that had begun are older.
+  if #found.requeued > 0 then
+    back_to_wait('LPUSH', places.lists, places.priority, found.requeued, places.waiting_since, how.now_ms)
+    note_recovery(places.recovery, found.requeued, found, how)
+  end
   if #found.recovered > 0 then
     back_to_wait('LPUSH', places.lists, places.priority, found.recovered, places.waiting_since, how.now_ms)
-    note_recovery(places.recovery, found.recovered, found.holders, how)
+    note_recovery(places.recovery, found.recovered, found, how)
   end
   if #found.retried > 0 then
     local delayed, due = places.delayed, {}
@@ -155,9 +170,9 @@ local function resolve(ids, found, places, how)
     redis.call('ZADD', delayed, unpack(due))
     redis.call('HSET', places.errors, unpack(found.crashes))
     stand_since(places.waiting_since, found.retried, how.now_ms)
-    note_recovery(places.recovery, found.retried, found.holders, how)
+    note_recovery(places.recovery, found.retried, found, how)
   end
-  if #found.recovered + #found.retried > 0 and not how.paused then ring_wake(places.wake) end
+  if #found.recovered + #found.requeued + #found.retried > 0 and not how.paused then ring_wake(places.wake) end
 end
 
 -- Tells of the stalls, in both streams; `watched` is by what they were found, where a watch found them.

@@ -1,5 +1,6 @@
 -- The state of each job, by the one place that holds its id, and the stamp of its being there: the score, or the
--- token of one that is held; '' of one that waits. `places` has the places by the names of their states.
+-- token of one that is held; '' of one that waits. `places` has the places by the names of their states; with `claimed`
+-- among them, held jobs that have not begun are told apart.
 local function states_of(payload, locks, places, ids)
   local states, stamps = {}, {}
   for _, state in ipairs({ 'completed', 'failed', 'cancelled', 'delayed' }) do
@@ -9,12 +10,15 @@ local function states_of(payload, locks, places, ids)
     end
   end
   local tokens = redis.call('HMGET', locks, unpack(ids))
+  local marks = places.claimed and redis.call('HLEN', places.claimed) > 0
+    and redis.call('HMGET', places.claimed, unpack(ids)) or {}
   for index, id in ipairs(ids) do
     if not states[index] or states[index] == 'delayed' then
       if redis.call('HEXISTS', payload, id) == 0 then
         states[index], stamps[index] = 'unknown', ''
       elseif tokens[index] then
-        states[index], stamps[index] = 'running', tokens[index]
+        local is_claimed = marks[index] and marks[index] == string.match(tokens[index], ':(%d+)$')
+        states[index], stamps[index] = is_claimed and 'claimed' or 'running', tokens[index]
       else
         states[index], stamps[index] = states[index] or 'waiting', stamps[index] or ''
       end

@@ -108,6 +108,9 @@ impl<'a> Reading<'a> {
         };
         match name {
             "dispatched" => groups(value, |[id]| push(Event::Dispatched { task: owned(), id: job(id), at: at? })),
+            "claimed" => {
+                groups(value, |[id]| push(Event::Claimed { task: owned(), id: job(id), at: at?, worker: holder() }))
+            }
             "started" => groups(value, |[id]| {
                 let (task, worker, at, own) = (owned(), holder(), at?, since.get(id).copied());
                 let id = job(id);

@@ -37,7 +37,8 @@ use crate::worker_id::WorkerId;
 /// | event | name | when |
 /// |---|---|---|
 /// | `Dispatched` | `task:dispatched` | the job was written; it waits, or is delayed |
-/// | `Started` | `task:started` | a worker claimed it and runs it |
+/// | `Claimed` | `task:claimed` | a worker claimed it ahead; it has not begun |
+/// | `Started` | `task:started` | a worker claimed it and runs it, or begins with one that it had claimed |
 /// | `Completed` | `task:completed` | the handler returned a value |
 /// | `Failed` | `task:failed` | a run failed and no other follows, or it stalled too often |
 /// | `Retrying` | `task:retrying` | a run failed, another one follows after the delay |
@@ -65,7 +66,20 @@ pub enum Event {
         #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
         at: SystemTime,
     },
-    /// A worker claimed the job and runs it.
+    /// A worker claimed the job ahead ([`TaskOptions::prefetch`](crate::TaskOptions::prefetch)), or took back that it had begun: its handler has not.
+    #[non_exhaustive]
+    Claimed {
+        /// The task.
+        task: String,
+        /// The job.
+        id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+        /// The worker.
+        worker: WorkerId,
+    },
+    /// A worker claimed the job and runs it; or begins with one that it had claimed ahead.
     #[non_exhaustive]
     Started {
         /// The task.
@@ -272,6 +286,7 @@ impl Event {
     pub fn task(&self) -> &str {
         match self {
             Event::Dispatched { task, .. }
+            | Event::Claimed { task, .. }
             | Event::Started { task, .. }
             | Event::Completed { task, .. }
             | Event::Failed { task, .. }
@@ -293,6 +308,7 @@ impl Event {
     pub fn id(&self) -> &JobId {
         match self {
             Event::Dispatched { id, .. }
+            | Event::Claimed { id, .. }
             | Event::Started { id, .. }
             | Event::Completed { id, .. }
             | Event::Failed { id, .. }
@@ -314,6 +330,7 @@ impl Event {
     pub const fn name(&self) -> &'static str {
         match self {
             Event::Dispatched { .. } => "task:dispatched",
+            Event::Claimed { .. } => "task:claimed",
             Event::Started { .. } => "task:started",
             Event::Completed { .. } => "task:completed",
             Event::Failed { .. } => "task:failed",
@@ -335,6 +352,7 @@ impl Event {
     pub const fn at(&self) -> SystemTime {
         match self {
             Event::Dispatched { at, .. }
+            | Event::Claimed { at, .. }
             | Event::Started { at, .. }
             | Event::Completed { at, .. }
             | Event::Failed { at, .. }
@@ -360,6 +378,7 @@ impl Event {
         match self {
             Event::Completed { .. } | Event::Failed { .. } | Event::Cancelled { .. } => true,
             Event::Dispatched { .. }
+            | Event::Claimed { .. }
             | Event::Started { .. }
             | Event::Retrying { .. }
             | Event::Snoozed { .. }

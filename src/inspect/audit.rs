@@ -39,7 +39,7 @@ const MOST: usize = 10_000;
 const LISTS: [Key; 3] = [Key::WaitHigh, Key::Wait, Key::WaitLow];
 
 /// What is read of a task, besides its lists. Payloads come first: most ids are known by them.
-const PLACES: [Key; 22] = [
+const PLACES: [Key; 23] = [
     Key::Payload,
     Key::Locks,
     Key::Active,
@@ -62,6 +62,7 @@ const PLACES: [Key; 22] = [
     Key::WaitingSince,
     Key::Recovery,
     Key::ExpiresAt,
+    Key::Claimed,
 ];
 
 /// What is wrong with what Redis holds of a task.
@@ -87,6 +88,8 @@ pub enum Fault {
     BothSets,
     /// The cancel of a job is asked for that nobody holds. Mended, the request is dropped.
     StrayCancel,
+    /// A job is marked as claimed ahead, and not by whoever holds it. Mended, the mark is dropped.
+    StrayClaim,
     /// A counter of a job is no number. Mended, it counts from 0.
     BadCounter,
     /// Entries of the lists whose job waits there no more are counted wrong, and so are waiting jobs. Mended, they are right.
@@ -105,6 +108,7 @@ names!(Fault, "fault", {
     Unwatched = "unwatched",
     BothSets = "both_sets",
     StrayCancel = "stray_cancel",
+    StrayClaim = "stray_claim",
     BadCounter = "bad_counter",
     Miscounted = "miscounted",
     StaleRecord = "stale_record",
@@ -492,9 +496,9 @@ impl Audit {
 
     async fn begin(&mut self) -> Result<(), Error> {
         let seen = self.inspector.overview(&self.task).await?;
-        let [waiting, delayed, running, completed, failed, cancelled] = seen.counts;
+        let [waiting, delayed, claimed, running, completed, failed, cancelled] = seen.counts;
         // Each id is read in its place and as a payload, and entries of lists twice.
-        self.progress.of = 3 * waiting + 2 * (delayed + completed + failed + cancelled) + 3 * running;
+        self.progress.of = 3 * waiting + 2 * (delayed + completed + failed + cancelled) + 3 * running + 4 * claimed;
         self.began_ms = seen.now_ms;
         self.stage = Stage::Lists(ListPlace::default());
         Ok(())

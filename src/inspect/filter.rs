@@ -63,7 +63,7 @@ impl JobFilter {
     }
 
     /// The oldest first, of terminal and delayed jobs: of delayed ones the next that is due. Waiting jobs always come in the order in which they are claimed, and
-    /// running ones in none.
+    /// held ones in none.
     pub const fn oldest_first(mut self) -> JobFilter {
         self.oldest_first = true;
         self
@@ -71,7 +71,7 @@ impl JobFilter {
 
     /// Whether the state has an order by a time that Redis keeps.
     pub(super) const fn is_ordered(&self) -> bool {
-        !matches!(self.state, JobState::Waiting | JobState::Running)
+        !matches!(self.state, JobState::Waiting | JobState::Claimed | JobState::Running)
     }
 
     /// Whether each job must be looked at to tell whether it fits.

@@ -174,7 +174,7 @@ fn report(task: &str, id: JobId, found: Inspected) -> JobReport {
     let Inspected { job, stamp, overrides, max_count, priority, dispatched_at_ms, waiting_since_ms, .. } = found;
     let overrides: Overrides = serde_json::from_str(&overrides).unwrap_or_default();
     let state = job.state;
-    let (worker, fence) = (state == JobState::Running).then(|| holder(&stamp)).flatten().unzip();
+    let (worker, fence) = state.is_held().then(|| holder(&stamp)).flatten().unzip();
     let dispatched_at = dispatched_at_ms.map(at_ms).or_else(|| id.created_at());
     let stands = matches!(state, JobState::Waiting | JobState::Delayed);
     let error = (!job.error.is_empty() && state != JobState::Completed).then(|| {
@@ -193,7 +193,7 @@ fn report(task: &str, id: JobId, found: Inspected) -> JobReport {
         ended_at: score(&stamp).filter(|_| state.is_terminal()),
         worker,
         fence,
-        is_silent: found.is_candidate && state == JobState::Running,
+        is_silent: found.is_candidate && state.is_held(),
         cancel_requested: Some(found.cancelling).filter(|reason| !reason.is_empty()),
         failed_attempts: job.failed_attempts,
         stalled_count: job.stalled_count,

@@ -177,7 +177,7 @@ impl Inspector {
             looked += page.looked;
             let found = page.rows.into_iter().map(|row| job_row(filter.state, row));
             rows.extend(found.filter(|row| filter.is_ordered() || is_within(row, filter.times(began_ms))));
-            if filter.state != JobState::Running && rows.len() > limit {
+            if !filter.state.is_held() && rows.len() > limit {
                 rows.truncate(limit);
                 break rows.last().map(|last| last.cursor.clone());
             }
@@ -244,9 +244,9 @@ fn check_cursor(filter: &JobFilter, cursor: &str) -> Result<(), Error> {
     let words: Vec<&str> = cursor.split(' ').collect();
     let is_valid = match (filter.state, &words[..]) {
         (_, [""]) => true,
-        (JobState::Running, [at]) => is_number(at),
+        (JobState::Claimed | JobState::Running, [at]) => is_number(at),
         (JobState::Waiting, [list, at]) => ["1", "2", "3"].contains(list) && is_number(at),
-        (JobState::Running | JobState::Waiting, _) => false,
+        (JobState::Claimed | JobState::Running | JobState::Waiting, _) => false,
         (_, [score, id]) => is_score(score) && is_id(id),
         _ => false,
     };
@@ -311,10 +311,10 @@ pub(super) fn priority_of(word: &str) -> Priority {
 }
 
 fn job_row(state: JobState, row: Row) -> JobRow {
-    let held = (state == JobState::Running).then(|| holder(&row.stamp)).flatten();
+    let held = state.is_held().then(|| holder(&row.stamp)).flatten();
     let dispatched_at = row.dispatched_at_ms.map(at_ms).or_else(|| row.id.created_at());
     let since = match state {
-        JobState::Running => held.as_ref().map(|(_, fence)| at_ms(fence / 1000)),
+        JobState::Claimed | JobState::Running => held.as_ref().map(|(_, fence)| at_ms(fence / 1000)),
         JobState::Waiting | JobState::Delayed => stands_since(&row.id, row.waiting_since_ms.or(row.dispatched_at_ms)),
         JobState::Completed | JobState::Failed | JobState::Cancelled => score(&row.stamp),
     };
@@ -362,7 +362,9 @@ mod tests {
     fn a_cursor_of_another_state_is_refused() {
         let check = |state, cursor: &str| check_cursor(&JobFilter::new(state), cursor).is_ok();
         assert!(check(JobState::Failed, "") && check(JobState::Failed, "1700000000000 a"));
-        assert!(check(JobState::Waiting, "2 100") && check(JobState::Running, "1234"));
+        assert!(
+            check(JobState::Waiting, "2 100") && check(JobState::Running, "1234") && check(JobState::Claimed, "1234")
+        );
         assert!(!check(JobState::Failed, "17") && !check(JobState::Waiting, "a b") && !check(JobState::Running, "1 2"));
     }
 

@@ -11,7 +11,6 @@ use super::page::{config, holder};
 use crate::clock;
 use crate::error::Error;
 use crate::job::id::JobId;
-use crate::job::state::JobState;
 use crate::limits::BATCH;
 use crate::stall::action::StallAction;
 use crate::stall::cadence;
@@ -221,7 +220,7 @@ impl Inspector {
             for (id, state) in some.iter().zip(looked.jobs) {
                 let why = match state.map(|(state, _)| state) {
                     None => Refusal::Unknown,
-                    Some(JobState::Running) => Refusal::NotSilent,
+                    Some(state) if state.is_held() => Refusal::NotSilent,
                     Some(_) if watched.swept_by_worker => Refusal::Changed,
                     Some(state) => Refusal::State(state),
                 };

@@ -23,6 +23,11 @@ pub enum JobState {
     ///
     /// Moved to waiting by the first worker that claims after its due time. A cancel moves it to cancelled.
     Delayed,
+    /// Locked by a worker that has claimed it ahead ([`TaskOptions::prefetch`](crate::TaskOptions::prefetch)): its handler has not begun.
+    ///
+    /// Its worker lets it begin, or hands it back. When the worker is silent, the sweep puts it back to the front of its list, with no
+    /// stall counted.
+    Claimed,
     /// Locked by a worker whose handler is running.
     ///
     /// Its worker settles it. The sweep decides about it when the worker is silent. The handler of a job
@@ -45,6 +50,7 @@ pub enum JobState {
 names!(JobState, "state", {
     Waiting = "waiting",
     Delayed = "delayed",
+    Claimed = "claimed",
     Running = "running",
     Completed = "completed",
     Failed = "failed",
@@ -52,6 +58,12 @@ names!(JobState, "state", {
 });
 
 impl JobState {
+    /// Whether a worker holds the job: claimed or running.
+    #[must_use]
+    pub const fn is_held(self) -> bool {
+        matches!(self, JobState::Claimed | JobState::Running)
+    }
+
     /// Whether the job has ended: completed, failed or cancelled.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
@@ -97,6 +109,19 @@ pub(crate) const TRANSITIONS: &[Transition] = &[
     created(JobState::Delayed, "dispatch"),
     change(JobState::Delayed, JobState::Waiting, "settle"),
     change(JobState::Waiting, JobState::Running, "settle"),
+    // Ahead, and then when it begins; or, where it has not begun after all, the other way round.
+    change(JobState::Waiting, JobState::Claimed, "settle"),
+    change(JobState::Claimed, JobState::Running, "settle"),
+    change(JobState::Running, JobState::Claimed, "settle"),
+    // Handed back: its worker stops, or the task is paused.
+    change(JobState::Claimed, JobState::Waiting, "settle"),
+    change(JobState::Claimed, JobState::Cancelled, "settle"),
+    // It expired before it began.
+    change(JobState::Claimed, JobState::Failed, "settle"),
+    change(JobState::Claimed, JobState::Waiting, "sweep"),
+    change(JobState::Claimed, JobState::Failed, "sweep"),
+    change(JobState::Claimed, JobState::Cancelled, "sweep"),
+    removed(JobState::Claimed, "sweep"),
     // A counter that is no number: the job cannot run and must not stop the others.
     change(JobState::Waiting, JobState::Failed, "settle"),
     change(JobState::Running, JobState::Completed, "settle"),

@@ -167,6 +167,10 @@ impl<'a> Round<'a> {
         }
         for held in answer.cancelled.iter().filter_map(|fence| task.held.get(*fence)) {
             held.post(Flags::CANCELLED);
+            if held.flags().intersects(Flags::NOT_BEGUN) {
+                // It may wait behind a long run.
+                task.poke.notify_one();
+            }
         }
         let mut heard = self.heard();
         // The answers may come in any order; the epoch only grows, and the candidates become fewer.

@@ -19,7 +19,7 @@ use crate::store::address::Role;
 use crate::store::connection::OwnConnection;
 use crate::store::patience::{doubled, response_time};
 use crate::store::report::{self, Report};
-use crate::store::settle::{self, LARGE_LINE, LINES, SettleReply, Settled};
+use crate::store::settle::{self, LARGE_LINE, LINES, SettleReply, Settled, Want};
 
 /// How long runs may take to be dropped, behind the cancel grace.
 const DROP_TIME: Duration = Duration::from_secs(1);
@@ -69,9 +69,11 @@ async fn hand_back(keeper: &Keeper, watch: &TaskWatch) -> bool {
     let Left { lines, pending, large } = task.estate.take(&task.outbox);
     let mut own = Lines { keeper, watch, numbers: lines.clone().map(|line| line.number), conn: None, end };
     let on_the_way = lines.iter().filter_map(|line| line.under_way.as_deref()).flatten();
-    let mut reported: HashSet<u64> = on_the_way.map(|report| report.fence).collect();
+    let ending = on_the_way.filter(|report| report.outcome.ends_the_hold());
+    let mut reported: HashSet<u64> = ending.map(|report| report.fence).collect();
     let [first, second, last] = lines.map(|line| line.under_way);
     let mut rest = pending;
+    rest.retain(|report| report.outcome.ends_the_hold());
     for (line, reports) in [first, second].into_iter().enumerate() {
         let Some(reports) = reports else { continue };
         // Under its number: it is answered from the record where it was carried out. What it claimed nobody runs.
@@ -159,6 +161,6 @@ impl Lines<'_> {
             None => self.conn.insert(worker.store.dedicated(Role::Keeper, None).await?),
         };
         let (worker, number) = (worker.id.as_str(), self.numbers[line]);
-        settle::settle(conn, &task.keys, worker, (line, number), task.options.interval, 0, reports).await
+        settle::settle(conn, &task.keys, worker, (line, number), task.options.interval, Want::NONE, reports).await
     }
 }

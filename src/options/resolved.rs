@@ -23,6 +23,8 @@ pub(crate) struct Resolved {
     pub(crate) retried_codes: Option<Vec<String>>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) concurrency: usize,
+    /// Jobs that are claimed ahead, at most.
+    pub(crate) prefetch: usize,
     pub(crate) priority: Priority,
     pub(crate) shutdown_grace: Duration,
     pub(crate) cancel_grace: Duration,

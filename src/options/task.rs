@@ -29,6 +29,7 @@ pub struct TaskOptions {
     retry: Option<RetryPolicy>,
     timeout: Option<Duration>,
     concurrency: Option<usize>,
+    prefetch: Option<usize>,
     priority: Option<Priority>,
     shutdown_grace: Option<Duration>,
     cancel_grace: Option<Duration>,
@@ -46,6 +47,7 @@ impl TaskOptions {
             retry: None,
             timeout: None,
             concurrency: None,
+            prefetch: None,
             priority: None,
             shutdown_grace: None,
             cancel_grace: None,
@@ -83,6 +85,22 @@ impl TaskOptions {
     /// How many jobs of the task one worker process runs at a time. 1 to 100,000. Defaults to 10.
     pub const fn concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = Some(concurrency);
+        self
+    }
+
+    /// How many jobs of the task one worker process claims ahead, beside those that it runs: they wait in it as
+    /// [`JobState::Claimed`](crate::JobState::Claimed), with their payloads, up to about 4 MiB of them.
+    ///
+    /// Short jobs at a small concurrency become much faster by it: where runs take less than a round trip to Redis, those that the worker
+    /// finishes in one begin, for Redis, behind those that run. The price: other workers do not get these jobs, a job of a higher priority
+    /// waits behind them, and a crash counts a stall for each job that had begun so, whose handler may not have run. Nothing begins
+    /// ahead where one stall ends a job ([`StallOptions::max_count`] 0, [`OnCrash::Fail`](crate::OnCrash::Fail)), in heartbeat mode
+    /// [`Manual`](crate::Heartbeat::Manual), or under [`Worker::max_jobs`](crate::Worker::max_jobs). A job that is claimed
+    /// when its worker dies goes back to the front of its list, with no stall counted.
+    ///
+    /// At most 100, or 10 times the concurrency where that is more. Defaults to 0: no job is taken that does not run at once.
+    pub const fn prefetch(mut self, jobs: usize) -> Self {
+        self.prefetch = Some(jobs);
         self
     }
 
@@ -164,6 +182,8 @@ impl TaskOptions {
         }
         let concurrency = self.concurrency.or(app_defaults.concurrency).unwrap_or(10);
         faults.concurrency(concurrency);
+        let prefetch = self.prefetch.or(app_defaults.prefetch).unwrap_or(0);
+        faults.prefetch(prefetch, concurrency);
         let shutdown_grace = self.shutdown_grace.or(app_defaults.shutdown_grace);
         let shutdown_grace = shutdown_grace.unwrap_or(Duration::from_secs(30));
         faults.any_time("shutdown_grace", shutdown_grace);
@@ -198,6 +218,7 @@ impl TaskOptions {
             retry,
             timeout,
             concurrency,
+            prefetch,
             priority: self.priority.or(app_defaults.priority).unwrap_or_default(),
             shutdown_grace,
             cancel_grace,
@@ -234,7 +255,7 @@ mod tests {
         assert_eq!(resolved.on_risk, OnRisk::Continue);
         assert_eq!(resolved.retry, RetryPolicy::new());
         assert_eq!(resolved.timeout, None);
-        assert_eq!(resolved.concurrency, 10);
+        assert_eq!((resolved.concurrency, resolved.prefetch), (10, 0));
         assert_eq!(resolved.priority, Priority::Normal);
         assert_eq!(resolved.shutdown_grace, seconds(30));
         assert_eq!(resolved.cancel_grace, seconds(5));

@@ -24,6 +24,16 @@ impl Faults {
         self.number("concurrency", jobs as u64, 1, 100_000);
     }
 
+    /// How many jobs of a task one worker claims ahead.
+    pub(super) fn prefetch(&mut self, jobs: usize, concurrency: usize) {
+        let most = concurrency.saturating_mul(10).max(100);
+        if jobs > most {
+            let rule = format!("must be at most {most}: 100, or 10 times the concurrency");
+            let fix = "claim fewer ahead: other workers cannot have them";
+            self.push(ConfigError::new("prefetch", jobs.to_string(), rule, fix));
+        }
+    }
+
     /// How many runs a job gets.
     pub(super) fn attempts(&mut self, field: &str, attempts: u32) {
         self.number(field, u64::from(attempts), 1, MOST_ATTEMPTS);

@@ -46,8 +46,8 @@ impl Flags {
     pub(crate) const TAKEN: Flags = Flags(1 | 1 << 1);
     /// All that ends a handler.
     pub(crate) const INTERRUPTED: Flags = Flags(1 | 1 << 1 | 1 << 2 | 1 << 5);
-    /// Its payload is on its way: the handler has not begun, and cannot show that it is alive.
-    pub(crate) const FETCHING: Flags = Flags(1 << 9);
+    /// The handler has not begun, and cannot show that it is alive: the job is claimed ahead, or its payload is on its way.
+    pub(crate) const NOT_BEGUN: Flags = Flags(1 << 9);
     /// Before and after the run the worker beats for the job in every mode.
     pub(crate) const NOT_RUNNING: Flags = Flags(1 << 8 | 1 << 9);
     /// All after which a run is not to begin.
@@ -215,11 +215,11 @@ impl Held {
             || self.beaten.swap(false, Ordering::SeqCst)
     }
 
-    /// The payload has come and the handler begins: from now on it is the one that shows whether it is alive.
+    /// The handler begins: from now on it is the one that shows whether it is alive.
     pub(crate) fn begins(&self) {
         self.handler_beat.store(clock::now().as_millis(), Ordering::SeqCst);
         self.beaten.store(true, Ordering::SeqCst);
-        self.clear(Flags::FETCHING);
+        self.clear(Flags::NOT_BEGUN);
     }
 
     /// Asks the keeper to beat for this job soon.

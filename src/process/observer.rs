@@ -146,7 +146,7 @@ impl<'a> Observed<'a> {
             Outcome::Retry { error, .. } => (RunOutcome::Retrying, Some(error)),
             Outcome::Snooze { .. } => (RunOutcome::Snoozed, None),
             Outcome::Undecodable { error, .. } => (RunOutcome::Undecodable, Some(error)),
-            Outcome::Requeue => (RunOutcome::Interrupted, None),
+            Outcome::Requeue | Outcome::Begin | Outcome::Unstart => (RunOutcome::Interrupted, None),
         };
         let (code, message) = (error.map(|e| e.code.as_str()), error.map(|e| e.message.as_str()));
         self.tell(outcome, code, message, ran);

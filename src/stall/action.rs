@@ -28,6 +28,8 @@ pub enum StallAction {
     Recovered,
     /// The crash counts as a failed run, and the job waits for its next one ([`OnCrash::Retry`](crate::OnCrash::Retry)).
     Retrying,
+    /// It was claimed ahead and had not begun: back at the front of its list, with no stall counted.
+    Requeued,
 }
 
 names!(StallAction, "action", {
@@ -36,6 +38,7 @@ names!(StallAction, "action", {
     Cancelled = "cancelled",
     Recovered = "recovered",
     Retrying = "retrying",
+    Requeued = "requeued",
 });
 
 impl StallAction {
@@ -44,7 +47,7 @@ impl StallAction {
     pub const fn is_terminal(self) -> bool {
         match self {
             StallAction::Dropped | StallAction::Failed | StallAction::Cancelled => true,
-            StallAction::Recovered | StallAction::Retrying => false,
+            StallAction::Recovered | StallAction::Retrying | StallAction::Requeued => false,
         }
     }
 }
@@ -64,6 +67,8 @@ pub enum StallReason {
     WorkerRestarted,
     /// A person decided about it: it was silent for a whole watched interval, or its worker was said to be dead.
     Manual,
+    /// Of a [`Recovery`](crate::Recovery) only: the job was claimed ahead and had not begun when its worker was found silent or dead.
+    Requeued,
 }
 
 names!(StallReason, "reason", {
@@ -71,6 +76,7 @@ names!(StallReason, "reason", {
     HandlerSilent = "handler_silent",
     WorkerRestarted = "worker_restarted",
     Manual = "manual",
+    Requeued = "requeued",
 });
 
 /// One job that was found stalled, and what was decided about it.
@@ -128,7 +134,7 @@ mod tests {
     #[test]
     fn a_job_that_runs_again_is_not_terminal() {
         for action in StallAction::ALL {
-            let runs_again = matches!(action, StallAction::Recovered | StallAction::Retrying);
+            let runs_again = matches!(action, StallAction::Recovered | StallAction::Retrying | StallAction::Requeued);
             assert_eq!(action.is_terminal(), !runs_again, "{action}");
         }
     }

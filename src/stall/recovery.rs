@@ -18,6 +18,8 @@ pub struct Recovery {
     pub worker: Option<WorkerId>,
     /// How often the job has stalled.
     pub stalled_count: u32,
+    /// How often in a row it was requeued because it had not begun; 0 for any other reason.
+    pub requeued_count: u32,
     /// When it was recovered, to the millisecond and by the clock of the Redis server.
     #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
     pub at: SystemTime,
@@ -27,9 +29,16 @@ impl Recovery {
     /// Reads the column; `None` where nothing is stored, or nothing of ours.
     pub(crate) fn from_wire(text: &str, stalled_count: u32) -> Option<Recovery> {
         let words: Vec<&str> = text.split(' ').collect();
-        let [reason, worker, at_ms_text] = words[..] else { return None };
+        let [reason, worker, at_ms_text, ref times @ ..] = words[..] else { return None };
+        let reason: StallReason = reason.parse().ok()?;
+        let requeued_count = match (reason, times) {
+            (StallReason::Requeued, [times]) => times.parse().ok()?,
+            (StallReason::Requeued, _) | (_, [_, ..]) => return None,
+            (_, []) => 0,
+        };
         Some(Recovery {
-            reason: reason.parse().ok()?,
+            reason,
+            requeued_count,
             worker: (worker != "-").then(|| WorkerId::from_wire(worker)),
             stalled_count,
             at: at_ms(at_ms_text.parse().ok()?),
@@ -47,7 +56,10 @@ mod tests {
         assert_eq!((recovery.reason, recovery.stalled_count), (StallReason::HandlerSilent, 3));
         assert_eq!((recovery.worker.unwrap().as_str(), recovery.at), ("w-1-00000001", at_ms(5)));
         assert_eq!(Recovery::from_wire("silent - 5", 1).unwrap().worker, None);
-        for other in ["", "silent w", "silent w soon", "later w 5", "silent w 5 6"] {
+        let requeued = Recovery::from_wire("requeued w 5 3", 1).unwrap();
+        assert_eq!((requeued.reason, requeued.requeued_count, requeued.stalled_count), (StallReason::Requeued, 3, 1));
+        for other in ["", "silent w", "silent w soon", "later w 5", "silent w 5 6", "requeued w 5", "requeued w 5 6 7"]
+        {
             assert_eq!(Recovery::from_wire(other, 1), None, "{other}");
         }
     }

@@ -105,6 +105,6 @@ fn place_of(state: JobState) -> Key {
         JobState::Completed => Key::Completed,
         JobState::Failed => Key::Failed,
         JobState::Cancelled => Key::Cancelled,
-        JobState::Waiting | JobState::Running | JobState::Delayed => Key::Delayed,
+        JobState::Waiting | JobState::Claimed | JobState::Running | JobState::Delayed => Key::Delayed,
     }
 }

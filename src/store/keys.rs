@@ -10,6 +10,7 @@ pub(crate) enum Key {
     Active,
     Candidates,
     Locks,
+    Claimed,
     Cancelling,
     Completed,
     Failed,
@@ -42,7 +43,7 @@ pub(crate) enum Key {
 
 impl Key {
     /// Every key of a task, in the order of the enum.
-    pub(crate) const ALL: [Key; 31] = [
+    pub(crate) const ALL: [Key; 32] = [
         Key::WaitHigh,
         Key::Wait,
         Key::WaitLow,
@@ -50,6 +51,7 @@ impl Key {
         Key::Active,
         Key::Candidates,
         Key::Locks,
+        Key::Claimed,
         Key::Cancelling,
         Key::Completed,
         Key::Failed,
@@ -86,6 +88,7 @@ impl Key {
             Key::Active => "active",
             Key::Candidates => "candidates",
             Key::Locks => "locks",
+            Key::Claimed => "claimed",
             Key::Cancelling => "cancelling",
             Key::Completed => "completed",
             Key::Failed => "failed",

@@ -24,6 +24,17 @@ pub(crate) enum Outcome {
     Undecodable { deferred: Deferred, delay: Duration, error: StoredError },
     /// Requeued: to the front of its list, no attempt used.
     Requeue,
+    /// It was claimed ahead and begins: no outcome yet, its worker goes on holding it.
+    Begin,
+    /// It has not begun after all, and is claimed again.
+    Unstart,
+}
+
+impl Outcome {
+    /// Whether the worker holds the job no more, once it is recorded.
+    pub(crate) fn ends_the_hold(&self) -> bool {
+        !matches!(self, Outcome::Begin | Outcome::Unstart)
+    }
 }
 
 /// One outcome to be reported.
@@ -43,7 +54,12 @@ pub(crate) struct Report {
 impl Report {
     /// A job that is requeued without a run.
     pub(crate) fn requeue(id: crate::job::id::JobId, fence: u64) -> Report {
-        Report { id, fence, outcome: Outcome::Requeue, attempt: 0, payload_bytes: 0, ran: Duration::ZERO }
+        Report::without_run(id, fence, Outcome::Requeue)
+    }
+
+    /// What becomes of a job that did not run.
+    pub(crate) fn without_run(id: crate::job::id::JobId, fence: u64, outcome: Outcome) -> Report {
+        Report { id, fence, outcome, attempt: 0, payload_bytes: 0, ran: Duration::ZERO }
     }
 
     /// Whether nothing follows: the job completed or failed.
@@ -58,7 +74,7 @@ impl Report {
             Outcome::Failed { error, .. } | Outcome::Retry { error, .. } | Outcome::Undecodable { error, .. } => {
                 error.message.len().min(MESSAGE_LIMIT)
             }
-            Outcome::Snooze { .. } | Outcome::Requeue => 0,
+            Outcome::Snooze { .. } | Outcome::Requeue | Outcome::Begin | Outcome::Unstart => 0,
         }
     }
 }

@@ -95,6 +95,7 @@ script!(
         "held",
         "count",
         "claim",
+        "begin",
         "replay",
         "report"
     ],
@@ -128,7 +129,8 @@ script!(
         Recovery,
         ExpiresAt,
         Expires,
-        Ghosts
+        Ghosts,
+        Claimed
     ]
 );
 
@@ -181,7 +183,8 @@ script!(
         WaitingSince,
         Recovery,
         ExpiresAt,
-        Delayed
+        Delayed,
+        Claimed
     ]
 );
 
@@ -232,7 +235,8 @@ script!(
         WaitingSince,
         Recovery,
         ExpiresAt,
-        Delayed
+        Delayed,
+        Claimed
     ]
 );
 
@@ -364,7 +368,8 @@ script!(
         Calls,
         Meta,
         Events,
-        Stalls
+        Stalls,
+        Claimed
     ]
 );
 
@@ -396,13 +401,19 @@ script!(
         Recovery,
         ExpiresAt,
         Cancelling,
-        Candidates
+        Candidates,
+        Claimed
     ]
 );
 
-script!(STATES, "states", ["states"], [Payload, Locks, Delayed, Completed, Failed, Cancelled, Result, Meta]);
+script!(STATES, "states", ["states"], [Payload, Locks, Delayed, Completed, Failed, Cancelled, Result, Meta, Claimed]);
 
-script!(COUNTS, "counts", ["counts"], [WaitHigh, Wait, WaitLow, Delayed, Locks, Completed, Failed, Cancelled, Meta]);
+script!(
+    COUNTS,
+    "counts",
+    ["counts"],
+    [WaitHigh, Wait, WaitLow, Delayed, Locks, Completed, Failed, Cancelled, Meta, Claimed]
+);
 
 script!(
     OVERVIEW,
@@ -423,7 +434,8 @@ script!(
         Ghosts,
         WaitingSince,
         DispatchedAt,
-        Payload
+        Payload,
+        Claimed
     ]
 );
 
@@ -451,7 +463,8 @@ script!(
         Delayed,
         Completed,
         Failed,
-        Cancelled
+        Cancelled,
+        Claimed
     ]
 );
 
@@ -584,7 +597,8 @@ script!(
         Meta,
         Events,
         Stalls,
-        Wake
+        Wake,
+        Claimed
     ]
 );
 
@@ -617,7 +631,8 @@ script!(
         Deferred,
         WaitingSince,
         Recovery,
-        ExpiresAt
+        ExpiresAt,
+        Claimed
     ]
 );
 
@@ -653,7 +668,8 @@ script!(
         Deferred,
         WaitingSince,
         Recovery,
-        ExpiresAt
+        ExpiresAt,
+        Claimed
     ]
 );
 

@@ -55,6 +55,29 @@ pub(crate) struct Claimed {
     pub(crate) deferred: Deferred,
     /// How it was recovered last, if it was.
     pub(crate) recovery: Option<Recovery>,
+    /// Whether it is running, and not claimed ahead.
+    pub(crate) begins: bool,
+}
+
+/// How many jobs a call is to claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Want {
+    /// In all.
+    pub(crate) jobs: usize,
+    /// How many of them begin; the others are claimed ahead.
+    pub(crate) begin: usize,
+    /// How many of those begin at once, and not behind others.
+    pub(crate) at_once: usize,
+}
+
+impl Want {
+    /// Nothing.
+    pub(crate) const NONE: Want = Want { jobs: 0, begin: 0, at_once: 0 };
+
+    fn to_arg(self) -> String {
+        let Want { jobs, begin, at_once } = self;
+        if jobs == at_once { jobs.to_string() } else { format!("{jobs} {begin} {at_once}") }
+    }
 }
 
 /// The answer to a settle.
@@ -73,12 +96,15 @@ pub(crate) enum SettleReply {
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
     pub(crate) lost: Vec<u64>,
-    pub(crate) cancelled: Vec<u64>,
+    /// Taken back: cancelled, or expired before it began.
+    pub(crate) taken: Vec<u64>,
     pub(crate) claimed: Vec<Claimed>,
+    /// The task is paused, and nothing that was to begin has begun.
+    pub(crate) is_paused: bool,
     pub(crate) next_due: Option<Duration>,
 }
 
-/// Reports outcomes and claims up to `want` jobs. The number grows by one from call to call of a worker's line on a task
+/// Reports outcomes and claims jobs. The number grows by one from call to call of a worker's line on a task
 /// (see [`LINES`]); a call whose answer was lost is repeated with its number.
 pub(crate) async fn settle(
     conn: &mut impl Connection,
@@ -86,7 +112,7 @@ pub(crate) async fn settle(
     worker: &str,
     (line, number): (usize, u64),
     ask: Duration,
-    want: usize,
+    want: Want,
     reports: &[Report],
 ) -> Result<SettleReply, Error> {
     let completed = || {
@@ -103,7 +129,13 @@ pub(crate) async fn settle(
         // Writing to a text does not fail.
         let _ = write!(how_many, " {}", report.ran.as_micros());
     });
-    call.arg(format!("{number}{}", LINES[line])).arg(worker).arg(to_ms(ask)).arg(want).arg(how_many).arg(values);
+    let begins = || reports.iter().filter(|report| matches!(report.outcome, Outcome::Begin));
+    let counts = match begins().count() {
+        0 => values.to_string(),
+        begin => format!("{values} {begin}"),
+    };
+    call.arg(format!("{number}{}", LINES[line])).arg(worker).arg(to_ms(ask)).arg(want.to_arg());
+    call.arg(how_many).arg(counts);
     completed().for_each(|(report, _)| {
         call.arg(report.id.as_str());
     });
@@ -115,9 +147,15 @@ pub(crate) async fn settle(
             call.arg(index + 1).arg(value.as_slice());
         }
     }
+    begins().for_each(|report| {
+        call.arg(report.id.as_str());
+    });
+    begins().for_each(|report| {
+        call.arg(report.fence);
+    });
     for report in reports {
         let (kind, attempt, detail, error) = match &report.outcome {
-            Outcome::Completed(_) => continue,
+            Outcome::Completed(_) | Outcome::Begin => continue,
             Outcome::Failed { attempt, error } => {
                 let detail = format!("{} {}", words_of(error), report.ran.as_micros());
                 ("failed", attempt.to_string(), detail, error.to_json())
@@ -133,6 +171,7 @@ pub(crate) async fn settle(
                 ("undecodable", deferred.to_string(), to_ms(*delay).to_string(), error.to_json())
             }
             Outcome::Requeue => ("requeue", "0".to_owned(), String::new(), String::new()),
+            Outcome::Unstart => ("unstart", "0".to_owned(), String::new(), String::new()),
         };
         call.arg(report.id.as_str()).arg(report.fence).arg(kind).arg(attempt).arg(detail).arg(error);
     }
@@ -144,17 +183,20 @@ pub(crate) async fn settle(
         "undeclared" => return Ok(SettleReply::Undeclared),
         other => return Err(reply.unexpected(other)),
     }
-    let (lost, cancelled) = (fences(&mut reply)?, fences(&mut reply)?);
+    let (lost, taken) = (fences(&mut reply)?, fences(&mut reply)?);
     let first_fence: u64 = reply.next()?;
     let Text(ids) = reply.next()?;
     let payloads: Vec<redis::Value> = reply.next()?;
     let extras: Vec<(usize, Text, Text, Text, Text, Text, Text)> = reply.next()?;
     let next_due: String = reply.next()?;
+    let begin: i64 = reply.next()?;
+    let (begin, is_paused) = (usize::try_from(begin).unwrap_or(0), begin < 0);
     let mut claimed: Vec<Claimed> = ids
         .split_ascii_whitespace()
         .zip(payloads)
         .zip(first_fence..)
-        .map(|((id, payload), fence)| Claimed {
+        .enumerate()
+        .map(|(at, ((id, payload), fence))| Claimed {
             id: crate::job::id::JobId::from_wire(id),
             fence,
             payload: match payload {
@@ -168,6 +210,7 @@ pub(crate) async fn settle(
             dispatched_at_ms: None,
             deferred: Deferred::default(),
             recovery: None,
+            begins: at < begin,
         })
         .collect();
     for (
@@ -193,7 +236,7 @@ pub(crate) async fn settle(
     // So a repeated answer names a job that was lost in the meantime.
     claimed.retain(|job| job.id.as_str() != "{}");
     let next_due = next_due.parse().ok().map(Duration::from_millis);
-    Ok(SettleReply::Settled(Settled { lost, cancelled, claimed, next_due }))
+    Ok(SettleReply::Settled(Settled { lost, taken, claimed, is_paused, next_due }))
 }
 
 /// The jobs that a call of settle claimed, from its record: those that are not ours any more are among them. Empty if
@@ -210,7 +253,7 @@ pub(crate) async fn claimed_by(
     let record = String::from_utf8(record.unwrap_or_default()).unwrap_or_default();
     let rows: Vec<&str> = record.split('\n').collect();
     match rows[..] {
-        [call, _, _, fence, ids] if call.parse() == Ok(number) => {
+        [call, _, _, fence, _, ids] if call.parse() == Ok(number) => {
             let ids = ids.split_ascii_whitespace().map(crate::job::id::JobId::from_wire);
             Ok(ids.zip(fence.parse().unwrap_or(0)..).collect())
         }

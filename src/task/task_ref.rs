@@ -189,7 +189,9 @@ pub struct TaskCounts {
     pub waiting: u64,
     /// Scheduled for later, or waiting for their next attempt.
     pub delayed: u64,
-    /// Held by a worker.
+    /// Held by a worker that has claimed them ahead, not begun.
+    pub claimed: u64,
+    /// Held by a worker, begun.
     pub running: u64,
     /// Completed and kept.
     pub completed: u64,
@@ -206,6 +208,7 @@ impl TaskCounts {
         match state {
             JobState::Waiting => self.waiting,
             JobState::Delayed => self.delayed,
+            JobState::Claimed => self.claimed,
             JobState::Running => self.running,
             JobState::Completed => self.completed,
             JobState::Failed => self.failed,
@@ -214,8 +217,8 @@ impl TaskCounts {
     }
 
     /// In the order in which the store counts them.
-    pub(crate) fn of([waiting, delayed, running, completed, failed, cancelled]: [u64; 6]) -> TaskCounts {
-        TaskCounts { waiting, delayed, running, completed, failed, cancelled }
+    pub(crate) fn of([waiting, delayed, claimed, running, completed, failed, cancelled]: [u64; 7]) -> TaskCounts {
+        TaskCounts { waiting, delayed, claimed, running, completed, failed, cancelled }
     }
 }
 

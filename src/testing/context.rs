@@ -123,12 +123,13 @@ impl TestContext {
         self
     }
 
-    /// Lets the job have been recovered before this run, from a worker that is gone; it has stalled once at least.
+    /// Lets the job have been recovered before this run, from a worker that is gone; it has stalled once at least, unless it is requeued.
     #[must_use]
     pub fn recovered(mut self, reason: StallReason) -> TestContext {
-        self.stalled_count = self.stalled_count.max(1);
+        let requeued_count = u32::from(reason == StallReason::Requeued);
+        self.stalled_count = self.stalled_count.max(1 - requeued_count);
         let (worker, stalled_count) = (Some(WorkerId::generate()), self.stalled_count);
-        self.recovery = Some(Recovery { reason, worker, stalled_count, at: SystemTime::now() });
+        self.recovery = Some(Recovery { reason, worker, stalled_count, requeued_count, at: SystemTime::now() });
         self
     }
 

@@ -104,8 +104,8 @@ async fn until_nothing_waits(
         };
         for (index, keys) in tasks.iter().enumerate() {
             let counted = store.shared(RESPONSE_TIMEOUT, async |conn| counts::counts(conn, keys).await).await?;
-            let [waiting, delayed, running, ..] = counted.jobs;
-            busy |= waiting + running > 0;
+            let [waiting, delayed, claimed, running, ..] = counted.jobs;
+            busy |= waiting + claimed + running > 0;
             if delayed == 0 {
                 continue;
             }

@@ -77,12 +77,13 @@ async fn a_job_is_written_once_as_payload_and_its_id_once_in_each_place_that_it_
 
     meter.settle(0, None, n).await;
     let started = ENTRY + "total400worker".len() + WORKER.len() + "started".len() + words(n);
-    let record = |number: &str, ids: usize| WORKER.len() + number.len() + "\n\n\n\n".len() + FENCE + ids;
+    // Beside the fence and the ids its number and how many begin.
+    let record = |rows: &str, ids: usize| WORKER.len() + rows.len() + "\n\n\n\n\n".len() + FENCE + ids;
     let asked = "interval1000ask1000".len() + "asker".len() + WORKER.len() + "askedBy".len() + WORKER.len();
     let meta = options + "in200events400largest1024".len() + asked;
     let running = [
         ("active", n * ID),
-        ("calls", record("1", words(n))),
+        ("calls", record("1200", words(n))),
         ("events", dispatched + started),
         ("locks", n * (ID + TOKEN)),
         ("meta", meta),
@@ -95,7 +96,7 @@ async fn a_job_is_written_once_as_payload_and_its_id_once_in_each_place_that_it_
     let completed = ENTRY + "total600worker".len() + WORKER.len() + "completed".len() + words(n);
     let completed = completed + "ran".len() + n * (RAN.len() + 1) - 1;
     let kept = [
-        ("calls", record("2", 0)),
+        ("calls", record("20", 0)),
         ("completed", n * ID),
         ("events", dispatched + started + completed),
         ("meta", meta + "out200".len()),

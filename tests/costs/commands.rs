@@ -64,9 +64,10 @@ const SETTLE_BESIDE_DELAYED: &str = "36: exists 4, hdel 3, hget 1, hlen 10, hmge
 const SETTLE_BESIDE_CANDIDATES: &str = "26: exists 3, hdel 2, hget 1, hlen 2, hmget 4, hset 3, lrange 2, ltrim 1, \
     sadd 1, scard 1, srem 2, time 1, xadd 1, zadd 1, zrange 1";
 
-// Requeued jobs stand at the front of their lists (LPUSH), and since when is written (HSET): before that, types of the three
-// lists and of `locks`, `payload` and that column (LLEN 3, HLEN 3), and `active` (SCARD).
-const SETTLE_REQUEUE: &str = "23: exists 2, hdel 1, hget 1, hlen 4, hmget 2, hset 3, llen 3, lpush 1, lrange 1, scard 1, \
+// Requeued jobs stand at the front of their lists (LPUSH), and since when is written (HSET); they may have been claimed ahead
+// (HDEL). Before that, types of the three lists and of `locks`, `payload`, `claimed` and that column (LLEN 3, HLEN 4), and
+// `active` (SCARD).
+const SETTLE_REQUEUE: &str = "25: exists 2, hdel 2, hget 1, hlen 5, hmget 2, hset 3, llen 3, lpush 1, lrange 1, scard 1, \
     srem 1, time 1, xadd 1, zadd 1";
 // That column is filled until they are claimed: terminal sets (EXISTS), which columns are filled (HLEN 5, EXISTS); the claimed
 // jobs leave it (HDEL).
@@ -122,14 +123,14 @@ const SWEEP_NOTHING: &str = "25: exists 2, hlen 13, hmget 1, hset 1, llen 3, sca
 // Another epoch, or too early, or without options: the settings.
 const SWEEP_TOO_EARLY: &str = "1: hmget 1";
 
-/// Stalled jobs: locks, cancels, counts and limits (HMGET 4); out of `active`, `locks`, `cancelling` (SREM, HDEL 2); priorities
-/// (EXISTS), LPUSH, since when they wait and how they were recovered (HSET 2), the wake (ZADD); two streams, each counted (HINCRBY 2, XADD 2). Each job: its payload (HEXISTS) and
+/// Stalled jobs: locks, cancels, counts and limits (HMGET 4), and whether any was claimed ahead (HLEN); out of `active`, `locks`,
+/// `cancelling`, `claimed` (SREM, HDEL 3); priorities (EXISTS), LPUSH, since when they wait and how they were recovered (HSET 2), the wake (ZADD); two streams, each counted (HINCRBY 2, XADD 2). Each job: its payload (HEXISTS) and
 /// its count (HINCRBY).
 fn sweep_of_stalled(n: usize) -> String {
     format!(
-        "{}: exists 3, hdel 2, hexists {n}, hincrby {}, hlen 13, hmget 5, hset 3, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
+        "{}: exists 3, hdel 3, hexists {n}, hincrby {}, hlen 14, hmget 5, hset 3, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
          time 1, xadd 2, zadd 1",
-        41 + 2 * n,
+        43 + 2 * n,
         2 + n
     )
 }
@@ -155,17 +156,17 @@ const TRIM_NOTHING: &str = "18: hlen 13, hmget 1, time 1, zcard 2, zrangebyscore
 // Without options: the settings.
 const TRIM_UNDECLARED: &str = "1: hmget 1";
 
-/// Four places (ZMSCORE 4), the locks (HMGET), the event mode (HGET); of each job that has not ended whether it has a payload
-/// (HEXISTS), of each that completed the size of its result (HSTRLEN).
+/// Four places (ZMSCORE 4), the locks (HMGET), whether any job was claimed ahead (HLEN), the event mode (HGET); of each job that
+/// has not ended whether it has a payload (HEXISTS), of each that completed the size of its result (HSTRLEN).
 fn states(open: usize, completed: usize) -> String {
-    let all = [("hexists", open), ("hget", 1), ("hmget", 1), ("hstrlen", completed), ("zmscore", 4)];
+    let all = [("hexists", open), ("hget", 1), ("hlen", 1), ("hmget", 1), ("hstrlen", completed), ("zmscore", 4)];
     let all = all.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{name} {count}"));
-    format!("{}: {}", 6 + open + completed, all.collect::<Vec<_>>().join(", "))
+    format!("{}: {}", 7 + open + completed, all.collect::<Vec<_>>().join(", "))
 }
 
-// Where the job is (ZMSCORE 4, HMGET, HEXISTS), its nine small columns and the reason of a cancel (HGET 10), whether it is a
-// candidate (SISMEMBER), and the sizes of its payload and its result (HSTRLEN 2).
-const INSPECT: &str = "21: hexists 1, hget 12, hmget 1, hstrlen 2, sismember 1, zmscore 4";
+// Where the job is (ZMSCORE 4, HMGET, HLEN, HEXISTS), its nine small columns and the reason of a cancel (HGET 10), whether it is
+// a candidate (SISMEMBER), and the sizes of its payload and its result (HSTRLEN 2).
+const INSPECT: &str = "22: hexists 1, hget 12, hlen 1, hmget 1, hstrlen 2, sismember 1, zmscore 4";
 
 /// What a job has of its own that is delayed.
 const fn delayed(ms: &str) -> [(&str, &str); 2] {

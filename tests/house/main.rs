@@ -154,7 +154,11 @@ fn a_header_names_exactly_the_events_that_its_script_emits() {
     let mut seen = BTreeSet::new();
     for script in scripts() {
         let (header, _) = header(script.name);
-        let emits = header.iter().find_map(|line| line.strip_prefix("-- Emits    ")).unwrap();
+        let at = header.iter().position(|line| line.starts_with("-- Emits    ")).unwrap();
+        let more = header[at + 1..].iter().take_while(|line| line.starts_with("--   "));
+        let parts: Vec<&str> = header[at..=at].iter().chain(more).map(|line| line[2..].trim()).collect();
+        let emits = parts.join(" ");
+        let emits = emits.trim_start_matches("Emits").trim();
         let mut emitted = BTreeSet::new();
         for line in script.source.lines().filter(|line| !line.trim_start().starts_with("--")) {
             for start in ["add_words(fields, '", "{ '"] {

@@ -21,6 +21,7 @@ mod liveness;
 mod logs;
 mod observer;
 mod outcomes;
+mod prefetch;
 mod put_off;
 mod recovery;
 mod refusals;

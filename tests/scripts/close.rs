@@ -4,10 +4,10 @@ use crate::call::Task;
 async fn each_line_of_the_worker_is_closed_and_no_other() {
     let mut task = Task::new().await;
     task.del("meta").await;
-    task.hset("calls", &[("w", "7\n\n\n1\n"), ("x", "1\n\n\n1\n")]).await;
+    task.hset("calls", &[("w", "7\n\n\n1\n0\n"), ("x", "1\n\n\n1\n0\n")]).await;
     for _ in 0..2 {
         assert_eq!(task.ok("close", &["w", "w/2", "w/3"]).await, "[closed]");
-        let calls = r#"calls hash {"w": "closed", "w/2": "closed", "w/3": "closed", "x": "1\n\n\n1\n"}"#;
+        let calls = r#"calls hash {"w": "closed", "w/2": "closed", "w/3": "closed", "x": "1\n\n\n1\n0\n"}"#;
         assert_eq!(task.keys().await, [calls]);
     }
 }

@@ -46,7 +46,7 @@ async fn who_began_or_is_another_job_by_now_is_left_alone() {
     let mut task = Task::new().await;
     task.running("w", &[("runs", 7)]).await;
     task.waiting(&["anew", "later"]).await;
-    task.hset("expiresAt", &[("runs", "5"), ("later", &format!("{LATER}"))]).await;
+    task.hset("expiresAt", &[("later", &format!("{LATER}"))]).await;
     for id in ["runs", "anew", "later", "gone"] {
         task.zadd("expires", 5.0, id).await;
     }
@@ -54,6 +54,25 @@ async fn who_began_or_is_another_job_by_now_is_left_alone() {
     assert_eq!(task.ok("expire", &["w", "200"]).await, "[expired 0 0]");
     assert_eq!(without(task.keys().await, &["expires"]), before);
     assert_eq!(task.held("expires").await, "");
+}
+
+#[tokio::test]
+async fn who_was_claimed_ahead_is_left_to_its_holder_and_looked_at_again() {
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 7)]).await;
+    task.hset("claimed", &[("a", "7")]).await;
+    task.hset("expiresAt", &[("a", "5")]).await;
+    task.zadd("expires", 5.0, "a").await;
+    let (before, now) = (without(task.keys().await, &["expires"]), task.now_ms().await);
+    assert_eq!(task.ok("expire", &["w", "200"]).await, "[expired 0 0]");
+    assert_eq!(without(task.keys().await, &["expires"]), before);
+    let again = task.score("expires", "a").await - now;
+    assert!((5_000.0..6_000.0).contains(&again), "{again}");
+    // Its worker dies: it waits once more, and expires.
+    task.ok("settle", &["1", "w", "1000", "0", "0", "0", "a", "7", "requeue", "0", "", ""]).await;
+    task.zadd("expires", 5.0, "a").await;
+    assert_eq!(task.ok("expire", &["w", "200"]).await, "[expired 1 0]");
+    assert_eq!(task.held("failed").await, r#"zset ["a": NOW]"#);
 }
 
 #[tokio::test]

@@ -12,10 +12,13 @@ async fn busy() -> Task {
     task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("ask", "1000")]).await;
     task.running("w", &[("lost", 5), ("stalled", 6), ("to-cancel", 7), ("to-fail", 8)]).await;
     task.hset("cancelling", &[("to-cancel", "why")]).await;
+    task.running("w", &[("requeued", 9)]).await;
     task.hset("maxCount", &[("to-fail", "0")]).await;
     task.snapshot().await;
     let jobs = [("run-1", 1), ("run-2", 2), ("run-3", 3), ("run-4", 4)];
     task.running("w", &jobs).await;
+    task.running("w", &[("ahead-1", 10), ("ahead-2", 11)]).await;
+    task.hset("claimed", &[("requeued", "9"), ("ahead-1", "10"), ("ahead-2", "11")]).await;
     task.waiting(&["w-1", "w-2"]).await;
     task.hset("payload", &[("h-1", "{}"), ("l-1", "{}"), ("d-1", "{}")]).await;
     task.hset("priority", &[("h-1", "high"), ("l-1", "low"), ("run-4", "low")]).await;
@@ -35,7 +38,7 @@ async fn busy() -> Task {
     task.hset("ghosts", &[("gone", "1")]).await;
     task.hset("meta", &[("ghosts", "1")]).await;
     task.hset("waitingSince", &[("w-1", "1")]).await;
-    task.hset("calls", &[("other", "1\n\n\n1\n")]).await;
+    task.hset("calls", &[("other", "1\n\n\n1\n0\n")]).await;
     task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
     task.hset("worker", &[("host", "h")]).await;
     task.zadd("workers", 1.0, "w").await;
@@ -99,6 +102,25 @@ async fn settle_writes_nothing_beside_a_foreign_key() {
 }
 
 #[tokio::test]
+async fn settle_claims_ahead_and_begins_nothing_beside_a_foreign_key() {
+    let begins = ["1", "w", "1000", "4 2 1", "0", "0 2", "ahead-1", "ahead-2", "10", "11"];
+    let unstart = ["run-1", "1", "unstart", "0", "", ""];
+    for args in [
+        [&begins[..], &unstart].concat(),
+        begins.to_vec(),
+        vec!["1", "w", "1000", "4 2 1", "0", "0"],
+        vec!["1", "w", "1000", "0", "0", "0 1", "ahead-1", "10"],
+        [&["1", "w", "1000", "0", "0", "0"][..], &unstart].concat(),
+        vec!["1", "w", "1000", "0", "0", "0 1", "to-cancel", "7"],
+    ] {
+        // So that the time to the next job that is due is the same in each answer.
+        let args = [&args[..], &["run-3", "3", "retry", "1", "9000000", "E"]].concat();
+        each_key_is_refused_or_not_needed("settle", &args).await;
+        each_key_beside(&[("paused", "1")], "settle", &args).await;
+    }
+}
+
+#[tokio::test]
 async fn extend_locks_writes_nothing_beside_a_foreign_key() {
     let args = ["w", "9000", "2", "2", "stalled", "run-1", "to-cancel", "run-2", "6", "1", "7", "2"];
     each_key_is_refused_or_not_needed("extend_locks", &args).await;
@@ -107,6 +129,11 @@ async fn extend_locks_writes_nothing_beside_a_foreign_key() {
 #[tokio::test]
 async fn sweep_writes_nothing_beside_a_foreign_key() {
     each_key_is_refused_or_not_needed("sweep", &["v", "1000", "5", "1000", "0", "200", "auto", ""]).await;
+}
+
+#[tokio::test]
+async fn reconcile_writes_nothing_beside_a_foreign_key() {
+    each_key_is_refused_or_not_needed("reconcile", &["v", "worker_restarted", "", "0", "500", "w"]).await;
 }
 
 #[tokio::test]
@@ -164,7 +191,7 @@ async fn mend_and_forget_write_nothing_beside_a_foreign_key() {
 #[tokio::test]
 async fn overview_jobs_and_look_change_nothing_beside_a_foreign_key() {
     each_key_is_refused_or_not_needed("overview", &[]).await;
-    for state in ["waiting", "running", "delayed"] {
+    for state in ["waiting", "claimed", "running", "delayed"] {
         each_key_is_refused_or_not_needed("jobs", &[state, "1", "", "100", "-inf", "+inf", "", ""]).await;
     }
     each_key_is_refused_or_not_needed("look", &["9999999999999", "w-1", "1", "gone", "1", "run-1", "0", "nobody", "0"])
@@ -201,7 +228,8 @@ async fn shrink_writes_nothing_beside_a_foreign_key() {
 
 #[tokio::test]
 async fn states_inspect_and_counts_change_nothing_beside_a_foreign_key() {
-    let ids = ["w-1", "h-1", "d-1", "run-1", "stalled", "old-completed", "old-failed", "old-cancelled", "nobody"];
+    let ids =
+        ["w-1", "h-1", "d-1", "run-1", "ahead-1", "stalled", "old-completed", "old-failed", "old-cancelled", "nobody"];
     each_key_is_refused_or_not_needed("states", &ids).await;
     for id in ids {
         each_key_is_refused_or_not_needed("inspect", &[id]).await;

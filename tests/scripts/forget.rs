@@ -38,6 +38,7 @@ async fn what_only_jobs_have_goes_too_where_a_fault_has_left_it() {
         "recovery",
         "expiresAt",
         "cancelling",
+        "claimed",
         "ghosts",
     ] {
         task.hset(column, &[("orphan", "1")]).await;

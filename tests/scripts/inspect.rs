@@ -39,6 +39,16 @@ async fn a_job_is_found_where_it_is_with_its_small_columns() {
 }
 
 #[tokio::test]
+async fn a_job_that_was_claimed_ahead_is_claimed_until_it_begins() {
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 7)]).await;
+    for (mark, state) in [("7", "claimed"), ("6", "running")] {
+        task.hset("claimed", &[("a", mark)]).await;
+        assert!(task.ok("inspect", &["a"]).await.starts_with(&format!("[found {state} w:7 ")), "{mark}");
+    }
+}
+
+#[tokio::test]
 async fn a_candidate_is_still_running_and_said_to_be_one() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7)]).await;

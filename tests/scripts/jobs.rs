@@ -109,7 +109,7 @@ async fn of_a_long_error_there_is_the_beginning() {
 #[tokio::test]
 async fn no_jobs_are_an_empty_last_page() {
     let mut task = Task::new().await;
-    for state in ["waiting", "running", "delayed", "completed", "failed", "cancelled"] {
+    for state in ["waiting", "claimed", "running", "delayed", "completed", "failed", "cancelled"] {
         assert_eq!(page(&mut task, &ask(state)).await, (String::new(), 0, vec![]), "{state}");
     }
 }
@@ -346,6 +346,26 @@ async fn held_jobs_are_shown_with_their_tokens_and_whether_they_are_candidates()
     assert_eq!(rows[0][3..], ["", "", "2", "", "", "", "", "", "0"]);
     assert_eq!(rows[1][..2], ["silent", "w:7"]);
     assert_eq!(rows[1][11], "1");
+}
+
+#[tokio::test]
+async fn what_was_claimed_ahead_is_shown_apart_from_what_runs() {
+    let mut task = Task::new().await;
+    task.running("w", &[("silent", 7)]).await;
+    task.snapshot().await;
+    task.running("w", &[("ahead", 8), ("runs", 9), ("old", 10)]).await;
+    // The last two mean nothing.
+    task.hset("claimed", &[("silent", "7"), ("ahead", "8"), ("old", "6"), ("gone", "5")]).await;
+    for (state, shown) in [
+        ("claimed", [["ahead", "w:8", "0"], ["silent", "w:7", "1"]]),
+        ("running", [["old", "w:10", "0"], ["runs", "w:9", "0"]]),
+    ] {
+        let (next, looked, mut rows) = page(&mut task, &ask(state)).await;
+        rows.sort();
+        assert_eq!((next.as_str(), looked), ("", 4), "{state}");
+        let rows: Vec<[&str; 3]> = rows.iter().map(|row| [&*row[0], &*row[1], &*row[11]]).collect();
+        assert_eq!(rows, shown, "{state}");
+    }
 }
 
 #[tokio::test]

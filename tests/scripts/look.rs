@@ -1,8 +1,24 @@
 use crate::call::Task;
 
 /// One job of every state as it should be, with how many entries the lists have of it.
-pub const SOUND: [&str; 14] =
-    ["waiting", "1", "silent", "0", "heard", "0", "delayed", "0", "completed", "0", "failed", "0", "cancelled", "0"];
+pub const SOUND: [&str; 16] = [
+    "waiting",
+    "1",
+    "silent",
+    "0",
+    "heard",
+    "0",
+    "ahead",
+    "0",
+    "delayed",
+    "0",
+    "completed",
+    "0",
+    "failed",
+    "0",
+    "cancelled",
+    "0",
+];
 
 pub async fn sound() -> Task {
     let mut task = Task::new().await;
@@ -10,6 +26,8 @@ pub async fn sound() -> Task {
     task.snapshot().await;
     task.running("w", &[("heard", 8)]).await;
     task.hset("cancelling", &[("heard", "why")]).await;
+    task.running("w", &[("ahead", 9)]).await;
+    task.hset("claimed", &[("ahead", "9")]).await;
     task.waiting(&["waiting"]).await;
     for place in ["delayed", "completed", "failed", "cancelled"] {
         task.hset("payload", &[(place, "1")]).await;
@@ -45,7 +63,7 @@ pub async fn fault(task: &mut Task, id: &str) -> String {
 }
 
 /// One part of a task as it should be, broken: the id that has the fault, what was done, and the faults that are found.
-pub const BROKEN: [(&str, &[&str], &str); 26] = [
+pub const BROKEN: [(&str, &[&str], &str); 29] = [
     ("waiting", &["HDEL payload waiting"], "no_payload miscounted"),
     ("delayed", &["HDEL payload delayed"], "no_payload"),
     ("completed", &["HDEL payload completed"], "no_payload"),
@@ -68,6 +86,9 @@ pub const BROKEN: [(&str, &[&str], &str); 26] = [
     ("heard", &["SREM active heard"], "unwatched"),
     ("heard", &["SADD candidates heard"], "both_sets"),
     ("waiting", &["HSET cancelling waiting why"], "stray_cancel"),
+    ("waiting", &["HSET claimed waiting 7"], "stray_claim"),
+    ("heard", &["HSET claimed heard 7"], "stray_claim"),
+    ("orphan", &["HSET claimed orphan 7"], "no_payload"),
     ("failed", &["HSET attempt failed many"], "bad_counter"),
     ("silent", &["HSET stalledCount silent 1.5", "HSET attempt silent x"], "bad_counter"),
     ("waiting", &["RPUSH wait waiting"], "miscounted"),
@@ -91,7 +112,7 @@ async fn a_sound_task_has_no_faults_and_a_look_changes_nothing() {
     let before = task.exact().await;
     let mut args = vec!["9999999999999"];
     args.extend(SOUND);
-    assert_eq!(task.ok("look", &args).await, "[looked '' '' '' '' '' '' '']");
+    assert_eq!(task.ok("look", &args).await, "[looked '' '' '' '' '' '' '' '']");
     assert_eq!(task.exact().await, before);
 }
 
@@ -117,7 +138,7 @@ async fn every_fault_that_the_script_knows_is_among_the_broken_ones() {
     let source = task.script("look").source;
     let lines = source.lines().filter(|line| line.starts_with("    add("));
     let known: Vec<&str> = lines.filter_map(|line| line.rsplit('\'').nth(1)).collect();
-    assert_eq!(known.len(), 9, "{known:?}");
+    assert_eq!(known.len(), 10, "{known:?}");
     for fault in known {
         assert!(BROKEN.iter().any(|(_, _, faults)| faults.split(' ').any(|word| word == fault)), "{fault}");
     }

@@ -10,6 +10,7 @@ mod announce;
 #[allow(dead_code)]
 mod call;
 mod cancel;
+mod claimed;
 mod close;
 mod counts;
 mod declare;

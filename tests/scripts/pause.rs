@@ -63,7 +63,10 @@ async fn of_a_paused_task_nothing_is_claimed_nothing_moved_and_nobody_woken() {
     let before = task.keys().await;
     for call in ["1", "2"] {
         let reply = task.ok("settle", &[call, "w", "1000", "10", "0", "0"]).await;
-        assert_eq!(reply, "[settled '' '' 4000000000000001 '' [] [] '']", "no job is due, as far as a worker is told");
+        assert_eq!(
+            reply, "[settled '' '' 4000000000000001 '' [] [] '' -1]",
+            "no job is due, as far as a worker is told"
+        );
     }
     assert_eq!(without(task.keys().await, &["calls"]), before);
 }
@@ -79,7 +82,7 @@ async fn a_paused_task_records_every_outcome() {
     args.extend(["back", "4", "requeue", "0", "", "", "gone", "5", "requeue", "0", "", ""]);
     args.extend(["snooze", "6", "snooze", "1:0", "60000", "", "lost", "9", "requeue", "0", "", ""]);
     let reply = task.ok("settle", &args).await;
-    assert_eq!(reply, "[settled 9 5 4000000000000001 '' [] [] '']");
+    assert_eq!(reply, "[settled 9 5 4000000000000001 '' [] [] '' -1]");
     let shown = without(task.keys().await, &["error", "payload", "calls", "delayed", "meta"]);
     assert_eq!(
         shown,

@@ -3,19 +3,19 @@ use crate::support::PATIENCE;
 use crate::support::eventually;
 
 /// The extras of {position, attempt, stalledCount, options, dispatchedAt} and the rest of a reply that claimed.
-const NOTHING: &str = "[settled '' '' 4000000000000001 '' [] [] '']";
+const NOTHING: &str = "[settled '' '' 4000000000000001 '' [] [] '' 0]";
 
 #[tokio::test]
 async fn waiting_jobs_are_claimed_in_order_with_growing_fences() {
     let mut task = Task::new().await;
     task.waiting(&["a", "b", "c"]).await;
     let reply = task.ok("settle", &["1", "w", "1000", "2", "0", "0"]).await;
-    assert_eq!(reply, "[settled '' '' 4000000000000001 a b [{} {}] [] '']");
+    assert_eq!(reply, "[settled '' '' 4000000000000001 a b [{} {}] [] '' 2]");
     assert_eq!(
         task.keys().await,
         [
             r#"active set {"a", "b"}"#,
-            r#"calls hash {"w": "1\n\n\n4000000000000001\na b"}"#,
+            r#"calls hash {"w": "1\n\n\n4000000000000001\n2\na b"}"#,
             r#"events stream [NOW {"started": "a b", "total": "2", "worker": "w"}]"#,
             r#"locks hash {"a": "w:4000000000000001", "b": "w:4000000000000002"}"#,
             concat!(
@@ -166,7 +166,7 @@ async fn a_run_is_told_what_its_columns_hold() {
     let reply = task.ok("settle", &["1", "w", "1000", "3", "0", "0"]).await;
     assert_eq!(
         reply,
-        "[settled '' '' 4000000000000001 a b c [{} {} {}] [[1 0 0 '' '' 3:0 ''] [2 2 0 O '' '' ''] [3 0 1 '' 77 '' silent w 5]] '']"
+        "[settled '' '' 4000000000000001 a b c [{} {} {}] [[1 0 0 '' '' 3:0 ''] [2 2 0 O '' '' ''] [3 0 1 '' 77 '' silent w 5]] '' 3]"
     );
     let events = task.held("events").await;
     assert!(events.contains(r#""restarted": "a 0 0 b 2 0 c 0 1""#), "{events}");
@@ -201,7 +201,7 @@ async fn completed_jobs_leave_with_and_without_a_value() {
     assert_eq!(
         task.keys().await,
         [
-            r#"calls hash {"w": "1\n\n\n4000000000000001\n"}"#,
+            r#"calls hash {"w": "1\n\n\n4000000000000001\n0\n"}"#,
             r#"candidates set {"c"}"#,
             r#"completed zset ["a": NOW, "b": NOW]"#,
             r#"events stream [NOW {"completed": "a b", "total": "2", "worker": "w"}]"#,
@@ -283,7 +283,7 @@ async fn a_job_to_be_retried_is_delayed_and_the_worker_told_how_long() {
     let before = task.now_ms().await;
     let args = ["1", "w", "1000", "0", "0", "0", "a", "7", "retry", "1", "60000", "E"];
     let reply = task.ok("settle", &args).await;
-    let next = reply.trim_end_matches(']').rsplit(' ').next().unwrap().parse::<u64>().unwrap();
+    let next = reply.trim_end_matches(']').rsplit(' ').nth(1).unwrap().parse::<u64>().unwrap();
     assert!((1..=60_000).contains(&next), "{reply}");
     let due = task.score("delayed", "a").await;
     assert!((before + 60_000.0..=task.now_ms().await + 60_000.0).contains(&due));
@@ -336,7 +336,7 @@ async fn a_cancel_that_was_asked_for_goes_before_every_outcome() {
         "b", "2", "failed", "1", "panic", "E", "c", "3", "retry", "1", "5", "E", "d", "4", "requeue", "0", "", "",
     ]);
     let reply = task.ok("settle", &args).await;
-    assert_eq!(reply, "[settled '' 1 2 3 4 4000000000000001 '' [] [] '']");
+    assert_eq!(reply, "[settled '' 1 2 3 4 4000000000000001 '' [] [] '' 0]");
     assert_eq!(
         without(task.keys().await, &["calls", "meta", "payload", "events", "error"]),
         [r#"cancelled zset ["a": NOW, "b": NOW, "c": NOW, "d": NOW]"#]
@@ -357,7 +357,7 @@ async fn a_wrong_token_is_lost_and_writes_nothing_but_the_answer_and_that_it_was
     args.extend(["b", "9", "failed", "1", "panic", "E", "c", "8", "retry", "1", "5", "E"]);
     args.extend(["d", "9", "requeue", "0", "", "", "nobody", "1", "requeue", "0", "", ""]);
     let reply = task.ok("settle", &args).await;
-    assert_eq!(reply, "[settled 6 9 8 9 1 '' 4000000000000001 '' [] [] '']");
+    assert_eq!(reply, "[settled 6 9 8 9 1 '' 4000000000000001 '' [] [] '' 0]");
     assert_eq!(without(task.keys().await, &told), before);
     assert_eq!(
         task.held("events").await,
@@ -369,7 +369,7 @@ async fn a_wrong_token_is_lost_and_writes_nothing_but_the_answer_and_that_it_was
     assert_eq!(task.held("meta").await, r#"hash {"events": "5", "fence": "4000000000000000"}"#);
     // The right fences in the name of another worker.
     let args = ["1", "x", "1000", "0", "1", "0", "a", "7", "b", "8", "failed", "1", "panic", "E"];
-    assert_eq!(task.ok("settle", &args).await, "[settled 7 8 '' 4000000000000001 '' [] [] '']");
+    assert_eq!(task.ok("settle", &args).await, "[settled 7 8 '' 4000000000000001 '' [] [] '' 0]");
     assert_eq!(without(task.keys().await, &told), before);
     let events = task.held("events").await;
     assert!(events.ends_with(r#"{"refused": "a 7 completed b 8 failed", "total": "7", "worker": "x"}]"#), "{events}");
@@ -382,7 +382,7 @@ async fn one_call_reports_and_claims() {
     task.running("w", &[("a", 7)]).await;
     task.waiting(&["b"]).await;
     let reply = task.ok("settle", &["1", "w", "1000", "1", "1", "0", "a", "7"]).await;
-    assert_eq!(reply, "[settled '' '' 4000000000000001 b [{}] [] '']");
+    assert_eq!(reply, "[settled '' '' 4000000000000001 b [{}] [] '' 1]");
     assert_eq!(task.held("active").await, r#"set {"b"}"#);
     let events = task.held("events").await;
     assert!(events.contains(r#"{"completed": "a", "started": "b", "total": "2", "worker": "w"}"#), "{events}");
@@ -397,7 +397,7 @@ async fn a_repeated_call_gets_the_same_answer_and_changes_nothing() {
     task.hset("attempt", &[("c", "1")]).await;
     let args = ["1", "w", "1000", "2", "3", "0", "a", "gone", "x", "7", "8", "9"];
     let first = task.ok("settle", &args).await;
-    assert_eq!(first, "[settled 8 9 4000000000000001 b c [{} {}] [[2 1 0 '' '' '' '']] '']");
+    assert_eq!(first, "[settled 8 9 4000000000000001 b c [{} {}] [[2 1 0 '' '' '' '']] '' 2]");
     let before = task.exact().await;
     for _ in 0..2 {
         assert_eq!(task.ok("settle", &args).await, first);
@@ -412,7 +412,7 @@ async fn a_repeated_call_does_not_hand_out_what_was_lost_since() {
     let args = ["1", "w", "1000", "2", "0", "0"];
     task.ok("settle", &args).await;
     task.hset("locks", &[("a", "other:5")]).await;
-    assert_eq!(task.ok("settle", &args).await, "[settled '' '' 4000000000000001 {} b ['' {}] [] '']");
+    assert_eq!(task.ok("settle", &args).await, "[settled '' '' 4000000000000001 {} b ['' {}] [] '' 2]");
 }
 
 #[tokio::test]
@@ -505,7 +505,7 @@ async fn a_worker_without_free_slots_moves_nothing() {
     let before = task.keys().await;
     assert_eq!(
         task.ok("settle", &["1", "w", "1000", "0", "0", "0"]).await,
-        "[settled '' '' 4000000000000001 '' [] [] 0]"
+        "[settled '' '' 4000000000000001 '' [] [] 0 0]"
     );
     assert_eq!(without(task.keys().await, &["calls"]), before);
 }
@@ -534,7 +534,7 @@ async fn ids_that_must_not_run_are_skipped_and_gone_from_the_list() {
         task.rpush("wait", &["held", "done", "a", "a", "ghost"]).await;
         task.hset("attempt", &[("ghost", "1")]).await;
         let reply = task.ok("settle", &["1", "w", "1000", "10", "0", "0"]).await;
-        assert_eq!(reply, "[settled '' '' 4000000000000001 a [{}] [] '']");
+        assert_eq!(reply, "[settled '' '' 4000000000000001 a [{}] [] '' 1]");
         assert_eq!(task.held("wait").await, "");
         assert_eq!(task.held("attempt").await, "", "nothing is left of the ghost");
         assert_eq!(task.held("locks").await, r#"hash {"a": "w:4000000000000001", "held": "other:7"}"#);
@@ -589,7 +589,7 @@ async fn jobs_that_are_put_off_are_delayed_with_their_count_and_no_attempt() {
     args.extend(["a", "7", "snooze", "1:0", "60000", "", "b", "8", "undecodable", "0:3", "600000", "E"]);
     args.extend(["c", "9", "retry", "1", "60000 code a%20b", "E"]);
     let reply = task.ok("settle", &args).await;
-    let due: u64 = reply.trim_end_matches(']').rsplit(' ').next().unwrap().parse().unwrap();
+    let due: u64 = reply.trim_end_matches(']').rsplit(' ').nth(1).unwrap().parse().unwrap();
     assert!((50_000..=60_000).contains(&due), "{reply}");
     assert_eq!(task.held("deferred").await, r#"hash {"a": "1:0", "b": "0:3"}"#);
     assert_eq!(task.held("attempt").await, r#"hash {"c": "1"}"#);
@@ -717,6 +717,6 @@ async fn without_events_nothing_is_told_of_what_was_refused() {
     task.hset("meta", &[("eventMode", "off")]).await;
     let before = task.keys().await;
     let reply = task.ok("settle", &["1", "w", "1000", "0", "1", "0", "a", "7"]).await;
-    assert_eq!(reply, "[settled 7 '' 4000000000000001 '' [] [] '']");
+    assert_eq!(reply, "[settled 7 '' 4000000000000001 '' [] [] '' 0]");
     assert_eq!(without(task.keys().await, &["calls"]), before);
 }

@@ -6,7 +6,9 @@ async fn everywhere() -> Task {
     task.waiting(&["waiting"]).await;
     task.running("w", &[("silent", 6)]).await;
     task.snapshot().await;
-    task.running("w", &[("running", 7)]).await;
+    task.running("w", &[("running", 7), ("claimed", 8)]).await;
+    // That of the running job is left over from another fence.
+    task.hset("claimed", &[("claimed", "8"), ("running", "6")]).await;
     task.hset("payload", &[("delayed", "1"), ("completed", "1"), ("failed", "1"), ("cancelled", "1")]).await;
     task.zadd("delayed", 9e12, "delayed").await;
     for place in ["completed", "failed", "cancelled"] {
@@ -18,11 +20,12 @@ async fn everywhere() -> Task {
 #[tokio::test]
 async fn each_job_is_where_it_is_in_the_order_of_the_question() {
     let mut task = everywhere().await;
-    let ids = ["failed", "waiting", "nobody", "running", "silent", "completed", "delayed", "cancelled", "waiting"];
+    let ids =
+        ["failed", "waiting", "nobody", "running", "claimed", "silent", "completed", "delayed", "cancelled", "waiting"];
     let before = task.exact().await;
     let reply = task.ok("states", &ids).await;
-    let states = "failed waiting unknown running running completed delayed cancelled waiting";
-    assert_eq!(reply, format!("[looked '' [{states}] [0 0 0 0 0 0 0 0 0]]"));
+    let states = "failed waiting unknown running claimed running completed delayed cancelled waiting";
+    assert_eq!(reply, format!("[looked '' [{states}] [0 0 0 0 0 0 0 0 0 0]]"));
     assert_eq!(task.exact().await, before);
 }
 

@@ -28,8 +28,9 @@ const STEPS: usize = 250;
 const SEEDS: Range<u64> = 0..24;
 
 /// What all runs together must have seen.
-const TRANSITIONS: [&str; 17] = [
+const TRANSITIONS: [&str; 19] = [
     "dispatched",
+    "claimed",
     "started",
     "restarted",
     "completed",
@@ -38,6 +39,7 @@ const TRANSITIONS: [&str; 17] = [
     "requeued",
     "cancelled",
     "stalled recovered",
+    "stalled requeued",
     "stalled retrying",
     "stalled failed",
     "stalled cancelled",

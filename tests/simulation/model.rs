@@ -11,6 +11,8 @@ pub struct Job {
     pub max_count: Option<u32>,
     pub priority: Priority,
     cancel: bool,
+    /// Held, and not begun.
+    pub claimed: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,12 +57,34 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
     Completed,
-    Failed { attempt: u32 },
-    Retry { attempt: u32 },
+    Failed {
+        attempt: u32,
+    },
+    Retry {
+        attempt: u32,
+    },
     Requeue,
+    /// One that was claimed ahead begins.
+    Begin,
+    /// It has not begun after all.
+    Unstart,
 }
 
 impl Said {
+    /// Whether the worker holds the job no more.
+    pub fn ends_the_hold(self) -> bool {
+        !matches!(self, Said::Begin | Said::Unstart)
+    }
+
+    /// The order in which a call has them.
+    pub fn rank(self) -> u8 {
+        match self {
+            Said::Completed => 0,
+            Said::Begin => 1,
+            _ => 2,
+        }
+    }
+
     /// Its word in an event.
     pub fn word(self) -> &'static str {
         match self {
@@ -68,6 +92,8 @@ impl Said {
             Said::Failed { .. } => "failed",
             Said::Retry { .. } => "retry",
             Said::Requeue => "requeue",
+            Said::Begin => "begin",
+            Said::Unstart => "unstart",
         }
     }
 }
@@ -76,9 +102,11 @@ impl Said {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settled {
     pub lost: Vec<u64>,
-    pub cancelled: Vec<u64>,
+    pub taken: Vec<u64>,
     pub first_fence: u64,
     pub claimed: Vec<String>,
+    /// How many of them begin.
+    pub begin: i64,
 }
 
 /// What the task does with a job whose worker died.
@@ -121,6 +149,7 @@ pub struct View {
     pub candidates: BTreeSet<String>,
     pub locks: BTreeMap<String, String>,
     pub cancelling: BTreeSet<String>,
+    pub claimed: BTreeMap<String, String>,
     pub ended: [BTreeSet<String>; 3],
     pub payload: BTreeSet<String>,
     pub attempt: BTreeMap<String, u32>,
@@ -201,7 +230,7 @@ impl Model {
                 self.lists[new.priority as usize].push(new.id.clone());
             }
             let (max_count, priority) = (new.max_count, new.priority);
-            let job = Job { place, attempt: 0, stalls: 0, max_count, priority, cancel: false };
+            let job = Job { place, attempt: 0, stalls: 0, max_count, priority, cancel: false, claimed: false };
             self.jobs.insert(new.id.clone(), job);
             fresh.push(new.id.clone());
         }
@@ -215,7 +244,7 @@ impl Model {
         &mut self,
         (worker, number, ask): (&str, u64, u64),
         reports: &[Report],
-        want: usize,
+        (want, begin, at_once): (usize, usize, usize),
         first_fence: u64,
     ) -> Settled {
         let (lost, held): (Vec<_>, Vec<_>) = reports.iter().partition(|report| !self.holds(worker, report));
@@ -241,10 +270,16 @@ impl Model {
                 self.uncount(&id);
             }
         }
-        lost.iter().for_each(|report| self.refuse(report));
         let (cancelled, others): (Vec<_>, Vec<_>) = held.into_iter().partition(|report| self.jobs[&report.id].cancel);
+        for report in others.iter().filter(|report| report.said == Said::Unstart) {
+            self.job(&report.id).claimed = true;
+            self.events.push(format!("claimed {}", report.id));
+        }
+        lost.iter().filter(|report| report.said.ends_the_hold()).for_each(|report| self.refuse(report));
         for report in others.iter().chain(&cancelled) {
-            self.leave(&report.id);
+            if report.said.ends_the_hold() || self.jobs[&report.id].cancel {
+                self.leave(&report.id);
+            }
         }
         let of = |kind: fn(Said) -> bool| others.iter().filter(move |report| kind(report.said));
         for report in of(|said| said == Said::Completed) {
@@ -262,27 +297,48 @@ impl Model {
             self.delayed.insert(report.id.clone());
             self.events.push(format!("retrying {} {} {}", report.id, self.jobs[&report.id].attempt, super::FAR));
         }
+        let begins: Vec<_> = of(|said| said == Said::Begin).collect();
         let requeued: Vec<_> = of(|said| said == Said::Requeue).map(|report| report.id.clone()).collect();
+        let taken: Vec<u64> = cancelled.iter().map(|report| report.fence).collect();
+        let mut begun: Vec<String> = Vec::new();
+        for report in begins {
+            if !self.paused {
+                self.job(&report.id).claimed = false;
+                begun.push(report.id.clone());
+            }
+        }
         self.events.extend(requeued.iter().map(|id| format!("requeued {id}")));
         self.put_in_front(&requeued);
         for report in &cancelled {
             self.end(&report.id, State::Cancelled);
             self.events.push(format!("cancelled {}", report.id));
         }
+        let strict = |id: &String| self.jobs[id].max_count == Some(0);
+        let begin = (0..begin.min(claimed.len())).find(|at| *at >= at_once && strict(&claimed[*at])).unwrap_or(begin);
+        let begin = begin.min(claimed.len());
+        self.events.extend(claimed[begin..].iter().map(|id| format!("claimed {id}")));
+        begun.extend(claimed[..begin].iter().cloned());
         let before = |job: &Job| job.attempt + job.stalls > 0;
-        self.events.extend(claimed.iter().filter(|id| !before(&self.jobs[*id])).map(|id| format!("started {id}")));
-        for id in claimed.iter().filter(|id| before(&self.jobs[*id])) {
+        self.events.extend(begun.iter().filter(|id| !before(&self.jobs[*id])).map(|id| format!("started {id}")));
+        for id in begun.iter().filter(|id| before(&self.jobs[*id])) {
             self.events.push(format!("restarted {id} {} {}", self.jobs[id].attempt, self.jobs[id].stalls));
         }
-        for (id, fence) in claimed.iter().zip(first_fence..) {
+        for (at, (id, fence)) in claimed.iter().zip(first_fence..).enumerate() {
             self.job(id).place = Place::Running { worker: worker.to_owned(), fence };
+            self.job(id).claimed = at >= begin;
             self.active.insert(id.clone());
         }
         if !claimed.is_empty() {
             self.asked(ask);
         }
         let fences = |reports: Vec<&Report>| reports.into_iter().map(|report| report.fence).collect();
-        let settled = Settled { lost: fences(lost), cancelled: fences(cancelled), first_fence, claimed };
+        let settled = Settled {
+            lost: fences(lost),
+            taken,
+            first_fence,
+            claimed,
+            begin: if self.paused { -1 } else { begin as i64 },
+        };
         self.calls.insert(worker.to_owned(), (number, settled.clone()));
         settled
     }
@@ -333,13 +389,20 @@ impl Model {
 
     /// Decides about these candidates, by the table in `sweep.lua`; and says what is told of them.
     pub fn resolve(&mut self, ids: &[String], default_max: u32) -> Vec<Resolved> {
-        let (mut resolved, mut recovered) = (Vec::new(), Vec::new());
+        let (mut resolved, mut recovered, mut requeued) = (Vec::new(), Vec::new(), Vec::new());
         let (mut failed, mut retried, mut cancelled) = (Vec::new(), Vec::new(), Vec::new());
         for id in ids {
             assert!(self.candidates.contains(id), "{id} was no candidate");
             let Place::Running { worker, fence } = self.jobs[id].place.clone() else { panic!("{id} did not run") };
             self.leave(id);
             let job = self.jobs.get_mut(id).unwrap();
+            if job.claimed && !job.cancel {
+                requeued.push(id.clone());
+                let count = job.stalls;
+                self.events.push(format!("stalled {id} {count} requeued {worker}"));
+                resolved.push(Resolved { id: id.clone(), count, action: "requeued".to_owned(), worker, fence });
+                continue;
+            }
             job.stalls += 1;
             let (count, max) = (job.stalls, job.max_count.unwrap_or(default_max));
             let action = if job.cancel {
@@ -367,6 +430,7 @@ impl Model {
             resolved.push(Resolved { id: id.clone(), count, action: action.to_owned(), worker, fence });
         }
         self.events.extend(failed.into_iter().chain(retried).chain(cancelled));
+        self.put_in_front(&requeued);
         self.put_in_front(&recovered);
         resolved
     }
@@ -543,6 +607,9 @@ impl Model {
                     view.locks.insert(id.clone(), format!("{worker}:{fence}"));
                     if job.cancel {
                         view.cancelling.insert(id.clone());
+                    }
+                    if job.claimed {
+                        view.claimed.insert(id.clone(), fence.to_string());
                     }
                 }
                 Place::Ended(_) if !self.keep => continue,

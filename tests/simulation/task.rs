@@ -102,7 +102,7 @@ impl Task {
         }
         read.smembers(key("active")).smembers(key("candidates")).hgetall(key("locks"));
         read.hgetall(key("attempt")).hgetall(key("stalledCount")).hkeys(key("cancelling")).hkeys(key("payload"));
-        read.hgetall(key("ghosts")).hmget(key("meta"), &["ghosts", "in", "out"]);
+        read.hgetall(key("claimed")).hgetall(key("ghosts")).hmget(key("meta"), &["ghosts", "in", "out"]);
         for column in [
             "result",
             "error",
@@ -128,6 +128,7 @@ impl Task {
         let (active, candidates, locks) = (next(answers), next(answers), next(answers));
         let (attempt, stalled_count) = (next(answers), next(answers));
         let (cancelling, payload): (_, BTreeSet<String>) = (next(answers), next(answers));
+        let claimed = next(answers);
         let (ghosts, totals): (_, [Option<usize>; 3]) = (next(answers), next(answers));
         let totals = totals.map(Option::unwrap_or_default);
         for column in answers {
@@ -141,6 +142,7 @@ impl Task {
             candidates,
             locks,
             cancelling,
+            claimed,
             ended,
             payload,
             attempt,

@@ -30,7 +30,8 @@ const TRIM_LIMIT: usize = 3;
 #[derive(Clone, Debug)]
 struct Call {
     number: u64,
-    want: usize,
+    /// How many in all, how many of them begin, and how many of those at once.
+    want: (usize, usize, usize),
     reports: Vec<Report>,
 }
 
@@ -425,6 +426,7 @@ fn invariants(view: &View) {
     assert!(places.into_iter().eq(&view.payload), "not each job is in one place: {view:?}");
     assert!(view.active.is_disjoint(&view.candidates), "running twice: {view:?}");
     assert!(view.locks.keys().eq(view.active.union(&view.candidates)), "locked is not running: {view:?}");
+    assert!(view.claimed.keys().all(|id| view.locks.contains_key(id)), "a job that nobody holds is claimed");
     assert!(view.cancelling.iter().all(|id| view.locks.contains_key(id)), "a cancel of a job that is not held");
     assert!(view.stalled_count.iter().all(|(_, &count)| count <= 3), "stalls past every max_count: {view:?}");
 }

@@ -73,8 +73,8 @@ impl Puppet {
             args.extend([token.id.clone(), token.fence.to_string(), (*kind).into(), attempt.to_string()]);
             args.extend([(*detail).to_owned(), (*error).to_owned()]);
         }
-        type Reply = (String, String, String, u64, String, Value, Value, Value);
-        let (word, lost, cancelled, fence, ids, _, _, _): Reply = self.call("settle", &args).await.unwrap();
+        type Reply = (String, String, String, u64, String, Value, Value, Value, Value);
+        let (word, lost, cancelled, fence, ids, _, _, _, _): Reply = self.call("settle", &args).await.unwrap();
         assert_eq!(word, "settled");
         let claimed = ids.split_whitespace().map(str::to_owned).zip(fence..).map(|(id, fence)| Token { id, fence });
         let fences = |words: String| words.split_whitespace().map(|word| word.parse().unwrap()).collect();

@@ -284,6 +284,13 @@ impl TaskWorker {
     }
 }
 
+impl TaskWorker {
+    /// Drops its future.
+    pub fn abort(self) {
+        self.worker.abort();
+    }
+}
+
 impl Deref for TaskWorker {
     type Target = TestWorker;
 

@@ -1,7 +1,7 @@
 //! One call of settle, repeated under its number until it is answered.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::clock::{self, Moment};
 use crate::error::Error;
@@ -15,7 +15,7 @@ use crate::store::address::Role;
 use crate::store::connection::OwnConnection;
 use crate::store::patience::{RESPONSE_TIMEOUT, doubled, response_time};
 use crate::store::report::{Outcome, Report};
-use crate::store::settle::{self, LARGE_LINE, PARTS, SettleReply, Settled};
+use crate::store::settle::{self, LARGE_LINE, PARTS, SettleReply, Settled, Want};
 use crate::store::streams::server_time_ms;
 
 /// A large outcome whose connection was closed so often, and for so long, is one that the server does not take.
@@ -28,9 +28,9 @@ pub(super) struct Call {
     worker: Arc<WorkerShared>,
     line: usize,
     number: u64,
-    want: usize,
-    /// `want`, or 0 when it is too late for what it would get.
-    asked: usize,
+    want: Want,
+    /// `want`, or nothing when it is too late for what it would get.
+    asked: Want,
     reports: Arc<Vec<Report>>,
     sent: Moment,
     /// How long an attempt waits for its answer.
@@ -46,21 +46,23 @@ pub(super) struct Answered {
     pub(super) number: u64,
     pub(super) sent: Moment,
     pub(super) reports: Arc<Vec<Report>>,
-    pub(super) want: usize,
-    /// `want`, or 0 when an old call was repeated.
-    pub(super) asked: usize,
+    pub(super) want: Want,
+    /// `want`, or nothing when an old call was repeated.
+    pub(super) asked: Want,
+    /// How long the last attempt took.
+    pub(super) round_trip: Duration,
     /// None when the lines of this worker are closed.
     pub(super) settled: Option<Settled>,
 }
 
 impl Call {
-    /// The call of this number of the line, which asks for `want` jobs.
+    /// The call of this number of the line.
     pub(super) fn new(
         task: Arc<TaskRuntime>,
         worker: Arc<WorkerShared>,
         line: usize,
         number: u64,
-        want: usize,
+        want: Want,
         reports: Arc<Vec<Report>>,
     ) -> Call {
         // Both ways: a claim may be answered with as much.
@@ -72,14 +74,14 @@ impl Call {
     /// Makes the call until it is answered.
     pub(super) async fn answered(mut self) -> Answered {
         loop {
-            let mut connected = false;
+            let (mut connected, attempted) = (false, Instant::now());
             let e = match self.attempt(&mut connected).await {
                 Ok(SettleReply::Settled(settled)) => {
                     if let Some(away) = self.worker.outage.answered(PARTS[self.line], self.task.index) {
                         let away_ms = away.as_millis() as u64;
                         tracing::info!(worker_id = %self.worker.id, away_ms, "redis answers again");
                     }
-                    return self.ends_with(Some(settled));
+                    return self.ends_with(Some(settled), attempted.elapsed());
                 }
                 Ok(SettleReply::Closed) => {
                     if !self.worker.is_replaced() {
@@ -87,7 +89,7 @@ impl Call {
                         tracing::error!(%worker_id, "redis was told that this worker is dead or replaced; it stops");
                     }
                     self.worker.set_replaced();
-                    return self.ends_with(None);
+                    return self.ends_with(None, Duration::ZERO);
                 }
                 Ok(SettleReply::Stale) => {
                     self.renumber();
@@ -107,20 +109,20 @@ impl Call {
             // The deadline of what it claims counts from the first send: a late repetition claims nothing new.
             let late = cadence::late_claim(self.task.options.interval);
             if !self.task.beats_are_fresh() || clock::now().since(self.sent) >= late {
-                self.asked = 0;
+                self.asked = Want::NONE;
             }
         }
     }
 
-    fn ends_with(self, settled: Option<Settled>) -> Answered {
+    fn ends_with(self, settled: Option<Settled>, round_trip: Duration) -> Answered {
         let Call { line, number, sent, reports, want, asked, .. } = self;
-        Answered { line, number, sent, reports, want, asked, settled }
+        Answered { line, number, sent, reports, want, asked, round_trip, settled }
     }
 
     /// Makes it once. `connected` tells whether the server was there when a large outcome was sent.
     async fn attempt(&self, connected: &mut bool) -> Result<SettleReply, Error> {
         let Call { task, worker, number, asked, reports, .. } = self;
-        if self.want > 0 {
+        if self.want.jobs > 0 {
             task.claims_now();
         }
         let call = async |conn: &mut _| {
@@ -140,7 +142,7 @@ impl Call {
         tracing::error!(task = %task.name, number = *number, "a settle call was overtaken; it gets a new number");
         *number += 1_000;
         task.estate.sent(*line, *number, &self.reports);
-        if self.want > 0 {
+        if self.want.jobs > 0 {
             task.claims.sent(*line, *number, self.sent);
         }
     }

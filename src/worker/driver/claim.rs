@@ -1,28 +1,82 @@
-//! How many jobs a driver claims, and how those that it got start.
+//! How many jobs a driver claims, which of those that it has begin, and how they start.
 
 use std::sync::Arc;
 
 use super::Driver;
+use super::ahead::NotBegun;
 use crate::clock::{self, Moment};
+use crate::options::stall::{Heartbeat, OnCrash};
 use crate::process::held::{Flags, Held};
 use crate::store::report::Report;
-use crate::store::settle::{Claimed, Payload};
+use crate::store::settle::{Claimed, Payload, Settled, Want};
 use crate::worker::runner::{self, Own};
 
 impl Driver {
-    /// How many jobs to claim now. Slots of a worker-wide cap are taken for them.
-    pub(super) fn want(&mut self) -> usize {
+    /// Which jobs begin by the next call, and how many it claims. Slots of a worker-wide cap are taken for those that begin.
+    pub(super) fn plan(&mut self) -> (Vec<Report>, Want) {
         if self.stop.is_some() {
-            return 0;
+            return (Vec::new(), Want::NONE);
         }
         let woken = self.worker.wake.take_woken(self.task.index);
         self.hungry |= woken || clock::now() >= self.look_at;
         let may_claim = self.task.beats_are_fresh() && (self.hungry || !self.pending.is_empty());
-        let want = self.take_slots(if may_claim { self.free_slots().min(self.batch()) } else { 0 });
-        if woken && want == 0 {
+        let looks = may_claim || self.ahead.claimed() > 0;
+        let slots = self.take_slots(if looks { self.free_slots().min(self.batch()) } else { 0 });
+        let (room, behind) = (self.room(), self.behind(slots));
+        let begins = self.ahead.begin(slots, behind);
+        let slots_left = slots.saturating_sub(begins.len());
+        let behind_left = (slots + behind).saturating_sub(begins.len().max(slots));
+        let mut want = Want::NONE;
+        // Those that were claimed ahead go first.
+        if may_claim && self.task.options.prefetch == 0 {
+            want = Want { jobs: slots_left, begin: slots_left, at_once: slots_left };
+        } else if may_claim {
+            want.jobs = room.min(self.batch());
+            if self.ahead.claimed() == 0 {
+                want.at_once = slots_left.min(want.jobs);
+                want.begin = (slots_left + behind_left).min(want.jobs);
+            }
+        }
+        self.worker.slots.give_back(slots_left - want.at_once);
+        if woken && want.jobs == 0 {
             self.worker.wake.give_back(self.task.index);
         }
-        want
+        (begins, want)
+    }
+
+    /// How many more jobs the worker may hold of the task.
+    pub(super) fn room(&self) -> usize {
+        let prefetch = self.task.options.prefetch;
+        if prefetch == 0 {
+            return self.free_slots();
+        }
+        let claiming = self.lines.iter().filter_map(|line| line.wanted);
+        let ahead = self.ahead.claimed() + claiming.map(|want| want.jobs - want.begin).sum::<usize>();
+        let calls = self.lines.iter().filter(|line| line.wanted.is_some_and(|want| want.jobs > 0)).count();
+        if !self.ahead.has_room(calls) {
+            return 0;
+        }
+        (self.task.options.concurrency + prefetch).saturating_sub(self.occupied() + ahead)
+    }
+
+    /// How many jobs may begin behind those that run, beside these slots. A crash charges a stall to what has begun: only where
+    /// outcomes show that they run soon, and one stall does not end them.
+    fn behind(&self, slots: usize) -> usize {
+        let options = &self.task.options;
+        let is_safe = options.max_count > 0
+            && options.on_crash != OnCrash::Fail
+            && options.heartbeat != Heartbeat::Manual
+            && self.worker.slots.most().is_none();
+        if !is_safe || options.prefetch == 0 || self.pending.is_empty() {
+            return 0;
+        }
+        let soon = self.ahead.finished_in_a_round_trip(options.concurrency).min(options.prefetch);
+        (options.concurrency + soon).saturating_sub(self.occupied() + slots).min(self.batch())
+    }
+
+    /// Whether each slot has a run.
+    pub(super) fn is_full(&self) -> bool {
+        self.busy.len() >= self.task.options.concurrency
     }
 
     /// Takes up to `wanted` slots of the worker's cap, and a place in the queue when there is none.
@@ -41,39 +95,53 @@ impl Driver {
     /// Slots that neither a run fills, nor a call under way may fill, nor an outcome that waits behind the next call: it takes
     /// memory as a run does.
     pub(super) fn free_slots(&self) -> usize {
-        let wanted: usize = self.lines.iter().filter_map(|line| line.wanted).sum();
-        let behind = self.large.len() + self.pending.len() - self.fitting(self.pending.iter());
-        self.task.options.concurrency.saturating_sub(self.busy.len() + wanted + behind)
+        self.task.options.concurrency.saturating_sub(self.occupied())
     }
 
-    /// Enters claimed jobs, which nobody can take before an interval has passed since `kept`, and starts them.
-    pub(super) fn start(&mut self, kept: Moment, claimed: Vec<Claimed>) {
+    /// Jobs that run or are to run next, and outcomes that wait.
+    fn occupied(&self) -> usize {
+        let wanted: usize = self.lines.iter().filter_map(|line| line.wanted).map(|want| want.begin).sum();
+        let behind = self.large.len() + self.pending.len() - self.fitting(self.pending.iter());
+        self.busy.len() + self.ahead.begun() + wanted + behind
+    }
+
+    /// Enters claimed jobs, which nobody can take before an interval has passed since `kept`.
+    pub(super) fn enter(&mut self, kept: Moment, claimed: Vec<Claimed>) {
         let stopping = self.worker.stopping.is_cancelled();
         let too_late = clock::now() >= kept.after(self.task.options.interval);
         let mut entered = Vec::with_capacity(claimed.len());
-        let mut starting = Vec::with_capacity(claimed.len());
         for job in claimed {
             let own = Own::of(&job, &self.task.options);
             let (last_tick, rung) = (Arc::clone(&self.worker.last_tick), Arc::clone(&self.task.rung));
             let news = Arc::clone(&self.worker.news);
             let held =
                 Arc::new(Held::new(job.id.clone(), job.fence, (&*own.options).into(), kept, last_tick, rung, news));
-            if matches!(job.payload, Payload::Apart(_)) {
-                held.set(Flags::FETCHING);
+            if !job.begins || matches!(job.payload, Payload::Apart(_)) {
+                held.set(Flags::NOT_BEGUN);
             }
             entered.push(Arc::clone(&held));
             if stopping || too_late {
                 held.set(Flags::FINISHED);
-                self.worker.slots.give_back(1);
+                self.worker.slots.give_back(usize::from(job.begins));
                 self.pending.push(Report::requeue(job.id, job.fence));
             } else {
-                starting.push((held, job, own));
+                self.ahead.enter(NotBegun { job, own, held });
             }
         }
         // In the table before they run: a handler may look at its own deadline at once.
         self.task.held.insert(&entered);
-        self.started |= !starting.is_empty();
-        for (held, job, own) in starting {
+    }
+
+    /// Runs as many of the jobs that have begun as there are slots.
+    pub(super) fn run_next(&mut self) {
+        if self.ahead.claimed() > 0 {
+            // A cancel, or a loss, ends one that waits behind a long run too.
+            self.hand_back(|held| held.flags().intersects(Flags::NOT_TO_BEGIN));
+        }
+        while !self.is_full()
+            && let Some(NotBegun { job, own, held }) = self.ahead.next()
+        {
+            self.started = true;
             self.busy.insert(job.fence, job.id.clone());
             let (task, worker) = (Arc::clone(&self.task), Arc::clone(&self.worker));
             let alive = task.alive.token();
@@ -83,6 +151,42 @@ impl Driver {
                 task.outbox.push(report);
                 task.poke.notify_one();
             });
+        }
+        if self.is_full() && self.ahead.patience().is_some_and(|left| left.is_zero()) {
+            // What runs takes longer than was thought.
+            self.pending.extend(self.ahead.unstart());
+        }
+    }
+
+    /// Hands back those of the jobs that do not run yet for which this holds.
+    pub(super) fn hand_back(&mut self, which: impl Fn(&Held) -> bool) {
+        for fence in self.ahead.which(which) {
+            let Some(held) = self.task.held.get(fence) else { continue };
+            self.worker.slots.give_back(usize::from(self.ahead.lose(fence)));
+            held.set(Flags::FINISHED);
+            if held.flags().intersects(Flags::LOST) {
+                self.task.held.remove(std::iter::once(fence));
+            } else {
+                self.pending.push(Report::requeue(held.id.clone(), fence));
+            }
+        }
+    }
+
+    /// The reports were answered: what is not held any more leaves the table, what begins or does not after all moves.
+    pub(super) fn released(&mut self, reports: &[Report], settled: &Settled) {
+        let gone = |fence| settled.lost.contains(fence) || settled.taken.contains(fence);
+        let (kept, ended): (Vec<&Report>, Vec<&Report>) =
+            reports.iter().partition(|report| !report.outcome.ends_the_hold() && !gone(&report.fence));
+        for report in &ended {
+            // Of one that was about to begin.
+            self.worker.slots.give_back(usize::from(self.ahead.lose(report.fence)));
+        }
+        self.task.held.remove(ended.into_iter().map(|report| report.fence));
+        for report in kept {
+            self.ahead.moved(report, settled.is_paused);
+        }
+        if self.worker.stopping.is_cancelled() || settled.is_paused {
+            self.hand_back(|_| true);
         }
     }
 }

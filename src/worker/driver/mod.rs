@@ -10,6 +10,7 @@
 //! | idle | a claim came back short | the wake marker, a due time, or 5 s have come |
 //! | stopping | shutdown began | every held job was answered, or the time for it is over |
 
+mod ahead;
 mod call;
 mod claim;
 mod outcomes;
@@ -25,6 +26,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::task::JoinSet;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use self::ahead::Ahead;
 use self::call::{Answered, Call};
 use self::stop::Stop;
 use crate::clock::{self, Moment};
@@ -33,8 +35,8 @@ use crate::limits::{BATCH, BATCH_BYTES};
 use crate::process::held::Flags;
 use crate::process::shared::WorkerShared;
 use crate::process::task::TaskRuntime;
-use crate::store::report::Report;
-use crate::store::settle::{LARGE_LINE, LINES};
+use crate::store::report::{Outcome, Report};
+use crate::store::settle::{LARGE_LINE, LINES, Want};
 
 /// An idle task looks for work this often even when no marker came: a worker may have died with it.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -49,6 +51,8 @@ pub(super) struct Driver {
     runs: JoinSet<()>,
     /// Runs by fence that have not reported yet; each fills a slot.
     busy: HashMap<u64, JobId>,
+    /// Jobs that are held and do not run yet.
+    ahead: Ahead,
     /// Outcomes that no call carries yet.
     pending: Vec<Report>,
     /// Those that are large.
@@ -82,8 +86,8 @@ impl Drop for Driver {
 #[derive(Debug)]
 struct Line {
     next_call: u64,
-    /// Jobs that the call under way asks for.
-    wanted: Option<usize>,
+    /// What the call under way asks for.
+    wanted: Option<Want>,
 }
 
 impl Driver {
@@ -94,6 +98,7 @@ impl Driver {
             worker,
             runs: JoinSet::new(),
             busy: HashMap::new(),
+            ahead: Ahead::default(),
             pending: Vec::new(),
             large: VecDeque::new(),
             lines: LINES.map(|_| Line { next_call: 1, wanted: None }),
@@ -115,6 +120,7 @@ impl Driver {
             self.collect().await;
             self.begin_stop();
             self.advance_stop().await;
+            self.run_next();
             if self.closed {
                 return Some(self.left());
             }
@@ -132,9 +138,9 @@ impl Driver {
         }
     }
 
-    /// The most jobs a call carries either way: half of the slots, so that one half runs while the other is settled.
+    /// The most jobs a call carries either way: half of those that may be held, so that one half runs while the other is settled.
     fn batch(&self) -> usize {
-        self.task.options.concurrency.div_ceil(2).min(BATCH)
+        (self.task.options.concurrency + self.task.options.prefetch).div_ceil(2).min(BATCH)
     }
 
     fn begin_stop(&mut self) {
@@ -144,6 +150,11 @@ impl Driver {
         self.stop = Some(Stop::begin(&self.task.options, clock::now()));
         self.take_slots(0);
         self.task.held.for_each(|held| held.set(Flags::SHUTTING_DOWN));
+        for report in self.pending.iter_mut().filter(|report| matches!(report.outcome, Outcome::Unstart)) {
+            report.outcome = Outcome::Requeue;
+            self.ahead.lose(report.fence);
+        }
+        self.hand_back(|_| true);
     }
 
     /// Tells the handlers when the grace is over. When the cancel grace is over too, drops them and requeues what is left.
@@ -174,21 +185,23 @@ impl Driver {
         if self.lines[LARGE_LINE].wanted.is_none()
             && let Some(report) = self.large.pop_front()
         {
-            self.send_on(LARGE_LINE, 0, vec![report]);
+            self.send_on(LARGE_LINE, Want::NONE, vec![report]);
             return true;
         }
         let lines = &self.lines[..LARGE_LINE];
         let Some(line) = lines.iter().position(|line| line.wanted.is_none()) else { return false };
         let under_way = lines.iter().any(|line| line.wanted.is_some());
-        if under_way && (self.stop.is_some() || self.pending.len() < self.batch().div_ceil(2)) {
+        let can_begin = self.ahead.claimed() > 0 && self.free_slots() > 0;
+        if under_way && (self.stop.is_some() || !can_begin && self.pending.len() < self.batch().div_ceil(2)) {
             return false;
         }
-        let want = self.want();
-        if self.pending.is_empty() && want == 0 {
+        let (begins, want) = self.plan();
+        if self.pending.is_empty() && begins.is_empty() && want.jobs == 0 {
             return false;
         }
-        let reports = self.next_reports();
-        if want > 0 {
+        let mut reports = self.next_reports();
+        reports.extend(begins);
+        if want.jobs > 0 {
             // A marker that comes while the call is under way makes it hungry again.
             self.hungry = false;
         }
@@ -196,13 +209,13 @@ impl Driver {
         true
     }
 
-    fn send_on(&mut self, line: usize, want: usize, reports: Vec<Report>) {
+    fn send_on(&mut self, line: usize, want: Want, reports: Vec<Report>) {
         let (task, worker) = (Arc::clone(&self.task), Arc::clone(&self.worker));
         let number = self.lines[line].next_call;
         let reports = Arc::new(reports);
         task.estate.sent(line, number, &reports);
         self.lines[line].wanted = Some(want);
-        if want > 0 {
+        if want.jobs > 0 {
             self.task.claims.sent(line, number, clock::now());
         }
         self.calls.push(Box::pin(Call::new(task, worker, line, number, want, reports).answered()));
@@ -215,7 +228,7 @@ impl Driver {
         let fresh = self.task.beats_are_fresh();
         // A large outcome may be on its way for long; the task looks for work all the same.
         if self.lines[..LARGE_LINE].iter().all(|line| line.wanted.is_none()) {
-            let idle = self.stop.is_none() && self.free_slots() > 0 && fresh && !self.hungry;
+            let idle = self.stop.is_none() && self.room() > 0 && fresh && !self.hungry;
             if idle && std::mem::take(&mut self.started) {
                 // What was claimed starts before anybody hears that there are slots left.
                 return tokio::task::yield_now().await;
@@ -230,6 +243,9 @@ impl Driver {
         }
         if let Some(step) = self.stop.as_ref().and_then(|stop| stop.next_step(now)) {
             until = until.min(step);
+        }
+        if let Some(patience) = self.ahead.patience().filter(|_| self.is_full()) {
+            until = until.min(patience);
         }
         let line_free = self.lines[..LARGE_LINE].iter().any(|line| line.wanted.is_none());
         let queued = &mut self.queued;
@@ -249,7 +265,7 @@ impl Driver {
                 (self.queued, self.granted) = (None, true);
                 None
             }
-            () = self.task.poke.notified(), if line_free => None,
+            () = self.task.poke.notified(), if line_free || self.ahead.any_begun() => None,
             () = self.worker.stopping.cancelled(), if self.stop.is_none() => None,
             () = tokio::time::sleep(until) => None,
         };
@@ -261,7 +277,7 @@ impl Driver {
 
     /// Takes the answer in: outcomes that were recorded leave the table, claimed jobs enter it and start.
     fn apply(&mut self, answered: Answered) {
-        let Answered { line, number, sent, reports, want, asked, settled } = answered;
+        let Answered { line, number, sent, reports, want, asked, round_trip, settled } = answered;
         let Some(settled) = settled else {
             self.closed = true;
             return;
@@ -271,23 +287,26 @@ impl Driver {
         for fence in &settled.lost {
             tracing::warn!(task = %self.task.name, fence, "an outcome came too late: the job was taken in the meantime");
         }
-        if !settled.cancelled.is_empty() {
-            tracing::debug!(task = %self.task.name, jobs = settled.cancelled.len(), "cancelled");
+        if !settled.taken.is_empty() {
+            tracing::debug!(task = %self.task.name, jobs = settled.taken.len(), "cancelled, or taken back");
         }
-        self.task.held.remove(reports.iter().map(|report| report.fence));
-        self.worker.slots.give_back(want.saturating_sub(settled.claimed.len()));
-        if want > 0 {
+        self.ahead.answered(round_trip);
+        self.released(&reports, &settled);
+        let begun = settled.claimed.iter().filter(|job| job.begins).count();
+        self.worker.slots.give_back(want.begin.saturating_sub(begun));
+        if want.jobs > 0 {
             // A claim that is cut short in bytes leaves more behind, too.
             let bytes: usize = settled.claimed.iter().map(|job| job.payload.bytes()).sum();
-            self.hungry |= settled.claimed.len() >= asked || bytes > BATCH_BYTES / 2;
+            self.hungry |= settled.claimed.len() >= asked.jobs || bytes > BATCH_BYTES / 2;
             self.look_at = clock::now().after(LOOK_AGAIN);
         }
         // Also of a call that claims nothing: it may have delayed the next job that is due.
         if let Some(due) = settled.next_due {
             self.look_at = self.look_at.min(clock::now().after(due));
         }
-        self.start(self.task.claims.kept_since(line).unwrap_or(sent), settled.claimed);
+        self.enter(self.task.claims.kept_since(line).unwrap_or(sent), settled.claimed);
         self.task.claims.taken_in(line);
+        self.run_next();
     }
 
     /// The jobs that are still held here.

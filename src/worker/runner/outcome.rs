@@ -92,6 +92,6 @@ pub(super) fn tell(task: &str, job_id: &JobId, outcome: &Outcome, options: &Reso
                 "the payload is no input of this version of the handler; the job is put off");
         }
         Outcome::Snooze { delay, .. } => tracing::debug!(task, %job_id, next_in = ?delay, "snoozed"),
-        Outcome::Completed(_) | Outcome::Requeue => {}
+        Outcome::Completed(_) | Outcome::Requeue | Outcome::Begin | Outcome::Unstart => {}
     }
 }

@@ -13,15 +13,15 @@ use crate::store::values;
 
 /// The payload: it came with the claim, or is read now. `None` when the run is not to begin any more.
 pub(super) async fn of(task: &TaskRuntime, worker: &WorkerShared, held: &Held, payload: Payload) -> Option<Vec<u8>> {
-    match payload {
-        Payload::Here(payload) => Some(payload),
+    let payload = match payload {
+        Payload::Here(payload) => payload,
         // On the heap: seldom needed, it would make every run as large as a connection that comes up.
-        Payload::Apart(bytes) => {
-            let payload = Box::pin(fetch(task, worker, held, bytes)).await?;
-            held.begins();
-            Some(payload)
-        }
+        Payload::Apart(bytes) => Box::pin(fetch(task, worker, held, bytes)).await?,
+    };
+    if held.flags().intersects(Flags::NOT_BEGUN) {
+        held.begins();
     }
+    Some(payload)
 }
 
 /// Reads a payload that is too large to come with others, on a connection of its own, while the job is held and beaten for.

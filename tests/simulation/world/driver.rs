@@ -36,7 +36,10 @@ impl World {
         }
         let worker = &mut self.workers[at];
         for report in &call.reports {
-            worker.held.remove(&report.fence);
+            let is_gone = settled.lost.contains(&report.fence) || settled.taken.contains(&report.fence);
+            if report.said.ends_the_hold() || is_gone {
+                worker.held.remove(&report.fence);
+            }
         }
         let claimed = settled.claimed.iter().zip(settled.first_fence..).filter(|(id, _)| *id != "{}");
         worker.held.extend(claimed.map(|(id, fence)| (fence, id.clone())));
@@ -50,9 +53,15 @@ impl World {
         let mut reports = Vec::new();
         for (&fence, id) in &worker.held {
             // One that was taken, ended elsewhere and was removed is held until a beat tells.
-            let attempt = self.model.jobs.get(id).map_or(0, |job| job.attempt) + 1;
+            let job = self.model.jobs.get(id);
+            let attempt = job.map_or(0, |job| job.attempt) + 1;
             let said = match rng.u32(..10) {
+                _ if everything && job.is_some_and(|job| job.claimed) => Said::Begin,
                 _ if everything => Said::Completed,
+                0..5 if job.is_some_and(|job| job.claimed) => Said::Begin,
+                5 if job.is_some_and(|job| job.claimed) => Said::Requeue,
+                _ if job.is_some_and(|job| job.claimed) => continue,
+                5 => Said::Unstart,
                 0 | 1 => Said::Completed,
                 2 => Said::Failed { attempt },
                 3 => Said::Retry { attempt },
@@ -62,8 +71,11 @@ impl World {
             reports.push(Report { id: id.clone(), fence, said });
         }
         // As the arguments have it: completed jobs first.
-        reports.sort_by_key(|report| report.said != Said::Completed);
-        Call { number: worker.number, want: if everything { 5 } else { rng.usize(..4) }, reports }
+        reports.sort_by_key(|report| report.said.rank());
+        let want = if everything { 5 } else { rng.usize(..6) };
+        let begin = rng.usize(..=want);
+        let want = if everything || rng.bool() { (want, want, want) } else { (want, begin, rng.usize(..=begin)) };
+        Call { number: worker.number, want, reports }
     }
 
     /// Makes a call that may have been executed before. Without declared options a new one does nothing.
@@ -77,14 +89,17 @@ impl World {
             self.check();
             return None;
         }
-        let [word, lost, cancelled, fence, claimed, ..] = &reply[..] else { panic!("settle answered {reply:?}") };
+        let [word, lost, taken, fence, claimed, _, _, _, begin] = &reply[..] else {
+            panic!("settle answered {reply:?}")
+        };
         assert_eq!(word, "settled");
         let fences = |words: &String| words.split_whitespace().map(|word| word.parse().unwrap()).collect();
         let settled = Settled {
             lost: fences(lost),
-            cancelled: fences(cancelled),
+            taken: fences(taken),
             first_fence: fence.parse().unwrap(),
             claimed: claimed.split_whitespace().map(str::to_owned).collect(),
+            begin: begin.parse().unwrap(),
         };
         let expected = match self.model.repeated(&name) {
             Some((number, answer)) if number == call.number => answer,
@@ -123,17 +138,25 @@ impl World {
         let (completed, others): (Vec<_>, Vec<_>) =
             call.reports.iter().partition(|report| report.said == Said::Completed);
         let mut args = vec![format!("{}{line}", call.number), name.to_owned()];
-        args.extend([interval.to_string(), call.want.to_string()]);
+        let (want, begin, at_once) = call.want;
+        let want = if want == at_once { want.to_string() } else { format!("{want} {begin} {at_once}") };
+        args.extend([interval.to_string(), want]);
         // How long each ran: its own fence, by which it is known again.
         let ran: String = completed.iter().map(|report| format!(" {}", report.fence)).collect();
-        args.extend([format!("{}{ran}", completed.len()), "0".to_owned()]);
+        let begins = call.reports.iter().filter(|report| report.said == Said::Begin);
+        let (begins, counts) = (begins.collect::<Vec<_>>(), |begin: usize| format!("0 {begin}"));
+        let counts = if begins.is_empty() { "0".to_owned() } else { counts(begins.len()) };
+        args.extend([format!("{}{ran}", completed.len()), counts]);
         args.extend(completed.iter().map(|report| report.id.clone()));
         args.extend(completed.iter().map(|report| report.fence.to_string()));
-        for report in others {
+        args.extend(begins.iter().map(|report| report.id.clone()));
+        args.extend(begins.iter().map(|report| report.fence.to_string()));
+        for report in others.into_iter().filter(|report| report.said != Said::Begin) {
             let (kind, attempt, detail) = match report.said {
                 Said::Failed { attempt } => ("failed", attempt, "e why 5".to_owned()),
                 Said::Retry { attempt } => ("retry", attempt, format!("{FAR} e why 5")),
-                Said::Requeue | Said::Completed => ("requeue", 0, String::new()),
+                Said::Unstart => ("unstart", 0, String::new()),
+                Said::Requeue | Said::Completed | Said::Begin => ("requeue", 0, String::new()),
             };
             let error = r#"{"code":"e"}"#.to_owned();
             args.extend([
@@ -180,7 +203,7 @@ impl World {
         assert_eq!(lost, [shown]);
         self.model.extend(&name, interval, std::slice::from_ref(&report));
         self.wrong_calls += 1;
-        let call = Call { number: self.wrong_calls, want: 0, reports: vec![report] };
+        let call = Call { number: self.wrong_calls, want: (0, 0, 0), reports: vec![report] };
         let reply = self.send((&name, "/2"), interval, &call);
         if self.model.declared_at == 0 {
             assert_eq!(reply, ["undeclared"]);

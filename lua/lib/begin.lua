@@ -1,0 +1,69 @@
+-- A job that is claimed ahead waits in its worker: it is held, and `claimed` has its fence until it begins. A field
+-- with another fence than the lock means nothing.
+
+-- How many jobs are wanted; and where some of them are to wait in the worker, how many begin and how many of those
+-- `at_once`: the others of them behind what the worker runs now.
+local function wanted(words)
+  local want, begin, at_once = string.match(words, '^(%d+) ?(%d*) ?(%d*)$')
+  return tonumber(want), begin ~= '' and { begin = tonumber(begin), at_once = tonumber(at_once) }
+end
+
+-- Sorts what begins by this call, without writing. Of the jobs that were claimed before, those that have expired fail,
+-- and are taken back from their worker; while the task is paused none begins. Of those that are claimed now the first
+-- ones begin, as many as there is `room` for: `found.begin`. One that survives no stall does not begin behind others.
+-- Returns the ids and extras of all that begin. `columns` are those that hold anything.
+local function begun_jobs(out, found, room, columns, max_count, expires_at, extra_columns, paused, now_ms)
+  local ids, begins = found.ids, {}
+  found.begin = paused and -1 or room and math.min(room.begin, #ids) or #ids
+  if room and room.at_once < found.begin and one_of(columns, max_count) then
+    local bounds = redis.call('HMGET', max_count, unpack(ids, 1, found.begin))
+    for at = room.at_once + 1, found.begin do
+      if bounds[at] == '0' then
+        found.begin = at - 1
+        break
+      end
+    end
+  end
+  for at, id in ipairs(ids) do
+    if found.until_ms[at] and at <= found.begin then found.timed[#found.timed + 1] = id end
+  end
+  if #out.begins == 0 then
+    return found.begin == #ids and found or { ids = { unpack(ids, 1, found.begin) }, extras = found.extras }
+  end
+  local until_ms = one_of(columns, expires_at) and redis.call('HMGET', expires_at, unpack(out.begins)) or {}
+  for at, id in ipairs(out.begins) do
+    local expired = until_ms[at] and (tonumber(until_ms[at]) or 0) <= now_ms
+    if expired then
+      out.all[#out.all + 1], out.taken[#out.taken + 1] = id, out.begin_fences[at]
+      found.expired[#found.expired + 1], out.expired = id, out.expired + 1
+    elseif not paused then
+      begins[#begins + 1] = id
+    end
+    if until_ms[at] and (expired or not paused) then found.timed[#found.timed + 1] = id end
+  end
+  out.begins = begins
+  local begun = { ids = { unpack(begins) }, extras = {} }
+  if #begins > 0 and extra_columns then begun.extras = extras_of(extra_columns, begins) end
+  for at = 1, found.begin do begun.ids[#begins + at] = ids[at] end
+  for _, extra in ipairs(found.extras) do
+    begun.extras[#begun.extras + 1] = { extra[1] + #begins, unpack(extra, 2) }
+  end
+  return begun
+end
+
+-- The worker holds the jobs, each under a fence of its own from the first one up; those that do not begin are marked.
+local function hold_jobs(found, worker, fence, active, locks, claimed, fields)
+  local ids, ahead = found.ids, {}
+  -- One long value first, as in lock_jobs.
+  local marks = #ids - found.begin > 16 and { ids[#ids], string.rep('-', 65) } or {}
+  redis.call('SADD', active, unpack(ids))
+  lock_jobs(locks, worker, fence, ids)
+  for at = found.begin + 1, #ids do
+    ahead[#ahead + 1] = ids[at]
+    marks[#marks + 1], marks[#marks + 2] = ids[at], string.format('%d', fence + at - 1)
+  end
+  if #ahead > 0 then
+    redis.call('HSET', claimed, unpack(marks))
+    add_words(fields, 'claimed', ahead)
+  end
+end

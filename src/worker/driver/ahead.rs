@@ -1,0 +1,184 @@
+//! Jobs that the worker holds and does not run yet: claimed ahead, or begun behind those that run.
+//!
+//! A job that is claimed ahead begins, for Redis, by a call of settle. Where runs are short against a round trip, some begin
+//! behind those that run here, so that a slot that comes free need not wait for an answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::process::held::Held;
+use crate::store::report::{Outcome, Report};
+use crate::store::settle::Claimed;
+use crate::worker::runner::Own;
+
+/// Payloads that wait in a worker take no more than this, a task.
+const WAITING_BYTES: usize = 4 * 1024 * 1024;
+
+/// A job that is held and does not run yet.
+pub(super) struct NotBegun {
+    pub(super) job: Claimed,
+    pub(super) own: Own,
+    pub(super) held: Arc<Held>,
+}
+
+/// The jobs that do not run yet, oldest first.
+#[derive(Default)]
+pub(super) struct Ahead {
+    claimed: BTreeMap<u64, NotBegun>,
+    /// They have begun, as Redis has it, and wait for a slot.
+    begun: BTreeMap<u64, NotBegun>,
+    /// A call that lets them begin, or takes that back, is on its way.
+    moving: BTreeMap<u64, NotBegun>,
+    /// Of all payloads.
+    bytes: usize,
+    pace: Pace,
+}
+
+impl Ahead {
+    pub(super) fn enter(&mut self, waiting: NotBegun) {
+        self.bytes += waiting.job.payload.bytes();
+        let place = if waiting.job.begins { &mut self.begun } else { &mut self.claimed };
+        place.insert(waiting.job.fence, waiting);
+    }
+
+    /// The next job to run.
+    pub(super) fn next(&mut self) -> Option<NotBegun> {
+        let (_, waiting) = self.begun.pop_first()?;
+        self.bytes -= waiting.job.payload.bytes();
+        self.pace.moved = Some(Instant::now());
+        Some(waiting)
+    }
+
+    /// How many are claimed.
+    pub(super) fn claimed(&self) -> usize {
+        self.claimed.len()
+    }
+
+    /// How many have begun, or are about to; also those of which that is taken back.
+    pub(super) fn begun(&self) -> usize {
+        self.begun.len() + self.moving.len()
+    }
+
+    pub(super) fn any_begun(&self) -> bool {
+        !self.begun.is_empty()
+    }
+
+    /// Whether there is room for more payloads, when calls that claim are under way.
+    pub(super) fn has_room(&self, calls: usize) -> bool {
+        self.bytes + calls * crate::limits::BATCH_BYTES < WAITING_BYTES
+    }
+
+    /// Lets up to `slots` jobs begin, for each of which there is a slot, and up to `behind` more that wait for one.
+    pub(super) fn begin(&mut self, slots: usize, behind: usize) -> Vec<Report> {
+        let mut reports = Vec::new();
+        while reports.len() < slots + behind {
+            let Some(next) = self.claimed.first_entry() else { break };
+            // One that survives no stall does not begin before it runs.
+            if reports.len() >= slots && next.get().own.options.max_count == 0 {
+                break;
+            }
+            let (fence, waiting) = next.remove_entry();
+            reports.push(Report::without_run(waiting.job.id.clone(), fence, Outcome::Begin));
+            self.moving.insert(fence, waiting);
+        }
+        reports
+    }
+
+    /// Takes back that jobs have begun which wait for a slot.
+    pub(super) fn unstart(&mut self) -> Vec<Report> {
+        let begun = std::mem::take(&mut self.begun);
+        let report =
+            |(fence, waiting): (&u64, &NotBegun)| Report::without_run(waiting.job.id.clone(), *fence, Outcome::Unstart);
+        let reports = begun.iter().map(report).collect();
+        self.moving.extend(begun);
+        reports
+    }
+
+    /// The call that carried the report was answered; of a paused task nothing has begun.
+    pub(super) fn moved(&mut self, report: &Report, is_paused: bool) {
+        let Some(waiting) = self.moving.remove(&report.fence) else { return };
+        let has_begun = matches!(report.outcome, Outcome::Begin) && !is_paused;
+        let place = if has_begun { &mut self.begun } else { &mut self.claimed };
+        place.insert(report.fence, waiting);
+    }
+
+    /// The job is not the worker's any more. Returns whether it had a slot.
+    pub(super) fn lose(&mut self, fence: u64) -> bool {
+        let claimed = self.claimed.remove(&fence);
+        let had_slot = claimed.is_none();
+        let Some(waiting) = claimed.or_else(|| self.begun.remove(&fence)).or_else(|| self.moving.remove(&fence)) else {
+            return false;
+        };
+        self.bytes -= waiting.job.payload.bytes();
+        had_slot
+    }
+
+    /// Fences of the jobs of which no call is on its way, and for which this holds.
+    pub(super) fn which(&self, is_so: impl Fn(&Held) -> bool) -> Vec<u64> {
+        let all = self.claimed.iter().chain(&self.begun);
+        all.filter(|(_, waiting)| is_so(&waiting.held)).map(|(fence, _)| *fence).collect()
+    }
+
+    /// A run has ended after this time.
+    pub(super) fn ran(&mut self, time: Duration) {
+        self.pace.ran(time);
+    }
+
+    /// A call was answered after this time.
+    pub(super) fn answered(&mut self, round_trip: Duration) {
+        self.pace.answered(round_trip);
+    }
+
+    /// How many jobs the slots finish in one round trip.
+    pub(super) fn finished_in_a_round_trip(&self, slots: usize) -> usize {
+        self.pace.finished_in_a_round_trip(slots)
+    }
+
+    /// How long it is until jobs that wait for a slot have waited too long; `None` when none waits.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        self.any_begun().then(|| self.pace.patience())
+    }
+}
+
+/// How long runs and round trips take, by the last ones.
+#[derive(Debug, Default)]
+struct Pace {
+    run: Option<Duration>,
+    round_trip: Duration,
+    /// When a run began or ended last.
+    moved: Option<Instant>,
+}
+
+impl Pace {
+    fn ran(&mut self, time: Duration) {
+        // Long ones count at once, short ones little by little.
+        self.run = Some(match self.run {
+            Some(run) if time < run => run - (run - time) / 8,
+            Some(run) => (run + time) / 2,
+            None => time,
+        });
+        self.moved = Some(Instant::now());
+    }
+
+    fn answered(&mut self, round_trip: Duration) {
+        let before = self.round_trip;
+        self.round_trip = if before.is_zero() { round_trip } else { (before * 7 + round_trip) / 8 };
+    }
+
+    fn finished_in_a_round_trip(&self, slots: usize) -> usize {
+        match self.run {
+            Some(run) if !self.patience().is_zero() => {
+                let times = self.round_trip.as_nanos() / run.as_nanos().max(1);
+                usize::try_from(times).unwrap_or(usize::MAX).saturating_mul(slots)
+            }
+            _ => 0,
+        }
+    }
+
+    /// What is left of two round trips since a run began or ended.
+    fn patience(&self) -> Duration {
+        let since = self.moved.map_or(Duration::ZERO, |moved| moved.elapsed());
+        (self.round_trip * 2).saturating_sub(since)
+    }
+}

@@ -1,0 +1,453 @@
+//! Jobs that a worker claims ahead: they wait in it, begin in order, and are nobody's loss when it stops or is too slow.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use heartline::{
+    App, CancelOutcome, Context, Event, Heartbeat, JobError, JobFilter, JobState, JobValues, StallAction, StallOptions,
+    StallReason, Subscription, TaskOptions, TaskRef,
+};
+
+use crate::support::events::next;
+use crate::support::task::{TASK, TestTask, fast, fast_with};
+use crate::support::worker::TestWorker;
+use crate::support::{PATIENCE, TestRedis, eventually};
+
+fn ids(count: usize) -> Vec<String> {
+    (0..count).map(|at| format!("job-{at:03}")).collect()
+}
+
+async fn dispatch(task: &TaskRef<String, u64>, input: &str, ids: &[String]) {
+    for id in ids {
+        task.dispatch(input.into()).id(id).await.unwrap();
+    }
+}
+
+/// Waits until so many jobs are claimed, and so many running.
+async fn counts(task: &TaskRef<String, u64>, claimed: u64, running: u64) {
+    eventually(&format!("{claimed} claimed and {running} running"), PATIENCE, async || {
+        let counts = task.counts().await.unwrap();
+        counts.claimed == claimed && counts.running == running
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_claimed_ahead_waits_in_the_worker_and_begins_in_its_order() {
+    let test = TestTask::new();
+    let (app, task) = test.producer().await;
+    let ids = ids(8);
+    dispatch(&task, "gate", &ids).await;
+    let worker = test.start_worker(fast().concurrency(1).prefetch(5)).await;
+    counts(&task, 5, 1).await;
+    assert_eq!(task.counts().await.unwrap().waiting, 2);
+    assert_eq!(task.handle(&ids[0]).unwrap().state().await.unwrap(), JobState::Running);
+    assert_eq!(task.handle(&ids[1]).unwrap().state().await.unwrap(), JobState::Claimed);
+    let inspector = app.inspector();
+    let page = inspector.jobs(TASK, &JobFilter::new(JobState::Claimed), None, 100).await.unwrap();
+    let found: BTreeSet<&str> = page.jobs.iter().map(|row| row.id.as_str()).collect();
+    assert_eq!(found, ids[1..6].iter().map(String::as_str).collect());
+    assert!(
+        page.jobs
+            .iter()
+            .all(|row| row.state == JobState::Claimed && row.worker.as_ref().unwrap().as_str() == worker.id)
+    );
+    let running = inspector.jobs(TASK, &JobFilter::new(JobState::Running), None, 100).await.unwrap();
+    assert_eq!(running.jobs.iter().map(|row| row.id.as_str()).collect::<Vec<_>>(), [ids[0].as_str()]);
+    let job = inspector.job(TASK, &ids[1], JobValues::None).await.unwrap().unwrap();
+    assert_eq!((job.state, job.worker.unwrap().as_str()), (JobState::Claimed, worker.id.as_str()));
+    assert_eq!(inspector.task(TASK).await.unwrap().counts.claimed, 5);
+    // Longer than the sweep needs: the keeper beats for them, too.
+    test.epochs_pass(3).await;
+    test.journal.open("gate");
+    for id in &ids {
+        task.handle(id).unwrap().result().await.unwrap();
+    }
+    let order: Vec<String> = test.journal.runs().into_iter().map(|run| run.id).collect();
+    assert_eq!(order, ids);
+    assert_eq!(test.dump("stalls").await, None);
+    worker.stop().await;
+    test.nothing_is_left_but(8).await;
+    assert_eq!(test.run::<u64>("EXISTS", "claimed", &[]).await, 0);
+}
+
+#[tokio::test]
+async fn a_shutdown_hands_back_what_has_not_begun_in_its_order_and_counts_nothing() {
+    let test = TestTask::new();
+    let (_app, task) = test.producer().await;
+    let ids = ids(6);
+    dispatch(&task, "never", &ids).await;
+    let worker = test.start_worker(fast().concurrency(2).prefetch(3)).await;
+    counts(&task, 3, 2).await;
+    worker.stop().await;
+    let waiting: Vec<String> = test.run("LRANGE", "wait", &["0", "-1"]).await;
+    assert_eq!(waiting, ids);
+    for id in &ids {
+        let job = task.job(id).await.unwrap();
+        assert_eq!((job.state, job.failed_attempts, job.stalled_count), (JobState::Waiting, 0, 0));
+    }
+    assert_eq!((test.dump("claimed").await, test.dump("stalls").await), (None, None));
+    assert_eq!(test.journal.runs().len(), 2, "only two had begun");
+}
+
+#[tokio::test]
+async fn a_dropped_worker_hands_back_what_it_had_claimed() {
+    let test = TestTask::new();
+    let (_app, task) = test.producer().await;
+    let ids = ids(6);
+    dispatch(&task, "never", &ids).await;
+    let worker = test.start_worker(fast().concurrency(1).prefetch(5)).await;
+    counts(&task, 5, 1).await;
+    worker.abort();
+    eventually("all wait", PATIENCE, async || task.counts().await.unwrap().waiting == 6).await;
+    assert_eq!(test.run::<Vec<String>>("LRANGE", "wait", &["0", "-1"]).await, ids);
+    assert_eq!((test.dump("claimed").await, test.dump("stalls").await), (None, None));
+}
+
+#[tokio::test]
+async fn what_a_silent_worker_had_claimed_is_requeued_by_the_sweep_and_told_so() {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let app = test.app().await;
+    let seen = Arc::new(Mutex::new(BTreeMap::new()));
+    let told = Arc::clone(&seen);
+    let task = app
+        .task(&test.name, fast().concurrency(1), move |ctx: Context, _: String| {
+            told.lock().unwrap().insert(ctx.id().to_string(), ctx.recovery().cloned());
+            async { Ok::<u64, JobError>(1) }
+        })
+        .unwrap();
+    let ids = ids(3);
+    dispatch(&task, "never", &ids).await;
+    let dead = test.start_mortal_worker(&redis, fast().concurrency(1).prefetch(2)).await;
+    counts(&task, 2, 1).await;
+    let mut stalls = app.on_stalled();
+    let worker = TestWorker::start(app.worker());
+    let dead_id = dead.id.clone();
+    dead.dies().await;
+    let mut actions = BTreeMap::new();
+    for _ in &ids {
+        let stall = next(&mut stalls).await;
+        assert_eq!((stall.reason, stall.worker.unwrap().as_str()), (StallReason::Silent, dead_id.as_str()));
+        actions.insert(stall.id.to_string(), (stall.action, stall.stalled_count));
+    }
+    assert_eq!(actions[&ids[0]], (StallAction::Recovered, 1));
+    assert!(ids[1..].iter().all(|id| actions[id] == (StallAction::Requeued, 0)), "{actions:?}");
+    for id in &ids {
+        task.handle(id).unwrap().result().await.unwrap();
+    }
+    let seen = seen.lock().unwrap().clone();
+    let of = |at: usize| seen[&ids[at]].as_ref().map(|told| (told.reason, told.stalled_count, told.requeued_count));
+    assert_eq!(of(0), Some((StallReason::Silent, 1, 0)));
+    assert_eq!((of(1), of(2)), (Some((StallReason::Requeued, 0, 1)), Some((StallReason::Requeued, 0, 1))));
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_cancel_of_a_claimed_job_ends_it_though_a_long_run_is_in_front_of_it() {
+    let test = TestTask::new();
+    let (_app, task) = test.producer().await;
+    let ids = ids(3);
+    dispatch(&task, "gate", &ids).await;
+    let worker = test.start_worker(fast().concurrency(1).prefetch(5)).await;
+    counts(&task, 2, 1).await;
+    let handle = task.handle(&ids[1]).unwrap();
+    assert_eq!(handle.cancel("not wanted").await.unwrap(), CancelOutcome::Requested);
+    let error = tokio::time::timeout(PATIENCE, handle.result()).await.unwrap().unwrap_err();
+    assert!(matches!(error, heartline::Error::JobCancelled { .. }), "{error:?}");
+    counts(&task, 1, 1).await;
+    test.journal.open("gate");
+    task.handle(&ids[2]).unwrap().result().await.unwrap();
+    assert_eq!(test.journal.runs_of(&ids[1]), []);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_claimed_does_not_begin_while_the_task_is_paused() {
+    let test = TestTask::new();
+    let (app, task) = test.producer().await;
+    let ids = ids(4);
+    dispatch(&task, "gate", &ids).await;
+    let worker = test.start_worker(fast().concurrency(1).prefetch(2)).await;
+    counts(&task, 2, 1).await;
+    let inspector = app.inspector();
+    inspector.pause(TASK, "a test").await.unwrap();
+    test.journal.open("gate");
+    task.handle(&ids[0]).unwrap().result().await.unwrap();
+    counts(&task, 0, 0).await;
+    assert_eq!(test.run::<Vec<String>>("LRANGE", "wait", &["0", "-1"]).await, &ids[1..]);
+    inspector.resume(TASK).await.unwrap();
+    for id in &ids {
+        task.handle(id).unwrap().result().await.unwrap();
+    }
+    assert!(test.journal.runs().len() == 4 && test.dump("stalls").await.is_none());
+    worker.stop().await;
+}
+
+/// An App whose subscribers may be slow.
+async fn app_with_room(test: &TestTask) -> App {
+    App::builder().redis(test.redis().url()).prefix(&test.prefix).event_capacity(100_000).build().await.unwrap()
+}
+
+/// Works jobs that end at once, and gives all events until the last of them has ended.
+async fn quick(options: TaskOptions, count: usize) -> (TestTask, Vec<Event>) {
+    let test = TestTask::new();
+    let app = app_with_room(&test).await;
+    let mut events = app.events();
+    let task = app.task(TASK, options, |_: Context, _: String| async { Ok::<u64, JobError>(1) }).unwrap();
+    let ids = ids(count);
+    task.dispatch_many_with_ids(ids.iter().map(|id| (id.clone(), "x".to_owned()))).await.unwrap();
+    let worker = TestWorker::start(app.worker());
+    let seen = all_of(&mut events, count).await;
+    worker.stop().await;
+    test.nothing_is_left_but(count).await;
+    (test, seen)
+}
+
+async fn all_of(events: &mut Subscription<Event>, count: usize) -> Vec<Event> {
+    let (mut seen, mut ended) = (Vec::new(), 0);
+    while ended < count {
+        let event = next(events).await;
+        ended += usize::from(event.is_terminal());
+        seen.push(event);
+    }
+    seen
+}
+
+/// The most jobs that ran at the same time, as Redis had it.
+fn most_running(events: &[Event]) -> usize {
+    let (mut running, mut most) = (BTreeSet::new(), 0);
+    for event in events {
+        match event {
+            Event::Started { id, .. } => assert!(running.insert(id.clone()), "{id} began twice"),
+            Event::Completed { id, .. } | Event::Claimed { id, .. } => {
+                running.remove(id);
+            }
+            _ => {}
+        }
+        most = most.max(running.len());
+    }
+    most
+}
+
+#[tokio::test]
+async fn short_jobs_begin_behind_those_that_run_and_each_runs_once() {
+    let (test, events) = quick(fast().concurrency(1).prefetch(50), 2_000).await;
+    let most = most_running(&events);
+    assert!((2..=51).contains(&most), "{most}");
+    drop(test);
+}
+
+#[tokio::test]
+async fn nothing_begins_before_its_turn_where_one_stall_would_end_it() {
+    let strict = [
+        fast_with(StallOptions::new().max_count(0)),
+        fast_with(StallOptions::new().on_crash(heartline::OnCrash::Fail)),
+        fast_with(StallOptions::new().heartbeat(Heartbeat::Manual)),
+    ];
+    for options in strict {
+        let (_, events) = quick(options.clone().concurrency(1).prefetch(50), 500).await;
+        assert_eq!(most_running(&events), 1, "{options:?}");
+        assert!(events.iter().any(|event| matches!(event, Event::Claimed { .. })), "nothing was claimed ahead");
+    }
+}
+
+#[tokio::test]
+async fn nor_does_a_job_whose_own_bound_is_none() {
+    let test = TestTask::new();
+    let app = app_with_room(&test).await;
+    let mut events = app.events();
+    let options = fast().concurrency(1).prefetch(50);
+    let task = app.task(TASK, options, |_: Context, _: String| async { Ok::<u64, JobError>(1) }).unwrap();
+    for (at, id) in ids(600).iter().enumerate() {
+        let job = task.dispatch("x".into()).id(id);
+        if at % 2 == 0 {
+            job.await.unwrap()
+        } else {
+            job.stall_max_count(0).await.unwrap()
+        };
+    }
+    let worker = TestWorker::start(app.worker());
+    let (mut running, mut alone) = (BTreeSet::new(), 0);
+    for event in all_of(&mut events, 600).await {
+        match event {
+            Event::Started { id, .. } => {
+                let odd = id.as_str()[4..].parse::<usize>().unwrap() % 2 == 1;
+                assert!(!odd || running.is_empty(), "{id} began behind {running:?}");
+                alone += usize::from(odd);
+                running.insert(id);
+            }
+            Event::Completed { id, .. } | Event::Claimed { id, .. } => {
+                running.remove(&id);
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(alone, 300);
+    worker.stop().await;
+}
+
+/// One that blocks its slot for long, in front of jobs that have begun behind it: they are claimed again, and may be handed back.
+#[tokio::test]
+async fn what_began_behind_a_run_that_takes_long_is_claimed_again() {
+    let test = TestTask::new();
+    let app = app_with_room(&test).await;
+    let mut events = app.events();
+    let (journal, ran) = (Arc::clone(&test.journal), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&ran);
+    let task = app
+        .task(TASK, fast().concurrency(1).prefetch(50), move |ctx: Context, input: String| {
+            let (journal, ran) = (Arc::clone(&journal), Arc::clone(&counted));
+            async move {
+                ran.fetch_add(1, Ordering::SeqCst);
+                if input == "long" { journal.work(ctx, "gate".into()).await } else { Ok::<u64, JobError>(1) }
+            }
+        })
+        .unwrap();
+    let inputs = (0..1_000).map(|at| (format!("job-{at:03}"), if at == 500 { "long" } else { "x" }.to_owned()));
+    task.dispatch_many_with_ids(inputs).await.unwrap();
+    let worker = TestWorker::start(app.worker());
+    test.started(&[task.handle("job-500").unwrap()]).await;
+    // The one that takes long is the only one that runs.
+    eventually("the others are claimed", PATIENCE, async || {
+        let counts = task.counts().await.unwrap();
+        counts.running == 1 && counts.claimed > 0
+    })
+    .await;
+    let (mut begun, mut back) = (BTreeMap::new(), 0);
+    while let Some(event) = events.try_recv().unwrap() {
+        match event {
+            Event::Started { id, .. } => *begun.entry(id).or_insert(0) += 1,
+            Event::Claimed { id, .. } => back += usize::from(begun.contains_key(&id)),
+            _ => {}
+        }
+    }
+    assert!(back > 0, "none had begun behind it");
+    test.journal.open("gate");
+    eventually("all have ended", PATIENCE, async || task.counts().await.unwrap().completed == 1_000).await;
+    assert_eq!(ran.load(Ordering::SeqCst), 1_000);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_time_out_counts_from_when_a_job_begins() {
+    let test = TestTask::new();
+    let app = test.app().await;
+    let options = fast().concurrency(1).prefetch(20).timeout(Duration::from_millis(400));
+    let task = app
+        .task(TASK, options, |_: Context, _: String| async {
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            Ok::<u64, JobError>(1)
+        })
+        .unwrap();
+    let ids = ids(12);
+    task.dispatch_many_with_ids(ids.iter().map(|id| (id.clone(), "x".to_owned()))).await.unwrap();
+    let worker = TestWorker::start(app.worker());
+    for id in &ids {
+        task.handle(id).unwrap().result().await.unwrap();
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_claimed_job_expires_when_its_turn_comes_too_late() {
+    let test = TestTask::new();
+    let (_app, task) = test.producer().await;
+    task.dispatch("gate".into()).id("first").await.unwrap();
+    task.dispatch("gate".into()).id("late").expires_after(Duration::from_millis(700)).await.unwrap();
+    task.dispatch("gate".into()).id("in-time").expires_after(Duration::from_secs(600)).await.unwrap();
+    let worker = test.start_worker(fast().concurrency(1).prefetch(5)).await;
+    counts(&task, 2, 1).await;
+    tokio::time::sleep(Duration::from_millis(750)).await;
+    test.journal.open("gate");
+    task.handle("in-time").unwrap().result().await.unwrap();
+    let error = task.handle("late").unwrap().result().await.unwrap_err();
+    assert!(matches!(&error, heartline::Error::JobFailed(failure) if failure.code == "expired"), "{error:?}");
+    assert_eq!(test.journal.runs_of("late"), []);
+    assert_eq!(
+        (test.dump("expires").await, test.dump("expiresAt").await, test.dump("claimed").await),
+        (None, None, None)
+    );
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn payloads_that_wait_take_no_more_than_a_few_mebibytes() {
+    let test = TestTask::new();
+    let (_app, task) = test.producer().await;
+    let large = "x".repeat(300 * 1024);
+    for id in ids(60) {
+        task.dispatch(large.clone()).id(&id).await.unwrap();
+    }
+    let worker = test.start_worker(fast().concurrency(1).prefetch(100)).await;
+    // 4 MiB are 13 of them.
+    eventually("payloads are claimed", PATIENCE, async || task.counts().await.unwrap().claimed >= 8).await;
+    test.epochs_pass(2).await;
+    let claimed = task.counts().await.unwrap().claimed;
+    assert!((8..=14).contains(&claimed), "{claimed}");
+    worker.stop().await;
+}
+
+/// In this mode the handler alone shows that it is alive, which it cannot before it has begun.
+#[tokio::test]
+async fn a_claimed_job_is_beaten_for_in_manual_mode_too() {
+    let test = TestTask::new();
+    let (_app, task) = test.producer().await;
+    let ids = ids(4);
+    dispatch(&task, "gate", &ids).await;
+    let options = fast_with(StallOptions::new().heartbeat(Heartbeat::Manual)).concurrency(1).prefetch(3);
+    let worker = test.start_worker(options).await;
+    counts(&task, 3, 1).await;
+    test.epochs_pass(3).await;
+    assert_eq!(test.dump("stalls").await, None);
+    test.journal.open("gate");
+    for id in &ids {
+        task.handle(id).unwrap().result().await.unwrap();
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn under_a_cap_of_the_worker_two_tasks_with_prefetch_share_its_slots() {
+    let test = TestTask::new();
+    let app = App::builder().redis(test.redis().url()).prefix(&test.prefix).build().await.unwrap();
+    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let mut handles = Vec::new();
+    for name in ["one", "other"] {
+        let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+        let task = app
+            .task(name, fast().concurrency(4).prefetch(10), move |_: Context, _: String| {
+                let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+                async move {
+                    most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    Ok::<u64, JobError>(1)
+                }
+            })
+            .unwrap();
+        handles.extend(task.dispatch_many((0..200).map(|_| "x".to_owned())).await.unwrap());
+    }
+    let worker = TestWorker::start(app.worker().max_jobs(3));
+    for handle in handles {
+        tokio::time::timeout(PATIENCE, handle.result()).await.expect("no slot comes free").unwrap();
+    }
+    assert_eq!(most.load(Ordering::SeqCst), 3);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_prefetch_has_a_bound() {
+    let test = TestTask::new();
+    let app = test.app().await;
+    let declare = |name: &str, options: TaskOptions| {
+        app.task(name, options, |_: Context, _: String| async { Ok::<u64, JobError>(1) }).map(drop)
+    };
+    declare("a", fast().concurrency(1).prefetch(100)).unwrap();
+    declare("b", fast().concurrency(50).prefetch(500)).unwrap();
+    let error = declare("c", fast().concurrency(1).prefetch(101)).unwrap_err().to_string();
+    assert!(error.contains("prefetch") && error.contains("at most 100"), "{error}");
+    assert!(declare("d", fast().concurrency(50).prefetch(501)).is_err());
+}
