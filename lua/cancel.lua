@@ -25,6 +25,8 @@
 -- KEYS[23] waitingSince  (hash)    column
 -- KEYS[24] recovery      (hash)    column
 -- KEYS[25] expiresAt     (hash)    column
+-- KEYS[26] checkpoint    (hash)    column
+-- KEYS[27] progress      (hash)    column
 -- ARGV[1]  reason        (text)
 -- ARGV[2]  channel       (of the hint for the keepers that hold the jobs)
 -- ARGV[3]  by            (who asks; '' for nobody)
@@ -37,7 +39,7 @@ local reason, channel, by = ARGV[1], ARGV[2], ARGV[3]
 local lists, places = { wait_high, wait, wait_low },
   { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery, expires_at }
+  deferred, waiting_since, recovery, expires_at, checkpoint, progress }
 
 local ids, states = named_jobs(4, payload, locks, places)
 expect_types(lists, {}, columns, {})

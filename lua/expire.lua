@@ -25,6 +25,8 @@
 -- KEYS[23] deferred      (hash)    column
 -- KEYS[24] waitingSince  (hash)    column
 -- KEYS[25] recovery      (hash)    column
+-- KEYS[26] checkpoint    (hash)    column
+-- KEYS[27] progress      (hash)    column
 -- ARGV[1]  worker        (id of the caller)
 -- ARGV[2]  limit         (jobs a call, at most 200)
 -- Returns  {'expired', number of jobs that failed, 1 when others are to follow, else 0}
@@ -40,7 +42,7 @@ local due = redis.call('ZRANGEBYSCORE', expires, '-inf', string.format('%d', now
 if #due == 0 then return { 'expired', 0, 0 } end
 local lists = { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery, expires_at }
+  deferred, waiting_since, recovery, expires_at, checkpoint, progress }
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }
 expect_types(lists, {}, columns, {})
 local ids = {}

@@ -31,6 +31,8 @@
 -- KEYS[30] stalls        (stream)  entries
 -- KEYS[31] wake          (zset)    marker for idle workers
 -- KEYS[32] claimed       (hash)    id -> fence of a job that is held and has not begun
+-- KEYS[33] checkpoint    (hash)    column
+-- KEYS[34] progress      (hash)    column
 -- Returns  {'forgotten', number of keys}; or {'jobs', how many there are}: nothing is removed
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
@@ -44,4 +46,4 @@ if jobs > 0 then return { 'jobs', jobs } end
 return { 'forgotten', redis.call('UNLINK', wait_high, wait, wait_low, active, candidates, locks, delayed, completed,
   failed, cancelled, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
   dispatched_at, deferred, waiting_since, recovery, expires_at, expires, ghosts, calls, meta, events, stalls, wake,
-  claimed) }
+  claimed, checkpoint, progress) }

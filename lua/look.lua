@@ -22,13 +22,15 @@
 -- KEYS[21] recovery     (hash)    column
 -- KEYS[22] expiresAt    (hash)    column
 -- KEYS[23] claimed      (hash)    id -> fence of a job that is held and has not begun
+-- KEYS[24] checkpoint   (hash)    column
+-- KEYS[25] progress     (hash)    column
 -- ARGV[1]  began        (ms: since when the lists were read)
 -- ARGV[2]  jobs         (pairs id, number of its entries in the lists; at most 500)
 -- Returns  {'looked', the faults of each, words with spaces between}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local columns = { attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at, deferred,
-  waiting_since, recovery, expires_at }
+  waiting_since, recovery, expires_at, checkpoint, progress }
 local began, ids, listed, reply = tonumber(ARGV[1]), {}, {}, { 'looked' }
 for at = 2, #ARGV, 2 do
   ids[#ids + 1], listed[#listed + 1] = ARGV[at], tonumber(ARGV[at + 1])

@@ -28,6 +28,8 @@
 -- KEYS[27] recovery     (hash)    column
 -- KEYS[28] expiresAt    (hash)    column
 -- KEYS[29] claimed      (hash)    id -> fence of a job that is held and has not begun
+-- KEYS[30] checkpoint   (hash)    column
+-- KEYS[31] progress     (hash)    column
 -- ARGV[1]  by           (who asks)
 -- ARGV[2]  began        (ms: since when the lists were read)
 -- ARGV[3]  jobs         (triples id, number of its entries in the lists, faults with spaces between; at most 200)
@@ -36,7 +38,7 @@
 -- Refuses  WRONGTYPE before the first write
 local by, began, lists = ARGV[1], tonumber(ARGV[2]), { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery, expires_at }
+  deferred, waiting_since, recovery, expires_at, checkpoint, progress }
 local ids, listed, asked = {}, {}, {}
 for at = 3, #ARGV, 3 do
   ids[#ids + 1], listed[#listed + 1], asked[#asked + 1] = ARGV[at], tonumber(ARGV[at + 1]), ' ' .. ARGV[at + 2] .. ' '

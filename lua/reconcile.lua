@@ -29,6 +29,8 @@
 -- KEYS[27] expiresAt     (hash)    column
 -- KEYS[28] delayed       (zset)    ids by due time, ms
 -- KEYS[29] claimed       (hash)    id -> fence of a job that is held and has not begun
+-- KEYS[30] checkpoint    (hash)    column
+-- KEYS[31] progress      (hash)    column
 -- ARGV[1]  worker        (id of the caller)
 -- ARGV[2]  reason        (worker_restarted or manual)
 -- ARGV[3]  by            (who says so; '' for nobody)
@@ -63,7 +65,7 @@ end
 if #ids == 0 then return { 'reconciled', scanned[1], 0, {} } end
 local lists = { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery, expires_at }
+  deferred, waiting_since, recovery, expires_at, checkpoint, progress }
 expect_types(lists, { active, candidates }, columns, { delayed })
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
 local crash = { mode = on_crash, max = tonumber(default_max) or 1, max_set = max_set == '1',

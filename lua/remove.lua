@@ -24,6 +24,8 @@
 -- KEYS[22] waitingSince  (hash)    column
 -- KEYS[23] recovery      (hash)    column
 -- KEYS[24] expiresAt     (hash)    column
+-- KEYS[25] checkpoint    (hash)    column
+-- KEYS[26] progress      (hash)    column
 -- ARGV[1]  by            (who asks; '' for nobody)
 -- ARGV[2]  jobs          (pairs id, stamp: at most 200; see lib/named.lua. Without any, what such jobs left at the
 --                         heads of the lists goes)
@@ -34,7 +36,7 @@
 local by, lists = ARGV[1], { wait_high, wait, wait_low }
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery, expires_at }
+  deferred, waiting_since, recovery, expires_at, checkpoint, progress }
 
 local ids, states = named_jobs(2, payload, locks, places)
 expect_types(lists, {}, columns, {})

@@ -25,6 +25,7 @@
 -- KEYS[23] waitingSince  (hash)    column
 -- KEYS[24] recovery      (hash)    column
 -- KEYS[25] expiresAt     (hash)    column
+-- KEYS[26] progress      (hash)    column
 -- ARGV[1]  by            (who asks; '' for nobody)
 -- ARGV[2]  jobs          (pairs id, stamp: at most 200; see lib/named.lua)
 -- Returns  {'told', one word a job}: retried, or why not: its state, unknown, changed
@@ -32,7 +33,7 @@
 -- Refuses  WRONGTYPE before the first write
 local by, lists = ARGV[1], { wait_high, wait, wait_low }
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }
-local anew = { attempt, stalled_count, result, errors, deferred, recovery, expires_at, cancelling }
+local anew = { attempt, stalled_count, result, errors, deferred, recovery, expires_at, progress, cancelling }
 
 local ids, states = named_jobs(2, payload, locks, places)
 expect_types(lists, {}, anew, {})

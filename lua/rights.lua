@@ -32,6 +32,8 @@
 -- KEYS[30] events        (stream)  asked about
 -- KEYS[31] stalls        (stream)  asked about
 -- KEYS[32] claimed       (hash)  asked about
+-- KEYS[33] checkpoint    (hash)  asked about
+-- KEYS[34] progress      (hash)  asked about
 -- Returns  {'rights', command and key of each that is missing}: none where the server cannot tell, before Redis 7.0
 -- Emits    nothing
 -- Refuses  nothing
@@ -42,7 +44,8 @@ local kinds = {
   { keys = { active, candidates }, writes = { { 'SADD', 'x' }, { 'SREM', 'x' }, { 'RENAME', active } } },
   { keys = { delayed, completed, failed, cancelled, expires, wake }, writes = { { 'ZADD', 0, 'x' }, { 'ZREM', 'x' } } },
   { keys = { locks, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
-      dispatched_at, deferred, waiting_since, recovery, expires_at, ghosts, calls, meta, claimed },
+      dispatched_at, deferred, waiting_since, recovery, expires_at, ghosts, calls, meta, claimed, checkpoint,
+      progress },
     writes = { { 'HSET', 'x', 'x' }, { 'HSETNX', 'x', 'x' }, { 'HDEL', 'x' }, { 'HINCRBY', 'x', 1 } } },
   { keys = { events, stalls }, writes = { { 'XADD', '*', 'x', 'x' }, { 'XTRIM', 'MAXLEN', 1 } } },
 }

@@ -30,6 +30,8 @@
 -- KEYS[29] expires       (zset)    ids by when they expire, ms
 -- KEYS[30] ghosts        (hash)    id -> entries in lists that are none of a waiting job
 -- KEYS[31] claimed       (hash)    id -> fence of a job that is held and has not begun
+-- KEYS[32] checkpoint    (hash)    column
+-- KEYS[33] progress      (hash)    column
 -- ARGV[1]  call          (number of this call; a repeated one is answered from the record. A worker may have other
 --                         calls under way, numbered by themselves: '7/2' is call 7 of its line 2)
 -- ARGV[2]  worker        (id)
@@ -62,7 +64,7 @@ local lists = { wait_high, wait, wait_low }
 local extra_columns = { attempt, stalled_count, options, dispatched_at, deferred, recovery, expires_at }
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed, lists = lists }
 local stores = { attempt = attempt, result = result, errors = errors, priority = priority, deferred = deferred,
-  waiting_since = waiting_since, claimed = claimed }
+  waiting_since = waiting_since, claimed = claimed, checkpoint = checkpoint }
 
 local repeated = replay(calls, line, call, worker, locks, payload, extra_columns)
 if repeated then return repeated end
@@ -77,11 +79,11 @@ local now, now_ms = now_us()
 -- Most of these hold nothing most of the time, and then need no question of their own.
 local rare = redis.call('EXISTS', candidates, cancelling, wait_high, wait_low, delayed, completed, failed, cancelled,
   attempt, stalled_count, options, dispatched_at, result, errors, max_count, priority, deferred, waiting_since,
-  recovery, expires_at, ghosts)
+  recovery, expires_at, checkpoint, progress, ghosts)
 local terminal_places = rare > 0 and filled('ZCARD', completed, failed, cancelled) or {}
 rare = rare - #terminal_places
-local columns = rare > 0
-  and filled('HLEN', result, errors, max_count, priority, waiting_since, unpack(extra_columns)) or {}
+local columns = rare > 0 and filled('HLEN', result, errors, max_count, priority, waiting_since, attempt, stalled_count,
+  options, dispatched_at, deferred, recovery, expires_at, checkpoint, progress) or {}
 extra_columns = filled_extras(extra_columns, columns)
 local sources, cancels, has_candidates, known, due, next_due = lists, cancelling, false, nil, {}, nil
 if rare == #columns then

@@ -41,6 +41,8 @@
 -- KEYS[27] expiresAt     (hash)    column
 -- KEYS[28] delayed       (zset)    ids by due time, ms
 -- KEYS[29] claimed       (hash)    id -> fence of a job that is held and has not begun
+-- KEYS[30] checkpoint    (hash)    column
+-- KEYS[31] progress      (hash)    column
 -- ARGV[1]  worker        (id of the witness)
 -- ARGV[2]  ask           (the worker's interval, ms; 0 of a person, who asks for none)
 -- ARGV[3]  epoch         (the one that the witness watched)
@@ -70,7 +72,7 @@ if epoch ~= current then return { 'moved', current, interval } end
 if waited < math.max(1, interval) then return { 'early', current, interval } end
 local lists = { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery, expires_at }
+  deferred, waiting_since, recovery, expires_at, checkpoint, progress }
 expect_types(lists, {}, columns, on_crash == 'retry' and { delayed } or {})
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
 redis.call('SCARD', active)

@@ -169,7 +169,7 @@ mod worker;
 mod worker_id;
 
 pub use app::{App, AppBuilder};
-pub use error::{Error, Interrupted, JobError, MissingData, Result, ServerError};
+pub use error::{Error, Interrupted, JobError, MissingData, NoteError, Result, ServerError};
 pub use events::event::{Event, LateOutcome};
 pub use events::subscription::{RecvError, Subscription};
 pub use faults::{ConfigError, ConfigErrors};
@@ -187,6 +187,7 @@ pub use inspect::tasks::{PartReport, TaskOptionsInForce, TaskPause, TaskRates, T
 pub use inspect::workers::{WatchReport, WorkerDeath, WorkerReport, WorkerState, WorkerTask};
 pub use job::failure::{Failure, codes};
 pub use job::id::JobId;
+pub use job::progress::JobProgress;
 pub use job::state::JobState;
 pub use options::modes::{EventMode, Priority};
 pub use options::retention::{Retention, RetentionLimit};

@@ -166,6 +166,16 @@ async fn extend_locks_declares_its_keys() {
 }
 
 #[tokio::test]
+async fn note_declares_its_keys() {
+    let mut task = cluster().await;
+    task.running("w", &[("a", 1)]).await;
+    assert_eq!(
+        task.ok("note", &["w", "a", "1", "1", "{}", "p", "p", "b", "2", "1", "{}", "", ""]).await,
+        "[noted [2]]"
+    );
+}
+
+#[tokio::test]
 async fn sweep_declares_its_keys() {
     for keep in ["1", "0"] {
         let mut task = cluster().await;

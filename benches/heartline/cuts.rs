@@ -40,7 +40,7 @@ if repeated then return repeated end
         Part::Checks,
         "redis.call('EXISTS', candidates, cancelling, wait_high, wait_low, delayed, completed, failed, cancelled,
   attempt, stalled_count, options, dispatched_at, result, errors, max_count, priority, deferred, waiting_since,
-  recovery, expires_at, ghosts)",
+  recovery, expires_at, checkpoint, progress, ghosts)",
         "0",
     ),
 ];

@@ -127,6 +127,8 @@ local function record_outcomes(out, places, stores, columns, keep, now_ms, field
   add_words(fields, 'refused', out.refused)
   if #out.completed > 0 then
     finish(places.completed, keep.completed, now_ms, columns, out.completed, stores.result, out.results)
+    -- Nobody goes on from it any more.
+    if one_of(columns, stores.checkpoint) then redis.call('HDEL', stores.checkpoint, unpack(out.completed)) end
     if out.ran ~= '' then add_words(fields, 'ran', { out.ran }) end
     add_words(fields, 'completed', out.completed)
   end

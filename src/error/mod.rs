@@ -341,6 +341,41 @@ pub enum Interrupted {
     Ended,
 }
 
+/// Why [`Context::checkpoint`](crate::Context::checkpoint), [`progress`](crate::Context::progress) and their kin did not do what they were asked to.
+///
+/// A handler that returns it with `?` fails; one that was interrupted is treated as it is after `heartbeat`.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoteError {
+    /// The handler should stop. Of a run that was lost, or has ended, nothing is written.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+
+    /// The JSON is larger than what is taken. Nothing was noted.
+    #[error("the {what} has {size} bytes of JSON, the limit is {limit}")]
+    TooLarge {
+        /// `checkpoint` or `progress`.
+        what: &'static str,
+        /// Bytes of JSON.
+        size: usize,
+        /// The most bytes that are taken.
+        limit: usize,
+    },
+
+    /// The value cannot be turned into JSON, or what is stored cannot be read as the type asked for.
+    #[error("cannot encode or decode the {what}")]
+    Codec {
+        /// `checkpoint` or `progress`.
+        what: &'static str,
+        /// Where and why it failed.
+        source: serde_json::Error,
+    },
+
+    /// Redis did not take the note, or gave no answer; it may have been written.
+    #[error("redis did not answer as it should")]
+    Redis(#[from] Error),
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

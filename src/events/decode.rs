@@ -8,6 +8,7 @@ use percent_encoding::percent_decode_str;
 use super::event::Event;
 use crate::job::deferred::Deferred;
 use crate::job::id::JobId;
+use crate::job::progress::JobProgress;
 use crate::stall::action::{StallReason, StalledEvent};
 use crate::store::streams::Entry;
 use crate::worker_id::WorkerId;
@@ -122,6 +123,10 @@ impl<'a> Reading<'a> {
                 let attempt = failed_attempts.parse::<u32>().ok()?.saturating_add(1);
                 let stalled_count = stalled_count.parse().ok()?;
                 push(Event::Started { task, id, at, attempt, stalled_count, waited: None, worker })
+            }),
+            "progress" => groups(value, |[id, said]| {
+                let JobProgress { value, message, .. } = JobProgress::from_json(&message_of(said), 0);
+                push(Event::Progress { task: owned(), id: job(id), at: at?, value, message, worker: holder() })
             }),
             "completed" => groups(value, |[id]| {
                 let ran = Duration::from_micros(ran.next()?.parse().ok()?);

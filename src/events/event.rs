@@ -39,6 +39,7 @@ use crate::worker_id::WorkerId;
 /// | `Dispatched` | `task:dispatched` | the job was written; it waits, or is delayed |
 /// | `Claimed` | `task:claimed` | a worker claimed it ahead; it has not begun |
 /// | `Started` | `task:started` | a worker claimed it and runs it, or begins with one that it had claimed |
+/// | `Progress` | `task:progress` | its handler said how far it has come |
 /// | `Completed` | `task:completed` | the handler returned a value |
 /// | `Failed` | `task:failed` | a run failed and no other follows, or it stalled too often |
 /// | `Retrying` | `task:retrying` | a run failed, another one follows after the delay |
@@ -99,6 +100,23 @@ pub enum Event {
         /// it counts what was before that too.
         #[serde(rename = "waited_ms", serialize_with = "as_ms_where_known")]
         waited: Option<Duration>,
+        /// The worker.
+        worker: WorkerId,
+    },
+    /// The handler said how far the job has come, with [`Context::progress`](crate::Context::progress).
+    #[non_exhaustive]
+    Progress {
+        /// The task.
+        task: String,
+        /// The job.
+        id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+        /// A percentage, or whatever the handler said.
+        value: serde_json::Value,
+        /// What it said beside it; may be empty.
+        message: String,
         /// The worker.
         worker: WorkerId,
     },
@@ -288,6 +306,7 @@ impl Event {
             Event::Dispatched { task, .. }
             | Event::Claimed { task, .. }
             | Event::Started { task, .. }
+            | Event::Progress { task, .. }
             | Event::Completed { task, .. }
             | Event::Failed { task, .. }
             | Event::Retrying { task, .. }
@@ -310,6 +329,7 @@ impl Event {
             Event::Dispatched { id, .. }
             | Event::Claimed { id, .. }
             | Event::Started { id, .. }
+            | Event::Progress { id, .. }
             | Event::Completed { id, .. }
             | Event::Failed { id, .. }
             | Event::Retrying { id, .. }
@@ -332,6 +352,7 @@ impl Event {
             Event::Dispatched { .. } => "task:dispatched",
             Event::Claimed { .. } => "task:claimed",
             Event::Started { .. } => "task:started",
+            Event::Progress { .. } => "task:progress",
             Event::Completed { .. } => "task:completed",
             Event::Failed { .. } => "task:failed",
             Event::Retrying { .. } => "task:retrying",
@@ -354,6 +375,7 @@ impl Event {
             Event::Dispatched { at, .. }
             | Event::Claimed { at, .. }
             | Event::Started { at, .. }
+            | Event::Progress { at, .. }
             | Event::Completed { at, .. }
             | Event::Failed { at, .. }
             | Event::Retrying { at, .. }
@@ -380,6 +402,7 @@ impl Event {
             Event::Dispatched { .. }
             | Event::Claimed { .. }
             | Event::Started { .. }
+            | Event::Progress { .. }
             | Event::Retrying { .. }
             | Event::Snoozed { .. }
             | Event::Undecodable { .. }

@@ -11,12 +11,15 @@ use super::page::{holder, priority_of, score};
 use crate::error::Error;
 use crate::job::failure::{Failure, StoredError};
 use crate::job::id::JobId;
+use crate::job::progress::JobProgress;
 use crate::job::state::JobState;
 use crate::limits::LARGE;
 use crate::options::modes::Priority;
 use crate::options::overrides::Overrides;
 use crate::stall::recovery::Recovery;
 use crate::store::inspect::{self, Inspected};
+use crate::store::keys::Key;
+use crate::store::note::{self, Stored};
 use crate::store::patience::response_time;
 use crate::store::values;
 use crate::times::{as_ms_where_known, at_ms, ms_since_1970_where_known};
@@ -74,14 +77,20 @@ pub struct JobReport {
     pub options: JobOptions,
     /// Its last failure; none of a completed job. A cancelled job has the code `cancelled`, and the reason as message.
     pub error: Option<Failure>,
+    /// How far its handler said that it has come, with `Context::progress`.
+    pub progress: Option<JobProgress>,
     /// How large its payload is, bytes of JSON.
     pub payload_bytes: usize,
     /// How large its result is, bytes of JSON; 0 where none is kept.
     pub result_bytes: usize,
+    /// How large its last checkpoint is, with what is stored beside it, bytes; 0 where there is none.
+    pub checkpoint_bytes: usize,
     /// Its payload, if it was asked for and is no larger than 512 KiB, or large values were asked for. What is no JSON is a text.
     pub payload: Option<Value>,
     /// Its result, by the same rule.
     pub result: Option<Value>,
+    /// Its last checkpoint, if values were asked for.
+    pub checkpoint: Option<Value>,
 }
 
 /// What the dispatch of a job set for it; what is not set is the task's.
@@ -139,6 +148,15 @@ impl Inspector {
         if is_wanted(report.payload_bytes) {
             report.payload = self.value(task, &report.id, report.payload_bytes, Column::Payload).await?;
         }
+        if report.checkpoint_bytes > 0 && values != JobValues::None {
+            let (keys, id) = (self.keys(task)?, report.id.clone());
+            let call = |mut conn| {
+                let (keys, id) = (keys.clone(), id.clone());
+                async move { note::stored(&mut conn, &keys, Key::Checkpoint, &id).await }
+            };
+            let stored = self.ask(call).await?;
+            report.checkpoint = stored.map(|stored| json_or_text(stored.json));
+        }
         if report.result_bytes > 0 && is_wanted(report.result_bytes) {
             report.result = self.value(task, &report.id, report.result_bytes, Column::Result).await?;
         }
@@ -168,6 +186,11 @@ impl Inspector {
 enum Column {
     Payload,
     Result,
+}
+
+/// What is no JSON is a text.
+fn json_or_text(json: String) -> Value {
+    serde_json::from_str(&json).unwrap_or(Value::String(json))
 }
 
 fn report(task: &str, id: JobId, found: Inspected) -> JobReport {
@@ -208,10 +231,13 @@ fn report(task: &str, id: JobId, found: Inspected) -> JobReport {
             headers: overrides.headers,
         },
         error,
+        progress: Stored::from_wire(&found.progress).map(|stored| JobProgress::from_json(&stored.json, stored.at_ms)),
         payload_bytes: found.payload_bytes,
         result_bytes: found.result_bytes,
+        checkpoint_bytes: found.checkpoint_bytes,
         payload: None,
         result: None,
+        checkpoint: None,
         id,
     }
 }

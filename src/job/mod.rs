@@ -3,4 +3,5 @@
 pub(crate) mod deferred;
 pub(crate) mod failure;
 pub(crate) mod id;
+pub(crate) mod progress;
 pub(crate) mod state;

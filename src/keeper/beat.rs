@@ -66,7 +66,7 @@ async fn wait(keeper: &Keeper, watch: &TaskWatch, due: Moment, is_well: bool) {
     let mut next_extra = clock::now();
     loop {
         let rung = async {
-            task.rung.notified().await;
+            task.bells.rung.notified().await;
             tokio::time::sleep(next_extra.since(clock::now())).await;
         };
         tokio::select! {

@@ -10,6 +10,7 @@ pub(crate) mod hints;
 #[cfg(feature = "testing")]
 pub(crate) mod hooks;
 pub(crate) mod log;
+pub(crate) mod notes;
 pub(crate) mod pass;
 pub(crate) mod presence;
 pub(crate) mod reconcile;

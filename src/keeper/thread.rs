@@ -8,6 +8,7 @@ use super::count;
 use super::expiry;
 use super::hints;
 use super::log::Log;
+use super::notes;
 use super::presence;
 use super::reconcile;
 use super::retention;
@@ -44,6 +45,7 @@ pub(crate) fn start(
             for watch in keeper.watches.iter() {
                 loops.spawn(beat::run(Arc::clone(&keeper), Arc::clone(watch)));
                 loops.spawn(sweep::run(Arc::clone(&keeper), Arc::clone(watch)));
+                loops.spawn(notes::run(Arc::clone(&keeper), Arc::clone(watch)));
             }
             let wound_up = tokio::select! {
                 () = end.stop.cancelled() => None,

@@ -17,6 +17,7 @@ use crate::process::shared::{FAREWELL, KeeperEnd};
 use crate::stall::cadence::reporting_time;
 use crate::store::address::Role;
 use crate::store::connection::OwnConnection;
+use crate::store::note::{self, RunNote};
 use crate::store::patience::{doubled, response_time};
 use crate::store::report::{self, Report};
 use crate::store::settle::{self, LARGE_LINE, LINES, SettleReply, Settled, Want};
@@ -68,6 +69,7 @@ async fn hand_back(keeper: &Keeper, watch: &TaskWatch) -> bool {
     let end = clock::now().after(reporting_time(task.options.interval));
     let Left { lines, pending, large } = task.estate.take(&task.outbox);
     let mut own = Lines { keeper, watch, numbers: lines.clone().map(|line| line.number), conn: None, end };
+    own.write_notes().await;
     let on_the_way = lines.iter().filter_map(|line| line.under_way.as_deref()).flatten();
     let ending = on_the_way.filter(|report| report.outcome.ends_the_hold());
     let mut reported: HashSet<u64> = ending.map(|report| report.fence).collect();
@@ -116,6 +118,31 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
+    /// Writes what the handlers noted: whoever runs their jobs next goes on from it. Tried once.
+    async fn write_notes(&mut self) {
+        let (task, worker) = (&self.watch.task, &self.keeper.worker);
+        let notes = task.held.all().iter().filter_map(|held| held.pending_note(true)).collect();
+        for call in note::in_calls(notes) {
+            let write = async {
+                let conn = match &mut self.conn {
+                    Some(conn) => conn,
+                    None => self.conn.insert(worker.store.dedicated(Role::Keeper, None).await?),
+                };
+                note::note(conn, &task.keys, worker.id.as_str(), &call).await
+            };
+            let time = response_time(call.iter().map(RunNote::bytes).sum());
+            let written = tokio::time::timeout(time, write).await.unwrap_or_else(|_| Err(Error::late()));
+            if let Err(e) = written {
+                self.conn = None;
+                let task = Arc::clone(&task.name);
+                self.keeper.log.line(move || {
+                    tracing::warn!(%task, error = %e.chain(), "what handlers noted cannot be written");
+                });
+                return;
+            }
+        }
+    }
+
     /// Makes the next call of the line.
     async fn report(&mut self, line: usize, reports: &[Report]) -> bool {
         self.numbers[line] += 1;

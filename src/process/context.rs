@@ -4,13 +4,20 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 use super::data::Data;
 use super::held::{Flags, Held};
+use super::note_store::NoteStore;
+use super::notes::{checkpoint_json, progress_json};
 use crate::error::Interrupted;
+use crate::error::NoteError;
 use crate::error::job_error::MissingData;
 use crate::job::id::JobId;
 use crate::options::overrides::Headers;
 use crate::stall::recovery::Recovery;
+use crate::store::keys::Key;
 use crate::worker_id::WorkerId;
 
 /// The handler's side of one run of a job. Cheap to clone; clones may go to other tasks and threads.
@@ -42,6 +49,8 @@ pub(crate) struct Run {
     pub(crate) dispatched_at: SystemTime,
     pub(crate) headers: Headers,
     pub(crate) data: Arc<Data>,
+    /// None in a test of a handler.
+    pub(crate) note_store: Option<NoteStore>,
 }
 
 impl Context {
@@ -142,6 +151,84 @@ impl Context {
     /// A time-out gives no notice: it drops the handler's future at once.
     pub fn heartbeat(&self) -> Result<(), Interrupted> {
         self.0.held.heartbeat()
+    }
+
+    /// Notes from where the next run of the job can go on, and shows that the handler is alive, as [`Context::heartbeat`] does. The
+    /// next run, after a crash, a failure or a shutdown, reads it with [`Context::last_checkpoint`].
+    ///
+    /// At most 64 KiB of JSON. It is written once in a third of the stall interval, the latest wins, and what is newer than that when the run fails
+    /// or is handed back is written before; so it is free to call at every step. A crash loses what was noted since. A job that completes
+    /// keeps none.
+    ///
+    /// # Errors
+    /// - [`NoteError::Interrupted`] if the handler should stop, as `heartbeat` says. The checkpoint was noted all the same, unless the job is lost
+    ///   or the run has ended.
+    /// - [`NoteError::TooLarge`] or [`NoteError::Codec`] if the value cannot be stored.
+    pub fn checkpoint<T: Serialize + ?Sized>(&self, state: &T) -> Result<(), NoteError> {
+        let json = checkpoint_json(state)?;
+        self.note(|held| held.notes.set_checkpoint(json))
+    }
+
+    /// The same, and waits until Redis has it: for what must not be done twice.
+    ///
+    /// # Errors
+    /// As [`Context::checkpoint`]; and [`NoteError::Redis`] if Redis did not take it, or gave no answer. It is then tried again as with
+    /// `checkpoint`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the checkpoint is noted, and written soon.
+    pub async fn checkpoint_now<T: Serialize + ?Sized>(&self, state: &T) -> Result<(), NoteError> {
+        let told = self.checkpoint(state);
+        if !matches!(told, Ok(()) | Err(NoteError::Interrupted(_))) || !self.0.held.notes.has_checkpoint() {
+            return told;
+        }
+        if let Some(store) = &self.0.note_store
+            && !store.write(&self.0.held).await?
+        {
+            self.0.held.set(Flags::LOST);
+            return Err(Interrupted::Lost.into());
+        }
+        told
+    }
+
+    /// What was noted last with [`Context::checkpoint`], by this run or an earlier one; `None` if nothing was.
+    ///
+    /// # Errors
+    /// [`NoteError::Codec`] if it is none of this type, and [`NoteError::Redis`] if Redis gives no answer.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn last_checkpoint<T: DeserializeOwned>(&self) -> Result<Option<T>, NoteError> {
+        let own = self.0.held.notes.last_checkpoint();
+        let json = match (own, &self.0.note_store) {
+            (Some(json), _) => Some(json),
+            (None, Some(store)) => store.stored(Key::Checkpoint, self.id()).await?.map(|stored| stored.json),
+            (None, None) => None,
+        };
+        let read = json.map(|json| serde_json::from_str(&json)).transpose();
+        read.map_err(|source| NoteError::Codec { what: "checkpoint", source })
+    }
+
+    /// Tells people how far the job has come, and shows that the handler is alive, as [`Context::heartbeat`] does. The value is a percentage
+    /// or anything else, at most 1 KiB of JSON with the message, which may be empty.
+    ///
+    /// It is stored with the job, for [`JobHandle::progress`](crate::JobHandle::progress) and [`JobReport`](crate::JobReport), and told by
+    /// [`Event::Progress`](crate::Event::Progress), at most once a second for a job: the latest wins. What is newer than that when the job completes is dropped.
+    ///
+    /// # Errors
+    /// As [`Context::checkpoint`].
+    pub fn progress<T: Serialize + ?Sized>(&self, value: &T, message: impl AsRef<str>) -> Result<(), NoteError> {
+        let json = progress_json(value, message.as_ref())?;
+        self.note(|held| held.notes.set_progress(json))
+    }
+
+    fn note(&self, note: impl FnOnce(&Held)) -> Result<(), NoteError> {
+        let told = self.heartbeat();
+        if !matches!(told, Err(Interrupted::Lost | Interrupted::Ended)) {
+            note(&self.0.held);
+            self.0.held.noted();
+        }
+        Ok(told?)
     }
 
     /// Completes when the handler should stop: the job was lost or cancelled, the shutdown grace is over, or the job may soon

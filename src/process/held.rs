@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::notes::Notes;
 use super::waits::{HasWaits, Waits};
 use crate::clock::{self, Moment};
 use crate::error::Interrupted;
@@ -18,6 +19,7 @@ use crate::job::id::JobId;
 use crate::options::resolved::Resolved;
 use crate::options::stall::{Heartbeat, OnRisk};
 use crate::stall::cadence;
+use crate::store::note::RunNote;
 
 /// What may be true of a held job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,9 +97,19 @@ pub(crate) struct Held {
     rang: AtomicBool,
     /// When the keeper looked at the deadlines last, ms on the boot-time clock.
     last_tick: Arc<AtomicU64>,
-    /// Tells the keeper that a job of the task rang.
-    rung: Arc<Notify>,
+    /// Tells the keeper that a job of the task rang, or has noted something.
+    bells: Arc<Bells>,
     news: Arc<News>,
+    pub(crate) notes: Notes,
+}
+
+/// What rings at the keeper for a task.
+#[derive(Debug, Default)]
+pub(crate) struct Bells {
+    /// The keeper is to beat for some jobs soon.
+    pub(crate) rung: Notify,
+    /// A handler has noted something.
+    pub(crate) noted: Notify,
 }
 
 impl HasWaits for Held {
@@ -148,7 +160,7 @@ impl Held {
         guard: Guard,
         kept: Moment,
         last_tick: Arc<AtomicU64>,
-        rung: Arc<Notify>,
+        bells: Arc<Bells>,
         news: Arc<News>,
     ) -> Held {
         Held {
@@ -163,9 +175,20 @@ impl Held {
             waits: Waits::default(),
             rang: AtomicBool::new(false),
             last_tick,
-            rung,
+            bells,
             news,
+            notes: Notes::default(),
         }
+    }
+
+    /// What is to be written of it; `None` when Redis knows all. Without checkpoints only the progress.
+    pub(crate) fn pending_note(&self, with_checkpoints: bool) -> Option<RunNote> {
+        self.notes.pending(&self.id, self.fence, with_checkpoints)
+    }
+
+    /// The handler has noted something: the keeper writes it soon.
+    pub(crate) fn noted(&self) {
+        self.bells.noted.notify_one();
     }
 
     pub(crate) fn flags(&self) -> Flags {
@@ -225,7 +248,7 @@ impl Held {
     /// Asks the keeper to beat for this job soon.
     fn ring(&self) {
         self.rang.store(true, Ordering::SeqCst);
-        self.rung.notify_one();
+        self.bells.rung.notify_one();
     }
 
     /// Whether the job rang since the last call.

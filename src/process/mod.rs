@@ -7,6 +7,8 @@ pub(crate) mod estate;
 pub(crate) mod handler;
 pub(crate) mod held;
 pub(crate) mod identity;
+pub(crate) mod note_store;
+pub(crate) mod notes;
 pub(crate) mod observer;
 pub(crate) mod open_claims;
 pub(crate) mod outage;

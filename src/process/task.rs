@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 use super::data::Need;
 use super::estate::Estate;
 use super::handler::Handler;
-use super::held::HeldTable;
+use super::held::{Bells, HeldTable};
 use super::open_claims::OpenClaims;
 use super::outbox::Outbox;
 use crate::clock::{self, Moment};
@@ -54,8 +54,8 @@ pub(crate) struct TaskRuntime {
     pub(crate) poke: Notify,
     /// Rings when the keeper is to beat for all jobs at once.
     pub(crate) beat_now: Notify,
-    /// Rings when the keeper is to beat for some jobs soon.
-    pub(crate) rung: Arc<Notify>,
+    /// What rings at the keeper for this task.
+    pub(crate) bells: Arc<Bells>,
     /// When this worker declared the options of the task, ms by the clock of the server.
     pub(crate) stamp: u64,
     /// When the last beat that was answered had been sent; 0 before the first.
@@ -95,7 +95,7 @@ impl TaskRuntime {
             alive: TaskTracker::new(),
             poke: Notify::new(),
             beat_now: Notify::new(),
-            rung: Arc::default(),
+            bells: Arc::default(),
             last_beat: AtomicU64::new(0),
             beat_took: AtomicU64::new(0),
             claims: OpenClaims::default(),

@@ -37,9 +37,13 @@ pub(crate) struct Inspected {
     /// Why its cancel was asked for while it is held; empty when it was not.
     pub(crate) cancelling: String,
     /// Whether it was silent since the snapshot.
+    /// How far it has come, as it is stored; empty where nothing is.
+    pub(crate) progress: String,
     pub(crate) is_candidate: bool,
     pub(crate) payload_bytes: usize,
     pub(crate) result_bytes: usize,
+    /// As it is stored, with some bytes of its own.
+    pub(crate) checkpoint_bytes: usize,
 }
 
 /// Reads a job without its values; `None` when it never was, or was trimmed.
@@ -69,9 +73,11 @@ pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &st
         recovery: text(&mut reply)?,
         expires_at_ms: text(&mut reply)?.parse().ok(),
         cancelling: text(&mut reply)?,
+        progress: text(&mut reply)?,
         is_candidate: reply.next::<u8>()? == 1,
         payload_bytes: reply.next()?,
         result_bytes: reply.next()?,
+        checkpoint_bytes: reply.next()?,
     }))
 }
 

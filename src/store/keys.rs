@@ -28,6 +28,8 @@ pub(crate) enum Key {
     WaitingSince,
     Recovery,
     ExpiresAt,
+    Checkpoint,
+    Progress,
     Expires,
     Ghosts,
     Calls,
@@ -43,7 +45,7 @@ pub(crate) enum Key {
 
 impl Key {
     /// Every key of a task, in the order of the enum.
-    pub(crate) const ALL: [Key; 32] = [
+    pub(crate) const ALL: [Key; 34] = [
         Key::WaitHigh,
         Key::Wait,
         Key::WaitLow,
@@ -69,6 +71,8 @@ impl Key {
         Key::WaitingSince,
         Key::Recovery,
         Key::ExpiresAt,
+        Key::Checkpoint,
+        Key::Progress,
         Key::Expires,
         Key::Ghosts,
         Key::Calls,
@@ -106,6 +110,8 @@ impl Key {
             Key::WaitingSince => "waitingSince",
             Key::Recovery => "recovery",
             Key::ExpiresAt => "expiresAt",
+            Key::Checkpoint => "checkpoint",
+            Key::Progress => "progress",
             Key::Expires => "expires",
             Key::Ghosts => "ghosts",
             Key::Calls => "calls",

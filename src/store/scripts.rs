@@ -130,7 +130,9 @@ script!(
         ExpiresAt,
         Expires,
         Ghosts,
-        Claimed
+        Claimed,
+        Checkpoint,
+        Progress
     ]
 );
 
@@ -184,7 +186,9 @@ script!(
         Recovery,
         ExpiresAt,
         Delayed,
-        Claimed
+        Claimed,
+        Checkpoint,
+        Progress
     ]
 );
 
@@ -236,7 +240,9 @@ script!(
         Recovery,
         ExpiresAt,
         Delayed,
-        Claimed
+        Claimed,
+        Checkpoint,
+        Progress
     ]
 );
 
@@ -269,7 +275,9 @@ script!(
         Deferred,
         WaitingSince,
         Recovery,
-        ExpiresAt
+        ExpiresAt,
+        Checkpoint,
+        Progress
     ]
 );
 
@@ -302,7 +310,9 @@ script!(
         DispatchedAt,
         Deferred,
         WaitingSince,
-        Recovery
+        Recovery,
+        Checkpoint,
+        Progress
     ]
 );
 
@@ -327,7 +337,9 @@ script!(
         Deferred,
         WaitingSince,
         Recovery,
-        ExpiresAt
+        ExpiresAt,
+        Checkpoint,
+        Progress
     ]
 );
 
@@ -369,9 +381,13 @@ script!(
         Meta,
         Events,
         Stalls,
-        Claimed
+        Claimed,
+        Checkpoint,
+        Progress
     ]
 );
+
+script!(NOTE, "note", ["now", "events", "held"], [Checkpoint, Progress, Locks, Meta, Events]);
 
 script!(CLOSE, "close", [], [Calls]);
 
@@ -402,7 +418,9 @@ script!(
         ExpiresAt,
         Cancelling,
         Candidates,
-        Claimed
+        Claimed,
+        Checkpoint,
+        Progress
     ]
 );
 
@@ -500,7 +518,8 @@ script!(
         Deferred,
         WaitingSince,
         Recovery,
-        ExpiresAt
+        ExpiresAt,
+        Progress
     ]
 );
 
@@ -532,7 +551,9 @@ script!(
         Deferred,
         WaitingSince,
         Recovery,
-        ExpiresAt
+        ExpiresAt,
+        Checkpoint,
+        Progress
     ]
 );
 
@@ -598,7 +619,9 @@ script!(
         Events,
         Stalls,
         Wake,
-        Claimed
+        Claimed,
+        Checkpoint,
+        Progress
     ]
 );
 
@@ -632,7 +655,9 @@ script!(
         WaitingSince,
         Recovery,
         ExpiresAt,
-        Claimed
+        Claimed,
+        Checkpoint,
+        Progress
     ]
 );
 
@@ -669,7 +694,9 @@ script!(
         WaitingSince,
         Recovery,
         ExpiresAt,
-        Claimed
+        Claimed,
+        Checkpoint,
+        Progress
     ]
 );
 
@@ -681,10 +708,11 @@ script!(ENLIST, "enlist", Some("seen"), ["now"], [Workers]);
 script!(TAKE_NAME, "take_name", Some("name"), ["now"], [Workers]);
 
 /// Every script, for preloading and for tests.
-pub(crate) static ALL: [&ScriptDef; 30] = [
+pub(crate) static ALL: [&ScriptDef; 31] = [
     &DISPATCH,
     &SETTLE,
     &EXTEND_LOCKS,
+    &NOTE,
     &SHRINK,
     &SWEEP,
     &RECONCILE,

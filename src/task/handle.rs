@@ -15,12 +15,15 @@ use crate::events::event::Event;
 use crate::events::looker::End;
 use crate::job::failure::{Failure, StoredError};
 use crate::job::id::JobId;
+use crate::job::progress::JobProgress;
 use crate::job::state::JobState;
 use crate::options::modes::EventMode;
 use crate::process::waits::NotedWait;
 use crate::shown::cut;
 use crate::store::cancel;
 use crate::store::inspect::{self, StoredJob};
+use crate::store::keys::Key;
+use crate::store::note;
 use crate::store::patience::{RESPONSE_TIMEOUT, doubled, response_time};
 use crate::store::settle::Payload;
 use crate::store::told::{Named, Told};
@@ -98,6 +101,20 @@ impl<O> JobHandle<O> {
             |mut conn| async move { states::states(&mut conn, &self.task.keys, std::slice::from_ref(&self.id)).await };
         let looked = self.task.store.ask(RESPONSE_TIMEOUT, look).await?;
         looked.jobs.into_iter().flatten().next().map(|(state, _)| state).ok_or_else(|| self.not_found())
+    }
+
+    /// How far the handler said that the job has come, with [`Context::progress`](crate::Context::progress); `None` if it said nothing, or the job
+    /// is none any more. [`App::events`](crate::App::events) tell of each.
+    ///
+    /// # Errors
+    /// [`Error::Connect`] if Redis cannot be reached.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn progress(&self) -> Result<Option<JobProgress>, Error> {
+        let look = |mut conn| async move { note::stored(&mut conn, &self.task.keys, Key::Progress, &self.id).await };
+        let stored = self.task.store.ask(RESPONSE_TIMEOUT, look).await?;
+        Ok(stored.map(|stored| JobProgress::from_json(&stored.json, stored.at_ms)))
     }
 
     /// Waits until the job has ended and returns its value.

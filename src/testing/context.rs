@@ -5,14 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
+use serde::Serialize;
+
 use crate::clock;
-use crate::error::Error;
+use crate::error::{Error, NoteError};
 use crate::job::id::JobId;
+use crate::job::progress::JobProgress;
 use crate::options::overrides::Headers;
 use crate::options::stall::{Heartbeat, OnRisk};
 use crate::process::context::{Context, Run};
 use crate::process::data::Data;
 use crate::process::held::{Flags, Guard, Held};
+use crate::process::notes::checkpoint_json;
 use crate::stall::action::StallReason;
 use crate::stall::recovery::Recovery;
 use crate::worker_id::WorkerId;
@@ -147,6 +151,28 @@ impl TestContext {
         self
     }
 
+    /// What an earlier run has left with [`Context::checkpoint`].
+    ///
+    /// # Errors
+    /// [`NoteError::TooLarge`] or [`NoteError::Codec`] if the value cannot be a checkpoint.
+    pub fn checkpoint<T: Serialize + ?Sized>(self, state: &T) -> Result<TestContext, NoteError> {
+        self.held.notes.set_checkpoint(checkpoint_json(state)?);
+        Ok(self)
+    }
+
+    /// The last checkpoint, as JSON.
+    #[must_use]
+    pub fn last_checkpoint(&self) -> Option<String> {
+        self.held.notes.last_checkpoint()
+    }
+
+    /// What the handler said last with [`Context::progress`].
+    #[must_use]
+    pub fn progress(&self) -> Option<JobProgress> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.held.notes.last_progress().map(|json| JobProgress::from_json(&json, now.as_millis() as u64))
+    }
+
     /// The context. All of one test context are of one job: what is done to it, each of them sees.
     #[must_use]
     pub fn context(&self) -> Context {
@@ -162,6 +188,7 @@ impl TestContext {
             dispatched_at: SystemTime::now(),
             headers: self.headers.clone(),
             data: Arc::new(self.data.clone()),
+            note_store: None,
         }))
     }
 

@@ -117,9 +117,9 @@ const BEAT: &str = "7: hlen 1, hmget 2, sadd 1, scard 2, srem 1";
 // The settings (HMGET), the types of three lists, eleven columns and `active` (LLEN 3, HLEN 11, SCARD), whether there are
 // terminal jobs (EXISTS), the candidates (SSCAN), the time, an SREM of nobody, how many candidates are left (SCARD); then the
 // snapshot: EXISTS, RENAME, HSET.
-const SWEEP: &str = "26: exists 2, hlen 13, hmget 1, hset 1, llen 3, rename 1, scard 2, srem 1, sscan 1, time 1";
+const SWEEP: &str = "28: exists 2, hlen 15, hmget 1, hset 1, llen 3, rename 1, scard 2, srem 1, sscan 1, time 1";
 // Without a running job there is nothing to rename.
-const SWEEP_NOTHING: &str = "25: exists 2, hlen 13, hmget 1, hset 1, llen 3, scard 2, srem 1, sscan 1, time 1";
+const SWEEP_NOTHING: &str = "27: exists 2, hlen 15, hmget 1, hset 1, llen 3, scard 2, srem 1, sscan 1, time 1";
 // Another epoch, or too early, or without options: the settings.
 const SWEEP_TOO_EARLY: &str = "1: hmget 1";
 
@@ -128,9 +128,9 @@ const SWEEP_TOO_EARLY: &str = "1: hmget 1";
 /// its count (HINCRBY).
 fn sweep_of_stalled(n: usize) -> String {
     format!(
-        "{}: exists 3, hdel 3, hexists {n}, hincrby {}, hlen 14, hmget 5, hset 3, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
+        "{}: exists 3, hdel 3, hexists {n}, hincrby {}, hlen 16, hmget 5, hset 3, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
          time 1, xadd 2, zadd 1",
-        43 + 2 * n,
+        45 + 2 * n,
         2 + n
     )
 }
@@ -140,19 +140,19 @@ const SHRINK: &str = "4: sadd 1, scard 2, srem 1";
 // Without a candidate the size of that set is all.
 const SHRINK_ENOUGH: &str = "1: scard 1";
 
-/// The settings (HMGET), the types of the set and eleven columns (ZCARD, HLEN 11), how many there are, where a count is declared
+/// The settings (HMGET), the types of the set and of all columns (ZCARD, HLEN 15), how many there are, where a count is declared
 /// (ZCARD), the time, the oldest jobs (ZRANGEBYSCORE) and of each that goes the size of its payload and its result
 /// (HSTRLEN 2); then ZREM, the payloads (HDEL), whether there is another column (EXISTS), and the event, which is counted
 /// (HINCRBY, XADD).
 fn trim(n: usize) -> String {
     format!(
-        "{}: exists 1, hdel 1, hincrby 1, hlen 13, hmget 1, hstrlen {}, time 1, xadd 1, zcard 2, zrangebyscore 1, zrem 1",
-        23 + 2 * n,
+        "{}: exists 1, hdel 1, hincrby 1, hlen 15, hmget 1, hstrlen {}, time 1, xadd 1, zcard 2, zrangebyscore 1, zrem 1",
+        25 + 2 * n,
         2 * n
     )
 }
 // Nothing is old enough.
-const TRIM_NOTHING: &str = "18: hlen 13, hmget 1, time 1, zcard 2, zrangebyscore 1";
+const TRIM_NOTHING: &str = "20: hlen 15, hmget 1, time 1, zcard 2, zrangebyscore 1";
 // Without options: the settings.
 const TRIM_UNDECLARED: &str = "1: hmget 1";
 
@@ -166,7 +166,7 @@ fn states(open: usize, completed: usize) -> String {
 
 // Where the job is (ZMSCORE 4, HMGET, HLEN, HEXISTS), its nine small columns and the reason of a cancel (HGET 10), whether it is
 // a candidate (SISMEMBER), and the sizes of its payload and its result (HSTRLEN 2).
-const INSPECT: &str = "22: hexists 1, hget 12, hlen 1, hmget 1, hstrlen 2, sismember 1, zmscore 4";
+const INSPECT: &str = "24: hexists 1, hget 13, hlen 1, hmget 1, hstrlen 3, sismember 1, zmscore 4";
 
 /// What a job has of its own that is delayed.
 const fn delayed(ms: &str) -> [(&str, &str); 2] {

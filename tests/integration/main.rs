@@ -19,6 +19,7 @@ mod fan_out;
 mod inspector;
 mod liveness;
 mod logs;
+mod notes;
 mod observer;
 mod outcomes;
 mod prefetch;

@@ -94,6 +94,11 @@ async fn dispatch_writes_nothing_beside_a_foreign_key() {
 }
 
 #[tokio::test]
+async fn a_note_writes_nothing_beside_a_foreign_key() {
+    each_key_is_refused_or_not_needed("note", &["w", "run-1", "1", "1", "{}", "p", "p"]).await;
+}
+
+#[tokio::test]
 async fn settle_writes_nothing_beside_a_foreign_key() {
     let mut args = vec!["1", "w", "1000", "4", "1", "1", "run-1", "1", "1", "42"];
     args.extend(["run-2", "2", "failed", "1", "panic", "E", "run-3", "3", "retry", "1", "9000000", "E"]);

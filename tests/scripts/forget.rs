@@ -37,6 +37,8 @@ async fn what_only_jobs_have_goes_too_where_a_fault_has_left_it() {
         "waitingSince",
         "recovery",
         "expiresAt",
+        "checkpoint",
+        "progress",
         "cancelling",
         "claimed",
         "ghosts",

@@ -27,6 +27,7 @@ mod jobs;
 mod look;
 mod maxmemory;
 mod mend;
+mod note;
 mod overview;
 mod pause;
 mod reconcile;

@@ -28,6 +28,16 @@ async fn dispatch_is_refused_whole() {
 }
 
 #[tokio::test]
+async fn a_note_is_refused_whole() {
+    let mut task = task().await;
+    task.running("w", &[("a", 1)]).await;
+    fill(&mut task).await;
+    let before = task.exact().await;
+    assert_eq!(task.refused("note", &["w", "a", "1", "1", "{}", "p", "p"]).await, "OOM");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
 async fn settle_records_every_outcome_and_claims() {
     let mut task = task().await;
     task.running("w", &[("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 5)]).await;

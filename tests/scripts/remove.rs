@@ -1,6 +1,6 @@
 use crate::call::{Task, without};
 
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 15] = [
     "payload",
     "attempt",
     "stalledCount",
@@ -14,6 +14,8 @@ const COLUMNS: [&str; 13] = [
     "waitingSince",
     "recovery",
     "expiresAt",
+    "checkpoint",
+    "progress",
 ];
 
 #[tokio::test]

@@ -6,7 +6,9 @@ async fn ended() -> Task {
     task.hset("payload", &[("f", "1"), ("c", "2")]).await;
     task.zadd("failed", 5.0, "f").await;
     task.zadd("cancelled", 6.0, "c").await;
-    for column in ["attempt", "stalledCount", "result", "error", "deferred", "waitingSince", "recovery", "expiresAt"] {
+    for column in
+        ["attempt", "stalledCount", "result", "error", "deferred", "waitingSince", "recovery", "expiresAt", "progress"]
+    {
         task.hset(column, &[("f", "1"), ("c", "1")]).await;
     }
     task

@@ -572,6 +572,8 @@ async fn a_task_that_keeps_nothing_removes_every_column() {
         "waitingSince",
         "recovery",
         "expiresAt",
+        "checkpoint",
+        "progress",
     ] {
         task.hset(column, &[("a", "1"), ("b", "1"), ("c", "1")]).await;
     }

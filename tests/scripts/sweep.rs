@@ -139,6 +139,8 @@ async fn a_job_without_payload_is_dropped_with_all_that_is_left_of_it() {
         "waitingSince",
         "recovery",
         "expiresAt",
+        "checkpoint",
+        "progress",
     ] {
         task.hset(column, &[("a", "1")]).await;
     }

@@ -114,6 +114,8 @@ impl Task {
             "waitingSince",
             "recovery",
             "expiresAt",
+            "checkpoint",
+            "progress",
         ] {
             read.hkeys(key(column));
         }

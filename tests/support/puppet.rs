@@ -103,6 +103,14 @@ impl Puppet {
         lost
     }
 
+    /// Notes a checkpoint.
+    pub async fn note(&mut self, token: &Token, number: u64, checkpoint: &str) {
+        let args = [self.name.clone(), token.id.clone(), token.fence.to_string(), number.to_string()];
+        let args = [&args[..], &[checkpoint.to_owned(), String::new(), String::new()]].concat();
+        let (_, lost): (String, Vec<String>) = self.call("note", &args).await.unwrap();
+        assert_eq!(lost, [""; 0]);
+    }
+
     /// One call of sweep, as a witness that has watched `epoch` for a second. `None`: the epoch is another one.
     pub async fn sweep(&mut self, epoch: u64, cursor: &str, limit: usize) -> Option<Swept> {
         let args =

@@ -112,10 +112,10 @@ impl Driver {
         let mut entered = Vec::with_capacity(claimed.len());
         for job in claimed {
             let own = Own::of(&job, &self.task.options);
-            let (last_tick, rung) = (Arc::clone(&self.worker.last_tick), Arc::clone(&self.task.rung));
+            let (last_tick, bells) = (Arc::clone(&self.worker.last_tick), Arc::clone(&self.task.bells));
             let news = Arc::clone(&self.worker.news);
             let held =
-                Arc::new(Held::new(job.id.clone(), job.fence, (&*own.options).into(), kept, last_tick, rung, news));
+                Arc::new(Held::new(job.id.clone(), job.fence, (&*own.options).into(), kept, last_tick, bells, news));
             if !job.begins || matches!(job.payload, Payload::Apart(_)) {
                 held.set(Flags::NOT_BEGUN);
             }

@@ -28,6 +28,7 @@ use crate::job::deferred::Deferred;
 use crate::job::failure::codes;
 use crate::process::context::{Context, Run};
 use crate::process::held::{Flags, Held};
+use crate::process::note_store::NoteStore;
 use crate::process::observer::{Observed, RunInfo};
 use crate::process::shared::WorkerShared;
 use crate::process::task::TaskRuntime;
@@ -76,7 +77,9 @@ async fn run_once(
         return (Outcome::Requeue, Duration::ZERO);
     }
     let (observer, data) = (worker.observer.clone(), Arc::clone(&worker.data));
+    let (store, keys) = (Arc::clone(&worker.store), Arc::clone(&task.keys));
     let worker = worker.id.clone();
+    let note_store = NoteStore { store, keys, worker: worker.clone() };
     let max_attempts = options.retry.max_attempts();
     let (name, id) = (Arc::clone(&task.name), held.id.clone());
     let is_first = attempt == 1 && job.stalled_count == 0 && job.deferred == Deferred::default();
@@ -111,7 +114,9 @@ async fn run_once(
         dispatched_at,
         headers,
         data,
+        note_store: Some(note_store),
     }));
+    let noted = context.clone();
     let ended = drive::drive(&task.handler, context, payload, &held, &options).instrument(span.clone()).await;
     let ran = observed.ran();
     held.set(Flags::FINISHED);
@@ -119,6 +124,12 @@ async fn run_once(
     let outcome = guarded(|| outcome::outcome(ended, &held, (attempt, job.deferred), &options, &task.errors))
         .unwrap_or_else(|panic| outcome::failed(codes::PANIC.to_owned(), panic, attempt, None, &options));
     observed.end(&outcome, ran);
+    if !matches!(outcome, Outcome::Completed(_))
+        && let Some(store) = &noted.0.note_store
+    {
+        // The next run goes on from it.
+        store.flush(&held).await;
+    }
     if !matches!(outcome, Outcome::Completed(_) | Outcome::Requeue) {
         // What takes log lines is the user's code too.
         let _ = guarded(|| span.in_scope(|| outcome::tell(&task.name, &held.id, &outcome, &options)));

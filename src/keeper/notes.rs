@@ -1,0 +1,86 @@
+//! Writes what handlers note of their jobs, also while they block every thread of the user's runtime: progress each second,
+//! checkpoints each beat period. On a connection of its own, since a checkpoint may be large: no beat waits behind one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Keeper;
+use super::watch::TaskWatch;
+use crate::clock;
+use crate::error::Error;
+use crate::process::held::Flags;
+use crate::store::address::Role;
+use crate::store::connection::OwnConnection;
+use crate::store::note::{self, RunNote};
+use crate::store::patience::response_time;
+
+/// How often the progress of a job is written.
+const PROGRESS: Duration = Duration::from_secs(1);
+
+/// Writes whatever is noted, until the keeper's runtime ends.
+pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
+    let task = &watch.task;
+    let period = task.beat_period();
+    let (mut conn, mut next_checkpoints) = (None, clock::now());
+    loop {
+        let left = task.held.all().iter().any(|held| held.notes.has_checkpoint());
+        tokio::select! {
+            () = task.bells.noted.notified() => {}
+            () = tokio::time::sleep(next_checkpoints.since(clock::now())), if left => {}
+        }
+        let now = clock::now();
+        let with_checkpoints = now >= next_checkpoints;
+        if with_checkpoints {
+            next_checkpoints = now.after(period);
+        }
+        // One that has ended is told by its run.
+        let held = task.held.all().into_iter().filter(|held| !held.flags().intersects(Flags::FINISHED));
+        let notes: Vec<RunNote> = held.filter_map(|held| held.pending_note(with_checkpoints)).collect();
+        match write(&keeper, &watch, &mut conn, notes).await {
+            Ok(()) => keeper.answered("notes", task.index),
+            Err(e) => {
+                conn = None;
+                // What was not written is still there.
+                task.bells.noted.notify_one();
+                let task = Arc::clone(&task.name);
+                if e.is_outage() {
+                    keeper.unanswered("notes", watch.task.index, e);
+                } else {
+                    keeper.log.line(move || {
+                        tracing::warn!(%task, error = %e.chain(), "what handlers noted cannot be written; it is tried again");
+                    });
+                    tokio::time::sleep(period).await;
+                }
+            }
+        }
+        // What is noted meanwhile goes together: the latest of each job.
+        tokio::time::sleep(PROGRESS.min(period)).await;
+    }
+}
+
+async fn write(
+    keeper: &Keeper,
+    watch: &TaskWatch,
+    conn: &mut Option<OwnConnection>,
+    notes: Vec<RunNote>,
+) -> Result<(), Error> {
+    let (task, worker) = (&watch.task, &keeper.worker);
+    for call in note::in_calls(notes) {
+        let conn = match conn {
+            Some(conn) => conn,
+            None => conn.insert(worker.store.dedicated(Role::Keeper, None).await?),
+        };
+        let time = response_time(call.iter().map(RunNote::bytes).sum());
+        let answer = tokio::time::timeout(time, note::note(conn, &task.keys, worker.id.as_str(), &call)).await;
+        let lost = answer.unwrap_or_else(|_| Err(Error::late()))?;
+        for written in &call {
+            if let Some(held) = task.held.get(written.fence) {
+                held.notes.written(written);
+                if lost.contains(&written.fence) {
+                    keeper.lost(task, &held);
+                }
+            }
+        }
+    }
+    Ok(())
+}

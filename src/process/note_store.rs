@@ -1,0 +1,53 @@
+//! How the notes of a run get to Redis, besides by the keeper.
+
+use std::sync::Arc;
+
+use super::held::{Flags, Held};
+use crate::error::Error;
+use crate::job::id::JobId;
+use crate::pauses::Pauses;
+use crate::store::engine::Store;
+use crate::store::keys::{Key, TaskKeys};
+use crate::store::note::{self, Stored};
+use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
+use crate::worker_id::WorkerId;
+
+/// Where the notes of a run go.
+pub(crate) struct NoteStore {
+    pub(crate) store: Arc<Store>,
+    pub(crate) keys: Arc<TaskKeys>,
+    pub(crate) worker: WorkerId,
+}
+
+impl NoteStore {
+    /// Writes what Redis does not know yet of the job. Returns whether the worker still holds it.
+    pub(crate) async fn write(&self, held: &Held) -> Result<bool, Error> {
+        let Some(note) = held.pending_note(true) else { return Ok(true) };
+        let call =
+            async |conn: &mut _| note::note(conn, &self.keys, self.worker.as_str(), std::slice::from_ref(&note)).await;
+        let lost = self.store.shared(response_time(note.bytes()), call).await?;
+        held.notes.written(&note);
+        Ok(lost.is_empty())
+    }
+
+    /// The same, until Redis has answered, or somebody else decides about the job.
+    pub(crate) async fn flush(&self, held: &Held) {
+        let mut pauses = Pauses::until_answered();
+        while held.notes.any() && !held.flags().intersects(Flags::LOST) {
+            match self.write(held).await {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(e) if e.is_retryable() => tokio::time::sleep(pauses.next()).await,
+                Err(e) => {
+                    tracing::warn!(job_id = %held.id, error = %e.chain(), "what the handler noted cannot be written");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// What is stored in this column of the job.
+    pub(crate) async fn stored(&self, column: Key, id: &JobId) -> Result<Option<Stored>, Error> {
+        self.store.shared(RESPONSE_TIMEOUT, async |conn| note::stored(conn, &self.keys, column, id).await).await
+    }
+}

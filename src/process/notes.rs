@@ -1,0 +1,152 @@
+//! What a handler notes of its job, until Redis knows it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+
+use crate::error::NoteError;
+use crate::job::id::JobId;
+use crate::store::note::RunNote;
+
+/// The most bytes of JSON of a checkpoint.
+pub(crate) const CHECKPOINT_LIMIT: usize = 64 * 1024;
+
+/// The most bytes of JSON of a progress, with its message.
+pub(crate) const PROGRESS_LIMIT: usize = 1024;
+
+/// The latest notes of one run.
+#[derive(Debug, Default)]
+pub(crate) struct Notes(Mutex<Latest>);
+
+#[derive(Debug, Default)]
+struct Latest {
+    number: u64,
+    /// What Redis may not know, each with its number.
+    checkpoint: Option<(u64, Arc<str>)>,
+    progress: Option<(u64, Arc<str>)>,
+}
+
+impl Notes {
+    fn latest(&self) -> MutexGuard<'_, Latest> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_checkpoint(&self, json: impl Into<Arc<str>>) {
+        let mut latest = self.latest();
+        latest.number += 1;
+        latest.checkpoint = Some((latest.number, json.into()));
+    }
+
+    pub(crate) fn set_progress(&self, json: impl Into<Arc<str>>) {
+        let mut latest = self.latest();
+        latest.number += 1;
+        latest.progress = Some((latest.number, json.into()));
+    }
+
+    /// What is to be written of the job; `None` when Redis knows all. Without checkpoints only the progress.
+    pub(crate) fn pending(&self, id: &JobId, fence: u64, with_checkpoints: bool) -> Option<RunNote> {
+        let latest = self.latest();
+        let checkpoint = latest.checkpoint.as_ref().filter(|_| with_checkpoints);
+        if checkpoint.is_none() && latest.progress.is_none() {
+            return None;
+        }
+        let json = |note: &Option<(u64, Arc<str>)>| note.as_ref().map(|(_, json)| json.clone());
+        Some(RunNote {
+            id: id.clone(),
+            fence,
+            number: latest.number,
+            checkpoint: checkpoint.map(|(_, json)| json.clone()),
+            progress: json(&latest.progress),
+        })
+    }
+
+    /// The checkpoint that is to be written.
+    pub(crate) fn last_checkpoint(&self) -> Option<String> {
+        self.latest().checkpoint.as_ref().map(|(_, json)| json.to_string())
+    }
+
+    /// The progress that is to be written.
+    #[cfg(feature = "testing")]
+    pub(crate) fn last_progress(&self) -> Option<String> {
+        self.latest().progress.as_ref().map(|(_, json)| json.to_string())
+    }
+
+    /// Whether a checkpoint is to be written.
+    pub(crate) fn has_checkpoint(&self) -> bool {
+        self.latest().checkpoint.is_some()
+    }
+
+    /// Whether anything is to be written.
+    pub(crate) fn any(&self) -> bool {
+        let latest = self.latest();
+        latest.checkpoint.is_some() || latest.progress.is_some()
+    }
+
+    /// Redis knows this note, or does not want it. What is newer is still to be written.
+    pub(crate) fn written(&self, note: &RunNote) {
+        let mut latest = self.latest();
+        if note.checkpoint.is_some() {
+            latest.checkpoint.take_if(|(number, _)| *number <= note.number);
+        }
+        if note.progress.is_some() {
+            latest.progress.take_if(|(number, _)| *number <= note.number);
+        }
+    }
+}
+
+/// What is stored of a progress.
+#[derive(Serialize)]
+struct WithMessage<'a, T: ?Sized> {
+    value: &'a T,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    message: &'a str,
+}
+
+/// The JSON of a checkpoint.
+pub(crate) fn checkpoint_json<T: Serialize + ?Sized>(state: &T) -> Result<String, NoteError> {
+    bounded("checkpoint", serde_json::to_string(state), CHECKPOINT_LIMIT)
+}
+
+/// The JSON of a progress.
+pub(crate) fn progress_json<T: Serialize + ?Sized>(value: &T, message: &str) -> Result<String, NoteError> {
+    bounded("progress", serde_json::to_string(&WithMessage { value, message }), PROGRESS_LIMIT)
+}
+
+fn bounded(what: &'static str, json: serde_json::Result<String>, limit: usize) -> Result<String, NoteError> {
+    let json = json.map_err(|source| NoteError::Codec { what, source })?;
+    let size = json.len();
+    if size > limit { Err(NoteError::TooLarge { what, size, limit }) } else { Ok(json) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_noted_last_is_written_and_what_comes_meanwhile_is_kept() {
+        let (notes, id) = (Notes::default(), JobId::from_wire("a"));
+        assert!(notes.pending(&id, 7, true).is_none());
+        notes.set_checkpoint("1");
+        notes.set_checkpoint("2");
+        notes.set_progress("3");
+        let note = notes.pending(&id, 7, false).unwrap();
+        assert_eq!((note.number, note.checkpoint, note.progress.as_deref()), (3, None, Some("3")));
+        let note = notes.pending(&id, 7, true).unwrap();
+        assert_eq!(note.checkpoint.as_deref(), Some("2"));
+        notes.set_checkpoint("4");
+        notes.written(&note);
+        let left = notes.pending(&id, 7, true).unwrap();
+        assert_eq!((left.number, left.checkpoint.as_deref(), left.progress.as_deref()), (4, Some("4"), None));
+        notes.written(&left);
+        assert!(!notes.any());
+    }
+
+    #[test]
+    fn what_is_too_large_is_refused_with_its_size() {
+        assert_eq!(progress_json(&40, "").unwrap(), r#"{"value":40}"#);
+        assert_eq!(progress_json("a", "b").unwrap(), r#"{"value":"a","message":"b"}"#);
+        let refused = checkpoint_json(&"x".repeat(CHECKPOINT_LIMIT - 1)).unwrap_err().to_string();
+        assert_eq!(refused, "the checkpoint has 65537 bytes of JSON, the limit is 65536");
+        assert!(checkpoint_json(&"x".repeat(CHECKPOINT_LIMIT - 2)).is_ok());
+    }
+}
