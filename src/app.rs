@@ -17,6 +17,7 @@ use crate::events::subscription::Subscription;
 use crate::faults::{ConfigError, ConfigErrors, Faults};
 use crate::inspect::Inspector;
 use crate::options::resolved::Resolved;
+use crate::options::retention::RetentionLimit;
 use crate::options::task::TaskOptions;
 use crate::options::validate;
 use crate::process::context::Context;
@@ -417,7 +418,8 @@ impl App {
         let (store, data) = (Arc::clone(&self.0.store), Arc::clone(&self.0.data));
         let (id, monitor) = (WorkerId::generate(), WorkerMonitor::default());
         let identity = WorkerIdentity::unique();
-        Worker { store, data, tasks, cap: None, observer: None, id, identity, monitor }
+        let keep_dead = RetentionLimit::age(Duration::from_secs(7 * 86_400)).and_count(1000);
+        Worker { store, data, tasks, cap: None, observer: None, id, identity, keep_dead, monitor }
     }
 
     /// Sees, explains and steers tasks, jobs and workers by their names, without handlers: see [`Inspector`].

@@ -18,7 +18,7 @@ use crate::times::{as_ms, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known
 use crate::worker_id::WorkerId;
 
 /// The most rows of a page.
-const MOST_ROWS: usize = 1000;
+pub(super) const MOST_ROWS: usize = 1000;
 
 /// How many jobs a page with a filter looks at.
 pub(super) const LOOKED: usize = 1000;

@@ -7,10 +7,12 @@ use serde::Serialize;
 
 use super::Inspector;
 use super::acts::{ActReport, Refusal};
-use super::page::{config, holder};
+use super::filter::JobFilter;
+use super::page::{MOST_ROWS, config, holder};
 use crate::clock;
 use crate::error::Error;
 use crate::job::id::JobId;
+use crate::job::state::JobState;
 use crate::limits::BATCH;
 use crate::stall::action::StallAction;
 use crate::stall::cadence;
@@ -34,6 +36,8 @@ pub struct SilentJob {
     pub worker: Option<WorkerId>,
     /// The fence under which it is held.
     pub fence: Option<u64>,
+    /// Whether it was claimed ahead and has not begun.
+    pub is_claimed: bool,
     /// When it was claimed.
     #[serde(rename = "started_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub started_at: Option<SystemTime>,
@@ -122,14 +126,26 @@ impl Inspector {
             async move {
                 let (next, ids) = scan::scan(&mut conn, &keys, Key::Candidates, at, BATCH as u64).await?;
                 let ids: Vec<JobId> = ids.into_iter().filter(|id| !id.is_empty()).map(JobId::from_wire).collect();
-                let tokens = if ids.is_empty() { Vec::new() } else { values::tokens(&mut conn, &keys, &ids).await? };
-                Ok((next, ids, tokens))
+                if ids.is_empty() {
+                    return Ok((next, ids, Vec::new(), Vec::new()));
+                }
+                let tokens = values::tokens(&mut conn, &keys, &ids).await?;
+                let claimed = values::claimed(&mut conn, &keys, &ids).await?;
+                Ok((next, ids, tokens, claimed))
             }
         };
-        let (next, ids, tokens) = self.ask(call).await?;
-        let jobs = ids.into_iter().zip(tokens).map(|(id, token)| {
+        let (next, ids, tokens, claimed) = self.ask(call).await?;
+        let jobs = ids.into_iter().zip(tokens).zip(claimed).map(|((id, token), mark)| {
             let (worker, fence) = token.as_deref().and_then(holder).unzip();
-            SilentJob { id, worker, fence, started_at: fence.map(|fence| at_ms(fence / 1000)), silent_since: since }
+            let is_claimed = fence.is_some() && mark == fence;
+            SilentJob {
+                id,
+                worker,
+                fence,
+                is_claimed,
+                started_at: fence.map(|fence| at_ms(fence / 1000)),
+                silent_since: since,
+            }
         });
         Ok(SilentPage { jobs: jobs.collect(), next: (next != 0).then(|| next.to_string()) })
     }
@@ -165,6 +181,44 @@ impl Inspector {
     /// Some of the jobs may be taken or not when the future is dropped; it is safe to repeat.
     pub async fn recover_running(&self, task: &str, jobs: SilentSelection) -> Result<ActReport, Error> {
         self.decide(task, jobs, Verdict::Recover).await
+    }
+
+    /// Puts silent jobs that were claimed ahead and have not begun back to the front of their lists, with no stall counted: all of them, or
+    /// these. A job that has begun is refused. Else as [`recover_running`](Inspector::recover_running).
+    ///
+    /// # Errors
+    /// As [`sweep_now`](Inspector::sweep_now).
+    ///
+    /// # Cancel safety
+    /// As [`recover_running`](Inspector::recover_running).
+    pub async fn requeue_claimed(&self, task: &str, jobs: SilentSelection) -> Result<ActReport, Error> {
+        let (mut claimed, mut cursor) = (HashSet::new(), None);
+        loop {
+            let page = self.jobs(task, &JobFilter::new(JobState::Claimed), cursor.as_deref(), MOST_ROWS).await?;
+            claimed.extend(page.jobs.into_iter().map(|row| row.id.to_string()));
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        let SilentSelection(wanted) = jobs;
+        let is_all = wanted.is_none();
+        let (named, others): (Vec<String>, Vec<String>) = match wanted {
+            Some(wanted) => wanted.into_iter().partition(|id| claimed.contains(id) || JobId::parse(id).is_err()),
+            None => (claimed.into_iter().collect(), Vec::new()),
+        };
+        let mut report = ActReport { is_complete: true, ..ActReport::default() };
+        if !named.is_empty() {
+            report = self.decide(task, SilentSelection(Some(named)), Verdict::Recover).await?;
+        }
+        if is_all {
+            // Those whose workers live.
+            report.refusals.retain(|refused| refused.why != Refusal::NotSilent);
+            report.refused = report.refusals.len() as u64;
+        }
+        report.looked += others.len() as u64;
+        self.say_why(task, others, &mut report, Refusal::State).await;
+        Ok(report)
     }
 
     /// Lets silent jobs fail, with the code `worker_crashed`: all that are silent, or these. Else as
@@ -204,30 +258,34 @@ impl Inspector {
         report.swept_by_worker = watched.swept_by_worker;
         report.is_complete = watched.is_complete;
         report.looked = report.looked.max(report.done);
-        let left: Vec<JobId> =
-            ids.iter().filter(|id| !done.contains(id.as_str())).map(|id| JobId::from_wire(id.as_str())).collect();
-        for some in left.chunks(BATCH) {
-            let keys = self.keys(task)?;
+        let left = ids.iter().filter(|id| !done.contains(id.as_str())).cloned().collect();
+        let why = |state: JobState| match state {
+            state if state.is_held() => Refusal::NotSilent,
+            _ if watched.swept_by_worker => Refusal::Changed,
+            state => Refusal::State(state),
+        };
+        self.say_why(task, left, &mut report, why).await;
+        Ok(report)
+    }
+
+    /// Refuses the jobs, by the states in which they are.
+    async fn say_why(&self, task: &str, ids: Vec<String>, report: &mut ActReport, why: impl Fn(JobState) -> Refusal) {
+        let Ok(keys) = self.keys(task) else { return };
+        for some in ids.chunks(BATCH) {
+            let some: Vec<JobId> = some.iter().map(|id| JobId::from_wire(id.as_str())).collect();
             let call = |mut conn| {
-                let keys = keys.clone();
-                async move { states::states(&mut conn, &keys, some).await }
+                let (keys, some) = (keys.clone(), some.clone());
+                async move { states::states(&mut conn, &keys, &some).await }
             };
             let Ok(looked) = self.ask(call).await else {
                 // Without their reasons: what was done is to be told all the same.
                 report.is_complete = false;
-                break;
+                return;
             };
             for (id, state) in some.iter().zip(looked.jobs) {
-                let why = match state.map(|(state, _)| state) {
-                    None => Refusal::Unknown,
-                    Some(state) if state.is_held() => Refusal::NotSilent,
-                    Some(_) if watched.swept_by_worker => Refusal::Changed,
-                    Some(state) => Refusal::State(state),
-                };
-                report.refuse(id.to_string(), why);
+                report.refuse(id.to_string(), state.map_or(Refusal::Unknown, |(state, _)| why(state)));
             }
         }
-        Ok(report)
     }
 
     /// The same as [`watch_and_resolve`](Inspector::watch_and_resolve); what was resolved before a failure is told.

@@ -1,4 +1,4 @@
-//! Tells who works, puts workers aside that are gone, and forgets them after a week.
+//! Tells who works, puts workers aside that are gone, and forgets them later.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
     }
 }
 
-/// Announces this worker, puts those aside that were not seen for an hour, and forgets those that were not for a week; `unseen`
+/// Announces this worker, puts those aside that were not seen for an hour, and forgets those that were not for longer; `unseen`
 /// tells since when they look so from here. Returns how many were put aside.
 async fn run_once(keeper: &Keeper, unseen: &mut HashMap<String, Moment>) -> Result<usize, Error> {
     let fields = facts(keeper, clock::now());
@@ -40,7 +40,8 @@ async fn run_once(keeper: &Keeper, unseen: &mut HashMap<String, Moment>) -> Resu
     for worker in &forgotten {
         keeper.housekeeping_call(async |conn| store.put_aside(conn, worker).await).await?;
     }
-    keeper.housekeeping_call(async |conn| store.forget_gone(conn).await.map(drop)).await?;
+    let keep = keeper.worker.keep_dead;
+    keeper.housekeeping_call(async |conn| store.forget_gone(conn, keep).await.map(drop)).await?;
     Ok(forgotten.len())
 }
 

@@ -76,9 +76,7 @@ impl Retention {
         const DAY: Duration = Duration::from_secs(86_400);
         let mut limit = |field: &str, set: Option<RetentionLimit>, default: RetentionLimit| {
             let limit = set.unwrap_or(default);
-            if let Some(age) = limit.max_age {
-                faults.retention(field, age);
-            }
+            limit.check(field, faults);
             LimitMs::from(limit)
         };
         let month = RetentionLimit::age(30 * DAY);
@@ -114,6 +112,13 @@ impl RetentionLimit {
     pub const fn and_count(mut self, count: u64) -> RetentionLimit {
         self.max_count = Some(count);
         self
+    }
+
+    /// Its age must be long enough, and not without end.
+    pub(crate) fn check(&self, field: &str, faults: &mut Faults) {
+        if let Some(age) = self.max_age {
+            faults.retention(field, age);
+        }
     }
 
     /// Keeps every job. Memory grows without end: remove jobs yourself.

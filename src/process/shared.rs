@@ -14,6 +14,7 @@ use super::outage::Outage;
 use super::slots::Slots;
 use super::wake::Wake;
 use crate::clock;
+use crate::options::retention::LimitMs;
 use crate::store::engine::Store;
 use crate::worker_id::WorkerId;
 
@@ -44,6 +45,8 @@ pub(crate) struct WorkerShared {
     /// Redis was told that this worker is dead, or replaced.
     replaced: AtomicBool,
     pub(crate) slots: Slots,
+    /// How long dead workers are listed, and how many.
+    pub(crate) keep_dead: LimitMs,
 }
 
 /// How many large values a worker reads at a time.
@@ -57,6 +60,7 @@ impl WorkerShared {
         data: Arc<Data>,
         observer: Option<Arc<dyn Observer>>,
         max_jobs: Option<usize>,
+        keep_dead: LimitMs,
     ) -> WorkerShared {
         WorkerShared {
             id,
@@ -74,6 +78,7 @@ impl WorkerShared {
             keeper_gone: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
             slots: Slots::new(max_jobs),
+            keep_dead,
         }
     }
 

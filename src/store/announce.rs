@@ -14,12 +14,13 @@ use super::scripts::{self, Text};
 use super::settle::LINES;
 use super::streams;
 use crate::error::Error;
+use crate::options::retention::LimitMs;
 
 /// How long after its last sign the records of a worker's calls are kept.
 const KEEP: Duration = Duration::from_secs(3600);
 
-/// How long its presence is: a stall is explained by it.
-const KEEP_PRESENCE: Duration = Duration::from_secs(7 * 86_400);
+/// The most workers that one look puts aside or forgets.
+const FORGOTTEN: u64 = 100;
 
 impl Store {
     /// Tells that the worker is there, with what it says of itself.
@@ -102,10 +103,23 @@ impl Store {
         redis::cmd("ZREM").arg(&workers).arg(worker).query_async(conn).await.map_err(classify)
     }
 
-    /// Removes the presence of workers that were gone for long, a bounded number of them. Returns how many.
-    pub(crate) async fn forget_gone(&self, conn: &mut OwnConnection) -> Result<usize, Error> {
+    /// Removes the presence of workers that were gone for long, or are too many, a bounded number of them. Returns how many.
+    pub(crate) async fn forget_gone(&self, conn: &mut OwnConnection, keep: LimitMs) -> Result<usize, Error> {
         let gone = keys::gone(&self.prefix);
-        let forgotten = self.unseen_since(conn, &gone, KEEP_PRESENCE).await?;
+        let mut forgotten = match keep.max_age_ms {
+            Some(age) => self.unseen_since(conn, &gone, Duration::from_millis(age)).await?,
+            None => Vec::new(),
+        };
+        if let Some(most) = keep.max_count {
+            let classify = |e| classify("presence", e);
+            let count: u64 = redis::cmd("ZCARD").arg(&gone).query_async(conn).await.map_err(classify)?;
+            let spare = count.saturating_sub(most).min(FORGOTTEN);
+            if spare > forgotten.len() as u64 {
+                let mut oldest = redis::cmd("ZRANGE");
+                oldest.arg(&gone).arg(0).arg(spare - 1);
+                forgotten = oldest.query_async(conn).await.map_err(classify)?;
+            }
+        }
         for worker in &forgotten {
             let classify = |e| classify("presence", e);
             // One that came back, as a process does that was stopped for long, has a presence that is alive.
@@ -162,7 +176,7 @@ impl Store {
     async fn unseen_since(&self, conn: &mut impl Connection, key: &str, time: Duration) -> Result<Vec<String>, Error> {
         let before = streams::server_time_ms(conn).await?.saturating_sub(time.as_millis() as u64);
         let mut cmd = redis::cmd("ZRANGEBYSCORE");
-        cmd.arg(key).arg("-inf").arg(before).arg("LIMIT").arg(0).arg(100);
+        cmd.arg(key).arg("-inf").arg(before).arg("LIMIT").arg(0).arg(FORGOTTEN);
         cmd.query_async(conn).await.map_err(|e| classify("presence", e))
     }
 

@@ -57,6 +57,16 @@ pub(super) async fn columns<T: redis::FromRedisValue>(
     cmd.query_async(conn).await.map_err(|e| classify("value", e))
 }
 
+/// The fences under which jobs were claimed ahead, in their order; `None` of the others. One counts under the fence of the lock.
+pub(crate) async fn claimed(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[crate::job::id::JobId],
+) -> Result<Vec<Option<u64>>, Error> {
+    let fences: Vec<Option<Text>> = columns(conn, keys.get(Key::Claimed), ids).await?;
+    Ok(fences.into_iter().map(|fence| fence.and_then(|Text(fence)| fence.parse().ok())).collect())
+}
+
 /// The tokens of held jobs, in their order; `None` of one that nobody holds.
 pub(crate) async fn tokens(
     conn: &mut impl Connection,

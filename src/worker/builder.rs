@@ -11,6 +11,7 @@ use super::monitor::WorkerMonitor;
 use crate::error::Error;
 use crate::faults::{ConfigError, Faults};
 use crate::options::resolved::Resolved;
+use crate::options::retention::RetentionLimit;
 use crate::process::data::Data;
 use crate::process::observer::Observer;
 use crate::process::shared::FAREWELL;
@@ -38,6 +39,7 @@ pub struct Worker {
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) id: WorkerId,
     pub(crate) identity: WorkerIdentity,
+    pub(crate) keep_dead: RetentionLimit,
     pub(crate) monitor: WorkerMonitor,
 }
 
@@ -77,6 +79,15 @@ impl Worker {
     /// Gives the worker an exclusive name. Defaults to none.
     pub fn identity(mut self, identity: WorkerIdentity) -> Worker {
         self.identity = identity;
+        self
+    }
+
+    /// How long, and how many, workers that are gone stay listed by [`Inspector::workers`](crate::Inspector::workers): a stall is explained by what its
+    /// worker had said. Every worker of the App's prefix forgets by its own setting. Defaults to 7 days, and 1,000 of them.
+    ///
+    /// An age is at least 60 s, and counts from the worker's last sign, but for the first hour. A fault is told when the worker starts.
+    pub fn keep_dead(mut self, limit: RetentionLimit) -> Worker {
+        self.keep_dead = limit;
         self
     }
 

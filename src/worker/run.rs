@@ -106,6 +106,7 @@ impl Worker {
             faults.push(ConfigError::new("worker", "without a task", "must have one with a handler", fix));
         }
         faults.gather(self.identity.check());
+        self.keep_dead.check("keep_dead", &mut faults);
         faults.finish()?;
         tokio::pin!(shutdown);
         let mut pauses = Pauses::until_answered();
@@ -244,7 +245,8 @@ impl Worker {
         let with_stamps = self.tasks.into_iter().zip(stamps).enumerate();
         let runtime = |(index, (task, stamp))| Arc::new(TaskRuntime::new(index, task, stamp));
         let tasks: Arc<[_]> = with_stamps.map(runtime).collect();
-        let worker = Arc::new(WorkerShared::new(self.id, self.store, self.data, self.observer, self.cap));
+        let worker =
+            Arc::new(WorkerShared::new(self.id, self.store, self.data, self.observer, self.cap, self.keep_dead.into()));
         let mut crew = Crew::start(Arc::clone(&worker), Arc::clone(&tasks))?;
         self.monitor.runs(&worker, &tasks);
         let (prefix, server) = (worker.store.prefix(), worker.store.place());

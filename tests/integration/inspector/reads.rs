@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use heartline::{
-    Context, Error, Event, JobError, JobFilter, JobState, JobValues, LateOutcome, PauseEvent, Priority, RetryPolicy,
-    SilentSelection, StallAction, StallOptions, StallReason, TaskEvent, TaskReport, WatchBreak, WorkerReport,
-    WorkerState,
+    Context, Error, Event, JobError, JobFilter, JobState, JobValues, LateOutcome, PauseEvent, Priority, RetentionLimit,
+    RetryPolicy, SilentSelection, StallAction, StallOptions, StallReason, TaskEvent, TaskReport, WatchBreak,
+    WorkerReport, WorkerState,
 };
 use serde::Serialize;
 
@@ -279,6 +279,63 @@ async fn a_worker_tells_who_it_is_what_it_holds_and_how_its_heartbeats_go() {
     line.delay(Duration::ZERO);
     test.journal.open("gate");
     worker.stop().await;
+}
+
+/// By their last signs: those beyond the age or the number go, the oldest first.
+#[tokio::test]
+async fn workers_that_are_gone_are_listed_for_as_long_as_was_said() {
+    let day = Duration::from_secs(86_400);
+    for (limit, left) in [
+        (None, ["gone-1", "gone-2"].as_slice()),
+        (Some(RetentionLimit::forever()), &["gone-1", "gone-2", "gone-8"]),
+        (Some(RetentionLimit::count(1)), &["gone-1"]),
+        (Some(RetentionLimit::age(day * 3 / 2)), &["gone-1"]),
+    ] {
+        let test = TestTask::new();
+        let mut conn = test.conn().await;
+        let gone = format!("{}:gone", test.prefix);
+        let (now, _): (u64, u64) = redis::cmd("TIME").query_async(&mut conn).await.unwrap();
+        for days in [1, 2, 8] {
+            let seen = (now - days * 86_400) * 1000;
+            let () = redis::cmd("ZADD")
+                .arg(&gone)
+                .arg(seen)
+                .arg(format!("gone-{days}"))
+                .query_async(&mut conn)
+                .await
+                .unwrap();
+            let presence = format!("{}:worker:gone-{days}", test.prefix);
+            let () = redis::cmd("HSET").arg(presence).arg("lastSeenAt").arg(seen).query_async(&mut conn).await.unwrap();
+        }
+        let app = test.app().await;
+        let task = test.declare_at(&app, fast());
+        let worker = match limit {
+            Some(limit) => app.worker().keep_dead(limit),
+            None => app.worker(),
+        };
+        let worker = TestWorker::start(worker);
+        test.journal.open("gate");
+        task.dispatch("gate".into()).await.unwrap().result().await.unwrap();
+        let kept = || async {
+            let mut conn = test.conn().await;
+            let mut kept: Vec<String> =
+                redis::cmd("KEYS").arg(format!("{}:worker:gone-*", test.prefix)).query_async(&mut conn).await.unwrap();
+            kept.sort_unstable();
+            kept.iter().map(|key| key.rsplit(':').next().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        eventually("the others go", PATIENCE, async || kept().await == left).await;
+        if left.len() == 3 {
+            // Longer than it takes until somebody looks.
+            eventually("somebody looked", PATIENCE, async || app.inspector().workers().await.unwrap().len() == 4).await;
+            assert_eq!(kept().await, left);
+        }
+        worker.stop().await;
+    }
+    let test = TestTask::new();
+    let app = test.app().await;
+    test.declare_at(&app, fast());
+    let error = app.worker().keep_dead(RetentionLimit::age(Duration::from_secs(59))).run().await.unwrap_err();
+    assert!(error.to_string().contains("keep_dead") && error.to_string().contains("60 s"), "{error}");
 }
 
 #[tokio::test]

@@ -137,6 +137,33 @@ async fn a_person_recovers_all_that_is_silent() {
 }
 
 #[tokio::test]
+async fn a_person_requeues_what_was_claimed_ahead_and_nothing_that_has_begun() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let (mut dead, held) = held_by_the_dead(&test, &app, &["begun", "ahead", "other"]).await;
+    for token in &held[1..] {
+        test.run::<u64>("HSET", "claimed", &[&token.id, &token.fence.to_string()]).await;
+    }
+    snapshot(&test, &mut dead).await;
+    let page = inspector.silent_jobs(TASK, None).await.unwrap();
+    let claimed: BTreeSet<&str> = page.jobs.iter().filter(|job| job.is_claimed).map(|job| job.id.as_str()).collect();
+    assert_eq!(claimed, BTreeSet::from(["ahead", "other"]));
+    let named = SilentSelection::ids(["begun", "other", "nobody", "{"]);
+    let report = inspector.requeue_claimed(TASK, named).await.unwrap();
+    let mut why: Vec<_> = report.refusals.iter().map(|refused| (refused.id.as_str(), refused.why)).collect();
+    why.sort_unstable_by_key(|(id, _)| *id);
+    let refused =
+        [("begun", Refusal::State(JobState::Running)), ("nobody", Refusal::Unknown), ("{", Refusal::InvalidId)];
+    assert_eq!((report.done, report.is_complete, &why[..]), (1, true, &refused[..]), "{report:?}");
+    let report = inspector.requeue_claimed(TASK, SilentSelection::all()).await.unwrap();
+    assert_eq!((report.done, report.refused), (1, 0), "{report:?}");
+    assert_eq!(test.run::<Vec<String>>("LRANGE", "wait", &["0", "-1"]).await, ["ahead", "other"]);
+    assert_eq!((test.dump("stalledCount").await, test.places("begun").await), (None, vec!["running".to_owned()]));
+    assert_eq!(inspector.requeue_claimed(TASK, SilentSelection::all()).await.unwrap().done, 0);
+    is_sound(&inspector).await;
+}
+
+#[tokio::test]
 async fn a_person_lets_silent_jobs_fail() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
