@@ -10,15 +10,17 @@ end
 
 -- Sorts what begins by this call, without writing. Of the jobs that were claimed before, those that have expired fail,
 -- and are taken back from their worker; while the task is paused none begins. Of those that are claimed now the first
--- ones begin, as many as there is `room` for: `found.begin`. One that survives no stall does not begin behind others.
--- Returns the ids and extras of all that begin. `columns` are those that hold anything.
+-- ones begin, as many as there is `room` for: `found.begin`. One that survives no stall, has stalled, or may expire
+-- does not begin behind others. Returns the ids and extras of all that begin. `columns` are those that hold anything.
 local function begun_jobs(out, found, room, columns, max_count, expires_at, extra_columns, paused, now_ms)
   local ids, begins = found.ids, {}
   found.begin = paused and -1 or room and math.min(room.begin, #ids) or #ids
-  if room and room.at_once < found.begin and one_of(columns, max_count) then
-    local bounds = redis.call('HMGET', max_count, unpack(ids, 1, found.begin))
+  if room and room.at_once < found.begin then
+    local bounds, stalled = {}, {}
+    if one_of(columns, max_count) then bounds = redis.call('HMGET', max_count, unpack(ids, 1, found.begin)) end
+    for _, extra in ipairs(found.extras) do stalled[extra[1]] = extra[3] ~= '0' end
     for at = room.at_once + 1, found.begin do
-      if bounds[at] == '0' then
+      if bounds[at] == '0' or stalled[at] or found.until_ms[at] then
         found.begin = at - 1
         break
       end

@@ -7,8 +7,8 @@ local function due_jobs(delayed, want, now_ms)
 end
 
 -- What the columns hold that a run needs beside the payload, for the jobs that have any: {position, attempt,
--- stalledCount, options, dispatchedAt, deferred, recovery}; and until when each must begin (expiresAt). In place of a
--- column that is empty `columns` has false.
+-- stalledCount, options, dispatchedAt, deferred, recovery, 1 if it may expire}; and until when each must begin. In
+-- place of a column that is empty `columns` has false.
 local function extras_of(columns, ids)
   local extras, values = {}, {}
   for which, column in ipairs(columns) do
@@ -16,9 +16,9 @@ local function extras_of(columns, ids)
   end
   local attempts, stalls, own, times, put_off, recovered, until_ms = unpack(values)
   for at = 1, #ids do
-    if attempts[at] or stalls[at] or own[at] or times[at] or put_off[at] or recovered[at] then
+    if attempts[at] or stalls[at] or own[at] or times[at] or put_off[at] or recovered[at] or until_ms[at] then
       extras[#extras + 1] = { at, attempts[at] or '0', stalls[at] or '0', own[at] or '', times[at] or '',
-        put_off[at] or '', recovered[at] or '' }
+        put_off[at] or '', recovered[at] or '', until_ms[at] and '1' or '' }
     end
   end
   return extras, until_ms

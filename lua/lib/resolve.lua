@@ -29,7 +29,7 @@ local function decide(ids, places, terminal_places, crash, how)
   local verdict, by = how.verdict, how.by
   local found = { dropped = {}, failed = {}, errors = {}, cancelled = {}, reasons = {}, recovered = {}, retried = {},
     crashes = {}, attempts = {}, delays = {}, counted = {}, holders = {}, words = {}, resolved = {}, failed_words = {},
-    retried_words = {}, requeued = {}, times = {} }
+    retried_words = {}, requeued = {}, times = {}, fences = {} }
   if #ids == 0 then return found end
   local function read(column) return redis.call('HMGET', column, unpack(ids)) end
   local tokens, reasons, counts, own_max = read(places.locks), read(places.cancelling), read(places.stalled_count),
@@ -73,7 +73,7 @@ local function decide(ids, places, terminal_places, crash, how)
   end
   for index, id in ipairs(ids) do
     local holder, fence = string.match(tokens[index] or '', '^(.*):(%d+)$')
-    holder = holder or '-'
+    holder, found.fences[id] = holder or '-', tonumber(fence) or 0
     local count, action = count_of(counts[index]), nil
     if redis.call('HEXISTS', places.payload, id) == 0 then
       action = 'dropped'
@@ -153,7 +153,10 @@ local function resolve(ids, found, places, how)
     finish(places.cancelled, how.keep_cancelled, how.now_ms, places.columns, found.cancelled, places.errors,
       found.reasons)
   end
-  -- Those that had begun are older.
+  -- The oldest in front; those that had begun are older than those that had not.
+  local function by_fence(one, other) return found.fences[one] < found.fences[other] end
+  table.sort(found.requeued, by_fence)
+  table.sort(found.recovered, by_fence)
   if #found.requeued > 0 then
     back_to_wait('LPUSH', places.lists, places.priority, found.requeued, places.waiting_since, how.now_ms)
     note_recovery(places.recovery, found.requeued, found, how)

@@ -211,6 +211,9 @@ impl Keeper {
             });
         }
         held.post(Flags::LOST);
+        if held.flags().intersects(Flags::NOT_BEGUN) {
+            task.poke.notify_one();
+        }
     }
 
     /// Writes the options of the task again, as [`TaskRuntime::declare_again`](crate::process::task::TaskRuntime) does.

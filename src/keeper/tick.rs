@@ -30,7 +30,11 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
             keeper.watches.iter().for_each(|watch| watch.task.beat_now.notify_one());
         }
         let waiting = look_at_deadlines(&keeper, last_tick, now);
-        if let Some(slots) = deadlock.observe(full_slots(&keeper, &waiting)) {
+        let full = full_slots(&keeper, &waiting);
+        if keeper.worker.clogged.swap(full.is_some(), Ordering::SeqCst) != full.is_some() {
+            keeper.watches.iter().for_each(|watch| watch.task.poke.notify_one());
+        }
+        if let Some(slots) = deadlock.observe(full) {
             let worker_id = keeper.worker.id.clone();
             keeper.log.line(move || {
                 let what =

@@ -94,9 +94,12 @@ impl TaskOptions {
     /// Short jobs at a small concurrency become much faster by it: where runs take less than a round trip to Redis, those that the worker
     /// finishes in one begin, for Redis, behind those that run. The price: other workers do not get these jobs, a job of a higher priority
     /// waits behind them, and a crash counts a stall for each job that had begun so, whose handler may not have run. Nothing begins
-    /// ahead where one stall ends a job ([`StallOptions::max_count`] 0, [`OnCrash::Fail`](crate::OnCrash::Fail)), in heartbeat mode
-    /// [`Manual`](crate::Heartbeat::Manual), or under [`Worker::max_jobs`](crate::Worker::max_jobs). A job that is claimed
-    /// when its worker dies goes back to the front of its list, with no stall counted.
+    /// ahead where a crash may end a job ([`StallOptions::max_count`] 0, another [`OnCrash`](crate::OnCrash) than `Recover`), in heartbeat
+    /// mode [`Manual`](crate::Heartbeat::Manual), or under [`Worker::max_jobs`](crate::Worker::max_jobs); nor does a job that has stalled
+    /// before, or that may expire. A job that is claimed when its worker dies goes back to the front of its list, with no stall counted.
+    ///
+    /// Jobs may begin slightly out of their order. Leave it out for a task whose handlers wait for jobs that the same worker may claim:
+    /// these are handed back only when every slot has waited for an interval.
     ///
     /// At most 100, or 10 times the concurrency where that is more. Defaults to 0: no job is taken that does not run at once.
     pub const fn prefetch(mut self, jobs: usize) -> Self {

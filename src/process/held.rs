@@ -387,6 +387,11 @@ impl HeldTable {
     pub(crate) fn len(&self) -> usize {
         self.entries().len()
     }
+
+    /// How many have begun.
+    pub(crate) fn begun(&self) -> usize {
+        self.entries().values().filter(|held| !held.flags().intersects(Flags::NOT_BEGUN)).count()
+    }
 }
 
 #[cfg(test)]

@@ -41,6 +41,8 @@ pub(crate) struct WorkerShared {
     pub(crate) news: Arc<News>,
     /// For reading values that travel apart.
     pub(crate) large_reads: Semaphore,
+    /// Every slot is held by a handler that waits for another job: what was claimed ahead must not wait behind it.
+    pub(crate) clogged: AtomicBool,
     keeper_gone: AtomicBool,
     /// Redis was told that this worker is dead, or replaced.
     replaced: AtomicBool,
@@ -75,6 +77,7 @@ impl WorkerShared {
             canary: Arc::new(AtomicU64::new(clock::now().as_millis())),
             news: Arc::default(),
             large_reads: Semaphore::new(LARGE_READS),
+            clogged: AtomicBool::new(false),
             keeper_gone: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
             slots: Slots::new(max_jobs),

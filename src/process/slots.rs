@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-/// How many jobs a worker may hold over all its tasks; each held job has a slot.
+/// How many jobs a worker may run over all its tasks; each that has begun has a slot.
 pub(crate) struct Slots {
     most: Option<usize>,
     free: Option<Arc<Semaphore>>,

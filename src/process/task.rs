@@ -105,6 +105,12 @@ impl TaskRuntime {
         }
     }
 
+    /// Jobs that have a slot.
+    pub(crate) fn slots_held(&self) -> usize {
+        // Without prefetch each job has one, also while its payload is read.
+        if self.options.prefetch == 0 { self.held.len() } else { self.held.begun() }
+    }
+
     /// How often the keeper beats.
     pub(crate) fn beat_period(&self) -> Duration {
         cadence::beat_period(self.options.interval)

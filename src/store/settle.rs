@@ -57,6 +57,8 @@ pub(crate) struct Claimed {
     pub(crate) recovery: Option<Recovery>,
     /// Whether it is running, and not claimed ahead.
     pub(crate) begins: bool,
+    /// Whether it had a time until which to begin.
+    pub(crate) expires: bool,
 }
 
 /// How many jobs a call is to claim.
@@ -187,7 +189,8 @@ pub(crate) async fn settle(
     let first_fence: u64 = reply.next()?;
     let Text(ids) = reply.next()?;
     let payloads: Vec<redis::Value> = reply.next()?;
-    let extras: Vec<(usize, Text, Text, Text, Text, Text, Text)> = reply.next()?;
+    type Extra = (usize, Text, Text, Text, Text, Text, Text, Text);
+    let extras: Vec<Extra> = reply.next()?;
     let next_due: String = reply.next()?;
     let begin: i64 = reply.next()?;
     let (begin, is_paused) = (usize::try_from(begin).unwrap_or(0), begin < 0);
@@ -211,6 +214,7 @@ pub(crate) async fn settle(
             deferred: Deferred::default(),
             recovery: None,
             begins: at < begin,
+            expires: false,
         })
         .collect();
     for (
@@ -221,6 +225,7 @@ pub(crate) async fn settle(
         Text(dispatched_at),
         Text(deferred),
         Text(recovery),
+        Text(expires),
     ) in extras
     {
         if let Some(job) = position.checked_sub(1).and_then(|i| claimed.get_mut(i)) {
@@ -230,6 +235,7 @@ pub(crate) async fn settle(
             job.overrides = overrides;
             job.dispatched_at_ms = dispatched_at.parse().ok();
             job.deferred = Deferred::from_wire(&deferred);
+            job.expires = !expires.is_empty();
             job.recovery = Recovery::from_wire(&recovery, job.stalled_count);
         }
     }

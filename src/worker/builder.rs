@@ -69,8 +69,9 @@ impl Worker {
         Ok(self)
     }
 
-    /// The most jobs that this worker holds at once, over all its tasks, which get free slots in turn. Defaults to no bound
-    /// but each task's own concurrency. 0 counts as 1.
+    /// The most jobs that this worker runs at once, over all its tasks, which get free slots in turn; what it has claimed ahead
+    /// ([`TaskOptions::prefetch`](crate::TaskOptions::prefetch)) is beside that. Defaults to no bound but each task's own concurrency.
+    /// 0 counts as 1.
     pub fn max_jobs(mut self, jobs: usize) -> Worker {
         self.cap = Some(jobs.clamp(1, Semaphore::MAX_PERMITS));
         self

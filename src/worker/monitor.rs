@@ -191,7 +191,7 @@ fn look(health: &mut WorkerHealth, worker: &WorkerShared, tasks: &[Arc<TaskRunti
             interval: task.options.interval,
             beats: task.beats_are_fresh(),
             is_paused: task.counted.is_paused.load(Ordering::Relaxed),
-            slots_free: task.held.len() < task.options.concurrency + task.options.prefetch,
+            slots_free: task.slots_held() < task.options.concurrency,
             waiting: task.counted.waiting.load(Ordering::Relaxed),
         };
         if claims.stand_still() {

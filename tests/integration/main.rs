@@ -23,6 +23,7 @@ mod notes;
 mod observer;
 mod outcomes;
 mod prefetch;
+mod prefetch_failures;
 mod put_off;
 mod recovery;
 mod refusals;

@@ -98,7 +98,7 @@ async fn what_begins_is_told_beside_what_is_claimed_with_it() {
     task.waiting(&["c", "d"]).await;
     task.hset("attempt", &[("b", "2"), ("c", "1")]).await;
     let reply = task.ok("settle", &["1", "w", "1000", "2 1 1", "0", "0 2", "a", "b", "7", "8"]).await;
-    assert!(reply.ends_with(" c d [{} {}] [[1 1 0 '' '' '' '']] '' 1]"), "{reply}");
+    assert!(reply.ends_with(" c d [{} {}] [[1 1 0 '' '' '' '' '']] '' 1]"), "{reply}");
     let told = r#"{"claimed": "d", "restarted": "b 2 0 c 1 0", "started": "a", "total": "4", "worker": "w"}"#;
     let events = task.held("events").await;
     assert!(events.contains(told), "{events}");
@@ -381,4 +381,22 @@ async fn a_broken_token_is_no_claim() {
     task.snapshot().await;
     let reply = task.ok("sweep", &["v", "1000", "5", "1000", "0", "200", "auto", ""]).await;
     assert!(reply.contains("a 1 recovered -") && page.contains("broken"), "{reply}\n{page}\n{claimed}");
+}
+
+/// A crash must not count against what stalled before, and a time to begin is not over because others run.
+#[tokio::test]
+async fn one_that_has_stalled_or_may_expire_does_not_begin_behind_others() {
+    for (column, value) in [("stalledCount", "1"), ("expiresAt", "9000000000000"), ("maxCount", "0")] {
+        for (at, begin) in [("a", 3), ("b", 1), ("c", 2), ("d", 3)] {
+            let mut task = Task::new().await;
+            task.waiting(&["a", "b", "c", "d"]).await;
+            task.hset(column, &[(at, value)]).await;
+            let reply = task.ok("settle", &["1", "w", "1000", "4 3 1", "0", "0"]).await;
+            assert!(reply.ends_with(&format!("'' {begin}]")), "{column} of {at}: {reply}");
+            if column == "expiresAt" {
+                let kept = at != "a";
+                assert_eq!(!task.held("expiresAt").await.is_empty(), kept, "{at}");
+            }
+        }
+    }
 }

@@ -37,7 +37,7 @@ async fn failed_and_cancelled_jobs_wait_at_the_back_as_if_they_had_never_run() {
         ]
     );
     let reply = task.ok("settle", &["1", "w", "1000", "3", "0", "0"]).await;
-    assert!(reply.contains(" a c f [{} 2 1] [[3 0 0 {} 77 '' '']]"), "{reply}");
+    assert!(reply.contains(" a c f [{} 2 1] [[3 0 0 {} 77 '' '' '']]"), "{reply}");
 }
 
 #[tokio::test]

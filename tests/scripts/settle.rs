@@ -166,7 +166,7 @@ async fn a_run_is_told_what_its_columns_hold() {
     let reply = task.ok("settle", &["1", "w", "1000", "3", "0", "0"]).await;
     assert_eq!(
         reply,
-        "[settled '' '' 4000000000000001 a b c [{} {} {}] [[1 0 0 '' '' 3:0 ''] [2 2 0 O '' '' ''] [3 0 1 '' 77 '' silent w 5]] '' 3]"
+        "[settled '' '' 4000000000000001 a b c [{} {} {}] [[1 0 0 '' '' 3:0 '' ''] [2 2 0 O '' '' '' ''] [3 0 1 '' 77 '' silent w 5 '']] '' 3]"
     );
     let events = task.held("events").await;
     assert!(events.contains(r#""restarted": "a 0 0 b 2 0 c 0 1""#), "{events}");
@@ -397,7 +397,7 @@ async fn a_repeated_call_gets_the_same_answer_and_changes_nothing() {
     task.hset("attempt", &[("c", "1")]).await;
     let args = ["1", "w", "1000", "2", "3", "0", "a", "gone", "x", "7", "8", "9"];
     let first = task.ok("settle", &args).await;
-    assert_eq!(first, "[settled 8 9 4000000000000001 b c [{} {}] [[2 1 0 '' '' '' '']] '' 2]");
+    assert_eq!(first, "[settled 8 9 4000000000000001 b c [{} {}] [[2 1 0 '' '' '' '' '']] '' 2]");
     let before = task.exact().await;
     for _ in 0..2 {
         assert_eq!(task.ok("settle", &args).await, first);

@@ -313,7 +313,7 @@ impl Model {
             self.end(&report.id, State::Cancelled);
             self.events.push(format!("cancelled {}", report.id));
         }
-        let strict = |id: &String| self.jobs[id].max_count == Some(0);
+        let strict = |id: &String| self.jobs[id].max_count == Some(0) || self.jobs[id].stalls > 0;
         let begin = (0..begin.min(claimed.len())).find(|at| *at >= at_once && strict(&claimed[*at])).unwrap_or(begin);
         let begin = begin.min(claimed.len());
         self.events.extend(claimed[begin..].iter().map(|id| format!("claimed {id}")));
@@ -389,7 +389,7 @@ impl Model {
 
     /// Decides about these candidates, by the table in `sweep.lua`; and says what is told of them.
     pub fn resolve(&mut self, ids: &[String], default_max: u32) -> Vec<Resolved> {
-        let (mut resolved, mut recovered, mut requeued) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut resolved, mut recovered, mut requeued) = (Vec::new(), Vec::<(u64, String)>::new(), Vec::new());
         let (mut failed, mut retried, mut cancelled) = (Vec::new(), Vec::new(), Vec::new());
         for id in ids {
             assert!(self.candidates.contains(id), "{id} was no candidate");
@@ -397,7 +397,7 @@ impl Model {
             self.leave(id);
             let job = self.jobs.get_mut(id).unwrap();
             if job.claimed && !job.cancel {
-                requeued.push(id.clone());
+                requeued.push((fence, id.clone()));
                 let count = job.stalls;
                 self.events.push(format!("stalled {id} {count} requeued {worker}"));
                 resolved.push(Resolved { id: id.clone(), count, action: "requeued".to_owned(), worker, fence });
@@ -423,15 +423,17 @@ impl Model {
                 self.delayed.insert(id.clone());
                 "retrying"
             } else {
-                recovered.push(id.clone());
+                recovered.push((fence, id.clone()));
                 "recovered"
             };
             self.events.push(format!("stalled {id} {count} {action} {worker}"));
             resolved.push(Resolved { id: id.clone(), count, action: action.to_owned(), worker, fence });
         }
         self.events.extend(failed.into_iter().chain(retried).chain(cancelled));
-        self.put_in_front(&requeued);
-        self.put_in_front(&recovered);
+        for mut jobs in [requeued, recovered] {
+            jobs.sort_unstable();
+            self.put_in_front(&jobs.into_iter().map(|(_, id)| id).collect::<Vec<_>>());
+        }
         resolved
     }
 

@@ -22,6 +22,14 @@ pub(super) struct NotBegun {
     pub(super) held: Arc<Held>,
 }
 
+impl NotBegun {
+    /// Whether it may begin before it has a slot: a crash would count a stall, which must not end it; and who is recovered from one
+    /// does not risk the next. Nor does one that may expire: it has not begun in its own time.
+    fn may_begin_behind(&self) -> bool {
+        self.own.options.max_count > 0 && self.job.stalled_count == 0 && !self.job.expires
+    }
+}
+
 /// The jobs that do not run yet, oldest first.
 #[derive(Default)]
 pub(super) struct Ahead {
@@ -74,8 +82,7 @@ impl Ahead {
         let mut reports = Vec::new();
         while reports.len() < slots + behind {
             let Some(next) = self.claimed.first_entry() else { break };
-            // One that survives no stall does not begin before it runs.
-            if reports.len() >= slots && next.get().own.options.max_count == 0 {
+            if reports.len() >= slots && !next.get().may_begin_behind() {
                 break;
             }
             let (fence, waiting) = next.remove_entry();
@@ -95,12 +102,14 @@ impl Ahead {
         reports
     }
 
-    /// The call that carried the report was answered; of a paused task nothing has begun.
-    pub(super) fn moved(&mut self, report: &Report, is_paused: bool) {
-        let Some(waiting) = self.moving.remove(&report.fence) else { return };
-        let has_begun = matches!(report.outcome, Outcome::Begin) && !is_paused;
-        let place = if has_begun { &mut self.begun } else { &mut self.claimed };
+    /// The call that carried the report was answered; of a paused task nothing has begun. Returns whether the job was to
+    /// have a slot, and has none now.
+    pub(super) fn moved(&mut self, report: &Report, is_paused: bool) -> bool {
+        let Some(waiting) = self.moving.remove(&report.fence) else { return false };
+        let was_to_begin = matches!(report.outcome, Outcome::Begin);
+        let place = if was_to_begin && !is_paused { &mut self.begun } else { &mut self.claimed };
         place.insert(report.fence, waiting);
+        was_to_begin && is_paused
     }
 
     /// The job is not the worker's any more. Returns whether it had a slot.

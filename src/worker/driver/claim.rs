@@ -1,6 +1,7 @@
 //! How many jobs a driver claims, which of those that it has begin, and how they start.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::Driver;
 use super::ahead::NotBegun;
@@ -32,7 +33,8 @@ impl Driver {
             want = Want { jobs: slots_left, begin: slots_left, at_once: slots_left };
         } else if may_claim {
             want.jobs = room.min(self.batch());
-            if self.ahead.claimed() == 0 {
+            let claiming = self.lines.iter().filter_map(|line| line.wanted).any(|want| want.jobs > want.begin);
+            if self.ahead.claimed() == 0 && !claiming {
                 want.at_once = slots_left.min(want.jobs);
                 want.begin = (slots_left + behind_left).min(want.jobs);
             }
@@ -47,7 +49,7 @@ impl Driver {
     /// How many more jobs the worker may hold of the task.
     pub(super) fn room(&self) -> usize {
         let prefetch = self.task.options.prefetch;
-        if prefetch == 0 {
+        if prefetch == 0 || self.worker.clogged.load(Ordering::SeqCst) {
             return self.free_slots();
         }
         let claiming = self.lines.iter().filter_map(|line| line.wanted);
@@ -64,7 +66,7 @@ impl Driver {
     fn behind(&self, slots: usize) -> usize {
         let options = &self.task.options;
         let is_safe = options.max_count > 0
-            && options.on_crash != OnCrash::Fail
+            && options.on_crash == OnCrash::Recover
             && options.heartbeat != Heartbeat::Manual
             && self.worker.slots.most().is_none();
         if !is_safe || options.prefetch == 0 || self.pending.is_empty() {
@@ -116,7 +118,7 @@ impl Driver {
             let news = Arc::clone(&self.worker.news);
             let held =
                 Arc::new(Held::new(job.id.clone(), job.fence, (&*own.options).into(), kept, last_tick, bells, news));
-            if !job.begins || matches!(job.payload, Payload::Apart(_)) {
+            if self.task.options.prefetch > 0 || matches!(job.payload, Payload::Apart(_)) {
                 held.set(Flags::NOT_BEGUN);
             }
             entered.push(Arc::clone(&held));
@@ -135,8 +137,9 @@ impl Driver {
     /// Runs as many of the jobs that have begun as there are slots.
     pub(super) fn run_next(&mut self) {
         if self.ahead.claimed() > 0 {
-            // A cancel, or a loss, ends one that waits behind a long run too.
-            self.hand_back(|held| held.flags().intersects(Flags::NOT_TO_BEGIN));
+            // A cancel, or a loss, ends one that waits behind a long run too. And what runs may wait for one of them.
+            let clogged = self.worker.clogged.load(Ordering::SeqCst);
+            self.hand_back(|held| clogged || held.flags().intersects(Flags::NOT_TO_BEGIN));
         }
         while !self.is_full()
             && let Some(NotBegun { job, own, held }) = self.ahead.next()
@@ -183,7 +186,8 @@ impl Driver {
         }
         self.task.held.remove(ended.into_iter().map(|report| report.fence));
         for report in kept {
-            self.ahead.moved(report, settled.is_paused);
+            let is_free = self.ahead.moved(report, settled.is_paused);
+            self.worker.slots.give_back(usize::from(is_free));
         }
         if self.worker.stopping.is_cancelled() || settled.is_paused {
             self.hand_back(|_| true);

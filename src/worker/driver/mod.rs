@@ -200,7 +200,9 @@ impl Driver {
             return false;
         }
         let (begins, want) = self.plan();
-        if self.pending.is_empty() && begins.is_empty() && want.jobs == 0 {
+        // A worker that is full has nothing to say, and would not hear of a pause.
+        let listens = self.ahead.claimed() > 0 && clock::now() >= self.look_at;
+        if self.pending.is_empty() && begins.is_empty() && want.jobs == 0 && !listens {
             return false;
         }
         let mut reports = self.next_reports();
@@ -298,6 +300,9 @@ impl Driver {
         self.released(&reports, &settled);
         let begun = settled.claimed.iter().filter(|job| job.begins).count();
         self.worker.slots.give_back(want.begin.saturating_sub(begun));
+        if reports.is_empty() {
+            self.look_at = clock::now().after(LOOK_AGAIN);
+        }
         if want.jobs > 0 {
             // A claim that is cut short in bytes leaves more behind, too.
             let bytes: usize = settled.claimed.iter().map(|job| job.payload.bytes()).sum();

@@ -1,0 +1,271 @@
+//! What may go wrong with jobs that are claimed ahead: pauses under a cap, jobs that kill their worker, times to begin, cancels, and
+//! handlers that wait for what was claimed behind them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use heartline::{App, Context, JobError, JobState, OnCrash, RetryPolicy, StallOptions, TaskOptions, TaskRef};
+
+use crate::support::task::{TASK, TestTask, fast, fast_with};
+use crate::support::worker::TestWorker;
+use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
+
+async fn counts(task: &TaskRef<String, u64>, claimed: u64, running: u64) {
+    eventually(&format!("{claimed} claimed and {running} running"), PATIENCE, async || {
+        let counts = task.counts().await.unwrap();
+        counts.claimed == claimed && counts.running == running
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pause_gives_back_the_slots_of_what_was_about_to_begin() {
+    let test = TestTask::new();
+    let (app, task) = test.producer().await;
+    let ids = ["a", "b", "c", "d"];
+    for id in ids {
+        task.dispatch("gate".into()).id(id).await.unwrap();
+    }
+    let own = test.app().await;
+    test.declare_at(&own, fast().concurrency(1).prefetch(2));
+    let worker = TestWorker::start(own.worker().max_jobs(1));
+    counts(&task, 2, 1).await;
+    let inspector = app.inspector();
+    inspector.pause(TASK, "a test").await.unwrap();
+    test.journal.open("gate");
+    task.handle(ids[0]).unwrap().result().await.unwrap();
+    counts(&task, 0, 0).await;
+    inspector.resume(TASK).await.unwrap();
+    for id in ids {
+        let ended = tokio::time::timeout(PATIENCE, task.handle(id).unwrap().result()).await;
+        let counts = task.counts().await.unwrap();
+        ended.unwrap_or_else(|_| panic!("{id} never runs: {counts:?}")).unwrap();
+    }
+    worker.stop().await;
+}
+
+/// A worker behind a proxy that dies at the moment at which its handler begins a job with the input "poison".
+async fn dies_of_poison(
+    test: &TestTask,
+    redis: &TestRedis,
+    options: TaskOptions,
+    ran: Arc<Mutex<BTreeMap<String, usize>>>,
+) -> (TestWorker, Arc<Proxy>, Arc<tokio::sync::Notify>, App) {
+    let proxy = Arc::new(Proxy::start(redis.address()).await);
+    let died = Arc::new(tokio::sync::Notify::new());
+    let app = test.app_at(&proxy.url()).await;
+    let (line, told) = (Arc::clone(&proxy), Arc::clone(&died));
+    let _: TaskRef<String, u64> = app
+        .task(&test.name, options, move |ctx: Context, input: String| {
+            *ran.lock().unwrap().entry(ctx.id().to_string()).or_insert(0) += 1;
+            let poison = input == "poison";
+            if poison {
+                line.pause();
+                told.notify_one();
+            }
+            async move {
+                if poison {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<u64, JobError>(1)
+            }
+        })
+        .unwrap();
+    let worker = TestWorker::start(app.worker());
+    worker.working().await;
+    (worker, proxy, died, app)
+}
+
+/// By default a job survives one stall, and so those that had begun behind the one that kills do so once, and no more.
+#[tokio::test]
+async fn a_job_that_kills_its_worker_again_and_again_takes_no_other_with_it() {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let (_app, task) = test.producer().await;
+    let ran = Arc::new(Mutex::new(BTreeMap::new()));
+    let options = fast().concurrency(1).prefetch(50);
+    let jobs = (0..900).map(|at| (format!("job-{at:03}"), if at == 500 { "poison" } else { "x" }.to_owned()));
+    task.dispatch_many_with_ids(jobs).await.unwrap();
+    for _ in 0..2 {
+        let (worker, proxy, died, app) = dies_of_poison(&test, &redis, options.clone(), Arc::clone(&ran)).await;
+        tokio::time::timeout(PATIENCE, died.notified()).await.expect("the poison does not run");
+        proxy.refuse().await;
+        worker.abort();
+        drop(app);
+    }
+    let healthy = test.app().await;
+    let seen = Arc::clone(&ran);
+    let _: TaskRef<String, u64> = healthy
+        .task(&test.name, options, move |ctx: Context, _: String| {
+            *seen.lock().unwrap().entry(ctx.id().to_string()).or_insert(0) += 1;
+            async { Ok::<u64, JobError>(1) }
+        })
+        .unwrap();
+    let worker = TestWorker::start(healthy.worker());
+    eventually("all have ended", PATIENCE, async || {
+        let counts = task.counts().await.unwrap();
+        counts.completed + counts.failed == 900
+    })
+    .await;
+    let mut innocent = Vec::new();
+    for at in 0..900 {
+        let id = format!("job-{at:03}");
+        let state = task.handle(&id).unwrap().state().await.unwrap();
+        if state == JobState::Failed && at != 500 {
+            innocent.push((id.clone(), ran.lock().unwrap().get(&id).copied().unwrap_or(0)));
+        }
+    }
+    worker.stop().await;
+    assert!(innocent.is_empty(), "{} failed though only the poison kills (id, runs): {innocent:?}", innocent.len());
+}
+
+#[tokio::test]
+async fn where_a_crash_is_a_failed_run_nothing_begins_behind_another_job() {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let (_app, task) = test.producer().await;
+    let ran = Arc::new(Mutex::new(BTreeMap::new()));
+    let options = fast_with(StallOptions::new().on_crash(OnCrash::Retry))
+        .retry(RetryPolicy::new().attempts(1))
+        .concurrency(1)
+        .prefetch(50);
+    let jobs = (0..900).map(|at| (format!("job-{at:03}"), if at == 500 { "poison" } else { "x" }.to_owned()));
+    task.dispatch_many_with_ids(jobs).await.unwrap();
+    let (worker, proxy, died, app) = dies_of_poison(&test, &redis, options.clone(), Arc::clone(&ran)).await;
+    tokio::time::timeout(PATIENCE, died.notified()).await.expect("the poison does not run");
+    proxy.refuse().await;
+    worker.abort();
+    drop(app);
+    let healthy = test.app().await;
+    let _: TaskRef<String, u64> =
+        healthy.task(&test.name, options, |_: Context, _: String| async { Ok::<u64, JobError>(1) }).unwrap();
+    let worker = TestWorker::start(healthy.worker());
+    eventually("all have ended", PATIENCE, async || {
+        let counts = task.counts().await.unwrap();
+        counts.completed + counts.failed == 900
+    })
+    .await;
+    let mut innocent = Vec::new();
+    for at in (0..900).filter(|at| *at != 500) {
+        let id = format!("job-{at:03}");
+        if task.handle(&id).unwrap().state().await.unwrap() == JobState::Failed {
+            innocent.push((id.clone(), ran.lock().unwrap().get(&id).copied().unwrap_or(0)));
+        }
+    }
+    worker.stop().await;
+    assert!(innocent.is_empty(), "{} failed of one crash (id, runs): {innocent:?}", innocent.len());
+}
+
+#[tokio::test]
+async fn what_may_expire_does_so_however_long_it_waits_in_the_worker() {
+    let test = TestTask::new();
+    let app = test.app().await;
+    let journal = Arc::clone(&test.journal);
+    let ran = Arc::new(Mutex::new(BTreeSet::new()));
+    let seen = Arc::clone(&ran);
+    let task = app
+        .task(TASK, fast().concurrency(1).prefetch(50), move |ctx: Context, input: String| {
+            let journal = Arc::clone(&journal);
+            seen.lock().unwrap().insert(ctx.id().to_string());
+            async move { if input == "long" { journal.work(ctx, "gate".into()).await } else { Ok::<u64, JobError>(1) } }
+        })
+        .unwrap();
+    let before = (0..500).map(|at| (format!("before-{at:03}"), "x".to_owned()));
+    task.dispatch_many_with_ids(before).await.unwrap();
+    task.dispatch("long".into()).id("long").await.unwrap();
+    for at in 0..60 {
+        task.dispatch("x".into()).id(format!("late-{at:03}")).expires_after(Duration::from_secs(4)).await.unwrap();
+    }
+    let worker = TestWorker::start(app.worker());
+    test.started(&[task.handle("long").unwrap()]).await;
+    eventually("one runs", PATIENCE, async || task.counts().await.unwrap().running == 1).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    test.journal.open("gate");
+    eventually("all have ended", PATIENCE, async || {
+        let counts = task.counts().await.unwrap();
+        counts.completed + counts.failed == 561
+    })
+    .await;
+    let late: Vec<String> = ran.lock().unwrap().iter().filter(|id| id.starts_with("late")).cloned().collect();
+    worker.stop().await;
+    assert!(late.is_empty(), "ran after they had expired: {late:?}");
+}
+
+#[tokio::test]
+async fn a_cancel_reaches_what_had_begun_and_was_taken_back_before_the_next_look() {
+    let test = TestTask::new();
+    let app = test.app().await;
+    let journal = Arc::clone(&test.journal);
+    let mut slowest = Duration::ZERO;
+    let task = app
+        .task(TASK, fast().concurrency(1).prefetch(50), move |ctx: Context, input: String| {
+            let journal = Arc::clone(&journal);
+            async move { if input == "long" { journal.work(ctx, "gate".into()).await } else { Ok::<u64, JobError>(1) } }
+        })
+        .unwrap();
+    let jobs = (0..600).map(|at| (format!("job-{at:03}"), if at == 500 { "long" } else { "x" }.to_owned()));
+    task.dispatch_many_with_ids(jobs).await.unwrap();
+    let worker = TestWorker::start(app.worker());
+    test.started(&[task.handle("job-500").unwrap()]).await;
+    eventually("one runs", PATIENCE, async || task.counts().await.unwrap().running == 1).await;
+    for at in 501..504 {
+        let handle = task.handle(format!("job-{at}")).unwrap();
+        assert_eq!(handle.state().await.unwrap(), JobState::Claimed);
+        let asked = Instant::now();
+        handle.cancel("not wanted").await.unwrap();
+        let _ = handle.result().await;
+        slowest = slowest.max(asked.elapsed());
+    }
+    test.journal.open("gate");
+    worker.stop().await;
+    // A driver that nobody pokes looks again after 5 s.
+    assert!(slowest < Duration::from_secs(3), "{slowest:?}");
+}
+
+#[tokio::test]
+async fn a_child_that_was_claimed_ahead_behind_its_parent_goes_to_an_idle_worker() {
+    for prefetch in [0, 5] {
+        let test = TestTask::new();
+        let nested = |app: &App| -> TaskRef<u32, u32> {
+            let itself: TaskRef<u32, u32> = app.task_ref(TASK).unwrap();
+            app.task(TASK, fast().concurrency(1).prefetch(prefetch), move |_: Context, depth: u32| {
+                let itself = itself.clone();
+                async move {
+                    if depth == 0 {
+                        return Ok::<_, JobError>(0);
+                    }
+                    Ok(itself.dispatch(depth - 1).await?.result().await? + 1)
+                }
+            })
+            .unwrap()
+        };
+        let app = test.app().await;
+        let task = nested(&app);
+        let first = TestWorker::start(app.worker());
+        let parent = task.dispatch(1).await.unwrap();
+        if prefetch > 0 {
+            eventually("the child is claimed", PATIENCE, async || task.counts().await.unwrap().claimed == 1).await;
+        }
+        let other = test.app().await;
+        nested(&other);
+        let second = TestWorker::start(other.worker());
+        let ended = tokio::time::timeout(PATIENCE, parent.result()).await;
+        let counts = task.counts().await.unwrap();
+        assert!(ended.is_ok(), "prefetch {prefetch}: the parent never ends beside an idle worker: {counts:?}");
+        first.stop().await;
+        second.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_full_worker_of_a_paused_task_hands_back_what_it_has_claimed() {
+    let test = TestTask::new();
+    let (app, task) = test.producer().await;
+    task.dispatch_many((0..10).map(|_| "gate".to_owned())).await.unwrap();
+    let worker = test.start_worker(fast().concurrency(1).prefetch(3)).await;
+    counts(&task, 3, 1).await;
+    app.inspector().pause(TASK, "a test").await.unwrap();
+    counts(&task, 0, 1).await;
+    worker.stop().await;
+}
