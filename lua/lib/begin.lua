@@ -4,8 +4,10 @@
 -- How many jobs are wanted; and where some of them are to wait in the worker, how many begin and how many of those
 -- `at_once`: the others of them behind what the worker runs now.
 local function wanted(words)
-  local want, begin, at_once = string.match(words, '^(%d+) ?(%d*) ?(%d*)$')
-  return tonumber(want), begin ~= '' and { begin = tonumber(begin), at_once = tonumber(at_once) }
+  local want = tonumber(words)
+  if want then return want, false end
+  local jobs, begin, at_once = string.match(words, '^(%d+) (%d+) (%d+)$')
+  return tonumber(jobs), { begin = tonumber(begin), at_once = tonumber(at_once) }
 end
 
 -- Sorts what begins by this call, without writing. Of the jobs that were claimed before, those that have expired fail,
@@ -26,8 +28,8 @@ local function begun_jobs(out, found, room, columns, max_count, expires_at, extr
       end
     end
   end
-  for at, id in ipairs(ids) do
-    if found.until_ms[at] and at <= found.begin then found.timed[#found.timed + 1] = id end
+  for at in pairs(found.until_ms) do
+    if at <= found.begin then found.timed[#found.timed + 1] = ids[at] end
   end
   if #out.begins == 0 then
     return found.begin == #ids and found or { ids = { unpack(ids, 1, found.begin) }, extras = found.extras }

@@ -117,7 +117,7 @@ local function next_jobs(lists, want, payload, largest, locks, elsewhere_places,
       else
         at = at + 1
         ids[at], found.payloads[at] = id, payloads[head]
-        found.until_ms[at] = until_ms[head]
+        if until_ms[head] then found.until_ms[at] = until_ms[head] end
         if extra then
           extra[1] = at
           found.extras[#found.extras + 1] = extra

@@ -20,8 +20,11 @@ local function read_outcomes(at, completed_count, counts, ran, locks, cancelling
   local out = { all = {}, lost = {}, completed = {}, results = {}, failed = {}, retry = {}, requeue = {}, begins = {},
     begin_fences = {}, unstart = {}, snooze = {}, undecodable = {}, ran = ran, cancelled = {}, reasons = {},
     taken = {}, expired = 0 }
-  local value_count, begin_count = string.match(counts, '^(%d+) ?(%d*)$')
-  begin_count = tonumber(begin_count) or 0
+  local value_count, begin_count = tonumber(counts), 0
+  if not value_count then
+    value_count, begin_count = string.match(counts, '^(%d+) (%d+)$')
+    begin_count = tonumber(begin_count)
+  end
   local fences_at = at + completed_count
   local values_at = fences_at + completed_count
   local begins_at = values_at + 2 * value_count
@@ -37,24 +40,22 @@ local function read_outcomes(at, completed_count, counts, ran, locks, cancelling
   local held, lost = held_by(locks, worker, ids, fences)
   local reasons = cancelling and cancel_reasons(cancelling, ids) or {}
   out.lost, out.refused = lost, #lost > 0 and refused_words(ids, fences, others, completed_count + 1, held) or {}
-  local values = {}
+  local values, all, completed = {}, out.all, out.completed
   for value = values_at, begins_at - 1, 2 do values[tonumber(ARGV[value])] = ARGV[value + 1] end
   for _, place in ipairs(held) do
-    local id, other = ids[place], others[place]
+    local id, reason, other = ids[place], reasons[place], others[place]
     local kind = other and ARGV[other + 2]
-    local is_kept = not reasons[place] and (kind == 'unstart' or place > completed_count and not other)
-    if not is_kept then out.all[#out.all + 1] = id end
-    if reasons[place] then
-      out.cancelled[#out.cancelled + 1] = id
-      out.reasons[#out.reasons + 1] = reasons[place]
-      out.taken[#out.taken + 1] = fences[place]
+    if reason then
+      all[#all + 1], out.cancelled[#out.cancelled + 1] = id, id
+      out.reasons[#out.reasons + 1], out.taken[#out.taken + 1] = reason, fences[place]
     elseif place <= completed_count then
-      out.completed[#out.completed + 1] = id
+      all[#all + 1], completed[#completed + 1] = id, id
       if values[place] then
         out.results[#out.results + 1] = id
         out.results[#out.results + 1] = values[place]
       end
     elseif other then
+      if kind ~= 'unstart' then all[#all + 1] = id end
       local group = out[kind]
       group[#group + 1] = { id = id, attempt = ARGV[other + 3], detail = ARGV[other + 4], error = ARGV[other + 5],
         fence = fences[place] }
@@ -64,10 +65,10 @@ local function read_outcomes(at, completed_count, counts, ran, locks, cancelling
   end
   if #out.completed < completed_count then
     -- Those that were lost or cancelled are left out.
-    local all, own = {}, {}
-    for word in string.gmatch(ran, '%S+') do all[#all + 1] = word end
+    local times, own = {}, {}
+    for word in string.gmatch(ran, '%S+') do times[#times + 1] = word end
     for _, place in ipairs(held) do
-      if place <= completed_count and not reasons[place] then own[#own + 1] = all[place] end
+      if place <= completed_count and not reasons[place] then own[#own + 1] = times[place] end
     end
     out.ran = table.concat(own, ' ')
   end

@@ -28,7 +28,8 @@ pub enum JobState {
     /// Its worker lets it begin, or hands it back. When the worker is silent, the sweep puts it back to the front of its list, with no
     /// stall counted.
     Claimed,
-    /// Locked by a worker whose handler is running.
+    /// Locked by a worker whose handler is running; or, with [`TaskOptions::prefetch`](crate::TaskOptions::prefetch), about to run behind
+    /// others there.
     ///
     /// Its worker settles it. The sweep decides about it when the worker is silent. The handler of a job
     /// that the sweep took may still be running for a moment: execution is at least once.

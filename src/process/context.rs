@@ -10,12 +10,13 @@ use serde::de::DeserializeOwned;
 use super::data::Data;
 use super::held::{Flags, Held};
 use super::note_store::NoteStore;
-use super::notes::{checkpoint_json, progress_json};
+use super::notes::{MESSAGE_CUT, checkpoint_json, progress_json};
 use crate::error::Interrupted;
 use crate::error::NoteError;
 use crate::error::job_error::MissingData;
 use crate::job::id::JobId;
 use crate::options::overrides::Headers;
+use crate::shown::cut;
 use crate::stall::recovery::Recovery;
 use crate::store::keys::Key;
 use crate::worker_id::WorkerId;
@@ -169,7 +170,8 @@ impl Context {
         self.note(|held| held.notes.set_checkpoint(json))
     }
 
-    /// The same, and waits until Redis has it: for what must not be done twice.
+    /// The same, and waits until Redis has it, for 5 s at the most: so no more than the step since the last one runs twice after a crash.
+    /// [`Context::fence`] guards what must not.
     ///
     /// # Errors
     /// As [`Context::checkpoint`]; and [`NoteError::Redis`] if Redis did not take it, or gave no answer. It is then tried again as with
@@ -210,7 +212,7 @@ impl Context {
     }
 
     /// Tells people how far the job has come, and shows that the handler is alive, as [`Context::heartbeat`] does. The value is a percentage
-    /// or anything else, at most 1 KiB of JSON with the message, which may be empty.
+    /// or anything else, at most 1 KiB of JSON with the message, which may be empty; one of more than 512 bytes is cut.
     ///
     /// It is stored with the job, for [`JobHandle::progress`](crate::JobHandle::progress) and [`JobReport`](crate::JobReport), and told by
     /// [`Event::Progress`](crate::Event::Progress), at most once a second for a job: the latest wins. What is newer than that when the job completes is dropped.
@@ -218,7 +220,7 @@ impl Context {
     /// # Errors
     /// As [`Context::checkpoint`].
     pub fn progress<T: Serialize + ?Sized>(&self, value: &T, message: impl AsRef<str>) -> Result<(), NoteError> {
-        let json = progress_json(value, message.as_ref())?;
+        let json = progress_json(value, cut(message.as_ref(), MESSAGE_CUT))?;
         self.note(|held| held.notes.set_progress(json))
     }
 

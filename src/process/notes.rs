@@ -14,6 +14,9 @@ pub(crate) const CHECKPOINT_LIMIT: usize = 64 * 1024;
 /// The most bytes of JSON of a progress, with its message.
 pub(crate) const PROGRESS_LIMIT: usize = 1024;
 
+/// A longer message of a progress is cut.
+pub(crate) const MESSAGE_CUT: usize = 512;
+
 /// The latest notes of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Notes(Mutex<Latest>);

@@ -313,7 +313,9 @@ async fn what_is_too_large_or_of_another_type_is_told_and_nothing_is_noted() {
         .task(TASK, fast().retention(Retention::new()), |ctx: Context, _: String| async move {
             let large = ctx.checkpoint(&"x".repeat(64 * 1024));
             assert!(matches!(large, Err(NoteError::TooLarge { what: "checkpoint", size: 65_538, limit: 65_536 })));
-            let large = ctx.progress(&50, "x".repeat(1024));
+            // People need no more of a message.
+            ctx.progress(&50, "x".repeat(2000)).unwrap();
+            let large = ctx.progress(&"x".repeat(1024), "");
             assert!(matches!(large, Err(NoteError::TooLarge { what: "progress", .. })));
             assert_eq!(ctx.last_checkpoint::<u32>().await.unwrap(), None);
             // None of a type that JSON has.
