@@ -112,6 +112,7 @@ impl Driver {
         let stopping = self.worker.stopping.is_cancelled();
         let too_late = clock::now() >= kept.after(self.task.options.interval);
         let mut entered = Vec::with_capacity(claimed.len());
+        let mut starting = Vec::with_capacity(claimed.len());
         for job in claimed {
             let own = Own::of(&job, &self.task.options);
             let (last_tick, bells) = (Arc::clone(&self.worker.last_tick), Arc::clone(&self.task.bells));
@@ -126,12 +127,15 @@ impl Driver {
                 held.set(Flags::FINISHED);
                 self.worker.slots.give_back(usize::from(job.begins));
                 self.pending.push(Report::requeue(job.id, job.fence));
+            } else if self.task.options.prefetch == 0 {
+                starting.push(NotBegun { job, own, held });
             } else {
                 self.ahead.enter(NotBegun { job, own, held });
             }
         }
         // In the table before they run: a handler may look at its own deadline at once.
         self.task.held.insert(&entered);
+        starting.into_iter().for_each(|job| self.spawn(job));
     }
 
     /// Runs as many of the jobs that have begun as there are slots.
@@ -142,23 +146,28 @@ impl Driver {
             self.hand_back(|held| clogged || held.flags().intersects(Flags::NOT_TO_BEGIN));
         }
         while !self.is_full()
-            && let Some(NotBegun { job, own, held }) = self.ahead.next()
+            && let Some(next) = self.ahead.next()
         {
-            self.started = true;
-            self.busy.insert(job.fence, job.id.clone());
-            let (task, worker) = (Arc::clone(&self.task), Arc::clone(&self.worker));
-            let alive = task.alive.token();
-            self.runs.spawn(async move {
-                let _alive = alive;
-                let report = runner::run(Arc::clone(&task), worker, held, job, own).await;
-                task.outbox.push(report);
-                task.poke.notify_one();
-            });
+            self.spawn(next);
         }
         if self.is_full() && self.ahead.patience().is_some_and(|left| left.is_zero()) {
             // What runs takes longer than was thought.
             self.pending.extend(self.ahead.unstart());
         }
+    }
+
+    /// Runs the job.
+    fn spawn(&mut self, NotBegun { job, own, held }: NotBegun) {
+        self.started = true;
+        self.busy.insert(job.fence, job.id.clone());
+        let (task, worker) = (Arc::clone(&self.task), Arc::clone(&self.worker));
+        let alive = task.alive.token();
+        self.runs.spawn(async move {
+            let _alive = alive;
+            let report = runner::run(Arc::clone(&task), worker, held, job, own).await;
+            task.outbox.push(report);
+            task.poke.notify_one();
+        });
     }
 
     /// Hands back those of the jobs that do not run yet for which this holds.
@@ -177,6 +186,9 @@ impl Driver {
 
     /// The reports were answered: what is not held any more leaves the table, what begins or does not after all moves.
     pub(super) fn released(&mut self, reports: &[Report], settled: &Settled) {
+        if self.task.options.prefetch == 0 {
+            return self.task.held.remove(reports.iter().map(|report| report.fence));
+        }
         let gone = |fence| settled.lost.contains(fence) || settled.taken.contains(fence);
         let (kept, ended): (Vec<&Report>, Vec<&Report>) =
             reports.iter().partition(|report| !report.outcome.ends_the_hold() && !gone(&report.fence));
