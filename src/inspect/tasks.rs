@@ -120,8 +120,9 @@ pub struct TaskRates {
 }
 
 /// The options in `meta`, which a worker declares.
-const OPTIONS: [&str; 19] = [
+const OPTIONS: [&str; 20] = [
     "concurrency",
+    "prefetch",
     "attempts",
     "timeoutMs",
     "maxCount",

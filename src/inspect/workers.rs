@@ -167,7 +167,7 @@ impl Inspector {
         self.reports(&listed, now).await
     }
 
-    /// One worker; `None` if nothing is known of it, or it was forgotten after a week.
+    /// One worker; `None` if nothing is known of it, or it was forgotten, see [`Worker::keep_dead`](crate::Worker::keep_dead).
     ///
     /// # Errors
     /// What every call may give, see [`Error`].

@@ -41,6 +41,7 @@ pub(crate) async fn declare(
     let text = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
     // For people: what a worker does by itself.
     call.arg("concurrency").arg(options.concurrency);
+    call.arg("prefetch").arg(options.prefetch);
     call.arg("attempts").arg(options.retry.max_attempts());
     call.arg("timeoutMs").arg(text(options.timeout.map(to_ms)));
     let keep = &options.retention;

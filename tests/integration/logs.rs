@@ -4,6 +4,7 @@ use crate::support::task::{TestTask, fast};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Warnings};
 use heartline::{App, Context, JobError, RetryPolicy, TaskOptions, TaskRef};
+use redis::AsyncCommands;
 use std::time::Duration;
 
 /// A task of a name of its own, since the tests of a process see each other's lines.
@@ -80,4 +81,24 @@ async fn the_beginning_and_the_end_of_a_shutdown_are_told() {
     // Being stopped is no failure of the job.
     let about = warnings.all().into_iter().filter(|line| line.contains(&job.id().to_string()));
     assert_eq!(about.collect::<Vec<_>>(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_job_that_never_gets_to_begin_is_a_warning() {
+    let warnings = Warnings::capture();
+    let test = TestTask::new();
+    let (app, task, name) = declared(&test, fast()).await;
+    let mut redis = test.conn().await;
+    for (id, times) in [("twice", 2), ("thrice", 3)] {
+        task.dispatch("first".to_owned()).id(id).delay(PATIENCE).await.unwrap();
+        let told = format!("requeued web-1-7-00000001 1750000000000 {times}");
+        let () = redis.hset(format!("{}:{{{name}}}:recovery", test.prefix), id, told).await.unwrap();
+        app.inspector().run_now(&name, [id]).await.unwrap();
+    }
+    let worker = TestWorker::start(app.worker());
+    let warning = warnings.wait_for(&["WARN", "job_id=thrice ", "never began"], PATIENCE).await;
+    assert!(warning.contains("times=3") && warning.contains(&format!("task={name}")), "{warning}");
+    task.handle("twice").unwrap().result().await.unwrap_err();
+    assert!(!warnings.all().iter().any(|line| line.contains("job_id=twice ") && line.contains("never began")));
+    worker.stop().await;
 }

@@ -11,7 +11,7 @@ use heartline::{
 };
 
 use crate::support::events::next;
-use crate::support::task::{TASK, TestTask, fast, fast_with};
+use crate::support::task::{TASK, TestTask, counts, fast, fast_with};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, TestRedis, eventually};
 
@@ -23,15 +23,6 @@ async fn dispatch(task: &TaskRef<String, u64>, input: &str, ids: &[String]) {
     for id in ids {
         task.dispatch(input.into()).id(id).await.unwrap();
     }
-}
-
-/// Waits until so many jobs are claimed, and so many running.
-async fn counts(task: &TaskRef<String, u64>, claimed: u64, running: u64) {
-    eventually(&format!("{claimed} claimed and {running} running"), PATIENCE, async || {
-        let counts = task.counts().await.unwrap();
-        counts.claimed == claimed && counts.running == running
-    })
-    .await;
 }
 
 #[tokio::test]

@@ -7,17 +7,9 @@ use std::time::{Duration, Instant};
 
 use heartline::{App, Context, JobError, JobState, OnCrash, RetryPolicy, StallOptions, TaskOptions, TaskRef};
 
-use crate::support::task::{TASK, TestTask, fast, fast_with};
+use crate::support::task::{TASK, TestTask, counts, fast, fast_with};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, Proxy, TestRedis, eventually};
-
-async fn counts(task: &TaskRef<String, u64>, claimed: u64, running: u64) {
-    eventually(&format!("{claimed} claimed and {running} running"), PATIENCE, async || {
-        let counts = task.counts().await.unwrap();
-        counts.claimed == claimed && counts.running == running
-    })
-    .await;
-}
 
 #[tokio::test]
 async fn a_pause_gives_back_the_slots_of_what_was_about_to_begin() {
@@ -77,6 +69,24 @@ async fn dies_of_poison(
     (worker, proxy, died, app)
 }
 
+/// Waits until the poison and its 899 neighbours have ended, and says which of these failed, and how often each ran.
+async fn innocent(task: &TaskRef<String, u64>, ran: &Mutex<BTreeMap<String, usize>>) -> Vec<(String, usize)> {
+    eventually("all have ended", PATIENCE, async || {
+        let counts = task.counts().await.unwrap();
+        counts.completed + counts.failed == 900
+    })
+    .await;
+    let mut innocent = Vec::new();
+    for at in (0..900).filter(|at| *at != 500) {
+        let id = format!("job-{at:03}");
+        if task.handle(&id).unwrap().state().await.unwrap() == JobState::Failed {
+            let runs = ran.lock().unwrap().get(&id).copied().unwrap_or(0);
+            innocent.push((id, runs));
+        }
+    }
+    innocent
+}
+
 /// By default a job survives one stall, and so those that had begun behind the one that kills do so once, and no more.
 #[tokio::test]
 async fn a_job_that_kills_its_worker_again_and_again_takes_no_other_with_it() {
@@ -103,19 +113,7 @@ async fn a_job_that_kills_its_worker_again_and_again_takes_no_other_with_it() {
         })
         .unwrap();
     let worker = TestWorker::start(healthy.worker());
-    eventually("all have ended", PATIENCE, async || {
-        let counts = task.counts().await.unwrap();
-        counts.completed + counts.failed == 900
-    })
-    .await;
-    let mut innocent = Vec::new();
-    for at in 0..900 {
-        let id = format!("job-{at:03}");
-        let state = task.handle(&id).unwrap().state().await.unwrap();
-        if state == JobState::Failed && at != 500 {
-            innocent.push((id.clone(), ran.lock().unwrap().get(&id).copied().unwrap_or(0)));
-        }
-    }
+    let innocent = innocent(&task, &ran).await;
     worker.stop().await;
     assert!(innocent.is_empty(), "{} failed though only the poison kills (id, runs): {innocent:?}", innocent.len());
 }
@@ -141,18 +139,7 @@ async fn where_a_crash_is_a_failed_run_nothing_begins_behind_another_job() {
     let _: TaskRef<String, u64> =
         healthy.task(&test.name, options, |_: Context, _: String| async { Ok::<u64, JobError>(1) }).unwrap();
     let worker = TestWorker::start(healthy.worker());
-    eventually("all have ended", PATIENCE, async || {
-        let counts = task.counts().await.unwrap();
-        counts.completed + counts.failed == 900
-    })
-    .await;
-    let mut innocent = Vec::new();
-    for at in (0..900).filter(|at| *at != 500) {
-        let id = format!("job-{at:03}");
-        if task.handle(&id).unwrap().state().await.unwrap() == JobState::Failed {
-            innocent.push((id.clone(), ran.lock().unwrap().get(&id).copied().unwrap_or(0)));
-        }
-    }
+    let innocent = innocent(&task, &ran).await;
     worker.stop().await;
     assert!(innocent.is_empty(), "{} failed of one crash (id, runs): {innocent:?}", innocent.len());
 }
@@ -267,5 +254,26 @@ async fn a_full_worker_of_a_paused_task_hands_back_what_it_has_claimed() {
     counts(&task, 3, 1).await;
     app.inspector().pause(TASK, "a test").await.unwrap();
     counts(&task, 0, 1).await;
+    worker.stop().await;
+}
+
+/// Its driver has nothing to say until a slot is free, whatever is due meanwhile.
+#[tokio::test]
+async fn a_full_worker_is_quiet_while_a_delayed_job_is_due() {
+    let test = TestTask::new();
+    let (_app, task) = test.producer().await;
+    let proxy = Proxy::start(test.redis().address()).await;
+    task.dispatch_many((0..3).map(|_| "gate".to_owned())).await.unwrap();
+    let due = task.dispatch("gate".into()).delay(Duration::from_millis(1_000)).await.unwrap();
+    let worker = test.start_worker_at(&proxy.url(), fast().concurrency(1).prefetch(2)).await;
+    counts(&task, 2, 1).await;
+    // It looks for a pause each 5 s.
+    tokio::time::sleep(Duration::from_millis(5_500)).await;
+    let before = proxy.requests();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let calls = proxy.requests() - before;
+    assert!(calls < 60, "{calls} requests in 2 s");
+    test.journal.open("gate");
+    due.result().await.unwrap();
     worker.stop().await;
 }

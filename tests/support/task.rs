@@ -35,6 +35,15 @@ pub fn options(interval: Duration) -> TaskOptions {
     TaskOptions::new().concurrency(4).stall(StallOptions::new().interval(interval))
 }
 
+/// Waits until so many jobs are claimed ahead, and so many run.
+pub async fn counts(task: &TaskRef<String, u64>, claimed: u64, running: u64) {
+    eventually(&format!("{claimed} claimed and {running} running"), PATIENCE, async || {
+        let counts = task.counts().await.unwrap();
+        counts.claimed == claimed && counts.running == running
+    })
+    .await;
+}
+
 /// A task on one server that no other test has, with the workers that the test starts for it, and looks at what Redis
 /// holds of it.
 #[derive(Clone)]

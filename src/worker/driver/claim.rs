@@ -12,6 +12,9 @@ use crate::store::report::Report;
 use crate::store::settle::{Claimed, Payload, Settled, Want};
 use crate::worker::runner::{self, Own};
 
+/// From so many requeues in a row on, that a job never gets to begin is worth a warning.
+const REQUEUED_OFTEN: u32 = 3;
+
 impl Driver {
     /// Which jobs begin by the next call, and how many it claims. Slots of a worker-wide cap are taken for those that begin.
     pub(super) fn plan(&mut self) -> (Vec<Report>, Want) {
@@ -123,6 +126,10 @@ impl Driver {
                 held.set(Flags::NOT_BEGUN);
             }
             entered.push(Arc::clone(&held));
+            if let Some(recovery) = job.recovery.as_ref().filter(|told| told.requeued_count >= REQUEUED_OFTEN) {
+                let (task, times) = (&self.task.name, recovery.requeued_count);
+                tracing::warn!(%task, job_id = %job.id, times, "the job was claimed ahead again and again and never began");
+            }
             if stopping || too_late {
                 held.set(Flags::FINISHED);
                 self.worker.slots.give_back(usize::from(job.begins));

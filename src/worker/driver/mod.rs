@@ -69,6 +69,8 @@ pub(super) struct Driver {
     /// Runs were spawned since the last wait.
     started: bool,
     look_at: Moment,
+    /// When the last answer came.
+    heard_at: Moment,
     stop: Option<Stop>,
     /// Redis says that this worker has stopped: no call of it counts any more.
     closed: bool,
@@ -110,6 +112,7 @@ impl Driver {
             granted: false,
             started: false,
             look_at: clock::now(),
+            heard_at: clock::now(),
             stop: None,
             closed: false,
         }
@@ -201,7 +204,7 @@ impl Driver {
         }
         let (begins, want) = self.plan();
         // A worker that is full has nothing to say, and would not hear of a pause.
-        let listens = self.ahead.claimed() > 0 && clock::now() >= self.look_at;
+        let listens = self.ahead.claimed() > 0 && clock::now() >= self.heard_at.after(LOOK_AGAIN);
         if self.pending.is_empty() && begins.is_empty() && want.jobs == 0 && !listens {
             return false;
         }
@@ -290,7 +293,9 @@ impl Driver {
         };
         self.lines[line] = Line { next_call: number + 1, wanted: None };
         self.task.estate.answered(line);
-        for fence in &settled.lost {
+        self.heard_at = clock::now();
+        let ends = |fence: &u64| reports.iter().any(|report| report.fence == *fence && report.outcome.ends_the_hold());
+        for fence in settled.lost.iter().filter(|fence| ends(fence)) {
             tracing::warn!(task = %self.task.name, fence, "an outcome came too late: the job was taken in the meantime");
         }
         if !settled.taken.is_empty() {
@@ -300,9 +305,6 @@ impl Driver {
         self.released(&reports, &settled);
         let begun = settled.claimed.iter().filter(|job| job.begins).count();
         self.worker.slots.give_back(want.begin.saturating_sub(begun));
-        if reports.is_empty() {
-            self.look_at = clock::now().after(LOOK_AGAIN);
-        }
         if want.jobs > 0 {
             // A claim that is cut short in bytes leaves more behind, too.
             let bytes: usize = settled.claimed.iter().map(|job| job.payload.bytes()).sum();

@@ -124,15 +124,15 @@ async fn run_once(
     let outcome = guarded(|| outcome::outcome(ended, &held, (attempt, job.deferred), &options, &task.errors))
         .unwrap_or_else(|panic| outcome::failed(codes::PANIC.to_owned(), panic, attempt, None, &options));
     observed.end(&outcome, ran);
+    if !matches!(outcome, Outcome::Completed(_) | Outcome::Requeue) {
+        // What takes log lines is the user's code too.
+        let _ = guarded(|| span.in_scope(|| outcome::tell(&task.name, &held.id, &outcome, &options)));
+    }
     if !matches!(outcome, Outcome::Completed(_))
         && let Some(store) = &noted.0.note_store
     {
         // The next run goes on from it.
         store.flush(&held).await;
-    }
-    if !matches!(outcome, Outcome::Completed(_) | Outcome::Requeue) {
-        // What takes log lines is the user's code too.
-        let _ = guarded(|| span.in_scope(|| outcome::tell(&task.name, &held.id, &outcome, &options)));
     }
     (outcome, ran)
 }
