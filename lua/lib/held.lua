@@ -4,9 +4,11 @@ local function held_by(locks, worker, ids, fences)
   local held, lost = {}, {}
   if #ids == 0 then return held, lost end
   local tokens, prefix = redis.call('HMGET', locks, unpack(ids)), worker .. ':'
+  local count = 0
   for index = 1, #ids do
     if tokens[index] == prefix .. fences[index] then
-      held[#held + 1] = index
+      count = count + 1
+      held[count] = index
     else
       lost[#lost + 1] = fences[index]
     end

@@ -19,7 +19,7 @@ end
 local function read_outcomes(at, completed_count, counts, ran, locks, cancelling, worker)
   local out = { all = {}, lost = {}, completed = {}, results = {}, failed = {}, retry = {}, requeue = {}, begins = {},
     begin_fences = {}, unstart = {}, snooze = {}, undecodable = {}, ran = ran, cancelled = {}, reasons = {},
-    taken = {}, expired = 0 }
+    taken = {}, refused = {}, expired = 0 }
   local value_count, begin_count = tonumber(counts), 0
   if not value_count then
     value_count, begin_count = string.match(counts, '^(%d+) (%d+)$')
@@ -38,8 +38,17 @@ local function read_outcomes(at, completed_count, counts, ran, locks, cancelling
     ids[place], fences[place], others[place] = ARGV[other], ARGV[other + 1], other
   end
   local held, lost = held_by(locks, worker, ids, fences)
+  if #held == completed_count and #ids == completed_count and not cancelling then
+    -- Nothing but jobs that completed, most of the time.
+    out.all, out.completed = ids, ids
+    for value = values_at, begins_at - 1, 2 do
+      out.results[#out.results + 1], out.results[#out.results + 2] = ids[tonumber(ARGV[value])], ARGV[value + 1]
+    end
+    return out
+  end
   local reasons = cancelling and cancel_reasons(cancelling, ids) or {}
-  out.lost, out.refused = lost, #lost > 0 and refused_words(ids, fences, others, completed_count + 1, held) or {}
+  out.lost = lost
+  if #lost > 0 then out.refused = refused_words(ids, fences, others, completed_count + 1, held) end
   local values, all, completed = {}, out.all, out.completed
   for value = values_at, begins_at - 1, 2 do values[tonumber(ARGV[value])] = ARGV[value + 1] end
   for _, place in ipairs(held) do

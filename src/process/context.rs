@@ -51,7 +51,7 @@ pub(crate) struct Run {
     pub(crate) headers: Headers,
     pub(crate) data: Arc<Data>,
     /// None in a test of a handler.
-    pub(crate) note_store: Option<NoteStore>,
+    pub(crate) note_store: Option<Arc<NoteStore>>,
 }
 
 impl Context {

@@ -168,10 +168,10 @@ impl Driver {
         self.started = true;
         self.busy.insert(job.fence, job.id.clone());
         let (task, worker) = (Arc::clone(&self.task), Arc::clone(&self.worker));
-        let alive = task.alive.token();
+        let (alive, note_store) = (task.alive.token(), Arc::clone(&self.note_store));
         self.runs.spawn(async move {
             let _alive = alive;
-            let report = runner::run(Arc::clone(&task), worker, held, job, own).await;
+            let report = runner::run(Arc::clone(&task), worker, note_store, held, job, own).await;
             task.outbox.push(report);
             task.poke.notify_one();
         });

@@ -35,6 +35,7 @@ use crate::clock::{self, Moment};
 use crate::job::id::JobId;
 use crate::limits::{BATCH, BATCH_BYTES};
 use crate::process::held::Flags;
+use crate::process::note_store::NoteStore;
 use crate::process::shared::WorkerShared;
 use crate::process::task::TaskRuntime;
 use crate::store::report::{Outcome, Report};
@@ -50,6 +51,8 @@ const DROP_TIME: Duration = Duration::from_secs(1);
 pub(super) struct Driver {
     task: Arc<TaskRuntime>,
     worker: Arc<WorkerShared>,
+    /// Where runs write what their handlers note.
+    note_store: Arc<NoteStore>,
     runs: JoinSet<()>,
     /// Runs by fence that have not reported yet; each fills a slot.
     busy: HashMap<u64, JobId>,
@@ -96,8 +99,10 @@ struct Line {
 
 impl Driver {
     pub(super) fn new(task: Arc<TaskRuntime>, worker: Arc<WorkerShared>) -> Driver {
+        let (store, keys, id) = (Arc::clone(&worker.store), Arc::clone(&task.keys), worker.id.clone());
         Driver {
             _alive: task.alive.token(),
+            note_store: Arc::new(NoteStore { store, keys, worker: id }),
             task,
             worker,
             runs: JoinSet::new(),

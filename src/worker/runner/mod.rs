@@ -41,13 +41,14 @@ use crate::store::settle::Claimed;
 pub(super) async fn run(
     task: Arc<TaskRuntime>,
     worker: Arc<WorkerShared>,
+    note_store: Arc<NoteStore>,
     held: Arc<Held>,
     job: Claimed,
     own: Own,
 ) -> Report {
     let (attempt, payload_bytes) = (job.failed_attempts.saturating_add(1), job.payload.bytes());
     let (id, fence, began, options) = (held.id.clone(), held.fence, Instant::now(), Arc::clone(&own.options));
-    let running = AssertUnwindSafe(run_once(task, worker, Arc::clone(&held), job, own));
+    let running = AssertUnwindSafe(run_once(task, worker, note_store, Arc::clone(&held), job, own));
     let (outcome, ran) = running.catch_unwind().await.unwrap_or_else(|panic| {
         // What is woken may be the user's code too.
         let _ = guarded(|| held.set(Flags::FINISHED));
@@ -60,6 +61,7 @@ pub(super) async fn run(
 async fn run_once(
     task: Arc<TaskRuntime>,
     worker: Arc<WorkerShared>,
+    note_store: Arc<NoteStore>,
     held: Arc<Held>,
     job: Claimed,
     own: Own,
@@ -77,9 +79,7 @@ async fn run_once(
         return (Outcome::Requeue, Duration::ZERO);
     }
     let (observer, data) = (worker.observer.clone(), Arc::clone(&worker.data));
-    let (store, keys) = (Arc::clone(&worker.store), Arc::clone(&task.keys));
     let worker = worker.id.clone();
-    let note_store = NoteStore { store, keys, worker: worker.clone() };
     let max_attempts = options.retry.max_attempts();
     let (name, id) = (Arc::clone(&task.name), held.id.clone());
     let is_first = attempt == 1 && job.stalled_count == 0 && job.deferred == Deferred::default();
