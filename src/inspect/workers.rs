@@ -40,6 +40,8 @@ pub struct WorkerReport {
     pub pid: Option<u32>,
     /// The version of Heartline that it runs.
     pub version: String,
+    /// The version of the format in Redis that it speaks; `None` of one that did not say so yet.
+    pub wire: Option<u32>,
     /// When it started.
     #[serde(rename = "started_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub started_at: Option<SystemTime>,
@@ -241,6 +243,7 @@ pub(super) fn report(worker: &str, seen_ms: u64, presence: &HashMap<String, Stri
         host: text("host"),
         pid: number(presence, "pid").and_then(|pid| u32::try_from(pid).ok()),
         version: text("version"),
+        wire: number(presence, "wire").and_then(|wire| u32::try_from(wire).ok()),
         started_at: number(presence, "startedAt").filter(|ms| *ms > 0).map(at_ms),
         last_seen_at: at_ms(seen_ms),
         stopped_at,

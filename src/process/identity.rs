@@ -1,6 +1,7 @@
 //! What a worker says of itself and its process.
 
 use crate::clock;
+use crate::store::declare::WIRE_VERSION;
 
 /// What presence says of this process, besides its id: facts by which a later start can prove that it is gone.
 pub(crate) fn process_facts() -> Vec<(String, String)> {
@@ -8,6 +9,7 @@ pub(crate) fn process_facts() -> Vec<(String, String)> {
         ("host".to_owned(), hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()),
         ("pid".to_owned(), std::process::id().to_string()),
         ("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+        ("wire".to_owned(), WIRE_VERSION.to_string()),
     ];
     #[cfg(target_os = "linux")]
     {
