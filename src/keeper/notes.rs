@@ -8,11 +8,12 @@ use super::Keeper;
 use super::watch::TaskWatch;
 use crate::clock;
 use crate::error::Error;
+use crate::limits::BATCH_BYTES;
 use crate::process::held::Flags;
 use crate::store::address::Role;
 use crate::store::connection::OwnConnection;
 use crate::store::note::{self, RunNote};
-use crate::store::patience::response_time;
+use crate::store::patience::{doubled, response_time};
 
 /// How often the progress of a job is written.
 const PROGRESS: Duration = Duration::from_secs(1);
@@ -21,7 +22,7 @@ const PROGRESS: Duration = Duration::from_secs(1);
 pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
     let task = &watch.task;
     let period = task.beat_period();
-    let (mut conn, mut next_checkpoints) = (None, clock::now());
+    let (mut conn, mut next_checkpoints, mut patience) = (None, clock::now(), Duration::ZERO);
     loop {
         let left = task.held.all().iter().any(|held| held.notes.has_checkpoint());
         tokio::select! {
@@ -36,10 +37,17 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
         // One that has ended is told by its run.
         let held = task.held.all().into_iter().filter(|held| !held.flags().intersects(Flags::FINISHED));
         let notes: Vec<RunNote> = held.filter_map(|held| held.pending_note(with_checkpoints)).collect();
-        match write(&keeper, &watch, &mut conn, notes).await {
-            Ok(()) => keeper.answered("notes", task.index),
+        match write(&keeper, &watch, &mut conn, patience, notes).await {
+            Ok(()) => {
+                patience = Duration::ZERO;
+                keeper.answered("notes", task.index);
+            }
             Err(e) => {
                 conn = None;
+                if e.is_late() {
+                    // Large values over a slow line take as long as they take.
+                    patience = doubled(patience.max(response_time(BATCH_BYTES)));
+                }
                 // What was not written is still there.
                 task.bells.noted.notify_one();
                 let task = Arc::clone(&task.name);
@@ -62,6 +70,7 @@ async fn write(
     keeper: &Keeper,
     watch: &TaskWatch,
     conn: &mut Option<OwnConnection>,
+    patience: Duration,
     notes: Vec<RunNote>,
 ) -> Result<(), Error> {
     let (task, worker) = (&watch.task, &keeper.worker);
@@ -70,7 +79,7 @@ async fn write(
             Some(conn) => conn,
             None => conn.insert(worker.store.dedicated(Role::Keeper, None).await?),
         };
-        let time = response_time(call.iter().map(RunNote::bytes).sum());
+        let time = patience.max(response_time(call.iter().map(RunNote::bytes).sum()));
         let answer = tokio::time::timeout(time, note::note(conn, &task.keys, worker.id.as_str(), &call)).await;
         let lost = answer.unwrap_or_else(|_| Err(Error::late()))?;
         for written in &call {

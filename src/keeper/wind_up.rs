@@ -69,7 +69,10 @@ async fn hand_back(keeper: &Keeper, watch: &TaskWatch) -> bool {
     let end = clock::now().after(reporting_time(task.options.interval));
     let Left { lines, pending, large } = task.estate.take(&task.outbox);
     let mut own = Lines { keeper, watch, numbers: lines.clone().map(|line| line.number), conn: None, end };
-    own.write_notes().await;
+    // Outcomes must get through, too.
+    if tokio::time::timeout(end.since(clock::now()) / 2, own.write_notes()).await.is_err() {
+        own.conn = None;
+    }
     let on_the_way = lines.iter().filter_map(|line| line.under_way.as_deref()).flatten();
     let ending = on_the_way.filter(|report| report.outcome.ends_the_hold());
     let mut reported: HashSet<u64> = ending.map(|report| report.fence).collect();

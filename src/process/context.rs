@@ -158,7 +158,8 @@ impl Context {
     /// next run, after a crash, a failure or a shutdown, reads it with [`Context::last_checkpoint`].
     ///
     /// At most 64 KiB of JSON. It is written once in a third of the stall interval, the latest wins, and what is newer than that when the run fails
-    /// or is handed back is written before; so it is free to call at every step. A crash loses what was noted since. A job that completes
+    /// or is handed back is written before, unless Redis takes outcomes alone since it is full; so it is free to call at every step. A crash loses what
+    /// was noted since. A job that completes
     /// keeps none.
     ///
     /// # Errors

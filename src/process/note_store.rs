@@ -1,11 +1,10 @@
-//! How the notes of a run get to Redis, besides by the keeper.
+//! How a handler writes a note at once, and reads what an earlier run noted.
 
 use std::sync::Arc;
 
-use super::held::{Flags, Held};
+use super::held::Held;
 use crate::error::Error;
 use crate::job::id::JobId;
-use crate::pauses::Pauses;
 use crate::store::engine::Store;
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::note::{self, Stored};
@@ -28,22 +27,6 @@ impl NoteStore {
         let lost = self.store.shared(response_time(note.bytes()), call).await?;
         held.notes.written(&note);
         Ok(lost.is_empty())
-    }
-
-    /// The same, until Redis has answered, or somebody else decides about the job.
-    pub(crate) async fn flush(&self, held: &Held) {
-        let mut pauses = Pauses::until_answered();
-        while held.notes.any() && !held.flags().intersects(Flags::LOST) {
-            match self.write(held).await {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(e) if e.is_retryable() => tokio::time::sleep(pauses.next()).await,
-                Err(e) => {
-                    tracing::warn!(job_id = %held.id, error = %e.chain(), "what the handler noted cannot be written");
-                    return;
-                }
-            }
-        }
     }
 
     /// What is stored in this column of the job.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::notes::write_notes;
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::job::failure::{StoredError, codes};
@@ -36,6 +37,8 @@ pub(super) struct Call {
     /// How long an attempt waits for its answer.
     patience: Duration,
     pauses: Pauses,
+    /// The notes in front of the outcomes were late once.
+    notes_late: bool,
     /// How often the connection was closed under a large outcome, and when first.
     closed: (u32, Option<Moment>),
 }
@@ -68,14 +71,38 @@ impl Call {
         // Both ways: a claim may be answered with as much.
         let patience = response_time(reports.iter().map(Report::bytes).sum::<usize>() + BATCH_BYTES);
         let (sent, pauses) = (clock::now(), Pauses::until_answered());
-        Call { task, worker, line, number, want, asked: want, reports, sent, patience, pauses, closed: (0, None) }
+        Call {
+            task,
+            worker,
+            line,
+            number,
+            want,
+            asked: want,
+            reports,
+            sent,
+            patience,
+            pauses,
+            notes_late: false,
+            closed: (0, None),
+        }
     }
 
     /// Makes the call until it is answered.
     pub(super) async fn answered(mut self) -> Answered {
         loop {
-            let (mut connected, attempted) = (false, Instant::now());
-            let e = match self.attempt(&mut connected).await {
+            let mut connected = false;
+            let noted = self.write_notes().await;
+            // The deadline of what it claims counts from the first send: a late repetition claims nothing new.
+            let late = cadence::late_claim(self.task.options.interval);
+            if !self.task.beats_are_fresh() || clock::now().since(self.sent) >= late {
+                self.asked = Want::NONE;
+            }
+            let attempted = Instant::now();
+            let answer = match noted {
+                Ok(()) => self.attempt(&mut connected).await,
+                Err(e) => Err(e),
+            };
+            let e = match answer {
                 Ok(SettleReply::Settled(settled)) => {
                     if let Some(away) = self.worker.outage.answered(PARTS[self.line], self.task.index) {
                         let away_ms = away.as_millis() as u64;
@@ -106,12 +133,19 @@ impl Call {
                 self.tell(&e, connected, pause);
                 tokio::time::sleep(pause).await;
             }
-            // The deadline of what it claims counts from the first send: a late repetition claims nothing new.
-            let late = cadence::late_claim(self.task.options.interval);
-            if !self.task.beats_are_fresh() || clock::now().since(self.sent) >= late {
-                self.asked = Want::NONE;
-            }
         }
+    }
+
+    /// Writes what was noted of the jobs in front of their outcomes, behind which nobody may. An error is an outage, in which the
+    /// outcomes would not get through either; for a server that takes no notes, or none so large in time, they do not wait.
+    async fn write_notes(&mut self) -> Result<(), Error> {
+        let Err(e) = write_notes(&self.task, &self.worker, &self.reports, self.patience).await else { return Ok(()) };
+        if e.is_outage() && !(e.is_late() && self.notes_late) {
+            self.notes_late |= e.is_late();
+            return Err(e);
+        }
+        tracing::warn!(task = %self.task.name, error = %e.chain(), "what handlers noted cannot be written");
+        Ok(())
     }
 
     fn ends_with(self, settled: Option<Settled>, round_trip: Duration) -> Answered {

@@ -29,7 +29,6 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use self::ahead::Ahead;
 use self::call::{Answered, Call};
-use self::notes::write_notes;
 use self::stop::Stop;
 use crate::clock::{self, Moment};
 use crate::job::id::JobId;
@@ -183,8 +182,6 @@ impl Driver {
             // A handler that blocks its thread cannot be dropped; its job is requeued all the same.
             let _ = tokio::time::timeout(DROP_TIME, self.runs.shutdown()).await;
             self.collect().await;
-            let _ =
-                tokio::time::timeout(DROP_TIME, write_notes(Arc::clone(&self.task), Arc::clone(&self.worker))).await;
             for (fence, id) in self.busy.drain() {
                 self.pending.push(Report::requeue(id, fence));
             }

@@ -1,20 +1,34 @@
-//! What handlers noted that a shutdown has dropped.
+//! What handlers noted goes to Redis in front of the outcomes.
 
-use std::sync::Arc;
+use std::time::Duration;
 
+use crate::error::Error;
 use crate::process::shared::WorkerShared;
 use crate::process::task::TaskRuntime;
-use crate::store::note;
-use crate::store::patience::RESPONSE_TIMEOUT;
+use crate::store::note::{self, RunNote};
+use crate::store::patience::response_time;
+use crate::store::report::{Outcome, Report};
 
-/// Writes what the handlers of the task noted that were dropped: whoever runs their jobs next goes on from it.
-pub(super) async fn write_notes(task: Arc<TaskRuntime>, worker: Arc<WorkerShared>) {
-    let held = task.held.all();
-    for notes in note::in_calls(held.iter().filter_map(|held| held.pending_note(true)).collect()) {
+/// Writes what was noted of these jobs and Redis does not know yet: whoever runs them next goes on from it. Nobody goes on from a
+/// completed one. A call waits for its answer for `patience`, or as long as its bytes take.
+pub(super) async fn write_notes(
+    task: &TaskRuntime,
+    worker: &WorkerShared,
+    reports: &[Report],
+    patience: Duration,
+) -> Result<(), Error> {
+    let goes_on = |outcome: &Outcome| outcome.ends_the_hold() && !matches!(outcome, Outcome::Completed(_));
+    let ended = reports.iter().filter(|report| goes_on(&report.outcome));
+    let notes = ended.filter_map(|report| task.held.get(report.fence)?.pending_note(true)).collect();
+    for notes in note::in_calls(notes) {
+        let time = patience.max(response_time(notes.iter().map(RunNote::bytes).sum()));
         let call = async |conn: &mut _| note::note(conn, &task.keys, worker.id.as_str(), &notes).await;
-        if let Err(e) = worker.store.shared(RESPONSE_TIMEOUT, call).await {
-            tracing::warn!(task = %task.name, error = %e.chain(), "what handlers noted cannot be written");
-            return;
+        worker.store.shared(time, call).await?;
+        for written in &notes {
+            if let Some(held) = task.held.get(written.fence) {
+                held.notes.written(written);
+            }
         }
     }
+    Ok(())
 }

@@ -116,7 +116,6 @@ async fn run_once(
         data,
         note_store: Some(note_store),
     }));
-    let noted = context.clone();
     let ended = drive::drive(&task.handler, context, payload, &held, &options).instrument(span.clone()).await;
     let ran = observed.ran();
     held.set(Flags::FINISHED);
@@ -127,12 +126,6 @@ async fn run_once(
     if !matches!(outcome, Outcome::Completed(_) | Outcome::Requeue) {
         // What takes log lines is the user's code too.
         let _ = guarded(|| span.in_scope(|| outcome::tell(&task.name, &held.id, &outcome, &options)));
-    }
-    if !matches!(outcome, Outcome::Completed(_))
-        && let Some(store) = &noted.0.note_store
-    {
-        // The next run goes on from it.
-        store.flush(&held).await;
     }
     (outcome, ran)
 }

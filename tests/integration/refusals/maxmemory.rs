@@ -64,12 +64,16 @@ async fn running_jobs_are_beaten_and_settled_and_waiting_ones_run() {
     let mut full = Full::new().await;
     let gate = Arc::new(Semaphore::new(0));
     let passed = Arc::clone(&gate);
-    let handler = move |_: Context, number: u32| {
+    let handler = move |ctx: Context, number: u32| {
         let passed = Arc::clone(&passed);
         async move {
             passed.acquire().await?.forget();
             match number {
-                1 => Err(JobError::new("as it must").fatal()),
+                1 => {
+                    // It is not taken, and keeps no outcome back.
+                    ctx.checkpoint(&number)?;
+                    Err(JobError::new("as it must").fatal())
+                }
                 number => Ok(number * 2),
             }
         }
