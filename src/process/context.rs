@@ -182,8 +182,12 @@ impl Context {
     /// Cancel safe: the checkpoint is noted, and written soon.
     pub async fn checkpoint_now<T: Serialize + ?Sized>(&self, state: &T) -> Result<(), NoteError> {
         let told = self.checkpoint(state);
-        if !matches!(told, Ok(()) | Err(NoteError::Interrupted(_))) || !self.0.held.notes.has_checkpoint() {
+        if !matches!(told, Ok(()) | Err(NoteError::Interrupted(_))) {
             return told;
+        }
+        if !self.0.held.notes.has_checkpoint() {
+            // The keeper was first: it may have heard that the job is lost.
+            return told.and_then(|()| Ok(self.heartbeat()?));
         }
         if let Some(store) = &self.0.note_store
             && !store.write(&self.0.held).await?
