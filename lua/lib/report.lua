@@ -39,7 +39,7 @@ local function read_outcomes(at, completed_count, counts, ran, locks, cancelling
   end
   local held, lost = held_by(locks, worker, ids, fences)
   if #held == completed_count and #ids == completed_count and not cancelling then
-    -- Nothing but jobs that completed, most of the time.
+    -- Nothing but jobs that completed, most of the time: one list for both, to which nobody adds.
     out.all, out.completed = ids, ids
     for value = values_at, begins_at - 1, 2 do
       out.results[#out.results + 1], out.results[#out.results + 2] = ids[tonumber(ARGV[value])], ARGV[value + 1]

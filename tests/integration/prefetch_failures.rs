@@ -37,13 +37,19 @@ async fn a_pause_gives_back_the_slots_of_what_was_about_to_begin() {
     worker.stop().await;
 }
 
-/// A worker behind a proxy that dies at the moment at which its handler begins a job with the input "poison".
+/// Dispatches the poison in the middle of 899 neighbours.
+async fn dispatch_poison(task: &TaskRef<String, u64>) {
+    let jobs = (0..900).map(|at| (format!("job-{at:03}"), if at == 500 { "poison" } else { "x" }.to_owned()));
+    task.dispatch_many_with_ids(jobs).await.unwrap();
+}
+
+/// A worker behind a proxy works until it dies, at the moment at which its handler begins a job with the input "poison".
 async fn dies_of_poison(
     test: &TestTask,
     redis: &TestRedis,
     options: TaskOptions,
     ran: Arc<Mutex<BTreeMap<String, usize>>>,
-) -> (TestWorker, Arc<Proxy>, Arc<tokio::sync::Notify>, App) {
+) {
     let proxy = Arc::new(Proxy::start(redis.address()).await);
     let died = Arc::new(tokio::sync::Notify::new());
     let app = test.app_at(&proxy.url()).await;
@@ -66,7 +72,9 @@ async fn dies_of_poison(
         .unwrap();
     let worker = TestWorker::start(app.worker());
     worker.working().await;
-    (worker, proxy, died, app)
+    tokio::time::timeout(PATIENCE, died.notified()).await.expect("the poison does not run");
+    proxy.refuse().await;
+    worker.abort();
 }
 
 /// Waits until the poison and its 899 neighbours have ended, and says which of these failed, and how often each ran.
@@ -95,14 +103,9 @@ async fn a_job_that_kills_its_worker_again_and_again_takes_no_other_with_it() {
     let (_app, task) = test.producer().await;
     let ran = Arc::new(Mutex::new(BTreeMap::new()));
     let options = fast().concurrency(1).prefetch(50);
-    let jobs = (0..900).map(|at| (format!("job-{at:03}"), if at == 500 { "poison" } else { "x" }.to_owned()));
-    task.dispatch_many_with_ids(jobs).await.unwrap();
+    dispatch_poison(&task).await;
     for _ in 0..2 {
-        let (worker, proxy, died, app) = dies_of_poison(&test, &redis, options.clone(), Arc::clone(&ran)).await;
-        tokio::time::timeout(PATIENCE, died.notified()).await.expect("the poison does not run");
-        proxy.refuse().await;
-        worker.abort();
-        drop(app);
+        dies_of_poison(&test, &redis, options.clone(), Arc::clone(&ran)).await;
     }
     let healthy = test.app().await;
     let seen = Arc::clone(&ran);
@@ -128,13 +131,8 @@ async fn where_a_crash_is_a_failed_run_nothing_begins_behind_another_job() {
         .retry(RetryPolicy::new().attempts(1))
         .concurrency(1)
         .prefetch(50);
-    let jobs = (0..900).map(|at| (format!("job-{at:03}"), if at == 500 { "poison" } else { "x" }.to_owned()));
-    task.dispatch_many_with_ids(jobs).await.unwrap();
-    let (worker, proxy, died, app) = dies_of_poison(&test, &redis, options.clone(), Arc::clone(&ran)).await;
-    tokio::time::timeout(PATIENCE, died.notified()).await.expect("the poison does not run");
-    proxy.refuse().await;
-    worker.abort();
-    drop(app);
+    dispatch_poison(&task).await;
+    dies_of_poison(&test, &redis, options.clone(), Arc::clone(&ran)).await;
     let healthy = test.app().await;
     let _: TaskRef<String, u64> =
         healthy.task(&test.name, options, |_: Context, _: String| async { Ok::<u64, JobError>(1) }).unwrap();
