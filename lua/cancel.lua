@@ -27,22 +27,27 @@
 -- KEYS[25] expiresAt     (hash)    column
 -- KEYS[26] checkpoint    (hash)    column
 -- KEYS[27] progress      (hash)    column
+-- KEYS[28] outcome       (hash)    column
+-- KEYS[29] finalizing    (zset)    ids whose hook is to run, by when, ms
+-- KEYS[30] wake          (zset)    marker for idle workers
 -- ARGV[1]  reason        (text)
 -- ARGV[2]  channel       (of the hint for the keepers that hold the jobs)
 -- ARGV[3]  by            (who asks; '' for nobody)
 -- ARGV[4]  jobs          (pairs id, stamp: at most 200; see lib/named.lua)
--- Returns  {'told', one word a job}: ended, requested, or why not: its state, unknown,
---          changed
--- Emits    cancelled
+-- Returns  {'told', one word a job}: ended, requested, or why not: its state (finalizing: its
+--          outcome is stored), unknown, changed
+-- Emits    cancelled, finalizing
 -- Refuses  WRONGTYPE before the first write
 local reason, channel, by = ARGV[1], ARGV[2], ARGV[3]
 local lists, places = { wait_high, wait, wait_low },
-  { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }
+  { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed, finalizing = finalizing,
+    outcome = outcome, errors = errors }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery, expires_at, checkpoint, progress }
+  deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
 
 local ids, states = named_jobs(4, payload, locks, places)
-expect_types(lists, {}, columns, {})
+places.columns = columns
+expect_types(lists, {}, columns, { finalizing })
 expect_types({}, {}, { cancelling, ghosts, meta }, {})
 local ended, waited, put_off, held, values = {}, {}, {}, {}, {}
 local failure = error_json('cancelled', reason)
@@ -57,7 +62,9 @@ for at, id in ipairs(ids) do
     states[at] = 'ended'
   end
 end
-local event_mode, keep = unpack(redis.call('HMGET', meta, 'eventMode', 'keepCancelled'))
+local event_mode, keep, hook = unpack(redis.call('HMGET', meta, 'eventMode', 'keepCancelled', 'hook'))
+local _, now_ms = now_us()
+local how = { keep = { cancelled = keep }, now_ms = now_ms, hook = hook == '1' }
 
 -- A shrinking command first: behind it a server at maxmemory takes the others.
 redis.call('HDEL', cancelling, '')
@@ -68,12 +75,14 @@ end
 if #ended > 0 then
   if #put_off > 0 then redis.call('ZREM', delayed, unpack(put_off)) end
   count_ghosts(ghosts, meta, waited, 1)
-  finish(cancelled, keep, math.floor(now_us() / 1000), columns, ended, errors, values)
-  if #waited > 0 then strip_ghosts(lists, ghosts, meta, payload, locks, { delayed, completed, failed, cancelled }) end
-  redis.pcall('HINCRBY', meta, 'out', #ended)
+  finish(places, how, 'cancelled', ended, values)
+  if #waited > 0 then
+    strip_ghosts(lists, ghosts, meta, payload, locks, { delayed, completed, failed, cancelled, finalizing })
+  end
+  if how.hook then ring_wake(wake) else redis.pcall('HINCRBY', meta, 'out', #ended) end
   local fields = {}
   add_words(fields, 'by', by == '' and {} or { by })
-  add_words(fields, 'cancelled', ended)
+  add_finished(fields, how, 'cancelled', ended, ended)
   if event_mode ~= 'off' then emit_event(events, meta, 'events', #ended, '', fields) end
 end
 return { 'told', unpack(states) }

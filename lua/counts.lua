@@ -10,11 +10,14 @@
 -- KEYS[8]  cancelled (zset)  ids by finish time, ms
 -- KEYS[9]  meta      (hash)  how many ghosts, pause
 -- KEYS[10] claimed   (hash)  id -> fence of a job that is held and has not begun
--- Returns  {'counted', waiting, delayed, claimed, running, completed, failed, cancelled, 1 where the task is paused
---          else 0}
+-- KEYS[11] outcome   (hash)  column
+-- KEYS[12] finalizing (zset)  ids whose hook is to run, by when, ms
+-- Returns  {'counted', waiting, delayed, claimed, running, finalizing, completed, failed, cancelled, 1 where the task
+--          is paused else 0}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local lists, ended = { wait_high, wait, wait_low }, { completed, failed, cancelled }
-local reply = { 'counted', unpack(count_jobs(lists, delayed, claimed, locks, ended, meta)) }
-reply[9] = redis.call('HEXISTS', meta, 'paused')
+local reply = { 'counted', unpack(count_jobs(lists, delayed, claimed, locks,
+  { outcome = outcome, finalizing = finalizing }, ended, meta)) }
+reply[10] = redis.call('HEXISTS', meta, 'paused')
 return reply

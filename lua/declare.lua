@@ -1,5 +1,6 @@
 -- Writes a task's options, as the scripts need them: when a worker starts, and again when the server has lost them.
 -- KEYS[1]  meta     (hash)  wire version, stamp and options
+-- KEYS[2]  outcome  (hash)  column
 -- ARGV[1]  wire     (version of the caller)
 -- ARGV[2]  stamp    (server time of the worker's start, ms; '' at its start, which is then given one)
 -- ARGV[3]  worker   (id of the caller)
@@ -8,6 +9,7 @@
 -- Returns  {'kept', stamp in force}: a later start has declared them; nothing is written
 -- Emits    nothing
 -- Refuses  NEWERWIRE: the task's data was written by a newer version
+--          WRONGTYPE
 local wire, stamp, worker = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 local written = redis.call('HMGET', meta, 'wire', 'declaredAt')
@@ -18,7 +20,12 @@ local declared = tonumber(written[2]) or 0
 if stamp and declared >= stamp then return { 'kept', declared } end
 -- The newest start wins, also on a server whose clock went back.
 stamp = stamp or math.max(math.floor(now_us() / 1000), declared + 1)
-local changed, fields = {}, { 'wire', wire, 'declaredAt', string.format('%d', stamp), 'declaredBy', worker }
+-- Version 1 knows no hook: it would run the handler again of a job whose outcome is stored.
+local needed = redis.call('HLEN', outcome) > 0 and 2 or 1
+for at = 4, #ARGV, 2 do
+  if ARGV[at] == 'hook' and ARGV[at + 1] == '1' then needed = 2 end
+end
+local changed, fields = {}, { 'wire', needed, 'declaredAt', string.format('%d', stamp), 'declaredBy', worker }
 for at = 4, #ARGV, 2 do
   local old = redis.call('HGET', meta, ARGV[at])
   if old ~= ARGV[at + 1] then

@@ -75,7 +75,7 @@ end
 redis.call('HSET', payload, unpack(fields))
 local news, total = { 'in', (tonumber(begun) or 0) + #fresh }, (tonumber(told) or 0) + #fresh
 if event_mode ~= 'off' then news[3], news[4] = 'events', total end
-if not wire then news[#news + 1], news[#news + 2] = 'wire', ARGV[1] end
+if not wire then news[#news + 1], news[#news + 2] = 'wire', 1 end
 -- A bound for what a claim may read at once, in powers of two, so that it is seldom written.
 if largest > (tonumber(known_largest) or 0) then
   news[#news + 1], news[#news + 2] = 'largest', 2 ^ math.max(10, math.ceil(math.log(largest) / math.log(2)))

@@ -27,28 +27,35 @@
 -- KEYS[25] recovery      (hash)    column
 -- KEYS[26] checkpoint    (hash)    column
 -- KEYS[27] progress      (hash)    column
+-- KEYS[28] outcome       (hash)    column
+-- KEYS[29] finalizing    (zset)    ids whose hook is to run, by when, ms
+-- KEYS[30] wake          (zset)    marker for idle workers
 -- ARGV[1]  worker        (id of the caller)
 -- ARGV[2]  limit         (jobs a call, at most 200)
 -- Returns  {'expired', number of jobs that failed, 1 when others are to follow, else 0}
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is decided
--- Emits    failed
+-- Emits    failed, finalizing
 -- Refuses  WRONGTYPE before the first write
 local worker, limit = ARGV[1], tonumber(ARGV[2])
 
-local declared, keep, event_mode = unpack(redis.call('HMGET', meta, 'declaredAt', 'keepFailed', 'eventMode'))
+local declared, keep, event_mode, hook = unpack(redis.call('HMGET', meta, 'declaredAt', 'keepFailed', 'eventMode',
+  'hook'))
 if not declared then return { 'undeclared' } end
 local _, now_ms = now_us()
 local due = redis.call('ZRANGEBYSCORE', expires, '-inf', string.format('%d', now_ms), 'WITHSCORES', 'LIMIT', 0, limit)
 if #due == 0 then return { 'expired', 0, 0 } end
 local lists = { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery, expires_at, checkpoint, progress }
-local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }
-expect_types(lists, {}, columns, {})
+  deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
+local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
+  finalizing = finalizing, outcome = outcome, errors = errors, columns = columns }
+local how = { keep = { failed = keep }, now_ms = now_ms, hook = hook == '1' }
+expect_types(lists, {}, columns, { finalizing })
 local ids = {}
 for at = 1, #due, 2 do ids[#ids + 1] = due[at] end
 -- An id may be that of another job by now, or of one that began.
 local known, states = redis.call('HMGET', expires_at, unpack(ids)), states_of(payload, locks, places, ids)
+local elsewhere = { delayed, completed, failed, cancelled, finalizing }
 local ended, waited, put_off, values, words, ahead = {}, {}, {}, {}, {}, {}
 for at, id in ipairs(ids) do
   local is_due = known[at] and (tonumber(known[at]) or 0) <= now_ms
@@ -69,11 +76,11 @@ if #ended > 0 then
   redis.call('HDEL', expires_at, unpack(ended))
   if #put_off > 0 then redis.call('ZREM', delayed, unpack(put_off)) end
   count_ghosts(ghosts, meta, waited, 1)
-  finish(failed, keep, now_ms, columns, ended, errors, values)
-  if #waited > 0 then strip_ghosts(lists, ghosts, meta, payload, locks, { delayed, completed, failed, cancelled }) end
-  redis.pcall('HINCRBY', meta, 'out', #ended)
-  if event_mode ~= 'off' then
-    emit_event(events, meta, 'events', #ended, worker, { 'failed', table.concat(words, ' ') })
-  end
+  finish(places, how, 'failed', ended, values)
+  if #waited > 0 then strip_ghosts(lists, ghosts, meta, payload, locks, elsewhere) end
+  if how.hook then ring_wake(wake) else redis.pcall('HINCRBY', meta, 'out', #ended) end
+  local fields = {}
+  add_finished(fields, how, 'failed', ended, words)
+  if event_mode ~= 'off' then emit_event(events, meta, 'events', #ended, worker, fields) end
 end
 return { 'expired', #ended, #ids == limit and 1 or 0 }

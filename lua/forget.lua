@@ -33,12 +33,14 @@
 -- KEYS[32] claimed       (hash)    id -> fence of a job that is held and has not begun
 -- KEYS[33] checkpoint    (hash)    column
 -- KEYS[34] progress      (hash)    column
+-- KEYS[35] outcome       (hash)    column
+-- KEYS[36] finalizing    (zset)    ids whose hook is to run, by when, ms
 -- Returns  {'forgotten', number of keys}; or {'jobs', how many there are}: nothing is removed
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 -- Without a payload there is no job, whatever its list still has.
 local jobs = redis.call('HLEN', payload)
-for _, place in ipairs({ delayed, completed, failed, cancelled }) do
+for _, place in ipairs({ delayed, completed, failed, cancelled, finalizing }) do
   jobs = math.max(jobs, redis.call('ZCARD', place))
 end
 jobs = math.max(jobs, redis.call('HLEN', locks))
@@ -46,4 +48,4 @@ if jobs > 0 then return { 'jobs', jobs } end
 return { 'forgotten', redis.call('UNLINK', wait_high, wait, wait_low, active, candidates, locks, delayed, completed,
   failed, cancelled, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
   dispatched_at, deferred, waiting_since, recovery, expires_at, expires, ghosts, calls, meta, events, stalls, wake,
-  claimed, checkpoint, progress) }
+  claimed, checkpoint, progress, outcome, finalizing) }

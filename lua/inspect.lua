@@ -22,20 +22,22 @@
 -- KEYS[21] claimed       (hash)    id -> fence of a job that is held and has not begun
 -- KEYS[22] checkpoint    (hash)    column
 -- KEYS[23] progress      (hash)    column
+-- KEYS[24] outcome       (hash)    column
+-- KEYS[25] finalizing    (zset)    ids whose hook is to run, by when, ms
 -- ARGV[1]  id            (of the job)
 -- Returns  {'found', state, stamp, attempt, stalledCount, error, deferred, options, maxCount, priority, dispatchedAt,
---          waitingSince, recovery, expiresAt, reason of a cancel, progress, 1 for a candidate else 0, bytes of the
---          payload, of the result and of the checkpoint}; a column that is not set is ''; the stamp is the score, or
---          the token of a held job; or {'unknown'}
+--          waitingSince, recovery, expiresAt, reason of a cancel, progress, outcome, 1 for a candidate else 0, bytes
+--          of the payload, of the result and of the checkpoint}; a column that is not set is ''; the stamp is the
+--          score, or the token of a held job; or {'unknown'}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local places, id = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
-  claimed = claimed }, ARGV[1]
+  finalizing = finalizing, outcome = outcome, claimed = claimed }, ARGV[1]
 local states, stamps = states_of(payload, locks, places, ARGV)
 if states[1] == 'unknown' then return { 'unknown' } end
 local found = { 'found', states[1], stamps[1] }
 for _, column in ipairs({ attempt, stalled_count, errors, deferred, options, max_count, priority, dispatched_at,
-  waiting_since, recovery, expires_at, cancelling, progress }) do
+  waiting_since, recovery, expires_at, cancelling, progress, outcome }) do
   found[#found + 1] = redis.call('HGET', column, id) or ''
 end
 found[#found + 1] = redis.call('SISMEMBER', candidates, id)

@@ -19,7 +19,9 @@
 -- KEYS[18] failed       (zset)    ids by finish time, ms
 -- KEYS[19] cancelled    (zset)    ids by finish time, ms
 -- KEYS[20] claimed      (hash)    id -> fence of a job that is held and has not begun
--- ARGV[1]  state        (waiting, claimed, running, or another: that of the place)
+-- KEYS[21] outcome      (hash)    column
+-- KEYS[22] finalizing   (zset)    ids whose hook is to run, by when, ms
+-- ARGV[1]  state        (waiting, claimed, running, finalizing, or another: that of the place)
 -- ARGV[2]  newest       (1: newest first, or from the back of the lists; else oldest first, or as claimed)
 -- ARGV[3]  cursor       (of the page before; '' to begin)
 -- ARGV[4]  look         (how many jobs to look at, about)
@@ -34,7 +36,8 @@
 -- Refuses  WRONGTYPE
 local state, newest, cursor, look, code, text = ARGV[1], ARGV[2] == '1', ARGV[3], tonumber(ARGV[4]), ARGV[7], ARGV[8]
 
-local is_held = state == 'claimed' or state == 'running'
+local is_held = state == 'claimed' or state == 'running' or state == 'finalizing'
+local rows = state == 'claimed' and claimed or state == 'finalizing' and outcome or locks
 
 local ids, stamps, cursors, behind
 if state == 'waiting' then
@@ -42,7 +45,7 @@ if state == 'waiting' then
   ids, cursors, behind = page({ wait_high, wait, wait_low }, cursor, look)
   stamps = {}
 elseif is_held then
-  ids, stamps, behind = held_page(state == 'claimed' and claimed or locks, cursor, look)
+  ids, stamps, behind = held_page(rows, cursor, look)
   cursors = {}
 else
   ids, stamps, behind = ordered_page(place, newest, cursor, look, ARGV[5], ARGV[6])
@@ -68,15 +71,19 @@ if #ids == 0 then return reply end
 local failures, spare = redis.call('HMGET', errors, unpack(ids)), {}
 if state == 'waiting' then
   spare = spare_of(ids, ghosts, payload, locks,
-    { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed })
+    { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed, finalizing = finalizing })
 end
 if is_held then
-  -- By the fence in the lock; the tokens are the stamps.
+  -- By the fence in the lock; the tokens are the stamps. Whose hook is to run need not be held.
   local marks = redis.call('HLEN', claimed) > 0 and redis.call('HMGET', claimed, unpack(ids)) or {}
+  local stored = redis.call('HLEN', outcome) > 0 and redis.call('HMGET', outcome, unpack(ids)) or {}
+  local due = state == 'finalizing' and redis.call('ZMSCORE', finalizing, unpack(ids)) or {}
   stamps = redis.call('HMGET', locks, unpack(ids))
   for at = 1, #ids do
     local is_claimed = stamps[at] and marks[at] and marks[at] == string.match(stamps[at], ':(%d+)$') or false
-    spare[at] = not stamps[at] or is_claimed ~= (state == 'claimed')
+    local actual = stored[at] and 'finalizing' or is_claimed and 'claimed' or stamps[at] and 'running'
+    stamps[at] = stamps[at] or due[at]
+    spare[at] = not stamps[at] or actual ~= state
   end
 end
 local values = {}

@@ -24,13 +24,15 @@
 -- KEYS[23] claimed      (hash)    id -> fence of a job that is held and has not begun
 -- KEYS[24] checkpoint   (hash)    column
 -- KEYS[25] progress     (hash)    column
+-- KEYS[26] outcome      (hash)    column
+-- KEYS[27] finalizing   (zset)    ids whose hook is to run, by when, ms
 -- ARGV[1]  began        (ms: since when the lists were read)
 -- ARGV[2]  jobs         (pairs id, number of its entries in the lists; at most 500)
 -- Returns  {'looked', the faults of each, words with spaces between}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local columns = { attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at, deferred,
-  waiting_since, recovery, expires_at, checkpoint, progress }
+  waiting_since, recovery, expires_at, checkpoint, progress, outcome }
 local began, ids, listed, reply = tonumber(ARGV[1]), {}, {}, { 'looked' }
 for at = 2, #ARGV, 2 do
   ids[#ids + 1], listed[#listed + 1] = ARGV[at], tonumber(ARGV[at + 1])
@@ -38,6 +40,6 @@ end
 local faults = faults_of(ids, listed, began, { payload = payload, locks = locks, delayed = delayed,
   completed = completed, failed = failed, cancelled = cancelled, active = active, candidates = candidates,
   cancelling = cancelling, claimed = claimed, ghosts = ghosts, attempt = attempt, stalled_count = stalled_count,
-  waiting_since = waiting_since, columns = columns })
+  waiting_since = waiting_since, finalizing = finalizing, outcome = outcome, columns = columns })
 for at, found in ipairs(faults) do reply[at + 1] = table.concat(found, ' ') end
 return reply

@@ -30,6 +30,8 @@
 -- KEYS[29] claimed      (hash)    id -> fence of a job that is held and has not begun
 -- KEYS[30] checkpoint   (hash)    column
 -- KEYS[31] progress     (hash)    column
+-- KEYS[32] outcome      (hash)    column
+-- KEYS[33] finalizing   (zset)    ids whose hook is to run, by when, ms
 -- ARGV[1]  by           (who asks)
 -- ARGV[2]  began        (ms: since when the lists were read)
 -- ARGV[3]  jobs         (triples id, number of its entries in the lists, faults with spaces between; at most 200)
@@ -38,19 +40,19 @@
 -- Refuses  WRONGTYPE before the first write
 local by, began, lists = ARGV[1], tonumber(ARGV[2]), { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery, expires_at, checkpoint, progress }
+  deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
 local ids, listed, asked = {}, {}, {}
 for at = 3, #ARGV, 3 do
   ids[#ids + 1], listed[#listed + 1], asked[#asked + 1] = ARGV[at], tonumber(ARGV[at + 1]), ' ' .. ARGV[at + 2] .. ' '
 end
 
-expect_types(lists, {}, columns, {})
+expect_types(lists, {}, columns, { finalizing })
 local event_mode, paused = unpack(redis.call('HMGET', meta, 'eventMode', 'paused'))
 local faults, places = faults_of(ids, listed, began, { payload = payload, locks = locks, delayed = delayed,
   completed = completed, failed = failed, cancelled = cancelled, active = active, candidates = candidates,
   cancelling = cancelling, claimed = claimed, ghosts = ghosts, attempt = attempt, stalled_count = stalled_count,
-  waiting_since = waiting_since, columns = columns })
-local reply, removed, requeued = { 'mended' }, {}, {}
+  waiting_since = waiting_since, finalizing = finalizing, outcome = outcome, columns = columns })
+local reply, removed, requeued, hooks, _, now_ms = { 'mended' }, {}, {}, {}, now_us()
 -- A shrinking command first: behind it a server at maxmemory takes the others.
 redis.call('HDEL', cancelling, '')
 local function unlock(id)
@@ -62,7 +64,7 @@ local function unlock(id)
 end
 local mends = {
   no_payload = function(id)
-    for _, place in ipairs({ delayed, completed, failed, cancelled }) do redis.call('ZREM', place, id) end
+    for _, place in ipairs({ delayed, completed, failed, cancelled, finalizing }) do redis.call('ZREM', place, id) end
     unlock(id)
     remove_columns(columns, { id })
     removed[#removed + 1] = id
@@ -73,13 +75,19 @@ local mends = {
     if place.completed or place.failed then redis.call('ZREM', cancelled, id) end
     if has_ended then unlock(id) end
     redis.call('ZREM', delayed, id)
+    if has_ended or place.locks then redis.call('ZREM', finalizing, id) end
   end,
-  nowhere = function(id) requeued[#requeued + 1] = id end,
+  nowhere = function(id, place) table.insert(place.outcome and hooks or requeued, id) end,
   unlocked = function(id) unlock(id) end,
   unwatched = function(id) redis.call('SADD', active, id) end,
   both_sets = function(id) redis.call('SREM', candidates, id) end,
   stray_cancel = function(id) redis.call('HDEL', cancelling, id) end,
   stray_claim = function(id) redis.call('HDEL', claimed, id) end,
+  stray_hook = function(id, place)
+    redis.call('HDEL', outcome, id)
+    if not place.outcome then redis.call('ZREM', finalizing, id) end
+    if not (place.outcome or place.is_elsewhere) then requeued[#requeued + 1] = id end
+  end,
   bad_counter = function(id, place)
     if not count_of(place.attempt) then redis.call('HDEL', attempt, id) end
     if not count_of(place.stalled_count) then redis.call('HDEL', stalled_count, id) end
@@ -97,11 +105,15 @@ for at, id in ipairs(ids) do
   reply[at + 1] = table.concat(done, ' ')
 end
 if #requeued > 0 then
-  back_to_wait('LPUSH', lists, priority, requeued, waiting_since, math.floor(now_us() / 1000))
+  back_to_wait('LPUSH', lists, priority, requeued, waiting_since, now_ms)
   if not paused then ring_wake(wake) end
 end
-local fields = {}
-add_words(fields, 'by', by == '' and {} or { by })
+for _, id in ipairs(hooks) do
+  redis.call('ZADD', finalizing, string.format('%d', now_ms), id)
+  requeued[#requeued + 1] = id
+end
+if #hooks > 0 then ring_wake(wake) end
+local fields = by == '' and {} or { 'by', by }
 add_words(fields, 'removed', removed)
 add_words(fields, 'requeued', requeued)
 if #removed + #requeued > 0 and event_mode ~= 'off' then

@@ -15,15 +15,19 @@
 -- KEYS[14] dispatchedAt (hash)    column
 -- KEYS[15] payload      (hash)    column
 -- KEYS[16] claimed      (hash)    id -> fence of a job that is held and has not begun
--- Returns  {'seen', now (ms), counts (waiting, delayed, claimed, running, completed, failed, cancelled), id and time
---          since when it waits (ms; '': the id tells it) of the first job of each list ('': none), first due time (ms)
---          or '', candidates, active, fields of meta}
+-- KEYS[17] outcome      (hash)    column
+-- KEYS[18] finalizing   (zset)    ids whose hook is to run, by when, ms
+-- Returns  {'seen', now (ms), counts (waiting, delayed, claimed, running, finalizing, completed, failed, cancelled),
+--          id and time since when it waits (ms; '': the id tells it) of the first job of each list ('': none), first
+--          due time (ms) or '', candidates, active, fields of meta}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local lists = { wait_high, wait, wait_low }
-local counts = count_jobs(lists, delayed, claimed, locks, { completed, failed, cancelled }, meta)
+local counts = count_jobs(lists, delayed, claimed, locks, { outcome = outcome, finalizing = finalizing },
+  { completed, failed, cancelled }, meta)
 local has_ghosts, heads = redis.call('HLEN', ghosts) > 0, {}
-local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }
+local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
+  finalizing = finalizing }
 for _, list in ipairs(lists) do
   local first, from = nil, 0
   -- Behind so many ghosts nobody looks.

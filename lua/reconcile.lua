@@ -31,6 +31,8 @@
 -- KEYS[29] claimed       (hash)    id -> fence of a job that is held and has not begun
 -- KEYS[30] checkpoint    (hash)    column
 -- KEYS[31] progress      (hash)    column
+-- KEYS[32] outcome       (hash)    column
+-- KEYS[33] finalizing    (zset)    ids whose hook is to run, by when, ms
 -- ARGV[1]  worker        (id of the caller)
 -- ARGV[2]  reason        (worker_restarted or manual)
 -- ARGV[3]  by            (who says so; '' for nobody)
@@ -40,13 +42,15 @@
 -- Returns  {'reconciled', cursor for the next call (0: the end), 1 if there are more behind the same cursor, else 0,
 --          resolved: id, count, action, worker, fence of each}
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is decided
--- Emits    stalled, into events and into stalls; behind it, into events, failed, retrying, cancelled, removed
+-- Emits    stalled, into events and into stalls; behind it, into events, failed, retrying, cancelled, removed,
+--          finalizing, hook_failed, completed
 -- Refuses  WRONGTYPE before the first write
 local worker, reason, by, cursor, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 
-local default_max, event_mode, keep_failed, keep_cancelled, declared, paused, max_set, on_crash, policy =
+local default_max, event_mode, keep_failed, keep_cancelled, declared, paused, max_set, on_crash, policy,
+  keep_completed, hook =
   unpack(redis.call('HMGET', meta, 'maxCount', 'eventMode', 'keepFailed', 'keepCancelled', 'declaredAt', 'paused',
-    'maxCountSet', 'onCrash', 'retry'))
+    'maxCountSet', 'onCrash', 'retry', 'keepCompleted', 'hook'))
 if not declared then return { 'undeclared' } end
 local dead = {}
 for at = 6, #ARGV do dead[ARGV[at]] = true end
@@ -65,18 +69,20 @@ end
 if #ids == 0 then return { 'reconciled', scanned[1], 0, {} } end
 local lists = { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery, expires_at, checkpoint, progress }
-expect_types(lists, { active, candidates }, columns, { delayed })
+  deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
+expect_types(lists, { active, candidates }, columns, { delayed, finalizing })
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
 local crash = { mode = on_crash, max = tonumber(default_max) or 1, max_set = max_set == '1',
   policy = object_of(policy) }
 local now, now_ms = now_us()
 math.randomseed(now % 2147483648)
 local how = { verdict = 'auto', by = by, reason = reason, worker = worker, now_ms = now_ms,
-  keep_failed = keep_failed, keep_cancelled = keep_cancelled, paused = paused, event_mode = event_mode,
+  keep = { completed = keep_completed, failed = keep_failed, cancelled = keep_cancelled }, hook = hook == '1',
+  paused = paused, event_mode = event_mode,
   said = by == '' and 'worker %s is dead' or 'worker %s is dead, says ' .. string.gsub(by, '%%', '%%%%') }
 local places = { candidates = candidates, active = active, locks = locks, cancelling = cancelling, lists = lists,
-  delayed = delayed, failed = failed, cancelled = cancelled, wake = wake, events = events, stalls = stalls, meta = meta,
+  delayed = delayed, completed = completed, failed = failed, cancelled = cancelled, outcome = outcome,
+  finalizing = finalizing, result = result, wake = wake, events = events, stalls = stalls, meta = meta,
   columns = columns, payload = payload, options = options, stalled_count = stalled_count, max_count = max_count,
   attempt = attempt, errors = errors, priority = priority, waiting_since = waiting_since, recovery = recovery,
   claimed = claimed }

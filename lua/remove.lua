@@ -26,6 +26,8 @@
 -- KEYS[24] expiresAt     (hash)    column
 -- KEYS[25] checkpoint    (hash)    column
 -- KEYS[26] progress      (hash)    column
+-- KEYS[27] outcome       (hash)    column
+-- KEYS[28] finalizing    (zset)    ids whose hook is to run, by when, ms
 -- ARGV[1]  by            (who asks; '' for nobody)
 -- ARGV[2]  jobs          (pairs id, stamp: at most 200; see lib/named.lua. Without any, what such jobs left at the
 --                         heads of the lists goes)
@@ -34,12 +36,13 @@
 -- Emits    removed
 -- Refuses  WRONGTYPE before the first write
 local by, lists = ARGV[1], { wait_high, wait, wait_low }
-local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }
+local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
+  finalizing = finalizing }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery, expires_at, checkpoint, progress }
+  deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
 
 local ids, states = named_jobs(2, payload, locks, places)
-expect_types(lists, {}, columns, {})
+expect_types(lists, {}, columns, { finalizing })
 expect_types({}, {}, { ghosts, meta }, {})
 local gone, waited, from, bytes = {}, {}, {}, 0
 for at, id in ipairs(ids) do
@@ -61,7 +64,7 @@ for state, ids_there in pairs(from) do redis.call('ZREM', places[state], unpack(
 if #gone > 0 then remove_columns(columns, gone) end
 if #waited > 0 or #ids == 0 then
   count_ghosts(ghosts, meta, waited, 1)
-  strip_ghosts(lists, ghosts, meta, payload, locks, { delayed, completed, failed, cancelled })
+  strip_ghosts(lists, ghosts, meta, payload, locks, { delayed, completed, failed, cancelled, finalizing })
 end
 if #gone == 0 then return { 'told' } end
 local fields = {}

@@ -26,13 +26,16 @@
 -- KEYS[24] recovery      (hash)    column
 -- KEYS[25] expiresAt     (hash)    column
 -- KEYS[26] progress      (hash)    column
+-- KEYS[27] outcome       (hash)    column
+-- KEYS[28] finalizing    (zset)    ids whose hook is to run, by when, ms
 -- ARGV[1]  by            (who asks; '' for nobody)
 -- ARGV[2]  jobs          (pairs id, stamp: at most 200; see lib/named.lua)
 -- Returns  {'told', one word a job}: retried, or why not: its state, unknown, changed
 -- Emits    retried
 -- Refuses  WRONGTYPE before the first write
 local by, lists = ARGV[1], { wait_high, wait, wait_low }
-local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }
+local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
+  finalizing = finalizing, outcome = outcome }
 local anew = { attempt, stalled_count, result, errors, deferred, recovery, expires_at, progress, cancelling }
 
 local ids, states = named_jobs(2, payload, locks, places)

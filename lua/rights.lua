@@ -34,6 +34,8 @@
 -- KEYS[32] claimed       (hash)  asked about
 -- KEYS[33] checkpoint    (hash)  asked about
 -- KEYS[34] progress      (hash)  asked about
+-- KEYS[35] outcome       (hash)  asked about
+-- KEYS[36] finalizing    (zset)  asked about
 -- Returns  {'rights', command and key of each that is missing}: none where the server cannot tell, before Redis 7.0
 -- Emits    nothing
 -- Refuses  nothing
@@ -42,10 +44,11 @@ local kinds = {
   { keys = { wait_high, wait, wait_low },
     writes = { { 'LPUSH', 'x' }, { 'RPUSH', 'x' }, { 'LTRIM', 0, -1 } } },
   { keys = { active, candidates }, writes = { { 'SADD', 'x' }, { 'SREM', 'x' }, { 'RENAME', active } } },
-  { keys = { delayed, completed, failed, cancelled, expires, wake }, writes = { { 'ZADD', 0, 'x' }, { 'ZREM', 'x' } } },
+  { keys = { delayed, completed, failed, cancelled, finalizing, expires, wake },
+    writes = { { 'ZADD', 0, 'x' }, { 'ZREM', 'x' } } },
   { keys = { locks, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
       dispatched_at, deferred, waiting_since, recovery, expires_at, ghosts, calls, meta, claimed, checkpoint,
-      progress },
+      progress, outcome },
     writes = { { 'HSET', 'x', 'x' }, { 'HSETNX', 'x', 'x' }, { 'HDEL', 'x' }, { 'HINCRBY', 'x', 1 } } },
   { keys = { events, stalls }, writes = { { 'XADD', '*', 'x', 'x' }, { 'XTRIM', 'MAXLEN', 1 } } },
 }

@@ -13,13 +13,16 @@
 -- KEYS[12] wake          (zset)    marker for idle workers
 -- KEYS[13] priority      (hash)    column
 -- KEYS[14] waitingSince  (hash)    column
+-- KEYS[15] outcome       (hash)    column
+-- KEYS[16] finalizing    (zset)    ids whose hook is to run, by when, ms
 -- ARGV[1]  by            (who asks; '' for nobody)
 -- ARGV[2]  jobs          (pairs id, stamp: at most 200; see lib/named.lua)
 -- Returns  {'told', one word a job}: promoted, or why not: its state, unknown, changed
 -- Emits    promoted
 -- Refuses  WRONGTYPE before the first write
 local by, lists = ARGV[1], { wait_high, wait, wait_low }
-local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed }
+local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
+  finalizing = finalizing, outcome = outcome }
 
 local ids, states = named_jobs(2, payload, locks, places)
 expect_types(lists, {}, { priority, waiting_since }, {})

@@ -32,21 +32,26 @@
 -- KEYS[31] claimed       (hash)    id -> fence of a job that is held and has not begun
 -- KEYS[32] checkpoint    (hash)    column
 -- KEYS[33] progress      (hash)    column
+-- KEYS[34] outcome       (hash)    column
+-- KEYS[35] finalizing    (zset)    ids whose hook is to run, by when, ms
 -- ARGV[1]  call          (number of this call; a repeated one is answered from the record. A worker may have other
 --                         calls under way, numbered by themselves: '7/2' is call 7 of its line 2)
 -- ARGV[2]  worker        (id)
 -- ARGV[3]  ask           (the worker's interval, ms)
 -- ARGV[4]  want          (jobs to claim, at most 200; and, where some of them are to wait in the worker, how many
---                         begin, and how many of those at once. One that allows no stall begins at once or waits)
+--                         begin, and how many of those at once. One that allows no stall begins at once or waits. The
+--                         word hooks behind them: of a worker that has the hook of the task, to run some at once)
 -- ARGV[5]  completed     (number of completed jobs, at most 500; behind it how long each of them ran, us)
 -- ARGV[6]  results       (how many of them have a value; and how many claimed jobs begin, where any does)
 -- ARGV[7]  rest          (ids, then fences of the completed; pairs position, value; ids, then fences of those that
 --                         begin; then 6 words for each other outcome: id, fence, kind failed | retry | requeue |
---                         unstart (it has not begun after all) | snooze | undecodable, attempt (of the last two: the
---                         new value of deferred), detail, error JSON. The detail: code, brief and how long it ran in
---                         us of a failed one; delay in ms and the same of a retry; delay of the others)
+--                         unstart (it has not begun after all) | snooze | undecodable | hooked (the hook has run) |
+--                         hook_retry, attempt (of snooze and undecodable: the new value of deferred), detail, error
+--                         JSON. The detail: code, brief and how long it ran in us of a failed one; delay in ms and
+--                         the same of both retries; code and brief of a hook that failed for good; delay of the others)
 -- Returns  {'settled', fences lost, fences taken back, first fence, ids, payloads, extras, ms to the next due job, how
---          many of the ids begin: the first ones; -1 while the task is paused: nothing begins};
+--          many of the ids begin: the first ones; 1 when hooks are left that are due}. While the task is paused
+--          nothing begins but hooks: -1 less their number stands there. Of a hook the payload is value or error;
 --          fences and ids are words with spaces between. Taken back is what was cancelled, or expired before it began.
 --          In place of a payload over 512 KiB there is its size, a number. Without a delayed job the last but one is
 --          ''. In a repeated answer a job that was lost since then is named '{}', which is no id
@@ -54,92 +59,90 @@
 -- Returns  {'closed'}: the worker has stopped; nothing is written
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is written
 -- Emits    completed, failed, retrying, snoozed, undecodable, requeued, cancelled, refused, started, restarted,
---          claimed, removed
+--          claimed, removed, finalizing, hook_retrying, hook_failed
 -- Refuses  WRONGTYPE before the first write
 local number, of_line = string.match(ARGV[1], '^(%d+)(.*)$')
 local call, ask, line = tonumber(number), tonumber(ARGV[3]), ARGV[2] .. of_line
-local want, room = wanted(ARGV[4])
+local want, room, has_hook = wanted(ARGV[4])
 local worker, completed_count, ran = ARGV[2], string.match(ARGV[5], '^(%d+) ?(.*)$')
-local lists = { wait_high, wait, wait_low }
-local extra_columns = { attempt, stalled_count, options, dispatched_at, deferred, recovery, expires_at }
-local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed, lists = lists }
-local stores = { attempt = attempt, result = result, errors = errors, priority = priority, deferred = deferred,
-  waiting_since = waiting_since, claimed = claimed, checkpoint = checkpoint }
+local lists, slots = { wait_high, wait, wait_low }, room and room.at_once or want
+local extra_columns = { attempt, stalled_count, options, dispatched_at, deferred, recovery, expires_at, outcome }
+local places = { active = active, candidates = candidates, locks = locks, cancelling = cancelling, claimed = claimed,
+  lists = lists, delayed = delayed, completed = completed, failed = failed, cancelled = cancelled, ghosts = ghosts,
+  payload = payload, attempt = attempt, stalled_count = stalled_count, options = options, result = result,
+  dispatched_at = dispatched_at, errors = errors, max_count = max_count, priority = priority, deferred = deferred,
+  waiting_since = waiting_since, recovery = recovery, expires_at = expires_at, expires = expires,
+  checkpoint = checkpoint, progress = progress, outcome = outcome, finalizing = finalizing }
 
-local repeated = replay(calls, line, call, worker, locks, payload, extra_columns)
+local repeated = replay(calls, line, call, worker, locks, places, extra_columns)
 if repeated then return repeated end
 local last_fence, interval, asked, event_mode, keep_completed, keep_failed, keep_cancelled, told, declared, largest,
-  paused, ended = unpack(redis.call('HMGET', meta, 'fence', 'interval', 'ask', 'eventMode',
-    'keepCompleted', 'keepFailed', 'keepCancelled', 'events', 'declaredAt', 'largest', 'paused', 'out'))
+  paused, ended, hook = unpack(redis.call('HMGET', meta, 'fence', 'interval', 'ask', 'eventMode',
+    'keepCompleted', 'keepFailed', 'keepCancelled', 'events', 'declaredAt', 'largest', 'paused', 'out', 'hook'))
 if not declared then return { 'undeclared' } end
--- A paused task hears outcomes and gives no jobs, nor does it wake anybody, and none begins.
+-- A paused task hears outcomes and gives no jobs, nor does it wake anybody, and none begins. Its hooks run.
 if paused then want = 0 end
-local keep = { completed = keep_completed, failed = keep_failed, cancelled = keep_cancelled }
 local now, now_ms = now_us()
--- Most of these hold nothing most of the time, and then need no question of their own.
-local rare = redis.call('EXISTS', candidates, cancelling, wait_high, wait_low, delayed, completed, failed, cancelled,
-  attempt, stalled_count, options, dispatched_at, result, errors, max_count, priority, deferred, waiting_since,
-  recovery, expires_at, checkpoint, progress, ghosts)
-local terminal_places = rare > 0 and filled('ZCARD', completed, failed, cancelled) or {}
-rare = rare - #terminal_places
-local columns = rare > 0 and filled('HLEN', result, errors, max_count, priority, waiting_since, attempt, stalled_count,
-  options, dispatched_at, deferred, recovery, expires_at, checkpoint, progress) or {}
-extra_columns = filled_extras(extra_columns, columns)
-local sources, cancels, has_candidates, known, due, next_due = lists, cancelling, false, nil, {}, nil
-if rare == #columns then
-  sources, cancels = { wait }, nil
-else
-  has_candidates = redis.call('SCARD', candidates) > 0
-  known = redis.call('HLEN', ghosts) > 0 and ghosts or nil
-  due, next_due = due_jobs(delayed, want, now_ms)
-end
+local how = { keep = { completed = keep_completed, failed = keep_failed, cancelled = keep_cancelled }, now_ms = now_ms,
+  hook = hook == '1', has_hook = has_hook }
+local columns, terminal_places, is_plain = look_around(places)
+local sources, cancels, has_candidates, known, due, next_due = rare_work(places, is_plain, want, now_ms)
 local since = #due > 0 and waiting_since or one_of(columns, waiting_since)
+local has_outcomes = one_of(columns, outcome)
+if how.hook and not has_outcomes then columns[#columns + 1] = outcome end
+local extras = filled_extras(extra_columns, columns)
 table.insert(columns, 1, payload)
-local out = read_outcomes(7, tonumber(completed_count), ARGV[6], ran, locks, cancels, worker)
+places.columns = columns
+local out, fields = read_outcomes(7, tonumber(completed_count), ARGV[6], ran, locks, cancels, worker), {}
 if #due + #out.requeue > 0 or known then expect_types(lists, { active }, { locks, payload, waiting_since }, {}) end
 if #out.begins + #out.unstart + #out.requeue + #out.cancelled > 0 or room then redis.call('HLEN', claimed) end
 -- From here on writes, but for the heads of the lists: what is due may be among them, and ghosts are not to be.
-if #due > 0 then
-  redis.call('ZREM', delayed, unpack(due))
-  back_to_wait('RPUSH', lists, priority, due, waiting_since, now_ms)
+-- What expires before it begins waits for its hook, too.
+if how.hook then redis.call('ZCARD', finalizing) end
+local hooks = NO_HOOKS
+if has_outcomes or how.hook and #out.all > 0 then
+  hooks = finalize(out, places, how, slots, extra_columns, cancelling, fields)
+  want = less(want, room, hooks)
+  -- Some may have ended where nothing was before: entries that they left behind are no jobs.
+  if hooks.ended then terminal_places = filled('ZCARD', completed, failed, cancelled) end
 end
-local elsewhere = terminal_places
-if known then
-  elsewhere = { delayed, unpack(terminal_places) }
-  strip_ghosts(lists, ghosts, meta, payload, locks, elsewhere)
-end
-local found = next_jobs(sources, want, payload, tonumber(largest), locks, elsewhere, extra_columns, known, now_ms)
-local begun = begun_jobs(out, found, room, columns, max_count, expires_at, extra_columns, paused, now_ms)
+local elsewhere = clear_heads(places, due, known, terminal_places, meta, now_ms)
+local found = next_jobs(sources, want, payload, tonumber(largest), locks, elsewhere, extras, known, now_ms)
+local begun = begun_jobs(out, found, room, columns, max_count, expires_at, extras, paused, now_ms)
+local held = lead_with(hooks, found)
 
 -- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
 redis.call('SREM', active, '', unpack(out.all))
-local fields, ids = {}, found.ids
-pop_jobs(found, places, columns, keep, now_ms, errors, fields, since, expires_at, expires)
+pop_jobs(found, places, how, fields, since, expires_at, expires)
 if known then count_ghosts(ghosts, meta, found.known_ghosts, -1) end
 if #out.all > 0 then let_go(out, locks, cancelling, claimed, has_candidates and candidates) end
-record_outcomes(out, places, stores, columns, keep, now_ms, fields)
-local count = #out.all - out.expired + #out.refused + #out.begins + #out.unstart + #found.corrupt + #found.expired
-  + #found.ghosts + #ids
+record_outcomes(out, places, how, fields)
+local ids, count = held.ids, #out.all - out.expired + #out.refused + #out.begins + #out.unstart + #found.corrupt
+  + #found.expired + #found.ghosts + #found.ids + hooks.told
 local fence, total = math.max((tonumber(last_fence) or 0) + 1, now), (tonumber(told) or 0) + count
 local lost, taken, given = table.concat(out.lost, ' '), table.concat(out.taken, ' '), table.concat(ids, ' ')
-local ends = #out.completed + #out.failed + #out.cancelled + #found.corrupt + #found.expired
+local ends = #out.completed + #out.failed + #out.cancelled + out.ended + #found.corrupt
+  + (how.hook and 0 or #found.expired)
 local news = ends > 0 and { 'out', (tonumber(ended) or 0) + ends } or {}
 if #ids > 0 then
-  hold_jobs(found, worker, fence, active, locks, claimed, fields)
+  hold_jobs(held, worker, fence, active, locks, claimed, fields)
   ask_interval(meta, interval, asked, ask, worker)
   news[#news + 1], news[#news + 2] = 'fence', fence + #ids - 1
 end
-add_started(fields, begun, begun == found and given)
+add_started(fields, begun, begun == held and given)
 local to_tell = #fields > 0 and event_mode ~= 'off'
 if to_tell then news[#news + 1], news[#news + 2] = 'events', total end
 if #news > 0 then redis.call('HSET', meta, unpack(news)) end
 fence = string.format('%d', fence)
+local begin = paused and -1 - held.begin or held.begin
 -- Every call is recorded, also one that changed nothing: a copy of it that comes late must not claim for nobody.
-redis.call('HSET', calls, line, table.concat({ call, lost, taken, fence, found.begin, given }, '\n'))
+redis.call('HSET', calls, line, table.concat({ call, lost, taken, fence, begin, given }, '\n'))
 if to_tell then append_entry(events, meta, 'events', total, count, worker, fields) end
-if (found.left or #out.requeue > 0) and not paused then ring_wake(wake) end
+local waits = not paused and (found.left or #out.requeue > 0)
+if waits or hooks.wakes or how.hook and #found.expired > 0 then ring_wake(wake) end
 if #due + #out.retry + #out.snooze + #out.undecodable > 0 then
   next_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
 end
-return { 'settled', lost, taken, fence, given, found.payloads, found.extras,
-  next_due and not paused and math.max(0, math.ceil(next_due - now / 1000)) or '', found.begin }
+local soon = math.min(next_due and not paused and next_due or math.huge, hooks.next_due)
+return { 'settled', lost, taken, fence, given, held.payloads, held.extras,
+  soon < math.huge and math.max(0, math.ceil(soon - now / 1000)) or '', begin, hooks.left and 1 or nil }

@@ -8,13 +8,15 @@
 -- KEYS[7]  result     (hash)  column
 -- KEYS[8]  meta       (hash)  event mode
 -- KEYS[9]  claimed    (hash)  id -> fence of a job that is held and has not begun
+-- KEYS[10] outcome    (hash)  column
+-- KEYS[11] finalizing (zset)  ids whose hook is to run, by when, ms
 -- ARGV[1]  ids        (of the jobs, at most 500)
 -- Returns  {'looked', event mode ('' when no worker has told it), states, bytes of the results}: one of each a job;
 --          the state is 'unknown' of an id that is no job, the size is 0 where no value is kept
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
-  claimed = claimed }
+  finalizing = finalizing, outcome = outcome, claimed = claimed }
 local states = states_of(payload, locks, places, ARGV)
 local bytes = {}
 for at, id in ipairs(ARGV) do bytes[at] = states[at] == 'completed' and redis.call('HSTRLEN', result, id) or 0 end

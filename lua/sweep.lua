@@ -2,6 +2,8 @@
 -- First match wins:
 --   payload gone                    lock and columns removed, no ghost         dropped
 --   payload there, no lock          failed, code corrupt, unless terminal      failed
+--   outcome stored                  hook stall counted, the hook runs again    requeued
+--     hook stalls past max_count      terminal as stored                         completed, failed, cancelled
 --   stalledCount is no number       failed, code corrupt                       failed
 --   cancel was asked for            stall counted, to cancelled                cancelled
 --   claimed, and has not begun      front of its own list                      requeued
@@ -43,6 +45,8 @@
 -- KEYS[29] claimed       (hash)    id -> fence of a job that is held and has not begun
 -- KEYS[30] checkpoint    (hash)    column
 -- KEYS[31] progress      (hash)    column
+-- KEYS[32] outcome       (hash)    column
+-- KEYS[33] finalizing    (zset)    ids whose hook is to run, by when, ms
 -- ARGV[1]  worker        (id of the witness)
 -- ARGV[2]  ask           (the worker's interval, ms; 0 of a person, who asks for none)
 -- ARGV[3]  epoch         (the one that the witness watched)
@@ -57,23 +61,25 @@
 -- Returns  {'moved', epoch, interval ms}: the epoch is another one
 -- Returns  {'early', epoch, interval ms}: waited is less than the interval in force
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is decided
--- Emits    stalled, into events and into stalls; behind it, into events, failed, retrying, cancelled, removed
+-- Emits    stalled, into events and into stalls; behind it, into events, failed, retrying, cancelled, removed,
+--          finalizing, hook_failed, completed
 -- Refuses  WRONGTYPE before the first write
 local worker, ask, epoch, waited = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local cursor, limit, verdict, by = ARGV[5], tonumber(ARGV[6]), ARGV[7] or 'auto', ARGV[8] or ''
 
 local known_epoch, known_interval, asked, default_max, heartbeat, event_mode, keep_failed, keep_cancelled, declared,
-  paused, asker, asked_by, snapshot_at, max_set, on_crash, policy = unpack(redis.call('HMGET', meta, 'epoch',
-    'interval', 'ask', 'maxCount', 'heartbeat', 'eventMode', 'keepFailed', 'keepCancelled', 'declaredAt', 'paused',
-    'asker', 'askedBy', 'snapshotAt', 'maxCountSet', 'onCrash', 'retry'))
+  paused, asker, asked_by, snapshot_at, max_set, on_crash, policy, keep_completed,
+  hook = unpack(redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'maxCount', 'heartbeat', 'eventMode',
+    'keepFailed', 'keepCancelled', 'declaredAt', 'paused', 'asker', 'askedBy', 'snapshotAt',
+    'maxCountSet', 'onCrash', 'retry', 'keepCompleted', 'hook'))
 local current, interval = tonumber(known_epoch) or 0, tonumber(known_interval) or ask
 if not declared then return { 'undeclared' } end
 if epoch ~= current then return { 'moved', current, interval } end
 if waited < math.max(1, interval) then return { 'early', current, interval } end
 local lists = { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery, expires_at, checkpoint, progress }
-expect_types(lists, {}, columns, on_crash == 'retry' and { delayed } or {})
+  deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
+expect_types(lists, {}, columns, { finalizing, on_crash == 'retry' and delayed or nil })
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
 redis.call('SCARD', active)
 local batch = next_candidates(candidates, cursor, limit, { unpack(ARGV, 9) })
@@ -83,10 +89,12 @@ local now, now_ms = now_us()
 math.randomseed(now % 2147483648)
 local silence = heartbeat == 'manual' and 'handler_silent' or 'silent'
 local how = { verdict = verdict, by = by, reason = verdict == 'auto' and silence or 'manual', worker = worker,
-  now_ms = now_ms, keep_failed = keep_failed, keep_cancelled = keep_cancelled, paused = paused,
-  event_mode = event_mode, said = 'no beat came from worker %s for a watched interval' }
+  now_ms = now_ms, keep = { completed = keep_completed, failed = keep_failed, cancelled = keep_cancelled },
+  hook = hook == '1', paused = paused, event_mode = event_mode,
+  said = 'no beat came from worker %s for a watched interval' }
 local places = { candidates = candidates, active = active, locks = locks, cancelling = cancelling, lists = lists,
-  delayed = delayed, failed = failed, cancelled = cancelled, wake = wake, events = events, stalls = stalls, meta = meta,
+  delayed = delayed, completed = completed, failed = failed, cancelled = cancelled, outcome = outcome,
+  finalizing = finalizing, result = result, wake = wake, events = events, stalls = stalls, meta = meta,
   columns = columns, payload = payload, options = options, stalled_count = stalled_count, max_count = max_count,
   attempt = attempt, errors = errors, priority = priority, waiting_since = waiting_since, recovery = recovery,
   claimed = claimed }

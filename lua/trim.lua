@@ -17,6 +17,7 @@
 -- KEYS[16] expiresAt     (hash)    column
 -- KEYS[17] checkpoint    (hash)    column
 -- KEYS[18] progress      (hash)    column
+-- KEYS[19] outcome       (hash)    column
 -- ARGV[1]  worker        (id)
 -- ARGV[2]  place         (Completed, Failed or Cancelled, as the names of the options end)
 -- ARGV[3]  min age       (ms: nothing younger is removed, unless the task keeps nothing)
@@ -31,7 +32,7 @@ local declared, keep, max_age, most, event_mode = unpack(redis.call('HMGET', met
   'maxAge' .. name, 'maxCount' .. name, 'eventMode'))
 if not declared then return { 'undeclared' } end
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
-  deferred, waiting_since, recovery, expires_at, checkpoint, progress }
+  deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
 expect_types({}, {}, columns, { place })
 max_age, most = tonumber(max_age), tonumber(most)
 -- A task that keeps nothing may have kept some before.

@@ -331,6 +331,9 @@ impl App {
             ))));
         }
         let shared = self.share(&task.name, options);
+        if let Some(hook) = task.hook {
+            let _ = shared.hook.set(Some(hook));
+        }
         let mut errors = task.errors;
         errors.extend(self.0.errors.iter().cloned());
         let declared = DeclaredTask {
@@ -386,6 +389,8 @@ impl App {
         }
         let name: Arc<str> = name.into();
         let shared = self.share(&name, options);
+        // Without a handler no hook would run.
+        let _ = shared.hook.set(None);
         tasks.named.insert(name, Arc::downgrade(&shared));
         Ok(TaskRef::new(shared))
     }
@@ -405,13 +410,17 @@ impl App {
             .tasks()
             .declared
             .values()
-            .map(|DeclaredTask { shared, handler, errors, needs }| Definition {
-                name: Arc::clone(&shared.name),
-                keys: Arc::clone(&shared.keys),
-                options: Arc::new(shared.options.clone()),
-                handler: Arc::clone(handler),
-                errors: Arc::clone(errors),
-                needs: Arc::clone(needs),
+            .map(|DeclaredTask { shared, handler, errors, needs }| {
+                let hook = shared.hook.get_or_init(|| None).clone();
+                Definition {
+                    name: Arc::clone(&shared.name),
+                    keys: Arc::clone(&shared.keys),
+                    options: Arc::new(Resolved { has_hook: hook.is_some(), ..shared.options.clone() }),
+                    handler: Arc::clone(handler),
+                    hook,
+                    errors: Arc::clone(errors),
+                    needs: Arc::clone(needs),
+                }
             })
             .collect();
         tasks.sort_unstable_by(|a, b| a.name.cmp(&b.name));

@@ -187,6 +187,7 @@ pub use inspect::tasks::{PartReport, TaskOptionsInForce, TaskPause, TaskRates, T
 pub use inspect::workers::{WatchReport, WorkerDeath, WorkerReport, WorkerState, WorkerTask};
 pub use job::failure::{Failure, codes};
 pub use job::id::JobId;
+pub use job::outcome::{Outcome, StoredOutcome};
 pub use job::progress::JobProgress;
 pub use job::state::JobState;
 pub use options::modes::{EventMode, Priority};

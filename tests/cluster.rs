@@ -103,7 +103,68 @@ async fn declare_declares_its_keys() {
     assert_eq!(task.ok("declare", &["2", "200", "w", "maxCount", "3"]).await, "[declared 200 [maxCount 2 3]]");
     assert_eq!(task.ok("declare", &["2", "100", "w", "maxCount", "2"]).await, "[kept 200]");
     assert!(task.ok("declare", &["2", "", "w", "maxCount", "3"]).await.starts_with("[declared 1"));
+    assert!(task.ok("declare", &["2", "", "w", "hook", "1"]).await.starts_with("[declared 1"));
     assert_eq!(task.refused("declare", &["1", "", "w", "maxCount", "2"]).await, "NEWERWIRE");
+}
+
+#[tokio::test]
+async fn hooks_declare_their_keys() {
+    for keep in ["1", "0"] {
+        let mut task = cluster().await;
+        for field in ["keepCompleted", "keepFailed", "keepCancelled"] {
+            task.hset("meta", &[(field, keep), ("hook", "1"), ("epoch", "5")]).await;
+        }
+        task.running("w", &[("completed", 1), ("failed", 2), ("retry", 3), ("back", 4), ("stalled", 5), ("dead", 6)])
+            .await;
+        task.running("gone", &[("gone", 7), ("over", 8)]).await;
+        task.waiting(&["waits", "expires"]).await;
+        task.hset("expiresAt", &[("expires", "1")]).await;
+        task.zadd("expires", 1.0, "expires").await;
+        columns(&mut task, &["completed", "failed", "retry", "stalled"]).await;
+        for id in ["retry", "back", "stalled", "dead", "gone", "over"] {
+            task.hset("outcome", &[(id, if id == "over" { "failed 0 1 -" } else { "completed 0 0 5" })]).await;
+        }
+        let mut args = vec!["1", "w", "1000", "3 hooks", "1 5", "1", "completed", "1", "1", "42"];
+        args.extend([
+            "failed",
+            "2",
+            "failed",
+            "1",
+            "panic - 5",
+            "{}",
+            "retry",
+            "3",
+            "hook_retry",
+            "1",
+            "60000 odd -",
+            "",
+        ]);
+        args.extend(["back", "4", "requeue", "0", "", ""]);
+        assert!(task.ok("settle", &args).await.contains(" completed failed waits ["));
+        assert!(task.ok("settle", &args).await.contains(" completed failed waits ["), "repeated");
+        assert_eq!(task.ok("expire", &["w", "10"]).await, "[expired 1 0]");
+        task.waiting(&["cancelled"]).await;
+        assert_eq!(task.ok("cancel", &["why", "channel", "", "cancelled", ""]).await, "[told ended]");
+        assert!(
+            task.ok("reconcile", &["w", "manual", "", "0", "100", "gone"]).await.contains("gone 1 requeued gone 7")
+        );
+        task.snapshot().await;
+        task.hset("outcome", &[("dead", "completed 0 9 5")]).await;
+        let swept = task.ok("sweep", &["v", "1000", "5", "30000", "0", "200"]).await;
+        assert!(swept.contains(" 1 requeued w 5") && swept.contains("dead 10 completed w 6"), "{swept}");
+        for state in ["finalizing", "running"] {
+            task.ok("jobs", &[state, "0", "", "10", "-inf", "+inf", "", ""]).await;
+        }
+        assert_eq!(task.ok("states", &["back"]).await, "[looked '' [finalizing] [0]]");
+        assert!(task.ok("inspect", &["back"]).await.contains(" completed 0 0 5 "));
+        let counted = task.ok("counts", &[]).await;
+        assert!(counted.starts_with("[counted 1 0 0 0 8 "), "{counted}");
+        assert_eq!(task.ok("remove", &["", "back", ""]).await, "[told removed]");
+        task.hset("meta", &[("hook", "0")]).await;
+        task.ok("settle", &["2", "w", "1000", "1", "0", "0"]).await;
+        assert!(task.ok("jobs", &["finalizing", "0", "", "10", "-inf", "+inf", "", ""]).await.starts_with("[page "));
+        assert_eq!(task.held("finalizing").await + &task.held("outcome").await, "");
+    }
 }
 
 #[tokio::test]
@@ -297,7 +358,7 @@ async fn pause_and_resume_declare_their_keys() {
 async fn overview_jobs_and_history_declare_their_keys() {
     let mut task = cluster().await;
     every_state(&mut task).await;
-    assert!(task.ok("overview", &[]).await.contains(" [2 1 0 1 1 1 2] ['' '' first '' '' ''] 5 0 1 "));
+    assert!(task.ok("overview", &[]).await.contains(" [2 1 0 1 0 1 1 2] ['' '' first '' '' ''] 5 0 1 "));
     let waiting = ["waiting", "0", "", "100", "-inf", "+inf", "", ""];
     assert!(task.ok("jobs", &waiting).await.starts_with("[page '' 4 [[first "));
     assert!(task.ok("jobs", &["running", "0", "", "9", "-inf", "+inf", "", ""]).await.contains("[running w:1 "));
@@ -384,7 +445,7 @@ async fn trim_inspect_states_and_counts_declare_their_keys() {
     for (id, start) in [("waiting", "[found waiting "), ("running", "[found running "), ("nobody", "[unknown]")] {
         assert!(task.ok("inspect", &[id]).await.starts_with(start));
     }
-    assert_eq!(task.ok("counts", &[]).await, "[counted 1 0 0 1 0 0 0 0]");
+    assert_eq!(task.ok("counts", &[]).await, "[counted 1 0 0 1 0 0 0 0 0]");
 }
 
 #[tokio::test]

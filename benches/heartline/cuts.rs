@@ -18,14 +18,14 @@ pub enum Part {
 const CUTS: [(Part, &str, &str); 7] = [
     (
         Part::Replay,
-        "local repeated = replay(calls, line, call, worker, locks, payload, extra_columns)
+        "local repeated = replay(calls, line, call, worker, locks, places, extra_columns)
 if repeated then return repeated end
 ",
         "",
     ),
     (
         Part::Replay,
-        "redis.call('HSET', calls, line, table.concat({ call, lost, taken, fence, found.begin, given }, '\\n'))\n",
+        "redis.call('HSET', calls, line, table.concat({ call, lost, taken, fence, begin, given }, '\\n'))\n",
         "",
     ),
     (Part::Fences, "local tokens, prefix = redis.call('HMGET', locks, unpack(ids)), worker .. ':'\n", ""),
@@ -33,15 +33,18 @@ if repeated then return repeated end
     (Part::Checks, "local locked = redis.call('HMGET', locks, unpack(heads))\n", ""),
     (
         Part::Checks,
-        "if seen[id] or locked[head] or elsewhere[head] or known[head] and not payloads[head] then",
+        "if seen[id] or locked[head] or elsewhere[head] or has_run or known[head] and not payloads[head] then",
         "if false then",
     ),
     (
         Part::Checks,
-        "redis.call('EXISTS', candidates, cancelling, wait_high, wait_low, delayed, completed, failed, cancelled,
-  attempt, stalled_count, options, dispatched_at, result, errors, max_count, priority, deferred, waiting_since,
-  recovery, expires_at, checkpoint, progress, ghosts)",
-        "0",
+        "  local rare = redis.call('EXISTS', keys.candidates, keys.cancelling, keys.lists[1], keys.lists[3], keys.delayed,
+    keys.completed, keys.failed, keys.cancelled, keys.attempt, keys.stalled_count, keys.options, keys.dispatched_at,
+    keys.result, keys.errors, keys.max_count, keys.priority, keys.deferred, keys.waiting_since, keys.recovery,
+    keys.expires_at, keys.checkpoint, keys.progress, keys.outcome, keys.ghosts)
+",
+        "  local rare = 0
+",
     ),
 ];
 

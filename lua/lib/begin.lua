@@ -2,12 +2,14 @@
 -- with another fence than the lock means nothing.
 
 -- How many jobs are wanted; and where some of them are to wait in the worker, how many begin and how many of those
--- `at_once`: the others of them behind what the worker runs now.
+-- `at_once`: the others of them behind what the worker runs now. And whether hooks are wanted too.
 local function wanted(words)
   local want = tonumber(words)
-  if want then return want, false end
-  local jobs, begin, at_once = string.match(words, '^(%d+) (%d+) (%d+)$')
-  return tonumber(jobs), { begin = tonumber(begin), at_once = tonumber(at_once) }
+  if want then return want, false, false end
+  local numbers = string.match(words, '^([%d ]+) hooks$')
+  local jobs, begin, at_once = string.match(numbers or words, '^(%d+) (%d+) (%d+)$')
+  if not jobs then return tonumber(numbers), false, true end
+  return tonumber(jobs), { begin = tonumber(begin), at_once = tonumber(at_once) }, numbers ~= nil
 end
 
 -- Sorts what begins by this call, without writing. Of the jobs that were claimed before, those that have expired fail,
@@ -16,7 +18,7 @@ end
 -- does not begin behind others. Returns the ids and extras of all that begin. `columns` are those that hold anything.
 local function begun_jobs(out, found, room, columns, max_count, expires_at, extra_columns, paused, now_ms)
   local ids, begins = found.ids, {}
-  found.begin = paused and -1 or room and math.min(room.begin, #ids) or #ids
+  found.begin = room and math.min(room.begin, #ids) or #ids
   if room and room.at_once < found.begin then
     local bounds, stalled = {}, {}
     if one_of(columns, max_count) then bounds = redis.call('HMGET', max_count, unpack(ids, 1, found.begin)) end

@@ -6,19 +6,41 @@ local function due_jobs(delayed, want, now_ms)
   return redis.call('ZRANGEBYSCORE', delayed, '-inf', string.format('%d', now_ms), 'LIMIT', 0, BATCH), next_due
 end
 
+-- What else there may be to look at: the lists to claim from, `cancelling` where anything is in it, whether there are
+-- candidates, `ghosts` where there are any, the delayed jobs that are due, and when the next one is.
+local function rare_work(places, is_plain, want, now_ms)
+  if is_plain then return { places.lists[2] }, nil, false, nil, {}, nil end
+  return places.lists, places.cancelling, redis.call('SCARD', places.candidates) > 0,
+    redis.call('HLEN', places.ghosts) > 0 and places.ghosts or nil, due_jobs(places.delayed, want, now_ms)
+end
+
+-- Puts the jobs that are due into their lists, and takes known ghosts off the heads of the lists. Returns the places in
+-- which a job may be whose id a list has.
+local function clear_heads(places, due, known, terminal_places, meta, now_ms)
+  if #due > 0 then
+    redis.call('ZREM', places.delayed, unpack(due))
+    back_to_wait('RPUSH', places.lists, places.priority, due, places.waiting_since, now_ms)
+  end
+  if not known then return terminal_places end
+  local elsewhere = { places.delayed, places.finalizing, unpack(terminal_places) }
+  strip_ghosts(places.lists, known, meta, places.payload, places.locks, elsewhere, places.outcome)
+  return elsewhere
+end
+
 -- What the columns hold that a run needs beside the payload, for the jobs that have any: {position, attempt,
--- stalledCount, options, dispatchedAt, deferred, recovery, 1 if it may expire}; and until when each must begin. In
--- place of a column that is empty `columns` has false.
+-- stalledCount, options, dispatchedAt, deferred, recovery, 1 if it may expire, the outcome if one is stored}; and until
+-- when each must begin. In place of a column that is empty `columns` has false.
 local function extras_of(columns, ids)
   local extras, values = {}, {}
   for which, column in ipairs(columns) do
     values[which] = column and redis.call('HMGET', column, unpack(ids)) or {}
   end
-  local attempts, stalls, own, times, put_off, recovered, until_ms = unpack(values)
+  local attempts, stalls, own, times, put_off, recovered, until_ms, stored = unpack(values)
   for at = 1, #ids do
-    if attempts[at] or stalls[at] or own[at] or times[at] or put_off[at] or recovered[at] or until_ms[at] then
+    if attempts[at] or stalls[at] or own[at] or times[at] or put_off[at] or recovered[at] or until_ms[at]
+      or stored[at] then
       extras[#extras + 1] = { at, attempts[at] or '0', stalls[at] or '0', own[at] or '', times[at] or '',
-        put_off[at] or '', recovered[at] or '', until_ms[at] and '1' or '' }
+        put_off[at] or '', recovered[at] or '', until_ms[at] and '1' or '', stored[at] or nil }
     end
   end
   return extras, until_ms
@@ -105,7 +127,9 @@ local function next_jobs(lists, want, payload, largest, locks, elsewhere_places,
   local ids, at = found.ids, 0
   for head, id in ipairs(heads) do
     local extra = extra_at[head]
-    if seen[id] or locked[head] or elsewhere[head] or known[head] and not payloads[head] then
+    -- One with a stored outcome has run: its entry is a ghost.
+    local has_run = extra and extra[9]
+    if seen[id] or locked[head] or elsewhere[head] or has_run or known[head] and not payloads[head] then
       if known[head] then found.known_ghosts[#found.known_ghosts + 1] = id end
     else
       if not payloads[head] then
@@ -132,31 +156,31 @@ end
 -- Pops what next_jobs looked at. A job with a broken counter, or whose time to begin is over, is failed, an id without
 -- payload loses what is left of it. A job that begins expires no more. `since` is the column that tells since when jobs
 -- wait, where it holds anything.
-local function pop_jobs(found, places, columns, keep, now_ms, errors, fields, since, expires_at, expires)
+local function pop_jobs(found, places, how, fields, since, expires_at, expires)
   -- Not LPOP, which would hand out the ids once more.
   for list, popped in pairs(found.popped) do redis.call('LTRIM', list, popped, -1) end
   for _, ids in ipairs(since and { found.ids, found.corrupt, found.expired, found.ghosts } or {}) do
     if #ids > 0 then redis.call('HDEL', since, unpack(ids)) end
   end
   if #found.ghosts > 0 then
-    remove_columns(columns, found.ghosts)
+    remove_columns(places.columns, found.ghosts)
     add_words(fields, 'removed', found.ghosts)
   end
   if #found.timed > 0 then
     redis.call('HDEL', expires_at, unpack(found.timed))
     redis.call('ZREM', expires, unpack(found.timed))
   end
-  local function fail(ids, code, message)
+  local function fail(ids, code, message, broken)
     if #ids == 0 then return end
     local values, words = {}, {}
     for at, id in ipairs(ids) do
       values[2 * at - 1], values[2 * at] = id, error_json(code, message)
       words[at] = id .. ' ' .. code .. ' ' .. brief_of(message) .. ' -'
     end
-    finish(places.failed, keep.failed, now_ms, columns, ids, errors, values)
-    add_words(fields, 'failed', words)
+    finish(places, how, 'failed', ids, values, broken)
+    add_finished(fields, broken and {} or how, 'failed', ids, words)
   end
-  fail(found.corrupt, 'corrupt', 'a counter of the job is no number')
+  fail(found.corrupt, 'corrupt', 'a counter of the job is no number', true)
   fail(found.expired, 'expired', NOT_IN_TIME)
 end
 

@@ -11,10 +11,11 @@ end
 -- each id its faults, words by `docs/wire-format.md`, and where it is; `spare` is how many of its entries are ghosts.
 local function faults_of(ids, listed, began, keys)
   local where = {}
-  for _, name in ipairs({ 'delayed', 'completed', 'failed', 'cancelled' }) do
+  for _, name in ipairs({ 'delayed', 'completed', 'failed', 'cancelled', 'finalizing' }) do
     where[name] = redis.call('ZMSCORE', keys[name], unpack(ids))
   end
-  for _, name in ipairs({ 'locks', 'cancelling', 'claimed', 'ghosts', 'attempt', 'stalled_count', 'waiting_since' }) do
+  for _, name in ipairs({ 'locks', 'cancelling', 'claimed', 'ghosts', 'attempt', 'stalled_count', 'waiting_since',
+    'outcome' }) do
     where[name] = redis.call('HMGET', keys[name], unpack(ids))
   end
   for _, name in ipairs({ 'active', 'candidates' }) do
@@ -35,24 +36,31 @@ local function faults_of(ids, listed, began, keys)
     local ended = (place.completed and 1 or 0) + (place.failed and 1 or 0) + (place.cancelled and 1 or 0)
     local is_watched = place.active or place.candidates
     local fence = string.match(place.locks or '', ':(%d+)$')
-    local waits = place.payload and ended == 0 and not place.locks and not place.delayed
+    local is_free = place.payload and ended == 0 and not (place.locks or place.delayed or place.finalizing)
+    local waits = is_free and not place.outcome
+    local is_lost = waits and listed[at] == 0 and (tonumber(place.waiting_since) or 0) < began
+    local is_stray = ended > 0 and place.outcome or place.finalizing and not place.outcome
+    local count = ended + (place.delayed and 1 or 0) + (place.finalizing and 1 or 0) + (place.locks and 1 or 0)
     local function add(is_so, fault)
       if is_so then found[#found + 1] = fault end
     end
-    local is_left = ended > 0 or place.delayed or place.locks or is_watched or place.cancelling or place.claimed
-      or listed[at] ~= (tonumber(place.ghosts) or 0) or has_columns(columns, id)
+    local is_left = ended > 0 or place.delayed or place.finalizing or place.locks or is_watched or place.cancelling
+      or place.claimed or listed[at] ~= (tonumber(place.ghosts) or 0) or has_columns(columns, id)
     add(not place.payload and is_left, 'no_payload')
-    add(place.payload and ended + (place.delayed and 1 or 0) + (place.locks and 1 or 0) > 1, 'two_places')
-    add(waits and listed[at] == 0 and (tonumber(place.waiting_since) or 0) < began, 'nowhere')
+    add(place.payload and count > 1, 'two_places')
+    add(is_lost or is_free and place.outcome, 'nowhere')
     add(place.payload and is_watched and not place.locks, 'unlocked')
     add(place.payload and place.locks and ended == 0 and not is_watched, 'unwatched')
     add(place.payload and place.active and place.candidates, 'both_sets')
     add(place.payload and place.cancelling and not place.locks, 'stray_cancel')
     add(place.payload and place.claimed and place.claimed ~= fence, 'stray_claim')
+    add(place.payload and is_stray, 'stray_hook')
     add(not (count_of(place.attempt) and count_of(place.stalled_count)), 'bad_counter')
     -- What moved since then may have been in the lists then, and is not to be counted by that.
     local moved = math.max((tonumber(fence) or 0) / 1000, tonumber(place.waiting_since) or 0,
-      tonumber(place.completed) or 0, tonumber(place.failed) or 0, tonumber(place.cancelled) or 0) >= began
+      tonumber(place.completed) or 0, tonumber(place.failed) or 0, tonumber(place.cancelled) or 0,
+      tonumber(place.finalizing) or 0) >= began
+    place.is_elsewhere = ended > 0 or place.delayed or place.locks or listed[at] > 0
     place.spare = listed[at] - (waits and listed[at] > 0 and 1 or 0)
     add(not moved and (tonumber(place.ghosts) or 0) ~= place.spare, 'miscounted')
     faults[at], places[at] = found, place

@@ -27,18 +27,19 @@ local function count_ghosts(ghosts, meta, ids, step)
 end
 
 -- Takes the ghosts off the heads of the lists, up to 200 of each. `places` are those with scores in which a job may
--- be instead.
-local function strip_ghosts(lists, ghosts, meta, payload, locks, places)
+-- be instead; `outcome` has those whose hook is to run.
+local function strip_ghosts(lists, ghosts, meta, payload, locks, places, outcome)
   for _, list in ipairs(lists) do
     local head = redis.call('LINDEX', list, 0)
     if head and redis.call('HEXISTS', ghosts, head) == 1 then
       local heads = redis.call('LRANGE', list, 0, BATCH - 1)
       local counts = redis.call('HMGET', ghosts, unpack(heads))
       local elsewhere, locked = terminal_of(places, heads), redis.call('HMGET', locks, unpack(heads))
+      local stored = outcome and redis.call('HMGET', outcome, unpack(heads)) or {}
       local left, gone = {}, {}
       for at, id in ipairs(heads) do
         left[id] = left[id] or tonumber(counts[at]) or 0
-        local waits = not (elsewhere[at] or locked[at]) and redis.call('HEXISTS', payload, id) == 1
+        local waits = not (elsewhere[at] or locked[at] or stored[at]) and redis.call('HEXISTS', payload, id) == 1
         if waits or left[id] == 0 then break end
         left[id], gone[at] = left[id] - 1, id
       end

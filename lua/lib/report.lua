@@ -19,7 +19,7 @@ end
 local function read_outcomes(at, completed_count, counts, ran, locks, cancelling, worker)
   local out = { all = {}, lost = {}, completed = {}, results = {}, failed = {}, retry = {}, requeue = {}, begins = {},
     begin_fences = {}, unstart = {}, snooze = {}, undecodable = {}, ran = ran, cancelled = {}, reasons = {},
-    taken = {}, refused = {}, expired = 0 }
+    taken = {}, refused = {}, expired = 0, hooked = {}, hook_retry = {}, ended = 0 }
   local value_count, begin_count = tonumber(counts), 0
   if not value_count then
     value_count, begin_count = string.match(counts, '^(%d+) (%d+)$')
@@ -54,7 +54,7 @@ local function read_outcomes(at, completed_count, counts, ran, locks, cancelling
   for _, place in ipairs(held) do
     local id, reason, other = ids[place], reasons[place], others[place]
     local kind = other and ARGV[other + 2]
-    if reason then
+    if reason and kind ~= 'hooked' and kind ~= 'hook_retry' then
       all[#all + 1], out.cancelled[#out.cancelled + 1] = id, id
       out.reasons[#out.reasons + 1], out.taken[#out.taken + 1] = reason, fences[place]
     elseif place <= completed_count then
@@ -121,55 +121,69 @@ local function let_go(out, locks, cancelling, claimed, candidates)
   if #out.cancelled > 0 then redis.call('HDEL', cancelling, unpack(out.cancelled)) end
 end
 
--- Writes the outcomes, group by group, and the words of their events.
-local function record_outcomes(out, places, stores, columns, keep, now_ms, fields)
-  if #out.begins > 0 then redis.call('HDEL', stores.claimed, unpack(out.begins)) end
-  if #out.unstart > 0 then
-    local ids, marks = ids_of(out.unstart), {}
-    for index, outcome in ipairs(out.unstart) do
-      marks[2 * index - 1], marks[2 * index] = outcome.id, outcome.fence
-    end
-    redis.call('HSET', stores.claimed, unpack(marks))
-    add_words(fields, 'claimed', ids)
-  end
-  if #out.all + #out.lost == 0 then return end
-  local delayed, since = places.delayed, stores.waiting_since
-  add_words(fields, 'refused', out.refused)
+-- Writes how jobs ended, and the words of the events.
+local function record_ends(out, places, how, fields)
   if #out.completed > 0 then
-    finish(places.completed, keep.completed, now_ms, columns, out.completed, stores.result, out.results)
+    local ran
+    if how.hook then
+      ran = {}
+      for word in string.gmatch(out.ran, '%S+') do ran[#ran + 1] = word end
+    end
+    finish(places, how, 'completed', out.completed, out.results, false, ran)
     -- Nobody goes on from it any more.
-    if one_of(columns, stores.checkpoint) then redis.call('HDEL', stores.checkpoint, unpack(out.completed)) end
-    if out.ran ~= '' then add_words(fields, 'ran', { out.ran }) end
-    add_words(fields, 'completed', out.completed)
+    if one_of(places.columns, places.checkpoint) then
+      redis.call('HDEL', places.checkpoint, unpack(out.completed))
+    end
+    if out.ran ~= '' and not how.hook then add_words(fields, 'ran', { out.ran }) end
+    add_finished(fields, how, 'completed', out.completed, out.completed)
   end
   if #out.failed > 0 then
     local ids, attempts, values, words = ids_of(out.failed)
-    if keep.failed ~= '0' then redis.call('HSET', stores.attempt, unpack(attempts)) end
-    finish(places.failed, keep.failed, now_ms, columns, ids, stores.errors, values)
-    add_words(fields, 'failed', words)
-  end
-  if #out.retry > 0 then
-    local _, _, values = ids_of(out.retry)
-    redis.call('HSET', stores.errors, unpack(values))
-    put_off(out.retry, 'retrying', stores.attempt, delayed, since, now_ms, fields)
-  end
-  if #out.snooze > 0 then put_off(out.snooze, 'snoozed', stores.deferred, delayed, since, now_ms, fields) end
-  if #out.undecodable > 0 then
-    local _, _, values = ids_of(out.undecodable)
-    redis.call('HSET', stores.errors, unpack(values))
-    put_off(out.undecodable, 'undecodable', stores.deferred, delayed, since, now_ms, fields)
-  end
-  if #out.requeue > 0 then
-    local ids = ids_of(out.requeue)
-    back_to_wait('LPUSH', places.lists, stores.priority, ids, since, now_ms)
-    add_words(fields, 'requeued', ids)
+    local ran = {}
+    for index, outcome in ipairs(out.failed) do ran[index] = string.match(outcome.detail, '(%S+)$') end
+    if how.hook or how.keep.failed ~= '0' then redis.call('HSET', places.attempt, unpack(attempts)) end
+    finish(places, how, 'failed', ids, values, false, ran)
+    add_finished(fields, how, 'failed', ids, words)
   end
   if #out.cancelled > 0 then
     local values = {}
     for index, id in ipairs(out.cancelled) do
       values[2 * index - 1], values[2 * index] = id, error_json('cancelled', out.reasons[index])
     end
-    finish(places.cancelled, keep.cancelled, now_ms, columns, out.cancelled, stores.errors, values)
-    add_words(fields, 'cancelled', out.cancelled)
+    finish(places, how, 'cancelled', out.cancelled, values)
+    add_finished(fields, how, 'cancelled', out.cancelled, out.cancelled)
+  end
+end
+
+-- Writes the outcomes, group by group, and the words of their events.
+local function record_outcomes(out, places, how, fields)
+  if #out.begins > 0 then redis.call('HDEL', places.claimed, unpack(out.begins)) end
+  if #out.unstart > 0 then
+    local ids, marks = ids_of(out.unstart), {}
+    for index, outcome in ipairs(out.unstart) do
+      marks[2 * index - 1], marks[2 * index] = outcome.id, outcome.fence
+    end
+    redis.call('HSET', places.claimed, unpack(marks))
+    add_words(fields, 'claimed', ids)
+  end
+  if #out.all + #out.lost == 0 then return end
+  local delayed, since, now_ms = places.delayed, places.waiting_since, how.now_ms
+  add_words(fields, 'refused', out.refused)
+  record_ends(out, places, how, fields)
+  if #out.retry > 0 then
+    local _, _, values = ids_of(out.retry)
+    redis.call('HSET', places.errors, unpack(values))
+    put_off(out.retry, 'retrying', places.attempt, delayed, since, now_ms, fields)
+  end
+  if #out.snooze > 0 then put_off(out.snooze, 'snoozed', places.deferred, delayed, since, now_ms, fields) end
+  if #out.undecodable > 0 then
+    local _, _, values = ids_of(out.undecodable)
+    redis.call('HSET', places.errors, unpack(values))
+    put_off(out.undecodable, 'undecodable', places.deferred, delayed, since, now_ms, fields)
+  end
+  if #out.requeue > 0 then
+    local ids = ids_of(out.requeue)
+    back_to_wait('LPUSH', places.lists, places.priority, ids, since, now_ms)
+    add_words(fields, 'requeued', ids)
   end
 end

@@ -29,13 +29,15 @@ local function decide(ids, places, terminal_places, crash, how)
   local verdict, by = how.verdict, how.by
   local found = { dropped = {}, failed = {}, errors = {}, cancelled = {}, reasons = {}, recovered = {}, retried = {},
     crashes = {}, attempts = {}, delays = {}, counted = {}, holders = {}, words = {}, resolved = {}, failed_words = {},
-    retried_words = {}, requeued = {}, times = {}, fences = {} }
+    retried_words = {}, requeued = {}, times = {}, fences = {}, broken = {}, faults = {}, broken_words = {}, hooks = {},
+    outcomes = {}, finals = {}, final_words = {}, final_fields = {} }
   if #ids == 0 then return found end
   local function read(column) return redis.call('HMGET', column, unpack(ids)) end
   local tokens, reasons, counts, own_max = read(places.locks), read(places.cancelling), read(places.stalled_count),
     read(places.max_count)
   local any_claimed = redis.call('HLEN', places.claimed) > 0
   local claimed, recovered = any_claimed and read(places.claimed) or {}, any_claimed and read(places.recovery)
+  local stored = redis.call('HLEN', places.outcome) > 0 and read(places.outcome) or {}
   local retries = crash.mode == 'retry' and verdict == 'auto'
   local attempts, own_options = retries and read(places.attempt), retries and read(places.options)
   local terminal = terminal_of(terminal_places, ids)
@@ -51,13 +53,19 @@ local function decide(ids, places, terminal_places, crash, how)
     found.failed_words[#found.failed_words + 1] = id .. ' ' .. code .. ' ' .. brief_of(message) .. ' -'
     return 'failed'
   end
+  -- No hook runs for it.
+  local function corrupt(id, message)
+    add(found.broken, found.faults, id, error_json('corrupt', message))
+    found.broken_words[#found.broken_words + 1] = id .. ' corrupt ' .. brief_of(message) .. ' -'
+    return 'failed'
+  end
   local function crashed(id, silence, ...)
     return fail(id, 'worker_crashed', string.format('%s: ' .. select(1, ...), silence, select(2, ...)))
   end
   -- A crash is a failed run.
   local function retry(index, id, silence, count, max)
     local failed, own = count_of(attempts[index]), object_of(own_options[index])
-    if not failed then return fail(id, 'corrupt', 'attempt is no number') end
+    if not failed then return corrupt(id, 'attempt is no number') end
     local policy = type(own.retry) == 'table' and own.retry or crash.policy
     local most = tonumber(own.attempts) or tonumber(policy.attempts) or 1
     failed = failed + 1
@@ -71,17 +79,33 @@ local function decide(ids, places, terminal_places, crash, how)
       brief_of(silence))
     return 'retrying'
   end
+  -- The handler has ended, the hook has not: it alone runs again.
+  local function finalize(index, id, max)
+    local kind, failed, stalls, ran = outcome_of(stored[index])
+    stalls = stalls + (tokens[index] and 1 or 0)
+    add(found.hooks, found.outcomes, id, string.format('%s %d %d %s', kind, failed, stalls, ran))
+    if verdict ~= 'fail' and (verdict ~= 'auto' or stalls <= max) then return 'requeued', stalls end
+    found.hooks[#found.hooks], found.finals[#found.finals + 1] = nil, id
+    local why = verdict == 'fail' and by .. ' let it end' or
+      string.format('stalled %d times, max_count is %d', stalls, max)
+    found.final_words[#found.final_words + 1] = id .. ' worker_crashed ' .. brief_of('the hook: ' .. why)
+    return kind, stalls
+  end
   for index, id in ipairs(ids) do
     local holder, fence = string.match(tokens[index] or '', '^(.*):(%d+)$')
     holder, found.fences[id] = holder or '-', tonumber(fence) or 0
     local count, action = count_of(counts[index]), nil
+    local own = tonumber(string.match(own_max[index] or '', '^%d+$'))
     if redis.call('HEXISTS', places.payload, id) == 0 then
       action = 'dropped'
       add(found.dropped, nil, id)
+    elseif stored[index] and not terminal[index] then
+      action, count = finalize(index, id, own or crash.max)
+      found.holders[id] = holder
     elseif not tokens[index] then
-      if not terminal[index] then action = fail(id, 'corrupt', 'the job was running but nobody held its lock') end
+      if not terminal[index] then action = corrupt(id, 'the job was running but nobody held its lock') end
     elseif not count then
-      action = fail(id, 'corrupt', 'stalledCount is no number')
+      action = corrupt(id, 'stalledCount is no number')
     elseif fence and claimed[index] == fence and not reasons[index] and verdict ~= 'fail' then
       action = 'requeued'
       add(found.requeued, nil, id)
@@ -91,7 +115,6 @@ local function decide(ids, places, terminal_places, crash, how)
       found.counted[#found.counted + 1] = id
       count = count + 1
       local silence = string.format(how.said, holder)
-      local own = tonumber(string.match(own_max[index] or '', '^%d+$'))
       local max = own or crash.max
       if reasons[index] then
         action = 'cancelled'
@@ -147,12 +170,17 @@ local function resolve(ids, found, places, how)
   if #found.attempts > 0 then redis.call('HSET', places.attempt, unpack(found.attempts)) end
   if #found.dropped > 0 then remove_columns(places.columns, found.dropped) end
   if #found.failed > 0 then
-    finish(places.failed, how.keep_failed, how.now_ms, places.columns, found.failed, places.errors, found.errors)
+    finish(places, how, 'failed', found.failed, found.errors)
   end
+  if #found.broken > 0 then finish(places, how, 'failed', found.broken, found.faults, true) end
   if #found.cancelled > 0 then
-    finish(places.cancelled, how.keep_cancelled, how.now_ms, places.columns, found.cancelled, places.errors,
-      found.reasons)
+    finish(places, how, 'cancelled', found.cancelled, found.reasons)
   end
+  if #found.hooks > 0 then note_recovery(places.recovery, found.hooks, found, how) end
+  local again = {}
+  for _, id in ipairs(found.hooks) do again[#again + 1], again[#again + 2] = string.format('%d', how.now_ms), id end
+  await_hooks(places, found.outcomes, again)
+  end_finalized(places, how, found.finals, found.final_fields)
   -- The oldest in front; those that had begun are older than those that had not.
   local function by_fence(one, other) return found.fences[one] < found.fences[other] end
   table.sort(found.requeued, by_fence)
@@ -175,7 +203,9 @@ local function resolve(ids, found, places, how)
     stand_since(places.waiting_since, found.retried, how.now_ms)
     note_recovery(places.recovery, found.retried, found, how)
   end
-  if #found.recovered + #found.requeued + #found.retried > 0 and not how.paused then ring_wake(places.wake) end
+  local waits = not how.paused and #found.recovered + #found.requeued + #found.retried > 0
+  local finalizes = #found.hooks > 0 or how.hook and #found.failed + #found.cancelled > 0
+  if waits or finalizes then ring_wake(places.wake) end
 end
 
 -- Tells of the stalls, in both streams; `watched` is by what they were found, where a watch found them.
@@ -189,12 +219,16 @@ local function tell_stalls(found, places, how, watched)
   local count = #found.words / 4
   emit_event(places.stalls, places.meta, 'stalls', count, how.worker, fields)
   -- What became of those that ended, or are put off, is told again as it is of all others that do so.
-  add_words(fields, 'failed', found.failed_words)
+  add_finished(fields, how, 'failed', found.failed, found.failed_words)
+  join_words(fields, 'failed', found.broken_words)
   add_words(fields, 'retrying', found.retried_words)
-  add_words(fields, 'cancelled', found.cancelled)
+  add_finished(fields, how, 'cancelled', found.cancelled, found.cancelled)
   add_words(fields, 'removed', found.dropped)
-  local ended = #found.failed_words + #found.cancelled
-  count = count + ended + #found.retried + #found.dropped
+  add_words(fields, 'hook_failed', found.final_words)
+  for _, word in ipairs(found.final_fields) do fields[#fields + 1] = word end
+  local decided, finals = #found.failed + #found.cancelled, #found.finals
+  local ended = #found.broken + finals + (how.hook and 0 or decided)
+  count = count + decided + #found.broken + #found.retried + #found.dropped + 2 * finals
   if ended > 0 then redis.pcall('HINCRBY', places.meta, 'out', ended) end
   if how.event_mode ~= 'off' then emit_event(places.events, places.meta, 'events', count, how.worker, fields) end
 end

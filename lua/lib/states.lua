@@ -1,9 +1,10 @@
 -- The state of each job, by the one place that holds its id, and the stamp of its being there: the score, or the
 -- token of one that is held; '' of one that waits. `places` has the places by the names of their states; with `claimed`
--- among them, held jobs that have not begun are told apart.
+-- among them, held jobs that have not begun are told apart, with `outcome` those whose hook runs.
 local function states_of(payload, locks, places, ids)
   local states, stamps = {}, {}
-  for _, state in ipairs({ 'completed', 'failed', 'cancelled', 'delayed' }) do
+  local has_hooks = not places.outcome or redis.call('HLEN', places.outcome) > 0
+  for _, state in ipairs({ 'completed', 'failed', 'cancelled', 'delayed', has_hooks and 'finalizing' or nil }) do
     local scores = redis.call('ZMSCORE', places[state], unpack(ids))
     for index = 1, #ids do
       if scores[index] and not states[index] then states[index], stamps[index] = state, scores[index] end
@@ -12,13 +13,15 @@ local function states_of(payload, locks, places, ids)
   local tokens = redis.call('HMGET', locks, unpack(ids))
   local marks = places.claimed and redis.call('HLEN', places.claimed) > 0
     and redis.call('HMGET', places.claimed, unpack(ids)) or {}
+  local outcomes = has_hooks and places.outcome and redis.call('HMGET', places.outcome, unpack(ids)) or {}
   for index, id in ipairs(ids) do
-    if not states[index] or states[index] == 'delayed' then
+    if not states[index] or states[index] == 'delayed' or states[index] == 'finalizing' then
       if redis.call('HEXISTS', payload, id) == 0 then
         states[index], stamps[index] = 'unknown', ''
       elseif tokens[index] then
         local is_claimed = marks[index] and marks[index] == string.match(tokens[index], ':(%d+)$')
-        states[index], stamps[index] = is_claimed and 'claimed' or 'running', tokens[index]
+        states[index], stamps[index] = outcomes[index] and 'finalizing' or is_claimed and 'claimed' or 'running',
+          tokens[index]
       else
         states[index], stamps[index] = states[index] or 'waiting', stamps[index] or ''
       end

@@ -143,6 +143,20 @@ impl<'a> Reading<'a> {
                 let (code, message, worker) = (code.to_owned(), message_of(brief), holder());
                 push(Event::Retrying { task, id, at, failed_attempts, delay, code, message, ran, worker })
             }),
+            "finalizing" => groups(value, |[id, outcome]| {
+                let outcome = outcome.parse().ok()?;
+                push(Event::Finalizing { task: owned(), id: job(id), at: at?, outcome, worker: holder() })
+            }),
+            "hook_retrying" => groups(value, |[id, failed_attempts, delay_ms, code, brief]| {
+                let (task, id, at, failed_attempts) = (owned(), job(id), at?, failed_attempts.parse().ok()?);
+                let (delay, code, message, worker) =
+                    (delay_of(delay_ms)?, code.to_owned(), message_of(brief), holder());
+                push(Event::HookRetrying { task, id, at, failed_attempts, delay, code, message, worker })
+            }),
+            "hook_failed" => groups(value, |[id, code, brief]| {
+                let (code, message) = (code.to_owned(), message_of(brief));
+                push(Event::HookFailed { task: owned(), id: job(id), at: at?, code, message, worker: holder() })
+            }),
             "snoozed" => groups(value, |[id, deferred, delay_ms]| {
                 let snoozed_count = Deferred::from_wire(deferred).snoozed;
                 let delay = delay_of(delay_ms)?;

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 
 use crate::job::id::JobId;
+use crate::job::state::JobState;
 use crate::names::names;
 use crate::stall::action::StalledEvent;
 use crate::times::{as_ms, as_ms_where_known, as_us, as_us_where_known, ms_since_1970};
@@ -43,6 +44,9 @@ use crate::worker_id::WorkerId;
 /// | `Completed` | `task:completed` | the handler returned a value |
 /// | `Failed` | `task:failed` | a run failed and no other follows, or it stalled too often |
 /// | `Retrying` | `task:retrying` | a run failed, another one follows after the delay |
+/// | `Finalizing` | `task:finalizing` | its outcome is stored, and the hook of its task is to run before it has ended |
+/// | `HookRetrying` | `task:hook_retrying` | its hook failed; it runs again after the delay |
+/// | `HookFailed` | `task:hook_failed` | its hook failed, or its workers died, too often: the job ends without it |
 /// | `Snoozed` | `task:snoozed` | the handler put the job off, which is no failure |
 /// | `Undecodable` | `task:undecodable` | the payload is no input of its worker's handler; the job is put off |
 /// | `Stalled` | `task:stalled` | its worker was silent; the event says what became of the job |
@@ -181,6 +185,61 @@ pub enum Event {
         /// The worker that reported it.
         worker: WorkerId,
     },
+    /// The outcome of the job is stored, and the hook of its task ([`TaskRef::on_complete`](crate::TaskRef::on_complete)) runs next. The event of
+    /// the end follows when it has.
+    #[non_exhaustive]
+    Finalizing {
+        /// The task.
+        task: String,
+        /// The job.
+        id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+        /// How it will have ended: completed, failed or cancelled.
+        outcome: JobState,
+        /// The worker that stored it; empty where a person or a producer did.
+        worker: WorkerId,
+    },
+    /// The hook failed, and runs again.
+    #[non_exhaustive]
+    HookRetrying {
+        /// The task.
+        task: String,
+        /// The job.
+        id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+        /// How many runs of the hook have failed so far.
+        failed_attempts: u32,
+        /// How long until the next one.
+        #[serde(rename = "delay_ms", serialize_with = "as_ms")]
+        delay: Duration,
+        /// The failure code.
+        code: String,
+        /// The first 160 bytes of the error.
+        message: String,
+        /// The worker that ran it.
+        worker: WorkerId,
+    },
+    /// The hook failed and runs no more: its attempts are used up, or its workers died too often. The job ends with its stored outcome.
+    #[non_exhaustive]
+    HookFailed {
+        /// The task.
+        task: String,
+        /// The job.
+        id: JobId,
+        /// When it happened, to the millisecond and by the clock of the Redis server.
+        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+        at: SystemTime,
+        /// The failure code.
+        code: String,
+        /// The first 160 bytes of the error.
+        message: String,
+        /// The worker that reported it, or found it stalled.
+        worker: WorkerId,
+    },
     /// The handler put the job off. No attempt is counted.
     #[non_exhaustive]
     Snoozed {
@@ -310,6 +369,9 @@ impl Event {
             | Event::Completed { task, .. }
             | Event::Failed { task, .. }
             | Event::Retrying { task, .. }
+            | Event::Finalizing { task, .. }
+            | Event::HookRetrying { task, .. }
+            | Event::HookFailed { task, .. }
             | Event::Snoozed { task, .. }
             | Event::Undecodable { task, .. }
             | Event::Cancelled { task, .. }
@@ -333,6 +395,9 @@ impl Event {
             | Event::Completed { id, .. }
             | Event::Failed { id, .. }
             | Event::Retrying { id, .. }
+            | Event::Finalizing { id, .. }
+            | Event::HookRetrying { id, .. }
+            | Event::HookFailed { id, .. }
             | Event::Snoozed { id, .. }
             | Event::Undecodable { id, .. }
             | Event::Cancelled { id, .. }
@@ -356,6 +421,9 @@ impl Event {
             Event::Completed { .. } => "task:completed",
             Event::Failed { .. } => "task:failed",
             Event::Retrying { .. } => "task:retrying",
+            Event::Finalizing { .. } => "task:finalizing",
+            Event::HookRetrying { .. } => "task:hook_retrying",
+            Event::HookFailed { .. } => "task:hook_failed",
             Event::Snoozed { .. } => "task:snoozed",
             Event::Undecodable { .. } => "task:undecodable",
             Event::Stalled(_) => "task:stalled",
@@ -379,6 +447,9 @@ impl Event {
             | Event::Completed { at, .. }
             | Event::Failed { at, .. }
             | Event::Retrying { at, .. }
+            | Event::Finalizing { at, .. }
+            | Event::HookRetrying { at, .. }
+            | Event::HookFailed { at, .. }
             | Event::Snoozed { at, .. }
             | Event::Undecodable { at, .. }
             | Event::Cancelled { at, .. }
@@ -404,6 +475,9 @@ impl Event {
             | Event::Started { .. }
             | Event::Progress { .. }
             | Event::Retrying { .. }
+            | Event::Finalizing { .. }
+            | Event::HookRetrying { .. }
+            | Event::HookFailed { .. }
             | Event::Snoozed { .. }
             | Event::Undecodable { .. }
             | Event::Stalled(_)
@@ -435,6 +509,10 @@ pub enum LateOutcome {
     Snooze,
     /// Its payload was no input of the handler.
     Undecodable,
+    /// Its hook had run.
+    Hooked,
+    /// Its hook had failed, and was to run again.
+    HookRetry,
 }
 
 names!(LateOutcome, "outcome", {
@@ -444,4 +522,6 @@ names!(LateOutcome, "outcome", {
     Requeue = "requeue",
     Snooze = "snooze",
     Undecodable = "undecodable",
+    Hooked = "hooked",
+    HookRetry = "hook_retry",
 });

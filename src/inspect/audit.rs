@@ -39,7 +39,7 @@ const MOST: usize = 10_000;
 const LISTS: [Key; 3] = [Key::WaitHigh, Key::Wait, Key::WaitLow];
 
 /// What is read of a task, besides its lists. Payloads come first: most ids are known by them.
-const PLACES: [Key; 23] = [
+const PLACES: [Key; 25] = [
     Key::Payload,
     Key::Locks,
     Key::Active,
@@ -63,6 +63,8 @@ const PLACES: [Key; 23] = [
     Key::Recovery,
     Key::ExpiresAt,
     Key::Claimed,
+    Key::Outcome,
+    Key::Finalizing,
 ];
 
 /// What is wrong with what Redis holds of a task.
@@ -77,7 +79,8 @@ pub enum Fault {
     /// A job is in more than one of its places. Mended, it stays in one: a terminal one before the running ones, those before the delayed
     /// ones.
     TwoPlaces,
-    /// A job is in none of its places, and would never run. Mended, it is at the front of its list.
+    /// A job is in none of its places, and would never run. Mended, it is at the front of its list; if its outcome is stored, its hook runs
+    /// next.
     Nowhere,
     /// A job is among the running ones, and nobody holds its lock. Mended, it leaves them; if it is then in no place, `Nowhere` puts it
     /// into its list.
@@ -90,6 +93,9 @@ pub enum Fault {
     StrayCancel,
     /// A job is marked as claimed ahead, and not by whoever holds it. Mended, the mark is dropped.
     StrayClaim,
+    /// A job has a stored outcome though it has ended, or is to wait for its hook without one. Mended, the outcome is dropped, or the job
+    /// is at the front of its list.
+    StrayHook,
     /// A counter of a job is no number. Mended, it counts from 0.
     BadCounter,
     /// Entries of the lists whose job waits there no more are counted wrong, and so are waiting jobs. Mended, they are right.
@@ -109,6 +115,7 @@ names!(Fault, "fault", {
     BothSets = "both_sets",
     StrayCancel = "stray_cancel",
     StrayClaim = "stray_claim",
+    StrayHook = "stray_hook",
     BadCounter = "bad_counter",
     Miscounted = "miscounted",
     StaleRecord = "stale_record",
@@ -496,9 +503,10 @@ impl Audit {
 
     async fn begin(&mut self) -> Result<(), Error> {
         let seen = self.inspector.overview(&self.task).await?;
-        let [waiting, delayed, claimed, running, completed, failed, cancelled] = seen.counts;
+        let [waiting, delayed, claimed, running, finalizing, completed, failed, cancelled] = seen.counts;
         // Each id is read in its place and as a payload, and entries of lists twice.
-        self.progress.of = 3 * waiting + 2 * (delayed + completed + failed + cancelled) + 3 * running + 4 * claimed;
+        let (ended, held) = (completed + failed + cancelled, 3 * running + 4 * claimed);
+        self.progress.of = 3 * waiting + 2 * (delayed + ended) + 3 * finalizing + held;
         self.began_ms = seen.now_ms;
         self.stage = Stage::Lists(ListPlace::default());
         Ok(())

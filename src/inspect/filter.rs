@@ -71,7 +71,7 @@ impl JobFilter {
 
     /// Whether the state has an order by a time that Redis keeps.
     pub(super) const fn is_ordered(&self) -> bool {
-        !matches!(self.state, JobState::Waiting | JobState::Claimed | JobState::Running)
+        !matches!(self.state, JobState::Waiting | JobState::Claimed | JobState::Running | JobState::Finalizing)
     }
 
     /// Whether each job must be looked at to tell whether it fits.

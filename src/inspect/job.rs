@@ -11,6 +11,7 @@ use super::page::{holder, priority_of, score};
 use crate::error::Error;
 use crate::job::failure::{Failure, StoredError};
 use crate::job::id::JobId;
+use crate::job::outcome::StoredOutcome;
 use crate::job::progress::JobProgress;
 use crate::job::state::JobState;
 use crate::limits::LARGE;
@@ -61,6 +62,8 @@ pub struct JobReport {
     pub fence: Option<u64>,
     /// Whether it is held and was silent since the last snapshot.
     pub is_silent: bool,
+    /// Its outcome, where that is stored and the hook of the task is to run, or runs.
+    pub outcome: Option<StoredOutcome>,
     /// Why its cancel was asked for, while it is held.
     pub cancel_requested: Option<String>,
     /// How many of its runs have ended in failure.
@@ -197,7 +200,8 @@ fn report(task: &str, id: JobId, found: Inspected) -> JobReport {
     let Inspected { job, stamp, overrides, max_count, priority, dispatched_at_ms, waiting_since_ms, .. } = found;
     let overrides: Overrides = serde_json::from_str(&overrides).unwrap_or_default();
     let state = job.state;
-    let (worker, fence) = state.is_held().then(|| holder(&stamp)).flatten().unzip();
+    let is_finalizing = state == JobState::Finalizing;
+    let (worker, fence) = (state.is_held() || is_finalizing).then(|| holder(&stamp)).flatten().unzip();
     let dispatched_at = dispatched_at_ms.map(at_ms).or_else(|| id.created_at());
     let stands = matches!(state, JobState::Waiting | JobState::Delayed);
     let error = (!job.error.is_empty() && state != JobState::Completed).then(|| {
@@ -211,12 +215,13 @@ fn report(task: &str, id: JobId, found: Inspected) -> JobReport {
         dispatched_at,
         waiting_since: waiting_since_ms.map(at_ms).or(dispatched_at).filter(|_| stands),
         expires_at: found.expires_at_ms.map(at_ms).filter(|_| stands),
-        due_at: score(&stamp).filter(|_| state == JobState::Delayed),
+        due_at: score(&stamp).filter(|_| state == JobState::Delayed || is_finalizing),
         started_at: fence.map(|fence| at_ms(fence / 1000)),
         ended_at: score(&stamp).filter(|_| state.is_terminal()),
         worker,
         fence,
-        is_silent: found.is_candidate && state.is_held(),
+        is_silent: found.is_candidate && fence.is_some(),
+        outcome: StoredOutcome::from_wire(&found.outcome),
         cancel_requested: Some(found.cancelling).filter(|reason| !reason.is_empty()),
         failed_attempts: job.failed_attempts,
         stalled_count: job.stalled_count,

@@ -244,9 +244,9 @@ fn check_cursor(filter: &JobFilter, cursor: &str) -> Result<(), Error> {
     let words: Vec<&str> = cursor.split(' ').collect();
     let is_valid = match (filter.state, &words[..]) {
         (_, [""]) => true,
-        (JobState::Claimed | JobState::Running, [at]) => is_number(at),
+        (JobState::Claimed | JobState::Running | JobState::Finalizing, [at]) => is_number(at),
         (JobState::Waiting, [list, at]) => ["1", "2", "3"].contains(list) && is_number(at),
-        (JobState::Claimed | JobState::Running | JobState::Waiting, _) => false,
+        (JobState::Claimed | JobState::Running | JobState::Finalizing | JobState::Waiting, _) => false,
         (_, [score, id]) => is_score(score) && is_id(id),
         _ => false,
     };
@@ -311,10 +311,12 @@ pub(super) fn priority_of(word: &str) -> Priority {
 }
 
 fn job_row(state: JobState, row: Row) -> JobRow {
-    let held = state.is_held().then(|| holder(&row.stamp)).flatten();
+    let held = (state.is_held() || state == JobState::Finalizing).then(|| holder(&row.stamp)).flatten();
     let dispatched_at = row.dispatched_at_ms.map(at_ms).or_else(|| row.id.created_at());
     let since = match state {
         JobState::Claimed | JobState::Running => held.as_ref().map(|(_, fence)| at_ms(fence / 1000)),
+        // Since its hook runs, or from when on it may.
+        JobState::Finalizing => held.as_ref().map_or_else(|| score(&row.stamp), |(_, fence)| Some(at_ms(fence / 1000))),
         JobState::Waiting | JobState::Delayed => stands_since(&row.id, row.waiting_since_ms.or(row.dispatched_at_ms)),
         JobState::Completed | JobState::Failed | JobState::Cancelled => score(&row.stamp),
     };

@@ -120,7 +120,7 @@ pub struct TaskRates {
 }
 
 /// The options in `meta`, which a worker declares.
-const OPTIONS: [&str; 20] = [
+const OPTIONS: [&str; 21] = [
     "concurrency",
     "prefetch",
     "attempts",
@@ -128,6 +128,7 @@ const OPTIONS: [&str; 20] = [
     "maxCount",
     "maxCountSet",
     "onCrash",
+    "hook",
     "retry",
     "heartbeat",
     "eventMode",

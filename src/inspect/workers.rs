@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::names::names;
 use crate::process::death::DeathProof;
 use crate::stall::witness::WatchBreak;
+use crate::store::announce::SILENT_AFTER;
 use crate::times::{as_ms, as_ms_where_known, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};
 use crate::worker_id::WorkerId;
 
@@ -19,9 +20,6 @@ const MOST: usize = 1000;
 
 /// How many of them are asked about at a time.
 const TOGETHER: usize = 50;
-
-/// A worker tells of itself every 5 s: one that was silent for three times as long may be gone.
-const SILENT_AFTER: Duration = Duration::from_secs(15);
 
 /// A worker whose runtime showed nothing for so long is blocked by handlers.
 const BLOCKED_AFTER: Duration = Duration::from_secs(2);

@@ -3,5 +3,6 @@
 pub(crate) mod deferred;
 pub(crate) mod failure;
 pub(crate) mod id;
+pub(crate) mod outcome;
 pub(crate) mod progress;
 pub(crate) mod state;

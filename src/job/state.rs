@@ -34,6 +34,11 @@ pub enum JobState {
     /// Its worker settles it. The sweep decides about it when the worker is silent. The handler of a job
     /// that the sweep took may still be running for a moment: execution is at least once.
     Running,
+    /// Its outcome is stored, and the hook of its task ([`TaskRef::on_complete`](crate::TaskRef::on_complete)) runs next, or runs: in a
+    /// worker, which then holds the job.
+    ///
+    /// It ends with the stored outcome, once the hook has run. The handler does not run again, and a cancel comes too late.
+    Finalizing,
     /// Terminal: a handler returned a value.
     ///
     /// Retention removes it.
@@ -53,13 +58,14 @@ names!(JobState, "state", {
     Delayed = "delayed",
     Claimed = "claimed",
     Running = "running",
+    Finalizing = "finalizing",
     Completed = "completed",
     Failed = "failed",
     Cancelled = "cancelled",
 });
 
 impl JobState {
-    /// Whether a worker holds the job: claimed or running.
+    /// Whether a worker holds the job for certain: claimed or running. One whose hook is to run may be held.
     #[must_use]
     pub const fn is_held(self) -> bool {
         matches!(self, JobState::Claimed | JobState::Running)
@@ -125,6 +131,24 @@ pub(crate) const TRANSITIONS: &[Transition] = &[
     removed(JobState::Claimed, "sweep"),
     // A counter that is no number: the job cannot run and must not stop the others.
     change(JobState::Waiting, JobState::Failed, "settle"),
+    // The task has a hook: it runs between outcome and end.
+    change(JobState::Running, JobState::Finalizing, "settle"),
+    change(JobState::Running, JobState::Finalizing, "sweep"),
+    change(JobState::Claimed, JobState::Finalizing, "settle"),
+    change(JobState::Claimed, JobState::Finalizing, "sweep"),
+    change(JobState::Waiting, JobState::Finalizing, "settle"),
+    change(JobState::Waiting, JobState::Finalizing, "cancel"),
+    change(JobState::Delayed, JobState::Finalizing, "cancel"),
+    change(JobState::Waiting, JobState::Finalizing, "expire"),
+    change(JobState::Delayed, JobState::Finalizing, "expire"),
+    change(JobState::Finalizing, JobState::Completed, "settle"),
+    change(JobState::Finalizing, JobState::Failed, "settle"),
+    change(JobState::Finalizing, JobState::Cancelled, "settle"),
+    change(JobState::Finalizing, JobState::Completed, "sweep"),
+    change(JobState::Finalizing, JobState::Failed, "sweep"),
+    change(JobState::Finalizing, JobState::Cancelled, "sweep"),
+    removed(JobState::Finalizing, "sweep"),
+    removed(JobState::Finalizing, "remove"),
     change(JobState::Running, JobState::Completed, "settle"),
     change(JobState::Running, JobState::Failed, "settle"),
     change(JobState::Running, JobState::Cancelled, "settle"),

@@ -33,6 +33,8 @@ pub(crate) struct Resolved {
     pub(crate) payload_limit: usize,
     pub(crate) events: EventMode,
     pub(crate) undecodable_for: Duration,
+    /// Whether the task has a hook, which runs before a job has ended.
+    pub(crate) has_hook: bool,
 }
 
 /// The first pause of a job whose payload cannot be read; the next ones are twice as long each.

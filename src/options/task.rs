@@ -229,6 +229,7 @@ impl TaskOptions {
             payload_limit,
             events: self.events.or(app_defaults.events).unwrap_or_default(),
             undecodable_for,
+            has_hook: false,
         })
     }
 }

@@ -5,11 +5,16 @@ use std::sync::Arc;
 
 use super::context::Context;
 use crate::error::job_error::JobError;
+use crate::job::outcome::Outcome;
 
 /// A handler with its types folded away: payload in, JSON out (`None` for null).
-pub(crate) type Handler = Arc<
-    dyn Fn(Context, Vec<u8>) -> Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, RunError>> + Send>> + Send + Sync,
->;
+pub(crate) type Handler = Arc<dyn Fn(Context, Vec<u8>) -> RunFuture + Send + Sync>;
+
+/// What runs: a handler, or a hook, which has no value.
+pub(crate) type RunFuture = Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, RunError>> + Send>>;
+
+/// A hook with its types folded away: how the job ended, a value as JSON (empty for null).
+pub(crate) type Hook = Arc<dyn Fn(Context, Outcome<Vec<u8>>) -> RunFuture + Send + Sync>;
 
 /// Why a run did not return a value.
 #[derive(Debug)]

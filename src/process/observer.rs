@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::job::id::JobId;
-use crate::store::report::Outcome;
+use crate::store::report::Disposition;
 use crate::worker_id::WorkerId;
 
 /// Hears of each run of a handler in this worker, where it happens and once: for metrics.
@@ -139,14 +139,19 @@ impl<'a> Observed<'a> {
     }
 
     /// Tells that it has ended, after it ran so long.
-    pub(crate) fn end(mut self, outcome: &Outcome, ran: Duration) {
+    pub(crate) fn end(mut self, outcome: &Disposition, ran: Duration) {
         let (outcome, error) = match outcome {
-            Outcome::Completed(_) => (RunOutcome::Completed, None),
-            Outcome::Failed { error, .. } => (RunOutcome::Failed, Some(error)),
-            Outcome::Retry { error, .. } => (RunOutcome::Retrying, Some(error)),
-            Outcome::Snooze { .. } => (RunOutcome::Snoozed, None),
-            Outcome::Undecodable { error, .. } => (RunOutcome::Undecodable, Some(error)),
-            Outcome::Requeue | Outcome::Begin | Outcome::Unstart => (RunOutcome::Interrupted, None),
+            Disposition::Completed(_) => (RunOutcome::Completed, None),
+            Disposition::Failed { error, .. } => (RunOutcome::Failed, Some(error)),
+            Disposition::Retry { error, .. } => (RunOutcome::Retrying, Some(error)),
+            Disposition::Snooze { .. } => (RunOutcome::Snoozed, None),
+            Disposition::Undecodable { error, .. } => (RunOutcome::Undecodable, Some(error)),
+            // Of hooks nobody is told here.
+            Disposition::Hooked(_)
+            | Disposition::HookRetry { .. }
+            | Disposition::Requeue
+            | Disposition::Begin
+            | Disposition::Unstart => (RunOutcome::Interrupted, None),
         };
         let (code, message) = (error.map(|e| e.code.as_str()), error.map(|e| e.message.as_str()));
         self.tell(outcome, code, message, ran);

@@ -9,7 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use super::data::Need;
 use super::estate::Estate;
-use super::handler::Handler;
+use super::handler::{Handler, Hook};
 use super::held::{Bells, HeldTable};
 use super::open_claims::OpenClaims;
 use super::outbox::Outbox;
@@ -30,6 +30,8 @@ pub(crate) struct Definition {
     pub(crate) keys: Arc<TaskKeys>,
     pub(crate) options: Arc<Resolved>,
     pub(crate) handler: Handler,
+    /// What runs before a job has ended.
+    pub(crate) hook: Option<Hook>,
     /// What the user says of errors.
     pub(crate) errors: Arc<[ErrorMap]>,
     pub(crate) needs: Arc<[Need]>,
@@ -42,6 +44,8 @@ pub(crate) struct TaskRuntime {
     pub(crate) keys: Arc<TaskKeys>,
     pub(crate) options: Arc<Resolved>,
     pub(crate) handler: Handler,
+    /// What runs before a job has ended.
+    pub(crate) hook: Option<Hook>,
     /// What the user says of errors.
     pub(crate) errors: Arc<[ErrorMap]>,
     pub(crate) held: HeldTable,
@@ -88,6 +92,7 @@ impl TaskRuntime {
             keys: task.keys,
             options: task.options,
             handler: task.handler,
+            hook: task.hook,
             errors: task.errors,
             held: HeldTable::default(),
             outbox: Outbox::default(),

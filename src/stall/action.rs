@@ -19,6 +19,9 @@ use crate::worker_id::WorkerId;
 pub enum StallAction {
     /// Its payload was gone: what was left of the job is removed.
     Dropped,
+    /// The hook of its task had stalled too often: it ended without, with its stored outcome, `Completed`; `Failed` and `Cancelled` say the same
+    /// of others.
+    Completed,
     /// It ended as failed: it stalled more often than `max_count` allows, had no attempt left, or its task lets such jobs fail (code
     /// `worker_crashed`, see [`OnCrash`](crate::OnCrash)); or what Redis holds of it is damaged (code `corrupt`).
     Failed,
@@ -28,12 +31,14 @@ pub enum StallAction {
     Recovered,
     /// The crash counts as a failed run, and the job waits for its next one ([`OnCrash::Retry`](crate::OnCrash::Retry)).
     Retrying,
-    /// It was claimed ahead and had not begun: back at the front of its list, with no stall counted.
+    /// It was claimed ahead and had not begun: back at the front of its list, with no stall counted. Or its handler had ended, and the hook of its task
+    /// runs again.
     Requeued,
 }
 
 names!(StallAction, "action", {
     Dropped = "dropped",
+    Completed = "completed",
     Failed = "failed",
     Cancelled = "cancelled",
     Recovered = "recovered",
@@ -42,11 +47,11 @@ names!(StallAction, "action", {
 });
 
 impl StallAction {
-    /// Whether the job ended with it and runs no more.
+    /// Whether its handler runs no more. The hook of its task may have to run before the job has ended.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         match self {
-            StallAction::Dropped | StallAction::Failed | StallAction::Cancelled => true,
+            StallAction::Dropped | StallAction::Completed | StallAction::Failed | StallAction::Cancelled => true,
             StallAction::Recovered | StallAction::Retrying | StallAction::Requeued => false,
         }
     }
@@ -103,7 +108,7 @@ pub struct StalledEvent {
 }
 
 impl StalledEvent {
-    /// Whether the job ended with it and runs no more.
+    /// Whether its handler runs no more. The hook of its task may have to run before the job has ended.
     #[must_use]
     pub const fn is_terminal(&self) -> bool {
         self.action.is_terminal()
@@ -120,7 +125,7 @@ mod tests {
             assert_eq!(action.to_string().parse::<StallAction>().unwrap(), action);
         }
         let fault = "Failed".parse::<StallAction>().unwrap_err().to_string();
-        assert!(fault.contains("dropped, failed, cancelled"), "{fault}");
+        assert!(fault.contains("dropped, completed, failed"), "{fault}");
     }
 
     #[test]

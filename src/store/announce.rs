@@ -19,6 +19,9 @@ use crate::options::retention::LimitMs;
 /// How long after its last sign the records of a worker's calls are kept.
 const KEEP: Duration = Duration::from_secs(3600);
 
+/// A worker tells of itself every 5 s: one that was silent for three times as long may be gone.
+pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(15);
+
 /// The most workers that one look puts aside or forgets.
 const FORGOTTEN: u64 = 100;
 

@@ -8,8 +8,8 @@ use crate::error::Error;
 /// The jobs of a task, counted in one step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CountedJobs {
-    /// How many wait, are delayed, claimed, running, completed, failed and cancelled.
-    pub(crate) jobs: [u64; 7],
+    /// How many wait, are delayed, claimed, running, finalizing, completed, failed and cancelled.
+    pub(crate) jobs: [u64; 8],
     pub(crate) is_paused: bool,
 }
 
@@ -17,7 +17,7 @@ pub(crate) struct CountedJobs {
 pub(crate) async fn counts(conn: &mut impl Connection, keys: &TaskKeys) -> Result<CountedJobs, Error> {
     let mut reply = scripts::COUNTS.on(keys).call(conn).await?;
     let _: String = reply.next()?;
-    let mut jobs = [0; 7];
+    let mut jobs = [0; 8];
     for count in &mut jobs {
         *count = reply.next()?;
     }

@@ -8,8 +8,13 @@ use crate::error::Error;
 use crate::options::resolved::Resolved;
 use crate::times::to_ms;
 
-/// The version of keys, fields and scripts. A task that a newer version wrote is refused.
-pub(crate) const WIRE_VERSION: u32 = 1;
+/// The version of keys, fields and scripts that this crate speaks. A task that a newer version wrote is refused.
+pub(crate) const WIRE_VERSION: u32 = 2;
+
+/// The version that whoever works a task with these options must speak: 1 knows no hook, and would run the handler again.
+pub(crate) fn wire_of(options: &Resolved) -> u32 {
+    if options.has_hook { 2 } else { 1 }
+}
 
 /// The options of a task, as they are in force.
 #[derive(Debug)]
@@ -42,6 +47,7 @@ pub(crate) async fn declare(
     // For people: what a worker does by itself.
     call.arg("concurrency").arg(options.concurrency);
     call.arg("prefetch").arg(options.prefetch);
+    call.arg("hook").arg(if options.has_hook { "1" } else { "0" });
     call.arg("attempts").arg(options.retry.max_attempts());
     call.arg("timeoutMs").arg(text(options.timeout.map(to_ms)));
     let keep = &options.retention;
@@ -73,18 +79,18 @@ pub(crate) async fn declare_again(
     Ok(matches!(declare(conn, keys, worker, Some(stamp), options).await?, Declared::Ours(..)))
 }
 
-/// Whether this version may work the task.
+/// Which version of the wire format the task was written by; 1 where it was not yet.
 ///
 /// # Errors
-/// `Unsupported` when a newer one wrote it.
-pub(crate) async fn check_wire(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(), Error> {
+/// `Unsupported` when that is newer than this one.
+pub(crate) async fn check_wire(conn: &mut impl Connection, keys: &TaskKeys) -> Result<u32, Error> {
     let mut cmd = redis::cmd("HGET");
     cmd.arg(keys.get(Key::Meta)).arg("wire");
     let wire: Option<String> = cmd.query_async(conn).await.map_err(|e| classify("declare", e))?;
-    match wire {
-        Some(wire) if wire.parse::<u32>().is_ok_and(|wire| wire > WIRE_VERSION) => {
+    match wire.as_deref().and_then(|wire| wire.parse().ok()) {
+        Some(wire) if wire > WIRE_VERSION => {
             Err(Error::Unsupported { what: format!("the task was written by wire version {wire}") })
         }
-        _ => Ok(()),
+        wire => Ok(wire.unwrap_or(1)),
     }
 }

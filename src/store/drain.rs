@@ -27,3 +27,17 @@ pub(crate) async fn bring_forward(conn: &mut (impl Connection + Send), keys: &Ta
     let () = cmd.query_async(conn).await.map_err(|e| classify("drain", e))?;
     wake::mark_wake(conn, keys).await
 }
+
+/// Makes the hooks due that wait, and tells the workers.
+pub(crate) async fn bring_hooks_forward(conn: &mut (impl Connection + Send), keys: &TaskKeys) -> Result<(), Error> {
+    let classify = |e| classify("drain", e);
+    let mut cmd = redis::cmd("ZRANGE");
+    cmd.arg(keys.get(Key::Finalizing)).arg(0).arg(-1);
+    let ids: Vec<String> = cmd.query_async(conn).await.map_err(classify)?;
+    for id in &ids {
+        let mut cmd = redis::cmd("ZADD");
+        cmd.arg(keys.get(Key::Finalizing)).arg("XX").arg(0).arg(id);
+        let () = cmd.query_async(conn).await.map_err(classify)?;
+    }
+    if ids.is_empty() { Ok(()) } else { wake::mark_wake(conn, keys).await }
+}

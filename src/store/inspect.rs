@@ -39,6 +39,8 @@ pub(crate) struct Inspected {
     /// Whether it was silent since the snapshot.
     /// How far it has come, as it is stored; empty where nothing is.
     pub(crate) progress: String,
+    /// Its outcome, where one is stored and the hook is to run.
+    pub(crate) outcome: String,
     pub(crate) is_candidate: bool,
     pub(crate) payload_bytes: usize,
     pub(crate) result_bytes: usize,
@@ -74,6 +76,7 @@ pub(crate) async fn inspect(conn: &mut impl Connection, keys: &TaskKeys, id: &st
         expires_at_ms: text(&mut reply)?.parse().ok(),
         cancelling: text(&mut reply)?,
         progress: text(&mut reply)?,
+        outcome: text(&mut reply)?,
         is_candidate: reply.next::<u8>()? == 1,
         payload_bytes: reply.next()?,
         result_bytes: reply.next()?,

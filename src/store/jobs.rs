@@ -105,6 +105,7 @@ fn place_of(state: JobState) -> Key {
         JobState::Completed => Key::Completed,
         JobState::Failed => Key::Failed,
         JobState::Cancelled => Key::Cancelled,
+        JobState::Finalizing => Key::Finalizing,
         JobState::Waiting | JobState::Claimed | JobState::Running | JobState::Delayed => Key::Delayed,
     }
 }

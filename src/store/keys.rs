@@ -30,6 +30,8 @@ pub(crate) enum Key {
     ExpiresAt,
     Checkpoint,
     Progress,
+    Outcome,
+    Finalizing,
     Expires,
     Ghosts,
     Calls,
@@ -45,7 +47,7 @@ pub(crate) enum Key {
 
 impl Key {
     /// Every key of a task, in the order of the enum.
-    pub(crate) const ALL: [Key; 34] = [
+    pub(crate) const ALL: [Key; 36] = [
         Key::WaitHigh,
         Key::Wait,
         Key::WaitLow,
@@ -73,6 +75,8 @@ impl Key {
         Key::ExpiresAt,
         Key::Checkpoint,
         Key::Progress,
+        Key::Outcome,
+        Key::Finalizing,
         Key::Expires,
         Key::Ghosts,
         Key::Calls,
@@ -112,6 +116,8 @@ impl Key {
             Key::ExpiresAt => "expiresAt",
             Key::Checkpoint => "checkpoint",
             Key::Progress => "progress",
+            Key::Outcome => "outcome",
+            Key::Finalizing => "finalizing",
             Key::Expires => "expires",
             Key::Ghosts => "ghosts",
             Key::Calls => "calls",

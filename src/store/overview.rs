@@ -14,8 +14,8 @@ use crate::job::id::JobId;
 pub(crate) struct Overview {
     /// The server's time, ms.
     pub(crate) now_ms: u64,
-    /// How many jobs wait, are delayed, claimed, running, completed, failed and cancelled.
-    pub(crate) counts: [u64; 7],
+    /// How many jobs wait, are delayed, claimed, running, finalizing, completed, failed and cancelled.
+    pub(crate) counts: [u64; 8],
     /// The first job of each list, and since when it waits, ms; `None`: the id tells.
     pub(crate) heads: Vec<(JobId, Option<u64>)>,
     /// When the first delayed job is due, ms.

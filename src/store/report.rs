@@ -11,7 +11,7 @@ use crate::shown::cut;
 
 /// What became of one run of a job.
 #[derive(Clone, Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum Disposition {
     /// The value as JSON; none when it is null.
     Completed(Option<Vec<u8>>),
     /// The job is over: the failed runs so far, this one included, and the reason.
@@ -22,6 +22,10 @@ pub(crate) enum Outcome {
     Snooze { deferred: Deferred, delay: Duration },
     /// The payload is no input of this worker's handler, but may be one of another version's; no attempt used.
     Undecodable { deferred: Deferred, delay: Duration, error: StoredError },
+    /// The hook has run, or failed for good: the job ends with its stored outcome.
+    Hooked(Option<StoredError>),
+    /// The hook failed, this often now, and runs again after the delay.
+    HookRetry { failed: u32, delay: Duration, error: StoredError },
     /// Requeued: to the front of its list, no attempt used.
     Requeue,
     /// It was claimed ahead and begins: no outcome yet, its worker goes on holding it.
@@ -30,10 +34,10 @@ pub(crate) enum Outcome {
     Unstart,
 }
 
-impl Outcome {
+impl Disposition {
     /// Whether the worker holds the job no more, once it is recorded.
     pub(crate) fn ends_the_hold(&self) -> bool {
-        !matches!(self, Outcome::Begin | Outcome::Unstart)
+        !matches!(self, Disposition::Begin | Disposition::Unstart)
     }
 }
 
@@ -42,7 +46,7 @@ impl Outcome {
 pub(crate) struct Report {
     pub(crate) id: crate::job::id::JobId,
     pub(crate) fence: u64,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: Disposition,
     /// Which run of the job it was, from 1.
     pub(crate) attempt: u32,
     /// Of the job's payload, which a task that keeps nothing removes with it.
@@ -54,27 +58,29 @@ pub(crate) struct Report {
 impl Report {
     /// A job that is requeued without a run.
     pub(crate) fn requeue(id: crate::job::id::JobId, fence: u64) -> Report {
-        Report::without_run(id, fence, Outcome::Requeue)
+        Report::without_run(id, fence, Disposition::Requeue)
     }
 
     /// What becomes of a job that did not run.
-    pub(crate) fn without_run(id: crate::job::id::JobId, fence: u64, outcome: Outcome) -> Report {
+    pub(crate) fn without_run(id: crate::job::id::JobId, fence: u64, outcome: Disposition) -> Report {
         Report { id, fence, outcome, attempt: 0, payload_bytes: 0, ran: Duration::ZERO }
     }
 
     /// Whether nothing follows: the job completed or failed.
     pub(crate) fn ends_the_job(&self) -> bool {
-        matches!(self.outcome, Outcome::Completed(_) | Outcome::Failed { .. })
+        matches!(self.outcome, Disposition::Completed(_) | Disposition::Failed { .. } | Disposition::Hooked(_))
     }
 
     /// How large it is on its way, but for a few bytes.
     pub(crate) fn bytes(&self) -> usize {
         match &self.outcome {
-            Outcome::Completed(value) => value.as_ref().map_or(0, Vec::len),
-            Outcome::Failed { error, .. } | Outcome::Retry { error, .. } | Outcome::Undecodable { error, .. } => {
-                error.message.len().min(MESSAGE_LIMIT)
-            }
-            Outcome::Snooze { .. } | Outcome::Requeue | Outcome::Begin | Outcome::Unstart => 0,
+            Disposition::Completed(value) => value.as_ref().map_or(0, Vec::len),
+            Disposition::Failed { error, .. }
+            | Disposition::Retry { error, .. }
+            | Disposition::HookRetry { error, .. }
+            | Disposition::Undecodable { error, .. } => error.message.len().min(MESSAGE_LIMIT),
+            Disposition::Hooked(error) => error.as_ref().map_or(0, |error| error.message.len().min(MESSAGE_LIMIT)),
+            Disposition::Snooze { .. } | Disposition::Requeue | Disposition::Begin | Disposition::Unstart => 0,
         }
     }
 }

@@ -85,6 +85,7 @@ script!(
         "interval",
         "types",
         "filled",
+        "around",
         "terminal",
         "columns",
         "finish",
@@ -96,8 +97,11 @@ script!(
         "count",
         "claim",
         "begin",
+        "object",
+        "finalize",
         "replay",
-        "report"
+        "report",
+        "hooks"
     ],
     [
         Calls,
@@ -132,7 +136,9 @@ script!(
         Ghosts,
         Claimed,
         Checkpoint,
-        Progress
+        Progress,
+        Outcome,
+        Finalizing
     ]
 );
 
@@ -154,7 +160,9 @@ script!(
         "since",
         "back_to_wait",
         "count",
+        "object",
         "backoff",
+        "finalize",
         "resolve"
     ],
     [
@@ -188,7 +196,9 @@ script!(
         Delayed,
         Claimed,
         Checkpoint,
-        Progress
+        Progress,
+        Outcome,
+        Finalizing
     ]
 );
 
@@ -208,7 +218,9 @@ script!(
         "since",
         "back_to_wait",
         "count",
+        "object",
         "backoff",
+        "finalize",
         "resolve"
     ],
     [
@@ -242,14 +254,16 @@ script!(
         Delayed,
         Claimed,
         Checkpoint,
-        Progress
+        Progress,
+        Outcome,
+        Finalizing
     ]
 );
 
 script!(
     CANCEL,
     "cancel",
-    ["now", "events", "types", "terminal", "columns", "finish", "failure", "ghosts", "states", "named"],
+    ["now", "events", "wake", "types", "terminal", "columns", "finish", "failure", "ghosts", "states", "named"],
     [
         Payload,
         Locks,
@@ -277,14 +291,17 @@ script!(
         Recovery,
         ExpiresAt,
         Checkpoint,
-        Progress
+        Progress,
+        Outcome,
+        Finalizing,
+        Wake
     ]
 );
 
 script!(
     EXPIRE,
     "expire",
-    ["now", "events", "types", "terminal", "columns", "finish", "failure", "ghosts", "states"],
+    ["now", "events", "wake", "types", "terminal", "columns", "finish", "failure", "ghosts", "states"],
     [
         Expires,
         ExpiresAt,
@@ -312,7 +329,10 @@ script!(
         WaitingSince,
         Recovery,
         Checkpoint,
-        Progress
+        Progress,
+        Outcome,
+        Finalizing,
+        Wake
     ]
 );
 
@@ -339,11 +359,12 @@ script!(
         Recovery,
         ExpiresAt,
         Checkpoint,
-        Progress
+        Progress,
+        Outcome
     ]
 );
 
-script!(DECLARE, "declare", ["now"], [Meta]);
+script!(DECLARE, "declare", ["now"], [Meta, Outcome]);
 
 script!(
     RIGHTS,
@@ -383,7 +404,9 @@ script!(
         Stalls,
         Claimed,
         Checkpoint,
-        Progress
+        Progress,
+        Outcome,
+        Finalizing
     ]
 );
 
@@ -420,17 +443,24 @@ script!(
         Candidates,
         Claimed,
         Checkpoint,
-        Progress
+        Progress,
+        Outcome,
+        Finalizing
     ]
 );
 
-script!(STATES, "states", ["states"], [Payload, Locks, Delayed, Completed, Failed, Cancelled, Result, Meta, Claimed]);
+script!(
+    STATES,
+    "states",
+    ["states"],
+    [Payload, Locks, Delayed, Completed, Failed, Cancelled, Result, Meta, Claimed, Outcome, Finalizing]
+);
 
 script!(
     COUNTS,
     "counts",
     ["counts"],
-    [WaitHigh, Wait, WaitLow, Delayed, Locks, Completed, Failed, Cancelled, Meta, Claimed]
+    [WaitHigh, Wait, WaitLow, Delayed, Locks, Completed, Failed, Cancelled, Meta, Claimed, Outcome, Finalizing]
 );
 
 script!(
@@ -453,7 +483,9 @@ script!(
         WaitingSince,
         DispatchedAt,
         Payload,
-        Claimed
+        Claimed,
+        Outcome,
+        Finalizing
     ]
 );
 
@@ -482,7 +514,9 @@ script!(
         Completed,
         Failed,
         Cancelled,
-        Claimed
+        Claimed,
+        Outcome,
+        Finalizing
     ]
 );
 
@@ -519,7 +553,9 @@ script!(
         WaitingSince,
         Recovery,
         ExpiresAt,
-        Progress
+        Progress,
+        Outcome,
+        Finalizing
     ]
 );
 
@@ -553,7 +589,9 @@ script!(
         Recovery,
         ExpiresAt,
         Checkpoint,
-        Progress
+        Progress,
+        Outcome,
+        Finalizing
     ]
 );
 
@@ -575,7 +613,9 @@ script!(
         Events,
         Wake,
         Priority,
-        WaitingSince
+        WaitingSince,
+        Outcome,
+        Finalizing
     ]
 );
 
@@ -621,7 +661,9 @@ script!(
         Wake,
         Claimed,
         Checkpoint,
-        Progress
+        Progress,
+        Outcome,
+        Finalizing
     ]
 );
 
@@ -657,7 +699,9 @@ script!(
         ExpiresAt,
         Claimed,
         Checkpoint,
-        Progress
+        Progress,
+        Outcome,
+        Finalizing
     ]
 );
 
@@ -696,7 +740,9 @@ script!(
         ExpiresAt,
         Claimed,
         Checkpoint,
-        Progress
+        Progress,
+        Outcome,
+        Finalizing
     ]
 );
 

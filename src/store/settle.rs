@@ -6,10 +6,11 @@ use std::time::Duration;
 use super::connection::Connection;
 use super::fault::classify;
 use super::keys::{Key, TaskKeys};
-use super::report::{Outcome, Report, words_of};
+use super::report::{Disposition, Report, words_of};
 use super::scripts::{self, Text};
 use crate::error::Error;
 use crate::job::deferred::Deferred;
+use crate::job::outcome::StoredOutcome;
 use crate::stall::recovery::Recovery;
 use crate::times::to_ms;
 
@@ -59,6 +60,8 @@ pub(crate) struct Claimed {
     pub(crate) begins: bool,
     /// Whether it had a time until which to begin.
     pub(crate) expires: bool,
+    /// Its outcome is stored: nothing but its hook runs. The payload is the value, or the error.
+    pub(crate) outcome: Option<StoredOutcome>,
 }
 
 /// How many jobs a call is to claim.
@@ -68,17 +71,20 @@ pub(crate) struct Want {
     pub(crate) jobs: usize,
     /// How many of them begin; the others are claimed ahead.
     pub(crate) begin: usize,
-    /// How many of those begin at once, and not behind others.
+    /// How many of those begin at once, and not behind others; hooks do.
     pub(crate) at_once: usize,
+    /// Whether hooks are wanted, too.
+    pub(crate) hooks: bool,
 }
 
 impl Want {
     /// Nothing.
-    pub(crate) const NONE: Want = Want { jobs: 0, begin: 0, at_once: 0 };
+    pub(crate) const NONE: Want = Want { jobs: 0, begin: 0, at_once: 0, hooks: false };
 
     fn to_arg(self) -> String {
-        let Want { jobs, begin, at_once } = self;
-        if jobs == at_once { jobs.to_string() } else { format!("{jobs} {begin} {at_once}") }
+        let Want { jobs, begin, at_once, hooks } = self;
+        let numbers = if jobs == at_once { jobs.to_string() } else { format!("{jobs} {begin} {at_once}") };
+        if hooks { numbers + " hooks" } else { numbers }
     }
 }
 
@@ -101,8 +107,10 @@ pub(crate) struct Settled {
     /// Taken back: cancelled, or expired before it began.
     pub(crate) taken: Vec<u64>,
     pub(crate) claimed: Vec<Claimed>,
-    /// The task is paused, and nothing that was to begin has begun.
+    /// The task is paused, and nothing that was to begin has begun, but for hooks.
     pub(crate) is_paused: bool,
+    /// Hooks are due that nobody has taken.
+    pub(crate) hooks_left: bool,
     pub(crate) next_due: Option<Duration>,
 }
 
@@ -119,7 +127,7 @@ pub(crate) async fn settle(
 ) -> Result<SettleReply, Error> {
     let completed = || {
         reports.iter().filter_map(|report| match &report.outcome {
-            Outcome::Completed(value) => Some((report, value)),
+            Disposition::Completed(value) => Some((report, value)),
             _ => None,
         })
     };
@@ -131,7 +139,7 @@ pub(crate) async fn settle(
         // Writing to a text does not fail.
         let _ = write!(how_many, " {}", report.ran.as_micros());
     });
-    let begins = || reports.iter().filter(|report| matches!(report.outcome, Outcome::Begin));
+    let begins = || reports.iter().filter(|report| matches!(report.outcome, Disposition::Begin));
     let counts = match begins().count() {
         0 => values.to_string(),
         begin => format!("{values} {begin}"),
@@ -157,23 +165,31 @@ pub(crate) async fn settle(
     });
     for report in reports {
         let (kind, attempt, detail, error) = match &report.outcome {
-            Outcome::Completed(_) | Outcome::Begin => continue,
-            Outcome::Failed { attempt, error } => {
+            Disposition::Completed(_) | Disposition::Begin => continue,
+            Disposition::Failed { attempt, error } => {
                 let detail = format!("{} {}", words_of(error), report.ran.as_micros());
                 ("failed", attempt.to_string(), detail, error.to_json())
             }
-            Outcome::Retry { attempt, delay, error } => {
+            Disposition::Retry { attempt, delay, error } => {
                 let detail = format!("{} {} {}", to_ms(*delay), words_of(error), report.ran.as_micros());
                 ("retry", attempt.to_string(), detail, error.to_json())
             }
-            Outcome::Snooze { deferred, delay } => {
+            Disposition::Snooze { deferred, delay } => {
                 ("snooze", deferred.to_string(), to_ms(*delay).to_string(), String::new())
             }
-            Outcome::Undecodable { deferred, delay, error } => {
+            Disposition::Undecodable { deferred, delay, error } => {
                 ("undecodable", deferred.to_string(), to_ms(*delay).to_string(), error.to_json())
             }
-            Outcome::Requeue => ("requeue", "0".to_owned(), String::new(), String::new()),
-            Outcome::Unstart => ("unstart", "0".to_owned(), String::new(), String::new()),
+            Disposition::Hooked(error) => {
+                let detail = error.as_ref().map(words_of).unwrap_or_default();
+                ("hooked", "0".to_owned(), detail, String::new())
+            }
+            Disposition::HookRetry { failed, delay, error } => {
+                let detail = format!("{} {}", to_ms(*delay), words_of(error));
+                ("hook_retry", failed.to_string(), detail, String::new())
+            }
+            Disposition::Requeue => ("requeue", "0".to_owned(), String::new(), String::new()),
+            Disposition::Unstart => ("unstart", "0".to_owned(), String::new(), String::new()),
         };
         call.arg(report.id.as_str()).arg(report.fence).arg(kind).arg(attempt).arg(detail).arg(error);
     }
@@ -189,11 +205,12 @@ pub(crate) async fn settle(
     let first_fence: u64 = reply.next()?;
     let Text(ids) = reply.next()?;
     let payloads: Vec<redis::Value> = reply.next()?;
-    type Extra = (usize, Text, Text, Text, Text, Text, Text, Text);
-    let extras: Vec<Extra> = reply.next()?;
+    let extras: Vec<Vec<redis::Value>> = reply.next()?;
     let next_due: String = reply.next()?;
     let begin: i64 = reply.next()?;
-    let (begin, is_paused) = (usize::try_from(begin).unwrap_or(0), begin < 0);
+    let is_paused = begin < 0;
+    let begin = usize::try_from(if is_paused { -1 - begin } else { begin }).unwrap_or(0);
+    let hooks_left = reply.next::<Option<u8>>()?.is_some();
     let mut claimed: Vec<Claimed> = ids
         .split_ascii_whitespace()
         .zip(payloads)
@@ -215,34 +232,35 @@ pub(crate) async fn settle(
             recovery: None,
             begins: at < begin,
             expires: false,
+            outcome: None,
         })
         .collect();
-    for (
-        position,
-        Text(attempt),
-        Text(stalled),
-        Text(overrides),
-        Text(dispatched_at),
-        Text(deferred),
-        Text(recovery),
-        Text(expires),
-    ) in extras
-    {
+    for row in extras {
+        let mut words = row.into_iter();
+        let position = words.next().and_then(|value| redis::from_redis_value::<usize>(value).ok()).unwrap_or(0);
+        // What is not there is empty: the last one stands only where an outcome is stored.
+        let mut word = || {
+            let word = words.next().and_then(|value| redis::from_redis_value::<Text>(value).ok());
+            word.map_or_else(String::new, |Text(word)| word)
+        };
         if let Some(job) = position.checked_sub(1).and_then(|i| claimed.get_mut(i)) {
             // The script checked them when it claimed; in a repeated answer they are read anew.
-            job.failed_attempts = attempt.parse().unwrap_or(0);
-            job.stalled_count = stalled.parse().unwrap_or(0);
-            job.overrides = overrides;
-            job.dispatched_at_ms = dispatched_at.parse().ok();
-            job.deferred = Deferred::from_wire(&deferred);
-            job.expires = !expires.is_empty();
-            job.recovery = Recovery::from_wire(&recovery, job.stalled_count);
+            job.failed_attempts = word().parse().unwrap_or(0);
+            job.stalled_count = word().parse().unwrap_or(0);
+            job.overrides = word();
+            job.dispatched_at_ms = word().parse().ok();
+            job.deferred = Deferred::from_wire(&word());
+            let recovery = word();
+            job.expires = !word().is_empty();
+            job.outcome = StoredOutcome::from_wire(&word());
+            let stalled_count = job.outcome.map_or(job.stalled_count, |outcome| outcome.stalled_hooks);
+            job.recovery = Recovery::from_wire(&recovery, stalled_count);
         }
     }
     // So a repeated answer names a job that was lost in the meantime.
     claimed.retain(|job| job.id.as_str() != "{}");
     let next_due = next_due.parse().ok().map(Duration::from_millis);
-    Ok(SettleReply::Settled(Settled { lost, taken, claimed, is_paused, next_due }))
+    Ok(SettleReply::Settled(Settled { lost, taken, claimed, is_paused, hooks_left, next_due }))
 }
 
 /// The jobs that a call of settle claimed, from its record: those that are not ours any more are among them. Empty if

@@ -16,8 +16,13 @@ pub(crate) async fn result(conn: &mut impl Connection, keys: &TaskKeys, id: &str
     value(conn, keys, Key::Result, id).await
 }
 
-/// Read by a plain command: through a script the server would copy it several times.
-async fn value(conn: &mut impl Connection, keys: &TaskKeys, column: Key, id: &str) -> Result<Option<Vec<u8>>, Error> {
+/// What a column has of a job. Read by a plain command: through a script the server would copy it several times.
+pub(crate) async fn value(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    column: Key,
+    id: &str,
+) -> Result<Option<Vec<u8>>, Error> {
     redis::cmd("HGET").arg(keys.get(column)).arg(id).query_async(conn).await.map_err(|e| classify("value", e))
 }
 

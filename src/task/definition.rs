@@ -9,11 +9,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::job_error::{ErrorMap, JobError, error_map};
+use crate::job::outcome::Outcome;
 use crate::limits::RESULT_LIMIT;
 use crate::options::task::TaskOptions;
 use crate::process::context::Context;
 use crate::process::data::Need;
-use crate::process::handler::{Handler, RunError, shape_fault};
+use crate::process::handler::{Handler, Hook, RunError, shape_fault};
 
 /// A task as a constant that producers and workers share: its name, the types of its input `I` and its result `O`, and its
 /// options.
@@ -119,6 +120,7 @@ pub struct TaskHandler<I, O> {
     pub(crate) name: Arc<str>,
     pub(crate) options: TaskOptions,
     pub(crate) handler: Handler,
+    pub(crate) hook: Option<Hook>,
     pub(crate) errors: Vec<ErrorMap>,
     pub(crate) needs: Vec<Need>,
     types: PhantomData<fn(I) -> O>,
@@ -154,7 +156,15 @@ impl<I, O> TaskHandler<I, O> {
                 Ok((value != b"null").then_some(value))
             })
         });
-        TaskHandler { name, options, handler: folded, errors: Vec::new(), needs: Vec::new(), types: PhantomData }
+        TaskHandler {
+            name,
+            options,
+            handler: folded,
+            hook: None,
+            errors: Vec::new(),
+            needs: Vec::new(),
+            types: PhantomData,
+        }
     }
 
     /// Says what an error of the type `T` means for the job: its code, whether it is fatal, when to try again. `T` is looked
@@ -168,12 +178,66 @@ impl<I, O> TaskHandler<I, O> {
         self
     }
 
+    /// Lets a hook run between the outcome of a job and its end. See [`TaskRef::on_complete`](crate::TaskRef::on_complete).
+    ///
+    /// ```no_run
+    /// # use heartline::{App, Context, JobError, Outcome, TaskDef};
+    /// # const RESIZE: TaskDef<String, u64> = TaskDef::new("resize");
+    /// # async fn resize(_: Context, _: String) -> Result<u64, JobError> { Ok(0) }
+    /// async fn resized(ctx: Context, outcome: Outcome<u64>) -> Result<(), JobError> {
+    ///     println!("{}: {outcome:?}", ctx.id());
+    ///     Ok(())
+    /// }
+    ///
+    /// # fn run(app: App) -> heartline::Result<()> {
+    /// app.register(RESIZE.handler(resize).on_complete(resized))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_complete<E, F, Fut>(mut self, hook: F) -> Self
+    where
+        O: DeserializeOwned + Send + 'static,
+        E: Into<JobError>,
+        F: Fn(Context, Outcome<O>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+    {
+        self.hook = Some(folded_hook(hook));
+        self
+    }
+
     /// Lets a worker refuse to start where [`AppBuilder::data`](crate::AppBuilder::data) has no `T`, rather than fail the jobs
     /// one by one.
     pub fn needs<T: Send + Sync + 'static>(mut self) -> Self {
         self.needs.push(Need::of::<T>());
         self
     }
+}
+
+/// Folds the types of a hook away.
+pub(crate) fn folded_hook<O, E, F, Fut>(hook: F) -> Hook
+where
+    O: DeserializeOwned + Send + 'static,
+    E: Into<JobError>,
+    F: Fn(Context, Outcome<O>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), E>> + Send + 'static,
+{
+    let hook = Arc::new(hook);
+    Arc::new(move |context, outcome| {
+        let hook = Arc::clone(&hook);
+        Box::pin(async move {
+            let outcome = match outcome {
+                Outcome::Completed(value) => {
+                    let json = if value.is_empty() { b"null".as_slice() } else { &value };
+                    Outcome::Completed(serde_json::from_slice(json).map_err(|e| {
+                        RunError::Codec(format!("the value is none that the hook takes: {}", shape_fault(&e)))
+                    })?)
+                }
+                Outcome::Failed(failure) => Outcome::Failed(failure),
+                Outcome::Cancelled { reason } => Outcome::Cancelled { reason },
+            };
+            hook(context, outcome).await.map(|()| None).map_err(|e| RunError::Handler(e.into()))
+        })
+    })
 }
 
 impl<I, O> fmt::Debug for TaskHandler<I, O> {

@@ -230,6 +230,7 @@ impl<O> JobHandle<O> {
         match reply.await?.first() {
             Some(Told::Done) => Ok(CancelOutcome::Cancelled),
             Some(Told::Requested) => Ok(CancelOutcome::Requested),
+            Some(Told::Stands(JobState::Finalizing)) => Ok(CancelOutcome::TooLate),
             Some(Told::Stands(state)) => Ok(CancelOutcome::AlreadyTerminal(*state)),
             _ => Err(self.not_found()),
         }
@@ -304,6 +305,8 @@ pub enum CancelOutcome {
     Cancelled,
     /// The job is held by a worker, which was asked to stop it.
     Requested,
+    /// Its outcome is stored: the hook of its task runs, or is to run, and the job ends as it would.
+    TooLate,
     /// The job had ended already.
     AlreadyTerminal(JobState),
 }

@@ -5,17 +5,22 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
+use super::definition::folded_hook;
 use super::dispatch::{Dispatch, checked_payload, new_job};
 use super::handle::JobHandle;
 use super::shared::TaskShared;
 use crate::error::Error;
+use crate::error::job_error::JobError;
 use crate::events::event::Event;
 use crate::events::subscription::Subscription;
-use crate::faults::Faults;
+use crate::faults::{ConfigError, ConfigErrors, Faults};
 use crate::job::failure::{Failure, StoredError};
 use crate::job::id::JobId;
+use crate::job::outcome::Outcome;
 use crate::job::state::JobState;
+use crate::process::context::Context;
 use crate::stall::action::StalledEvent;
 use crate::store::counts;
 use crate::store::dispatch::NewJob;
@@ -71,6 +76,58 @@ impl<I, O> TaskRef<I, O> {
     /// tasks.
     pub fn on_stalled(&self) -> Subscription<StalledEvent> {
         self.shared.events.stalled().only(Arc::clone(&self.shared.followed), |stalled| &stalled.task)
+    }
+
+    /// Lets a hook run between the outcome of each job of this task and its end: to tell somebody, to clean up, to dispatch what is
+    /// next, whatever became of the job and whoever decided it.
+    ///
+    /// ```no_run
+    /// # use heartline::{App, Context, JobError, Outcome, TaskOptions};
+    /// # async fn run(app: App) -> heartline::Result<()> {
+    /// let exports = app.task("export", TaskOptions::new(), |_: Context, id: u64| async move { Ok::<_, JobError>(id * 2) })?;
+    /// exports.on_complete(|ctx: Context, outcome: Outcome<u64>| async move {
+    ///     match outcome {
+    ///         Outcome::Completed(rows) => println!("{} has {rows} rows", ctx.id()),
+    ///         Outcome::Failed(failure) => println!("{failure}"),
+    ///         Outcome::Cancelled { reason } => println!("{} was cancelled: {reason}", ctx.id()),
+    ///     }
+    ///     Ok::<_, JobError>(())
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The outcome is stored first, so no crash can take the hook away: a job whose outcome is stored is
+    /// [`Finalizing`](JobState::Finalizing), its handler never runs again, and whichever worker has a free slot runs the hook. It
+    /// runs at least once: a worker may die behind it and before Redis hears of it. [`JobHandle::result`] waits for it, and a cancel answers
+    /// [`TooLate`](crate::CancelOutcome::TooLate).
+    ///
+    /// The hook runs for jobs that completed, failed or were cancelled; also for those that a sweep let fail, that expired, or that were cancelled
+    /// while they waited. It does not run for jobs that are removed, nor for damaged ones (code `corrupt`). It runs while the task is paused,
+    /// too. The job's `timeout` and heartbeat mode hold for it. An error, a panic or a time-out of the hook is retried with the task's
+    /// backoff until its `attempts` are used up, and a worker that dies with it counts against `max_count`; then the job ends with
+    /// its stored outcome all the same, and an event [`HookFailed`](Event::HookFailed) tells of it. In the hook
+    /// [`Context::attempt`](crate::Context::attempt) and [`Context::stalled_count`](crate::Context::stalled_count) count its own runs and stalls. What it snoozes counts as no
+    /// failed attempt. A checkpoint of the hook replaces that of the handler. The codes of [`RetryPolicy::on`](crate::RetryPolicy::on) do not matter here.
+    ///
+    /// Workers without the hook leave such jobs to those that have it. When the newest start of a worker has none, jobs end without one. The hook makes
+    /// a task of the wire format's version 2, of which `docs/wire-format.md` tells how a fleet gets there.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the task has no handler in this App, has a hook already, or a worker was made since
+    /// ([`App::worker`](crate::App::worker)).
+    pub fn on_complete<E, F, Fut>(&self, hook: F) -> Result<(), Error>
+    where
+        O: DeserializeOwned + Send + 'static,
+        E: Into<JobError>,
+        F: Fn(Context, Outcome<O>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+    {
+        self.shared.hook.set(Some(folded_hook(hook))).map_err(|_| {
+            let rule = "must be set once, where the task has its handler, and before a worker is made";
+            let fix = "call on_complete right behind App::task";
+            Error::Config(ConfigErrors::from(ConfigError::new("on_complete", &*self.shared.name, rule, fix)))
+        })
     }
 
     /// How many jobs are in each state, counted in one step. It costs the same however many there are.
@@ -193,6 +250,8 @@ pub struct TaskCounts {
     pub claimed: u64,
     /// Held by a worker, begun.
     pub running: u64,
+    /// Their outcome is stored, and the hook of the task is to run, or runs.
+    pub finalizing: u64,
     /// Completed and kept.
     pub completed: u64,
     /// Failed and kept.
@@ -210,6 +269,7 @@ impl TaskCounts {
             JobState::Delayed => self.delayed,
             JobState::Claimed => self.claimed,
             JobState::Running => self.running,
+            JobState::Finalizing => self.finalizing,
             JobState::Completed => self.completed,
             JobState::Failed => self.failed,
             JobState::Cancelled => self.cancelled,
@@ -217,8 +277,9 @@ impl TaskCounts {
     }
 
     /// In the order in which the store counts them.
-    pub(crate) fn of([waiting, delayed, claimed, running, completed, failed, cancelled]: [u64; 7]) -> TaskCounts {
-        TaskCounts { waiting, delayed, claimed, running, completed, failed, cancelled }
+    pub(crate) fn of(counts: [u64; 8]) -> TaskCounts {
+        let [waiting, delayed, claimed, running, finalizing, completed, failed, cancelled] = counts;
+        TaskCounts { waiting, delayed, claimed, running, finalizing, completed, failed, cancelled }
     }
 }
 

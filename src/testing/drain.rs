@@ -104,8 +104,11 @@ async fn until_nothing_waits(
         };
         for (index, keys) in tasks.iter().enumerate() {
             let counted = store.shared(RESPONSE_TIMEOUT, async |conn| counts::counts(conn, keys).await).await?;
-            let [waiting, delayed, claimed, running, ..] = counted.jobs;
-            busy |= waiting + claimed + running > 0;
+            let [waiting, delayed, claimed, running, finalizing, ..] = counted.jobs;
+            busy |= waiting + claimed + running + finalizing > 0;
+            if finalizing > 0 {
+                store.shared(RESPONSE_TIMEOUT, async |conn| drain::bring_hooks_forward(conn, keys).await).await?;
+            }
             if delayed == 0 {
                 continue;
             }

@@ -3,6 +3,7 @@
 pub(crate) mod builder;
 pub(crate) mod crew;
 pub(crate) mod driver;
+mod fleet;
 pub(crate) mod identity;
 pub(crate) mod monitor;
 pub(crate) mod panics;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::builder::Worker;
 use super::crew::Crew;
+use super::fleet;
 use super::signal::Signals;
 use super::stop::StopReason;
 use crate::clock;
@@ -138,9 +139,9 @@ impl Worker {
         self.store.ready().await?;
         // A start that is refused changes nothing, of no task.
         for task in &self.tasks {
-            let wire = self.store.shared(RESPONSE_TIMEOUT, async |conn| declare::check_wire(conn, &task.keys).await);
+            let fleet = self.store.shared(RESPONSE_TIMEOUT, async |conn| fleet::check(&self.store, conn, task).await);
             let rights = self.store.shared(RESPONSE_TIMEOUT, async |conn| rights::check_rights(conn, &task.keys).await);
-            tokio::try_join!(wire, rights)?;
+            tokio::try_join!(fleet, rights)?;
         }
         // Before the first claim: of a worker that is not listed, what it leaves would stay for ever.
         let mut facts = identity::presence(&identity::process_facts(), self.tasks.iter().map(|task| (&*task.name, 0)));

@@ -83,13 +83,13 @@ const SETTLE_DUE: &str = "42: exists 4, hdel 1, hget 1, hlen 10, hmget 4, hset 4
     scard 2, srem 1, time 1, xadd 1, zrange 2, zrangebyscore 1, zrem 1";
 // Beside ghosts behind the heads: types (LLEN 3, HLEN 4, SCARD), the first of each list (LINDEX 3) and whether it is a ghost
 // (HEXISTS); of the heads that are claimed whether they are ghosts too (HMGET), which may also be delayed (ZMSCORE).
-const SETTLE_BESIDE_GHOSTS: &str = "40: exists 3, hexists 1, hget 1, hlen 6, hmget 4, hset 3, lindex 3, llen 3, lrange 2, \
-    ltrim 1, sadd 1, scard 2, srem 1, time 1, xadd 1, zadd 1, zcard 3, zmscore 2, zrange 1";
-// Ghosts at the head of a list: how many follow each other (LRANGE, HMGET) and where their jobs are (ZMSCORE 2, HMGET, and HEXISTS
+const SETTLE_BESIDE_GHOSTS: &str = "41: exists 3, hexists 1, hget 1, hlen 6, hmget 4, hset 3, lindex 3, llen 3, lrange 2, \
+    ltrim 1, sadd 1, scard 2, srem 1, time 1, xadd 1, zadd 1, zcard 3, zmscore 3, zrange 1";
+// Ghosts at the head of a list: how many follow each other (LRANGE, HMGET) and where their jobs are (ZMSCORE 3, HMGET 2, and HEXISTS
 // of the first job that waits); they leave the list (LTRIM) and the count (HMGET, HDEL, EXISTS, HGET, HSET). Nothing stays behind, and
 // nobody is woken.
-const SETTLE_BEHIND_GHOSTS: &str = "52: exists 4, hdel 1, hexists 2, hget 2, hlen 6, hmget 7, hset 4, lindex 3, llen 3, \
-    lrange 4, ltrim 2, sadd 1, scard 2, srem 1, time 1, xadd 1, zcard 3, zmscore 4, zrange 1";
+const SETTLE_BEHIND_GHOSTS: &str = "55: exists 4, hdel 1, hexists 2, hget 2, hlen 6, hmget 8, hset 4, lindex 3, llen 3, \
+    lrange 4, ltrim 2, sadd 1, scard 2, srem 1, time 1, xadd 1, zcard 3, zmscore 6, zrange 1";
 
 /// Claims where `n` payloads as large as the largest could be too much for one answer: the size of each (HSTRLEN).
 fn claiming_large(n: usize) -> String {
@@ -117,20 +117,21 @@ const BEAT: &str = "7: hlen 1, hmget 2, sadd 1, scard 2, srem 1";
 // The settings (HMGET), the types of three lists, eleven columns and `active` (LLEN 3, HLEN 11, SCARD), whether there are
 // terminal jobs (EXISTS), the candidates (SSCAN), the time, an SREM of nobody, how many candidates are left (SCARD); then the
 // snapshot: EXISTS, RENAME, HSET.
-const SWEEP: &str = "28: exists 2, hlen 15, hmget 1, hset 1, llen 3, rename 1, scard 2, srem 1, sscan 1, time 1";
+const SWEEP: &str =
+    "30: exists 2, hlen 16, hmget 1, hset 1, llen 3, rename 1, scard 2, srem 1, sscan 1, time 1, zcard 1";
 // Without a running job there is nothing to rename.
-const SWEEP_NOTHING: &str = "27: exists 2, hlen 15, hmget 1, hset 1, llen 3, scard 2, srem 1, sscan 1, time 1";
+const SWEEP_NOTHING: &str = "29: exists 2, hlen 16, hmget 1, hset 1, llen 3, scard 2, srem 1, sscan 1, time 1, zcard 1";
 // Another epoch, or too early, or without options: the settings.
 const SWEEP_TOO_EARLY: &str = "1: hmget 1";
 
-/// Stalled jobs: locks, cancels, counts and limits (HMGET 4), and whether any was claimed ahead (HLEN); out of `active`, `locks`,
+/// Stalled jobs: locks, cancels, counts and limits (HMGET 4), and whether any was claimed ahead or has a stored outcome (HLEN 2); out of `active`, `locks`,
 /// `cancelling`, `claimed` (SREM, HDEL 3); priorities (EXISTS), LPUSH, since when they wait and how they were recovered (HSET 2), the wake (ZADD); two streams, each counted (HINCRBY 2, XADD 2). Each job: its payload (HEXISTS) and
 /// its count (HINCRBY).
 fn sweep_of_stalled(n: usize) -> String {
     format!(
-        "{}: exists 3, hdel 3, hexists {n}, hincrby {}, hlen 16, hmget 5, hset 3, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
-         time 1, xadd 2, zadd 1",
-        45 + 2 * n,
+        "{}: exists 3, hdel 3, hexists {n}, hincrby {}, hlen 18, hmget 5, hset 3, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
+         time 1, xadd 2, zadd 1, zcard 1",
+        48 + 2 * n,
         2 + n
     )
 }
@@ -140,33 +141,33 @@ const SHRINK: &str = "4: sadd 1, scard 2, srem 1";
 // Without a candidate the size of that set is all.
 const SHRINK_ENOUGH: &str = "1: scard 1";
 
-/// The settings (HMGET), the types of the set and of all columns (ZCARD, HLEN 15), how many there are, where a count is declared
+/// The settings (HMGET), the types of the set and of all columns (ZCARD, HLEN 16), how many there are, where a count is declared
 /// (ZCARD), the time, the oldest jobs (ZRANGEBYSCORE) and of each that goes the size of its payload and its result
 /// (HSTRLEN 2); then ZREM, the payloads (HDEL), whether there is another column (EXISTS), and the event, which is counted
 /// (HINCRBY, XADD).
 fn trim(n: usize) -> String {
     format!(
-        "{}: exists 1, hdel 1, hincrby 1, hlen 15, hmget 1, hstrlen {}, time 1, xadd 1, zcard 2, zrangebyscore 1, zrem 1",
-        25 + 2 * n,
+        "{}: exists 1, hdel 1, hincrby 1, hlen 16, hmget 1, hstrlen {}, time 1, xadd 1, zcard 2, zrangebyscore 1, zrem 1",
+        26 + 2 * n,
         2 * n
     )
 }
 // Nothing is old enough.
-const TRIM_NOTHING: &str = "20: hlen 15, hmget 1, time 1, zcard 2, zrangebyscore 1";
+const TRIM_NOTHING: &str = "21: hlen 16, hmget 1, time 1, zcard 2, zrangebyscore 1";
 // Without options: the settings.
 const TRIM_UNDECLARED: &str = "1: hmget 1";
 
-/// Four places (ZMSCORE 4), the locks (HMGET), whether any job was claimed ahead (HLEN), the event mode (HGET); of each job that
+/// Four places (ZMSCORE 4), the locks (HMGET), whether any job was claimed ahead or has a stored outcome (HLEN 2), the event mode (HGET); of each job that
 /// has not ended whether it has a payload (HEXISTS), of each that completed the size of its result (HSTRLEN).
 fn states(open: usize, completed: usize) -> String {
-    let all = [("hexists", open), ("hget", 1), ("hlen", 1), ("hmget", 1), ("hstrlen", completed), ("zmscore", 4)];
+    let all = [("hexists", open), ("hget", 1), ("hlen", 2), ("hmget", 1), ("hstrlen", completed), ("zmscore", 4)];
     let all = all.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{name} {count}"));
-    format!("{}: {}", 7 + open + completed, all.collect::<Vec<_>>().join(", "))
+    format!("{}: {}", 8 + open + completed, all.collect::<Vec<_>>().join(", "))
 }
 
-// Where the job is (ZMSCORE 4, HMGET, HLEN, HEXISTS), its nine small columns and the reason of a cancel (HGET 10), whether it is
+// Where the job is (ZMSCORE 4, HMGET, HLEN 2, HEXISTS), its small columns and the reason of a cancel (HGET 14), whether it is
 // a candidate (SISMEMBER), and the sizes of its payload and its result (HSTRLEN 2).
-const INSPECT: &str = "24: hexists 1, hget 13, hlen 1, hmget 1, hstrlen 3, sismember 1, zmscore 4";
+const INSPECT: &str = "26: hexists 1, hget 14, hlen 2, hmget 1, hstrlen 3, sismember 1, zmscore 4";
 
 /// What a job has of its own that is delayed.
 const fn delayed(ms: &str) -> [(&str, &str); 2] {

@@ -161,20 +161,22 @@ fn a_header_names_exactly_the_events_that_its_script_emits() {
         let emits = emits.trim_start_matches("Emits").trim();
         let mut emitted = BTreeSet::new();
         for line in script.source.lines().filter(|line| !line.trim_start().starts_with("--")) {
-            for start in ["add_words(fields, '", "{ '"] {
+            for start in ["add_words(fields, '", "join_words(fields, '", "{ '"] {
                 // The last one: an event that is written out.
                 let is_written_out = start != "{ '" || line.contains("emit_event(") || line.contains("append_entry(");
                 let names = line.split(start).skip(1).filter_map(|piece| piece.split('\'').next());
                 emitted.extend(names.filter(|_| is_written_out).map(str::to_owned));
             }
-            // The name that `put_off` gets stands behind the group of the outcomes.
-            emitted
-                .extend(line.split_once("put_off(").and_then(|(_, call)| call.split('\'').nth(1)).map(str::to_owned));
+            // The name that these get stands behind others of their arguments.
+            for call in ["put_off(", "add_finished("] {
+                let called = line.split_once(call).and_then(|(_, args)| args.split('\'').nth(1));
+                emitted.extend(called.map(str::to_owned));
+            }
         }
         emitted.retain(|name| !context.contains(&name.as_str()));
         let others = ["", "nothing", "into", "and", "behind", "it", "events", "stalls"];
         let words: BTreeSet<String> = emits
-            .split(|c: char| !c.is_ascii_lowercase())
+            .split(|c: char| !c.is_ascii_lowercase() && c != '_')
             .filter(|word| !others.contains(word))
             .map(str::to_owned)
             .collect();
@@ -222,8 +224,8 @@ fn one_fragment_alone_writes_a_terminal_place() {
             }
         }
     }
-    // Due times, those of expiry, the marker for idle workers, the lists of workers and tasks, and names are no places of jobs that have ended.
-    let known = ["delayed", "expires", "wake", "seen", "name"];
+    // Due times, those of hooks and of expiry, the marker for idle workers, the lists of workers and tasks, and names are no places of jobs that have ended.
+    let known = ["delayed", "finalizing", "expires", "wake", "seen", "name"];
     let terminal = writes.iter().filter(|(_, place)| !known.contains(&place.as_str())).collect::<Vec<_>>();
     assert_eq!(terminal, [&("lua/lib/finish.lua".to_owned(), "place".to_owned())]);
     assert!(writes.len() > 4, "{writes:?}");

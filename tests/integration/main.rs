@@ -16,6 +16,7 @@ mod definitions;
 mod dispatch;
 mod events;
 mod fan_out;
+mod hooks;
 mod inspector;
 mod liveness;
 mod logs;

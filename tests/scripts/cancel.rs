@@ -68,7 +68,7 @@ async fn one_call_takes_no_more_than_200_ghosts_off_a_list() {
     cancel(&mut task, &ids[..1]).await;
     assert_eq!(task.field("meta", "ghosts").await, "250");
     assert_eq!(task.list("wait").await, ids[200..]);
-    assert_eq!(task.ok("counts", &[]).await, "[counted 1 0 0 0 0 0 450 0]");
+    assert_eq!(task.ok("counts", &[]).await, "[counted 1 0 0 0 0 0 0 450 0]");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@ use crate::call::Task;
 #[tokio::test]
 async fn every_job_is_counted_where_it_is() {
     let mut task = Task::new().await;
-    assert_eq!(task.ok("counts", &[]).await, "[counted 0 0 0 0 0 0 0 0]");
+    assert_eq!(task.ok("counts", &[]).await, "[counted 0 0 0 0 0 0 0 0 0]");
     task.waiting(&["a", "b"]).await;
     task.rpush("wait:high", &["c"]).await;
     task.rpush("wait:low", &["d"]).await;
@@ -18,7 +18,7 @@ async fn every_job_is_counted_where_it_is() {
         }
     }
     let before = task.exact().await;
-    assert_eq!(task.ok("counts", &[]).await, "[counted 4 1 1 2 1 2 3 0]");
+    assert_eq!(task.ok("counts", &[]).await, "[counted 4 1 1 2 0 1 2 3 0]");
     assert_eq!(task.exact().await, before);
 }
 
@@ -29,10 +29,10 @@ async fn entries_whose_job_waits_no_more_are_not_counted() {
     task.ok("cancel", &["why", "channel", "", "b", ""]).await;
     task.ok("remove", &["", "c", ""]).await;
     assert_eq!(task.list("wait").await, ["first", "a", "b", "c"]);
-    assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 1 0]");
+    assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0 1 0]");
     // It waits once, with two entries.
     task.ok("dispatch", &["1", "1", "c", "{}"]).await;
-    assert_eq!(task.ok("counts", &[]).await, "[counted 3 0 0 0 0 0 1 0]");
+    assert_eq!(task.ok("counts", &[]).await, "[counted 3 0 0 0 0 0 0 1 0]");
 }
 
 #[tokio::test]
@@ -40,5 +40,5 @@ async fn there_are_never_fewer_than_no_jobs() {
     let mut task = Task::new().await;
     task.hset("meta", &[("ghosts", "5")]).await;
     task.waiting(&["a"]).await;
-    assert_eq!(task.ok("counts", &[]).await, "[counted 0 0 0 0 0 0 0 0]");
+    assert_eq!(task.ok("counts", &[]).await, "[counted 0 0 0 0 0 0 0 0 0]");
 }

@@ -169,6 +169,13 @@ async fn without_events_no_entry_is_written() {
 }
 
 #[tokio::test]
+async fn a_dispatch_asks_for_no_more_than_the_first_wire_version() {
+    let mut task = Task::new().await;
+    task.ok("dispatch", &["2", "1", "a", "1"]).await;
+    assert_eq!(task.field("meta", "wire").await, "1");
+}
+
+#[tokio::test]
 async fn data_of_a_newer_wire_version_is_refused() {
     let mut task = Task::new().await;
     task.hset("meta", &[("wire", "2")]).await;

@@ -57,7 +57,7 @@ async fn a_claim_takes_200_ghosts_off_the_head_of_a_list_and_looks_at_as_many_mo
         assert_eq!(task.field("meta", "ghosts").await, left.to_string());
         assert_eq!(task.held("ghosts").await.matches(r#": "1""#).count(), left);
         assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#, "jobs stay behind");
-        assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 450 0]");
+        assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0 450 0]");
     }
     assert_eq!(claim(&mut task, 3, 1).await, "a");
     assert_eq!(task.list("wait").await, ["b"]);
@@ -130,7 +130,7 @@ async fn a_removed_id_that_is_dispatched_anew_runs_once_and_in_its_first_place()
     dispatch(&mut task, "a").await;
     assert_eq!(task.list("wait").await, ["first", "a", "b", "a"]);
     assert_eq!(ghosts(&mut task).await, (r#"hash {"a": "1"}"#.into(), "1".into()));
-    assert_eq!(task.ok("counts", &[]).await, "[counted 3 0 0 0 0 0 0 0]");
+    assert_eq!(task.ok("counts", &[]).await, "[counted 3 0 0 0 0 0 0 0 0]");
     let reply = task.ok("settle", &["1", "w", "1000", "2", "0", "0"]).await;
     assert!(reply.contains(" first a [{} anew] "), "{reply}");
     assert_eq!(
@@ -168,7 +168,7 @@ async fn an_id_may_leave_many_entries_behind() {
     }
     dispatch(&mut task, "a").await;
     assert_eq!(task.list("wait").await, ["first", "a", "a", "a", "a"]);
-    assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0 0]");
+    assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0 0 0]");
     assert_eq!(claim(&mut task, 1, 3).await, "first a");
     assert_eq!(ghosts(&mut task).await, (r#"hash {"a": "2"}"#.into(), "2".into()));
     assert_eq!(claim(&mut task, 2, 1).await, "''");
@@ -195,7 +195,7 @@ async fn an_entry_of_a_running_job_is_a_ghost_too() {
     assert!(reply.starts_with("[settled '' '' "), "{reply}");
     assert_eq!(task.list("wait").await, ["a", "b", "a"]);
     assert_eq!(ghosts(&mut task).await, (r#"hash {"a": "1"}"#.into(), "1".into()));
-    assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 1 0 0 0 0]");
+    assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 1 0 0 0 0 0]");
     assert_eq!(claim(&mut task, 3, 5).await, "a b");
     assert_eq!(ghosts(&mut task).await, none());
 }
@@ -235,7 +235,7 @@ async fn a_job_that_is_cancelled_and_retried_again_and_again_leaves_as_many_ghos
         assert_eq!(ghosts(&mut task).await, (format!(r#"hash {{"a": "{times}"}}"#), times.to_string()));
     }
     assert_eq!(task.list("wait").await, ["first", "a", "a", "a", "a"]);
-    assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0 0]");
+    assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0 0 0]");
     cancel(&mut task, "a").await;
     assert_eq!(claim(&mut task, 1, 9).await, "first");
     assert_eq!(ghosts(&mut task).await, none());
@@ -285,7 +285,7 @@ async fn a_cancelled_job_that_is_trimmed_before_the_claim_is_not_removed_again()
     keys[0] = "cancelled";
     assert_eq!(task.call_on("trim", &keys, &["w", "Cancelled", "0", "200"]).await.unwrap(), "[trimmed 1 0]");
     assert_eq!(task.held("payload").await, r#"hash {"b": "{}", "first": "{}"}"#);
-    assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0 0]");
+    assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0 0 0]");
     assert_eq!(claim(&mut task, 1, 9).await, "first b");
     assert_eq!(ghosts(&mut task).await, none());
     let events = task.held("events").await;

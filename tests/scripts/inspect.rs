@@ -25,12 +25,12 @@ async fn a_job_is_found_where_it_is_with_its_small_columns() {
     task.hset("cancelling", &[("running", "why")]).await;
     let before = task.exact().await;
     for (id, reply) in [
-        ("waiting", "[found waiting '' '' '' '' 2:0 '' '' '' 77 88 '' '' '' '' 0 2 0 0]"),
-        ("delayed", "[found delayed 9000000000000 '' '' '' '' {} 4 low '' '' '' '' '' '' 0 1 0 0]"),
-        ("running", "[found running w:7 '' 1 '' '' '' '' '' '' '' silent w 5 '' why '' 0 2 0 0]"),
-        ("completed", "[found completed 1 '' '' '' '' '' '' '' '' '' '' '' '' '' 0 2 4 0]"),
-        ("failed", "[found failed 1 3 '' E '' '' '' '' '' '' '' '' '' '' 0 1 0 0]"),
-        ("cancelled", "[found cancelled 1 '' '' '' '' '' '' '' '' '' '' '' '' '' 0 1 0 0]"),
+        ("waiting", "[found waiting '' '' '' '' 2:0 '' '' '' 77 88 '' '' '' '' '' 0 2 0 0]"),
+        ("delayed", "[found delayed 9000000000000 '' '' '' '' {} 4 low '' '' '' '' '' '' '' 0 1 0 0]"),
+        ("running", "[found running w:7 '' 1 '' '' '' '' '' '' '' silent w 5 '' why '' '' 0 2 0 0]"),
+        ("completed", "[found completed 1 '' '' '' '' '' '' '' '' '' '' '' '' '' '' 0 2 4 0]"),
+        ("failed", "[found failed 1 3 '' E '' '' '' '' '' '' '' '' '' '' '' 0 1 0 0]"),
+        ("cancelled", "[found cancelled 1 '' '' '' '' '' '' '' '' '' '' '' '' '' '' 0 1 0 0]"),
         ("nobody", "[unknown]"),
     ] {
         assert_eq!(task.ok("inspect", &[id]).await, reply);
@@ -53,5 +53,8 @@ async fn a_candidate_is_still_running_and_said_to_be_one() {
     let mut task = Task::new().await;
     task.running("w", &[("a", 7)]).await;
     task.snapshot().await;
-    assert_eq!(task.ok("inspect", &["a"]).await, "[found running w:7 '' '' '' '' '' '' '' '' '' '' '' '' '' 1 2 0 0]");
+    assert_eq!(
+        task.ok("inspect", &["a"]).await,
+        "[found running w:7 '' '' '' '' '' '' '' '' '' '' '' '' '' '' 1 2 0 0]"
+    );
 }

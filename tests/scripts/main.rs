@@ -22,6 +22,7 @@ mod foreign;
 mod forget;
 mod ghosts;
 mod history;
+mod hooks;
 mod inspect;
 mod jobs;
 mod look;

@@ -304,6 +304,6 @@ async fn all_that_only_reads_passes() {
     assert_eq!(task.ok("scan", &["0", "100"]).await, "[scanned 0 [a]]");
     assert_eq!(task.ok("look", &["9999999999999", "a", "1"]).await, "[looked '']");
     assert!(task.ok("inspect", &["a"]).await.starts_with("[found waiting "));
-    assert_eq!(task.ok("counts", &[]).await, "[counted 1 0 0 0 0 0 0 0]");
+    assert_eq!(task.ok("counts", &[]).await, "[counted 1 0 0 0 0 0 0 0 0]");
     assert_eq!(task.exact().await, before);
 }

@@ -167,7 +167,7 @@ async fn ghosts_are_counted_again_up_and_down() {
     assert_eq!(task.ok("mend", &args).await, "[mended miscounted miscounted]");
     assert_eq!(task.held("ghosts").await, r#"hash {"b": "2"}"#);
     assert_eq!(task.field("meta", "ghosts").await, "2");
-    assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0 0]");
+    assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0 0 0]");
 }
 
 #[tokio::test]

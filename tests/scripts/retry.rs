@@ -66,7 +66,7 @@ async fn a_job_whose_entry_is_still_in_its_list_waits_by_the_first_of_both() {
     assert_eq!(task.held("waitingSince").await, r#"hash {"a": "NOW", "c": "1", "f": "NOW"}"#);
     assert_eq!(task.held("error").await, r#"hash {"c": "1"}"#);
     assert_eq!(task.held("cancelled").await, r#"zset ["c": 6]"#);
-    assert_eq!(task.ok("counts", &[]).await, "[counted 4 0 0 0 0 0 1 0]");
+    assert_eq!(task.ok("counts", &[]).await, "[counted 4 0 0 0 0 0 0 1 0]");
 }
 
 #[tokio::test]

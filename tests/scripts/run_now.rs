@@ -87,7 +87,7 @@ async fn a_job_whose_id_has_left_an_entry_behind_runs_once() {
     task.ok("dispatch", &["1", "1", "a", "1", "delay", "1", "9000000"]).await;
     assert_eq!(task.ok("run_now", &["", "a", ""]).await, "[told promoted]");
     assert_eq!(task.list("wait").await, ["a", "first", "a"]);
-    assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0 0]");
+    assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0 0 0]");
     let reply = task.ok("settle", &["1", "w", "1000", "9", "0", "0"]).await;
     assert!(reply.contains(" a first ["), "{reply}");
     assert_eq!(task.held("ghosts").await, "");

@@ -262,8 +262,8 @@ impl TestTask {
         let counts = task.counts().await.unwrap();
         assert_eq!(counts.completed, completed as u64, "{counts:?}");
         assert_eq!(
-            [counts.waiting, counts.delayed, counts.running, counts.failed, counts.cancelled],
-            [0; 5],
+            [counts.waiting, counts.delayed, counts.running, counts.finalizing, counts.failed, counts.cancelled],
+            [0; 6],
             "{counts:?}"
         );
         let mut conn = self.conn().await;

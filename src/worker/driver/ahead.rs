@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::process::held::Held;
-use crate::store::report::{Outcome, Report};
+use crate::store::report::{Disposition, Report};
 use crate::store::settle::Claimed;
 use crate::worker::runner::Own;
 
@@ -86,17 +86,21 @@ impl Ahead {
                 break;
             }
             let (fence, waiting) = next.remove_entry();
-            reports.push(Report::without_run(waiting.job.id.clone(), fence, Outcome::Begin));
+            reports.push(Report::without_run(waiting.job.id.clone(), fence, Disposition::Begin));
             self.moving.insert(fence, waiting);
         }
         reports
     }
 
-    /// Takes back that jobs have begun which wait for a slot.
+    /// Takes back that jobs have begun which wait for a slot; a hook is not claimed ahead.
     pub(super) fn unstart(&mut self) -> Vec<Report> {
-        let begun = std::mem::take(&mut self.begun);
-        let report =
-            |(fence, waiting): (&u64, &NotBegun)| Report::without_run(waiting.job.id.clone(), *fence, Outcome::Unstart);
+        let (hooks, begun) =
+            std::mem::take(&mut self.begun).into_iter().partition(|(_, waiting)| waiting.job.outcome.is_some());
+        self.begun = hooks;
+        let begun: BTreeMap<u64, NotBegun> = begun;
+        let report = |(fence, waiting): (&u64, &NotBegun)| {
+            Report::without_run(waiting.job.id.clone(), *fence, Disposition::Unstart)
+        };
         let reports = begun.iter().map(report).collect();
         self.moving.extend(begun);
         reports
@@ -106,7 +110,7 @@ impl Ahead {
     /// have a slot, and has none now.
     pub(super) fn moved(&mut self, report: &Report, is_paused: bool) -> bool {
         let Some(waiting) = self.moving.remove(&report.fence) else { return false };
-        let was_to_begin = matches!(report.outcome, Outcome::Begin);
+        let was_to_begin = matches!(report.outcome, Disposition::Begin);
         let place = if was_to_begin && !is_paused { &mut self.begun } else { &mut self.claimed };
         place.insert(report.fence, waiting);
         was_to_begin && is_paused
@@ -146,7 +150,7 @@ impl Ahead {
 
     /// How long it is until jobs that wait for a slot have waited too long; `None` when none waits.
     pub(super) fn patience(&self) -> Option<Duration> {
-        self.any_begun().then(|| self.pace.patience())
+        self.begun.values().any(|waiting| waiting.job.outcome.is_none()).then(|| self.pace.patience())
     }
 }
 

@@ -15,7 +15,7 @@ use crate::stall::cadence;
 use crate::store::address::Role;
 use crate::store::connection::OwnConnection;
 use crate::store::patience::{RESPONSE_TIMEOUT, doubled, response_time};
-use crate::store::report::{Outcome, Report};
+use crate::store::report::{Disposition, Report};
 use crate::store::settle::{self, LARGE_LINE, PARTS, SettleReply, Settled, Want};
 use crate::store::streams::server_time_ms;
 
@@ -234,9 +234,9 @@ async fn apart<T>(
 
 /// Puts a failure in place of a value that the server refuses for good.
 fn too_large(report: &mut Report) {
-    if let Outcome::Completed(Some(value)) = &report.outcome {
+    if let Disposition::Completed(Some(value)) = &report.outcome {
         let message = format!("the server does not take the value, which has {} bytes of JSON", value.len());
         let error = StoredError { code: codes::CODEC.to_owned(), message };
-        report.outcome = Outcome::Failed { attempt: report.attempt, error };
+        report.outcome = Disposition::Failed { attempt: report.attempt, error };
     }
 }

@@ -27,13 +27,16 @@ impl Driver {
         let looks = may_claim || self.ahead.claimed() > 0;
         let slots = self.take_slots(if looks { self.free_slots().min(self.batch()) } else { 0 });
         let (room, behind) = (self.room(), self.behind(slots));
-        let begins = self.ahead.begin(slots, behind);
+        // Hooks that wait go before what was claimed ahead: otherwise nobody would take them for as long as there is work.
+        let hooks_first = may_claim && self.hooks_left;
+        self.hooks_left &= slots == 0;
+        let begins = if hooks_first { Vec::new() } else { self.ahead.begin(slots, behind) };
         let slots_left = slots.saturating_sub(begins.len());
         let behind_left = (slots + behind).saturating_sub(begins.len().max(slots));
         let mut want = Want::NONE;
         // Those that were claimed ahead go first.
-        if may_claim && self.task.options.prefetch == 0 {
-            want = Want { jobs: slots_left, begin: slots_left, at_once: slots_left };
+        if may_claim && (self.task.options.prefetch == 0 || hooks_first) {
+            want = Want { jobs: slots_left, begin: slots_left, at_once: slots_left, ..Want::NONE };
         } else if may_claim {
             want.jobs = room.min(self.batch());
             let claiming = self.lines.iter().filter_map(|line| line.wanted).any(|want| want.jobs > want.begin);
@@ -42,6 +45,7 @@ impl Driver {
                 want.begin = (slots_left + behind_left).min(want.jobs);
             }
         }
+        want.hooks = self.task.hook.is_some();
         self.worker.slots.give_back(slots_left - want.at_once);
         if woken && want.jobs == 0 {
             self.worker.wake.give_back(self.task.index);

@@ -37,7 +37,7 @@ use crate::process::held::Flags;
 use crate::process::note_store::NoteStore;
 use crate::process::shared::WorkerShared;
 use crate::process::task::TaskRuntime;
-use crate::store::report::{Outcome, Report};
+use crate::store::report::{Disposition, Report};
 use crate::store::settle::{LARGE_LINE, LINES, Want};
 
 /// An idle task looks for work this often even when no marker came: a worker may have died with it.
@@ -64,6 +64,8 @@ pub(super) struct Driver {
     lines: [Line; LINES.len()],
     calls: FuturesUnordered<Pin<Box<dyn Future<Output = Answered> + Send>>>,
     hungry: bool,
+    /// Hooks are due that nobody has taken, says the last answer.
+    hooks_left: bool,
     /// A place in the queue for a slot of the worker's cap: one of its tasks must not take all of them again and again.
     queued: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// A slot that came of it.
@@ -112,6 +114,7 @@ impl Driver {
             lines: LINES.map(|_| Line { next_call: 1, wanted: None }),
             calls: FuturesUnordered::new(),
             hungry: true,
+            hooks_left: false,
             queued: None,
             granted: false,
             started: false,
@@ -159,8 +162,8 @@ impl Driver {
         self.stop = Some(Stop::begin(&self.task.options, clock::now()));
         self.take_slots(0);
         self.task.held.for_each(|held| held.set(Flags::SHUTTING_DOWN));
-        for report in self.pending.iter_mut().filter(|report| matches!(report.outcome, Outcome::Unstart)) {
-            report.outcome = Outcome::Requeue;
+        for report in self.pending.iter_mut().filter(|report| matches!(report.outcome, Disposition::Unstart)) {
+            report.outcome = Disposition::Requeue;
             self.ahead.lose(report.fence);
         }
         self.hand_back(|_| true);
@@ -194,7 +197,8 @@ impl Driver {
         if self.lines[LARGE_LINE].wanted.is_none()
             && let Some(report) = self.large.pop_front()
         {
-            self.send_on(LARGE_LINE, Want::NONE, vec![report]);
+            let want = Want { hooks: self.task.hook.is_some(), ..Want::NONE };
+            self.send_on(LARGE_LINE, want, vec![report]);
             return true;
         }
         let lines = &self.lines[..LARGE_LINE];
@@ -304,6 +308,7 @@ impl Driver {
             tracing::debug!(task = %self.task.name, jobs = settled.taken.len(), "cancelled, or taken back");
         }
         self.ahead.answered(round_trip);
+        self.hooks_left = settled.hooks_left && self.task.hook.is_some();
         self.released(&reports, &settled);
         let begun = settled.claimed.iter().filter(|job| job.begins).count();
         self.worker.slots.give_back(want.begin.saturating_sub(begun));

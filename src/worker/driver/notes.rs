@@ -7,7 +7,7 @@ use crate::process::shared::WorkerShared;
 use crate::process::task::TaskRuntime;
 use crate::store::note::{self, RunNote};
 use crate::store::patience::response_time;
-use crate::store::report::{Outcome, Report};
+use crate::store::report::{Disposition, Report};
 
 /// Writes what was noted of these jobs and Redis does not know yet: whoever runs them next goes on from it. Nobody goes on from a
 /// completed one. A call waits for its answer for `patience`, or as long as its bytes take.
@@ -17,7 +17,7 @@ pub(super) async fn write_notes(
     reports: &[Report],
     patience: Duration,
 ) -> Result<(), Error> {
-    let goes_on = |outcome: &Outcome| outcome.ends_the_hold() && !matches!(outcome, Outcome::Completed(_));
+    let goes_on = |outcome: &Disposition| outcome.ends_the_hold() && !matches!(outcome, Disposition::Completed(_));
     let ended = reports.iter().filter(|report| goes_on(&report.outcome));
     let notes = ended.filter_map(|report| task.held.get(report.fence)?.pending_note(true)).collect();
     for notes in note::in_calls(notes) {

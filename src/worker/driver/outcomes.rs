@@ -3,7 +3,7 @@
 use super::Driver;
 use crate::limits::LARGE;
 use crate::process::held::Flags;
-use crate::store::report::{self, Outcome, Report};
+use crate::store::report::{self, Disposition, Report};
 
 impl Driver {
     /// Takes the outcomes that are there. Short of a batch, runs that can end without waiting get to do so first.
@@ -23,7 +23,7 @@ impl Driver {
                 continue;
             }
             self.worker.slots.give_back(1);
-            if !matches!(report.outcome, Outcome::Requeue) {
+            if !matches!(report.outcome, Disposition::Requeue) {
                 self.ahead.ran(report.ran);
             }
             let lost = self.task.held.get(report.fence).is_none_or(|held| held.flags().intersects(Flags::LOST));
@@ -41,7 +41,7 @@ impl Driver {
     /// The reports of the next call. Where jobs are handed back the youngest go first: each call puts its jobs in front of those
     /// that the call before requeued, so that in the end the oldest is in front.
     pub(super) fn next_reports(&mut self) -> Vec<Report> {
-        if self.stop.is_none() && !self.pending.iter().any(|report| matches!(report.outcome, Outcome::Requeue)) {
+        if self.stop.is_none() && !self.pending.iter().any(|report| matches!(report.outcome, Disposition::Requeue)) {
             let count = self.fitting(self.pending.iter());
             return self.pending.drain(..count).collect();
         }

@@ -9,8 +9,7 @@ use tokio::task::unconstrained;
 
 use crate::clock;
 use crate::options::resolved::Resolved;
-use crate::process::context::Context;
-use crate::process::handler::{Handler, RunError};
+use crate::process::handler::{RunError, RunFuture};
 use crate::process::held::{Flags, Held};
 use crate::process::waits::as_handler_of;
 use crate::shown::Shown;
@@ -25,16 +24,10 @@ pub(super) enum HandlerEnd {
     Dropped,
 }
 
-/// Polls the handler until it ends, its time is over, or it was interrupted and its grace is over.
-pub(super) async fn drive(
-    handler: &Handler,
-    context: Context,
-    payload: Vec<u8>,
-    held: &Arc<Held>,
-    options: &Resolved,
-) -> HandlerEnd {
+/// Polls the handler, or the hook, until it ends, its time is over, or it was interrupted and its grace is over.
+pub(super) async fn drive(begin: impl FnOnce() -> RunFuture, held: &Arc<Held>, options: &Resolved) -> HandlerEnd {
     // The call itself is inside the guard too: a handler may panic before it returns its future.
-    let running = as_handler_of(held.clone(), async { handler(context, payload).await });
+    let running = as_handler_of(held.clone(), async { begin().await });
     let mut running = Box::pin(AssertUnwindSafe(running).catch_unwind());
     // After a shutdown's grace the driver drops all handlers together.
     let taken = async {

@@ -5,10 +5,12 @@
 //! | [`payload`] | what was claimed → the bytes of the input |
 //! | `begin` | the claim → what handler, observer and log see of the run |
 //! | [`drive`] | the handler's future → how it ended: returned, panicked, timed out, dropped |
-//! | [`outcome`] | how it ended, and what interrupted it → the `Outcome`, which the observer and the log are told |
+//! | [`hook`] | the same for a job whose outcome is stored: its hook runs, not its handler |
+//! | [`outcome`] | how it ended, and what interrupted it → the `Disposition`, which the observer and the log are told |
 //! | `run` | the outcome → the `Report` that settle carries |
 
 mod drive;
+mod hook;
 mod outcome;
 mod own;
 mod payload;
@@ -26,13 +28,15 @@ use super::panics::{self, guarded};
 use crate::clock;
 use crate::job::deferred::Deferred;
 use crate::job::failure::codes;
+use crate::job::state::JobState;
 use crate::process::context::{Context, Run};
 use crate::process::held::{Flags, Held};
 use crate::process::note_store::NoteStore;
 use crate::process::observer::{Observed, RunInfo};
 use crate::process::shared::WorkerShared;
 use crate::process::task::TaskRuntime;
-use crate::store::report::{Outcome, Report};
+use crate::store::keys::Key;
+use crate::store::report::{Disposition, Report};
 use crate::store::settle::Claimed;
 
 /// Runs the job once. Returns what is to be reported.
@@ -46,14 +50,20 @@ pub(super) async fn run(
     job: Claimed,
     own: Own,
 ) -> Report {
-    let (attempt, payload_bytes) = (job.failed_attempts.saturating_add(1), job.payload.bytes());
+    let stored_bytes = job.outcome.map_or(0, |stored| stored.payload_bytes);
+    let (attempt, payload_bytes) = (job.failed_attempts.saturating_add(1), job.payload.bytes() + stored_bytes);
+    let hooked = job.outcome.map(|stored| stored.failed_hooks);
     let (id, fence, began, options) = (held.id.clone(), held.fence, Instant::now(), Arc::clone(&own.options));
     let running = AssertUnwindSafe(run_once(task, worker, note_store, Arc::clone(&held), job, own));
     let (outcome, ran) = running.catch_unwind().await.unwrap_or_else(|panic| {
         // What is woken may be the user's code too.
         let _ = guarded(|| held.set(Flags::FINISHED));
         let message = panics::message_of(panic);
-        (outcome::failed(codes::PANIC.to_owned(), message, attempt, None, &options), began.elapsed())
+        let outcome = match hooked {
+            Some(failed) => hook::failed(codes::PANIC.to_owned(), message, failed, None, &options),
+            None => outcome::failed(codes::PANIC.to_owned(), message, attempt, None, &options),
+        };
+        (outcome, began.elapsed())
     });
     Report { id, fence, outcome, attempt, payload_bytes, ran }
 }
@@ -65,18 +75,23 @@ async fn run_once(
     held: Arc<Held>,
     job: Claimed,
     own: Own,
-) -> (Outcome, Duration) {
+) -> (Disposition, Duration) {
     let Own { options, headers, delay } = own;
     let attempt = job.failed_attempts.saturating_add(1);
     let dispatched_at = dispatched_at(&job);
-    let Some(payload) = payload::of(&task, &worker, &held, job.payload).await else {
+    let from = match job.outcome.map(|stored| stored.state) {
+        None => Key::Payload,
+        Some(JobState::Completed) => Key::Result,
+        Some(_) => Key::Error,
+    };
+    let Some(payload) = payload::of(&task, &worker, &held, job.payload, from).await else {
         held.set(Flags::FINISHED);
-        return (Outcome::Requeue, Duration::ZERO);
+        return (Disposition::Requeue, Duration::ZERO);
     };
     // Much may have happened since it was claimed, where the runtime or the process stood still.
     if held.flags().intersects(Flags::NOT_TO_BEGIN) || clock::now() >= held.deadline() {
         held.set(Flags::FINISHED);
-        return (Outcome::Requeue, Duration::ZERO);
+        return (Disposition::Requeue, Duration::ZERO);
     }
     let (observer, data) = (worker.observer.clone(), Arc::clone(&worker.data));
     let worker = worker.id.clone();
@@ -88,6 +103,28 @@ async fn run_once(
         .and_then(|at| at.checked_add(delay))
         .map(|since| SystemTime::now().duration_since(since).unwrap_or_default());
     let dispatched_at = dispatched_at.unwrap_or(UNIX_EPOCH);
+    let runs = (job.failed_attempts, job.stalled_count);
+    // A hook counts its own.
+    let (failed, stalled) = job.outcome.map_or(runs, |stored| (stored.failed_hooks, stored.stalled_hooks));
+    let context = Context(Arc::new(Run {
+        held: Arc::clone(&held),
+        task: Arc::clone(&task.name),
+        worker: worker.clone(),
+        failed_attempts: failed,
+        max_attempts,
+        stalled_count: stalled,
+        snoozed_count: job.deferred.snoozed,
+        recovery: job.recovery,
+        dispatched_at,
+        headers,
+        data,
+        note_store: Some(note_store),
+    }));
+    if let Some(stored) = job.outcome {
+        let began = Instant::now();
+        let outcome = hook::run(&task, &held, context, stored, payload, runs, &options).await;
+        return (outcome, began.elapsed());
+    }
     let observed = Observed::begin(
         observer,
         RunInfo {
@@ -102,28 +139,14 @@ async fn run_once(
         },
     );
     let span = tracing::info_span!("attempt", task = %task.name, job_id = %held.id, attempt, worker_id = %worker);
-    let context = Context(Arc::new(Run {
-        held: Arc::clone(&held),
-        task: Arc::clone(&task.name),
-        worker: worker.clone(),
-        failed_attempts: job.failed_attempts,
-        max_attempts,
-        stalled_count: job.stalled_count,
-        snoozed_count: job.deferred.snoozed,
-        recovery: job.recovery,
-        dispatched_at,
-        headers,
-        data,
-        note_store: Some(note_store),
-    }));
-    let ended = drive::drive(&task.handler, context, payload, &held, &options).instrument(span.clone()).await;
+    let ended = drive::drive(|| (task.handler)(context, payload), &held, &options).instrument(span.clone()).await;
     let ran = observed.ran();
     held.set(Flags::FINISHED);
     // An error is the user's code too: whatever it does when it is read, the job gets its outcome.
     let outcome = guarded(|| outcome::outcome(ended, &held, (attempt, job.deferred), &options, &task.errors))
         .unwrap_or_else(|panic| outcome::failed(codes::PANIC.to_owned(), panic, attempt, None, &options));
     observed.end(&outcome, ran);
-    if !matches!(outcome, Outcome::Completed(_) | Outcome::Requeue) {
+    if !matches!(outcome, Disposition::Completed(_) | Disposition::Requeue) {
         // What takes log lines is the user's code too.
         let _ = guarded(|| span.in_scope(|| outcome::tell(&task.name, &held.id, &outcome, &options)));
     }

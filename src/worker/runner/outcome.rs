@@ -11,7 +11,7 @@ use crate::options::resolved::Resolved;
 use crate::process::handler::RunError;
 use crate::process::held::{Flags, Held};
 use crate::shown::Shown;
-use crate::store::report::Outcome;
+use crate::store::report::Disposition;
 
 /// What is reported: the held entry decides, not the error that an interrupted handler returned.
 pub(super) fn outcome(
@@ -20,19 +20,19 @@ pub(super) fn outcome(
     (attempt, deferred): (u32, Deferred),
     options: &Resolved,
     errors: &[ErrorMap],
-) -> Outcome {
+) -> Disposition {
     let flags = held.flags();
     let not_its_fault =
         flags.intersects(Flags::INTERRUPTED) || flags.intersects(Flags::FROZEN) || flags.intersects(Flags::TOLD_FROZEN);
     let (code, message, retry_after, fatal) = match ended {
-        HandlerEnd::Returned(Ok(value)) => return Outcome::Completed(value),
-        HandlerEnd::Dropped => return Outcome::Requeue,
-        _ if not_its_fault => return Outcome::Requeue,
+        HandlerEnd::Returned(Ok(value)) => return Disposition::Completed(value),
+        HandlerEnd::Dropped => return Disposition::Requeue,
+        _ if not_its_fault => return Disposition::Requeue,
         HandlerEnd::Returned(Err(RunError::Handler(e))) => {
             let e = mapped(e, errors);
             if let Some(delay) = e.snooze_delay() {
                 let deferred = Deferred { snoozed: deferred.snoozed.saturating_add(1), ..deferred };
-                return Outcome::Snooze { deferred, delay };
+                return Disposition::Snooze { deferred, delay };
             }
             (e.code().to_owned(), e.message(), e.retry_after_delay(), e.is_fatal())
         }
@@ -40,7 +40,7 @@ pub(super) fn outcome(
             if let Some(delay) = options.undecodable_pause(deferred.undecodable) {
                 let error = StoredError { code: codes::CODEC.to_owned(), message };
                 let deferred = Deferred { undecodable: deferred.undecodable.saturating_add(1), ..deferred };
-                return Outcome::Undecodable { deferred, delay, error };
+                return Disposition::Undecodable { deferred, delay, error };
             }
             (codes::CODEC.to_owned(), message, None, true)
         }
@@ -51,7 +51,7 @@ pub(super) fn outcome(
         }
     };
     if fatal {
-        return Outcome::Failed { attempt, error: StoredError { code, message } };
+        return Disposition::Failed { attempt, error: StoredError { code, message } };
     }
     failed(code, message, attempt, retry_after, options)
 }
@@ -63,35 +63,40 @@ pub(super) fn failed(
     attempt: u32,
     retry_after: Option<Duration>,
     options: &Resolved,
-) -> Outcome {
+) -> Disposition {
     let error = StoredError { code, message };
     let is_retried = options.retried_codes.as_ref().is_none_or(|codes| codes.contains(&error.code));
     if is_retried && options.retry.attempts_left(attempt) {
-        Outcome::Retry { attempt, delay: retry_after.unwrap_or_else(|| options.retry.delay(attempt)), error }
+        Disposition::Retry { attempt, delay: retry_after.unwrap_or_else(|| options.retry.delay(attempt)), error }
     } else {
-        Outcome::Failed { attempt, error }
+        Disposition::Failed { attempt, error }
     }
 }
 
 /// Logs a run that failed.
-pub(super) fn tell(task: &str, job_id: &JobId, outcome: &Outcome, options: &Resolved) {
+pub(super) fn tell(task: &str, job_id: &JobId, outcome: &Disposition, options: &Resolved) {
     let max_attempts = options.retry.max_attempts();
     match outcome {
-        Outcome::Retry { attempt, delay, error } => {
+        Disposition::Retry { attempt, delay, error } => {
             let StoredError { code, message } = error;
             tracing::warn!(task, %job_id, attempt, max_attempts, code, error = %Shown(message), next_in = ?delay,
                 "a run failed; the job is retried");
         }
-        Outcome::Failed { attempt, error } => {
+        Disposition::Failed { attempt, error } => {
             let StoredError { code, message } = error;
             tracing::error!(task, %job_id, attempt, max_attempts, code, error = %Shown(message), "the job failed");
         }
-        Outcome::Undecodable { delay, error, .. } => {
+        Disposition::Undecodable { delay, error, .. } => {
             let StoredError { code, message } = error;
             tracing::warn!(task, %job_id, code, error = %Shown(message), next_in = ?delay,
                 "the payload is no input of this version of the handler; the job is put off");
         }
-        Outcome::Snooze { delay, .. } => tracing::debug!(task, %job_id, next_in = ?delay, "snoozed"),
-        Outcome::Completed(_) | Outcome::Requeue | Outcome::Begin | Outcome::Unstart => {}
+        Disposition::Snooze { delay, .. } => tracing::debug!(task, %job_id, next_in = ?delay, "snoozed"),
+        Disposition::Completed(_)
+        | Disposition::Hooked(_)
+        | Disposition::HookRetry { .. }
+        | Disposition::Requeue
+        | Disposition::Begin
+        | Disposition::Unstart => {}
     }
 }

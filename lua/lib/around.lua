@@ -1,0 +1,15 @@
+-- What there is of a task beside its jobs that wait and run: most of it holds nothing most of the time, and then needs
+-- no question of its own. Returns the columns and the terminal sets that hold anything, and whether that is all.
+local function look_around(keys)
+  local rare = redis.call('EXISTS', keys.candidates, keys.cancelling, keys.lists[1], keys.lists[3], keys.delayed,
+    keys.completed, keys.failed, keys.cancelled, keys.attempt, keys.stalled_count, keys.options, keys.dispatched_at,
+    keys.result, keys.errors, keys.max_count, keys.priority, keys.deferred, keys.waiting_since, keys.recovery,
+    keys.expires_at, keys.checkpoint, keys.progress, keys.outcome, keys.ghosts)
+  if rare == 0 then return {}, {}, true end
+  local ended = filled('ZCARD', keys.completed, keys.failed, keys.cancelled)
+  if rare == #ended then return {}, ended, true end
+  local columns = filled('HLEN', keys.result, keys.errors, keys.max_count, keys.priority, keys.waiting_since,
+    keys.attempt, keys.stalled_count, keys.options, keys.dispatched_at, keys.deferred, keys.recovery, keys.expires_at,
+    keys.checkpoint, keys.progress, keys.outcome)
+  return columns, ended, rare == #ended + #columns
+end

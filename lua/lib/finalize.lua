@@ -1,0 +1,46 @@
+-- A job of a task with a hook ends in two steps: its outcome is stored, and once the hook has run it is terminal. In
+-- between it is finalizing: `outcome` has the kind, how often the hook failed and how often it stalled, and how long
+-- the handler ran; where nobody holds it, `finalizing` has from when on the hook may run.
+
+-- The parts of a stored outcome.
+local function outcome_of(text)
+  local kind, failed, stalls, ran = string.match(text, '^(%l+) (%d+) (%d+) (%S+)$')
+  return kind or 'failed', tonumber(failed) or 0, tonumber(stalls) or 0, ran or '-'
+end
+
+-- Writes how often the hooks failed and stalled, {id, text ..}, and from when on they may run, {ms, id ..}.
+local function await_hooks(places, outcomes, due)
+  if #outcomes > 0 then redis.call('HSET', places.outcome, unpack(outcomes)) end
+  local finalizing = places.finalizing
+  if #due > 0 then redis.call('ZADD', finalizing, unpack(due)) end
+end
+
+-- The jobs whose hook has run, or runs no more, are terminal, with their stored outcome.
+local function end_finalized(places, how, ids, fields)
+  if #ids == 0 then return end
+  local texts = redis.call('HMGET', places.outcome, unpack(ids))
+  local groups, words, times = { completed = {}, failed = {}, cancelled = {} }, {}, {}
+  for at, id in ipairs(ids) do
+    local kind, _, _, ran = outcome_of(texts[at] or '')
+    local group = groups[kind] or groups.failed
+    group[#group + 1] = id
+    if kind == 'completed' then
+      times[#times + 1] = ran == '-' and '0' or ran
+    elseif group == groups.failed then
+      local failure = object_of(redis.call('HGET', places.errors, id) or nil)
+      local code = string.match(tostring(failure.code or ''), '^[a-z0-9_]+$') or 'corrupt'
+      local brief = brief_of(tostring(failure.message or ''))
+      words[#words + 1] = table.concat({ id, code, brief == '' and '-' or brief, ran }, ' ')
+    end
+  end
+  redis.call('HDEL', places.outcome, unpack(ids))
+  redis.call('ZREM', places.finalizing, unpack(ids))
+  local final = { keep = how.keep, now_ms = how.now_ms }
+  for kind, group in pairs(groups) do
+    if #group > 0 then finish(places, final, kind, group, {}) end
+  end
+  add_words(fields, 'ran', times)
+  add_words(fields, 'completed', groups.completed)
+  add_words(fields, 'failed', words)
+  add_words(fields, 'cancelled', groups.cancelled)
+end

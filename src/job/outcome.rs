@@ -1,0 +1,77 @@
+//! How a job ended, as its hook is told.
+
+use serde::Serialize;
+
+use super::failure::Failure;
+use super::state::JobState;
+
+/// How a job ended, as the hook of its task is told: see [`TaskRef::on_complete`](crate::TaskRef::on_complete).
+///
+/// ```
+/// # use heartline::Outcome;
+/// fn line(outcome: &Outcome<u64>) -> String {
+///     match outcome {
+///         Outcome::Completed(rows) => format!("{rows} rows"),
+///         Outcome::Failed(failure) => failure.to_string(),
+///         Outcome::Cancelled { reason } => format!("cancelled: {reason}"),
+///     }
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome<O> {
+    /// The handler returned this value.
+    Completed(O),
+    /// It failed.
+    Failed(Failure),
+    /// It was cancelled.
+    Cancelled {
+        /// Why, as whoever cancelled it said.
+        reason: String,
+    },
+}
+
+impl<O> Outcome<O> {
+    /// The state that the job has when the hook has run.
+    #[must_use]
+    pub const fn state(&self) -> JobState {
+        match self {
+            Outcome::Completed(_) => JobState::Completed,
+            Outcome::Failed(_) => JobState::Failed,
+            Outcome::Cancelled { .. } => JobState::Cancelled,
+        }
+    }
+}
+
+/// The stored outcome of a job whose hook is to run, as the Inspector shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct StoredOutcome {
+    /// The state that the job has when the hook has run.
+    pub state: JobState,
+    /// How many runs of the hook have failed.
+    pub failed_hooks: u32,
+    /// How often a worker died with the hook, or was silent.
+    pub stalled_hooks: u32,
+    /// How large the payload is, where a claim tells it.
+    #[serde(skip)]
+    pub(crate) payload_bytes: usize,
+}
+
+impl StoredOutcome {
+    /// Reads the column; `None` where none is stored.
+    pub(crate) fn from_wire(text: &str) -> Option<StoredOutcome> {
+        let mut words = text.split(' ');
+        let state = words.next()?.parse().ok().filter(|state: &JobState| state.is_terminal());
+        let mut count = || words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+        let (failed_hooks, stalled_hooks) = (count(), count());
+        // Between them how long the handler ran.
+        let payload_bytes = words.nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+        (!text.is_empty()).then_some(StoredOutcome {
+            // As the scripts read what is none.
+            state: state.unwrap_or(JobState::Failed),
+            failed_hooks,
+            stalled_hooks,
+            payload_bytes,
+        })
+    }
+}

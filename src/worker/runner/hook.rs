@@ -1,0 +1,121 @@
+//! One run of the hook of a job whose outcome is stored.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::Instrument;
+
+use super::drive::{self, HandlerEnd};
+use crate::error::job_error::mapped;
+use crate::job::failure::{Failure, StoredError, codes};
+use crate::job::id::JobId;
+use crate::job::outcome::{Outcome, StoredOutcome};
+use crate::job::state::JobState;
+use crate::options::resolved::Resolved;
+use crate::process::context::Context;
+use crate::process::handler::RunError;
+use crate::process::held::{Flags, Held};
+use crate::process::task::TaskRuntime;
+use crate::shown::Shown;
+use crate::store::report::Disposition;
+use crate::worker::panics::guarded;
+
+/// Runs it once. `told` is the value, or the error, as it is stored; `runs` are the failed runs and the stalls of the handler.
+pub(super) async fn run(
+    task: &TaskRuntime,
+    held: &Arc<Held>,
+    context: Context,
+    stored: StoredOutcome,
+    told: Vec<u8>,
+    runs: (u32, u32),
+    options: &Resolved,
+) -> Disposition {
+    let span = tracing::info_span!("hook", task = %task.name, job_id = %held.id, worker_id = %context.worker_id());
+    let outcome = outcome_of(&held.id, stored.state, told, runs);
+    let ended = match &task.hook {
+        Some(hook) => drive::drive(|| hook(context, outcome), held, options).instrument(span.clone()).await,
+        // Whoever claims a hook has one.
+        None => HandlerEnd::Dropped,
+    };
+    held.set(Flags::FINISHED);
+    let failed = stored.failed_hooks;
+    let ended = guarded(|| disposition(ended, held, failed, options, task));
+    let ended = ended.unwrap_or_else(|panic| self::failed(codes::PANIC.to_owned(), panic, failed, None, options));
+    // What takes log lines is the user's code too.
+    let _ = guarded(|| span.in_scope(|| tell(&task.name, &held.id, &ended)));
+    ended
+}
+
+/// What the hook is told.
+fn outcome_of(id: &JobId, state: JobState, told: Vec<u8>, (failed, stalled): (u32, u32)) -> Outcome<Vec<u8>> {
+    if state == JobState::Completed {
+        return Outcome::Completed(told);
+    }
+    let error = StoredError::from_json(&String::from_utf8_lossy(&told));
+    match state {
+        JobState::Cancelled => Outcome::Cancelled { reason: error.message },
+        _ => Outcome::Failed(Failure::new(id.clone(), error, failed, stalled)),
+    }
+}
+
+/// What is reported of the run.
+fn disposition(ended: HandlerEnd, held: &Held, before: u32, options: &Resolved, task: &TaskRuntime) -> Disposition {
+    let flags = held.flags();
+    let not_its_fault =
+        flags.intersects(Flags::INTERRUPTED) || flags.intersects(Flags::FROZEN) || flags.intersects(Flags::TOLD_FROZEN);
+    match ended {
+        HandlerEnd::Returned(Ok(_)) => Disposition::Hooked(None),
+        HandlerEnd::Dropped => Disposition::Requeue,
+        _ if not_its_fault => Disposition::Requeue,
+        HandlerEnd::Returned(Err(RunError::Handler(e))) => {
+            let e = mapped(e, &task.errors);
+            let error = StoredError { code: e.code().to_owned(), message: e.message() };
+            if let Some(delay) = e.snooze_delay() {
+                return Disposition::HookRetry { failed: before, delay, error };
+            }
+            if e.is_fatal() {
+                return Disposition::Hooked(Some(error));
+            }
+            failed(error.code, error.message, before, e.retry_after_delay(), options)
+        }
+        HandlerEnd::Returned(Err(RunError::Undecodable(message) | RunError::Codec(message))) => {
+            // Another version of the hook may take it.
+            failed(codes::CODEC.to_owned(), message, before, None, options)
+        }
+        HandlerEnd::Panicked(message) => failed(codes::PANIC.to_owned(), message, before, None, options),
+        HandlerEnd::TimedOut(timeout) => {
+            failed(codes::TIMEOUT.to_owned(), format!("the hook took longer than {timeout:?}"), before, None, options)
+        }
+    }
+}
+
+/// A run of the hook that failed, behind `before` others, and may be followed by another.
+pub(super) fn failed(
+    code: String,
+    message: String,
+    before: u32,
+    retry_after: Option<Duration>,
+    options: &Resolved,
+) -> Disposition {
+    let (error, failed) = (StoredError { code, message }, before.saturating_add(1));
+    if options.retry.attempts_left(failed) {
+        Disposition::HookRetry { failed, delay: retry_after.unwrap_or_else(|| options.retry.delay(failed)), error }
+    } else {
+        Disposition::Hooked(Some(error))
+    }
+}
+
+/// Logs a run that failed.
+fn tell(task: &str, job_id: &JobId, disposition: &Disposition) {
+    match disposition {
+        Disposition::HookRetry { failed, delay, error } => {
+            let StoredError { code, message } = error;
+            tracing::warn!(task, %job_id, failed, code, error = %Shown(message), next_in = ?delay,
+                "the hook of a job failed; it runs again");
+        }
+        Disposition::Hooked(Some(StoredError { code, message })) => {
+            tracing::error!(task, %job_id, code, error = %Shown(message), "the hook of a job failed; the job ends without it");
+        }
+        _ => {}
+    }
+}
