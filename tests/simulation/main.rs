@@ -1,6 +1,6 @@
 //! Random runs of dispatch, claim, beat, settle, cancel, sweep and trim, and of what a person does by hand, with workers
 //! that die, stop, freeze and lose their connection, and a server that loses the options of the task, on a real server
-//! beside a plain model.
+//! beside a plain model; with a hook that jobs end by, without one, and with one that some workers have and others do not.
 //!
 //! After each call the server has to hold exactly what the model holds, and its invariants. Nothing waits: time is a number,
 //! and the witness rule is the worker's own. A failure names its seed and shows what led to it; `HEARTLINE_SIMULATION=<seed>`
@@ -11,6 +11,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod ledger;
 mod model;
 mod task;
 mod world;
@@ -28,7 +29,7 @@ const STEPS: usize = 250;
 const SEEDS: Range<u64> = 0..24;
 
 /// What all runs together must have seen.
-const TRANSITIONS: [&str; 19] = [
+const TRANSITIONS: [&str; 28] = [
     "dispatched",
     "claimed",
     "started",
@@ -48,6 +49,15 @@ const TRANSITIONS: [&str; 19] = [
     "promoted",
     "paused",
     "resumed",
+    "finalizing",
+    "hook_retrying",
+    "hook_failed",
+    "hook stalled",
+    "hook stalled for good",
+    "hook requeued",
+    "hook of a paused task",
+    "ended without its hook",
+    "too late to cancel",
 ];
 
 fn seeds() -> Range<u64> {

@@ -1,6 +1,10 @@
 //! What the scripts are to do, as plain data: no Redis, no clock.
 
+mod hooks;
+
 use std::collections::{BTreeMap, BTreeSet};
+
+pub use hooks::Outcome;
 
 /// What stays of a job, and where it is.
 #[derive(Clone, Debug)]
@@ -13,13 +17,22 @@ pub struct Job {
     cancel: bool,
     /// Held, and not begun.
     pub claimed: bool,
+    /// How it ended, until its hook has run.
+    pub outcome: Option<Outcome>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     Waiting,
     Delayed,
-    Running { worker: String, fence: u64 },
+    Running {
+        worker: String,
+        fence: u64,
+    },
+    /// Its hook is to run, now or later.
+    Finalizing {
+        due: bool,
+    },
     Ended(State),
 }
 
@@ -28,6 +41,15 @@ pub enum State {
     Completed,
     Failed,
     Cancelled,
+}
+
+impl State {
+    /// All of them, in the order in which a call writes them.
+    pub const ALL: [State; 3] = [State::Completed, State::Failed, State::Cancelled];
+
+    pub fn word(self) -> &'static str {
+        ["completed", "failed", "cancelled"][self as usize]
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +90,14 @@ pub enum Said {
     Begin,
     /// It has not begun after all.
     Unstart,
+    /// The hook ran, or failed for good.
+    Hooked {
+        failed: bool,
+    },
+    /// The hook failed so often, and is to run again later.
+    HookRetry {
+        failed: u32,
+    },
 }
 
 impl Said {
@@ -94,8 +124,21 @@ impl Said {
             Said::Requeue => "requeue",
             Said::Begin => "begin",
             Said::Unstart => "unstart",
+            Said::Hooked { .. } => "hooked",
+            Said::HookRetry { .. } => "hook_retry",
         }
     }
+}
+
+/// What a settle call asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Want {
+    pub jobs: usize,
+    /// How many of them begin, and how many of those at once.
+    pub begin: usize,
+    pub at_once: usize,
+    /// The worker has the hook.
+    pub hooks: bool,
 }
 
 /// What a settle call answers.
@@ -105,6 +148,8 @@ pub struct Settled {
     pub taken: Vec<u64>,
     pub first_fence: u64,
     pub claimed: Vec<String>,
+    /// The stored outcome of each of them of which the hook is to run, '' of the others.
+    pub hooks: Vec<String>,
     /// How many of them begin.
     pub begin: i64,
 }
@@ -151,6 +196,8 @@ pub struct View {
     pub cancelling: BTreeSet<String>,
     pub claimed: BTreeMap<String, String>,
     pub ended: [BTreeSet<String>; 3],
+    pub finalizing: BTreeSet<String>,
+    pub outcome: BTreeMap<String, String>,
     pub payload: BTreeSet<String>,
     pub attempt: BTreeMap<String, u32>,
     pub stalled_count: BTreeMap<String, u32>,
@@ -175,6 +222,8 @@ pub struct Model {
     ghosts: BTreeMap<String, usize>,
     /// No job is claimed.
     pub paused: bool,
+    /// The task has a hook.
+    pub hook: bool,
     /// How many were dispatched, and how many have ended.
     came: usize,
     went: usize,
@@ -202,6 +251,7 @@ impl Model {
             lists: Default::default(),
             ghosts: BTreeMap::new(),
             paused: false,
+            hook: false,
             came: 0,
             went: 0,
             delayed: BTreeSet::new(),
@@ -230,7 +280,8 @@ impl Model {
                 self.lists[new.priority as usize].push(new.id.clone());
             }
             let (max_count, priority) = (new.max_count, new.priority);
-            let job = Job { place, attempt: 0, stalls: 0, max_count, priority, cancel: false, claimed: false };
+            let outcome = None;
+            let job = Job { place, attempt: 0, stalls: 0, max_count, priority, cancel: false, claimed: false, outcome };
             self.jobs.insert(new.id.clone(), job);
             fresh.push(new.id.clone());
         }
@@ -239,23 +290,80 @@ impl Model {
         existed
     }
 
-    /// A call that was not executed before. ``first_fence` is that of the answer.
+    /// A call that was not executed before. ``first_fence`` is that of the answer; ``finalizing`` are the jobs whose hook
+    /// waited before, in their order.
     pub fn settle(
         &mut self,
         (worker, number, ask): (&str, u64, u64),
         reports: &[Report],
-        (want, begin, at_once): (usize, usize, usize),
+        want: Want,
         first_fence: u64,
+        finalizing: &[String],
     ) -> Settled {
         let (lost, held): (Vec<_>, Vec<_>) = reports.iter().partition(|report| !self.holds(worker, report));
-        let want = if self.paused { 0 } else { want };
-        let due = if want > 0 { std::mem::take(&mut self.due) } else { Vec::new() };
-        for id in due {
+        let (cancelled, others): (Vec<_>, Vec<_>) = held.into_iter().partition(|report| self.jobs[&report.id].cancel);
+        let jobs = if self.paused { 0 } else { want.jobs };
+        if jobs > 0 {
+            self.let_due_ones_wait();
+        }
+        for report in others.iter().chain(&cancelled) {
+            if report.said.ends_the_hold() || self.jobs[&report.id].cancel {
+                self.leave(&report.id);
+            }
+        }
+        let hooks = self.finalize(&others, &cancelled, want, finalizing);
+        let claimed = self.take_heads(jobs.saturating_sub(hooks.len()));
+        for report in others.iter().filter(|report| report.said == Said::Unstart) {
+            self.job(&report.id).claimed = true;
+            self.events.push(format!("claimed {}", report.id));
+        }
+        lost.iter().filter(|report| report.said.ends_the_hold()).for_each(|report| self.refuse(report));
+        if !self.hook {
+            self.record_ends(&others, &cancelled);
+        }
+        let mut begun = self.record_others(&others);
+        let (begin, at_once) = (want.begin.saturating_sub(hooks.len()), want.at_once.saturating_sub(hooks.len()));
+        let strict = |id: &String| self.jobs[id].max_count == Some(0) || self.jobs[id].stalls > 0;
+        let begin = begin.min(claimed.len());
+        let begin = (at_once..begin).find(|at| strict(&claimed[*at])).unwrap_or(begin);
+        self.events.extend(claimed[begin..].iter().map(|id| format!("claimed {id}")));
+        begun.extend(claimed[..begin].iter().cloned());
+        self.tell_of_begun(&begun);
+        let begin = begin + hooks.len();
+        let claimed: Vec<String> = hooks.into_iter().chain(claimed).collect();
+        for (at, (id, fence)) in claimed.iter().zip(first_fence..).enumerate() {
+            self.job(id).place = Place::Running { worker: worker.to_owned(), fence };
+            self.job(id).claimed = at >= begin;
+            self.active.insert(id.clone());
+        }
+        if !claimed.is_empty() {
+            self.asked(ask);
+        }
+        let fences = |reports: Vec<&Report>| reports.into_iter().map(|report| report.fence).collect();
+        let settled = Settled {
+            lost: fences(lost),
+            taken: fences(cancelled),
+            first_fence,
+            hooks: claimed.iter().map(|id| self.outcome_text(id)).collect(),
+            claimed,
+            begin: if self.paused { -1 - begin as i64 } else { begin as i64 },
+        };
+        self.calls.insert(worker.to_owned(), (number, settled.clone()));
+        settled
+    }
+
+    /// The delayed jobs that are due go into their lists.
+    fn let_due_ones_wait(&mut self) {
+        for id in std::mem::take(&mut self.due) {
             self.delayed.remove(&id);
             self.job(&id).place = Place::Waiting;
             let list = self.jobs[&id].priority as usize;
             self.lists[list].push(id);
         }
+    }
+
+    /// So many entries leave the heads of the lists; those of waiting jobs are returned.
+    fn take_heads(&mut self, want: usize) -> Vec<String> {
         self.strip();
         let mut heads: Vec<String> = Vec::new();
         for list in &mut self.lists {
@@ -270,86 +378,48 @@ impl Model {
                 self.uncount(&id);
             }
         }
-        let (cancelled, others): (Vec<_>, Vec<_>) = held.into_iter().partition(|report| self.jobs[&report.id].cancel);
-        for report in others.iter().filter(|report| report.said == Said::Unstart) {
-            self.job(&report.id).claimed = true;
-            self.events.push(format!("claimed {}", report.id));
-        }
-        lost.iter().filter(|report| report.said.ends_the_hold()).for_each(|report| self.refuse(report));
-        for report in others.iter().chain(&cancelled) {
-            if report.said.ends_the_hold() || self.jobs[&report.id].cancel {
-                self.leave(&report.id);
-            }
-        }
+        claimed
+    }
+
+    /// What ends no job: retries, requeues, and the begin of those that were claimed ahead, which are returned.
+    fn record_others(&mut self, others: &[&Report]) -> Vec<String> {
         let of = |kind: fn(Said) -> bool| others.iter().filter(move |report| kind(report.said));
-        for report in of(|said| said == Said::Completed) {
-            self.end(&report.id, State::Completed);
-            self.events.push(format!("completed {}", report.id));
-        }
-        for report in of(|said| matches!(said, Said::Failed { .. })) {
-            self.note_attempt(report);
-            self.end(&report.id, State::Failed);
-            self.events.push(format!("failed {} e", report.id));
-        }
         for report in of(|said| matches!(said, Said::Retry { .. })) {
             self.note_attempt(report);
             self.job(&report.id).place = Place::Delayed;
             self.delayed.insert(report.id.clone());
             self.events.push(format!("retrying {} {} {}", report.id, self.jobs[&report.id].attempt, super::FAR));
         }
-        let begins: Vec<_> = of(|said| said == Said::Begin).collect();
-        let requeued: Vec<_> = of(|said| said == Said::Requeue).map(|report| report.id.clone()).collect();
-        let taken: Vec<u64> = cancelled.iter().map(|report| report.fence).collect();
         let mut begun: Vec<String> = Vec::new();
-        for report in begins {
+        for report in of(|said| said == Said::Begin) {
             if !self.paused {
                 self.job(&report.id).claimed = false;
                 begun.push(report.id.clone());
             }
         }
+        let requeued = of(|said| said == Said::Requeue).map(|report| report.id.clone());
+        let requeued: Vec<_> = requeued.filter(|id| !matches!(self.jobs[id].place, Place::Finalizing { .. })).collect();
         self.events.extend(requeued.iter().map(|id| format!("requeued {id}")));
         self.put_in_front(&requeued);
-        for report in &cancelled {
-            self.end(&report.id, State::Cancelled);
-            self.events.push(format!("cancelled {}", report.id));
-        }
-        let strict = |id: &String| self.jobs[id].max_count == Some(0) || self.jobs[id].stalls > 0;
-        let begin = (0..begin.min(claimed.len())).find(|at| *at >= at_once && strict(&claimed[*at])).unwrap_or(begin);
-        let begin = begin.min(claimed.len());
-        self.events.extend(claimed[begin..].iter().map(|id| format!("claimed {id}")));
-        begun.extend(claimed[..begin].iter().cloned());
+        begun
+    }
+
+    fn tell_of_begun(&mut self, begun: &[String]) {
         let before = |job: &Job| job.attempt + job.stalls > 0;
         self.events.extend(begun.iter().filter(|id| !before(&self.jobs[*id])).map(|id| format!("started {id}")));
         for id in begun.iter().filter(|id| before(&self.jobs[*id])) {
             self.events.push(format!("restarted {id} {} {}", self.jobs[id].attempt, self.jobs[id].stalls));
         }
-        for (at, (id, fence)) in claimed.iter().zip(first_fence..).enumerate() {
-            self.job(id).place = Place::Running { worker: worker.to_owned(), fence };
-            self.job(id).claimed = at >= begin;
-            self.active.insert(id.clone());
-        }
-        if !claimed.is_empty() {
-            self.asked(ask);
-        }
-        let fences = |reports: Vec<&Report>| reports.into_iter().map(|report| report.fence).collect();
-        let settled = Settled {
-            lost: fences(lost),
-            taken,
-            first_fence,
-            claimed,
-            begin: if self.paused { -1 } else { begin as i64 },
-        };
-        self.calls.insert(worker.to_owned(), (number, settled.clone()));
-        settled
     }
 
     /// The number of the last call of a line, and what it answers when it is made again.
     pub fn repeated(&self, worker: &str) -> Option<(u64, Settled)> {
         let (number, mut settled) = self.calls.get(worker)?.clone();
-        for (id, fence) in settled.claimed.iter_mut().zip(settled.first_fence..) {
+        for ((id, hook), fence) in settled.claimed.iter_mut().zip(&mut settled.hooks).zip(settled.first_fence..) {
             let report = Report { id: id.clone(), fence, said: Said::Requeue };
             if !self.holds(worker, &report) {
                 "{}".clone_into(id);
+                hook.clear();
             }
         }
         Some((number, settled))
@@ -374,8 +444,9 @@ impl Model {
     }
 
     /// Options of a worker that started before count for nothing. Returns the word of the answer.
-    pub fn declare_again(&mut self, stamp: u64) -> &'static str {
+    pub fn declare_again(&mut self, stamp: u64, hook: bool) -> &'static str {
         let newer = stamp > self.declared_at;
+        self.hook = if newer { hook } else { self.hook };
         self.declared_at = self.declared_at.max(stamp);
         if newer { "declared" } else { "kept" }
     }
@@ -390,11 +461,19 @@ impl Model {
     /// Decides about these candidates, by the table in `sweep.lua`; and says what is told of them.
     pub fn resolve(&mut self, ids: &[String], default_max: u32) -> Vec<Resolved> {
         let (mut resolved, mut recovered, mut requeued) = (Vec::new(), Vec::<(u64, String)>::new(), Vec::new());
-        let (mut failed, mut retried, mut cancelled) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut failed, mut retried, mut cancelled, mut finals) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for id in ids {
             assert!(self.candidates.contains(id), "{id} was no candidate");
             let Place::Running { worker, fence } = self.jobs[id].place.clone() else { panic!("{id} did not run") };
             self.leave(id);
+            if let Some((count, action)) = self.stall_hook(id, default_max) {
+                if action != "requeued" {
+                    finals.push(id.clone());
+                }
+                self.events.push(format!("stalled {id} {count} {action} {worker}"));
+                resolved.push(Resolved { id: id.clone(), count, action: action.to_owned(), worker, fence });
+                continue;
+            }
             let job = self.jobs.get_mut(id).unwrap();
             if job.claimed && !job.cancel {
                 requeued.push((fence, id.clone()));
@@ -406,15 +485,13 @@ impl Model {
             job.stalls += 1;
             let (count, max) = (job.stalls, job.max_count.unwrap_or(default_max));
             let action = if job.cancel {
-                self.end(id, State::Cancelled);
-                cancelled.push(format!("cancelled {id}"));
+                cancelled.push(self.end(id, Outcome::cancelled()));
                 "cancelled"
             } else if self.crash.is_final(count, max, job) {
                 if self.crash.on == "retry" {
                     job.attempt += 1;
                 }
-                self.end(id, State::Failed);
-                failed.push(format!("failed {id} worker_crashed"));
+                failed.push(self.end(id, Outcome::failed("worker_crashed", "-")));
                 "failed"
             } else if self.crash.on == "retry" {
                 job.attempt += 1;
@@ -429,7 +506,13 @@ impl Model {
             self.events.push(format!("stalled {id} {count} {action} {worker}"));
             resolved.push(Resolved { id: id.clone(), count, action: action.to_owned(), worker, fence });
         }
+        // All that is to be finalized stands in one field, where the first of it does.
+        if self.hook && !failed.is_empty() {
+            failed.append(&mut cancelled);
+        }
         self.events.extend(failed.into_iter().chain(retried).chain(cancelled));
+        self.events.extend(finals.iter().map(|id| format!("hook_failed {id} worker_crashed")));
+        self.end_finalized(&finals);
         for mut jobs in [requeued, recovered] {
             jobs.sort_unstable();
             self.put_in_front(&jobs.into_iter().map(|(_, id)| id).collect::<Vec<_>>());
@@ -455,11 +538,11 @@ impl Model {
             other => return other.to_owned(),
         }
         let is_waiting = self.waits(id);
-        self.end(id, State::Cancelled);
+        let told = self.end(id, Outcome::cancelled());
         if is_waiting {
             self.strip();
         }
-        self.events.push(format!("cancelled {id}"));
+        self.events.push(told);
         "ended".to_owned()
     }
 
@@ -479,7 +562,13 @@ impl Model {
 
     pub fn remove(&mut self, id: &str) -> String {
         match self.state(id) {
-            state @ ("running" | "unknown") => return state.to_owned(),
+            // Whoever runs a hook holds the job, too.
+            _ if matches!(self.jobs.get(id).map(|job| &job.place), Some(Place::Running { .. }))
+                && self.is_there(id) =>
+            {
+                return "running".to_owned();
+            }
+            "unknown" => return "unknown".to_owned(),
             "waiting" => *self.ghosts.entry(id.to_owned()).or_default() += 1,
             "delayed" => self.leave_delayed(id),
             _ => {}
@@ -516,10 +605,10 @@ impl Model {
             None => "unknown",
             Some(Place::Waiting) => "waiting",
             Some(Place::Delayed) => "delayed",
+            Some(Place::Running { .. }) if self.jobs[id].outcome.is_some() => "finalizing",
             Some(Place::Running { .. }) => "running",
-            Some(Place::Ended(State::Completed)) => "completed",
-            Some(Place::Ended(State::Failed)) => "failed",
-            Some(Place::Ended(State::Cancelled)) => "cancelled",
+            Some(Place::Finalizing { .. }) => "finalizing",
+            Some(Place::Ended(state)) => state.word(),
         }
     }
 
@@ -618,7 +707,13 @@ impl Model {
                 Place::Ended(state) => {
                     view.ended[*state as usize].insert(id.clone());
                 }
+                Place::Finalizing { .. } => {
+                    view.finalizing.insert(id.clone());
+                }
                 Place::Waiting | Place::Delayed => {}
+            }
+            if let Some(outcome) = &job.outcome {
+                view.outcome.insert(id.clone(), outcome.text());
             }
             view.payload.insert(id.clone());
             if job.attempt > 0 {
@@ -649,12 +744,6 @@ impl Model {
     fn leave(&mut self, id: &str) {
         self.active.remove(id);
         self.candidates.remove(id);
-    }
-
-    fn end(&mut self, id: &str, state: State) {
-        self.went += 1;
-        let job = self.job(id);
-        (job.place, job.cancel) = (Place::Ended(state), false);
     }
 
     fn note_attempt(&mut self, report: &Report) {

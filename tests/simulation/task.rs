@@ -50,12 +50,26 @@ impl Task {
         let () = self.conn.hdel(format!("{}meta", self.prefix), "declaredAt").unwrap();
     }
 
+    /// The jobs whose hook waits, in their order.
+    pub fn finalizing(&mut self) -> Vec<String> {
+        self.conn.zrange(format!("{}finalizing", self.prefix), 0, -1).unwrap()
+    }
+
     /// Lets the time of a delayed job come; of those whose time has come, the one with the least `rank` is first.
     pub fn make_due(&mut self, id: &str, rank: usize) {
-        let key = format!("{}delayed", self.prefix);
+        self.make_due_in("delayed", id, rank);
+    }
+
+    /// Lets the time of a hook come that is to run later: it is the first one then.
+    pub fn make_hook_due(&mut self, id: &str) {
+        self.make_due_in("finalizing", id, 1);
+    }
+
+    fn make_due_in(&mut self, place: &str, id: &str, rank: usize) {
+        let key = format!("{}{place}", self.prefix);
         let changed: usize =
             redis::cmd("ZADD").arg(key).arg("XX").arg("CH").arg(rank).arg(id).query(&mut self.conn).unwrap();
-        assert_eq!(changed, 1, "{id} was not delayed");
+        assert_eq!(changed, 1, "{id} was not in {place}");
     }
 
     /// The events written since the last look, a transition each.
@@ -67,8 +81,8 @@ impl Task {
         for (id, fields) in entries {
             self.last_entry = format!("({id}");
             let words = |name: &str| {
-                let field = fields.chunks(2).find(|field| field[0] == name);
-                field.map_or(0, |field| field[1].split(' ').count())
+                let fields = fields.chunks(2).filter(|field| field[0] == name);
+                fields.map(|field| field[1].split(' ').count()).sum::<usize>()
             };
             assert_eq!(words("ran"), words("completed"), "{fields:?}");
             for field in fields.chunks(2) {
@@ -82,6 +96,9 @@ impl Task {
                     "retrying" => (6, 3),
                     "restarted" | "refused" => (3, 3),
                     "stalled" => (4, 4),
+                    "finalizing" => (2, 2),
+                    "hook_retrying" => (5, 3),
+                    "hook_failed" => (3, 2),
                     _ => (1, 1),
                 };
                 events.extend(words.chunks(each).map(|words| format!("{} {}", field[0], words[..known].join(" "))));
@@ -97,12 +114,13 @@ impl Task {
         for list in ["wait:high", "wait", "wait:low"] {
             read.lrange(key(list), 0, -1);
         }
-        for place in ["delayed", "completed", "failed", "cancelled"] {
+        for place in ["delayed", "finalizing", "completed", "failed", "cancelled"] {
             read.zrange(key(place), 0, -1);
         }
         read.smembers(key("active")).smembers(key("candidates")).hgetall(key("locks"));
         read.hgetall(key("attempt")).hgetall(key("stalledCount")).hkeys(key("cancelling")).hkeys(key("payload"));
         read.hgetall(key("claimed")).hgetall(key("ghosts")).hmget(key("meta"), &["ghosts", "in", "out"]);
+        read.hgetall(key("outcome"));
         for column in [
             "result",
             "error",
@@ -125,7 +143,7 @@ impl Task {
         }
         let answers = &mut answers;
         let lists = [next(answers), next(answers), next(answers)];
-        let delayed = next(answers);
+        let (delayed, finalizing) = (next(answers), next(answers));
         let ended = [next(answers), next(answers), next(answers)];
         let (active, candidates, locks) = (next(answers), next(answers), next(answers));
         let (attempt, stalled_count) = (next(answers), next(answers));
@@ -133,6 +151,7 @@ impl Task {
         let claimed = next(answers);
         let (ghosts, totals): (_, [Option<usize>; 3]) = (next(answers), next(answers));
         let totals = totals.map(Option::unwrap_or_default);
+        let outcome = next(answers);
         for column in answers {
             let ids: BTreeSet<String> = redis::from_redis_value(column).unwrap();
             assert!(ids.is_subset(&payload), "{ids:?} have a column and no payload");
@@ -146,6 +165,8 @@ impl Task {
             cancelling,
             claimed,
             ended,
+            finalizing,
+            outcome,
             payload,
             attempt,
             stalled_count,

@@ -10,7 +10,8 @@ use fastrand::Rng;
 use heartline::_internals::SimulatedWitness;
 
 use crate::FAR;
-use crate::model::{Crash, Model, New, Place, Priority, Report, State, View};
+use crate::ledger::Ledger;
+use crate::model::{Crash, Model, New, Place, Priority, Report, State, View, Want};
 use crate::task::Task;
 
 /// Intervals of workers, ms.
@@ -21,17 +22,18 @@ const STEP: u64 = 150;
 const MAX_COUNT: u32 = 1;
 /// Candidates that one sweep call resolves at most.
 const SWEEP_LIMIT: usize = 3;
-/// Terminal jobs of each state that stay, where they are kept.
-const KEPT: usize = 4;
+/// Terminal jobs of each state that a trim leaves, where they are kept: some, or none, by the seed.
+const KEPT: [usize; 2] = [4, 0];
 /// Terminal jobs that one call removes at most.
 const TRIM_LIMIT: usize = 3;
+/// The version of the data that all speak.
+const WIRE: &str = "2";
 
 /// A settle call, as it went out.
 #[derive(Clone, Debug)]
 struct Call {
     number: u64,
-    /// How many in all, how many of them begin, and how many of those at once.
-    want: (usize, usize, usize),
+    want: Want,
     reports: Vec<Report>,
 }
 
@@ -45,16 +47,30 @@ struct Answer {
     interval: u64,
 }
 
+/// What the workers of a run declare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hook {
+    /// No worker has one.
+    Never,
+    /// The task has one, which not every worker has.
+    Always,
+    /// Some workers have one, and each declares what it has.
+    Mixed,
+}
+
 struct Worker {
     name: String,
     /// What its declaration was given when it started.
     stamp: u64,
     interval: u64,
+    has_hook: bool,
     /// Runs nothing before then.
     frozen_until: u64,
     /// Reaches nobody before then.
     away_until: u64,
     held: BTreeMap<u64, String>,
+    /// Those of the fences that it was given to run a hook.
+    hooks: BTreeSet<u64>,
     witness: SimulatedWitness,
     beat_due: u64,
     answer: Option<Answer>,
@@ -79,8 +95,11 @@ pub struct World {
     now: u64,
     task: Task,
     model: Model,
+    ledger: Ledger,
     /// What every worker declares: name, value.
     options: Vec<String>,
+    kept: usize,
+    hook: Hook,
     workers: Vec<Worker>,
     names: usize,
     /// Calls on a second line, which only show wrong tokens.
@@ -98,6 +117,8 @@ pub struct World {
 impl World {
     pub fn new(seed: u64, keep: bool) -> World {
         let keep_all = if keep { "1" } else { "0" };
+        let hook = [Hook::Never, Hook::Always, Hook::Mixed, Hook::Mixed][(seed / 6 % 4) as usize];
+        let kept = KEPT[(seed / 3 % 2) as usize];
         let on = ["recover", "retry", "fail"][(seed % 3) as usize];
         let crash = Crash { on, attempts: 3, max_set: seed.is_multiple_of(2) };
         let retry = format!(r#"{{"attempts":3,"backoff":{{"fixed":{{"delay_ms":{}}}}},"jitter":"none"}}"#, super::FAR);
@@ -107,14 +128,17 @@ impl World {
         for name in ["Completed", "Failed", "Cancelled"] {
             options.extend([format!("keep{name}"), keep_all.to_owned()]);
             options.extend([format!("maxAge{name}"), String::new()]);
-            options.extend([format!("maxCount{name}"), KEPT.to_string()]);
+            options.extend([format!("maxCount{name}"), kept.to_string()]);
         }
         let mut world = World {
             rng: Rng::with_seed(seed),
             now: 10_000,
             task: Task::new(),
             model: Model::new(keep, crash),
+            ledger: Ledger::new(hook == Hook::Always),
             options,
+            kept,
+            hook,
             workers: Vec::new(),
             names: 0,
             wrong_calls: 0,
@@ -125,7 +149,8 @@ impl World {
             log: String::new(),
         };
         for _ in 0..3 {
-            let worker = world.start();
+            let has_hook = world.some_hook();
+            let worker = world.start(has_hook);
             world.workers.push(worker);
         }
         world
@@ -146,6 +171,10 @@ impl World {
         for worker in &mut self.workers {
             (worker.frozen_until, worker.away_until) = (self.now, self.now);
         }
+        // Whoever starts last declares whether there is a hook: if so it has it.
+        let has_hook = self.hook == Hook::Always || self.some_hook();
+        self.note(&format!("{} dies", self.workers[0].name));
+        self.workers[0] = self.start(has_hook);
         let longest = INTERVALS[1].max(self.model.interval());
         let by = self.now + 2 * longest + longest / 3 + 3 * STEP;
         let mut rounds = 0;
@@ -155,6 +184,9 @@ impl World {
             self.pass_time();
             while let Some((id, rank)) = self.model.next_due() {
                 self.task.make_due(&id, rank);
+            }
+            while let Some(id) = self.model.next_hook() {
+                self.task.make_hook_due(&id);
             }
             let at = self.rng.usize(..self.workers.len());
             self.settle(at, true);
@@ -168,20 +200,28 @@ impl World {
         }
     }
 
+    /// Whether the next worker that starts has the hook.
+    fn some_hook(&mut self) -> bool {
+        self.hook != Hook::Never && self.rng.u32(..3) > 0
+    }
+
     /// A fresh process. Its options go before those of all that started earlier.
-    fn start(&mut self) -> Worker {
+    fn start(&mut self, has_hook: bool) -> Worker {
         self.names += 1;
         let interval = INTERVALS[self.rng.usize(..INTERVALS.len())];
-        let (word, stamp) = self.declare(String::new());
+        let (word, stamp) = self.declare(String::new(), has_hook);
         assert!(word == "declared" && stamp > self.model.declared_at, "{word} {stamp}");
-        self.model.declared_at = stamp;
+        self.model.declare_again(stamp, self.declares_hook(has_hook));
+        self.note(&format!("worker-{} starts, its hook {has_hook}, that of the task {}", self.names, self.model.hook));
         Worker {
             name: format!("worker-{}", self.names),
             stamp,
             interval,
+            has_hook,
             frozen_until: 0,
             away_until: 0,
             held: BTreeMap::new(),
+            hooks: BTreeSet::new(),
             witness: SimulatedWitness::new(interval / 3, self.now),
             beat_due: self.now,
             answer: None,
@@ -191,21 +231,34 @@ impl World {
         }
     }
 
+    /// A process that stops at once, and whose options stay: the task has a hook now, or has none.
+    fn start_elsewhere(&mut self) {
+        let has_hook = self.rng.bool();
+        self.start(has_hook);
+        self.check();
+    }
+
     /// Returns the word of the answer, and the stamp in force.
-    fn declare(&mut self, stamp: String) -> (String, u64) {
-        let mut args = vec!["1".to_owned(), stamp, "starter".to_owned()];
+    fn declare(&mut self, stamp: String, has_hook: bool) -> (String, u64) {
+        let mut args = vec![WIRE.to_owned(), stamp, "starter".to_owned()];
         args.extend(self.options.iter().cloned());
+        args.extend(["hook".to_owned(), u8::from(self.declares_hook(has_hook)).to_string()]);
         let reply: Vec<redis::Value> = self.task.call("declare", &args);
         let word = redis::from_redis_value_ref(&reply[0]).unwrap();
         (word, redis::from_redis_value_ref(&reply[1]).unwrap())
     }
 
+    /// What a worker says of the hook of the task.
+    fn declares_hook(&self, has_hook: bool) -> bool {
+        has_hook || self.hook == Hook::Always
+    }
+
     /// A worker has heard that the options are lost, and others may have as well.
     fn declare_again(&mut self, at: usize) {
-        let stamp = self.workers[at].stamp;
+        let (stamp, has_hook) = (self.workers[at].stamp, self.workers[at].has_hook);
         self.note(&format!("{} declares again", self.workers[at].name));
-        let expected = self.model.declare_again(stamp).to_owned();
-        assert_eq!(self.declare(stamp.to_string()), (expected, self.model.declared_at));
+        let expected = self.model.declare_again(stamp, self.declares_hook(has_hook)).to_owned();
+        assert_eq!(self.declare(stamp.to_string(), has_hook), (expected, self.model.declared_at));
         self.check();
     }
 
@@ -238,6 +291,7 @@ impl World {
     fn act(&mut self) {
         let at = self.rng.usize(..self.workers.len());
         match self.rng.u32(..100) {
+            18..20 if self.hook == Hook::Mixed => self.start_elsewhere(),
             0..20 => self.dispatch(),
             20..61 => self.settle(at, false),
             61..66 => self.act_by_hand(),
@@ -253,12 +307,7 @@ impl World {
             }
             68..70 => self.trim(at),
             70..75 => self.cancel(),
-            75..80 => {
-                if let Some((id, rank)) = self.model.next_due() {
-                    self.note(&format!("{id} is due"));
-                    self.task.make_due(&id, rank);
-                }
-            }
+            75..80 => self.let_time_come(),
             80..84 => self.repeat_an_old_call(at),
             84 => self.sweep_too_early(at),
             85..88 => self.show_a_wrong_token(at),
@@ -280,8 +329,21 @@ impl World {
                     self.close(at);
                 }
                 self.note(&format!("{} dies", self.workers[at].name));
-                self.workers[at] = self.start();
+                let has_hook = self.some_hook();
+                self.workers[at] = self.start(has_hook);
             }
+        }
+    }
+
+    /// A delayed job is due, and a hook that is to run later.
+    fn let_time_come(&mut self) {
+        if let Some((id, rank)) = self.model.next_due() {
+            self.note(&format!("{id} is due"));
+            self.task.make_due(&id, rank);
+        }
+        if let Some(id) = self.model.next_hook() {
+            self.note(&format!("the hook of {id} is due"));
+            self.task.make_hook_due(&id);
         }
     }
 
@@ -306,7 +368,7 @@ impl World {
                 priority: [Priority::High, Priority::Normal, Priority::Normal, Priority::Low][self.rng.usize(..4)],
             })
             .collect();
-        let mut args = vec!["1".to_owned(), jobs.len().to_string()];
+        let mut args = vec![WIRE.to_owned(), jobs.len().to_string()];
         args.extend(jobs.iter().flat_map(|job| [job.id.clone(), "{}".to_owned()]));
         for (at, job) in jobs.iter().enumerate() {
             let mut triple = |column: &str, value: String| args.extend([column.into(), (at + 1).to_string(), value]);
@@ -345,7 +407,7 @@ impl World {
             self.declare_again(at);
             return;
         }
-        let excess = self.model.ended(state).saturating_sub(KEPT).min(TRIM_LIMIT);
+        let excess = self.model.ended(state).saturating_sub(self.kept).min(TRIM_LIMIT);
         assert_eq!(reply, ["trimmed".to_owned(), excess.to_string(), u8::from(excess == TRIM_LIMIT).to_string()]);
         let events = self.task.events();
         let ids: Vec<String> = events.iter().map(|event| event.strip_prefix("removed ").unwrap().to_owned()).collect();
@@ -378,6 +440,9 @@ impl World {
         self.note(&format!("{name} {}", args.join(" ")));
         let reply: [String; 2] = self.task.call(name, args);
         assert_eq!(reply, ["told".to_owned(), expected(&mut self.model)]);
+        if name == "cancel" && reply[1] == "finalizing" {
+            self.seen.insert("too late to cancel".to_owned());
+        }
         self.check();
     }
 
@@ -396,8 +461,10 @@ impl World {
     fn check(&mut self) {
         let view = self.task.view();
         invariants(&view);
-        assert_eq!(view, self.model.view());
         let events = self.task.events();
+        self.ledger.look(&events, &view);
+        self.seen.extend(self.ledger.seen.iter().map(|what| (*what).to_owned()));
+        assert_eq!(view, self.model.view());
         assert_eq!(events, std::mem::take(&mut self.model.events));
         for event in events {
             let words: Vec<&str> = event.split(' ').collect();
@@ -420,13 +487,26 @@ fn invariants(view: &View) {
     };
     let waiting: Vec<&String> = view.lists.iter().flatten().filter(|id| !is_ghost(id)).collect();
     assert!(ghosts.values().all(|left| *left == 0), "more ghosts than entries: {view:?}");
-    let places = waiting.into_iter().chain(&view.delayed).chain(running).chain(view.ended.iter().flatten());
+    let places = waiting
+        .into_iter()
+        .chain(&view.delayed)
+        .chain(&view.finalizing)
+        .chain(running)
+        .chain(view.ended.iter().flatten());
     let mut places: Vec<&String> = places.collect();
     places.sort();
     assert!(places.into_iter().eq(&view.payload), "not each job is in one place: {view:?}");
     assert!(view.active.is_disjoint(&view.candidates), "running twice: {view:?}");
     assert!(view.locks.keys().eq(view.active.union(&view.candidates)), "locked is not running: {view:?}");
     assert!(view.claimed.keys().all(|id| view.locks.contains_key(id)), "a job that nobody holds is claimed");
+    let has_outcome = |id: &String| view.outcome.contains_key(id);
+    assert!(view.finalizing.iter().all(has_outcome), "finalizing without an outcome: {view:?}");
+    let finalizes = |id: &String| view.finalizing.contains(id) || view.locks.contains_key(id);
+    assert!(view.outcome.keys().all(finalizes), "an outcome of a job that does not finalize: {view:?}");
+    assert!(
+        !view.claimed.keys().chain(&view.cancelling).any(has_outcome),
+        "a hook that waits or is cancelled: {view:?}"
+    );
     assert!(view.cancelling.iter().all(|id| view.locks.contains_key(id)), "a cancel of a job that is not held");
     assert!(view.stalled_count.iter().all(|(_, &count)| count <= 3), "stalls past every max_count: {view:?}");
 }
