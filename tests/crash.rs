@@ -10,7 +10,7 @@
 mod support;
 
 use heartline::{
-    App, CancelOutcome, Context, DeathProof, Event, JobError, JobState, JobValues, StallAction, StallOptions,
+    App, CancelOutcome, Context, DeathProof, Event, JobError, JobState, JobValues, Outcome, StallAction, StallOptions,
     StallReason, TaskRef, WorkerIdentity, WorkerState,
 };
 use redis::AsyncCommands;
@@ -52,9 +52,14 @@ fn a_worker_process_for_the_other_tests() {
         let interval = Duration::from_millis(interval_ms.parse().unwrap());
         let options = fast().stall(StallOptions::new().interval(interval).max_count(1000));
         let (slots, name) = what.split_once('@').unwrap_or((what, ""));
+        let (slots, has_hook) = slots.strip_suffix('h').map_or((slots, false), |slots| (slots, true));
         let (slots, ahead) = slots.split_once('+').unwrap_or((slots, "0"));
         let options = options.concurrency(slots.parse().unwrap()).prefetch(ahead.parse().unwrap());
-        app.task(TASK, options, move |ctx, input: String| child(ctx, input, log.clone())).unwrap();
+        let hook_log = log.clone();
+        let task = app.task(TASK, options, move |ctx, input: String| child(ctx, input, log.clone())).unwrap();
+        if has_hook {
+            task.on_complete(move |ctx, outcome| hook(ctx, outcome, hook_log.clone())).unwrap();
+        }
         let identity = if name.is_empty() { WorkerIdentity::unique() } else { WorkerIdentity::exclusive(name) };
         let reason = app.worker().identity(identity).run().await.unwrap();
         said.say(format!("{} stopped: {reason}", std::process::id())).await;
@@ -105,6 +110,16 @@ async fn child(ctx: Context, input: String, log: Log) -> Result<u32, JobError> {
         _ => std::future::pending().await,
     }
     Ok(me)
+}
+
+/// What a child does when a job has ended, by its id.
+async fn hook(ctx: Context, outcome: Outcome<u32>, log: Log) -> Result<(), JobError> {
+    log.say(format!("hook {} {} {}", ctx.id(), outcome.state(), ctx.stalled_count())).await;
+    match ctx.id().as_str().split('-').next() {
+        Some("held") if ctx.stalled_count() == 0 => std::future::pending().await,
+        Some("killer") => std::process::abort(),
+        _ => Ok(()),
+    }
 }
 
 /// Beats in a tight loop until it is told to stop, and says what the first beat after a gap was told.
@@ -288,6 +303,105 @@ async fn a_poison_job_fails_after_max_count_deaths_and_one_more_and_its_neighbou
         test.arrives(id, "running").await;
         assert_eq!(test.column("stalledCount", id).await.as_deref(), Some("3"));
     }
+}
+
+#[tokio::test]
+async fn a_hook_whose_worker_is_killed_runs_in_another_one_and_the_handler_does_not() {
+    let test = TestTask::new();
+    let (app, task) = task(&test).await;
+    let mut events = app.events();
+    let victim = Process::spawn(&test, &test.redis().url(), "3h", 1000);
+    let held = ids("held", 3);
+    for id in &held {
+        task.dispatch("quick".into()).id(id).await.unwrap();
+    }
+    heard(&test, "hook held", 3).await;
+    for id in &held {
+        assert_eq!(task.handle(id).unwrap().state().await.unwrap(), JobState::Finalizing);
+    }
+    let dead_pid = victim.id();
+    victim.kill();
+    let _other = Process::spawn(&test, &test.redis().url(), "3h", 1000);
+    for id in &held {
+        assert_eq!(task.handle(id).unwrap().result().await.unwrap(), dead_pid, "the handler did not run again");
+        assert_eq!(heard(&test, &format!("hook {id} completed"), 2).await.len(), 2);
+        assert_eq!(test.column("stalledCount", id).await, None, "the handler did not stall");
+    }
+    let (mut starts, mut ended) = (0, 0);
+    while ended < held.len() {
+        match next(&mut events).await {
+            Event::Started { .. } => starts += 1,
+            Event::Stalled(stall) => assert_eq!((stall.action, stall.stalled_count), (StallAction::Requeued, 1)),
+            event => ended += usize::from(event.is_terminal()),
+        }
+    }
+    assert_eq!(starts, held.len());
+}
+
+#[tokio::test]
+async fn a_hook_that_kills_its_worker_is_left_out_after_max_count_deaths_and_one_more() {
+    let test = TestTask::new();
+    let (app, task) = task(&test).await;
+    let mut events = app.events();
+    let mut process = Process::spawn(&test, &test.redis().url(), "5h", 1000);
+    let handle = task.dispatch("quick".into()).id("killer").stall_max_count(2).await.unwrap();
+    let (mut deaths, mut told) = (0, Vec::new());
+    loop {
+        if process.is_dead() {
+            deaths += 1;
+            process = Process::spawn(&test, &test.redis().url(), "5h", 1000);
+        }
+        match tokio::time::timeout(Duration::from_millis(50), events.recv()).await.map(Result::unwrap) {
+            Ok(Event::Stalled(stall)) => told.push(format!("{} {}", stall.stalled_count, stall.action)),
+            Ok(Event::HookFailed { code, .. }) => told.push(code),
+            Ok(Event::Completed { .. }) => break,
+            _ => {}
+        }
+    }
+    assert_eq!(told, ["1 requeued", "2 requeued", "3 completed", "worker_crashed"]);
+    assert_eq!(deaths, 3);
+    handle.result().await.unwrap();
+    assert_eq!(test.places("killer").await, ["completed"]);
+}
+
+#[tokio::test]
+async fn under_kills_at_any_moment_every_hook_runs_and_no_handler_behind_its_outcome() {
+    let test = TestTask::new();
+    let (app, task) = task(&test).await;
+    let mut events = app.events();
+    let spawn = || Process::spawn(&test, &test.redis().url(), "4+6h", 1000);
+    let mut workers: Vec<Process> = (0..2).map(|_| spawn()).collect();
+    let jobs = ids("job", 300);
+    for id in &jobs {
+        task.dispatch("short".into()).id(id).stall_max_count(1000).await.unwrap();
+    }
+    let (mut stored, mut ended, mut kills) = (BTreeMap::new(), BTreeSet::new(), 0);
+    while ended.len() < jobs.len() {
+        let event = next(&mut events).await;
+        let id = event.id().to_string();
+        match event {
+            Event::Started { .. } => assert!(!stored.contains_key(&id), "the handler of {id} runs behind its outcome"),
+            Event::Finalizing { outcome, .. } => {
+                assert_eq!(stored.insert(id, outcome), None, "an outcome is stored once");
+                // Whatever they do right now.
+                if stored.len() % 25 == 0 && kills < 10 {
+                    workers.remove(0).kill();
+                    workers.push(spawn());
+                    kills += 1;
+                }
+            }
+            Event::Completed { .. } => assert!(ended.insert(id), "it ends once"),
+            Event::Failed { .. } | Event::Cancelled { .. } | Event::HookFailed { .. } => panic!("{event:?}"),
+            _ => {}
+        }
+    }
+    assert_eq!((stored.len(), kills), (jobs.len(), 10));
+    let said: BTreeSet<String> = heard(&test, "hook", jobs.len()).await.into_iter().collect();
+    for id in &jobs {
+        assert!(said.iter().any(|line| line.starts_with(&format!("hook {id} completed"))), "{id} had no hook");
+    }
+    assert_eq!(task.counts().await.unwrap().completed, jobs.len() as u64);
+    assert_eq!((test.dump("outcome").await, test.dump("finalizing").await), (None, None));
 }
 
 #[tokio::test]
