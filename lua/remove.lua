@@ -32,7 +32,8 @@
 -- ARGV[2]  jobs          (pairs id, stamp: at most 200; see lib/named.lua. Without any, what such jobs left at the
 --                         heads of the lists goes)
 -- Returns  {'told', one word a job}: removed; left: it is to be named again, since
---          no more than 512 KiB of payloads and results go in one call; or why not: running, unknown, changed
+--          no more than 512 KiB of payloads and results go in one call; or why not: running, finalizing
+--          (its hook runs), unknown, changed
 -- Emits    removed
 -- Refuses  WRONGTYPE before the first write
 local by, lists = ARGV[1], { wait_high, wait, wait_low }
@@ -52,6 +53,7 @@ for at, id in ipairs(ids) do
     if bytes > LARGE and #gone > 0 then states[at], state = 'left', 'left' end
   end
   if state == 'waiting' then waited[#waited + 1] = id end
+  if state == 'running' and redis.call('HEXISTS', outcome, id) == 1 then states[at] = 'finalizing' end
   if places[state] then
     from[state] = from[state] or {}
     table.insert(from[state], id)

@@ -107,7 +107,7 @@
 //!
 //! # Logs
 //!
-//! Heartline logs with `tracing`, with a span `attempt` around each run, and never logs payloads. The page on
+//! Heartline logs with `tracing`, with a span `attempt` around each run, `hook` around that of a hook, and never logs payloads. The page on
 //! [production](guide::production) lists the lines, and the alerts worth having.
 //!
 //! # Where to look

@@ -3,12 +3,10 @@
 -- a hook, how they ended is stored instead, and the hook runs next: of a job that is `broken` there is none. `ran` has
 -- how long the handler of each ran, where that is known.
 local function finish(places, how, kind, ids, values, broken, ran)
-  local store, score, entries = kind == 'completed' and places.result or places.errors,
-    string.format('%d', how.now_ms), {}
   local waits = how.hook and not broken
-  local place = waits and places.finalizing or places[kind]
   if not waits and how.keep[kind] == '0' then return remove_columns(places.columns, ids) end
-  if #values > 0 then redis.call('HSET', store, unpack(values)) end
+  local place, score, entries = waits and places.finalizing or places[kind], string.format('%d', how.now_ms), {}
+  if #values > 0 then redis.call('HSET', kind == 'completed' and places.result or places.errors, unpack(values)) end
   for index = 1, #ids do entries[2 * index - 1], entries[2 * index] = score, ids[index] end
   if waits then
     local outcomes = {}

@@ -3,81 +3,83 @@ local NO_HOOKS = { ids = {}, told = 0, left = false, wakes = false, next_due = m
 
 -- How settle runs hooks: what is reported of jobs that end, or whose hook ran, and which hooks its worker is to run.
 
--- What waits for its hook: the ids whose hook is to run, as many as are wanted; those that end without, where nobody
--- has a hook any more, by no more than 512 KiB of what goes with them; and those that have no business there, since
--- they are held, or have no outcome or no payload. Nothing is written.
-local function due_hooks(places, how, wanted)
-  local ids, orphans, strays, bytes, due = {}, {}, {}, 0, {}
-  if how.has_hook and wanted > 0 then
-    due = redis.call('ZRANGEBYSCORE', places.finalizing, '-inf', string.format('%d', how.now_ms), 'LIMIT', 0, wanted)
-  elseif not (how.has_hook or how.hook) then
-    due = redis.call('ZRANGE', places.finalizing, 0, BATCH - 1)
-  end
-  if #due == 0 then return ids, orphans, strays end
-  local locked = redis.call('HMGET', places.locks, unpack(due))
-  local stored = redis.call('HMGET', places.outcome, unpack(due))
-  for at, id in ipairs(due) do
-    local size = redis.call('HSTRLEN', places.payload, id)
-    if locked[at] or not stored[at] or size == 0 then
-      strays[#strays + 1] = id
-    elseif how.has_hook then
-      ids[#ids + 1] = id
-    else
-      bytes = bytes + size + redis.call('HSTRLEN', places.result, id)
-      if bytes > LARGE and #orphans > 0 then break end
-      orphans[#orphans + 1] = id
-    end
-  end
-  return ids, orphans, strays
-end
-
--- The hooks to run: what they are told (the value, or the error) in place of a payload, and the extras. No more than
--- 512 KiB together; of what is larger there is the size.
-local function hooks_of(places, extra_columns, ids)
-  local hooks, bytes = { ids = {}, payloads = {}, extras = {}, next_due = math.huge }, 0
-  local texts = #ids > 0 and redis.call('HMGET', places.outcome, unpack(ids)) or {}
-  for at, id in ipairs(ids) do
-    local store = outcome_of(texts[at] or '') == 'completed' and places.result or places.errors
-    local size = redis.call('HSTRLEN', store, id)
-    bytes = bytes + (size > LARGE and 0 or size)
-    if at > 1 and bytes > LARGE then break end
-    hooks.ids[at], hooks.payloads[at] = id, size > LARGE and size or redis.call('HGET', store, id) or ''
-  end
-  hooks.bytes = bytes
-  if #hooks.ids > 0 then hooks.extras = extras_of(extra_columns, hooks.ids) end
-  -- With the size of the payload, which may go with the job.
-  for _, extra in ipairs(hooks.extras) do
-    extra[9] = extra[9] .. ' ' .. redis.call('HSTRLEN', places.payload, hooks.ids[extra[1]])
-  end
-  return hooks
-end
-
--- Splits the jobs that are put back: of those with a stored outcome nothing but the hook runs again, whatever was
--- asked for meanwhile. Returns them.
-local function put_back(out, places)
-  local ids, kinds, back, kept = {}, {}, {}, { requeue = {}, cancelled = {}, reasons = {} }
-  for at, outcome in ipairs(out.requeue) do ids[#ids + 1], kinds[#kinds + 1] = outcome.id, { 'requeue', at } end
-  for at, id in ipairs(out.cancelled) do ids[#ids + 1], kinds[#kinds + 1] = id, { 'cancelled', at } end
-  local stored = #ids > 0 and redis.call('HMGET', places.outcome, unpack(ids)) or {}
-  for index, id in ipairs(ids) do
-    local group, at = kinds[index][1], kinds[index][2]
-    if stored[index] then
-      back[#back + 1] = id
-    else
-      table.insert(kept[group], out[group][at])
-      if group == 'cancelled' then table.insert(kept.reasons, out.reasons[at]) end
-    end
-  end
-  out.requeue, out.cancelled, out.reasons = kept.requeue, kept.cancelled, kept.reasons
-  return back
-end
-
 -- Stores how jobs ended, takes in how hooks ran, and takes hooks to run for the caller, up to so many. What it did is
 -- done: `out` keeps the rest. Returns the hooks, how many events were told, and whether hooks are left that are due.
 local function finalize(out, places, how, wanted, extra_columns, cancelling, fields)
+  -- Its parts are made here: most calls need none of them.
+
+  -- What waits for its hook: the ids whose hook is to run, as many as are wanted; those that end without, where nobody
+  -- has a hook any more, by no more than 512 KiB of what goes with them; and those that have no business there, since
+  -- they are held, or have no outcome or no payload. Nothing is written.
+  local function due_hooks()
+    local ids, orphans, strays, bytes, due = {}, {}, {}, 0, {}
+    if how.has_hook and wanted > 0 then
+      due = redis.call('ZRANGEBYSCORE', places.finalizing, '-inf', string.format('%d', how.now_ms), 'LIMIT', 0, wanted)
+    elseif not (how.has_hook or how.hook) then
+      due = redis.call('ZRANGE', places.finalizing, 0, BATCH - 1)
+    end
+    if #due == 0 then return ids, orphans, strays end
+    local locked = redis.call('HMGET', places.locks, unpack(due))
+    local stored = redis.call('HMGET', places.outcome, unpack(due))
+    for at, id in ipairs(due) do
+      local size = redis.call('HSTRLEN', places.payload, id)
+      if locked[at] or not stored[at] or size == 0 then
+        strays[#strays + 1] = id
+      elseif how.has_hook then
+        ids[#ids + 1] = id
+      else
+        bytes = bytes + size + redis.call('HSTRLEN', places.result, id)
+        if bytes > LARGE and #orphans > 0 then break end
+        orphans[#orphans + 1] = id
+      end
+    end
+    return ids, orphans, strays
+  end
+
+  -- The hooks to run: what they are told (the value, or the error) in place of a payload, and the extras. No more than
+  -- 512 KiB together; of what is larger there is the size.
+  local function hooks_of(ids)
+    local hooks, bytes = { ids = {}, payloads = {}, extras = {}, next_due = math.huge }, 0
+    local texts = #ids > 0 and redis.call('HMGET', places.outcome, unpack(ids)) or {}
+    for at, id in ipairs(ids) do
+      local store = outcome_of(texts[at] or '') == 'completed' and places.result or places.errors
+      local size = redis.call('HSTRLEN', store, id)
+      bytes = bytes + (size > LARGE and 0 or size)
+      if at > 1 and bytes > LARGE then break end
+      hooks.ids[at], hooks.payloads[at] = id, size > LARGE and size or redis.call('HGET', store, id) or ''
+    end
+    hooks.bytes = bytes
+    if #hooks.ids > 0 then hooks.extras = extras_of(extra_columns, hooks.ids) end
+    -- With the size of the payload, which may go with the job.
+    for _, extra in ipairs(hooks.extras) do
+      extra[9] = extra[9] .. ' ' .. redis.call('HSTRLEN', places.payload, hooks.ids[extra[1]])
+    end
+    return hooks
+  end
+
+  -- Splits the jobs that are put back: of those with a stored outcome nothing but the hook runs again, whatever was
+  -- asked for meanwhile. Returns them.
+  local function put_back()
+    local ids, kinds, back, kept = {}, {}, {}, { requeue = {}, cancelled = {}, reasons = {} }
+    for at, outcome in ipairs(out.requeue) do ids[#ids + 1], kinds[#kinds + 1] = outcome.id, { 'requeue', at } end
+    for at, id in ipairs(out.cancelled) do ids[#ids + 1], kinds[#kinds + 1] = id, { 'cancelled', at } end
+    local stored = #ids > 0 and redis.call('HMGET', places.outcome, unpack(ids)) or {}
+    for index, id in ipairs(ids) do
+      local group, at = kinds[index][1], kinds[index][2]
+      if stored[index] then
+        back[#back + 1] = id
+      else
+        table.insert(kept[group], out[group][at])
+        if group == 'cancelled' then table.insert(kept.reasons, out.reasons[at]) end
+      end
+    end
+    out.requeue, out.cancelled, out.reasons = kept.requeue, kept.cancelled, kept.reasons
+    return back
+  end
+
   expect_types(places.lists, {}, { places.payload, places.locks, places.claimed }, { places.finalizing })
-  local taken, orphans, strays = due_hooks(places, how, wanted)
-  local back = put_back(out, places)
+  local taken, orphans, strays = due_hooks()
+  local back = put_back()
   local now, outcomes, due, ended, told = string.format('%d', how.now_ms), {}, {}, {}, #orphans
   local fresh, retried, failed = {}, {}, {}
 
@@ -116,7 +118,7 @@ local function finalize(out, places, how, wanted, extra_columns, cancelling, fie
   for _, id in ipairs(fresh) do
     if how.has_hook and #taken < wanted then taken[#taken + 1] = id end
   end
-  local hooks = hooks_of(places, extra_columns, taken)
+  local hooks = hooks_of(taken)
   if #hooks.ids > 0 then redis.call('ZREM', places.finalizing, unpack(hooks.ids)) end
   hooks.told, hooks.ended = told + #failed, #ended + #orphans > 0
   local first_due = tonumber(redis.call('ZRANGE', places.finalizing, 0, 0, 'WITHSCORES')[2]) or math.huge

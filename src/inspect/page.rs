@@ -333,7 +333,7 @@ fn job_row(state: JobState, row: Row) -> JobRow {
         max_count: row.max_count,
         dispatched_at,
         since,
-        due_at: (state == JobState::Delayed).then(|| score(&row.stamp)).flatten(),
+        due_at: matches!(state, JobState::Delayed | JobState::Finalizing).then(|| score(&row.stamp)).flatten(),
         worker,
         fence,
         is_silent: row.is_candidate,

@@ -67,7 +67,8 @@ impl Context {
         &self.0.task
     }
 
-    /// Which run this is, from 1. A run that stalled does not count: see [`Context::stalled_count`].
+    /// Which run this is, from 1. A run that stalled does not count: see [`Context::stalled_count`]. In a hook this and the other counts are those of
+    /// the hook.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.0.failed_attempts.saturating_add(1)

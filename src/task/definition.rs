@@ -178,7 +178,7 @@ impl<I, O> TaskHandler<I, O> {
         self
     }
 
-    /// Lets a hook run between the outcome of a job and its end. See [`TaskRef::on_complete`](crate::TaskRef::on_complete).
+    /// Lets a hook run between the outcome of a job and its end; the last one counts. See [`TaskRef::on_complete`](crate::TaskRef::on_complete).
     ///
     /// ```no_run
     /// # use heartline::{App, Context, JobError, Outcome, TaskDef};

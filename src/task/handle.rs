@@ -301,7 +301,7 @@ impl<O> fmt::Debug for JobHandle<O> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CancelOutcome {
-    /// The job waited and is cancelled now.
+    /// The job waited and is cancelled now; of a task with a hook it is finalizing until that has run.
     Cancelled,
     /// The job is held by a worker, which was asked to stop it.
     Requested,

@@ -85,7 +85,7 @@ impl<I, O> TaskRef<I, O> {
     /// # use heartline::{App, Context, JobError, Outcome, TaskOptions};
     /// # async fn run(app: App) -> heartline::Result<()> {
     /// let exports = app.task("export", TaskOptions::new(), |_: Context, id: u64| async move { Ok::<_, JobError>(id * 2) })?;
-    /// exports.on_complete(|ctx: Context, outcome: Outcome<u64>| async move {
+    /// let exports = exports.on_complete(|ctx: Context, outcome: Outcome<u64>| async move {
     ///     match outcome {
     ///         Outcome::Completed(rows) => println!("{} has {rows} rows", ctx.id()),
     ///         Outcome::Failed(failure) => println!("{failure}"),
@@ -102,32 +102,39 @@ impl<I, O> TaskRef<I, O> {
     /// runs at least once: a worker may die behind it and before Redis hears of it. [`JobHandle::result`] waits for it, and a cancel answers
     /// [`TooLate`](crate::CancelOutcome::TooLate).
     ///
-    /// The hook runs for jobs that completed, failed or were cancelled; also for those that a sweep let fail, that expired, or that were cancelled
-    /// while they waited. It does not run for jobs that are removed, nor for damaged ones (code `corrupt`). It runs while the task is paused,
-    /// too. The job's `timeout` and heartbeat mode hold for it. An error, a panic or a time-out of the hook is retried with the task's
+    /// The hook runs for jobs that completed, and also for those that failed or were cancelled: whose handler did, whom a sweep let fail, that expired, or
+    /// that were cancelled while they waited. It does not run for jobs that are removed, nor for damaged ones (code `corrupt`). It takes a slot of the
+    /// task's `concurrency`, and runs while the task is paused, too. The job's `timeout` and heartbeat mode hold for it. An error, a panic or a time-out of the hook is retried with the task's
     /// backoff until its `attempts` are used up, and a worker that dies with it counts against `max_count`; then the job ends with
     /// its stored outcome all the same, and an event [`HookFailed`](Event::HookFailed) tells of it. In the hook
-    /// [`Context::attempt`](crate::Context::attempt) and [`Context::stalled_count`](crate::Context::stalled_count) count its own runs and stalls. What it snoozes counts as no
-    /// failed attempt. A checkpoint of the hook replaces that of the handler. The codes of [`RetryPolicy::on`](crate::RetryPolicy::on) do not matter here.
+    /// [`Context::attempt`](crate::Context::attempt) and [`Context::stalled_count`](crate::Context::stalled_count) count its own runs and stalls. A snooze
+    /// is a failed attempt with a delay of its own, and so is a value that is none of `O`. A checkpoint of the hook replaces that of the handler. The codes of [`RetryPolicy::on`](crate::RetryPolicy::on) do not matter here.
     ///
-    /// Workers without the hook leave such jobs to those that have it. When the newest start of a worker has none, jobs end without one. The hook makes
-    /// a task of the wire format's version 2, of which `docs/wire-format.md` tells how a fleet gets there.
+    /// Workers without the hook leave such jobs to those that have it. The newest start of a worker decides for all: if it has none, jobs end without
+    /// one, also beside workers that have it. A task with a hook needs workers and producers of a version of this crate that knows hooks.
+    ///
+    /// The value must own what it holds: `String`, not `&str`. Clone what a closure needs inside of it: `move |ctx, outcome| { let mailer = mailer.clone();
+    /// async move { .. } }`.
     ///
     /// # Errors
     /// [`Error::Config`] if the task has no handler in this App, has a hook already, or a worker was made since
     /// ([`App::worker`](crate::App::worker)).
-    pub fn on_complete<E, F, Fut>(&self, hook: F) -> Result<(), Error>
+    pub fn on_complete<E, F, Fut>(&self, hook: F) -> Result<TaskRef<I, O>, Error>
     where
         O: DeserializeOwned + Send + 'static,
         E: Into<JobError>,
         F: Fn(Context, Outcome<O>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), E>> + Send + 'static,
     {
-        self.shared.hook.set(Some(folded_hook(hook))).map_err(|_| {
-            let rule = "must be set once, where the task has its handler, and before a worker is made";
-            let fix = "call on_complete right behind App::task";
-            Error::Config(ConfigErrors::from(ConfigError::new("on_complete", &*self.shared.name, rule, fix)))
-        })
+        if self.shared.hook.set(Some(folded_hook(hook))).is_ok() {
+            return Ok(self.clone());
+        }
+        let rule = match self.shared.hook.get() {
+            Some(Some(_)) => "has a hook already",
+            _ => "must have its handler in this App, and gets its hook before a worker is made",
+        };
+        let fix = "call on_complete once, right behind App::task";
+        Err(Error::Config(ConfigErrors::from(ConfigError::new("task", &*self.shared.name, rule, fix))))
     }
 
     /// How many jobs are in each state, counted in one step. It costs the same however many there are.

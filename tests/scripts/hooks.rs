@@ -408,7 +408,7 @@ async fn a_job_that_is_removed_has_no_hook() {
     assert_eq!(without(task.keys().await, &["meta", "events"]), Vec::<String>::new());
     // A worker that runs it keeps it.
     let mut task = finalizing("completed 0 0 1500").await;
-    assert_eq!(task.ok("remove", &["", "a", ""]).await, "[told running]");
+    assert_eq!(task.ok("remove", &["", "a", ""]).await, "[told finalizing]");
 }
 
 #[tokio::test]

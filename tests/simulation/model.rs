@@ -566,7 +566,7 @@ impl Model {
             _ if matches!(self.jobs.get(id).map(|job| &job.place), Some(Place::Running { .. }))
                 && self.is_there(id) =>
             {
-                return "running".to_owned();
+                return self.state(id).to_owned();
             }
             "unknown" => return "unknown".to_owned(),
             "waiting" => *self.ghosts.entry(id.to_owned()).or_default() += 1,

@@ -70,13 +70,11 @@ fn disposition(ended: HandlerEnd, held: &Held, before: u32, options: &Resolved, 
         HandlerEnd::Returned(Err(RunError::Handler(e))) => {
             let e = mapped(e, &task.errors);
             let error = StoredError { code: e.code().to_owned(), message: e.message() };
-            if let Some(delay) = e.snooze_delay() {
-                return Disposition::HookRetry { failed: before, delay, error };
-            }
             if e.is_fatal() {
                 return Disposition::Hooked(Some(error));
             }
-            failed(error.code, error.message, before, e.retry_after_delay(), options)
+            // A hook that put itself off for ever would keep its job from ending.
+            failed(error.code, error.message, before, e.snooze_delay().or(e.retry_after_delay()), options)
         }
         HandlerEnd::Returned(Err(RunError::Undecodable(message) | RunError::Codec(message))) => {
             // Another version of the hook may take it.

@@ -113,7 +113,7 @@ async fn run_once(
         failed_attempts: failed,
         max_attempts,
         stalled_count: stalled,
-        snoozed_count: job.deferred.snoozed,
+        snoozed_count: if job.outcome.is_some() { 0 } else { job.deferred.snoozed },
         recovery: job.recovery,
         dispatched_at,
         headers,
