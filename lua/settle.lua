@@ -96,9 +96,9 @@ places.columns = columns
 local out, fields = read_outcomes(7, tonumber(completed_count), ARGV[6], ran, locks, cancels, worker), {}
 if #due + #out.requeue > 0 or known then expect_types(lists, { active }, { locks, payload, waiting_since }, {}) end
 if #out.begins + #out.unstart + #out.requeue + #out.cancelled > 0 or room then redis.call('HLEN', claimed) end
--- From here on writes, but for the heads of the lists: what is due may be among them, and ghosts are not to be.
--- What expires before it begins waits for its hook, too.
+-- For its type: what expires before it begins waits for its hook, too.
 if how.hook then redis.call('ZCARD', finalizing) end
+-- From here on writes, but for the heads of the lists: what is due may be among them, and ghosts are not to be.
 local hooks = NO_HOOKS
 if has_outcomes or how.hook and #out.all > 0 then
   hooks = finalize(out, places, how, slots, extra_columns, cancelling, fields)
