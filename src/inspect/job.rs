@@ -47,7 +47,7 @@ pub struct JobReport {
     /// When it expires, unless it has begun by then.
     #[serde(rename = "expires_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub expires_at: Option<SystemTime>,
-    /// When it is due, of a delayed one.
+    /// When it is due, of a delayed one, or from when on the hook of a finalizing one may run that nobody holds.
     #[serde(rename = "due_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub due_at: Option<SystemTime>,
     /// When the worker claimed it that holds it.

@@ -67,7 +67,7 @@ pub struct JobRow {
     /// Since when it is where it is: a terminal job since it ended, a running one since it was claimed.
     #[serde(rename = "since_ms", serialize_with = "ms_since_1970_where_known")]
     pub since: Option<SystemTime>,
-    /// When it is due, of a delayed one.
+    /// When it is due, of a delayed one, or from when on the hook of a finalizing one may run that nobody holds.
     #[serde(rename = "due_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub due_at: Option<SystemTime>,
     /// The worker that holds it.

@@ -1,40 +1,50 @@
 //! What the other workers of a task must speak before this one may work it.
 
+use futures_util::future::try_join_all;
+
 use crate::error::Error;
 use crate::process::task::Definition;
 use crate::shown::Shown;
 use crate::store::announce::SILENT_AFTER;
-use crate::store::connection::Connection;
 use crate::store::declare::{check_wire, wire_of};
 use crate::store::engine::Store;
+use crate::store::patience::RESPONSE_TIMEOUT;
 use crate::store::streams::server_time_ms;
 
 /// The most workers that are looked at, and named.
 const MOST: usize = 1000;
 const NAMED: usize = 5;
 
+/// How many of them are asked about at the same time.
+const TOGETHER: usize = 50;
+
 /// Whether the task may be worked with its options: by what is written of it, and, where they ask for more than that, by what the
 /// workers of the task speak that live.
 ///
 /// # Errors
 /// `Unsupported` when this version is too old, or one of them is.
-pub(super) async fn check(store: &Store, conn: &mut impl Connection, task: &Definition) -> Result<(), Error> {
-    let (written, needed) = (check_wire(conn, &task.keys).await?, wire_of(&task.options));
+pub(super) async fn check(store: &Store, task: &Definition) -> Result<(), Error> {
+    let written = store.shared(RESPONSE_TIMEOUT, async |conn| check_wire(conn, &task.keys).await).await?;
+    let needed = wire_of(&task.options);
     if written >= needed {
         return Ok(());
     }
-    let now = server_time_ms(conn).await?;
+    let now = store.shared(RESPONSE_TIMEOUT, async |conn| server_time_ms(conn).await).await?;
+    let mut listed = store.shared(RESPONSE_TIMEOUT, async |conn| store.workers(conn, MOST).await).await?;
+    listed.retain(|(_, seen)| now.saturating_sub(*seen) <= SILENT_AFTER.as_millis() as u64);
     let mut older = Vec::new();
-    for (worker, seen) in store.workers(conn, MOST).await? {
-        if now.saturating_sub(seen) > SILENT_AFTER.as_millis() as u64 {
-            continue;
-        }
-        let said = store.presence(conn, &worker).await?;
-        let works = said.get("tasks").is_some_and(|tasks| tasks.split_whitespace().any(|name| name == &*task.name));
-        // A version that does not say what it speaks speaks the first.
-        let speaks = said.get("wire").and_then(|wire| wire.parse().ok()).unwrap_or(1);
-        if works && !said.contains_key("stoppedAt") && !said.contains_key("deadAt") && speaks < needed {
-            older.push(worker);
+    for some in listed.chunks(TOGETHER) {
+        // Together: a round trip may take long.
+        let looks = some.iter().map(|(worker, _)| {
+            store.shared(RESPONSE_TIMEOUT, async move |conn: &mut _| store.presence(conn, worker).await)
+        });
+        for ((worker, _), said) in some.iter().zip(try_join_all(looks).await?) {
+            let works = said.get("tasks").is_some_and(|names| names.split_whitespace().any(|name| name == &*task.name));
+            // A version that does not say what it speaks speaks the first.
+            let speaks = said.get("wire").and_then(|wire| wire.parse().ok()).unwrap_or(1);
+            if works && !said.contains_key("stoppedAt") && !said.contains_key("deadAt") && speaks < needed {
+                older.push(worker.as_str());
+            }
         }
     }
     if older.is_empty() {

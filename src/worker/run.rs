@@ -139,7 +139,7 @@ impl Worker {
         self.store.ready().await?;
         // A start that is refused changes nothing, of no task.
         for task in &self.tasks {
-            let fleet = self.store.shared(RESPONSE_TIMEOUT, async |conn| fleet::check(&self.store, conn, task).await);
+            let fleet = fleet::check(&self.store, task);
             let rights = self.store.shared(RESPONSE_TIMEOUT, async |conn| rights::check_rights(conn, &task.keys).await);
             tokio::try_join!(fleet, rights)?;
         }

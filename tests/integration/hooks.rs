@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use heartline::{
-    App, CancelOutcome, Context, Error, Event, JobError, JobFilter, JobState, JobValues, Outcome, Retention,
+    App, CancelOutcome, Context, Error, Event, JobError, JobFilter, JobHandle, JobState, JobValues, Outcome, Retention,
     RetryPolicy, StallAction, StallOptions, StalledEvent, Subscription, TaskDef, TaskOptions, TaskRef,
 };
 
@@ -273,7 +273,7 @@ async fn jobs_of_a_worker_without_the_hook_get_it_from_one_that_has_it_and_none_
     test.nothing_is_left_but(21).await;
 }
 
-async fn left_finalizing(job: &heartline::JobHandle<u64>) {
+async fn left_finalizing(job: &JobHandle<u64>) {
     eventually("its outcome is stored", PATIENCE, async || job.state().await.unwrap() == JobState::Finalizing).await;
 }
 
@@ -302,16 +302,22 @@ async fn hooks_run_while_the_task_is_paused() {
     assert!(done.all().iter().all(|line| line.starts_with("hook")));
 }
 
+/// A worker that stops soon, with a job whose hook runs in it and takes for ever.
+async fn hangs(test: &TestTask, app: &App, done: &Done) -> (TestWorker, TaskRef<String, u64>, JobHandle<u64>) {
+    let short = fast().shutdown_grace(Duration::from_millis(10)).cancel_grace(Duration::from_millis(10));
+    let task = declare(test, app, short, done, |_, _, _| std::future::pending());
+    let worker = TestWorker::start(app.worker());
+    let job = task.dispatch("ok".into()).id("a").await.unwrap();
+    eventually("the hook runs", PATIENCE, async || done.count("hook a completed 1") == 1).await;
+    (worker, task, job)
+}
+
 #[tokio::test]
 async fn a_hook_that_a_shutdown_ends_runs_again_elsewhere_and_the_handler_does_not() {
     let test = TestTask::new();
     let done = Done::default();
     let (one, two) = (test.app().await, test.app().await);
-    let short = fast().shutdown_grace(Duration::from_millis(10)).cancel_grace(Duration::from_millis(10));
-    let task = declare(&test, &one, short, &done, |_, _, _| std::future::pending());
-    let worker = TestWorker::start(one.worker());
-    let job = task.dispatch("ok".into()).id("a").await.unwrap();
-    eventually("the hook runs", PATIENCE, async || done.count("hook a completed 1") == 1).await;
+    let (worker, task, job) = hangs(&test, &one, &done).await;
     worker.stop().await;
     assert_eq!(job.state().await.unwrap(), JobState::Finalizing);
     assert_eq!(task.counts().await.unwrap().finalizing, 1);
@@ -523,11 +529,7 @@ async fn a_hook_that_is_handed_back_runs_at_once_in_an_idle_worker() {
     let test = TestTask::new();
     let done = Done::default();
     let (one, two) = (test.app().await, test.app().await);
-    let short = fast().shutdown_grace(Duration::from_millis(10)).cancel_grace(Duration::from_millis(10));
-    let task = declare(&test, &one, short, &done, |_, _, _| std::future::pending());
-    let worker = TestWorker::start(one.worker());
-    let job = task.dispatch("ok".into()).id("a").await.unwrap();
-    eventually("the hook runs", PATIENCE, async || done.count("hook a completed 1") == 1).await;
+    let (worker, _, job) = hangs(&test, &one, &done).await;
     declare(&test, &two, fast(), &done, fine);
     let idle = TestWorker::start(two.worker());
     idle.working().await;
