@@ -1,6 +1,7 @@
 -- Writes a task's options, as the scripts need them: when a worker starts, and again when the server has lost them.
 -- KEYS[1]  meta     (hash)  wire version, stamp and options
 -- KEYS[2]  outcome  (hash)  column
+-- KEYS[3]  aside    (hash)  id -> fence, phase, and since when it was silent, ms, of a job that is let be
 -- ARGV[1]  wire     (version of the caller)
 -- ARGV[2]  stamp    (server time of the worker's start, ms; '' at its start, which is then given one)
 -- ARGV[3]  worker   (id of the caller)
@@ -12,6 +13,7 @@
 --          WRONGTYPE
 local wire, stamp, worker = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
+redis.call('HLEN', aside)
 local written = redis.call('HMGET', meta, 'wire', 'declaredAt')
 if tonumber(written[1] or 0) > tonumber(wire) then
   return redis.error_reply('NEWERWIRE the task was written by wire version ' .. written[1])
@@ -20,15 +22,19 @@ local declared = tonumber(written[2]) or 0
 if stamp and declared >= stamp then return { 'kept', declared } end
 -- The newest start wins, also on a server whose clock went back.
 stamp = stamp or math.max(math.floor(now_us() / 1000), declared + 1)
--- Version 1 knows no hook: it would run the handler again of a job whose outcome is stored.
+-- Version 1 knows no hook: it would run the handler again of a job whose outcome is stored. Nor does it know jobs that
+-- are set aside: its heartbeats would leave them there.
 local needed = redis.call('HLEN', outcome) > 0 and 2 or 1
 for at = 4, #ARGV, 2 do
-  if ARGV[at] == 'hook' and ARGV[at + 1] == '1' then needed = 2 end
+  local name, value = ARGV[at], ARGV[at + 1]
+  if name == 'hook' and value == '1' or name == 'patience' and value ~= '' then needed = 2 end
 end
 local changed, fields = {}, { 'wire', needed, 'declaredAt', string.format('%d', stamp), 'declaredBy', worker }
 for at = 4, #ARGV, 2 do
   local old = redis.call('HGET', meta, ARGV[at])
   if old ~= ARGV[at + 1] then
+    -- Heartbeats remove marks only while there is a patience.
+    if ARGV[at] == 'patience' then redis.call('UNLINK', aside) end
     fields[#fields + 1] = ARGV[at]
     fields[#fields + 1] = ARGV[at + 1]
     if old then

@@ -4,6 +4,7 @@
 -- KEYS[3]  active      (set)   ids heard from since the snapshot
 -- KEYS[4]  cancelling  (hash)  id -> reason
 -- KEYS[5]  meta        (hash)  epoch, interval, ask, when the options were declared
+-- KEYS[6]  aside       (hash)  id -> fence, phase, and since when it was silent, ms, of a job that is let be
 -- ARGV[1]  worker      (id)
 -- ARGV[2]  ask         (the worker's interval, ms)
 -- ARGV[3]  extend      (number of jobs to extend)
@@ -17,7 +18,9 @@ local worker, ask, extend_count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local fences_at = 5 + extend_count + tonumber(ARGV[4])
 local ids, fences = { unpack(ARGV, 5, fences_at - 1) }, { unpack(ARGV, fences_at, 2 * fences_at - 6) }
 
-local epoch, interval, asked, declared = unpack(redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'declaredAt'))
+local epoch, interval, asked, declared, patience =
+  unpack(redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'declaredAt', 'patience'))
+local has_marks = patience_of(patience) and redis.call('HLEN', aside) > 0
 -- For their types too: a set of another one refuses the call here.
 local left, running = redis.call('SCARD', candidates), redis.call('SCARD', active)
 local held, lost = held_by(locks, worker, ids, fences)
@@ -30,7 +33,10 @@ for _, at in ipairs(held) do
 end
 -- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
 redis.call('SREM', candidates, '', unpack(extend))
-if #extend > 0 then redis.call('SADD', active, unpack(extend)) end
+if #extend > 0 then
+  redis.call('SADD', active, unpack(extend))
+  if has_marks then redis.call('HDEL', aside, unpack(extend)) end
+end
 if #watch > 0 then
   -- A lock whose id is in neither set would be silent for ever: put it back where the sweep looks.
   local in_active, in_candidates = redis.call('SMISMEMBER', active, unpack(watch)),

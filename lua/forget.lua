@@ -35,6 +35,7 @@
 -- KEYS[34] progress      (hash)    column
 -- KEYS[35] outcome       (hash)    column
 -- KEYS[36] finalizing    (zset)    ids whose hook is to run, by when, ms
+-- KEYS[37] aside         (hash)    id -> fence, phase, and since when it was silent, ms, of a job that is let be
 -- Returns  {'forgotten', number of keys}; or {'jobs', how many there are}: nothing is removed
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
@@ -48,4 +49,4 @@ if jobs > 0 then return { 'jobs', jobs } end
 return { 'forgotten', redis.call('UNLINK', wait_high, wait, wait_low, active, candidates, locks, delayed, completed,
   failed, cancelled, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
   dispatched_at, deferred, waiting_since, recovery, expires_at, expires, ghosts, calls, meta, events, stalls, wake,
-  claimed, checkpoint, progress, outcome, finalizing) }
+  claimed, checkpoint, progress, outcome, finalizing, aside) }

@@ -1,5 +1,6 @@
 -- Resolves jobs that dead workers hold, at once and by their tokens, by the table in sweep.lua. No interval is watched:
--- who calls knows that the workers are dead, and has closed their lines.
+-- who calls knows that the workers are dead, and has closed their lines. A phase that is to wait for a person does so
+-- here, too, unless it is a person who says that they are dead; one that is to wait longer does not.
 -- KEYS[1]  candidates    (set)     running ids silent since the snapshot
 -- KEYS[2]  active        (set)     running ids heard from since the snapshot
 -- KEYS[3]  meta          (hash)    epoch, interval, ask, options
@@ -48,24 +49,24 @@
 local worker, reason, by, cursor, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 
 local default_max, event_mode, keep_failed, keep_cancelled, declared, paused, max_set, on_crash, policy,
-  keep_completed, hook =
+  keep_completed, hook, patience =
   unpack(redis.call('HMGET', meta, 'maxCount', 'eventMode', 'keepFailed', 'keepCancelled', 'declaredAt', 'paused',
-    'maxCountSet', 'onCrash', 'retry', 'keepCompleted', 'hook'))
+    'maxCountSet', 'onCrash', 'retry', 'keepCompleted', 'hook', 'patience'))
 if not declared then return { 'undeclared' } end
 local dead = {}
 for at = 6, #ARGV do dead[ARGV[at]] = true end
 local scanned = redis.call('HSCAN', locks, cursor, 'COUNT', count)
-local ids, seen, more = {}, {}, false
+local ids, fences, seen = {}, {}, {}
 for at = 1, #scanned[2], 2 do
-  local id, holder = scanned[2][at], string.match(scanned[2][at + 1], '^(.*):%d+$')
+  local id, holder, fence = scanned[2][at], string.match(scanned[2][at + 1], '^(.*):(%d+)$')
   if dead[holder] and not seen[id] then
-    if #ids == BATCH then
-      more = true
-      break
-    end
-    seen[id], ids[#ids + 1] = true, id
+    seen[id], ids[#ids + 1], fences[#fences + 1] = true, id, fence
   end
 end
+-- Those that wait for a person are left out first: they stay where they are, and are not to stand in front of others.
+if by == '' then ids = without_waiting(ids, fences, patience_of(patience), claimed, outcome, cancelling) end
+local more = #ids > BATCH
+ids = { unpack(ids, 1, math.min(BATCH, #ids)) }
 if #ids == 0 then return { 'reconciled', scanned[1], 0, {} } end
 local lists = { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
@@ -88,6 +89,6 @@ local places = { candidates = candidates, active = active, locks = locks, cancel
   claimed = claimed }
 local found = decide(ids, places, terminal_places, crash, how)
 
-resolve(ids, found, places, how)
+resolve(found.decided, found, places, how)
 tell_stalls(found, places, how)
 return { 'reconciled', more and cursor or scanned[1], more and 1 or 0, found.resolved }

@@ -36,6 +36,7 @@
 -- KEYS[34] progress      (hash)  asked about
 -- KEYS[35] outcome       (hash)  asked about
 -- KEYS[36] finalizing    (zset)  asked about
+-- KEYS[37] aside         (hash)  asked about
 -- Returns  {'rights', command and key of each that is missing}: none where the server cannot tell, before Redis 7.0
 -- Emits    nothing
 -- Refuses  nothing
@@ -48,7 +49,7 @@ local kinds = {
     writes = { { 'ZADD', 0, 'x' }, { 'ZREM', 'x' } } },
   { keys = { locks, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
       dispatched_at, deferred, waiting_since, recovery, expires_at, ghosts, calls, meta, claimed, checkpoint,
-      progress, outcome },
+      progress, outcome, aside },
     writes = { { 'HSET', 'x', 'x' }, { 'HSETNX', 'x', 'x' }, { 'HDEL', 'x' }, { 'HINCRBY', 'x', 1 } } },
   { keys = { events, stalls }, writes = { { 'XADD', '*', 'x', 'x' }, { 'XTRIM', 'MAXLEN', 1 } } },
 }

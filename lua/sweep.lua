@@ -1,6 +1,7 @@
 -- Resolves a bounded number of stalled candidates and, when none is left, takes the next snapshot.
 -- First match wins:
 --   payload gone                    lock and columns removed, no ghost         dropped
+--   its phase waits longer          set aside, unless a cancel was asked for
 --   payload there, no lock          failed, code corrupt, unless terminal      failed
 --   outcome stored                  hook stall counted, the hook runs again    requeued
 --     hook stalls past max_count      terminal as stored                         completed, failed, cancelled
@@ -47,9 +48,10 @@
 -- KEYS[31] progress      (hash)    column
 -- KEYS[32] outcome       (hash)    column
 -- KEYS[33] finalizing    (zset)    ids whose hook is to run, by when, ms
+-- KEYS[34] aside         (hash)    id -> fence, phase, and since when it was silent, ms, of a job that is let be
 -- ARGV[1]  worker        (id of the witness)
 -- ARGV[2]  ask           (the worker's interval, ms; 0 of a person, who asks for none)
--- ARGV[3]  epoch         (the one that the witness watched)
+-- ARGV[3]  epoch         (the one that the witness watched; '' by a person: the ids are of jobs that were set aside)
 -- ARGV[4]  waited        (ms since it saw that epoch begin)
 -- ARGV[5]  cursor        (from the call before; 0 to begin. Calls that are under way together share one)
 -- ARGV[6]  limit         (jobs a call, at most 500)
@@ -57,7 +59,7 @@
 -- ARGV[8]  by            (who that is; '' for nobody)
 -- ARGV[9]  ids           (candidates to resolve, at most 500; without any all are, by the cursor)
 -- Returns  {'swept', epoch, interval ms, cursor, snapshot taken 0 | 1, candidates left, resolved: id, count, action,
---          worker, fence of each}
+--          worker, fence of each; where some were set aside, how many}
 -- Returns  {'moved', epoch, interval ms}: the epoch is another one
 -- Returns  {'early', epoch, interval ms}: waited is less than the interval in force
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is decided
@@ -68,21 +70,25 @@ local worker, ask, epoch, waited = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local cursor, limit, verdict, by = ARGV[5], tonumber(ARGV[6]), ARGV[7] or 'auto', ARGV[8] or ''
 
 local known_epoch, known_interval, asked, default_max, heartbeat, event_mode, keep_failed, keep_cancelled, declared,
-  paused, asker, asked_by, snapshot_at, max_set, on_crash, policy, keep_completed,
-  hook = unpack(redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'maxCount', 'heartbeat', 'eventMode',
+  paused, asker, asked_by, snapshot_at, max_set, on_crash, policy, keep_completed, hook,
+  patience = unpack(redis.call('HMGET', meta, 'epoch', 'interval', 'ask', 'maxCount', 'heartbeat', 'eventMode',
     'keepFailed', 'keepCancelled', 'declaredAt', 'paused', 'asker', 'askedBy', 'snapshotAt',
-    'maxCountSet', 'onCrash', 'retry', 'keepCompleted', 'hook'))
+    'maxCountSet', 'onCrash', 'retry', 'keepCompleted', 'hook', 'patience'))
+local by_mark = epoch == nil
 local current, interval = tonumber(known_epoch) or 0, tonumber(known_interval) or ask
 if not declared then return { 'undeclared' } end
-if epoch ~= current then return { 'moved', current, interval } end
-if waited < math.max(1, interval) then return { 'early', current, interval } end
+if not by_mark and epoch ~= current then return { 'moved', current, interval } end
+if not by_mark and waited < math.max(1, interval) then return { 'early', current, interval } end
 local lists = { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
   deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
+if patience_of(patience) then redis.call('HLEN', aside) end
 expect_types(lists, {}, columns, { finalizing, on_crash == 'retry' and delayed or nil })
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
 redis.call('SCARD', active)
-local batch = next_candidates(candidates, cursor, limit, { unpack(ARGV, 9) })
+local named = { unpack(ARGV, 9) }
+local batch = not by_mark and next_candidates(candidates, cursor, limit, named)
+  or { ids = patience_of(patience) and set_aside_of(named, aside, locks, claimed, outcome) or {}, cursor = cursor }
 local crash = { mode = on_crash, max = tonumber(default_max) or 1, max_set = max_set == '1',
   policy = object_of(policy) }
 local now, now_ms = now_us()
@@ -90,6 +96,7 @@ math.randomseed(now % 2147483648)
 local silence = heartbeat == 'manual' and 'handler_silent' or 'silent'
 local how = { verdict = verdict, by = by, reason = verdict == 'auto' and silence or 'manual', worker = worker,
   now_ms = now_ms, keep = { completed = keep_completed, failed = keep_failed, cancelled = keep_cancelled },
+  patience = verdict == 'auto' and patience_of(patience), since = math.min(tonumber(snapshot_at) or now_ms, now_ms),
   hook = hook == '1', paused = paused, event_mode = event_mode,
   said = 'no beat came from worker %s for a watched interval' }
 local places = { candidates = candidates, active = active, locks = locks, cancelling = cancelling, lists = lists,
@@ -97,17 +104,18 @@ local places = { candidates = candidates, active = active, locks = locks, cancel
   finalizing = finalizing, result = result, wake = wake, events = events, stalls = stalls, meta = meta,
   columns = columns, payload = payload, options = options, stalled_count = stalled_count, max_count = max_count,
   attempt = attempt, errors = errors, priority = priority, waiting_since = waiting_since, recovery = recovery,
-  claimed = claimed }
+  claimed = claimed, aside = aside }
 local found = decide(batch.ids, places, terminal_places, crash, how)
 
 -- Its first command is a shrinking one.
-resolve(batch.ids, found, places, how)
+resolve(found.decided, found, places, how)
+set_aside(found, aside, candidates, active)
 -- The interval of an epoch is the largest ask of the one before it; every witness has asked in this one.
 local left = redis.call('SCARD', candidates)
 -- Where none is left the scan is over, wherever in a table that was once large it stands.
-local snapshot = left == 0
+local snapshot = left == 0 and not by_mark
 -- What the stalls are explained by.
-local watched = table.concat({ epoch, waited, interval, asker or '-', snapshot_at or '0' }, ' ')
+local watched = not by_mark and table.concat({ epoch, waited, interval, asker or '-', snapshot_at or '0' }, ' ')
 if snapshot then
   local since = string.format('%d', now_ms)
   if redis.call('EXISTS', active) == 1 then redis.call('RENAME', active, candidates) end
@@ -116,6 +124,8 @@ if snapshot then
   current, interval = current + 1, asked > 0 and asked or interval
   redis.call('HSET', meta, 'epoch', current, 'interval', interval, 'ask', ask, 'epochAt', since, 'snapshotAt', since,
     'asker', by_other or ask > 0 and worker or asker or '-', 'askedBy', ask > 0 and worker or '-')
+  if patience_of(patience) then drop_marks(aside, locks) end
 end
 tell_stalls(found, places, how, watched)
-return { 'swept', current, interval, snapshot and '0' or batch.cursor, snapshot and 1 or 0, left, found.resolved }
+return { 'swept', current, interval, snapshot and '0' or batch.cursor, snapshot and 1 or 0, left, found.resolved,
+  #found.aside > 0 and #found.aside or nil }

@@ -267,6 +267,26 @@ async fn sweep_declares_its_keys() {
 }
 
 #[tokio::test]
+async fn what_sets_jobs_aside_declares_its_keys() {
+    let mut task = cluster().await;
+    task.ok("declare", &["2", "", "w", "patience", "off off off", "maxCount", "1"]).await;
+    task.running("w", &[("ahead", 1), ("runs", 2), ("ends", 3)]).await;
+    task.hset("claimed", &[("ahead", "1")]).await;
+    task.hset("outcome", &[("ends", "completed 0 0 5")]).await;
+    task.hset("aside", &[("gone", "9 running 1")]).await;
+    task.snapshot().await;
+    assert_eq!(task.ok("reconcile", &["v", "worker_restarted", "", "0", "500", "w"]).await, "[reconciled 0 0 []]");
+    let reply = task.ok("sweep", &["v", "1000", "0", "1000", "0", "200", "auto", ""]).await;
+    assert_eq!(reply, "[swept 1 1000 0 1 0 [] 3]");
+    assert!(!task.held("aside").await.contains("gone"));
+    task.ok("extend_locks", &["w", "1000", "1", "0", "ahead", "1"]).await;
+    let reply = task.ok("sweep", &["p", "0", "", "0", "0", "200", "recover", "ada", "ahead", "runs", "ends"]).await;
+    assert!(reply.contains("runs 1 recovered w 2 ends 1 requeued w 3"), "{reply}");
+    task.ok("declare", &["2", "", "w", "patience", ""]).await;
+    assert_eq!(task.held("aside").await, "");
+}
+
+#[tokio::test]
 async fn shrink_declares_its_keys() {
     let mut task = cluster().await;
     task.sadd("candidates", &["a"]).await;

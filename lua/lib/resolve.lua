@@ -24,13 +24,14 @@ end
 -- columns as `columns`. `crash` is what the task does with a job whose worker died: `mode`, `max` (stalls that a job
 -- survives), `max_set` (that was set for this task) and `policy`. `how` tells who decides and why: `verdict`, `by` (a
 -- person), and `said`, what the error says of the worker. In what is found `words` are those of the event, four a job:
--- id, count, action, the worker that held it ('-' when nobody did); `resolved` has them with the fence ('0').
+-- id, count, action, the worker that held it ('-' when nobody did); `resolved` has them with the fence ('0'). `decided`
+-- are the ids of all but those that wait longer by `how.patience`: these are `aside`.
 local function decide(ids, places, terminal_places, crash, how)
   local verdict, by = how.verdict, how.by
   local found = { dropped = {}, failed = {}, errors = {}, cancelled = {}, reasons = {}, recovered = {}, retried = {},
     crashes = {}, attempts = {}, delays = {}, counted = {}, holders = {}, words = {}, resolved = {}, failed_words = {},
     retried_words = {}, requeued = {}, times = {}, fences = {}, broken = {}, faults = {}, broken_words = {}, hooks = {},
-    outcomes = {}, finals = {}, final_words = {}, final_fields = {} }
+    outcomes = {}, finals = {}, final_words = {}, final_fields = {}, decided = {}, aside = {}, marks = {} }
   if #ids == 0 then return found end
   local function read(column) return redis.call('HMGET', column, unpack(ids)) end
   local tokens, reasons, counts, own_max = read(places.locks), read(places.cancelling), read(places.stalled_count),
@@ -41,6 +42,16 @@ local function decide(ids, places, terminal_places, crash, how)
   local retries = crash.mode == 'retry' and verdict == 'auto'
   local attempts, own_options = retries and read(places.attempt), retries and read(places.options)
   local terminal = terminal_of(terminal_places, ids)
+  local marks = how.patience and places.aside and read(places.aside) or {}
+  -- Whether the job is let be for now.
+  local function waits(index, id, fence, phase)
+    local patience = how.patience and how.patience[phase] or 0
+    local since = math.min(aside_since(marks[index], fence, phase) or how.since, how.since)
+    if how.now_ms - since >= patience then return false end
+    found.aside[#found.aside + 1] = id
+    found.marks[#found.marks + 1], found.marks[#found.marks + 2] = id, string.format('%s %s %d', fence, phase, since)
+    return true
+  end
   local function add(group, values, id, value)
     group[#group + 1] = id
     if values then
@@ -96,9 +107,14 @@ local function decide(ids, places, terminal_places, crash, how)
     holder, found.fences[id] = holder or '-', tonumber(fence) or 0
     local count, action = count_of(counts[index]), nil
     local own = tonumber(string.match(own_max[index] or '', '^%d+$'))
+    local phase = phase_of(fence, claimed[index], stored[index])
+    local may_wait = how.patience and fence and (stored[index] or count and not reasons[index]) and not terminal[index]
+    local is_let_be = false
     if redis.call('HEXISTS', places.payload, id) == 0 then
       action = 'dropped'
       add(found.dropped, nil, id)
+    elseif may_wait and waits(index, id, fence, phase) then
+      is_let_be = true
     elseif stored[index] and not terminal[index] then
       action, count = finalize(index, id, own or crash.max)
       found.holders[id] = holder
@@ -106,7 +122,7 @@ local function decide(ids, places, terminal_places, crash, how)
       if not terminal[index] then action = corrupt(id, 'the job was running but nobody held its lock') end
     elseif not count then
       action = corrupt(id, 'stalledCount is no number')
-    elseif fence and claimed[index] == fence and not reasons[index] and verdict ~= 'fail' then
+    elseif phase == 'claimed' and not reasons[index] and verdict ~= 'fail' then
       action = 'requeued'
       add(found.requeued, nil, id)
       found.holders[id] = holder
@@ -133,6 +149,7 @@ local function decide(ids, places, terminal_places, crash, how)
       end
       found.holders[id] = holder
     end
+    if not is_let_be then found.decided[#found.decided + 1] = id end
     if action then
       local at = #found.words
       found.words[at + 1], found.words[at + 2] = id, string.format('%d', count or 0)

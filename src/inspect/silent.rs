@@ -1,6 +1,7 @@
 //! Held jobs that are silent, and what a person decides about them: never before one process has watched a whole interval.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
@@ -20,7 +21,7 @@ use crate::stall::witness::{WatchBreak, Witness};
 use crate::store::address::Role;
 use crate::store::connection::OwnConnection;
 use crate::store::keys::{Key, TaskKeys};
-use crate::store::overview;
+use crate::store::overview::{self, Overview};
 use crate::store::sweep::{self, Decision, StalledJob, SweepReply, Verdict};
 use crate::store::{scan, states, values};
 use crate::times::{at_ms, ms_since_1970_where_known};
@@ -41,9 +42,63 @@ pub struct SilentJob {
     /// When it was claimed.
     #[serde(rename = "started_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub started_at: Option<SystemTime>,
-    /// Since when it is silent at least: the snapshot.
+    /// Since when it is silent at least: a snapshot.
     #[serde(rename = "silent_since_ms", serialize_with = "ms_since_1970_where_known")]
     pub silent_since: Option<SystemTime>,
+    /// Whether a sweep has found it silent for an interval and set it aside, since its phase waits for longer or for a person, see
+    /// [`StallOptions::recover_running`](crate::StallOptions::recover_running). What a person decides about it is done at once.
+    pub is_set_aside: bool,
+}
+
+/// What is known of a held job that may be silent.
+struct HeldLook {
+    id: JobId,
+    worker: Option<WorkerId>,
+    fence: Option<u64>,
+    is_claimed: bool,
+    /// Of one that was set aside, and was not heard from since.
+    since_ms: Option<u64>,
+}
+
+/// In a cursor: behind it is one of the jobs that were set aside.
+const ASIDE: &str = "aside:";
+
+/// Some of the jobs in `candidates` or in `aside`, and the cursor of the next ones.
+async fn looked_at(
+    conn: &mut OwnConnection,
+    keys: &TaskKeys,
+    place: Key,
+    at: u64,
+) -> Result<(u64, Vec<HeldLook>), Error> {
+    let (next, ids) = scan::scan(conn, keys, place, at, BATCH as u64).await?;
+    let ids: Vec<JobId> = ids.into_iter().filter(|id| !id.is_empty()).map(JobId::from_wire).collect();
+    let mut looks = Vec::with_capacity(ids.len());
+    if ids.is_empty() {
+        return Ok((next, looks));
+    }
+    let tokens = values::tokens(conn, keys, &ids).await?;
+    let claimed = values::claimed(conn, keys, &ids).await?;
+    let marks = values::marks(conn, keys, &ids).await?;
+    let finalizing = values::finalizing(conn, keys, &ids).await?;
+    for ((((id, token), begins), mark), is_finalizing) in
+        ids.into_iter().zip(tokens).zip(claimed).zip(marks).zip(finalizing)
+    {
+        let (worker, fence) = token.as_deref().and_then(holder).unzip();
+        let is_claimed = fence.is_some() && begins == fence;
+        let phase = match (is_finalizing, is_claimed) {
+            (true, _) => "finalizing",
+            (false, true) => "claimed",
+            (false, false) => "running",
+        };
+        let mark = mark.filter(|mark| Some(mark.fence) == fence && mark.phase == phase);
+        looks.push(HeldLook { id, worker, fence, is_claimed, since_ms: mark.map(|mark| mark.since_ms) });
+    }
+    Ok((next, looks))
+}
+
+/// Whether silent jobs of the task may be set aside.
+fn has_patience(seen: &Overview) -> bool {
+    seen.text("patience").is_some_and(|patience| !patience.is_empty())
 }
 
 /// A page of silent jobs.
@@ -108,7 +163,7 @@ const LEAST_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Inspector {
     /// Held jobs that were silent since the last snapshot, in no order, behind a cursor, which is the [`SilentPage::next`] of the
-    /// page before. A job here is not stalled yet: its next heartbeat takes it out.
+    /// page before. Jobs that sweeps set aside come first. A job here is not stalled yet: its next heartbeat takes it out.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
@@ -117,37 +172,44 @@ impl Inspector {
     /// Cancel safe.
     pub async fn silent_jobs(&self, task: &str, cursor: Option<&str>) -> Result<SilentPage, Error> {
         let keys = self.keys(task)?;
-        let cursor = cursor.unwrap_or("0");
-        let rule = "must be the `next` of a page of the same task";
-        let at = cursor.parse().map_err(|_| config("cursor", cursor, rule, "begin again without a cursor"))?;
-        let since = self.overview(task).await?.number("snapshotAt").map(at_ms);
+        let seen = self.overview(task).await?;
+        let first = if has_patience(&seen) { ASIDE } else { "" };
+        let (place, at) = match cursor.unwrap_or(first) {
+            "" => (Key::Candidates, Some(0)),
+            text => match text.strip_prefix(ASIDE) {
+                Some("") => (Key::Aside, Some(0)),
+                Some(at) => (Key::Aside, at.parse().ok()),
+                None => (Key::Candidates, text.parse().ok()),
+            },
+        };
+        let Some(at) = at else {
+            let rule = "must be the `next` of a page of the same task";
+            return Err(config("cursor", cursor.unwrap_or_default(), rule, "begin again without a cursor"));
+        };
+        let since = seen.number("snapshotAt").map(at_ms);
         let call = |mut conn: OwnConnection| {
             let keys = keys.clone();
-            async move {
-                let (next, ids) = scan::scan(&mut conn, &keys, Key::Candidates, at, BATCH as u64).await?;
-                let ids: Vec<JobId> = ids.into_iter().filter(|id| !id.is_empty()).map(JobId::from_wire).collect();
-                if ids.is_empty() {
-                    return Ok((next, ids, Vec::new(), Vec::new()));
-                }
-                let tokens = values::tokens(&mut conn, &keys, &ids).await?;
-                let claimed = values::claimed(&mut conn, &keys, &ids).await?;
-                Ok((next, ids, tokens, claimed))
-            }
+            async move { looked_at(&mut conn, &keys, place, at).await }
         };
-        let (next, ids, tokens, claimed) = self.ask(call).await?;
-        let jobs = ids.into_iter().zip(tokens).zip(claimed).map(|((id, token), mark)| {
-            let (worker, fence) = token.as_deref().and_then(holder).unzip();
-            let is_claimed = fence.is_some() && mark == fence;
-            SilentJob {
-                id,
-                worker,
-                fence,
-                is_claimed,
-                started_at: fence.map(|fence| at_ms(fence / 1000)),
-                silent_since: since,
-            }
+        let (next, looks) = self.ask(call).await?;
+        let is_aside = place == Key::Aside;
+        let looks = looks.into_iter().filter(|look| look.since_ms.is_some() == is_aside);
+        let jobs = looks.map(|look| SilentJob {
+            id: look.id,
+            worker: look.worker,
+            fence: look.fence,
+            is_claimed: look.is_claimed,
+            started_at: look.fence.map(|fence| at_ms(fence / 1000)),
+            silent_since: look.since_ms.map(at_ms).or(since),
+            is_set_aside: is_aside,
         });
-        Ok(SilentPage { jobs: jobs.collect(), next: (next != 0).then(|| next.to_string()) })
+        let next = match next {
+            0 if is_aside => Some("0".to_owned()),
+            0 => None,
+            next if is_aside => Some(format!("{ASIDE}{next}")),
+            next => Some(next.to_string()),
+        };
+        Ok(SilentPage { jobs: jobs.collect(), next })
     }
 
     /// Watches the task for one interval, as a worker does, and then resolves what stayed silent by the options of the task. It is for a
@@ -169,8 +231,9 @@ impl Inspector {
         Ok(SweepReport { resolved, swept_by_worker, is_complete })
     }
 
-    /// Gives silent jobs another run, however often they stalled: all that are silent, or these. It watches as
-    /// [`sweep_now`](Inspector::sweep_now) does, and takes only what stayed silent. Where a live worker watches, that one decides, and the
+    /// Gives silent jobs another run, however often they stalled: all that are silent, or these. Those that were set aside are taken at
+    /// once; where there are none, or others are named, it watches as [`sweep_now`](Inspector::sweep_now) does, and takes only what stayed
+    /// silent. Where a live worker watches, that one decides, and the
     /// report has `swept_by_worker`. Name ids only of jobs that [`silent_jobs`](Inspector::silent_jobs) lists: others are `NotSilent`
     /// while those are there.
     ///
@@ -288,6 +351,23 @@ impl Inspector {
         }
     }
 
+    /// The jobs that are marked as set aside.
+    async fn set_aside(&self, keys: &Arc<TaskKeys>) -> Result<Vec<String>, Error> {
+        let (mut found, mut at) = (HashSet::new(), 0);
+        loop {
+            let call = |mut conn| {
+                let keys = keys.clone();
+                async move { scan::scan(&mut conn, &keys, Key::Aside, at, BATCH as u64).await }
+            };
+            let (next, ids) = self.ask(call).await?;
+            found.extend(ids.into_iter().filter(|id| !id.is_empty()));
+            if next == 0 {
+                return Ok(found.into_iter().collect());
+            }
+            at = next;
+        }
+    }
+
     /// The same as [`watch_and_resolve`](Inspector::watch_and_resolve); what was resolved before a failure is told.
     async fn resolve(&self, task: &str, decision: Decision, ids: &[String]) -> Result<Resolution, Error> {
         let mut resolved = Vec::new();
@@ -313,6 +393,26 @@ impl Inspector {
         let keys = self.keys(task)?;
         let own = WorkerId::generate();
         let mut watch = Watch { inspector: self, keys: &keys, conn: None };
+        let rest: Vec<String>;
+        let mut ids = ids;
+        if decision.verdict != Verdict::Auto && has_patience(&self.overview(task).await?) {
+            let all = if ids.is_empty() { self.set_aside(&keys).await? } else { ids.to_vec() };
+            for some in all.chunks(BATCH) {
+                let decision = Decision { ids: some.to_vec(), ..decision.clone() };
+                let took = watch.sweep(own.as_str(), None, Duration::ZERO, "0", &decision, LEAST_PATIENCE).await?;
+                match took {
+                    SweepReply::Swept { resolved: some, .. } => resolved.extend(some),
+                    SweepReply::Undeclared => return Err(undeclared()),
+                    SweepReply::Moved { .. } | SweepReply::Early { .. } => {}
+                }
+            }
+            let done: HashSet<&str> = resolved.iter().map(|job| job.id.as_str()).collect();
+            rest = ids.iter().filter(|id| !done.contains(id.as_str())).cloned().collect();
+            if !resolved.is_empty() && rest.is_empty() {
+                return Ok(false);
+            }
+            ids = &rest;
+        }
         let Some((mut epoch, interval)) = watch.epoch(LEAST_PATIENCE).await? else { return Ok(false) };
         let seen = self.overview(task).await?;
         if seen.candidates + seen.active == 0 {
@@ -334,8 +434,16 @@ impl Inspector {
                 }
                 let batch = batches.last().copied().unwrap_or_default();
                 let decision = Decision { ids: batch.to_vec(), ..decision.clone() };
-                match watch.sweep(own.as_str(), watched, waited, &cursor, &decision, period).await {
-                    Ok(SweepReply::Swept { epoch: next, interval, cursor: behind, snapshot, left, resolved: some }) => {
+                match watch.sweep(own.as_str(), Some(watched), waited, &cursor, &decision, period).await {
+                    Ok(SweepReply::Swept {
+                        epoch: next,
+                        interval,
+                        cursor: behind,
+                        snapshot,
+                        left,
+                        resolved: some,
+                        ..
+                    }) => {
                         // It goes on for as long as it gets on.
                         if !some.is_empty() {
                             end = end.max(clock::now().after(LEAST_PATIENCE));
@@ -441,7 +549,7 @@ impl Watch<'_> {
     async fn sweep(
         &mut self,
         own: &str,
-        epoch: u64,
+        epoch: Option<u64>,
         waited: Duration,
         cursor: &str,
         decision: &Decision,

@@ -120,7 +120,7 @@ pub struct TaskRates {
 }
 
 /// The options in `meta`, which a worker declares.
-const OPTIONS: [&str; 21] = [
+const OPTIONS: [&str; 22] = [
     "concurrency",
     "prefetch",
     "attempts",
@@ -128,6 +128,7 @@ const OPTIONS: [&str; 21] = [
     "maxCount",
     "maxCountSet",
     "onCrash",
+    "patience",
     "hook",
     "retry",
     "heartbeat",

@@ -57,7 +57,7 @@ pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
 
 /// Resolves every candidate of the epoch in bounded calls, and takes the next snapshot. Returns how many it resolved.
 async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
-    let (task, mut total) = (&watch.task, 0);
+    let (task, mut total, mut set_aside) = (&watch.task, 0, 0);
     loop {
         // Asked anew before each round: the watch may have been broken since the last one.
         let allowed = watch.witness().may_sweep(clock::now());
@@ -72,14 +72,21 @@ async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
         let answered = keeper.call(watch, round).await;
         for answer in answers.into_iter().flatten() {
             match answer {
-                SweepReply::Swept { epoch, interval, cursor, snapshot, left, resolved } => {
+                SweepReply::Swept { epoch, interval, cursor, snapshot, left, resolved, aside } => {
                     total += resolved.len();
+                    set_aside += aside;
                     for job in resolved {
                         tell(keeper, watch, job);
                     }
                     watch.pass().swept(cursor, left);
                     watch.witness().told(clock::now(), epoch, interval);
                     if snapshot {
+                        if set_aside > 0 {
+                            let task = Arc::clone(&task.name);
+                            keeper
+                                .log
+                                .line(move || tracing::warn!(%task, jobs = set_aside, "silent jobs are set aside"));
+                        }
                         let task = Arc::clone(&task.name);
                         keeper.log.line(move || tracing::debug!(%task, epoch, resolved = total, "swept"));
                         return Ok(total);
@@ -113,14 +120,13 @@ async fn send(
         let mut conn = conn.clone();
         async move { shrink::shrink(&mut conn, &task.keys).await }
     });
-    let sweeps =
-        (0..plan.sweeps).map(|_| {
-            let mut conn = conn.clone();
-            let ask = task.options.interval;
-            async move {
-                sweep::sweep(&mut conn, &task.keys, worker, ask, epoch, waited, &plan.cursor, plan.limit, None).await
-            }
-        });
+    let sweeps = (0..plan.sweeps).map(|_| {
+        let mut conn = conn.clone();
+        let ask = task.options.interval;
+        async move {
+            sweep::sweep(&mut conn, &task.keys, worker, ask, Some(epoch), waited, &plan.cursor, plan.limit, None).await
+        }
+    });
     // A table that was not made smaller costs time, and changes nothing else.
     let (_, answers) = join(join_all(shrinks), join_all(sweeps)).await;
     answers

@@ -5,6 +5,7 @@
 
 pub(crate) mod modes;
 pub(crate) mod overrides;
+mod phases;
 pub(crate) mod resolved;
 pub(crate) mod retention;
 pub(crate) mod retry;

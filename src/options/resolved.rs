@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::modes::{EventMode, Priority};
 use super::overrides::Overrides;
+use super::phases::PhaseWaits;
 use super::retention::ResolvedRetention;
 use super::retry::RetryPolicy;
 use super::stall::{Heartbeat, OnCrash, OnRisk};
@@ -18,6 +19,8 @@ pub(crate) struct Resolved {
     pub(crate) heartbeat: Heartbeat,
     pub(crate) on_risk: OnRisk,
     pub(crate) on_crash: OnCrash,
+    /// What silent jobs wait for beyond the interval.
+    pub(crate) patience: PhaseWaits,
     pub(crate) retry: RetryPolicy,
     /// The codes that are retried; `None`: all.
     pub(crate) retried_codes: Option<Vec<String>>,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::phases::{OwnPhases, PhaseWaits};
 use crate::faults::Faults;
 
 /// When a running job counts as stalled, and how often that may happen.
@@ -23,12 +24,20 @@ pub struct StallOptions {
     heartbeat: Option<Heartbeat>,
     on_risk: Option<OnRisk>,
     on_crash: Option<OnCrash>,
+    patience: OwnPhases,
 }
 
 impl StallOptions {
     /// Options with nothing set.
     pub const fn new() -> StallOptions {
-        StallOptions { interval: None, max_count: None, heartbeat: None, on_risk: None, on_crash: None }
+        StallOptions {
+            interval: None,
+            max_count: None,
+            heartbeat: None,
+            on_risk: None,
+            on_crash: None,
+            patience: OwnPhases::UNSET,
+        }
     }
 
     /// An interval of 10 s: for tasks whose jobs take seconds and whose workers are seldom short of processor time.
@@ -54,6 +63,45 @@ impl StallOptions {
     /// milliseconds; it cannot be set for a single job. Defaults to 30 s.
     pub const fn interval(mut self, interval: Duration) -> Self {
         self.interval = Some(interval);
+        self
+    }
+
+    /// How long a job must stay silent that was claimed ahead and has not begun, where that is longer than the
+    /// [`interval`](StallOptions::interval). It is decided at the first sweep behind this time, so up to an interval later.
+    ///
+    /// The worker that started last decides for the task, which needs version 2 of the wire format. At most 24 h. Defaults to the interval.
+    pub const fn claimed_interval(mut self, interval: Duration) -> Self {
+        self.patience.claimed.interval = Some(interval);
+        self
+    }
+
+    /// How long a job must stay silent whose hook runs; else as [`claimed_interval`](StallOptions::claimed_interval).
+    pub const fn finalizing_interval(mut self, interval: Duration) -> Self {
+        self.patience.finalizing.interval = Some(interval);
+        self
+    }
+
+    /// Whether silent jobs that were claimed ahead and have not begun go back to their lists by themselves. If not, they stay with the
+    /// worker that they have, dead or not, and wait for a person: [`Inspector::silent_jobs`](crate::Inspector::silent_jobs) lists them, and
+    /// [`requeue_claimed`](crate::Inspector::requeue_claimed) and its kin decide about them at once. A job whose cancel was asked for does
+    /// not wait; one that is heard from again goes on.
+    ///
+    /// The worker that started last decides for the task, which needs version 2 of the wire format. Defaults to `true`.
+    pub const fn recover_claimed(mut self, is_recovered: bool) -> Self {
+        self.patience.claimed.is_recovered = Some(is_recovered);
+        self
+    }
+
+    /// Whether silent jobs that have begun run again, or fail, by themselves; else as
+    /// [`recover_claimed`](StallOptions::recover_claimed). Without it no job of a dead worker runs again before a person has looked.
+    pub const fn recover_running(mut self, is_recovered: bool) -> Self {
+        self.patience.running.is_recovered = Some(is_recovered);
+        self
+    }
+
+    /// Whether a hook runs again by itself whose worker died in it; else as [`recover_claimed`](StallOptions::recover_claimed).
+    pub const fn recover_finalizing(mut self, is_recovered: bool) -> Self {
+        self.patience.finalizing.is_recovered = Some(is_recovered);
         self
     }
 
@@ -97,6 +145,7 @@ impl StallOptions {
             heartbeat: self.heartbeat.or(fallback.heartbeat),
             on_risk: self.on_risk.or(fallback.on_risk),
             on_crash: self.on_crash.or(fallback.on_crash),
+            patience: self.patience.or(fallback.patience),
         }
     }
 
@@ -113,6 +162,7 @@ impl StallOptions {
             heartbeat: self.heartbeat.unwrap_or_default(),
             on_risk: self.on_risk.unwrap_or_default(),
             on_crash: self.on_crash.unwrap_or_default(),
+            patience: self.patience.resolve(interval, faults),
         }
     }
 }
@@ -124,6 +174,7 @@ pub(super) struct ResolvedStall {
     pub(super) heartbeat: Heartbeat,
     pub(super) on_risk: OnRisk,
     pub(super) on_crash: OnCrash,
+    pub(super) patience: PhaseWaits,
 }
 
 /// What counts as a job's sign of life.

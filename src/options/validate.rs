@@ -130,6 +130,16 @@ impl Faults {
         }
     }
 
+    /// The interval of one phase.
+    pub(super) fn phase_interval(&mut self, field: &str, value: Duration, interval: Duration) {
+        if value < interval {
+            let rule = format!("must be at least the interval, {interval:?}");
+            let fix = "make the interval of the task shorter: a worker beats for all that it holds alike";
+            self.push(ConfigError::new(field, format!("{value:?}"), rule, fix));
+        }
+        self.at_most(field, value, Duration::from_secs(86_400));
+    }
+
     /// How long a run may take.
     pub(super) fn timeout(&mut self, value: Duration) {
         if value.is_zero() {

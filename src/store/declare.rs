@@ -11,9 +11,10 @@ use crate::times::to_ms;
 /// The version of keys, fields and scripts that this crate speaks. A task that a newer version wrote is refused.
 pub(crate) const WIRE_VERSION: u32 = 2;
 
-/// The version that whoever works a task with these options must speak: 1 knows no hook, and would run the handler again.
+/// The version that whoever works a task with these options must speak: 1 knows no hook, and would run the handler again; nor does it
+/// know jobs that are set aside, and would decide about them.
 pub(crate) fn wire_of(options: &Resolved) -> u32 {
-    if options.has_hook { 2 } else { 1 }
+    if options.has_hook || !options.patience.is_plain() { 2 } else { 1 }
 }
 
 /// The options of a task, as they are in force.
@@ -40,6 +41,7 @@ pub(crate) async fn declare(
     call.arg("onCrash").arg(options.on_crash.as_str());
     // By it a sweep works out when a job comes back whose worker died.
     call.arg("retry").arg(serde_json::to_string(&options.retry).unwrap_or_default());
+    call.arg("patience").arg(options.patience.to_string());
     call.arg("heartbeat").arg(options.heartbeat.as_str());
     call.arg("eventMode").arg(options.events.as_str());
     call.arg("priority").arg(options.priority.as_str());

@@ -11,6 +11,7 @@ pub(crate) enum Key {
     Candidates,
     Locks,
     Claimed,
+    Aside,
     Cancelling,
     Completed,
     Failed,
@@ -47,7 +48,7 @@ pub(crate) enum Key {
 
 impl Key {
     /// Every key of a task, in the order of the enum.
-    pub(crate) const ALL: [Key; 36] = [
+    pub(crate) const ALL: [Key; 37] = [
         Key::WaitHigh,
         Key::Wait,
         Key::WaitLow,
@@ -56,6 +57,7 @@ impl Key {
         Key::Candidates,
         Key::Locks,
         Key::Claimed,
+        Key::Aside,
         Key::Cancelling,
         Key::Completed,
         Key::Failed,
@@ -97,6 +99,7 @@ impl Key {
             Key::Candidates => "candidates",
             Key::Locks => "locks",
             Key::Claimed => "claimed",
+            Key::Aside => "aside",
             Key::Cancelling => "cancelling",
             Key::Completed => "completed",
             Key::Failed => "failed",

@@ -142,7 +142,12 @@ script!(
     ]
 );
 
-script!(EXTEND_LOCKS, "extend_locks", ["held", "interval"], [Locks, Candidates, Active, Cancelling, Meta]);
+script!(
+    EXTEND_LOCKS,
+    "extend_locks",
+    ["held", "interval", "patience"],
+    [Locks, Candidates, Active, Cancelling, Meta, Aside]
+);
 
 script!(
     SWEEP,
@@ -163,6 +168,8 @@ script!(
         "object",
         "backoff",
         "finalize",
+        "patience",
+        "aside",
         "resolve"
     ],
     [
@@ -198,7 +205,8 @@ script!(
         Checkpoint,
         Progress,
         Outcome,
-        Finalizing
+        Finalizing,
+        Aside
     ]
 );
 
@@ -221,6 +229,8 @@ script!(
         "object",
         "backoff",
         "finalize",
+        "patience",
+        "aside",
         "resolve"
     ],
     [
@@ -364,7 +374,7 @@ script!(
     ]
 );
 
-script!(DECLARE, "declare", ["now"], [Meta, Outcome]);
+script!(DECLARE, "declare", ["now"], [Meta, Outcome, Aside]);
 
 script!(
     RIGHTS,
@@ -406,7 +416,8 @@ script!(
         Checkpoint,
         Progress,
         Outcome,
-        Finalizing
+        Finalizing,
+        Aside
     ]
 );
 
@@ -663,7 +674,8 @@ script!(
         Checkpoint,
         Progress,
         Outcome,
-        Finalizing
+        Finalizing,
+        Aside
     ]
 );
 

@@ -23,7 +23,16 @@ pub(crate) struct StalledJob {
 #[derive(Debug)]
 pub(crate) enum SweepReply {
     /// Candidates were decided; when `snapshot` is set none is left, and a new epoch began.
-    Swept { epoch: u64, interval: Duration, cursor: String, snapshot: bool, left: u64, resolved: Vec<StalledJob> },
+    Swept {
+        epoch: u64,
+        interval: Duration,
+        cursor: String,
+        snapshot: bool,
+        left: u64,
+        resolved: Vec<StalledJob>,
+        /// How many were set aside: their phase waits for longer.
+        aside: u64,
+    },
     /// Another epoch is in force.
     Moved { epoch: u64, interval: Duration },
     /// The interval in force is longer than what was waited.
@@ -62,14 +71,15 @@ impl Verdict {
     }
 }
 
-/// Resolves up to `limit` candidates of the epoch that the caller watched for `waited`.
+/// Resolves up to `limit` candidates of the epoch that the caller watched for `waited`; without an epoch those of the named jobs that
+/// were set aside.
 #[allow(clippy::too_many_arguments)]
 pub(crate) async fn sweep(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     worker: &str,
     ask: Duration,
-    epoch: u64,
+    epoch: Option<u64>,
     waited: Duration,
     cursor: &str,
     limit: usize,
@@ -77,6 +87,7 @@ pub(crate) async fn sweep(
 ) -> Result<SweepReply, Error> {
     let mut call = scripts::SWEEP.on(keys);
     // Rounded down: to claim a wait that was not watched is the one thing that must not happen.
+    let epoch = epoch.map(|epoch| epoch.to_string()).unwrap_or_default();
     call.arg(worker).arg(to_ms(ask)).arg(epoch).arg(waited.as_millis() as u64).arg(cursor).arg(limit);
     match decision {
         None => call.arg(Verdict::Auto.as_str()).arg(""),
@@ -95,7 +106,8 @@ pub(crate) async fn sweep(
             let left = reply.next()?;
             let words: Vec<Text> = reply.next()?;
             let resolved = stalled_jobs(&words);
-            Ok(SweepReply::Swept { epoch, interval, cursor, snapshot, left, resolved })
+            let aside = reply.next::<Option<u64>>()?.unwrap_or(0);
+            Ok(SweepReply::Swept { epoch, interval, cursor, snapshot, left, resolved, aside })
         }
         "moved" => Ok(SweepReply::Moved { epoch, interval }),
         "early" => Ok(SweepReply::Early { epoch, interval }),

@@ -72,6 +72,46 @@ pub(crate) async fn claimed(
     Ok(fences.into_iter().map(|fence| fence.and_then(|Text(fence)| fence.parse().ok())).collect())
 }
 
+/// What is written of jobs that a sweep set aside, in their order; `None` of the others. It counts for as long as the job is held as it
+/// tells.
+pub(crate) async fn marks(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[crate::job::id::JobId],
+) -> Result<Vec<Option<AsideMark>>, Error> {
+    let marks: Vec<Option<Text>> = columns(conn, keys.get(Key::Aside), ids).await?;
+    Ok(marks.into_iter().map(|mark| mark.and_then(|Text(mark)| AsideMark::parse(&mark))).collect())
+}
+
+/// The mark of a job that was set aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AsideMark {
+    /// The fence under which it was held.
+    pub(crate) fence: u64,
+    /// `claimed`, `running` or `finalizing`.
+    pub(crate) phase: String,
+    /// Since when it was silent, ms.
+    pub(crate) since_ms: u64,
+}
+
+impl AsideMark {
+    fn parse(mark: &str) -> Option<AsideMark> {
+        let mut words = mark.split(' ');
+        let (fence, phase, since) = (words.next()?, words.next()?, words.next()?);
+        Some(AsideMark { fence: fence.parse().ok()?, phase: phase.to_owned(), since_ms: since.parse().ok()? })
+    }
+}
+
+/// Which of the jobs have an outcome that is stored, in their order.
+pub(crate) async fn finalizing(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[crate::job::id::JobId],
+) -> Result<Vec<bool>, Error> {
+    let outcomes: Vec<Option<Text>> = columns(conn, keys.get(Key::Outcome), ids).await?;
+    Ok(outcomes.iter().map(Option::is_some).collect())
+}
+
 /// The tokens of held jobs, in their order; `None` of one that nobody holds.
 pub(crate) async fn tokens(
     conn: &mut impl Connection,

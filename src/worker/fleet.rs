@@ -53,8 +53,8 @@ pub(super) async fn check(store: &Store, task: &Definition) -> Result<(), Error>
     let named: Vec<String> = older.iter().take(NAMED).map(|worker| Shown(worker).to_string()).collect();
     let (count, named, name) = (older.len(), named.join(", "), &task.name);
     let what = format!(
-        "the hook of the task {name} needs workers that speak version {needed} of the wire format, and {count} of its \
-         workers speak an older one ({named}): deploy this version of the crate everywhere first, then the hook"
+        "the options of the task {name} need workers that speak version {needed} of the wire format, and {count} of its \
+         workers speak an older one ({named}): deploy this version of the crate everywhere first, then the options"
     );
     Err(Error::Unsupported { what })
 }

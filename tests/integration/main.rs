@@ -29,6 +29,7 @@ mod put_off;
 mod recovery;
 mod refusals;
 mod results;
+mod set_aside;
 mod stalls;
 mod test_kit;
 mod workers;

@@ -1,0 +1,57 @@
+-- Since when a job was silent when it was set aside, ms; nil where it was not, or is held by another token since or has
+-- gone on to another phase: then it was heard from.
+local function aside_since(mark, fence, phase)
+  local of, since = string.match(mark or '', '^(%d+ %a+) (%d+)$')
+  return of == tostring(fence) .. ' ' .. phase and tonumber(since) or nil
+end
+
+-- Those of the ids that were set aside and were not heard from since, each once.
+local function set_aside_of(ids, aside, locks, claimed, outcome)
+  local found, taken = {}, {}
+  if #ids == 0 then return found end
+  local marks, tokens = redis.call('HMGET', aside, unpack(ids)), redis.call('HMGET', locks, unpack(ids))
+  local begins, outcomes = redis.call('HMGET', claimed, unpack(ids)), redis.call('HMGET', outcome, unpack(ids))
+  for at, id in ipairs(ids) do
+    local fence = string.match(tokens[at] or '', ':(%d+)$')
+    local phase = phase_of(fence, begins[at], outcomes[at])
+    if fence and not taken[id] and aside_since(marks[at], fence, phase) then found[#found + 1], taken[id] = id, true end
+  end
+  return found
+end
+
+-- The held jobs without those that wait for a person by their phases; one whose cancel was asked for does not.
+local function without_waiting(ids, fences, patience, claimed, outcome, cancelling)
+  if not patience then return ids end
+  local found = {}
+  for first = 1, #ids, BATCH do
+    local some = { unpack(ids, first, math.min(first + BATCH - 1, #ids)) }
+    local begins, outcomes = redis.call('HMGET', claimed, unpack(some)), redis.call('HMGET', outcome, unpack(some))
+    local reasons = redis.call('HMGET', cancelling, unpack(some))
+    for at, id in ipairs(some) do
+      local phase = phase_of(fences[first + at - 1], begins[at], outcomes[at])
+      if patience[phase] < math.huge or reasons[at] and phase ~= 'finalizing' then found[#found + 1] = id end
+    end
+  end
+  return found
+end
+
+-- Sets silent jobs aside: they stand among those that the next snapshot takes, with a mark that a heartbeat removes.
+local function set_aside(found, aside, candidates, active)
+  if #found.aside == 0 then return end
+  redis.call('SREM', candidates, unpack(found.aside))
+  redis.call('HSET', aside, unpack(found.marks))
+  redis.call('SADD', active, unpack(found.aside))
+end
+
+-- Removes marks of jobs that are held no more, or by another token: some of them, from any place on.
+local function drop_marks(aside, locks)
+  local some, ids, stale = redis.call('HSCAN', aside, math.random(0, 1048575), 'COUNT', 100)[2], {}, {}
+  for at = 1, #some, 2 do ids[#ids + 1] = some[at] end
+  if #ids == 0 then return end
+  for at, token in ipairs(redis.call('HMGET', locks, unpack(ids))) do
+    local fence = string.match(token or '', ':(%d+)$')
+    local marked = string.match(some[2 * at], '^%d+')
+    if fence ~= marked then stale[#stale + 1] = ids[at] end
+  end
+  if #stale > 0 then redis.call('HDEL', aside, unpack(stale)) end
+end

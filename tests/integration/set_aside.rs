@@ -1,0 +1,175 @@
+//! Silent jobs that a task leaves to a person.
+
+use heartline::{
+    Error, Fault, Inspector, JobState, JobValues, Refusal, SilentJob, SilentSelection, StallAction, StallOptions,
+    StallReason,
+};
+
+use crate::support::puppet::{Puppet, Token};
+use crate::support::task::{INTERVAL, TASK, TaskWorker, TestTask, fast, fast_with};
+use crate::support::{PATIENCE, eventually};
+
+/// A worker of a task that recovers nothing by itself, and a dead one that holds these jobs.
+async fn held_by_the_dead(stall: StallOptions, ids: &[&str]) -> (TestTask, TaskWorker, Puppet, Vec<Token>) {
+    let test = TestTask::new();
+    test.journal.open("x");
+    let (_app, task) = test.producer().await;
+    for id in ids {
+        task.dispatch("x".into()).id(*id).await.unwrap();
+    }
+    let mut dead = Puppet::of(&test).await;
+    let held = dead.claim_all(ids).await;
+    let worker = test.start_worker(fast_with(stall)).await;
+    (test, worker, dead, held)
+}
+
+async fn set_aside(inspector: &Inspector) -> Vec<SilentJob> {
+    let (mut found, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = inspector.silent_jobs(TASK, cursor.as_deref()).await.unwrap();
+        found.extend(page.jobs.into_iter().filter(|job| job.is_set_aside));
+        cursor = page.next;
+        if cursor.is_none() {
+            found.sort_by_key(|job| job.id.to_string());
+            return found;
+        }
+    }
+}
+
+async fn so_many_are(inspector: &Inspector, jobs: usize) -> Vec<SilentJob> {
+    eventually("jobs are set aside", PATIENCE, async || set_aside(inspector).await.len() == jobs).await;
+    set_aside(inspector).await
+}
+
+#[tokio::test]
+async fn they_stay_with_the_dead_until_a_person_decides_and_that_is_done_at_once() {
+    let off = StallOptions::new().recover_running(false);
+    let (test, worker, dead, held) = held_by_the_dead(off, &["again", "fails", "stays"]).await;
+    let inspector = worker.app.inspector().by("ada");
+    let found = so_many_are(&inspector, 3).await;
+    assert_eq!((found[0].worker.as_ref().unwrap().as_str(), found[0].fence), (&*dead.name, Some(held[0].fence)));
+    assert!(found[0].silent_since > found[0].started_at && !found[0].is_claimed, "{:?}", found[0]);
+    let since: Vec<_> = found.iter().map(|job| job.silent_since).collect();
+    // It does not matter how long nobody looks.
+    test.epochs_pass(2).await;
+    let found = so_many_are(&inspector, 3).await;
+    assert_eq!(found.iter().map(|job| job.silent_since).collect::<Vec<_>>(), since);
+    assert!(test.stalls().await.is_empty());
+
+    let epoch = test.epoch().await;
+    let report = inspector.recover_running(TASK, SilentSelection::ids(["again"])).await.unwrap();
+    assert_eq!((report.done, report.refused, report.swept_by_worker), (1, 0, false), "{report:?}");
+    let report = inspector.fail_running(TASK, SilentSelection::ids(["fails"])).await.unwrap();
+    assert_eq!((report.done, report.refused), (1, 0), "{report:?}");
+    assert!(test.epoch().await <= epoch + 1, "no interval was watched");
+    worker.jobs.handle("again").unwrap().result().await.unwrap();
+    let job = inspector.job(TASK, "fails", JobValues::None).await.unwrap().unwrap();
+    assert_eq!((job.state, job.error.unwrap().code.as_str()), (JobState::Failed, "worker_crashed"));
+    let stall = inspector.explain(TASK, "again").await.unwrap().remove(0);
+    assert_eq!((stall.stall.action, stall.stall.reason), (StallAction::Recovered, StallReason::Manual));
+    assert_eq!((stall.by.as_deref(), stall.watched), (Some("ada"), None));
+    assert_eq!(test.places("stays").await, ["running"]);
+    // All that are left.
+    let report = inspector.recover_running(TASK, SilentSelection::all()).await.unwrap();
+    assert_eq!((report.done, report.refused), (1, 0), "{report:?}");
+    worker.jobs.handle("stays").unwrap().result().await.unwrap();
+    let audit = inspector.audit(TASK).await.unwrap();
+    // The dead one is a puppet, which lists itself nowhere.
+    assert!(audit.findings().all(|finding| finding.fault == Fault::StaleRecord), "{audit:?}");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn one_that_is_heard_from_again_goes_on_and_is_nobodys_to_decide() {
+    let off = StallOptions::new().recover_running(false);
+    let (test, worker, mut stood_still, held) = held_by_the_dead(off, &["a"]).await;
+    let inspector = worker.app.inspector();
+    so_many_are(&inspector, 1).await;
+    assert_eq!(stood_still.beat(&held).await, [0; 0], "it has its job still");
+    assert!(set_aside(&inspector).await.is_empty());
+    assert_eq!(test.dump("aside").await, None);
+    let beats = tokio::spawn(async move {
+        loop {
+            stood_still.beat(&held).await;
+            tokio::time::sleep(INTERVAL / 3).await;
+        }
+    });
+    let report = inspector.recover_running(TASK, SilentSelection::ids(["a"])).await.unwrap();
+    assert_eq!((report.done, report.refusals[0].why), (0, Refusal::NotSilent), "{report:?}");
+    beats.abort();
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn jobs_that_were_claimed_ahead_wait_alone() {
+    let off = StallOptions::new().recover_claimed(false);
+    let test = TestTask::new();
+    test.journal.open("x");
+    let (_app, task) = test.producer().await;
+    for id in ["ahead", "runs"] {
+        task.dispatch("x".into()).id(id).await.unwrap();
+    }
+    let mut dead = Puppet::of(&test).await;
+    let held = dead.claim_all(&["ahead", "runs"]).await;
+    test.run::<u64>("HSET", "claimed", &["ahead", &held[0].fence.to_string()]).await;
+    let worker = test.start_worker(fast_with(off)).await;
+    let inspector = worker.app.inspector();
+    let found = so_many_are(&inspector, 1).await;
+    assert!(found[0].is_claimed && found[0].id.as_str() == "ahead");
+    worker.jobs.handle("runs").unwrap().result().await.unwrap();
+    let report = inspector.requeue_claimed(TASK, SilentSelection::all()).await.unwrap();
+    assert_eq!((report.done, report.refused), (1, 0), "{report:?}");
+    worker.jobs.handle("ahead").unwrap().result().await.unwrap();
+    assert_eq!(test.run::<Option<String>>("HGET", "stalledCount", &["ahead"]).await, None);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_start_without_the_option_lets_them_be_recovered_and_one_with_it_does_not() {
+    let off = StallOptions::new().recover_running(false);
+    let (test, worker, ..) = held_by_the_dead(off.clone(), &["a"]).await;
+    so_many_are(&worker.app.inspector(), 1).await;
+    let newer = test.start_worker(fast()).await;
+    worker.jobs.handle("a").unwrap().result().await.unwrap();
+    assert_eq!(test.run::<String>("HGET", "meta", &["wire"]).await, "1");
+    let newest = test.start_worker(fast_with(off)).await;
+    assert_eq!(test.run::<String>("HGET", "meta", &["patience"]).await, "0 off 0");
+    for worker in [worker, newer, newest] {
+        worker.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn the_option_is_refused_while_a_live_worker_of_the_task_would_decide_by_itself() {
+    let test = TestTask::new();
+    let app = test.app().await;
+    test.declare_at(&app, fast_with(StallOptions::new().recover_finalizing(false)));
+    let mut conn = test.conn().await;
+    let (now, _): (u64, u64) = redis::cmd("TIME").query_async(&mut conn).await.unwrap();
+    let mut set = redis::pipe();
+    set.hset(format!("{}:worker:old-1-00000000", test.prefix), "tasks", TASK).ignore();
+    set.zadd(format!("{}:workers", test.prefix), "old-1-00000000", now * 1000).ignore();
+    let () = set.query_async(&mut conn).await.unwrap();
+    let Err(Error::Unsupported { what }) = app.worker().run().await else { panic!("it started beside an old one") };
+    assert!(what.contains("old-1-00000000") && what.contains("version 2"), "{what}");
+}
+
+#[tokio::test]
+async fn a_longer_interval_of_a_phase_is_waited_for() {
+    let longer = StallOptions::new().claimed_interval(INTERVAL * 4);
+    let test = TestTask::new();
+    test.journal.open("x");
+    let (_app, task) = test.producer().await;
+    task.dispatch("x".into()).id("ahead").await.unwrap();
+    let mut dead = Puppet::of(&test).await;
+    let held = dead.claim_all(&["ahead"]).await;
+    test.run::<u64>("HSET", "claimed", &["ahead", &held[0].fence.to_string()]).await;
+    let worker = test.start_worker(fast_with(longer)).await;
+    let inspector = worker.app.inspector();
+    let since = so_many_are(&inspector, 1).await[0].silent_since.unwrap();
+    worker.jobs.handle("ahead").unwrap().result().await.unwrap();
+    let recovery = inspector.job(TASK, "ahead", JobValues::None).await.unwrap().unwrap().recovery.unwrap();
+    assert_eq!(recovery.reason, StallReason::Requeued);
+    assert!(recovery.at.duration_since(since).unwrap() >= INTERVAL * 4, "{:?}", recovery.at.duration_since(since));
+    worker.stop().await;
+}
