@@ -181,6 +181,7 @@ pub use inspect::history::{EventPage, LateReport, PauseEvent, TaskEvent};
 pub use inspect::job::{JobOptions, JobReport, JobValues};
 pub use inspect::page::{JobCount, JobPage, JobRow};
 pub use inspect::recover::{RecoveredTask, RecoveryReport};
+pub use inspect::server::ServerReport;
 pub use inspect::silent::{ResolvedJob, SilentJob, SilentPage, SilentSelection, SweepReport};
 pub use inspect::stalls::{RecoveryOutlook, StallPage, StallReport, Watcher};
 pub use inspect::tasks::{PartReport, TaskOptionsInForce, TaskPause, TaskRates, TaskReport};

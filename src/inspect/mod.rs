@@ -11,6 +11,7 @@ pub(crate) mod job;
 pub(crate) mod json;
 pub(crate) mod page;
 pub(crate) mod recover;
+pub(crate) mod server;
 pub(crate) mod silent;
 pub(crate) mod stalls;
 pub(crate) mod tasks;

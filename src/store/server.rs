@@ -1,9 +1,12 @@
 //! What must be true of the server before anything is written to it.
 
+use std::time::{Duration, Instant};
+
 use redis::InfoDict;
 
 use super::connection::Connection;
 use super::fault::classify;
+use super::streams::server_time_ms;
 use crate::error::Error;
 
 /// The oldest server that has every command the scripts use (SMISMEMBER, ZMSCORE, XTRIM with MINID).
@@ -46,4 +49,29 @@ pub(crate) async fn check(conn: &mut impl Connection, eviction: EvictionCheck) -
         });
     }
     Ok(())
+}
+
+/// What the server says of itself.
+#[derive(Debug)]
+pub(crate) struct ServerLook {
+    pub(crate) info: InfoDict,
+    /// Its clock, ms since 1970.
+    pub(crate) now_ms: u64,
+    /// How long each of some short calls took.
+    pub(crate) round_trips: Vec<Duration>,
+}
+
+/// How many short calls are timed.
+const TIMED: usize = 9;
+
+/// Asks the server about itself.
+pub(crate) async fn look(conn: &mut impl Connection) -> Result<ServerLook, Error> {
+    let info: InfoDict = redis::cmd("INFO").query_async(conn).await.map_err(|e| classify("info", e))?;
+    let (mut round_trips, mut now_ms) = (Vec::with_capacity(TIMED), 0);
+    for _ in 0..TIMED {
+        let begun = Instant::now();
+        now_ms = server_time_ms(conn).await?;
+        round_trips.push(begun.elapsed());
+    }
+    Ok(ServerLook { info, now_ms, round_trips })
 }

@@ -1136,3 +1136,22 @@ async fn waits_for_many_jobs_share_their_connections() {
     assert!(connections < 40, "{connections}");
     worker.stop().await;
 }
+
+#[tokio::test]
+async fn the_server_tells_what_it_is_and_how_it_keeps_what_is_written() {
+    let redis = TestRedis::start();
+    let mut conn = redis.conn().await;
+    for (name, value) in [("maxmemory", "64mb"), ("maxmemory-policy", "noeviction"), ("appendonly", "yes")] {
+        let () = redis::cmd("CONFIG").arg("SET").arg(name).arg(value).query_async(&mut conn).await.unwrap();
+    }
+    let test = TestTask::on(&redis);
+    let (_, inspector) = inspector(&test).await;
+    let server = inspector.server().await.unwrap();
+    assert!(["redis", "valkey"].contains(&&*server.name) && server.version.contains('.'), "{server:?}");
+    assert_eq!((server.is_primary, server.replicas, server.is_saved_well), (true, 0, true), "{server:?}");
+    assert_eq!((server.max_memory, &*server.eviction_policy), (64 << 20, "noeviction"), "{server:?}");
+    assert!(server.has_append_only_file && server.used_memory > 0 && server.clients > 0, "{server:?}");
+    assert!(server.round_trip > Duration::ZERO && server.longest_round_trip >= server.round_trip, "{server:?}");
+    let off = server.clock.duration_since(SystemTime::now()).unwrap_or_else(|e| e.duration());
+    assert!(off < PATIENCE, "{server:?}");
+}

@@ -1,0 +1,86 @@
+//! The Redis server: what it is, how it keeps what is written, and how far away it is.
+
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+
+use super::Inspector;
+use crate::error::Error;
+use crate::store::server::look;
+use crate::times::{as_us, at_ms, ms_since_1970};
+
+/// The Redis server as it was when it was asked for. What it does not tell is `None`, or 0.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ServerReport {
+    /// `redis` or `valkey`, as it says.
+    pub name: String,
+    /// Its version; of Valkey its own.
+    pub version: String,
+    /// Its clock.
+    #[serde(rename = "clock_ms", serialize_with = "ms_since_1970")]
+    pub clock: SystemTime,
+    /// How long a short call takes: the median of some.
+    #[serde(rename = "round_trip_us", serialize_with = "as_us")]
+    pub round_trip: Duration,
+    /// The longest of them.
+    #[serde(rename = "longest_round_trip_us", serialize_with = "as_us")]
+    pub longest_round_trip: Duration,
+    /// Whether it is the primary, and not a replica.
+    pub is_primary: bool,
+    /// How many replicas follow it.
+    pub replicas: u64,
+    /// Bytes that its data take.
+    pub used_memory: u64,
+    /// Bytes that they may take; 0: there is no limit.
+    pub max_memory: u64,
+    /// What it does when that is reached: `noeviction` or another policy.
+    pub eviction_policy: String,
+    /// Keys that it has evicted since it started.
+    pub evicted_keys: u64,
+    /// Whether each write goes into the append-only file.
+    pub has_append_only_file: bool,
+    /// Whether the last write of a snapshot, and of the append-only file, went well.
+    pub is_saved_well: bool,
+    /// Writes since the last snapshot.
+    pub unsaved_writes: u64,
+    /// Clients that are connected.
+    pub clients: u64,
+}
+
+impl Inspector {
+    /// What the server says of itself, and how long a short call to it takes from here.
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn server(&self) -> Result<ServerReport, Error> {
+        let mut told = self.ask(|mut conn| async move { look(&mut conn).await }).await?;
+        let text = |field: &str| told.info.get::<String>(field);
+        let number = |field: &str| told.info.get::<u64>(field).unwrap_or(0);
+        let is_ok = |field: &str| text(field).is_none_or(|status| status == "ok");
+        // Valkey tells the version of Redis that it stands for as `redis_version`.
+        let valkey = text("valkey_version");
+        told.round_trips.sort_unstable();
+        let middle = told.round_trips.get(told.round_trips.len() / 2).copied().unwrap_or_default();
+        Ok(ServerReport {
+            name: if valkey.is_some() { "valkey" } else { "redis" }.to_owned(),
+            version: valkey.or_else(|| text("redis_version")).unwrap_or_default(),
+            clock: at_ms(told.now_ms),
+            round_trip: middle,
+            longest_round_trip: told.round_trips.last().copied().unwrap_or_default(),
+            is_primary: text("role").is_none_or(|role| role == "master"),
+            replicas: number("connected_slaves"),
+            used_memory: number("used_memory"),
+            max_memory: number("maxmemory"),
+            eviction_policy: text("maxmemory_policy").unwrap_or_default(),
+            evicted_keys: number("evicted_keys"),
+            has_append_only_file: number("aof_enabled") == 1,
+            is_saved_well: is_ok("rdb_last_bgsave_status") && is_ok("aof_last_write_status"),
+            unsaved_writes: number("rdb_changes_since_last_save"),
+            clients: number("connected_clients"),
+        })
+    }
+}
