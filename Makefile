@@ -27,7 +27,7 @@ demo: ## Run the demo, on REDIS_URL or a private server (ARGS=... passes argumen
 .PHONY: test
 test: ## Run all tests and doctests, on private servers
 	@scripts/ensure redis faketime
-	cargo test --all-features
+	cargo test --all-features --package heartline --package heartline-cli
 
 .PHONY: check
 check: ## Formatting, clippy, documentation, Lua: no warning is let through
@@ -71,7 +71,7 @@ check-features: ## Check every combination of features
 .PHONY: check-msrv
 check-msrv: ## Check with the oldest supported Rust
 	@rustup toolchain list | grep -q '^$(MSRV)' || { echo "missing: Rust $(MSRV); get it with 'rustup toolchain install $(MSRV) --profile minimal'" >&2; exit 1; }
-	cargo +$(MSRV) check --all-features --all-targets
+	cargo +$(MSRV) check --workspace --all-features --all-targets
 
 .PHONY: check-deps
 check-deps: ## Check licences, advisories and duplicates of the dependencies

@@ -8,6 +8,7 @@
 //! | every option and its default | [`options`] |
 //! | Redis settings, shutdown, deploys, alerts, logs | [`production`] |
 //! | seeing and steering what runs, probes, repair | [`operating`] |
+//! | the same at a terminal | [`command_line`] |
 //! | what to do, by what you see | [`troubleshooting`] |
 //! | tests of your handlers and flows | [`testing`] |
 //! | how fast it is | [`performance`] |
@@ -31,6 +32,7 @@ pages! {
     options = "options",
     production = "production",
     operating = "operating",
+    command_line = "command-line",
     troubleshooting = "troubleshooting",
     performance = "performance",
     comparison = "comparison",

@@ -1,0 +1,424 @@
+//! The command line, as clap reads it. What stands here is the help that people see.
+
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+use heartline::{JobFilter, JobState, Priority};
+
+/// See, explain and steer Heartline's tasks, jobs and workers.
+///
+/// The server is that of --redis, else of HEARTLINE_REDIS, else of REDIS_URL, else redis://127.0.0.1:6379.
+#[derive(Debug, Parser)]
+#[command(
+    name = "heartline",
+    version,
+    after_help = "Begin with:\n  heartline status            is it working, and what is wrong\n  heartline tasks             what each task does\n  \
+                  heartline jobs list -t export --state failed\n  heartline stalls outlook -t export   why nothing is recovered yet\n\n\
+                  Exit status: 0 if it was done, 1 if it failed, 2 if it was used wrongly."
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Global {
+    /// The Redis server, as redis://host:port/db or rediss://
+    #[arg(long, global = true, value_name = "URL", value_hint = ValueHint::Url)]
+    redis: Option<String>,
+    /// What every key begins with
+    #[arg(long, global = true, default_value = "heartline", env = "HEARTLINE_PREFIX")]
+    pub(crate) prefix: String,
+    /// Print JSON, with times in ms since 1970
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Do not ask before something is done that cannot be undone
+    #[arg(long, short, global = true)]
+    pub(crate) yes: bool,
+    /// Who acts: it stands in the event of each act [default: the user's name]
+    #[arg(long, global = true, value_name = "NAME")]
+    by: Option<String>,
+}
+
+impl Global {
+    /// The server: the option, or the first variable that is set.
+    pub(crate) fn url(&self) -> String {
+        let of = |name: &str| std::env::var(name).ok().filter(|url| !url.is_empty());
+        let url = self.redis.clone().or_else(|| of("HEARTLINE_REDIS")).or_else(|| of("REDIS_URL"));
+        url.unwrap_or_else(|| "redis://127.0.0.1:6379".to_owned())
+    }
+
+    /// Whether the option, which others can read, has a password.
+    pub(crate) fn tells_password(&self) -> bool {
+        let user = self.redis.as_deref().and_then(|url| url.split_once("://")?.1.rsplit_once('@'));
+        user.is_some_and(|(user, _)| user.contains(':'))
+    }
+
+    /// Who acts.
+    pub(crate) fn by(&self) -> String {
+        let of = |name: &str| std::env::var(name).ok().filter(|user| !user.is_empty());
+        let user = self.by.clone().or_else(|| of("USER")).or_else(|| of("USERNAME"));
+        user.unwrap_or_else(|| "heartline-cli".to_owned())
+    }
+}
+
+/// What can be asked for.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Whether everything works, and what does not: exit status 1 if anything is wrong
+    Status,
+    /// Every task: how many jobs are in each state, how fast they come and go, who works them
+    Tasks,
+    /// One task: show it, pause and resume it, purge its jobs, forget it
+    #[command(subcommand)]
+    Task(TaskCommand),
+    /// Jobs: list, show, dispatch, cancel, retry, run now, remove, wait
+    #[command(subcommand)]
+    Jobs(JobsCommand),
+    /// Workers: who works, what each holds, who is silent or gone
+    Workers {
+        /// Show only this one, with all that is known of it
+        #[arg(value_name = "WORKER")]
+        worker: Option<String>,
+        /// Show those too that are gone
+        #[arg(long, short)]
+        all: bool,
+    },
+    /// Stalls: the last ones, one explained, and why nothing is recovered yet
+    #[command(subcommand)]
+    Stalls(StallsCommand),
+    /// What a person decides about jobs whose worker is silent or dead
+    #[command(subcommand)]
+    Recover(RecoverCommand),
+    /// Check that every job is in exactly one place, and that nothing is left over
+    #[command(after_help = "Example:\n  heartline audit              every task\n  heartline audit -t export")]
+    Audit {
+        /// The task; all of them without it
+        #[arg(long, short)]
+        task: Option<String>,
+    },
+    /// Audit a task, and mend what is wrong
+    #[command(after_help = "Example:\n  heartline repair -t export --dry-run")]
+    Repair {
+        /// The task
+        #[arg(long, short)]
+        task: String,
+        /// Only tell what would be mended
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// What has happened to the jobs of a task
+    #[command(
+        after_help = "Example:\n  heartline events -t export --follow\n  heartline events -t export --job export-7"
+    )]
+    Events {
+        /// The task
+        #[arg(long, short)]
+        task: String,
+        /// Only events of this job
+        #[arg(long, conflicts_with = "follow")]
+        job: Option<String>,
+        /// Go on with what happens from now on, until Ctrl-C
+        #[arg(long, short)]
+        follow: bool,
+    },
+    /// Whether jobs are processed: a line for each reason if not, and exit status 1
+    Health,
+    /// Check the server, the tasks and the workers, and say what to do: exit status 1 if jobs are at risk
+    Doctor,
+    /// Write completions for a shell to standard output
+    #[command(
+        after_help = "Example:\n  heartline completions bash > ~/.local/share/bash-completion/completions/heartline"
+    )]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write the man pages into a directory
+    #[command(after_help = "Example:\n  heartline man ~/.local/share/man/man1")]
+    Man {
+        /// The directory
+        #[arg(value_hint = ValueHint::DirPath)]
+        directory: std::path::PathBuf,
+    },
+}
+
+/// One task.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TaskCommand {
+    /// Counts, rates, options in force, and why nothing is recovered yet
+    Show {
+        /// The task
+        task: String,
+    },
+    /// Let no job of the task begin; what runs goes on
+    #[command(after_help = "Example:\n  heartline task pause export --reason 'the disk is full'")]
+    Pause {
+        /// The task
+        task: String,
+        /// Why, for whoever looks
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
+    /// Let jobs of a paused task begin again
+    Resume {
+        /// The task
+        task: String,
+    },
+    /// Remove all jobs in one state, with all that is kept of them
+    #[command(after_help = "Example:\n  heartline task purge export --state failed")]
+    Purge {
+        /// The task
+        task: String,
+        /// The state: waiting, delayed, completed, failed, cancelled
+        #[arg(long)]
+        state: JobState,
+    },
+    /// Remove what is left of a task without jobs and without workers
+    Forget {
+        /// The task
+        task: String,
+    },
+}
+
+/// Which jobs: these, or those that a filter finds.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Selected {
+    /// The task
+    #[arg(long, short)]
+    pub(crate) task: String,
+    /// Ids of jobs; '-' reads them from standard input, one a line
+    #[arg(value_name = "ID", required_unless_present = "state", conflicts_with_all = ["state", "code", "text", "older", "younger"])]
+    pub(crate) ids: Vec<String>,
+    #[command(flatten)]
+    pub(crate) filter: Filter,
+}
+
+/// What narrows jobs down.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Filter {
+    /// The state: waiting, delayed, claimed, running, finalizing, completed, failed, cancelled
+    #[arg(long, short)]
+    pub(crate) state: Option<JobState>,
+    /// Only jobs whose last failure has this code
+    #[arg(long, requires = "state")]
+    pub(crate) code: Option<String>,
+    /// Only jobs whose last failure has this text in its message
+    #[arg(long, requires = "state")]
+    pub(crate) text: Option<String>,
+    /// Only jobs that are where they are for longer than this, as 10m or '2h 30m'
+    #[arg(long, requires = "state", value_parser = humantime::parse_duration)]
+    pub(crate) older: Option<Duration>,
+    /// Only jobs that are where they are for no longer than this
+    #[arg(long, requires = "state", value_parser = humantime::parse_duration)]
+    pub(crate) younger: Option<Duration>,
+}
+
+impl Filter {
+    /// The filter, if a state was named.
+    pub(crate) fn of_jobs(&self) -> Option<JobFilter> {
+        let mut filter = JobFilter::new(self.state?);
+        if let Some(code) = &self.code {
+            filter = filter.code(code);
+        }
+        if let Some(text) = &self.text {
+            filter = filter.text(text);
+        }
+        if let Some(age) = self.older {
+            filter = filter.older_than(age);
+        }
+        if let Some(age) = self.younger {
+            filter = filter.younger_than(age);
+        }
+        Some(filter)
+    }
+}
+
+/// Jobs of a task.
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobsCommand {
+    /// Jobs in one state, the latest first
+    #[command(
+        after_help = "Example:\n  heartline jobs list -t export --state failed --code timeout --older 10m --limit 20"
+    )]
+    List {
+        /// The task
+        #[arg(long, short)]
+        task: String,
+        #[command(flatten)]
+        filter: Filter,
+        /// How many at most, 1 to 1000
+        #[arg(long, default_value_t = 20)]
+        limit: usize,
+        /// Begin with the oldest
+        #[arg(long)]
+        oldest_first: bool,
+        /// Go on behind a page: its `next`
+        #[arg(long)]
+        cursor: Option<String>,
+        /// Tell only how many there are
+        #[arg(long)]
+        count: bool,
+    },
+    /// All that is known of a job, and what has happened to it
+    Show {
+        /// The task
+        #[arg(long, short)]
+        task: String,
+        /// The job
+        id: String,
+        /// Show its payload, result and checkpoint too
+        #[arg(long)]
+        values: bool,
+    },
+    /// Dispatch a job
+    #[command(after_help = "Example:\n  heartline jobs dispatch -t export '{\"rows\": 10}' --id export-7\n  \
+                            heartline jobs dispatch -t export - < input.json")]
+    Dispatch {
+        /// The task
+        #[arg(long, short)]
+        task: String,
+        /// Its input as JSON; '-' reads it from standard input
+        payload: String,
+        /// An id of your own: a job whose id is known is left as it is
+        #[arg(long)]
+        id: Option<String>,
+        /// Begin no sooner than in this time, as 10m
+        #[arg(long, value_parser = humantime::parse_duration)]
+        delay: Option<Duration>,
+        /// high, normal or low
+        #[arg(long)]
+        priority: Option<Priority>,
+        /// Wait for its end, and print its result
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Cancel jobs: waiting ones at once, running ones by their workers
+    Cancel {
+        #[command(flatten)]
+        jobs: Selected,
+        /// Why, for whoever looks
+        #[arg(long, default_value = "cancelled by a person")]
+        reason: String,
+    },
+    /// Let jobs that failed or were cancelled run again
+    #[command(
+        after_help = "Example:\n  heartline jobs retry -t export export-7\n  heartline jobs retry -t export --state failed --code timeout"
+    )]
+    Retry(Selected),
+    /// Let delayed jobs run now
+    RunNow(Selected),
+    /// Remove jobs that nobody holds, with all that is kept of them
+    Remove(Selected),
+    /// The result of a job, as JSON; it waits for its end
+    Result {
+        /// The task
+        #[arg(long, short)]
+        task: String,
+        /// The job
+        id: String,
+    },
+    /// Wait until a job has ended: exit status 0 if it completed, else 1
+    Wait {
+        /// The task
+        #[arg(long, short)]
+        task: String,
+        /// The job
+        id: String,
+        /// For how long at most, as 30s
+        #[arg(long, default_value = "1h", value_parser = humantime::parse_duration)]
+        timeout: Duration,
+    },
+}
+
+/// Stalls.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StallsCommand {
+    /// The last stalls of a task, the latest first
+    List {
+        /// The task
+        #[arg(long, short)]
+        task: String,
+    },
+    /// Each stall of a job, in one sentence: who held it, who watched, for how long, and what was done
+    Explain {
+        /// The task
+        #[arg(long, short)]
+        task: String,
+        /// The job
+        id: String,
+    },
+    /// Why nothing is recovered yet, and when that may be
+    Outlook {
+        /// The task
+        #[arg(long, short)]
+        task: String,
+    },
+    /// Outcomes that were refused, since their worker did not hold the job any more
+    Late {
+        /// The task
+        #[arg(long, short)]
+        task: String,
+    },
+}
+
+/// Which silent jobs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Silent {
+    /// The task
+    #[arg(long, short)]
+    pub(crate) task: String,
+    /// Ids of jobs, or --all; '-' reads them from standard input, one a line
+    #[arg(value_name = "ID", required_unless_present = "all")]
+    pub(crate) ids: Vec<String>,
+    /// All that are silent
+    #[arg(long, conflicts_with = "ids")]
+    pub(crate) all: bool,
+}
+
+/// What a person decides about held jobs. But for `worker` nothing is taken before it was watched for a whole stall interval, or was
+/// set aside for a person.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RecoverCommand {
+    /// List held jobs that are silent
+    Silent {
+        /// The task
+        #[arg(long, short)]
+        task: String,
+    },
+    /// Put silent jobs back that were claimed ahead and have not begun
+    Claimed(Silent),
+    /// Give silent jobs another run
+    Running(Silent),
+    /// Let silent jobs fail
+    Fail(Silent),
+    /// Say that a worker is dead: its jobs are resolved at once
+    #[command(after_help = "Example:\n  heartline recover worker web-1-4711-0f3a9c21\n\n\
+                            If you are wrong, its jobs run twice: it hears of it within 10 s, and stops.")]
+    Worker {
+        /// The id of the worker
+        worker: String,
+    },
+    /// Watch for one interval, and resolve what stays silent by the options of the task
+    Sweep {
+        /// The task
+        #[arg(long, short)]
+        task: String,
+    },
+}
+
+/// The states of a job, in the order of its life.
+pub(crate) const STATES: [JobState; 8] = [
+    JobState::Waiting,
+    JobState::Delayed,
+    JobState::Claimed,
+    JobState::Running,
+    JobState::Finalizing,
+    JobState::Completed,
+    JobState::Failed,
+    JobState::Cancelled,
+];

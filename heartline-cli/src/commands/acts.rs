@@ -1,0 +1,118 @@
+//! Acts on many jobs, step by step: with progress, and an end at Ctrl-C that loses no account.
+
+use std::io::{self, Read};
+
+use heartline::{Act, ActReport, JobFilter, JobSelection, JobState};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::known_task;
+use crate::args::{STATES, Selected};
+use crate::ask::confirm;
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::text::shown;
+
+/// How many refusals are told to people.
+const TOLD: usize = 20;
+
+/// Which jobs an act takes, and how many those are.
+pub(super) async fn selection(session: &Session, jobs: &Selected) -> Result<(JobSelection, u64), Failure> {
+    known_task(session, &jobs.task).await?;
+    if let Some(filter) = jobs.filter.of_jobs() {
+        let count = session.inspector.count(&jobs.task, &filter).await?;
+        return Ok((filter.into(), count.jobs));
+    }
+    let ids = ids_of(&jobs.ids)?;
+    let count = ids.len() as u64;
+    Ok((ids.into(), count))
+}
+
+/// The ids that were named, with those of standard input in place of `-`.
+pub(super) fn ids_of(named: &[String]) -> Result<Vec<String>, Failure> {
+    let mut ids = Vec::with_capacity(named.len());
+    for id in named {
+        if id == "-" {
+            let mut text = String::new();
+            io::stdin().lock().read_to_string(&mut text)?;
+            ids.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
+        } else {
+            ids.push(id.clone());
+        }
+    }
+    Ok(ids)
+}
+
+/// Asks about an act on what a filter finds: who names jobs has chosen them.
+pub(super) fn confirm_filter(session: &Session, jobs: &Selected, verb: &str, count: u64) -> Result<(), Failure> {
+    match jobs.filter.of_jobs() {
+        Some(_) => {
+            let state = jobs.filter.state.unwrap_or(JobState::Waiting);
+            confirm(session.yes, &format!("{verb} at least {count} {state} jobs of {}", jobs.task))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Makes the act, and tells what came of it. `of` is about how many jobs it takes.
+pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) -> Result<(), Failure> {
+    let bar = if session.out.is_json { ProgressBar::hidden() } else { ProgressBar::new(of) };
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}") {
+        bar.set_style(style);
+    }
+    let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
+    let (mut failure, mut is_stopped) = (None, false);
+    loop {
+        // A step is not given up in its middle: what it did is to be told.
+        match act.step().await {
+            Ok(Some(so_far)) => bar.set_position(so_far.done + so_far.requested + so_far.refused),
+            Ok(None) => break,
+            Err(e) => {
+                failure = Some(Failure::from(e));
+                break;
+            }
+        }
+        let pressed = tokio::time::timeout(std::time::Duration::ZERO, &mut stop).await;
+        if pressed.is_ok() && !act.report().is_complete {
+            is_stopped = true;
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    tell(session, act.report(), done)?;
+    match failure {
+        Some(failure) => Err(failure),
+        None if is_stopped => Err(Failure::Failed("stopped; the others are as they were".to_owned())),
+        None => Ok(()),
+    }
+}
+
+/// Tells what an act did, and fails if it did nothing but refuse.
+pub(super) fn tell(session: &Session, report: &ActReport, done: &str) -> Result<(), Failure> {
+    if session.out.is_json {
+        session.out.json(report)?;
+    } else {
+        let asked =
+            if report.requested > 0 { format!(", {} asked of their workers", report.requested) } else { String::new() };
+        session.out.line(format!("{} {done}{asked}, {} refused", report.done, report.refused))?;
+        for refused in report.refusals.iter().take(TOLD) {
+            session.out.line(format!("  {}: {}", shown(&refused.id), refused.why))?;
+        }
+        if report.refused as usize > TOLD {
+            session.out.line(format!("  and {} more; --json lists up to 1,000", report.refused as usize - TOLD))?;
+        }
+        if report.swept_by_worker {
+            session.out.line("A live worker swept meanwhile, and decided about what was silent.")?;
+        }
+        if !report.is_complete && !report.swept_by_worker {
+            session.out.line("It did not come to its end: repeat it for the others.")?;
+        }
+    }
+    let nothing = report.done + report.requested == 0 && report.refused > 0;
+    if nothing { Err(Failure::Told) } else { Ok(()) }
+}
+
+/// The filter as it was given, for lists.
+pub(super) fn listed(filter: Option<JobFilter>) -> Result<JobFilter, Failure> {
+    let states = STATES.map(|state| state.to_string()).join(", ");
+    filter.ok_or_else(|| Failure::wrong(format!("say which state: --state with one of {states}")))
+}

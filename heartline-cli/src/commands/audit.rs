@@ -1,0 +1,81 @@
+//! `audit` and `repair`.
+
+use heartline::{AuditReport, Finding};
+use indicatif::ProgressBar;
+
+use super::known_task;
+use crate::ask::confirm;
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// Looks at a task, with progress.
+async fn look(session: &Session, task: &str) -> Result<AuditReport, Failure> {
+    let bar = if session.out.is_json { ProgressBar::hidden() } else { ProgressBar::new(0) };
+    bar.set_message(task.to_owned());
+    let mut audit = session.inspector.audit(task);
+    while let Some(progress) = audit.step().await? {
+        bar.set_length(progress.of);
+        bar.set_position(progress.read.min(progress.of));
+    }
+    bar.finish_and_clear();
+    Ok(audit.report().clone())
+}
+
+pub(super) async fn audit(session: &Session, task: Option<String>) -> Result<(), Failure> {
+    let tasks = match task {
+        Some(task) => {
+            known_task(session, &task).await?;
+            vec![task]
+        }
+        None => session.inspector.task_names().await?,
+    };
+    let mut reports = Vec::new();
+    for task in &tasks {
+        reports.push(look(session, task).await?);
+    }
+    if session.out.is_json {
+        session.out.json(&reports)?;
+    } else {
+        for report in &reports {
+            let (looked, found) = totals(report);
+            session.out.line(format!("{}: {looked} jobs looked at, {found} faults", report.task))?;
+            findings(session, report.findings())?;
+        }
+    }
+    if reports.iter().all(AuditReport::is_clean) { Ok(()) } else { Err(Failure::Told) }
+}
+
+pub(super) async fn repair(session: &Session, task: &str, dry_run: bool) -> Result<(), Failure> {
+    known_task(session, task).await?;
+    let report = look(session, task).await?;
+    let preview = session.inspector.preview_repair(&report).await?;
+    let count = preview.mended.len();
+    if dry_run || count == 0 {
+        if session.out.is_json {
+            return session.out.json(&preview);
+        }
+        session.out.line(format!("{count} faults would be mended"))?;
+        return findings(session, preview.mended.iter());
+    }
+    if !session.out.is_json {
+        findings(session, preview.mended.iter())?;
+    }
+    confirm(session.yes, &format!("mend {count} faults of {task}"))?;
+    let repaired = session.inspector.repair(&report).await?;
+    if session.out.is_json {
+        return session.out.json(&repaired);
+    }
+    session.out.line(format!("{} mended, {} were not there any more", repaired.mended.len(), repaired.gone.len()))
+}
+
+fn totals(report: &AuditReport) -> (u64, u64) {
+    report.parts.iter().fold((0, 0), |(looked, found), part| (looked + part.looked, found + part.found))
+}
+
+fn findings<'a>(session: &Session, findings: impl Iterator<Item = &'a Finding>) -> Result<(), Failure> {
+    for finding in findings {
+        // It shows itself with control characters escaped.
+        session.out.line(format!("  {finding}"))?;
+    }
+    Ok(())
+}

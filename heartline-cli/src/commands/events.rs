@@ -1,0 +1,74 @@
+//! `events`: a line for each.
+
+use std::time::{Duration, SystemTime};
+
+use heartline::{PauseEvent, TaskEvent};
+use serde_json::Value;
+
+use super::known_task;
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::text::{brief, shown};
+
+/// Between two looks for what is new.
+const LOOK: Duration = Duration::from_millis(500);
+
+pub(super) async fn of_job(session: &Session, task: &str, id: &str) -> Result<(), Failure> {
+    known_task(session, task).await?;
+    for event in session.inspector.job_events(task, id).await? {
+        tell(session, &TaskEvent::Job(event))?;
+    }
+    Ok(())
+}
+
+/// All that is kept, or what comes from now on.
+pub(super) async fn of_task(session: &Session, task: &str, follow: bool) -> Result<(), Failure> {
+    known_task(session, task).await?;
+    let mut after = follow.then(|| format!("{}-0", now_ms()));
+    let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
+    loop {
+        let page = session.inspector.events(task, after.as_deref()).await?;
+        for event in &page.events {
+            tell(session, event)?;
+        }
+        after = Some(page.next);
+        if page.has_more {
+            continue;
+        }
+        if !follow || tokio::time::timeout(LOOK, &mut stop).await.is_ok() {
+            return Ok(());
+        }
+    }
+}
+
+fn now_ms() -> u128 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis()
+}
+
+/// An event on a line: when, what, which job, and whatever else it says.
+fn tell(session: &Session, event: &TaskEvent) -> Result<(), Failure> {
+    if session.out.is_json {
+        return session.out.json_line(event);
+    }
+    let (at, name, id) = match event {
+        TaskEvent::Job(event) => (event.at(), event.name().to_owned(), event.id().to_string()),
+        TaskEvent::Pause(PauseEvent::Paused { at, .. }) => (*at, "task:paused".to_owned(), String::new()),
+        TaskEvent::Pause(PauseEvent::Resumed { at, .. }) => (*at, "task:resumed".to_owned(), String::new()),
+        _ => return Ok(()),
+    };
+    let mut rest = String::new();
+    if let Value::Object(fields) = serde_json::to_value(event)? {
+        for (name, value) in
+            fields.iter().filter(|(name, _)| !["event", "task", "id", "at_ms"].contains(&name.as_str()))
+        {
+            let value = match value {
+                Value::Null => continue,
+                Value::String(text) if text.is_empty() => continue,
+                Value::String(text) => brief(text, 200),
+                other => brief(&other.to_string(), 200),
+            };
+            rest.push_str(&format!(" {name}={value}"));
+        }
+    }
+    session.out.line(format!("{} {name:<18} {}{rest}", humantime::format_rfc3339_millis(at), shown(&id)))
+}

@@ -1,0 +1,209 @@
+//! `jobs …`.
+
+use std::io::{self, Read};
+use std::time::SystemTime;
+
+use heartline::{JobReport, JobRow, JobState, JobValues};
+use serde_json::Value;
+
+use super::{acts, events, known_task, when};
+use crate::args::{Filter, JobsCommand, Selected};
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::text::{brief, exact, shown, span};
+
+pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), Failure> {
+    let inspector = &session.inspector;
+    match command {
+        JobsCommand::List { task, filter, limit, oldest_first, cursor, count } => {
+            list(session, &task, &filter, (limit, oldest_first, cursor, count)).await
+        }
+        JobsCommand::Show { task, id, values } => show(session, &task, &id, values).await,
+        JobsCommand::Dispatch { task, payload, id, delay, priority, wait } => {
+            let mut dispatch = inspector.dispatch_json(&task, input(payload)?)?;
+            if let Some(id) = id {
+                dispatch = dispatch.id(id);
+            }
+            if let Some(delay) = delay {
+                dispatch = dispatch.delay(delay);
+            }
+            if let Some(priority) = priority {
+                dispatch = dispatch.priority(priority);
+            }
+            let job = dispatch.await?;
+            if wait {
+                return session.out.json(&job.result().await?);
+            }
+            if session.out.is_json {
+                return session.out.json(&serde_json::json!({ "task": task, "id": job.id() }));
+            }
+            session.out.line(job.id().as_str())
+        }
+        JobsCommand::Cancel { jobs, reason } => {
+            let (selection, count) = acts::selection(session, &jobs).await?;
+            acts::confirm_filter(session, &jobs, "cancel", count)?;
+            acts::run(session, inspector.cancel(&jobs.task, selection, &reason), "cancelled", count).await
+        }
+        JobsCommand::Retry(jobs) => {
+            let (selection, count) = acts::selection(session, &jobs).await?;
+            acts::confirm_filter(session, &jobs, "run again", count)?;
+            acts::run(session, inspector.retry(&jobs.task, selection), "run again", count).await
+        }
+        JobsCommand::RunNow(jobs) => {
+            let (selection, count) = acts::selection(session, &jobs).await?;
+            acts::confirm_filter(session, &jobs, "run at once", count)?;
+            acts::run(session, inspector.run_now(&jobs.task, selection), "run now", count).await
+        }
+        JobsCommand::Remove(jobs) => remove(session, &jobs).await,
+        JobsCommand::Result { task, id } => {
+            known_task(session, &task).await?;
+            session.out.json(&inspector.result_json(&task, &id).await?)
+        }
+        JobsCommand::Wait { task, id, timeout } => {
+            known_task(session, &task).await?;
+            let state = inspector.wait(&task, &id, timeout).await?;
+            if session.out.is_json {
+                session.out.json(&serde_json::json!({ "task": task, "id": id, "state": state }))?;
+            } else {
+                session.out.line(state.to_string())?;
+            }
+            if state == JobState::Completed { Ok(()) } else { Err(Failure::Told) }
+        }
+    }
+}
+
+/// The input of a job: what was given, or standard input.
+fn input(payload: String) -> Result<Value, Failure> {
+    let mut text = payload;
+    if text == "-" {
+        text.clear();
+        io::stdin().lock().read_to_string(&mut text)?;
+    }
+    let hint = "quote a string as JSON, like '\"ada\"'";
+    serde_json::from_str(&text).map_err(|e| Failure::wrong(format!("the payload is no JSON: {e}; {hint}")))
+}
+
+async fn list(
+    session: &Session,
+    task: &str,
+    filter: &Filter,
+    (limit, oldest_first, cursor, count): (usize, bool, Option<String>, bool),
+) -> Result<(), Failure> {
+    known_task(session, task).await?;
+    let mut filter = acts::listed(filter.of_jobs())?;
+    if oldest_first {
+        filter = filter.oldest_first();
+    }
+    if count {
+        let counted = session.inspector.count(task, &filter).await?;
+        if session.out.is_json {
+            return session.out.json(&counted);
+        }
+        let least = if counted.is_exact { "" } else { "at least " };
+        let looked = if counted.looked > 0 { format!(" in {} looked at", counted.looked) } else { String::new() };
+        return session.out.line(format!("{least}{}{looked}", counted.jobs));
+    }
+    let page = session.inspector.jobs(task, &filter, cursor.as_deref(), limit).await?;
+    if session.out.is_json {
+        return session.out.json(&page);
+    }
+    const COLUMNS: [&str; 11] =
+        ["ID", "STATE", "PRIORITY", "FAILED RUNS", "STALLS", "DISPATCHED", "SINCE", "DUE", "WORKER", "CODE", "MESSAGE"];
+    let cells = |row: &JobRow| {
+        let of = row.max_count.map_or_else(String::new, |max| format!("/{max}"));
+        vec![
+            shown(row.id.as_str()),
+            if row.is_silent { format!("{} (silent)", row.state) } else { row.state.to_string() },
+            row.priority.to_string(),
+            row.failed_attempts.to_string(),
+            format!("{}{of}", row.stalled_count),
+            when(row.dispatched_at, page.as_of),
+            when(row.since, page.as_of),
+            when(row.due_at, page.as_of),
+            row.worker.as_ref().map_or_else(|| "-".to_owned(), |worker| shown(worker.as_str())),
+            row.code.as_deref().map_or_else(|| "-".to_owned(), shown),
+            row.message.as_deref().map_or_else(|| "-".to_owned(), |message| brief(message, 80)),
+        ]
+    };
+    session.out.table(&COLUMNS, page.jobs.iter().map(cells).collect())?;
+    if page.jobs.is_empty() && page.next.is_none() {
+        session.out.hint(format!("No job of {task} is like that."));
+    }
+    if let Some(next) = &page.next {
+        session.out.hint(format!(
+            "{} shown, {} looked at; go on with --cursor '{}'",
+            page.jobs.len(),
+            page.looked,
+            shown(next)
+        ));
+    }
+    Ok(())
+}
+
+async fn show(session: &Session, task: &str, id: &str, values: bool) -> Result<(), Failure> {
+    known_task(session, task).await?;
+    let wanted = if values { JobValues::All } else { JobValues::None };
+    let Some(job) = session.inspector.job(task, id, wanted).await? else {
+        return Err(Failure::Failed(format!("there is no job {id} of {task}")));
+    };
+    if session.out.is_json {
+        return session.out.json(&job);
+    }
+    facts(session, &job)?;
+    for (name, value) in [("payload", &job.payload), ("result", &job.result), ("checkpoint", &job.checkpoint)] {
+        if let Some(value) = value {
+            session.out.line(format!("{name}:\n{}", serde_json::to_string_pretty(value)?))?;
+        }
+    }
+    session.out.line("what has happened:")?;
+    events::of_job(session, task, id).await
+}
+
+fn facts(session: &Session, job: &JobReport) -> Result<(), Failure> {
+    let now = SystemTime::now();
+    let time = |at: Option<SystemTime>| at.map(|at| exact(at, now));
+    let recovery = job.recovery.as_ref().map(|recovery| {
+        let of =
+            recovery.worker.as_ref().map_or_else(String::new, |worker| format!(" from {}", shown(worker.as_str())));
+        format!("{}{of}, {}", recovery.reason, exact(recovery.at, now))
+    });
+    let progress = job.progress.as_ref().map(|progress| format!("{} {}", progress.value, shown(&progress.message)));
+    let of = |most: Option<u32>| most.map_or_else(String::new, |most| format!(" of {most}"));
+    let silent = if job.is_silent { " (silent since the last snapshot)" } else { "" };
+    session.out.facts(vec![
+        ("job", Some(format!("{} of {}", shown(job.id.as_str()), shown(&job.task)))),
+        ("state", Some(format!("{}{silent}", job.state))),
+        ("priority", Some(job.priority.to_string())),
+        ("dispatched", time(job.dispatched_at)),
+        ("waits since", time(job.waiting_since)),
+        ("expires", time(job.expires_at)),
+        ("due", time(job.due_at)),
+        ("started", time(job.started_at)),
+        ("ended", time(job.ended_at)),
+        ("worker", job.worker.as_ref().map(|worker| shown(worker.as_str()))),
+        ("fence", job.fence.map(|fence| fence.to_string())),
+        ("cancel asked for", job.cancel_requested.as_deref().map(shown)),
+        ("failed runs", Some(format!("{}{}", job.failed_attempts, of(job.options.attempts)))),
+        ("stalls", Some(format!("{}{}", job.stalled_count, of(job.options.max_count)))),
+        ("recovered", recovery),
+        ("snoozed", (job.snoozed_count > 0).then(|| job.snoozed_count.to_string())),
+        ("timeout", job.options.timeout.map(span)),
+        ("error", job.error.as_ref().map(|error| format!("{}: {}", shown(&error.code), shown(&error.message)))),
+        ("progress", progress),
+        ("payload", Some(format!("{} bytes", job.payload_bytes))),
+        ("result", (job.result_bytes > 0).then(|| format!("{} bytes", job.result_bytes))),
+        ("checkpoint", (job.checkpoint_bytes > 0).then(|| format!("{} bytes", job.checkpoint_bytes))),
+    ])
+}
+
+async fn remove(session: &Session, jobs: &Selected) -> Result<(), Failure> {
+    let (selection, count) = acts::selection(session, jobs).await?;
+    match jobs.filter.state {
+        Some(state) if state.is_held() => {
+            return Err(Failure::wrong(format!("{state} jobs are held by workers; cancel them instead")));
+        }
+        Some(_) => acts::confirm_filter(session, jobs, "remove for good", count)?,
+        None => crate::ask::confirm(session.yes, &format!("remove {count} jobs of {} for good", jobs.task))?,
+    }
+    acts::run(session, session.inspector.remove(&jobs.task, selection), "removed", count).await
+}

@@ -1,0 +1,110 @@
+//! `stalls`.
+
+use std::time::SystemTime;
+
+use super::known_task;
+use crate::args::StallsCommand;
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::text::{exact, relative, shown, span};
+
+pub(super) async fn run(session: &Session, command: StallsCommand) -> Result<(), Failure> {
+    match command {
+        StallsCommand::List { task } => list(session, &task).await,
+        StallsCommand::Explain { task, id } => explain(session, &task, &id).await,
+        StallsCommand::Outlook { task } => outlook(session, &task).await,
+        StallsCommand::Late { task } => late(session, &task).await,
+    }
+}
+
+async fn list(session: &Session, task: &str) -> Result<(), Failure> {
+    known_task(session, task).await?;
+    let page = session.inspector.stalls(task, None).await?;
+    if session.out.is_json {
+        return session.out.json(&page);
+    }
+    if page.stalls.is_empty() {
+        session.out.hint(format!("No stall of {task} is known."));
+        return Ok(());
+    }
+    const COLUMNS: [&str; 9] = ["WHEN", "ID", "STALL", "ACTION", "REASON", "HELD BY", "LAST SEEN", "WITNESS", "EPOCH"];
+    let now = SystemTime::now();
+    let rows = page.stalls.iter().map(|report| {
+        let stall = &report.stall;
+        let of = report.max_count.map_or_else(String::new, |max| format!(" of {max}"));
+        let seen = report.holder_last_seen_at.and_then(|at| stall.at.duration_since(at).ok());
+        vec![
+            relative(stall.at, now),
+            shown(stall.id.as_str()),
+            format!("{}{of}", stall.stalled_count),
+            stall.action.to_string(),
+            stall.reason.to_string(),
+            stall.worker.as_ref().map_or_else(|| "-".to_owned(), |worker| shown(worker.as_str())),
+            seen.map_or_else(|| "-".to_owned(), |before| format!("{} before", span(before))),
+            report.by.as_deref().map_or_else(|| shown(report.witness.as_str()), shown),
+            report.epoch.map_or_else(|| "-".to_owned(), |epoch| epoch.to_string()),
+        ]
+    });
+    session.out.table(&COLUMNS, rows.collect())?;
+    if page.next.is_some() {
+        session.out.hint("There are older ones: `heartline stalls explain -t TASK ID` finds those of one job.");
+    }
+    Ok(())
+}
+
+async fn explain(session: &Session, task: &str, id: &str) -> Result<(), Failure> {
+    known_task(session, task).await?;
+    let stalls = session.inspector.explain(task, id).await?;
+    if session.out.is_json {
+        return session.out.json(&stalls);
+    }
+    if stalls.is_empty() {
+        session.out.hint(format!(
+            "No stall of {id} is known. `heartline stalls outlook -t {task}` says why nothing is recovered yet."
+        ));
+    }
+    let now = SystemTime::now();
+    for stall in &stalls {
+        session.out.line(format!("{}  {}", exact(stall.stall.at, now), shown(&stall.to_string())))?;
+    }
+    Ok(())
+}
+
+async fn outlook(session: &Session, task: &str) -> Result<(), Failure> {
+    known_task(session, task).await?;
+    let outlook = session.inspector.recovery_outlook(task).await?;
+    if session.out.is_json {
+        return session.out.json(&outlook);
+    }
+    for reason in &outlook.reasons {
+        session.out.line(shown(reason))?;
+    }
+    match outlook.next_resolve_at {
+        Some(at) => session.out.line(format!("The next job may be resolved {}.", exact(at, outlook.as_of))),
+        None => Ok(()),
+    }
+}
+
+async fn late(session: &Session, task: &str) -> Result<(), Failure> {
+    known_task(session, task).await?;
+    let late = session.inspector.late_outcomes(task, 100).await?;
+    if session.out.is_json {
+        return session.out.json(&late);
+    }
+    if late.is_empty() {
+        session.out.hint(format!("No late outcome of {task} is known."));
+        return Ok(());
+    }
+    let now = SystemTime::now();
+    let rows = late.iter().map(|late| {
+        vec![
+            relative(late.at, now),
+            shown(late.id.as_str()),
+            late.outcome.to_string(),
+            shown(late.worker.as_str()),
+            late.fence.to_string(),
+            late.late_by.map_or_else(|| "-".to_owned(), span),
+        ]
+    });
+    session.out.table(&["WHEN", "ID", "OUTCOME", "WORKER", "FENCE", "LATE BY"], rows.collect())
+}

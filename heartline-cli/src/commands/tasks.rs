@@ -1,0 +1,211 @@
+//! `tasks` and `task …`.
+
+use std::time::Duration;
+
+use heartline::{ForgetOutcome, JobState, PartReport, TaskRates, TaskReport};
+use serde::Serialize;
+
+use super::{acts, known_task, when};
+use crate::args::{STATES, TaskCommand};
+use crate::ask::confirm;
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::text::{exact, shown, span};
+
+/// Between two looks, from which rates are told.
+const SAMPLE: Duration = Duration::from_secs(1);
+
+/// A task and how fast it moves.
+#[derive(Serialize)]
+struct Row {
+    #[serde(flatten)]
+    task: TaskReport,
+    rates: Option<TaskRates>,
+}
+
+pub(super) async fn list(session: &Session) -> Result<(), Failure> {
+    let earlier = session.inspector.tasks().await?;
+    if earlier.is_empty() && !session.out.is_json {
+        session.out.hint("There is no task under this prefix yet: see --prefix, or dispatch a job.");
+        return Ok(());
+    }
+    tokio::time::sleep(SAMPLE).await;
+    let rate = |task: &TaskReport| {
+        let before = earlier.iter().find(|before| before.task == task.task)?;
+        task.rates_since(before)
+    };
+    let tasks = session.inspector.tasks().await?;
+    let rows: Vec<Row> = tasks.into_iter().map(|task| Row { rates: rate(&task), task }).collect();
+    if session.out.is_json {
+        return session.out.json(&rows);
+    }
+    const COLUMNS: [&str; 14] = [
+        "TASK",
+        "WAITING",
+        "DELAYED",
+        "CLAIMED",
+        "RUNNING",
+        "FINALIZING",
+        "COMPLETED",
+        "FAILED",
+        "CANCELLED",
+        "OLDEST",
+        "IN/S",
+        "OUT/S",
+        "WORKERS",
+        "SLOTS",
+    ];
+    let cells = |row: &Row| {
+        let (task, counts) = (&row.task, &row.task.counts);
+        if let Some(fault) = &task.fault {
+            return vec![shown(&task.task), format!("cannot be read: {}", shown(fault))];
+        }
+        let name = if task.paused.is_some() { format!("{} (paused)", shown(&task.task)) } else { shown(&task.task) };
+        let mut cells = vec![name];
+        let states = [
+            counts.waiting,
+            counts.delayed,
+            counts.claimed,
+            counts.running,
+            counts.finalizing,
+            counts.completed,
+            counts.failed,
+            counts.cancelled,
+        ];
+        cells.extend(states.map(|jobs| jobs.to_string()));
+        cells.push(task.next_waiting_age.map_or_else(|| "-".to_owned(), span));
+        let rates = row.rates.map(|rates| [rates.dispatched, rates.ended]);
+        cells.extend(rates.map_or(["-".to_owned(), "-".to_owned()], |rates| rates.map(|rate| format!("{rate:.0}"))));
+        cells.push(task.live_workers.to_string());
+        cells.push(format!("{}/{}", counts.claimed + counts.running, task.slots));
+        cells
+    };
+    session.out.table(&COLUMNS, rows.iter().map(cells).collect())
+}
+
+pub(super) async fn run(session: &Session, command: TaskCommand) -> Result<(), Failure> {
+    match command {
+        TaskCommand::Show { task } => show(session, &task).await,
+        TaskCommand::Pause { task, reason } => {
+            known_task(session, &task).await?;
+            let before = session.inspector.pause(&task, &reason).await?;
+            if session.out.is_json {
+                return session.out.json(&session.inspector.task(&task).await?.paused);
+            }
+            match before {
+                None => session.out.line(format!("{task} is paused: no job of it begins; what runs goes on")),
+                Some(before) => {
+                    session.out.line(format!("{task} was paused already, by {}; yours stands now", shown(&before.by)))
+                }
+            }
+        }
+        TaskCommand::Resume { task } => {
+            known_task(session, &task).await?;
+            let paused = session.inspector.resume(&task).await?;
+            if session.out.is_json {
+                return session
+                    .out
+                    .json(&serde_json::json!({ "paused_for_ms": paused.map(|paused| paused.as_millis()) }));
+            }
+            match paused {
+                Some(paused) => session.out.line(format!("{task} goes on; it was paused for {}", span(paused))),
+                None => session.out.line(format!("{task} was not paused")),
+            }
+        }
+        TaskCommand::Purge { task, state } => purge(session, &task, state).await,
+        TaskCommand::Forget { task } => forget(session, &task).await,
+    }
+}
+
+async fn show(session: &Session, name: &str) -> Result<(), Failure> {
+    known_task(session, name).await?;
+    let earlier = session.inspector.task(name).await?;
+    tokio::time::sleep(SAMPLE).await;
+    let (task, outlook) = (session.inspector.task(name).await?, session.inspector.recovery_outlook(name).await?);
+    let rates = task.rates_since(&earlier);
+    if session.out.is_json {
+        return session.out.json(&serde_json::json!({ "task": task, "rates": rates, "outlook": outlook }));
+    }
+    let (now, counts) = (task.as_of, &task.counts);
+    let states = STATES.iter().map(|state| format!("{} {state}", counts.of_state(*state)));
+    let option = |name: &str| task.options.values.get(name).filter(|value| !value.is_empty()).cloned();
+    let paused = task.paused.as_ref().map(|pause| {
+        let because = if pause.reason.is_empty() { String::new() } else { format!(": {}", shown(&pause.reason)) };
+        format!("by {} since {}{because}", shown(&pause.by), exact(pause.at, now))
+    });
+    let declared = task.options.declared_at.zip(task.options.declared_by.as_ref());
+    session.out.facts(vec![
+        ("task", Some(shown(&task.task))),
+        ("jobs", Some(states.collect::<Vec<_>>().join(", "))),
+        ("next has waited", task.next_waiting_age.map(span)),
+        ("next is due", task.next_due_at.map(|at| exact(at, now))),
+        ("rates", rates.map(|rates| format!("{:.0}/s in, {:.0}/s out", rates.dispatched, rates.ended))),
+        ("since it exists", Some(format!("{} dispatched, {} ended", task.dispatched, task.ended))),
+        ("workers", Some(format!("{} live, {} slots", task.live_workers, task.slots))),
+        ("paused", paused),
+        ("options of", declared.map(|(at, by)| format!("{}, which started {}", shown(by.as_str()), exact(at, now)))),
+    ])?;
+    for part in &task.parts {
+        session.out.line(stall_detection(part, now))?;
+    }
+    for name in
+        ["maxCount", "onCrash", "patience", "attempts", "timeoutMs", "concurrency", "prefetch", "hook", "heartbeat"]
+    {
+        if let Some(value) = option(name) {
+            session.out.line(format!("  {name} = {}", shown(&value)))?;
+        }
+    }
+    session.out.line("recovery:")?;
+    for reason in &outlook.reasons {
+        session.out.line(format!("  {}", shown(reason)))?;
+    }
+    Ok(())
+}
+
+fn stall_detection(part: &PartReport, now: std::time::SystemTime) -> String {
+    let interval =
+        part.interval.map_or_else(|| "no interval yet".to_owned(), |time| format!("interval {}", span(time)));
+    let asker = part.asker.as_ref().map(|asker| format!(", asked for by {}", shown(asker.as_str())));
+    format!(
+        "stall detection: epoch {}, since {}, {interval}{}; {} silent, {} heard from",
+        part.epoch,
+        when(part.epoch_at, now),
+        asker.unwrap_or_default(),
+        part.candidates,
+        part.heard
+    )
+}
+
+async fn purge(session: &Session, task: &str, state: JobState) -> Result<(), Failure> {
+    known_task(session, task).await?;
+    if state.is_held() {
+        return Err(Failure::wrong(format!("{state} jobs are held by workers; cancel them instead")));
+    }
+    let jobs = session.inspector.task(task).await?.counts.of_state(state);
+    if jobs == 0 && !session.out.is_json {
+        return session.out.line(format!("{task} has no {state} jobs"));
+    }
+    confirm(session.yes, &format!("remove {jobs} {state} jobs of {task} for good"))?;
+    acts::run(session, session.inspector.purge(task, state), "removed", jobs).await
+}
+
+async fn forget(session: &Session, task: &str) -> Result<(), Failure> {
+    known_task(session, task).await?;
+    confirm(session.yes, &format!("remove all that is left of the task {task}: its options, counters and events"))?;
+    let outcome = session.inspector.forget_task(task).await?;
+    if session.out.is_json {
+        session.out.json(&outcome)?;
+    }
+    match outcome {
+        ForgetOutcome::Forgotten if session.out.is_json => Ok(()),
+        ForgetOutcome::Forgotten => session.out.line(format!("{task} is forgotten")),
+        ForgetOutcome::Worked(workers) => {
+            let named: Vec<String> = workers.iter().take(5).map(|worker| shown(worker.as_str())).collect();
+            Err(Failure::Failed(format!("{task} is worked by {} workers: {}", workers.len(), named.join(", "))))
+        }
+        ForgetOutcome::HasJobs(jobs) => {
+            Err(Failure::Failed(format!("{task} has {jobs} jobs: purge them first, state by state")))
+        }
+        _ => Err(Failure::Failed(format!("{task} was not forgotten"))),
+    }
+}

@@ -1,0 +1,77 @@
+//! How a command fails, and with which exit status: 1 if it failed, 2 if it was used wrongly.
+
+use std::error::Error as StdError;
+use std::fmt::Write as _;
+use std::io;
+use std::process::ExitCode;
+
+use crate::text::shown;
+
+/// Why a command ended without success.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It was used wrongly; what to do instead.
+    Wrong(String),
+    /// It failed.
+    Failed(String),
+    /// It has said already what is wrong.
+    Told,
+    /// Whoever read the output has gone.
+    Unread,
+}
+
+impl Failure {
+    pub(crate) fn wrong(what: impl Into<String>) -> Failure {
+        Failure::Wrong(what.into())
+    }
+
+    /// One line, or one a fault.
+    pub(crate) fn tell(&self) {
+        match self {
+            Failure::Wrong(what) | Failure::Failed(what) => eprintln!("error: {}", shown(what)),
+            Failure::Told | Failure::Unread => {}
+        }
+    }
+
+    pub(crate) fn code(&self) -> ExitCode {
+        match self {
+            Failure::Wrong(_) => ExitCode::from(2),
+            Failure::Failed(_) | Failure::Told => ExitCode::FAILURE,
+            Failure::Unread => ExitCode::SUCCESS,
+        }
+    }
+}
+
+impl From<heartline::Error> for Failure {
+    fn from(error: heartline::Error) -> Failure {
+        let what = chain(&error);
+        if matches!(error, heartline::Error::Config(_)) { Failure::Wrong(what) } else { Failure::Failed(what) }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        // `heartline jobs list | head` is no fault.
+        if error.kind() == io::ErrorKind::BrokenPipe { Failure::Unread } else { Failure::Failed(chain(&error)) }
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Failure {
+        match error.io_error_kind() {
+            Some(io::ErrorKind::BrokenPipe) => Failure::Unread,
+            _ => Failure::Failed(chain(&error)),
+        }
+    }
+}
+
+/// The error and what caused it, in one line.
+fn chain(error: &dyn StdError) -> String {
+    let mut told = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let _ = write!(told, ": {cause}");
+        source = cause.source();
+    }
+    told
+}

@@ -1,0 +1,75 @@
+//! What a command prints: a table or lines for people, one JSON document for programs.
+
+use std::io::{self, IsTerminal, Write};
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Where a command prints to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    /// Whether a program reads it.
+    pub(crate) is_json: bool,
+}
+
+impl Output {
+    /// One document, on as many lines as it takes.
+    pub(crate) fn json(self, value: &impl Serialize) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        serde_json::to_writer_pretty(&mut out, value)?;
+        writeln!(out)?;
+        Ok(out.flush()?)
+    }
+
+    /// One of many documents, on a line of its own.
+    pub(crate) fn json_line(self, value: &impl Serialize) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        serde_json::to_writer(&mut out, value)?;
+        writeln!(out)?;
+        Ok(out.flush()?)
+    }
+
+    /// A line for people.
+    pub(crate) fn line(self, line: impl AsRef<str>) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        writeln!(out, "{}", line.as_ref())?;
+        Ok(out.flush()?)
+    }
+
+    /// A line beside the result, for people alone.
+    pub(crate) fn hint(self, line: impl AsRef<str>) {
+        if !self.is_json {
+            eprintln!("{}", line.as_ref());
+        }
+    }
+
+    /// Rows under the names of their columns. A terminal gets lines as wide as it is, anything else lines as wide as they are.
+    pub(crate) fn table(self, columns: &[&str], rows: Vec<Vec<String>>) -> Result<(), Failure> {
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING).set_header(columns);
+        if io::stdout().is_terminal() {
+            table.set_content_arrangement(ContentArrangement::Dynamic);
+        }
+        table.add_rows(rows);
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        for line in table.lines() {
+            self.line(line.trim_end())?;
+        }
+        Ok(())
+    }
+
+    /// Facts under each other, each with its name; those that are not known are left out.
+    pub(crate) fn facts(self, facts: Vec<(&str, Option<String>)>) -> Result<(), Failure> {
+        let widest = facts.iter().filter(|(_, fact)| fact.is_some()).map(|(name, _)| name.len()).max().unwrap_or(0);
+        for (name, fact) in facts {
+            if let Some(fact) = fact {
+                self.line(format!("{name:widest$}  {fact}"))?;
+            }
+        }
+        Ok(())
+    }
+}

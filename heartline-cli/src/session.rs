@@ -1,0 +1,32 @@
+//! The connection of one command.
+
+use heartline::{App, Inspector};
+
+use crate::args::Global;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// What every command works with.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) inspector: Inspector,
+    pub(crate) out: Output,
+    /// Whether acts need no confirmation.
+    pub(crate) yes: bool,
+}
+
+impl Session {
+    /// Connects, as the global options say.
+    pub(crate) async fn open(global: &Global) -> Result<Session, Failure> {
+        let url = global.url();
+        if global.tells_password() {
+            eprintln!(
+                "warning: others on this machine can read the password in --redis; set HEARTLINE_REDIS in its place"
+            );
+        }
+        // Who looks at a server whose policy could throw jobs away needs the more to look.
+        let app = App::builder().redis(url).prefix(&global.prefix).accept_eviction().build().await?;
+        let out = Output { is_json: global.json };
+        Ok(Session { inspector: app.inspector().by(global.by()), out, yes: global.yes })
+    }
+}

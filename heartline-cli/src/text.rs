@@ -1,0 +1,76 @@
+//! Text for people: what may come from anybody is shown harmless, times are relative and exact.
+
+use std::time::{Duration, SystemTime};
+
+/// Text that somebody else wrote, on one line of a terminal: control characters, and those that turn the direction of the text, are
+/// escaped.
+pub(crate) fn shown(text: &str) -> String {
+    let mut told = String::with_capacity(text.len());
+    for c in text.chars() {
+        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if c.is_control() || turns {
+            told.extend(c.escape_default());
+        } else {
+            told.push(c);
+        }
+    }
+    told
+}
+
+/// The beginning of a text, for a column of a table.
+pub(crate) fn brief(text: &str, most: usize) -> String {
+    let told = shown(text);
+    if told.chars().count() <= most {
+        return told;
+    }
+    told.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// A time span in its two largest units: `840ms`, `4.2s`, `3m 5s`, `2days 4h`.
+pub(crate) fn span(time: Duration) -> String {
+    if time < Duration::from_secs(1) {
+        return format!("{}ms", time.as_millis());
+    }
+    if time < Duration::from_secs(10) {
+        return format!("{:.1}s", time.as_secs_f64());
+    }
+    let whole = humantime::format_duration(Duration::from_secs(time.as_secs())).to_string();
+    whole.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// How long ago, or in how long.
+pub(crate) fn relative(at: SystemTime, now: SystemTime) -> String {
+    match now.duration_since(at) {
+        Ok(ago) => format!("{} ago", span(ago)),
+        Err(ahead) => format!("in {}", span(ahead.duration())),
+    }
+}
+
+/// The time itself, and how long ago that was.
+pub(crate) fn exact(at: SystemTime, now: SystemTime) -> String {
+    format!("{} ({})", humantime::format_rfc3339_millis(at), relative(at, now))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_text_cannot_move_the_cursor_or_turn_the_line() {
+        assert_eq!(shown("a\u{1b}[2Jb\r\nc\u{202e}d\u{7f}é"), r"a\u{1b}[2Jb\r\nc\u{202e}d\u{7f}é");
+        assert_eq!(brief("abcdef", 6), "abcdef");
+        assert_eq!(brief("abcdefg", 6), "abcde…");
+    }
+
+    #[test]
+    fn times_are_told_in_two_units() {
+        let told = |ms| span(Duration::from_millis(ms));
+        assert_eq!((told(0), told(840), told(4_240)), ("0ms".into(), "840ms".into(), "4.2s".into()));
+        assert_eq!((told(185_000), told(60_000)), ("3m 5s".into(), "1m".into()));
+        assert_eq!(told(187_200_000), "2days 4h");
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
+        assert_eq!(relative(now - Duration::from_secs(30), now), "30s ago");
+        assert_eq!(relative(now + Duration::from_secs(30), now), "in 30s");
+        assert_eq!(exact(now, now), "1970-01-01T00:01:40.000Z (0ms ago)");
+    }
+}

@@ -1,0 +1,143 @@
+//! What it does to jobs and tasks.
+
+use std::time::Duration;
+
+use heartline::{JobState, JobValues};
+
+use crate::run::{Bench, until};
+
+#[tokio::test]
+async fn a_job_is_dispatched_waited_for_and_its_result_is_printed() {
+    let bench = Bench::new().await;
+    let worker = bench.worker();
+    assert_eq!(bench.run(&["jobs", "dispatch", "-t", "export", "\"x\"", "--id", "mine"]).await.ok(), "mine\n");
+    assert_eq!(bench.run(&["jobs", "wait", "-t", "export", "mine"]).await.ok(), "completed\n");
+    let ran =
+        bench.run_with(&["jobs", "dispatch", "-t", "export", "-", "--wait", "--priority", "high"], "\"y\"\n").await;
+    assert_eq!(ran.ok(), "2\n");
+    let ran = bench.run(&["jobs", "dispatch", "-t", "export", "x"]).await;
+    assert!(ran.status == 2 && ran.err.contains("quote a string as JSON"), "{ran:?}");
+    let ran = bench.run(&["jobs", "dispatch", "-t", "export", "\"fail\"", "--wait"]).await;
+    assert!(ran.status == 1 && ran.err.contains("disk"), "{ran:?}");
+    bench.run(&["jobs", "dispatch", "-t", "export", "\"x\"", "--id", "later", "--delay", "1h"]).await.ok();
+    let ran = bench.run(&["jobs", "wait", "-t", "export", "later", "--timeout", "100ms"]).await;
+    assert_eq!(ran.status, 1, "{ran:?}");
+    assert!(bench.run(&["jobs", "run-now", "-t", "export", "later"]).await.ok().starts_with("1 run now"));
+    assert_eq!(bench.run(&["jobs", "wait", "-t", "export", "later"]).await.ok(), "completed\n");
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn acts_tell_what_they_did_and_why_not() {
+    let bench = Bench::new().await;
+    for id in ["a", "b", "c"] {
+        bench.export.dispatch("fail".into()).id(id).await.unwrap();
+    }
+    let ran = bench.run(&["jobs", "cancel", "-t", "export", "a", "nobody", "--reason", "not needed"]).await.ok();
+    assert_eq!(ran, "1 cancelled, 1 refused\n  nobody: there is no such job\n");
+    let job = bench.app.inspector().job("export", "a", JobValues::None).await.unwrap().unwrap();
+    assert_eq!((job.state, job.error.unwrap().message.as_str()), (JobState::Cancelled, "not needed"));
+    assert!(bench.run(&["events", "-t", "export", "--job", "a"]).await.ok().contains("by=ada"));
+    let worker = bench.worker();
+    until("they failed", async || bench.export.counts().await.unwrap().failed == 2).await;
+    let _ = worker.stop().await.unwrap();
+    // By a filter it asks first, and here nobody can be asked.
+    let retry = ["jobs", "retry", "-t", "export", "--state", "failed", "--code", "disk"];
+    let ran = bench.run(&retry).await;
+    assert!(ran.status == 2 && ran.err.contains("run again at least 2 failed jobs of export; say --yes"), "{ran:?}");
+    assert_eq!(bench.export.counts().await.unwrap().failed, 2);
+    let ran = bench.run(&[&retry[..], &["--yes", "--json", "--by", "eve"]].concat()).await;
+    assert_eq!((&ran.json()["done"], &ran.json()["is_complete"]), (&2.into(), &true.into()), "{ran:?}");
+    // Ids come from another command, too.
+    let ran = bench.run_with(&["jobs", "remove", "-t", "export", "-", "--yes"], "b\n\n c \n").await.ok();
+    assert_eq!(ran, "2 removed, 0 refused\n");
+    let ran = bench.run(&["jobs", "remove", "-t", "export", "b", "--yes"]).await;
+    assert_eq!(ran.status, 1, "it did nothing: {ran:?}");
+}
+
+#[tokio::test]
+async fn a_task_is_purged_and_forgotten_only_when_that_was_meant() {
+    let bench = Bench::new().await;
+    bench.export.dispatch_many((0..450).map(|_| "x".to_owned())).await.unwrap();
+    let ran = bench.run(&["task", "purge", "export", "--state", "waiting"]).await;
+    assert!(ran.status == 2 && ran.err.contains("remove 450 waiting jobs of export for good; say --yes"), "{ran:?}");
+    let ran = bench.run(&["task", "forget", "export", "--yes"]).await;
+    assert_eq!((ran.status, &*ran.err), (1, "error: export has 450 jobs: purge them first, state by state\n"));
+    assert_eq!(
+        bench.run(&["task", "purge", "export", "--state", "waiting", "-y"]).await.ok(),
+        "450 removed, 0 refused\n"
+    );
+    let ran = bench.run(&["task", "purge", "export", "--state", "running", "-y"]).await;
+    assert!(ran.status == 2 && ran.err.contains("cancel them instead"), "{ran:?}");
+    assert_eq!(bench.run(&["task", "forget", "export", "-y"]).await.ok(), "export is forgotten\n");
+    assert_eq!(bench.run(&["tasks", "--json"]).await.json(), serde_json::json!([]));
+}
+
+#[tokio::test]
+async fn jobs_of_a_dead_worker_are_set_aside_explained_and_recovered_by_a_person() {
+    let bench = Bench::new().await;
+    bench.export.dispatch("hold".into()).id("a").await.unwrap();
+    bench.export.dispatch("hold".into()).id("b").await.unwrap();
+    // It stops answering in the middle: its task is dropped, and nothing is handed back.
+    let doomed = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "acts::a_worker_that_is_killed", "--ignored"])
+        .env("HEARTLINE_DOOMED", bench.url())
+        .stdout(std::process::Stdio::null())
+        .spawn();
+    let mut doomed = doomed.unwrap();
+    until("it holds both", async || bench.export.counts().await.unwrap().running == 2).await;
+    doomed.kill().unwrap();
+    doomed.wait().unwrap();
+    let worker = bench.worker();
+    let silent = async || bench.run(&["recover", "silent", "-t", "export", "--json"]).await.json();
+    until("both are set aside", async || {
+        let jobs = silent().await;
+        let jobs = jobs.as_array().unwrap();
+        jobs.len() == 2 && jobs.iter().all(|job| job["is_set_aside"] == true)
+    })
+    .await;
+    let table = bench.run(&["recover", "silent", "-t", "export"]).await.ok();
+    assert_eq!(table.lines().filter(|line| line.ends_with("you")).count(), 2, "{table}");
+    let ran = bench.run(&["health"]).await;
+    assert!(ran.status == 1 && ran.out.contains("`heartline recover silent -t export`"), "{ran:?}");
+    bench.open();
+    assert!(bench.run(&["recover", "running", "-t", "export", "a"]).await.ok().starts_with("1 run again"));
+    let ran = bench.run(&["recover", "fail", "-t", "export", "b"]).await;
+    assert!(ran.status == 2 && ran.err.contains("say --yes"), "{ran:?}");
+    assert!(bench.run(&["recover", "fail", "-t", "export", "b", "--yes"]).await.ok().starts_with("1 failed"));
+    assert_eq!(bench.run(&["jobs", "wait", "-t", "export", "a"]).await.ok(), "completed\n");
+    let told = bench.run(&["stalls", "explain", "-t", "export", "a"]).await.ok();
+    assert!(told.contains("job a of the task export was held by") && told.contains("recovered by ada"), "{told}");
+    let table = bench.run(&["stalls", "list", "-t", "export"]).await.ok();
+    assert!(table.contains("recovered") && table.contains("manual") && table.contains(" ada "), "{table}");
+    assert!(!bench.run(&["stalls", "outlook", "-t", "export"]).await.ok().is_empty());
+    let _ = worker.stop().await.unwrap();
+}
+
+/// No test by itself: the process that is killed.
+#[tokio::test]
+#[ignore = "it is started by another test, which kills it"]
+async fn a_worker_that_is_killed() {
+    let Ok(url) = std::env::var("HEARTLINE_DOOMED") else { return };
+    let app = heartline::App::builder().redis(url).prefix("cli").build().await.unwrap();
+    crate::run::declare(&app, &std::sync::Arc::new(tokio::sync::Semaphore::new(0)));
+    let _worker = app.worker().spawn();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+}
+
+#[tokio::test]
+async fn the_word_of_a_person_that_a_worker_is_dead_takes_its_jobs_at_once() {
+    let bench = Bench::new().await;
+    bench.export.dispatch("hold".into()).id("a").await.unwrap();
+    let worker = bench.worker();
+    until("it holds the job", async || bench.export.counts().await.unwrap().running == 1).await;
+    let id = bench.run(&["workers", "--json"]).await.json()[0]["worker"].as_str().unwrap().to_owned();
+    let ran = bench.run(&["recover", "worker", "nobody-1-2", "-y"]).await;
+    assert!(ran.status == 1 && ran.err.contains("nothing is known of a worker nobody-1-2"), "{ran:?}");
+    let ran = bench.run(&["recover", "worker", &id]).await;
+    assert!(ran.status == 2 && ran.err.contains("(live, its death is not proven) from it; say --yes"), "{ran:?}");
+    let ran = bench.run(&["recover", "worker", &id, "-y"]).await.ok();
+    assert!(ran.contains("export: 1 jobs") && ran.contains("a: recovered, stall 1"), "{ran}");
+    bench.open();
+    drop(worker);
+}

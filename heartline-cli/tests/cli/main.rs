@@ -1,0 +1,7 @@
+//! The command line, as a person and a program use it, on real servers and workers.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+
+mod acts;
+mod reads;
+mod run;
+mod usage;

@@ -1,0 +1,143 @@
+//! Runs the command on a private server.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use heartline::testing::TestApp;
+use heartline::{App, Context, JobError, RetryPolicy, RunningWorker, StallOptions, TaskOptions, TaskRef};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+/// The longest that anything here may take.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server, and a task `export`. Its jobs `hold` until the gate opens, `fail` with the code `disk`, and complete otherwise.
+pub struct Bench {
+    test: TestApp,
+    pub app: App,
+    pub export: TaskRef<String, u64>,
+    gate: Arc<Semaphore>,
+}
+
+/// What a command left.
+#[derive(Debug)]
+pub struct Ran {
+    pub status: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Ran {
+    fn of(output: Output) -> Ran {
+        Ran {
+            status: output.status.code().unwrap_or(-1),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// The standard output of a command that succeeded.
+    pub fn ok(self) -> String {
+        assert_eq!(self.status, 0, "{self:?}");
+        self.out
+    }
+
+    /// What stands on it as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}: {self:?}"))
+    }
+}
+
+/// The command, with nothing of our own environment that it looks at.
+fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_heartline"));
+    for name in ["HEARTLINE_REDIS", "REDIS_URL", "HEARTLINE_PREFIX"] {
+        command.env_remove(name);
+    }
+    command.env("USER", "ada").stdin(Stdio::null());
+    command
+}
+
+/// A command that needs no server.
+pub fn alone(args: &[&str]) -> Ran {
+    Ran::of(command().args(args).output().unwrap())
+}
+
+impl Bench {
+    pub async fn new() -> Bench {
+        let test = TestApp::start_with(|app| app.prefix("cli")).await.unwrap();
+        let app = test.app().clone();
+        let gate = Arc::new(Semaphore::new(0));
+        let export = declare(&app, &gate);
+        Bench { test, app, export, gate }
+    }
+
+    pub fn url(&self) -> String {
+        self.test.url()
+    }
+
+    /// Lets jobs that hold go on.
+    pub fn open(&self) {
+        self.gate.add_permits(1000);
+    }
+
+    pub fn worker(&self) -> RunningWorker {
+        self.app.worker().spawn()
+    }
+
+    /// Runs a command to its end.
+    pub async fn run(&self, args: &[&str]) -> Ran {
+        self.run_with(args, "").await
+    }
+
+    /// The same with something on its standard input.
+    pub async fn run_with(&self, args: &[&str], input: &str) -> Ran {
+        let mut command = command();
+        command.env("HEARTLINE_REDIS", self.url()).env("HEARTLINE_PREFIX", "cli").args(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let input = input.to_owned();
+        tokio::task::spawn_blocking(move || {
+            let mut child = command.spawn().unwrap();
+            child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+            Ran::of(child.wait_with_output().unwrap())
+        })
+        .await
+        .unwrap()
+    }
+
+    /// A command that goes on, with its output to be read.
+    pub fn start(&self, args: &[&str]) -> std::process::Child {
+        let mut command = command();
+        command.env("HEARTLINE_REDIS", self.url()).env("HEARTLINE_PREFIX", "cli").args(args);
+        command.stdout(Stdio::piped()).spawn().unwrap()
+    }
+}
+
+pub fn declare(app: &App, gate: &Arc<Semaphore>) -> TaskRef<String, u64> {
+    let gate = Arc::clone(gate);
+    let options = TaskOptions::new()
+        .stall(StallOptions::new().interval(Duration::from_secs(1)).recover_running(false))
+        .retry(RetryPolicy::new().attempts(1));
+    let handler = move |_: Context, input: String| {
+        let gate = Arc::clone(&gate);
+        async move {
+            match input.as_str() {
+                "hold" => gate.acquire().await.map(|_| 1).map_err(JobError::new),
+                "fail" => Err(JobError::new("no space \u{1b}[31m left".to_owned()).with_code("disk").fatal()),
+                _ => Ok(2),
+            }
+        }
+    };
+    app.task("export", options, handler).unwrap()
+}
+
+/// Asks until it is so.
+pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !so().await {
+        assert!(begun.elapsed() < PATIENCE, "it did not come to this: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

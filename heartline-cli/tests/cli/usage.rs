@@ -1,0 +1,84 @@
+//! Help, wrong use, and servers that are not there.
+
+use crate::run::{Bench, alone};
+
+#[test]
+fn every_command_has_help_that_shows_how_to_use_it() {
+    let top = alone(&["--help"]).ok();
+    for command in [
+        "status", "tasks", "task", "jobs", "workers", "stalls", "recover", "audit", "repair", "events", "health",
+        "doctor",
+    ] {
+        assert!(top.contains(&format!("\n  {command} ")), "{command}: {top}");
+        let help = alone(&[command, "--help"]).ok();
+        assert!(help.contains("Usage: heartline") && help.contains("--json"), "{command}: {help}");
+    }
+    assert!(top.contains("Exit status: 0 if it was done, 1 if it failed, 2 if it was used wrongly."));
+    assert_eq!(alone(&["--version"]).ok(), format!("heartline {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn wrong_use_is_told_with_what_to_do_and_has_the_exit_status_2() {
+    for (args, told) in [
+        (&["job"][..], "similar subcommand exists: 'jobs'"),
+        (&["jobs", "lst", "-t", "export"], "'list'"),
+        (&["jobs", "list"], "--task <TASK>"),
+        (&["jobs", "list", "-t", "export", "--state", "done"], "use one of waiting, delayed"),
+        (&["jobs", "list", "-t", "export", "--state", "failed", "--older", "soon"], "--older"),
+        (&["jobs", "retry", "-t", "export"], "ID"),
+        (&["jobs", "retry", "-t", "export", "a", "--state", "failed"], "cannot be used with"),
+        (&["recover", "running", "-t", "export"], "<ID>..."),
+        (&["--redis", "localhost:6379", "status"], "must be a Redis URL"),
+        (&["--prefix", "a b", "status"], "prefix"),
+    ] {
+        let ran = alone(args);
+        assert_eq!(ran.status, 2, "{args:?}: {ran:?}");
+        assert!(ran.err.contains(told), "{args:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_one_line_and_the_exit_status_1() {
+    let ran = alone(&["--redis", "redis://127.0.0.1:1", "tasks"]);
+    assert_eq!((ran.status, ran.err.lines().count()), (1, 1), "{ran:?}");
+    assert!(ran.err.starts_with("error: cannot reach redis at redis://127.0.0.1:1/0: "), "{}", ran.err);
+}
+
+#[test]
+fn a_password_among_the_arguments_is_warned_of_and_never_told() {
+    let ran = alone(&["--redis", "redis://:hunter2@127.0.0.1:1", "tasks"]);
+    assert!(ran.err.starts_with("warning: others on this machine can read the password"), "{}", ran.err);
+    assert!(!ran.err.contains("hunter2"), "{}", ran.err);
+}
+
+#[test]
+fn completions_and_man_pages_need_no_server() {
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(alone(&["completions", shell]).ok().contains("run-now"), "{shell}");
+    }
+    let dir = std::env::temp_dir().join(format!("heartline-man-{}", std::process::id()));
+    alone(&["man", dir.to_str().unwrap()]).ok();
+    let page = std::fs::read_to_string(dir.join("heartline-jobs-list.1")).unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
+    assert!(page.contains("Only jobs whose last failure has this code"), "{page}");
+}
+
+#[tokio::test]
+async fn a_task_that_is_not_there_suggests_the_one_that_was_meant() {
+    let bench = Bench::new().await;
+    let ran = bench.run(&["jobs", "list", "-t", "export", "--state", "failed"]).await;
+    assert_eq!(ran.status, 2);
+    assert!(ran.err.contains("there is no task export, nor any other under this prefix"), "{}", ran.err);
+    bench.export.dispatch("x".into()).await.unwrap();
+    let ran = bench.run(&["jobs", "list", "-t", "exprt", "--state", "failed"]).await;
+    assert_eq!((ran.status, &*ran.err), (2, "error: there is no task exprt; did you mean export?\n"));
+}
+
+#[tokio::test]
+async fn output_that_nobody_reads_to_its_end_is_no_fault() {
+    let bench = Bench::new().await;
+    bench.export.dispatch_many((0..1000).map(|_| "x".to_owned())).await.unwrap();
+    let mut child = bench.start(&["jobs", "list", "-t", "export", "--state", "waiting", "--limit", "1000"]);
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+}
