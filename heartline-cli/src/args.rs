@@ -1,5 +1,6 @@
 //! The command line, as clap reads it. What stands here is the help that people see.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueHint};
@@ -130,6 +131,17 @@ pub(crate) enum Command {
     Health,
     /// Check the server, the tasks and the workers, and say what to do: exit status 1 if jobs are at risk
     Doctor,
+    /// Serve the fleet's metrics to Prometheus, at /metrics, and whether jobs are processed, at /health
+    #[command(
+        after_help = "Example:\n  heartline metrics --listen 127.0.0.1:9187\n  heartline metrics --once > heartline.prom"
+    )]
+    Metrics {
+        #[command(flatten)]
+        serving: Serving,
+        /// Print them once, and serve nothing
+        #[arg(long)]
+        once: bool,
+    },
     /// Write completions for a shell to standard output
     #[command(
         after_help = "Example:\n  heartline completions bash > ~/.local/share/bash-completion/completions/heartline"
@@ -145,6 +157,21 @@ pub(crate) enum Command {
         #[arg(value_hint = ValueHint::DirPath)]
         directory: std::path::PathBuf,
     },
+}
+
+/// Where something is served, and to whom.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Serving {
+    /// The address; one that others can reach needs a token in HEARTLINE_TOKEN, which who asks says as
+    /// `Authorization: Bearer …`
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9187")]
+    pub(crate) listen: SocketAddr,
+    /// A name under which it is asked for, beside localhost and addresses
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Vec<String>,
+    /// The token, at least 16 bytes: no option, since others can read those
+    #[arg(env = "HEARTLINE_TOKEN", hide_env_values = true, hide = true, long = "token-of-environment")]
+    pub(crate) token: Option<String>,
 }
 
 /// One task.

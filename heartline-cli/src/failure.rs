@@ -28,7 +28,7 @@ impl Failure {
     /// One line, or one a fault.
     pub(crate) fn tell(&self) {
         match self {
-            Failure::Wrong(what) | Failure::Failed(what) => eprintln!("error: {}", shown(what)),
+            Failure::Wrong(what) | Failure::Failed(what) => say!("error: {}", shown(what)),
             Failure::Told | Failure::Unread => {}
         }
     }

@@ -3,11 +3,21 @@
 //! A command goes one way: [`args`] reads it, [`session`] connects, one of [`commands`] asks the library's `Inspector` and hands what it
 //! found to [`output`]. Nothing here reads Redis by itself.
 
+/// A line on standard error. Where nobody reads that any more it is lost, and nothing else happens.
+macro_rules! say {
+    ($($told:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($told)*);
+    }};
+}
+
 mod args;
 mod ask;
 mod commands;
 mod failure;
+mod fleet;
 mod output;
+mod serve;
 mod session;
 mod text;
 

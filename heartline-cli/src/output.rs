@@ -41,7 +41,7 @@ impl Output {
     /// A line beside the result, for people alone.
     pub(crate) fn hint(self, line: impl AsRef<str>) {
         if !self.is_json {
-            eprintln!("{}", line.as_ref());
+            say!("{}", line.as_ref());
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heartline::{TaskReport, WorkerReport, WorkerState};
+use heartline::{Inspector, TaskReport, WorkerReport, WorkerState};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -22,7 +22,7 @@ struct Trouble {
 }
 
 pub(super) async fn health(session: &Session) -> Result<(), Failure> {
-    let troubles = look(session).await?.2;
+    let troubles = look(&session.inspector).await?.2;
     if session.out.is_json {
         session.out.json(&serde_json::json!({ "healthy": troubles.is_empty(), "troubles": troubles }))?;
     } else if troubles.is_empty() {
@@ -34,7 +34,7 @@ pub(super) async fn health(session: &Session) -> Result<(), Failure> {
 }
 
 pub(super) async fn status(session: &Session) -> Result<(), Failure> {
-    let (tasks, workers, troubles) = look(session).await?;
+    let (tasks, workers, troubles) = look(&session.inspector).await?;
     let count = |state| workers.iter().filter(|worker| worker.state == state).count();
     let sum = |of: fn(&TaskReport) -> u64| tasks.iter().map(of).sum::<u64>();
     let waiting = sum(|task| task.counts.waiting);
@@ -64,6 +64,11 @@ pub(super) async fn status(session: &Session) -> Result<(), Failure> {
     if troubles.is_empty() { Ok(()) } else { Err(Failure::Told) }
 }
 
+/// How many things are wrong.
+pub(super) async fn count(inspector: &Inspector) -> Result<usize, Failure> {
+    Ok(look(inspector).await?.2.len())
+}
+
 fn tell(session: &Session, troubles: &[Trouble]) -> Result<(), Failure> {
     for trouble in troubles {
         let task = trouble.task.as_ref().map_or_else(String::new, |task| format!("{}: ", shown(task)));
@@ -73,8 +78,8 @@ fn tell(session: &Session, troubles: &[Trouble]) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn look(session: &Session) -> Result<(Vec<TaskReport>, Vec<WorkerReport>, Vec<Trouble>), Failure> {
-    let (tasks, workers) = (session.inspector.tasks().await?, session.inspector.workers().await?);
+async fn look(inspector: &Inspector) -> Result<(Vec<TaskReport>, Vec<WorkerReport>, Vec<Trouble>), Failure> {
+    let (tasks, workers) = (inspector.tasks().await?, inspector.workers().await?);
     let mut troubles: Vec<Trouble> = tasks.iter().flat_map(of_task).collect();
     troubles.extend(workers.iter().filter_map(of_worker));
     Ok((tasks, workers, troubles))

@@ -6,6 +6,7 @@ mod doctor;
 mod events;
 mod health;
 mod jobs;
+mod metrics;
 mod pages;
 mod recover;
 mod stalls;
@@ -26,11 +27,14 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         Command::Man { directory } => return pages::man(&directory),
         _ => {}
     }
-    let session = Session::open(&args.global).await?;
+    let lasts = matches!(args.command, Command::Metrics { once: false, .. });
+    let session = Session::open(&args.global, lasts).await?;
     match args.command {
         Command::Status => health::status(&session).await,
         Command::Health => health::health(&session).await,
         Command::Doctor => doctor::doctor(&session).await,
+        Command::Metrics { once: true, .. } => metrics::once(&session).await,
+        Command::Metrics { serving, .. } => metrics::export(&session, serving).await,
         Command::Tasks => tasks::list(&session).await,
         Command::Task(command) => tasks::run(&session, command).await,
         Command::Jobs(command) => jobs::run(&session, command).await,

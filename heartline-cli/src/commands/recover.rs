@@ -92,7 +92,7 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
     for task in &report.tasks {
         if let Some(fault) = &task.fault {
             is_whole = false;
-            eprintln!("error: {}: {}", shown(&task.task), shown(fault));
+            say!("error: {}: {}", shown(&task.task), shown(fault));
         }
         if !session.out.is_json {
             session.out.line(format!("{}: {} jobs", shown(&task.task), task.resolved.len()))?;

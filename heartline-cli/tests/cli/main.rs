@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod acts;
+mod metrics;
 mod reads;
 mod run;
 mod usage;

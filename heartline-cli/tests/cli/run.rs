@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use heartline::testing::TestApp;
+use heartline::testing::{RedisServer, TestApp};
 use heartline::{App, Context, JobError, RetryPolicy, RunningWorker, StallOptions, TaskOptions, TaskRef};
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -53,7 +53,7 @@ impl Ran {
 /// The command, with nothing of our own environment that it looks at.
 fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_heartline"));
-    for name in ["HEARTLINE_REDIS", "REDIS_URL", "HEARTLINE_PREFIX"] {
+    for name in ["HEARTLINE_TOKEN", "HEARTLINE_REDIS", "REDIS_URL", "HEARTLINE_PREFIX"] {
         command.env_remove(name);
     }
     command.env("USER", "ada").stdin(Stdio::null());
@@ -94,8 +94,7 @@ impl Bench {
 
     /// The same with something on its standard input.
     pub async fn run_with(&self, args: &[&str], input: &str) -> Ran {
-        let mut command = command();
-        command.env("HEARTLINE_REDIS", self.url()).env("HEARTLINE_PREFIX", "cli").args(args);
+        let mut command = self.command(args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let input = input.to_owned();
         tokio::task::spawn_blocking(move || {
@@ -107,11 +106,21 @@ impl Bench {
         .unwrap()
     }
 
-    /// A command that goes on, with its output to be read.
-    pub fn start(&self, args: &[&str]) -> std::process::Child {
+    /// A command that talks to the server.
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = command();
         command.env("HEARTLINE_REDIS", self.url()).env("HEARTLINE_PREFIX", "cli").args(args);
-        command.stdout(Stdio::piped()).spawn().unwrap()
+        command
+    }
+
+    /// The server process.
+    pub fn server(&mut self) -> &mut RedisServer {
+        self.test.server()
+    }
+
+    /// A command that goes on, with its output to be read.
+    pub fn start(&self, args: &[&str]) -> std::process::Child {
+        self.command(args).stdout(Stdio::piped()).spawn().unwrap()
     }
 }
 

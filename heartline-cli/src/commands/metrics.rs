@@ -1,0 +1,87 @@
+//! `metrics`: the fleet for Prometheus, once or as an exporter.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use heartline::Inspector;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::health;
+use crate::args::Serving;
+use crate::failure::Failure;
+use crate::fleet::{Fleet, text};
+use crate::serve::{Guard, serve};
+use crate::session::Session;
+
+/// For how long an answer stands: who asks more often is given it again, so that Redis is not asked by each.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// What OpenMetrics text is called.
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What the exporter holds.
+struct Exporter {
+    inspector: Inspector,
+    /// The last text, and when it was made. Those who come together wait for one look.
+    last: Mutex<Option<(Instant, String)>>,
+}
+
+pub(super) async fn once(session: &Session) -> Result<(), Failure> {
+    let fleet = Fleet::look(&session.inspector).await?;
+    session.out.line(text(Some(&fleet))?.trim_end())
+}
+
+pub(super) async fn export(session: &Session, serving: Serving) -> Result<(), Failure> {
+    let listen: SocketAddr = serving.listen;
+    let guard = Guard::new(listen, serving.host, serving.token)?;
+    let exporter = Arc::new(Exporter { inspector: session.inspector.clone(), last: Mutex::default() });
+    let pages = Router::new()
+        .route("/", get(|| async { "heartline metrics: /metrics, /health\n" }))
+        .route("/metrics", get(metrics))
+        .route("/health", get(healthy))
+        .with_state(exporter);
+    serve(listen, guard, pages, |at| say!("metrics on http://{at}/metrics; Ctrl-C ends it")).await
+}
+
+async fn metrics(State(exporter): State<Arc<Exporter>>) -> Response {
+    let mut last = exporter.last.lock().await;
+    if let Some((_, text)) = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
+        return ([(header::CONTENT_TYPE, OPENMETRICS)], text.clone()).into_response();
+    }
+    let fleet = match Fleet::look(&exporter.inspector).await {
+        Ok(fleet) => Some(fleet),
+        Err(failure) => {
+            failure.tell();
+            None
+        }
+    };
+    match text(fleet.as_ref()) {
+        Ok(text) => {
+            *last = Some((Instant::now(), text.clone()));
+            ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response()
+        }
+        Err(failure) => {
+            failure.tell();
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+/// Whether jobs are processed, and no more: who may ask this may not be one who may see names.
+async fn healthy(State(exporter): State<Arc<Exporter>>) -> Response {
+    match health::count(&exporter.inspector).await {
+        Ok(0) => "healthy\n".into_response(),
+        Ok(troubles) => {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("{troubles} troubles; `heartline health` names them\n"))
+                .into_response()
+        }
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "redis is not reached\n").into_response(),
+    }
+}

@@ -1,0 +1,147 @@
+//! The exporter, as Prometheus asks it.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+
+use crate::run::{Bench, until};
+
+/// An exporter that runs.
+struct Exporter {
+    child: Child,
+    address: String,
+}
+
+impl Exporter {
+    fn start(bench: &Bench, token: Option<&str>) -> Exporter {
+        let mut command = bench.command(&["metrics", "--listen", "127.0.0.1:0", "--host", "metrics.internal"]);
+        if let Some(token) = token {
+            command.env("HEARTLINE_TOKEN", token);
+        }
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
+        Exporter { child, address }
+    }
+
+    /// The status, the head and the body of an answer.
+    fn get(&self, path: &str, host: &str, more: &str) -> (u16, String, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let host = if host.is_empty() { String::new() } else { format!("Host: {host}\r\n") };
+        write!(stream, "GET {path} HTTP/1.1\r\n{host}{more}Connection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), head.to_ascii_lowercase(), body.to_owned())
+    }
+
+    fn scrape(&self) -> BTreeMap<String, f64> {
+        let (status, head, body) = self.get("/metrics", "localhost", "");
+        assert_eq!(status, 200, "{body}");
+        assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0"), "{head}");
+        samples(&body)
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The samples of an OpenMetrics text, by the rules of the format: each family is described before its samples, no sample comes twice,
+/// and the last line says that it is whole.
+fn samples(text: &str) -> BTreeMap<String, f64> {
+    let mut lines: Vec<&str> = text.lines().filter(|line| !line.is_empty() && !is_length(line)).collect();
+    assert_eq!(lines.pop(), Some("# EOF"), "{text}");
+    let (mut found, mut family) = (BTreeMap::new(), String::new());
+    for line in lines {
+        if let Some(described) = line.strip_prefix("# ") {
+            let mut words = described.split(' ');
+            assert!(["HELP", "TYPE", "UNIT"].contains(&words.next().unwrap()), "{line}");
+            family = words.next().unwrap().to_owned();
+            continue;
+        }
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        assert!(name.starts_with(&family) && family.starts_with("heartline_"), "{family}: {line}");
+        assert!(found.insert(name.to_owned(), value.parse().unwrap()).is_none(), "twice: {line}");
+    }
+    found
+}
+
+/// Whether a line is the length of a part of a chunked answer.
+fn is_length(line: &str) -> bool {
+    line.len() < 6 && line.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+#[tokio::test]
+async fn the_fleet_is_told_as_prometheus_reads_it() {
+    let bench = Bench::new().await;
+    for input in ["x", "fail", "hold"] {
+        bench.export.dispatch(input.into()).await.unwrap();
+    }
+    let worker = bench.worker();
+    until("one of each", async || bench.export.counts().await.unwrap().failed == 1).await;
+    until("one runs", async || bench.export.counts().await.unwrap().running == 1).await;
+    let once = samples(&bench.run(&["metrics", "--once"]).await.ok());
+    let jobs = |state: &str| once[&format!("heartline_jobs{{task=\"export\",state=\"{state}\"}}")];
+    assert_eq!((jobs("running"), jobs("failed"), jobs("completed"), jobs("waiting")), (1.0, 1.0, 1.0, 0.0), "{once:?}");
+    assert_eq!(once["heartline_up"], 1.0);
+    assert_eq!(once["heartline_workers{task=\"export\",state=\"live\"}"], 1.0);
+    assert_eq!(once["heartline_task_paused{task=\"export\"}"], 0.0);
+    assert_eq!(once["heartline_task_dispatched_total{task=\"export\"}"], 3.0);
+    assert_eq!(once["heartline_task_ended_total{task=\"export\"}"], 2.0);
+    assert_eq!(once["heartline_interval_seconds{task=\"export\"}"], 1.0);
+    assert!(once["heartline_redis_memory_bytes"] > 0.0 && once["heartline_redis_round_trip_seconds"] > 0.0);
+    bench.run(&["task", "pause", "export"]).await.ok();
+    bench.export.dispatch("x".into()).await.unwrap();
+    let exporter = Exporter::start(&bench, None);
+    let seen = exporter.scrape();
+    assert_eq!(seen["heartline_task_paused{task=\"export\"}"], 1.0);
+    assert_eq!(seen["heartline_jobs{task=\"export\",state=\"waiting\"}"], 1.0);
+    let (status, _, body) = exporter.get("/health", "localhost", "");
+    assert_eq!((status, body.contains("1 troubles"), body.contains("export")), (503, true, false), "{body}");
+    bench.open();
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_exporter_outlives_its_redis_and_says_so() {
+    let mut bench = Bench::new().await;
+    let exporter = Exporter::start(&bench, None);
+    assert_eq!(exporter.scrape()["heartline_up"], 1.0);
+    assert_eq!(exporter.get("/health", "localhost", "").0, 200);
+    bench.server().kill();
+    until("it is missed", async || exporter.scrape() == BTreeMap::from([("heartline_up".to_owned(), 0.0)])).await;
+    let (status, _, body) = exporter.get("/health", "localhost", "");
+    assert_eq!((status, body.contains("redis is not reached")), (503, true), "{body}");
+    bench.server().restart().unwrap();
+    until("it is back", async || exporter.scrape()["heartline_up"] == 1.0).await;
+}
+
+#[tokio::test]
+async fn only_who_may_ask_is_answered() {
+    let bench = Bench::new().await;
+    let exporter = Exporter::start(&bench, None);
+    for (host, status) in [("127.0.0.1:9187", 200), ("metrics.internal", 200), ("evil.example", 421), ("", 400)] {
+        let (got, head, body) = exporter.get("/metrics", host, "");
+        assert!(got == status || host.is_empty() && [400, 421].contains(&got), "{host}: {got} {body}");
+        assert!(host.is_empty() || head.contains("cache-control: no-store"), "{head}");
+    }
+    assert_eq!(exporter.get("/jobs", "localhost", "").0, 404);
+
+    let token = "0123456789abcdef";
+    let exporter = Exporter::start(&bench, Some(token));
+    for (said, status) in
+        [("", 401), ("Bearer 0123456789abcdeX", 401), ("0123456789abcdef", 401), ("Bearer 0123456789abcdef", 200)]
+    {
+        let more = if said.is_empty() { String::new() } else { format!("Authorization: {said}\r\n") };
+        assert_eq!(exporter.get("/metrics", "localhost", &more).0, status, "{said}");
+        assert_eq!(exporter.get("/health", "localhost", &more).0, status, "{said}");
+    }
+    let ran = bench.run(&["metrics", "--listen", "0.0.0.0:0"]).await;
+    assert!(ran.status == 2 && ran.err.contains("set HEARTLINE_TOKEN, or listen on 127.0.0.1"), "{ran:?}");
+}
