@@ -1,5 +1,7 @@
 //! The command line, as clap reads it. What stands here is the help that people see.
 
+#[cfg(unix)]
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -142,6 +144,30 @@ pub(crate) enum Command {
         #[arg(long)]
         once: bool,
     },
+    /// Work the jobs of a task with a program: one process a job
+    ///
+    /// The program is started without a shell. It reads the job's input as JSON on its standard input, and finds HEARTLINE_JOB_ID,
+    /// HEARTLINE_TASK, HEARTLINE_ATTEMPT, HEARTLINE_MAX_ATTEMPTS, HEARTLINE_STALLED_COUNT, HEARTLINE_FENCE, HEARTLINE_WORKER and, behind a
+    /// crash, HEARTLINE_RECOVERY in its environment. What it writes to standard output is the result, if that is JSON.
+    ///
+    /// Exit status 0 completes the job, 75 puts it off for --snooze, any other fails it with the code exit_N (signal_N for one that was
+    /// killed) and the last 4 KiB of standard error. A job that is cancelled or lost, or takes too long, ends its program: SIGTERM to its process group,
+    /// then SIGKILL. So does the death of this worker, but only for the program itself: processes that it has started may live on.
+    #[cfg(unix)]
+    #[command(
+        after_help = "Example:\n  heartline work -t thumbnails --concurrency 4 --timeout 5m --exec ./thumbnail.sh --size 200"
+    )]
+    Work(Work),
+    /// The process between a worker and the program of a job
+    #[cfg(unix)]
+    #[command(name = "_exec", hide = true)]
+    Exec {
+        /// The process that must live
+        parent: i32,
+        /// The program and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        argv: Vec<OsString>,
+    },
     /// Write completions for a shell to standard output
     #[command(
         after_help = "Example:\n  heartline completions bash > ~/.local/share/bash-completion/completions/heartline"
@@ -172,6 +198,39 @@ pub(crate) struct Serving {
     /// The token, at least 16 bytes: no option, since others can read those
     #[arg(env = "HEARTLINE_TOKEN", hide_env_values = true, hide = true, long = "token-of-environment")]
     pub(crate) token: Option<String>,
+}
+
+/// A program that works jobs.
+#[cfg(unix)]
+#[derive(Debug, clap::Args)]
+pub(crate) struct Work {
+    /// The task
+    #[arg(long, short)]
+    pub(crate) task: String,
+    /// How many programs run at a time
+    #[arg(long, default_value_t = 1)]
+    pub(crate) concurrency: usize,
+    /// How long a run may take, as 5m [default: as long as it likes]
+    #[arg(long, value_parser = humantime::parse_duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// How many runs a job gets
+    #[arg(long, default_value_t = 1)]
+    pub(crate) attempts: u32,
+    /// The stall interval
+    #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
+    pub(crate) interval: Duration,
+    /// How often a job may stall
+    #[arg(long, default_value_t = 1)]
+    pub(crate) max_count: u32,
+    /// For how long exit status 75 puts a job off
+    #[arg(long, default_value = "1m", value_parser = humantime::parse_duration)]
+    pub(crate) snooze: Duration,
+    /// How long programs may go on after Ctrl-C or SIGTERM, and then once more after SIGTERM to them
+    #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
+    pub(crate) grace: Duration,
+    /// The program and its arguments: everything behind it
+    #[arg(long, num_args = 1.., allow_hyphen_values = true, required = true, value_name = "ARGV", value_hint = ValueHint::CommandName)]
+    pub(crate) exec: Vec<OsString>,
 }
 
 /// One task.

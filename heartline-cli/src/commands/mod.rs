@@ -11,6 +11,8 @@ mod pages;
 mod recover;
 mod stalls;
 mod tasks;
+#[cfg(unix)]
+mod work;
 mod workers;
 
 use std::time::SystemTime;
@@ -25,6 +27,10 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     match args.command {
         Command::Completions { shell } => return pages::completions(shell),
         Command::Man { directory } => return pages::man(&directory),
+        #[cfg(unix)]
+        Command::Exec { parent, argv } => return Err(work::become_program(parent, &argv)),
+        #[cfg(unix)]
+        Command::Work(work) => return work::work(&args.global, work).await,
         _ => {}
     }
     let lasts = matches!(args.command, Command::Metrics { once: false, .. });
@@ -47,6 +53,8 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         Command::Events { task, job: Some(job), .. } => events::of_job(&session, &task, &job).await,
         Command::Events { task, job: None, follow } => events::of_task(&session, &task, follow).await,
         Command::Completions { .. } | Command::Man { .. } => Ok(()),
+        #[cfg(unix)]
+        Command::Exec { .. } | Command::Work(_) => Ok(()),
     }
 }
 

@@ -6,3 +6,5 @@ mod metrics;
 mod reads;
 mod run;
 mod usage;
+#[cfg(target_os = "linux")]
+mod work;

@@ -1,0 +1,242 @@
+//! `work`: the jobs of a task, each by a process of its own.
+//!
+//! Between us and the program stands a process of ours for a moment (`heartline _exec`): it asks the kernel to be killed when we die, and
+//! becomes the program. The program leads a process group, so that what it has started can be told to stop with it.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use heartline::{Context, JobError, RetryPolicy, StallOptions, StopReason, TaskOptions};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process_group, waitid};
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{Global, Work};
+use crate::failure::Failure;
+use crate::session::connect;
+
+/// What a program says that does not fail and is not done: EX_TEMPFAIL of sysexits.h.
+const SNOOZE: i32 = 75;
+
+/// How much of standard error is kept, from its end.
+const TOLD: usize = 4 * 1024;
+
+/// How much of standard output is read: Redis would take no larger result by default.
+const RESULT: usize = 16 * 1024 * 1024;
+
+/// For how long output is still read behind the end of a program.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// How long a program may wind down after SIGTERM.
+const WIND_DOWN: Duration = Duration::from_secs(5);
+
+/// Works until Ctrl-C or SIGTERM.
+pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    // A second one in the process would be refused; there is none.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).try_init();
+    let app = connect(global, true).await?;
+    let stall = StallOptions::new().interval(work.interval).max_count(work.max_count);
+    let mut options = TaskOptions::new()
+        .concurrency(work.concurrency)
+        .stall(stall)
+        .retry(RetryPolicy::new().attempts(work.attempts))
+        .shutdown_grace(work.grace)
+        .cancel_grace(WIND_DOWN + Duration::from_secs(1));
+    if let Some(timeout) = work.timeout {
+        options = options.timeout(timeout);
+    }
+    let program = Arc::new(Program { argv: work.exec, snooze: work.snooze, shim: std::env::current_exe()? });
+    app.task(&work.task, options, move |ctx: Context, input: Value| {
+        let program = Arc::clone(&program);
+        async move { program.run(ctx, input).await }
+    })?;
+    let worker = app.worker();
+    say!("{} works {}; Ctrl-C ends it", worker.id(), work.task);
+    match worker.run_until_signal().await? {
+        StopReason::Shutdown => Ok(()),
+        other => Err(Failure::Failed(other.to_string())),
+    }
+}
+
+/// What runs for each job.
+struct Program {
+    argv: Vec<OsString>,
+    snooze: Duration,
+    shim: std::path::PathBuf,
+}
+
+impl Program {
+    async fn run(&self, ctx: Context, input: Value) -> Result<Value, JobError> {
+        let mut command = Command::new(&self.shim);
+        command.arg("_exec").arg(std::process::id().to_string()).arg("--").args(&self.argv);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        command.env_remove("HEARTLINE_TOKEN");
+        command.env("HEARTLINE_JOB_ID", ctx.id().as_str()).env("HEARTLINE_TASK", ctx.task());
+        command.env("HEARTLINE_ATTEMPT", ctx.attempt().to_string());
+        command.env("HEARTLINE_MAX_ATTEMPTS", ctx.max_attempts().to_string());
+        command.env("HEARTLINE_STALLED_COUNT", ctx.stalled_count().to_string());
+        command.env("HEARTLINE_FENCE", ctx.fence().to_string()).env("HEARTLINE_WORKER", ctx.worker_id().as_str());
+        match ctx.recovery() {
+            Some(recovery) => command.env("HEARTLINE_RECOVERY", recovery.reason.to_string()),
+            None => command.env_remove("HEARTLINE_RECOVERY"),
+        };
+        let cannot =
+            |e: io::Error| JobError::new(format!("the program cannot be started: {e}")).with_code("not_started");
+        let mut running = Running::of(command.spawn().map_err(cannot)?);
+        let told = tokio::select! {
+            told = running.talk(serde_json::to_vec(&input).unwrap_or_default()) => told.map_err(JobError::new)?,
+            () = ctx.cancelled() => {
+                running.wind_down().await;
+                ctx.heartbeat()?;
+                return Err(JobError::new("the program was stopped".to_owned()));
+            }
+        };
+        self.outcome(told)
+    }
+
+    fn outcome(&self, told: Told) -> Result<Value, JobError> {
+        match (told.status.code(), told.status.signal()) {
+            (Some(0), _) if told.output.len() > RESULT => {
+                Err(JobError::new(format!("standard output is larger than {RESULT} bytes"))
+                    .with_code("output_too_large")
+                    .fatal())
+            }
+            // What is no JSON is for people, and no result.
+            (Some(0), _) => Ok(serde_json::from_slice(&told.output).unwrap_or(Value::Null)),
+            (Some(SNOOZE), _) => Err(JobError::snooze(self.snooze)),
+            (Some(code), _) => {
+                Err(JobError::new(told.says(&format!("exit status {code}"))).with_code(format!("exit_{code}")))
+            }
+            (None, signal) => {
+                let signal = signal.unwrap_or(0);
+                Err(JobError::new(told.says(&format!("killed by signal {signal}")))
+                    .with_code(format!("signal_{signal}")))
+            }
+        }
+    }
+}
+
+/// A program and what it has started. Dropped before its end, all of them are killed: its run is over.
+struct Running {
+    child: Child,
+    /// The process group that it leads, for as long as nobody else can have its id: until it was waited for.
+    group: Option<Pid>,
+}
+
+/// How a program ended.
+struct Told {
+    status: ExitStatus,
+    output: Vec<u8>,
+    errors: Vec<u8>,
+}
+
+impl Told {
+    fn says(&self, how: &str) -> String {
+        let errors = String::from_utf8_lossy(&self.errors);
+        if errors.trim().is_empty() { how.to_owned() } else { format!("{how}: {}", errors.trim()) }
+    }
+}
+
+impl Running {
+    fn of(child: Child) -> Running {
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+        Running { child, group: pid }
+    }
+
+    /// Gives it its input, and waits for its end and for what it says.
+    async fn talk(&mut self, input: Vec<u8>) -> io::Result<Told> {
+        let (stdin, stdout, stderr) = (self.child.stdin.take(), self.child.stdout.take(), self.child.stderr.take());
+        let (mut output, mut errors) = (Vec::new(), Vec::new());
+        let write = async {
+            if let Some(mut stdin) = stdin {
+                // It may end without having read all of it.
+                let _ = stdin.write_all(&input).await;
+            }
+        };
+        let status = {
+            let talk = async {
+                tokio::join!(write, head_of(stdout, RESULT + 1, &mut output), tail_of(stderr, TOLD, &mut errors))
+            };
+            let (mut talk, mut is_read) = (std::pin::pin!(talk), false);
+            let status = loop {
+                tokio::select! {
+                    _ = &mut talk, if !is_read => is_read = true,
+                    status = self.child.wait() => break status?,
+                }
+            };
+            // Who was left behind by it may hold its output open for ever.
+            if !is_read {
+                let _ = tokio::time::timeout(LINGER, talk).await;
+            }
+            status
+        };
+        // From here on its id may be another's.
+        self.group = None;
+        Ok(Told { status, output, errors })
+    }
+
+    /// Tells it to stop, waits for some time, and kills what is left.
+    async fn wind_down(&mut self) {
+        let Some(group) = self.group else { return };
+        let _ = kill_process_group(group, Signal::TERM);
+        // It is not waited for to its end before its group is killed: until then its id is nobody else's.
+        let ended = tokio::task::spawn_blocking(move || {
+            waitid(WaitId::Pid(group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
+        });
+        let _ = tokio::time::timeout(WIND_DOWN, ended).await;
+        let _ = kill_process_group(group, Signal::KILL);
+        self.group = None;
+        let _ = self.child.wait().await;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(group) = self.group {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+/// The beginning of what comes; the rest is read and thrown away, so that the program is not held up by it.
+async fn head_of(from: Option<impl AsyncRead + Unpin>, most: usize, head: &mut Vec<u8>) {
+    let mut buffer = vec![0; 16 * 1024];
+    let Some(mut from) = from else { return };
+    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        let room = most.saturating_sub(head.len()).min(count);
+        head.extend_from_slice(&buffer[..room]);
+    }
+}
+
+/// The end of what comes.
+async fn tail_of(from: Option<impl AsyncRead + Unpin>, most: usize, tail: &mut Vec<u8>) {
+    let mut buffer = vec![0; 4 * 1024];
+    let Some(mut from) = from else { return };
+    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        tail.extend_from_slice(&buffer[..count]);
+        let over = tail.len().saturating_sub(most);
+        tail.drain(..over);
+    }
+}
+
+/// Becomes the program, which is killed when `parent` dies (Linux). Returns only if that fails.
+pub(super) fn become_program(parent: i32, argv: &[OsString]) -> Failure {
+    #[cfg(target_os = "linux")]
+    if let Err(e) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
+        return Failure::Failed(format!("cannot follow the worker: {e}"));
+    }
+    // It may have died before.
+    if getppid().map(Pid::as_raw_pid) != Some(parent) {
+        return Failure::Failed("the worker is gone".to_owned());
+    }
+    let Some((program, args)) = argv.split_first() else { return Failure::wrong("no program was named") };
+    let e = std::process::Command::new(program).args(args).exec();
+    Failure::Failed(format!("{}: {e}", program.display()))
+}

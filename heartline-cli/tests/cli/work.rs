@@ -1,0 +1,184 @@
+//! Programs that work jobs.
+
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use heartline::{Error, JobState, TaskRef};
+use serde_json::{Value, json};
+
+use crate::run::{Bench, PATIENCE, until};
+
+/// A worker that runs this shell script for each job of the task `script`.
+struct Script {
+    child: Child,
+    jobs: TaskRef<Value, Value>,
+}
+
+impl Script {
+    fn start(bench: &Bench, options: &[&str], script: &str) -> Script {
+        let args =
+            [&["work", "-t", "script", "--interval", "1s"], options, &["--exec", "sh", "-c", script, "the name"]]
+                .concat();
+        let child = bench.command(&args).stderr(Stdio::null()).spawn().unwrap();
+        Script { child, jobs: bench.app.task_ref("script").unwrap() }
+    }
+
+    async fn result(&self, input: Value) -> Result<Value, Error> {
+        self.jobs.dispatch(input).await.unwrap().result_within(PATIENCE).await
+    }
+
+    /// The code and the message with which a job fails.
+    async fn failure(&self, input: Value) -> (String, String) {
+        match self.result(input).await {
+            Err(Error::JobFailed(failure)) => (failure.code.clone(), failure.message.clone()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether a process of this id runs, and is no zombie.
+fn lives(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// The pids that a script wrote, once there are as many.
+async fn pids(file: &std::path::Path, count: usize) -> Vec<String> {
+    let read = || std::fs::read_to_string(file).unwrap_or_default();
+    until("the script has begun", async || read().lines().count() >= count).await;
+    read().lines().map(str::to_owned).collect()
+}
+
+fn scratch(name: &str) -> std::path::PathBuf {
+    let file = std::env::temp_dir().join(format!("heartline-work-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_file(&file);
+    file
+}
+
+#[tokio::test]
+async fn a_program_reads_its_input_knows_its_job_and_writes_the_result() {
+    let bench = Bench::new().await;
+    let script = r#"printf '{"input":%s,"job":"%s/%s","run":"%s of %s","name":"%s","more":"%s"}' "$(cat)" \
+        "$HEARTLINE_TASK" "$HEARTLINE_JOB_ID" "$HEARTLINE_ATTEMPT" "$HEARTLINE_MAX_ATTEMPTS" "$0" "${HEARTLINE_RECOVERY:-none}""#;
+    let worker = Script::start(&bench, &["--attempts", "3"], script);
+    let job = worker.jobs.dispatch(json!({"rows": [1, "a b; rm -rf $HOME"]})).id("j-1").await.unwrap();
+    let told = job.result_within(PATIENCE).await.unwrap();
+    assert_eq!(told["input"], json!({"rows": [1, "a b; rm -rf $HOME"]}));
+    let words = (&told["job"], &told["run"], &told["name"], &told["more"]);
+    assert_eq!(words, (&json!("script/j-1"), &json!("1 of 3"), &json!("the name"), &json!("none")));
+}
+
+#[tokio::test]
+async fn how_a_program_ends_is_how_the_job_ends() {
+    let bench = Bench::new().await;
+    let script = r#"case $(cat) in
+        '"text"') echo not json ;;
+        '"fail"') echo first >&2; printf '%8000s' x >&2; echo ' the end' >&2; exit 3 ;;
+        '"signal"') kill -9 $$ ;;
+        '"large"') head -c 20000000 /dev/zero ;;
+        '"behind"') sleep 60 & echo 7 ;;
+        *) echo 1 ;;
+    esac"#;
+    let worker = Script::start(&bench, &[], script);
+    assert_eq!(worker.result(json!(null)).await.unwrap(), json!(1));
+    assert_eq!(worker.result(json!("text")).await.unwrap(), Value::Null, "it is for people");
+    let (code, message) = worker.failure(json!("fail")).await;
+    assert!(code == "exit_3" && message.starts_with("exit status 3: "), "{code}: {message}");
+    assert!(message.ends_with(" the end") && !message.contains("first") && message.len() < 4200, "{message}");
+    let (code, message) = worker.failure(json!("signal")).await;
+    assert_eq!((&*code, &*message), ("signal_9", "killed by signal 9"));
+    assert_eq!(worker.failure(json!("large")).await.0, "output_too_large");
+    assert_eq!(worker.result(json!("behind")).await.unwrap(), json!(7), "who holds its output open is not waited for");
+    // An input that is not read is no fault.
+    assert_eq!(worker.result(json!("x".repeat(500_000))).await.unwrap(), json!(1));
+    let nobody = bench.command(&["work", "-t", "nobody", "--exec", "/no/such/program"]).stderr(Stdio::null()).spawn();
+    let mut nobody = nobody.unwrap();
+    let jobs = bench.app.task_ref::<Value, Value>("nobody").unwrap();
+    let failed = jobs.dispatch(json!(1)).await.unwrap().result_within(PATIENCE).await;
+    assert!(failed.unwrap_err().to_string().contains("/no/such/program: No such file"), "it says what is missing");
+    nobody.kill().unwrap();
+    nobody.wait().unwrap();
+}
+
+#[tokio::test]
+async fn exit_status_75_puts_the_job_off() {
+    let bench = Bench::new().await;
+    let file = scratch("snooze");
+    let script = format!("if [ -e {0} ]; then echo 5; else touch {0}; exit 75; fi", file.display());
+    let worker = Script::start(&bench, &["--snooze", "100ms"], &script);
+    let job = worker.jobs.dispatch(json!(1)).await.unwrap();
+    assert_eq!(job.result_within(PATIENCE).await.unwrap(), json!(5));
+    let report =
+        bench.app.inspector().job("script", job.id().as_str(), heartline::JobValues::None).await.unwrap().unwrap();
+    assert_eq!((report.snoozed_count, report.failed_attempts), (1, 0));
+    let _ = std::fs::remove_file(file);
+}
+
+#[tokio::test]
+async fn a_cancel_and_a_timeout_end_a_program_and_what_it_has_started() {
+    let bench = Bench::new().await;
+    let file = scratch("cancel");
+    let script = format!("trap '' TERM; sleep 600 & echo $! >> {0}; echo $$ >> {0}; wait; wait", file.display());
+    let worker = Script::start(&bench, &[], &script);
+    let job = worker.jobs.dispatch(json!(1)).await.unwrap();
+    let running = pids(&file, 2).await;
+    assert!(running.iter().all(|pid| lives(pid)));
+    job.cancel("not needed").await.unwrap();
+    until("all of it is gone", async || !running.iter().any(|pid| lives(pid))).await;
+    until("it is cancelled", async || job.state().await.unwrap() == JobState::Cancelled).await;
+    drop(worker);
+
+    let _ = std::fs::remove_file(&file);
+    let worker = Script::start(&bench, &["--timeout", "500ms"], &script);
+    assert_eq!(worker.failure(json!(2)).await.0, "timeout");
+    let running = pids(&file, 2).await;
+    until("all of it is gone", async || !running.iter().any(|pid| lives(pid))).await;
+    let _ = std::fs::remove_file(file);
+}
+
+#[tokio::test]
+async fn a_program_does_not_outlive_a_worker_that_is_killed_and_its_job_runs_again() {
+    let bench = Bench::new().await;
+    let file = scratch("orphan");
+    let script = format!(
+        "echo $$ >> {0}; [ -n \"$HEARTLINE_RECOVERY\" ] && echo \"\\\"$HEARTLINE_RECOVERY\\\"\" && exit 0; sleep 600",
+        file.display()
+    );
+    let mut worker = Script::start(&bench, &[], &script);
+    let job = worker.jobs.dispatch(json!(1)).await.unwrap();
+    let running = pids(&file, 1).await;
+    worker.signal("-KILL");
+    worker.child.wait().unwrap();
+    until("its program is gone", async || !lives(&running[0])).await;
+    let _second = Script::start(&bench, &[], &script);
+    assert_eq!(job.result_within(PATIENCE).await.unwrap(), json!("worker_restarted"));
+    let _ = std::fs::remove_file(file);
+}
+
+#[tokio::test]
+async fn a_worker_that_is_told_to_stop_lets_programs_end_in_their_grace_and_hands_back_the_others() {
+    let bench = Bench::new().await;
+    let file = scratch("grace");
+    let script = format!("echo $$ >> {}; sleep $(cat); echo 1", file.display());
+    let mut worker = Script::start(&bench, &["--concurrency", "2", "--grace", "2s"], &script);
+    let short = worker.jobs.dispatch(json!(1)).await.unwrap();
+    let long = worker.jobs.dispatch(json!(600)).await.unwrap();
+    let running = pids(&file, 2).await;
+    worker.signal("-TERM");
+    assert!(worker.child.wait().unwrap().success());
+    assert_eq!(short.result_within(Duration::from_secs(1)).await.unwrap(), json!(1));
+    assert_eq!(long.state().await.unwrap(), JobState::Waiting);
+    until("the long one is gone", async || !running.iter().any(|pid| lives(pid))).await;
+    let _ = std::fs::remove_file(file);
+}
