@@ -1,6 +1,7 @@
 //! Random runs of dispatch, claim, beat, settle, cancel, sweep and trim, and of what a person does by hand, with workers
 //! that die, stop, freeze and lose their connection, and a server that loses the options of the task, on a real server
-//! beside a plain model; with a hook that jobs end by, without one, and with one that some workers have and others do not.
+//! beside a plain model; with a hook that jobs end by, without one, and with one that some workers have and others do not; and
+//! with silent jobs that wait for longer, or for a person, as the newest worker has it.
 //!
 //! After each call the server has to hold exactly what the model holds, and its invariants. Nothing waits: time is a number,
 //! and the witness rule is the worker's own. A failure names its seed and shows what led to it; `HEARTLINE_SIMULATION=<seed>`
@@ -29,7 +30,7 @@ const STEPS: usize = 250;
 const SEEDS: Range<u64> = 0..24;
 
 /// What all runs together must have seen.
-const TRANSITIONS: [&str; 28] = [
+const TRANSITIONS: [&str; 37] = [
     "dispatched",
     "claimed",
     "started",
@@ -58,6 +59,15 @@ const TRANSITIONS: [&str; 28] = [
     "hook of a paused task",
     "ended without its hook",
     "too late to cancel",
+    "set aside",
+    "set aside again",
+    "a longer wait ended",
+    "heard from, and set aside no more",
+    "taken by a person's decision",
+    "failed by a person's decision",
+    "not taken by an old mark",
+    "taken back",
+    "left to a person",
 ];
 
 fn seeds() -> Range<u64> {

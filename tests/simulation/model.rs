@@ -1,9 +1,11 @@
 //! What the scripts are to do, as plain data: no Redis, no clock.
 
+mod aside;
 mod hooks;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use aside::{PLAIN, Verdict, Wait, Waits, text as patience_text};
 pub use hooks::Outcome;
 
 /// What stays of a job, and where it is.
@@ -205,6 +207,9 @@ pub struct View {
     pub ghosts: BTreeMap<String, usize>,
     /// How many ghosts there are, how many jobs were dispatched, and how many have ended.
     pub totals: [usize; 3],
+    /// What silent jobs of each phase wait for.
+    pub patience: String,
+    pub aside: BTreeMap<String, String>,
 }
 
 /// A task as it should be.
@@ -224,6 +229,12 @@ pub struct Model {
     pub paused: bool,
     /// The task has a hook.
     pub hook: bool,
+    /// What silent jobs wait for, by the options in force.
+    pub patience: Waits,
+    aside: BTreeMap<String, aside::Mark>,
+    /// When the last snapshot was taken, ms of the server; what is before `began_at` was moved there, so that waits end.
+    snapshot_at: u64,
+    began_at: u64,
     /// How many were dispatched, and how many have ended.
     came: usize,
     went: usize,
@@ -240,7 +251,7 @@ pub struct Model {
 }
 
 impl Model {
-    pub fn new(keep: bool, crash: Crash) -> Model {
+    pub fn new(keep: bool, crash: Crash, began_at: u64) -> Model {
         Model {
             jobs: BTreeMap::new(),
             epoch: 0,
@@ -252,6 +263,10 @@ impl Model {
             ghosts: BTreeMap::new(),
             paused: false,
             hook: false,
+            patience: PLAIN,
+            aside: BTreeMap::new(),
+            snapshot_at: began_at,
+            began_at,
             came: 0,
             went: 0,
             delayed: BTreeSet::new(),
@@ -435,6 +450,7 @@ impl Model {
             }
             self.candidates.remove(&report.id);
             self.active.insert(report.id.clone());
+            self.hear(&report.id);
             if self.jobs[&report.id].cancel {
                 cancelled.push(report.fence);
             }
@@ -444,9 +460,12 @@ impl Model {
     }
 
     /// Options of a worker that started before count for nothing. Returns the word of the answer.
-    pub fn declare_again(&mut self, stamp: u64, hook: bool) -> &'static str {
+    pub fn declare_again(&mut self, stamp: u64, hook: bool, patience: Waits) -> &'static str {
         let newer = stamp > self.declared_at;
         self.hook = if newer { hook } else { self.hook };
+        if newer {
+            self.be_patient(patience);
+        }
         self.declared_at = self.declared_at.max(stamp);
         if newer { "declared" } else { "kept" }
     }
@@ -458,15 +477,14 @@ impl Model {
         undeclared.or(moved).or((waited < self.interval).then_some("early"))
     }
 
-    /// Decides about these candidates, by the table in `sweep.lua`; and says what is told of them.
-    pub fn resolve(&mut self, ids: &[String], default_max: u32) -> Vec<Resolved> {
+    /// Decides about these held jobs, by the table in `sweep.lua`; and says what is told of them.
+    pub fn resolve(&mut self, ids: &[String], default_max: u32, verdict: Verdict) -> Vec<Resolved> {
         let (mut resolved, mut recovered, mut requeued) = (Vec::new(), Vec::<(u64, String)>::new(), Vec::new());
         let (mut failed, mut retried, mut cancelled, mut finals) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for id in ids {
-            assert!(self.candidates.contains(id), "{id} was no candidate");
             let Place::Running { worker, fence } = self.jobs[id].place.clone() else { panic!("{id} did not run") };
             self.leave(id);
-            if let Some((count, action)) = self.stall_hook(id, default_max) {
+            if let Some((count, action)) = self.stall_hook(id, default_max, verdict) {
                 if action != "requeued" {
                     finals.push(id.clone());
                 }
@@ -475,7 +493,7 @@ impl Model {
                 continue;
             }
             let job = self.jobs.get_mut(id).unwrap();
-            if job.claimed && !job.cancel {
+            if job.claimed && !job.cancel && verdict != Verdict::Fail {
                 requeued.push((fence, id.clone()));
                 let count = job.stalls;
                 self.events.push(format!("stalled {id} {count} requeued {worker}"));
@@ -487,6 +505,12 @@ impl Model {
             let action = if job.cancel {
                 cancelled.push(self.end(id, Outcome::cancelled()));
                 "cancelled"
+            } else if verdict == Verdict::Fail {
+                failed.push(self.end(id, Outcome::failed("worker_crashed", "-")));
+                "failed"
+            } else if verdict == Verdict::Recover {
+                recovered.push((fence, id.clone()));
+                "recovered"
             } else if self.crash.is_final(count, max, job) {
                 if self.crash.on == "retry" {
                     job.attempt += 1;
@@ -520,8 +544,11 @@ impl Model {
         resolved
     }
 
-    pub fn snapshot(&mut self, ask: u64) {
+    /// `at` is when it was taken, ms of the server.
+    pub fn snapshot(&mut self, ask: u64, at: u64) {
         assert!(self.candidates.is_empty(), "a snapshot over candidates");
+        self.snapshot_at = at;
+        self.drop_marks();
         self.candidates = std::mem::take(&mut self.active);
         self.epoch += 1;
         (self.interval, self.ask) = (self.ask.max(ask), ask);
@@ -648,6 +675,10 @@ impl Model {
         self.jobs.values().filter(|job| !matches!(job.place, Place::Ended(_))).count()
     }
 
+    pub fn a_delayed_one(&self) -> Option<String> {
+        self.delayed.first().cloned()
+    }
+
     /// A delayed job that is not due yet, so that its time can come.
     pub fn next_due(&mut self) -> Option<(String, usize)> {
         let id = self.delayed.iter().find(|id| !self.due.contains(id))?.clone();
@@ -657,8 +688,8 @@ impl Model {
         Some((id, self.ranks))
     }
 
-    pub fn candidates(&self) -> usize {
-        self.candidates.len()
+    pub fn candidates(&self) -> &BTreeSet<String> {
+        &self.candidates
     }
 
     pub fn active(&self) -> usize {
@@ -690,6 +721,8 @@ impl Model {
             candidates: self.candidates.clone(),
             ghosts: self.ghosts.clone(),
             totals: [self.ghosts.values().sum(), self.came, self.went],
+            patience: aside::text(self.patience),
+            aside: self.aside.iter().map(|(id, mark)| (id.clone(), mark.text())).collect(),
             ..View::default()
         };
         for (id, job) in &self.jobs {

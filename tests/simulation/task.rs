@@ -6,6 +6,7 @@ use std::sync::Arc;
 use heartline::_internals::scripts;
 use redis::{Commands, Connection, FromRedisValue, Script, Value};
 
+use crate::FAR;
 use crate::model::View;
 use crate::support::TestRedis;
 
@@ -72,6 +73,31 @@ impl Task {
         assert_eq!(changed, 1, "{id} was not in {place}");
     }
 
+    /// The time of the server, ms.
+    pub fn now_ms(&mut self) -> u64 {
+        let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(&mut self.conn).unwrap();
+        seconds * 1000 + micros / 1000
+    }
+
+    /// When the last snapshot was taken.
+    pub fn snapshot_at(&mut self) -> u64 {
+        self.conn.hget(format!("{}meta", self.prefix), "snapshotAt").unwrap()
+    }
+
+    /// Silent jobs were so for longer: those that were set aside, or, by the snapshot, all that it found.
+    pub fn pass_waits(&mut self, by_snapshot: bool) {
+        let (meta, aside) = (format!("{}meta", self.prefix), format!("{}aside", self.prefix));
+        if by_snapshot {
+            let () = self.conn.hincr(meta, "snapshotAt", -(FAR as i64)).unwrap();
+            return;
+        }
+        let marks: BTreeMap<String, String> = self.conn.hgetall(&aside).unwrap();
+        for (id, mark) in marks {
+            let (of, since) = mark.rsplit_once(' ').unwrap();
+            let () = self.conn.hset(&aside, id, format!("{of} {}", since.parse::<u64>().unwrap() - FAR)).unwrap();
+        }
+    }
+
     /// The events written since the last look, a transition each.
     pub fn events(&mut self) -> Vec<String> {
         let key = format!("{}events", self.prefix);
@@ -120,7 +146,7 @@ impl Task {
         read.smembers(key("active")).smembers(key("candidates")).hgetall(key("locks"));
         read.hgetall(key("attempt")).hgetall(key("stalledCount")).hkeys(key("cancelling")).hkeys(key("payload"));
         read.hgetall(key("claimed")).hgetall(key("ghosts")).hmget(key("meta"), &["ghosts", "in", "out"]);
-        read.hgetall(key("outcome"));
+        read.hgetall(key("outcome")).hgetall(key("aside")).hget(key("meta"), "patience");
         for column in [
             "result",
             "error",
@@ -151,7 +177,7 @@ impl Task {
         let claimed = next(answers);
         let (ghosts, totals): (_, [Option<usize>; 3]) = (next(answers), next(answers));
         let totals = totals.map(Option::unwrap_or_default);
-        let outcome = next(answers);
+        let (outcome, aside, patience) = (next(answers), next(answers), next::<Option<String>>(answers));
         for column in answers {
             let ids: BTreeSet<String> = redis::from_redis_value(column).unwrap();
             assert!(ids.is_subset(&payload), "{ids:?} have a column and no payload");
@@ -172,6 +198,8 @@ impl Task {
             stalled_count,
             ghosts,
             totals,
+            patience: patience.unwrap_or_default(),
+            aside,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod driver;
 mod keeper;
+mod person;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -11,7 +12,7 @@ use heartline::_internals::SimulatedWitness;
 
 use crate::FAR;
 use crate::ledger::Ledger;
-use crate::model::{Crash, Model, New, Place, Priority, Report, State, View, Want};
+use crate::model::{Crash, Model, New, PLAIN, Priority, Report, State, View, Wait, Waits, Want};
 use crate::task::Task;
 
 /// Intervals of workers, ms.
@@ -64,6 +65,7 @@ struct Worker {
     stamp: u64,
     interval: u64,
     has_hook: bool,
+    patience: Waits,
     /// Runs nothing before then.
     frozen_until: u64,
     /// Reaches nobody before then.
@@ -100,12 +102,20 @@ pub struct World {
     options: Vec<String>,
     kept: usize,
     hook: Hook,
+    /// What silent jobs wait for by most workers, and by some.
+    patiences: [Waits; 2],
     workers: Vec<Worker>,
     names: usize,
     /// Calls on a second line, which only show wrong tokens.
     wrong_calls: u64,
     /// When the lock of a fence was last extended in Redis, and how long its holder may be silent.
     heard: BTreeMap<u64, (u64, u64)>,
+    /// The fences of jobs that a sweep set aside, until they are heard from.
+    aside: BTreeSet<u64>,
+    /// Workers that are dead.
+    dead: Vec<String>,
+    /// How many jobs a person let run again, however often they had stalled.
+    by_hand: u32,
     /// Nobody reaches the server.
     outage: bool,
     faults: bool,
@@ -130,19 +140,26 @@ impl World {
             options.extend([format!("maxAge{name}"), String::new()]);
             options.extend([format!("maxCount{name}"), kept.to_string()]);
         }
+        let (mut rng, mut task) = (Rng::with_seed(seed), Task::new());
+        let patiences = some_patiences(&mut rng);
+        let model = Model::new(keep, crash, task.now_ms());
         let mut world = World {
-            rng: Rng::with_seed(seed),
+            rng,
             now: 10_000,
-            task: Task::new(),
-            model: Model::new(keep, crash),
+            task,
+            model,
             ledger: Ledger::new(hook == Hook::Always),
             options,
             kept,
             hook,
+            patiences,
             workers: Vec::new(),
             names: 0,
             wrong_calls: 0,
             heard: BTreeMap::new(),
+            aside: BTreeSet::new(),
+            dead: Vec::new(),
+            by_hand: 0,
             outage: false,
             faults: true,
             seen: BTreeSet::new(),
@@ -173,11 +190,10 @@ impl World {
         }
         // Whoever starts last declares whether there is a hook: if so it has it.
         let has_hook = self.hook == Hook::Always || self.some_hook();
-        self.note(&format!("{} dies", self.workers[0].name));
-        self.workers[0] = self.start(has_hook);
+        self.die(0, has_hook);
         let longest = INTERVALS[1].max(self.model.interval());
-        let by = self.now + 2 * longest + longest / 3 + 3 * STEP;
-        let mut rounds = 0;
+        let in_time = 2 * longest + longest / 3 + 3 * STEP;
+        let (by, mut rounds, mut waited) = (self.now + in_time, 0, None);
         while self.model.open() > 0 {
             rounds += 1;
             assert!(rounds < 2_000, "{} jobs do not end", self.model.open());
@@ -191,10 +207,14 @@ impl World {
             let at = self.rng.usize(..self.workers.len());
             self.settle(at, true);
             if self.now > by {
-                let alive: Vec<&str> = self.workers.iter().map(|worker| worker.name.as_str()).collect();
-                for (id, job) in &self.model.jobs {
-                    let Place::Running { worker, .. } = &job.place else { continue };
-                    assert!(alive.contains(&worker.as_str()), "{id} of the dead {worker} was not decided in time");
+                for id in self.model.held_by(&self.dead) {
+                    let waits = self.model.waits_longer(&id) && self.model.is_set_aside(&id);
+                    assert!(waits || waited.is_some(), "{id} of a dead worker was not decided in time");
+                    assert!(waited.is_none_or(|since| self.now <= since + in_time), "{id} waits for ever");
+                }
+                if waited.is_none() {
+                    waited = Some(self.now);
+                    self.end_all_waits();
                 }
             }
         }
@@ -205,19 +225,33 @@ impl World {
         self.hook != Hook::Never && self.rng.u32(..3) > 0
     }
 
+    fn some_patience(&mut self) -> Waits {
+        self.patiences[usize::from(self.rng.u32(..4) == 0)]
+    }
+
+    /// A process ends, and another one begins in its place.
+    fn die(&mut self, at: usize, has_hook: bool) {
+        self.note(&format!("{} dies", self.workers[at].name));
+        self.dead.push(self.workers[at].name.clone());
+        self.workers[at] = self.start(has_hook);
+    }
+
     /// A fresh process. Its options go before those of all that started earlier.
     fn start(&mut self, has_hook: bool) -> Worker {
         self.names += 1;
         let interval = INTERVALS[self.rng.usize(..INTERVALS.len())];
-        let (word, stamp) = self.declare(String::new(), has_hook);
+        let patience = self.some_patience();
+        let (word, stamp) = self.declare(String::new(), has_hook, patience);
         assert!(word == "declared" && stamp > self.model.declared_at, "{word} {stamp}");
-        self.model.declare_again(stamp, self.declares_hook(has_hook));
+        self.model.declare_again(stamp, self.declares_hook(has_hook), patience);
         self.note(&format!("worker-{} starts, its hook {has_hook}, that of the task {}", self.names, self.model.hook));
+        self.note(&format!("  what silent jobs wait for: {patience:?}"));
         Worker {
             name: format!("worker-{}", self.names),
             stamp,
             interval,
             has_hook,
+            patience,
             frozen_until: 0,
             away_until: 0,
             held: BTreeMap::new(),
@@ -231,18 +265,20 @@ impl World {
         }
     }
 
-    /// A process that stops at once, and whose options stay: the task has a hook now, or has none.
+    /// A process that stops at once, and whose options stay: the task has a hook now, or has none; and its silent jobs may wait
+    /// otherwise.
     fn start_elsewhere(&mut self) {
-        let has_hook = self.rng.bool();
+        let has_hook = self.hook != Hook::Never && self.rng.bool();
         self.start(has_hook);
         self.check();
     }
 
     /// Returns the word of the answer, and the stamp in force.
-    fn declare(&mut self, stamp: String, has_hook: bool) -> (String, u64) {
+    fn declare(&mut self, stamp: String, has_hook: bool, patience: Waits) -> (String, u64) {
         let mut args = vec![WIRE.to_owned(), stamp, "starter".to_owned()];
         args.extend(self.options.iter().cloned());
         args.extend(["hook".to_owned(), u8::from(self.declares_hook(has_hook)).to_string()]);
+        args.extend(["patience".to_owned(), crate::model::patience_text(patience)]);
         let reply: Vec<redis::Value> = self.task.call("declare", &args);
         let word = redis::from_redis_value_ref(&reply[0]).unwrap();
         (word, redis::from_redis_value_ref(&reply[1]).unwrap())
@@ -255,10 +291,10 @@ impl World {
 
     /// A worker has heard that the options are lost, and others may have as well.
     fn declare_again(&mut self, at: usize) {
-        let (stamp, has_hook) = (self.workers[at].stamp, self.workers[at].has_hook);
+        let Worker { stamp, has_hook, patience, .. } = self.workers[at];
         self.note(&format!("{} declares again", self.workers[at].name));
-        let expected = self.model.declare_again(stamp, self.declares_hook(has_hook)).to_owned();
-        assert_eq!(self.declare(stamp.to_string(), has_hook), (expected, self.model.declared_at));
+        let expected = self.model.declare_again(stamp, self.declares_hook(has_hook), patience).to_owned();
+        assert_eq!(self.declare(stamp.to_string(), has_hook, patience), (expected, self.model.declared_at));
         self.check();
     }
 
@@ -292,8 +328,15 @@ impl World {
         let at = self.rng.usize(..self.workers.len());
         match self.rng.u32(..100) {
             18..20 if self.hook == Hook::Mixed => self.start_elsewhere(),
+            19 if self.patiences != [PLAIN; 2] => self.start_elsewhere(),
             0..20 => self.dispatch(),
-            20..61 => self.settle(at, false),
+            55..58 if self.patiences != [PLAIN; 2] => self.decide_by_hand(),
+            58 => self.take_back(),
+            59 if self.patiences != [PLAIN; 2] => self.be_silent_for_long(at),
+            20..61 => {
+                self.settle(at, false);
+                self.decide_by_old_marks();
+            }
             61..66 => self.act_by_hand(),
             66 => {
                 // A pause is short: most of a run is not to be one.
@@ -328,9 +371,8 @@ impl World {
                 if self.rng.bool() {
                     self.close(at);
                 }
-                self.note(&format!("{} dies", self.workers[at].name));
                 let has_hook = self.some_hook();
-                self.workers[at] = self.start(has_hook);
+                self.die(at, has_hook);
             }
         }
     }
@@ -344,6 +386,10 @@ impl World {
         if let Some(id) = self.model.next_hook() {
             self.note(&format!("the hook of {id} is due"));
             self.task.make_hook_due(&id);
+        }
+        if self.patiences != [PLAIN; 2] && self.rng.bool() {
+            let by_snapshot = self.rng.bool();
+            self.pass_waits(by_snapshot);
         }
     }
 
@@ -432,7 +478,12 @@ impl World {
         match self.rng.u32(..4) {
             0 | 1 => self.told("retry", &args, |model| model.retry(&id)),
             2 => self.told("remove", &args, |model| model.remove(&id)),
-            _ => self.told("run_now", &args, |model| model.run_now(&id)),
+            _ => {
+                // Mostly one that can.
+                let id = if self.rng.bool() { self.model.a_delayed_one().unwrap_or(id) } else { id };
+                let args = ["anna".to_owned(), id.clone(), String::new()];
+                self.told("run_now", &args, |model| model.run_now(&id));
+            }
         }
     }
 
@@ -460,7 +511,7 @@ impl World {
     /// Redis holds what the model holds, and has told of each transition once and in order.
     fn check(&mut self) {
         let view = self.task.view();
-        invariants(&view);
+        invariants(&view, 3 + self.by_hand);
         let events = self.task.events();
         self.ledger.look(&events, &view);
         self.seen.extend(self.ledger.seen.iter().map(|what| (*what).to_owned()));
@@ -474,8 +525,20 @@ impl World {
     }
 }
 
+/// What silent jobs wait for in a run: in some runs nothing but the interval; in the others each phase has its own.
+fn some_patiences(rng: &mut Rng) -> [Waits; 2] {
+    let mut some = |percent: u32| {
+        let is_set = rng.u32(..100) < percent;
+        let waits = [(); 3].map(|()| [Wait::Off, Wait::Off, Wait::Longer, Wait::Plain][rng.usize(..4)]);
+        if is_set { waits } else { PLAIN }
+    };
+    let most = some(75);
+    let others = some(75);
+    if most == PLAIN { [PLAIN; 2] } else { [most, others] }
+}
+
 /// What holds whatever the model says.
-fn invariants(view: &View) {
+fn invariants(view: &View, most_stalls: u32) {
     let running = view.active.union(&view.candidates);
     let mut ghosts = view.ghosts.clone();
     // Of the entries of an id as many are none of a waiting job as are counted.
@@ -508,5 +571,7 @@ fn invariants(view: &View) {
         "a hook that waits or is cancelled: {view:?}"
     );
     assert!(view.cancelling.iter().all(|id| view.locks.contains_key(id)), "a cancel of a job that is not held");
-    assert!(view.stalled_count.iter().all(|(_, &count)| count <= 3), "stalls past every max_count: {view:?}");
+    let most = view.stalled_count.values().max();
+    assert!(most.is_none_or(|&count| count <= most_stalls), "stalls past every max_count: {view:?}");
+    assert!(view.aside.is_empty() || !view.patience.is_empty(), "marks that no heartbeat takes away: {view:?}");
 }

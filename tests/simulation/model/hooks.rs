@@ -1,6 +1,6 @@
 //! What the scripts are to do with jobs whose outcome is stored, until their hook has run.
 
-use super::{Model, Place, Report, Said, State, Want};
+use super::{Model, Place, Report, Said, State, Verdict, Want};
 use crate::FAR;
 
 /// How a job ended, as it is stored.
@@ -140,13 +140,13 @@ impl Model {
     }
 
     /// The worker that ran the hook of a job died: how often that happened, and what is done. None where it ran no hook.
-    pub(super) fn stall_hook(&mut self, id: &str, default_max: u32) -> Option<(u32, &'static str)> {
+    pub(super) fn stall_hook(&mut self, id: &str, default_max: u32, verdict: Verdict) -> Option<(u32, &'static str)> {
         let job = self.job(id);
         let max = job.max_count.unwrap_or(default_max);
         let outcome = job.outcome.as_mut()?;
         outcome.stalls += 1;
         let (count, state) = (outcome.stalls, outcome.state);
-        if count > max {
+        if verdict == Verdict::Fail || verdict == Verdict::Auto && count > max {
             return Some((count, state.word()));
         }
         job.place = Place::Finalizing { due: true };

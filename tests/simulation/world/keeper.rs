@@ -2,8 +2,10 @@
 
 use redis::Value;
 
+use std::collections::BTreeSet;
+
 use super::{Answer, MAX_COUNT, SWEEP_LIMIT, World};
-use crate::model::{Place, Report, Resolved, Said};
+use crate::model::{Place, Report, Resolved, Said, Verdict, Wait};
 
 /// The answer to a beat: the word, the epoch, the interval, fences lost and to be cancelled, when the options were declared,
 /// and how many candidates and active jobs there were.
@@ -77,12 +79,16 @@ impl World {
         let (word, epoch, in_force, lost, cancelled, declared_at, candidates, active): Beaten =
             self.task.call("extend_locks", &args);
         assert_eq!(declared_at, self.model.declared_at);
-        assert_eq!((candidates, active), (self.model.candidates(), self.model.active()), "before the beat");
+        assert_eq!((candidates, active), (self.model.candidates().len(), self.model.active()), "before the beat");
         assert_eq!((word.as_str(), epoch), ("beaten", self.model.epoch));
+        let marked = held.iter().any(|report| self.model.is_set_aside(&report.id));
         assert_eq!((lost.clone(), cancelled), self.model.extend(name, interval, held));
         assert_eq!(in_force, self.model.interval());
         for report in held.iter().filter(|report| !lost.contains(&report.fence)) {
             self.heard.insert(report.fence, (self.now, interval));
+            if self.aside.remove(&report.fence) && marked {
+                self.seen.insert("heard from, and set aside no more".to_owned());
+            }
         }
         self.check();
         (epoch, in_force, lost, declared_at)
@@ -116,10 +122,12 @@ impl World {
             if !done {
                 cursor = text(3);
                 done = text(4) == "1";
-                self.resolved(redis::from_redis_value_ref(&reply[6]).unwrap());
-                assert_eq!(text(5), self.model.candidates().to_string());
+                let aside = reply.get(7).map_or(0, |count| redis::from_redis_value_ref(count).unwrap());
+                self.swept(redis::from_redis_value_ref(&reply[6]).unwrap(), aside, done);
+                assert_eq!(text(5), self.model.candidates().len().to_string());
                 if done {
-                    self.model.snapshot(ask);
+                    let at = self.task.snapshot_at();
+                    self.model.snapshot(ask, at);
                 }
             }
             self.check();
@@ -136,31 +144,46 @@ impl World {
         }
     }
 
-    /// Nobody who was heard of in time may be among them.
-    fn resolved(&mut self, words: Vec<String>) {
-        let told: Vec<Resolved> = words
-            .chunks(5)
-            .map(|five| Resolved {
-                id: five[0].clone(),
-                count: five[1].parse().unwrap(),
-                action: five[2].clone(),
-                worker: five[3].clone(),
-                fence: five[4].parse().unwrap(),
-            })
-            .collect();
-        assert!(told.len() <= SWEEP_LIMIT);
+    /// Some candidates were decided, and so many set aside: these have left the candidates, and are not told of.
+    fn swept(&mut self, words: Vec<String>, aside: usize, snapshot: bool) {
+        let told = resolved(&words);
         let ids: Vec<String> = told.iter().map(|resolved| resolved.id.clone()).collect();
+        // Where none is left the snapshot has made candidates of others.
+        let left = if snapshot { BTreeSet::new() } else { self.task.view().candidates };
+        let gone: BTreeSet<String> = self.model.candidates().difference(&left).cloned().collect();
+        assert!(gone.len() <= SWEEP_LIMIT, "{gone:?} were looked at");
+        assert!(ids.iter().all(|id| gone.contains(id)), "{ids:?} were no candidates");
+        let waiting: BTreeSet<String> = gone.into_iter().filter(|id| !ids.contains(id)).collect();
+        self.note(&format!("  resolved {ids:?}, set aside {waiting:?}"));
+        assert_eq!(waiting.len(), aside);
         for id in &ids {
-            let Place::Running { worker, fence } = &self.model.jobs[id].place else { panic!("{id} did not run") };
-            let (heard, interval) = self.heard[fence];
-            let silent = self.now - heard;
-            assert!(silent >= interval, "{id} was taken from {worker} after {silent} of {interval} ms");
-            let holder = self.workers.iter().find(|holder| holder.name == *worker && holder.held.contains_key(fence));
-            let trouble = holder.is_none_or(|holder| holder.trouble_until() > heard);
-            assert!(trouble, "{id} was taken from {worker}, which had no trouble of its own since {heard}");
+            self.was_silent(id);
+            assert_ne!(self.model.wait_of(id), Wait::Off, "{id} waits for a person");
+            assert!(!self.model.waits_longer(id), "{id} was decided too early");
+            if self.model.wait_of(id) == Wait::Longer {
+                self.seen.insert("a longer wait ended".to_owned());
+            }
         }
-        self.note(&format!("  resolved {ids:?}"));
-        assert_eq!(told, self.model.resolve(&ids, MAX_COUNT));
+        for id in &waiting {
+            assert!(self.model.waits_longer(id), "{id} is set aside, and waits for nothing");
+            let fence = self.was_silent(id);
+            let is_new = self.aside.insert(fence);
+            self.seen.insert(if is_new { "set aside" } else { "set aside again" }.to_owned());
+        }
+        assert_eq!(told, self.model.resolve(&ids, MAX_COUNT, Verdict::Auto));
+        self.model.set_aside(&waiting);
+    }
+
+    /// The job was not heard from for an interval, and its holder had trouble of its own. Returns the fence.
+    pub(super) fn was_silent(&self, id: &str) -> u64 {
+        let Place::Running { worker, fence } = &self.model.jobs[id].place else { panic!("{id} did not run") };
+        let (heard, interval) = self.heard[fence];
+        let silent = self.now - heard;
+        assert!(silent >= interval, "{id} was taken from {worker} after {silent} of {interval} ms");
+        let holder = self.workers.iter().find(|holder| holder.name == *worker && holder.held.contains_key(fence));
+        let trouble = holder.is_none_or(|holder| holder.trouble_until() > heard);
+        assert!(trouble, "{id} was taken from {worker}, which had no trouble of its own since {heard}");
+        *fence
     }
 
     /// A sweep that did not wait, or that watched another epoch, changes nothing.
@@ -178,4 +201,16 @@ impl World {
         assert_eq!(redis::from_redis_value_ref::<String>(&reply[0]).unwrap(), refused);
         assert_eq!(self.task.view(), before);
     }
+}
+
+/// What a call says of the jobs that it decided, five words each.
+pub(super) fn resolved(words: &[String]) -> Vec<Resolved> {
+    let of = |five: &[String]| Resolved {
+        id: five[0].clone(),
+        count: five[1].parse().unwrap(),
+        action: five[2].clone(),
+        worker: five[3].clone(),
+        fence: five[4].parse().unwrap(),
+    };
+    words.chunks(5).map(of).collect()
 }
