@@ -34,7 +34,9 @@ for at = 4, #ARGV, 2 do
   local old = redis.call('HGET', meta, ARGV[at])
   if old ~= ARGV[at + 1] then
     -- Heartbeats remove marks only while there is a patience.
-    if ARGV[at] == 'patience' and (old or '') ~= ARGV[at + 1] then redis.call('DEL', aside) end
+    if ARGV[at] == 'patience' and ((old or '') == '' or ARGV[at + 1] == '') and (old or '') ~= ARGV[at + 1] then
+      redis.call('DEL', aside)
+    end
     fields[#fields + 1] = ARGV[at]
     fields[#fields + 1] = ARGV[at + 1]
     if old then

@@ -55,7 +55,8 @@
 -- ARGV[4]  waited        (ms since it saw that epoch begin)
 -- ARGV[5]  cursor        (from the call before; 0 to begin. Calls that are under way together share one)
 -- ARGV[6]  limit         (jobs a call, at most 500)
--- ARGV[7]  verdict       (auto: by the table; recover or fail: a person decides about those that would be counted)
+-- ARGV[7]  verdict       (auto: by the table; recover or fail: a person decides about those that would be counted;
+--                         requeue: about those alone that were claimed ahead and have not begun)
 -- ARGV[8]  by            (who that is; '' for nobody)
 -- ARGV[9]  ids           (candidates to resolve, at most 500; without any all are, by the cursor)
 -- Returns  {'swept', epoch, interval ms, cursor, snapshot taken 0 | 1, candidates left, resolved: id, count, action,
@@ -110,6 +111,7 @@ local found = decide(batch.ids, places, terminal_places, crash, how)
 -- Its first command is a shrinking one.
 resolve(found.decided, found, places, how)
 set_aside(found, aside, candidates, active)
+if by_mark and #found.decided > 0 then redis.call('HDEL', aside, unpack(found.decided)) end
 -- The interval of an epoch is the largest ask of the one before it; every witness has asked in this one.
 local left = redis.call('SCARD', candidates)
 -- Where none is left the scan is over, wherever in a table that was once large it stands.
@@ -124,8 +126,8 @@ if snapshot then
   current, interval = current + 1, asked > 0 and asked or interval
   redis.call('HSET', meta, 'epoch', current, 'interval', interval, 'ask', ask, 'epochAt', since, 'snapshotAt', since,
     'asker', by_other or ask > 0 and worker or asker or '-', 'askedBy', ask > 0 and worker or '-')
-  if patience_of(patience) then drop_marks(aside, locks) end
 end
 tell_stalls(found, places, how, watched)
+if snapshot and patience_of(patience) then drop_marks(aside, locks) end
 return { 'swept', current, interval, snapshot and '0' or batch.cursor, snapshot and 1 or 0, left, found.resolved,
   #found.aside > 0 and #found.aside or nil }

@@ -39,19 +39,20 @@ end
 local function set_aside(found, aside, candidates, active)
   if #found.aside == 0 then return end
   redis.call('SREM', candidates, unpack(found.aside))
-  redis.call('HSET', aside, unpack(found.marks))
+  if #found.marks > 0 then redis.call('HSET', aside, unpack(found.marks)) end
   redis.call('SADD', active, unpack(found.aside))
 end
 
 -- Removes marks of jobs that are held no more, or by another token: some of them, from any place on.
 local function drop_marks(aside, locks)
-  local some, ids, stale = redis.call('HSCAN', aside, math.random(0, 1048575), 'COUNT', 100)[2], {}, {}
+  -- Who may not ask leaves them: what was decided is told all the same.
+  local some, ids, stale = redis.pcall('HSCAN', aside, math.random(0, 1048575), 'COUNT', 100)[2] or {}, {}, {}
   for at = 1, #some, 2 do ids[#ids + 1] = some[at] end
   if #ids == 0 then return end
   for at, token in ipairs(redis.call('HMGET', locks, unpack(ids))) do
     local fence = string.match(token or '', ':(%d+)$')
     local marked = string.match(some[2 * at], '^%d+')
-    if fence ~= marked then stale[#stale + 1] = ids[at] end
+    if not fence or fence ~= marked then stale[#stale + 1] = ids[at] end
   end
   if #stale > 0 then redis.call('HDEL', aside, unpack(stale)) end
 end

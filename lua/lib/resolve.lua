@@ -20,7 +20,8 @@ local function next_candidates(candidates, cursor, limit, named)
   return { ids = ids, cursor = scanned[1] }
 end
 
--- Decides about each job by the table in sweep.lua, without writing. `places` has the keys by their names, and all
+-- Decides about each job by the table in sweep.lua, without writing. The verdict `requeue` leaves out what has begun.
+-- `places` has the keys by their names, and all
 -- columns as `columns`. `crash` is what the task does with a job whose worker died: `mode`, `max` (stalls that a job
 -- survives), `max_set` (that was set for this task) and `policy`. `how` tells who decides and why: `verdict`, `by` (a
 -- person), and `said`, what the error says of the worker. In what is found `words` are those of the event, four a job:
@@ -49,7 +50,8 @@ local function decide(ids, places, terminal_places, crash, how)
     local since = math.min(aside_since(marks[index], fence, phase) or how.since, how.since)
     if how.now_ms - since >= patience then return false end
     found.aside[#found.aside + 1] = id
-    found.marks[#found.marks + 1], found.marks[#found.marks + 2] = id, string.format('%s %s %d', fence, phase, since)
+    local mark = string.format('%s %s %d', fence, phase, since)
+    if mark ~= marks[index] then found.marks[#found.marks + 1], found.marks[#found.marks + 2] = id, mark end
     return true
   end
   local function add(group, values, id, value)
@@ -113,7 +115,7 @@ local function decide(ids, places, terminal_places, crash, how)
     if redis.call('HEXISTS', places.payload, id) == 0 then
       action = 'dropped'
       add(found.dropped, nil, id)
-    elseif may_wait and waits(index, id, fence, phase) then
+    elseif may_wait and waits(index, id, fence, phase) or verdict == 'requeue' and phase ~= 'claimed' then
       is_let_be = true
     elseif stored[index] and not terminal[index] then
       action, count = finalize(index, id, own or crash.max)

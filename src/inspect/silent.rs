@@ -1,7 +1,6 @@
 //! Held jobs that are silent, and what a person decides about them: never before one process has watched a whole interval.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
@@ -46,7 +45,7 @@ pub struct SilentJob {
     #[serde(rename = "silent_since_ms", serialize_with = "ms_since_1970_where_known")]
     pub silent_since: Option<SystemTime>,
     /// Whether a sweep has found it silent for an interval and set it aside, since its phase waits for longer or for a person, see
-    /// [`StallOptions::recover_running`](crate::StallOptions::recover_running). What a person decides about it is done at once.
+    /// [`StallOptions::recover_running`](crate::StallOptions::recover_running). What a person decides about it needs no watched interval.
     pub is_set_aside: bool,
 }
 
@@ -117,6 +116,8 @@ pub struct SilentPage {
 pub struct SweepReport {
     /// The jobs that had stayed silent, and what became of each.
     pub resolved: Vec<ResolvedJob>,
+    /// How many were set aside, since their phase waits for longer, or for a person.
+    pub set_aside: u64,
     /// Whether a worker swept while this watched: the jobs that were silent were decided by it.
     pub swept_by_worker: bool,
     /// Whether it was done to the end. If not, it failed midway, mostly since Redis was not reached: call again for the others.
@@ -163,7 +164,8 @@ const LEAST_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Inspector {
     /// Held jobs that were silent since the last snapshot, in no order, behind a cursor, which is the [`SilentPage::next`] of the
-    /// page before. Jobs that sweeps set aside come first. A job here is not stalled yet: its next heartbeat takes it out.
+    /// page before. Jobs that sweeps set aside come first. A job here is not stalled yet: its next heartbeat takes it out. One that a sweep
+    /// moves between two pages may come twice, or not at all.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
@@ -226,13 +228,14 @@ impl Inspector {
     /// Some of the jobs may be resolved or not when the future is dropped; it is safe to repeat.
     pub async fn sweep_now(&self, task: &str) -> Result<SweepReport, Error> {
         let decision = Decision { verdict: Verdict::Auto, by: self.by.to_string(), ids: Vec::new() };
-        let Resolution { resolved, swept_by_worker, is_complete } = self.resolve(task, decision, &[]).await?;
-        let resolved = resolved.into_iter().filter_map(ResolvedJob::of).collect();
-        Ok(SweepReport { resolved, swept_by_worker, is_complete })
+        let found = self.resolve(task, decision, &[], false).await?;
+        let resolved = found.resolved.into_iter().filter_map(ResolvedJob::of).collect();
+        let Resolution { set_aside, swept_by_worker, is_complete, .. } = found;
+        Ok(SweepReport { resolved, set_aside, swept_by_worker, is_complete })
     }
 
-    /// Gives silent jobs another run, however often they stalled: all that are silent, or these. Those that were set aside are taken at
-    /// once; where there are none, or others are named, it watches as [`sweep_now`](Inspector::sweep_now) does, and takes only what stayed
+    /// Gives silent jobs another run, however often they stalled: all that are silent, or these. Those that were set aside are taken after
+    /// half an interval, in which a worker that lives would be heard from; where there are none, or others are named, it watches as [`sweep_now`](Inspector::sweep_now) does, and takes only what stayed
     /// silent. Where a live worker watches, that one decides, and the
     /// report has `swept_by_worker`. Name ids only of jobs that [`silent_jobs`](Inspector::silent_jobs) lists: others are `NotSilent`
     /// while those are there.
@@ -243,7 +246,7 @@ impl Inspector {
     /// # Cancel safety
     /// Some of the jobs may be taken or not when the future is dropped; it is safe to repeat.
     pub async fn recover_running(&self, task: &str, jobs: SilentSelection) -> Result<ActReport, Error> {
-        self.decide(task, jobs, Verdict::Recover).await
+        self.decide(task, jobs, Verdict::Recover, false).await
     }
 
     /// Puts silent jobs that were claimed ahead and have not begun back to the front of their lists, with no stall counted: all of them, or
@@ -272,11 +275,11 @@ impl Inspector {
         };
         let mut report = ActReport { is_complete: true, ..ActReport::default() };
         if !named.is_empty() {
-            report = self.decide(task, SilentSelection(Some(named)), Verdict::Recover).await?;
+            report = self.decide(task, SilentSelection(Some(named)), Verdict::Requeue, is_all).await?;
         }
         if is_all {
-            // Those whose workers live.
-            report.refusals.retain(|refused| refused.why != Refusal::NotSilent);
+            // Those whose workers live, and those that have begun or ended meanwhile.
+            report.refusals.retain(|refused| !matches!(refused.why, Refusal::NotSilent | Refusal::State(_)));
             report.refused = report.refusals.len() as u64;
         }
         report.looked += others.len() as u64;
@@ -293,10 +296,16 @@ impl Inspector {
     /// # Cancel safety
     /// As [`recover_running`](Inspector::recover_running).
     pub async fn fail_running(&self, task: &str, jobs: SilentSelection) -> Result<ActReport, Error> {
-        self.decide(task, jobs, Verdict::Fail).await
+        self.decide(task, jobs, Verdict::Fail, false).await
     }
 
-    async fn decide(&self, task: &str, jobs: SilentSelection, verdict: Verdict) -> Result<ActReport, Error> {
+    async fn decide(
+        &self,
+        task: &str,
+        jobs: SilentSelection,
+        verdict: Verdict,
+        takes_all: bool,
+    ) -> Result<ActReport, Error> {
         // Also where no id is left to ask about.
         self.keys(task)?;
         let mut report = ActReport::default();
@@ -315,7 +324,7 @@ impl Inspector {
             return Ok(report);
         }
         let decision = Decision { verdict, by: self.by.to_string(), ids: Vec::new() };
-        let watched = self.resolve(task, decision, &ids).await?;
+        let watched = self.resolve(task, decision, &ids, takes_all).await?;
         let done: HashSet<&str> = watched.resolved.iter().map(|job| job.id.as_str()).collect();
         report.done = done.len() as u64;
         report.swept_by_worker = watched.swept_by_worker;
@@ -323,7 +332,8 @@ impl Inspector {
         report.looked = report.looked.max(report.done);
         let left = ids.iter().filter(|id| !done.contains(id.as_str())).cloned().collect();
         let why = |state: JobState| match state {
-            state if state.is_held() => Refusal::NotSilent,
+            JobState::Claimed => Refusal::NotSilent,
+            state if state.is_held() && verdict != Verdict::Requeue => Refusal::NotSilent,
             _ if watched.swept_by_worker => Refusal::Changed,
             state => Refusal::State(state),
         };
@@ -351,72 +361,99 @@ impl Inspector {
         }
     }
 
-    /// The jobs that are marked as set aside.
-    async fn set_aside(&self, keys: &Arc<TaskKeys>) -> Result<Vec<String>, Error> {
-        let (mut found, mut at) = (HashSet::new(), 0);
-        loop {
-            let call = |mut conn| {
-                let keys = keys.clone();
-                async move { scan::scan(&mut conn, &keys, Key::Aside, at, BATCH as u64).await }
-            };
+    /// Those of the jobs that are marked as set aside; without any, all that are.
+    async fn set_aside(&self, keys: &TaskKeys, ids: &[String]) -> Result<Vec<String>, Error> {
+        let mut found = HashSet::new();
+        for some in ids.chunks(BATCH) {
+            let some: Vec<JobId> = some.iter().map(|id| JobId::from_wire(id.as_str())).collect();
+            let ids = &some;
+            let marks = self.ask(|mut conn| async move { values::marks(&mut conn, keys, ids).await }).await?;
+            found.extend(some.iter().zip(marks).filter(|(_, mark)| mark.is_some()).map(|(id, _)| id.to_string()));
+        }
+        let mut at = ids.is_empty().then_some(0);
+        while let Some(cursor) = at {
+            let call = |mut conn| async move { scan::scan(&mut conn, keys, Key::Aside, cursor, BATCH as u64).await };
             let (next, ids) = self.ask(call).await?;
             found.extend(ids.into_iter().filter(|id| !id.is_empty()));
-            if next == 0 {
-                return Ok(found.into_iter().collect());
-            }
-            at = next;
+            at = Some(next).filter(|next| *next != 0);
         }
+        Ok(found.into_iter().collect())
     }
 
     /// The same as [`watch_and_resolve`](Inspector::watch_and_resolve); what was resolved before a failure is told.
-    async fn resolve(&self, task: &str, decision: Decision, ids: &[String]) -> Result<Resolution, Error> {
-        let mut resolved = Vec::new();
-        match self.watch_and_resolve(task, decision, ids, &mut resolved).await {
-            Ok(swept_by_worker) => Ok(Resolution { resolved, swept_by_worker, is_complete: true }),
-            Err(e) if resolved.is_empty() => Err(e),
+    async fn resolve(
+        &self,
+        task: &str,
+        decision: Decision,
+        ids: &[String],
+        takes_all: bool,
+    ) -> Result<Resolution, Error> {
+        let mut found = Resolution::default();
+        match self.watch_and_resolve(task, decision, ids, takes_all, &mut found).await {
+            Ok(()) => found.is_complete = true,
+            Err(e) if found.resolved.is_empty() => return Err(e),
             Err(e) => {
-                tracing::warn!(task, error = %e.chain(), resolved = resolved.len(), "a sweep for a person ended midway");
-                Ok(Resolution { resolved, swept_by_worker: false, is_complete: false })
+                let resolved = found.resolved.len();
+                tracing::warn!(task, error = %e.chain(), resolved, "a sweep for a person ended midway");
             }
         }
+        Ok(found)
+    }
+
+    /// Decides about jobs that were set aside: these, or all. Half an interval goes before. By then each worker that lives has beaten, and
+    /// a mark that came back with old data, as after a failover, is gone; the connection is the same all the while, and so is the server.
+    async fn decide_set_aside(
+        &self,
+        watch: &mut Watch<'_>,
+        own: &str,
+        decision: &Decision,
+        ids: &[String],
+        resolved: &mut Vec<StalledJob>,
+    ) -> Result<(), Error> {
+        let marked = self.set_aside(watch.keys, ids).await?;
+        if marked.is_empty() {
+            return Ok(());
+        }
+        let Some((_, interval)) = watch.epoch(LEAST_PATIENCE).await? else { return Ok(()) };
+        tokio::time::sleep(interval / 2).await;
+        for some in marked.chunks(BATCH) {
+            let decision = Decision { ids: some.to_vec(), ..decision.clone() };
+            match watch.sweep(own, None, Duration::ZERO, "0", &decision, LEAST_PATIENCE).await? {
+                SweepReply::Swept { resolved: some, .. } => resolved.extend(some),
+                SweepReply::Undeclared => return Err(undeclared()),
+                SweepReply::Moved { .. } | SweepReply::Early { .. } => {}
+            }
+        }
+        Ok(())
     }
 
     /// Watches for one interval over a connection of its own, then resolves; for a second one where the first ended in nothing but a
-    /// snapshot. Returns whether a worker swept before.
+    /// snapshot. With `takes_all` the ids are all that there were, and those that were set aside are enough.
     async fn watch_and_resolve(
         &self,
         task: &str,
         decision: Decision,
         ids: &[String],
-        resolved: &mut Vec<StalledJob>,
-    ) -> Result<bool, Error> {
+        takes_all: bool,
+        found: &mut Resolution,
+    ) -> Result<(), Error> {
         let keys = self.keys(task)?;
         let own = WorkerId::generate();
         let mut watch = Watch { inspector: self, keys: &keys, conn: None };
-        let rest: Vec<String>;
-        let mut ids = ids;
+        let mut rest = ids.to_vec();
         if decision.verdict != Verdict::Auto && has_patience(&self.overview(task).await?) {
-            let all = if ids.is_empty() { self.set_aside(&keys).await? } else { ids.to_vec() };
-            for some in all.chunks(BATCH) {
-                let decision = Decision { ids: some.to_vec(), ..decision.clone() };
-                let took = watch.sweep(own.as_str(), None, Duration::ZERO, "0", &decision, LEAST_PATIENCE).await?;
-                match took {
-                    SweepReply::Swept { resolved: some, .. } => resolved.extend(some),
-                    SweepReply::Undeclared => return Err(undeclared()),
-                    SweepReply::Moved { .. } | SweepReply::Early { .. } => {}
-                }
+            self.decide_set_aside(&mut watch, own.as_str(), &decision, ids, &mut found.resolved).await?;
+            let done: HashSet<&str> = found.resolved.iter().map(|job| job.id.as_str()).collect();
+            rest.retain(|id| !done.contains(id.as_str()));
+            if !found.resolved.is_empty() && (rest.is_empty() || takes_all) {
+                return Ok(());
             }
-            let done: HashSet<&str> = resolved.iter().map(|job| job.id.as_str()).collect();
-            rest = ids.iter().filter(|id| !done.contains(id.as_str())).cloned().collect();
-            if !resolved.is_empty() && rest.is_empty() {
-                return Ok(false);
-            }
-            ids = &rest;
         }
-        let Some((mut epoch, interval)) = watch.epoch(LEAST_PATIENCE).await? else { return Ok(false) };
+        let ids = &rest;
+        let Some((mut epoch, interval)) = watch.epoch(LEAST_PATIENCE).await? else { return Ok(()) };
         let seen = self.overview(task).await?;
         if seen.candidates + seen.active == 0 {
-            return Ok(false);
+            return Ok(());
         }
         let period = cadence::beat_period(interval);
         let start = clock::now();
@@ -430,7 +467,8 @@ impl Inspector {
         while clock::now() < end {
             if let Some((watched, waited)) = witness.may_sweep(clock::now()) {
                 if watched != epoch {
-                    return Ok(true);
+                    found.swept_by_worker = true;
+                    return Ok(());
                 }
                 let batch = batches.last().copied().unwrap_or_default();
                 let decision = Decision { ids: batch.to_vec(), ..decision.clone() };
@@ -442,15 +480,17 @@ impl Inspector {
                         snapshot,
                         left,
                         resolved: some,
-                        ..
+                        aside,
                     }) => {
+                        found.set_aside += aside;
                         // It goes on for as long as it gets on.
                         if !some.is_empty() {
                             end = end.max(clock::now().after(LEAST_PATIENCE));
                         }
-                        resolved.extend(some);
+                        found.resolved.extend(some);
                         cursor = behind;
-                        if snapshot && resolved.is_empty() && std::mem::take(&mut may_watch_again) {
+                        let is_idle = found.resolved.is_empty() && found.set_aside == 0;
+                        if snapshot && is_idle && std::mem::take(&mut may_watch_again) {
                             // Whoever died since the snapshot before is silent from this one on.
                             epoch = next;
                             witness.told(clock::now(), next, interval);
@@ -460,10 +500,13 @@ impl Inspector {
                         batches.pop();
                         let is_through = if ids.is_empty() { snapshot || left == 0 } else { batches.is_empty() };
                         if is_through || snapshot {
-                            return Ok(false);
+                            return Ok(());
                         }
                     }
-                    Ok(SweepReply::Moved { .. }) => return Ok(true),
+                    Ok(SweepReply::Moved { .. }) => {
+                        found.swept_by_worker = true;
+                        return Ok(());
+                    }
                     Ok(SweepReply::Early { epoch, interval }) => witness.told(clock::now(), epoch, interval),
                     Ok(SweepReply::Undeclared) => {
                         return Err(undeclared());
@@ -485,12 +528,15 @@ impl Inspector {
                     if now_in_force != epoch {
                         return match failure {
                             Some(e) if is_unanswered => Err(e),
-                            _ => Ok(true),
+                            _ => {
+                                found.swept_by_worker = true;
+                                Ok(())
+                            }
                         };
                     }
                     due = due.after(period).max(now);
                 }
-                Ok(None) => return Ok(false),
+                Ok(None) => return Ok(()),
                 Err(e) => {
                     witness.broken(clock::now(), WatchBreak::NoAnswer);
                     due = clock::now().after(cadence::longest_beat_pause(interval));
@@ -507,8 +553,10 @@ impl Inspector {
 }
 
 /// What came of a watch.
+#[derive(Default)]
 struct Resolution {
     resolved: Vec<StalledJob>,
+    set_aside: u64,
     swept_by_worker: bool,
     is_complete: bool,
 }

@@ -59,6 +59,8 @@ pub(crate) enum Verdict {
     Recover,
     /// It fails.
     Fail,
+    /// It stays as it is; only what was claimed ahead and has not begun goes back to its list.
+    Requeue,
 }
 
 impl Verdict {
@@ -67,6 +69,7 @@ impl Verdict {
             Verdict::Auto => "auto",
             Verdict::Recover => "recover",
             Verdict::Fail => "fail",
+            Verdict::Requeue => "requeue",
         }
     }
 }

@@ -173,3 +173,65 @@ async fn a_longer_interval_of_a_phase_is_waited_for() {
     assert!(recovery.at.duration_since(since).unwrap() >= INTERVAL * 4, "{:?}", recovery.at.duration_since(since));
     worker.stop().await;
 }
+
+#[tokio::test]
+async fn a_job_that_begins_while_a_person_puts_back_claimed_ones_is_left_alone() {
+    let test = TestTask::new();
+    let worker = test.start_worker(fast_with(StallOptions::new().recover_running(false))).await;
+    let app = worker.app.clone();
+    worker.stop().await;
+    let (_app, task) = test.producer().await;
+    task.dispatch("x".into()).id("begins").await.unwrap();
+    let mut dead = Puppet::of(&test).await;
+    let held = dead.claim_all(&["begins"]).await;
+    test.run::<u64>("HSET", "claimed", &["begins", &held[0].fence.to_string()]).await;
+    let inspector = app.inspector();
+    let (epoch, named) = (test.epoch().await, SilentSelection::ids(["begins"]));
+    let act = tokio::spawn(async move { inspector.requeue_claimed(TASK, named).await });
+    // The first watch ends in a snapshot, the second one in a decision.
+    eventually("it watches", PATIENCE, async || test.epoch().await > epoch).await;
+    test.run::<u64>("HDEL", "claimed", &["begins"]).await;
+    let report = act.await.unwrap().unwrap();
+    assert_eq!((report.done, report.refusals[0].why), (0, Refusal::State(JobState::Running)), "{report:?}");
+    assert_eq!(test.places("begins").await, ["running"]);
+}
+
+#[tokio::test]
+async fn a_mark_that_came_back_with_old_data_takes_nothing_from_a_live_worker() {
+    let off = StallOptions::new().recover_running(false);
+    let (test, worker, mut stood_still, held) = held_by_the_dead(off, &["a"]).await;
+    let inspector = worker.app.inspector();
+    so_many_are(&inspector, 1).await;
+    let mark = test.run::<String>("HGET", "aside", &["a"]).await;
+    assert_eq!(stood_still.beat(&held).await, [0; 0]);
+    // A replica took over that had not heard of the heartbeat.
+    test.run::<u64>("HSET", "aside", &["a", &mark]).await;
+    let beats = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(INTERVAL / 3).await;
+            stood_still.beat(&held).await;
+        }
+    });
+    let report = inspector.recover_running(TASK, SilentSelection::ids(["a"])).await.unwrap();
+    assert_eq!((report.done, report.refusals[0].why), (0, Refusal::NotSilent), "{report:?}");
+    beats.abort();
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_sweep_by_a_person_says_what_it_set_aside() {
+    let test = TestTask::new();
+    let worker = test.start_worker(fast_with(StallOptions::new().recover_running(false))).await;
+    let app = worker.app.clone();
+    worker.stop().await;
+    let (_app, task) = test.producer().await;
+    task.dispatch("x".into()).id("a").await.unwrap();
+    let mut dead = Puppet::of(&test).await;
+    dead.claim_all(&["a"]).await;
+    let inspector = app.inspector();
+    let swept = inspector.sweep_now(TASK).await.unwrap();
+    assert_eq!((swept.set_aside, swept.resolved.len(), swept.swept_by_worker), (1, 0, false), "{swept:?}");
+    let all = inspector.requeue_claimed(TASK, SilentSelection::all()).await.unwrap();
+    assert_eq!((all.done, all.refused), (0, 0), "{all:?}");
+    assert_eq!(inspector.recover_running(TASK, SilentSelection::all()).await.unwrap().done, 1);
+}

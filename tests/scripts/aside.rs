@@ -1,6 +1,7 @@
 //! Silent jobs whose phase waits for longer, or for a person.
 
 use crate::call::Task;
+use crate::support::TestRedis;
 
 /// A sweep of the witness `v` by the table, in the epoch that is in force.
 async fn sweep(task: &mut Task) -> String {
@@ -137,10 +138,8 @@ async fn a_person_decides_at_once_about_what_was_set_aside_and_about_nothing_els
     assert_eq!(task.held("locks").await, r#"hash {"healthy": "w:10"}"#);
     let told = task.held("stalls").await;
     assert!(told.contains(r#""by": "anna""#) && told.contains(r#""reason": "manual""#), "{told}");
-    // Their marks mean nothing any more, and the next snapshots take them away.
-    assert_eq!(decide(&mut task, "recover", &["ahead", "runs", "ends"]).await, "[swept 6 1000 0 0 0 []]");
-    sweep(&mut task).await;
     assert_eq!(task.held("aside").await, "");
+    assert_eq!(decide(&mut task, "recover", &["ahead", "runs", "ends"]).await, "[swept 6 1000 0 0 0 []]");
 }
 
 #[tokio::test]
@@ -218,23 +217,22 @@ async fn jobs_that_wait_for_a_person_do_not_stand_in_front_of_others_that_a_proo
 }
 
 #[tokio::test]
-async fn another_patience_begins_without_marks() {
+async fn marks_go_with_the_patience() {
     let declare = |patience| ["2", "", "w", "patience", patience, "onCrash", "recover"];
     let mut task = silent("0 off 0").await;
     sweep(&mut task).await;
     task.ok("declare", &declare("0 off 0")).await;
     assert_ne!(task.held("aside").await, "", "the same");
     assert_eq!(task.field("meta", "wire").await, "2");
-    // The job of a set that begins without its marks may be heard from before they mean something again.
+    // Between two of them heartbeats take marks away, so these stay.
     task.ok("declare", &declare("0 60000 0")).await;
-    assert_eq!(task.held("aside").await, "");
-    task.hset("aside", &[("runs", "8 running 1")]).await;
+    assert_ne!(task.held("aside").await, "");
     task.ok("declare", &declare("")).await;
     assert_eq!(task.held("aside").await, "");
     task.eval("redis.call('DEL', KEYS[1])", &[task.key("outcome")], &[]).await.unwrap();
     task.ok("declare", &declare("")).await;
     assert_eq!(task.field("meta", "wire").await, "1");
-    // Without a patience nobody was set aside, whatever stands there.
+    // Without a patience nobody was set aside, whatever stands there, and the next one begins without.
     task.hset("aside", &[("runs", "8 running 1")]).await;
     assert!(decide(&mut task, "recover", &["runs"]).await.ends_with("[]]"));
 }
@@ -257,4 +255,44 @@ async fn hundreds_are_set_aside_and_decided_in_one_call() {
         sweep(&mut task).await;
     }
     assert_eq!(task.held("aside").await, "");
+}
+
+#[tokio::test]
+async fn marks_that_mean_nothing_any_more_go_with_the_next_snapshots() {
+    let mut task = silent("0 off 0").await;
+    let marks = [("unknown", "5 running 1"), ("runs", "7 running 1"), ("odd", "no mark"), ("ends", "9 finalizing 1")];
+    task.hset("aside", &marks).await;
+    sweep(&mut task).await;
+    let left = task.held("aside").await;
+    assert!(!left.contains("unknown") && !left.contains("odd") && !left.contains("ends"), "{left}");
+    assert!(left.contains(r#""runs": "8 running"#), "{left}");
+}
+
+#[tokio::test]
+async fn what_was_decided_is_told_where_old_marks_may_not_be_looked_for() {
+    let mut task = Task::on(TestRedis::start().into(), "").await;
+    for rule in ["+@all", "-hscan"] {
+        let () = redis::cmd("ACL").arg("SETUSER").arg("default").arg(rule).query_async(&mut task.conn).await.unwrap();
+    }
+    task.hset("meta", &[("epoch", "5"), ("interval", "1000"), ("maxCount", "1"), ("patience", "off 0 0")]).await;
+    task.running("w", &[("runs", 8)]).await;
+    task.hset("aside", &[("old", "1 claimed 1")]).await;
+    task.snapshot().await;
+    assert!(sweep(&mut task).await.contains("runs 1 recovered"));
+    assert!(task.held("stalls").await.contains("runs 1 recovered"));
+}
+
+#[tokio::test]
+async fn who_asks_for_claimed_jobs_alone_gets_no_other() {
+    let mut task = silent("off off off").await;
+    sweep(&mut task).await;
+    let reply = decide(&mut task, "requeue", &["ahead", "runs", "ends"]).await;
+    assert!(reply.contains("[ahead 0 requeued w 7]"), "{reply}");
+    assert_eq!(task.held("candidates").await, r#"set {"ends", "runs"}"#);
+    // The same behind a watched interval.
+    let mut task = silent("").await;
+    let args = ["p", "0", "5", "1000", "0", "200", "requeue", "anna", "ahead", "runs", "ends"];
+    let reply = task.ok("sweep", &args).await;
+    assert_eq!(reply, "[swept 5 1000 0 0 2 [ahead 0 requeued w 7]]", "no snapshot while others are silent");
+    assert_eq!(task.held("locks").await, r#"hash {"ends": "w:9", "runs": "w:8"}"#);
 }

@@ -160,10 +160,17 @@ impl Model {
 
     /// Marks mean something for as long as heartbeats take them away.
     pub(super) fn be_patient(&mut self, waits: Waits) {
-        if waits != self.patience {
+        if waits != self.patience && (waits == PLAIN || self.patience == PLAIN) {
             self.aside.clear();
         }
         self.patience = waits;
+    }
+
+    /// A person has decided about them.
+    pub fn drop_marks_of(&mut self, ids: &[String]) {
+        for id in ids {
+            self.aside.remove(id);
+        }
     }
 
     /// Those of jobs that are held no more, or by another token: few are all looked at.

@@ -73,6 +73,7 @@ impl World {
         let told = resolved(&redis::from_redis_value_ref::<Vec<String>>(&reply[6]).unwrap());
         self.note(&format!("  decided {ids:?}"));
         assert_eq!(told, self.model.resolve(&ids, MAX_COUNT, verdict));
+        self.model.drop_marks_of(&ids);
         let (epoch, interval) = (self.model.epoch.to_string(), self.model.interval().to_string());
         let left = self.model.candidates().len().to_string();
         assert_eq!([0, 1, 2, 3, 4, 5].map(text), ["swept".to_owned(), epoch, interval, "0".into(), "0".into(), left]);
