@@ -17,9 +17,10 @@
 -- KEYS[16] claimed      (hash)    id -> fence of a job that is held and has not begun
 -- KEYS[17] outcome      (hash)    column
 -- KEYS[18] finalizing   (zset)    ids whose hook is to run, by when, ms
+-- KEYS[19] aside        (hash)    id -> fence, phase, and since when it was silent, ms, of a job that is let be
 -- Returns  {'seen', now (ms), counts (waiting, delayed, claimed, running, finalizing, completed, failed, cancelled),
 --          id and time since when it waits (ms; '': the id tells it) of the first job of each list ('': none), first
---          due time (ms) or '', candidates, active, fields of meta}
+--          due time (ms) or '', candidates, active, fields of meta; where jobs are set aside, how many}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local lists = { wait_high, wait, wait_low }
@@ -46,6 +47,8 @@ for _, list in ipairs(lists) do
   local since = first and redis.call('HGET', waiting_since, first)
   heads[#heads + 1] = since or first and redis.call('HGET', dispatched_at, first) or ''
 end
+local set_aside = redis.call('HLEN', aside)
 return { 'seen', string.format('%d', now_us() / 1000), counts, heads,
   redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or '', redis.call('SCARD', candidates),
-  redis.call('SCARD', active), redis.call('HGETALL', meta) }
+  redis.call('SCARD', active), redis.call('HGETALL', meta),
+  set_aside > 0 and set_aside or nil }

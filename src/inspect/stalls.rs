@@ -262,6 +262,12 @@ fn outlook(task: &str, as_of: SystemTime, parts: Vec<PartReport>, watchers: Vec<
         } else {
             reasons.push(format!("{} held jobs were silent since the snapshot", part.candidates));
         }
+        if part.set_aside > 0 {
+            let whose = "they wait for a person, or for as long as the options of the task say";
+            reasons.push(format!("{} silent jobs are set aside: {whose}", part.set_aside));
+        }
+        // Nobody resolves those.
+        let may_resolve = part.candidates + part.heard > part.set_aside;
         let epoch = part.epoch;
         for watcher in watchers.iter().filter(|watcher| watcher.watch.part == part.part) {
             let (worker, watch) = (&watcher.worker, &watcher.watch);
@@ -275,7 +281,7 @@ fn outlook(task: &str, as_of: SystemTime, parts: Vec<PartReport>, watchers: Vec<
             // With nothing silent the watch ends in a snapshot: what is silent then is resolved an interval later.
             let is_snapshot = part.candidates == 0;
             let at = if is_snapshot { ends.checked_add(watch.interval).unwrap_or(ends) } else { ends };
-            if part.candidates + part.heard > 0 {
+            if may_resolve {
                 soonest = Some(soonest.map_or(at, |soonest| soonest.min(at)));
             }
             is_watched = true;
@@ -289,7 +295,7 @@ fn outlook(task: &str, as_of: SystemTime, parts: Vec<PartReport>, watchers: Vec<
     }
     if !is_watched {
         // A worker tells of itself each 5 s, and of its watch from its second sign on.
-        let none = "no worker has told lately that it watches the task: unless one has just started, or Redis has just come back, start one or let an inspector sweep";
+        let none = "no worker has told lately that it watches the task: unless one has just started, or Redis has just come back, start one, or watch and resolve by hand (sweep_now, `heartline recover sweep`)";
         reasons.push(none.to_owned());
     }
     RecoveryOutlook { task: task.to_owned(), as_of, parts, watchers, next_resolve_at: soonest, reasons }

@@ -104,6 +104,9 @@ pub struct PartReport {
     pub candidates: u64,
     /// Held jobs that were heard from since the snapshot.
     pub heard: u64,
+    /// Held jobs that sweeps found silent and set aside, since their phase waits for longer or for a person. A job that was taken from its
+    /// worker since then may be counted until the next snapshots.
+    pub set_aside: u64,
 }
 
 /// How fast a task moves.
@@ -281,6 +284,7 @@ fn report(task: &str, seen: &Overview, live: Option<(u64, u64)>) -> TaskReport {
             asker: worker("asker"),
             candidates: seen.candidates,
             heard: seen.active,
+            set_aside: seen.set_aside,
         }],
         fault: None,
     }

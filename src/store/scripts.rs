@@ -496,7 +496,8 @@ script!(
         Payload,
         Claimed,
         Outcome,
-        Finalizing
+        Finalizing,
+        Aside
     ]
 );
 
