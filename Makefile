@@ -27,7 +27,7 @@ demo: ## Run the demo, on REDIS_URL or a private server (ARGS=... passes argumen
 .PHONY: test
 test: ## Run all tests and doctests, on private servers
 	@scripts/ensure redis faketime
-	cargo test --all-features --package heartline --package heartline-cli
+	cargo test --all-features --package heartline --package heartline-board --package heartline-cli
 
 .PHONY: check
 check: ## Formatting, clippy, documentation, Lua: no warning is let through

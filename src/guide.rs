@@ -8,7 +8,7 @@
 //! | every option and its default | [`options`] |
 //! | Redis settings, shutdown, deploys, alerts, logs | [`production`] |
 //! | seeing and steering what runs, probes, repair | [`operating`] |
-//! | the same at a terminal | [`command_line`] |
+//! | the same at a terminal, and in a browser | [`command_line`], [`web_page`] |
 //! | what to do, by what you see | [`troubleshooting`] |
 //! | tests of your handlers and flows | [`testing`] |
 //! | how fast it is | [`performance`] |
@@ -33,6 +33,7 @@ pages! {
     production = "production",
     operating = "operating",
     command_line = "command-line",
+    web_page = "board",
     troubleshooting = "troubleshooting",
     performance = "performance",
     comparison = "comparison",

@@ -4,7 +4,8 @@ use std::time::{Duration, SystemTime};
 
 /// Text that somebody else wrote, on one line of a terminal: control characters, and those that turn the direction of the text, are
 /// escaped.
-pub(crate) fn shown(text: &str) -> String {
+#[must_use]
+pub fn shown(text: &str) -> String {
     let mut told = String::with_capacity(text.len());
     for c in text.chars() {
         let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -18,7 +19,8 @@ pub(crate) fn shown(text: &str) -> String {
 }
 
 /// The beginning of a text, for a column of a table.
-pub(crate) fn brief(text: &str, most: usize) -> String {
+#[must_use]
+pub fn brief(text: &str, most: usize) -> String {
     let told = shown(text);
     if told.chars().count() <= most {
         return told;
@@ -27,7 +29,8 @@ pub(crate) fn brief(text: &str, most: usize) -> String {
 }
 
 /// A time span in its two largest units: `840ms`, `4.2s`, `3m 5s`, `2days 4h`.
-pub(crate) fn span(time: Duration) -> String {
+#[must_use]
+pub fn span(time: Duration) -> String {
     if time < Duration::from_secs(1) {
         return format!("{}ms", time.as_millis());
     }
@@ -39,7 +42,8 @@ pub(crate) fn span(time: Duration) -> String {
 }
 
 /// How long ago, or in how long.
-pub(crate) fn relative(at: SystemTime, now: SystemTime) -> String {
+#[must_use]
+pub fn relative(at: SystemTime, now: SystemTime) -> String {
     match now.duration_since(at) {
         Ok(ago) => format!("{} ago", span(ago)),
         Err(ahead) => format!("in {}", span(ahead.duration())),
@@ -47,7 +51,8 @@ pub(crate) fn relative(at: SystemTime, now: SystemTime) -> String {
 }
 
 /// The time itself, and how long ago that was.
-pub(crate) fn exact(at: SystemTime, now: SystemTime) -> String {
+#[must_use]
+pub fn exact(at: SystemTime, now: SystemTime) -> String {
     format!("{} ({})", humantime::format_rfc3339_millis(at), relative(at, now))
 }
 

@@ -133,6 +133,9 @@ pub(crate) enum Command {
     Health,
     /// Check the server, the tasks and the workers, and say what to do: exit status 1 if jobs are at risk
     Doctor,
+    /// Serve the web page: tasks, jobs, workers, stalls, and what may be done
+    #[command(after_help = "Example:\n  heartline board --name production --read-only")]
+    Board(BoardServing),
     /// Serve the fleet's metrics to Prometheus, at /metrics, and whether jobs are processed, at /health
     #[command(
         after_help = "Example:\n  heartline metrics --listen 127.0.0.1:9187\n  heartline metrics --once > heartline.prom"
@@ -231,6 +234,25 @@ pub(crate) struct Work {
     /// The program and its arguments: everything behind it
     #[arg(long, num_args = 1.., allow_hyphen_values = true, required = true, value_name = "ARGV", value_hint = ValueHint::CommandName)]
     pub(crate) exec: Vec<OsString>,
+}
+
+/// How the web page is served.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BoardServing {
+    #[command(flatten)]
+    pub(crate) serving: Serving,
+    /// What stands in the title of every page
+    #[arg(long, default_value = "")]
+    pub(crate) name: String,
+    /// Let nobody do anything
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Never show payloads, results and checkpoints
+    #[arg(long)]
+    pub(crate) no_payloads: bool,
+    /// It is asked for over HTTPS, by a proxy in front of it: the cookie of a session goes over nothing else
+    #[arg(long)]
+    pub(crate) https: bool,
 }
 
 /// One task.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::process::ExitCode;
 
-use crate::text::shown;
+use heartline_board::text::shown;
 
 /// Why a command ended without success.
 #[derive(Debug)]

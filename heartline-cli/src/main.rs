@@ -19,7 +19,6 @@ mod fleet;
 mod output;
 mod serve;
 mod session;
-mod text;
 
 use std::process::ExitCode;
 

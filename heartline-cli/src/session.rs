@@ -11,6 +11,8 @@ use crate::output::Output;
 pub(crate) struct Session {
     pub(crate) inspector: Inspector,
     pub(crate) out: Output,
+    /// Who acts.
+    pub(crate) by: String,
     /// Whether acts need no confirmation.
     pub(crate) yes: bool,
 }
@@ -20,7 +22,7 @@ impl Session {
     pub(crate) async fn open(global: &Global, lasts: bool) -> Result<Session, Failure> {
         let app = connect(global, lasts).await?;
         let out = Output { is_json: global.json };
-        Ok(Session { inspector: app.inspector().by(global.by()), out, yes: global.yes })
+        Ok(Session { inspector: app.inspector().by(global.by()), by: global.by(), out, yes: global.yes })
     }
 }
 

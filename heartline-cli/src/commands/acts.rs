@@ -10,7 +10,7 @@ use crate::args::{STATES, Selected};
 use crate::ask::confirm;
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::text::shown;
+use heartline_board::text::shown;
 
 /// How many refusals are told to people.
 const TOLD: usize = 20;
@@ -47,7 +47,7 @@ pub(super) fn confirm_filter(session: &Session, jobs: &Selected, verb: &str, cou
     match jobs.filter.of_jobs() {
         Some(_) => {
             let state = jobs.filter.state.unwrap_or(JobState::Waiting);
-            confirm(session.yes, &format!("{verb} at least {count} {state} jobs of {}", jobs.task))
+            confirm(session.yes, &format!("{verb} about {count} {state} jobs of {}", jobs.task))
         }
         None => Ok(()),
     }

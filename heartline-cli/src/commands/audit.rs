@@ -1,6 +1,9 @@
 //! `audit` and `repair`.
 
-use heartline::{AuditReport, Finding};
+use std::collections::BTreeMap;
+
+use heartline::{AuditReport, Fault, Finding};
+use heartline_board::text::shown;
 use indicatif::ProgressBar;
 
 use super::known_task;
@@ -30,8 +33,17 @@ pub(super) async fn audit(session: &Session, task: Option<String>) -> Result<(),
         None => session.inspector.task_names().await?,
     };
     let mut reports = Vec::new();
+    let mut failed = Vec::new();
     for task in &tasks {
-        reports.push(look(session, task).await?);
+        match look(session, task).await {
+            Ok(report) => reports.push(report),
+            // One that is damaged does not hide the others.
+            Err(Failure::Failed(what)) if tasks.len() > 1 => failed.push(format!("{task} cannot be looked at: {what}")),
+            Err(e) => return Err(e),
+        }
+    }
+    for what in &failed {
+        say!("error: {}", shown(what));
     }
     if session.out.is_json {
         session.out.json(&reports)?;
@@ -40,9 +52,15 @@ pub(super) async fn audit(session: &Session, task: Option<String>) -> Result<(),
             let (looked, found) = totals(report);
             session.out.line(format!("{}: {looked} jobs looked at, {found} faults", report.task))?;
             findings(session, report.findings())?;
+            if found > 0 {
+                meanings(session, report.findings())?;
+                session
+                    .out
+                    .hint(format!("`heartline repair -t {} --dry-run` tells what would be mended.", report.task));
+            }
         }
     }
-    if reports.iter().all(AuditReport::is_clean) { Ok(()) } else { Err(Failure::Told) }
+    if failed.is_empty() && reports.iter().all(AuditReport::is_clean) { Ok(()) } else { Err(Failure::Told) }
 }
 
 pub(super) async fn repair(session: &Session, task: &str, dry_run: bool) -> Result<(), Failure> {
@@ -55,10 +73,12 @@ pub(super) async fn repair(session: &Session, task: &str, dry_run: bool) -> Resu
             return session.out.json(&preview);
         }
         session.out.line(format!("{count} faults would be mended"))?;
-        return findings(session, preview.mended.iter());
+        findings(session, preview.mended.iter())?;
+        return meanings(session, preview.mended.iter());
     }
     if !session.out.is_json {
         findings(session, preview.mended.iter())?;
+        meanings(session, preview.mended.iter())?;
     }
     confirm(session.yes, &format!("mend {count} faults of {task}"))?;
     let repaired = session.inspector.repair(&report).await?;
@@ -66,6 +86,32 @@ pub(super) async fn repair(session: &Session, task: &str, dry_run: bool) -> Resu
         return session.out.json(&repaired);
     }
     session.out.line(format!("{} mended, {} were not there any more", repaired.mended.len(), repaired.gone.len()))
+}
+
+/// What each kind of fault is, and what mending it does.
+fn meanings<'a>(session: &Session, found: impl Iterator<Item = &'a Finding>) -> Result<(), Failure> {
+    let mut counts: BTreeMap<Fault, usize> = BTreeMap::new();
+    found.for_each(|finding| *counts.entry(finding.fault).or_default() += 1);
+    for (fault, count) in counts {
+        let means = match fault {
+            Fault::NoPayload => {
+                "its input is lost; mended, the job is REMOVED, its result too, and a run of it is dropped"
+            }
+            Fault::TwoPlaces => "it is in more than one place; mended, it stays in one",
+            Fault::Nowhere => "it is in no place, and its end, if it had one, is lost; mended, it RUNS AGAIN at once",
+            Fault::Unlocked => "it is among the running ones, and nobody holds it; mended, it leaves them",
+            Fault::Unwatched => "it is held, and no sweep looks at it; mended, the next one does",
+            Fault::BothSets => "it counts as silent and as heard from; mended, as heard from",
+            Fault::StrayCancel => "its cancel is asked for, and nobody holds it; mended, that is dropped",
+            Fault::StrayClaim | Fault::StrayHook => "a mark of it is left over, or missing; mended, it fits",
+            Fault::BadCounter | Fault::BadMeta => "a counter is no number; mended, it counts from 0",
+            Fault::Miscounted => "entries of lists are counted wrong; mended, they are right",
+            Fault::StaleRecord => "the record of a worker that is gone; mended, it is removed",
+            _ => "see the guide",
+        };
+        session.out.line(format!("  {count} x {fault}: {means}"))?;
+    }
+    Ok(())
 }
 
 fn totals(report: &AuditReport) -> (u64, u64) {

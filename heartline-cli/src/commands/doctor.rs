@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::text::{shown, span};
+use heartline_board::text::{shown, span};
 
 /// Farther than this from our clock, and times that people compare are wrong.
 const SKEW: Duration = Duration::from_secs(2);
@@ -68,6 +68,12 @@ pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
         }
     }
     if worst == Grade::Risk { Err(Failure::Told) } else { Ok(()) }
+}
+
+/// What puts jobs at risk by the server, and what to do.
+pub(super) fn risks(server: &ServerReport) -> Vec<(String, String)> {
+    let risks = of_server(server, SystemTime::now()).into_iter().filter(|checked| checked.grade == Grade::Risk);
+    risks.map(|checked| (checked.what, checked.todo.unwrap_or_default())).collect()
 }
 
 fn of_server(server: &ServerReport, now: SystemTime) -> Vec<Checked> {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::known_task;
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::text::{brief, shown};
+use heartline_board::text::{brief, shown};
 
 /// Between two looks for what is new.
 const LOOK: Duration = Duration::from_millis(500);

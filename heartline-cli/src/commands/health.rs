@@ -1,13 +1,15 @@
 //! `status` and `health`: whether jobs are processed, and if not, why.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use heartline::{Inspector, TaskReport, WorkerReport, WorkerState};
 use serde::Serialize;
 
+use super::doctor;
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::text::{shown, span};
+use heartline_board::text::{shown, span};
 
 /// How many intervals an epoch may last while jobs are held, before stall detection counts as standing still: it takes one, and a third
 /// more until the next heartbeat.
@@ -81,7 +83,11 @@ fn tell(session: &Session, troubles: &[Trouble]) -> Result<(), Failure> {
 async fn look(inspector: &Inspector) -> Result<(Vec<TaskReport>, Vec<WorkerReport>, Vec<Trouble>), Failure> {
     let (tasks, workers) = (inspector.tasks().await?, inspector.workers().await?);
     let mut troubles: Vec<Trouble> = tasks.iter().flat_map(of_task).collect();
-    troubles.extend(workers.iter().filter_map(of_worker));
+    troubles.extend(workers.iter().filter_map(|worker| of_worker(worker, &tasks)));
+    troubles.extend(of_lost_tasks(&tasks, &workers));
+    for risk in doctor::risks(&inspector.server().await?) {
+        troubles.push(Trouble { task: None, what: risk.0, hint: risk.1 });
+    }
     Ok((tasks, workers, troubles))
 }
 
@@ -118,23 +124,49 @@ fn of_task(task: &TaskReport) -> Vec<Trouble> {
             troubles.push(trouble(what, format!("`heartline stalls outlook -t {name}` says why")));
         }
     }
-    if task.options.values.get("patience").is_some_and(|patience| patience.contains("off"))
-        && task.parts.iter().any(|part| part.candidates > 0)
-    {
-        let what = "silent jobs may wait for a person, as its options say".to_owned();
-        troubles.push(trouble(what, format!("`heartline recover silent -t {name}` lists them")));
+    let set_aside: u64 = task.parts.iter().map(|part| part.set_aside).sum();
+    if set_aside > 0 && waits_for_people(task) {
+        let what = format!("{set_aside} silent jobs are set aside for a person, as its options say");
+        troubles.push(trouble(
+            what,
+            format!("`heartline recover silent -t {name}` lists them; then `recover running` or `fail`"),
+        ));
     }
     troubles
 }
 
-fn of_worker(worker: &WorkerReport) -> Option<Trouble> {
+/// Whether jobs of some phase are recovered by nobody but a person.
+pub(super) fn waits_for_people(task: &TaskReport) -> bool {
+    task.options.values.get("patience").is_some_and(|patience| patience.contains("off"))
+}
+
+/// Tasks that live workers have and nobody lists, or none at all: the prefix is wrong, or data are gone.
+fn of_lost_tasks(tasks: &[TaskReport], workers: &[WorkerReport]) -> Vec<Trouble> {
+    if tasks.is_empty() {
+        let hint =
+            "the prefix or the address is wrong (--prefix, --redis), the data are gone, or nothing was dispatched yet";
+        let what = "there is no task under this prefix".to_owned();
+        return vec![Trouble { task: None, what, hint: hint.to_owned() }];
+    }
+    let live = workers.iter().filter(|worker| worker.state.is_live()).flat_map(|worker| &worker.tasks);
+    let names: BTreeSet<&str> = live.map(|its| its.task.as_str()).collect();
+    let lost = names.into_iter().filter(|name| !tasks.iter().any(|task| task.task == *name));
+    let trouble = |name: &str| Trouble {
+        task: Some(name.to_owned()),
+        what: "live workers have it, and it is not in the list of tasks".to_owned(),
+        hint: "the server has lost data, or a worker that has just started has not told of it yet".to_owned(),
+    };
+    lost.map(trouble).collect()
+}
+
+fn of_worker(worker: &WorkerReport, tasks: &[TaskReport]) -> Option<Trouble> {
     let held: u64 = worker.tasks.iter().map(|its| its.held).sum();
     let id = worker.worker.as_str();
     let trouble = |what: String, hint: String| Some(Trouble { task: None, what, hint });
     match worker.state {
         WorkerState::Silent if held > 0 => trouble(
             format!("the worker {id} on {} is silent, and held {held} jobs by its last sign", worker.host),
-            format!("they are recovered by themselves; if you know that it is dead: `heartline recover worker {id}`"),
+            of_held(worker, tasks),
         ),
         WorkerState::Live | WorkerState::Stopping => {
             let blocked = worker.runtime_blocked?;
@@ -143,4 +175,31 @@ fn of_worker(worker: &WorkerReport) -> Option<Trouble> {
         }
         _ => None,
     }
+}
+
+/// What becomes of the jobs that a silent worker holds.
+fn of_held(worker: &WorkerReport, tasks: &[TaskReport]) -> String {
+    let its = |task: &&TaskReport| worker.tasks.iter().any(|its| its.task == task.task && its.held > 0);
+    let (mut alone, mut people) = (Vec::new(), Vec::new());
+    for task in tasks.iter().filter(its) {
+        if waits_for_people(task) {
+            people.push(task.task.as_str());
+        } else if task.live_workers == 0 {
+            alone.push(task.task.as_str());
+        }
+    }
+    let mut told = Vec::new();
+    if !people.is_empty() {
+        told.push(format!(
+            "those of {} are set aside for a person (`recover silent`, `recover running`, `recover fail`)",
+            people.join(", ")
+        ));
+    }
+    if !alone.is_empty() {
+        told.push(format!(
+            "nobody recovers those of {}: start a worker, or `heartline recover sweep`",
+            alone.join(", ")
+        ));
+    }
+    if told.is_empty() { "live workers recover them by themselves".to_owned() } else { told.join("; ") }
 }

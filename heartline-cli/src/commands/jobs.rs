@@ -8,9 +8,10 @@ use serde_json::Value;
 
 use super::{acts, events, known_task, when};
 use crate::args::{Filter, JobsCommand, Selected};
+use crate::ask::confirm;
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::text::{brief, exact, shown, span};
+use heartline_board::text::{brief, exact, shown, span};
 
 pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), Failure> {
     let inspector = &session.inspector;
@@ -20,7 +21,11 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
         }
         JobsCommand::Show { task, id, values } => show(session, &task, &id, values).await,
         JobsCommand::Dispatch { task, payload, id, delay, priority, wait } => {
-            let mut dispatch = inspector.dispatch_json(&task, input(payload)?)?;
+            let payload = input(payload)?;
+            if let Some(near) = super::near_task(session, &task).await? {
+                confirm(session.yes, &format!("dispatch to a new task {task}, though there is {near}"))?;
+            }
+            let mut dispatch = inspector.dispatch_json(&task, payload)?;
             if let Some(id) = id {
                 dispatch = dispatch.id(id);
             }
@@ -31,11 +36,16 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
                 dispatch = dispatch.priority(priority);
             }
             let job = dispatch.await?;
+            let existed = job.existed().unwrap_or(false);
+            if existed {
+                session.out.hint(format!("{} was there already, and is left as it is.", job.id()));
+            }
             if wait {
+                session.out.hint(format!("{} is waited for; Ctrl-C leaves it as it is.", job.id()));
                 return session.out.json(&job.result().await?);
             }
             if session.out.is_json {
-                return session.out.json(&serde_json::json!({ "task": task, "id": job.id() }));
+                return session.out.json(&serde_json::json!({ "task": task, "id": job.id(), "existed": existed }));
             }
             session.out.line(job.id().as_str())
         }
@@ -203,7 +213,7 @@ async fn remove(session: &Session, jobs: &Selected) -> Result<(), Failure> {
             return Err(Failure::wrong(format!("{state} jobs are held by workers; cancel them instead")));
         }
         Some(_) => acts::confirm_filter(session, jobs, "remove for good", count)?,
-        None => crate::ask::confirm(session.yes, &format!("remove {count} jobs of {} for good", jobs.task))?,
+        None => confirm(session.yes, &format!("remove {count} jobs of {} for good", jobs.task))?,
     }
     acts::run(session, session.inspector.remove(&jobs.task, selection), "removed", count).await
 }

@@ -1,6 +1,5 @@
 //! `metrics`: the fleet for Prometheus, once or as an exporter.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use super::health;
 use crate::args::Serving;
 use crate::failure::Failure;
 use crate::fleet::{Fleet, text};
-use crate::serve::{Guard, serve};
+use crate::serve::serve_guarded;
 use crate::session::Session;
 
 /// For how long an answer stands: who asks more often is given it again, so that Redis is not asked by each.
@@ -39,15 +38,13 @@ pub(super) async fn once(session: &Session) -> Result<(), Failure> {
 }
 
 pub(super) async fn export(session: &Session, serving: Serving) -> Result<(), Failure> {
-    let listen: SocketAddr = serving.listen;
-    let guard = Guard::new(listen, serving.host, serving.token)?;
     let exporter = Arc::new(Exporter { inspector: session.inspector.clone(), last: Mutex::default() });
     let pages = Router::new()
         .route("/", get(|| async { "heartline metrics: /metrics, /health\n" }))
         .route("/metrics", get(metrics))
         .route("/health", get(healthy))
         .with_state(exporter);
-    serve(listen, guard, pages, |at| say!("metrics on http://{at}/metrics; Ctrl-C ends it")).await
+    serve_guarded(serving, pages, |at| say!("metrics on http://{at}/metrics; Ctrl-C ends it")).await
 }
 
 async fn metrics(State(exporter): State<Arc<Exporter>>) -> Response {

@@ -2,6 +2,7 @@
 
 mod acts;
 mod audit;
+mod board;
 mod doctor;
 mod events;
 mod health;
@@ -20,7 +21,7 @@ use std::time::SystemTime;
 use crate::args::{Args, Command};
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::text::relative;
+use heartline_board::text::relative;
 
 /// Does what was asked for.
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
@@ -33,13 +34,14 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         Command::Work(work) => return work::work(&args.global, work).await,
         _ => {}
     }
-    let lasts = matches!(args.command, Command::Metrics { once: false, .. });
+    let lasts = matches!(args.command, Command::Metrics { once: false, .. } | Command::Board(_));
     let session = Session::open(&args.global, lasts).await?;
     match args.command {
         Command::Status => health::status(&session).await,
         Command::Health => health::health(&session).await,
         Command::Doctor => doctor::doctor(&session).await,
         Command::Metrics { once: true, .. } => metrics::once(&session).await,
+        Command::Board(asked) => board::board(&session, asked).await,
         Command::Metrics { serving, .. } => metrics::export(&session, serving).await,
         Command::Tasks => tasks::list(&session).await,
         Command::Task(command) => tasks::run(&session, command).await,
@@ -69,13 +71,27 @@ async fn known_task(session: &Session, task: &str) -> Result<(), Failure> {
     if names.iter().any(|name| name == task) {
         return Ok(());
     }
-    let near = names.iter().map(|name| (distance(name, task), name)).min();
-    let near = near.filter(|(far, name)| *far <= 1 + name.len() / 4).map(|(_, name)| name);
-    Err(Failure::wrong(match (near, names.is_empty()) {
+    // The list of tasks may have been lost alone.
+    let report = session.inspector.task(task).await?;
+    if report.dispatched > 0 || report.options.declared_by.is_some() {
+        return Ok(());
+    }
+    Err(Failure::wrong(match (near(&names, task), names.is_empty()) {
         (Some(near), _) => format!("there is no task {task}; did you mean {near}?"),
         (None, true) => format!("there is no task {task}, nor any other under this prefix: see --prefix and --redis"),
         (None, false) => format!("there is no task {task}; `heartline tasks` lists those that there are"),
     }))
+}
+
+/// The task that may have been meant by one that is not there.
+async fn near_task(session: &Session, task: &str) -> Result<Option<String>, Failure> {
+    let names = session.inspector.task_names().await?;
+    Ok(if names.iter().any(|name| name == task) { None } else { near(&names, task).cloned() })
+}
+
+fn near<'a>(names: &'a [String], task: &str) -> Option<&'a String> {
+    let near = names.iter().map(|name| (distance(name, task), name)).min();
+    near.filter(|(far, name)| *far <= 1 + name.len() / 4).map(|(_, name)| name)
 }
 
 /// How many letters differ: the distance of Levenshtein (1965), row by row.

@@ -4,27 +4,37 @@ use std::time::SystemTime;
 
 use heartline::{ResolvedJob, SilentJob, SilentSelection};
 
+use super::health::waits_for_people;
 use super::{acts, known_task, when};
 use crate::args::{RecoverCommand, Silent};
 use crate::ask::confirm;
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::text::shown;
+use heartline_board::text::{relative, shown};
 
 pub(super) async fn run(session: &Session, command: RecoverCommand) -> Result<(), Failure> {
     let inspector = &session.inspector;
     match command {
         RecoverCommand::Silent { task } => silent(session, &task).await,
         RecoverCommand::Claimed(jobs) => {
+            ask_about_all(session, &jobs, "put back claimed").await?;
             let selected = selected(session, &jobs, "put back").await?;
             acts::tell(session, &inspector.requeue_claimed(&jobs.task, selected).await?, "put back")
         }
         RecoverCommand::Running(jobs) => {
+            ask_about_all(session, &jobs, "run again").await?;
             let selected = selected(session, &jobs, "run again").await?;
             acts::tell(session, &inspector.recover_running(&jobs.task, selected).await?, "run again")
         }
         RecoverCommand::Fail(jobs) => {
-            confirm(session.yes, &format!("let silent jobs of {} fail", jobs.task))?;
+            if jobs.all {
+                ask_about_all(session, &jobs, "let fail").await?;
+            } else {
+                confirm(
+                    session.yes,
+                    &format!("let {} jobs of {} fail, if they stay silent", jobs.ids.len(), jobs.task),
+                )?;
+            }
             let selected = selected(session, &jobs, "fail").await?;
             acts::tell(session, &inspector.fail_running(&jobs.task, selected).await?, "failed")
         }
@@ -40,6 +50,19 @@ async fn selected(session: &Session, jobs: &Silent, verb: &str) -> Result<Silent
         "Only what stays silent is to {verb}: that may be watched for an interval or two. Ctrl-C changes nothing."
     ));
     Ok(if jobs.all { SilentSelection::all() } else { SilentSelection::ids(acts::ids_of(&jobs.ids)?) })
+}
+
+/// Asks about an act on all that are silent.
+async fn ask_about_all(session: &Session, jobs: &Silent, verb: &str) -> Result<(), Failure> {
+    if !jobs.all {
+        return Ok(());
+    }
+    known_task(session, &jobs.task).await?;
+    let task = session.inspector.task(&jobs.task).await?;
+    let silent: u64 = task.parts.iter().map(|part| part.candidates.max(part.set_aside)).sum();
+    let set_aside: u64 = task.parts.iter().map(|part| part.set_aside).sum();
+    let now = format!("{silent} are now, {set_aside} of them set aside");
+    confirm(session.yes, &format!("{verb} all jobs of {} that stay silent: {now}", jobs.task))
 }
 
 async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
@@ -70,7 +93,18 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
     session
         .out
         .table(&["ID", "WORKER", "STATE", "CLAIMED", "SILENT SINCE", "WAITS FOR"], jobs.iter().map(cells).collect())?;
-    session.out.hint(format!("{} jobs were not heard from since the last snapshot.", jobs.len()));
+    let report = session.inspector.task(task).await?;
+    let held = report.counts.claimed + report.counts.running;
+    let age = report.parts.iter().filter_map(|part| part.snapshot_at).max();
+    let age = age.map_or("there was no snapshot yet".to_owned(), |at| {
+        format!("the last snapshot was {}", relative(at, report.as_of))
+    });
+    session.out.hint(format!("{} of {held} held jobs were not heard from; {age}.", jobs.len()));
+    if report.live_workers == 0 && held > 0 {
+        session.out.hint(format!(
+            "No live worker watches {task}: `heartline recover sweep -t {task}` does, for an interval or two."
+        ));
+    }
     Ok(())
 }
 
@@ -81,7 +115,17 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
         )));
     };
     let proof = known.death.as_ref().map_or("its death is not proven".to_owned(), |death| format!("{}", death.proof));
-    confirm(session.yes, &format!("take the jobs of {id} ({}, {proof}) from it", known.state))?;
+    let seen = relative(known.last_seen_at, SystemTime::now());
+    let alive = if known.state.is_live() { "; IT IS MOST LIKELY ALIVE, and its jobs would run twice" } else { "" };
+    let mut held = Vec::new();
+    for its in known.tasks.iter().filter(|its| its.held > 0) {
+        let task = session.inspector.task(&its.task).await?;
+        let kept = if waits_for_people(&task) { ", WHICH ITS OPTIONS LEAVE TO A PERSON" } else { "" };
+        held.push(format!("{} of {}{kept}", its.held, shown(&its.task)));
+    }
+    let held = if held.is_empty() { "none by its last sign".to_owned() } else { held.join("; ") };
+    let what = format!("take the jobs of {id} from it: {held}. They run again, or fail past max_count");
+    confirm(session.yes, &format!("{what} ({}, last seen {seen}, {proof}{alive})", known.state))?;
     let Some(report) = session.inspector.recover_worker(id).await? else {
         return Err(Failure::Failed(format!("nothing is known of a worker {id} any more")));
     };
@@ -104,6 +148,7 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
 
 async fn sweep(session: &Session, task: &str) -> Result<(), Failure> {
     known_task(session, task).await?;
+    confirm(session.yes, &format!("resolve jobs of {task} that stay silent: they run again, or fail past max_count"))?;
     session
         .out
         .hint("It watches for one stall interval, for a second one if nothing was silent. Ctrl-C changes nothing.");
@@ -111,7 +156,11 @@ async fn sweep(session: &Session, task: &str) -> Result<(), Failure> {
     if session.out.is_json {
         return session.out.json(&report);
     }
-    session.out.line(format!("{} jobs were silent", report.resolved.len()))?;
+    session.out.line(format!("{} jobs were silent and are resolved", report.resolved.len()))?;
+    if report.set_aside > 0 {
+        let how = format!("`heartline recover running -t {task} ID`, or `recover fail`");
+        session.out.line(format!("{} were silent and are set aside for you: {how}", report.set_aside))?;
+    }
     resolved(session, &report.resolved)?;
     if report.swept_by_worker {
         session.out.line("A live worker swept meanwhile, and decided about what was silent.")?;

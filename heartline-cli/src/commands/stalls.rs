@@ -6,7 +6,7 @@ use super::known_task;
 use crate::args::StallsCommand;
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::text::{exact, relative, shown, span};
+use heartline_board::text::{exact, relative, shown, span};
 
 pub(super) async fn run(session: &Session, command: StallsCommand) -> Result<(), Failure> {
     match command {

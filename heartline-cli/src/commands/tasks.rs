@@ -10,7 +10,7 @@ use crate::args::{STATES, TaskCommand};
 use crate::ask::confirm;
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::text::{exact, shown, span};
+use heartline_board::text::{exact, shown, span};
 
 /// Between two looks, from which rates are told.
 const SAMPLE: Duration = Duration::from_secs(1);
@@ -57,9 +57,6 @@ pub(super) async fn list(session: &Session) -> Result<(), Failure> {
     ];
     let cells = |row: &Row| {
         let (task, counts) = (&row.task, &row.task.counts);
-        if let Some(fault) = &task.fault {
-            return vec![shown(&task.task), format!("cannot be read: {}", shown(fault))];
-        }
         let name = if task.paused.is_some() { format!("{} (paused)", shown(&task.task)) } else { shown(&task.task) };
         let mut cells = vec![name];
         let states = [
@@ -80,7 +77,13 @@ pub(super) async fn list(session: &Session) -> Result<(), Failure> {
         cells.push(format!("{}/{}", counts.claimed + counts.running, task.slots));
         cells
     };
-    session.out.table(&COLUMNS, rows.iter().map(cells).collect())
+    let (damaged, sound): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.task.fault.is_some());
+    session.out.table(&COLUMNS, sound.into_iter().map(cells).collect())?;
+    for row in &damaged {
+        let fault = row.task.fault.as_deref().unwrap_or_default();
+        say!("error: {} cannot be read: {}", shown(&row.task.task), shown(fault));
+    }
+    if damaged.is_empty() { Ok(()) } else { Err(Failure::Told) }
 }
 
 pub(super) async fn run(session: &Session, command: TaskCommand) -> Result<(), Failure> {
@@ -95,7 +98,11 @@ pub(super) async fn run(session: &Session, command: TaskCommand) -> Result<(), F
             match before {
                 None => session.out.line(format!("{task} is paused: no job of it begins; what runs goes on")),
                 Some(before) => {
-                    session.out.line(format!("{task} was paused already, by {}; yours stands now", shown(&before.by)))
+                    let why =
+                        if before.reason.is_empty() { String::new() } else { format!(" ({})", shown(&before.reason)) };
+                    session
+                        .out
+                        .line(format!("{task} was paused already, by {}{why}, and that stands", shown(&before.by)))
                 }
             }
         }

@@ -7,7 +7,7 @@ use heartline::{WorkerReport, WorkerState};
 use super::when;
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::text::{exact, relative, shown, span};
+use heartline_board::text::{exact, relative, shown, span};
 
 pub(super) async fn list(session: &Session, all: bool) -> Result<(), Failure> {
     let workers = session.inspector.workers().await?;

@@ -15,6 +15,10 @@ async fn a_job_is_dispatched_waited_for_and_its_result_is_printed() {
     let ran =
         bench.run_with(&["jobs", "dispatch", "-t", "export", "-", "--wait", "--priority", "high"], "\"y\"\n").await;
     assert_eq!(ran.ok(), "2\n");
+    let again = bench.run(&["jobs", "dispatch", "-t", "export", "\"other\"", "--id", "mine", "--json"]).await;
+    assert_eq!(again.json()["existed"], true);
+    let ran = bench.run(&["jobs", "dispatch", "-t", "exprt", "1"]).await;
+    assert!(ran.status == 2 && ran.err.contains("dispatch to a new task exprt, though there is export"), "{ran:?}");
     let ran = bench.run(&["jobs", "dispatch", "-t", "export", "x"]).await;
     assert!(ran.status == 2 && ran.err.contains("quote a string as JSON"), "{ran:?}");
     let ran = bench.run(&["jobs", "dispatch", "-t", "export", "\"fail\"", "--wait"]).await;
@@ -44,7 +48,7 @@ async fn acts_tell_what_they_did_and_why_not() {
     // By a filter it asks first, and here nobody can be asked.
     let retry = ["jobs", "retry", "-t", "export", "--state", "failed", "--code", "disk"];
     let ran = bench.run(&retry).await;
-    assert!(ran.status == 2 && ran.err.contains("run again at least 2 failed jobs of export; say --yes"), "{ran:?}");
+    assert!(ran.status == 2 && ran.err.contains("run again about 2 failed jobs of export; say --yes"), "{ran:?}");
     assert_eq!(bench.export.counts().await.unwrap().failed, 2);
     let ran = bench.run(&[&retry[..], &["--yes", "--json", "--by", "eve"]].concat()).await;
     assert_eq!((&ran.json()["done"], &ran.json()["is_complete"]), (&2.into(), &true.into()), "{ran:?}");
@@ -71,6 +75,8 @@ async fn a_task_is_purged_and_forgotten_only_when_that_was_meant() {
     assert!(ran.status == 2 && ran.err.contains("cancel them instead"), "{ran:?}");
     assert_eq!(bench.run(&["task", "forget", "export", "-y"]).await.ok(), "export is forgotten\n");
     assert_eq!(bench.run(&["tasks", "--json"]).await.json(), serde_json::json!([]));
+    let ran = bench.run(&["health"]).await;
+    assert!(ran.status == 1 && ran.out.contains("there is no task under this prefix"), "{ran:?}");
 }
 
 #[tokio::test]
@@ -99,7 +105,12 @@ async fn jobs_of_a_dead_worker_are_set_aside_explained_and_recovered_by_a_person
     let table = bench.run(&["recover", "silent", "-t", "export"]).await.ok();
     assert_eq!(table.lines().filter(|line| line.ends_with("you")).count(), 2, "{table}");
     let ran = bench.run(&["health"]).await;
-    assert!(ran.status == 1 && ran.out.contains("`heartline recover silent -t export`"), "{ran:?}");
+    assert!(ran.status == 1 && ran.out.contains("! export: 2 silent jobs are set aside for a person"), "{ran:?}");
+    let told = bench.run(&["stalls", "outlook", "-t", "export"]).await.ok();
+    assert!(told.contains("2 silent jobs are set aside: they wait for a person"), "{told}");
+    assert!(!told.contains("The next job may be resolved"), "{told}");
+    let ran = bench.run(&["recover", "running", "-t", "export", "--all"]).await;
+    assert!(ran.status == 2 && ran.err.contains("2 are now, 2 of them set aside; say --yes"), "{ran:?}");
     bench.open();
     assert!(bench.run(&["recover", "running", "-t", "export", "a"]).await.ok().starts_with("1 run again"));
     let ran = bench.run(&["recover", "fail", "-t", "export", "b"]).await;
@@ -130,12 +141,13 @@ async fn the_word_of_a_person_that_a_worker_is_dead_takes_its_jobs_at_once() {
     let bench = Bench::new().await;
     bench.export.dispatch("hold".into()).id("a").await.unwrap();
     let worker = bench.worker();
-    until("it holds the job", async || bench.export.counts().await.unwrap().running == 1).await;
+    until("it tells that it holds the job", async || bench.run(&["workers"]).await.ok().contains("export 1/10")).await;
     let id = bench.run(&["workers", "--json"]).await.json()[0]["worker"].as_str().unwrap().to_owned();
     let ran = bench.run(&["recover", "worker", "nobody-1-2", "-y"]).await;
     assert!(ran.status == 1 && ran.err.contains("nothing is known of a worker nobody-1-2"), "{ran:?}");
     let ran = bench.run(&["recover", "worker", &id]).await;
-    assert!(ran.status == 2 && ran.err.contains("(live, its death is not proven) from it; say --yes"), "{ran:?}");
+    assert!(ran.status == 2 && ran.err.contains("its death is not proven; IT IS MOST LIKELY ALIVE"), "{ran:?}");
+    assert!(ran.err.contains("WHICH ITS OPTIONS LEAVE TO A PERSON"), "{ran:?}");
     let ran = bench.run(&["recover", "worker", &id, "-y"]).await.ok();
     assert!(ran.contains("export: 1 jobs") && ran.contains("a: recovered, stall 1"), "{ran}");
     bench.open();

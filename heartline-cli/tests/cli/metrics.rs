@@ -15,7 +15,12 @@ struct Exporter {
 
 impl Exporter {
     fn start(bench: &Bench, token: Option<&str>) -> Exporter {
-        let mut command = bench.command(&["metrics", "--listen", "127.0.0.1:0", "--host", "metrics.internal"]);
+        Exporter::of("metrics", bench, token)
+    }
+
+    /// What this command serves.
+    fn of(command: &str, bench: &Bench, token: Option<&str>) -> Exporter {
+        let mut command = bench.command(&[command, "--listen", "127.0.0.1:0", "--host", "metrics.internal"]);
         if let Some(token) = token {
             command.env("HEARTLINE_TOKEN", token);
         }
@@ -113,7 +118,6 @@ async fn an_exporter_outlives_its_redis_and_says_so() {
     let mut bench = Bench::new().await;
     let exporter = Exporter::start(&bench, None);
     assert_eq!(exporter.scrape()["heartline_up"], 1.0);
-    assert_eq!(exporter.get("/health", "localhost", "").0, 200);
     bench.server().kill();
     until("it is missed", async || exporter.scrape() == BTreeMap::from([("heartline_up".to_owned(), 0.0)])).await;
     let (status, _, body) = exporter.get("/health", "localhost", "");
@@ -140,8 +144,28 @@ async fn only_who_may_ask_is_answered() {
     {
         let more = if said.is_empty() { String::new() } else { format!("Authorization: {said}\r\n") };
         assert_eq!(exporter.get("/metrics", "localhost", &more).0, status, "{said}");
+        // There is no task yet, and that is not healthy.
+        let status = if status == 200 { 503 } else { status };
         assert_eq!(exporter.get("/health", "localhost", &more).0, status, "{said}");
     }
     let ran = bench.run(&["metrics", "--listen", "0.0.0.0:0"]).await;
+    assert!(ran.status == 2 && ran.err.contains("set HEARTLINE_TOKEN, or listen on 127.0.0.1"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn the_web_page_is_served_with_one_command_and_guarded_like_the_metrics() {
+    let bench = Bench::new().await;
+    bench.export.dispatch("x".into()).await.unwrap();
+    let board = Exporter::of("board", &bench, None);
+    let (status, head, body) = board.get("/", "localhost", "");
+    assert!(
+        status == 200 && body.contains("href=\"/task?task=export\"") && head.contains("content-security-policy"),
+        "{body}"
+    );
+    assert_eq!(board.get("/", "evil.example", "").0, 421);
+    let board = Exporter::of("board", &bench, Some("0123456789abcdef"));
+    assert_eq!(board.get("/", "localhost", "").0, 303);
+    assert_eq!(board.get("/", "localhost", "Authorization: Bearer 0123456789abcdef\r\n").0, 200);
+    let ran = bench.run(&["board", "--listen", "0.0.0.0:0"]).await;
     assert!(ran.status == 2 && ran.err.contains("set HEARTLINE_TOKEN, or listen on 127.0.0.1"), "{ran:?}");
 }

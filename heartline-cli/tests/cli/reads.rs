@@ -146,7 +146,6 @@ async fn events_are_followed_as_they_happen() {
 #[tokio::test]
 async fn status_and_health_say_what_is_wrong_and_what_to_do() {
     let bench = Bench::new().await;
-    assert_eq!(bench.run(&["health"]).await.ok(), "healthy\n");
     bench.export.dispatch("x".into()).await.unwrap();
     let ran = bench.run(&["health"]).await;
     assert_eq!(ran.status, 1);
@@ -163,6 +162,18 @@ async fn status_and_health_say_what_is_wrong_and_what_to_do() {
     assert!(bench.run(&["task", "resume", "export"]).await.ok().starts_with("export goes on; it was paused for "));
     until("it is done", async || bench.export.counts().await.unwrap().completed == 1).await;
     assert!(bench.run(&["status"]).await.ok().contains("Nothing is wrong."));
+    assert_eq!(bench.run(&["health"]).await.ok(), "healthy\n");
+    // Healthy jobs are silent for a third of each interval.
+    bench.export.dispatch("hold".into()).await.unwrap();
+    for _ in 0..40 {
+        assert_eq!(bench.run(&["health"]).await.ok(), "healthy\n");
+        tokio::time::sleep(std::time::Duration::from_millis(40)).await;
+    }
+    let ran = bench.run(&["task", "pause", "export", "--by", "ada", "--reason", "one"]).await.ok();
+    assert!(ran.starts_with("export is paused"), "{ran}");
+    let ran = bench.run(&["task", "pause", "export", "--by", "bob"]).await.ok();
+    assert_eq!(ran, "export was paused already, by ada (one), and that stands\n");
+    bench.open();
     let _ = worker.stop().await.unwrap();
 }
 
@@ -206,7 +217,7 @@ async fn an_audit_finds_damage_and_a_repair_mends_it() {
     let ran = bench.run(&["audit", "-t", "export"]).await;
     assert!(ran.status == 1 && ran.out.contains("nowhere: lost"), "{ran:?}");
     let ran = bench.run(&["repair", "-t", "export", "--dry-run"]).await.ok();
-    assert!(ran.contains("1 faults would be mended\n  nowhere: lost"), "{ran}");
+    assert!(ran.contains("1 faults would be mended\n  nowhere: lost\n  1 x nowhere: it is in no place"), "{ran}");
     let ran = bench.run(&["repair", "-t", "export"]).await;
     assert!(ran.status == 2 && ran.err.contains("say --yes"), "{ran:?}");
     assert!(bench.run(&["repair", "-t", "export", "--yes"]).await.ok().contains("1 mended"));

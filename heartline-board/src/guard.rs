@@ -1,0 +1,318 @@
+//! Who is let in: names under which this is asked for, sessions, writes of other sites.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use askama::Template;
+use axum::extract::{Form, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{Html, IntoResponse, Redirect, Response};
+use serde::Deserialize;
+use subtle::ConstantTimeEq;
+use uuid::Uuid;
+
+use crate::pages::Board;
+
+/// The fewest bytes of a token: fewer can be guessed.
+const TOKEN: usize = 16;
+
+/// How many wrong tokens a minute are listened to.
+const TRIES: usize = 10;
+
+/// How long a session lasts.
+const SESSION: Duration = Duration::from_secs(12 * 3600);
+
+/// How many sessions there are at most: the oldest one goes.
+const SESSIONS: usize = 1000;
+
+/// The name of the cookie.
+const COOKIE: &str = "heartline_session";
+
+/// A token has fewer than 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortToken;
+
+impl fmt::Display for ShortToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the token must have at least {TOKEN} bytes: fewer can be guessed")
+    }
+}
+
+impl std::error::Error for ShortToken {}
+
+/// A token that is compared in a time that does not tell how much of it was right.
+#[derive(Clone)]
+pub struct Token(Arc<str>);
+
+impl Token {
+    /// # Errors
+    /// [`ShortToken`] if it has fewer than 16 bytes.
+    pub fn new(token: String) -> Result<Token, ShortToken> {
+        if token.len() < TOKEN { Err(ShortToken) } else { Ok(Token(token.into())) }
+    }
+
+    /// Whether this is it.
+    #[must_use]
+    pub fn is(&self, said: &str) -> bool {
+        said.as_bytes().ct_eq(self.0.as_bytes()).into()
+    }
+
+    /// Whether the head of a request has it, as `Authorization: Bearer`.
+    #[must_use]
+    pub fn is_in(&self, head: &HeaderMap) -> bool {
+        let said = head.get(header::AUTHORIZATION).and_then(|said| said.to_str().ok());
+        said.and_then(|said| said.strip_prefix("Bearer ")).is_some_and(|said| self.is(said))
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+/// Whether a request is for this machine: by an address, a loopback name, or one of these. An address cannot be made to lead elsewhere, as
+/// the name of another site can be made to lead here.
+#[must_use]
+pub fn is_known_host(host: Option<&str>, known: &[String]) -> bool {
+    let Some(host) = host.map(str::to_ascii_lowercase) else { return false };
+    let name = match host.strip_prefix('[') {
+        Some(v6) => v6.split_once(']').map_or("", |(address, _)| address),
+        None => host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name),
+    };
+    name == "localhost" || name.parse::<IpAddr>().is_ok() || known.iter().any(|known| *known == name || *known == host)
+}
+
+/// The name under which a request came.
+#[must_use]
+pub fn host_of(request: &Request) -> Option<&str> {
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    host.or_else(|| request.uri().authority().map(|authority| authority.as_str()))
+}
+
+/// Who is let in.
+#[derive(Clone, Debug)]
+pub(crate) struct Door(Option<Arc<Lock>>, bool);
+
+#[derive(Debug)]
+struct Lock {
+    token: Token,
+    sessions: Mutex<HashMap<String, Instant>>,
+    wrong: Mutex<VecDeque<Instant>>,
+}
+
+impl Door {
+    pub(crate) fn open() -> Door {
+        Door(None, false)
+    }
+
+    pub(crate) fn with_token(token: String) -> Result<Door, ShortToken> {
+        let token = Token::new(token)?;
+        Ok(Door(Some(Arc::new(Lock { token, sessions: Mutex::default(), wrong: Mutex::default() })), false))
+    }
+
+    pub(crate) fn allow_plain_http(&mut self) {
+        self.1 = true;
+    }
+
+    fn lets_in(&self, head: &HeaderMap) -> bool {
+        let Some(lock) = &self.0 else { return true };
+        lock.token.is_in(head) || session_of(head).is_some_and(|session| lock.knows(&session))
+    }
+
+    fn is_bearer(&self, head: &HeaderMap) -> bool {
+        self.0.as_ref().is_some_and(|lock| lock.token.is_in(head))
+    }
+}
+
+impl Lock {
+    fn knows(&self, session: &str) -> bool {
+        held(&self.sessions).get(session).is_some_and(|begun| begun.elapsed() < SESSION)
+    }
+
+    /// A new session, if the token is right; `None` where too many wrong ones came.
+    fn open(&self, said: &str) -> Option<Result<String, ()>> {
+        let mut wrong = held(&self.wrong);
+        while wrong.front().is_some_and(|at| at.elapsed() > Duration::from_secs(60)) {
+            wrong.pop_front();
+        }
+        if wrong.len() >= TRIES {
+            return None;
+        }
+        if !self.token.is(said) {
+            wrong.push_back(Instant::now());
+            return Some(Err(()));
+        }
+        let session = Uuid::new_v4().simple().to_string();
+        let mut sessions = held(&self.sessions);
+        sessions.retain(|_, begun| begun.elapsed() < SESSION);
+        if sessions.len() >= SESSIONS
+            && let Some(oldest) = sessions.iter().min_by_key(|(_, begun)| **begun).map(|(id, _)| id.clone())
+        {
+            sessions.remove(&oldest);
+        }
+        sessions.insert(session.clone(), Instant::now());
+        Some(Ok(session))
+    }
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn session_of(head: &HeaderMap) -> Option<String> {
+    let cookies = head.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
+    let mut cookies = cookies.flat_map(|cookies| cookies.split("; "));
+    cookies.find_map(|cookie| cookie.strip_prefix(COOKIE)?.strip_prefix('=').map(str::to_owned))
+}
+
+/// Whether a write comes from a page of ours, by what the browser says of it.
+fn is_own(head: &HeaderMap, host: Option<&str>) -> bool {
+    let text = |name: &str| head.get(name).and_then(|value| value.to_str().ok());
+    match text("sec-fetch-site") {
+        Some(site) => site == "same-origin",
+        None => {
+            let origin = text("origin").and_then(|origin| origin.split_once("://")).map(|(_, origin)| origin);
+            origin.is_some() && origin == host
+        }
+    }
+}
+
+/// Lets in who may, and says to browsers what pages of ours never do.
+pub(crate) async fn guarded(State(board): State<Arc<Board>>, request: Request, next: Next) -> Response {
+    let (door, head) = (&board.options.door, request.headers());
+    let path = request.uri().path();
+    let is_public = ["/login", "/board.css"].iter().any(|public| path.ends_with(public));
+    let mut response = if !is_known_host(host_of(&request), &board.options.hosts) {
+        (StatusCode::MISDIRECTED_REQUEST, "unknown host: see BoardOptions::host\n").into_response()
+    } else if request.method() != Method::GET && !(is_own(head, host_of(&request)) || door.is_bearer(head)) {
+        (StatusCode::FORBIDDEN, "this was sent by the page of another site\n").into_response()
+    } else if !is_public && !door.lets_in(head) {
+        if request.method() == Method::GET && head.get(header::AUTHORIZATION).is_none() {
+            Redirect::to(&board.url("/login")).into_response()
+        } else {
+            (StatusCode::UNAUTHORIZED, "a token is needed\n").into_response()
+        }
+    } else {
+        next.run(request).await
+    };
+    let policy = "default-src 'self'; frame-ancestors 'none'; form-action 'self'; base-uri 'none'";
+    for (name, value) in [
+        ("content-security-policy", policy),
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+        ("cache-control", "no-store"),
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+#[derive(Template)]
+#[template(path = "login.html")]
+struct LoginPage<'a> {
+    base: &'a str,
+    name: &'a str,
+    problem: &'a str,
+}
+
+impl LoginPage<'_> {
+    fn answer(&self, status: StatusCode) -> Response {
+        match self.render() {
+            Ok(page) => (status, Html(page)).into_response(),
+            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        }
+    }
+}
+
+pub(crate) async fn login_page(State(board): State<Arc<Board>>) -> Response {
+    LoginPage { base: &board.options.base, name: &board.options.name, problem: "" }.answer(StatusCode::OK)
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Said {
+    token: String,
+}
+
+pub(crate) async fn login(State(board): State<Arc<Board>>, Form(said): Form<Said>) -> Response {
+    let (base, name) = (&board.options.base, &board.options.name);
+    let Some(lock) = &board.options.door.0 else { return Redirect::to(board.frame().home()).into_response() };
+    match lock.open(said.token.trim()) {
+        None => {
+            let problem = "Too many wrong tokens. Try again in a minute.";
+            LoginPage { base, name, problem }.answer(StatusCode::TOO_MANY_REQUESTS)
+        }
+        Some(Err(())) => LoginPage { base, name, problem: "That is not the token." }.answer(StatusCode::UNAUTHORIZED),
+        Some(Ok(session)) => {
+            let path = if base.is_empty() { "/" } else { base };
+            let secure = if board.options.door.1 { "" } else { "; Secure" };
+            let cookie = format!("{COOKIE}={session}; HttpOnly; SameSite=Strict; Path={path}{secure}");
+            ([(header::SET_COOKIE, cookie)], Redirect::to(board.frame().home())).into_response()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_machine_and_those_that_were_named_are_known() {
+        let plain = |host| is_known_host(Some(host), &[]);
+        for host in ["localhost", "LOCALHOST:9187", "127.0.0.1:9187", "127.0.0.1", "[::1]:9187", "10.0.0.7:80"] {
+            assert!(plain(host), "{host}");
+        }
+        for host in ["", "evil.example", "evil.example:1", "localhost.evil.example", "[::1", "127.0.0.1.evil.example"] {
+            assert!(!plain(host), "{host}");
+        }
+        assert!(!is_known_host(None, &[]));
+        assert!(is_known_host(Some("Board.internal:80"), &["board.internal".to_owned()]));
+    }
+
+    #[test]
+    fn a_token_is_as_long_as_it_must_be_and_shows_itself_nowhere() {
+        assert_eq!(Token::new("short".to_owned()).unwrap_err(), ShortToken);
+        let token = Token::new("0123456789abcdef".to_owned()).unwrap();
+        assert!(token.is("0123456789abcdef") && !token.is("0123456789abcdeX") && !token.is(""));
+        assert_eq!(format!("{token:?}"), "Token(..)");
+    }
+
+    #[test]
+    fn a_write_is_our_own_by_what_the_browser_says() {
+        let head = |pairs: &[(&'static str, &'static str)]| {
+            pairs
+                .iter()
+                .map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)))
+                .collect::<HeaderMap>()
+        };
+        let host = Some("localhost:1");
+        assert!(is_own(&head(&[("sec-fetch-site", "same-origin")]), host));
+        assert!(is_own(&head(&[("origin", "http://localhost:1")]), host));
+        for foreign in [
+            &[][..],
+            &[("sec-fetch-site", "cross-site"), ("origin", "http://localhost:1")],
+            &[("sec-fetch-site", "same-site")],
+            &[("sec-fetch-site", "none")],
+            &[("origin", "http://evil.example")],
+            &[("origin", "null")],
+        ] {
+            assert!(!is_own(&head(foreign), host), "{foreign:?}");
+        }
+    }
+
+    #[test]
+    fn wrong_tokens_are_listened_to_ten_times_a_minute() {
+        let Door(Some(lock), _) = Door::with_token("0123456789abcdef".to_owned()).unwrap() else { panic!() };
+        for _ in 0..TRIES {
+            assert_eq!(lock.open("wrong"), Some(Err(())));
+        }
+        assert_eq!(lock.open("0123456789abcdef"), None, "nor is the right one");
+        held(&lock.wrong).clear();
+        let session = lock.open("0123456789abcdef").unwrap().unwrap();
+        assert!(lock.knows(&session) && !lock.knows("other"));
+    }
+}

@@ -1,0 +1,61 @@
+//! The web page of Heartline: what runs, what is stuck and why, and what may be done about it.
+//!
+//! [`board`] makes an axum `Router` of an `Inspector`, for a service of your own:
+//!
+//! ```no_run
+//! # use heartline::App;
+//! # use heartline_board::{BoardOptions, board};
+//! # async fn run(app: App, token: String) -> Result<(), Box<dyn std::error::Error>> {
+//! let options = BoardOptions::with_token(token)?.name("production").base("/heartline");
+//! let service = axum::Router::new().nest("/heartline", board(app.inspector(), options));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! It reads and acts through the `Inspector` alone, so what it does to jobs is checked where every other act is. A page costs the same
+//! however many jobs there are. It needs no JavaScript to be read; with it pages keep themselves up to date.
+//!
+//! # Who may see it
+//!
+//! There is no board without a decision about that: [`BoardOptions::with_token`] asks for a token and keeps a session,
+//! [`BoardOptions::behind_own_auth`] leaves it to what stands in front. Either way requests under a foreign name are refused, and so is a
+//! write that another site's page makes.
+
+mod acts;
+#[doc(hidden)]
+pub mod guard;
+mod options;
+mod pages;
+#[doc(hidden)]
+pub mod text;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware;
+use axum::routing::{get, post};
+use heartline::Inspector;
+
+pub use self::guard::ShortToken;
+pub use self::options::BoardOptions;
+use self::pages::Board;
+
+/// The pages and the acts, to be served alone or nested under [`BoardOptions::base`].
+pub fn board(inspector: Inspector, options: BoardOptions) -> Router {
+    let board = Arc::new(Board::new(inspector, options));
+    Router::new()
+        .route("/", get(pages::overview::page))
+        .route("/task", get(pages::task::page))
+        .route("/jobs", get(pages::jobs::page))
+        .route("/job", get(pages::job::page))
+        .route("/workers", get(pages::workers::page))
+        .route("/stalls", get(pages::stalls::page))
+        .route("/server", get(pages::server::page))
+        .route("/act", post(acts::act))
+        .route("/login", get(guard::login_page).post(guard::login))
+        .route("/board.css", get(pages::style))
+        .route("/board.js", get(pages::script))
+        .fallback(pages::not_found)
+        .layer(middleware::from_fn_with_state(Arc::clone(&board), guard::guarded))
+        .with_state(board)
+}

@@ -1,0 +1,158 @@
+//! Jobs in one state: the filter is the address of the page.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use heartline::{JobFilter, JobRow, JobState};
+use serde::Deserialize;
+
+use super::{Board, Frame, STATES, answer, encoded};
+use crate::text::{brief, relative, shown};
+
+/// How many jobs a page shows.
+const ROWS: usize = 50;
+
+/// What jobs are asked for: of a page, or of an act on all that fit.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Asked {
+    pub(crate) task: String,
+    pub(crate) state: String,
+    pub(crate) code: String,
+    pub(crate) text: String,
+    pub(crate) older: String,
+    pub(crate) cursor: String,
+}
+
+impl Asked {
+    /// The filter, or what is wrong with it.
+    pub(crate) fn filter(&self) -> Result<JobFilter, String> {
+        let state = if self.state.is_empty() { Ok(JobState::Failed) } else { self.state.parse() };
+        let mut filter = JobFilter::new(state.map_err(|e: heartline::ConfigErrors| e.to_string())?);
+        if !self.code.is_empty() {
+            filter = filter.code(&self.code);
+        }
+        if !self.text.is_empty() {
+            filter = filter.text(&self.text);
+        }
+        if !self.older.is_empty() {
+            let age: Duration = humantime::parse_duration(&self.older)
+                .map_err(|e| format!("{:?} is no time span, as 10m is: {e}", self.older))?;
+            filter = filter.older_than(age);
+        }
+        Ok(filter)
+    }
+
+    /// The address of these jobs.
+    pub(crate) fn url(&self, board: &Board) -> String {
+        let mut url = format!("/jobs?task={}&state={}", encoded(&self.task), encoded(&self.state));
+        for (name, value) in [("code", &self.code), ("text", &self.text), ("older", &self.older)] {
+            if !value.is_empty() {
+                url.push_str(&format!("&{name}={}", encoded(value)));
+            }
+        }
+        board.url(&url)
+    }
+}
+
+#[derive(Template)]
+#[template(path = "jobs.html")]
+struct JobsPage {
+    frame: Frame,
+    task: String,
+    state: String,
+    states: Vec<String>,
+    code: String,
+    text: String,
+    older: String,
+    counted: String,
+    rows: Vec<Row>,
+    next: Option<String>,
+    looked: usize,
+    acts: Vec<(&'static str, &'static str, bool)>,
+}
+
+struct Row {
+    id: String,
+    is_silent: bool,
+    priority: String,
+    failed: u32,
+    stalls: u32,
+    dispatched: String,
+    since: String,
+    due: String,
+    worker: String,
+    code: String,
+    message: String,
+}
+
+/// What may be done to jobs in a state: the act, its name, whether it cannot be undone.
+pub(crate) fn acts_on(state: JobState) -> Vec<(&'static str, &'static str, bool)> {
+    match state {
+        JobState::Waiting => vec![("cancel", "Cancel", true), ("remove", "Remove", true)],
+        JobState::Delayed => {
+            vec![("run_now", "Run now", false), ("cancel", "Cancel", true), ("remove", "Remove", true)]
+        }
+        JobState::Claimed | JobState::Running => vec![("cancel", "Cancel", true)],
+        JobState::Failed | JobState::Cancelled => vec![("retry", "Retry", false), ("remove", "Remove", true)],
+        JobState::Completed => vec![("remove", "Remove", true)],
+        _ => Vec::new(),
+    }
+}
+
+pub(crate) async fn page(State(board): State<Arc<Board>>, Query(mut asked): Query<Asked>) -> Response {
+    if asked.state.is_empty() {
+        asked.state = JobState::Failed.to_string();
+    }
+    let filter = match asked.filter() {
+        Ok(filter) => filter,
+        Err(wrong) => return board.problem(StatusCode::BAD_REQUEST, "That cannot be asked for", &wrong),
+    };
+    let cursor = Some(asked.cursor.as_str()).filter(|cursor| !cursor.is_empty());
+    let looked = async {
+        let page = board.inspector.jobs(&asked.task, &filter, cursor, ROWS).await?;
+        Ok((page, board.inspector.count(&asked.task, &filter).await?))
+    };
+    let (page, count) = match looked.await {
+        Ok(looked) => looked,
+        Err(e) => return board.failed(&e),
+    };
+    let counted = match (count.is_exact, count.looked) {
+        (true, _) => format!("{} jobs", count.jobs),
+        (false, looked) => format!("at least {} in {looked} looked at", count.jobs),
+    };
+    let state: JobState = asked.state.parse().unwrap_or(JobState::Failed);
+    let now = page.as_of;
+    let when = |at: Option<SystemTime>| at.map_or(String::new(), |at| relative(at, now));
+    let row = |row: &JobRow| Row {
+        id: row.id.to_string(),
+        is_silent: row.is_silent,
+        priority: row.priority.to_string(),
+        failed: row.failed_attempts,
+        stalls: row.stalled_count,
+        dispatched: when(row.dispatched_at),
+        since: when(row.since),
+        due: when(row.due_at),
+        worker: row.worker.as_ref().map_or(String::new(), ToString::to_string),
+        code: row.code.as_deref().map_or(String::new(), shown),
+        message: row.message.as_deref().map_or(String::new(), |message| brief(message, 160)),
+    };
+    answer(&JobsPage {
+        frame: board.frame(),
+        states: STATES.map(|state| state.to_string()).to_vec(),
+        rows: page.jobs.iter().map(row).collect(),
+        next: page.next.as_deref().map(|next| format!("{}&cursor={}", asked.url(&board), encoded(next))),
+        looked: page.looked,
+        acts: if count.jobs > 0 { acts_on(state) } else { Vec::new() },
+        counted,
+        task: asked.task,
+        state: asked.state,
+        code: asked.code,
+        text: asked.text,
+        older: asked.older,
+    })
+}

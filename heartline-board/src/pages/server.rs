@@ -1,0 +1,46 @@
+//! The Redis server.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use askama::Template;
+use axum::extract::State;
+use axum::response::Response;
+
+use super::{Board, Frame, answer};
+use crate::text::{exact, span};
+
+#[derive(Template)]
+#[template(path = "server.html")]
+struct ServerPage {
+    frame: Frame,
+    facts: Vec<(&'static str, String)>,
+}
+
+pub(crate) async fn page(State(board): State<Arc<Board>>) -> Response {
+    let server = match board.inspector.server().await {
+        Ok(server) => server,
+        Err(e) => return board.failed(&e),
+    };
+    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / 1024.0 / 1024.0);
+    let limit = if server.max_memory == 0 { "no limit".to_owned() } else { mib(server.max_memory) };
+    let yes = |is_so: bool| if is_so { "yes" } else { "no" }.to_owned();
+    let facts = vec![
+        ("server", format!("{} {}", server.name, server.version)),
+        ("primary", yes(server.is_primary)),
+        ("replicas", server.replicas.to_string()),
+        ("memory", format!("{} of {limit}", mib(server.used_memory))),
+        (
+            "eviction policy",
+            format!("{}, {} keys evicted since it started", server.eviction_policy, server.evicted_keys),
+        ),
+        ("append-only file", yes(server.has_append_only_file)),
+        ("last write to disk went well", yes(server.is_saved_well)),
+        ("writes since the last snapshot", server.unsaved_writes.to_string()),
+        ("clients", server.clients.to_string()),
+        ("a short call takes", format!("{} µs", server.round_trip.as_micros())),
+        ("the longest of some took", span(server.longest_round_trip)),
+        ("its clock", exact(server.clock, SystemTime::now())),
+    ];
+    answer(&ServerPage { frame: board.frame(), facts })
+}

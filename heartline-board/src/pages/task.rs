@@ -1,0 +1,70 @@
+//! One task.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use heartline::JobState;
+use serde::Deserialize;
+
+use super::{Board, Frame, STATES, answer};
+use crate::text::{exact, span};
+
+#[derive(Deserialize)]
+pub(crate) struct Asked {
+    task: String,
+}
+
+#[derive(Template)]
+#[template(path = "task.html")]
+struct TaskPage {
+    frame: Frame,
+    task: String,
+    paused: Option<String>,
+    facts: Vec<(&'static str, String)>,
+    counts: Vec<(JobState, u64)>,
+    outlook: Vec<String>,
+    options: Vec<(String, String)>,
+}
+
+pub(crate) async fn page(State(board): State<Arc<Board>>, Query(asked): Query<Asked>) -> Response {
+    let looked = async {
+        let task = board.inspector.task(&asked.task).await?;
+        Ok((task, board.inspector.recovery_outlook(&asked.task).await?))
+    };
+    let (task, outlook) = match looked.await {
+        Ok(looked) => looked,
+        Err(e) => return board.failed(&e),
+    };
+    let now = task.as_of;
+    let paused = task.paused.as_ref().map(|pause| {
+        let because = if pause.reason.is_empty() { String::new() } else { format!(": {}", pause.reason) };
+        format!("Paused by {} since {}{because}", pause.by, exact(pause.at, now))
+    });
+    let mut facts = vec![
+        ("workers", format!("{} live, {} slots", task.live_workers, task.slots)),
+        ("since it exists", format!("{} dispatched, {} ended", task.dispatched, task.ended)),
+    ];
+    if let Some(age) = task.next_waiting_age {
+        facts.push(("next has waited", span(age)));
+    }
+    if let Some(at) = task.next_due_at {
+        facts.push(("next is due", exact(at, now)));
+    }
+    for part in &task.parts {
+        let interval = part.interval.map_or("not known yet".to_owned(), span);
+        facts.push(("stall interval", interval));
+        facts.push(("held jobs", format!("{} silent, {} heard from", part.candidates, part.heard)));
+    }
+    let options = task.options.values.iter().filter(|(_, value)| !value.is_empty());
+    answer(&TaskPage {
+        frame: board.frame(),
+        counts: STATES.map(|state| (state, task.counts.of_state(state))).to_vec(),
+        options: options.map(|(name, value)| (name.clone(), value.clone())).collect(),
+        task: task.task,
+        paused,
+        facts,
+        outlook: outlook.reasons,
+    })
+}

@@ -1,0 +1,6 @@
+//! The board as a browser asks it, over HTTP, on real servers and workers.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+
+mod pages;
+mod safety;
+mod site;

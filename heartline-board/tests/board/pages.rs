@@ -1,0 +1,120 @@
+//! What the pages show, and what can be done with them.
+
+use heartline::JobState;
+
+use crate::site::{Site, until};
+
+#[tokio::test]
+async fn the_way_from_the_overview_to_a_failed_job_is_all_links() {
+    let site = Site::new().await;
+    assert!(site.page("/").await.contains("There is no task under this prefix yet"));
+    site.run(&[("ok-1", "x"), ("bad-1", "fail")]).await;
+    site.export.dispatch("x".into()).id("waits-1").await.unwrap();
+    until("the overview has seen it", async || site.page("/").await.contains("href=\"/task?task=export\"")).await;
+    let overview = site.page("/").await;
+    assert!(overview.contains("export: 1 jobs wait and 0 are held, and no live worker works it"), "{overview}");
+    assert!(overview.contains("href=\"/jobs?task=export&amp;state=failed\">1</a>"), "{overview}");
+
+    let task = site.page("/task?task=export").await;
+    for part in
+        ["3 dispatched, 2 ended", "no job is held", "href=\"/stalls?task=export\"", "<dt>attempts</dt><dd>1</dd>"]
+    {
+        assert!(task.contains(part), "{part}: {task}");
+    }
+    let jobs = site.page("/jobs?task=export&state=failed&code=disk&text=onerror").await;
+    assert!(jobs.contains("href=\"/job?task=export&amp;id=bad-1\"") && jobs.contains("1 jobs"), "{jobs}");
+    assert!(site.page("/jobs?task=export&state=failed&code=other").await.contains("No job is like that"));
+    let job = site.page("/job?task=export&id=bad-1").await;
+    assert!(job.contains("<dt>state</dt><dd>failed</dd>") && job.contains("task:failed"), "{job}");
+    assert!(!job.contains("<pre>") && job.contains("id=bad-1&#38;values=yes"), "{job}");
+    let job = site.page("/job?task=export&id=bad-1&values=yes").await;
+    assert!(job.contains("<h2>Payload</h2><pre>&#34;fail&#34;</pre>"), "{job}");
+    assert!(site.page("/workers").await.contains("1 more are gone"));
+    assert!(site.page("/workers?all=yes").await.contains("export 0/10"));
+    let server = site.page("/server").await;
+    assert!(server.contains("eviction policy") && server.contains("noeviction"), "{server}");
+    assert!(site.page("/stalls?task=export").await.contains("No stall is known."));
+    for (path, status) in [
+        ("/job?task=export&id=nobody", 404),
+        ("/nowhere", 404),
+        ("/jobs?task=export&state=done", 400),
+        ("/jobs?task=export&older=soon", 400),
+        ("/jobs?task=a%20b", 400),
+        ("/jobs?task=export&cursor=x", 400),
+    ] {
+        let answer = site.get(path).await;
+        assert_eq!(answer.status, status, "{path}: {answer:?}");
+        assert!(answer.body.contains("<h1>"), "{path}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn pages_go_on_behind_each_other_and_every_id_leads_to_its_job() {
+    let site = Site::new().await;
+    let odd = ["..", "a/b?c#d", "~d/w/3/1", "a&b=c", "%41", "\"><script>", "'"];
+    for id in odd {
+        site.export.dispatch("x".into()).id(id).await.unwrap();
+    }
+    site.export.dispatch_many((0..120).map(|_| "x".to_owned())).await.unwrap();
+    let (mut path, mut ids) = ("/jobs?task=export&state=waiting".to_owned(), Vec::new());
+    loop {
+        let page = site.page(&path).await;
+        assert!(!page.contains("\"><script>"), "{page}");
+        let links =
+            page.split("href=\"/job?").skip(1).map(|link| link.split('"').next().unwrap().replace("&amp;", "&"));
+        ids.extend(links);
+        let Some(next) = page.split("rel=\"next\" href=\"").nth(1) else { break };
+        path = next.split('"').next().unwrap().replace("&amp;", "&").replace("&#38;", "&");
+    }
+    assert_eq!(ids.len(), 120 + odd.len());
+    for link in &ids[..odd.len()] {
+        let page = site.page(&format!("/job?{link}")).await;
+        assert!(page.contains("<dt>state</dt><dd>waiting</dd>"), "{link}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn acts_are_done_told_and_asked_about_first_where_they_cannot_be_undone() {
+    let site = Site::new().await;
+    site.run(&[("a", "fail"), ("b", "fail")]).await;
+    let done = site.post("/act", &[("act", "retry"), ("task", "export"), ("id", "a")]).await;
+    assert!(done.status == 200 && done.body.contains("1 run again, 0 refused"), "{done:?}");
+    assert!(
+        done.body.contains("href=\"/job?task=export&amp;id=a\">Back") || done.body.contains("id=a\">Back"),
+        "{done:?}"
+    );
+    assert_eq!(site.export.job("a").await.unwrap().state, JobState::Waiting);
+
+    let remove = [("act", "remove"), ("task", "export"), ("state", "failed"), ("code", "disk")];
+    let asked = site.post("/act", &remove).await;
+    assert!(asked.body.contains("1 failed jobs of export.") && asked.body.contains("name=\"confirmed\""), "{asked:?}");
+    assert_eq!(site.export.job("b").await.unwrap().state, JobState::Failed, "it was asked about");
+    let done = site.post("/act", &[&remove[..], &[("confirmed", "yes")]].concat()).await;
+    assert!(done.body.contains("1 removed, 0 refused"), "{done:?}");
+    assert!(site.app.inspector().job("export", "b", heartline::JobValues::None).await.unwrap().is_none());
+
+    let cancel = [("act", "cancel"), ("task", "export"), ("id", "a"), ("confirmed", "yes")];
+    assert!(site.post("/act", &cancel).await.body.contains("1 cancelled"));
+    assert!(site.post("/act", &cancel).await.body.contains("a: it is cancelled"), "why it was refused");
+    let events = site.app.inspector().job_events("export", "a").await.unwrap();
+    assert!(serde_json::to_string(&events).unwrap().contains(r#""by":"board""#), "{events:?}");
+
+    let pause = site.post("/act", &[("act", "pause"), ("task", "export"), ("reason", "<b>full</b>")]).await;
+    assert!(pause.body.contains("export is paused"), "{pause:?}");
+    let task = site.page("/task?task=export").await;
+    assert!(task.contains("Paused by board since") && task.contains("&#60;b&#62;full"), "{task}");
+    assert!(site.post("/act", &[("act", "resume"), ("task", "export")]).await.body.contains("export goes on"));
+    assert_eq!(site.post("/act", &[("act", "explode"), ("task", "export")]).await.status, 400);
+    assert_eq!(site.post("/act", &[("act", "remove"), ("task", "export"), ("state", "x")]).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_a_page_and_not_a_failure_of_the_service() {
+    let mut site = Site::new().await;
+    site.export.dispatch("x".into()).await.unwrap();
+    site.server().kill();
+    until("it is missed", async || site.get("/server").await.status == 503).await;
+    assert!(site.get("/jobs?task=export&state=failed").await.body.contains("Redis does not answer"));
+    site.server().restart().unwrap();
+    until("it is back", async || site.get("/server").await.status == 200).await;
+}

@@ -1,0 +1,124 @@
+//! Who is let in, and what nobody can put into a page.
+
+use heartline_board::BoardOptions;
+
+use crate::site::{Site, encoded};
+
+const TOKEN: &str = "0123456789abcdef";
+
+#[tokio::test]
+async fn what_others_wrote_is_text_in_every_page() {
+    let site = Site::new().await;
+    let evil = "<script>alert(1)</script>";
+    site.run(&[("\"><script>alert(1)</script>", "fail")]).await;
+    site.app.inspector().by(evil).pause("export", evil).await.unwrap();
+    let id = encoded(&[("id", "\"><script>alert(1)</script>")]);
+    for path in [
+        "/",
+        "/task?task=export",
+        "/jobs?task=export&state=failed",
+        &format!("/job?task=export&{id}&values=yes"),
+        "/workers?all=yes",
+        &format!("/jobs?task=export&state=failed&{}", encoded(&[("code", evil), ("text", evil)])),
+        &format!("/workers?{}", encoded(&[("worker", evil)])),
+        &format!("/job?task=export&{}", encoded(&[("id", "<b>")])),
+    ] {
+        let answer = site.get(path).await;
+        let body = &answer.body;
+        assert!(
+            !body.contains("<script>") && !body.contains("<img") && !body.contains("<b>") && !body.contains('\u{1b}'),
+            "{path}: {body}"
+        );
+        let policy = answer.field("content-security-policy").unwrap();
+        assert_eq!(policy, "default-src 'self'; frame-ancestors 'none'; form-action 'self'; base-uri 'none'");
+        for (name, value) in
+            [("x-content-type-options", "nosniff"), ("referrer-policy", "no-referrer"), ("cache-control", "no-store")]
+        {
+            assert_eq!(answer.field(name), Some(value), "{path}");
+        }
+        assert!(!body.contains("style=") && !body.contains(" onclick"), "nothing that the policy would refuse: {path}");
+    }
+}
+
+#[tokio::test]
+async fn without_the_token_nothing_is_seen_and_a_session_stands_for_it() {
+    let options = BoardOptions::with_token(TOKEN).unwrap().plain_http().base("/ops/heartline/");
+    let site = Site::with(options, "/ops/heartline").await;
+    for path in ["", "/jobs?task=export", "/server", "/board.js"] {
+        let answer = site.get(path).await;
+        assert_eq!((answer.status, answer.field("location")), (303, Some("/ops/heartline/login")), "{path}");
+    }
+    assert!(site.page("/login").await.contains("action=\"/ops/heartline/login\""));
+    assert_eq!(site.get("/board.css").await.status, 200);
+    let wrong = site.post("/login", &[("token", "0123456789abcdeX")]).await;
+    assert_eq!((wrong.status, wrong.field("set-cookie")), (401, None), "{wrong:?}");
+    let right = site.post("/login", &[("token", TOKEN)]).await;
+    assert_eq!((right.status, right.field("location")), (303, Some("/ops/heartline")));
+    let cookie = right.field("set-cookie").unwrap().to_owned();
+    assert!(cookie.ends_with("; HttpOnly; SameSite=Strict; Path=/ops/heartline"), "{cookie}");
+    assert!(!cookie.contains(TOKEN));
+    let session = cookie.split(';').next().unwrap();
+    let seen = site.ask("GET", "", &[("Cookie", &format!("other=1; {session}"))], "").await;
+    assert!(seen.status == 200 && seen.body.contains("href=\"/ops/heartline/workers\""), "{seen:?}");
+    let guessed = "heartline_session=00000000000000000000000000000000";
+    assert_eq!(site.ask("GET", "", &[("Cookie", guessed)], "").await.status, 303);
+    assert_eq!(site.ask("GET", "", &[("Authorization", &format!("Bearer {TOKEN}"))], "").await.status, 200);
+    assert_eq!(site.ask("GET", "", &[("Authorization", "Bearer nothing of that kind")], "").await.status, 401);
+    // A write needs both: a session, and a page of ours.
+    let form = encoded(&[("act", "pause"), ("task", "export")]);
+    let kind = ("Content-Type", "application/x-www-form-urlencoded");
+    let foreign = [("Cookie", session), ("Sec-Fetch-Site", "cross-site"), kind];
+    assert_eq!(site.ask("POST", "/act", &foreign, &form).await.status, 403);
+    assert_eq!(site.ask("POST", "/act", &[("Sec-Fetch-Site", "same-origin"), kind], &form).await.status, 401);
+    let origin = site.origin();
+    assert_eq!(site.ask("POST", "/act", &[("Cookie", session), ("Origin", &origin), kind], &form).await.status, 200);
+    for _ in 0..12 {
+        site.post("/login", &[("token", "wrong")]).await;
+    }
+    assert_eq!(site.post("/login", &[("token", TOKEN)]).await.status, 429);
+    assert!(BoardOptions::with_token("short").is_err());
+}
+
+#[tokio::test]
+async fn a_cookie_goes_over_https_alone_unless_plain_http_was_chosen() {
+    let site = Site::with(BoardOptions::with_token(TOKEN).unwrap(), "").await;
+    let right = site.post("/login", &[("token", TOKEN)]).await;
+    assert!(right.field("set-cookie").unwrap().ends_with("; Path=/; Secure"), "{right:?}");
+}
+
+#[tokio::test]
+async fn a_foreign_name_is_refused_for_reads_too() {
+    let site = Site::with(BoardOptions::behind_own_auth().host("Board.internal"), "").await;
+    for (host, status) in
+        [("localhost", 200), ("board.internal:8080", 200), ("evil.example", 421), ("board.internal.evil.example", 421)]
+    {
+        assert_eq!(site.ask("GET", "/", &[("Host", host)], "").await.status, status, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn writes_come_from_pages_of_ours_by_post_and_not_at_all_where_it_is_read_only() {
+    let site = Site::new().await;
+    let form = encoded(&[("act", "pause"), ("task", "export")]);
+    let kind = ("Content-Type", "application/x-www-form-urlencoded");
+    for from in [
+        ("Sec-Fetch-Site", "cross-site"),
+        ("Sec-Fetch-Site", "same-site"),
+        ("Origin", "http://evil.example"),
+        ("Origin", "null"),
+    ] {
+        assert_eq!(site.ask("POST", "/act", &[from, kind], &form).await.status, 403, "{from:?}");
+    }
+    assert_eq!(site.ask("POST", "/act", &[kind], &form).await.status, 403, "it says nothing");
+    assert_eq!(site.get(&format!("/act?{form}")).await.status, 405);
+    assert!(site.app.inspector().task("export").await.unwrap().paused.is_none());
+
+    let options = BoardOptions::behind_own_auth().read_only().payloads(false).name("production");
+    let site = Site::with(options, "").await;
+    site.run(&[("a", "x")]).await;
+    assert_eq!(site.post("/act", &[("act", "pause"), ("task", "export")]).await.status, 403);
+    let task = site.page("/task?task=export").await;
+    assert!(!task.contains("Pause") && task.contains("read only") && task.contains("production"), "{task}");
+    let job = site.page("/job?task=export&id=a&values=yes").await;
+    assert!(!job.contains("Payload") && !job.contains("values=yes") && !job.contains("<form"), "{job}");
+}

@@ -1,0 +1,137 @@
+//! A board that is served, and a browser without JavaScript.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use heartline::testing::{RedisServer, TestApp};
+use heartline::{App, Context, JobError, TaskOptions, TaskRef};
+use heartline_board::{BoardOptions, board};
+
+/// A server, a task `export`, and its board.
+pub struct Site {
+    test: TestApp,
+    pub app: App,
+    pub export: TaskRef<String, u64>,
+    address: String,
+    base: String,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Answer {
+    /// A field of the head.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let line = self.head.lines().find(|line| line.to_ascii_lowercase().starts_with(&format!("{name}:")))?;
+        Some(line.split_once(": ")?.1)
+    }
+}
+
+impl Site {
+    pub async fn new() -> Site {
+        Site::with(BoardOptions::behind_own_auth(), "").await
+    }
+
+    /// A board with these options, nested under a path.
+    pub async fn with(options: BoardOptions, base: &str) -> Site {
+        let test = TestApp::start_with(|app| app.prefix("board")).await.unwrap();
+        let app = test.app().clone();
+        let handler = |_: Context, input: String| async move {
+            if input == "fail" {
+                return Err(JobError::new("<img src=x onerror=alert(1)> & \u{1b}[31m".to_owned())
+                    .with_code("disk")
+                    .fatal());
+            }
+            Ok(2)
+        };
+        let export = app.task("export", TaskOptions::new(), handler).unwrap();
+        let mut pages = board(app.inspector(), options);
+        if !base.is_empty() {
+            pages = axum::Router::new().nest(base, pages);
+        }
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move { axum::serve(listener, pages).await });
+        Site { test, app, export, address, base: base.to_owned() }
+    }
+
+    /// The server process.
+    pub fn server(&mut self) -> &mut RedisServer {
+        self.test.server()
+    }
+
+    pub fn origin(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Lets jobs of these inputs run to their ends.
+    pub async fn run(&self, jobs: &[(&str, &str)]) {
+        let worker = self.app.worker().spawn();
+        for (id, input) in jobs {
+            let _ = self.export.dispatch((*input).to_owned()).id(*id).await.unwrap().result().await;
+        }
+        let _ = worker.stop().await.unwrap();
+    }
+
+    /// A request with these fields in its head, as it is.
+    pub async fn ask(&self, method: &str, path: &str, fields: &[(&str, &str)], body: &str) -> Answer {
+        let mut head =
+            format!("{method} {}{path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", self.base, body.len());
+        if !fields.iter().any(|(name, _)| *name == "Host") {
+            head.push_str(&format!("Host: {}\r\n", self.address));
+        }
+        for (name, value) in fields {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        let (address, request) = (self.address.clone(), format!("{head}\r\n{body}"));
+        tokio::task::spawn_blocking(move || {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(request.as_bytes()).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+            Answer { status, head: head.to_owned(), body: body.to_owned() }
+        })
+        .await
+        .unwrap()
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, &[], "").await
+    }
+
+    /// The page at a path, which is there.
+    pub async fn page(&self, path: &str) -> String {
+        let answer = self.get(path).await;
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        answer.body
+    }
+
+    /// A form of ours that is sent.
+    pub async fn post(&self, path: &str, form: &[(&str, &str)]) -> Answer {
+        let own = [("Sec-Fetch-Site", "same-origin"), ("Content-Type", "application/x-www-form-urlencoded")];
+        self.ask("POST", path, &own, &encoded(form)).await
+    }
+}
+
+/// A form as a browser sends it.
+pub fn encoded(form: &[(&str, &str)]) -> String {
+    let word = |text: &str| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
+    form.iter().map(|(name, value)| format!("{name}={}", word(value))).collect::<Vec<_>>().join("&")
+}
+
+/// Asks until it is so.
+pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !so().await {
+        assert!(begun.elapsed() < Duration::from_secs(30), "it did not come to this: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

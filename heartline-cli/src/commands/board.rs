@@ -1,0 +1,33 @@
+//! `board`: the web page.
+
+use heartline_board::BoardOptions;
+
+use crate::args::BoardServing;
+use crate::failure::Failure;
+use crate::serve::{serve, token_of};
+use crate::session::Session;
+
+pub(super) async fn board(session: &Session, asked: BoardServing) -> Result<(), Failure> {
+    let serving = asked.serving;
+    let mut options = match (token_of(&serving)?, &serving.token) {
+        (Some(_), Some(token)) => BoardOptions::with_token(token.clone()).map_err(|e| Failure::wrong(e.to_string()))?,
+        // Whoever reaches a loopback address has a shell on this machine.
+        _ => BoardOptions::behind_own_auth(),
+    };
+    let by = session.by.clone();
+    options = options.name(asked.name).by(move |_| by.clone());
+    if asked.read_only {
+        options = options.read_only();
+    }
+    if asked.no_payloads {
+        options = options.payloads(false);
+    }
+    if !asked.https {
+        options = options.plain_http();
+    }
+    for host in serving.host {
+        options = options.host(host);
+    }
+    let pages = heartline_board::board(session.inspector.clone(), options);
+    serve(serving.listen, pages, |at| say!("the board is on http://{at}/; Ctrl-C ends it")).await
+}
