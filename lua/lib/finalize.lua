@@ -2,10 +2,11 @@
 -- between it is finalizing: `outcome` has the kind, how often the hook failed and how often it stalled, and how long
 -- the handler ran; where nobody holds it, `finalizing` has from when on the hook may run.
 
--- The parts of a stored outcome.
+-- The parts of a stored outcome; one of no kind that there is, which somebody has written by hand, is a failure.
 local function outcome_of(text)
   local kind, failed, stalls, ran = string.match(text, '^(%l+) (%d+) (%d+) (%S+)$')
-  return kind or 'failed', tonumber(failed) or 0, tonumber(stalls) or 0, ran or '-'
+  if kind ~= 'completed' and kind ~= 'cancelled' then kind = 'failed' end
+  return kind, tonumber(failed) or 0, tonumber(stalls) or 0, ran or '-'
 end
 
 -- Writes how often the hooks failed and stalled, {id, text ..}, and from when on they may run, {ms, id ..}.

@@ -538,3 +538,15 @@ async fn a_job_that_began_to_wait_for_its_hook_while_the_lists_were_read_is_soun
     task.ok("cancel", &["why", "channel", "", "a", ""]).await;
     assert_eq!(task.ok("look", &[&began, "a", "1"]).await, "[looked '']");
 }
+
+#[tokio::test]
+async fn an_outcome_of_no_kind_that_there_is_ends_as_failed() {
+    for outcome in ["exploded 0 0 1500", "", "completed", "failed x y z"] {
+        let mut task = finalizing(outcome).await;
+        task.snapshot().await;
+        task.hset("meta", &[("maxCount", "0")]).await;
+        let reply = task.ok("sweep", &["v", "1000", "5", "1000", "0", "200", "auto", ""]).await;
+        assert!(reply.contains("a 1 failed w 7"), "{outcome}: {reply}");
+        assert!(task.held("failed").await.contains(r#""a""#), "{outcome}");
+    }
+}
