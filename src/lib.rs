@@ -135,6 +135,7 @@
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `anyhow` | no | [`TaskHandler::on_error`] and [`JobError::downcast_ref`] find what an `anyhow::Error` was made of |
+//! | `metrics` | no | [`RunMetrics`]: runs of a worker in a registry of `prometheus-client` |
 //! | `tls` | no | `rediss://`, by rustls with `ring`; `AppBuilder::tls_ca`, `AppBuilder::tls_client` |
 //! | `testing` | no | the module `testing`: `Context::for_test`, `Worker::drain`, `TestApp`, a private Redis server |
 
@@ -154,6 +155,8 @@ mod inspect;
 mod job;
 mod keeper;
 mod limits;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod names;
 mod options;
 mod pauses;
@@ -191,6 +194,8 @@ pub use job::id::JobId;
 pub use job::outcome::{Outcome, StoredOutcome};
 pub use job::progress::JobProgress;
 pub use job::state::JobState;
+#[cfg(feature = "metrics")]
+pub use metrics::RunMetrics;
 pub use options::modes::{EventMode, Priority};
 pub use options::retention::{Retention, RetentionLimit};
 pub use options::retry::{Jitter, RetryPolicy};

@@ -70,6 +70,9 @@ impl fmt::Display for StallReport {
             write!(f, ", which told of itself last {ago:.1?} before")?;
         }
         let whose = if *reason == StallReason::HandlerSilent { "its handler was silent" } else { "it was silent" };
+        if *reason == StallReason::WorkerRestarted {
+            write!(f, "; {} saw that it is gone, or took its name", self.witness)?;
+        }
         if let Some(ago) = before(self.snapshot_at) {
             write!(f, "; {whose} since the snapshot {ago:.1?} before")?;
         }

@@ -14,7 +14,7 @@ const ORDER: [&[&str]; 14] = [
     &["events"],
     &["process"],
     &["task", "keeper"],
-    &["inspect", "worker"],
+    &["inspect", "worker", "metrics"],
     &["app"],
     &["testing", "internals"],
     &["guide"],

@@ -20,6 +20,8 @@ mod hooks;
 mod inspector;
 mod liveness;
 mod logs;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod notes;
 mod observer;
 mod outcomes;
