@@ -187,12 +187,13 @@ pub(crate) async fn guarded(State(board): State<Arc<Board>>, request: Request, n
     let (door, head) = (&board.options.door, request.headers());
     let path = request.uri().path();
     let is_public = ["/login", "/board.css"].iter().any(|public| path.ends_with(public));
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let mut response = if !is_known_host(host_of(&request), &board.options.hosts) {
         (StatusCode::MISDIRECTED_REQUEST, "unknown host: see BoardOptions::host\n").into_response()
-    } else if request.method() != Method::GET && !(is_own(head, host_of(&request)) || door.is_bearer(head)) {
+    } else if !(reads || is_own(head, host_of(&request)) || door.is_bearer(head)) {
         (StatusCode::FORBIDDEN, "this was sent by the page of another site\n").into_response()
     } else if !is_public && !door.lets_in(head) {
-        if request.method() == Method::GET && head.get(header::AUTHORIZATION).is_none() {
+        if reads && head.get(header::AUTHORIZATION).is_none() {
             Redirect::to(&board.url("/login")).into_response()
         } else {
             (StatusCode::UNAUTHORIZED, "a token is needed\n").into_response()

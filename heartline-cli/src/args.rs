@@ -299,7 +299,7 @@ pub(crate) struct Selected {
     /// The task
     #[arg(long, short)]
     pub(crate) task: String,
-    /// Ids of jobs; '-' reads them from standard input, one a line
+    /// Ids of jobs, or --state for all that fit; '-' reads ids from standard input, one a line
     #[arg(value_name = "ID", required_unless_present = "state", conflicts_with_all = ["state", "code", "text", "older", "younger"])]
     pub(crate) ids: Vec<String>,
     #[command(flatten)]

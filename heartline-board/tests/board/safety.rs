@@ -111,6 +111,7 @@ async fn writes_come_from_pages_of_ours_by_post_and_not_at_all_where_it_is_read_
     }
     assert_eq!(site.ask("POST", "/act", &[kind], &form).await.status, 403, "it says nothing");
     assert_eq!(site.get(&format!("/act?{form}")).await.status, 405);
+    assert_eq!(site.ask("HEAD", "/", &[], "").await.status, 200);
     assert!(site.app.inspector().task("export").await.unwrap().paused.is_none());
 
     let options = BoardOptions::behind_own_auth().read_only().payloads(false).name("production");

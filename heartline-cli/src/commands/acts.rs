@@ -53,6 +53,17 @@ pub(super) fn confirm_filter(session: &Session, jobs: &Selected, verb: &str, cou
     }
 }
 
+/// Refuses a state whose jobs the act would refuse, each of them.
+pub(super) fn can_be(jobs: &Selected, done: &str, states: &[JobState]) -> Result<(), Failure> {
+    match jobs.filter.state {
+        Some(state) if !states.contains(&state) => {
+            let named: Vec<String> = states.iter().map(ToString::to_string).collect();
+            Err(Failure::wrong(format!("{state} jobs cannot be {done}, only those that are {}", named.join(" or "))))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Makes the act, and tells what came of it. `of` is about how many jobs it takes.
 pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) -> Result<(), Failure> {
     let bar = if session.out.is_json { ProgressBar::hidden() } else { ProgressBar::new(of) };

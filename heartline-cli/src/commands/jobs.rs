@@ -7,7 +7,7 @@ use heartline::{JobReport, JobRow, JobState, JobValues};
 use serde_json::Value;
 
 use super::{acts, events, known_task, when};
-use crate::args::{Filter, JobsCommand, Selected};
+use crate::args::{Filter, JobsCommand, STATES, Selected};
 use crate::ask::confirm;
 use crate::failure::Failure;
 use crate::session::Session;
@@ -50,16 +50,19 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
             session.out.line(job.id().as_str())
         }
         JobsCommand::Cancel { jobs, reason } => {
+            acts::can_be(&jobs, "cancelled", &STATES[..4])?;
             let (selection, count) = acts::selection(session, &jobs).await?;
             acts::confirm_filter(session, &jobs, "cancel", count)?;
             acts::run(session, inspector.cancel(&jobs.task, selection, &reason), "cancelled", count).await
         }
         JobsCommand::Retry(jobs) => {
+            acts::can_be(&jobs, "retried", &[JobState::Failed, JobState::Cancelled])?;
             let (selection, count) = acts::selection(session, &jobs).await?;
             acts::confirm_filter(session, &jobs, "run again", count)?;
             acts::run(session, inspector.retry(&jobs.task, selection), "run again", count).await
         }
         JobsCommand::RunNow(jobs) => {
+            acts::can_be(&jobs, "run now", &[JobState::Delayed])?;
             let (selection, count) = acts::selection(session, &jobs).await?;
             acts::confirm_filter(session, &jobs, "run at once", count)?;
             acts::run(session, inspector.run_now(&jobs.task, selection), "run now", count).await
@@ -123,7 +126,7 @@ async fn list(
         let of = row.max_count.map_or_else(String::new, |max| format!("/{max}"));
         vec![
             shown(row.id.as_str()),
-            if row.is_silent { format!("{} (silent)", row.state) } else { row.state.to_string() },
+            row.state.to_string(),
             row.priority.to_string(),
             row.failed_attempts.to_string(),
             format!("{}{of}", row.stalled_count),
@@ -179,7 +182,8 @@ fn facts(session: &Session, job: &JobReport) -> Result<(), Failure> {
     });
     let progress = job.progress.as_ref().map(|progress| format!("{} {}", progress.value, shown(&progress.message)));
     let of = |most: Option<u32>| most.map_or_else(String::new, |most| format!(" of {most}"));
-    let silent = if job.is_silent { " (silent since the last snapshot)" } else { "" };
+    // As every held job is for up to a third of each interval.
+    let silent = if job.is_silent { " (not heard from since the last snapshot)" } else { "" };
     session.out.facts(vec![
         ("job", Some(format!("{} of {}", shown(job.id.as_str()), shown(&job.task)))),
         ("state", Some(format!("{}{silent}", job.state))),

@@ -158,8 +158,18 @@ async fn show(session: &Session, name: &str) -> Result<(), Failure> {
     for name in
         ["maxCount", "onCrash", "patience", "attempts", "timeoutMs", "concurrency", "prefetch", "hook", "heartbeat"]
     {
-        if let Some(value) = option(name) {
-            session.out.line(format!("  {name} = {}", shown(&value)))?;
+        match option(name) {
+            Some(patience) if name == "patience" => {
+                for (phase, wait) in ["claimed", "running", "finalizing"].iter().zip(patience.split(' ')) {
+                    match wait {
+                        "0" => {}
+                        "off" => session.out.line(format!("  silent {phase} jobs wait for a person"))?,
+                        ms => session.out.line(format!("  silent {phase} jobs are let be for {} ms", shown(ms)))?,
+                    }
+                }
+            }
+            Some(value) => session.out.line(format!("  {name} = {}", shown(&value)))?,
+            None => {}
         }
     }
     session.out.line("recovery:")?;

@@ -45,6 +45,11 @@ async fn acts_tell_what_they_did_and_why_not() {
     let worker = bench.worker();
     until("they failed", async || bench.export.counts().await.unwrap().failed == 2).await;
     let _ = worker.stop().await.unwrap();
+    let ran = bench.run(&["jobs", "retry", "-t", "export", "--state", "waiting", "-y"]).await;
+    assert!(
+        ran.status == 2 && ran.err.contains("waiting jobs cannot be retried, only those that are failed or cancelled"),
+        "{ran:?}"
+    );
     // By a filter it asks first, and here nobody can be asked.
     let retry = ["jobs", "retry", "-t", "export", "--state", "failed", "--code", "disk"];
     let ran = bench.run(&retry).await;

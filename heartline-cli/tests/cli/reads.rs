@@ -30,9 +30,12 @@ async fn what_each_task_does_is_told_in_a_table_and_as_json() {
     assert!(json[0]["rates"]["dispatched"].is_number(), "{json}");
 
     let shown = bench.run(&["task", "show", "export"]).await.ok();
-    for part in
-        ["1 running, 0 finalizing, 1 completed, 1 failed", "1 live, 10 slots", "interval 1.0s", "patience = 0 off 0"]
-    {
+    for part in [
+        "1 running, 0 finalizing, 1 completed, 1 failed",
+        "1 live, 10 slots",
+        "interval 1.0s",
+        "silent running jobs wait for a person",
+    ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     until("it has told what it holds", async || bench.run(&["workers"]).await.ok().contains("export 1/10")).await;
