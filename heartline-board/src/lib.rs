@@ -28,6 +28,8 @@ mod options;
 mod pages;
 #[doc(hidden)]
 pub mod text;
+#[doc(hidden)]
+pub mod told;
 
 use std::sync::Arc;
 

@@ -28,6 +28,12 @@ pub fn brief(text: &str, most: usize) -> String {
     told.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
+/// So many of a thing: `1 job`, `2 jobs`.
+#[must_use]
+pub fn many(count: u64, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
 /// A time span in its two largest units: `840ms`, `4.2s`, `3m 5s`, `2days 4h`.
 #[must_use]
 pub fn span(time: Duration) -> String {

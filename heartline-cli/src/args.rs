@@ -518,15 +518,3 @@ pub(crate) enum RecoverCommand {
         task: String,
     },
 }
-
-/// The states of a job, in the order of its life.
-pub(crate) const STATES: [JobState; 8] = [
-    JobState::Waiting,
-    JobState::Delayed,
-    JobState::Claimed,
-    JobState::Running,
-    JobState::Finalizing,
-    JobState::Completed,
-    JobState::Failed,
-    JobState::Cancelled,
-];

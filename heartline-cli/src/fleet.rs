@@ -4,13 +4,13 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
 use heartline::{Inspector, ServerReport, TaskReport, WorkerReport, WorkerState};
+use heartline_board::told::STATES;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::args::STATES;
 use crate::failure::Failure;
 
 type Level = Gauge<f64, AtomicU64>;

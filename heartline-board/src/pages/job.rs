@@ -9,11 +9,11 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use heartline::{Error, Event, JobReport, JobState, JobValues, StallReport};
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::jobs::acts_on;
 use super::{Board, Frame, answer, encoded};
-use crate::text::{brief, exact, shown, span};
+use crate::text::{exact, shown};
+use crate::told::{facts, rest_of};
 
 #[derive(Deserialize)]
 pub(crate) struct Asked {
@@ -71,7 +71,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, Query(asked): Query<As
         facts: facts(&job, now),
         acts,
         stalls: stalls.iter().map(|stall| format!("{}: {stall}", exact(stall.stall.at, now))).collect(),
-        events: events.iter().map(|event| told(event, now)).collect(),
+        events: events.iter().map(|event| (exact(event.at(), now), event.name().to_owned(), rest_of(event))).collect(),
         values_at: can_show.then(|| board.url(&url)),
         values,
         task: asked.task,
@@ -86,52 +86,4 @@ async fn look(board: &Board, asked: &Asked, values: JobValues) -> Result<Option<
     let events = board.inspector.job_events(&asked.task, &asked.id).await?;
     let stalls = board.inspector.explain(&asked.task, &asked.id).await?;
     Ok(Some((job, events, stalls)))
-}
-
-fn facts(job: &JobReport, now: SystemTime) -> Vec<(&'static str, String)> {
-    let time = |at: Option<SystemTime>| at.map(|at| exact(at, now));
-    let of = |most: Option<u32>| most.map_or_else(String::new, |most| format!(" of {most}"));
-    let silent = if job.is_silent { ", silent since the last snapshot" } else { "" };
-    let recovery = job.recovery.as_ref().map(|recovery| {
-        let of = recovery.worker.as_ref().map_or_else(String::new, |worker| format!(" from {worker}"));
-        format!("{}{of}, {}", recovery.reason, exact(recovery.at, now))
-    });
-    let facts = [
-        ("state", Some(format!("{}{silent}", job.state))),
-        ("priority", Some(job.priority.to_string())),
-        ("dispatched", time(job.dispatched_at)),
-        ("waits since", time(job.waiting_since)),
-        ("expires", time(job.expires_at)),
-        ("due", time(job.due_at)),
-        ("started", time(job.started_at)),
-        ("ended", time(job.ended_at)),
-        ("worker", job.worker.as_ref().map(ToString::to_string)),
-        ("cancel asked for", job.cancel_requested.clone()),
-        ("failed runs", Some(format!("{}{}", job.failed_attempts, of(job.options.attempts)))),
-        ("stalls", Some(format!("{}{}", job.stalled_count, of(job.options.max_count)))),
-        ("recovered", recovery),
-        ("timeout", job.options.timeout.map(span)),
-        ("error", job.error.as_ref().map(|error| format!("{}: {}", error.code, error.message))),
-        ("progress", job.progress.as_ref().map(|progress| format!("{} {}", progress.value, progress.message))),
-        ("payload", Some(format!("{} bytes", job.payload_bytes))),
-        ("result", (job.result_bytes > 0).then(|| format!("{} bytes", job.result_bytes))),
-    ];
-    facts.into_iter().filter_map(|(name, fact)| Some((name, shown(&fact?)))).collect()
-}
-
-/// An event: when, what, and whatever else it says.
-fn told(event: &Event, now: SystemTime) -> (String, String, String) {
-    let mut rest = Vec::new();
-    if let Ok(Value::Object(fields)) = serde_json::to_value(event) {
-        for (name, value) in &fields {
-            match value {
-                _ if ["event", "task", "id", "at_ms"].contains(&name.as_str()) => {}
-                Value::Null => {}
-                Value::String(text) if text.is_empty() => {}
-                Value::String(text) => rest.push(format!("{name}={}", brief(text, 200))),
-                other => rest.push(format!("{name}={}", brief(&other.to_string(), 200))),
-            }
-        }
-    }
-    (exact(event.at(), now), event.name().to_owned(), rest.join(" "))
 }

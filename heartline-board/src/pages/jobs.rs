@@ -10,8 +10,9 @@ use axum::response::Response;
 use heartline::{JobFilter, JobRow, JobState};
 use serde::Deserialize;
 
-use super::{Board, Frame, STATES, answer, encoded};
+use super::{Board, Frame, answer, encoded};
 use crate::text::{brief, relative, shown};
+use crate::told::STATES;
 
 /// How many jobs a page shows.
 const ROWS: usize = 50;

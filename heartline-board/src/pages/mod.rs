@@ -16,7 +16,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
-use heartline::{Error, Inspector, JobState, TaskReport, WorkerReport};
+use heartline::{Error, Inspector, TaskReport, WorkerReport};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -25,18 +25,6 @@ use crate::text::shown;
 
 /// For how long what was seen of all tasks and workers stands: a page that is open in ten browsers is asked for by each.
 const FRESH: Duration = Duration::from_secs(1);
-
-/// The states of a job, in the order of its life.
-pub(crate) const STATES: [JobState; 8] = [
-    JobState::Waiting,
-    JobState::Delayed,
-    JobState::Claimed,
-    JobState::Running,
-    JobState::Finalizing,
-    JobState::Completed,
-    JobState::Failed,
-    JobState::Cancelled,
-];
 
 /// What every page and act works with.
 pub(crate) struct Board {

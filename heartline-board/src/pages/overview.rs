@@ -7,8 +7,9 @@ use axum::extract::State;
 use axum::response::Response;
 use heartline::{JobState, TaskReport};
 
-use super::{Board, Frame, STATES, answer};
-use crate::text::span;
+use super::{Board, Frame, answer};
+use crate::text::{many, span};
+use crate::told::STATES;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
@@ -64,6 +65,7 @@ fn trouble(task: &TaskReport) -> Option<String> {
     }
     let held = task.counts.claimed + task.counts.running + task.counts.finalizing;
     let waiting = task.counts.waiting;
-    (waiting + held > 0 && task.live_workers == 0)
-        .then(|| format!("{}: {waiting} jobs wait and {held} are held, and no live worker works it", task.task))
+    (waiting + held > 0 && task.live_workers == 0).then(|| {
+        format!("{}: {} waiting and {held} held, and no live worker works it", task.task, many(waiting, "job"))
+    })
 }

@@ -8,8 +8,9 @@ use axum::response::Response;
 use heartline::JobState;
 use serde::Deserialize;
 
-use super::{Board, Frame, STATES, answer};
+use super::{Board, Frame, answer};
 use crate::text::{exact, span};
+use crate::told::STATES;
 
 #[derive(Deserialize)]
 pub(crate) struct Asked {

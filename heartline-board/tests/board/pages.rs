@@ -12,7 +12,7 @@ async fn the_way_from_the_overview_to_a_failed_job_is_all_links() {
     site.export.dispatch("x".into()).id("waits-1").await.unwrap();
     until("the overview has seen it", async || site.page("/").await.contains("href=\"/task?task=export\"")).await;
     let overview = site.page("/").await;
-    assert!(overview.contains("export: 1 jobs wait and 0 are held, and no live worker works it"), "{overview}");
+    assert!(overview.contains("export: 1 job waiting and 0 held, and no live worker works it"), "{overview}");
     assert!(overview.contains("href=\"/jobs?task=export&amp;state=failed\">1</a>"), "{overview}");
 
     let task = site.page("/task?task=export").await;

@@ -3,10 +3,11 @@
 use std::io::{self, Read};
 
 use heartline::{Act, ActReport, JobFilter, JobSelection, JobState};
+use heartline_board::told::STATES;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::known_task;
-use crate::args::{STATES, Selected};
+use crate::args::Selected;
 use crate::ask::confirm;
 use crate::failure::Failure;
 use crate::session::Session;

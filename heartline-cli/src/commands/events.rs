@@ -3,12 +3,12 @@
 use std::time::{Duration, SystemTime};
 
 use heartline::{PauseEvent, TaskEvent};
-use serde_json::Value;
 
 use super::known_task;
 use crate::failure::Failure;
 use crate::session::Session;
-use heartline_board::text::{brief, shown};
+use heartline_board::text::shown;
+use heartline_board::told::rest_of;
 
 /// Between two looks for what is new.
 const LOOK: Duration = Duration::from_millis(500);
@@ -56,19 +56,7 @@ fn tell(session: &Session, event: &TaskEvent) -> Result<(), Failure> {
         TaskEvent::Pause(PauseEvent::Resumed { at, .. }) => (*at, "task:resumed".to_owned(), String::new()),
         _ => return Ok(()),
     };
-    let mut rest = String::new();
-    if let Value::Object(fields) = serde_json::to_value(event)? {
-        for (name, value) in
-            fields.iter().filter(|(name, _)| !["event", "task", "id", "at_ms"].contains(&name.as_str()))
-        {
-            let value = match value {
-                Value::Null => continue,
-                Value::String(text) if text.is_empty() => continue,
-                Value::String(text) => brief(text, 200),
-                other => brief(&other.to_string(), 200),
-            };
-            rest.push_str(&format!(" {name}={value}"));
-        }
-    }
-    session.out.line(format!("{} {name:<18} {}{rest}", humantime::format_rfc3339_millis(at), shown(&id)))
+    session.out.line(
+        format!("{} {name:<18} {} {}", humantime::format_rfc3339_millis(at), shown(&id), rest_of(event)).trim_end(),
+    )
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::doctor;
 use crate::failure::Failure;
 use crate::session::Session;
-use heartline_board::text::{shown, span};
+use heartline_board::text::{many, shown, span};
 
 /// How many intervals an epoch may last while jobs are held, before stall detection counts as standing still: it takes one, and a third
 /// more until the next heartbeat.
@@ -49,15 +49,11 @@ pub(super) async fn status(session: &Session) -> Result<(), Failure> {
             "silent": count(WorkerState::Silent) },
         }))?;
     } else {
-        session
-            .out
-            .line(format!("{} tasks: {waiting} jobs wait, {held} are worked on, {failed} have failed", tasks.len()))?;
-        session.out.line(format!(
-            "{} workers live, {} stopping, {} silent",
-            count(WorkerState::Live),
-            count(WorkerState::Stopping),
-            count(WorkerState::Silent)
-        ))?;
+        let jobs = format!("{waiting} waiting, {held} held, {failed} failed");
+        session.out.line(format!("{}: {jobs}", many(tasks.len() as u64, "task")))?;
+        let states = [WorkerState::Live, WorkerState::Stopping, WorkerState::Silent];
+        let workers = states.map(|state| format!("{} {state}", count(state)));
+        session.out.line(format!("workers: {}", workers.join(", ")))?;
         if troubles.is_empty() {
             session.out.line("Nothing is wrong.")?;
         }
@@ -103,7 +99,7 @@ fn of_task(task: &TaskReport) -> Vec<Trouble> {
     let mut troubles = Vec::new();
     let (counts, held) = (&task.counts, task.counts.claimed + task.counts.running + task.counts.finalizing);
     if counts.waiting + held > 0 && task.live_workers == 0 {
-        let what = format!("{} jobs wait and {held} are held, and no live worker works it", counts.waiting);
+        let what = format!("{} waiting and {held} held, and no live worker works it", many(counts.waiting, "job"));
         troubles.push(trouble(
             what,
             "start a worker that has the task; `heartline workers --all` shows who had it".to_owned(),
@@ -112,7 +108,8 @@ fn of_task(task: &TaskReport) -> Vec<Trouble> {
     if let Some(pause) = &task.paused
         && counts.waiting > 0
     {
-        let what = format!("it is paused by {} ({}), and {} jobs wait", pause.by, pause.reason, counts.waiting);
+        let why = if pause.reason.is_empty() { String::new() } else { format!(" ({})", pause.reason) };
+        let what = format!("it is paused by {}{why}, and {} waiting", pause.by, many(counts.waiting, "job"));
         troubles.push(trouble(what, format!("`heartline task resume {name}` lets them begin")));
     }
     for part in &task.parts {
@@ -126,7 +123,7 @@ fn of_task(task: &TaskReport) -> Vec<Trouble> {
     }
     let set_aside: u64 = task.parts.iter().map(|part| part.set_aside).sum();
     if set_aside > 0 && waits_for_people(task) {
-        let what = format!("{set_aside} silent jobs are set aside for a person, as its options say");
+        let what = format!("{} set aside for a person, as its options say", many(set_aside, "silent job"));
         troubles.push(trouble(
             what,
             format!("`heartline recover silent -t {name}` lists them; then `recover running` or `fail`"),
@@ -165,7 +162,7 @@ fn of_worker(worker: &WorkerReport, tasks: &[TaskReport]) -> Option<Trouble> {
     let trouble = |what: String, hint: String| Some(Trouble { task: None, what, hint });
     match worker.state {
         WorkerState::Silent if held > 0 => trouble(
-            format!("the worker {id} on {} is silent, and held {held} jobs by its last sign", worker.host),
+            format!("the worker {id} on {} is silent, and held {} by its last sign", worker.host, many(held, "job")),
             of_held(worker, tasks),
         ),
         WorkerState::Live | WorkerState::Stopping => {

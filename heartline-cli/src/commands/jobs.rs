@@ -3,15 +3,16 @@
 use std::io::{self, Read};
 use std::time::SystemTime;
 
-use heartline::{JobReport, JobRow, JobState, JobValues};
+use heartline::{JobRow, JobState, JobValues};
+use heartline_board::told::{STATES, facts};
 use serde_json::Value;
 
 use super::{acts, events, known_task, when};
-use crate::args::{Filter, JobsCommand, STATES, Selected};
+use crate::args::{Filter, JobsCommand, Selected};
 use crate::ask::confirm;
 use crate::failure::Failure;
 use crate::session::Session;
-use heartline_board::text::{brief, exact, shown, span};
+use heartline_board::text::{brief, shown};
 
 pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), Failure> {
     let inspector = &session.inspector;
@@ -162,7 +163,9 @@ async fn show(session: &Session, task: &str, id: &str, values: bool) -> Result<(
     if session.out.is_json {
         return session.out.json(&job);
     }
-    facts(session, &job)?;
+    let mut told = vec![("job", Some(format!("{} of {}", shown(job.id.as_str()), shown(&job.task))))];
+    told.extend(facts(&job, SystemTime::now()).into_iter().map(|(name, fact)| (name, Some(fact))));
+    session.out.facts(told)?;
     for (name, value) in [("payload", &job.payload), ("result", &job.result), ("checkpoint", &job.checkpoint)] {
         if let Some(value) = value {
             session.out.line(format!("{name}:\n{}", serde_json::to_string_pretty(value)?))?;
@@ -170,44 +173,6 @@ async fn show(session: &Session, task: &str, id: &str, values: bool) -> Result<(
     }
     session.out.line("what has happened:")?;
     events::of_job(session, task, id).await
-}
-
-fn facts(session: &Session, job: &JobReport) -> Result<(), Failure> {
-    let now = SystemTime::now();
-    let time = |at: Option<SystemTime>| at.map(|at| exact(at, now));
-    let recovery = job.recovery.as_ref().map(|recovery| {
-        let of =
-            recovery.worker.as_ref().map_or_else(String::new, |worker| format!(" from {}", shown(worker.as_str())));
-        format!("{}{of}, {}", recovery.reason, exact(recovery.at, now))
-    });
-    let progress = job.progress.as_ref().map(|progress| format!("{} {}", progress.value, shown(&progress.message)));
-    let of = |most: Option<u32>| most.map_or_else(String::new, |most| format!(" of {most}"));
-    // As every held job is for up to a third of each interval.
-    let silent = if job.is_silent { " (not heard from since the last snapshot)" } else { "" };
-    session.out.facts(vec![
-        ("job", Some(format!("{} of {}", shown(job.id.as_str()), shown(&job.task)))),
-        ("state", Some(format!("{}{silent}", job.state))),
-        ("priority", Some(job.priority.to_string())),
-        ("dispatched", time(job.dispatched_at)),
-        ("waits since", time(job.waiting_since)),
-        ("expires", time(job.expires_at)),
-        ("due", time(job.due_at)),
-        ("started", time(job.started_at)),
-        ("ended", time(job.ended_at)),
-        ("worker", job.worker.as_ref().map(|worker| shown(worker.as_str()))),
-        ("fence", job.fence.map(|fence| fence.to_string())),
-        ("cancel asked for", job.cancel_requested.as_deref().map(shown)),
-        ("failed runs", Some(format!("{}{}", job.failed_attempts, of(job.options.attempts)))),
-        ("stalls", Some(format!("{}{}", job.stalled_count, of(job.options.max_count)))),
-        ("recovered", recovery),
-        ("snoozed", (job.snoozed_count > 0).then(|| job.snoozed_count.to_string())),
-        ("timeout", job.options.timeout.map(span)),
-        ("error", job.error.as_ref().map(|error| format!("{}: {}", shown(&error.code), shown(&error.message)))),
-        ("progress", progress),
-        ("payload", Some(format!("{} bytes", job.payload_bytes))),
-        ("result", (job.result_bytes > 0).then(|| format!("{} bytes", job.result_bytes))),
-        ("checkpoint", (job.checkpoint_bytes > 0).then(|| format!("{} bytes", job.checkpoint_bytes))),
-    ])
 }
 
 async fn remove(session: &Session, jobs: &Selected) -> Result<(), Failure> {

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use heartline::{ForgetOutcome, JobState, PartReport, TaskRates, TaskReport};
+use heartline_board::told::STATES;
 use serde::Serialize;
 
 use super::{acts, known_task, when};
-use crate::args::{STATES, TaskCommand};
+use crate::args::TaskCommand;
 use crate::ask::confirm;
 use crate::failure::Failure;
 use crate::session::Session;

@@ -110,7 +110,7 @@ async fn jobs_of_a_dead_worker_are_set_aside_explained_and_recovered_by_a_person
     let table = bench.run(&["recover", "silent", "-t", "export"]).await.ok();
     assert_eq!(table.lines().filter(|line| line.ends_with("you")).count(), 2, "{table}");
     let ran = bench.run(&["health"]).await;
-    assert!(ran.status == 1 && ran.out.contains("! export: 2 silent jobs are set aside for a person"), "{ran:?}");
+    assert!(ran.status == 1 && ran.out.contains("! export: 2 silent jobs set aside for a person"), "{ran:?}");
     let told = bench.run(&["stalls", "outlook", "-t", "export"]).await.ok();
     assert!(told.contains("2 silent jobs are set aside: they wait for a person"), "{told}");
     assert!(!told.contains("The next job may be resolved"), "{told}");

@@ -152,13 +152,13 @@ async fn status_and_health_say_what_is_wrong_and_what_to_do() {
     bench.export.dispatch("x".into()).await.unwrap();
     let ran = bench.run(&["health"]).await;
     assert_eq!(ran.status, 1);
-    assert!(ran.out.contains("! export: 1 jobs wait and 0 are held, and no live worker works it"), "{}", ran.out);
+    assert!(ran.out.contains("! export: 1 job waiting and 0 held, and no live worker works it"), "{}", ran.out);
     bench.run(&["task", "pause", "export", "--reason", "the disk is full"]).await.ok();
     let worker = bench.worker();
     until("the worker is seen", async || bench.run(&["workers", "--json"]).await.json()[0]["state"] == "live").await;
     let ran = bench.run(&["status"]).await;
     assert_eq!(ran.status, 1);
-    assert!(ran.out.contains("paused by ada (the disk is full), and 1 jobs wait"), "{}", ran.out);
+    assert!(ran.out.contains("paused by ada (the disk is full), and 1 job waiting"), "{}", ran.out);
     assert!(ran.out.contains("`heartline task resume export`"), "{}", ran.out);
     let json = bench.run(&["status", "--json"]).await.json();
     assert_eq!((&json["healthy"], &json["waiting"]), (&false.into(), &1.into()));
