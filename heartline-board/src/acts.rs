@@ -134,7 +134,14 @@ async fn confirmed(board: &Board, wanted: &Wanted) -> Result<Option<Response>, E
         };
         let count = board.inspector.count(&wanted.task, &filter).await?;
         let least = if count.is_exact { "" } else { "at least " };
-        format!("{least}{} {} jobs of {}.", count.jobs, wanted.state, wanted.task)
+        let state = if wanted.state.is_empty() { "failed" } else { &wanted.state };
+        let mut text = format!("{least}{} {state} jobs of {}", count.jobs, wanted.task);
+        for (name, value) in [("the code", &wanted.code), ("the text", &wanted.text), ("an age over", &wanted.older)] {
+            if !value.is_empty() {
+                text.push_str(&format!(", with {name} {value}"));
+            }
+        }
+        format!("{text}; and those that come to fit until then.")
     } else {
         format!("{} of {}.", wanted.id, wanted.task)
     };

@@ -154,8 +154,8 @@ pub(crate) enum Command {
     /// crash, HEARTLINE_RECOVERY in its environment. What it writes to standard output is the result, if that is JSON.
     ///
     /// Exit status 0 completes the job, 75 puts it off for --snooze, any other fails it with the code exit_N (signal_N for one that was
-    /// killed) and the last 4 KiB of standard error. A job that is cancelled or lost, or takes too long, ends its program: SIGTERM to its process group,
-    /// then SIGKILL. So does the death of this worker, but only for the program itself: processes that it has started may live on.
+    /// killed) and the last 4 KiB of standard error. A job that is cancelled or lost ends its program: SIGTERM to its process group,
+    /// then SIGKILL; one that takes too long by SIGKILL at once. So does the death of this worker, but only for the program itself: processes that it has started may live on.
     #[cfg(unix)]
     #[command(
         after_help = "Example:\n  heartline work -t thumbnails --concurrency 4 --timeout 5m --exec ./thumbnail.sh --size 200"

@@ -1,7 +1,9 @@
 //! What this program serves over HTTP: to this machine alone, unless a token guards it.
 
+use std::future::IntoFuture;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -13,6 +15,9 @@ use tokio::net::TcpListener;
 
 use crate::args::Serving;
 use crate::failure::Failure;
+
+/// How long requests may go on after Ctrl-C or SIGTERM.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// The token that guards an address, where there is one.
 ///
@@ -64,5 +69,14 @@ pub(crate) async fn serve(listen: SocketAddr, pages: Router, up: impl FnOnce(Soc
     let listener =
         TcpListener::bind(listen).await.map_err(|e| Failure::Failed(format!("cannot listen on {listen}: {e}")))?;
     up(listener.local_addr()?);
-    Ok(axum::serve(listener, pages).with_graceful_shutdown(heartline::shutdown_signal()).await?)
+    let serving = axum::serve(listener, pages).with_graceful_shutdown(heartline::shutdown_signal());
+    let over = async {
+        heartline::shutdown_signal().await;
+        tokio::time::sleep(GRACE).await;
+    };
+    // A request that never comes to its end, or an act that watches for long, does not hold up the end.
+    tokio::select! {
+        served = serving.into_future() => Ok(served?),
+        () = over => Ok(()),
+    }
 }

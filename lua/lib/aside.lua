@@ -38,9 +38,10 @@ end
 -- Sets silent jobs aside: they stand among those that the next snapshot takes, with a mark that a heartbeat removes.
 local function set_aside(found, aside, candidates, active)
   if #found.aside == 0 then return end
-  redis.call('SREM', candidates, unpack(found.aside))
   if #found.marks > 0 then redis.call('HSET', aside, unpack(found.marks)) end
   redis.call('SADD', active, unpack(found.aside))
+  -- Last: a job that is in neither set would never be found.
+  redis.call('SREM', candidates, unpack(found.aside))
 end
 
 -- Removes marks of jobs that are held no more, or by another token: some of them, from any place on.

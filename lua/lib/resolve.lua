@@ -24,9 +24,9 @@ end
 -- columns as `columns`. `crash` is what the task does with a job whose worker died: `mode`, `max` (stalls that a job
 -- survives), `max_set` (that was set for this task) and `policy`. `how` tells who decides and why: `verdict`, `by` (a
 -- person), and `said`, what the error says of the worker. The verdict `requeue` leaves out what has begun. `patience`
--- is how long jobs wait by their phases, which were silent since `since` at least. In what is found `words` are those of the event, four a job:
--- id, count, action, the worker that held it ('-' when nobody did); `resolved` has them with the fence ('0'). `decided`
--- are the ids of all but those that wait longer by `how.patience`: these are `aside`.
+-- is how long jobs wait by their phases, which were silent since `since` at least. In what is found `words` are those
+-- of the event, four a job: id, count, action, the worker that held it ('-' when nobody did); `resolved` has them with
+-- the fence ('0'). `decided` are the ids of all but those that wait longer: these are `aside`.
 local function decide(ids, places, terminal_places, crash, how)
   local verdict, by = how.verdict, how.by
   local found = { dropped = {}, failed = {}, errors = {}, cancelled = {}, reasons = {}, recovered = {}, retried = {},

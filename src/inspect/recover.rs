@@ -10,6 +10,7 @@ use crate::process::death::DeathProof;
 use crate::shown::Shown;
 use crate::store::patience::RESPONSE_TIMEOUT;
 use crate::store::reconcile::{TakeBack, Word};
+use crate::store::rights::check_rights;
 use crate::worker_id::WorkerId;
 
 /// What became of the jobs of a worker that was said to be dead.
@@ -76,6 +77,8 @@ impl Inspector {
 
     async fn take_jobs(&self, task: &str, dead: &[String], taking: &mut TakeBack) -> Result<(), Error> {
         let keys = self.keys(task)?;
+        let own = &keys;
+        self.ask(|mut conn| async move { check_rights(&mut conn, own).await }).await?;
         while !taking.is_done() {
             let step = async |conn: &mut _| taking.step(conn, &keys, "", Word::Of(&self.by), dead).await;
             if !self.store.shared(RESPONSE_TIMEOUT, step).await? {

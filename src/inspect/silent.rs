@@ -21,6 +21,7 @@ use crate::store::address::Role;
 use crate::store::connection::OwnConnection;
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::overview::{self, Overview};
+use crate::store::rights::check_rights;
 use crate::store::sweep::{self, Decision, StalledJob, SweepReply, Verdict};
 use crate::store::{scan, states, values};
 use crate::times::{at_ms, ms_since_1970_where_known};
@@ -235,7 +236,7 @@ impl Inspector {
     }
 
     /// Gives silent jobs another run, however often they stalled: all that are silent, or these. Those that were set aside are taken after
-    /// half an interval, in which a worker that lives would be heard from; where there are none, or others are named, it watches as [`sweep_now`](Inspector::sweep_now) does, and takes only what stayed
+    /// an interval, in which a worker that lives would be heard from; where there are none, or others are named, it watches as [`sweep_now`](Inspector::sweep_now) does, and takes only what stayed
     /// silent. Where a live worker watches, that one decides, and the
     /// report has `swept_by_worker`. Name ids only of jobs that [`silent_jobs`](Inspector::silent_jobs) lists: others are `NotSilent`
     /// while those are there.
@@ -400,7 +401,7 @@ impl Inspector {
         Ok(found)
     }
 
-    /// Decides about jobs that were set aside: these, or all. Half an interval goes before. By then each worker that lives has beaten, and
+    /// Decides about jobs that were set aside: these, or all. An interval goes before. By then each worker that lives has beaten, and
     /// a mark that came back with old data, as after a failover, is gone; the connection is the same all the while, and so is the server.
     async fn decide_set_aside(
         &self,
@@ -415,7 +416,7 @@ impl Inspector {
             return Ok(());
         }
         let Some((_, interval)) = watch.epoch(LEAST_PATIENCE).await? else { return Ok(()) };
-        tokio::time::sleep(interval / 2).await;
+        tokio::time::sleep(interval).await;
         for some in marked.chunks(BATCH) {
             let decision = Decision { ids: some.to_vec(), ..decision.clone() };
             match watch.sweep(own, None, Duration::ZERO, "0", &decision, LEAST_PATIENCE).await? {
@@ -438,8 +439,11 @@ impl Inspector {
         found: &mut Resolution,
     ) -> Result<(), Error> {
         let keys = self.keys(task)?;
+        let keys = &*keys;
+        // A script that is refused in its middle would leave jobs where nobody looks.
+        self.ask(|mut conn| async move { check_rights(&mut conn, keys).await }).await?;
         let own = WorkerId::generate();
-        let mut watch = Watch { inspector: self, keys: &keys, conn: None };
+        let mut watch = Watch { inspector: self, keys, conn: None };
         let mut rest = ids.to_vec();
         if decision.verdict != Verdict::Auto && has_patience(&self.overview(task).await?) {
             self.decide_set_aside(&mut watch, own.as_str(), &decision, ids, &mut found.resolved).await?;
@@ -515,6 +519,9 @@ impl Inspector {
                         witness.broken(clock::now(), WatchBreak::SweepRefused);
                         // It may have been carried out, and then the epoch is another one by our own doing.
                         is_unanswered |= e.is_outage();
+                        if !e.is_outage() {
+                            return Err(e);
+                        }
                         failure = Some(e);
                     }
                 }

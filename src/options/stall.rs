@@ -83,7 +83,7 @@ impl StallOptions {
 
     /// Whether silent jobs that were claimed ahead and have not begun go back to their lists by themselves. If not, they stay with the
     /// worker that they have, dead or not, and wait for a person: [`Inspector::silent_jobs`](crate::Inspector::silent_jobs) lists them, and
-    /// [`requeue_claimed`](crate::Inspector::requeue_claimed) and its kin decide about them within half an interval. A job whose cancel was asked for does
+    /// [`requeue_claimed`](crate::Inspector::requeue_claimed) and its kin decide about them within an interval. A job whose cancel was asked for does
     /// not wait; one that is heard from again goes on.
     ///
     /// The worker that started last decides for the task, which needs version 2 of the wire format. Defaults to `true`.

@@ -65,6 +65,8 @@ fn trouble(task: &TaskReport) -> Option<String> {
     }
     let held = task.counts.claimed + task.counts.running + task.counts.finalizing;
     let waiting = task.counts.waiting;
+    let is_overdue = task.next_due_at.is_some_and(|at| at < task.as_of);
+    let waiting = waiting + u64::from(is_overdue);
     (waiting + held > 0 && task.live_workers == 0).then(|| {
         format!("{}: {} waiting and {held} held, and no live worker works it", task.task, many(waiting, "job"))
     })

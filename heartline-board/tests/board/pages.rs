@@ -87,7 +87,11 @@ async fn acts_are_done_told_and_asked_about_first_where_they_cannot_be_undone() 
 
     let remove = [("act", "remove"), ("task", "export"), ("state", "failed"), ("code", "disk")];
     let asked = site.post("/act", &remove).await;
-    assert!(asked.body.contains("1 failed jobs of export.") && asked.body.contains("name=\"confirmed\""), "{asked:?}");
+    assert!(
+        asked.body.contains("1 failed jobs of export, with the code disk; and those")
+            && asked.body.contains("name=\"confirmed\""),
+        "{asked:?}"
+    );
     assert_eq!(site.export.job("b").await.unwrap().state, JobState::Failed, "it was asked about");
     let done = site.post("/act", &[&remove[..], &[("confirmed", "yes")]].concat()).await;
     assert!(done.body.contains("1 removed, 0 refused"), "{done:?}");

@@ -98,8 +98,12 @@ fn of_task(task: &TaskReport) -> Vec<Trouble> {
     }
     let mut troubles = Vec::new();
     let (counts, held) = (&task.counts, task.counts.claimed + task.counts.running + task.counts.finalizing);
-    if counts.waiting + held > 0 && task.live_workers == 0 {
-        let what = format!("{} waiting and {held} held, and no live worker works it", many(counts.waiting, "job"));
+    let is_overdue = task.next_due_at.is_some_and(|at| at < task.as_of);
+    if (counts.waiting + held > 0 || is_overdue) && task.live_workers == 0 {
+        let what = format!(
+            "{} waiting and {held} held, and no live worker works it",
+            many(counts.waiting + u64::from(is_overdue), "job")
+        );
         troubles.push(trouble(
             what,
             "start a worker that has the task; `heartline workers --all` shows who had it".to_owned(),

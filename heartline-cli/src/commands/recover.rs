@@ -59,10 +59,14 @@ async fn ask_about_all(session: &Session, jobs: &Silent, verb: &str) -> Result<(
     }
     known_task(session, &jobs.task).await?;
     let task = session.inspector.task(&jobs.task).await?;
-    let silent: u64 = task.parts.iter().map(|part| part.candidates.max(part.set_aside)).sum();
+    let silent: u64 = task.parts.iter().map(|part| part.candidates).sum();
     let set_aside: u64 = task.parts.iter().map(|part| part.set_aside).sum();
-    let now = format!("{silent} are now, {set_aside} of them set aside");
-    confirm(session.yes, &format!("{verb} all jobs of {} that stay silent: {now}", jobs.task))
+    let what = match set_aside {
+        0 => format!("all jobs of {} that stay silent: {silent} are now", jobs.task),
+        // Where there are such jobs, they are all that is taken.
+        _ => format!("the {set_aside} jobs of {} that are set aside", jobs.task),
+    };
+    confirm(session.yes, &format!("{verb} {what}"))
 }
 
 async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
@@ -80,6 +84,8 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
         return session.out.json(&jobs);
     }
     let now = SystemTime::now();
+    let report = session.inspector.task(task).await?;
+    let patient = if waits_for_people(&report) { "you" } else { "its longer interval" };
     let cells = |job: &SilentJob| {
         vec![
             shown(job.id.as_str()),
@@ -87,13 +93,12 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
             if job.is_claimed { "claimed" } else { "running" }.to_owned(),
             when(job.started_at, now),
             when(job.silent_since, now),
-            if job.is_set_aside { "you" } else { "its worker, or the next sweep" }.to_owned(),
+            if job.is_set_aside { patient } else { "its worker, or the next sweep" }.to_owned(),
         ]
     };
     session
         .out
         .table(&["ID", "WORKER", "STATE", "CLAIMED", "SILENT SINCE", "WAITS FOR"], jobs.iter().map(cells).collect())?;
-    let report = session.inspector.task(task).await?;
     let held = report.counts.claimed + report.counts.running;
     let age = report.parts.iter().filter_map(|part| part.snapshot_at).max();
     let age = age.map_or("there was no snapshot yet".to_owned(), |at| {

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use heartline::{Context, JobError, RetryPolicy, StallOptions, StopReason, TaskOptions};
@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process_
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Global, Work};
@@ -90,15 +91,20 @@ impl Program {
         let cannot =
             |e: io::Error| JobError::new(format!("the program cannot be started: {e}")).with_code("not_started");
         let mut running = Running::of(command.spawn().map_err(cannot)?);
-        let told = tokio::select! {
-            told = running.talk(serde_json::to_vec(&input).unwrap_or_default()) => told.map_err(JobError::new)?,
+        running.begin(serde_json::to_vec(&input).unwrap_or_default());
+        tokio::select! {
+            // One that has ended has an outcome, whatever came meanwhile.
+            biased;
+            ended = running.end() => {
+                let status = ended.map_err(JobError::new)?;
+                self.outcome(running.told(status).await)
+            }
             () = ctx.cancelled() => {
                 running.wind_down().await;
                 ctx.heartbeat()?;
-                return Err(JobError::new("the program was stopped".to_owned()));
+                Err(JobError::new("the program was stopped".to_owned()))
             }
-        };
-        self.outcome(told)
+        }
     }
 
     fn outcome(&self, told: Told) -> Result<Value, JobError> {
@@ -128,6 +134,17 @@ struct Running {
     child: Child,
     /// The process group that it leads, for as long as nobody else can have its id: until it was waited for.
     group: Option<Pid>,
+    output: Said,
+    errors: Said,
+    /// Reads both.
+    read: Option<JoinHandle<()>>,
+}
+
+/// What was read so far.
+type Said = Arc<Mutex<Vec<u8>>>;
+
+fn taken(said: &Said) -> Vec<u8> {
+    std::mem::take(&mut *said.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// How a program ended.
@@ -147,39 +164,38 @@ impl Told {
 impl Running {
     fn of(child: Child) -> Running {
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
-        Running { child, group: pid }
+        Running { child, group: pid, output: Said::default(), errors: Said::default(), read: None }
     }
 
-    /// Gives it its input, and waits for its end and for what it says.
-    async fn talk(&mut self, input: Vec<u8>) -> io::Result<Told> {
-        let (stdin, stdout, stderr) = (self.child.stdin.take(), self.child.stdout.take(), self.child.stderr.take());
-        let (mut output, mut errors) = (Vec::new(), Vec::new());
-        let write = async {
-            if let Some(mut stdin) = stdin {
-                // It may end without having read all of it.
-                let _ = stdin.write_all(&input).await;
-            }
-        };
-        let status = {
-            let talk = async {
-                tokio::join!(write, head_of(stdout, RESULT + 1, &mut output), tail_of(stderr, TOLD, &mut errors))
-            };
-            let (mut talk, mut is_read) = (std::pin::pin!(talk), false);
-            let status = loop {
-                tokio::select! {
-                    _ = &mut talk, if !is_read => is_read = true,
-                    status = self.child.wait() => break status?,
-                }
-            };
-            // Who was left behind by it may hold its output open for ever.
-            if !is_read {
-                let _ = tokio::time::timeout(LINGER, talk).await;
-            }
-            status
-        };
-        // From here on its id may be another's.
+    /// Gives it its input, and reads what it says.
+    fn begin(&mut self, input: Vec<u8>) {
+        if let Some(mut stdin) = self.child.stdin.take() {
+            // It may end without having read all of it.
+            tokio::spawn(async move { stdin.write_all(&input).await });
+        }
+        let (stdout, stderr) = (self.child.stdout.take(), self.child.stderr.take());
+        let (output, errors) = (Arc::clone(&self.output), Arc::clone(&self.errors));
+        self.read = Some(tokio::spawn(async move {
+            tokio::join!(head_of(stdout, RESULT + 1, &output), tail_of(stderr, TOLD, &errors));
+        }));
+    }
+
+    /// Waits for its end. From then on its id may be another's.
+    async fn end(&mut self) -> io::Result<ExitStatus> {
+        let status = self.child.wait().await?;
         self.group = None;
-        Ok(Told { status, output, errors })
+        Ok(status)
+    }
+
+    /// What it has said: who was left behind by it may hold its output open for ever.
+    async fn told(&mut self, status: ExitStatus) -> Told {
+        if let Some(read) = self.read.take() {
+            let stop = read.abort_handle();
+            if tokio::time::timeout(LINGER, read).await.is_err() {
+                stop.abort();
+            }
+        }
+        Told { status, output: taken(&self.output), errors: taken(&self.errors) }
     }
 
     /// Tells it to stop, waits for some time, and kills what is left.
@@ -199,6 +215,9 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if let Some(read) = &self.read {
+            read.abort();
+        }
         if let Some(group) = self.group {
             let _ = kill_process_group(group, Signal::KILL);
         }
@@ -206,20 +225,22 @@ impl Drop for Running {
 }
 
 /// The beginning of what comes; the rest is read and thrown away, so that the program is not held up by it.
-async fn head_of(from: Option<impl AsyncRead + Unpin>, most: usize, head: &mut Vec<u8>) {
+async fn head_of(from: Option<impl AsyncRead + Unpin>, most: usize, head: &Said) {
     let mut buffer = vec![0; 16 * 1024];
     let Some(mut from) = from else { return };
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        let mut head = head.lock().unwrap_or_else(PoisonError::into_inner);
         let room = most.saturating_sub(head.len()).min(count);
         head.extend_from_slice(&buffer[..room]);
     }
 }
 
 /// The end of what comes.
-async fn tail_of(from: Option<impl AsyncRead + Unpin>, most: usize, tail: &mut Vec<u8>) {
+async fn tail_of(from: Option<impl AsyncRead + Unpin>, most: usize, tail: &Said) {
     let mut buffer = vec![0; 4 * 1024];
     let Some(mut from) = from else { return };
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
         tail.extend_from_slice(&buffer[..count]);
         let over = tail.len().saturating_sub(most);
         tail.drain(..over);

@@ -115,7 +115,10 @@ async fn jobs_of_a_dead_worker_are_set_aside_explained_and_recovered_by_a_person
     assert!(told.contains("2 silent jobs are set aside: they wait for a person"), "{told}");
     assert!(!told.contains("The next job may be resolved"), "{told}");
     let ran = bench.run(&["recover", "running", "-t", "export", "--all"]).await;
-    assert!(ran.status == 2 && ran.err.contains("2 are now, 2 of them set aside; say --yes"), "{ran:?}");
+    assert!(
+        ran.status == 2 && ran.err.contains("run again the 2 jobs of export that are set aside; say --yes"),
+        "{ran:?}"
+    );
     bench.open();
     assert!(bench.run(&["recover", "running", "-t", "export", "a"]).await.ok().starts_with("1 run again"));
     let ran = bench.run(&["recover", "fail", "-t", "export", "b"]).await;

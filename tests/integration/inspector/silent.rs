@@ -301,3 +301,26 @@ async fn each_id_that_is_not_taken_has_its_own_reason() {
     let waits = Refusal::State(JobState::Waiting);
     assert_eq!(why, [("held", Refusal::NotSilent), ("waits", waits), ("never", Refusal::Unknown)]);
 }
+
+#[tokio::test]
+async fn a_person_who_lacks_a_right_of_the_scripts_is_told_and_nothing_is_touched() {
+    let test = TestTask::new();
+    let (app, _) = inspector(&test).await;
+    let (mut dead, _) = held_by_the_dead(&test, &app, &["a"]).await;
+    snapshot(&test, &mut dead).await;
+    let mut conn = test.conn().await;
+    let info: redis::InfoDict = redis::cmd("INFO").arg("server").query_async(&mut conn).await.unwrap();
+    if info.get::<String>("redis_version").unwrap().starts_with("6.") {
+        // It cannot tell what a user may do.
+        return;
+    }
+    let mut user = redis::cmd("ACL");
+    user.arg("SETUSER").arg("no-lpush").arg("on").arg(">secret").arg("~*").arg("&*").arg("+@all").arg("-lpush");
+    let () = user.query_async(&mut conn).await.unwrap();
+    let url = test.redis().url().replace("redis://", "redis://no-lpush:secret@");
+    let before = test.dump("locks").await;
+    let inspector = test.app_at(&url).await.inspector();
+    let told = inspector.recover_running(TASK, SilentSelection::all()).await;
+    assert!(matches!(&told, Err(Error::Unsupported { what }) if what.contains("LPUSH")), "{told:?}");
+    assert_eq!(test.dump("locks").await, before);
+}
