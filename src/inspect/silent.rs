@@ -46,7 +46,8 @@ pub struct SilentJob {
     #[serde(rename = "silent_since_ms", serialize_with = "ms_since_1970_where_known")]
     pub silent_since: Option<SystemTime>,
     /// Whether a sweep has found it silent for an interval and set it aside, since its phase waits for longer or for a person, see
-    /// [`StallOptions::recover_running`](crate::StallOptions::recover_running). What a person decides about it needs no watched interval.
+    /// [`StallOptions::recover_running`](crate::StallOptions::recover_running). What a person decides about it is done after an interval,
+    /// also beside live workers.
     pub is_set_aside: bool,
 }
 
@@ -453,7 +454,7 @@ impl Inspector {
                 return Ok(());
             }
         }
-        let ids = &rest;
+        let (ids, decided) = (&rest, found.resolved.len());
         let Some((mut epoch, interval)) = watch.epoch(LEAST_PATIENCE).await? else { return Ok(()) };
         let seen = self.overview(task).await?;
         if seen.candidates + seen.active == 0 {
@@ -493,7 +494,7 @@ impl Inspector {
                         }
                         found.resolved.extend(some);
                         cursor = behind;
-                        let is_idle = found.resolved.is_empty() && found.set_aside == 0;
+                        let is_idle = found.resolved.len() == decided && found.set_aside == 0;
                         if snapshot && is_idle && std::mem::take(&mut may_watch_again) {
                             // Whoever died since the snapshot before is silent from this one on.
                             epoch = next;

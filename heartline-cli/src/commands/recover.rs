@@ -47,7 +47,7 @@ pub(super) async fn run(session: &Session, command: RecoverCommand) -> Result<()
 async fn selected(session: &Session, jobs: &Silent, verb: &str) -> Result<SilentSelection, Failure> {
     known_task(session, &jobs.task).await?;
     session.out.hint(format!(
-        "Only what stays silent is to {verb}: that may be watched for an interval or two. Ctrl-C changes nothing."
+        "Only what stays silent is to {verb}: that may be watched for an interval or two. Ctrl-C before that changes nothing."
     ));
     Ok(if jobs.all { SilentSelection::all() } else { SilentSelection::ids(acts::ids_of(&jobs.ids)?) })
 }
@@ -156,10 +156,11 @@ async fn sweep(session: &Session, task: &str) -> Result<(), Failure> {
     confirm(session.yes, &format!("resolve jobs of {task} that stay silent: they run again, or fail past max_count"))?;
     session
         .out
-        .hint("It watches for one stall interval, for a second one if nothing was silent. Ctrl-C changes nothing.");
+        .hint("It watches for one stall interval, for a second one if nothing was silent. Ctrl-C before that changes nothing.");
     let report = session.inspector.sweep_now(task).await?;
     if session.out.is_json {
-        return session.out.json(&report);
+        session.out.json(&report)?;
+        return if report.is_complete { Ok(()) } else { Err(Failure::Told) };
     }
     session.out.line(format!("{} jobs were silent and are resolved", report.resolved.len()))?;
     if report.set_aside > 0 {

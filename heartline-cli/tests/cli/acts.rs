@@ -1,7 +1,5 @@
 //! What it does to jobs and tasks.
 
-use std::time::Duration;
-
 use heartline::{JobState, JobValues};
 
 use crate::run::{Bench, until};
@@ -89,13 +87,9 @@ async fn jobs_of_a_dead_worker_are_set_aside_explained_and_recovered_by_a_person
     let bench = Bench::new().await;
     bench.export.dispatch("hold".into()).id("a").await.unwrap();
     bench.export.dispatch("hold".into()).id("b").await.unwrap();
-    // It stops answering in the middle: its task is dropped, and nothing is handed back.
-    let doomed = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "acts::a_worker_that_is_killed", "--ignored"])
-        .env("HEARTLINE_DOOMED", bench.url())
-        .stdout(std::process::Stdio::null())
-        .spawn();
-    let mut doomed = doomed.unwrap();
+    // A worker that recovers jobs by itself; the next start of one, which does not, decides.
+    let args = ["work", "-t", "export", "--interval", "1s", "--concurrency", "2", "--exec", "sleep", "600"];
+    let mut doomed = bench.command(&args).stderr(std::process::Stdio::null()).spawn().unwrap();
     until("it holds both", async || bench.export.counts().await.unwrap().running == 2).await;
     doomed.kill().unwrap();
     doomed.wait().unwrap();
@@ -131,17 +125,6 @@ async fn jobs_of_a_dead_worker_are_set_aside_explained_and_recovered_by_a_person
     assert!(table.contains("recovered") && table.contains("manual") && table.contains(" ada "), "{table}");
     assert!(!bench.run(&["stalls", "outlook", "-t", "export"]).await.ok().is_empty());
     let _ = worker.stop().await.unwrap();
-}
-
-/// No test by itself: the process that is killed.
-#[tokio::test]
-#[ignore = "it is started by another test, which kills it"]
-async fn a_worker_that_is_killed() {
-    let Ok(url) = std::env::var("HEARTLINE_DOOMED") else { return };
-    let app = heartline::App::builder().redis(url).prefix("cli").build().await.unwrap();
-    crate::run::declare(&app, &std::sync::Arc::new(tokio::sync::Semaphore::new(0)));
-    let _worker = app.worker().spawn();
-    tokio::time::sleep(Duration::from_secs(60)).await;
 }
 
 #[tokio::test]

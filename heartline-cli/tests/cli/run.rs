@@ -124,7 +124,7 @@ impl Bench {
     }
 }
 
-pub fn declare(app: &App, gate: &Arc<Semaphore>) -> TaskRef<String, u64> {
+fn declare(app: &App, gate: &Arc<Semaphore>) -> TaskRef<String, u64> {
     let gate = Arc::clone(gate);
     let options = TaskOptions::new()
         .stall(StallOptions::new().interval(Duration::from_secs(1)).recover_running(false))
