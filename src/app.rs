@@ -428,7 +428,7 @@ impl App {
         let (id, monitor) = (WorkerId::generate(), WorkerMonitor::default());
         let identity = WorkerIdentity::unique();
         let keep_dead = RetentionLimit::age(Duration::from_secs(7 * 86_400)).and_count(1000);
-        Worker { store, data, tasks, cap: None, observer: None, id, identity, keep_dead, monitor }
+        Worker { store, data, tasks, cap: None, observers: Vec::new(), id, identity, keep_dead, monitor }
     }
 
     /// Sees, explains and steers tasks, jobs and workers by their names, without handlers: see [`Inspector`].

@@ -135,7 +135,9 @@
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `anyhow` | no | [`TaskHandler::on_error`] and [`JobError::downcast_ref`] find what an `anyhow::Error` was made of |
-//! | `metrics` | no | [`RunMetrics`]: runs of a worker in a registry of `prometheus-client` |
+//! | `metrics` | no | [`RunMetrics`] and [`WorkerMetrics`]: a worker in a registry of `prometheus-client` |
+//! | `probes` | no | [`WorkerMonitor::serve`]: `/live`, `/ready` and `/health` over HTTP, on a thread of its own |
+//! | `private-server` | no | the module `private_server`: a Redis server of your own process, for demos |
 //! | `tls` | no | `rediss://`, by rustls with `ring`; `AppBuilder::tls_ca`, `AppBuilder::tls_client` |
 //! | `testing` | no | the module `testing`: `Context::for_test`, `Worker::drain`, `TestApp`, a private Redis server |
 
@@ -160,6 +162,8 @@ mod metrics;
 mod names;
 mod options;
 mod pauses;
+#[cfg(feature = "private-server")]
+pub mod private_server;
 mod process;
 mod shown;
 mod stall;
@@ -187,7 +191,8 @@ pub use inspect::recover::{RecoveredTask, RecoveryReport};
 pub use inspect::server::ServerReport;
 pub use inspect::silent::{ResolvedJob, SilentJob, SilentPage, SilentSelection, SweepReport};
 pub use inspect::stalls::{RecoveryOutlook, StallPage, StallReport, Watcher};
-pub use inspect::tasks::{PartReport, TaskOptionsInForce, TaskPause, TaskRates, TaskReport};
+pub use inspect::suspects::Suspect;
+pub use inspect::tasks::{PartReport, TaskAudit, TaskOptionsInForce, TaskPause, TaskRates, TaskReport};
 pub use inspect::workers::{WatchReport, WorkerDeath, WorkerReport, WorkerState, WorkerTask};
 pub use job::failure::{Failure, codes};
 pub use job::id::JobId;
@@ -195,7 +200,7 @@ pub use job::outcome::{Outcome, StoredOutcome};
 pub use job::progress::JobProgress;
 pub use job::state::JobState;
 #[cfg(feature = "metrics")]
-pub use metrics::RunMetrics;
+pub use metrics::{RunMetrics, WorkerMetrics};
 pub use options::modes::{EventMode, Priority};
 pub use options::retention::{Retention, RetentionLimit};
 pub use options::retry::{Jitter, RetryPolicy};
@@ -203,7 +208,8 @@ pub use options::stall::{Heartbeat, OnCrash, OnRisk, StallOptions};
 pub use options::task::TaskOptions;
 pub use process::context::Context;
 pub use process::death::DeathProof;
-pub use process::observer::{Observer, RunEnd, RunInfo, RunOutcome};
+pub use process::figures::{Spread, TaskFigures, WorkerFigures};
+pub use process::observer::{CallInfo, Observer, RunEnd, RunInfo, RunOutcome};
 pub use stall::action::{StallAction, StallReason, StalledEvent};
 pub use stall::recovery::Recovery;
 pub use stall::witness::WatchBreak;
@@ -214,6 +220,8 @@ pub use task::task_ref::{Job, TaskCounts, TaskRef};
 pub use worker::builder::Worker;
 pub use worker::identity::WorkerIdentity;
 pub use worker::monitor::{WorkerHealth, WorkerMonitor, WorkerPhase};
+#[cfg(feature = "probes")]
+pub use worker::probes::ProbeServer;
 pub use worker::running::RunningWorker;
 pub use worker::signal::shutdown_signal;
 pub use worker::stop::{StopReason, WorkerPart};

@@ -1,19 +1,21 @@
-//! Metrics of the runs of one worker, in a registry of `prometheus-client`.
+//! Metrics of one worker, in a registry of `prometheus-client`: of its runs, and of itself.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::process::figures::{BOUNDS, Spread, TaskFigures};
 use crate::process::observer::{Observer, RunEnd, RunInfo};
-
-/// The bounds of run and waiting times, in seconds: 1 ms to 1 h.
-pub const BUCKETS: [f64; 13] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0];
+use crate::worker::monitor::WorkerMonitor;
 
 /// How many codes of failures have a label of their own: a code that is made of data would let a registry grow without end.
 const CODES: usize = 50;
@@ -38,10 +40,12 @@ type Labels = Vec<(&'static str, String)>;
 ///
 /// ```no_run
 /// # async fn run(app: heartline::App) -> heartline::Result<heartline::StopReason> {
+/// use heartline::{RunMetrics, WorkerMetrics};
 /// use prometheus_client::registry::Registry;
 ///
 /// let mut registry = Registry::default();
-/// let worker = app.worker().observe(heartline::RunMetrics::register(&mut registry));
+/// let worker = app.worker().observe(RunMetrics::register(&mut registry));
+/// WorkerMetrics::register(&mut registry, worker.monitor());
 /// // Serve what `prometheus_client::encoding::text::encode` writes of the registry.
 /// worker.run_until_signal().await
 /// # }
@@ -60,7 +64,7 @@ pub struct RunMetrics {
 impl RunMetrics {
     /// Metrics that this registry tells.
     pub fn register(registry: &mut Registry) -> RunMetrics {
-        let times: fn() -> Histogram = || Histogram::new(BUCKETS);
+        let times: fn() -> Histogram = || Histogram::new(BOUNDS);
         let metrics = RunMetrics {
             runs: Family::default(),
             failures: Family::default(),
@@ -121,6 +125,122 @@ impl fmt::Debug for RunMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunMetrics").finish_non_exhaustive()
     }
+}
+
+/// Tells what a worker counts of itself, in a registry that you serve: its heartbeats, its calls, its sweeps, and what went wrong.
+///
+/// | metric | labels | what it is |
+/// |---|---|---|
+/// | `heartline_slots` | task, kind (`held`, `all`) | jobs that it holds, and may hold |
+/// | `heartline_beat_duration_seconds` | task | how long heartbeats took to be answered |
+/// | `heartline_settle_duration_seconds` | task | how long calls took that report outcomes and claim jobs |
+/// | `heartline_settled_total` | task, kind (`reported`, `claimed`) | outcomes that those reported, and jobs that they brought |
+/// | `heartline_settle_repeated_total` | task | how often one was not answered and made again |
+/// | `heartline_sweeps_total` | task | sweeps of this worker that began an epoch |
+/// | `heartline_stalls_total` | task, action | jobs that it found stalled, by [`StallAction`](crate::StallAction) |
+/// | `heartline_locks_lost_total` | task | jobs that were taken from it while it ran them |
+/// | `heartline_at_risk_total` | task | jobs that came at risk, since no heartbeat was answered |
+/// | `heartline_watch_broken_total` | task, cause | how often its watch began anew, by [`WatchBreak`](crate::WatchBreak) |
+/// | `heartline_process_frozen_total` | | how often the process stood still |
+/// | `heartline_runtime_blocked_seconds_total` | | for how long handlers blocked the runtime |
+///
+/// It reads the numbers when the registry is asked. One registry takes one worker: those of several are told apart by a label of a
+/// sub-registry of yours. See [`RunMetrics`] for an example.
+#[derive(Debug)]
+pub struct WorkerMetrics(WorkerMonitor);
+
+impl WorkerMetrics {
+    /// Lets this registry tell what the worker of the monitor counts.
+    pub fn register(registry: &mut Registry, monitor: WorkerMonitor) {
+        let registry = registry.sub_registry_with_prefix("heartline");
+        registry.register_collector(Box::new(WorkerMetrics(monitor)));
+    }
+}
+
+/// Tells one metric of each task.
+fn told<T>(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help, unit): (&str, &str, Option<&Unit>),
+    values: Vec<(Labels, T)>,
+    kind: MetricType,
+    tell: impl Fn(&T, prometheus_client::encoding::MetricEncoder<'_>) -> fmt::Result,
+) -> fmt::Result {
+    let mut metric = encoder.encode_descriptor(name, help, unit, kind)?;
+    for (labels, value) in &values {
+        tell(value, metric.encode_family(labels)?)?;
+    }
+    Ok(())
+}
+
+impl Collector for WorkerMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let figures = self.0.figures();
+        let each = |read: fn(&TaskFigures) -> Vec<Labelled>| {
+            figures.tasks.iter().flat_map(|task| labelled(task, read(task))).collect::<Vec<_>>()
+        };
+        let slots = each(|task| vec![("kind", "held".to_owned(), task.held), ("kind", "all".to_owned(), task.slots)]);
+        let name = ("slots", "Jobs that the worker holds, and may hold", None);
+        told(&mut encoder, name, slots, MetricType::Gauge, |value, mut metric| metric.encode_gauge(value))?;
+        let spreads: [Metric<Spread>; 2] = [
+            ("beat_duration", "How long heartbeats took to be answered", |task| task.beats.clone()),
+            ("settle_duration", "How long calls took that report outcomes and claim jobs", |task| task.settles.clone()),
+        ];
+        for (name, help, read) in spreads {
+            let values = figures.tasks.iter().map(|task| (of(&task.task), read(task))).collect();
+            let name = (name, help, Some(&Unit::Seconds));
+            told(&mut encoder, name, values, MetricType::Histogram, |spread: &Spread, mut metric| {
+                let bound = |(bound, count): &(f64, u64)| (if bound.is_finite() { *bound } else { f64::MAX }, *count);
+                let buckets: Vec<(f64, u64)> = spread.buckets.iter().map(bound).collect();
+                metric.encode_histogram::<NoLabelSet>(spread.sum.as_secs_f64(), spread.count, &buckets, None)
+            })?;
+        }
+        let counters: [Metric<Vec<Labelled>>; 7] = [
+            ("settled", "Outcomes that were reported, and jobs that were claimed", |task| {
+                vec![("kind", "reported".to_owned(), task.reported), ("kind", "claimed".to_owned(), task.claimed)]
+            }),
+            ("settle_repeated", "Calls that were not answered and made again", |task| single(task.repeated)),
+            ("sweeps", "Sweeps that began an epoch", |task| single(task.sweeps)),
+            ("stalls", "Jobs that were found stalled, by what was done", |task| {
+                task.stalls.iter().map(|(action, count)| ("action", action.to_string(), *count)).collect()
+            }),
+            ("locks_lost", "Jobs that were taken from the worker while it ran them", |task| single(task.locks_lost)),
+            ("at_risk", "Jobs that came at risk, since no heartbeat was answered", |task| single(task.at_risk)),
+            ("watch_broken", "How often the watch over the task began anew, by cause", |task| {
+                task.watch_breaks.iter().map(|(cause, count)| ("cause", cause.to_string(), *count)).collect()
+            }),
+        ];
+        for (name, help, read) in counters {
+            let count = |value: &u64, mut metric: prometheus_client::encoding::MetricEncoder<'_>| {
+                metric.encode_counter::<NoLabelSet, _, f64>(value, None)
+            };
+            told(&mut encoder, (name, help, None), each(read), MetricType::Counter, count)?;
+        }
+        let frozen = ConstCounter::new(figures.standstills);
+        let help = "How often the process stood still";
+        frozen.encode(encoder.encode_descriptor("process_frozen", help, None, frozen.metric_type())?)?;
+        let blocked = ConstCounter::new(figures.runtime_blocked.as_secs_f64());
+        let help = "For how long handlers blocked the runtime";
+        let seconds = Some(&Unit::Seconds);
+        blocked.encode(encoder.encode_descriptor("runtime_blocked", help, seconds, blocked.metric_type())?)
+    }
+}
+
+/// The name of a metric, what it is, and where it is read of a task.
+type Metric<T> = (&'static str, &'static str, fn(&TaskFigures) -> T);
+
+/// A number of a task, with a label of its own and its value; no name: it has none.
+type Labelled = (&'static str, String, u64);
+
+fn single(count: u64) -> Vec<Labelled> {
+    vec![("", String::new(), count)]
+}
+
+fn labelled(task: &TaskFigures, values: Vec<Labelled>) -> Vec<(Labels, u64)> {
+    let with = |(name, value, count): Labelled| {
+        let own = Some((name, value)).filter(|(name, _)| !name.is_empty());
+        (of(&task.task).into_iter().chain(own).collect(), count)
+    };
+    values.into_iter().map(with).collect()
 }
 
 #[cfg(test)]

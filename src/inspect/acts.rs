@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
@@ -175,6 +175,7 @@ pub struct Act {
     task: String,
     kind: Kind,
     selection: JobSelection,
+    as_of_ms: Option<u64>,
     began_ms: Option<u64>,
     /// How far it has come: an index of the ids, or the cursor of a page.
     index: usize,
@@ -196,6 +197,7 @@ impl Act {
             task: task.to_owned(),
             kind,
             selection,
+            as_of_ms: None,
             began_ms: None,
             index: 0,
             cursor: String::new(),
@@ -205,6 +207,13 @@ impl Act {
             ghosts: u64::MAX,
             report: ActReport::default(),
         }
+    }
+
+    /// With a filter, takes only jobs that stood so at this time by the clock of the server, [`TaskReport::as_of`](crate::TaskReport::as_of): when somebody
+    /// looked at them and decided. Ages are those of then. Defaults to when the act begins, which is the latest that counts.
+    pub fn as_of(mut self, at: SystemTime) -> Act {
+        self.as_of_ms = Some(ms_of(at));
+        self
     }
 
     /// What it has done so far.
@@ -231,7 +240,10 @@ impl Act {
         self.inspector.keys(&self.task)?;
         let began = match self.began_ms {
             Some(began) => began,
-            None => *self.began_ms.insert(self.inspector.now_ms().await?),
+            None => {
+                let now = self.inspector.now_ms().await?;
+                *self.began_ms.insert(self.as_of_ms.map_or(now, |as_of| as_of.min(now)))
+            }
         };
         match &self.selection {
             JobSelection::Ids(ids) => {

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::limits::BATCH;
 use crate::names::names;
 use crate::store::keys::Key;
-use crate::store::{look, mend, records, scan};
+use crate::store::{audited, look, mend, records, scan};
 
 /// How many entries of a list one call reads.
 const PAGE: u64 = 1000;
@@ -215,7 +215,7 @@ pub struct Audit {
     looked: HashSet<u64>,
     /// Ids to look at.
     open: VecDeque<String>,
-    suspects: BTreeMap<String, Suspect>,
+    suspects: BTreeMap<String, Doubt>,
     /// Records of workers that were gone at the first look.
     records: Vec<String>,
     /// Since when the lists are read.
@@ -225,7 +225,7 @@ pub struct Audit {
 }
 
 /// An id with faults that every look so far has seen, and how many entries the lists have of it.
-struct Suspect {
+struct Doubt {
     faults: Vec<Fault>,
     listed: u32,
 }
@@ -322,6 +322,28 @@ impl Inspector {
             progress: AuditProgress::default(),
             report: AuditReport { task: task.to_owned(), parts: vec![AuditedPart::default()] },
         }
+    }
+
+    /// Notes that an audit came to its end, and how many faults of each kind it found: [`TaskReport::audited`](crate::TaskReport::audited)
+    /// and the metrics of the fleet tell it. Returns whether it was noted: not for a task of which nothing is kept.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name of the task is not valid, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// It may be noted or not when the future is dropped; it is safe to repeat.
+    pub async fn note_audit(&self, report: &AuditReport) -> Result<bool, Error> {
+        let mut counts: BTreeMap<Fault, u64> = BTreeMap::new();
+        for finding in report.findings() {
+            *counts.entry(finding.fault).or_default() += 1;
+        }
+        let found: Vec<String> = counts.iter().map(|(fault, count)| format!("{fault} {count}")).collect();
+        let (keys, found) = (self.keys(&report.task)?, found.join(" "));
+        let call = |mut conn| {
+            let (keys, found) = (keys.clone(), found.clone());
+            async move { audited::audited(&mut conn, &keys, &found).await }
+        };
+        self.ask(call).await
     }
 
     /// Mends what an audit found. Each fault is looked for again in the step that mends it: what is not there any more is left alone. It
@@ -588,7 +610,7 @@ impl Audit {
         self.report.parts[0].looked += count as u64;
         for ((id, listed), faults) in jobs.into_iter().zip(faults) {
             if !faults.is_empty() {
-                self.suspects.insert(id, Suspect { faults, listed });
+                self.suspects.insert(id, Doubt { faults, listed });
             }
         }
         Ok(())

@@ -14,6 +14,7 @@ pub(crate) mod recover;
 pub(crate) mod server;
 pub(crate) mod silent;
 pub(crate) mod stalls;
+pub(crate) mod suspects;
 pub(crate) mod tasks;
 pub(crate) mod workers;
 

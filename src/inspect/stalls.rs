@@ -144,14 +144,7 @@ impl Inspector {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn stalls(&self, task: &str, cursor: Option<&str>) -> Result<StallPage, Error> {
-        let (keys, before) = (self.keys(task)?, cursor.unwrap_or_default());
-        check_entry(before)?;
-        let call = |mut conn| {
-            let keys = keys.clone();
-            async move { streams::range(&mut conn, &keys, Key::Stalls, before, true, PAGE).await }
-        };
-        let entries = self.ask_for_entries(call).await?;
-        let next = entries.last().filter(|_| entries.len() == PAGE).map(|last| last.id.clone());
+        let (entries, next) = self.page_of_stalls(task, cursor).await?;
         let max_count = self.overview(task).await?.number("maxCount").and_then(|max| u32::try_from(max).ok());
         let mut stalls: Vec<StallReport> = Vec::new();
         for entry in &entries {
@@ -161,6 +154,39 @@ impl Inspector {
         }
         self.look_up_holders(&mut stalls).await?;
         Ok(StallPage { stalls, next })
+    }
+
+    /// The same without explanations, in one call: for counting them. The second value is the cursor of the page behind this one.
+    ///
+    /// # Errors
+    /// As [`stalls`](Inspector::stalls).
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn stalled_events(
+        &self,
+        task: &str,
+        cursor: Option<&str>,
+    ) -> Result<(Vec<StalledEvent>, Option<String>), Error> {
+        let (entries, next) = self.page_of_stalls(task, cursor).await?;
+        let mut stalls = Vec::new();
+        for entry in &entries {
+            let told = explain(task, entry, None);
+            stalls.extend(told.into_iter().rev().map(|report| report.stall));
+        }
+        Ok((stalls, next))
+    }
+
+    async fn page_of_stalls(&self, task: &str, cursor: Option<&str>) -> Result<(Vec<Entry>, Option<String>), Error> {
+        let (keys, before) = (self.keys(task)?, cursor.unwrap_or_default());
+        check_entry(before)?;
+        let call = |mut conn| {
+            let keys = keys.clone();
+            async move { streams::range(&mut conn, &keys, Key::Stalls, before, true, PAGE).await }
+        };
+        let entries = self.ask_for_entries(call).await?;
+        let next = entries.last().filter(|_| entries.len() == PAGE).map(|last| last.id.clone());
+        Ok((entries, next))
     }
 
     /// The stalls of one job that are still told of, each explained, the latest first.
@@ -251,6 +277,9 @@ fn explain(task: &str, entry: &Entry, max_count: Option<u32>) -> Vec<StallReport
     stalls.map(report).collect()
 }
 
+/// How old the word of a live worker may be, about: it tells of itself each 5 s.
+const LATEST_WORD: Duration = Duration::from_secs(6);
+
 fn outlook(task: &str, as_of: SystemTime, parts: Vec<PartReport>, watchers: Vec<Watcher>) -> RecoveryOutlook {
     let ago = |at: SystemTime| as_of.duration_since(at).unwrap_or_default();
     let mut reasons = Vec::new();
@@ -280,7 +309,16 @@ fn outlook(task: &str, as_of: SystemTime, parts: Vec<PartReport>, watchers: Vec<
             }
             // It told of the epoch before: its watch of this one began with a heartbeat since this one did.
             let begins = if watch.epoch == epoch { watch.since } else { part.epoch_at.unwrap_or(as_of) };
-            let ends = begins.checked_add(watch.interval).unwrap_or(begins).max(as_of);
+            let due = begins.checked_add(watch.interval).unwrap_or(begins);
+            if ago(due) > watch.interval.max(LATEST_WORD) {
+                let what = format!(
+                    "{worker} was due {:.1?} ago to take the next snapshot or to resolve, and did not",
+                    ago(due)
+                );
+                reasons.push(format!("{what}: it may stand still, or be cut off"));
+                continue;
+            }
+            let ends = due.max(as_of);
             // With nothing silent the watch ends in a snapshot: what is silent then is resolved an interval later.
             let is_snapshot = part.candidates == 0;
             let at = if is_snapshot { ends.checked_add(watch.interval).unwrap_or(ends) } else { ends };
@@ -298,7 +336,7 @@ fn outlook(task: &str, as_of: SystemTime, parts: Vec<PartReport>, watchers: Vec<
     }
     if !is_watched {
         // A worker tells of itself each 5 s, and of its watch from its second sign on.
-        let none = "no worker has told lately that it watches the task: unless one has just started, or Redis has just come back, start one, or watch and resolve by hand (sweep_now, `heartline recover sweep`)";
+        let none = "no worker has told lately that it watches the task: unless one has just started, or Redis has just come back, start one, or watch and resolve by hand (`heartline recover sweep`, `Inspector::sweep_now`)";
         reasons.push(none.to_owned());
     }
     RecoveryOutlook { task: task.to_owned(), as_of, parts, watchers, next_resolve_at: soonest, reasons }

@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use serde::Serialize;
 
 use super::Inspector;
+use super::audit::Fault;
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::store::counts;
@@ -42,6 +43,8 @@ pub struct TaskReport {
     pub ended: u64,
     /// The pause, if the task is paused.
     pub paused: Option<TaskPause>,
+    /// The last audit that was noted, see [`Inspector::note_audit`].
+    pub audited: Option<TaskAudit>,
     /// The options in force.
     pub options: TaskOptionsInForce,
     /// How many live workers work it, those that are stopping among them. With 0 no worker takes its jobs.
@@ -65,6 +68,17 @@ pub struct TaskPause {
     pub by: String,
     /// Why.
     pub reason: String,
+}
+
+/// The last audit of a task that was noted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TaskAudit {
+    /// When it came to its end.
+    #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+    pub at: SystemTime,
+    /// How many faults of each kind it found; empty if nothing was wrong.
+    pub found: BTreeMap<Fault, u64>,
 }
 
 /// The options of a task as the worker declared them that started last.
@@ -252,6 +266,13 @@ pub(super) fn stands_since(id: &JobId, since_ms: Option<u64>) -> Option<SystemTi
     since_ms.map(at_ms).or_else(|| id.created_at())
 }
 
+/// The faults that a note of an audit tells of; words that this version does not know are left out.
+fn counted(found: &str) -> BTreeMap<Fault, u64> {
+    let words: Vec<&str> = found.split(' ').collect();
+    let pairs = words.chunks_exact(2).filter_map(|pair| Some((pair[0].parse().ok()?, pair[1].parse().ok()?)));
+    pairs.collect()
+}
+
 fn report(task: &str, seen: &Overview, live: Option<(u64, u64)>) -> TaskReport {
     let ages = seen.heads.iter().filter_map(|(id, since)| stands_since(id, *since));
     let oldest = ages.map(|since| Duration::from_millis(seen.now_ms.saturating_sub(ms_of(since)))).max();
@@ -272,6 +293,8 @@ fn report(task: &str, seen: &Overview, live: Option<(u64, u64)>) -> TaskReport {
             by: seen.text("pausedBy").unwrap_or_default().to_owned(),
             reason: seen.text("pauseReason").unwrap_or_default().to_owned(),
         }),
+        audited: time("auditedAt")
+            .map(|at| TaskAudit { at, found: counted(seen.text("auditFound").unwrap_or_default()) }),
         options: TaskOptionsInForce { values, declared_by: worker("declaredBy"), declared_at: time("declaredAt") },
         live_workers,
         slots,

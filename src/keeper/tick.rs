@@ -22,6 +22,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
         super::hooks::keeper_ticks(keeper.worker.id.as_str());
         let now = clock::now();
         if let Some(stood_still) = standstill.observe(last_tick, now) {
+            keeper.worker.tally.stood_still(stood_still);
             let stood_still_ms = stood_still.as_millis() as u64;
             keeper.log.line(move || {
                 tracing::warn!(stood_still_ms, "the process stood still: stopped, on a paused VM, or without CPU time");
@@ -55,6 +56,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
                 });
             }
             Some(Runtime::RunsAgain(time)) => {
+                keeper.worker.tally.was_blocked(time);
                 let blocked_ms = time.as_millis() as u64;
                 keeper.log.line(move || tracing::warn!(blocked_ms, "the runtime runs again"));
             }
@@ -71,7 +73,9 @@ fn look_at_deadlines(keeper: &Keeper, last_tick: Moment, now: Moment) -> Vec<usi
         let (interval, mut waiting) = (watch.task.options.interval, 0);
         let answered = now.since(watch.task.last_beat()) < cadence::beats_answered_within(interval);
         watch.task.held.for_each(|held| {
-            held.tick(last_tick, now, answered);
+            if held.tick(last_tick, now, answered) {
+                watch.task.tally.came_at_risk();
+            }
             waiting += usize::from(held.waits.lasts(interval));
         });
         waiting

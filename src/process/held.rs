@@ -278,10 +278,10 @@ impl Held {
 
     /// The keeper looks at the deadline, as it did at `last_tick`. `beats_answered` tells whether the task's beats got
     /// through within it.
-    pub(crate) fn tick(self: &Arc<Self>, last_tick: Moment, now: Moment, beats_answered: bool) {
+    pub(crate) fn tick(self: &Arc<Self>, last_tick: Moment, now: Moment, beats_answered: bool) -> bool {
         let flags = self.flags();
         if flags.intersects(Flags::FINISHED) {
-            return;
+            return false;
         }
         if self.slept_through_deadline(last_tick, now) {
             self.post(Flags::FROZEN);
@@ -294,7 +294,9 @@ impl Held {
             let silent = self.guard.heartbeat == Heartbeat::Manual && beats_answered && !untold;
             let give_up = self.guard.on_risk == OnRisk::Cancel && !silent;
             self.post(if give_up { Flags(Flags::AT_RISK.0 | Flags::GIVE_UP.0) } else { Flags::AT_RISK });
+            return !flags.intersects(Flags::AT_RISK);
         }
+        false
     }
 
     /// What `ctx.heartbeat()` does: a sign of life, and the news. Reads and writes local state only.

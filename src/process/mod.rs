@@ -4,6 +4,7 @@ pub(crate) mod context;
 pub(crate) mod data;
 pub(crate) mod death;
 pub(crate) mod estate;
+pub(crate) mod figures;
 pub(crate) mod handler;
 pub(crate) mod held;
 pub(crate) mod identity;

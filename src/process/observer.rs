@@ -38,6 +38,11 @@ pub trait Observer: Send + Sync + 'static {
     fn ended(&self, run: &RunInfo<'_>, end: &RunEnd<'_>) {
         let _ = (run, end);
     }
+
+    /// A call to Redis was answered that reported outcomes, brought jobs, or both. It is told in a task of its own.
+    fn called(&self, call: &CallInfo) {
+        let _ = call;
+    }
 }
 
 /// One run of a job.
@@ -63,6 +68,41 @@ pub struct RunInfo<'a> {
     pub waited: Option<Duration>,
     /// The worker.
     pub worker: &'a WorkerId,
+}
+
+/// A call that reports how runs ended and claims jobs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CallInfo {
+    /// The task.
+    pub task: Arc<str>,
+    /// The worker.
+    pub worker: WorkerId,
+    /// How many outcomes it reported.
+    pub reported: usize,
+    /// How many jobs it brought.
+    pub claimed: usize,
+    /// When it was answered.
+    pub answered_at: SystemTime,
+    /// How long the last try of it took.
+    pub took: Duration,
+}
+
+/// Tells of a call, apart from who made it.
+pub(crate) fn tell_of_call(observers: &Arc<[Arc<dyn Observer>]>, call: CallInfo) {
+    if observers.is_empty() || call.reported + call.claimed == 0 {
+        return;
+    }
+    let observers = Arc::clone(observers);
+    tokio::spawn(async move {
+        for observer in observers.iter() {
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| observer.called(&call))).is_err() {
+                let task = &*call.task;
+                let log = || tracing::error!(task, "the observer of the worker panicked");
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(log));
+            }
+        }
+    });
 }
 
 /// How a run ended.
@@ -120,17 +160,18 @@ impl fmt::Display for RunOutcome {
 
 /// A run that is observed. Dropped before its end, it was interrupted.
 pub(crate) struct Observed<'a> {
-    observer: Option<Arc<dyn Observer>>,
+    observers: Arc<[Arc<dyn Observer>]>,
     run: RunInfo<'a>,
     began: Instant,
+    is_told: bool,
 }
 
 impl<'a> Observed<'a> {
-    pub(crate) fn begin(observer: Option<Arc<dyn Observer>>, run: RunInfo<'a>) -> Observed<'a> {
-        if let Some(observer) = &observer {
+    pub(crate) fn begin(observers: Arc<[Arc<dyn Observer>]>, run: RunInfo<'a>) -> Observed<'a> {
+        for observer in observers.iter() {
             guarded(&run, || observer.started(&run));
         }
-        Observed { observer, run, began: Instant::now() }
+        Observed { observers, run, began: Instant::now(), is_told: false }
     }
 
     /// How long it has run.
@@ -158,9 +199,11 @@ impl<'a> Observed<'a> {
     }
 
     fn tell(&mut self, outcome: RunOutcome, code: Option<&str>, message: Option<&str>, ran: Duration) {
-        if let Some(observer) = self.observer.take() {
+        if !std::mem::replace(&mut self.is_told, true) {
             let end = RunEnd { outcome, code, message, ran };
-            guarded(&self.run, || observer.ended(&self.run, &end));
+            for observer in self.observers.iter() {
+                guarded(&self.run, || observer.ended(&self.run, &end));
+            }
         }
     }
 }

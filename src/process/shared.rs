@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::data::Data;
+use super::figures::WorkerTally;
 use super::held::News;
 use super::observer::Observer;
 use super::outage::Outage;
@@ -27,7 +28,7 @@ pub(crate) struct WorkerShared {
     pub(crate) store: Arc<Store>,
     /// What handlers share.
     pub(crate) data: Arc<Data>,
-    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) observers: Arc<[Arc<dyn Observer>]>,
     pub(crate) stopping: CancellationToken,
     /// The grace of the shutdown is over at once.
     pub(crate) hurry: CancellationToken,
@@ -47,6 +48,8 @@ pub(crate) struct WorkerShared {
     /// Redis was told that this worker is dead, or replaced.
     replaced: AtomicBool,
     pub(crate) slots: Slots,
+    /// What this worker counts of itself.
+    pub(crate) tally: WorkerTally,
     /// How long dead workers are listed, and how many.
     pub(crate) keep_dead: LimitMs,
 }
@@ -60,7 +63,7 @@ impl WorkerShared {
         id: WorkerId,
         store: Arc<Store>,
         data: Arc<Data>,
-        observer: Option<Arc<dyn Observer>>,
+        observers: Arc<[Arc<dyn Observer>]>,
         max_jobs: Option<usize>,
         keep_dead: LimitMs,
     ) -> WorkerShared {
@@ -68,7 +71,7 @@ impl WorkerShared {
             id,
             store,
             data,
-            observer,
+            observers,
             stopping: CancellationToken::new(),
             hurry: CancellationToken::new(),
             outage: Outage::default(),
@@ -81,6 +84,7 @@ impl WorkerShared {
             keeper_gone: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
             slots: Slots::new(max_jobs),
+            tally: WorkerTally::default(),
             keep_dead,
         }
     }

@@ -9,6 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use super::data::Need;
 use super::estate::Estate;
+use super::figures::TaskTally;
 use super::handler::{Handler, Hook};
 use super::held::{Bells, HeldTable};
 use super::open_claims::OpenClaims;
@@ -72,6 +73,8 @@ pub(crate) struct TaskRuntime {
     /// Since when heartbeats are fresh, ms.
     fresh_since: AtomicU64,
     pub(crate) counted: Counted,
+    /// What this worker counts of itself.
+    pub(crate) tally: TaskTally,
 }
 
 /// What was counted last of a task: every few seconds, for the health of the worker.
@@ -107,6 +110,7 @@ impl TaskRuntime {
             last_claim: AtomicU64::new(clock::now().as_millis()),
             fresh_since: AtomicU64::new(clock::now().as_millis()),
             counted: Counted::default(),
+            tally: TaskTally::default(),
         }
     }
 
@@ -129,6 +133,7 @@ impl TaskRuntime {
         if !self.beats_are_fresh() {
             self.fresh_since.store(clock::now().as_millis(), Ordering::SeqCst);
         }
+        self.tally.beats.add(took);
         self.beat_took.store(took.as_millis() as u64, Ordering::SeqCst);
         self.last_beat.fetch_max(sent.as_millis().max(1), Ordering::SeqCst);
     }

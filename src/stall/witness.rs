@@ -15,7 +15,7 @@ use crate::names::names;
 /// missed a heartbeat.
 ///
 /// [`Display`](std::fmt::Display) and [`FromStr`](std::str::FromStr) use the name of the variant in lower case with underscores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WatchBreak {
@@ -52,6 +52,8 @@ pub(crate) struct Witness {
     period: Duration,
     /// What broke the watch last, and when.
     last_break: Option<(WatchBreak, Moment)>,
+    /// How often each cause has broken it.
+    breaks: [u64; WatchBreak::ALL.len()],
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,14 +66,14 @@ struct Note {
 impl Witness {
     /// `period` is how often this keeper beats.
     pub(crate) fn new(period: Duration, now: Moment) -> Witness {
-        Witness { note: None, next_beat: now, period, last_break: None }
+        Witness { note: None, next_beat: now, period, last_break: None, breaks: [0; WatchBreak::ALL.len()] }
     }
 
     /// A beat that was due at `due` came back at `now`, with what is in force.
     pub(crate) fn beat_answered(&mut self, due: Moment, now: Moment, epoch: u64, interval: Duration) {
         let late = now.since(due) > self.period;
         if late {
-            self.last_break = Some((WatchBreak::LateAnswer, now));
+            self.breaks_by(WatchBreak::LateAnswer, now);
         }
         match &mut self.note {
             Some(note) if note.epoch == epoch && !late => note.interval = interval,
@@ -92,7 +94,22 @@ impl Witness {
         }
         // What follows from a lost connection does not hide it.
         let first = self.last_break.filter(|(_, at)| now.since(*at) < self.period);
-        self.last_break = Some((first.map_or(cause, |(first, _)| first), now));
+        match first {
+            Some((first, _)) => self.last_break = Some((first, now)),
+            None => self.breaks_by(cause, now),
+        }
+    }
+
+    fn breaks_by(&mut self, cause: WatchBreak, now: Moment) {
+        self.last_break = Some((cause, now));
+        if let Some(at) = WatchBreak::ALL.iter().position(|known| *known == cause) {
+            self.breaks[at] += 1;
+        }
+    }
+
+    /// How often each cause has broken it, in their order.
+    pub(crate) fn breaks(&self) -> &[u64; WatchBreak::ALL.len()] {
+        &self.breaks
     }
 
     /// The epoch that is watched, for how long, and the interval that is to be watched.

@@ -631,6 +631,8 @@ script!(
     ]
 );
 
+script!(AUDITED, "audited", ["now"], [Meta]);
+
 script!(PAUSE, "pause", ["now", "events"], [Meta, Events]);
 
 script!(RESUME, "resume", ["now", "events", "wake"], [Meta, Events, Wake]);
@@ -767,7 +769,7 @@ script!(ENLIST, "enlist", Some("seen"), ["now"], [Workers]);
 script!(TAKE_NAME, "take_name", Some("name"), ["now"], [Workers]);
 
 /// Every script, for preloading and for tests.
-pub(crate) static ALL: [&ScriptDef; 31] = [
+pub(crate) static ALL: [&ScriptDef; 32] = [
     &DISPATCH,
     &SETTLE,
     &EXTEND_LOCKS,
@@ -790,6 +792,7 @@ pub(crate) static ALL: [&ScriptDef; 31] = [
     &RETRY,
     &REMOVE,
     &RUN_NOW,
+    &AUDITED,
     &PAUSE,
     &RESUME,
     &FORGET,

@@ -82,6 +82,12 @@ impl<I, O> Dispatch<I, O> {
         }
     }
 
+    /// The name of the task.
+    #[must_use]
+    pub fn task(&self) -> &str {
+        &self.task.name
+    }
+
     /// The job runs after this delay at the soonest, by the clock of the Redis server. At most 10 years; 0 is no delay.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.overrides.delay = Some(delay).filter(|delay| !delay.is_zero());

@@ -283,6 +283,18 @@ impl TaskCounts {
         }
     }
 
+    /// How many a worker holds: claimed, running and finalizing ones.
+    #[must_use]
+    pub const fn held(&self) -> u64 {
+        self.claimed + self.running + self.finalizing
+    }
+
+    /// How many have not ended: waiting, delayed and held ones.
+    #[must_use]
+    pub const fn unfinished(&self) -> u64 {
+        self.waiting + self.delayed + self.held()
+    }
+
     /// In the order in which the store counts them.
     pub(crate) fn of(counts: [u64; 8]) -> TaskCounts {
         let [waiting, delayed, claimed, running, finalizing, completed, failed, cancelled] = counts;

@@ -2,9 +2,9 @@
 
 use std::ops::Deref;
 
-use super::server::{RedisServer, StartError};
 use crate::app::{App, AppBuilder};
 use crate::error::Error;
+use crate::private_server::{RedisServer, StartError};
 
 /// An [`App`] on a private [`RedisServer`], for a test. The server ends with it.
 ///

@@ -33,19 +33,12 @@ pub struct Drained {
     pub left: Vec<JobId>,
 }
 
-/// Counts the runs, and passes them on to the observer that the worker has.
-struct Counts {
-    drained: Arc<Mutex<Drained>>,
-    next: Option<Arc<dyn Observer>>,
-}
+/// Counts the runs.
+struct Counts(Arc<Mutex<Drained>>);
 
 impl Observer for Counts {
-    fn started(&self, run: &RunInfo<'_>) {
-        self.next.iter().for_each(|next| next.started(run));
-    }
-
-    fn ended(&self, run: &RunInfo<'_>, end: &RunEnd<'_>) {
-        let mut drained = self.drained.lock().unwrap_or_else(PoisonError::into_inner);
+    fn ended(&self, _: &RunInfo<'_>, end: &RunEnd<'_>) {
+        let mut drained = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match end.outcome {
             RunOutcome::Completed => drained.completed += 1,
             RunOutcome::Failed => drained.failed += 1,
@@ -53,8 +46,6 @@ impl Observer for Counts {
             RunOutcome::Snoozed | RunOutcome::Undecodable => drained.put_off += 1,
             RunOutcome::Interrupted => {}
         }
-        drop(drained);
-        self.next.iter().for_each(|next| next.ended(run, end));
     }
 }
 
@@ -67,13 +58,13 @@ impl Worker {
     ///
     /// # Errors
     /// As [`Worker::run_until`], and what keeps it from looking at the tasks.
-    pub async fn drain(mut self) -> Result<Drained, Error> {
+    pub async fn drain(self) -> Result<Drained, Error> {
         let drained = Arc::new(Mutex::new(Drained::default()));
-        self.observer = Some(Arc::new(Counts { drained: Arc::clone(&drained), next: self.observer.take() }));
-        let store = Arc::clone(&self.store);
-        let tasks: Vec<Arc<TaskKeys>> = self.tasks.iter().map(|task| Arc::clone(&task.keys)).collect();
+        let worker = self.observe(Counts(Arc::clone(&drained)));
+        let store = Arc::clone(&worker.store);
+        let tasks: Vec<Arc<TaskKeys>> = worker.tasks.iter().map(|task| Arc::clone(&task.keys)).collect();
         let mut left = Ok(Vec::new());
-        let stopped = self
+        let stopped = worker
             .run_until(async {
                 left = until_nothing_waits(&store, &tasks, &drained).await;
             })

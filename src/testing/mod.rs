@@ -4,9 +4,9 @@
 mod app;
 mod context;
 mod drain;
-mod server;
 
+#[doc(no_inline)]
+pub use crate::private_server::{RedisServer, RedisServerBuilder, SERVER_VARIABLE, StartError, redis_url};
 pub use app::{TestApp, TestAppError};
 pub use context::TestContext;
 pub use drain::Drained;
-pub use server::{RedisServer, RedisServerBuilder, SERVER_VARIABLE, StartError, redis_url};

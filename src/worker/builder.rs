@@ -36,7 +36,7 @@ pub struct Worker {
     pub(crate) data: Arc<Data>,
     pub(crate) tasks: Vec<Definition>,
     pub(crate) cap: Option<usize>,
-    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) observers: Vec<Arc<dyn Observer>>,
     pub(crate) id: WorkerId,
     pub(crate) identity: WorkerIdentity,
     pub(crate) keep_dead: RetentionLimit,
@@ -92,9 +92,10 @@ impl Worker {
         self
     }
 
-    /// Calls the observer for every run of this worker. A later observer replaces it. Defaults to none.
+    /// Calls the observer for every run of this worker, and for its calls to Redis that report outcomes or bring jobs. Each observer hears of
+    /// all, in the order in which they were given. Defaults to none.
     pub fn observe(mut self, observer: impl Observer) -> Worker {
-        self.observer = Some(Arc::new(observer));
+        self.observers.push(Arc::new(observer));
         self
     }
 

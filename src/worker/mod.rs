@@ -7,6 +7,8 @@ mod fleet;
 pub(crate) mod identity;
 pub(crate) mod monitor;
 pub(crate) mod panics;
+#[cfg(feature = "probes")]
+pub(crate) mod probes;
 pub(crate) mod run;
 pub(crate) mod runner;
 pub(crate) mod running;

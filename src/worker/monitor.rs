@@ -11,6 +11,7 @@ use super::stop::{StopReason, WorkerPart};
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::names::names;
+use crate::process::figures::WorkerFigures;
 use crate::process::shared::WorkerShared;
 use crate::process::task::TaskRuntime;
 use crate::stall::cadence;
@@ -131,6 +132,22 @@ impl WorkerMonitor {
             },
         }
         health
+    }
+
+    /// What the worker has counted of itself since it started. It asks nobody and costs little. With the feature `metrics`, `WorkerMetrics`
+    /// tells it to Prometheus.
+    #[must_use]
+    pub fn figures(&self) -> WorkerFigures {
+        match &*self.watched() {
+            Watched::Runs(worker, tasks) => worker.upgrade().map_or_else(WorkerFigures::default, |worker| {
+                let tasks = tasks.iter().filter_map(Weak::upgrade);
+                let read = |task: Arc<TaskRuntime>| {
+                    task.tally.read(&task.name, task.held.len(), task.options.concurrency + task.options.prefetch)
+                };
+                worker.tally.read(tasks.map(read).collect())
+            }),
+            _ => WorkerFigures::default(),
+        }
     }
 
     pub(super) fn runs(&self, worker: &Arc<WorkerShared>, tasks: &[Arc<TaskRuntime>]) {

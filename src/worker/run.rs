@@ -246,8 +246,14 @@ impl Worker {
         let with_stamps = self.tasks.into_iter().zip(stamps).enumerate();
         let runtime = |(index, (task, stamp))| Arc::new(TaskRuntime::new(index, task, stamp));
         let tasks: Arc<[_]> = with_stamps.map(runtime).collect();
-        let worker =
-            Arc::new(WorkerShared::new(self.id, self.store, self.data, self.observer, self.cap, self.keep_dead.into()));
+        let worker = Arc::new(WorkerShared::new(
+            self.id,
+            self.store,
+            self.data,
+            self.observers.into(),
+            self.cap,
+            self.keep_dead.into(),
+        ));
         let mut crew = Crew::start(Arc::clone(&worker), Arc::clone(&tasks))?;
         self.monitor.runs(&worker, &tasks);
         let (prefix, server) = (worker.store.prefix(), worker.store.place());

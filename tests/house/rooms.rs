@@ -4,8 +4,8 @@ use super::{code, files};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The rooms of the crate, from the ground up. Those of one line do not use each other, but for the ground floor.
-const ORDER: [&[&str]; 14] = [
-    &["shown", "times", "pauses", "clock", "limits", "faults", "names", "worker_id"],
+const ORDER: [&[&str]; 15] = [
+    &["shown", "times", "pauses", "clock", "limits", "faults", "names", "worker_id", "private_server"],
     &["job"],
     &["stall"],
     &["error"],
@@ -14,7 +14,8 @@ const ORDER: [&[&str]; 14] = [
     &["events"],
     &["process"],
     &["task", "keeper"],
-    &["inspect", "worker", "metrics"],
+    &["inspect", "worker"],
+    &["metrics"],
     &["app"],
     &["testing", "internals"],
     &["guide"],

@@ -27,6 +27,8 @@ mod observer;
 mod outcomes;
 mod prefetch;
 mod prefetch_failures;
+#[cfg(feature = "probes")]
+mod probes;
 mod put_off;
 mod recovery;
 mod refusals;

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use heartline::{Context, JobError, RetryPolicy, RunMetrics};
+use heartline::{Context, JobError, RetryPolicy, RunMetrics, StallAction, WorkerFigures, WorkerMetrics};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, Proxy, eventually};
 
 fn samples(registry: &Registry) -> BTreeMap<String, f64> {
     let mut text = String::new();
@@ -60,4 +60,49 @@ async fn each_run_is_counted_once_and_timed() {
     let over = async || samples(&registry).get(&label("runs_running", "")) == Some(&0.0);
     eventually("it is over", PATIENCE, over).await;
     worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_worker_counts_what_goes_wrong_and_what_it_does_about_others() {
+    let test = TestTask::new();
+    let line = Proxy::start(test.redis().address()).await;
+    let (far, near) = (test.app_at(&line.url()).await, test.app().await);
+    let jobs = test.declare_at(&far, fast());
+    test.declare_at(&near, fast());
+    let (cut, whole) = (far.worker(), near.worker());
+    let (cut_off, watches) = (cut.monitor(), whole.monitor());
+    assert_eq!(cut_off.figures(), WorkerFigures::default());
+    let mut registry = Registry::default();
+    WorkerMetrics::register(&mut registry, watches.clone());
+    let cut = TestWorker::start(cut);
+    jobs.dispatch("gate".into()).id("held").await.unwrap();
+    eventually("it holds the job", PATIENCE, async || cut_off.health().held == 1).await;
+    let whole = TestWorker::start(whole);
+    line.pause();
+    let count = |at: StallAction| watches.figures().tasks.first().and_then(|task| task.stalls.get(&at).copied());
+    eventually("the other one finds it", PATIENCE, async || count(StallAction::Recovered) == Some(1)).await;
+    let figures = cut_off.figures().tasks.remove(0);
+    assert_eq!((figures.at_risk, figures.locks_lost, figures.held), (1, 0, 1), "{figures:?}");
+    eventually("its watch is broken", PATIENCE, async || {
+        cut_off.figures().tasks[0].watch_breaks.values().sum::<u64>() > 0
+    })
+    .await;
+    line.resume();
+    eventually("it hears of its loss", PATIENCE, async || cut_off.figures().tasks[0].locks_lost == 1).await;
+    test.journal.open("gate");
+    eventually("the other one ends it", PATIENCE, async || jobs.counts().await.unwrap().completed == 1).await;
+
+    let seen = samples(&registry);
+    let of = |name: &str, more: &str| seen[&format!("heartline_{name}{{task=\"{TASK}\"{more}}}")];
+    assert_eq!(of("stalls_total", ",action=\"recovered\""), 1.0);
+    assert_eq!((of("settled_total", ",kind=\"claimed\""), of("settled_total", ",kind=\"reported\"")), (1.0, 1.0));
+    assert!(of("sweeps_total", "") >= 1.0 && of("beat_duration_seconds_count", "") >= 1.0, "{seen:?}");
+    let all = seen[&format!("heartline_beat_duration_seconds_bucket{{le=\"+Inf\",task=\"{TASK}\"}}")];
+    assert_eq!(all, of("beat_duration_seconds_count", ""), "buckets are sums");
+    assert_eq!((of("locks_lost_total", ""), of("at_risk_total", "")), (0.0, 0.0));
+    assert_eq!(of("slots", ",kind=\"all\""), 10.0);
+    assert_eq!((seen["heartline_process_frozen_total"], seen["heartline_runtime_blocked_seconds_total"]), (0.0, 0.0));
+    cut.stop().await;
+    whole.stop().await;
+    assert_eq!(watches.figures(), WorkerFigures::default());
 }

@@ -4,7 +4,7 @@ use crate::support::events::next;
 use crate::support::task::{TASK, TestTask, fast};
 use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
-use heartline::{Context, Event, JobError, Observer, RetryPolicy, RunEnd, RunInfo, RunOutcome, TaskRef};
+use heartline::{CallInfo, Context, Event, JobError, Observer, RetryPolicy, RunEnd, RunInfo, RunOutcome, TaskRef};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -156,4 +156,35 @@ async fn observer_and_events_tell_how_long_a_job_waited_and_ran() {
     }
     assert_eq!(ran.len(), 6);
     assert!(ran.values().all(|ran| ran.is_some_and(|ran| (20 * MS..took).contains(&ran))), "{ran:?}");
+}
+
+/// Adds up the calls of its worker.
+#[derive(Clone, Default)]
+struct Calls(Arc<Mutex<(usize, usize)>>);
+
+impl Observer for Calls {
+    fn called(&self, call: &CallInfo) {
+        assert_eq!(&*call.task, TASK);
+        let mut sums = self.0.lock().unwrap();
+        *sums = (sums.0 + call.reported, sums.1 + call.claimed);
+        drop(sums);
+        panic!("an observer that panics");
+    }
+}
+
+#[tokio::test]
+async fn every_observer_hears_of_all_and_of_the_calls_that_bring_jobs_and_report_them() {
+    let test = TestTask::new();
+    let app = test.app().await;
+    let task = app.task(&test.name, fast(), |_: Context, n: u64| async move { Ok::<_, JobError>(n) }).unwrap();
+    let (one, other) = (Calls::default(), Calls::default());
+    let worker = TestWorker::start(app.worker().observe(one.clone()).observe(other.clone()));
+    for job in task.dispatch_many(0..300).await.unwrap() {
+        job.result().await.unwrap();
+    }
+    for calls in [one, other] {
+        let told = async || *calls.0.lock().unwrap() == (300, 300);
+        eventually("all of them are told", PATIENCE, told).await;
+    }
+    worker.stop().await;
 }

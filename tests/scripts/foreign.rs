@@ -163,6 +163,7 @@ async fn retry_remove_and_run_now_write_nothing_beside_a_foreign_key() {
 async fn pause_and_resume_write_nothing_beside_a_foreign_key() {
     each_key_is_refused_or_not_needed("pause", &["anna", "why"]).await;
     each_key_is_refused_or_not_needed("resume", &["anna"]).await;
+    each_key_is_refused_or_not_needed("audited", &["nowhere 2"]).await;
     let paused = [("paused", "9000000000000"), ("pausedBy", "bob"), ("pauseReason", "why")];
     each_key_beside(&paused, "pause", &["anna", "why"]).await;
     each_key_beside(&paused, "resume", &["anna"]).await;

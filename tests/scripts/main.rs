@@ -7,6 +7,7 @@ mod support;
 
 mod announce;
 mod aside;
+mod audited;
 // Some of it is for the other crates that call scripts by hand.
 #[allow(dead_code)]
 mod call;

@@ -1,7 +1,7 @@
 //! One call of settle, repeated under its number until it is answered.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::notes::write_notes;
 use crate::clock::{self, Moment};
@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::job::failure::{StoredError, codes};
 use crate::limits::BATCH_BYTES;
 use crate::pauses::Pauses;
+use crate::process::observer::{CallInfo, tell_of_call};
 use crate::process::shared::WorkerShared;
 use crate::process::task::TaskRuntime;
 use crate::stall::cadence;
@@ -104,6 +105,11 @@ impl Call {
             };
             let e = match answer {
                 Ok(SettleReply::Settled(settled)) => {
+                    let (took, reported, claimed) = (attempted.elapsed(), self.reports.len(), settled.claimed.len());
+                    self.task.tally.settled(took, reported, claimed);
+                    let (task, worker) = (Arc::clone(&self.task.name), self.worker.id.clone());
+                    let call = CallInfo { task, worker, reported, claimed, answered_at: SystemTime::now(), took };
+                    tell_of_call(&self.worker.observers, call);
                     if let Some(away) = self.worker.outage.answered(PARTS[self.line], self.task.index) {
                         let away_ms = away.as_millis() as u64;
                         tracing::info!(worker_id = %self.worker.id, away_ms, "redis answers again");
@@ -129,6 +135,7 @@ impl Call {
             };
             if let Some(e) = e {
                 self.learn(&e, connected);
+                self.task.tally.repeats();
                 let pause = self.pauses.next();
                 self.tell(&e, connected, pause);
                 tokio::time::sleep(pause).await;

@@ -93,7 +93,7 @@ async fn run_once(
         held.set(Flags::FINISHED);
         return (Disposition::Requeue, Duration::ZERO);
     }
-    let (observer, data) = (worker.observer.clone(), Arc::clone(&worker.data));
+    let (observers, data) = (Arc::clone(&worker.observers), Arc::clone(&worker.data));
     let worker = worker.id.clone();
     let max_attempts = options.retry.max_attempts();
     let (name, id) = (Arc::clone(&task.name), held.id.clone());
@@ -126,7 +126,7 @@ async fn run_once(
         return (outcome, began.elapsed());
     }
     let observed = Observed::begin(
-        observer,
+        observers,
         RunInfo {
             task: &name,
             id: &id,

@@ -1,6 +1,6 @@
 //! The audit, and the repair: no false finding beside live workers, and each kind of damage is found and mended.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use heartline::{Context, Error, Fault, Finding, Inspector, JobError, JobState, RetryPolicy};
@@ -531,6 +531,20 @@ async fn no_command_of_an_inspector_touches_keys_of_two_hash_tags_and_none_is_in
     }
     // It can fail: commands of several tags were seen, each by itself.
     assert!(commands.contains("evalsha") && tags.contains(name) && tags.contains("other"), "{commands:?} {tags:?}");
+}
+
+#[tokio::test]
+async fn what_the_last_audit_found_can_be_noted_for_those_who_come_later() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    assert!(!inspector.note_audit(&inspector.audit(TASK).await.unwrap()).await.unwrap(), "nothing is kept of it");
+    app.task_ref::<String, u64>(TASK).unwrap().dispatch("x".into()).id("a").await.unwrap();
+    assert_eq!(inspector.task(TASK).await.unwrap().audited, None);
+    test.run::<u64>("HSET", "payload", &["b", "1"]).await;
+    assert!(inspector.note_audit(&inspector.audit(TASK).await.unwrap()).await.unwrap());
+    let audited = inspector.task(TASK).await.unwrap().audited.unwrap();
+    assert_eq!(audited.found, BTreeMap::from([(Fault::Nowhere, 1)]));
+    assert!(audited.at.elapsed().unwrap_or_default() < Duration::from_secs(60));
 }
 
 /// Lists of several pages, while jobs come in front of them and behind them.

@@ -1,4 +1,4 @@
-//! A private Redis server for tests, examples and benches (feature `testing`).
+//! A private Redis server for tests, examples and benches (feature `private-server`).
 //!
 //! [`RedisServer`] runs `redis-server` on a free port of the loopback interface, with its own temporary directory and
 //! nothing shared with any other server. It ends with its value, and also when this process dies in a way that runs no
@@ -176,9 +176,9 @@ impl Process {
 /// # Examples
 ///
 /// ```no_run
-/// use heartline::testing::RedisServer;
+/// use heartline::private_server::RedisServer;
 ///
-/// # fn main() -> Result<(), heartline::testing::StartError> {
+/// # fn main() -> Result<(), heartline::private_server::StartError> {
 /// let server = RedisServer::start()?;
 /// println!("{}", server.url());
 /// # Ok(())
@@ -405,8 +405,8 @@ impl Drop for RedisServer {
 /// # Examples
 ///
 /// ```no_run
-/// # async fn example() -> Result<(), heartline::testing::StartError> {
-/// let (_server, url) = heartline::testing::redis_url().await?;
+/// # async fn example() -> Result<(), heartline::private_server::StartError> {
+/// let (_server, url) = heartline::private_server::redis_url().await?;
 /// println!("using {url}");
 /// # Ok(())
 /// # }

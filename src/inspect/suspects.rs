@@ -1,0 +1,147 @@
+//! Poison suspects: jobs that were held each time a worker died.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use super::Inspector;
+use crate::error::Error;
+use crate::job::id::JobId;
+use crate::stall::action::{StallAction, StallReason, StalledEvent};
+use crate::times::ms_since_1970;
+
+/// How many of them are told.
+const TOLD: usize = 100;
+
+/// A job that was held at two or more deaths of workers. See [`Inspector::suspects`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Suspect {
+    /// The task.
+    pub task: String,
+    /// The job.
+    pub id: JobId,
+    /// How many workers it was taken from that died, or seemed to.
+    pub deaths: u64,
+    /// At how many of those it was the only job.
+    pub alone: u64,
+    /// The sum over its deaths of one divided by the jobs that were held: the share of the deaths that would be its own if each job
+    /// of a dead worker were as guilty.
+    pub share: f64,
+    /// The last of them.
+    #[serde(rename = "last_at_ms", serialize_with = "ms_since_1970")]
+    pub last_at: SystemTime,
+    /// What became of it then.
+    pub action: StallAction,
+}
+
+impl Suspect {
+    /// The suspects among jobs that stalled, whatever the order of those: who was held at the most deaths comes first, and of as many
+    /// the one with the largest share. At most 100.
+    #[must_use]
+    pub fn among<'a>(stalls: impl IntoIterator<Item = &'a StalledEvent>) -> Vec<Suspect> {
+        let mut deaths: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
+        let mut jobs: BTreeMap<(&str, &str), (BTreeSet<&str>, &StalledEvent)> = BTreeMap::new();
+        for stall in stalls {
+            let Some(worker) = stall.worker.as_ref().filter(|_| is_death(stall)) else { continue };
+            let job = (stall.task.as_str(), stall.id.as_str());
+            deaths.entry(worker.as_str()).or_default().insert(job);
+            let (workers, last) = jobs.entry(job).or_insert_with(|| (BTreeSet::new(), stall));
+            workers.insert(worker.as_str());
+            if stall.at >= last.at {
+                *last = stall;
+            }
+        }
+        let held = |worker: &&str| deaths[*worker].len() as f64;
+        let suspects = jobs.into_values().filter(|(workers, _)| workers.len() > 1).map(|(workers, last)| Suspect {
+            task: last.task.clone(),
+            id: last.id.clone(),
+            deaths: workers.len() as u64,
+            alone: workers.iter().filter(|worker| deaths[**worker].len() == 1).count() as u64,
+            share: workers.iter().map(|worker| 1.0 / held(worker)).sum(),
+            last_at: last.at,
+            action: last.action,
+        });
+        let mut suspects: Vec<Suspect> = suspects.collect();
+        suspects.sort_by(|one, other| {
+            other.deaths.cmp(&one.deaths).then(other.share.total_cmp(&one.share)).then(one.id.cmp(&other.id))
+        });
+        suspects.truncate(TOLD);
+        suspects
+    }
+}
+
+/// Whether the worker seemed dead while the job ran: not a handler that was silent, and not a job that had not begun.
+fn is_death(stall: &StalledEvent) -> bool {
+    let is_dead = !matches!(stall.reason, StallReason::HandlerSilent | StallReason::Requeued);
+    is_dead && !matches!(stall.action, StallAction::Requeued | StallAction::Dropped)
+}
+
+impl Inspector {
+    /// Jobs that were held when two or more workers died, the most suspicious first, by the stalls that are still told of, which are
+    /// about 2,000. A job that takes its process down is among them, and so may be one that ran beside it.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn suspects(&self, task: &str) -> Result<Vec<Suspect>, Error> {
+        let (mut stalls, mut cursor) = (Vec::new(), None);
+        loop {
+            let (some, next) = self.stalled_events(task, cursor.as_deref()).await?;
+            stalls.extend(some);
+            match next {
+                Some(next) => cursor = Some(next),
+                None => return Ok(Suspect::among(&stalls)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::worker_id::WorkerId;
+
+    fn stall(id: &str, worker: &str, reason: StallReason, at: u64) -> StalledEvent {
+        StalledEvent {
+            task: "t".to_owned(),
+            id: JobId::from_wire(id),
+            stalled_count: 1,
+            action: StallAction::Recovered,
+            worker: Some(WorkerId::from_wire(worker)),
+            reason,
+            at: SystemTime::UNIX_EPOCH + Duration::from_secs(at),
+        }
+    }
+
+    #[test]
+    fn who_was_held_at_the_most_deaths_and_with_the_fewest_others_comes_first() {
+        let silent = StallReason::Silent;
+        let stalls = [
+            stall("poison", "a", silent, 1),
+            stall("neighbour", "a", silent, 1),
+            stall("poison", "b", silent, 2),
+            stall("neighbour", "b", silent, 2),
+            stall("other", "b", silent, 2),
+            stall("poison", "c", silent, 3),
+            stall("twice", "d", silent, 4),
+            stall("twice", "e", silent, 5),
+            // The same death, told twice; a handler that was silent; a job that had not begun.
+            stall("other", "b", silent, 6),
+            stall("slow", "f", StallReason::HandlerSilent, 7),
+            stall("slow", "g", StallReason::HandlerSilent, 8),
+            stall("ahead", "h", StallReason::Requeued, 9),
+            stall("ahead", "i", StallReason::Requeued, 10),
+        ];
+        let found = Suspect::among(stalls.iter().rev());
+        let told: Vec<_> = found.iter().map(|job| (job.id.as_str(), job.deaths, job.alone)).collect();
+        assert_eq!(told, [("poison", 3, 1), ("twice", 2, 2), ("neighbour", 2, 0)]);
+        assert!((found[0].share - (0.5 + 1.0 / 3.0 + 1.0)).abs() < 1e-9, "{found:?}");
+        assert_eq!(found[0].last_at, SystemTime::UNIX_EPOCH + Duration::from_secs(3));
+    }
+}

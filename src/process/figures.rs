@@ -1,0 +1,229 @@
+//! What a worker counts of itself: plain numbers, to which any of its threads adds, and which whoever wants them reads.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::stall::action::StallAction;
+use crate::stall::witness::WatchBreak;
+use crate::times::as_ms;
+
+/// The bounds of what is told of times, in seconds: 1 ms to 1 h.
+pub(crate) const BOUNDS: [f64; 13] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0];
+
+/// How many there were of something, how long they took together, and how many of them took how long.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Spread {
+    /// How many there were.
+    pub count: u64,
+    /// How long they took together.
+    #[serde(rename = "sum_ms", serialize_with = "as_ms")]
+    pub sum: Duration,
+    /// An upper bound in seconds, and how many took no longer, but longer than the bound before. The last bound is infinite, which JSON has
+    /// as null.
+    pub buckets: Vec<(f64, u64)>,
+}
+
+/// A [`Spread`] that is added to.
+#[derive(Debug, Default)]
+pub(crate) struct Timing {
+    count: AtomicU64,
+    sum_us: AtomicU64,
+    buckets: [AtomicU64; BOUNDS.len() + 1],
+}
+
+impl Timing {
+    pub(crate) fn add(&self, took: Duration) {
+        let seconds = took.as_secs_f64();
+        let at = BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS.len());
+        self.buckets[at].fetch_add(1, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.sum_us.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn read(&self) -> Spread {
+        let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);
+        Spread {
+            count: read(&self.count),
+            sum: Duration::from_micros(read(&self.sum_us)),
+            buckets: bounds.zip(self.buckets.iter().map(read)).collect(),
+        }
+    }
+}
+
+/// What a worker counts of one of its tasks.
+#[derive(Debug, Default)]
+pub(crate) struct TaskTally {
+    pub(crate) beats: Timing,
+    pub(crate) settles: Timing,
+    reported: AtomicU64,
+    claimed: AtomicU64,
+    repeated: AtomicU64,
+    sweeps: AtomicU64,
+    stalls: [AtomicU64; StallAction::ALL.len()],
+    locks_lost: AtomicU64,
+    at_risk: AtomicU64,
+    watch_breaks: [AtomicU64; WatchBreak::ALL.len()],
+}
+
+impl TaskTally {
+    /// A call of settle was answered.
+    pub(crate) fn settled(&self, took: Duration, reported: usize, claimed: usize) {
+        self.settles.add(took);
+        self.reported.fetch_add(reported as u64, Ordering::Relaxed);
+        self.claimed.fetch_add(claimed as u64, Ordering::Relaxed);
+    }
+
+    /// One was not answered, and is made again.
+    pub(crate) fn repeats(&self) {
+        self.repeated.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A sweep of this worker came to its end.
+    pub(crate) fn swept(&self) {
+        self.sweeps.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A sweep of this worker decided about a job.
+    pub(crate) fn stalled(&self, action: &str) {
+        if let Some(at) = StallAction::ALL.iter().position(|known| known.as_str() == action) {
+            self.stalls[at].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn lock_lost(&self) {
+        self.locks_lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn came_at_risk(&self) {
+        self.at_risk.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often the watch was broken by each cause.
+    pub(crate) fn watch_broken(&self, breaks: &[u64; WatchBreak::ALL.len()]) {
+        self.watch_breaks.iter().zip(breaks).for_each(|(told, breaks)| told.store(*breaks, Ordering::Relaxed));
+    }
+}
+
+/// What a worker counts of itself as a whole.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerTally {
+    standstills: AtomicU64,
+    stood_still_ms: AtomicU64,
+    blocked_ms: AtomicU64,
+}
+
+impl WorkerTally {
+    pub(crate) fn stood_still(&self, time: Duration) {
+        self.standstills.fetch_add(1, Ordering::Relaxed);
+        self.stood_still_ms.fetch_add(time.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn was_blocked(&self, time: Duration) {
+        self.blocked_ms.fetch_add(time.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// As it is now, with its tasks.
+    pub(crate) fn read(&self, tasks: Vec<TaskFigures>) -> WorkerFigures {
+        WorkerFigures {
+            standstills: read(&self.standstills),
+            stood_still: Duration::from_millis(read(&self.stood_still_ms)),
+            runtime_blocked: Duration::from_millis(read(&self.blocked_ms)),
+            tasks,
+        }
+    }
+}
+
+/// What a worker has counted of itself since it started. See [`WorkerMonitor::figures`](crate::WorkerMonitor::figures).
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct WorkerFigures {
+    /// How often the process stood still: stopped, on a paused machine, or without CPU time.
+    pub standstills: u64,
+    /// For how long, together.
+    #[serde(rename = "stood_still_ms", serialize_with = "as_ms")]
+    pub stood_still: Duration,
+    /// For how long handlers have blocked the runtime, together. A time is added when it is over.
+    #[serde(rename = "runtime_blocked_ms", serialize_with = "as_ms")]
+    pub runtime_blocked: Duration,
+    /// Its tasks; none before it runs, and when it has stopped.
+    pub tasks: Vec<TaskFigures>,
+}
+
+/// What a worker has counted of one of its tasks since it started.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct TaskFigures {
+    /// The task.
+    pub task: String,
+    /// Jobs that it holds now.
+    pub held: u64,
+    /// How many it may hold.
+    pub slots: u64,
+    /// Heartbeats that were answered.
+    pub beats: Spread,
+    /// Calls that report outcomes and claim jobs, and were answered: how long the last try of each took.
+    pub settles: Spread,
+    /// How many outcomes those reported.
+    pub reported: u64,
+    /// How many jobs they brought.
+    pub claimed: u64,
+    /// How often one was made again.
+    pub repeated: u64,
+    /// Sweeps of this worker that came to their end, and began an epoch.
+    pub sweeps: u64,
+    /// What those decided, and about how many jobs.
+    pub stalls: BTreeMap<StallAction, u64>,
+    /// Jobs that were taken from this worker while it ran them.
+    pub locks_lost: u64,
+    /// Jobs that came at risk: no heartbeat was answered for so long.
+    pub at_risk: u64,
+    /// What broke its watch over the task, and how often.
+    pub watch_breaks: BTreeMap<WatchBreak, u64>,
+}
+
+impl TaskTally {
+    /// As it is now.
+    pub(crate) fn read(&self, task: &str, held: usize, slots: usize) -> TaskFigures {
+        TaskFigures {
+            task: task.to_owned(),
+            held: held as u64,
+            slots: slots as u64,
+            beats: self.beats.read(),
+            settles: self.settles.read(),
+            reported: read(&self.reported),
+            claimed: read(&self.claimed),
+            repeated: read(&self.repeated),
+            sweeps: read(&self.sweeps),
+            stalls: StallAction::ALL.into_iter().zip(self.stalls.iter().map(read)).collect(),
+            locks_lost: read(&self.locks_lost),
+            at_risk: read(&self.at_risk),
+            watch_breaks: WatchBreak::ALL.into_iter().zip(self.watch_breaks.iter().map(read)).collect(),
+        }
+    }
+}
+
+fn read(number: &AtomicU64) -> u64 {
+    number.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_counted_under_the_first_bound_that_holds_it() {
+        let timing = Timing::default();
+        for ms in [0, 1, 2, 5, 4_000_000] {
+            timing.add(Duration::from_millis(ms));
+        }
+        let spread = timing.read();
+        assert_eq!((spread.count, spread.sum), (5, Duration::from_millis(4_000_008)));
+        let counts: Vec<u64> = spread.buckets.iter().map(|(_, count)| *count).collect();
+        assert_eq!(counts, [2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(spread.buckets[13].0, f64::INFINITY);
+    }
+}

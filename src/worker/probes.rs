@@ -1,0 +1,155 @@
+//! Answers probes over HTTP, on a thread of its own: it answers while handlers block the runtime, which is what a probe is to find out.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::thread;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+use super::monitor::{WorkerHealth, WorkerMonitor};
+
+/// How many connections are open at a time; one more takes the place of the oldest.
+const CONNECTIONS: usize = 64;
+
+/// How long a connection may last: it is for one question.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Answers probes until it is dropped. Made by [`WorkerMonitor::serve`].
+#[derive(Debug)]
+#[must_use = "it ends when it is dropped"]
+pub struct ProbeServer {
+    address: SocketAddr,
+    /// Dropped, it ends the thread.
+    _stop: oneshot::Sender<()>,
+}
+
+impl ProbeServer {
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl WorkerMonitor {
+    /// Answers probes over HTTP at this address, on a thread of its own, until what it returns is dropped. Port 0 is any free one.
+    ///
+    /// | path | status |
+    /// |---|---|
+    /// | `/live` | 200, or 503 if a restart of the process would mend it |
+    /// | `/ready` | 200, or 503 if it claims or reports nothing now |
+    /// | `/health` | that of `/live`, with all that [`health`](WorkerMonitor::health) says as JSON: names of tasks are in it, and no id or address |
+    ///
+    /// ```no_run
+    /// # async fn run(app: heartline::App) -> Result<(), Box<dyn std::error::Error>> {
+    /// let worker = app.worker();
+    /// let _probes = worker.monitor().serve(([0, 0, 0, 0], 8080).into())?;
+    /// worker.run_until_signal().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Of the system, if the address cannot be listened on or a thread cannot be started.
+    pub fn serve(&self, listen: SocketAddr) -> io::Result<ProbeServer> {
+        let listener = TcpListener::bind(listen)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let (monitor, (stop, stopped)) = (self.clone(), oneshot::channel());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let run = move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = accept(&listener, &monitor) => {}
+                    _ = stopped => {}
+                }
+            });
+        };
+        thread::Builder::new().name("heartline-probes".to_owned()).spawn(run)?;
+        Ok(ProbeServer { address, _stop: stop })
+    }
+}
+
+async fn accept(listener: &TcpListener, monitor: &WorkerMonitor) {
+    let Ok(listener) = listener.try_clone().and_then(tokio::net::TcpListener::from_std) else { return };
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // Of too many open files, most likely: somebody closes one.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        open.retain(|connection| !connection.is_finished());
+        if open.len() >= CONNECTIONS
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
+        let monitor = monitor.clone();
+        let connection = tokio::spawn(async move {
+            let answer = service_fn(move |request| {
+                let answer = answer(&monitor, &request);
+                async move { Ok::<_, Infallible>(answer) }
+            });
+            let mut http = http1::Builder::new();
+            http.timer(TokioTimer::new()).keep_alive(false);
+            // What became of a connection is nobody's concern.
+            let _ = tokio::time::timeout(PATIENCE, http.serve_connection(TokioIo::new(stream), answer)).await;
+        });
+        open.push_back(connection.abort_handle());
+    }
+}
+
+fn answer(monitor: &WorkerMonitor, request: &Request<Incoming>) -> Response<String> {
+    let asks = matches!(*request.method(), Method::GET | Method::HEAD);
+    let health = monitor.health();
+    let status = |is_well| if is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let word = |is_well, word: &str| if is_well { format!("{word}\n") } else { format!("not {word}\n") };
+    let (status, kind, body) = match request.uri().path() {
+        _ if !asks => (StatusCode::METHOD_NOT_ALLOWED, "text/plain", "ask with GET\n".to_owned()),
+        "/live" => (status(health.live), "text/plain", word(health.live, "live")),
+        "/ready" => (status(health.ready), "text/plain", word(health.ready, "ready")),
+        "/health" => (status(health.live), "application/json", told(health)),
+        _ => (StatusCode::NOT_FOUND, "text/plain", "/live, /ready, /health\n".to_owned()),
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let head = response.headers_mut();
+    head.insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
+    head.insert(CACHE_CONTROL, hyper::header::HeaderValue::from_static("no-store"));
+    response
+}
+
+/// As JSON, without what an error of the start may say of the server.
+fn told(mut health: WorkerHealth) -> String {
+    const START: &str = "the worker could not start";
+    for reason in health.reasons.iter_mut().filter(|reason| reason.starts_with(START)) {
+        *reason = format!("{START}: see its log");
+    }
+    serde_json::to_string(&health).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn what_an_error_of_the_start_says_is_for_the_log() {
+        let monitor = WorkerMonitor::default();
+        monitor.ended(&Err(Error::Unsupported { what: "redis.internal:6379".to_owned() }));
+        assert!(format!("{:?}", monitor.health()).contains("redis.internal"));
+        let told = told(monitor.health());
+        assert!(told.contains("could not start: see its log") && !told.contains("redis.internal"), "{told}");
+    }
+}
