@@ -10,7 +10,7 @@ mod files;
 mod report;
 mod tasks;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,6 +32,9 @@ struct Arguments {
     /// The most files to take.
     #[arg(long, default_value_t = 2500)]
     files: usize,
+    /// Show the web page of what was done, until Ctrl-C (`make demo ARGS=--board` builds what serves it).
+    #[arg(long)]
+    board: bool,
     /// Work as one of the demo's workers under this prefix, on the Redis of REDIS_URL (used by the demo itself).
     #[arg(long, hide = true)]
     worker: Option<String>,
@@ -51,6 +54,17 @@ async fn main() -> Result<ExitCode> {
             Ok(ExitCode::from(130))
         }
     }
+}
+
+/// Serves the web page, by the command line of Heartline, which is built beside this program.
+async fn show(url: &str, prefix: &str) -> Result<()> {
+    let here = std::env::current_exe()?;
+    let program = here.parent().and_then(Path::parent).context("where this program is")?.join("heartline");
+    let mut board = tokio::process::Command::new(&program);
+    board.args(["board", "--name", "demo"]).env("HEARTLINE_REDIS", url).env("HEARTLINE_PREFIX", prefix);
+    let what = || format!("{} could not be started: `cargo build -p heartline-cli` builds it", program.display());
+    board.kill_on_drop(true).spawn().with_context(what)?.wait().await?;
+    Ok(())
 }
 
 async fn demo(arguments: Arguments) -> Result<ExitCode> {
@@ -143,5 +157,8 @@ async fn demo(arguments: Arguments) -> Result<ExitCode> {
         tokio::task::spawn_blocking(move || files::count_all(&paths)).await.context("the direct count")??;
     let totals_match = found == expected && completed == jobs.len();
     let clean = tally.print(took, crew.deaths(), lost, totals_match, &found, &expected);
+    if arguments.board {
+        show(&url, &prefix).await?;
+    }
     Ok(if clean && as_meant { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,28 +1,114 @@
-// Keeps the page up to date: it is asked for again, and what stands in <main> is put in place of what stood there. Less often when it
-// cannot be reached, not at all while nobody sees it, somebody types, or text is selected.
-const least = 2000, most = 60000;
-let pause = least;
+// Keeps a page up to date, and moves by keys. The server tells what has changed; the page is asked for again then, and what stands in
+// <main> is put in place of what stood there. Without that stream it asks by itself, less often while nobody answers. It does nothing
+// while nobody sees it, somebody types, or text is selected.
+const { base, live, task } = document.body.dataset;
+const least = 2000, most = 60000, slow = 15000;
+const state = document.getElementById("state");
+let stream = null, timer = 0, pause = least, asked = 0, isAsking = false, isDue = false;
 
-const isBusy = () => document.hidden || document.body.dataset.live !== "yes"
-  || (document.activeElement && document.activeElement.closest("form"))
-  || String(document.getSelection()) !== "";
+const isTyping = () => !!document.activeElement && !!document.activeElement.closest("main form");
+const isBusy = () => document.hidden || isTyping() || String(document.getSelection()) !== "";
 
-async function look() {
-  if (!isBusy()) {
-    try {
-      const answer = await fetch(location.href, { redirect: "error" });
-      if (!answer.ok) throw new Error(String(answer.status));
-      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-      const [there, here] = [page.querySelector("main"), document.querySelector("main")];
-      if (there && !isBusy() && there.innerHTML !== here.innerHTML) here.replaceWith(there);
-      document.body.classList.remove("stale");
-      pause = least;
-    } catch {
-      document.body.classList.add("stale");
-      pause = Math.min(2 * pause, most);
-    }
+// What had the focus is found again by where it leads, or by its name.
+const mark = (element) => element && element !== document.body && (element.getAttribute("href") || element.getAttribute("aria-label"));
+// Of several that lead to the same page it is the same one as before, counted from the end: what is new comes in front.
+const alike = (main, wanted) => [...main.querySelectorAll("[href],[aria-label]")].filter((one) => mark(one) === wanted).reverse();
+// What somebody has typed or chosen, and not sent yet.
+const isTyped = (one) => one.options ? [...one.options].some((option) => option.selected !== option.defaultSelected) : one.value !== one.defaultValue;
+const typed = (main) => [...main.querySelectorAll("form input:not([type=hidden]), form select")].filter(isTyped);
+
+function replace(there) {
+  const here = document.querySelector("main");
+  if (there.innerHTML === here.innerHTML) return;
+  const focused = here.contains(document.activeElement) ? mark(document.activeElement) : null;
+  const nth = focused ? alike(here, focused).indexOf(document.activeElement) : 0;
+  const kept = typed(here);
+  const aside = [...here.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
+  here.replaceWith(there);
+  there.querySelectorAll(".scroll").forEach((one, at) => { one.scrollLeft = aside[at] || 0; });
+  for (const { name, value } of kept) {
+    const field = there.querySelector(`form [name="${CSS.escape(name)}"]:not([type=hidden])`);
+    if (field) field.value = value;
   }
-  setTimeout(look, pause);
+  const again = focused && (alike(there, focused)[nth] || alike(there, focused).pop());
+  if (again) again.focus({ preventScroll: true });
 }
 
-setTimeout(look, pause);
+async function ask() {
+  if (isAsking || isBusy()) { isDue = true; return; }
+  isAsking = true; isDue = false; asked = Date.now();
+  try {
+    const answer = await fetch(location.href, { redirect: "manual" });
+    if (answer.type === "opaqueredirect") { location.reload(); return; }
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    if (!answer.ok) throw new Error(String(answer.status));
+    const there = page.querySelector("main");
+    if (there && !isBusy()) replace(there);
+    // One that has come to its end is not asked for again.
+    if (page.body.dataset.live === "no") document.body.dataset.live = "no";
+    told(""); pause = least;
+  } catch {
+    told("out of date: the server does not answer"); pause = Math.min(2 * pause, most);
+  } finally {
+    isAsking = false;
+  }
+}
+
+function told(text) { if (state.textContent !== text) state.textContent = text; }
+
+const concerns = (change) => change.all || live === "all" || (live === "workers" && change.workers) || (live === "task" && change.tasks.includes(task));
+
+function listen() {
+  if (stream || live === "each" || document.hidden) return;
+  stream = new EventSource(`${base}/live`);
+  stream.onmessage = (event) => {
+    const change = JSON.parse(event.data);
+    if (change.away) told("out of date: Redis does not answer");
+    else if (concerns(change) || state.textContent) ask();
+  };
+  // A browser tries again by itself, but for an answer that is no stream.
+  stream.onerror = () => { if (stream && stream.readyState === EventSource.CLOSED) { stream = null; } };
+}
+
+// With a stream this is for times that are told relative to now, and for what could not be asked for when it was due.
+function tick() {
+  if (document.body.dataset.live === "no") return;
+  const isHeard = stream && stream.readyState === EventSource.OPEN;
+  const wait = isHeard ? slow : live === "each" ? 1000 : pause;
+  if (isDue || Date.now() - asked >= wait) ask();
+  if (!stream) listen();
+  timer = setTimeout(tick, 1000);
+}
+
+if (live !== "no") {
+  asked = Date.now();
+  listen();
+  timer = setTimeout(tick, 1000);
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) { if (stream) { stream.close(); stream = null; } }
+    else { listen(); ask(); }
+  });
+}
+
+// Keys: rows, the filter, the next page, and the pages of the head.
+function move(step) {
+  const rows = [...document.querySelectorAll("main a.row")];
+  const at = rows.indexOf(document.activeElement);
+  const next = rows[at < 0 ? (step > 0 ? 0 : rows.length - 1) : Math.min(Math.max(at + step, 0), rows.length - 1)];
+  if (next) next.focus();
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.altKey || event.metaKey) return;
+  const inField = event.target.closest("input, select, textarea");
+  if (event.key === "Escape" && inField) { inField.blur(); return; }
+  if (inField) return;
+  const go = (where) => { if (where) { event.preventDefault(); where.click(); } };
+  if (event.key === "j") move(1);
+  else if (event.key === "k") move(-1);
+  else if (event.key === "n") go(document.querySelector("main a[rel=next]"));
+  else if (event.key === "/") {
+    const field = document.querySelector("main form[method=get] input:not([type=hidden])");
+    if (field) { event.preventDefault(); field.focus(); }
+  } else if (/^[a-z]$/.test(event.key)) go(document.querySelector(`header [data-key="${event.key}"]`));
+});

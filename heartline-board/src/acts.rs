@@ -1,20 +1,28 @@
-//! What a person does: each act is told with who did it, and what cannot be undone is asked about first.
+//! What a person does: each act is told with who did it, and what cannot be undone is asked about first. What may take long goes on by
+//! itself, see [`crate::runs`].
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use askama::Template;
 use axum::extract::{Form, State};
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::Response;
-use heartline::{ActReport, Error, Inspector, JobSelection, SilentSelection};
+use axum::response::{IntoResponse, Redirect, Response};
+use heartline::{Act, ActReport, Error, Inspector, JobSelection, RepairReport, SilentSelection};
 use serde::Deserialize;
 
 use crate::pages::jobs::Asked;
-use crate::pages::{Board, Frame, answer, encoded};
-use crate::text::shown;
+use crate::pages::{Board, Frame, answer, encoded, run, told_of};
+use crate::runs::Run;
+use crate::text::{many, relative, shown};
+use crate::troubles::waits_for_people;
 
-/// How many refusals a page tells.
-const TOLD: usize = 50;
+/// For how long an answer waits for the end of what was begun, before it shows how far that is.
+const AT_ONCE: Duration = Duration::from_millis(700);
+
+/// How many bytes a name, and any other text, may have.
+const NAME: usize = 512;
+const TEXT: usize = 4096;
 
 /// What was asked for. Without an id it is about all jobs that fit.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -22,8 +30,11 @@ const TOLD: usize = 50;
 pub(crate) struct Wanted {
     act: String,
     id: String,
+    worker: String,
     reason: String,
     confirmed: String,
+    /// When it was asked about, ms since 1970: what came to fit since then is let be.
+    as_of: String,
     task: String,
     state: String,
     code: String,
@@ -43,28 +54,63 @@ impl Wanted {
         }
     }
 
+    /// The field that is longer than what is kept of a run may be, if one is.
+    fn too_long(&self) -> Option<&'static str> {
+        let names =
+            [("the task", &self.task), ("the id", &self.id), ("the worker", &self.worker), ("the act", &self.act)];
+        let texts = [("the reason", &self.reason), ("the code", &self.code), ("the text", &self.text)];
+        let texts = texts.into_iter().chain([("the state", &self.state), ("the age", &self.older)]);
+        let fields = names.into_iter().map(|field| (field, NAME)).chain(texts.map(|field| (field, TEXT)));
+        fields.filter(|((_, value), most)| value.len() > *most).map(|((name, _), _)| name).next()
+    }
+
+    /// What is offered under this name.
+    fn offer(&self) -> &str {
+        if self.act == "preview" { "audit" } else { &self.act }
+    }
+
     /// Where the person came from.
     fn back(&self, board: &Board) -> String {
         let task = encoded(&self.task);
         match self.act.as_str() {
             "pause" | "resume" => board.url(&format!("/task?task={task}")),
+            "audit" | "preview" | "repair" => board.url(&format!("/audit?task={task}")),
+            "recover_worker" => board.url(&format!("/worker?worker={}", encoded(&self.worker))),
             _ if self.id.is_empty() => self.jobs().url(board),
             _ => board.url(&format!("/job?task={task}&id={}", encoded(&self.id))),
         }
     }
 
-    fn fields(&self) -> Vec<(&'static str, String)> {
-        let Wanted { act, id, reason, task, state, code, text, older, .. } = self.clone();
+    /// All of it again, to be confirmed, with when it was asked about.
+    fn fields(&self, as_of: SystemTime) -> Vec<(&'static str, String)> {
+        let Wanted { act, id, worker, reason, task, state, code, text, older, .. } = self.clone();
+        let as_of = as_of.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         vec![
             ("act", act),
             ("id", id),
+            ("worker", worker),
             ("reason", reason),
+            ("as_of", as_of.as_millis().to_string()),
             ("task", task),
             ("state", state),
             ("code", code),
             ("text", text),
             ("older", older),
         ]
+    }
+
+    /// The jobs that are meant: one, or those that fit.
+    fn selection(&self) -> Result<JobSelection, String> {
+        if self.id.is_empty() { Ok(self.jobs().filter()?.into()) } else { Ok(self.id.as_str().into()) }
+    }
+
+    /// An act on those of them that were so when it was asked about.
+    fn decided(&self, act: Act) -> Act {
+        let at = self.as_of.parse().ok().and_then(|ms| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
+        match at {
+            Some(at) => act.as_of(at),
+            None => act,
+        }
     }
 }
 
@@ -78,107 +124,252 @@ struct ConfirmPage {
     back: String,
 }
 
-#[derive(Template)]
-#[template(path = "done.html")]
-struct DonePage {
-    frame: Frame,
-    what: String,
-    lines: Vec<String>,
-    back: String,
-}
-
 pub(crate) async fn act(State(board): State<Arc<Board>>, head: HeaderMap, Form(wanted): Form<Wanted>) -> Response {
-    if board.options.is_read_only {
-        return board.problem(StatusCode::FORBIDDEN, "This board is read only", "Nothing was done.");
+    if let Some(name) = wanted.too_long() {
+        let text = format!("{name} is longer than any can be. Nothing was done.");
+        return board.problem(StatusCode::BAD_REQUEST, "That cannot be done", &text);
+    }
+    let Some((verb, is_asked_about)) = verb(&wanted) else {
+        let text = format!("{} is nothing that a board does.", shown(&wanted.act));
+        return board.problem(StatusCode::BAD_REQUEST, "That cannot be done", &text);
+    };
+    if !board.may(&head, wanted.offer()) {
+        let title = if board.options.is_read_only { "This board is read only" } else { "You may not do that here" };
+        return board.problem(StatusCode::FORBIDDEN, title, "Nothing was done.");
+    }
+    if is_asked_about && wanted.confirmed.is_empty() {
+        let (as_of, text) = match question(&board, &wanted).await {
+            Ok(Ok(asked)) => asked,
+            Ok(Err(wrong)) => return board.problem(StatusCode::BAD_REQUEST, "That cannot be asked for", &wrong),
+            Err(e) => return board.failed(&e),
+        };
+        let (back, fields) = (wanted.back(&board), wanted.fields(as_of));
+        return answer(&ConfirmPage { frame: board.frame(&head), what: format!("{verb}?"), text, fields, back });
+    }
+    let selection = match wanted.selection() {
+        Ok(selection) => selection,
+        Err(wrong) => return board.problem(StatusCode::BAD_REQUEST, "That cannot be asked for", &wrong),
+    };
+    if wanted.act != "recover_worker" {
+        match board.inspector.task_names().await {
+            Ok(names) if !names.contains(&wanted.task) => {
+                let text = format!("There is no task {}. Nothing was done.", shown(&wanted.task));
+                return board.problem(StatusCode::NOT_FOUND, "There is no such task", &text);
+            }
+            Ok(_) => {}
+            Err(e) => return board.failed(&e),
+        }
     }
     let inspector = board.inspector.clone().by((board.options.by)(&head));
-    let done = match wanted.act.as_str() {
-        "pause" | "resume" => of_task(&inspector, &wanted).await,
-        "retry" | "cancel" | "remove" | "run_now" | "recover_running" | "fail_running" => {
-            match confirmed(&board, &wanted).await {
-                Ok(None) => of_jobs(&inspector, &wanted).await,
-                Ok(Some(page)) => return page,
-                Err(e) => Err(e),
-            }
-        }
-        other => {
-            let text = format!("{} is nothing that a board does.", shown(other));
-            return board.problem(StatusCode::BAD_REQUEST, "That cannot be done", &text);
-        }
+    let on = if wanted.act == "recover_worker" { &wanted.worker } else { &wanted.task };
+    let on = if wanted.id.is_empty() { shown(on) } else { format!("{} of {}", shown(&wanted.id), shown(on)) };
+    let (what, back) = (format!("{verb}: {on}"), wanted.back(&board));
+    let begun = board.runs.begin(what, back, wanted.offer().to_owned(), |run| {
+        let board = Arc::clone(&board);
+        async move { done(&board, &inspector, &wanted, selection, &run).await.map_err(|e| told_of(&e)) }
+    });
+    let Some(begun) = begun else {
+        let text = "Too much goes on already. Nothing was done; try again when some of it has ended.";
+        return board.problem(StatusCode::TOO_MANY_REQUESTS, "Not now", text);
     };
-    match done {
-        Ok((what, lines)) => answer(&DonePage { frame: board.frame(), what, lines, back: wanted.back(&board) }),
-        Err(e) => board.failed(&e),
+    if begun.ended_within(AT_ONCE).await {
+        run::show(&board, &head, &begun)
+    } else {
+        Redirect::to(&run::url(&board, &begun)).into_response()
     }
 }
 
-/// A page that asks, for what cannot be undone and for what is about many jobs.
-async fn confirmed(board: &Board, wanted: &Wanted) -> Result<Option<Response>, Error> {
+/// What an act is called, and whether it is asked about: what cannot be undone, and what is about many jobs.
+fn verb(wanted: &Wanted) -> Option<(&'static str, bool)> {
     let is_about_many = wanted.id.is_empty();
-    let is_harmless = matches!(wanted.act.as_str(), "retry" | "run_now");
-    if !wanted.confirmed.is_empty() || is_harmless && !is_about_many {
-        return Ok(None);
+    Some(match wanted.act.as_str() {
+        "pause" => ("Pause", false),
+        "resume" => ("Resume", false),
+        "retry" => ("Retry", is_about_many),
+        "run_now" => ("Run now", is_about_many),
+        "cancel" => ("Cancel", true),
+        "remove" => ("Remove", true),
+        "recover_running" => ("Run again", true),
+        "fail_running" => ("Let fail", true),
+        "recover_worker" => ("Take its jobs from it", true),
+        "audit" => ("Audit", false),
+        "preview" => ("What a repair would do", false),
+        "repair" => ("Repair", true),
+        _ => return None,
+    })
+}
+
+/// What a person is asked, as of when by the server's clock; or what is wrong with what they want.
+async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, String), String>, Error> {
+    let now = SystemTime::now();
+    if wanted.act == "repair" {
+        let found = board.audits.lock().unwrap_or_else(PoisonError::into_inner).get(&wanted.task).cloned();
+        let found = found.map_or(0, |report| report.findings().count());
+        let text = "What is not there any more is left alone. The page before says what becomes of each kind.";
+        return Ok(Ok((now, format!("{} of {}. {text}", many(found as u64, "fault"), wanted.task))));
     }
-    let verb = match wanted.act.as_str() {
-        "retry" => "Retry",
-        "run_now" => "Run now",
-        "cancel" => "Cancel",
-        "remove" => "Remove",
-        "recover_running" => "Run again",
-        _ => "Let fail",
+    if wanted.act == "recover_worker" {
+        return of_worker(board, &wanted.worker).await.map(|text| Ok((now, text)));
+    }
+    if !wanted.id.is_empty() {
+        return Ok(Ok((now, format!("{} of {}.", wanted.id, wanted.task))));
+    }
+    if matches!(wanted.act.as_str(), "recover_running" | "fail_running") {
+        return Ok(Err("it is for one job".to_owned()));
+    }
+    let filter = match wanted.jobs().filter() {
+        Ok(filter) => filter,
+        Err(wrong) => return Ok(Err(wrong)),
     };
-    let text = if is_about_many {
-        let filter = match wanted.jobs().filter() {
-            Ok(filter) => filter,
-            Err(wrong) => return Ok(Some(board.problem(StatusCode::BAD_REQUEST, "That cannot be asked for", &wrong))),
-        };
-        let count = board.inspector.count(&wanted.task, &filter).await?;
-        let least = if count.is_exact { "" } else { "at least " };
-        let state = if wanted.state.is_empty() { "failed" } else { &wanted.state };
-        let mut text = format!("{least}{} {state} jobs of {}", count.jobs, wanted.task);
-        for (name, value) in [("the code", &wanted.code), ("the text", &wanted.text), ("an age over", &wanted.older)] {
-            if !value.is_empty() {
-                text.push_str(&format!(", with {name} {value}"));
+    let as_of = board.inspector.task(&wanted.task).await?.as_of;
+    let count = board.inspector.count(&wanted.task, &filter).await?;
+    let least = if count.is_exact { "" } else { "at least " };
+    let state = if wanted.state.is_empty() { "failed" } else { &wanted.state };
+    let mut text = format!("{least}{} {state} jobs of {}", count.jobs, wanted.task);
+    for (name, value) in [("the code", &wanted.code), ("the text", &wanted.text), ("an age over", &wanted.older)] {
+        if !value.is_empty() {
+            text.push_str(&format!(", with {name} {value}"));
+        }
+    }
+    Ok(Ok((as_of, format!("{text}. What comes to fit from now on is let be."))))
+}
+
+async fn of_worker(board: &Board, id: &str) -> Result<String, Error> {
+    let Some(worker) = board.inspector.worker(id).await? else { return Ok(format!("nothing is known of {id}.")) };
+    let mut held = Vec::new();
+    for its in worker.tasks.iter().filter(|its| its.held > 0) {
+        let task = board.inspector.task(&its.task).await?;
+        let kept = if waits_for_people(&task) { ", which its options leave to a person" } else { "" };
+        held.push(format!("{} of {}{kept}", its.held, its.task));
+    }
+    let held = if held.is_empty() {
+        "no job by its last sign; what it claimed behind that is taken too".to_owned()
+    } else {
+        held.join("; ")
+    };
+    let seen = relative(worker.last_seen_at, SystemTime::now());
+    Ok(format!(
+        "{id} on {} is {}, last seen {seen}. It held {held}. They run again, or fail past max_count. If it is alive after all, they run \
+         twice: it hears of it within 10 s, and stops.",
+        worker.host, worker.state
+    ))
+}
+
+/// Does it, and says what came of it.
+async fn done(
+    board: &Board,
+    inspector: &Inspector,
+    wanted: &Wanted,
+    jobs: JobSelection,
+    run: &Run,
+) -> Result<String, Error> {
+    let task = wanted.task.as_str();
+    let silent = || SilentSelection::ids([&wanted.id]);
+    match wanted.act.as_str() {
+        "pause" => {
+            let why = |reason: &str| if reason.is_empty() { String::new() } else { format!(": {}", shown(reason)) };
+            match inspector.pause(task, &wanted.reason).await? {
+                None => Ok(format!("{task} is paused: no job of it begins; what runs goes on.")),
+                Some(before) => {
+                    Ok(format!("{task} was paused already, by {}{}", shown(&before.by), why(&before.reason)))
+                }
             }
         }
-        format!("{text}; and those that come to fit until then.")
-    } else {
-        format!("{} of {}.", wanted.id, wanted.task)
-    };
-    let back = wanted.back(board);
-    let page = ConfirmPage { frame: board.frame(), what: format!("{verb}?"), text, fields: wanted.fields(), back };
-    Ok(Some(answer(&page)))
-}
-
-async fn of_task(inspector: &Inspector, wanted: &Wanted) -> Result<(String, Vec<String>), Error> {
-    let task = &wanted.task;
-    if wanted.act == "pause" {
-        inspector.pause(task, &wanted.reason).await?;
-        return Ok((format!("{task} is paused"), vec!["No job of it begins; what runs goes on.".to_owned()]));
+        "resume" => inspector.resume(task).await.map(|_| format!("{task} goes on.")),
+        "retry" => step_by_step(wanted.decided(inspector.retry(task, jobs)), "run again", run).await,
+        "run_now" => step_by_step(wanted.decided(inspector.run_now(task, jobs)), "run now", run).await,
+        "cancel" => step_by_step(wanted.decided(inspector.cancel(task, jobs, &wanted.reason)), "cancelled", run).await,
+        "remove" => step_by_step(wanted.decided(inspector.remove(task, jobs)), "removed", run).await,
+        "recover_running" => watched(inspector.recover_running(task, silent()), "run again", run).await,
+        "fail_running" => watched(inspector.fail_running(task, silent()), "failed", run).await,
+        "recover_worker" => {
+            let Some(report) = inspector.recover_worker(&wanted.worker).await? else {
+                return Ok("Nothing is known of it any more.".to_owned());
+            };
+            let of_task = |task: &heartline::RecoveredTask| match &task.fault {
+                Some(fault) => format!("{}: {fault}", task.task),
+                None => format!("{}: {}", task.task, many(task.resolved.len() as u64, "job")),
+            };
+            run.lines(report.tasks.iter().map(of_task).collect());
+            Ok("Its jobs are taken from it.".to_owned())
+        }
+        "audit" => audit(board, inspector, task, run).await,
+        _ => repair(board, inspector, task, wanted.act == "preview", run).await,
     }
-    inspector.resume(task).await?;
-    Ok((format!("{task} goes on"), Vec::new()))
 }
 
-async fn of_jobs(inspector: &Inspector, wanted: &Wanted) -> Result<(String, Vec<String>), Error> {
-    let task = wanted.task.as_str();
-    let jobs: JobSelection = if wanted.id.is_empty() {
-        // What is wrong with it was told before it was confirmed; nothing is done by half of a filter.
-        let Ok(filter) = wanted.jobs().filter() else { return Ok(("Nothing was done".to_owned(), Vec::new())) };
-        filter.into()
-    } else {
-        wanted.id.as_str().into()
-    };
-    let silent = || SilentSelection::ids([&wanted.id]);
-    let (done, report) = match wanted.act.as_str() {
-        "retry" => ("run again", inspector.retry(task, jobs).await?),
-        "run_now" => ("run now", inspector.run_now(task, jobs).await?),
-        "cancel" => ("cancelled", inspector.cancel(task, jobs, &wanted.reason).await?),
-        "remove" => ("removed", inspector.remove(task, jobs).await?),
-        "recover_running" => ("run again", inspector.recover_running(task, silent()).await?),
-        _ => ("failed", inspector.fail_running(task, silent()).await?),
-    };
-    Ok((format!("{} {done}, {} refused", report.done, report.refused), lines(&report)))
+async fn step_by_step(mut act: Act, done: &str, run: &Run) -> Result<String, Error> {
+    let mut is_stopped = false;
+    while let Some(so_far) = act.step().await? {
+        run.progress(format!("{} {done}, {} refused, {} looked at", so_far.done, so_far.refused, so_far.looked));
+        if run.is_stopped() && !so_far.is_complete {
+            is_stopped = true;
+            break;
+        }
+    }
+    let report = act.report();
+    run.lines(lines(report));
+    let stopped = if is_stopped { "; stopped: the others are as they were" } else { "" };
+    Ok(format!("{} {done}, {} refused{stopped}", report.done, report.refused))
+}
+
+/// What watches for an interval before it decides.
+async fn watched(
+    deciding: impl Future<Output = Result<ActReport, Error>>,
+    done: &str,
+    run: &Run,
+) -> Result<String, Error> {
+    run.progress("It watches for a stall interval, and then decides.".to_owned());
+    tokio::select! {
+        decided = deciding => {
+            let report = decided?;
+            run.lines(lines(&report));
+            let by_worker = if report.swept_by_worker { "; a live worker decided first" } else { "" };
+            Ok(format!("{} {done}, {} refused{by_worker}", report.done, report.refused))
+        }
+        () = run.stopped() => Ok("Stopped before it decided.".to_owned()),
+    }
+}
+
+async fn audit(board: &Board, inspector: &Inspector, task: &str, run: &Run) -> Result<String, Error> {
+    let mut audit = inspector.audit(task);
+    while let Some(progress) = audit.step().await? {
+        run.progress(format!("{} of about {} read", progress.read.min(progress.of), progress.of));
+        if run.is_stopped() {
+            return Ok("Stopped; nothing was changed.".to_owned());
+        }
+    }
+    let report = Arc::new(audit.report().clone());
+    if let Err(e) = inspector.note_audit(&report).await {
+        run.lines(vec![format!("it could not be noted for others: {}", told_of(&e))]);
+    }
+    let found: u64 = report.parts.iter().map(|part| part.found).sum();
+    board.audits.lock().unwrap_or_else(PoisonError::into_inner).insert(task.to_owned(), report);
+    Ok(if found == 0 { "Nothing is wrong.".to_owned() } else { format!("{} found.", many(found, "fault")) })
+}
+
+async fn repair(
+    board: &Board,
+    inspector: &Inspector,
+    task: &str,
+    is_preview: bool,
+    run: &Run,
+) -> Result<String, Error> {
+    let found = board.audits.lock().unwrap_or_else(PoisonError::into_inner).get(task).cloned();
+    let Some(found) = found else { return Ok("Audit it first: nothing is known to be wrong.".to_owned()) };
+    let report = if is_preview { inspector.preview_repair(&found).await? } else { inspector.repair(&found).await? };
+    let RepairReport { mended, gone, .. } = &report;
+    run.lines(mended.iter().map(ToString::to_string).collect());
+    if is_preview {
+        return Ok(format!(
+            "{} would be mended, {} not there any more",
+            many(mended.len() as u64, "fault"),
+            gone.len()
+        ));
+    }
+    // What it says is no more: the next audit tells what is left.
+    board.audits.lock().unwrap_or_else(PoisonError::into_inner).remove(task);
+    Ok(format!("{} mended, {} not there any more", many(mended.len() as u64, "fault"), gone.len()))
 }
 
 fn lines(report: &ActReport) -> Vec<String> {
@@ -186,10 +377,6 @@ fn lines(report: &ActReport) -> Vec<String> {
     if report.requested > 0 {
         lines.push(format!("{} were asked of their workers", report.requested));
     }
-    lines.extend(report.refusals.iter().take(TOLD).map(|refused| format!("{}: {}", shown(&refused.id), refused.why)));
-    let more = (report.refused as usize).saturating_sub(TOLD);
-    if more > 0 {
-        lines.push(format!("and {more} more"));
-    }
+    lines.extend(report.refusals.iter().map(|refused| format!("{}: {}", shown(&refused.id), refused.why)));
     lines
 }

@@ -29,7 +29,7 @@ const SESSION: Duration = Duration::from_secs(12 * 3600);
 /// How many sessions there are at most: the oldest one goes.
 const SESSIONS: usize = 1000;
 
-/// The name of the cookie.
+/// The name of the cookie, in front of the port: cookies of one host are sent to all of its ports.
 const COOKIE: &str = "heartline_session";
 
 /// A token has fewer than 16 bytes.
@@ -119,9 +119,13 @@ impl Door {
         self.1 = true;
     }
 
-    fn lets_in(&self, head: &HeaderMap) -> bool {
+    pub(crate) fn lets_in(&self, head: &HeaderMap) -> bool {
         let Some(lock) = &self.0 else { return true };
         lock.token.is_in(head) || session_of(head).is_some_and(|session| lock.knows(&session))
+    }
+
+    pub(crate) fn has_sessions(&self) -> bool {
+        self.0.is_some()
     }
 
     fn is_bearer(&self, head: &HeaderMap) -> bool {
@@ -134,16 +138,21 @@ impl Lock {
         held(&self.sessions).get(session).is_some_and(|begun| begun.elapsed() < SESSION)
     }
 
+    fn forget(&self, session: &str) {
+        held(&self.sessions).remove(session);
+    }
+
     /// A new session, if the token is right; `None` where too many wrong ones came.
     fn open(&self, said: &str) -> Option<Result<String, ()>> {
         let mut wrong = held(&self.wrong);
         while wrong.front().is_some_and(|at| at.elapsed() > Duration::from_secs(60)) {
             wrong.pop_front();
         }
-        if wrong.len() >= TRIES {
-            return None;
-        }
+        // The right one is always taken: who sends wrong ones must not keep people out.
         if !self.token.is(said) {
+            if wrong.len() >= TRIES {
+                return None;
+            }
             wrong.push_back(Instant::now());
             return Some(Err(()));
         }
@@ -164,10 +173,18 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn cookie_of(head: &HeaderMap) -> String {
+    let host = head.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let port = host.rsplit_once(':').map_or("", |(_, port)| port);
+    let port: String = port.chars().filter(char::is_ascii_digit).take(5).collect();
+    format!("{COOKIE}_{port}")
+}
+
 fn session_of(head: &HeaderMap) -> Option<String> {
+    let name = cookie_of(head);
     let cookies = head.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
     let mut cookies = cookies.flat_map(|cookies| cookies.split("; "));
-    cookies.find_map(|cookie| cookie.strip_prefix(COOKIE)?.strip_prefix('=').map(str::to_owned))
+    cookies.find_map(|cookie| cookie.strip_prefix(&name)?.strip_prefix('=').map(str::to_owned))
 }
 
 /// Whether a write comes from a page of ours, by what the browser says of it.
@@ -239,9 +256,9 @@ pub(crate) struct Said {
     token: String,
 }
 
-pub(crate) async fn login(State(board): State<Arc<Board>>, Form(said): Form<Said>) -> Response {
+pub(crate) async fn login(State(board): State<Arc<Board>>, head: HeaderMap, Form(said): Form<Said>) -> Response {
     let (base, name) = (&board.options.base, &board.options.name);
-    let Some(lock) = &board.options.door.0 else { return Redirect::to(board.frame().home()).into_response() };
+    let Some(lock) = &board.options.door.0 else { return Redirect::to(board.home()).into_response() };
     match lock.open(said.token.trim()) {
         None => {
             let problem = "Too many wrong tokens. Try again in a minute.";
@@ -249,12 +266,25 @@ pub(crate) async fn login(State(board): State<Arc<Board>>, Form(said): Form<Said
         }
         Some(Err(())) => LoginPage { base, name, problem: "That is not the token." }.answer(StatusCode::UNAUTHORIZED),
         Some(Ok(session)) => {
-            let path = if base.is_empty() { "/" } else { base };
-            let secure = if board.options.door.1 { "" } else { "; Secure" };
-            let cookie = format!("{COOKIE}={session}; HttpOnly; SameSite=Strict; Path={path}{secure}");
-            ([(header::SET_COOKIE, cookie)], Redirect::to(board.frame().home())).into_response()
+            ([(header::SET_COOKIE, cookie(&board, &head, &session))], Redirect::to(board.home())).into_response()
         }
     }
+}
+
+/// Ends the session.
+pub(crate) async fn logout(State(board): State<Arc<Board>>, head: HeaderMap) -> Response {
+    if let (Some(lock), Some(session)) = (&board.options.door.0, session_of(&head)) {
+        lock.forget(&session);
+    }
+    let cookie = cookie(&board, &head, "") + "; Max-Age=0";
+    ([(header::SET_COOKIE, cookie)], Redirect::to(&board.url("/login"))).into_response()
+}
+
+fn cookie(board: &Board, head: &HeaderMap, session: &str) -> String {
+    let base = &board.options.base;
+    let path = if base.is_empty() { "/" } else { base };
+    let secure = if board.options.door.1 { "" } else { "; Secure" };
+    format!("{}={session}; HttpOnly; SameSite=Strict; Path={path}{secure}", cookie_of(head))
 }
 
 #[cfg(test)]
@@ -311,8 +341,7 @@ mod tests {
         for _ in 0..TRIES {
             assert_eq!(lock.open("wrong"), Some(Err(())));
         }
-        assert_eq!(lock.open("0123456789abcdef"), None, "nor is the right one");
-        held(&lock.wrong).clear();
+        assert_eq!(lock.open("wrong"), None);
         let session = lock.open("0123456789abcdef").unwrap().unwrap();
         assert!(lock.knows(&session) && !lock.knows("other"));
     }

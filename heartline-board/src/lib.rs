@@ -23,17 +23,25 @@
 
 mod acts;
 #[doc(hidden)]
+pub mod checks;
+#[doc(hidden)]
 pub mod guard;
+mod live;
 mod options;
 mod pages;
+mod runs;
+mod strip;
 #[doc(hidden)]
 pub mod text;
 #[doc(hidden)]
 pub mod told;
+#[doc(hidden)]
+pub mod troubles;
 
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::middleware;
 use axum::routing::{get, post};
 use heartline::Inspector;
@@ -41,6 +49,9 @@ use heartline::Inspector;
 pub use self::guard::ShortToken;
 pub use self::options::BoardOptions;
 use self::pages::Board;
+
+/// How many bytes a form may have.
+const BODY: usize = 64 * 1024;
 
 /// The pages and the acts, to be served alone or nested under [`BoardOptions::base`].
 pub fn board(inspector: Inspector, options: BoardOptions) -> Router {
@@ -51,13 +62,20 @@ pub fn board(inspector: Inspector, options: BoardOptions) -> Router {
         .route("/jobs", get(pages::jobs::page))
         .route("/job", get(pages::job::page))
         .route("/workers", get(pages::workers::page))
+        .route("/worker", get(pages::worker::page))
         .route("/stalls", get(pages::stalls::page))
+        .route("/audit", get(pages::audit::page))
+        .route("/run", get(pages::run::page).post(pages::run::stop))
+        .route("/live", get(live::stream))
         .route("/server", get(pages::server::page))
         .route("/act", post(acts::act))
         .route("/login", get(guard::login_page).post(guard::login))
+        .route("/logout", post(guard::logout))
         .route("/board.css", get(pages::style))
         .route("/board.js", get(pages::script))
+        .route("/board.svg", get(pages::icon))
         .fallback(pages::not_found)
+        .layer(DefaultBodyLimit::max(BODY))
         .layer(middleware::from_fn_with_state(Arc::clone(&board), guard::guarded))
         .with_state(board)
 }

@@ -4,9 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::http::HeaderMap;
+use serde_json::Value;
 
 use crate::guard::{Door, ShortToken};
 
+type Allowed = Arc<dyn Fn(&HeaderMap, &str) -> bool + Send + Sync>;
+type Redacted = Arc<dyn Fn(&str, Value) -> Value + Send + Sync>;
 type Named = Arc<dyn Fn(&HeaderMap) -> String + Send + Sync>;
 
 /// How a board is mounted, who may see it, and what it lets them do.
@@ -22,6 +25,8 @@ pub struct BoardOptions {
     pub(crate) shows_payloads: bool,
     pub(crate) hosts: Vec<String>,
     pub(crate) by: Named,
+    pub(crate) allow: Allowed,
+    pub(crate) redact: Redacted,
 }
 
 impl BoardOptions {
@@ -48,6 +53,8 @@ impl BoardOptions {
             shows_payloads: true,
             hosts: Vec::new(),
             by: Arc::new(|_| "board".to_owned()),
+            allow: Arc::new(|_, _| true),
+            redact: Arc::new(|_, value| value),
         }
     }
 
@@ -64,7 +71,7 @@ impl BoardOptions {
         self
     }
 
-    /// Lets nobody do anything to a task or a job.
+    /// Lets nobody do anything to a task or a job; audits can be made.
     pub fn read_only(mut self) -> BoardOptions {
         self.is_read_only = true;
         self
@@ -86,6 +93,31 @@ impl BoardOptions {
     /// Who acts, by the head of a request: it stands in the event of each act. Defaults to `board`.
     pub fn by(mut self, name: impl Fn(&HeaderMap) -> String + Send + Sync + 'static) -> BoardOptions {
         self.by = Arc::new(name);
+        self
+    }
+
+    /// What they may do, by the head of a request and the name of the act: `pause`, `resume`, `retry`, `run_now`, `cancel`, `remove`,
+    /// `recover_running`, `fail_running`, `recover_worker`, `audit` (which reads all of a task) and `repair`. Defaults to everything.
+    /// What they may not do they are not offered.
+    pub fn allow(mut self, is_allowed: impl Fn(&HeaderMap, &str) -> bool + Send + Sync + 'static) -> BoardOptions {
+        self.allow = Arc::new(is_allowed);
+        self
+    }
+
+    /// What is shown of a payload, a result or a checkpoint of this task. Defaults to all of it.
+    ///
+    /// ```
+    /// # use heartline_board::BoardOptions;
+    /// # use serde_json::Value;
+    /// let options = BoardOptions::behind_own_auth().redact(|_task, mut value| {
+    ///     if let Some(card) = value.get_mut("card") {
+    ///         *card = Value::from("…");
+    ///     }
+    ///     value
+    /// });
+    /// ```
+    pub fn redact(mut self, shown: impl Fn(&str, Value) -> Value + Send + Sync + 'static) -> BoardOptions {
+        self.redact = Arc::new(shown);
         self
     }
 

@@ -1,12 +1,12 @@
-//! A job and what has happened to it, in words: the same on a page and in a terminal.
+//! Jobs and workers, and what has happened to them, in words: the same on a page and in a terminal.
 
 use std::time::SystemTime;
 
-use heartline::{JobReport, JobState};
+use heartline::{Fault, JobReport, JobState, WatchReport, WorkerReport, WorkerState};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::text::{brief, exact, shown, span};
+use crate::text::{brief, exact, relative, shown, span};
 
 /// The states of a job, in the order of its life.
 pub const STATES: [JobState; 8] = [
@@ -77,4 +77,134 @@ pub fn rest_of(event: &impl Serialize) -> String {
         }
     }
     rest.join(" ")
+}
+
+/// What a fault of an audit means, and what mending it does.
+#[must_use]
+pub fn meaning(fault: Fault) -> &'static str {
+    match fault {
+        Fault::NoPayload => "its input is lost; mended, the job is REMOVED, its result too, and a run of it is dropped",
+        Fault::TwoPlaces => "it is in more than one place; mended, it stays in one",
+        Fault::Nowhere => "it is in no place, and its end, if it had one, is lost; mended, it RUNS AGAIN at once",
+        Fault::Unlocked => "it is among the running ones, and nobody holds it; mended, it leaves them",
+        Fault::Unwatched => "it is held, and no sweep looks at it; mended, the next one does",
+        Fault::BothSets => "it counts as silent and as heard from; mended, as heard from",
+        Fault::StrayCancel => "its cancel is asked for, and nobody holds it; mended, that is dropped",
+        Fault::StrayClaim | Fault::StrayHook => "a mark of it is left over, or missing; mended, it fits",
+        Fault::BadCounter | Fault::BadMeta => "a counter is no number; mended, it counts from 0",
+        Fault::Miscounted => "entries of lists are counted wrong; mended, they are right",
+        Fault::StaleRecord => "the record of a worker that is gone; mended, it is removed",
+        _ => "see the guide",
+    }
+}
+
+/// What is known of a worker, each fact with its name.
+#[must_use]
+pub fn worker_facts(worker: &WorkerReport, now: SystemTime) -> Vec<(&'static str, String)> {
+    let time = |at: Option<SystemTime>| at.map(|at| exact(at, now));
+    let facts = [
+        ("worker", Some(worker.worker.to_string())),
+        ("state", Some(worker_state(worker))),
+        ("name", worker.name.clone()),
+        ("host", Some(worker.host.clone())),
+        ("pid", worker.pid.map(|pid| pid.to_string())),
+        ("version", Some(worker.version.clone())),
+        ("started", time(worker.started_at)),
+        ("last seen", time(Some(worker.last_seen_at))),
+        ("stopped", time(worker.stopped_at)),
+        ("dead since", time(worker.death.as_ref().map(|death| death.at))),
+        ("runtime", worker.runtime_blocked.map(|blocked| format!("blocked by handlers for {}", span(blocked)))),
+    ];
+    facts.into_iter().filter_map(|(name, fact)| Some((name, shown(&fact?)))).collect()
+}
+
+/// The state, and of one that is dead by what that is known.
+#[must_use]
+pub fn worker_state(worker: &WorkerReport) -> String {
+    match &worker.death {
+        Some(death) if death.by.is_empty() => format!("{} (proof: {})", worker.state, death.proof),
+        Some(death) => format!("{} (proof: {}, by {})", worker.state, death.proof, shown(&death.by)),
+        None => worker.state.to_string(),
+    }
+}
+
+/// The heartbeats of a worker for a task.
+#[derive(Clone, Debug, Serialize)]
+pub struct Beat {
+    /// The worker.
+    pub worker: String,
+    /// The task.
+    pub task: String,
+    /// How many jobs it holds.
+    pub held: u64,
+    /// How many it may hold.
+    pub slots: u64,
+    /// When the heartbeat was sent that was answered last.
+    pub answered: String,
+    /// How long the answer took.
+    pub took: String,
+    /// When its jobs may be found stalled, if no other heartbeat is answered.
+    pub deadline: String,
+    /// Whether two thirds of the interval were over when the worker told of itself last, or, of a silent one, are now.
+    pub is_at_risk: bool,
+    /// That in a word.
+    pub verdict: &'static str,
+}
+
+/// The heartbeats of workers that are not gone, those that hold jobs and are at risk first.
+#[must_use]
+pub fn beats<'a>(workers: impl IntoIterator<Item = &'a WorkerReport>, now: SystemTime) -> Vec<Beat> {
+    let mut beats = Vec::new();
+    for worker in workers.into_iter().filter(|worker| worker.state != WorkerState::Gone) {
+        // What a live one told, it told up to 5 s ago.
+        let as_of = if worker.state.is_live() { worker.last_seen_at } else { now };
+        for its in &worker.tasks {
+            let interval = its.watches.iter().map(|watch| watch.interval).max();
+            let age = its.last_beat_at.and_then(|at| as_of.duration_since(at).ok());
+            let is_late = age.zip(interval).is_some_and(|(age, interval)| age > interval * 2 / 3);
+            let is_at_risk = is_late && its.held > 0;
+            let deadline = its.last_beat_at.zip(interval).and_then(|(at, interval)| at.checked_add(interval));
+            beats.push(Beat {
+                worker: worker.worker.to_string(),
+                task: its.task.clone(),
+                held: its.held,
+                slots: its.slots,
+                answered: its.last_beat_at.map_or("never".to_owned(), |at| {
+                    format!("{} ago", span(as_of.duration_since(at).unwrap_or_default()))
+                }),
+                took: if its.beat_took.is_zero() { "–".to_owned() } else { span(its.beat_took) },
+                deadline: deadline.map_or("–".to_owned(), |at| relative(at, as_of)),
+                is_at_risk,
+                verdict: match (its.held, is_late) {
+                    (0, _) => "holds nothing",
+                    (_, true) => "at risk",
+                    (_, false) => "safe",
+                },
+            });
+        }
+    }
+    beats.sort_by(|one, other| {
+        let rank = |beat: &Beat| (!beat.is_at_risk, beat.held == 0);
+        rank(one).cmp(&rank(other)).then_with(|| (&one.worker, &one.task).cmp(&(&other.worker, &other.task)))
+    });
+    beats
+}
+
+/// The watches of a worker, a sentence each.
+#[must_use]
+pub fn watches(worker: &WorkerReport, now: SystemTime) -> Vec<String> {
+    let watch = |(task, watch): (&String, &WatchReport)| {
+        let broken = watch.broken.zip(watch.broken_at);
+        let broken = broken.map(|(cause, at)| format!("; broken {}: {cause}", relative(at, now)));
+        let (since, may) = (relative(watch.since, now), relative(watch.may_resolve_at(), now));
+        let interval = span(watch.interval);
+        let told = format!(
+            "{task}: epoch {} since {since}, interval {interval}; may resolve {may}{}",
+            watch.epoch,
+            broken.unwrap_or_default()
+        );
+        shown(&told)
+    };
+    let watched = worker.tasks.iter().flat_map(|its| its.watches.iter().map(|watch| (&its.task, watch)));
+    watched.map(watch).collect()
 }

@@ -11,7 +11,7 @@ use heartline::{JobFilter, JobState, Priority};
 
 /// See, explain and steer Heartline's tasks, jobs and workers.
 ///
-/// The server is that of --redis, else of HEARTLINE_REDIS, else of REDIS_URL, else redis://127.0.0.1:6379.
+/// The server is that of --redis, else of --context, else of HEARTLINE_REDIS, else of REDIS_URL, else the default context, else redis://127.0.0.1:6379.
 #[derive(Debug, Parser)]
 #[command(
     name = "heartline",
@@ -32,27 +32,32 @@ pub(crate) struct Args {
 pub(crate) struct Global {
     /// The Redis server, as redis://host:port/db or rediss://
     #[arg(long, global = true, value_name = "URL", value_hint = ValueHint::Url)]
-    redis: Option<String>,
-    /// What every key begins with
-    #[arg(long, global = true, default_value = "heartline", env = "HEARTLINE_PREFIX")]
-    pub(crate) prefix: String,
+    pub(crate) redis: Option<String>,
+    /// A server that has a name in ~/.config/heartline/config.toml (see `heartline contexts --help`)
+    #[arg(long, global = true, value_name = "NAME", env = "HEARTLINE_CONTEXT")]
+    pub(crate) context: Option<String>,
+    /// What every key begins with [default: that of the context, else heartline]
+    #[arg(long, global = true, env = "HEARTLINE_PREFIX")]
+    pub(crate) prefix: Option<String>,
     /// Print JSON, with times in ms since 1970
     #[arg(long, global = true)]
     pub(crate) json: bool,
     /// Do not ask before something is done that cannot be undone
     #[arg(long, short, global = true)]
     pub(crate) yes: bool,
-    /// Who acts: it stands in the event of each act [default: the user's name]
+    /// The name of the context, in place of typing it, before something is done in production
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) confirm: Option<String>,
+    /// Who acts: it stands in the event of each act [default: $USER, else heartline-cli]
     #[arg(long, global = true, value_name = "NAME")]
     by: Option<String>,
 }
 
 impl Global {
-    /// The server: the option, or the first variable that is set.
-    pub(crate) fn url(&self) -> String {
+    /// The server, where it was told: the option, or the first variable that is set.
+    pub(crate) fn told_url(&self) -> Option<String> {
         let of = |name: &str| std::env::var(name).ok().filter(|url| !url.is_empty());
-        let url = self.redis.clone().or_else(|| of("HEARTLINE_REDIS")).or_else(|| of("REDIS_URL"));
-        url.unwrap_or_else(|| "redis://127.0.0.1:6379".to_owned())
+        self.redis.clone().or_else(|| of("HEARTLINE_REDIS")).or_else(|| of("REDIS_URL"))
     }
 
     /// Whether the option, which others can read, has a password.
@@ -90,6 +95,9 @@ pub(crate) enum Command {
         /// Show those too that are gone
         #[arg(long, short)]
         all: bool,
+        /// Show the heartbeats of each for each of its tasks: what is held, until when it is safe
+        #[arg(long, conflicts_with_all = ["worker", "all"])]
+        beats: bool,
     },
     /// Stalls: the last ones, one explained, and why nothing is recovered yet
     #[command(subcommand)]
@@ -171,6 +179,36 @@ pub(crate) enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         argv: Vec<OsString>,
     },
+    /// Show it at work: a private Redis, workers that are killed and frozen, and the web page
+    ///
+    /// It starts redis-server or valkey-server of the PATH (or of HEARTLINE_REDIS_SERVER), and a few processes that work jobs. Every few
+    /// seconds one of them is killed or frozen. The web page shows what becomes of their jobs. At the end it counts them.
+    #[cfg(unix)]
+    #[command(after_help = "Example:\n  heartline demo\n  heartline demo --for 1m --json")]
+    Demo(Demo),
+    /// A worker process of the demo
+    #[cfg(unix)]
+    #[command(name = "_demo-worker", hide = true)]
+    DemoWorker,
+    /// The servers that have names, in ~/.config/heartline/config.toml or the file of HEARTLINE_CONFIG, which only you may read
+    #[command(
+        after_help = "The file:\n  default = \"staging\"\n\n  [context.staging]\n  url = \"redis://staging.internal:6379\"\n  prefix = \"billing\"\n\n  \
+                            [context.live]\n  url_command = [\"pass\", \"show\", \"redis/live\"]   # or url_env = \"LIVE_REDIS\"\n  production = true\n\n\
+                            Example:\n  heartline --context live tasks"
+    )]
+    Contexts,
+    /// Measure this server: what it does at most, and what Heartline does on it
+    ///
+    /// It takes some 5 seconds and at most 64 MiB, under a prefix of its own whose keys it removes at the end, at Ctrl-C too.
+    /// It is refused in a context of production.
+    #[command(after_help = "Example:\n  heartline bench\n  heartline bench --payload 1024")]
+    Bench {
+        /// How many bytes an input has, 1 to 65536
+        #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65536))]
+        payload: u32,
+    },
+    /// Tasks and workers on the whole terminal, each second anew, until q
+    Top,
     /// Write completions for a shell to standard output
     #[command(
         after_help = "Example:\n  heartline completions bash > ~/.local/share/bash-completion/completions/heartline"
@@ -234,6 +272,21 @@ pub(crate) struct Work {
     /// The program and its arguments: everything behind it
     #[arg(long, num_args = 1.., allow_hyphen_values = true, required = true, value_name = "ARGV", value_hint = ValueHint::CommandName)]
     pub(crate) exec: Vec<OsString>,
+}
+
+/// What the demo shows, and for how long.
+#[cfg(unix)]
+#[derive(Debug, clap::Args)]
+pub(crate) struct Demo {
+    /// The address of the web page [default: 127.0.0.1:9187, or any free port where that is taken]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// How many worker processes there are, 2 to 16
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=16))]
+    pub(crate) workers: u8,
+    /// End after this time and when all jobs have ended, as 1m [default: at Ctrl-C]
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) length: Option<Duration>,
 }
 
 /// How the web page is served.
@@ -462,6 +515,12 @@ pub(crate) enum StallsCommand {
     },
     /// Why nothing is recovered yet, and when that may be
     Outlook {
+        /// The task
+        #[arg(long, short)]
+        task: String,
+    },
+    /// Jobs that were held each time when workers died, the most suspicious first: one of them may take its process down
+    Suspects {
         /// The task
         #[arg(long, short)]
         task: String,

@@ -4,23 +4,59 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use crate::failure::Failure;
 
-/// Whether to go on: yes where `--yes` was given, else what the person at the terminal says.
+/// What was said beforehand, and how much has to be said.
+#[derive(Debug, Default)]
+pub(crate) struct Consent {
+    /// Yes to everything, which is not enough in production.
+    pub(crate) yes: bool,
+    /// The name of the context, if it is of production.
+    pub(crate) production: Option<String>,
+    /// The name that was given with `--confirm`.
+    pub(crate) confirmed: Option<String>,
+}
+
+impl Consent {
+    pub(crate) fn is_production(&self) -> bool {
+        self.production.is_some()
+    }
+}
+
+/// Whether to go on: yes where that was said beforehand, else what the person at the terminal says. In production that is the name of the
+/// context.
 ///
 /// # Errors
 /// Wrong use where nobody can be asked; a failure where the answer is no.
-pub(crate) fn confirm(yes: bool, what: &str) -> Result<(), Failure> {
-    if yes {
-        return Ok(());
+pub(crate) fn confirm(consent: &Consent, what: &str) -> Result<(), Failure> {
+    let can_be_asked = io::stdin().is_terminal() && io::stderr().is_terminal();
+    match (&consent.production, &consent.confirmed) {
+        (Some(name), Some(said)) if name == said => return Ok(()),
+        (Some(name), Some(said)) => {
+            return Err(Failure::wrong(format!("--confirm says {said}, and the context is {name}; nothing was done")));
+        }
+        (Some(name), None) if !can_be_asked => {
+            let how = format!("say --confirm {name}, since nobody can be asked here");
+            return Err(Failure::wrong(format!("this would {what} in production; {how}")));
+        }
+        (Some(name), None) => {
+            let answer = asked(&format!("This will {what}, in production. Type {name} to go on: "))?;
+            return if answer == *name { Ok(()) } else { Err(Failure::Failed("nothing was done".to_owned())) };
+        }
+        (None, _) if consent.yes => return Ok(()),
+        (None, _) if !can_be_asked => {
+            return Err(Failure::wrong(format!("this would {what}; say --yes, since nobody can be asked here")));
+        }
+        (None, _) => {}
     }
-    if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
-        return Err(Failure::wrong(format!("this would {what}; say --yes, since nobody can be asked here")));
-    }
-    eprint!("This will {what}. Go on? [y/N] ");
-    io::stderr().flush()?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
-    match answer.trim().to_ascii_lowercase().as_str() {
+    match asked(&format!("This will {what}. Go on? [y/N] "))?.to_ascii_lowercase().as_str() {
         "y" | "yes" => Ok(()),
         _ => Err(Failure::Failed("nothing was done".to_owned())),
     }
+}
+
+fn asked(question: &str) -> Result<String, Failure> {
+    eprint!("{question}");
+    io::stderr().flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(answer.trim().to_owned())
 }

@@ -55,6 +55,7 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
     let (dispatched, ended) = (Family::<Labels, Counter>::default(), Family::<Labels, Counter>::default());
     let (oldest, paused, slots, readable) = (levels(), levels(), levels(), levels());
     let (epoch_age, interval, silent) = (levels(), levels(), levels());
+    let (findings, audit_age) = (levels(), levels());
     for task in tasks {
         let label = || vec![("task", task.task.clone())];
         set(&readable, label(), f64::from(u8::from(task.fault.is_none())));
@@ -68,6 +69,14 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
         dispatched.get_or_create(&label()).inc_by(task.dispatched);
         ended.get_or_create(&label()).inc_by(task.ended);
         set(&oldest, label(), task.next_waiting_age.unwrap_or_default().as_secs_f64());
+        if let Some(audit) = &task.audited {
+            let age = task.as_of.duration_since(audit.at).unwrap_or_default();
+            set(&audit_age, label(), age.as_secs_f64());
+            for (kind, count) in &audit.found {
+                let labels = vec![("task", task.task.clone()), ("kind", kind.to_string())];
+                set(&findings, labels, *count as f64);
+            }
+        }
         set(&paused, label(), f64::from(u8::from(task.paused.is_some())));
         set(&slots, label(), task.slots as f64);
         for part in &task.parts {
@@ -100,6 +109,8 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
     registry.register("task_slots", "Jobs that its live workers may hold together", slots);
     registry.register_with_unit("epoch_age", "Since the last snapshot of stall detection", Unit::Seconds, epoch_age);
     registry.register_with_unit("interval", "The stall interval in force", Unit::Seconds, interval);
+    registry.register("audit_findings", "What the last audit found that was noted", findings);
+    registry.register_with_unit("audit_age", "Since that audit", Unit::Seconds, audit_age);
     registry.register("silent_jobs", "Held jobs that were silent since the last snapshot", silent);
 }
 

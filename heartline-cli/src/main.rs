@@ -14,6 +14,9 @@ macro_rules! say {
 mod args;
 mod ask;
 mod commands;
+mod contexts;
+#[cfg(unix)]
+mod demo;
 mod failure;
 mod fleet;
 mod output;

@@ -61,13 +61,15 @@ pub(crate) async fn serve_guarded(serving: Serving, pages: Router, up: impl FnOn
     let token = token_of(&serving)?;
     let hosts = serving.host.into_iter().map(|host| host.to_ascii_lowercase()).collect();
     let pages = pages.layer(middleware::from_fn_with_state(Arc::new(Guard { hosts, token }), guarded));
-    serve(serving.listen, pages, up).await
+    serve(bind(serving.listen).await?, pages, up).await
+}
+
+pub(crate) async fn bind(listen: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(listen).await.map_err(|e| Failure::Failed(format!("cannot listen on {listen}: {e}")))
 }
 
 /// Serves until Ctrl-C or SIGTERM.
-pub(crate) async fn serve(listen: SocketAddr, pages: Router, up: impl FnOnce(SocketAddr)) -> Result<(), Failure> {
-    let listener =
-        TcpListener::bind(listen).await.map_err(|e| Failure::Failed(format!("cannot listen on {listen}: {e}")))?;
+pub(crate) async fn serve(listener: TcpListener, pages: Router, up: impl FnOnce(SocketAddr)) -> Result<(), Failure> {
     up(listener.local_addr()?);
     let serving = axum::serve(listener, pages).with_graceful_shutdown(heartline::shutdown_signal());
     let over = async {

@@ -3,6 +3,8 @@
 use heartline::{App, Inspector};
 
 use crate::args::Global;
+use crate::ask::Consent;
+use crate::contexts::Place;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -13,27 +15,41 @@ pub(crate) struct Session {
     pub(crate) out: Output,
     /// Who acts.
     pub(crate) by: String,
-    /// Whether acts need no confirmation.
-    pub(crate) yes: bool,
+    /// What was said about acts beforehand.
+    pub(crate) consent: Consent,
+    /// The name of the context, if it is one.
+    pub(crate) context: Option<String>,
 }
 
 impl Session {
     /// Connects, as the global options say; one that lasts does so when it first asks, and again whenever it must.
     pub(crate) async fn open(global: &Global, lasts: bool) -> Result<Session, Failure> {
-        let app = connect(global, lasts).await?;
+        let place = Place::of(global)?;
+        let app = connect(&place, global, lasts).await?;
+        let production = place.context.clone().filter(|_| place.is_production);
         let out = Output { is_json: global.json };
-        Ok(Session { inspector: app.inspector().by(global.by()), by: global.by(), out, yes: global.yes })
+        match (&global.confirm, &production) {
+            (Some(said), named) if named.as_ref() != Some(said) => {
+                let is =
+                    named.as_ref().map_or("no context of production".to_owned(), |name| format!("the context {name}"));
+                return Err(Failure::wrong(format!("--confirm says {said}, and this is {is}; nothing was done")));
+            }
+            (None, Some(name)) => out.hint(format!("on {name}, which is production")),
+            _ => {}
+        }
+        let consent = Consent { yes: global.yes, production, confirmed: global.confirm.clone() };
+        let by = global.by();
+        Ok(Session { inspector: app.inspector().by(&by), by, out, consent, context: place.context })
     }
 }
 
 /// The App of one command.
-pub(crate) async fn connect(global: &Global, lasts: bool) -> Result<App, Failure> {
-    let url = global.url();
+pub(crate) async fn connect(place: &Place, global: &Global, lasts: bool) -> Result<App, Failure> {
     if global.tells_password() {
         say!("warning: others on this machine can read the password in --redis; set HEARTLINE_REDIS in its place");
     }
     // Who looks at a server whose policy could throw jobs away needs the more to look.
-    let app = App::builder().redis(url).prefix(&global.prefix).accept_eviction();
+    let app = App::builder().redis(&place.url).prefix(&place.prefix).accept_eviction();
     let app = if lasts { app.lazy() } else { app }.build().await?;
     Ok(app)
 }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use askama::Template;
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use heartline::{Error, Event, JobReport, JobState, JobValues, StallReport};
 use serde::Deserialize;
@@ -37,7 +37,7 @@ struct JobPage {
     values: Vec<(&'static str, String)>,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query(asked): Query<Asked>) -> Response {
     let shows_values = board.options.shows_payloads && !asked.values.is_empty();
     let looked = look(&board, &asked, if shows_values { JobValues::Small } else { JobValues::None });
     let (job, events, stalls) = match looked.await {
@@ -61,15 +61,17 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, Query(asked): Query<As
     let mut values = Vec::new();
     for (name, value) in [("Payload", &job.payload), ("Result", &job.result), ("Checkpoint", &job.checkpoint)] {
         if let Some(value) = value {
-            values.push((name, serde_json::to_string_pretty(value).unwrap_or_default()));
+            let value = (board.options.redact)(&asked.task, value.clone());
+            values.push((name, serde_json::to_string_pretty(&value).unwrap_or_default()));
         }
     }
     let can_show = board.options.shows_payloads && !shows_values;
     let url = format!("/job?task={}&id={}&values=yes", encoded(&asked.task), encoded(&asked.id));
+    let frame = board.frame(&head);
     answer(&JobPage {
-        frame: board.frame(),
         facts: facts(&job, now),
-        acts,
+        acts: frame.offered(acts),
+        frame,
         stalls: stalls.iter().map(|stall| format!("{}: {stall}", exact(stall.stall.at, now))).collect(),
         events: events.iter().map(|event| (exact(event.at(), now), event.name().to_owned(), rest_of(event))).collect(),
         values_at: can_show.then(|| board.url(&url)),

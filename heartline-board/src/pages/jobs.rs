@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use askama::Template;
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use heartline::{JobFilter, JobRow, JobState};
 use serde::Deserialize;
@@ -105,7 +105,7 @@ pub(crate) fn acts_on(state: JobState) -> Vec<(&'static str, &'static str, bool)
     }
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, Query(mut asked): Query<Asked>) -> Response {
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query(mut asked): Query<Asked>) -> Response {
     if asked.state.is_empty() {
         asked.state = JobState::Failed.to_string();
     }
@@ -142,13 +142,14 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, Query(mut asked): Quer
         code: row.code.as_deref().map_or(String::new(), shown),
         message: row.message.as_deref().map_or(String::new(), |message| brief(message, 160)),
     };
+    let frame = board.frame(&head);
     answer(&JobsPage {
-        frame: board.frame(),
         states: STATES.map(|state| state.to_string()).to_vec(),
         rows: page.jobs.iter().map(row).collect(),
         next: page.next.as_deref().map(|next| format!("{}&cursor={}", asked.url(&board), encoded(next))),
         looked: page.looked,
-        acts: if count.jobs > 0 { acts_on(state) } else { Vec::new() },
+        acts: if count.jobs > 0 { frame.offered(acts_on(state)) } else { Vec::new() },
+        frame,
         counted,
         task: asked.task,
         state: asked.state,

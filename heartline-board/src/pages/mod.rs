@@ -1,45 +1,89 @@
 //! The pages: each asks the `Inspector`, and fills a template that escapes whatever it shows.
 
+pub(crate) mod audit;
 pub(crate) mod job;
 pub(crate) mod jobs;
 pub(crate) mod overview;
+pub(crate) mod run;
 pub(crate) mod server;
 pub(crate) mod stalls;
 pub(crate) mod task;
+pub(crate) mod worker;
 pub(crate) mod workers;
 
+use std::collections::{BTreeMap, VecDeque};
 use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::Duration;
 
 use askama::Template;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
-use heartline::{Error, Inspector, TaskReport, WorkerReport};
+use heartline::{AuditReport, Error, Inspector, ServerReport, TaskReport, WorkerReport};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::live::Live;
 use crate::options::BoardOptions;
+use crate::runs::Runs;
+use crate::strip::Stalls;
 use crate::text::shown;
 
 /// For how long what was seen of all tasks and workers stands: a page that is open in ten browsers is asked for by each.
 const FRESH: Duration = Duration::from_secs(1);
 
+/// The same of the server.
+const SERVER_FRESH: Duration = Duration::from_secs(15);
+
+/// How many looks are remembered, for the curve of the overview.
+const REMEMBERED: usize = 120;
+
+/// What can be done, by the names under which [`BoardOptions::allow`] is asked.
+pub(crate) const ACTS: [&str; 11] = [
+    "pause",
+    "resume",
+    "retry",
+    "run_now",
+    "cancel",
+    "remove",
+    "recover_running",
+    "fail_running",
+    "recover_worker",
+    "audit",
+    "repair",
+];
+
 /// What every page and act works with.
 pub(crate) struct Board {
     pub(crate) inspector: Inspector,
     pub(crate) options: BoardOptions,
-    /// What was seen last of all tasks and workers, and before that. Those who come together wait for one look.
-    seen: Mutex<Option<(Seen, Option<Seen>)>>,
+    pub(crate) live: Live,
+    pub(crate) runs: Runs,
+    /// What the last audits found, by their tasks.
+    pub(crate) audits: std::sync::Mutex<BTreeMap<String, Arc<AuditReport>>>,
+    pub(crate) stalls: Stalls,
+    /// Those who come together wait for one look.
+    seen: Mutex<Looks>,
+}
+
+/// What was seen of late.
+#[derive(Default)]
+struct Looks {
+    /// The last look last.
+    seen: VecDeque<Seen>,
+    /// The last one that failed, and when.
+    failed: Option<(Instant, Arc<Error>)>,
 }
 
 /// All tasks and workers at one time.
 #[derive(Clone)]
 pub(crate) struct Seen {
-    at: Instant,
+    pub(crate) at: Instant,
     pub(crate) tasks: Arc<Vec<TaskReport>>,
     pub(crate) workers: Arc<Vec<WorkerReport>>,
+    pub(crate) server: Arc<ServerReport>,
+    server_at: Instant,
 }
 
 /// What stands around every page.
@@ -48,6 +92,8 @@ pub(crate) struct Frame {
     pub(crate) name: String,
     pub(crate) base: String,
     pub(crate) is_read_only: bool,
+    pub(crate) has_sessions: bool,
+    may: Vec<&'static str>,
 }
 
 impl Frame {
@@ -55,49 +101,106 @@ impl Frame {
     pub(crate) fn home(&self) -> &str {
         if self.base.is_empty() { "/" } else { &self.base }
     }
+
+    /// Whether this is offered.
+    pub(crate) fn may(&self, act: &str) -> bool {
+        self.may.contains(&act)
+    }
+
+    /// What is offered of these.
+    pub(crate) fn offered<T>(&self, acts: Vec<(&'static str, T, bool)>) -> Vec<(&'static str, T, bool)> {
+        acts.into_iter().filter(|(act, ..)| self.may(act)).collect()
+    }
 }
 
 impl Board {
     pub(crate) fn new(inspector: Inspector, options: BoardOptions) -> Board {
-        Board { inspector, options, seen: Mutex::default() }
+        Board {
+            inspector,
+            options,
+            live: Live::new(),
+            runs: Runs::default(),
+            audits: std::sync::Mutex::default(),
+            stalls: Stalls::default(),
+            seen: Mutex::default(),
+        }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
         format!("{}{path}", self.options.base)
     }
 
-    pub(crate) fn frame(&self) -> Frame {
-        let BoardOptions { name, base, is_read_only, .. } = &self.options;
-        Frame { name: name.clone(), base: base.clone(), is_read_only: *is_read_only }
+    /// The address of the overview.
+    pub(crate) fn home(&self) -> &str {
+        if self.options.base.is_empty() { "/" } else { &self.options.base }
     }
 
-    /// All tasks and workers, now or a moment ago, and as they were some time before.
-    pub(crate) async fn look(&self) -> Result<(Seen, Option<Seen>), Error> {
-        let mut seen = self.seen.lock().await;
-        if let Some(seen) = seen.as_ref().filter(|(last, _)| last.at.elapsed() < FRESH) {
-            return Ok(seen.clone());
+    /// Whether whoever sent this may do that.
+    pub(crate) fn may(&self, head: &HeaderMap, act: &str) -> bool {
+        (act == "audit" || !self.options.is_read_only) && (self.options.allow)(head, act)
+    }
+
+    pub(crate) fn frame(&self, head: &HeaderMap) -> Frame {
+        let BoardOptions { name, base, is_read_only, door, .. } = &self.options;
+        Frame {
+            name: name.clone(),
+            base: base.clone(),
+            is_read_only: *is_read_only,
+            has_sessions: door.has_sessions(),
+            may: ACTS.into_iter().filter(|act| self.may(head, act)).collect(),
         }
+    }
+
+    /// All tasks and workers, now or a moment ago, and as they were at times before.
+    pub(crate) async fn look(&self) -> Result<(Seen, Vec<Seen>), Arc<Error>> {
+        let came = Instant::now();
+        let mut looks = self.seen.lock().await;
+        // Those who waited for a look that failed do not each try for as long again.
+        if let Some((_, e)) = looks.failed.as_ref().filter(|(at, _)| *at >= came) {
+            return Err(Arc::clone(e));
+        }
+        if looks.seen.back().is_none_or(|last| last.at.elapsed() >= FRESH) {
+            match self.look_anew(looks.seen.back()).await {
+                Ok(seen) => {
+                    if looks.seen.len() >= REMEMBERED {
+                        looks.seen.pop_front();
+                    }
+                    looks.seen.push_back(seen);
+                }
+                Err(e) => {
+                    let e = Arc::new(e);
+                    looks.failed = Some((Instant::now(), Arc::clone(&e)));
+                    return Err(e);
+                }
+            }
+        }
+        let mut before: Vec<Seen> = looks.seen.iter().cloned().collect();
+        match before.pop() {
+            Some(now) => Ok((now, before)),
+            None => Err(Arc::new(Error::Closed)),
+        }
+    }
+
+    async fn look_anew(&self, last: Option<&Seen>) -> Result<Seen, Error> {
         let tasks = Arc::new(self.inspector.tasks().await?);
         let workers = Arc::new(self.inspector.workers().await?);
-        let now = Seen { at: Instant::now(), tasks, workers };
-        let before = seen.take().map(|(last, _)| last);
-        Ok(seen.insert((now, before)).clone())
+        // The server changes slowly, and takes longer to be asked.
+        let (server, server_at) = match last.filter(|last| last.server_at.elapsed() < SERVER_FRESH) {
+            Some(last) => (Arc::clone(&last.server), last.server_at),
+            None => (Arc::new(self.inspector.server().await?), Instant::now()),
+        };
+        Ok(Seen { at: Instant::now(), tasks, workers, server, server_at })
     }
 
     /// A page that says what went wrong.
     pub(crate) fn problem(&self, status: StatusCode, title: &str, text: &str) -> Response {
-        let page = ProblemPage { frame: self.frame(), title, text };
+        let page = ProblemPage { frame: self.frame(&HeaderMap::new()), title, text };
         (status, answer(&page)).into_response()
     }
 
     /// The page of an error: in its own words, without a trace.
     pub(crate) fn failed(&self, error: &Error) -> Response {
-        let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            text.push_str(&format!(": {cause}"));
-            source = cause.source();
-        }
+        let text = told_of(error);
         match error {
             Error::Config(_) => self.problem(StatusCode::BAD_REQUEST, "That cannot be asked for", &text),
             e if e.is_retryable() => self.problem(StatusCode::SERVICE_UNAVAILABLE, "Redis does not answer", &text),
@@ -117,6 +220,17 @@ struct ProblemPage<'a> {
     text: &'a str,
 }
 
+/// An error and what caused it, in one line.
+pub(crate) fn told_of(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    text
+}
+
 /// A filled template.
 pub(crate) fn answer(page: &impl Template) -> Response {
     match page.render() {
@@ -132,6 +246,10 @@ pub(crate) async fn style() -> Response {
 pub(crate) async fn script() -> Response {
     let kind = "text/javascript; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], include_str!("../../assets/board.js")).into_response()
+}
+
+pub(crate) async fn icon() -> Response {
+    ([(header::CONTENT_TYPE, "image/svg+xml")], include_str!("../../assets/board.svg")).into_response()
 }
 
 pub(crate) async fn not_found(State(board): State<Arc<Board>>) -> Response {

@@ -1,23 +1,35 @@
-//! Every task, and what is wrong.
+//! Every task, what is wrong, and what happened in the last minutes and hours.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use askama::Template;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::response::Response;
 use heartline::{JobState, TaskReport};
 
-use super::{Board, Frame, answer};
-use crate::text::{many, span};
+use super::{Board, Frame, Seen, answer};
+use crate::strip::Stalls;
+use crate::text::span;
 use crate::told::STATES;
+use crate::troubles::{Trouble, all_troubles};
+
+/// The size of the pictures, in their own units.
+const WIDTH: f64 = 480.0;
+const HEIGHT: f64 = 60.0;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
 struct OverviewPage {
     frame: Frame,
     states: [JobState; 8],
-    troubles: Vec<String>,
+    troubles: Vec<Trouble>,
     rows: Vec<Row>,
+    curve: Option<Curve>,
+    bars: Vec<Bar>,
+    stalls: u64,
+    is_read: bool,
 }
 
 struct Row {
@@ -31,13 +43,30 @@ struct Row {
     slots: String,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>) -> Response {
+/// How many jobs ended a second, as a line.
+struct Curve {
+    points: String,
+    most: u64,
+    over: String,
+}
+
+/// How many jobs stalled in an hour, as a bar.
+struct Bar {
+    x: f64,
+    y: f64,
+    height: f64,
+    told: String,
+}
+
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Response {
     let (seen, before) = match board.look().await {
         Ok(seen) => seen,
         Err(e) => return board.failed(&e),
     };
+    let log = Stalls::log(&board, &seen.tasks).await;
+    let hours = log.hours(SystemTime::now());
     let row = |task: &TaskReport| {
-        let earlier = before.as_ref().and_then(|seen| seen.tasks.iter().find(|earlier| earlier.task == task.task));
+        let earlier = before.last().and_then(|seen| seen.tasks.iter().find(|earlier| earlier.task == task.task));
         let rates = earlier.and_then(|earlier| task.rates_since(earlier));
         let rate = |of: fn(&heartline::TaskRates) -> f64| {
             rates.as_ref().map_or("–".to_owned(), |rates| format!("{:.0}", of(rates)))
@@ -53,21 +82,52 @@ pub(crate) async fn page(State(board): State<Arc<Board>>) -> Response {
             slots: format!("{}/{}", task.counts.claimed + task.counts.running, task.slots),
         }
     };
-    let troubles = seen.tasks.iter().filter_map(trouble).collect();
-    let rows = seen.tasks.iter().map(row).collect();
-    answer(&OverviewPage { frame: board.frame(), states: STATES, troubles, rows })
+    answer(&OverviewPage {
+        frame: board.frame(&head),
+        states: STATES,
+        troubles: all_troubles(&seen.tasks, &seen.workers, &seen.server),
+        rows: seen.tasks.iter().map(row).collect(),
+        curve: curve(&before, &seen),
+        bars: bars(hours),
+        stalls: hours.iter().sum(),
+        is_read: log.is_read(),
+    })
 }
 
-/// What is wrong with a task, if anything.
-fn trouble(task: &TaskReport) -> Option<String> {
-    if let Some(fault) = &task.fault {
-        return Some(format!("{} cannot be read: {fault}", task.task));
+/// What ended a second between looks; `None` before the third look.
+fn curve(before: &[Seen], now: &Seen) -> Option<Curve> {
+    let looks: Vec<&Seen> = before.iter().chain([now]).collect();
+    let ended = |seen: &Seen| seen.tasks.iter().map(|task| task.ended).sum::<u64>();
+    let first = looks.first()?.at;
+    let rate = |pair: &[&Seen]| {
+        let over = pair[1].at.duration_since(pair[0].at).as_secs_f64();
+        (
+            pair[1].at.duration_since(first).as_secs_f64(),
+            ended(pair[1]).saturating_sub(ended(pair[0])) as f64 / over.max(0.001),
+        )
+    };
+    let rates: Vec<(f64, f64)> = looks.windows(2).map(rate).collect();
+    let (begin, end) = (rates.first()?.0, rates.last()?.0);
+    if rates.len() < 2 {
+        return None;
     }
-    let held = task.counts.claimed + task.counts.running + task.counts.finalizing;
-    let waiting = task.counts.waiting;
-    let is_overdue = task.next_due_at.is_some_and(|at| at < task.as_of);
-    let waiting = waiting + u64::from(is_overdue);
-    (waiting + held > 0 && task.live_workers == 0).then(|| {
-        format!("{}: {} waiting and {held} held, and no live worker works it", task.task, many(waiting, "job"))
-    })
+    let most = rates.iter().map(|(_, rate)| *rate).fold(1.0, f64::max);
+    let point = |(at, rate): &(f64, f64)| {
+        let x = (at - begin) / (end - begin).max(0.001) * WIDTH;
+        format!("{x:.1},{:.1}", HEIGHT - rate / most * (HEIGHT - 4.0) - 2.0)
+    };
+    let points: Vec<String> = rates.iter().map(point).collect();
+    let over = span(std::time::Duration::from_secs_f64(end - begin));
+    Some(Curve { points: points.join(" "), most: most.round() as u64, over })
+}
+
+fn bars(hours: [u64; 24]) -> Vec<Bar> {
+    let most = hours.iter().copied().max().unwrap_or(0).max(1) as f64;
+    let bar = |(at, count): (usize, u64)| {
+        let height = if count == 0 { 1.0 } else { 3.0 + count as f64 / most * (HEIGHT - 3.0) };
+        let ago = 23 - at;
+        let when = if ago == 0 { "in the last hour".to_owned() } else { format!("{ago} to {} h ago", ago + 1) };
+        Bar { x: at as f64 * WIDTH / 24.0, y: HEIGHT - height, height, told: format!("{count} stalls {when}") }
+    };
+    hours.into_iter().enumerate().map(bar).collect()
 }

@@ -5,9 +5,11 @@ use std::time::SystemTime;
 
 use askama::Template;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::response::Response;
 
 use super::{Board, Frame, answer};
+use crate::checks::{Checked, Grade, of_server};
 use crate::text::{exact, span};
 
 #[derive(Template)]
@@ -15,9 +17,10 @@ use crate::text::{exact, span};
 struct ServerPage {
     frame: Frame,
     facts: Vec<(&'static str, String)>,
+    checks: Vec<Checked>,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>) -> Response {
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Response {
     let server = match board.inspector.server().await {
         Ok(server) => server,
         Err(e) => return board.failed(&e),
@@ -42,5 +45,5 @@ pub(crate) async fn page(State(board): State<Arc<Board>>) -> Response {
         ("the longest of some took", span(server.longest_round_trip)),
         ("its clock", exact(server.clock, SystemTime::now())),
     ];
-    answer(&ServerPage { frame: board.frame(), facts })
+    answer(&ServerPage { frame: board.frame(&head), facts, checks: of_server(&server, SystemTime::now()) })
 }

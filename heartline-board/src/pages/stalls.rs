@@ -1,18 +1,25 @@
-//! The last stalls of a task, each explained.
+//! The last stalls, each explained where they are those of one task; and the jobs that were held at several deaths.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use askama::Template;
 use axum::extract::{Query, State};
+use axum::http::HeaderMap;
 use axum::response::Response;
+use heartline::Suspect;
 use serde::Deserialize;
 
 use super::{Board, Frame, answer, encoded};
-use crate::text::exact;
+use crate::strip::Stalls;
+use crate::text::{exact, relative, span};
+
+/// How many stalls of all tasks a page shows.
+const SHOWN: usize = 100;
 
 #[derive(Deserialize)]
 pub(crate) struct Asked {
+    #[serde(default)]
     task: String,
     #[serde(default)]
     cursor: String,
@@ -24,30 +31,106 @@ struct StallsPage {
     frame: Frame,
     task: String,
     rows: Vec<Row>,
+    suspects: Vec<Accused>,
+    late: Vec<(String, String, String)>,
     next: Option<String>,
 }
 
 struct Row {
     at: String,
+    task: String,
     id: String,
     action: String,
     told: String,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, Query(asked): Query<Asked>) -> Response {
-    let cursor = Some(asked.cursor.as_str()).filter(|cursor| !cursor.is_empty());
-    let page = match board.inspector.stalls(&asked.task, cursor).await {
-        Ok(page) => page,
+/// A job that was held at several deaths.
+struct Accused {
+    task: String,
+    id: String,
+    told: String,
+}
+
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query(asked): Query<Asked>) -> Response {
+    let now = SystemTime::now();
+    let tasks = match board.look().await {
+        Ok((seen, _)) => seen.tasks,
         Err(e) => return board.failed(&e),
     };
-    let now = SystemTime::now();
-    let rows = page.stalls.iter().map(|report| Row {
-        at: exact(report.stall.at, now),
-        id: report.stall.id.to_string(),
-        action: report.stall.action.to_string(),
-        told: report.to_string(),
-    });
-    let next = page.next.as_deref();
-    let next = next.map(|next| board.url(&format!("/stalls?task={}&cursor={}", encoded(&asked.task), encoded(next))));
-    answer(&StallsPage { frame: board.frame(), rows: rows.collect(), next, task: asked.task })
+    let mut page = StallsPage {
+        frame: board.frame(&head),
+        task: asked.task.clone(),
+        rows: Vec::new(),
+        suspects: Vec::new(),
+        late: Vec::new(),
+        next: None,
+    };
+    {
+        let log = Stalls::log(&board, &tasks).await;
+        let stalls = log.latest();
+        let is_asked = |task: &str| asked.task.is_empty() || task == asked.task;
+        let suspects = Suspect::among(stalls.iter().copied().filter(|stall| is_asked(&stall.task)));
+        page.suspects = suspects.iter().map(|job| accused(job, now)).collect();
+        if asked.task.is_empty() {
+            page.rows = stalls
+                .into_iter()
+                .take(SHOWN)
+                .map(|stall| Row {
+                    at: exact(stall.at, now),
+                    task: stall.task.clone(),
+                    id: stall.id.to_string(),
+                    action: stall.action.to_string(),
+                    told: format!(
+                        "{}, held by {}, stall {}",
+                        stall.reason,
+                        stall.worker.as_ref().map_or("nobody", |worker| worker.as_str()),
+                        stall.stalled_count
+                    ),
+                })
+                .collect();
+        }
+    }
+    if !asked.task.is_empty() {
+        let cursor = Some(asked.cursor.as_str()).filter(|cursor| !cursor.is_empty());
+        let looked = async {
+            let stalls = board.inspector.stalls(&asked.task, cursor).await?;
+            Ok((stalls, board.inspector.late_outcomes(&asked.task, 20).await?))
+        };
+        let (stalls, late) = match looked.await {
+            Ok(looked) => looked,
+            Err(e) => return board.failed(&e),
+        };
+        page.rows = stalls
+            .stalls
+            .iter()
+            .map(|report| Row {
+                at: exact(report.stall.at, now),
+                task: asked.task.clone(),
+                id: report.stall.id.to_string(),
+                action: report.stall.action.to_string(),
+                told: report.to_string(),
+            })
+            .collect();
+        page.late = late
+            .iter()
+            .map(|late| {
+                let by = late.late_by.map_or(String::new(), |by| format!(", {} late", span(by)));
+                (exact(late.at, now), late.id.to_string(), format!("{} by {}{by}", late.outcome, late.worker))
+            })
+            .collect();
+        let next = stalls.next.as_deref();
+        page.next =
+            next.map(|next| board.url(&format!("/stalls?task={}&cursor={}", encoded(&asked.task), encoded(next))));
+    }
+    answer(&page)
+}
+
+fn accused(job: &Suspect, now: SystemTime) -> Accused {
+    let alone = match job.alone {
+        0 => "never alone".to_owned(),
+        times => format!("{times} times alone"),
+    };
+    let told =
+        format!("held at {} deaths, {alone}; the last {}: {}", job.deaths, relative(job.last_at, now), job.action);
+    Accused { task: job.task.clone(), id: job.id.to_string(), told }
 }

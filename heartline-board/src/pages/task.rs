@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::{Query, State};
+use axum::http::HeaderMap;
 use axum::response::Response;
 use heartline::JobState;
 use serde::Deserialize;
@@ -29,7 +30,7 @@ struct TaskPage {
     options: Vec<(String, String)>,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query(asked): Query<Asked>) -> Response {
     let looked = async {
         let task = board.inspector.task(&asked.task).await?;
         Ok((task, board.inspector.recovery_outlook(&asked.task).await?))
@@ -60,7 +61,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, Query(asked): Query<As
     }
     let options = task.options.values.iter().filter(|(_, value)| !value.is_empty());
     answer(&TaskPage {
-        frame: board.frame(),
+        frame: board.frame(&head),
         counts: STATES.map(|state| (state, task.counts.of_state(state))).to_vec(),
         options: options.map(|(name, value)| (name.clone(), value.clone())).collect(),
         task: task.task,

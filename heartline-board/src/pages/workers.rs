@@ -5,19 +5,20 @@ use std::time::SystemTime;
 
 use askama::Template;
 use axum::extract::{Query, State};
+use axum::http::HeaderMap;
 use axum::response::Response;
 use heartline::{WorkerReport, WorkerState};
 use serde::Deserialize;
 
 use super::{Board, Frame, answer};
 use crate::text::{relative, shown, span};
+use crate::told::{Beat, beats, worker_state};
 
 #[derive(Deserialize)]
 #[serde(default)]
 #[derive(Default)]
 pub(crate) struct Asked {
     all: String,
-    worker: String,
 }
 
 #[derive(Template)]
@@ -25,6 +26,7 @@ pub(crate) struct Asked {
 struct WorkersPage {
     frame: Frame,
     rows: Vec<Row>,
+    beats: Vec<Beat>,
     gone: usize,
 }
 
@@ -42,22 +44,16 @@ struct Row {
     watch: String,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query(asked): Query<Asked>) -> Response {
     let seen = match board.look().await {
         Ok((seen, _)) => seen,
         Err(e) => return board.failed(&e),
     };
-    let is_one = !asked.worker.is_empty();
-    let is_shown = |worker: &&WorkerReport| {
-        if is_one {
-            worker.worker.as_str() == asked.worker
-        } else {
-            !asked.all.is_empty() || worker.state != WorkerState::Gone
-        }
-    };
+    let is_shown = |worker: &&WorkerReport| !asked.all.is_empty() || worker.state != WorkerState::Gone;
     let rows: Vec<Row> = seen.workers.iter().filter(is_shown).map(row).collect();
-    let gone = if is_one { 0 } else { seen.workers.len() - rows.len() };
-    answer(&WorkersPage { frame: board.frame(), rows, gone })
+    let gone = seen.workers.len() - rows.len();
+    let beats = beats(seen.workers.iter(), SystemTime::now());
+    answer(&WorkersPage { frame: board.frame(&head), rows, beats, gone })
 }
 
 fn row(worker: &WorkerReport) -> Row {
@@ -65,10 +61,9 @@ fn row(worker: &WorkerReport) -> Row {
     let held = worker.tasks.iter().map(|its| format!("{} {}/{}", its.task, its.held, its.slots));
     let broken = worker.tasks.iter().flat_map(|its| &its.watches);
     let broken = broken.filter_map(|watch| watch.broken.zip(watch.broken_at)).max_by_key(|(_, at)| *at);
-    let death = worker.death.as_ref().map(|death| format!(" (proof: {})", death.proof));
     Row {
         id: worker.worker.to_string(),
-        state: format!("{}{}", worker.state, death.unwrap_or_default()),
+        state: worker_state(worker),
         class: match worker.state {
             WorkerState::Live => "good",
             WorkerState::Silent => "bad",

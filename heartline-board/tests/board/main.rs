@@ -1,6 +1,8 @@
 //! The board as a browser asks it, over HTTP, on real servers and workers.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
+mod live;
+mod long;
 mod pages;
 mod safety;
 mod site;

@@ -7,12 +7,12 @@ use crate::site::{Site, until};
 #[tokio::test]
 async fn the_way_from_the_overview_to_a_failed_job_is_all_links() {
     let site = Site::new().await;
-    assert!(site.page("/").await.contains("There is no task under this prefix yet"));
+    assert!(site.page("/").await.contains("there is no task under this prefix"));
     site.run(&[("ok-1", "x"), ("bad-1", "fail")]).await;
     site.export.dispatch("x".into()).id("waits-1").await.unwrap();
     until("the overview has seen it", async || site.page("/").await.contains("href=\"/task?task=export\"")).await;
     let overview = site.page("/").await;
-    assert!(overview.contains("export: 1 job waiting and 0 held, and no live worker works it"), "{overview}");
+    assert!(overview.contains(">export</a>: 1 job waiting and 0 held, and no live worker works it"), "{overview}");
     assert!(overview.contains("href=\"/jobs?task=export&amp;state=failed\">1</a>"), "{overview}");
 
     let task = site.page("/task?task=export").await;
@@ -88,7 +88,7 @@ async fn acts_are_done_told_and_asked_about_first_where_they_cannot_be_undone() 
     let remove = [("act", "remove"), ("task", "export"), ("state", "failed"), ("code", "disk")];
     let asked = site.post("/act", &remove).await;
     assert!(
-        asked.body.contains("1 failed jobs of export, with the code disk; and those")
+        asked.body.contains("1 failed jobs of export, with the code disk. What comes")
             && asked.body.contains("name=\"confirmed\""),
         "{asked:?}"
     );

@@ -60,11 +60,14 @@ async fn without_the_token_nothing_is_seen_and_a_session_stands_for_it() {
     let session = cookie.split(';').next().unwrap();
     let seen = site.ask("GET", "", &[("Cookie", &format!("other=1; {session}"))], "").await;
     assert!(seen.status == 200 && seen.body.contains("href=\"/ops/heartline/workers\""), "{seen:?}");
+    let port = site.origin().rsplit_once(':').unwrap().1.to_owned();
+    assert!(session.starts_with(&format!("heartline_session_{port}=")), "cookies of a host are sent to all its ports");
     let guessed = "heartline_session=00000000000000000000000000000000";
     assert_eq!(site.ask("GET", "", &[("Cookie", guessed)], "").await.status, 303);
     assert_eq!(site.ask("GET", "", &[("Authorization", &format!("Bearer {TOKEN}"))], "").await.status, 200);
     assert_eq!(site.ask("GET", "", &[("Authorization", "Bearer nothing of that kind")], "").await.status, 401);
     // A write needs both: a session, and a page of ours.
+    site.export.dispatch("x".into()).await.unwrap();
     let form = encoded(&[("act", "pause"), ("task", "export")]);
     let kind = ("Content-Type", "application/x-www-form-urlencoded");
     let foreign = [("Cookie", session), ("Sec-Fetch-Site", "cross-site"), kind];
@@ -72,10 +75,15 @@ async fn without_the_token_nothing_is_seen_and_a_session_stands_for_it() {
     assert_eq!(site.ask("POST", "/act", &[("Sec-Fetch-Site", "same-origin"), kind], &form).await.status, 401);
     let origin = site.origin();
     assert_eq!(site.ask("POST", "/act", &[("Cookie", session), ("Origin", &origin), kind], &form).await.status, 200);
+    // Whoever signs out has to say the token again.
+    let out = site.ask("POST", "/logout", &[("Cookie", session), ("Origin", &origin), kind], "").await;
+    assert!(out.status == 303 && out.field("set-cookie").unwrap().ends_with("; Max-Age=0"), "{out:?}");
+    assert_eq!(site.ask("GET", "", &[("Cookie", session)], "").await.status, 303);
     for _ in 0..12 {
         site.post("/login", &[("token", "wrong")]).await;
     }
-    assert_eq!(site.post("/login", &[("token", TOKEN)]).await.status, 429);
+    assert_eq!(site.post("/login", &[("token", "wrong")]).await.status, 429);
+    assert_eq!(site.post("/login", &[("token", TOKEN)]).await.status, 303, "nobody can keep people out");
     assert!(BoardOptions::with_token("short").is_err());
 }
 

@@ -61,6 +61,39 @@ impl Site {
         Site { test, app, export, address, base: base.to_owned() }
     }
 
+    /// Puts something into a column of the task that is no job.
+    pub async fn damage(&self, column: &str, id: &str) {
+        let () = redis::cmd("HSET")
+            .arg(format!("board:{{export}}:{column}"))
+            .arg(id)
+            .arg("1")
+            .query_async(&mut self.raw().await)
+            .await
+            .unwrap();
+    }
+
+    async fn raw(&self) -> redis::aio::MultiplexedConnection {
+        redis::Client::open(self.test.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+    }
+
+    /// How many commands the server has done since it started.
+    pub async fn calls(&self) -> u64 {
+        self.info("stats", "total_commands_processed:").await
+    }
+
+    /// How often it has done this one.
+    pub async fn commands(&self, name: &str) -> u64 {
+        self.info("commandstats", &format!("cmdstat_{name}:calls=")).await
+    }
+
+    async fn info(&self, section: &str, field: &str) -> u64 {
+        let mut conn = redis::Client::open(self.test.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+        let text: String = redis::cmd("INFO").arg(section).query_async(&mut conn).await.unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(field));
+        let digits = line.map(|line| line.chars().take_while(char::is_ascii_digit).collect::<String>());
+        digits.map_or(0, |digits| digits.parse().unwrap())
+    }
+
     /// The server process.
     pub fn server(&mut self) -> &mut RedisServer {
         self.test.server()

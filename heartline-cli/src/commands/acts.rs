@@ -48,7 +48,10 @@ pub(super) fn confirm_filter(session: &Session, jobs: &Selected, verb: &str, cou
     match jobs.filter.of_jobs() {
         Some(_) => {
             let state = jobs.filter.state.unwrap_or(JobState::Waiting);
-            confirm(session.yes, &format!("{verb} about {count} {state} jobs of {}", jobs.task))
+            confirm(&session.consent, &format!("{verb} about {count} {state} jobs of {}", jobs.task))
+        }
+        None if session.consent.is_production() => {
+            confirm(&session.consent, &format!("{verb} about {count} jobs of {}", jobs.task))
         }
         None => Ok(()),
     }

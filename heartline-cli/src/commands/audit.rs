@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use heartline::{AuditReport, Fault, Finding};
 use heartline_board::text::shown;
+use heartline_board::told::meaning;
 use indicatif::ProgressBar;
 
 use super::known_task;
@@ -21,6 +22,10 @@ async fn look(session: &Session, task: &str) -> Result<AuditReport, Failure> {
         bar.set_position(progress.read.min(progress.of));
     }
     bar.finish_and_clear();
+    // Who may only read has looked all the same.
+    if let Err(e) = session.inspector.note_audit(audit.report()).await {
+        session.out.hint(format!("the audit could not be noted for others: {}", shown(&e.to_string())));
+    }
     Ok(audit.report().clone())
 }
 
@@ -80,7 +85,7 @@ pub(super) async fn repair(session: &Session, task: &str, dry_run: bool) -> Resu
         findings(session, preview.mended.iter())?;
         meanings(session, preview.mended.iter())?;
     }
-    confirm(session.yes, &format!("mend {count} faults of {task}"))?;
+    confirm(&session.consent, &format!("mend {count} faults of {task}"))?;
     let repaired = session.inspector.repair(&report).await?;
     if session.out.is_json {
         return session.out.json(&repaired);
@@ -93,23 +98,7 @@ fn meanings<'a>(session: &Session, found: impl Iterator<Item = &'a Finding>) -> 
     let mut counts: BTreeMap<Fault, usize> = BTreeMap::new();
     found.for_each(|finding| *counts.entry(finding.fault).or_default() += 1);
     for (fault, count) in counts {
-        let means = match fault {
-            Fault::NoPayload => {
-                "its input is lost; mended, the job is REMOVED, its result too, and a run of it is dropped"
-            }
-            Fault::TwoPlaces => "it is in more than one place; mended, it stays in one",
-            Fault::Nowhere => "it is in no place, and its end, if it had one, is lost; mended, it RUNS AGAIN at once",
-            Fault::Unlocked => "it is among the running ones, and nobody holds it; mended, it leaves them",
-            Fault::Unwatched => "it is held, and no sweep looks at it; mended, the next one does",
-            Fault::BothSets => "it counts as silent and as heard from; mended, as heard from",
-            Fault::StrayCancel => "its cancel is asked for, and nobody holds it; mended, that is dropped",
-            Fault::StrayClaim | Fault::StrayHook => "a mark of it is left over, or missing; mended, it fits",
-            Fault::BadCounter | Fault::BadMeta => "a counter is no number; mended, it counts from 0",
-            Fault::Miscounted => "entries of lists are counted wrong; mended, they are right",
-            Fault::StaleRecord => "the record of a worker that is gone; mended, it is removed",
-            _ => "see the guide",
-        };
-        session.out.line(format!("  {count} x {fault}: {means}"))?;
+        session.out.line(format!("  {count} x {fault}: {}", meaning(fault)))?;
     }
     Ok(())
 }

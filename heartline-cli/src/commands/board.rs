@@ -4,7 +4,7 @@ use heartline_board::BoardOptions;
 
 use crate::args::BoardServing;
 use crate::failure::Failure;
-use crate::serve::{serve, token_of};
+use crate::serve::{bind, serve, token_of};
 use crate::session::Session;
 
 pub(super) async fn board(session: &Session, asked: BoardServing) -> Result<(), Failure> {
@@ -15,7 +15,8 @@ pub(super) async fn board(session: &Session, asked: BoardServing) -> Result<(), 
         _ => BoardOptions::behind_own_auth(),
     };
     let by = session.by.clone();
-    options = options.name(asked.name).by(move |_| by.clone());
+    let name = if asked.name.is_empty() { session.context.clone().unwrap_or_default() } else { asked.name };
+    options = options.name(name).by(move |_| by.clone());
     if asked.read_only {
         options = options.read_only();
     }
@@ -29,5 +30,5 @@ pub(super) async fn board(session: &Session, asked: BoardServing) -> Result<(), 
         options = options.host(host);
     }
     let pages = heartline_board::board(session.inspector.clone(), options);
-    serve(serving.listen, pages, |at| say!("the board is on http://{at}/; Ctrl-C ends it")).await
+    serve(bind(serving.listen).await?, pages, |at| say!("the board is on http://{at}/; Ctrl-C ends it")).await
 }

@@ -24,7 +24,7 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
         JobsCommand::Dispatch { task, payload, id, delay, priority, wait } => {
             let payload = input(payload)?;
             if let Some(near) = super::near_task(session, &task).await? {
-                confirm(session.yes, &format!("dispatch to a new task {task}, though there is {near}"))?;
+                confirm(&session.consent, &format!("dispatch to a new task {task}, though there is {near}"))?;
             }
             let mut dispatch = inspector.dispatch_json(&task, payload)?;
             if let Some(id) = id {
@@ -71,10 +71,12 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
         JobsCommand::Remove(jobs) => remove(session, &jobs).await,
         JobsCommand::Result { task, id } => {
             known_task(session, &task).await?;
+            warn_of_a_long_wait(session, &task).await?;
             session.out.json(&inspector.result_json(&task, &id).await?)
         }
         JobsCommand::Wait { task, id, timeout } => {
             known_task(session, &task).await?;
+            warn_of_a_long_wait(session, &task).await?;
             let state = inspector.wait(&task, &id, timeout).await?;
             if session.out.is_json {
                 session.out.json(&serde_json::json!({ "task": task, "id": id, "state": state }))?;
@@ -84,6 +86,18 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
             if state == JobState::Completed { Ok(()) } else { Err(Failure::Told) }
         }
     }
+}
+
+/// Says beside the result what may keep a job from ever ending: nobody works the task, or it is paused.
+async fn warn_of_a_long_wait(session: &Session, task: &str) -> Result<(), Failure> {
+    let report = session.inspector.task(task).await?;
+    if let Some(pause) = &report.paused {
+        say!("note: {task} is paused by {}: what has not begun waits until it is resumed", shown(&pause.by));
+    }
+    if report.live_workers == 0 {
+        say!("note: no live worker works {task} now");
+    }
+    Ok(())
 }
 
 /// The input of a job: what was given, or standard input.
@@ -171,6 +185,12 @@ async fn show(session: &Session, task: &str, id: &str, values: bool) -> Result<(
             session.out.line(format!("{name}:\n{}", serde_json::to_string_pretty(value)?))?;
         }
     }
+    if job.stalled_count > 1 {
+        session.out.hint(format!(
+            "It stalled {} times: `heartline stalls suspects -t {task}` tells whether it was there at each death.",
+            job.stalled_count
+        ));
+    }
     session.out.line("what has happened:")?;
     events::of_job(session, task, id).await
 }
@@ -182,7 +202,7 @@ async fn remove(session: &Session, jobs: &Selected) -> Result<(), Failure> {
             return Err(Failure::wrong(format!("{state} jobs are held by workers; cancel them instead")));
         }
         Some(_) => acts::confirm_filter(session, jobs, "remove for good", count)?,
-        None => confirm(session.yes, &format!("remove {count} jobs of {} for good", jobs.task))?,
+        None => confirm(&session.consent, &format!("remove {count} jobs of {} for good", jobs.task))?,
     }
     acts::run(session, session.inspector.remove(&jobs.task, selection), "removed", count).await
 }

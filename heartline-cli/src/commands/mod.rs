@@ -2,6 +2,7 @@
 
 mod acts;
 mod audit;
+mod bench;
 mod board;
 mod doctor;
 mod events;
@@ -12,6 +13,7 @@ mod pages;
 mod recover;
 mod stalls;
 mod tasks;
+mod top;
 #[cfg(unix)]
 mod work;
 mod workers;
@@ -19,19 +21,35 @@ mod workers;
 use std::time::SystemTime;
 
 use crate::args::{Args, Command};
+use crate::contexts::{Contexts, Place};
+#[cfg(unix)]
+use crate::demo;
 use crate::failure::Failure;
+#[cfg(unix)]
+use crate::output::Output;
 use crate::session::Session;
-use heartline_board::text::relative;
+#[cfg(unix)]
+use crate::session::connect;
+use heartline_board::text::{relative, shown};
 
 /// Does what was asked for.
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     match args.command {
         Command::Completions { shell } => return pages::completions(shell),
         Command::Man { directory } => return pages::man(&directory),
+        Command::Contexts => return contexts(Output { is_json: args.global.json }),
+        Command::Bench { payload } => return bench::bench(&args.global, payload as usize).await,
         #[cfg(unix)]
         Command::Exec { parent, argv } => return Err(work::become_program(parent, &argv)),
         #[cfg(unix)]
         Command::Work(work) => return work::work(&args.global, work).await,
+        #[cfg(unix)]
+        Command::Demo(asked) => return demo::run(asked, Output { is_json: args.global.json }).await,
+        #[cfg(unix)]
+        Command::DemoWorker => {
+            let place = Place::of(&args.global)?;
+            return demo::tasks::work(&connect(&place, &args.global, false).await?).await;
+        }
         _ => {}
     }
     let lasts = matches!(args.command, Command::Metrics { once: false, .. } | Command::Board(_));
@@ -47,17 +65,38 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         Command::Task(command) => tasks::run(&session, command).await,
         Command::Jobs(command) => jobs::run(&session, command).await,
         Command::Workers { worker: Some(worker), .. } => workers::show(&session, &worker).await,
-        Command::Workers { worker: None, all } => workers::list(&session, all).await,
+        Command::Workers { beats: true, .. } => workers::list_beats(&session).await,
+        Command::Workers { worker: None, all, .. } => workers::list(&session, all).await,
         Command::Stalls(command) => stalls::run(&session, command).await,
         Command::Recover(command) => recover::run(&session, command).await,
         Command::Audit { task } => audit::audit(&session, task).await,
         Command::Repair { task, dry_run } => audit::repair(&session, &task, dry_run).await,
         Command::Events { task, job: Some(job), .. } => events::of_job(&session, &task, &job).await,
         Command::Events { task, job: None, follow } => events::of_task(&session, &task, follow).await,
-        Command::Completions { .. } | Command::Man { .. } => Ok(()),
+        Command::Top => top::top(&session).await,
+        Command::Completions { .. } | Command::Man { .. } | Command::Contexts | Command::Bench { .. } => Ok(()),
         #[cfg(unix)]
-        Command::Exec { .. } | Command::Work(_) => Ok(()),
+        Command::Exec { .. } | Command::Work(_) | Command::Demo(_) | Command::DemoWorker => Ok(()),
     }
+}
+
+/// The servers that have names, without their addresses.
+fn contexts(out: Output) -> Result<(), Failure> {
+    let listed = Contexts::read()?.list();
+    if out.is_json {
+        return out.json(&listed);
+    }
+    if listed.is_empty() {
+        let path = crate::contexts::path().map_or_else(String::new, |path| path.display().to_string());
+        out.hint(format!("There is no context: {path} names them, see `heartline contexts --help`."));
+        return Ok(());
+    }
+    let yes = |is_so: bool, what: &str| if is_so { what.to_owned() } else { String::new() };
+    let rows = listed.into_iter().map(|context| {
+        let kind = [yes(context.is_default, "default"), yes(context.is_production, "production")];
+        vec![shown(&context.name), shown(&context.prefix), shown(&context.url_from), kind.join(" ").trim().to_owned()]
+    });
+    out.table(&["CONTEXT", "PREFIX", "ADDRESS FROM", ""], rows.collect())
 }
 
 /// A time in a table, `-` where it is not known.

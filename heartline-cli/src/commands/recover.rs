@@ -4,13 +4,13 @@ use std::time::SystemTime;
 
 use heartline::{ResolvedJob, SilentJob, SilentSelection};
 
-use super::health::waits_for_people;
 use super::{acts, known_task, when};
 use crate::args::{RecoverCommand, Silent};
 use crate::ask::confirm;
 use crate::failure::Failure;
 use crate::session::Session;
 use heartline_board::text::{relative, shown};
+use heartline_board::troubles::waits_for_people;
 
 pub(super) async fn run(session: &Session, command: RecoverCommand) -> Result<(), Failure> {
     let inspector = &session.inspector;
@@ -31,7 +31,7 @@ pub(super) async fn run(session: &Session, command: RecoverCommand) -> Result<()
                 ask_about_all(session, &jobs, "let fail").await?;
             } else {
                 confirm(
-                    session.yes,
+                    &session.consent,
                     &format!("let {} jobs of {} fail, if they stay silent", jobs.ids.len(), jobs.task),
                 )?;
             }
@@ -66,7 +66,7 @@ async fn ask_about_all(session: &Session, jobs: &Silent, verb: &str) -> Result<(
         // Where there are such jobs, they are all that is taken.
         _ => format!("the {set_aside} jobs of {} that are set aside", jobs.task),
     };
-    confirm(session.yes, &format!("{verb} {what}"))
+    confirm(&session.consent, &format!("{verb} {what}"))
 }
 
 async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
@@ -128,9 +128,13 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
         let kept = if waits_for_people(&task) { ", WHICH ITS OPTIONS LEAVE TO A PERSON" } else { "" };
         held.push(format!("{} of {}{kept}", its.held, shown(&its.task)));
     }
-    let held = if held.is_empty() { "none by its last sign".to_owned() } else { held.join("; ") };
+    let held = if held.is_empty() {
+        format!("none by its last sign, {seen}; what it claimed behind that is taken too")
+    } else {
+        held.join("; ")
+    };
     let what = format!("take the jobs of {id} from it: {held}. They run again, or fail past max_count");
-    confirm(session.yes, &format!("{what} ({}, last seen {seen}, {proof}{alive})", known.state))?;
+    confirm(&session.consent, &format!("{what} ({}, last seen {seen}, {proof}{alive})", known.state))?;
     let Some(report) = session.inspector.recover_worker(id).await? else {
         return Err(Failure::Failed(format!("nothing is known of a worker {id} any more")));
     };
@@ -153,7 +157,10 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
 
 async fn sweep(session: &Session, task: &str) -> Result<(), Failure> {
     known_task(session, task).await?;
-    confirm(session.yes, &format!("resolve jobs of {task} that stay silent: they run again, or fail past max_count"))?;
+    confirm(
+        &session.consent,
+        &format!("resolve jobs of {task} that stay silent: they run again, or fail past max_count"),
+    )?;
     session
         .out
         .hint("It watches for one stall interval, for a second one if nothing was silent. Ctrl-C before that changes nothing.");

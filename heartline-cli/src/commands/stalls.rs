@@ -13,6 +13,7 @@ pub(super) async fn run(session: &Session, command: StallsCommand) -> Result<(),
         StallsCommand::List { task } => list(session, &task).await,
         StallsCommand::Explain { task, id } => explain(session, &task, &id).await,
         StallsCommand::Outlook { task } => outlook(session, &task).await,
+        StallsCommand::Suspects { task } => suspects(session, &task).await,
         StallsCommand::Late { task } => late(session, &task).await,
     }
 }
@@ -83,6 +84,34 @@ async fn outlook(session: &Session, task: &str) -> Result<(), Failure> {
         Some(at) => session.out.line(format!("The next job may be resolved {}.", exact(at, outlook.as_of))),
         None => Ok(()),
     }
+}
+
+async fn suspects(session: &Session, task: &str) -> Result<(), Failure> {
+    known_task(session, task).await?;
+    let suspects = session.inspector.suspects(task).await?;
+    if session.out.is_json {
+        return session.out.json(&suspects);
+    }
+    if suspects.is_empty() {
+        session.out.hint(format!("No job of {task} was held at the death of two workers."));
+        return Ok(());
+    }
+    let now = SystemTime::now();
+    let rows = suspects.iter().map(|job| {
+        vec![
+            shown(job.id.as_str()),
+            job.deaths.to_string(),
+            job.alone.to_string(),
+            format!("{:.1}", job.share),
+            relative(job.last_at, now),
+            job.action.to_string(),
+        ]
+    });
+    session.out.table(&["ID", "DEATHS", "ALONE", "SHARE", "LAST", "ACTION"], rows.collect())?;
+    session
+        .out
+        .hint(format!("`heartline jobs show -t {task} ID` shows one; `heartline stalls explain` each of its deaths."));
+    Ok(())
 }
 
 async fn late(session: &Session, task: &str) -> Result<(), Failure> {

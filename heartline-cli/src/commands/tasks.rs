@@ -203,13 +203,16 @@ async fn purge(session: &Session, task: &str, state: JobState) -> Result<(), Fai
     if jobs == 0 && !session.out.is_json {
         return session.out.line(format!("{task} has no {state} jobs"));
     }
-    confirm(session.yes, &format!("remove {jobs} {state} jobs of {task} for good"))?;
+    confirm(&session.consent, &format!("remove {jobs} {state} jobs of {task} for good"))?;
     acts::run(session, session.inspector.purge(task, state), "removed", jobs).await
 }
 
 async fn forget(session: &Session, task: &str) -> Result<(), Failure> {
     known_task(session, task).await?;
-    confirm(session.yes, &format!("remove all that is left of the task {task}: its options, counters and events"))?;
+    confirm(
+        &session.consent,
+        &format!("remove all that is left of the task {task}: its options, counters and events"),
+    )?;
     let outcome = session.inspector.forget_task(task).await?;
     if session.out.is_json {
         session.out.json(&outcome)?;

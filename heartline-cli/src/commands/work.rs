@@ -3,9 +3,10 @@
 //! Between us and the program stands a process of ours for a moment (`heartline _exec`): it asks the kernel to be killed when we die, and
 //! becomes the program. The program leads a process group, so that what it has started can be told to stop with it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use tokio::task::JoinHandle;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Global, Work};
+use crate::contexts::Place;
 use crate::failure::Failure;
 use crate::session::connect;
 
@@ -42,7 +44,11 @@ pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     // A second one in the process would be refused; there is none.
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).try_init();
-    let app = connect(global, true).await?;
+    if !can_be_found(&work.exec[0]) {
+        let program = work.exec[0].to_string_lossy();
+        return Err(Failure::wrong(format!("there is no program {program}, here or on the PATH")));
+    }
+    let app = connect(&Place::of(global)?, global, true).await?;
     let stall = StallOptions::new().interval(work.interval).max_count(work.max_count);
     let mut options = TaskOptions::new()
         .concurrency(work.concurrency)
@@ -64,6 +70,16 @@ pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
         StopReason::Shutdown => Ok(()),
         other => Err(Failure::Failed(other.to_string())),
     }
+}
+
+/// Whether a shell would find the program: a typo is to be told before jobs fail of it.
+fn can_be_found(program: &OsStr) -> bool {
+    let path = Path::new(program);
+    if path.components().count() > 1 {
+        return path.is_file();
+    }
+    let places = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&places).any(|place| place.join(path).is_file())
 }
 
 /// What runs for each job.

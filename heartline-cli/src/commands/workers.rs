@@ -7,7 +7,8 @@ use heartline::{WorkerReport, WorkerState};
 use super::when;
 use crate::failure::Failure;
 use crate::session::Session;
-use heartline_board::text::{exact, relative, shown, span};
+use heartline_board::text::{relative, shown, span};
+use heartline_board::told::{Beat, beats, watches, worker_facts, worker_state};
 
 pub(super) async fn list(session: &Session, all: bool) -> Result<(), Failure> {
     let workers = session.inspector.workers().await?;
@@ -28,7 +29,7 @@ pub(super) async fn list(session: &Session, all: bool) -> Result<(), Failure> {
         let blocked = worker.runtime_blocked.map(|blocked| format!("blocked {}", span(blocked)));
         vec![
             shown(worker.worker.as_str()),
-            state(worker),
+            worker_state(worker),
             shown(&worker.host),
             worker.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
             shown(&worker.version),
@@ -46,15 +47,6 @@ pub(super) async fn list(session: &Session, all: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The state, and of one that is dead by what that is known.
-fn state(worker: &WorkerReport) -> String {
-    match &worker.death {
-        Some(death) if death.by.is_empty() => format!("{} (proof: {})", worker.state, death.proof),
-        Some(death) => format!("{} (proof: {}, by {})", worker.state, death.proof, shown(&death.by)),
-        None => worker.state.to_string(),
-    }
-}
-
 pub(super) async fn show(session: &Session, id: &str) -> Result<(), Failure> {
     let Some(worker) = session.inspector.worker(id).await? else {
         return Err(Failure::Failed(format!(
@@ -65,42 +57,44 @@ pub(super) async fn show(session: &Session, id: &str) -> Result<(), Failure> {
         return session.out.json(&worker);
     }
     let now = SystemTime::now();
-    session.out.facts(vec![
-        ("worker", Some(shown(worker.worker.as_str()))),
-        ("state", Some(state(&worker))),
-        ("name", worker.name.as_deref().map(shown)),
-        ("host", Some(shown(&worker.host))),
-        ("pid", worker.pid.map(|pid| pid.to_string())),
-        ("version", Some(shown(&worker.version))),
-        ("started", worker.started_at.map(|at| exact(at, now))),
-        ("last seen", Some(exact(worker.last_seen_at, now))),
-        ("stopped", worker.stopped_at.map(|at| exact(at, now))),
-        ("dead since", worker.death.as_ref().map(|death| exact(death.at, now))),
-        ("runtime", worker.runtime_blocked.map(|blocked| format!("blocked by handlers for {}", span(blocked)))),
-    ])?;
-    for its in &worker.tasks {
-        let beat = its
-            .last_beat_at
-            .map(|at| format!(", last heartbeat {}, which took {}", relative(at, now), span(its.beat_took)));
+    let facts = worker_facts(&worker, now).into_iter().map(|(name, fact)| (name, Some(fact)));
+    session.out.facts(facts.collect())?;
+    for beat in beats([&worker], now) {
+        let Beat { task, held, slots, answered, took, deadline, verdict, .. } = beat;
         session.out.line(format!(
-            "task {}: {} held, {} slots{}",
-            shown(&its.task),
-            its.held,
-            its.slots,
-            beat.unwrap_or_default()
+            "task {}: {held} held of {slots} slots ({verdict}); last heartbeat {answered}, which took {took}; recovered {deadline} at the soonest",
+            shown(&task)
         ))?;
-        for watch in &its.watches {
-            let broken = watch.broken.zip(watch.broken_at);
-            let broken = broken.map(|(cause, at)| format!("; broken {}: {cause}", relative(at, now)));
-            session.out.line(format!(
-                "  watches epoch {} since {}, interval {}; may resolve {}{}",
-                watch.epoch,
-                relative(watch.since, now),
-                span(watch.interval),
-                relative(watch.may_resolve_at(), now),
-                broken.unwrap_or_default()
-            ))?;
-        }
     }
+    for watch in watches(&worker, now) {
+        session.out.line(format!("watch of {watch}"))?;
+    }
+    Ok(())
+}
+
+/// The heartbeats of all workers, those first whose jobs are at risk.
+pub(super) async fn list_beats(session: &Session) -> Result<(), Failure> {
+    let workers = session.inspector.workers().await?;
+    let beats = beats(&workers, SystemTime::now());
+    if session.out.is_json {
+        return session.out.json(&beats);
+    }
+    const COLUMNS: [&str; 8] = ["WORKER", "TASK", "HELD", "SLOTS", "ANSWERED", "TOOK", "RECOVERED", ""];
+    let cells = |beat: &Beat| {
+        let Beat { worker, task, held, slots, answered, took, deadline, verdict, .. } = beat;
+        let (held, slots) = (held.to_string(), slots.to_string());
+        vec![
+            shown(worker),
+            shown(task),
+            held,
+            slots,
+            answered.clone(),
+            took.clone(),
+            deadline.clone(),
+            (*verdict).to_owned(),
+        ]
+    };
+    session.out.table(&COLUMNS, beats.iter().map(cells).collect())?;
+    session.out.hint("As each worker told last, which it does every 5 s. RECOVERED: no sooner than that.");
     Ok(())
 }

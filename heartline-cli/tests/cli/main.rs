@@ -2,7 +2,12 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod acts;
+#[cfg(target_os = "linux")]
+mod contexts;
+#[cfg(unix)]
+mod demo;
 mod metrics;
+mod monitoring;
 mod reads;
 mod run;
 mod usage;

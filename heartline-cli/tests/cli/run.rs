@@ -30,7 +30,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    fn of(output: Output) -> Ran {
+    pub fn of(output: Output) -> Ran {
         Ran {
             status: output.status.code().unwrap_or(-1),
             out: String::from_utf8(output.stdout).unwrap(),
@@ -51,11 +51,12 @@ impl Ran {
 }
 
 /// The command, with nothing of our own environment that it looks at.
-fn command() -> Command {
+pub fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_heartline"));
-    for name in ["HEARTLINE_TOKEN", "HEARTLINE_REDIS", "REDIS_URL", "HEARTLINE_PREFIX"] {
+    for name in ["HEARTLINE_TOKEN", "HEARTLINE_REDIS", "REDIS_URL", "HEARTLINE_PREFIX", "HEARTLINE_CONTEXT"] {
         command.env_remove(name);
     }
+    command.env("HEARTLINE_CONFIG", "/nowhere/config.toml");
     command.env("USER", "ada").stdin(Stdio::null());
     command
 }
@@ -111,6 +112,13 @@ impl Bench {
         let mut command = command();
         command.env("HEARTLINE_REDIS", self.url()).env("HEARTLINE_PREFIX", "cli").args(args);
         command
+    }
+
+    /// How many keys the server has.
+    pub async fn keys(&self) -> u64 {
+        let client = redis::Client::open(self.url()).unwrap();
+        let mut conn = client.get_multiplexed_async_connection().await.unwrap();
+        redis::cmd("DBSIZE").query_async(&mut conn).await.unwrap()
     }
 
     /// The server process.

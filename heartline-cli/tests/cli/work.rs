@@ -102,13 +102,10 @@ async fn how_a_program_ends_is_how_the_job_ends() {
     assert_eq!(worker.result(json!("behind")).await.unwrap(), json!(7), "who holds its output open is not waited for");
     // An input that is not read is no fault.
     assert_eq!(worker.result(json!("x".repeat(500_000))).await.unwrap(), json!(1));
-    let nobody = bench.command(&["work", "-t", "nobody", "--exec", "/no/such/program"]).stderr(Stdio::null()).spawn();
-    let mut nobody = nobody.unwrap();
-    let jobs = bench.app.task_ref::<Value, Value>("nobody").unwrap();
-    let failed = jobs.dispatch(json!(1)).await.unwrap().result_within(PATIENCE).await;
-    assert!(failed.unwrap_err().to_string().contains("/no/such/program: No such file"), "it says what is missing");
-    nobody.kill().unwrap();
-    nobody.wait().unwrap();
+    for program in ["/no/such/program", "no-such-program"] {
+        let ran = bench.run(&["work", "-t", "nobody", "--exec", program]).await;
+        assert!(ran.status == 2 && ran.err.contains(&format!("there is no program {program}")), "{ran:?}");
+    }
 }
 
 #[tokio::test]
@@ -164,6 +161,34 @@ async fn a_program_does_not_outlive_a_worker_that_is_killed_and_its_job_runs_aga
     let _second = Script::start(&bench, &[], &script);
     assert_eq!(job.result_within(PATIENCE).await.unwrap(), json!("worker_restarted"));
     let _ = std::fs::remove_file(file);
+}
+
+#[tokio::test]
+async fn a_job_that_kills_each_of_its_workers_is_the_first_suspect() {
+    let bench = Bench::new().await;
+    // A neighbour is there at the first death, and ends before the second.
+    let script = r#"case $(cat) in '"poison"') sleep 0.5; kill -9 $PPID; sleep 600 ;; *) [ -n "$HEARTLINE_RECOVERY" ] || sleep 600; echo 1 ;; esac"#;
+    let options = ["--concurrency", "2", "--max-count", "9"];
+    let mut worker = Script::start(&bench, &options, script);
+    let poison = worker.jobs.dispatch(json!("poison")).id("poison").await.unwrap();
+    let neighbour = worker.jobs.dispatch(json!("x")).id("neighbour").await.unwrap();
+    for _ in 0..3 {
+        worker.child.wait().unwrap();
+        worker = Script::start(&bench, &options, script);
+    }
+    until("three deaths are told", async || {
+        let suspects = bench.run(&["stalls", "suspects", "-t", "script", "--json"]).await.json();
+        suspects[0]["deaths"].as_u64() >= Some(3)
+    })
+    .await;
+    let suspects = bench.run(&["stalls", "suspects", "-t", "script", "--json"]).await.json();
+    assert_eq!((&suspects[0]["id"], &suspects[0]["task"]), (&json!("poison"), &json!("script")), "{suspects}");
+    let told = bench.run(&["stalls", "suspects", "-t", "script"]).await.ok();
+    assert!(told.contains("DEATHS") && told.contains("poison"), "{told}");
+    let beats = bench.run(&["workers", "--beats"]).await.ok();
+    assert!(beats.contains("HELD") && beats.contains("script"), "{beats}");
+    worker.child.kill().unwrap();
+    let _ = (poison, neighbour);
 }
 
 #[tokio::test]

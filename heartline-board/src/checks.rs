@@ -1,0 +1,107 @@
+//! What may go wrong with a server, and what to do about it: the same on a page and in a terminal.
+
+use std::time::{Duration, SystemTime};
+
+use heartline::ServerReport;
+use serde::Serialize;
+
+use crate::text::span;
+
+/// Farther than this from our clock, and times that people compare are wrong.
+const SKEW: Duration = Duration::from_secs(2);
+
+/// Above this part of the memory there is little left for a burst of jobs, in percent.
+const FULL: u64 = 80;
+
+/// How grave a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grade {
+    /// All is well.
+    Ok,
+    /// It works, and could be better.
+    Note,
+    /// Jobs are at risk.
+    Risk,
+}
+
+/// What was looked at, and what to do.
+#[derive(Debug, Serialize)]
+pub struct Checked {
+    /// How grave it is.
+    pub grade: Grade,
+    /// What was looked at.
+    pub what: String,
+    /// What to do.
+    pub todo: Option<String>,
+}
+
+/// All is well with it.
+pub fn ok(what: impl Into<String>) -> Checked {
+    Checked { grade: Grade::Ok, what: what.into(), todo: None }
+}
+
+/// What is not well, and what to do.
+pub fn found(grade: Grade, what: impl Into<String>, todo: impl Into<String>) -> Checked {
+    Checked { grade, what: what.into(), todo: Some(todo.into()) }
+}
+
+/// What is well with a server and what is not.
+#[must_use]
+pub fn of_server(server: &ServerReport, now: SystemTime) -> Vec<Checked> {
+    let mut checked = vec![ok(format!("the server is {} {}", server.name, server.version))];
+    checked.push(match (server.is_primary, server.replicas) {
+        (false, _) => found(Grade::Risk, "it is a replica, which takes no writes", "connect to the primary"),
+        (true, 0) => found(
+            Grade::Note,
+            "it has no replica",
+            "with its host all jobs are lost: a replica, or an append-only file on a disk that outlives the host",
+        ),
+        (true, replicas) => ok(format!("{replicas} replicas follow it")),
+    });
+    checked.push(if server.eviction_policy == "noeviction" {
+        ok("it evicts nothing")
+    } else {
+        let todo = "`CONFIG SET maxmemory-policy noeviction`: an evicted key is a column of all jobs of a task";
+        let grade = if server.eviction_policy.starts_with("allkeys") { Grade::Risk } else { Grade::Note };
+        found(grade, format!("its maxmemory-policy is {}", server.eviction_policy), todo)
+    });
+    if server.evicted_keys > 0 {
+        let what = format!("it has evicted {} keys since it started", server.evicted_keys);
+        checked.push(found(Grade::Risk, what, "`heartline audit` tells whether keys of ours are damaged"));
+    }
+    checked.push(if server.has_append_only_file {
+        ok("it writes an append-only file")
+    } else {
+        let what = format!("it writes no append-only file: a crash of it loses {} writes now", server.unsaved_writes);
+        found(
+            Grade::Note,
+            what,
+            "`CONFIG SET appendonly yes`, with appendfsync everysec: then a crash loses about a second",
+        )
+    });
+    if !server.is_saved_well {
+        checked.push(found(Grade::Risk, "its last write to disk failed", "see its log: the disk may be full"));
+    }
+    checked.push(match (server.used_memory * 100).checked_div(server.max_memory) {
+        None => found(
+            Grade::Note,
+            "it has no maxmemory",
+            "the system may kill it when memory is short: set maxmemory to some 70 % of what the host has",
+        ),
+        Some(percent) if percent >= FULL => {
+            let todo =
+                "raise maxmemory, or keep ended jobs for a shorter time; when it is full, dispatches are refused";
+            found(Grade::Risk, format!("{percent} % of its maxmemory are used"), todo)
+        }
+        Some(percent) => ok(format!("{percent} % of its maxmemory are used")),
+    });
+    let skew = server.clock.duration_since(now).unwrap_or_else(|e| e.duration());
+    checked.push(if skew > SKEW {
+        let what = format!("its clock and that of this machine differ by {}", span(skew));
+        found(Grade::Note, what, "let both follow NTP: no decision about a job compares them, people do")
+    } else {
+        ok(format!("its clock agrees with that of this machine to {}", span(skew.max(server.round_trip))))
+    });
+    checked
+}

@@ -1,0 +1,102 @@
+//! Whether every job is in exactly one place: when that was looked at last, what was found, and its repair.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use std::time::SystemTime;
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use heartline::{AuditReport, TaskReport};
+use serde::Deserialize;
+
+use super::{Board, Frame, answer};
+use crate::text::{exact, shown};
+use crate::told::meaning;
+
+/// How many findings a page shows.
+const SHOWN: usize = 500;
+
+#[derive(Deserialize)]
+pub(crate) struct Asked {
+    #[serde(default)]
+    task: String,
+}
+
+#[derive(Template)]
+#[template(path = "audits.html")]
+struct AuditsPage {
+    frame: Frame,
+    rows: Vec<(String, String, String)>,
+}
+
+#[derive(Template)]
+#[template(path = "audit.html")]
+struct AuditPage {
+    frame: Frame,
+    task: String,
+    noted: String,
+    /// What this board found itself, which is what can be repaired.
+    found: Option<Found>,
+}
+
+struct Found {
+    looked: u64,
+    found: u64,
+    kinds: Vec<(String, u64, &'static str)>,
+    findings: Vec<(String, String)>,
+    more: u64,
+}
+
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query(asked): Query<Asked>) -> Response {
+    let frame = board.frame(&head);
+    if asked.task.is_empty() {
+        let tasks = match board.look().await {
+            Ok((seen, _)) => seen.tasks,
+            Err(e) => return board.failed(&e),
+        };
+        let rows = tasks.iter().map(|task| {
+            let (when, found) = noted(task);
+            (task.task.clone(), when, found)
+        });
+        return answer(&AuditsPage { frame, rows: rows.collect() });
+    }
+    let task = match board.inspector.task(&asked.task).await {
+        Ok(task) => task,
+        Err(e) => return board.failed(&e),
+    };
+    let (when, found) = noted(&task);
+    let report = board.audits.lock().unwrap_or_else(PoisonError::into_inner).get(&asked.task).cloned();
+    answer(&AuditPage {
+        frame,
+        task: asked.task,
+        noted: format!("{when}: {found}"),
+        found: report.map(|report| found_by(&report)),
+    })
+}
+
+/// When a task was audited last, and what that found.
+fn noted(task: &TaskReport) -> (String, String) {
+    let Some(audit) = &task.audited else { return ("never noted".to_owned(), "–".to_owned()) };
+    let kinds = audit.found.iter().map(|(kind, count)| format!("{count} {kind}"));
+    let found = kinds.collect::<Vec<_>>().join(", ");
+    (exact(audit.at, SystemTime::now()), if found.is_empty() { "nothing is wrong".to_owned() } else { found })
+}
+
+fn found_by(report: &AuditReport) -> Found {
+    let mut kinds = BTreeMap::new();
+    for finding in report.findings() {
+        *kinds.entry(finding.fault).or_insert(0) += 1;
+    }
+    let found = report.parts.iter().map(|part| part.found).sum();
+    let findings = report.findings().take(SHOWN).map(|finding| (finding.fault.to_string(), shown(&finding.what)));
+    let findings: Vec<_> = findings.collect();
+    Found {
+        looked: report.parts.iter().map(|part| part.looked).sum(),
+        found,
+        kinds: kinds.into_iter().map(|(kind, count)| (kind.to_string(), count, meaning(kind))).collect(),
+        more: found - findings.len() as u64,
+        findings,
+    }
+}

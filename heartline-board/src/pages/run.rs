@@ -1,0 +1,70 @@
+//! Something that was begun and goes on: how far it is, and its end.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Redirect, Response};
+use serde::Deserialize;
+
+use super::{Board, Frame, answer};
+use crate::runs::Run;
+use crate::text::exact;
+
+#[derive(Deserialize)]
+pub(crate) struct Asked {
+    id: String,
+}
+
+#[derive(Template)]
+#[template(path = "run.html")]
+struct RunPage {
+    frame: Frame,
+    what: String,
+    begun: String,
+    progress: String,
+    lines: Vec<String>,
+    ended: Option<Result<String, String>>,
+    stop: String,
+    back: String,
+}
+
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query(asked): Query<Asked>) -> Response {
+    match board.runs.get(&asked.id) {
+        Some(run) => show(&board, &head, &run),
+        None => unknown(&board),
+    }
+}
+
+pub(crate) async fn stop(State(board): State<Arc<Board>>, head: HeaderMap, Query(asked): Query<Asked>) -> Response {
+    let Some(run) = board.runs.get(&asked.id) else { return unknown(&board) };
+    if !board.may(&head, &run.act) {
+        return board.problem(StatusCode::FORBIDDEN, "You may not do that here", "It goes on.");
+    }
+    run.stop();
+    Redirect::to(&url(&board, &run)).into_response()
+}
+
+fn unknown(board: &Board) -> Response {
+    board.problem(StatusCode::NOT_FOUND, "That is not known any more", "The board was started anew, or it is long ago.")
+}
+
+pub(crate) fn url(board: &Board, run: &Run) -> String {
+    board.url(&format!("/run?id={}", run.id))
+}
+
+pub(crate) fn show(board: &Board, head: &HeaderMap, run: &Run) -> Response {
+    let told = run.told();
+    answer(&RunPage {
+        frame: board.frame(head),
+        what: run.what.clone(),
+        begun: exact(run.begun, SystemTime::now()),
+        progress: told.progress,
+        lines: told.lines,
+        ended: told.ended,
+        stop: url(board, run),
+        back: run.back.clone(),
+    })
+}

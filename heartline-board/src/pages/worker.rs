@@ -1,0 +1,53 @@
+//! One worker: what is known of it, its heartbeats and its watches, task by task.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use serde::Deserialize;
+
+use super::{Board, Frame, answer};
+use crate::text::shown;
+use crate::told::{Beat, beats, watches, worker_facts};
+
+#[derive(Deserialize)]
+pub(crate) struct Asked {
+    worker: String,
+}
+
+#[derive(Template)]
+#[template(path = "worker.html")]
+struct WorkerPage {
+    frame: Frame,
+    worker: String,
+    facts: Vec<(&'static str, String)>,
+    beats: Vec<Beat>,
+    watches: Vec<String>,
+    /// Whether its jobs can be taken by somebody's word that it is dead.
+    can_be_dead: bool,
+}
+
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query(asked): Query<Asked>) -> Response {
+    let worker = match board.inspector.worker(&asked.worker).await {
+        Ok(Some(worker)) => worker,
+        Ok(None) => {
+            let text = format!("Nothing is known of {}: it may have been forgotten.", shown(&asked.worker));
+            return board.problem(StatusCode::NOT_FOUND, "There is no such worker", &text);
+        }
+        Err(e) => return board.failed(&e),
+    };
+    let now = SystemTime::now();
+    let holds = worker.tasks.iter().any(|its| its.held > 0);
+    let has_ended = worker.death.is_some() || worker.stopped_at.is_some();
+    answer(&WorkerPage {
+        facts: worker_facts(&worker, now),
+        beats: beats([&worker], now),
+        watches: watches(&worker, now),
+        can_be_dead: board.may(&head, "recover_worker") && holds && !has_ended && !worker.state.is_live(),
+        frame: board.frame(&head),
+        worker: asked.worker,
+    })
+}

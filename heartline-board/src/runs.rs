@@ -1,0 +1,179 @@
+//! Acts and audits that may take long: each goes on by itself, tells how far it is, and can be stopped.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::{Notify, watch};
+use uuid::Uuid;
+
+/// How many are kept, and how many of them may go on at a time.
+const KEPT: usize = 100;
+const AT_ONCE: usize = 10;
+
+/// How many lines each tells at most.
+const LINES: usize = 500;
+
+/// Everything that was begun and is still told of.
+#[derive(Default)]
+pub(crate) struct Runs(Mutex<BTreeMap<Uuid, Arc<Run>>>);
+
+/// Something that was begun.
+pub(crate) struct Run {
+    pub(crate) id: Uuid,
+    pub(crate) what: String,
+    pub(crate) begun: SystemTime,
+    /// Where the person came from.
+    pub(crate) back: String,
+    /// The act, by the name under which [`BoardOptions::allow`](crate::BoardOptions::allow) is asked.
+    pub(crate) act: String,
+    is_stopped: AtomicBool,
+    stop: Notify,
+    told: watch::Sender<Told>,
+}
+
+/// How far it is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) progress: String,
+    pub(crate) lines: Vec<String>,
+    /// How it ended: in what came of it, or in what went wrong.
+    pub(crate) ended: Option<Result<String, String>>,
+}
+
+impl Run {
+    /// Tells how far it is.
+    pub(crate) fn progress(&self, progress: String) {
+        self.told.send_modify(|told| told.progress = progress);
+    }
+
+    pub(crate) fn lines(&self, lines: Vec<String>) {
+        self.told.send_modify(|told| {
+            let more = lines.len().saturating_sub(LINES);
+            told.lines = lines;
+            told.lines.truncate(LINES);
+            if more > 0 {
+                told.lines.push(format!("and {more} more"));
+            }
+        });
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
+    }
+
+    /// Comes back when it is to stop.
+    pub(crate) async fn stopped(&self) {
+        // The permit of one `stop` is kept for who comes later.
+        self.stop.notified().await;
+    }
+
+    pub(crate) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+        self.stop.notify_one();
+    }
+
+    pub(crate) fn told(&self) -> Told {
+        self.told.borrow().clone()
+    }
+
+    /// Waits until it has ended, for so long.
+    pub(crate) async fn ended_within(&self, time: Duration) -> bool {
+        let mut told = self.told.subscribe();
+        let ended = tokio::time::timeout(time, told.wait_for(|told| told.ended.is_some())).await;
+        matches!(ended, Ok(Ok(_)))
+    }
+}
+
+/// Says of one that broke off that it ended.
+struct Ends(Arc<Run>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.told.send_modify(|told| {
+            told.ended.get_or_insert_with(|| Err("it broke off: see the log".to_owned()));
+        });
+    }
+}
+
+impl Runs {
+    fn held(&self) -> MutexGuard<'_, BTreeMap<Uuid, Arc<Run>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, id: &str) -> Option<Arc<Run>> {
+        self.held().get(&Uuid::parse_str(id).ok()?).cloned()
+    }
+
+    /// Begins something; `None` where too much goes on already.
+    pub(crate) fn begin<F>(
+        &self,
+        what: String,
+        back: String,
+        act: String,
+        work: impl FnOnce(Arc<Run>) -> F,
+    ) -> Option<Arc<Run>>
+    where
+        F: Future<Output = Result<String, String>> + Send + 'static,
+    {
+        let mut runs = self.held();
+        if runs.values().filter(|run| run.told.borrow().ended.is_none()).count() >= AT_ONCE {
+            return None;
+        }
+        while runs.len() >= KEPT {
+            // Ids grow with time: the first one that has ended is the oldest.
+            let oldest = runs.iter().find(|(_, run)| run.told.borrow().ended.is_some()).map(|(id, _)| *id)?;
+            runs.remove(&oldest);
+        }
+        let run = Arc::new(Run {
+            id: Uuid::now_v7(),
+            what,
+            begun: SystemTime::now(),
+            back,
+            act,
+            is_stopped: AtomicBool::new(false),
+            stop: Notify::new(),
+            told: watch::Sender::new(Told::default()),
+        });
+        runs.insert(run.id, Arc::clone(&run));
+        let (work, ends) = (work(Arc::clone(&run)), Ends(Arc::clone(&run)));
+        tokio::spawn(async move {
+            let ended = work.await;
+            ends.0.told.send_modify(|told| told.ended = Some(ended));
+        });
+        Some(run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_that_breaks_off_has_ended_and_too_many_are_not_begun() {
+        let runs = Runs::default();
+        let broken =
+            runs.begin("x".into(), String::new(), String::new(), |_| async { panic!("broken on purpose") }).unwrap();
+        assert!(broken.ended_within(Duration::from_secs(30)).await);
+        assert!(broken.told().ended.unwrap().is_err());
+        let waits = |run: Arc<Run>| async move {
+            run.stopped().await;
+            Ok("stopped".to_owned())
+        };
+        let begun: Vec<_> =
+            (0..AT_ONCE).map(|_| runs.begin("y".into(), String::new(), String::new(), waits).unwrap()).collect();
+        assert!(runs.begin("z".into(), String::new(), String::new(), waits).is_none());
+        for run in &begun {
+            run.stop();
+            assert!(run.ended_within(Duration::from_secs(30)).await && run.is_stopped());
+        }
+        for _ in 0..2 * KEPT {
+            let run = runs.begin("y".into(), String::new(), String::new(), |_| async { Ok(String::new()) }).unwrap();
+            assert!(run.ended_within(Duration::from_secs(30)).await);
+        }
+        assert_eq!(runs.held().len(), KEPT);
+        assert!(runs.get(&begun[0].id.to_string()).is_none() && runs.get("..").is_none());
+    }
+}

@@ -1,0 +1,114 @@
+//! What an open page is told, and what it costs while nobody looks.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use heartline_board::BoardOptions;
+use serde_json::Value;
+
+use crate::site::{Site, until};
+
+/// A page that listens: its answer, line by line.
+struct Stream(BufReader<TcpStream>);
+
+impl Stream {
+    fn open(site: &Site) -> Stream {
+        Stream::open_with(site, "")
+    }
+
+    fn open_with(site: &Site, head: &str) -> Stream {
+        let address = site.origin().trim_start_matches("http://").to_owned();
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        write!(stream, "GET /live HTTP/1.1\r\nHost: {address}\r\n{head}\r\n").unwrap();
+        Stream(BufReader::new(stream))
+    }
+
+    fn status(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        line.split(' ').nth(1).unwrap().to_owned()
+    }
+
+    /// The next change that is so.
+    fn until(&mut self, so: impl Fn(&Value) -> bool) -> Value {
+        loop {
+            let mut line = String::new();
+            assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream ended");
+            let Some(text) = line.trim_end().strip_prefix("data: ") else { continue };
+            let change: Value = serde_json::from_str(text).unwrap();
+            if so(&change) {
+                return change;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_page_hears_of_what_changes_and_of_a_server_that_is_away() {
+    let mut site = Site::new().await;
+    let mut stream = Stream::open(&site);
+    stream.until(|change| change["all"] == true);
+    site.export.dispatch("x".into()).await.unwrap();
+    let change = stream.until(|change| change["tasks"] != Value::Array(Vec::new()));
+    assert_eq!((&change["tasks"][0], &change["all"]), (&Value::from("export"), &Value::from(false)), "{change}");
+    let worker = site.app.worker().spawn();
+    stream.until(|change| change["workers"] == true);
+    let _ = worker.stop().await.unwrap();
+    site.server().kill();
+    stream.until(|change| change["away"] == true);
+    site.server().restart().unwrap();
+    stream.until(|change| change["all"] == true);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_asked_while_nobody_looks_and_one_look_serves_all_that_do() {
+    let site = Site::new().await;
+    site.export.dispatch("x".into()).await.unwrap();
+    let mut streams: Vec<Stream> = (0..3).map(|_| Stream::open(&site)).collect();
+    for stream in &mut streams {
+        assert_eq!(stream.status(), "200");
+        stream.until(|change| change["all"] == true);
+    }
+    // Each look asks for the list of tasks once.
+    let before = site.commands("smembers").await + site.commands("zrange").await + site.commands("evalsha").await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let looked =
+        site.commands("smembers").await + site.commands("zrange").await + site.commands("evalsha").await - before;
+    assert!((2..=40).contains(&looked), "{looked} calls in 3 s for three pages");
+    drop(streams);
+    until("nobody looks any more", async || {
+        let before = site.calls().await;
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        // The question itself is one.
+        site.calls().await - before <= 1
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_pages_listen_and_one_more_has_to_ask() {
+    let site = Site::new().await;
+    let mut streams: Vec<Stream> = (0..100).map(|_| Stream::open(&site)).collect();
+    assert!(streams.iter_mut().all(|stream| stream.status() == "200"));
+    assert_eq!(Stream::open(&site).status(), "503");
+    streams.pop();
+    until("there is room again", async || Stream::open(&site).status() == "200").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_signed_out_hears_of_nothing_any_more() {
+    let token = "0123456789abcdef";
+    let site = Site::with(BoardOptions::with_token(token).unwrap().plain_http(), "").await;
+    let signed = site.post("/login", &[("token", token)]).await;
+    let session = signed.field("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    let mut stream = Stream::open_with(&site, &format!("Cookie: {session}\r\nConnection: close\r\n"));
+    stream.until(|change| change["all"] == true);
+    let own = [("Cookie", session.as_str()), ("Sec-Fetch-Site", "same-origin")];
+    assert_eq!(site.ask("POST", "/logout", &own, "").await.status, 303);
+    site.export.dispatch("x".into()).await.unwrap();
+    let mut rest = String::new();
+    stream.0.read_to_string(&mut rest).unwrap();
+    assert!(!rest.contains("export"), "{rest}");
+}

@@ -1,0 +1,115 @@
+//! What goes on by itself: audits, repairs, acts on many jobs; and what people may do and see.
+
+use heartline::{JobFilter, JobState};
+use heartline_board::BoardOptions;
+use serde_json::Value;
+
+use crate::site::{Answer, Site, until};
+
+/// Where a form of the answer leads that stops what goes on.
+fn run_of(answer: &Answer) -> String {
+    match answer.field("location") {
+        Some(location) => location.to_owned(),
+        None => answer.body.split("action=\"").nth(1).unwrap().split('"').next().unwrap().to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn an_audit_is_made_noted_previewed_and_repaired() {
+    let site = Site::new().await;
+    site.run(&[("a", "x")]).await;
+    until("it is listed", async || site.page("/audit").await.contains("/audit?task=export")).await;
+    assert!(site.page("/audit").await.contains("never noted"));
+    let task = ("task", "export");
+    assert!(site.post("/act", &[("act", "repair"), task, ("confirmed", "yes")]).await.body.contains("Audit it first"));
+    assert!(site.post("/act", &[("act", "audit"), task]).await.body.contains("Nothing is wrong."));
+    assert!(site.page("/audit?task=export").await.contains("nothing is wrong"));
+    site.damage("payload", "lost-<b>1").await;
+    let done = site.post("/act", &[("act", "audit"), task]).await;
+    assert!(done.body.contains("1 fault found."), "{done:?}");
+    let page = site.page("/audit?task=export").await;
+    assert!(page.contains("1 nowhere") && page.contains("lost-&#60;b&#62;1") && page.contains("RUNS AGAIN"), "{page}");
+    let preview = site.post("/act", &[("act", "preview"), task]).await;
+    assert!(preview.body.contains("1 fault would be mended"), "{preview:?}");
+    assert!(
+        site.post("/act", &[("act", "repair"), task]).await.body.contains("1 fault of export."),
+        "it is asked about"
+    );
+    let done = site.post("/act", &[("act", "repair"), task, ("confirmed", "yes")]).await;
+    assert!(done.body.contains("1 fault mended, 0 not there any more"), "{done:?}");
+    assert_eq!(site.export.counts().await.unwrap().waiting, 1);
+    assert!(site.post("/act", &[("act", "audit"), task]).await.body.contains("Nothing is wrong."));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_act_on_many_jobs_shows_how_far_it_is_and_can_be_stopped() {
+    let site = Site::new().await;
+    site.export.dispatch_many((0..30_000).map(|_| "x".to_owned())).await.unwrap();
+    let asked = site.post("/act", &[("act", "cancel"), ("task", "export"), ("state", "waiting")]).await;
+    assert!(asked.body.contains("30000 waiting jobs of export. What comes to fit from now on is let be."), "{asked:?}");
+    let as_of = asked.body.split("name=\"as_of\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    // What comes behind the question is not meant.
+    site.export.dispatch("x".into()).id("later").await.unwrap();
+    let form =
+        [("act", "cancel"), ("task", "export"), ("state", "waiting"), ("as_of", as_of.as_str()), ("confirmed", "yes")];
+    let begun = site.post("/act", &form).await;
+    let run = run_of(&begun);
+    assert!(run.starts_with("/run?id="), "{begun:?}");
+    assert_eq!(site.post(&run, &[]).await.status, 303);
+    until("it has ended", async || !site.page(&run).await.contains(">Stop</button>")).await;
+    let page = site.page(&run).await;
+    assert!(page.contains("cancelled") && page.contains(">Back</a>"), "{page}");
+    let done = site.export.counts().await.unwrap().cancelled;
+    assert!(done < 30_000 && page.contains("stopped: the others are as they were"), "{done} {page}");
+    // Said again, it does the rest of those that were meant.
+    let again = site.post("/act", &form).await;
+    let run = run_of(&again);
+    until("all is done", async || site.export.counts().await.unwrap().cancelled == 30_000).await;
+    until("and said so", async || !site.page(&run).await.contains(">Stop</button>")).await;
+    let left = site.app.inspector().jobs("export", &JobFilter::new(JobState::Waiting), None, 10).await.unwrap();
+    assert_eq!(left.jobs.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["later"]);
+    assert_eq!(site.get("/run?id=..").await.status, 404);
+}
+
+#[tokio::test]
+async fn people_are_offered_what_they_may_do_and_shown_what_they_may_see() {
+    let options = BoardOptions::behind_own_auth()
+        .allow(|head, act| act != "remove" && (act != "cancel" || head.contains_key("x-admin")))
+        .redact(|task, mut value| {
+            assert_eq!(task, "export");
+            value["card"] = Value::from("…");
+            value
+        });
+    let site = Site::with(options, "").await;
+    let cards = site.app.task_ref::<Value, u64>("export").unwrap();
+    cards.dispatch(serde_json::json!({ "card": "4111", "rows": 3 })).id("a").await.unwrap();
+    let job = site.page("/job?task=export&id=a&values=yes").await;
+    assert!(!job.contains("4111") && job.contains("&#34;rows&#34;: 3") && !job.contains(">Remove<"), "{job}");
+    assert!(!job.contains(">Cancel<"), "{job}");
+    let admin = site.ask("GET", "/job?task=export&id=a", &[("X-Admin", "yes")], "").await;
+    assert!(admin.body.contains(">Cancel<") && !admin.body.contains(">Remove<"), "{admin:?}");
+    let remove = site.post("/act", &[("act", "remove"), ("task", "export"), ("id", "a"), ("confirmed", "yes")]).await;
+    assert!(remove.status == 403 && remove.body.contains("You may not do that here"), "{remove:?}");
+    assert_eq!(site.post("/act", &[("act", "pause"), ("task", "nobody")]).await.status, 404, "a typo makes no task");
+    assert!(site.app.inspector().task_names().await.unwrap() == ["export"]);
+}
+
+#[tokio::test]
+async fn no_field_of_a_form_leads_past_a_check_or_fills_the_memory() {
+    let site = Site::with(BoardOptions::behind_own_auth().read_only(), "").await;
+    site.export.dispatch("x".into()).await.unwrap();
+    // Which field is sent says nothing of what the act is about.
+    let ghost = site.post("/act", &[("act", "audit"), ("task", "ghost"), ("worker", "x")]).await;
+    assert_eq!(ghost.status, 404, "{ghost:?}");
+    let long = "\u{7f}".repeat(600);
+    for field in ["id", "worker", "task"] {
+        let answer = site.post("/act", &[("act", "audit"), ("task", "export"), (field, &long)]).await;
+        assert!(answer.status == 400 || answer.status == 422, "{field}: {answer:?}");
+    }
+    let huge = "x".repeat(200_000);
+    assert_eq!(site.post("/act", &[("act", "audit"), ("task", "export"), ("reason", &huge)]).await.status, 413);
+    let site = Site::new().await;
+    site.export.dispatch("x".into()).await.unwrap();
+    let pause = site.post("/act", &[("act", "pause"), ("task", "ghost"), ("worker", "x")]).await;
+    assert_eq!((pause.status, site.app.inspector().task_names().await.unwrap().len()), (404, 1), "{pause:?}");
+}

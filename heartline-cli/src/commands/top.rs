@@ -1,0 +1,159 @@
+//! `top`: tasks and workers on the whole terminal, each second anew.
+
+use std::io::IsTerminal;
+use std::time::{Duration, SystemTime};
+
+use heartline::{ServerReport, TaskReport, WorkerReport};
+use heartline_board::text::{shown, span};
+use heartline_board::told::{Beat, beats};
+use heartline_board::troubles::all_troubles;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::{Paragraph, Row, Table};
+use ratatui::{DefaultTerminal, Frame};
+use tokio::sync::mpsc;
+
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// How often it looks.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How many troubles are told.
+const TROUBLES: usize = 6;
+
+/// What was seen.
+struct Seen {
+    tasks: Vec<TaskReport>,
+    workers: Vec<WorkerReport>,
+    server: ServerReport,
+}
+
+pub(super) async fn top(session: &Session) -> Result<(), Failure> {
+    if !(std::io::stdout().is_terminal() && std::io::stdin().is_terminal()) {
+        return Err(Failure::wrong("top needs a terminal; `heartline status` and `heartline tasks` do not"));
+    }
+    let first = look(session).await?;
+    let (keys, mut pressed) = mpsc::channel(1);
+    let mut terminal = ratatui::init();
+    // It reads for as long as somebody takes what it read; the process ends behind it.
+    std::thread::spawn(move || {
+        while let Ok(read) = event::read() {
+            if keys.blocking_send(read).is_err() {
+                return;
+            }
+        }
+    });
+    let ended = show(session, &mut terminal, first, &mut pressed).await;
+    ratatui::restore();
+    ended
+}
+
+/// Draws what is seen until a key or a signal ends it, also while no answer comes.
+async fn show(
+    session: &Session,
+    terminal: &mut DefaultTerminal,
+    mut last: Seen,
+    pressed: &mut mpsc::Receiver<Event>,
+) -> Result<(), Failure> {
+    let (mut before, mut problem) = (Vec::<TaskReport>::new(), String::new());
+    let mut stop = std::pin::pin!(heartline::shutdown_signal());
+    loop {
+        let mut looking = std::pin::pin!(async {
+            tokio::time::sleep(LOOK).await;
+            look(session).await
+        });
+        let seen = loop {
+            terminal.draw(|frame| draw(frame, &last, &before, &problem))?;
+            tokio::select! {
+                () = &mut stop => return Ok(()),
+                read = pressed.recv() => match read {
+                    Some(read) if !ends(&read) => {}
+                    _ => return Ok(()),
+                },
+                seen = &mut looking => break seen,
+            }
+        };
+        match seen {
+            Ok(seen) => {
+                before = std::mem::replace(&mut last, seen).tasks;
+                problem.clear();
+            }
+            Err(Failure::Failed(what) | Failure::Wrong(what)) => problem = what,
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+async fn look(session: &Session) -> Result<Seen, Failure> {
+    let (tasks, workers) = (session.inspector.tasks().await?, session.inspector.workers().await?);
+    Ok(Seen { tasks, workers, server: session.inspector.server().await? })
+}
+
+/// Whether a key ends it: in raw mode Ctrl-C is a key, too.
+fn ends(read: &Event) -> bool {
+    let Event::Key(key) = read else { return false };
+    let is_interrupt = key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c');
+    key.kind == KeyEventKind::Press && (is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))
+}
+
+fn draw(frame: &mut Frame<'_>, seen: &Seen, before: &[TaskReport], problem: &str) {
+    let mut told: Vec<Line<'_>> = Vec::new();
+    let server = &seen.server;
+    let memory = server.used_memory as f64 / 1024.0 / 1024.0;
+    let round_trip = server.round_trip.as_micros();
+    told.push(Line::from(format!(
+        "heartline top: {} {}, {memory:.1} MiB, {round_trip} µs away; q ends it",
+        shown(&server.name),
+        shown(&server.version)
+    )));
+    let bad = Style::new().fg(Color::Red);
+    if !problem.is_empty() {
+        told.push(Line::styled(format!("out of date: {}", shown(problem)), bad));
+    }
+    for trouble in all_troubles(&seen.tasks, &seen.workers, server).iter().take(TROUBLES) {
+        let task = trouble.task.as_deref().map_or_else(String::new, |task| format!("{task}: "));
+        told.push(Line::styled(shown(&format!("! {task}{}", trouble.what)), bad));
+    }
+    let tasks = Constraint::Length(seen.tasks.len() as u16 + 2);
+    let [head, tasks, workers] =
+        Layout::vertical([Constraint::Length(told.len() as u16 + 1), tasks, Constraint::Min(3)]).areas(frame.area());
+    frame.render_widget(Paragraph::new(told), head);
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let names = ["TASK", "WAIT", "DELAY", "HELD", "SLOTS", "DONE", "FAILED", "OLDEST", "IN/S", "OUT/S", "WORKERS"];
+    let widths = [22, 8, 8, 7, 7, 9, 8, 9, 8, 8, 8].map(Constraint::Length);
+    let rows = seen.tasks.iter().map(|task| row(task, before));
+    frame.render_widget(Table::new(rows, widths).header(Row::new(names).style(bold)), tasks);
+    let names = ["WORKER", "TASK", "HELD", "HEARTBEAT", "TOOK", "RECOVERED", ""];
+    let widths = [32, 18, 9, 12, 8, 10, 14].map(Constraint::Length);
+    let rows = beats(&seen.workers, SystemTime::now()).into_iter().map(|beat| {
+        let style = if beat.is_at_risk { bad } else { Style::new() };
+        let Beat { worker, task, held, slots, answered, took, deadline, verdict, .. } = beat;
+        let cells =
+            [shown(&worker), shown(&task), format!("{held}/{slots}"), answered, took, deadline, verdict.to_owned()];
+        Row::new(cells).style(style)
+    });
+    frame.render_widget(Table::new(rows, widths).header(Row::new(names).style(bold)), workers);
+}
+
+fn row(task: &TaskReport, before: &[TaskReport]) -> Row<'static> {
+    let counts = &task.counts;
+    let rates = before.iter().find(|before| before.task == task.task).and_then(|before| task.rates_since(before));
+    let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}"));
+    let paused = if task.paused.is_some() { " (paused)" } else { "" };
+    Row::new([
+        format!("{}{paused}", shown(&task.task)),
+        counts.waiting.to_string(),
+        counts.delayed.to_string(),
+        counts.held().to_string(),
+        task.slots.to_string(),
+        counts.completed.to_string(),
+        counts.failed.to_string(),
+        task.next_waiting_age.map_or_else(|| "-".to_owned(), span),
+        rate(rates.map(|rates| rates.dispatched)),
+        rate(rates.map(|rates| rates.ended)),
+        task.live_workers.to_string(),
+    ])
+}
