@@ -1,0 +1,231 @@
+//! OpenTelemetry for Heartline: one trace from the request that dispatched a job to the handler that ran it, whatever process that was in,
+//! and however often.
+//!
+//! ```no_run
+//! use heartline::{App, Context, JobError, TaskOptions};
+//! use heartline_otel::{CallSpans, TraceDispatch, traced};
+//!
+//! async fn export(_ctx: Context, user: u64) -> Result<u64, JobError> {
+//!     Ok(user) // spans that are made here are children of `process long-export`
+//! }
+//!
+//! # async fn run(app: App) -> heartline::Result<()> {
+//! let exports = app.task("long-export", TaskOptions::new(), traced(export))?;
+//! exports.dispatch(7).traced().await?;
+//! app.worker().observe(CallSpans::default()).run_until_signal().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | span | kind | when | made by |
+//! |---|---|---|---|
+//! | `send <task>` | producer | a job is dispatched; its context goes with the job, as the headers `traceparent` and `tracestate` | [`TraceDispatch::traced`] |
+//! | `process <task>` | consumer | a run of the handler; child of `send`, with a link to it | [`traced`] |
+//! | `receive <task>` | client | a call that brought jobs | [`CallSpans`] |
+//! | `settle <task>` | client | a call that reported outcomes | [`CallSpans`] |
+//!
+//! A call reports and brings jobs of many traces at once, so `receive` and `settle` are in traces of their own. Each run of a job, after a
+//! failure or a crash, is a span of its own in the same trace. The attributes are those of OpenTelemetry's conventions for messaging
+//! (`messaging.system` is `heartline`), with `heartline.*` beside them. Spans go to the global tracer provider; without one nothing is made.
+//! Never is a payload in them.
+//!
+//! It is a crate of its own since OpenTelemetry's 0.x breaks often.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::time::SystemTime;
+
+use heartline::{CallInfo, Context as JobContext, Dispatch, Error, JobError, JobHandle, Observer};
+use opentelemetry::propagation::{Extractor, TextMapPropagator};
+use opentelemetry::trace::{FutureExt, Link, SpanContext, SpanKind, Status, TraceContextExt, Tracer};
+use opentelemetry::{Context, KeyValue, global};
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+
+/// Under which name spans are made.
+const SCOPE: &str = "heartline";
+
+/// The longest header that goes with a job: a state of vendors that is longer is left behind.
+const HEADER: usize = 512;
+
+/// How much of an error's message stands in a span.
+const MESSAGE: usize = 1024;
+
+/// A dispatch whose trace goes on in the handler.
+pub trait TraceDispatch<O> {
+    /// Dispatches the job within a span `send <task>`, whose context goes with it. The span is a child of the current one
+    /// ([`Context::current`]). A job whose id was known already runs as it was dispatched first, and keeps the trace of then.
+    ///
+    /// # Errors
+    /// As the dispatch.
+    ///
+    /// # Cancel safety
+    /// As the dispatch: a future that is dropped may have dispatched the job or not. The span ends then.
+    fn traced(self) -> impl Future<Output = Result<JobHandle<O>, Error>> + Send;
+}
+
+impl<I: Send + 'static, O: Send + 'static> TraceDispatch<O> for Dispatch<I, O> {
+    fn traced(self) -> impl Future<Output = Result<JobHandle<O>, Error>> + Send {
+        let task = self.task().to_owned();
+        let span = global::tracer(SCOPE)
+            .span_builder(format!("send {task}"))
+            .with_kind(SpanKind::Producer)
+            .with_attributes(attributes(&task, "send", "send"));
+        let span = span.start(&global::tracer(SCOPE));
+        let context = Context::current_with_span(span);
+        let mut dispatch = self;
+        let mut headers = HashMap::new();
+        TraceContextPropagator::new().inject_context(&context, &mut headers);
+        // The headers of a job are bounded, and no trace is worth a job.
+        let fits = |value: &str| (1..=HEADER).contains(&value.len());
+        for (name, value) in headers.into_iter().filter(|(_, value): &(String, String)| fits(value)) {
+            dispatch = dispatch.header(name, value);
+        }
+        async move {
+            let sent = dispatch.with_context(context.clone()).await;
+            let span = context.span();
+            match &sent {
+                Ok(job) => {
+                    span.set_attribute(KeyValue::new("messaging.message.id", job.id().to_string()));
+                    if job.existed() == Some(true) {
+                        span.set_attribute(KeyValue::new("heartline.job.existed", true));
+                    }
+                }
+                Err(e) => span.set_status(Status::error(brief(&e.to_string()))),
+            }
+            span.end();
+            sent
+        }
+    }
+}
+
+/// A handler whose runs are spans `process <task>`: children of the `send` that dispatched the job, also in another process. What the
+/// handler makes is within it. It fails as the handler does; a run that is dropped, by a crash of its worker among others, has the status
+/// of an error where the process could still tell it.
+pub fn traced<I, O, E, F, Fut>(
+    handler: F,
+) -> impl Fn(JobContext, I) -> std::pin::Pin<Box<dyn Future<Output = Result<O, JobError>> + Send>> + Send + Sync + 'static
+where
+    I: Send + 'static,
+    O: Send + 'static,
+    E: Into<JobError> + 'static,
+    F: Fn(JobContext, I) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<O, E>> + Send + 'static,
+{
+    move |job, input| {
+        let running = Running::begin(&job);
+        let run = handler(job, input).with_context(running.context.clone());
+        Box::pin(async move { running.end(run.await.map_err(Into::into)) })
+    }
+}
+
+/// The headers of a job, by their names: no other is asked for.
+struct Headers<'a>(&'a JobContext);
+
+impl Extractor for Headers<'_> {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.header(name)
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        ["traceparent", "tracestate"].into_iter().filter(|name| self.0.header(name).is_some()).collect()
+    }
+}
+
+/// A run that goes on.
+struct Running {
+    context: Context,
+    is_over: bool,
+}
+
+impl Running {
+    fn begin(job: &JobContext) -> Running {
+        let parent = TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(job));
+        let sent = Some(parent.span().span_context().clone()).filter(SpanContext::is_valid);
+        let tracer = global::tracer(SCOPE);
+        let mut attributes = attributes(job.task(), "process", "process");
+        attributes.push(KeyValue::new("messaging.message.id", job.id().to_string()));
+        attributes.push(KeyValue::new("messaging.client.id", job.worker_id().to_string()));
+        attributes.push(KeyValue::new("heartline.attempt", i64::from(job.attempt())));
+        attributes.push(KeyValue::new("heartline.stalled_count", i64::from(job.stalled_count())));
+        if let Some(recovery) = job.recovery() {
+            attributes.push(KeyValue::new("heartline.recovery", recovery.reason.to_string()));
+        }
+        let span = tracer.span_builder(format!("process {}", job.task())).with_kind(SpanKind::Consumer);
+        let mut span = span.with_attributes(attributes);
+        if let Some(sent) = sent {
+            span = span.with_links(vec![Link::with_context(sent)]);
+        }
+        let span = span.start_with_context(&tracer, &parent);
+        Running { context: parent.with_span(span), is_over: false }
+    }
+
+    fn end<O>(mut self, ended: Result<O, JobError>) -> Result<O, JobError> {
+        self.is_over = true;
+        if let Err(e) = &ended {
+            let span = self.context.span();
+            span.set_attribute(KeyValue::new("error.type", e.code().to_owned()));
+            // A job that is put off has not failed.
+            if e.snooze_delay().is_none() {
+                span.set_status(Status::error(brief(&e.to_string())));
+            }
+        }
+        ended
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let span = self.context.span();
+        if !self.is_over {
+            span.set_status(Status::error("the run was interrupted, or panicked"));
+        }
+        span.end();
+    }
+}
+
+/// An [`Observer`] that makes spans of the calls of a worker: `receive <task>` of one that brought jobs, `settle <task>` of one that
+/// reported outcomes.
+#[derive(Clone, Copy, Default)]
+pub struct CallSpans(());
+
+impl Observer for CallSpans {
+    fn called(&self, call: &CallInfo) {
+        // One call does both.
+        for (operation, jobs) in [("settle", call.reported), ("receive", call.claimed)] {
+            if jobs > 0 {
+                let mut attributes = attributes(&call.task, operation, operation);
+                attributes.push(KeyValue::new("messaging.batch.message_count", jobs as i64));
+                attributes.push(KeyValue::new("messaging.client.id", call.worker.to_string()));
+                let began = call.answered_at.checked_sub(call.took).unwrap_or(SystemTime::UNIX_EPOCH);
+                let tracer = global::tracer(SCOPE);
+                let span = tracer.span_builder(format!("{operation} {}", call.task)).with_kind(SpanKind::Client);
+                let span = span.with_attributes(attributes).with_start_time(began);
+                let span = span.start_with_context(&tracer, &Context::new());
+                Context::new().with_span(span).span().end_with_timestamp(call.answered_at);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for CallSpans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CallSpans")
+    }
+}
+
+/// What every span says.
+fn attributes(task: &str, operation: &'static str, kind: &'static str) -> Vec<KeyValue> {
+    vec![
+        KeyValue::new("messaging.system", "heartline"),
+        KeyValue::new("messaging.destination.name", task.to_owned()),
+        KeyValue::new("messaging.operation.name", operation),
+        KeyValue::new("messaging.operation.type", kind),
+    ]
+}
+
+/// The beginning of a message.
+fn brief(message: &str) -> String {
+    let end = (0..=MESSAGE.min(message.len())).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+    message[..end].to_owned()
+}
