@@ -8,6 +8,8 @@ ARGS ?=
 ONLY ?=
 # What an earlier `make bench` printed, as in `make plots FROM=bench.txt`; measured anew when empty.
 FROM ?=
+# The parts of the browser tests to run, by words of their names, as in `make check-board PART=keys`; all of them when empty.
+PART ?=
 # How long the soak runs, in seconds.
 SOAK ?= 1200
 # Other servers to test with, as in `make check-servers REDIS_SERVERS="/opt/redis-6.2/redis-server valkey-server"`.
@@ -20,14 +22,15 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## Run the demo, on REDIS_URL or a private server (ARGS=... passes arguments)
+demo: ## Run the demo, on REDIS_URL or a private server (ARGS=--board shows it on a web page)
 	@scripts/ensure redis-url
+	$(if $(filter --board,$(ARGS)),cargo build -p heartline-cli)
 	cargo run -p heartline-examples --example quickstart -- $(ARGS)
 
 .PHONY: test
 test: ## Run all tests and doctests, on private servers
 	@scripts/ensure redis faketime
-	cargo test --all-features --package heartline --package heartline-board --package heartline-cli
+	cargo test --all-features --package heartline --package heartline-board --package heartline-cli --package heartline-otel
 
 .PHONY: check
 check: ## Formatting, clippy, documentation, Lua: no warning is let through
@@ -58,7 +61,13 @@ book: ## Build the guide as pages, with mdBook
 	mdbook build docs
 
 .PHONY: check-all
-check-all: check test examples check-versions check-features check-msrv check-deps check-servers check-races check-soak ## All of the above and what takes longer
+check-all: check test examples check-board check-monitoring check-versions check-features check-msrv check-deps check-servers check-races check-soak ## All of the above and what takes longer
+
+.PHONY: check-board
+check-board: ## Run the tests of the web board in a real browser, with Chromium (PART=... runs some of them)
+	@scripts/ensure redis-server chromium
+	cargo build -p heartline-cli
+	cargo test -p heartline-browser-tests --test board -- $(PART)
 
 .PHONY: check-versions
 check-versions: ## Check with the newest and the oldest versions of the dependencies
@@ -87,6 +96,11 @@ check-races: ## Let each act of the Inspector race with live workers 1,000 times
 check-soak: ## Hold lines silent, and pass values of 64 MiB over narrow ones, for 20 minutes (SOAK=... seconds)
 	@scripts/ensure redis
 	HEARTLINE_SOAK_SECONDS=$(SOAK) cargo test --all-features --test faults -- again_and_again large_values_pass
+
+.PHONY: check-monitoring
+check-monitoring: ## Check the alert rules and the dashboard, with Prometheus' own checker
+	@scripts/ensure promtool
+	scripts/monitoring
 
 .PHONY: check-servers
 check-servers: ## Run the tests on each of REDIS_SERVERS

@@ -1,0 +1,230 @@
+//! Every act through its page, with its question.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use heartline::JobState;
+use heartline_board::BoardOptions;
+
+use crate::browser::{Browser, until};
+use crate::site::{Site, encoded};
+use crate::world::World;
+
+/// Presses a button of the page of a job, and reads what came of it.
+async fn press(browser: &Browser, verb: &str, told: &str) {
+    browser.click_text("main form button", verb).await;
+    browser.until_text(told).await;
+}
+
+pub async fn one_job_is_retried_run_now_cancelled_and_removed(world: Rc<World>) {
+    let (browser, site) = (&world.browser, Site::new().await);
+    site.run(&[("bad", "fail"), ("done", "x")]).await;
+    let _ = site.export.dispatch("x".into()).id("later").delay(Duration::from_secs(3600)).await.unwrap();
+
+    browser.open(&site.job("bad")).await;
+    press(browser, "Retry", "1 run again, 0 refused").await;
+    browser.until_heading("Retry: bad of export").await;
+    assert_eq!(site.state("bad").await, JobState::Waiting);
+    browser.click_text("main a", "Back").await;
+    browser.until_heading("bad").await;
+
+    browser.open(&site.job("later")).await;
+    press(browser, "Run now", "1 run now, 0 refused").await;
+    assert_eq!(site.state("later").await, JobState::Waiting);
+
+    // Whoever says no has done nothing, and is where they were.
+    browser.open(&site.job("bad")).await;
+    press(browser, "Cancel", "bad of export.").await;
+    browser.until_heading("Cancel?").await;
+    browser.click_text("main a", "No").await;
+    browser.until_heading("bad").await;
+    assert_eq!(site.state("bad").await, JobState::Waiting);
+    press(browser, "Cancel", "bad of export.").await;
+    press(browser, "Cancel?", "1 cancelled, 0 refused").await;
+    assert_eq!(site.state("bad").await, JobState::Cancelled);
+
+    browser.open(&site.job("done")).await;
+    press(browser, "Remove", "done of export.").await;
+    assert!(site.knows("done").await, "it was asked about");
+    press(browser, "Remove?", "1 removed, 0 refused").await;
+    assert!(!site.knows("done").await);
+    browser.click_text("main a", "Back").await;
+    browser.until_heading("There is no such job").await;
+    assert_eq!(browser.status().await, 404);
+}
+
+pub async fn many_jobs_are_acted_on_by_their_filter_after_a_question_with_their_number(world: Rc<World>) {
+    let (browser, site) = (&world.browser, Site::new().await);
+    site.seed(30, 100).await;
+    let counts = async || site.export.counts().await.unwrap();
+
+    browser.open(&site.at("/jobs?task=export&state=failed")).await;
+    browser.until_text("100 jobs").await;
+    browser.fill("input[name=code]", "disk").await;
+    browser.click_text("main form button", "Show").await;
+    browser.until_text("50 jobs").await;
+    assert_eq!(browser.count("main a.row").await, 50);
+    press(browser, "Remove …", "50 failed jobs of export, with the code disk.").await;
+    browser.until_heading("Remove?").await;
+    assert_eq!(counts().await.failed, 100, "it was asked about");
+    press(browser, "Remove?", "50 removed, 0 refused").await;
+    assert_eq!(counts().await.failed, 50);
+
+    browser.click_text("main a", "Back").await;
+    browser.until_text("No job is like that").await;
+    assert_eq!(browser.eval("return document.querySelector('[name=code]').value").await, "disk", "the filter stays");
+    browser.fill("input[name=code]", "").await;
+    browser.fill("input[name=text]", "reset by peer").await;
+    browser.click_text("main form button", "Show").await;
+    browser.until_text("50 jobs").await;
+    press(browser, "Retry …", "50 failed jobs of export, with the text reset by peer.").await;
+    press(browser, "Retry?", "50 run again, 0 refused").await;
+    assert_eq!((counts().await.failed, counts().await.waiting), (0, 80));
+
+    browser.open(&site.at("/jobs?task=export&state=waiting")).await;
+    press(browser, "Cancel …", "80 waiting jobs of export.").await;
+    press(browser, "Cancel?", "80 cancelled, 0 refused").await;
+    assert_eq!((counts().await.waiting, counts().await.cancelled), (0, 80));
+
+    browser.open(&site.at("/jobs?task=export&state=delayed")).await;
+    press(browser, "Run now …", "1 delayed jobs of export.").await;
+    press(browser, "Run now?", "1 run now, 0 refused").await;
+    assert_eq!((counts().await.delayed, counts().await.waiting), (0, 1));
+}
+
+pub async fn a_task_is_paused_with_a_reason_and_goes_on(world: Rc<World>) {
+    let (browser, site) = (&world.browser, Site::with(BoardOptions::behind_own_auth().by(|_| "ada".into())).await);
+    let worker = site.app.worker().spawn();
+    let _ = site.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
+    browser.open(&site.at("/task?task=export")).await;
+    browser.fill("input[name=reason]", "the disk is full").await;
+    press(browser, "Pause", "export is paused: no job of it begins; what runs goes on.").await;
+    browser.click_text("main a", "Back").await;
+    browser.until_text("Paused by ada since").await;
+    assert!(browser.text().await.contains(": the disk is full"));
+    let job = site.export.dispatch("x".into()).await.unwrap();
+    browser.open(&site.origin).await;
+    browser.until_text("it is paused by ada (the disk is full), and 1 job waiting").await;
+    assert_eq!(job.state().await.unwrap(), JobState::Waiting);
+    browser.open(&site.at("/task?task=export")).await;
+    press(browser, "Resume", "export goes on.").await;
+    assert_eq!(job.result().await.unwrap(), 2);
+    let _ = worker.stop().await.unwrap();
+}
+
+pub async fn damage_is_found_previewed_and_repaired(world: Rc<World>) {
+    let (browser, site) = (&world.browser, Site::new().await);
+    site.run(&[("done", "x")]).await;
+    browser.open(&site.at("/audit")).await;
+    browser.click_text("main a.row", "export").await;
+    browser.until_heading("Audit of export").await;
+    press(browser, "Audit now", "Nothing is wrong.").await;
+
+    site.put("payload", "lost-1", "\"x\"").await;
+    site.put("cancelling", "done", "a cancel of the past").await;
+    browser.click_text("main a", "Back").await;
+    press(browser, "Audit now", "2 faults found.").await;
+    browser.click_text("main a", "Back").await;
+    browser.until_text("1 nowhere").await;
+    browser.until_text("1 stray_cancel").await;
+    press(browser, "See what a repair would do", "2 faults would be mended, 0 not there any more").await;
+    assert_eq!(site.export.counts().await.unwrap().waiting, 0, "it was a preview");
+    browser.click_text("main a", "Back").await;
+    press(browser, "Repair …", "2 faults of export.").await;
+    press(browser, "Repair?", "2 faults mended, 0 not there any more").await;
+    assert_eq!(site.state("lost-1").await, JobState::Waiting);
+    browser.click_text("main a", "Back").await;
+    press(browser, "Audit now", "Nothing is wrong.").await;
+}
+
+pub async fn jobs_of_a_killed_worker_run_again_or_fail_as_a_person_says(world: Rc<World>) {
+    let (browser, site) = (&world.browser, Site::new().await);
+    for id in ["again", "fails"] {
+        let _ = site.export.dispatch("hold".into()).id(id).await.unwrap();
+    }
+    let mut doomed = site.worker();
+    let id = site.holder(&doomed, 2).await;
+    doomed.kill();
+    // One that lives finds them silent, and leaves them to a person.
+    let worker = site.app.worker().spawn();
+    browser.open(&site.origin).await;
+    browser.until_text("2 silent jobs set aside for a person, as its options say").await;
+
+    browser.open(&site.job("again")).await;
+    until("it is offered", async || browser.text().await.contains("Run again")).await;
+    press(browser, "Run again", "again of export.").await;
+    browser.until_heading("Run again?").await;
+    assert_eq!(site.state("again").await, JobState::Running, "it was asked about");
+    press(browser, "Run again?", "1 run again, 0 refused").await;
+    site.open(1);
+    until("it completes", async || site.state("again").await == JobState::Completed).await;
+    browser.click_text("main a", "Back").await;
+    browser.until_text(&format!("held by {id}")).await;
+    browser.until_text("task:completed").await;
+
+    browser.open(&site.job("fails")).await;
+    until("it is offered", async || browser.text().await.contains("Let fail")).await;
+    press(browser, "Let fail", "fails of export.").await;
+    press(browser, "Let fail?", "1 failed, 0 refused").await;
+    assert_eq!(site.state("fails").await, JobState::Failed);
+    browser.click_text("main a", "Back").await;
+    browser.until_text("worker_crashed").await;
+    let _ = worker.stop().await.unwrap();
+}
+
+pub async fn a_killed_worker_is_said_to_be_dead_and_its_jobs_run_again(world: Rc<World>) {
+    let (browser, site) = (&world.browser, Site::new().await);
+    let _ = site.export.dispatch("hold".into()).id("held").await.unwrap();
+    let mut doomed = site.worker();
+    let id = site.holder(&doomed, 1).await;
+    browser.open(&site.at("/workers")).await;
+    browser.click_text("main a.row", &id).await;
+    browser.until_heading(&id).await;
+    assert_eq!(browser.count("button").await, 0, "a live one is left alone");
+    doomed.kill();
+    // The page sees by itself that it is silent.
+    browser.click_text("main form button", "Say that it is dead …").await;
+    browser.until_heading("Take its jobs from it?").await;
+    browser.until_text("It held 1 of export, which its options leave to a person.").await;
+    assert_eq!(site.state("held").await, JobState::Running, "it was asked about");
+    press(browser, "Take its jobs from it?", "Its jobs are taken from it.").await;
+    browser.until_text("export: 1 job").await;
+    browser.click_text("main a", "Back").await;
+    browser.until_heading(&id).await;
+    browser.until_text("gone (proof: said_so, by board)").await;
+    site.open(1);
+    let worker = site.app.worker().spawn();
+    until("it completes", async || site.state("held").await == JobState::Completed).await;
+    let _ = worker.stop().await.unwrap();
+}
+
+pub async fn whoever_has_the_token_signs_in_and_out(world: Rc<World>) {
+    let token = "0123456789abcdef";
+    let options = BoardOptions::with_token(token).unwrap().plain_http();
+    let (browser, site) = (&world.browser, Site::with(options).await);
+    site.run(&[("done", "x")]).await;
+    browser.open(&site.at(&format!("/job?task=export&id={}", encoded("done")))).await;
+    until("there is a field for the token", async || browser.count("input[name=token]").await == 1).await;
+    assert_eq!(browser.focused().await, "token", "it can be typed at once");
+    browser.fill("input[name=token]", "fedcba9876543210").await;
+    browser.click("main button").await;
+    browser.until_text("That is not the token.").await;
+    browser.fill("input[name=token]", token).await;
+    browser.click("main button").await;
+    browser.until_heading("Tasks").await;
+    let told = browser.eval_text("return document.cookie + JSON.stringify(localStorage)").await;
+    assert!(!told.contains("session") && !told.contains(token), "no script can read it: {told}");
+    browser.open(&site.job("done")).await;
+    browser.until_heading("done").await;
+    browser.click_text("header button", "Sign out").await;
+    until("it asks again", async || browser.count("input[name=token]").await == 1).await;
+    browser.driver.back().await.unwrap();
+    until("nothing is seen by going back", async || browser.count("input[name=token]").await == 1).await;
+    // A page that is open in another window leaves when its session is over.
+    browser.fill("input[name=token]", token).await;
+    browser.click("main button").await;
+    browser.until_heading("Tasks").await;
+    browser.cdp("Network.clearBrowserCookies", serde_json::json!({})).await;
+    let _ = site.export.dispatch("x".into()).await.unwrap();
+    until("the open page asks for the token", async || browser.count("input[name=token]").await == 1).await;
+}

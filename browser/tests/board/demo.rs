@@ -1,0 +1,236 @@
+//! `heartline demo`: workers that are killed and frozen, seen in a browser.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::browser::{Scratch, until, until_within};
+use crate::looks::assert_fits_a_phone;
+use crate::world::World;
+
+/// The largest picture that may be in the repository.
+const LARGEST: usize = 150 * 1024;
+
+/// The command, as it was built.
+fn heartline() -> PathBuf {
+    let exe = std::env::current_exe().unwrap();
+    let found = exe.ancestors().nth(2).unwrap().join("heartline");
+    assert!(found.is_file(), "missing: {}; build it with 'cargo build -p heartline-cli'", found.display());
+    found
+}
+
+/// The demo while it runs, and what it said.
+pub struct Demo {
+    child: Child,
+    pub origin: String,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Demo {
+    pub async fn start() -> Demo {
+        let mut command = Command::new(heartline());
+        for name in ["HEARTLINE_TOKEN", "HEARTLINE_REDIS", "REDIS_URL", "HEARTLINE_PREFIX"] {
+            command.env_remove(name);
+        }
+        command.args(["demo", "--listen", "127.0.0.1:0"]).stdin(Stdio::null());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let (lines, told) = (BufReader::new(child.stderr.take().unwrap()).lines(), Arc::clone(&said));
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                told.lock().unwrap().push(line);
+            }
+        });
+        let mut demo = Demo { child, origin: String::new(), said };
+        until("the demo serves its board", async || {
+            demo.origin = demo.after("the board is on ").first().cloned().unwrap_or_default();
+            !demo.origin.is_empty()
+        })
+        .await;
+        demo.origin = demo.origin.split('/').take(3).collect::<Vec<_>>().join("/");
+        demo
+    }
+
+    /// What stands behind these words in what it said.
+    fn after(&self, words: &str) -> Vec<String> {
+        let said = self.said.lock().unwrap();
+        said.iter().filter_map(|line| line.split(words).nth(1).map(str::to_owned)).collect()
+    }
+
+    fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.origin)
+    }
+
+    /// The processes of workers that it killed so far.
+    fn killed(&self) -> Vec<String> {
+        let told = self.after("killed the worker process ");
+        told.iter().filter_map(|rest| rest.split(' ').next().map(str::to_owned)).collect()
+    }
+
+    /// Lets it end, as Ctrl-C does; its account.
+    async fn end(mut self) -> String {
+        let _ = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
+        until_within(Duration::from_secs(60), "the demo ends", async || self.child.try_wait().unwrap().is_some()).await;
+        let mut account = String::new();
+        std::io::Read::read_to_string(&mut self.child.stdout.take().unwrap(), &mut account).unwrap();
+        account
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        // Its server and its workers end when it does, however that is.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub async fn stalls_of_a_killed_worker_come_to_an_open_page_by_themselves(world: Rc<World>) {
+    let (browser, demo) = (&world.browser, world.demo().await);
+    browser.open(&demo.at("/stalls")).await;
+    browser.eval("window.mark = 'the same page'").await;
+    // One that was killed before this does not count, and one that held nothing at that time has no stalls.
+    let before = demo.killed().len();
+    until_within(Duration::from_secs(90), "stalls of a killed worker are on the page", async || {
+        let text = browser.text().await;
+        // The id of a worker has its process in it.
+        let killed = demo.killed().split_off(before);
+        killed.iter().any(|pid| {
+            let held = format!("-{pid}-");
+            text.lines().any(|line| line.contains("held by") && line.contains(&held))
+        })
+    })
+    .await;
+    assert_eq!(browser.eval("return window.mark").await, "the same page", "it was loaded anew");
+}
+
+pub async fn every_page_opens_from_the_navigation(world: Rc<World>) {
+    let (browser, demo) = (&world.browser, world.demo().await);
+    browser.open(&demo.origin).await;
+    let pages = [
+        ("Workers", "Workers"),
+        ("Stalls", "Stalls of the last 24 hours"),
+        ("Audit", "Audit"),
+        ("Server", "Server"),
+        ("Overview", "Tasks"),
+    ];
+    for (link, heading) in pages {
+        browser.click_text("nav a", link).await;
+        browser.until_heading(heading).await;
+        assert_eq!(browser.status().await, 200, "{link}");
+    }
+    // From the overview to a task, its jobs, and one of them.
+    browser.click_text("main a.row", "export").await;
+    browser.until_heading("export").await;
+    browser.click_text("main dt a", "completed").await;
+    browser.until_heading("export: completed jobs").await;
+    until("a job has completed", async || browser.count("main a.row").await > 0).await;
+    let id = browser.eval_text("return document.querySelector('main a.row').textContent").await;
+    browser.click_text("main a.row", &id).await;
+    browser.until_heading(&id).await;
+    browser.until_text("What has happened").await;
+    browser.click_text("main p a", "export").await;
+    browser.click_text("main p a", "The last stalls").await;
+    browser.until_heading("export: stalls").await;
+    browser.click_text("nav a", "Audit").await;
+    browser.click_text("main a.row", "mail").await;
+    browser.until_heading("Audit of mail").await;
+    browser.click_text("nav a", "Workers").await;
+    browser.until_heading("Workers").await;
+    browser.click("main a.row").await;
+    browser.until_text("What it watches").await;
+    assert!(browser.text().await.contains("host"), "the worker");
+}
+
+pub async fn the_overview_changes_without_a_reload(world: Rc<World>) {
+    let (browser, demo) = (&world.browser, world.demo().await);
+    browser.open(&demo.origin).await;
+    browser.eval("window.mark = 'the same page'").await;
+    let completed = "const a = document.querySelector('a[href=\"/jobs?task=mail&state=completed\"]'); return a ? a.textContent : ''";
+    until("mails complete", async || !matches!(browser.eval_text(completed).await.as_str(), "" | "0")).await;
+    let first = browser.eval_text(completed).await;
+    until("their number changes", async || browser.eval_text(completed).await != first).await;
+    assert_eq!(browser.eval("return window.mark").await, "the same page", "it was loaded anew");
+}
+
+pub async fn the_heartbeat_table_names_the_workers(world: Rc<World>) {
+    let (browser, demo) = (&world.browser, world.demo().await);
+    browser.open(&demo.at("/workers")).await;
+    let table = "return [...document.querySelectorAll(`[aria-label=${arguments[0]}] tbody tr`)].map(row => [...row.cells].map(cell => cell.innerText.trim()))";
+    until("each live worker beats for each task", async || {
+        let workers = browser.eval_with(table, vec![json!("Workers")]).await;
+        let beats = browser.eval_with(table, vec![json!("Heartbeats")]).await;
+        let live = workers.as_array().unwrap().iter().filter(|row| row[1] == "live").collect::<Vec<_>>();
+        let of = |worker: &Value, task: &str| {
+            let mut rows = beats.as_array().unwrap().iter();
+            rows.any(|row| &row[0] == worker && row[1] == task && row[4].as_str().unwrap().ends_with("ago"))
+        };
+        live.len() >= 3 && live.iter().all(|row| of(&row[0], "export") && of(&row[0], "mail"))
+    })
+    .await;
+}
+
+pub async fn pictures_are_taken_in_light_and_dark(world: Rc<World>) {
+    let (browser, demo) = (&world.browser, world.demo().await);
+    let scratch = Scratch::new("pictures");
+    let kept = std::env::var_os("HEARTLINE_SCREENSHOTS").map(PathBuf::from);
+    let dir = kept.clone().unwrap_or_else(|| scratch.0.clone());
+    std::fs::create_dir_all(&dir).unwrap();
+    // A job that was recovered and came to its end has the most to tell.
+    browser.open(&demo.at("/stalls?task=export")).await;
+    let recovered = "const row = [...document.querySelectorAll('main tr')].find(row => row.innerText.includes('recovered')); return row ? row.querySelector('a.row').href : ''";
+    until("a job was recovered", async || !browser.eval_text(recovered).await.is_empty()).await;
+    let job = browser.eval_text(recovered).await;
+    browser.open(&job).await;
+    browser.until_text("task:completed").await;
+    browser.until_text("Stalls").await;
+    for (name, url) in [("overview", demo.origin.clone()), ("job", job)] {
+        browser.open(&url).await;
+        if name == "overview" {
+            let bar = "return [...document.querySelectorAll('rect.bar')].some(bar => bar.height.baseVal.value > 3) && !!document.querySelector('.curve')";
+            until("there is a bar of stalls and a curve", async || browser.eval(bar).await == true).await;
+        }
+        for mode in ["light", "dark"] {
+            browser.dark(mode == "dark").await;
+            let picture = browser.driver.screenshot_as_png().await.unwrap();
+            assert!(picture.starts_with(b"\x89PNG\r\n\x1a\n"), "{name}-{mode} is no PNG");
+            assert!(picture.len() > 5_000, "{name}-{mode} is empty: {} bytes", picture.len());
+            assert!(kept.is_none() || picture.len() < LARGEST, "{name}-{mode} has {} bytes", picture.len());
+            let size = (&picture[16..20], &picture[20..24]);
+            assert_eq!(size, (&1280_u32.to_be_bytes()[..], &800_u32.to_be_bytes()[..]), "{name}-{mode}");
+            std::fs::write(dir.join(format!("board-{name}-{mode}.png")), picture).unwrap();
+        }
+    }
+}
+
+pub async fn no_page_of_the_demo_scrolls_sideways_on_a_phone(world: Rc<World>) {
+    let (browser, demo) = (&world.browser, world.demo().await);
+    browser.size(390, 800).await;
+    for path in [
+        "/",
+        "/workers?all=yes",
+        "/stalls",
+        "/stalls?task=export",
+        "/audit",
+        "/audit?task=export",
+        "/server",
+        "/task?task=mail",
+        "/jobs?task=mail&state=failed",
+        "/jobs?task=export&state=running",
+    ] {
+        browser.open(&demo.at(path)).await;
+        assert_fits_a_phone(browser, path).await;
+    }
+}
+
+pub async fn the_demo_ends_without_a_lost_job(world: Rc<World>) {
+    let demo = world.last_of_demo().await;
+    let account = demo.end().await;
+    assert!(account.contains(", 0 lost; ") && account.contains(" an audit finds 0 faults"), "{account}");
+    assert!(account.contains(" workers died, ") && !account.contains("; 0 workers died"), "{account}");
+}

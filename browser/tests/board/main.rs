@@ -1,0 +1,115 @@
+//! The board in a real browser, on real servers and on workers that are really killed.
+//!
+//! All parts share one browser and run one after the other, each told by its name. A word on the command line chooses those whose names
+//! have it: `cargo test -p heartline-browser-tests -- keyboard`.
+#![allow(missing_docs, missing_debug_implementations, clippy::unwrap_used, clippy::expect_used)]
+
+mod acts;
+mod browser;
+mod demo;
+mod hostile;
+mod keys;
+mod looks;
+mod many;
+mod plain;
+mod site;
+mod world;
+
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Instant;
+
+use crate::browser::Browser;
+use crate::world::World;
+
+type Part = fn(Rc<World>) -> Pin<Box<dyn Future<Output = ()>>>;
+
+macro_rules! parts {
+    ($($part:path),* $(,)?) => {
+        [$((stringify!($part), (|world| Box::pin($part(world))) as Part)),*]
+    };
+}
+
+const PARTS: &[(&str, Part)] = &parts![
+    demo::stalls_of_a_killed_worker_come_to_an_open_page_by_themselves,
+    demo::every_page_opens_from_the_navigation,
+    demo::the_overview_changes_without_a_reload,
+    demo::the_heartbeat_table_names_the_workers,
+    demo::pictures_are_taken_in_light_and_dark,
+    demo::no_page_of_the_demo_scrolls_sideways_on_a_phone,
+    demo::the_demo_ends_without_a_lost_job,
+    acts::one_job_is_retried_run_now_cancelled_and_removed,
+    acts::many_jobs_are_acted_on_by_their_filter_after_a_question_with_their_number,
+    acts::a_task_is_paused_with_a_reason_and_goes_on,
+    acts::damage_is_found_previewed_and_repaired,
+    acts::jobs_of_a_killed_worker_run_again_or_fail_as_a_person_says,
+    acts::a_killed_worker_is_said_to_be_dead_and_its_jobs_run_again,
+    acts::whoever_has_the_token_signs_in_and_out,
+    keys::tab_reaches_every_link_and_the_skip_link_comes_first,
+    keys::the_keyboard_alone_filters_moves_opens_and_goes_on,
+    keys::focus_survives_a_live_update,
+    keys::focus_stays_on_its_own_one_of_several_links_to_a_page,
+    keys::what_is_being_typed_survives_a_live_update,
+    looks::no_page_scrolls_sideways_on_a_phone,
+    looks::text_can_be_read_in_light_and_dark,
+    plain::pages_filters_and_acts_need_no_script,
+    plain::a_long_act_is_followed_without_script,
+    hostile::markup_is_text_wherever_it_comes_from,
+    hostile::forms_of_other_origins_are_refused,
+    hostile::odd_ids_lead_to_their_own_jobs,
+    many::a_million_jobs_cost_no_more_than_a_hundred,
+    hostile::no_page_breaks_our_own_policy,
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    if let [word, url] = args.as_slice()
+        && word == site::WORKER
+    {
+        runtime.block_on(site::work(url));
+        return ExitCode::SUCCESS;
+    }
+    let words: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
+    let chosen: Vec<_> =
+        PARTS.iter().filter(|(name, _)| words.is_empty() || words.iter().any(|word| name.contains(*word))).collect();
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let browser = match Browser::start().await {
+            Ok(browser) => browser,
+            Err(missing) => {
+                eprintln!("{missing}");
+                return ExitCode::FAILURE;
+            }
+        };
+        let world = Rc::new(World::new(browser));
+        let (begun, mut failed) = (Instant::now(), Vec::new());
+        for (name, part) in &chosen {
+            let begun = Instant::now();
+            world.browser.reset().await;
+            let ended = tokio::task::spawn_local(part(Rc::clone(&world))).await.map_err(|e| e.to_string());
+            let took = begun.elapsed().as_secs_f64();
+            world.complaints().await;
+            match ended {
+                Ok(()) => println!("{name} ... ok ({took:.1} s)"),
+                Err(why) => {
+                    println!("{name} ... FAILED ({took:.1} s): {why}\n{}", world.browser.description().await);
+                    failed.push(*name);
+                }
+            }
+        }
+        world.end().await;
+        println!(
+            "{} of {} passed in {:.0} s",
+            chosen.len() - failed.len(),
+            chosen.len(),
+            begun.elapsed().as_secs_f64()
+        );
+        if failed.is_empty() {
+            ExitCode::SUCCESS
+        } else {
+            println!("failed: {}", failed.join(", "));
+            ExitCode::FAILURE
+        }
+    })
+}

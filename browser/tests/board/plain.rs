@@ -1,0 +1,58 @@
+//! Without JavaScript.
+
+use std::rc::Rc;
+
+use heartline::JobState;
+
+use crate::browser::until;
+use crate::site::Site;
+use crate::world::World;
+
+pub async fn pages_filters_and_acts_need_no_script(world: Rc<World>) {
+    let (browser, site) = (&world.browser, Site::new().await);
+    site.seed(5, 100).await;
+    browser.script(false).await;
+    browser.open(&site.origin).await;
+    until("the task is listed", async || {
+        browser.driver.refresh().await.unwrap();
+        browser.count("main a.row").await == 1
+    })
+    .await;
+    for link in ["Workers", "Stalls", "Audit", "Server", "Overview"] {
+        browser.click_text("nav a", link).await;
+        until("it is there", async || browser.count("h1").await == 1 && !browser.text().await.is_empty()).await;
+    }
+    // No script of the page has run: this key does nothing.
+    browser.until_heading("Tasks").await;
+    browser.keys("w").await;
+    browser.click_text("main a", "100").await;
+    browser.until_heading("export: failed jobs").await;
+    browser.fill("input[name=code]", "net").await;
+    browser.click_text("main form button", "Show").await;
+    browser.until_text("50 jobs").await;
+    browser.click_text("main a.row", "failed-0000099").await;
+    browser.until_heading("failed-0000099").await;
+    browser.click_text("main form button", "Remove").await;
+    browser.until_heading("Remove?").await;
+    browser.click_text("main form button", "Remove?").await;
+    browser.until_text("1 removed, 0 refused").await;
+    assert!(!site.knows("failed-0000099").await);
+    browser.open(&site.job("failed-0000098")).await;
+    browser.click_text("main form button", "Retry").await;
+    browser.until_text("1 run again, 0 refused").await;
+    assert_eq!(site.state("failed-0000098").await, JobState::Waiting);
+}
+
+pub async fn a_long_act_is_followed_without_script(world: Rc<World>) {
+    let (browser, site) = (&world.browser, Site::new().await);
+    site.seed(60_000, 0).await;
+    browser.script(false).await;
+    browser.open(&site.at("/jobs?task=export&state=waiting")).await;
+    browser.click_text("main form button", "Cancel …").await;
+    browser.until_text("60000 waiting jobs of export.").await;
+    browser.click_text("main form button", "Cancel?").await;
+    // The page that shows how far it is asks again by itself.
+    browser.until_heading("Cancel: export").await;
+    browser.until_text("60000 cancelled, 0 refused").await;
+    assert_eq!(site.export.counts().await.unwrap().cancelled, 60_000);
+}

@@ -1,0 +1,55 @@
+//! What the parts share: the browser, and the demo while parts need it.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use crate::browser::Browser;
+use crate::demo::Demo;
+
+/// The browser, and the demo.
+pub struct World {
+    pub browser: Browser,
+    demo: RefCell<Option<Rc<Demo>>>,
+    complaints: RefCell<BTreeSet<String>>,
+}
+
+impl World {
+    pub fn new(browser: Browser) -> World {
+        World { browser, demo: RefCell::default(), complaints: RefCell::default() }
+    }
+
+    /// The demo, which is started by the first part that needs it.
+    pub async fn demo(&self) -> Rc<Demo> {
+        let running = self.demo.borrow().clone();
+        if let Some(demo) = running {
+            return demo;
+        }
+        let demo = Rc::new(Demo::start().await);
+        *self.demo.borrow_mut() = Some(Rc::clone(&demo));
+        demo
+    }
+
+    /// The demo, which no later part needs.
+    pub async fn last_of_demo(&self) -> Demo {
+        let demo = self.demo().await;
+        drop(self.demo.borrow_mut().take());
+        Rc::into_inner(demo).expect("one part at a time has it")
+    }
+
+    /// What the browser has complained about so far, in all parts.
+    pub async fn complaints(&self) -> BTreeSet<String> {
+        let told = self.browser.complaints().await;
+        let mut complaints = self.complaints.borrow_mut();
+        // The address in front differs from page to page.
+        complaints.extend(
+            told.into_iter().map(|text| text.split_once(' ').map_or(text.clone(), |(_, rest)| rest.to_owned())),
+        );
+        complaints.clone()
+    }
+
+    pub async fn end(&self) {
+        drop(self.demo.borrow_mut().take());
+        self.browser.quit().await;
+    }
+}
