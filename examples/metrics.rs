@@ -1,0 +1,68 @@
+//! Metrics of a worker for Prometheus, and probes: what a scrape reads, put through a parser of Prometheus' text format.
+//!
+//! Run it with `cargo run -p heartline-examples --features metrics --example metrics`. It uses the Redis of `REDIS_URL`, or a private
+//! server. A service of yours serves the text at `/metrics` with the HTTP library that it has.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use anyhow::{Context as _, ensure};
+use heartline::{App, Context, JobError, RunMetrics, TaskOptions, WorkerMetrics};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use prometheus_parse::{Scrape, Value};
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let (_server, url) = heartline::testing::redis_url().await?;
+    let app = App::builder().redis(url).prefix(format!("metrics-{}", uuid::Uuid::now_v7())).build().await?;
+    let exports = app.task("export", TaskOptions::new().concurrency(10), |_: Context, row: u64| async move {
+        if row.is_multiple_of(10) {
+            return Err(JobError::new("the disk is full".to_owned()).with_code("disk").fatal());
+        }
+        Ok(row)
+    })?;
+
+    // One registry, in which the rest of your program counts too.
+    let mut registry = Registry::default();
+    let worker = app.worker().observe(RunMetrics::register(&mut registry));
+    WorkerMetrics::register(&mut registry, worker.monitor());
+    let probes = worker.monitor().serve(([127, 0, 0, 1], 0).into())?;
+    let worker = worker.spawn();
+    for job in exports.dispatch_many(1..=100).await? {
+        // A tenth of them fails.
+        let _ = job.result().await;
+    }
+
+    // What `/metrics` answers.
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    let scrape = Scrape::parse(text.lines().map(|line| Ok(line.to_owned())))?;
+    let value = |name: &str, label: (&str, &str)| {
+        let sample = scrape.samples.iter().find(|s| s.metric == name && s.labels.get(label.0) == Some(label.1));
+        match &sample.with_context(|| format!("there is no {name} with {label:?} in {text}"))?.value {
+            Value::Counter(value) | Value::Gauge(value) | Value::Untyped(value) => Ok(*value),
+            other => anyhow::bail!("{name} is {other:?}"),
+        }
+    };
+    let (done, failed) = (("outcome", "completed"), ("outcome", "failed"));
+    println!(
+        "{} runs completed, {} failed",
+        value("heartline_runs_total", done)?,
+        value("heartline_runs_total", failed)?
+    );
+    ensure!((value("heartline_runs_total", done)?, value("heartline_runs_total", failed)?) == (90.0, 10.0));
+    ensure!(value("heartline_run_failures_total", ("code", "disk"))? == 10.0);
+    ensure!(value("heartline_settled_total", ("kind", "claimed"))? == 100.0);
+
+    // What an orchestrator asks.
+    let mut stream = TcpStream::connect(probes.address())?;
+    write!(stream, "GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    println!("/ready: {}", answer.lines().next().unwrap_or_default());
+    ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+
+    println!("the worker stopped: {}", worker.stop().await?);
+    Ok(())
+}
