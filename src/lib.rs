@@ -183,6 +183,7 @@ pub use faults::{ConfigError, ConfigErrors};
 pub use inspect::Inspector;
 pub use inspect::acts::{Act, ActReport, ForgetOutcome, JobSelection, Refusal, Refused};
 pub use inspect::audit::{Audit, AuditProgress, AuditReport, AuditedPart, Fault, Finding, RepairReport};
+pub use inspect::columns::ColumnReport;
 pub use inspect::filter::JobFilter;
 pub use inspect::history::{EventPage, LateReport, PauseEvent, TaskEvent};
 pub use inspect::job::{JobOptions, JobReport, JobValues};

@@ -30,6 +30,7 @@ mod live;
 mod options;
 mod pages;
 mod runs;
+mod sizes;
 mod strip;
 #[doc(hidden)]
 pub mod text;

@@ -34,6 +34,20 @@ pub fn many(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
+/// A number of bytes: `512 B`, `1.5 KiB`, `3.2 MiB`.
+#[must_use]
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if count < 1024 {
+        return format!("{count} B");
+    }
+    let (mut of_unit, mut at) = (count as f64 / 1024.0, 0);
+    while of_unit >= 1024.0 && at + 1 < UNITS.len() {
+        (of_unit, at) = (of_unit / 1024.0, at + 1);
+    }
+    format!("{of_unit:.1} {}", UNITS[at])
+}
+
 /// A time span in its two largest units: `840ms`, `4.2s`, `3m 5s`, `2days 4h`.
 #[must_use]
 pub fn span(time: Duration) -> String {

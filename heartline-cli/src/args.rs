@@ -78,8 +78,10 @@ impl Global {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Whether everything works, and what does not: exit status 1 if anything is wrong
+    #[command(after_help = "Example:\n  heartline status\n  heartline status --json")]
     Status,
     /// Every task: how many jobs are in each state, how fast they come and go, who works them
+    #[command(after_help = "Example:\n  heartline tasks")]
     Tasks,
     /// One task: show it, pause and resume it, purge its jobs, forget it
     #[command(subcommand)]
@@ -88,6 +90,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Jobs(JobsCommand),
     /// Workers: who works, what each holds, who is silent or gone
+    #[command(after_help = "Example:\n  heartline workers --all\n  heartline workers --beats")]
     Workers {
         /// Show only this one, with all that is known of it
         #[arg(value_name = "WORKER")]
@@ -138,8 +141,10 @@ pub(crate) enum Command {
         follow: bool,
     },
     /// Whether jobs are processed: a line for each reason if not, and exit status 1
+    #[command(after_help = "Example:\n  heartline health || systemctl status 'worker@*'")]
     Health,
     /// Check the server, the tasks and the workers, and say what to do: exit status 1 if jobs are at risk
+    #[command(after_help = "Example:\n  heartline doctor")]
     Doctor,
     /// Serve the web page: tasks, jobs, workers, stalls, and what may be done
     #[command(after_help = "Example:\n  heartline board --name production --read-only")]
@@ -208,6 +213,7 @@ pub(crate) enum Command {
         payload: u32,
     },
     /// Tasks and workers on the whole terminal, each second anew, until q
+    #[command(after_help = "Example:\n  heartline top")]
     Top,
     /// Write completions for a shell to standard output
     #[command(
@@ -312,6 +318,7 @@ pub(crate) struct BoardServing {
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskCommand {
     /// Counts, rates, options in force, and why nothing is recovered yet
+    #[command(after_help = "Example:\n  heartline task show export")]
     Show {
         /// The task
         task: String,
@@ -326,6 +333,7 @@ pub(crate) enum TaskCommand {
         reason: String,
     },
     /// Let jobs of a paused task begin again
+    #[command(after_help = "Example:\n  heartline task resume export")]
     Resume {
         /// The task
         task: String,
@@ -340,6 +348,7 @@ pub(crate) enum TaskCommand {
         state: JobState,
     },
     /// Remove what is left of a task without jobs and without workers
+    #[command(after_help = "Example:\n  heartline task forget export")]
     Forget {
         /// The task
         task: String,
@@ -426,6 +435,7 @@ pub(crate) enum JobsCommand {
         count: bool,
     },
     /// All that is known of a job, and what has happened to it
+    #[command(after_help = "Example:\n  heartline jobs show -t export export-7 --values")]
     Show {
         /// The task
         #[arg(long, short)]
@@ -459,6 +469,9 @@ pub(crate) enum JobsCommand {
         wait: bool,
     },
     /// Cancel jobs: waiting ones at once, running ones by their workers
+    #[command(
+        after_help = "Example:\n  heartline jobs cancel -t export export-7 --reason 'wrong month'\n  heartline jobs cancel -t export --state waiting --older 1d"
+    )]
     Cancel {
         #[command(flatten)]
         jobs: Selected,
@@ -472,10 +485,13 @@ pub(crate) enum JobsCommand {
     )]
     Retry(Selected),
     /// Let delayed jobs run now
+    #[command(after_help = "Example:\n  heartline jobs run-now -t export export-7")]
     RunNow(Selected),
     /// Remove jobs that nobody holds, with all that is kept of them
+    #[command(after_help = "Example:\n  heartline jobs remove -t export --state failed --older 7d")]
     Remove(Selected),
     /// The result of a job, as JSON; it waits for its end
+    #[command(after_help = "Example:\n  heartline jobs result -t export export-7")]
     Result {
         /// The task
         #[arg(long, short)]
@@ -484,6 +500,7 @@ pub(crate) enum JobsCommand {
         id: String,
     },
     /// Wait until a job has ended: exit status 0 if it completed, else 1
+    #[command(after_help = "Example:\n  heartline jobs wait -t export export-7 --timeout 5m")]
     Wait {
         /// The task
         #[arg(long, short)]
@@ -500,12 +517,14 @@ pub(crate) enum JobsCommand {
 #[derive(Debug, Subcommand)]
 pub(crate) enum StallsCommand {
     /// The last stalls of a task, the latest first
+    #[command(after_help = "Example:\n  heartline stalls list -t export")]
     List {
         /// The task
         #[arg(long, short)]
         task: String,
     },
     /// Each stall of a job, in one sentence: who held it, who watched, for how long, and what was done
+    #[command(after_help = "Example:\n  heartline stalls explain -t export export-7")]
     Explain {
         /// The task
         #[arg(long, short)]
@@ -514,18 +533,21 @@ pub(crate) enum StallsCommand {
         id: String,
     },
     /// Why nothing is recovered yet, and when that may be
+    #[command(after_help = "Example:\n  heartline stalls outlook -t export")]
     Outlook {
         /// The task
         #[arg(long, short)]
         task: String,
     },
     /// Jobs that were held each time when workers died, the most suspicious first: one of them may take its process down
+    #[command(after_help = "Example:\n  heartline stalls suspects -t export")]
     Suspects {
         /// The task
         #[arg(long, short)]
         task: String,
     },
     /// Outcomes that were refused, since their worker did not hold the job any more
+    #[command(after_help = "Example:\n  heartline stalls late -t export")]
     Late {
         /// The task
         #[arg(long, short)]
@@ -552,16 +574,22 @@ pub(crate) struct Silent {
 #[derive(Debug, Subcommand)]
 pub(crate) enum RecoverCommand {
     /// List held jobs that are silent
+    #[command(after_help = "Example:\n  heartline recover silent -t export")]
     Silent {
         /// The task
         #[arg(long, short)]
         task: String,
     },
     /// Put silent jobs back that were claimed ahead and have not begun
+    #[command(after_help = "Example:\n  heartline recover claimed -t export --all")]
     Claimed(Silent),
     /// Give silent jobs another run
+    #[command(
+        after_help = "Example:\n  heartline recover running -t export export-7 export-8\n  heartline recover running -t export --all"
+    )]
     Running(Silent),
     /// Let silent jobs fail
+    #[command(after_help = "Example:\n  heartline recover fail -t export export-7")]
     Fail(Silent),
     /// Say that a worker is dead: its jobs are resolved at once
     #[command(after_help = "Example:\n  heartline recover worker web-1-4711-0f3a9c21\n\n\
@@ -571,9 +599,61 @@ pub(crate) enum RecoverCommand {
         worker: String,
     },
     /// Watch for one interval, and resolve what stays silent by the options of the task
+    #[command(after_help = "Example:\n  heartline recover sweep -t export")]
     Sweep {
         /// The task
         #[arg(long, short)]
         task: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// The examples of a command and of those below it, each with the words that lead to it.
+    fn examples(command: &clap::Command, path: &[&str], told: &mut Vec<(String, String)>) {
+        let below = command.get_subcommands().filter(|below| !below.is_hide_set()).collect::<Vec<_>>();
+        if below.is_empty() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            told.push((path.join(" "), help));
+        }
+        for below in below {
+            examples(below, &[path, &[below.get_name()]].concat(), told);
+        }
+    }
+
+    /// The words of a command, as a shell takes them: up to what is for the shell itself, or a word to the reader.
+    fn words(line: &str) -> Vec<String> {
+        let command =
+            [" || ", " > ", " < ", "   "].into_iter().fold(line, |line, end| line.split(end).next().unwrap_or(line));
+        let mut words = Vec::new();
+        for (at, part) in command.split('\'').enumerate() {
+            if at % 2 == 1 {
+                words.push(part.to_owned());
+            } else {
+                words.extend(part.split_whitespace().map(str::to_owned));
+            }
+        }
+        words
+    }
+
+    #[test]
+    fn every_command_shows_an_example_that_can_be_read() {
+        let mut told = Vec::new();
+        examples(&Args::command(), &["heartline"], &mut told);
+        assert!(told.len() > 30, "{told:?}");
+        for (path, help) in told {
+            let (_, lines) = help.split_once("Example:\n").unwrap_or_else(|| panic!("{path} shows no example"));
+            let of_it = lines.lines().map(str::trim).filter(|line| line.starts_with("heartline ")).collect::<Vec<_>>();
+            assert!(!of_it.is_empty(), "{path}: {help}");
+            for line in of_it {
+                let words = words(line);
+                let read = Args::try_parse_from(&words);
+                assert!(read.is_ok(), "{line}: {}", read.unwrap_err());
+            }
+        }
+    }
 }

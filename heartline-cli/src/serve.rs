@@ -1,6 +1,5 @@
 //! What this program serves over HTTP: to this machine alone, unless a token guards it.
 
-use std::future::IntoFuture;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +10,24 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use heartline_board::guard::{Token, host_of, is_known_host};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 use crate::args::Serving;
 use crate::failure::Failure;
 
 /// How long requests may go on after Ctrl-C or SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// How long the head of a request may take, and how long a connection may stay without one.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How many connections are open at a time; more wait. The streams of the live page are bounded at less.
+const CONNECTIONS: usize = 512;
 
 /// The token that guards an address, where there is one.
 ///
@@ -71,14 +81,34 @@ pub(crate) async fn bind(listen: SocketAddr) -> Result<TcpListener, Failure> {
 /// Serves until Ctrl-C or SIGTERM.
 pub(crate) async fn serve(listener: TcpListener, pages: Router, up: impl FnOnce(SocketAddr)) -> Result<(), Failure> {
     up(listener.local_addr()?);
-    let serving = axum::serve(listener, pages).with_graceful_shutdown(heartline::shutdown_signal());
-    let over = async {
-        heartline::shutdown_signal().await;
-        tokio::time::sleep(GRACE).await;
-    };
-    // A request that never comes to its end, or an act that watches for long, does not hold up the end.
+    let under_way = GracefulShutdown::new();
     tokio::select! {
-        served = serving.into_future() => Ok(served?),
-        () = over => Ok(()),
+        () = accept(&listener, &pages, &under_way) => {}
+        () = heartline::shutdown_signal() => {}
+    }
+    // A request that never comes to its end, or an act that watches for long, does not hold up the end.
+    let _ = tokio::time::timeout(GRACE, under_way.shutdown()).await;
+    Ok(())
+}
+
+/// Answers on each connection in a task of its own.
+async fn accept(listener: &TcpListener, pages: &Router, under_way: &GracefulShutdown) {
+    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    // It is never closed.
+    while let Ok(slot) = Arc::clone(&slots).acquire_owned().await {
+        let Ok((stream, _)) = listener.accept().await else {
+            // Of too many open files, most likely: somebody closes one.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+        let answers = TowerToHyperService::new(pages.clone());
+        let connection = under_way.watch(http.serve_connection(TokioIo::new(stream), answers));
+        tokio::spawn(async move {
+            // What became of a connection is nobody's concern.
+            let _ = connection.await;
+            drop(slot);
+        });
     }
 }

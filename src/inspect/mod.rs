@@ -5,6 +5,7 @@
 
 pub(crate) mod acts;
 pub(crate) mod audit;
+pub(crate) mod columns;
 pub(crate) mod filter;
 pub(crate) mod history;
 pub(crate) mod job;

@@ -8,6 +8,7 @@ pub(crate) mod announce;
 pub(crate) mod audited;
 pub(crate) mod cancel;
 pub(crate) mod close;
+pub(crate) mod columns;
 pub(crate) mod connection;
 pub(crate) mod counts;
 pub(crate) mod declare;

@@ -8,10 +8,10 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
-use heartline::{AuditReport, TaskReport};
+use heartline::{AuditReport, ColumnReport, TaskReport};
 use serde::Deserialize;
 
-use super::{Board, Frame, answer};
+use super::{Board, Frame, answer, told_of};
 use crate::text::{exact, shown};
 use crate::told::meaning;
 
@@ -39,6 +39,8 @@ struct AuditPage {
     noted: String,
     /// What this board found itself, which is what can be repaired.
     found: Option<Found>,
+    /// The columns with their sizes, or why they are not known.
+    columns: Result<Vec<ColumnReport>, String>,
 }
 
 struct Found {
@@ -68,8 +70,10 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
     };
     let (when, found) = noted(&task);
     let report = board.audits.lock().unwrap_or_else(PoisonError::into_inner).get(&asked.task).cloned();
+    let columns = board.inspector.columns(&asked.task).await.map_err(|e| told_of(&e));
     answer(&AuditPage {
         frame,
+        columns,
         task: asked.task,
         noted: format!("{when}: {found}"),
         found: report.map(|report| found_by(&report)),

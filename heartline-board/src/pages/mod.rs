@@ -27,6 +27,7 @@ use tokio::time::Instant;
 use crate::live::Live;
 use crate::options::BoardOptions;
 use crate::runs::Runs;
+use crate::sizes::LastSizes;
 use crate::strip::Stalls;
 use crate::text::shown;
 
@@ -63,6 +64,7 @@ pub(crate) struct Board {
     /// What the last audits found, by their tasks.
     pub(crate) audits: std::sync::Mutex<BTreeMap<String, Arc<AuditReport>>>,
     pub(crate) stalls: Stalls,
+    pub(crate) sizes: LastSizes,
     /// Those who come together wait for one look.
     seen: Mutex<Looks>,
 }
@@ -122,6 +124,7 @@ impl Board {
             runs: Runs::default(),
             audits: std::sync::Mutex::default(),
             stalls: Stalls::default(),
+            sizes: LastSizes::default(),
             seen: Mutex::default(),
         }
     }

@@ -10,7 +10,8 @@ use axum::response::Response;
 
 use super::{Board, Frame, answer};
 use crate::checks::{Checked, Grade, of_server};
-use crate::text::{exact, span};
+use crate::sizes::Sizes;
+use crate::text::{bytes, exact, span};
 
 #[derive(Template)]
 #[template(path = "server.html")]
@@ -18,6 +19,7 @@ struct ServerPage {
     frame: Frame,
     facts: Vec<(&'static str, String)>,
     checks: Vec<Checked>,
+    sizes: Arc<Sizes>,
 }
 
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Response {
@@ -25,14 +27,13 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Re
         Ok(server) => server,
         Err(e) => return board.failed(&e),
     };
-    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / 1024.0 / 1024.0);
-    let limit = if server.max_memory == 0 { "no limit".to_owned() } else { mib(server.max_memory) };
+    let limit = if server.max_memory == 0 { "no limit".to_owned() } else { bytes(server.max_memory) };
     let yes = |is_so: bool| if is_so { "yes" } else { "no" }.to_owned();
     let facts = vec![
         ("server", format!("{} {}", server.name, server.version)),
         ("primary", yes(server.is_primary)),
         ("replicas", server.replicas.to_string()),
-        ("memory", format!("{} of {limit}", mib(server.used_memory))),
+        ("memory", format!("{} of {limit}", bytes(server.used_memory))),
         (
             "eviction policy",
             format!("{}, {} keys evicted since it started", server.eviction_policy, server.evicted_keys),
@@ -45,5 +46,6 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Re
         ("the longest of some took", span(server.longest_round_trip)),
         ("its clock", exact(server.clock, SystemTime::now())),
     ];
-    answer(&ServerPage { frame: board.frame(&head), facts, checks: of_server(&server, SystemTime::now()) })
+    let sizes = Sizes::of(&board.sizes, &board.inspector).await;
+    answer(&ServerPage { frame: board.frame(&head), facts, checks: of_server(&server, SystemTime::now()), sizes })
 }

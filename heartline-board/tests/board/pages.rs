@@ -33,6 +33,9 @@ async fn the_way_from_the_overview_to_a_failed_job_is_all_links() {
     assert!(site.page("/workers?all=yes").await.contains("export 0/10"));
     let server = site.page("/server").await;
     assert!(server.contains("eviction policy") && server.contains("noeviction"), "{server}");
+    assert!(server.contains("<td>payload</td>") && server.contains(" B</td>"), "{server}");
+    let audit = site.page("/audit?task=export").await;
+    assert!(audit.contains("Bytes by column") && audit.contains("<td>payload</td>"), "{audit}");
     assert!(site.page("/stalls?task=export").await.contains("No stall is known."));
     for (path, status) in [
         ("/job?task=export&id=nobody", 404),

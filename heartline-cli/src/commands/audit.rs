@@ -2,15 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use heartline::{AuditReport, Fault, Finding};
-use heartline_board::text::shown;
+use heartline::{AuditReport, ColumnReport, Error, Fault, Finding};
+use heartline_board::text::{bytes, shown};
 use heartline_board::told::meaning;
 use indicatif::ProgressBar;
+use serde::Serialize;
 
 use super::known_task;
 use crate::ask::confirm;
 use crate::failure::Failure;
 use crate::session::Session;
+
+/// What was found of a task, and how large its columns are.
+#[derive(Serialize)]
+struct Audited<'a> {
+    #[serde(flatten)]
+    report: &'a AuditReport,
+    columns: Vec<ColumnReport>,
+}
+
+/// How many columns a line names.
+const NAMED: usize = 5;
 
 /// Looks at a task, with progress.
 async fn look(session: &Session, task: &str) -> Result<AuditReport, Failure> {
@@ -50,12 +62,22 @@ pub(super) async fn audit(session: &Session, task: Option<String>) -> Result<(),
     for what in &failed {
         say!("error: {}", shown(what));
     }
+    let mut audited = Vec::with_capacity(reports.len());
+    for report in &reports {
+        // Who may not ask for them has audited all the same.
+        let columns = match session.inspector.columns(&report.task).await {
+            Err(Error::Denied { .. }) => Vec::new(),
+            columns => columns?,
+        };
+        audited.push(Audited { report, columns });
+    }
     if session.out.is_json {
-        session.out.json(&reports)?;
+        session.out.json(&audited)?;
     } else {
-        for report in &reports {
+        for Audited { report, columns } in &audited {
             let (looked, found) = totals(report);
             session.out.line(format!("{}: {looked} jobs looked at, {found} faults", report.task))?;
+            sizes(session, columns)?;
             findings(session, report.findings())?;
             if found > 0 {
                 meanings(session, report.findings())?;
@@ -105,6 +127,20 @@ fn meanings<'a>(session: &Session, found: impl Iterator<Item = &'a Finding>) -> 
 
 fn totals(report: &AuditReport) -> (u64, u64) {
     report.parts.iter().fold((0, 0), |(looked, found), part| (looked + part.looked, found + part.found))
+}
+
+/// What the task takes in Redis, and its largest columns.
+fn sizes(session: &Session, columns: &[ColumnReport]) -> Result<(), Failure> {
+    let whole: u64 = columns.iter().map(|column| column.bytes).sum();
+    let named = columns.iter().take(NAMED).map(|column| format!("{} {}", column.column, bytes(column.bytes)));
+    if whole > 0 {
+        session.out.line(format!(
+            "  {} in Redis, most of it: {}",
+            bytes(whole),
+            named.collect::<Vec<_>>().join(", ")
+        ))?;
+    }
+    Ok(())
 }
 
 fn findings<'a>(session: &Session, findings: impl Iterator<Item = &'a Finding>) -> Result<(), Failure> {

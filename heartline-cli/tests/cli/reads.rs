@@ -214,7 +214,14 @@ async fn redis_of(bench: &Bench) -> redis::aio::MultiplexedConnection {
 async fn an_audit_finds_damage_and_a_repair_mends_it() {
     let bench = Bench::new().await;
     bench.export.dispatch("x".into()).id("lost").await.unwrap();
-    assert!(bench.run(&["audit"]).await.ok().contains("export: 1 jobs looked at, 0 faults"));
+    let told = bench.run(&["audit"]).await.ok();
+    assert!(
+        told.contains("export: 1 jobs looked at, 0 faults\n") && told.contains(" in Redis, most of it: "),
+        "{told}"
+    );
+    let told = bench.run(&["audit", "-t", "export", "--json"]).await.json();
+    let columns = told[0]["columns"].as_array().unwrap();
+    assert!(columns.iter().any(|column| column["column"] == "payload" && column["bytes"].as_u64() > Some(0)), "{told}");
     let mut conn = redis_of(&bench).await;
     let () = redis::cmd("DEL").arg("cli:{export}:wait").query_async(&mut conn).await.unwrap();
     let ran = bench.run(&["audit", "-t", "export"]).await;

@@ -1155,3 +1155,20 @@ async fn the_server_tells_what_it_is_and_how_it_keeps_what_is_written() {
     let off = server.clock.duration_since(SystemTime::now()).unwrap_or_else(|e| e.duration());
     assert!(off < PATIENCE, "{server:?}");
 }
+
+#[tokio::test]
+async fn the_columns_of_a_task_tell_what_they_take_whatever_is_in_them() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    assert_eq!(inspector.columns(TASK).await.unwrap(), []);
+    is_config(inspector.columns("a b").await);
+    let task = obedient(&test, &app, fast());
+    let one = "x".repeat(4096);
+    task.dispatch_many((0..100).map(|_| one.clone())).await.unwrap();
+    let columns = inspector.columns(TASK).await.unwrap();
+    assert!(columns.is_sorted_by(|a, b| a.bytes >= b.bytes), "{columns:?}");
+    let largest = &columns[0];
+    assert_eq!((&*largest.task, &*largest.column), (TASK, "payload"), "{columns:?}");
+    assert!((400_000..4_000_000).contains(&largest.bytes), "{columns:?}");
+    assert!(columns.iter().any(|column| column.column == "meta"), "{columns:?}");
+}
