@@ -30,6 +30,7 @@ mod live;
 mod options;
 mod pages;
 mod runs;
+mod scans;
 mod sizes;
 mod strip;
 #[doc(hidden)]

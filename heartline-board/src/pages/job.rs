@@ -40,7 +40,7 @@ struct JobPage {
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query(asked): Query<Asked>) -> Response {
     let shows_values = board.options.shows_payloads && !asked.values.is_empty();
     let looked = look(&board, &asked, if shows_values { JobValues::Small } else { JobValues::None });
-    let (job, events, stalls) = match looked.await {
+    let (job, history) = match looked.await {
         Ok(Some(looked)) => looked,
         Ok(None) => {
             let text = format!(
@@ -72,8 +72,12 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
         facts: facts(&job, now),
         acts: frame.offered(acts),
         frame,
-        stalls: stalls.iter().map(|stall| format!("{}: {stall}", exact(stall.stall.at, now))).collect(),
-        events: events.iter().map(|event| (exact(event.at(), now), event.name().to_owned(), rest_of(event))).collect(),
+        stalls: history.stalls.iter().map(|stall| format!("{}: {stall}", exact(stall.stall.at, now))).collect(),
+        events: history
+            .events
+            .iter()
+            .map(|event| (exact(event.at(), now), event.name().to_owned(), rest_of(event)))
+            .collect(),
         values_at: can_show.then(|| board.url(&url)),
         values,
         task: asked.task,
@@ -81,11 +85,34 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
     })
 }
 
-type Looked = (JobReport, Vec<Event>, Vec<StallReport>);
+/// What has happened to a job, as long as it stands where it stood.
+pub(crate) struct History {
+    stands: Stands,
+    events: Vec<Event>,
+    stalls: Vec<StallReport>,
+}
 
-async fn look(board: &Board, asked: &Asked, values: JobValues) -> Result<Option<Looked>, Error> {
+/// Where a job stands: whatever happens to it changes some of it, but for what is asked of it.
+type Stands = (JobState, u32, u32, u32, Option<u64>, Option<SystemTime>, Option<String>);
+
+fn stands(job: &JobReport) -> Stands {
+    let JobReport { state, failed_attempts, stalled_count, snoozed_count, fence, .. } = job;
+    let since = job.ended_at.or(job.due_at).or(job.waiting_since);
+    (*state, *failed_attempts, *stalled_count, *snoozed_count, *fence, since, job.cancel_requested.clone())
+}
+
+async fn look(
+    board: &Board,
+    asked: &Asked,
+    values: JobValues,
+) -> Result<Option<(JobReport, Arc<History>)>, Arc<Error>> {
     let Some(job) = board.inspector.job(&asked.task, &asked.id, values).await? else { return Ok(None) };
-    let events = board.inspector.job_events(&asked.task, &asked.id).await?;
-    let stalls = board.inspector.explain(&asked.task, &asked.id).await?;
-    Ok(Some((job, events, stalls)))
+    let stands = stands(&job);
+    let read = async {
+        let events = board.inspector.job_events(&asked.task, &asked.id).await?;
+        let stalls = board.inspector.explain(&asked.task, &asked.id).await?;
+        Ok(History { stands: stands.clone(), events, stalls })
+    };
+    let history = board.histories.of((&asked.task, &asked.id), |known| known.stands == stands, read).await?;
+    Ok(Some((job, history)))
 }

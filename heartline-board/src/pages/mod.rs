@@ -20,13 +20,15 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
-use heartline::{AuditReport, Error, Inspector, ServerReport, TaskReport, WorkerReport};
+use heartline::{AuditReport, Error, Inspector, LateReport, ServerReport, TaskReport, WorkerReport};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::live::Live;
 use crate::options::BoardOptions;
+use crate::pages::job::History;
 use crate::runs::Runs;
+use crate::scans::Scans;
 use crate::sizes::LastSizes;
 use crate::strip::Stalls;
 use crate::text::shown;
@@ -65,6 +67,10 @@ pub(crate) struct Board {
     pub(crate) audits: std::sync::Mutex<BTreeMap<String, Arc<AuditReport>>>,
     pub(crate) stalls: Stalls,
     pub(crate) sizes: LastSizes,
+    /// What has happened to jobs.
+    pub(crate) histories: Scans<History>,
+    /// Outcomes that came too late, of tasks.
+    pub(crate) late: Scans<Vec<LateReport>>,
     /// Those who come together wait for one look.
     seen: Mutex<Looks>,
 }
@@ -125,6 +131,8 @@ impl Board {
             audits: std::sync::Mutex::default(),
             stalls: Stalls::default(),
             sizes: LastSizes::default(),
+            histories: Scans::default(),
+            late: Scans::default(),
             seen: Mutex::default(),
         }
     }

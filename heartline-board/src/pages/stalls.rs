@@ -17,6 +17,9 @@ use crate::text::{exact, relative, span};
 /// How many stalls of all tasks a page shows.
 const SHOWN: usize = 100;
 
+/// How many late outcomes.
+const LATE: usize = 20;
+
 #[derive(Deserialize)]
 pub(crate) struct Asked {
     #[serde(default)]
@@ -92,12 +95,13 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
     }
     if !asked.task.is_empty() {
         let cursor = Some(asked.cursor.as_str()).filter(|cursor| !cursor.is_empty());
-        let looked = async {
-            let stalls = board.inspector.stalls(&asked.task, cursor).await?;
-            Ok((stalls, board.inspector.late_outcomes(&asked.task, 20).await?))
+        let stalls = match board.inspector.stalls(&asked.task, cursor).await {
+            Ok(stalls) => stalls,
+            Err(e) => return board.failed(&e),
         };
-        let (stalls, late) = match looked.await {
-            Ok(looked) => looked,
+        let late = board.late.of((&asked.task, ""), |_| true, board.inspector.late_outcomes(&asked.task, LATE));
+        let late = match late.await {
+            Ok(late) => late,
             Err(e) => return board.failed(&e),
         };
         page.rows = stalls

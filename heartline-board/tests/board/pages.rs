@@ -1,5 +1,7 @@
 //! What the pages show, and what can be done with them.
 
+use std::time::Duration;
+
 use heartline::JobState;
 
 use crate::site::{Site, until};
@@ -124,4 +126,21 @@ async fn a_server_that_is_away_is_a_page_and_not_a_failure_of_the_service() {
     assert!(site.get("/jobs?task=export&state=failed").await.body.contains("Redis does not answer"));
     site.server().restart().unwrap();
     until("it is back", async || site.get("/server").await.status == 200).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_happened_is_read_once_for_all_who_look_until_something_happens() {
+    let site = Site::new().await;
+    site.export.dispatch("x".into()).id("job-1").delay(Duration::from_secs(3600)).await.unwrap();
+    let (job, stalls) = ("/job?task=export&id=job-1", "/stalls?task=export");
+    assert!(site.page(job).await.contains("task:dispatched"));
+    site.page(stalls).await;
+    let looks = site.commands("xrange").await;
+    for _ in 0..5 {
+        assert!(site.page(job).await.contains("task:dispatched"));
+        site.page(stalls).await;
+    }
+    assert_eq!(site.commands("xrange").await, looks);
+    site.export.handle("job-1").unwrap().cancel("no more").await.unwrap();
+    assert!(site.page(job).await.contains("task:cancelled"));
 }

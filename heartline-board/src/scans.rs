@@ -1,0 +1,115 @@
+//! What takes a look through a whole stream: read by one at a time for all who ask, and remembered for a while. Beside many jobs a second
+//! such a look takes the server some milliseconds, and a page that is open asks each second.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use heartline::Error;
+use tokio::time::Instant;
+
+/// For how long a look stands.
+const FRESH: Duration = Duration::from_secs(10);
+
+/// How many looks are remembered.
+const REMEMBERED: usize = 200;
+
+/// Looks of one kind, by task and job.
+pub(crate) struct Scans<T>(Mutex<BTreeMap<Key, Scan<T>>>);
+
+type Key = (String, String);
+
+/// When a look ended, and what it saw.
+type Look<T> = (Instant, Result<Arc<T>, Arc<Error>>);
+
+struct Scan<T> {
+    turn: Arc<tokio::sync::Mutex<()>>,
+    last: Option<Look<T>>,
+    asked: Instant,
+}
+
+impl<T> Default for Scans<T> {
+    fn default() -> Self {
+        Scans(Mutex::default())
+    }
+}
+
+impl<T> Scans<T> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Key, Scan<T>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the last look saw, if that is not old and still fits; else a new one, for which those who come together wait.
+    pub(crate) async fn of(
+        &self,
+        key: (&str, &str),
+        fits: impl Fn(&T) -> bool,
+        look: impl Future<Output = Result<T, Error>>,
+    ) -> Result<Arc<T>, Arc<Error>> {
+        let (key, came) = ((key.0.to_owned(), key.1.to_owned()), Instant::now());
+        let (turn, last) = self.turn(&key, came);
+        let seen = last.and_then(|(at, seen)| seen.ok().filter(|seen| at.elapsed() < FRESH && fits(seen)));
+        if let Some(seen) = seen {
+            return Ok(seen);
+        }
+        let _turn = turn.lock().await;
+        // Whatever somebody else's look came to meanwhile: those who wait for a server that is away do not each try for as long again.
+        let since = self.all().get(&key).and_then(|scan| scan.last.clone()).filter(|(at, _)| *at > came);
+        if let Some((_, seen)) = since.filter(|(_, seen)| seen.as_ref().map_or(true, |seen| fits(seen))) {
+            return seen;
+        }
+        let seen = look.await.map(Arc::new).map_err(Arc::new);
+        if let Some(scan) = self.all().get_mut(&key) {
+            scan.last = Some((Instant::now(), seen.clone()));
+        }
+        seen
+    }
+
+    fn turn(&self, key: &Key, now: Instant) -> (Arc<tokio::sync::Mutex<()>>, Option<Look<T>>) {
+        let mut all = self.all();
+        if all.len() >= REMEMBERED && !all.contains_key(key) {
+            let oldest = all.iter().min_by_key(|(_, scan)| scan.asked).map(|(key, _)| key.clone());
+            oldest.and_then(|oldest| all.remove(&oldest));
+        }
+        let scan = all.entry(key.clone()).or_insert_with(|| Scan { turn: Arc::default(), last: None, asked: now });
+        scan.asked = now;
+        (Arc::clone(&scan.turn), scan.last.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn those_who_come_together_share_a_look_and_one_that_does_not_fit_is_made_anew() {
+        let (scans, looks) = (Scans::default(), AtomicUsize::new(0));
+        let look = || async {
+            tokio::task::yield_now().await;
+            Ok(looks.fetch_add(1, Ordering::SeqCst))
+        };
+        let any = |_: &usize| true;
+        let (one, two) = tokio::join!(scans.of(("a", ""), any, look()), scans.of(("a", ""), any, look()));
+        assert_eq!((*one.unwrap(), *two.unwrap()), (0, 0));
+        assert_eq!(*scans.of(("a", ""), any, look()).await.unwrap(), 0);
+        assert_eq!(*scans.of(("b", ""), any, look()).await.unwrap(), 1);
+        assert_eq!(*scans.of(("a", ""), |seen| *seen > 0, look()).await.unwrap(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_gets_old_one_that_failed_is_made_again_and_no_more_than_some_are_remembered() {
+        let scans = Scans::default();
+        let any = |_: &u8| true;
+        assert!(scans.of(("a", ""), any, async { Err(Error::Closed) }).await.is_err());
+        assert_eq!(*scans.of(("a", ""), any, async { Ok(1) }).await.unwrap(), 1);
+        tokio::time::advance(FRESH).await;
+        assert_eq!(*scans.of(("a", ""), any, async { Ok(2) }).await.unwrap(), 2);
+        for at in 0..2 * REMEMBERED {
+            tokio::time::advance(Duration::from_millis(1)).await;
+            let _ = scans.of(("a", &at.to_string()), any, async { Ok(0) }).await;
+        }
+        assert_eq!(scans.all().len(), REMEMBERED);
+    }
+}
