@@ -137,7 +137,7 @@ impl fmt::Debug for RunMetrics {
 /// | `heartline_settled_total` | task, kind (`reported`, `claimed`) | outcomes that those reported, and jobs that they brought |
 /// | `heartline_settle_repeated_total` | task | how often one was not answered and made again |
 /// | `heartline_sweeps_total` | task | sweeps of this worker that began an epoch |
-/// | `heartline_stalls_total` | task, action | jobs that it found stalled, by [`StallAction`](crate::StallAction) |
+/// | `heartline_stalls_total` | task, action | jobs that it found stalled, or took back from a dead worker of its host, by [`StallAction`](crate::StallAction) |
 /// | `heartline_locks_lost_total` | task | jobs that were taken from it while it ran them |
 /// | `heartline_at_risk_total` | task | jobs that came at risk, since no heartbeat was answered |
 /// | `heartline_watch_broken_total` | task, cause | how often its watch began anew, by [`WatchBreak`](crate::WatchBreak) |

@@ -764,6 +764,24 @@ async fn a_process_that_nobody_has_reaped_is_dead() {
 }
 
 #[tokio::test]
+async fn who_takes_jobs_of_the_dead_back_counts_them_among_the_stalls() {
+    let test = TestTask::new();
+    let (app, task) = task(&test).await;
+    let victim = Process::spawn(&test, &test.redis().url(), "2", FOR_EVER_MS);
+    running(&task, "hold once", &ids("held", 2), 1).await;
+    victim.kill();
+    let interval = Duration::from_millis(FOR_EVER_MS);
+    test.declare_at(&app, fast().stall(StallOptions::new().interval(interval)));
+    let heir = app.worker();
+    let monitor = heir.monitor();
+    let heir = TestWorker::start(heir);
+    let counted = async || monitor.figures().tasks.first().map(|task| task.stalls[&StallAction::Recovered]) == Some(2);
+    eventually("they are counted", PATIENCE, counted).await;
+    test.journal.open("hold once");
+    heir.stop().await;
+}
+
+#[tokio::test]
 async fn a_worker_beside_a_dead_one_finds_it_within_its_next_look() {
     let test = TestTask::new();
     let (app, task) = task(&test).await;

@@ -156,6 +156,7 @@ async fn take_back(keeper: &Keeper, watch: &TaskWatch, dead: &[String]) -> Resul
     if taken.is_empty() {
         return Ok(());
     }
+    taken.iter().for_each(|job| task.tally.stalled(&job.action));
     let took_ms = clock::now().since(begun).as_millis() as u64;
     let name = Arc::clone(&task.name);
     keeper.log.line(move || {

@@ -87,7 +87,7 @@ impl TaskTally {
         self.sweeps.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A sweep of this worker decided about a job.
+    /// This worker decided about a job: in a sweep, or since its worker is dead.
     pub(crate) fn stalled(&self, action: &str) {
         if let Some(at) = StallAction::ALL.iter().position(|known| known.as_str() == action) {
             self.stalls[at].fetch_add(1, Ordering::Relaxed);
@@ -175,7 +175,7 @@ pub struct TaskFigures {
     pub repeated: u64,
     /// Sweeps of this worker that came to their end, and began an epoch.
     pub sweeps: u64,
-    /// What those decided, and about how many jobs.
+    /// What those decided, and about how many jobs; with the jobs that were taken back from dead workers of this host.
     pub stalls: BTreeMap<StallAction, u64>,
     /// Jobs that were taken from this worker while it ran them.
     pub locks_lost: u64,
