@@ -54,10 +54,11 @@ pub(crate) struct Global {
 }
 
 impl Global {
-    /// The server, where it was told: the option, or the first variable that is set.
-    pub(crate) fn told_url(&self) -> Option<String> {
-        let of = |name: &str| std::env::var(name).ok().filter(|url| !url.is_empty());
-        self.redis.clone().or_else(|| of("HEARTLINE_REDIS")).or_else(|| of("REDIS_URL"))
+    /// The server, where it was told: the option, or the first variable that is set. With the name of that.
+    pub(crate) fn told_url(&self) -> Option<(String, &'static str)> {
+        let of = |name| std::env::var(name).ok().filter(|url| !url.is_empty()).map(|url| (url, name));
+        let option = self.redis.clone().map(|url| (url, "--redis"));
+        option.or_else(|| of("HEARTLINE_REDIS")).or_else(|| of("REDIS_URL"))
     }
 
     /// Whether the option, which others can read, has a password.

@@ -38,6 +38,8 @@ struct Named {
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) url: String,
+    /// Who says so, for people.
+    pub(crate) from: String,
     pub(crate) prefix: String,
     /// The context that it is, if it is one.
     pub(crate) context: Option<String>,
@@ -117,14 +119,19 @@ impl Place {
             None => contexts.default.as_ref(),
         };
         let named = name.map(|name| contexts.named(name)).transpose()?;
-        let url = match (&global.redis, name.zip(named)) {
-            (Some(url), _) => url.clone(),
-            (None, Some((name, named))) => named.url(name)?,
-            (None, None) => global.told_url().unwrap_or_else(|| "redis://127.0.0.1:6379".to_owned()),
+        let (url, from) = match (&global.redis, name.zip(named)) {
+            (None, Some((name, named))) => (named.url(name)?, format!("that of the context {name}")),
+            _ => match global.told_url() {
+                Some((url, from)) => (url, format!("that of {from}")),
+                None => {
+                    ("redis://127.0.0.1:6379".to_owned(), "the default, as nobody says another: see --redis".to_owned())
+                }
+            },
         };
         let prefix = global.prefix.clone().or_else(|| named.and_then(|named| named.prefix.clone()));
         Ok(Place {
             url,
+            from,
             prefix: prefix.unwrap_or_else(|| PREFIX.to_owned()),
             context: name.cloned(),
             is_production: named.is_some_and(|named| named.production),

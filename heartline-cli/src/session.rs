@@ -50,6 +50,9 @@ pub(crate) async fn connect(place: &Place, global: &Global, lasts: bool) -> Resu
     }
     // Who looks at a server whose policy could throw jobs away needs the more to look.
     let app = App::builder().redis(&place.url).prefix(&place.prefix).accept_eviction();
-    let app = if lasts { app.lazy() } else { app }.build().await?;
-    Ok(app)
+    let built = if lasts { app.lazy() } else { app }.build().await;
+    built.map_err(|e| match Failure::from(e) {
+        Failure::Failed(what) => Failure::Failed(format!("{what} (the address is {})", place.from)),
+        wrong => wrong,
+    })
 }

@@ -42,6 +42,7 @@ fn a_server_that_is_not_there_is_one_line_and_the_exit_status_1() {
     let ran = alone(&["--redis", "redis://127.0.0.1:1", "tasks"]);
     assert_eq!((ran.status, ran.err.lines().count()), (1, 1), "{ran:?}");
     assert!(ran.err.starts_with("error: cannot reach redis at redis://127.0.0.1:1/0: "), "{}", ran.err);
+    assert!(ran.err.ends_with("(the address is that of --redis)\n"), "{}", ran.err);
 }
 
 #[test]
