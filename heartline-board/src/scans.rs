@@ -1,5 +1,5 @@
-//! What takes a look through a whole stream: read by one at a time for all who ask, and remembered for a while. Beside many jobs a second
-//! such a look takes the server some milliseconds, and a page that is open asks each second.
+//! What takes the server some milliseconds, as a look through a whole stream does: read by one at a time for all who ask, and remembered for
+//! a while. A page that is open asks each second.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -29,7 +29,7 @@ use crate::options::BoardOptions;
 use crate::pages::job::History;
 use crate::runs::Runs;
 use crate::scans::Scans;
-use crate::sizes::LastSizes;
+use crate::sizes::Sizes;
 use crate::strip::Stalls;
 use crate::text::shown;
 
@@ -66,7 +66,7 @@ pub(crate) struct Board {
     /// What the last audits found, by their tasks.
     pub(crate) audits: std::sync::Mutex<BTreeMap<String, Arc<AuditReport>>>,
     pub(crate) stalls: Stalls,
-    pub(crate) sizes: LastSizes,
+    pub(crate) sizes: Scans<Sizes>,
     /// What has happened to jobs.
     pub(crate) histories: Scans<History>,
     /// Outcomes that came too late, of tasks.
@@ -130,7 +130,7 @@ impl Board {
             runs: Runs::default(),
             audits: std::sync::Mutex::default(),
             stalls: Stalls::default(),
-            sizes: LastSizes::default(),
+            sizes: Scans::default(),
             histories: Scans::default(),
             late: Scans::default(),
             seen: Mutex::default(),

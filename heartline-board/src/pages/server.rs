@@ -46,6 +46,9 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Re
         ("the longest of some took", span(server.longest_round_trip)),
         ("its clock", exact(server.clock, SystemTime::now())),
     ];
-    let sizes = Sizes::of(&board.sizes, &board.inspector).await;
+    let sizes = match board.sizes.of(("", ""), |_| true, Sizes::look(&board.inspector)).await {
+        Ok(sizes) => sizes,
+        Err(e) => return board.failed(&e),
+    };
     answer(&ServerPage { frame: board.frame(&head), facts, checks: of_server(&server, SystemTime::now()), sizes })
 }

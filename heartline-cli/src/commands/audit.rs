@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use heartline::{AuditReport, ColumnReport, Error, Fault, Finding};
+use heartline::{AuditReport, ColumnReport, Fault, Finding};
 use heartline_board::text::{bytes, shown};
 use heartline_board::told::meaning;
 use indicatif::ProgressBar;
@@ -65,10 +65,10 @@ pub(super) async fn audit(session: &Session, task: Option<String>) -> Result<(),
     let mut audited = Vec::with_capacity(reports.len());
     for report in &reports {
         // Who may not ask for them has audited all the same.
-        let columns = match session.inspector.columns(&report.task).await {
-            Err(Error::Denied { .. }) => Vec::new(),
-            columns => columns?,
-        };
+        let columns = session.inspector.columns(&report.task).await.unwrap_or_else(|e| {
+            session.out.hint(format!("what its columns take is not known: {}", shown(&e.to_string())));
+            Vec::new()
+        });
         audited.push(Audited { report, columns });
     }
     if session.out.is_json {
