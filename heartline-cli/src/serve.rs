@@ -1,5 +1,6 @@
 //! What this program serves over HTTP: to this machine alone, unless a token guards it.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 
 use crate::args::Serving;
 use crate::failure::Failure;
@@ -26,7 +27,8 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How long the head of a request may take, and how long a connection may stay without one.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How many connections are open at a time; more wait. The streams of the live page are bounded at less.
+/// How many connections are open at a time; one more takes the place of the oldest, so that nobody who sends half a request, or does not read,
+/// keeps others out. The streams of the live page are bounded at less, and come again.
 const CONNECTIONS: usize = 512;
 
 /// The token that guards an address, where there is one.
@@ -93,22 +95,24 @@ pub(crate) async fn serve(listener: TcpListener, pages: Router, up: impl FnOnce(
 
 /// Answers on each connection in a task of its own.
 async fn accept(listener: &TcpListener, pages: &Router, under_way: &GracefulShutdown) {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
-    // It is never closed.
-    while let Ok(slot) = Arc::clone(&slots).acquire_owned().await {
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
+    loop {
         let Ok((stream, _)) = listener.accept().await else {
             // Of too many open files, most likely: somebody closes one.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
+        open.retain(|connection| !connection.is_finished());
+        if open.len() >= CONNECTIONS
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
         let answers = TowerToHyperService::new(pages.clone());
         let connection = under_way.watch(http.serve_connection(TokioIo::new(stream), answers));
-        tokio::spawn(async move {
-            // What became of a connection is nobody's concern.
-            let _ = connection.await;
-            drop(slot);
-        });
+        // What became of a connection is nobody's concern.
+        open.push_back(tokio::spawn(async move { drop(connection.await) }).abort_handle());
     }
 }

@@ -1,6 +1,7 @@
 //! Acts on many jobs, step by step: with progress, and an end at Ctrl-C that loses no account.
 
 use std::io::{self, Read};
+use std::time::SystemTime;
 
 use heartline::{Act, ActReport, JobFilter, JobSelection, JobState};
 use heartline_board::told::STATES;
@@ -16,16 +17,25 @@ use heartline_board::text::shown;
 /// How many refusals are told to people.
 const TOLD: usize = 20;
 
-/// Which jobs an act takes, and how many those are.
-pub(super) async fn selection(session: &Session, jobs: &Selected) -> Result<(JobSelection, u64), Failure> {
+/// Which jobs an act takes.
+pub(super) struct Chosen {
+    pub(super) selection: JobSelection,
+    /// About how many those are.
+    pub(super) count: u64,
+    /// When they were counted, by the clock of the server: what comes to fit while a person thinks is let be.
+    pub(super) as_of: SystemTime,
+}
+
+/// Which jobs an act takes, as they stand now.
+pub(super) async fn chosen(session: &Session, jobs: &Selected) -> Result<Chosen, Failure> {
     known_task(session, &jobs.task).await?;
+    let as_of = session.inspector.task(&jobs.task).await?.as_of;
     if let Some(filter) = jobs.filter.of_jobs() {
-        let count = session.inspector.count(&jobs.task, &filter).await?;
-        return Ok((filter.into(), count.jobs));
+        let count = session.inspector.count(&jobs.task, &filter).await?.jobs;
+        return Ok(Chosen { selection: filter.into(), count, as_of });
     }
     let ids = ids_of(&jobs.ids)?;
-    let count = ids.len() as u64;
-    Ok((ids.into(), count))
+    Ok(Chosen { count: ids.len() as u64, selection: ids.into(), as_of })
 }
 
 /// The ids that were named, with those of standard input in place of `-`.

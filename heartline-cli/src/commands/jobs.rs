@@ -7,6 +7,7 @@ use heartline::{JobRow, JobState, JobValues};
 use heartline_board::told::{STATES, facts};
 use serde_json::Value;
 
+use super::acts::Chosen;
 use super::{acts, events, known_task, when};
 use crate::args::{Filter, JobsCommand, Selected};
 use crate::ask::confirm;
@@ -52,21 +53,21 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
         }
         JobsCommand::Cancel { jobs, reason } => {
             acts::can_be(&jobs, "cancelled", &STATES[..4])?;
-            let (selection, count) = acts::selection(session, &jobs).await?;
+            let Chosen { selection, count, as_of } = acts::chosen(session, &jobs).await?;
             acts::confirm_filter(session, &jobs, "cancel", count)?;
-            acts::run(session, inspector.cancel(&jobs.task, selection, &reason), "cancelled", count).await
+            acts::run(session, inspector.cancel(&jobs.task, selection, &reason).as_of(as_of), "cancelled", count).await
         }
         JobsCommand::Retry(jobs) => {
             acts::can_be(&jobs, "retried", &[JobState::Failed, JobState::Cancelled])?;
-            let (selection, count) = acts::selection(session, &jobs).await?;
+            let Chosen { selection, count, as_of } = acts::chosen(session, &jobs).await?;
             acts::confirm_filter(session, &jobs, "run again", count)?;
-            acts::run(session, inspector.retry(&jobs.task, selection), "run again", count).await
+            acts::run(session, inspector.retry(&jobs.task, selection).as_of(as_of), "run again", count).await
         }
         JobsCommand::RunNow(jobs) => {
             acts::can_be(&jobs, "run now", &[JobState::Delayed])?;
-            let (selection, count) = acts::selection(session, &jobs).await?;
+            let Chosen { selection, count, as_of } = acts::chosen(session, &jobs).await?;
             acts::confirm_filter(session, &jobs, "run at once", count)?;
-            acts::run(session, inspector.run_now(&jobs.task, selection), "run now", count).await
+            acts::run(session, inspector.run_now(&jobs.task, selection).as_of(as_of), "run now", count).await
         }
         JobsCommand::Remove(jobs) => remove(session, &jobs).await,
         JobsCommand::Result { task, id } => {
@@ -196,7 +197,7 @@ async fn show(session: &Session, task: &str, id: &str, values: bool) -> Result<(
 }
 
 async fn remove(session: &Session, jobs: &Selected) -> Result<(), Failure> {
-    let (selection, count) = acts::selection(session, jobs).await?;
+    let Chosen { selection, count, as_of } = acts::chosen(session, jobs).await?;
     match jobs.filter.state {
         Some(state) if state.is_held() => {
             return Err(Failure::wrong(format!("{state} jobs are held by workers; cancel them instead")));
@@ -204,5 +205,5 @@ async fn remove(session: &Session, jobs: &Selected) -> Result<(), Failure> {
         Some(_) => acts::confirm_filter(session, jobs, "remove for good", count)?,
         None => confirm(&session.consent, &format!("remove {count} jobs of {} for good", jobs.task))?,
     }
-    acts::run(session, session.inspector.remove(&jobs.task, selection), "removed", count).await
+    acts::run(session, session.inspector.remove(&jobs.task, selection).as_of(as_of), "removed", count).await
 }

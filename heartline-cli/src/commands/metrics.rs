@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use heartline::Inspector;
 use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::health;
 use crate::args::Serving;
@@ -21,6 +21,9 @@ use crate::session::Session;
 
 /// For how long an answer stands: who asks more often is given it again, so that Redis is not asked by each.
 const FRESH: Duration = Duration::from_secs(1);
+
+/// How long a look may take before Redis counts as away: less than the 10 s that Prometheus waits for a scrape.
+const PATIENCE: Duration = Duration::from_secs(8);
 
 /// What OpenMetrics text is called.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -52,10 +55,14 @@ async fn metrics(State(exporter): State<Arc<Exporter>>) -> Response {
     if let Some((_, text)) = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
         return ([(header::CONTENT_TYPE, OPENMETRICS)], text.clone()).into_response();
     }
-    let fleet = match Fleet::look(&exporter.inspector).await {
-        Ok(fleet) => Some(fleet),
-        Err(failure) => {
+    let fleet = match timeout(PATIENCE, Fleet::look(&exporter.inspector)).await {
+        Ok(Ok(fleet)) => Some(fleet),
+        Ok(Err(failure)) => {
             failure.tell();
+            None
+        }
+        Err(_) => {
+            Failure::Failed("redis gives no answer in time".to_owned()).tell();
             None
         }
     };
@@ -73,7 +80,7 @@ async fn metrics(State(exporter): State<Arc<Exporter>>) -> Response {
 
 /// Whether jobs are processed, and no more: who may ask this may not be one who may see names.
 async fn healthy(State(exporter): State<Arc<Exporter>>) -> Response {
-    match health::count(&exporter.inspector).await {
+    match timeout(PATIENCE, health::count(&exporter.inspector)).await.unwrap_or(Err(Failure::Told)) {
         Ok(0) => "healthy\n".into_response(),
         Ok(troubles) => {
             (StatusCode::SERVICE_UNAVAILABLE, format!("{troubles} troubles; `heartline health` names them\n"))

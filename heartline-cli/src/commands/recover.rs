@@ -9,7 +9,7 @@ use crate::args::{RecoverCommand, Silent};
 use crate::ask::confirm;
 use crate::failure::Failure;
 use crate::session::Session;
-use heartline_board::text::{relative, shown};
+use heartline_board::text::{many, relative, shown};
 use heartline_board::troubles::waits_for_people;
 
 pub(super) async fn run(session: &Session, command: RecoverCommand) -> Result<(), Failure> {
@@ -17,25 +17,15 @@ pub(super) async fn run(session: &Session, command: RecoverCommand) -> Result<()
     match command {
         RecoverCommand::Silent { task } => silent(session, &task).await,
         RecoverCommand::Claimed(jobs) => {
-            ask_about_all(session, &jobs, "put back claimed").await?;
-            let selected = selected(session, &jobs, "put back").await?;
+            let selected = selected(session, &jobs, "put back claimed", session.consent.is_production()).await?;
             acts::tell(session, &inspector.requeue_claimed(&jobs.task, selected).await?, "put back")
         }
         RecoverCommand::Running(jobs) => {
-            ask_about_all(session, &jobs, "run again").await?;
-            let selected = selected(session, &jobs, "run again").await?;
+            let selected = selected(session, &jobs, "run again", session.consent.is_production()).await?;
             acts::tell(session, &inspector.recover_running(&jobs.task, selected).await?, "run again")
         }
         RecoverCommand::Fail(jobs) => {
-            if jobs.all {
-                ask_about_all(session, &jobs, "let fail").await?;
-            } else {
-                confirm(
-                    &session.consent,
-                    &format!("let {} jobs of {} fail, if they stay silent", jobs.ids.len(), jobs.task),
-                )?;
-            }
-            let selected = selected(session, &jobs, "fail").await?;
+            let selected = selected(session, &jobs, "let fail", true).await?;
             acts::tell(session, &inspector.fail_running(&jobs.task, selected).await?, "failed")
         }
         RecoverCommand::Worker { worker } => of_worker(session, &worker).await,
@@ -43,21 +33,28 @@ pub(super) async fn run(session: &Session, command: RecoverCommand) -> Result<()
     }
 }
 
-/// The jobs that were named. It says that it will take a while.
-async fn selected(session: &Session, jobs: &Silent, verb: &str) -> Result<SilentSelection, Failure> {
+/// The jobs that were named; it asks about them where all are meant, or where it must. It says that it will take a while.
+async fn selected(session: &Session, jobs: &Silent, verb: &str, must_ask: bool) -> Result<SilentSelection, Failure> {
     known_task(session, &jobs.task).await?;
-    session.out.hint(format!(
-        "Only what stays silent is to {verb}: that may be watched for an interval or two. Ctrl-C before that changes nothing."
-    ));
-    Ok(if jobs.all { SilentSelection::all() } else { SilentSelection::ids(acts::ids_of(&jobs.ids)?) })
+    let selection = if jobs.all {
+        ask_about_all(session, jobs, verb).await?;
+        SilentSelection::all()
+    } else {
+        let ids = acts::ids_of(&jobs.ids)?;
+        if must_ask {
+            let what = format!("{verb} {} of {}, if they stay silent", many(ids.len() as u64, "job"), jobs.task);
+            confirm(&session.consent, &what)?;
+        }
+        SilentSelection::ids(ids)
+    };
+    session.out.hint(
+        "Only what stays silent is taken: it may be watched for an interval or two. Ctrl-C before that changes nothing.",
+    );
+    Ok(selection)
 }
 
 /// Asks about an act on all that are silent.
 async fn ask_about_all(session: &Session, jobs: &Silent, verb: &str) -> Result<(), Failure> {
-    if !jobs.all {
-        return Ok(());
-    }
-    known_task(session, &jobs.task).await?;
     let task = session.inspector.task(&jobs.task).await?;
     let silent: u64 = task.parts.iter().map(|part| part.candidates).sum();
     let set_aside: u64 = task.parts.iter().map(|part| part.set_aside).sum();

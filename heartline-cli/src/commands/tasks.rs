@@ -199,12 +199,13 @@ async fn purge(session: &Session, task: &str, state: JobState) -> Result<(), Fai
     if state.is_held() {
         return Err(Failure::wrong(format!("{state} jobs are held by workers; cancel them instead")));
     }
-    let jobs = session.inspector.task(task).await?.counts.of_state(state);
+    let seen = session.inspector.task(task).await?;
+    let jobs = seen.counts.of_state(state);
     if jobs == 0 && !session.out.is_json {
         return session.out.line(format!("{task} has no {state} jobs"));
     }
     confirm(&session.consent, &format!("remove {jobs} {state} jobs of {task} for good"))?;
-    acts::run(session, session.inspector.purge(task, state), "removed", jobs).await
+    acts::run(session, session.inspector.purge(task, state).as_of(seen.as_of), "removed", jobs).await
 }
 
 async fn forget(session: &Session, task: &str) -> Result<(), Failure> {

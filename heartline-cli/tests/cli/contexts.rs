@@ -68,6 +68,8 @@ async fn a_context_is_a_server_by_its_name_and_production_wants_that_typed() {
     assert!(ran.status == 2 && ran.err.contains("in production; say --confirm live"), "{ran:?}");
     let ran = file.run(&bench, &["jobs", "cancel", "-t", "export", "a", "--yes"]).await;
     assert!(ran.status == 2 && ran.err.contains("--confirm live"), "one that is named, too: {ran:?}");
+    let ran = file.run(&bench, &["recover", "running", "-t", "export", "a", "--yes"]).await;
+    assert!(ran.status == 2 && ran.err.contains("--confirm live"), "a job may run twice by it: {ran:?}");
     let ran = file.run(&bench, &["jobs", "remove", "-t", "export", "a", "--confirm", "staging"]).await;
     assert!(ran.status == 2 && ran.err.contains("and this is the context live; nothing was done"), "{ran:?}");
     let ran = file.run(&bench, &["task", "pause", "export", "--confirm", "life"]).await;

@@ -169,3 +169,17 @@ async fn the_web_page_is_served_with_one_command_and_guarded_like_the_metrics() 
     let ran = bench.run(&["board", "--listen", "0.0.0.0:0"]).await;
     assert!(ran.status == 2 && ran.err.contains("set HEARTLINE_TOKEN, or listen on 127.0.0.1"), "{ran:?}");
 }
+
+#[tokio::test]
+async fn who_sends_half_of_requests_or_does_not_read_keeps_nobody_out() {
+    let bench = Bench::new().await;
+    let board = Exporter::of("board", &bench, Some("0123456789abcdef"));
+    let half = "POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nabc";
+    let mut open = Vec::new();
+    for _ in 0..530 {
+        let mut stream = TcpStream::connect(&board.address).unwrap();
+        stream.write_all(half.as_bytes()).unwrap();
+        open.push(stream);
+    }
+    assert_eq!(board.get("/login", "localhost", "").0, 200);
+}
