@@ -20,7 +20,8 @@
 -- KEYS[19] aside        (hash)    id -> fence, phase, and since when it was silent, ms, of a job that is let be
 -- Returns  {'seen', now (ms), counts (waiting, delayed, claimed, running, finalizing, completed, failed, cancelled),
 --          id and time since when it waits (ms; '': the id tells it) of the first job of each list ('': none), first
---          due time (ms) or '', candidates, active, fields of meta; where jobs are set aside, how many}
+--          due time (ms) or '', candidates, active, fields of meta, how many jobs are set aside, how many failed
+--          in the last 5 minutes}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local lists = { wait_high, wait, wait_low }
@@ -47,8 +48,8 @@ for _, list in ipairs(lists) do
   local since = first and redis.call('HGET', waiting_since, first)
   heads[#heads + 1] = since or first and redis.call('HGET', dispatched_at, first) or ''
 end
-local set_aside = redis.call('HLEN', aside)
-return { 'seen', string.format('%d', now_us() / 1000), counts, heads,
+local now = math.floor(now_us() / 1000)
+return { 'seen', string.format('%d', now), counts, heads,
   redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or '', redis.call('SCARD', candidates),
-  redis.call('SCARD', active), redis.call('HGETALL', meta),
-  set_aside > 0 and set_aside or nil }
+  redis.call('SCARD', active), redis.call('HGETALL', meta), redis.call('HLEN', aside),
+  redis.call('ZCOUNT', failed, string.format('%d', now - 300000), '+inf') }

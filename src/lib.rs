@@ -186,6 +186,7 @@ pub use inspect::audit::{Audit, AuditProgress, AuditReport, AuditedPart, Fault, 
 pub use inspect::columns::ColumnReport;
 pub use inspect::filter::JobFilter;
 pub use inspect::history::{EventPage, LateReport, PauseEvent, TaskEvent};
+pub use inspect::holders::{Holder, HolderReport};
 pub use inspect::job::{JobOptions, JobReport, JobValues};
 pub use inspect::page::{JobCount, JobPage, JobRow};
 pub use inspect::recover::{RecoveredTask, RecoveryReport};

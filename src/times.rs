@@ -47,6 +47,18 @@ pub(crate) fn as_us_where_known<S: Serializer>(time: &Option<Duration>, serializ
     time.map(to_us).serialize(serializer)
 }
 
+/// A time span for people, in one or two units: `840ms`, `32.1s`, `3m 5s`, `2h 4m`, `3d 1h`.
+pub(crate) fn span(time: Duration) -> String {
+    let whole = time.as_secs();
+    match whole {
+        0 => format!("{}ms", time.as_millis()),
+        1..60 => format!("{:.1}s", time.as_secs_f64()),
+        60..3600 => format!("{}m {}s", whole / 60, whole % 60),
+        3600..86_400 => format!("{}h {}m", whole / 3600, whole / 60 % 60),
+        _ => format!("{}d {}h", whole / 86_400, whole / 3600 % 24),
+    }
+}
+
 fn to_us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

@@ -1,12 +1,13 @@
 //! Jobs and workers, and what has happened to them, in words: the same on a page and in a terminal.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use heartline::{Fault, JobReport, JobState, WatchReport, WorkerReport, WorkerState};
+use heartline::{Fault, JobReport, JobRow, JobState, TaskReport, WatchReport, WorkerReport, WorkerState};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::text::{brief, exact, relative, shown, span};
+use crate::troubles::{next_step, standing};
 
 /// The states of a job, in the order of its life.
 pub const STATES: [JobState; 8] = [
@@ -29,14 +30,12 @@ pub fn facts(job: &JobReport, now: SystemTime) -> Vec<(&'static str, String)> {
     let time = |at: Option<SystemTime>| at.map(|at| exact(at, now));
     let bytes = |bytes: usize| (bytes > 0).then(|| format!("{bytes} bytes"));
     let of = |most: Option<u32>| most.map_or_else(String::new, |most| format!(" of {most}"));
-    // As every held job is for up to a third of each interval.
-    let silent = if job.is_silent { " (not heard from since the last snapshot)" } else { "" };
     let recovery = job.recovery.as_ref().map(|recovery| {
         let of = recovery.worker.as_ref().map_or_else(String::new, |worker| format!(" from {worker}"));
         format!("{}{of}, {}", recovery.reason, exact(recovery.at, now))
     });
     let facts = [
-        ("state", Some(format!("{}{silent}", job.state))),
+        ("state", Some(job.state.to_string())),
         ("priority", Some(job.priority.to_string())),
         ("dispatched", time(job.dispatched_at)),
         ("waits since", time(job.waiting_since)),
@@ -59,6 +58,64 @@ pub fn facts(job: &JobReport, now: SystemTime) -> Vec<(&'static str, String)> {
         ("checkpoint", bytes(job.checkpoint_bytes)),
     ];
     facts.into_iter().filter_map(|(name, fact)| Some((name, shown(&fact?)))).collect()
+}
+
+/// Whether a held job that was silent at the snapshot ought to have been heard from since: in the first third of each interval none is.
+#[must_use]
+pub fn is_overdue(task: &TaskReport) -> bool {
+    task.parts.iter().filter_map(|part| part.heard_by()).all(|by| by < task.as_of)
+}
+
+/// What is wrong with who holds a job, and what may be done; `None` where nothing is, or nobody holds it. `worker` is its holder.
+#[must_use]
+pub fn trouble_of(job: &JobReport, task: &TaskReport, worker: Option<&WorkerReport>) -> Option<(String, String)> {
+    let holder = job.worker.as_ref()?.as_str();
+    if !worker.is_some_and(|worker| worker.state.is_live()) {
+        let what = format!("it is held by {}", standing(holder, worker, task.as_of));
+        return Some((what, next_step(task, holder)));
+    }
+    if !(job.is_silent && is_overdue(task)) {
+        return None;
+    }
+    let what = format!("it was not heard from since the last snapshot, though {holder} told of itself");
+    Some((what, format!("`heartline stalls outlook -t {}` tells what comes next", task.task)))
+}
+
+/// Why jobs failed: a code, how many of the jobs that were looked at have it, and the last of them.
+#[derive(Clone, Debug, Serialize)]
+pub struct CodeCount {
+    /// The code.
+    pub code: String,
+    /// How many jobs have it.
+    pub jobs: u64,
+    /// When the last of them ended.
+    #[serde(skip)]
+    pub last_at: Option<SystemTime>,
+    /// Which one that is.
+    pub last_id: String,
+    /// The beginning of its message.
+    pub last_message: String,
+}
+
+/// The codes of failed jobs, the most frequent first. The jobs come as lists have them, the latest first.
+#[must_use]
+pub fn codes(jobs: &[JobRow]) -> Vec<CodeCount> {
+    let mut found: Vec<CodeCount> = Vec::new();
+    for job in jobs {
+        let code = job.code.as_deref().unwrap_or_default();
+        match found.iter_mut().find(|count| count.code == code) {
+            Some(count) => count.jobs += 1,
+            None => found.push(CodeCount {
+                code: code.to_owned(),
+                jobs: 1,
+                last_at: job.since,
+                last_id: job.id.to_string(),
+                last_message: job.message.clone().unwrap_or_default(),
+            }),
+        }
+    }
+    found.sort_by_key(|count| std::cmp::Reverse(count.jobs));
+    found
 }
 
 /// Whatever else an event says, beside what it is, when, and of which job.
@@ -151,13 +208,18 @@ pub struct Beat {
     pub verdict: &'static str,
 }
 
+/// A worker tells of itself each 5 s: behind this much it is late.
+const LATEST_WORD: Duration = Duration::from_secs(7);
+
 /// The heartbeats of workers that are not gone, those that hold jobs and are at risk first.
 #[must_use]
 pub fn beats<'a>(workers: impl IntoIterator<Item = &'a WorkerReport>, now: SystemTime) -> Vec<Beat> {
     let mut beats = Vec::new();
     for worker in workers.into_iter().filter(|worker| worker.state != WorkerState::Gone) {
-        // What a live one told, it told up to 5 s ago.
-        let as_of = if worker.state.is_live() { worker.last_seen_at } else { now };
+        let told = now.duration_since(worker.last_seen_at).unwrap_or_default();
+        // What a live one told, it told up to 5 s ago; behind that nobody knows whether it beats.
+        let is_told = told < LATEST_WORD;
+        let as_of = if is_told { worker.last_seen_at } else { now };
         for its in &worker.tasks {
             let interval = its.watches.iter().map(|watch| watch.interval).max();
             let age = its.last_beat_at.and_then(|at| as_of.duration_since(at).ok());
@@ -173,12 +235,18 @@ pub fn beats<'a>(workers: impl IntoIterator<Item = &'a WorkerReport>, now: Syste
                     format!("{} ago", span(as_of.duration_since(at).unwrap_or_default()))
                 }),
                 took: if its.beat_took.is_zero() { "–".to_owned() } else { span(its.beat_took) },
-                deadline: deadline.map_or("–".to_owned(), |at| relative(at, as_of)),
+                deadline: match deadline {
+                    _ if its.held == 0 => "–".to_owned(),
+                    None => "–".to_owned(),
+                    Some(at) if at <= as_of => "any time now".to_owned(),
+                    Some(at) => relative(at, as_of),
+                },
                 is_at_risk,
                 verdict: match (its.held, is_late) {
                     (0, _) => "holds nothing",
                     (_, true) => "at risk",
-                    (_, false) => "safe",
+                    (_, false) if is_told => "safe",
+                    (_, false) => "not heard from",
                 },
             });
         }
@@ -196,7 +264,9 @@ pub fn watches(worker: &WorkerReport, now: SystemTime) -> Vec<String> {
     let watch = |(task, watch): (&String, &WatchReport)| {
         let broken = watch.broken.zip(watch.broken_at);
         let broken = broken.map(|(cause, at)| format!("; broken {}: {cause}", relative(at, now)));
-        let (since, may) = (relative(watch.since, now), relative(watch.may_resolve_at(), now));
+        let since = relative(watch.since, now);
+        let may = watch.may_resolve_at();
+        let may = if may <= now { "now".to_owned() } else { relative(may, now) };
         let interval = span(watch.interval);
         let told = format!(
             "{task}: epoch {} since {since}, interval {interval}; may resolve {may}{}",

@@ -1,9 +1,12 @@
 //! What is wrong with tasks, workers and the server, and what may be done about it: the same on a page and in a terminal.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
-use heartline::{ServerReport, TaskReport, WorkerReport, WorkerState};
+use futures_util::future::try_join_all;
+use heartline::{
+    Error, Holder, HolderReport, Inspector, ServerReport, StalledEvent, Suspect, TaskReport, WorkerReport,
+};
 use serde::Serialize;
 
 use crate::checks::{Grade, of_server};
@@ -13,9 +16,23 @@ use crate::text::{many, span};
 /// more until the next heartbeat.
 const STANDS_STILL: u32 = 3;
 
-/// What is wrong, and what may be done about it.
+/// Behind so long a wait it is asked who has the slots.
+const LONG_WAIT: Duration = Duration::from_secs(60);
+
+/// When no slot was given back for so long while jobs wait, that is told.
+const NONE_FREE: Duration = Duration::from_secs(300);
+
+/// A job that was held at the deaths of workers is told of for so long.
+const SUSPECT_FOR: Duration = Duration::from_secs(3600);
+
+/// How many tasks are asked about at a time.
+const TOGETHER: usize = 20;
+
+/// What is wrong, or may be, and what may be done about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Trouble {
+    /// Whether it keeps jobs from being done ([`Grade::Risk`]), or is for a person to judge ([`Grade::Note`]).
+    pub grade: Grade,
     /// The task, if it is about one.
     pub task: Option<String>,
     /// What is wrong.
@@ -24,27 +41,120 @@ pub struct Trouble {
     pub hint: String,
 }
 
-/// Everything that is wrong with tasks and workers.
+impl Trouble {
+    fn risk(task: Option<&str>, what: String, hint: String) -> Trouble {
+        Trouble { grade: Grade::Risk, task: task.map(str::to_owned), what, hint }
+    }
+
+    fn note(task: &str, what: String, hint: String) -> Trouble {
+        Trouble { grade: Grade::Note, ..Trouble::risk(Some(task), what, hint) }
+    }
+}
+
+/// Whether anything keeps jobs from being done.
 #[must_use]
-pub fn troubles(tasks: &[TaskReport], workers: &[WorkerReport]) -> Vec<Trouble> {
-    let mut troubles: Vec<Trouble> = tasks.iter().flat_map(of_task).collect();
-    troubles.extend(workers.iter().filter_map(|worker| of_worker(worker, tasks)));
+pub fn is_healthy(troubles: &[Trouble]) -> bool {
+    troubles.iter().all(|trouble| trouble.grade != Grade::Risk)
+}
+
+/// Who holds the jobs of those tasks of which that may be wrong.
+///
+/// # Errors
+/// As every look.
+pub async fn holders(
+    inspector: &Inspector,
+    tasks: &[TaskReport],
+    workers: &[WorkerReport],
+) -> Result<Vec<HolderReport>, Error> {
+    let is_asked = |task: &&TaskReport| {
+        let is_lost = |worker: &WorkerReport| {
+            let is_its = worker.tasks.iter().any(|its| its.task == task.task);
+            let was_seen = task.as_of.duration_since(worker.last_seen_at).unwrap_or_default() < SUSPECT_FOR;
+            is_its && was_seen && !worker.state.is_live()
+        };
+        task.counts.held() > 0 && (task.live_workers == 0 || is_crowded(task) || workers.iter().any(is_lost))
+    };
+    let asked: Vec<&TaskReport> = tasks.iter().filter(is_asked).collect();
+    let mut found = Vec::with_capacity(asked.len());
+    for some in asked.chunks(TOGETHER) {
+        found.extend(try_join_all(some.iter().map(|task| inspector.holders(&task.task))).await?);
+    }
+    Ok(found)
+}
+
+/// Has workers tell what they hold as Redis has it, where that is known: their own word is some seconds old, and stays when they die.
+pub fn correct(workers: &mut [WorkerReport], holders: &[HolderReport]) {
+    for worker in workers {
+        for its in &mut worker.tasks {
+            if let Some(report) = holders.iter().find(|report| report.is_whole && report.task == its.task) {
+                let own = report.holders.iter().find(|holder| holder.worker == worker.worker);
+                its.held = own.map_or(0, |holder| holder.jobs);
+            }
+        }
+    }
+}
+
+/// Whether jobs have waited for long, and every slot is taken.
+fn is_crowded(task: &TaskReport) -> bool {
+    let held = task.counts.claimed + task.counts.running;
+    let has_waited = task.next_waiting_age.is_some_and(|age| age >= LONG_WAIT);
+    task.paused.is_none() && task.slots > 0 && held >= task.slots && has_waited
+}
+
+/// Everything that is wrong with tasks and workers. `holders` are those that [`holders`] found.
+#[must_use]
+pub fn troubles(tasks: &[TaskReport], workers: &[WorkerReport], holders: &[HolderReport]) -> Vec<Trouble> {
+    let mut troubles = Vec::new();
+    for task in tasks {
+        let held_by = holders.iter().find(|report| report.task == task.task);
+        troubles.extend(of_task(task, held_by, workers));
+    }
+    troubles.extend(workers.iter().filter_map(of_worker));
     troubles.extend(of_lost_tasks(tasks, workers));
+    troubles.sort_by_key(|trouble| std::cmp::Reverse(trouble.grade));
     troubles
 }
 
 /// The same, and by what the server puts jobs at risk.
 #[must_use]
-pub fn all_troubles(tasks: &[TaskReport], workers: &[WorkerReport], server: &ServerReport) -> Vec<Trouble> {
-    let mut troubles = troubles(tasks, workers);
+pub fn all_troubles(
+    tasks: &[TaskReport],
+    workers: &[WorkerReport],
+    holders: &[HolderReport],
+    server: &ServerReport,
+) -> Vec<Trouble> {
     let risks = of_server(server, SystemTime::now()).into_iter().filter(|checked| checked.grade == Grade::Risk);
-    troubles.extend(risks.map(|risk| Trouble { task: None, what: risk.what, hint: risk.todo.unwrap_or_default() }));
+    let risks = risks.map(|risk| Trouble::risk(None, risk.what, risk.todo.unwrap_or_default()));
+    let mut troubles: Vec<Trouble> = risks.collect();
+    troubles.extend(self::troubles(tasks, workers, holders));
     troubles
 }
 
-fn of_task(task: &TaskReport) -> Vec<Trouble> {
+/// Jobs that were held at the deaths of two workers or more, the last one of late, by these stalls.
+#[must_use]
+pub fn suspicions<'a>(stalls: impl IntoIterator<Item = &'a StalledEvent>, now: SystemTime) -> Vec<Trouble> {
+    let mut suspects: BTreeMap<String, Vec<Suspect>> = BTreeMap::new();
+    for suspect in Suspect::among(stalls) {
+        if now.duration_since(suspect.last_at).unwrap_or_default() < SUSPECT_FOR {
+            suspects.entry(suspect.task.clone()).or_default().push(suspect);
+        }
+    }
+    let told = |(task, suspects): (String, Vec<Suspect>)| {
+        let named: Vec<&str> = suspects.iter().take(3).map(|suspect| suspect.id.as_str()).collect();
+        let more = if suspects.len() > 3 { ", …" } else { "" };
+        let jobs = many(suspects.len() as u64, "job");
+        Trouble::note(
+            &task,
+            format!("{jobs} held at the deaths of two workers or more: {}{more}", named.join(", ")),
+            format!("a job may take its process down: `heartline stalls suspects -t {task}`"),
+        )
+    };
+    suspects.into_iter().map(told).collect()
+}
+
+fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerReport]) -> Vec<Trouble> {
     let name = &task.task;
-    let trouble = |what: String, hint: String| Trouble { task: Some(name.clone()), what, hint };
+    let trouble = |what: String, hint: String| Trouble::risk(Some(name), what, hint);
     if let Some(fault) = &task.fault {
         return vec![trouble(
             format!("it cannot be read: {fault}"),
@@ -54,15 +164,15 @@ fn of_task(task: &TaskReport) -> Vec<Trouble> {
     let mut troubles = Vec::new();
     let (counts, held) = (&task.counts, task.counts.held());
     let is_overdue = task.next_due_at.is_some_and(|at| at < task.as_of);
-    if (counts.waiting + held > 0 || is_overdue) && task.live_workers == 0 {
-        let what = format!(
-            "{} waiting and {held} held, and no live worker works it",
-            many(counts.waiting + u64::from(is_overdue), "job")
-        );
-        troubles.push(trouble(
-            what,
-            "start a worker that has the task; `heartline workers --all` shows who had it".to_owned(),
-        ));
+    let waiting = counts.waiting + u64::from(is_overdue);
+    if waiting > 0 && task.live_workers == 0 {
+        let hint = if task.options.declared_by.is_none() && held == 0 {
+            "no worker ever had this task: start one that has, or the name is wrong"
+        } else {
+            "start a worker that has the task; `heartline workers --all` shows who had it"
+        };
+        troubles
+            .push(trouble(format!("{} waiting, and no live worker works it", many(waiting, "job")), hint.to_owned()));
     }
     if let Some(pause) = &task.paused
         && counts.waiting > 0
@@ -71,10 +181,22 @@ fn of_task(task: &TaskReport) -> Vec<Trouble> {
         let what = format!("it is paused by {}{why}, and {} waiting", pause.by, many(counts.waiting, "job"));
         troubles.push(trouble(what, format!("`heartline task resume {name}` lets them begin")));
     }
+    let of_worker = |holder: &Holder| workers.iter().find(|worker| worker.worker == holder.worker);
+    for holder in held_by.iter().flat_map(|report| &report.holders) {
+        let worker = of_worker(holder);
+        if !worker.is_some_and(|worker| worker.state.is_live()) {
+            let what = format!(
+                "{} held by {}",
+                many(holder.jobs, "job"),
+                standing(holder.worker.as_str(), worker, task.as_of)
+            );
+            troubles.push(trouble(what, next_step(task, holder.worker.as_str())));
+        }
+    }
     for part in &task.parts {
         let stood = part.epoch_at.and_then(|at| task.as_of.duration_since(at).ok()).unwrap_or_default();
         let interval = part.interval.unwrap_or(Duration::from_secs(30));
-        if held > 0 && stood > interval * STANDS_STILL {
+        if held > 0 && task.live_workers > 0 && stood > interval * STANDS_STILL {
             let what =
                 format!("jobs are held, and nobody has swept for {}, {STANDS_STILL} intervals and more", span(stood));
             troubles.push(trouble(what, format!("`heartline stalls outlook -t {name}` says why")));
@@ -89,6 +211,69 @@ fn of_task(task: &TaskReport) -> Vec<Trouble> {
         ));
     }
     troubles
+        .extend(held_by.filter(|report| is_crowded(task) && report.is_whole).and_then(|report| crowd(task, report)));
+    if task.failed_lately > 0 {
+        troubles.push(Trouble::note(
+            name,
+            format!("{} failed in the last 5 minutes", many(task.failed_lately, "job")),
+            format!("`heartline jobs codes -t {name}` counts why"),
+        ));
+    }
+    troubles
+}
+
+/// That every slot was taken for long, if so: handlers may hang.
+fn crowd(task: &TaskReport, held_by: &HolderReport) -> Option<Trouble> {
+    let last = held_by.holders.iter().map(|holder| holder.last_claimed_at).max()?;
+    let first = held_by.holders.iter().map(|holder| holder.first_claimed_at).min()?;
+    let ago = |at| task.as_of.duration_since(at).unwrap_or_default();
+    if ago(last) < NONE_FREE {
+        return None;
+    }
+    let what = format!(
+        "all {} are taken, for {} none was given back, and the next job has waited {}",
+        many(task.slots, "slot"),
+        span(ago(last)),
+        task.next_waiting_age.map_or_else(String::new, span)
+    );
+    let name = &task.task;
+    let timeout = task.options.values.get("timeoutMs").is_none_or(|ms| ms.is_empty() || ms == "0");
+    let timeout = if timeout { "; its runs have no timeout" } else { "" };
+    let hint = format!(
+        "the oldest run is {} old: `heartline jobs list -t {name} -s running --oldest-first`, `jobs cancel` stops one, more workers take what waits{timeout}",
+        span(ago(first))
+    );
+    Some(Trouble::note(name, what, hint))
+}
+
+/// A worker that holds jobs and is not live: what is known of it.
+#[must_use]
+pub fn standing(id: &str, worker: Option<&WorkerReport>, now: SystemTime) -> String {
+    let Some(worker) = worker else { return format!("{id}, of which nothing is known any more") };
+    let seen = span(now.duration_since(worker.last_seen_at).unwrap_or_default());
+    let host = if worker.host.is_empty() { String::new() } else { format!(" on {}", worker.host) };
+    match (&worker.death, worker.stopped_at) {
+        (Some(death), _) => format!("{id}{host}, which is dead (proof: {}), last seen {seen} ago", death.proof),
+        (None, Some(_)) => format!("{id}{host}, which stopped {seen} ago"),
+        (None, None) => format!("{id}{host}, last seen {seen} ago: it is dead, frozen, or cut off from Redis"),
+    }
+}
+
+/// What becomes of jobs that a worker holds which is not live, and what a person may do.
+#[must_use]
+pub fn next_step(task: &TaskReport, worker: &str) -> String {
+    let at_once = format!("`heartline recover worker {worker}`, if it is dead, does at once");
+    if waits_for_people(task) {
+        let name = &task.task;
+        return format!(
+            "they are set aside for a person: `heartline recover silent -t {name}`, then `recover running` or `fail`"
+        );
+    }
+    if task.live_workers == 0 {
+        return format!("nobody takes them back: start a worker, which does within two stall intervals; {at_once}");
+    }
+    let interval = task.parts.iter().filter_map(|part| part.interval).max().unwrap_or(Duration::from_secs(30));
+    format!("live workers take them back within about {}; {at_once}", span(interval * 2))
 }
 
 /// Whether jobs of some phase are recovered by nobody but a person.
@@ -104,66 +289,29 @@ fn of_lost_tasks(tasks: &[TaskReport], workers: &[WorkerReport]) -> Vec<Trouble>
         let what = "live workers are here, and no task is listed".to_owned();
         let hint =
             "the server has lost its data: what was dispatched before is gone, what workers hold is reported in vain";
-        return vec![Trouble { task: None, what, hint: hint.to_owned() }];
+        return vec![Trouble::risk(None, what, hint.to_owned())];
     }
     if tasks.is_empty() {
         let hint =
             "the prefix or the address is wrong (--prefix, --redis), the data are gone, or nothing was dispatched yet";
         let what = "there is no task under this prefix".to_owned();
-        return vec![Trouble { task: None, what, hint: hint.to_owned() }];
+        return vec![Trouble::risk(None, what, hint.to_owned())];
     }
     let live = workers.iter().filter(|worker| worker.state.is_live()).flat_map(|worker| &worker.tasks);
     let names: BTreeSet<&str> = live.map(|its| its.task.as_str()).collect();
     let lost = names.into_iter().filter(|name| !tasks.iter().any(|task| task.task == *name));
-    let trouble = |name: &str| Trouble {
-        task: Some(name.to_owned()),
-        what: "live workers have it, and it is not in the list of tasks".to_owned(),
-        hint: "the server has lost data, or a worker that has just started has not told of it yet".to_owned(),
-    };
-    lost.map(trouble).collect()
+    let what = "live workers have it, and it is not in the list of tasks";
+    let hint = "the server has lost data, or a worker that has just started has not told of it yet";
+    lost.map(|name| Trouble::risk(Some(name), what.to_owned(), hint.to_owned())).collect()
 }
 
-fn of_worker(worker: &WorkerReport, tasks: &[TaskReport]) -> Option<Trouble> {
-    let held: u64 = worker.tasks.iter().map(|its| its.held).sum();
-    let id = worker.worker.as_str();
-    let trouble = |what: String, hint: String| Some(Trouble { task: None, what, hint });
-    match worker.state {
-        WorkerState::Silent if held > 0 => trouble(
-            format!("the worker {id} on {} is silent, and held {} by its last sign", worker.host, many(held, "job")),
-            of_held(worker, tasks),
-        ),
-        WorkerState::Live | WorkerState::Stopping => {
-            let blocked = worker.runtime_blocked?;
-            let hint = "a handler computes or waits without `await`: use spawn_blocking for that".to_owned();
-            trouble(format!("handlers block the runtime of {id} for {}", span(blocked)), hint)
-        }
-        _ => None,
-    }
-}
-
-/// What becomes of the jobs that a silent worker holds.
-fn of_held(worker: &WorkerReport, tasks: &[TaskReport]) -> String {
-    let its = |task: &&TaskReport| worker.tasks.iter().any(|its| its.task == task.task && its.held > 0);
-    let (mut alone, mut people) = (Vec::new(), Vec::new());
-    for task in tasks.iter().filter(its) {
-        if waits_for_people(task) {
-            people.push(task.task.as_str());
-        } else if task.live_workers == 0 {
-            alone.push(task.task.as_str());
-        }
-    }
-    let mut told = Vec::new();
-    if !people.is_empty() {
-        told.push(format!(
-            "those of {} are set aside for a person (`recover silent`, `recover running`, `recover fail`)",
-            people.join(", ")
-        ));
-    }
-    if !alone.is_empty() {
-        told.push(format!(
-            "nobody recovers those of {}: start a worker, or `heartline recover sweep`",
-            alone.join(", ")
-        ));
-    }
-    if told.is_empty() { "live workers recover them by themselves".to_owned() } else { told.join("; ") }
+/// A worker whose handlers keep its runtime.
+fn of_worker(worker: &WorkerReport) -> Option<Trouble> {
+    let blocked = worker.runtime_blocked.filter(|_| worker.state.is_live())?;
+    let hint = "a handler computes or waits without `await`: use spawn_blocking for that";
+    Some(Trouble::risk(
+        None,
+        format!("handlers block the runtime of {} for {}", worker.worker, span(blocked)),
+        hint.to_owned(),
+    ))
 }

@@ -431,9 +431,19 @@ pub(crate) enum JobsCommand {
         /// Go on behind a page: its `next`
         #[arg(long)]
         cursor: Option<String>,
-        /// Tell only how many there are
+        /// Tell only how many there are; with --code or --text at most 10,000 jobs are looked at
         #[arg(long)]
         count: bool,
+    },
+    /// Why jobs failed: their codes, and how many have each, of the last 1,000 that failed
+    #[command(after_help = "Example:\n  heartline jobs codes -t export\n  heartline jobs codes -t export --younger 1h")]
+    Codes {
+        /// The task
+        #[arg(long, short)]
+        task: String,
+        /// Only jobs that failed within this time, as 10m
+        #[arg(long, value_parser = humantime::parse_duration)]
+        younger: Option<Duration>,
     },
     /// All that is known of a job, and what has happened to it
     #[command(after_help = "Example:\n  heartline jobs show -t export export-7 --values")]
@@ -570,8 +580,11 @@ pub(crate) struct Silent {
     pub(crate) all: bool,
 }
 
-/// What a person decides about held jobs. But for `worker` nothing is taken before it was watched for a whole stall interval, or was
-/// set aside for a person.
+/// What a person decides about held jobs: most often nothing, since live workers take back what a dead one held.
+///
+/// `worker` takes the jobs of a worker that you know to be dead, at once. `sweep` does what a worker would, where none is. `running`, `claimed`
+/// and `fail` are for jobs that a task leaves to a person, or that you decide about otherwise than it does. But for `worker` nothing is taken before it
+/// was watched for a whole stall interval, or was set aside for a person.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RecoverCommand {
     /// List held jobs that are silent
@@ -584,7 +597,7 @@ pub(crate) enum RecoverCommand {
     /// Put silent jobs back that were claimed ahead and have not begun
     #[command(after_help = "Example:\n  heartline recover claimed -t export --all")]
     Claimed(Silent),
-    /// Give silent jobs another run
+    /// Give silent jobs another run; where their worker is dead, `recover worker` is sooner
     #[command(
         after_help = "Example:\n  heartline recover running -t export export-7 export-8\n  heartline recover running -t export --all"
     )]

@@ -44,7 +44,12 @@ impl Failure {
 
 impl From<heartline::Error> for Failure {
     fn from(error: heartline::Error) -> Failure {
-        let what = chain(&error);
+        let mut what = chain(&error);
+        if ["NOAUTH", "WRONGPASS", "invalid username-password"].iter().any(|word| what.contains(word)) {
+            what.push_str(
+                "; a password stands in the address: redis://:PASSWORD@host, best in HEARTLINE_REDIS or a context",
+            );
+        }
         if matches!(error, heartline::Error::Config(_)) { Failure::Wrong(what) } else { Failure::Failed(what) }
     }
 }

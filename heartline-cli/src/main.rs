@@ -19,6 +19,7 @@ mod contexts;
 mod demo;
 mod failure;
 mod fleet;
+mod openmetrics;
 mod output;
 mod serve;
 mod session;
@@ -27,11 +28,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use self::args::Args;
+use self::args::{Args, Command};
 use self::failure::Failure;
+use self::output::Output;
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    let tells_health = args.global.json && matches!(args.command, Command::Status | Command::Health);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let ended = match runtime {
         Ok(runtime) => runtime.block_on(commands::run(args)),
@@ -40,6 +43,10 @@ fn main() -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
+            // Who reads JSON is to read that nothing is known, too.
+            if let (Failure::Failed(what), true) = (&failure, tells_health) {
+                let _ = Output { is_json: true }.json(&serde_json::json!({ "healthy": false, "error": what }));
+            }
             failure.tell();
             failure.code()
         }

@@ -19,6 +19,8 @@ pub(crate) struct Session {
     pub(crate) consent: Consent,
     /// The name of the context, if it is one.
     pub(crate) context: Option<String>,
+    /// Where that is, for people: the server without a password, and the prefix.
+    pub(crate) place: String,
 }
 
 impl Session {
@@ -39,7 +41,8 @@ impl Session {
         }
         let consent = Consent { yes: global.yes, production, confirmed: global.confirm.clone() };
         let by = global.by();
-        Ok(Session { inspector: app.inspector().by(&by), by, out, consent, context: place.context })
+        let told = format!("{} under the prefix {}", without_password(&place.url), place.prefix);
+        Ok(Session { inspector: app.inspector().by(&by), by, out, consent, context: place.context, place: told })
     }
 }
 
@@ -55,4 +58,24 @@ pub(crate) async fn connect(place: &Place, global: &Global, lasts: bool) -> Resu
         Failure::Failed(what) => Failure::Failed(format!("{what} (the address is {})", place.from)),
         wrong => wrong,
     })
+}
+
+/// An address without who knocks there, and without what it asks for.
+fn without_password(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    format!("{scheme}://{}", heartline_board::text::shown(rest.trim_end_matches('/')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_password;
+
+    #[test]
+    fn an_address_is_told_without_its_password() {
+        let told =
+            ["redis://a:b@c@host:1/2?password=x", "redis://host/", "rediss://:s3cret@host:1"].map(without_password);
+        assert_eq!(told, ["redis://host:1/2", "redis://host", "rediss://host:1"]);
+    }
 }

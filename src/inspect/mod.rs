@@ -8,6 +8,7 @@ pub(crate) mod audit;
 pub(crate) mod columns;
 pub(crate) mod filter;
 pub(crate) mod history;
+pub(crate) mod holders;
 pub(crate) mod job;
 pub(crate) mod json;
 pub(crate) mod page;

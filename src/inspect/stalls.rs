@@ -6,9 +6,10 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 
 use super::Inspector;
+use super::holders::HolderReport;
 use super::page::check_entry;
-use super::tasks::PartReport;
-use super::workers::{WatchReport, WorkerState};
+use super::tasks::{PartReport, TaskReport};
+use super::workers::{WatchReport, WorkerReport, WorkerState};
 use crate::error::Error;
 use crate::events::decode::decode;
 use crate::events::event::Event;
@@ -17,7 +18,7 @@ use crate::stall::action::{StallReason, StalledEvent};
 use crate::store::inspect;
 use crate::store::keys::Key;
 use crate::store::streams::{self, Entry};
-use crate::times::{as_ms_where_known, at_ms, ms_since_1970, ms_since_1970_where_known};
+use crate::times::{as_ms_where_known, at_ms, ms_since_1970, ms_since_1970_where_known, span};
 use crate::worker_id::WorkerId;
 
 /// The most entries of a page: each may tell of hundreds of stalls.
@@ -67,17 +68,18 @@ impl fmt::Display for StallReport {
         }
         let before = |at: Option<SystemTime>| at.and_then(|at| self.stall.at.duration_since(at).ok());
         if let Some(ago) = before(self.holder_last_seen_at) {
-            write!(f, ", which told of itself last {ago:.1?} before")?;
+            write!(f, ", which told of itself last {} before", span(ago))?;
         }
         let whose = if *reason == StallReason::HandlerSilent { "its handler was silent" } else { "it was silent" };
         if *reason == StallReason::WorkerRestarted {
             write!(f, "; {} saw that it is gone, or took its name", self.witness)?;
         }
         if let Some(ago) = before(self.snapshot_at) {
-            write!(f, "; {whose} since the snapshot {ago:.1?} before")?;
+            write!(f, "; {whose} since the snapshot {} before", span(ago))?;
         }
         if let (Some(watched), Some(interval)) = (self.watched, self.interval) {
-            write!(f, "; {} watched that for {watched:.1?} of an interval of {interval:.1?}", self.witness)?;
+            let (watched, interval) = (span(watched), span(interval));
+            write!(f, "; {} watched that for {watched} of an interval of {interval}", self.witness)?;
             if let Some(asker) = &self.asker {
                 write!(f, ", for which {asker} had asked")?;
             }
@@ -113,6 +115,8 @@ pub struct RecoveryOutlook {
     pub parts: Vec<PartReport>,
     /// Those who watch.
     pub watchers: Vec<Watcher>,
+    /// Those who hold jobs.
+    pub held_by: HolderReport,
     /// The soonest time at which a job may be resolved: one that is silent by now, or, where none is, one that is silent at the next
     /// snapshot. `None` if nobody watches, or no job is held.
     #[serde(rename = "next_resolve_at_ms", serialize_with = "ms_since_1970_where_known")]
@@ -221,9 +225,9 @@ impl Inspector {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn recovery_outlook(&self, task: &str) -> Result<RecoveryOutlook, Error> {
-        let report = self.task(task).await?;
-        let mut watchers = Vec::new();
-        for worker in self.workers().await? {
+        let (report, held_by) = (self.task(task).await?, self.holders(task).await?);
+        let (workers, mut watchers) = (self.workers().await?, Vec::new());
+        for worker in &workers {
             let its = worker.tasks.iter().filter(|its| its.task == task && worker.state != WorkerState::Gone);
             watchers.extend(its.flat_map(|its| &its.watches).map(|watch| Watcher {
                 worker: worker.worker.clone(),
@@ -231,7 +235,7 @@ impl Inspector {
                 watch: watch.clone(),
             }));
         }
-        Ok(outlook(task, report.as_of, report.parts, watchers))
+        Ok(outlook(report, watchers, held_by, &workers))
     }
 
     async fn look_up_holders(&self, stalls: &mut [StallReport]) -> Result<(), Error> {
@@ -280,23 +284,30 @@ fn explain(task: &str, entry: &Entry, max_count: Option<u32>) -> Vec<StallReport
 /// How old the word of a live worker may be, about: it tells of itself each 5 s.
 const LATEST_WORD: Duration = Duration::from_secs(6);
 
-fn outlook(task: &str, as_of: SystemTime, parts: Vec<PartReport>, watchers: Vec<Watcher>) -> RecoveryOutlook {
+fn outlook(
+    report: TaskReport,
+    watchers: Vec<Watcher>,
+    held_by: HolderReport,
+    workers: &[WorkerReport],
+) -> RecoveryOutlook {
+    let TaskReport { task, as_of, parts, .. } = report;
     let ago = |at: SystemTime| as_of.duration_since(at).unwrap_or_default();
     let mut reasons = Vec::new();
     let (mut soonest, mut is_watched): (Option<SystemTime>, bool) = (None, false);
     for part in &parts {
-        if part.candidates + part.heard == 0 {
-            reasons.push("no job is held".to_owned());
-        } else if part.candidates == 0 {
-            let since =
-                part.snapshot_at.map_or("yet".to_owned(), |at| format!("since the snapshot {:.1?} ago", ago(at)));
-            reasons.push(format!("no held job was silent {since}; {} were heard from", part.heard));
-        } else {
-            reasons.push(format!("{} held jobs were silent since the snapshot", part.candidates));
-        }
+        let snapshot =
+            part.snapshot_at.map_or("yet".to_owned(), |at| format!("since the snapshot {} ago", span(ago(at))));
+        let not_due = part.heard_by().and_then(|by| by.duration_since(as_of).ok()).filter(|left| !left.is_zero());
+        let jobs = many(part.candidates, "held job");
+        reasons.push(match not_due {
+            _ if part.candidates + part.heard == 0 => "no job is held".to_owned(),
+            _ if part.candidates == 0 => format!("no held job is silent {snapshot}; {} heard from", part.heard),
+            Some(left) => format!("{jobs} not heard from {snapshot}, which is no delay for another {}", span(left)),
+            None => format!("{jobs} silent {snapshot}"),
+        });
         if part.set_aside > 0 {
             let whose = "they wait for a person, or for as long as the options of the task say";
-            reasons.push(format!("{} silent jobs are set aside: {whose}", part.set_aside));
+            reasons.push(format!("{} set aside: {whose}", many(part.set_aside, "silent job")));
         }
         // Nobody resolves those.
         let may_resolve = part.candidates + part.heard > part.set_aside;
@@ -312,8 +323,8 @@ fn outlook(task: &str, as_of: SystemTime, parts: Vec<PartReport>, watchers: Vec<
             let due = begins.checked_add(watch.interval).unwrap_or(begins);
             if ago(due) > watch.interval.max(LATEST_WORD) {
                 let what = format!(
-                    "{worker} was due {:.1?} ago to take the next snapshot or to resolve, and did not",
-                    ago(due)
+                    "{worker} was due {} ago to take the next snapshot or to resolve, and did not",
+                    span(ago(due))
                 );
                 reasons.push(format!("{what}: it may stand still, or be cut off"));
                 continue;
@@ -329,15 +340,37 @@ fn outlook(task: &str, as_of: SystemTime, parts: Vec<PartReport>, watchers: Vec<
             let broken = watch.broken.zip(watch.broken_at).filter(|(_, at)| ago(*at) < watch.interval);
             let left = ends.duration_since(as_of).unwrap_or_default();
             let does = if is_snapshot { "may take the next snapshot" } else { "may resolve what stays silent" };
-            let broken = broken.map(|(cause, at)| format!("; its watch was broken {:.1?} ago: {cause}", ago(at)));
+            let broken = broken.map(|(cause, at)| format!("; its watch was broken {} ago: {cause}", span(ago(at))));
             let broken = broken.unwrap_or_default();
-            reasons.push(format!("{worker} {does} in {left:.1?}{broken}"));
+            reasons.push(format!("{worker} {does} in {}{broken}", span(left)));
         }
     }
+    reasons.extend(held_by.holders.iter().filter_map(|holder| {
+        let known = workers.iter().find(|worker| worker.worker == holder.worker);
+        let is = match known {
+            Some(worker) if worker.state.is_live() => return None,
+            Some(WorkerReport { death: Some(death), .. }) => {
+                format!("is dead, as {} said {} ago ({})", who(&death.by), span(ago(death.at)), death.proof)
+            }
+            Some(WorkerReport { stopped_at: Some(at), .. }) => format!("stopped {} ago", span(ago(*at))),
+            Some(worker) => format!("was last seen {} ago", span(ago(worker.last_seen_at))),
+            None => "is not known any more".to_owned(),
+        };
+        Some(format!("{} held by {}, which {is}", many(holder.jobs, "job"), holder.worker))
+    }));
     if !is_watched {
         // A worker tells of itself each 5 s, and of its watch from its second sign on.
-        let none = "no worker has told lately that it watches the task: unless one has just started, or Redis has just come back, start one, or watch and resolve by hand (`heartline recover sweep`, `Inspector::sweep_now`)";
+        let none = "no worker has told lately that it watches the task: unless one has just started, or Redis has just come back, start one, or watch and resolve by hand (`heartline recover sweep`)";
         reasons.push(none.to_owned());
     }
-    RecoveryOutlook { task: task.to_owned(), as_of, parts, watchers, next_resolve_at: soonest, reasons }
+    RecoveryOutlook { task, as_of, parts, watchers, held_by, next_resolve_at: soonest, reasons }
+}
+
+/// So many of a thing, and that they are.
+fn many(count: u64, one: &str) -> String {
+    if count == 1 { format!("1 {one} is") } else { format!("{count} {one}s are") }
+}
+
+fn who(by: &str) -> &str {
+    if by.is_empty() { "somebody" } else { by }
 }

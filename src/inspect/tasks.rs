@@ -10,6 +10,7 @@ use super::Inspector;
 use super::audit::Fault;
 use crate::error::Error;
 use crate::job::id::JobId;
+use crate::stall::cadence;
 use crate::store::counts;
 use crate::store::overview::{self, Overview};
 use crate::task::task_ref::TaskCounts;
@@ -41,6 +42,8 @@ pub struct TaskReport {
     pub dispatched: u64,
     /// Jobs that ended since the task exists: completed, failed or cancelled.
     pub ended: u64,
+    /// Jobs that failed in the last 5 minutes, of those that are kept.
+    pub failed_lately: u64,
     /// The pause, if the task is paused.
     pub paused: Option<TaskPause>,
     /// The last audit that was noted, see [`Inspector::note_audit`].
@@ -114,7 +117,7 @@ pub struct PartReport {
     pub interval: Option<Duration>,
     /// The worker that asked for it.
     pub asker: Option<WorkerId>,
-    /// Held jobs that were silent since the snapshot.
+    /// Held jobs that were silent since the snapshot: all that are held at first, see [`PartReport::heard_by`].
     pub candidates: u64,
     /// Held jobs that were heard from since the snapshot.
     pub heard: u64,
@@ -170,6 +173,17 @@ impl TaskReport {
         let a_second = |jobs: u64| jobs as f64 / over.as_secs_f64();
         let dispatched = a_second(self.dispatched.checked_sub(earlier.dispatched)?);
         Some(TaskRates { dispatched, ended: a_second(self.ended.checked_sub(earlier.ended)?), over })
+    }
+}
+
+impl PartReport {
+    /// By when every held job whose worker lives will have been heard from since the snapshot, about: a job that is silent before this is
+    /// as well as any other. `None` where there was no snapshot yet.
+    #[must_use]
+    pub fn heard_by(&self) -> Option<SystemTime> {
+        let interval = self.interval?;
+        let beat = cadence::beat_period(interval) + cadence::longest_beat_pause(interval);
+        self.snapshot_at?.checked_add(beat)
     }
 }
 
@@ -288,6 +302,7 @@ fn report(task: &str, seen: &Overview, live: Option<(u64, u64)>) -> TaskReport {
         next_due_at: seen.first_due_ms.map(at_ms),
         dispatched: seen.number("in").unwrap_or(0),
         ended: seen.number("out").unwrap_or(0),
+        failed_lately: seen.failed_lately,
         paused: time("paused").map(|at| TaskPause {
             at,
             by: seen.text("pausedBy").unwrap_or_default().to_owned(),

@@ -48,6 +48,20 @@ pub(crate) async fn scan_count(conn: &mut impl Connection, keys: &TaskKeys, plac
     Ok((BYTES / each.max(1)).clamp(1, MOST))
 }
 
+/// Some held ids behind the cursor with their tokens.
+pub(crate) async fn locks(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    cursor: u64,
+    count: u64,
+) -> Result<(u64, Vec<(String, String)>), Error> {
+    let mut cmd = redis::cmd("HSCAN");
+    cmd.arg(keys.get(Key::Locks)).arg(cursor).arg("COUNT").arg(count);
+    let (next, pairs): (u64, Vec<Text>) = cmd.query_async(conn).await.map_err(|e| classify("scan", e))?;
+    let pair = |pair: &[Text]| (pair[0].0.clone(), pair[1].0.clone());
+    Ok((next, pairs.chunks_exact(2).map(pair).collect()))
+}
+
 /// A page of a list, from its end on, the last entry first. `seen` is how many entries from the end are left out.
 pub(crate) async fn page_of_list(
     conn: &mut impl Connection,

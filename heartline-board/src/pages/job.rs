@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::jobs::acts_on;
 use super::{Board, Frame, answer, encoded};
 use crate::text::{exact, shown};
-use crate::told::{facts, rest_of};
+use crate::told::{facts, rest_of, trouble_of};
 
 #[derive(Deserialize)]
 pub(crate) struct Asked {
@@ -30,6 +30,8 @@ struct JobPage {
     task: String,
     id: String,
     facts: Vec<(&'static str, String)>,
+    trouble: Option<(String, String)>,
+    holder: String,
     acts: Vec<(&'static str, &'static str, bool)>,
     stalls: Vec<String>,
     events: Vec<(String, String, String)>,
@@ -52,9 +54,16 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
         }
         Err(e) => return board.failed(&e),
     };
+    let seen = match board.look().await {
+        Ok((seen, _)) => seen,
+        Err(e) => return board.failed(&e),
+    };
+    let task = seen.tasks.iter().find(|task| task.task == job.task);
+    let worker = seen.workers.iter().find(|worker| Some(&worker.worker) == job.worker.as_ref());
+    let trouble = task.and_then(|task| trouble_of(&job, task, worker));
     let now = SystemTime::now();
     let mut acts = acts_on(job.state);
-    if job.state == JobState::Running && job.is_silent {
+    if job.state == JobState::Running && (job.is_silent || trouble.is_some()) {
         acts.push(("recover_running", "Run again", true));
         acts.push(("fail_running", "Let fail", true));
     }
@@ -70,6 +79,8 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
     let frame = board.frame(&head);
     answer(&JobPage {
         facts: facts(&job, now),
+        trouble,
+        holder: job.worker.as_ref().map_or(String::new(), ToString::to_string),
         acts: frame.offered(acts),
         frame,
         stalls: history.stalls.iter().map(|stall| format!("{}: {stall}", exact(stall.stall.at, now))).collect(),

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::{Board, Frame, answer, encoded};
 use crate::text::{brief, relative, shown};
-use crate::told::STATES;
+use crate::told::{STATES, is_overdue};
 
 /// How many jobs a page shows.
 const ROWS: usize = 50;
@@ -116,9 +116,13 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
     let cursor = Some(asked.cursor.as_str()).filter(|cursor| !cursor.is_empty());
     let looked = async {
         let page = board.inspector.jobs(&asked.task, &filter, cursor, ROWS).await?;
-        Ok((page, board.inspector.count(&asked.task, &filter).await?))
+        let count = board.inspector.count(&asked.task, &filter).await?;
+        // With all well every job is silent for a third of each interval.
+        let (seen, _) = board.look().await?;
+        let is_late = seen.tasks.iter().any(|task| task.task == asked.task && is_overdue(task));
+        Ok::<_, Arc<heartline::Error>>((page, count, is_late))
     };
-    let (page, count) = match looked.await {
+    let (page, count, is_late) = match looked.await {
         Ok(looked) => looked,
         Err(e) => return board.failed(&e),
     };
@@ -131,7 +135,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
     let when = |at: Option<SystemTime>| at.map_or(String::new(), |at| relative(at, now));
     let row = |row: &JobRow| Row {
         id: row.id.to_string(),
-        is_silent: row.is_silent,
+        is_silent: row.is_silent && is_late,
         priority: row.priority.to_string(),
         failed: row.failed_attempts,
         stalls: row.stalled_count,

@@ -20,7 +20,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
-use heartline::{AuditReport, Error, Inspector, LateReport, ServerReport, TaskReport, WorkerReport};
+use heartline::{AuditReport, Error, HolderReport, Inspector, LateReport, ServerReport, TaskReport, WorkerReport};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -32,6 +32,8 @@ use crate::scans::Scans;
 use crate::sizes::Sizes;
 use crate::strip::Stalls;
 use crate::text::shown;
+use crate::told::CodeCount;
+use crate::troubles::{correct, holders};
 
 /// For how long what was seen of all tasks and workers stands: a page that is open in ten browsers is asked for by each.
 const FRESH: Duration = Duration::from_secs(1);
@@ -71,6 +73,8 @@ pub(crate) struct Board {
     pub(crate) histories: Scans<History>,
     /// Outcomes that came too late, of tasks.
     pub(crate) late: Scans<Vec<LateReport>>,
+    /// Why jobs of tasks failed.
+    pub(crate) codes: Scans<Vec<CodeCount>>,
     /// Those who come together wait for one look.
     seen: Mutex<Looks>,
 }
@@ -90,6 +94,7 @@ pub(crate) struct Seen {
     pub(crate) at: Instant,
     pub(crate) tasks: Arc<Vec<TaskReport>>,
     pub(crate) workers: Arc<Vec<WorkerReport>>,
+    pub(crate) holders: Arc<Vec<HolderReport>>,
     pub(crate) server: Arc<ServerReport>,
     server_at: Instant,
 }
@@ -133,6 +138,7 @@ impl Board {
             sizes: Scans::default(),
             histories: Scans::default(),
             late: Scans::default(),
+            codes: Scans::default(),
             seen: Mutex::default(),
         }
     }
@@ -194,13 +200,16 @@ impl Board {
 
     async fn look_anew(&self, last: Option<&Seen>) -> Result<Seen, Error> {
         let tasks = Arc::new(self.inspector.tasks().await?);
-        let workers = Arc::new(self.inspector.workers().await?);
+        let mut workers = self.inspector.workers().await?;
+        let holders = Arc::new(holders(&self.inspector, &tasks, &workers).await?);
+        correct(&mut workers, &holders);
+        let workers = Arc::new(workers);
         // The server changes slowly, and takes longer to be asked.
         let (server, server_at) = match last.filter(|last| last.server_at.elapsed() < SERVER_FRESH) {
             Some(last) => (Arc::clone(&last.server), last.server_at),
             None => (Arc::new(self.inspector.server().await?), Instant::now()),
         };
-        Ok(Seen { at: Instant::now(), tasks, workers, server, server_at })
+        Ok(Seen { at: Instant::now(), tasks, workers, holders, server, server_at })
     }
 
     /// A page that says what went wrong.

@@ -13,7 +13,7 @@ use super::{Board, Frame, Seen, answer};
 use crate::strip::Stalls;
 use crate::text::span;
 use crate::told::STATES;
-use crate::troubles::{Trouble, all_troubles};
+use crate::troubles::{Trouble, all_troubles, suspicions};
 
 /// The size of the pictures, in their own units.
 const WIDTH: f64 = 480.0;
@@ -64,7 +64,10 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Re
         Err(e) => return board.failed(&e),
     };
     let log = Stalls::log(&board, &seen.tasks).await;
-    let hours = log.hours(SystemTime::now());
+    let now = SystemTime::now();
+    let hours = log.hours(now);
+    let mut troubles = all_troubles(&seen.tasks, &seen.workers, &seen.holders, &seen.server);
+    troubles.extend(suspicions(log.latest(), now));
     let row = |task: &TaskReport| {
         let earlier = before.last().and_then(|seen| seen.tasks.iter().find(|earlier| earlier.task == task.task));
         let rates = earlier.and_then(|earlier| task.rates_since(earlier));
@@ -85,7 +88,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Re
     answer(&OverviewPage {
         frame: board.frame(&head),
         states: STATES,
-        troubles: all_troubles(&seen.tasks, &seen.workers, &seen.server),
+        troubles,
         rows: seen.tasks.iter().map(row).collect(),
         curve: curve(&before, &seen),
         bars: bars(hours),

@@ -6,12 +6,15 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
-use heartline::JobState;
+use heartline::{JobFilter, JobState};
 use serde::Deserialize;
 
 use super::{Board, Frame, answer};
 use crate::text::{exact, span};
-use crate::told::STATES;
+use crate::told::{CodeCount, STATES, codes};
+
+/// How many failed jobs are looked at for their codes.
+const LOOKED: usize = 200;
 
 #[derive(Deserialize)]
 pub(crate) struct Asked {
@@ -28,6 +31,7 @@ struct TaskPage {
     counts: Vec<(JobState, u64)>,
     outlook: Vec<String>,
     options: Vec<(String, String)>,
+    codes: Vec<CodeCount>,
 }
 
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query(asked): Query<Asked>) -> Response {
@@ -38,6 +42,18 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
     let (task, outlook) = match looked.await {
         Ok(looked) => looked,
         Err(e) => return board.failed(&e),
+    };
+    let codes = if task.counts.failed > 0 {
+        let failed = async {
+            let page = board.inspector.jobs(&asked.task, &JobFilter::new(JobState::Failed), None, LOOKED).await?;
+            Ok(codes(&page.jobs))
+        };
+        match board.codes.of((&asked.task, ""), |_| true, failed).await {
+            Ok(codes) => codes.to_vec(),
+            Err(e) => return board.failed(&e),
+        }
+    } else {
+        Vec::new()
     };
     let now = task.as_of;
     let paused = task.paused.as_ref().map(|pause| {
@@ -68,5 +84,6 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
         paused,
         facts,
         outlook: outlook.reasons,
+        codes,
     })
 }

@@ -7,7 +7,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
-use heartline::{WorkerReport, WorkerState};
+use heartline::{HolderReport, WorkerReport, WorkerState};
 use serde::Deserialize;
 
 use super::{Board, Frame, answer};
@@ -50,15 +50,20 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
         Err(e) => return board.failed(&e),
     };
     let is_shown = |worker: &&WorkerReport| !asked.all.is_empty() || worker.state != WorkerState::Gone;
-    let rows: Vec<Row> = seen.workers.iter().filter(is_shown).map(row).collect();
+    let rows: Vec<Row> = seen.workers.iter().filter(is_shown).map(|worker| row(worker, &seen.holders)).collect();
     let gone = seen.workers.len() - rows.len();
     let beats = beats(seen.workers.iter(), SystemTime::now());
     answer(&WorkersPage { frame: board.frame(&head), rows, beats, gone })
 }
 
-fn row(worker: &WorkerReport) -> Row {
-    let now = SystemTime::now();
-    let held = worker.tasks.iter().map(|its| format!("{} {}/{}", its.task, its.held, its.slots));
+fn row(worker: &WorkerReport, holders: &[HolderReport]) -> Row {
+    let (now, is_live) = (SystemTime::now(), worker.state.is_live());
+    // Where nobody asked who holds jobs, none is held by the dead.
+    let is_known = |task: &str| holders.iter().any(|report| report.task == task);
+    let held = worker.tasks.iter().map(|its| {
+        let is_told = is_live || (its.held > 0 && is_known(&its.task));
+        if is_told { format!("{} {}/{}", its.task, its.held, its.slots) } else { its.task.clone() }
+    });
     let broken = worker.tasks.iter().flat_map(|its| &its.watches);
     let broken = broken.filter_map(|watch| watch.broken.zip(watch.broken_at)).max_by_key(|(_, at)| *at);
     Row {
@@ -75,7 +80,15 @@ fn row(worker: &WorkerReport) -> Row {
         started: worker.started_at.map_or(String::new(), |at| relative(at, now)),
         seen: relative(worker.last_seen_at, now),
         held: shown(&held.collect::<Vec<_>>().join(", ")),
-        runtime: worker.runtime_blocked.map_or("ok".to_owned(), |blocked| format!("blocked {}", span(blocked))),
-        watch: broken.map_or("ok".to_owned(), |(cause, at)| format!("broken {}: {cause}", relative(at, now))),
+        runtime: match worker.runtime_blocked {
+            _ if !is_live => "–".to_owned(),
+            Some(blocked) => format!("blocked {}", span(blocked)),
+            None => "ok".to_owned(),
+        },
+        watch: match broken {
+            _ if !is_live => "–".to_owned(),
+            Some((cause, at)) => format!("broken {}: {cause}", relative(at, now)),
+            None => "ok".to_owned(),
+        },
     }
 }

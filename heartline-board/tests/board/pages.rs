@@ -14,7 +14,7 @@ async fn the_way_from_the_overview_to_a_failed_job_is_all_links() {
     site.export.dispatch("x".into()).id("waits-1").await.unwrap();
     until("the overview has seen it", async || site.page("/").await.contains("href=\"/task?task=export\"")).await;
     let overview = site.page("/").await;
-    assert!(overview.contains(">export</a>: 1 job waiting and 0 held, and no live worker works it"), "{overview}");
+    assert!(overview.contains(">export</a>: 1 job waiting, and no live worker works it"), "{overview}");
     assert!(overview.contains("href=\"/jobs?task=export&amp;state=failed\">1</a>"), "{overview}");
 
     let task = site.page("/task?task=export").await;
@@ -32,7 +32,7 @@ async fn the_way_from_the_overview_to_a_failed_job_is_all_links() {
     let job = site.page("/job?task=export&id=bad-1&values=yes").await;
     assert!(job.contains("<h2>Payload</h2><pre>&#34;fail&#34;</pre>"), "{job}");
     assert!(site.page("/workers").await.contains("1 more are gone"));
-    assert!(site.page("/workers?all=yes").await.contains("export 0/10"));
+    assert!(site.page("/workers?all=yes").await.contains("<td>export</td>"));
     let server = site.page("/server").await;
     assert!(server.contains("eviction policy") && server.contains("noeviction"), "{server}");
     assert!(server.contains("<td>payload</td>") && server.contains(" B</td>"), "{server}");

@@ -9,19 +9,20 @@ use heartline_board::text::{shown, span};
 use heartline_board::troubles::troubles;
 
 use crate::failure::Failure;
+use crate::fleet::Fleet;
 use crate::session::Session;
 
 pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
-    let server = session.inspector.server().await?;
-    let (tasks, workers) = (session.inspector.tasks().await?, session.inspector.workers().await?);
-    let mut checked = of_server(&server, SystemTime::now());
+    let Fleet { tasks, workers, holders, server } = Fleet::look(&session.inspector).await?;
+    let mut checked = vec![ok(session.place.clone())];
+    checked.extend(of_server(&server, SystemTime::now()));
     checked.extend(of_intervals(&server, &tasks));
     checked.extend(of_workers(&workers));
     checked.extend(of_tasks(&tasks));
     // What `status` says, but for the server, which stands above.
     let is_new = tasks.is_empty() && !workers.iter().any(|worker| worker.state.is_live());
-    let grade = if is_new { Grade::Note } else { Grade::Risk };
-    let wrong = troubles(&tasks, &workers).into_iter().map(|trouble| {
+    let wrong = troubles(&tasks, &workers, &holders).into_iter().map(|trouble| {
+        let grade = if is_new { Grade::Note } else { trouble.grade };
         let task = trouble.task.map_or_else(String::new, |task| format!("{task}: "));
         found(grade, format!("{task}{}", trouble.what), trouble.hint)
     });

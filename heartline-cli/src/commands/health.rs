@@ -1,26 +1,43 @@
 //! `status` and `health`: whether jobs are processed, and if not, why.
 
-use heartline::{Inspector, TaskReport, WorkerReport, WorkerState};
+use std::fmt::Write as _;
+use std::time::SystemTime;
+
+use futures_util::future::try_join_all;
+use heartline::{Inspector, TaskReport, WorkerState};
+use heartline_board::checks::Grade;
 use heartline_board::text::{many, shown};
-use heartline_board::troubles::{Trouble, all_troubles};
+use heartline_board::troubles::{Trouble, is_healthy, suspicions};
 
 use crate::failure::Failure;
+use crate::fleet::Fleet;
 use crate::session::Session;
 
+/// Of how many tasks the last stalls are looked at.
+const SUSPECTED: usize = 50;
+
+/// How many tasks are named.
+const NAMED: usize = 5;
+
 pub(super) async fn health(session: &Session) -> Result<(), Failure> {
-    let troubles = look(&session.inspector).await?.2;
+    let troubles = Fleet::look(&session.inspector).await?.troubles();
+    let is_healthy = is_healthy(&troubles);
     if session.out.is_json {
-        session.out.json(&serde_json::json!({ "healthy": troubles.is_empty(), "troubles": troubles }))?;
-    } else if troubles.is_empty() {
+        session.out.json(&serde_json::json!({ "healthy": is_healthy, "troubles": troubles }))?;
+    } else if is_healthy {
         session.out.line("healthy")?;
     } else {
-        tell(session, &troubles)?;
+        tell(session, troubles.iter().filter(|trouble| trouble.grade == Grade::Risk))?;
     }
-    if troubles.is_empty() { Ok(()) } else { Err(Failure::Told) }
+    if is_healthy { Ok(()) } else { Err(Failure::Told) }
 }
 
 pub(super) async fn status(session: &Session) -> Result<(), Failure> {
-    let (tasks, workers, troubles) = look(&session.inspector).await?;
+    let fleet = Fleet::look(&session.inspector).await?;
+    let mut troubles = fleet.troubles();
+    let Fleet { tasks, workers, .. } = fleet;
+    troubles.extend(suspected(&session.inspector, &tasks).await?);
+    let is_healthy = is_healthy(&troubles);
     let count = |state| workers.iter().filter(|worker| worker.state == state).count();
     let sum = |of: fn(&TaskReport) -> u64| tasks.iter().map(of).sum::<u64>();
     let waiting = sum(|task| task.counts.waiting);
@@ -28,40 +45,55 @@ pub(super) async fn status(session: &Session) -> Result<(), Failure> {
     let failed = sum(|task| task.counts.failed);
     if session.out.is_json {
         session.out.json(&serde_json::json!({
-            "healthy": troubles.is_empty(), "troubles": troubles, "tasks": tasks.len(), "waiting": waiting, "held": held,
+            "healthy": is_healthy, "troubles": troubles, "tasks": tasks.len(), "waiting": waiting, "held": held,
             "failed": failed, "workers": { "live": count(WorkerState::Live), "stopping": count(WorkerState::Stopping),
-            "silent": count(WorkerState::Silent) },
+            "silent": count(WorkerState::Silent) }, "server": session.place,
         }))?;
     } else {
-        let jobs = format!("{waiting} waiting, {held} held, {failed} failed");
+        session.out.line(&session.place)?;
+        let jobs = format!("{waiting} waiting, {held} held, {failed} failed{}", most_failed(&tasks));
         session.out.line(format!("{}: {jobs}", many(tasks.len() as u64, "task")))?;
         let states = [WorkerState::Live, WorkerState::Stopping, WorkerState::Silent];
         let workers = states.map(|state| format!("{} {state}", count(state)));
         session.out.line(format!("workers: {}", workers.join(", ")))?;
-        if troubles.is_empty() {
+        if is_healthy {
             session.out.line("Nothing is wrong.")?;
         }
         tell(session, &troubles)?;
     }
-    if troubles.is_empty() { Ok(()) } else { Err(Failure::Told) }
+    if is_healthy { Ok(()) } else { Err(Failure::Told) }
 }
 
-/// How many things are wrong.
-pub(super) async fn count(inspector: &Inspector) -> Result<usize, Failure> {
-    Ok(look(inspector).await?.2.len())
+/// The tasks with the most failed jobs.
+fn most_failed(tasks: &[TaskReport]) -> String {
+    let mut failed: Vec<&TaskReport> = tasks.iter().filter(|task| task.counts.failed > 0).collect();
+    failed.sort_by_key(|task| std::cmp::Reverse(task.counts.failed));
+    let mut told = String::new();
+    for (at, task) in failed.iter().take(NAMED).enumerate() {
+        let _ = write!(told, "{} {} {}", if at == 0 { " (" } else { "," }, shown(&task.task), task.counts.failed);
+    }
+    if failed.len() > NAMED {
+        told.push_str(", …");
+    }
+    if !failed.is_empty() {
+        told.push(')');
+    }
+    told.replacen("( ", "(", 1)
 }
 
-fn tell(session: &Session, troubles: &[Trouble]) -> Result<(), Failure> {
+/// Jobs that were held at the deaths of workers, by the last stalls of each task.
+async fn suspected(inspector: &Inspector, tasks: &[TaskReport]) -> Result<Vec<Trouble>, Failure> {
+    let readable = tasks.iter().filter(|task| task.fault.is_none()).take(SUSPECTED);
+    let read = try_join_all(readable.map(|task| inspector.stalled_events(&task.task, None))).await?;
+    Ok(suspicions(read.iter().flat_map(|(stalls, _)| stalls), SystemTime::now()))
+}
+
+fn tell<'a>(session: &Session, troubles: impl IntoIterator<Item = &'a Trouble>) -> Result<(), Failure> {
     for trouble in troubles {
+        let mark = if trouble.grade == Grade::Risk { "!" } else { "?" };
         let task = trouble.task.as_ref().map_or_else(String::new, |task| format!("{}: ", shown(task)));
-        session.out.line(format!("! {task}{}", shown(&trouble.what)))?;
+        session.out.line(format!("{mark} {task}{}", shown(&trouble.what)))?;
         session.out.line(format!("    {}", shown(&trouble.hint)))?;
     }
     Ok(())
-}
-
-async fn look(inspector: &Inspector) -> Result<(Vec<TaskReport>, Vec<WorkerReport>, Vec<Trouble>), Failure> {
-    let (tasks, workers) = (inspector.tasks().await?, inspector.workers().await?);
-    let troubles = all_troubles(&tasks, &workers, &inspector.server().await?);
-    Ok((tasks, workers, troubles))
 }

@@ -1,10 +1,11 @@
 //! `jobs …`.
 
 use std::io::{self, Read};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use heartline::{JobRow, JobState, JobValues};
-use heartline_board::told::{STATES, facts};
+use heartline::codes;
+use heartline::{JobFilter, JobReport, JobRow, JobState, JobValues};
+use heartline_board::told::{self, CodeCount, STATES, facts, trouble_of};
 use serde_json::Value;
 
 use super::acts::Chosen;
@@ -13,7 +14,7 @@ use crate::args::{Filter, JobsCommand, Selected};
 use crate::ask::confirm;
 use crate::failure::Failure;
 use crate::session::Session;
-use heartline_board::text::{brief, shown};
+use heartline_board::text::{brief, many, shown};
 
 pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), Failure> {
     let inspector = &session.inspector;
@@ -21,9 +22,11 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
         JobsCommand::List { task, filter, limit, oldest_first, cursor, count } => {
             list(session, &task, &filter, (limit, oldest_first, cursor, count)).await
         }
+        JobsCommand::Codes { task, younger } => codes_of(session, &task, younger).await,
         JobsCommand::Show { task, id, values } => show(session, &task, &id, values).await,
         JobsCommand::Dispatch { task, payload, id, delay, priority, wait } => {
             let payload = input(payload)?;
+            let is_new = super::is_new_task(session, &task).await?;
             if let Some(near) = super::near_task(session, &task).await? {
                 confirm(&session.consent, &format!("dispatch to a new task {task}, though there is {near}"))?;
             }
@@ -38,6 +41,12 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
                 dispatch = dispatch.priority(priority);
             }
             let job = dispatch.await?;
+            if is_new {
+                say!(
+                    "note: nobody has ever named a task {task} on {}: the job waits until a worker has it",
+                    session.place
+                );
+            }
             let existed = job.existed().unwrap_or(false);
             if existed {
                 session.out.hint(format!("{} was there already, and is left as it is.", job.id()));
@@ -55,11 +64,14 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
             acts::can_be(&jobs, "cancelled", &STATES[..4])?;
             let Chosen { selection, count, as_of } = acts::chosen(session, &jobs).await?;
             acts::confirm_filter(session, &jobs, "cancel", count)?;
-            acts::run(session, inspector.cancel(&jobs.task, selection, &reason).as_of(as_of), "cancelled", count).await
+            let act = inspector.cancel(&jobs.task, selection, &reason).as_of(as_of);
+            acts::run(session, act, "cancelled", count).await?;
+            tell_of_holders(session, &jobs).await
         }
         JobsCommand::Retry(jobs) => {
             acts::can_be(&jobs, "retried", &[JobState::Failed, JobState::Cancelled])?;
             let Chosen { selection, count, as_of } = acts::chosen(session, &jobs).await?;
+            warn_of_poison(session, &jobs).await?;
             acts::confirm_filter(session, &jobs, "run again", count)?;
             acts::run(session, inspector.retry(&jobs.task, selection).as_of(as_of), "run again", count).await
         }
@@ -87,6 +99,77 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
             if state == JobState::Completed { Ok(()) } else { Err(Failure::Told) }
         }
     }
+}
+
+/// How many jobs that were named are looked at one by one.
+const NAMED: usize = 20;
+
+/// Jobs that took their workers down may do so again.
+async fn warn_of_poison(session: &Session, jobs: &Selected) -> Result<(), Failure> {
+    for id in jobs.ids.iter().filter(|id| *id != "-").take(NAMED) {
+        let job = session.inspector.job(&jobs.task, id, JobValues::None).await;
+        // An id that is none is told by the act.
+        let Ok(Some(job)) = job else { continue };
+        if job.error.is_some_and(|error| error.code == codes::WORKER_CRASHED) {
+            say!(
+                "warning: {} failed since {} died, or hung, with it; it may do that again. `heartline stalls suspects -t {}`",
+                shown(id),
+                many(job.stalled_count.into(), "worker"),
+                jobs.task
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A job whose worker cannot hear that it is cancelled stands where it is until it is taken from it.
+async fn tell_of_holders(session: &Session, jobs: &Selected) -> Result<(), Failure> {
+    for id in jobs.ids.iter().filter(|id| *id != "-").take(NAMED) {
+        let Ok(Some(job)) = session.inspector.job(&jobs.task, id, JobValues::None).await else { continue };
+        if let Some((what, hint)) = holder_trouble(session, &job).await? {
+            say!("note: {} is cancelled when it is recovered: {}\n    {}", shown(id), shown(&what), shown(&hint));
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with who holds a job, and what may be done.
+async fn holder_trouble(session: &Session, job: &JobReport) -> Result<Option<(String, String)>, Failure> {
+    let Some(holder) = &job.worker else { return Ok(None) };
+    let (task, worker) = (session.inspector.task(&job.task).await?, session.inspector.worker(holder.as_str()).await?);
+    Ok(trouble_of(job, &task, worker.as_ref()))
+}
+
+/// How many failed jobs are looked at for their codes.
+const LOOKED: usize = 1000;
+
+async fn codes_of(session: &Session, task: &str, younger: Option<Duration>) -> Result<(), Failure> {
+    known_task(session, task).await?;
+    let mut filter = JobFilter::new(JobState::Failed);
+    if let Some(age) = younger {
+        filter = filter.younger_than(age);
+    }
+    let page = session.inspector.jobs(task, &filter, None, LOOKED).await?;
+    let counted = told::codes(&page.jobs);
+    if session.out.is_json {
+        return session.out.json(&serde_json::json!({ "looked": page.jobs.len(), "codes": counted }));
+    }
+    let cells = |count: &CodeCount| {
+        vec![
+            shown(&count.code),
+            count.jobs.to_string(),
+            when(count.last_at, page.as_of),
+            shown(&count.last_id),
+            brief(&count.last_message, 80),
+        ]
+    };
+    session.out.table(&["CODE", "JOBS", "LAST", "ID", "MESSAGE"], counted.iter().map(cells).collect())?;
+    let rest = if page.next.is_some() { ", and others failed before" } else { "" };
+    session.out.hint(format!(
+        "Of {} looked at{rest}. `heartline jobs list -t {task} -s failed --code CODE` lists them.",
+        many(page.jobs.len() as u64, "failed job")
+    ));
+    Ok(())
 }
 
 /// Says beside the result what may keep a job from ever ending: nobody works the task, or it is paused.
@@ -130,7 +213,13 @@ async fn list(
         }
         let least = if counted.is_exact { "" } else { "at least " };
         let looked = if counted.looked > 0 { format!(" in {} looked at", counted.looked) } else { String::new() };
-        return session.out.line(format!("{least}{}{looked}", counted.jobs));
+        session.out.line(format!("{least}{}{looked}", counted.jobs))?;
+        if !counted.is_exact {
+            session
+                .out
+                .hint("Others are behind those: --younger counts them exactly alone, --code looks at 10,000 at most.");
+        }
+        return Ok(());
     }
     let page = session.inspector.jobs(task, &filter, cursor.as_deref(), limit).await?;
     if session.out.is_json {
@@ -181,6 +270,9 @@ async fn show(session: &Session, task: &str, id: &str, values: bool) -> Result<(
     let mut told = vec![("job", Some(format!("{} of {}", shown(job.id.as_str()), shown(&job.task))))];
     told.extend(facts(&job, SystemTime::now()).into_iter().map(|(name, fact)| (name, Some(fact))));
     session.out.facts(told)?;
+    if let Some((what, hint)) = holder_trouble(session, &job).await? {
+        session.out.line(format!("! {}\n    {}", shown(&what), shown(&hint)))?;
+    }
     for (name, value) in [("payload", &job.payload), ("result", &job.result), ("checkpoint", &job.checkpoint)] {
         if let Some(value) = value {
             session.out.line(format!("{name}:\n{}", serde_json::to_string_pretty(value)?))?;

@@ -9,13 +9,14 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use heartline::Inspector;
+use heartline_board::checks::Grade;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-use super::health;
 use crate::args::Serving;
 use crate::failure::Failure;
-use crate::fleet::{Fleet, text};
+use crate::fleet::Fleet;
+use crate::openmetrics::text;
 use crate::serve::serve_guarded;
 use crate::session::Session;
 
@@ -31,8 +32,29 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 /// What the exporter holds.
 struct Exporter {
     inspector: Inspector,
-    /// The last text, and when it was made. Those who come together wait for one look.
-    last: Mutex<Option<(Instant, String)>>,
+    /// The last look, `None` where it failed, and when it was. Those who come together wait for one.
+    last: Mutex<Option<(Instant, Option<Arc<Fleet>>)>>,
+}
+
+impl Exporter {
+    /// What was seen now or a moment ago; `None` where Redis is not reached.
+    async fn look(&self) -> Option<Arc<Fleet>> {
+        let mut last = self.last.lock().await;
+        if let Some((_, fleet)) = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
+            return fleet.clone();
+        }
+        let looked = timeout(PATIENCE, Fleet::look(&self.inspector)).await;
+        let looked = looked.unwrap_or_else(|_| Err(Failure::Failed("redis gives no answer in time".to_owned())));
+        let fleet = match looked {
+            Ok(fleet) => Some(Arc::new(fleet)),
+            Err(failure) => {
+                failure.tell();
+                None
+            }
+        };
+        *last = Some((Instant::now(), fleet.clone()));
+        fleet
+    }
 }
 
 pub(super) async fn once(session: &Session) -> Result<(), Failure> {
@@ -51,26 +73,8 @@ pub(super) async fn export(session: &Session, serving: Serving) -> Result<(), Fa
 }
 
 async fn metrics(State(exporter): State<Arc<Exporter>>) -> Response {
-    let mut last = exporter.last.lock().await;
-    if let Some((_, text)) = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
-        return ([(header::CONTENT_TYPE, OPENMETRICS)], text.clone()).into_response();
-    }
-    let fleet = match timeout(PATIENCE, Fleet::look(&exporter.inspector)).await {
-        Ok(Ok(fleet)) => Some(fleet),
-        Ok(Err(failure)) => {
-            failure.tell();
-            None
-        }
-        Err(_) => {
-            Failure::Failed("redis gives no answer in time".to_owned()).tell();
-            None
-        }
-    };
-    match text(fleet.as_ref()) {
-        Ok(text) => {
-            *last = Some((Instant::now(), text.clone()));
-            ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response()
-        }
+    match text(exporter.look().await.as_deref()) {
+        Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
         Err(failure) => {
             failure.tell();
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
@@ -80,12 +84,12 @@ async fn metrics(State(exporter): State<Arc<Exporter>>) -> Response {
 
 /// Whether jobs are processed, and no more: who may ask this may not be one who may see names.
 async fn healthy(State(exporter): State<Arc<Exporter>>) -> Response {
-    match timeout(PATIENCE, health::count(&exporter.inspector)).await.unwrap_or(Err(Failure::Told)) {
-        Ok(0) => "healthy\n".into_response(),
-        Ok(troubles) => {
-            (StatusCode::SERVICE_UNAVAILABLE, format!("{troubles} troubles; `heartline health` names them\n"))
-                .into_response()
-        }
-        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "redis is not reached\n").into_response(),
+    let Some(fleet) = exporter.look().await else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "redis is not reached\n").into_response();
+    };
+    match fleet.troubles().iter().filter(|trouble| trouble.grade == Grade::Risk).count() {
+        0 => "healthy\n".into_response(),
+        troubles => (StatusCode::SERVICE_UNAVAILABLE, format!("{troubles} troubles; `heartline health` names them\n"))
+            .into_response(),
     }
 }

@@ -122,6 +122,11 @@ async fn known_task(session: &Session, task: &str) -> Result<(), Failure> {
     }))
 }
 
+/// Whether nobody has named the task yet.
+async fn is_new_task(session: &Session, task: &str) -> Result<bool, Failure> {
+    Ok(!session.inspector.task_names().await?.iter().any(|name| name == task))
+}
+
 /// The task that may have been meant by one that is not there.
 async fn near_task(session: &Session, task: &str) -> Result<Option<String>, Failure> {
     let names = session.inspector.task_names().await?;

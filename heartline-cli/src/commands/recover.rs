@@ -1,16 +1,23 @@
 //! `recover`: what a person decides about held jobs.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use heartline::{ResolvedJob, SilentJob, SilentSelection};
 
-use super::{acts, known_task, when};
+use super::{acts, known_task, when, workers};
 use crate::args::{RecoverCommand, Silent};
 use crate::ask::confirm;
 use crate::failure::Failure;
 use crate::session::Session;
-use heartline_board::text::{many, relative, shown};
-use heartline_board::troubles::waits_for_people;
+use heartline_board::text::{many, relative, shown, span};
+use heartline_board::told::{is_overdue, worker_state};
+use heartline_board::troubles::{next_step, standing, waits_for_people};
+
+/// How long a watch takes at most where no interval is in force: two of the default.
+const LONGEST_WATCH: Duration = Duration::from_secs(60);
+
+/// How many of those who hold jobs are looked at.
+const MOST_HOLDERS: usize = 20;
 
 pub(super) async fn run(session: &Session, command: RecoverCommand) -> Result<(), Failure> {
     let inspector = &session.inspector;
@@ -47,16 +54,39 @@ async fn selected(session: &Session, jobs: &Silent, verb: &str, must_ask: bool) 
         }
         SilentSelection::ids(ids)
     };
-    session.out.hint(
-        "Only what stays silent is taken: it may be watched for an interval or two. Ctrl-C before that changes nothing.",
-    );
+    let task = session.inspector.task(&jobs.task).await?;
+    let interval = task.parts.iter().filter_map(|part| part.interval).max().unwrap_or(LONGEST_WATCH / 2);
+    session.out.hint(format!(
+        "Only what stays silent is taken: it is watched for an interval or two, up to {}. Ctrl-C before that changes nothing.",
+        span(interval * 2)
+    ));
+    for worker in dead_holders(session, &jobs.task).await? {
+        session
+            .out
+            .hint(format!("{worker} is known to be dead: `heartline recover worker {worker}` takes its jobs at once."));
+    }
     Ok(selection)
+}
+
+/// The workers that hold jobs of the task and are known to be dead.
+async fn dead_holders(session: &Session, task: &str) -> Result<Vec<String>, Failure> {
+    let held_by = session.inspector.holders(task).await?;
+    let mut dead = Vec::new();
+    for holder in held_by.holders.iter().take(MOST_HOLDERS) {
+        let known = session.inspector.worker(holder.worker.as_str()).await?;
+        if known.is_some_and(|worker| worker.death.is_some()) {
+            dead.push(shown(holder.worker.as_str()));
+        }
+    }
+    Ok(dead)
 }
 
 /// Asks about an act on all that are silent.
 async fn ask_about_all(session: &Session, jobs: &Silent, verb: &str) -> Result<(), Failure> {
     let task = session.inspector.task(&jobs.task).await?;
-    let silent: u64 = task.parts.iter().map(|part| part.candidates).sum();
+    let silent = silent_jobs(session, &jobs.task).await?;
+    let is_meant = |job: &&SilentJob| job.is_claimed || !verb.contains("claimed");
+    let silent = silent.iter().filter(is_meant).count();
     let set_aside: u64 = task.parts.iter().map(|part| part.set_aside).sum();
     let what = match set_aside {
         0 => format!("all jobs of {} that stay silent: {silent} are now", jobs.task),
@@ -66,42 +96,72 @@ async fn ask_about_all(session: &Session, jobs: &Silent, verb: &str) -> Result<(
     confirm(&session.consent, &format!("{verb} {what}"))
 }
 
-async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
-    known_task(session, task).await?;
+/// All jobs of the task that are silent.
+async fn silent_jobs(session: &Session, task: &str) -> Result<Vec<SilentJob>, Failure> {
     let (mut jobs, mut cursor) = (Vec::new(), None);
     loop {
         let page = session.inspector.silent_jobs(task, cursor.as_deref()).await?;
         jobs.extend(page.jobs);
         cursor = page.next;
         if cursor.is_none() {
-            break;
+            return Ok(jobs);
         }
     }
+}
+
+async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
+    known_task(session, task).await?;
+    let mut jobs = silent_jobs(session, task).await?;
     if session.out.is_json {
         return session.out.json(&jobs);
     }
     let now = SystemTime::now();
     let report = session.inspector.task(task).await?;
+    let workers = session.inspector.workers().await?;
+    let of = |job: &SilentJob| workers.iter().find(|worker| Some(&worker.worker) == job.worker.as_ref());
+    let is_lively = |job: &SilentJob| of(job).is_some_and(|worker| worker.state.is_live());
+    let early = if is_overdue(&report) {
+        0
+    } else {
+        // Their heartbeats are not due yet.
+        let before = jobs.len();
+        jobs.retain(|job| job.is_set_aside || !is_lively(job));
+        before - jobs.len()
+    };
     let patient = if waits_for_people(&report) { "you" } else { "its longer interval" };
     let cells = |job: &SilentJob| {
         vec![
             shown(job.id.as_str()),
             job.worker.as_ref().map_or_else(|| "-".to_owned(), |worker| shown(worker.as_str())),
+            of(job).map_or_else(|| "unknown".to_owned(), worker_state),
             if job.is_claimed { "claimed" } else { "running" }.to_owned(),
             when(job.started_at, now),
             when(job.silent_since, now),
             if job.is_set_aside { patient } else { "its worker, or the next sweep" }.to_owned(),
         ]
     };
-    session
-        .out
-        .table(&["ID", "WORKER", "STATE", "CLAIMED", "SILENT SINCE", "WAITS FOR"], jobs.iter().map(cells).collect())?;
+    session.out.table(
+        &["ID", "WORKER", "WHICH IS", "STATE", "CLAIMED", "SILENT SINCE", "WAITS FOR"],
+        jobs.iter().map(cells).collect(),
+    )?;
     let held = report.counts.claimed + report.counts.running;
     let age = report.parts.iter().filter_map(|part| part.snapshot_at).max();
     let age = age.map_or("there was no snapshot yet".to_owned(), |at| {
         format!("the last snapshot was {}", relative(at, report.as_of))
     });
-    session.out.hint(format!("{} of {held} held jobs were not heard from; {age}.", jobs.len()));
+    session.out.hint(format!("{} of {held} held jobs are silent; {age}.", jobs.len()));
+    if early > 0 {
+        session.out.hint(format!("{early} more are not heard from since, and need not be yet."));
+    }
+    for holder in session.inspector.holders(task).await?.holders {
+        let worker = workers.iter().find(|worker| worker.worker == holder.worker);
+        let is_listed = jobs.iter().any(|job| job.worker.as_ref() == Some(&holder.worker));
+        if !is_listed && !worker.is_some_and(|worker| worker.state.is_live()) {
+            let (id, jobs) = (holder.worker.as_str(), many(holder.jobs, "job"));
+            let what = format!("{jobs} held by {}", standing(id, worker, report.as_of));
+            session.out.hint(format!("{}\n    {}", shown(&what), shown(&next_step(&report, id))));
+        }
+    }
     if report.live_workers == 0 && held > 0 {
         session.out.hint(format!(
             "No live worker watches {task}: `heartline recover sweep -t {task}` does, for an interval or two."
@@ -111,11 +171,12 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
 }
 
 async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
-    let Some(known) = session.inspector.worker(id).await? else {
+    let Some(mut known) = session.inspector.worker(id).await? else {
         return Err(Failure::Failed(format!(
             "nothing is known of a worker {id}; `heartline workers --all` lists them"
         )));
     };
+    workers::held_by(session, std::slice::from_mut(&mut known)).await?;
     let proof = known.death.as_ref().map_or("its death is not proven".to_owned(), |death| format!("{}", death.proof));
     let seen = relative(known.last_seen_at, SystemTime::now());
     let alive = if known.state.is_live() { "; IT IS MOST LIKELY ALIVE, and its jobs would run twice" } else { "" };
@@ -125,11 +186,8 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
         let kept = if waits_for_people(&task) { ", WHICH ITS OPTIONS LEAVE TO A PERSON" } else { "" };
         held.push(format!("{} of {}{kept}", its.held, shown(&its.task)));
     }
-    let held = if held.is_empty() {
-        format!("none by its last sign, {seen}; what it claimed behind that is taken too")
-    } else {
-        held.join("; ")
-    };
+    let held =
+        if held.is_empty() { "none now; what it claims meanwhile is taken too".to_owned() } else { held.join("; ") };
     let what = format!("take the jobs of {id} from it: {held}. They run again, or fail past max_count");
     confirm(&session.consent, &format!("{what} ({}, last seen {seen}, {proof}{alive})", known.state))?;
     let Some(report) = session.inspector.recover_worker(id).await? else {

@@ -27,7 +27,9 @@ struct Row {
 pub(super) async fn list(session: &Session) -> Result<(), Failure> {
     let earlier = session.inspector.tasks().await?;
     if earlier.is_empty() && !session.out.is_json {
-        session.out.hint("There is no task under this prefix yet: see --prefix, or dispatch a job.");
+        session
+            .out
+            .hint(format!("There is no task on {} yet: see --redis and --prefix, or dispatch a job.", session.place));
         return Ok(());
     }
     tokio::time::sleep(SAMPLE).await;
@@ -78,6 +80,7 @@ pub(super) async fn list(session: &Session) -> Result<(), Failure> {
         cells.push(format!("{}/{}", counts.claimed + counts.running, task.slots));
         cells
     };
+    session.out.hint(&session.place);
     let (damaged, sound): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.task.fault.is_some());
     session.out.table(&COLUMNS, sound.into_iter().map(cells).collect())?;
     for row in &damaged {

@@ -3,10 +3,10 @@
 use std::io::IsTerminal;
 use std::time::{Duration, SystemTime};
 
-use heartline::{ServerReport, TaskReport, WorkerReport};
+use heartline::TaskReport;
+use heartline_board::checks::Grade;
 use heartline_board::text::{shown, span};
 use heartline_board::told::{Beat, beats};
-use heartline_board::troubles::all_troubles;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
@@ -16,6 +16,7 @@ use ratatui::{DefaultTerminal, Frame};
 use tokio::sync::mpsc;
 
 use crate::failure::Failure;
+use crate::fleet::Fleet;
 use crate::session::Session;
 
 /// How often it looks.
@@ -24,18 +25,11 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How many troubles are told.
 const TROUBLES: usize = 6;
 
-/// What was seen.
-struct Seen {
-    tasks: Vec<TaskReport>,
-    workers: Vec<WorkerReport>,
-    server: ServerReport,
-}
-
 pub(super) async fn top(session: &Session) -> Result<(), Failure> {
     if !(std::io::stdout().is_terminal() && std::io::stdin().is_terminal()) {
         return Err(Failure::wrong("top needs a terminal; `heartline status` and `heartline tasks` do not"));
     }
-    let first = look(session).await?;
+    let first = Fleet::look(&session.inspector).await?;
     let (keys, mut pressed) = mpsc::channel(1);
     let mut terminal = ratatui::init();
     // It reads for as long as somebody takes what it read; the process ends behind it.
@@ -55,7 +49,7 @@ pub(super) async fn top(session: &Session) -> Result<(), Failure> {
 async fn show(
     session: &Session,
     terminal: &mut DefaultTerminal,
-    mut last: Seen,
+    mut last: Fleet,
     pressed: &mut mpsc::Receiver<Event>,
 ) -> Result<(), Failure> {
     let (mut before, mut problem) = (Vec::<TaskReport>::new(), String::new());
@@ -63,7 +57,7 @@ async fn show(
     loop {
         let mut looking = std::pin::pin!(async {
             tokio::time::sleep(LOOK).await;
-            look(session).await
+            Fleet::look(&session.inspector).await
         });
         let seen = loop {
             terminal.draw(|frame| draw(frame, &last, &before, &problem))?;
@@ -87,11 +81,6 @@ async fn show(
     }
 }
 
-async fn look(session: &Session) -> Result<Seen, Failure> {
-    let (tasks, workers) = (session.inspector.tasks().await?, session.inspector.workers().await?);
-    Ok(Seen { tasks, workers, server: session.inspector.server().await? })
-}
-
 /// Whether a key ends it: in raw mode Ctrl-C is a key, too.
 fn ends(read: &Event) -> bool {
     let Event::Key(key) = read else { return false };
@@ -99,7 +88,7 @@ fn ends(read: &Event) -> bool {
     key.kind == KeyEventKind::Press && (is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))
 }
 
-fn draw(frame: &mut Frame<'_>, seen: &Seen, before: &[TaskReport], problem: &str) {
+fn draw(frame: &mut Frame<'_>, seen: &Fleet, before: &[TaskReport], problem: &str) {
     let mut told: Vec<Line<'_>> = Vec::new();
     let server = &seen.server;
     let memory = server.used_memory as f64 / 1024.0 / 1024.0;
@@ -113,9 +102,10 @@ fn draw(frame: &mut Frame<'_>, seen: &Seen, before: &[TaskReport], problem: &str
     if !problem.is_empty() {
         told.push(Line::styled(format!("out of date: {}", shown(problem)), bad));
     }
-    for trouble in all_troubles(&seen.tasks, &seen.workers, server).iter().take(TROUBLES) {
+    for trouble in seen.troubles().iter().take(TROUBLES) {
         let task = trouble.task.as_deref().map_or_else(String::new, |task| format!("{task}: "));
-        told.push(Line::styled(shown(&format!("! {task}{}", trouble.what)), bad));
+        let (mark, style) = if trouble.grade == Grade::Risk { ("!", bad) } else { ("?", Style::new()) };
+        told.push(Line::styled(shown(&format!("{mark} {task}{}", trouble.what)), style));
     }
     let tasks = Constraint::Length(seen.tasks.len() as u16 + 2);
     let [head, tasks, workers] =

@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
     if let Some(timeout) = work.timeout {
         options = options.timeout(timeout);
     }
-    let program = Arc::new(Program { argv: work.exec, snooze: work.snooze, shim: std::env::current_exe()? });
+    let program = Arc::new(Program { argv: work.exec, snooze: work.snooze, shim: own_program()? });
     app.task(&work.task, options, move |ctx: Context, input: Value| {
         let program = Arc::clone(&program);
         async move { program.run(ctx, input).await }
@@ -70,6 +70,12 @@ pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
         StopReason::Shutdown => Ok(()),
         other => Err(Failure::Failed(other.to_string())),
     }
+}
+
+/// This program, for a process of ours. The file may be replaced by a newer one, or removed, while we run: the kernel keeps ours.
+fn own_program() -> io::Result<PathBuf> {
+    let kept = Path::new("/proc/self/exe");
+    if kept.exists() { Ok(kept.to_owned()) } else { std::env::current_exe() }
 }
 
 /// Whether a shell would find the program: a typo is to be told before jobs fail of it.
@@ -86,7 +92,7 @@ fn can_be_found(program: &OsStr) -> bool {
 struct Program {
     argv: Vec<OsString>,
     snooze: Duration,
-    shim: std::path::PathBuf,
+    shim: PathBuf,
 }
 
 impl Program {

@@ -1,27 +1,35 @@
 //! `workers`.
 
+use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use heartline::{WorkerReport, WorkerState};
+use heartline::{HolderReport, WorkerReport, WorkerState};
 
 use super::when;
 use crate::failure::Failure;
 use crate::session::Session;
-use heartline_board::text::{relative, shown, span};
+use heartline_board::text::{many, relative, shown, span};
 use heartline_board::told::{Beat, beats, watches, worker_facts, worker_state};
+use heartline_board::troubles::{correct, next_step};
 
 pub(super) async fn list(session: &Session, all: bool) -> Result<(), Failure> {
     let workers = session.inspector.workers().await?;
     let gone = workers.iter().filter(|worker| worker.state == WorkerState::Gone).count();
-    let listed: Vec<&WorkerReport> = workers.iter().filter(|worker| all || worker.state != WorkerState::Gone).collect();
+    let is_listed = |worker: &WorkerReport| all || worker.state != WorkerState::Gone;
+    let mut listed: Vec<WorkerReport> = workers.into_iter().filter(is_listed).collect();
+    held_by(session, &mut listed).await?;
     if session.out.is_json {
         return session.out.json(&listed);
     }
     const COLUMNS: [&str; 10] =
         ["WORKER", "STATE", "HOST", "PID", "VERSION", "STARTED", "LAST SEEN", "HELD", "RUNTIME", "WATCH"];
     let now = SystemTime::now();
-    let cells = |worker: &&WorkerReport| {
-        let held = worker.tasks.iter().map(|its| format!("{} {}/{}", shown(&its.task), its.held, its.slots));
+    let cells = |worker: &WorkerReport| {
+        let is_live = worker.state.is_live();
+        let held = worker.tasks.iter().map(|its| {
+            let task = shown(&its.task);
+            if is_live || its.held > 0 { format!("{task} {}/{}", its.held, its.slots) } else { task }
+        });
         let broken =
             worker.tasks.iter().flat_map(|its| &its.watches).filter_map(|watch| watch.broken.zip(watch.broken_at));
         let broken = broken.max_by_key(|(_, at)| *at);
@@ -36,23 +44,43 @@ pub(super) async fn list(session: &Session, all: bool) -> Result<(), Failure> {
             when(worker.started_at, now),
             relative(worker.last_seen_at, now),
             held.collect::<Vec<_>>().join(", "),
-            blocked.unwrap_or_else(|| "ok".to_owned()),
-            watch.unwrap_or_else(|| "ok".to_owned()),
+            if is_live { blocked.unwrap_or_else(|| "ok".to_owned()) } else { "-".to_owned() },
+            if is_live { watch.unwrap_or_else(|| "ok".to_owned()) } else { "-".to_owned() },
         ]
     };
     session.out.table(&COLUMNS, listed.iter().map(cells).collect())?;
+    let is_broken = |worker: &WorkerReport| {
+        worker.state.is_live() && worker.tasks.iter().flat_map(|its| &its.watches).any(|watch| watch.broken.is_some())
+    };
+    if listed.iter().any(is_broken) {
+        session.out.hint(
+            "WATCH: what interrupted a worker's watch over held jobs last. It began anew then, and recovers nothing before a whole interval without a break.",
+        );
+    }
     if gone > 0 && !all {
         session.out.hint(format!("{gone} more are gone: --all shows them"));
     }
     Ok(())
 }
 
+/// What the workers hold, as Redis has it.
+pub(super) async fn held_by(session: &Session, workers: &mut [WorkerReport]) -> Result<Vec<HolderReport>, Failure> {
+    let tasks: BTreeSet<&str> = workers.iter().flat_map(|worker| &worker.tasks).map(|its| its.task.as_str()).collect();
+    let mut found = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        found.push(session.inspector.holders(task).await?);
+    }
+    correct(workers, &found);
+    Ok(found)
+}
+
 pub(super) async fn show(session: &Session, id: &str) -> Result<(), Failure> {
-    let Some(worker) = session.inspector.worker(id).await? else {
+    let Some(mut worker) = session.inspector.worker(id).await? else {
         return Err(Failure::Failed(format!(
             "nothing is known of a worker {id}; `heartline workers --all` lists them"
         )));
     };
+    let held_by = held_by(session, std::slice::from_mut(&mut worker)).await?;
     if session.out.is_json {
         return session.out.json(&worker);
     }
@@ -61,10 +89,18 @@ pub(super) async fn show(session: &Session, id: &str) -> Result<(), Failure> {
     session.out.facts(facts.collect())?;
     for beat in beats([&worker], now) {
         let Beat { task, held, slots, answered, took, deadline, verdict, .. } = beat;
+        let recovered = if held > 0 { format!("; may be recovered {deadline}") } else { String::new() };
         session.out.line(format!(
-            "task {}: {held} held of {slots} slots ({verdict}); last heartbeat {answered}, which took {took}; recovered {deadline} at the soonest",
+            "task {}: {held} held of {slots} slots ({verdict}); last heartbeat {answered}, which took {took}{recovered}",
             shown(&task)
         ))?;
+    }
+    for report in held_by.iter().filter(|_| !worker.state.is_live()) {
+        if let Some(held) = report.holders.iter().find(|holder| holder.worker == worker.worker) {
+            let task = session.inspector.task(&report.task).await?;
+            let (jobs, hint) = (many(held.jobs, "job"), next_step(&task, worker.worker.as_str()));
+            session.out.line(format!("! it still holds {jobs} of {}: {}", shown(&report.task), shown(&hint)))?;
+        }
     }
     for watch in watches(&worker, now) {
         session.out.line(format!("watch of {watch}"))?;
@@ -74,7 +110,9 @@ pub(super) async fn show(session: &Session, id: &str) -> Result<(), Failure> {
 
 /// The heartbeats of all workers, those first whose jobs are at risk.
 pub(super) async fn list_beats(session: &Session) -> Result<(), Failure> {
-    let workers = session.inspector.workers().await?;
+    let mut workers = session.inspector.workers().await?;
+    workers.retain(|worker| worker.state != WorkerState::Gone);
+    held_by(session, &mut workers).await?;
     let beats = beats(&workers, SystemTime::now());
     if session.out.is_json {
         return session.out.json(&beats);

@@ -40,6 +40,8 @@ struct Verdict {
     /// As it counted itself.
     dispatched: u64,
     ended: u64,
+    /// Of those that ended: by the demo's own fault, as it is meant to be.
+    failed: u64,
     unfinished: u64,
     /// Of those that were dispatched: neither ended nor there any more.
     lost: u64,
@@ -172,14 +174,16 @@ impl Show {
 
     /// Counts what has become of the jobs.
     async fn account(&mut self) -> Result<(), Failure> {
-        let (mut ended, mut unfinished) = (0, 0);
+        let (mut ended, mut failed, mut unfinished) = (0, 0, 0);
         for task in self.inspector.tasks().await? {
             ended += task.ended;
+            failed += task.counts.failed;
             unfinished += task.counts.unfinished();
         }
         // Ctrl-C may have come between a dispatch and its count.
         self.verdict.dispatched = self.verdict.dispatched.max(ended + unfinished);
         self.verdict.ended = ended;
+        self.verdict.failed = failed;
         self.verdict.unfinished = unfinished;
         self.verdict.lost = self.verdict.dispatched.saturating_sub(ended + unfinished);
         Ok(())
@@ -199,12 +203,12 @@ impl Show {
             let report = self.inspector.audit(&task).await?;
             self.verdict.faults += report.parts.iter().map(|part| part.found).sum::<u64>();
         }
-        let Verdict { dispatched, ended, unfinished, lost, faults, deaths, stalls } = &self.verdict;
+        let Verdict { dispatched, ended, failed, unfinished, lost, faults, deaths, stalls } = &self.verdict;
         if self.out.is_json {
             self.out.json_line(&self.verdict)?;
         } else {
             self.out.line(format!(
-                "{dispatched} dispatched, {ended} ended, {unfinished} not yet, {lost} lost; {deaths} workers died, {stalls} jobs \
+                "{dispatched} dispatched, {ended} ended ({failed} of them failed), {unfinished} not yet, {lost} lost; {deaths} workers died, {stalls} jobs \
                  stalled, an audit finds {faults} faults"
             ))?;
         }

@@ -55,6 +55,10 @@ fn declare(app: &App) -> Result<(), heartline::Error> {
 
 /// Works until its standard input ends: whoever started it holds the other side.
 pub(crate) async fn work(app: &App) -> Result<(), Failure> {
+    // One that is frozen does not see the end of its input.
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+        .map_err(std::io::Error::from)?;
     declare(app)?;
     let worker = app.worker().spawn();
     let _ = tokio::task::spawn_blocking(|| std::io::stdin().lock().read_to_end(&mut Vec::new())).await;

@@ -8,6 +8,8 @@ mod contexts;
 mod demo;
 mod metrics;
 mod monitoring;
+#[cfg(target_os = "linux")]
+mod night;
 mod reads;
 mod run;
 mod usage;

@@ -207,3 +207,17 @@ async fn a_worker_that_is_told_to_stop_lets_programs_end_in_their_grace_and_hand
     until("the long one is gone", async || !running.iter().any(|pid| lives(pid))).await;
     let _ = std::fs::remove_file(file);
 }
+
+#[tokio::test]
+async fn a_worker_whose_file_is_removed_goes_on() {
+    let bench = Bench::new().await;
+    let file = scratch("removed");
+    std::fs::copy(env!("CARGO_BIN_EXE_heartline"), &file).unwrap();
+    let mut command = std::process::Command::new(&file);
+    command.env("HEARTLINE_REDIS", bench.url()).env("HEARTLINE_PREFIX", "cli").env("HEARTLINE_CONFIG", "/nowhere");
+    command.args(["work", "-t", "script", "--exec", "cat"]).stderr(Stdio::null());
+    let worker = Script { child: command.spawn().unwrap(), jobs: bench.app.task_ref("script").unwrap() };
+    assert_eq!(worker.result(json!(1)).await.unwrap(), json!(1));
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(worker.result(json!(2)).await.unwrap(), json!(2));
+}

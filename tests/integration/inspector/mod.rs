@@ -3,6 +3,7 @@
 mod acts;
 mod audit;
 mod health;
+mod holders;
 mod pause;
 mod races;
 mod reads;

@@ -795,7 +795,7 @@ async fn the_outlook_says_who_may_resolve_what_is_silent_and_when_and_why_nobody
     let outlook = inspector.recovery_outlook(TASK).await.unwrap();
     assert_eq!((outlook.watchers.len(), outlook.next_resolve_at, outlook.parts[0].candidates), (0, None, 1));
     let reasons = outlook.reasons.join("\n");
-    assert!(reasons.contains("1 held jobs were silent since the snapshot"), "{reasons}");
+    assert!(reasons.contains("1 held job is not heard from since the snapshot"), "{reasons}");
     assert!(reasons.contains("no worker has told lately that it watches the task"), "{reasons}");
 
     let line = Proxy::start(test.redis().address()).await;

@@ -1,0 +1,148 @@
+//! What the whole fleet does, as metrics: read from Redis at one point, so that ten processes do not count one queue ten times.
+
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, SystemTime};
+
+use heartline::{ServerReport, TaskReport, WorkerReport, WorkerState};
+use heartline_board::told::STATES;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::failure::Failure;
+use crate::fleet::Fleet;
+
+type Level = Gauge<f64, AtomicU64>;
+
+/// The labels of a metric: names and what they are.
+type Labels = Vec<(&'static str, String)>;
+
+/// The metrics as OpenMetrics text; without a fleet Redis was not reached, and nothing else is known.
+pub(crate) fn text(fleet: Option<&Fleet>) -> Result<String, Failure> {
+    let mut registry = Registry::with_prefix("heartline");
+    let up = Gauge::<i64>::default();
+    up.set(i64::from(fleet.is_some()));
+    registry.register("up", "Whether Redis was reached by this scrape", up);
+    if let Some(fleet) = fleet {
+        of_tasks(&mut registry, &fleet.tasks);
+        of_workers(&mut registry, fleet);
+        of_server(&mut registry, &fleet.server);
+    }
+    let mut text = String::new();
+    encode(&mut text, &registry).map_err(|e| Failure::Failed(format!("the metrics cannot be written: {e}")))?;
+    Ok(text)
+}
+
+fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
+    let jobs = levels();
+    let (dispatched, ended) = (Family::<Labels, Counter>::default(), Family::<Labels, Counter>::default());
+    let (oldest, paused, slots, readable) = (levels(), levels(), levels(), levels());
+    let (epoch_age, interval, silent) = (levels(), levels(), levels());
+    let (findings, audit_age) = (levels(), levels());
+    for task in tasks {
+        let label = || vec![("task", task.task.clone())];
+        set(&readable, label(), f64::from(u8::from(task.fault.is_none())));
+        if task.fault.is_some() {
+            continue;
+        }
+        for state in STATES {
+            let labels = vec![("task", task.task.clone()), ("state", state.to_string())];
+            set(&jobs, labels, task.counts.of_state(state) as f64);
+        }
+        dispatched.get_or_create(&label()).inc_by(task.dispatched);
+        ended.get_or_create(&label()).inc_by(task.ended);
+        set(&oldest, label(), task.next_waiting_age.unwrap_or_default().as_secs_f64());
+        if let Some(audit) = &task.audited {
+            let age = task.as_of.duration_since(audit.at).unwrap_or_default();
+            set(&audit_age, label(), age.as_secs_f64());
+            for (kind, count) in &audit.found {
+                let labels = vec![("task", task.task.clone()), ("kind", kind.to_string())];
+                set(&findings, labels, *count as f64);
+            }
+        }
+        set(&paused, label(), f64::from(u8::from(task.paused.is_some())));
+        set(&slots, label(), task.slots as f64);
+        for part in &task.parts {
+            let age = part.epoch_at.and_then(|at| task.as_of.duration_since(at).ok());
+            // Before its first snapshot a task has no epoch.
+            if let Some(age) = age {
+                set(&epoch_age, label(), age.as_secs_f64());
+            }
+            if let Some(time) = part.interval {
+                set(&interval, label(), time.as_secs_f64());
+            }
+            set(&silent, label(), part.candidates as f64);
+        }
+    }
+    registry.register(
+        "task_readable",
+        "Whether the keys of the task can be read; 0: something foreign is stored there",
+        readable,
+    );
+    registry.register("jobs", "Jobs by state", jobs);
+    registry.register("task_dispatched", "Jobs dispatched since the task exists", dispatched);
+    registry.register("task_ended", "Jobs completed, failed or cancelled since the task exists", ended);
+    registry.register_with_unit(
+        "oldest_waiting",
+        "How long the first job of the lists has waited",
+        Unit::Seconds,
+        oldest,
+    );
+    registry.register("task_paused", "Whether the task is paused", paused);
+    registry.register("task_slots", "Jobs that its live workers may hold together", slots);
+    registry.register_with_unit("epoch_age", "Since the last snapshot of stall detection", Unit::Seconds, epoch_age);
+    registry.register_with_unit("interval", "The stall interval in force", Unit::Seconds, interval);
+    registry.register("audit_findings", "What the last audit found that was noted", findings);
+    registry.register_with_unit("audit_age", "Since that audit", Unit::Seconds, audit_age);
+    registry.register("silent_jobs", "Held jobs that were silent since the last snapshot", silent);
+}
+
+fn of_workers(registry: &mut Registry, fleet: &Fleet) {
+    let counts = levels();
+    let states = [WorkerState::Live, WorkerState::Stopping, WorkerState::Silent];
+    for task in &fleet.tasks {
+        for state in states {
+            let works =
+                |worker: &&WorkerReport| worker.state == state && worker.tasks.iter().any(|its| its.task == task.task);
+            let labels = vec![("task", task.task.clone()), ("state", state.to_string())];
+            set(&counts, labels, fleet.workers.iter().filter(works).count() as f64);
+        }
+    }
+    registry.register("workers", "Workers of the task by state", counts);
+    let blocked = levels();
+    let is_blocked = |worker: &&WorkerReport| worker.state.is_live() && worker.runtime_blocked.is_some();
+    set(&blocked, Labels::new(), fleet.workers.iter().filter(is_blocked).count() as f64);
+    registry.register("workers_blocked", "Workers whose runtime is blocked by handlers", blocked);
+}
+
+fn of_server(registry: &mut Registry, server: &ServerReport) {
+    let skew = server.clock.duration_since(SystemTime::now()).unwrap_or_else(|e| e.duration());
+    let mut register = |name: &str, help: &str, unit: Unit, value: f64| {
+        let level = Level::default();
+        level.set(value);
+        registry.register_with_unit(name, help, unit, level);
+    };
+    register("redis_memory", "Memory that the data of Redis take", Unit::Bytes, server.used_memory as f64);
+    register("redis_memory_limit", "maxmemory; 0: none", Unit::Bytes, server.max_memory as f64);
+    register(
+        "redis_round_trip",
+        "A short call to Redis, the median of some",
+        Unit::Seconds,
+        seconds(server.round_trip),
+    );
+    register("redis_clock_skew", "Between the clock of Redis and that of this process", Unit::Seconds, seconds(skew));
+}
+
+fn seconds(time: Duration) -> f64 {
+    time.as_secs_f64()
+}
+
+fn levels() -> Family<Labels, Level> {
+    Family::default()
+}
+
+fn set(family: &Family<Labels, Level>, labels: Labels, value: f64) {
+    family.get_or_create(&labels).set(value);
+}

@@ -1,0 +1,141 @@
+//! What somebody is told at three in the morning: a worker died, froze, or hangs.
+
+use std::time::{Duration, SystemTime};
+
+use redis::aio::MultiplexedConnection;
+use serde_json::json;
+
+use crate::run::{Bench, until};
+
+const NOBODY: &str = "web-7-4711-0f3a9c21";
+
+async fn redis_of(bench: &Bench) -> MultiplexedConnection {
+    redis::Client::open(bench.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+}
+
+fn ms_ago(ago: Duration) -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() - ago;
+    u64::try_from(since.as_millis()).unwrap()
+}
+
+/// Makes a worker known that holds these jobs of `export`, which it claimed so long ago, and was seen so long ago.
+async fn holds(bench: &Bench, ids: &[&str], claimed: Duration, seen: Duration) {
+    let (mut conn, mut pipe) = (redis_of(bench).await, redis::pipe());
+    let (seen, fence) = (ms_ago(seen), ms_ago(claimed) * 1000);
+    for id in ids {
+        pipe.lrem("cli:{export}:wait", 0, *id).ignore();
+        pipe.hset("cli:{export}:locks", *id, format!("{NOBODY}:{fence}")).ignore();
+        pipe.sadd("cli:{export}:active", *id).ignore();
+    }
+    pipe.zadd("cli:workers", NOBODY, seen).ignore();
+    let facts = [
+        ("host", "web-7"),
+        ("pid", "4711"),
+        ("tasks", "export"),
+        ("held:export", "0"),
+        ("slots:export", "2"),
+        ("lastSeenAt", &seen.to_string()),
+    ];
+    pipe.hset_multiple(format!("cli:worker:{NOBODY}"), &facts).ignore();
+    let () = pipe.query_async(&mut conn).await.unwrap();
+}
+
+#[tokio::test]
+async fn jobs_that_a_silent_worker_holds_are_named_with_who_and_what_to_do() {
+    let bench = Bench::new().await;
+    let worker = bench.worker();
+    until("it works", async || bench.run(&["workers", "--json"]).await.json()[0]["state"] == "live").await;
+    let _ = worker.stop().await.unwrap();
+    for id in ["a", "b", "c"] {
+        bench.export.dispatch("hold".into()).id(id).await.unwrap();
+    }
+    holds(&bench, &["a", "b"], Duration::from_secs(90), Duration::from_secs(40)).await;
+
+    let ran = bench.run(&["status"]).await;
+    assert_eq!(ran.status, 1);
+    let url = bench.url();
+    let first = format!("{} under the prefix cli\n", url.trim_end_matches('/'));
+    assert!(ran.out.starts_with(&first), "{url}: {}", ran.out);
+    assert!(ran.out.contains("! export: 1 job waiting, and no live worker works it"), "{}", ran.out);
+    let held =
+        format!("2 jobs held by {NOBODY} on web-7, last seen 40s ago: it is dead, frozen, or cut off from Redis");
+    assert!(ran.out.contains(&format!("! export: {held}")), "{}", ran.out);
+    let outlook = bench.run(&["stalls", "outlook", "-t", "export"]).await.ok();
+    assert!(outlook.contains(&format!("2 jobs are held by {NOBODY}, which was last seen 40")), "{outlook}");
+    let silent = bench.run(&["recover", "silent", "-t", "export"]).await;
+    assert!(silent.err.contains(&held), "{silent:?}");
+    let table = bench.run(&["workers"]).await.ok();
+    assert!(
+        table.contains("silent") && table.contains("export 2/2  -        -"),
+        "what it holds, by the locks: {table}"
+    );
+    assert!(bench.run(&["workers", NOBODY]).await.ok().contains("! it still holds 2 jobs of export"));
+    let shown = bench.run(&["jobs", "show", "-t", "export", "a"]).await.ok();
+    assert!(shown.contains(&format!("! it is held by {NOBODY} on web-7, last seen")), "{shown}");
+    // Its options leave it to a person.
+    assert!(shown.contains("`heartline recover silent -t export`"), "{shown}");
+    let ran = bench.run(&["jobs", "cancel", "-t", "export", "a"]).await;
+    assert!(ran.status == 0 && ran.err.contains("a is cancelled when it is recovered: it is held by"), "{ran:?}");
+
+    let ran = bench.run(&["recover", "worker", NOBODY, "-y"]).await.ok();
+    assert!(ran.contains("export: 2 jobs"), "{ran}");
+    assert!(!bench.run(&["status"]).await.out.contains(NOBODY));
+}
+
+#[tokio::test]
+async fn slots_that_are_taken_for_long_while_jobs_wait_are_told_of() {
+    let bench = Bench::new().await;
+    for id in ["a", "b", "c"] {
+        bench.export.dispatch("hold".into()).id(id).await.unwrap();
+    }
+    let waits = format!("{}", ms_ago(Duration::from_secs(500)));
+    let mut conn = redis_of(&bench).await;
+    let () =
+        redis::cmd("HSET").arg("cli:{export}:waitingSince").arg("c").arg(waits).query_async(&mut conn).await.unwrap();
+    holds(&bench, &["a", "b"], Duration::from_secs(200), Duration::ZERO).await;
+    let ran = bench.run(&["status"]).await;
+    assert!(ran.status == 0 && ran.out.contains("Nothing is wrong.\n") && !ran.out.contains('?'), "{ran:?}");
+    holds(&bench, &["a", "b"], Duration::from_secs(480), Duration::ZERO).await;
+    let ran = bench.run(&["status"]).await;
+    let told = "? export: all 2 slots are taken, for 8m none was given back, and the next job has waited 8m 20s";
+    assert!(ran.status == 0 && ran.out.contains(told), "{ran:?}");
+    assert!(ran.out.contains("the oldest run is 8m old") && ran.out.contains("its runs have no timeout"), "{ran:?}");
+    assert_eq!(bench.run(&["health"]).await.ok(), "healthy\n", "it is for a person to judge");
+}
+
+#[tokio::test]
+async fn what_fails_is_counted_by_its_code() {
+    let bench = Bench::new().await;
+    let worker = bench.worker();
+    for input in ["fail", "x", "fail"] {
+        let _ = bench.export.dispatch(input.into()).await.unwrap().result().await;
+    }
+    let ran = bench.run(&["status"]).await;
+    assert!(
+        ran.out.contains("2 failed (export 2)") && ran.out.contains("? export: 2 jobs failed in the last 5"),
+        "{ran:?}"
+    );
+    let codes = bench.run(&["jobs", "codes", "-t", "export"]).await.ok();
+    let row = codes.lines().nth(1).unwrap();
+    assert!(row.starts_with("disk  2 ") && row.ends_with(r"no space \u{1b}[31m left"), "{codes}");
+    let codes = bench.run(&["jobs", "codes", "-t", "export", "--json", "--younger", "1h"]).await.json();
+    assert_eq!((&codes["looked"], &codes["codes"][0]["jobs"]), (&json!(2), &json!(2)), "{codes}");
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_json_too() {
+    let ran = crate::run::alone(&["status", "--json", "--redis", "redis://127.0.0.1:1"]);
+    assert_eq!((ran.status, &ran.json()["healthy"]), (1, &json!(false)));
+    assert!(ran.json()["error"].as_str().unwrap().contains("--redis"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_job_for_a_task_that_nobody_has_named_is_told_to_wait() {
+    let bench = Bench::new().await;
+    let ran = bench.run(&["jobs", "dispatch", "-t", "video", "1"]).await;
+    assert!(ran.status == 0 && ran.err.contains("nobody has ever named a task video"), "{ran:?}");
+    assert!(bench.run(&["jobs", "dispatch", "-t", "video", "2"]).await.err.is_empty());
+    let ran = bench.run(&["status"]).await;
+    assert!(ran.out.contains("no worker ever had this task"), "{ran:?}");
+}

@@ -1,0 +1,110 @@
+//! Who holds the jobs of a task: by the locks, not by what workers say of themselves.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use super::Inspector;
+use super::page::holder;
+use crate::error::Error;
+use crate::store::scan;
+use crate::times::{at_ms, ms_since_1970};
+use crate::worker_id::WorkerId;
+
+/// How many held jobs are looked at.
+const LOOKED: usize = 2000;
+
+/// How many of them one call looks at.
+const A_CALL: u64 = 500;
+
+/// Who holds the jobs of a task. See [`Inspector::holders`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct HolderReport {
+    /// The task.
+    pub task: String,
+    /// Those who hold jobs, who holds the most first.
+    pub holders: Vec<Holder>,
+    /// Whether all held jobs were looked at. If not, each holds so many at least, and others may hold some.
+    pub is_whole: bool,
+}
+
+/// A worker that holds jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The worker, which may have died since.
+    pub worker: WorkerId,
+    /// How many jobs it holds, those among them that it has not begun.
+    pub jobs: u64,
+    /// When it claimed the first of them.
+    #[serde(rename = "first_claimed_at_ms", serialize_with = "ms_since_1970")]
+    pub first_claimed_at: SystemTime,
+    /// When it claimed the last of them.
+    #[serde(rename = "last_claimed_at_ms", serialize_with = "ms_since_1970")]
+    pub last_claimed_at: SystemTime,
+}
+
+impl Inspector {
+    /// Who holds the jobs of a task, as Redis has it: a worker that died keeps its jobs until they are taken from it. At most some 2,000
+    /// held jobs are looked at.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn holders(&self, task: &str) -> Result<HolderReport, Error> {
+        let keys = self.keys(task)?;
+        // A scan may name a job twice.
+        let (mut tokens, mut cursor) = (BTreeMap::new(), 0);
+        let is_whole = loop {
+            let call = |mut conn| {
+                let keys = keys.clone();
+                async move { scan::locks(&mut conn, &keys, cursor, A_CALL).await }
+            };
+            let (next, some) = self.ask_for_entries(call).await?;
+            tokens.extend(some);
+            cursor = next;
+            if cursor == 0 || tokens.len() >= LOOKED {
+                break cursor == 0;
+            }
+        };
+        Ok(HolderReport { task: task.to_owned(), holders: holders(tokens.values()), is_whole })
+    }
+}
+
+fn holders<'a>(tokens: impl Iterator<Item = &'a String>) -> Vec<Holder> {
+    let mut found: BTreeMap<String, Holder> = BTreeMap::new();
+    for (worker, fence) in tokens.filter_map(|token| holder(token)) {
+        let at = at_ms(fence / 1000);
+        let its = found.entry(worker.to_string()).or_insert(Holder {
+            worker,
+            jobs: 0,
+            first_claimed_at: at,
+            last_claimed_at: at,
+        });
+        its.jobs += 1;
+        its.first_claimed_at = its.first_claimed_at.min(at);
+        its.last_claimed_at = its.last_claimed_at.max(at);
+    }
+    let mut holders: Vec<Holder> = found.into_values().collect();
+    holders.sort_by_key(|holder| std::cmp::Reverse(holder.jobs));
+    holders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_counted_by_who_holds_them() {
+        let tokens = ["a-1:3000", "b-2:2000", "b-2:5000", "no token"].map(str::to_owned);
+        let told: Vec<_> = holders(tokens.iter())
+            .into_iter()
+            .map(|holder| (holder.worker.to_string(), holder.jobs, holder.first_claimed_at, holder.last_claimed_at))
+            .collect();
+        assert_eq!(told, [("b-2".to_owned(), 2, at_ms(2), at_ms(5)), ("a-1".to_owned(), 1, at_ms(3), at_ms(3))]);
+    }
+}

@@ -1,0 +1,53 @@
+//! Who holds jobs, by the locks.
+
+use std::time::Duration;
+
+use heartline::JobState;
+
+use super::{counted, inspector};
+use crate::support::puppet::Puppet;
+use crate::support::task::{TASK, TestTask, fast};
+
+#[tokio::test]
+async fn who_holds_jobs_is_told_by_the_locks_whatever_workers_say() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    let none = inspector.holders(TASK).await.unwrap();
+    assert!(none.holders.is_empty() && none.is_whole && none.task == TASK);
+    for id in ["a", "b", "c"] {
+        task.dispatch("gate".into()).id(id).await.unwrap();
+    }
+    let mut dead = Puppet::of(&test).await;
+    let held = dead.claim(2).await;
+    let worker = test.start_worker(fast()).await;
+    counted(&inspector, JobState::Running, 3).await;
+    let report = inspector.holders(TASK).await.unwrap();
+    let told: Vec<_> = report.holders.iter().map(|holder| (holder.worker.to_string(), holder.jobs)).collect();
+    assert_eq!(told, [(dead.name.clone(), 2), (worker.id.clone(), 1)]);
+    assert!(report.is_whole);
+    let claimed = |fence: u64| std::time::SystemTime::UNIX_EPOCH + Duration::from_millis(fence / 1000);
+    let (first, last) = (report.holders[0].first_claimed_at, report.holders[0].last_claimed_at);
+    assert_eq!((first, last), (claimed(held[0].fence), claimed(held[1].fence)));
+
+    let outlook = inspector.recovery_outlook(TASK).await.unwrap();
+    assert_eq!(outlook.held_by.holders, report.holders);
+    let reasons = outlook.reasons.join("\n");
+    assert!(reasons.contains(&format!("2 jobs are held by {}, which is not known any more", dead.name)), "{reasons}");
+    assert!(!reasons.contains(&format!("held by {}", worker.id)), "it lives: {reasons}");
+    test.journal.open("gate");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn of_thousands_of_held_jobs_some_are_looked_at() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = app.task_ref::<u32, ()>(TASK).unwrap();
+    task.dispatch_many(0..4000).await.unwrap();
+    let mut holds = Puppet::of(&test).await;
+    while holds.claim(200).await.len() == 200 {}
+    let report = inspector.holders(TASK).await.unwrap();
+    let held = report.holders[0].jobs;
+    assert!(!report.is_whole && (2000..4000).contains(&held), "{held}");
+}
