@@ -113,6 +113,11 @@ impl AppBuilder {
     /// Where Redis is: `redis://[user:password@]host[:port][/db]`, the same with `rediss://` for TLS (feature `tls`), or
     /// `unix:///path`. Defaults to `redis://127.0.0.1:6379`.
     ///
+    /// A primary that sentinels watch is
+    /// `redis-sentinel://[user:password@]host[:26379][/db]?sentinelServiceName=name[&node=host:port]…[&sentinelUsername=…][&sentinelPassword=…]`,
+    /// the same with `rediss-sentinel://`: hosts and `node`s are the sentinels, user and password before the `@` those of the servers. See the page
+    /// *Past one server* of the guide.
+    ///
     /// Over TLS the server must show a certificate for its host. One of Mozilla's roots must have signed it, or the CA that
     /// `AppBuilder::tls_ca` sets. If the process has no crypto provider for rustls, Heartline installs `ring`; a program that
     /// wants another one installs it before.

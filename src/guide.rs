@@ -7,6 +7,7 @@
 //! | what holds and what does not | [`guarantees`] |
 //! | every option and its default | [`options`] |
 //! | Redis settings, shutdown, deploys, alerts, logs | [`production`] |
+//! | Sentinel | [`engines`] |
 //! | seeing and steering what runs, probes, repair | [`operating`] |
 //! | the same at a terminal, and in a browser | [`command_line`], [`web_page`] |
 //! | what to do, by what you see | [`troubleshooting`] |
@@ -31,6 +32,7 @@ pages! {
     guarantees = "guarantees",
     options = "options",
     production = "production",
+    engines = "engines",
     operating = "operating",
     command_line = "command-line",
     web_page = "board",

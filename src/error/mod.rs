@@ -231,6 +231,11 @@ impl Error {
         Error::Connect { source: ServerError::silence(Nature::Late) }
     }
 
+    /// Another server is the primary now: an answer of the one before is none.
+    pub(crate) fn primary_changed() -> Error {
+        Error::Connect { source: ServerError::closed("another server is the primary now") }
+    }
+
     /// Whether a call that was sent was not answered in the time that it had.
     pub(crate) fn is_late(&self) -> bool {
         matches!(self, Error::Connect { source } if source.is_late())

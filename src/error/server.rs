@@ -63,6 +63,11 @@ impl ServerError {
         ServerError::new(Said { text: NO_ANSWER.to_owned(), nature, ..Said::default() })
     }
 
+    /// A connection that leads to no primary any more.
+    pub(super) fn closed(text: &str) -> ServerError {
+        ServerError::new(Said { text: text.to_owned(), nature: Nature::Closed, ..Said::default() })
+    }
+
     /// The code that the server answered with: `OOM`, `NOPERM`, `WRONGPASS`. `None` when it gave no answer, or one without.
     #[must_use]
     pub fn code(&self) -> Option<&str> {

@@ -111,10 +111,11 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 continue;
             }
             let time = (BLOCK + MARGIN) * (1 << self.late);
-            let mut conn = source.store.dedicated(Role::Events, Some(time)).await?;
-            let server_ms = streams::server_time_ms(&mut conn).await?;
+            let (store, generation) = (&source.store, source.store.generation());
+            let mut conn = store.dedicated(Role::Events, Some(time)).await?;
+            let server_ms = store.steady_since(generation, streams::server_time_ms(&mut conn)).await?;
             self.take_up(source.followed(), server_ms);
-            self.find_gaps(&conn).await?;
+            store.steady_since(generation, self.find_gaps(&conn)).await?;
             self.channel.come_to(self.reader, &self.positions, 0);
             let mut first = true;
             loop {
@@ -130,7 +131,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                     streams::read(&mut conn, &after, Duration::ZERO, entries).await
                 } else {
                     tokio::select! {
-                        found = streams::read(&mut conn, &after, BLOCK, entries) => found,
+                        found = store.steady_since(generation, streams::read(&mut conn, &after, BLOCK, entries)) => found,
                         // The block cannot be taken back: the connection is given up with it. What it has heard is forgotten
                         // when the other one wins, and asked for below.
                         () = new_task(&source, added.clone(), &self.positions) => break,
@@ -155,7 +156,7 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                     source.waiters.set_flowing(true);
                 }
                 if found.is_empty() && !is_first {
-                    self.find_gaps(&conn).await?;
+                    store.steady_since(generation, self.find_gaps(&conn)).await?;
                 }
                 for (at, entries) in found {
                     self.deliver(at, entries).await;

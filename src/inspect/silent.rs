@@ -591,7 +591,8 @@ impl SilentSelection {
 struct Watch<'a> {
     inspector: &'a Inspector,
     keys: &'a TaskKeys,
-    conn: Option<OwnConnection>,
+    /// With the primary that it leads to.
+    conn: Option<(OwnConnection, u64)>,
 }
 
 impl Watch<'_> {
@@ -626,12 +627,13 @@ impl Watch<'_> {
         let store = &self.inspector.store;
         let answer = async {
             store.ready().await?;
-            let mut conn = match self.conn.take() {
-                Some(conn) => conn,
-                None => store.dedicated(Role::Pool, None).await?,
+            let generation = store.generation();
+            let (mut conn, generation) = match self.conn.take() {
+                Some(line) => line,
+                None => (store.dedicated(Role::Pool, None).await?, generation),
             };
-            let answer = call(&mut conn).await?;
-            self.conn = Some(conn);
+            let answer = store.steady_since(generation, call(&mut conn)).await?;
+            self.conn = Some((conn, generation));
             Ok(answer)
         };
         tokio::time::timeout(time, answer).await.unwrap_or_else(|_| Err(Error::timed_out()))

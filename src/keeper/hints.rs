@@ -16,11 +16,11 @@ const PING: Duration = Duration::from_secs(2);
 pub(super) async fn run(keeper: Arc<Keeper>) {
     let (mut pauses, mut denied) = (Pauses::until_answered(), false);
     loop {
-        let Err(e) = listen(&keeper, || {
+        let listening = listen(&keeper, || {
             pauses.reset();
             denied = false;
-        })
-        .await;
+        });
+        let Err(e) = keeper.worker.store.steady(listening).await;
         let pause = if e.is_denied() { DENIED_PAUSE } else { pauses.next() };
         let is_news = e.is_denied() && !denied;
         denied = e.is_denied();

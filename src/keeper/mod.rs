@@ -62,6 +62,9 @@ pub(crate) struct Keeper {
 struct Newest {
     conn: Option<OwnConnection>,
     number: u64,
+    /// Which primary it leads to, and the number of the first connection that did.
+    generation: u64,
+    first: u64,
 }
 
 impl Keeper {
@@ -85,11 +88,38 @@ impl Keeper {
         let period = watch.task.beat_period();
         let (mut conn, number) =
             tokio::time::timeout(period, self.line(watch)).await.map_err(|_| Error::timed_out())??;
-        let answer = tokio::time::timeout(period, call(&mut conn)).await.unwrap_or_else(|_| Err(Error::timed_out()));
+        let call = self.steady(number, call(&mut conn));
+        let answer = tokio::time::timeout(period, call).await.unwrap_or_else(|_| Err(Error::timed_out()));
         if let Err(e) = &answer {
             self.failed(watch, number, e);
         }
         answer
+    }
+
+    /// Makes a call on the connection of this number as long as it leads to the primary.
+    pub(crate) async fn steady<T>(
+        &self,
+        number: u64,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let generation = {
+            let newest = self.newest();
+            // Any other one ends it at once.
+            if number >= newest.first { newest.generation } else { newest.generation.wrapping_sub(1) }
+        };
+        self.worker.store.steady_since(generation, call).await
+    }
+
+    /// Another server is the primary: every line leads to the one before. Nothing that was watched there counts.
+    pub(crate) fn primary_changed(&self) {
+        self.newest().conn = None;
+        for watch in self.watches.iter() {
+            watch.lost_line(|_| true, WatchBreak::PrimaryChanged);
+            watch.task.beat_now.notify_one();
+            watch.task.poke.notify_one();
+        }
+        let (worker_id, generation) = (self.worker.id.clone(), self.worker.store.generation());
+        self.log.line(move || tracing::warn!(%worker_id, generation, "another server is the primary"));
     }
 
     /// Makes a call that no task waits for, in a time of its own. One that is late says nothing about any watch.
@@ -102,7 +132,7 @@ impl Keeper {
                 Some(newest) => newest,
                 None => self.connect(0).await?,
             };
-            let answer = call(&mut conn).await;
+            let answer = self.steady(number, call(&mut conn)).await;
             if answer.as_ref().is_err_and(Error::ends_connection) {
                 self.closed(number);
             }
@@ -138,7 +168,8 @@ impl Keeper {
     /// The newest connection, if its number is above this one.
     fn usable(&self, above: u64) -> Option<(OwnConnection, u64)> {
         let newest = self.newest();
-        newest.conn.clone().filter(|_| newest.number > above).map(|conn| (conn, newest.number))
+        let is_there = newest.number > above && newest.generation == self.worker.store.generation();
+        newest.conn.clone().filter(|_| is_there).map(|conn| (conn, newest.number))
     }
 
     /// Makes a connection with a number above this one, for this task and for those that need another one later. Those that
@@ -148,13 +179,16 @@ impl Keeper {
         if let Some(line) = self.usable(above) {
             return Ok(line);
         }
+        let generation = self.worker.store.generation();
         let conn = self.worker.store.dedicated(Role::Keeper, None).await?;
         // Others may have made one meanwhile: of those the first is for all.
         if let Some(line) = self.usable(above) {
             return Ok(line);
         }
         let mut newest = self.newest();
-        *newest = Newest { conn: Some(conn.clone()), number: newest.number + 1 };
+        let number = newest.number + 1;
+        let first = if generation == newest.generation { newest.first } else { number };
+        *newest = Newest { conn: Some(conn.clone()), number, generation, first };
         Ok((conn, newest.number))
     }
 

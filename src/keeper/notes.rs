@@ -69,18 +69,20 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
 async fn write(
     keeper: &Keeper,
     watch: &TaskWatch,
-    conn: &mut Option<OwnConnection>,
+    line: &mut Option<(OwnConnection, u64)>,
     patience: Duration,
     notes: Vec<RunNote>,
 ) -> Result<(), Error> {
     let (task, worker) = (&watch.task, &keeper.worker);
     for call in note::in_calls(notes) {
-        let conn = match conn {
-            Some(conn) => conn,
-            None => conn.insert(worker.store.dedicated(Role::Keeper, None).await?),
+        let generation = worker.store.generation();
+        let (conn, generation) = match line {
+            Some(line) => line,
+            None => line.insert((worker.store.dedicated(Role::Keeper, None).await?, generation)),
         };
         let time = patience.max(response_time(call.iter().map(RunNote::bytes).sum()));
-        let answer = tokio::time::timeout(time, note::note(conn, &task.keys, worker.id.as_str(), &call)).await;
+        let noted = note::note(conn, &task.keys, worker.id.as_str(), &call);
+        let answer = tokio::time::timeout(time, worker.store.steady_since(*generation, noted)).await;
         let lost = answer.unwrap_or_else(|_| Err(Error::late()))?;
         for written in &call {
             if let Some(held) = task.held.get(written.fence) {

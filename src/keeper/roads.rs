@@ -35,7 +35,7 @@ pub(super) async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Roun
     let own = async {
         let (conn, its_number) = keeper.line(watch).await?;
         number.store(its_number, Ordering::SeqCst);
-        let answer = round.over(&conn).await;
+        let answer = keeper.steady(its_number, round.over(&conn)).await;
         answer.inspect_err(|e| keeper.failed(watch, its_number, e))
     };
     tokio::pin!(own);
@@ -53,12 +53,14 @@ pub(super) async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Roun
             // Our own line has come up meanwhile. It may be silent.
             (conn, its_number) = keeper.connect(its_number).await?;
         }
-        round.over(&conn).await.inspect_err(|e| keeper.failed(watch, its_number, e))?;
+        let answer = keeper.steady(its_number, round.over(&conn)).await;
+        answer.inspect_err(|e| keeper.failed(watch, its_number, e))?;
         Ok::<_, Error>((conn, its_number))
     };
     let shared = async {
+        let generation = store.generation();
         let (conn, before) = store.shared_if_up().ok_or(Error::Closed)?;
-        let answer = round.over(&conn).await;
+        let answer = store.steady_since(generation, round.over(&conn)).await;
         answer.inspect_err(|e| store.shared_failed(before, e))
     };
     tokio::pin!(new, shared);

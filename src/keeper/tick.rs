@@ -17,6 +17,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
     let mut standstill = Standstill { alarm, resumed: last_tick };
     let mut blocked = Blocked { alarm, told: Duration::ZERO, longest: Duration::ZERO };
     let mut deadlock = Deadlock { is_told: false };
+    let mut generation = keeper.worker.store.generation();
     loop {
         #[cfg(feature = "testing")]
         super::hooks::keeper_ticks(keeper.worker.id.as_str());
@@ -29,6 +30,11 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
             });
             // The time of a suspended machine is none for timers: a beat may be due for long.
             keeper.watches.iter().for_each(|watch| watch.task.beat_now.notify_one());
+        }
+        keeper.worker.store.keep_watch();
+        let newest = keeper.worker.store.generation();
+        if std::mem::replace(&mut generation, newest) != newest {
+            keeper.primary_changed();
         }
         let waiting = look_at_deadlines(&keeper, last_tick, now);
         let full = full_slots(&keeper, &waiting);

@@ -116,7 +116,8 @@ struct Lines<'a> {
     watch: &'a TaskWatch,
     /// Of the last call of each.
     numbers: [u64; LINES.len()],
-    conn: Option<OwnConnection>,
+    /// With the primary that it leads to.
+    conn: Option<(OwnConnection, u64)>,
     end: Moment,
 }
 
@@ -127,11 +128,9 @@ impl Lines<'_> {
         let notes = task.held.all().iter().filter_map(|held| held.pending_note(true)).collect();
         for call in note::in_calls(notes) {
             let write = async {
-                let conn = match &mut self.conn {
-                    Some(conn) => conn,
-                    None => self.conn.insert(worker.store.dedicated(Role::Keeper, None).await?),
-                };
-                note::note(conn, &task.keys, worker.id.as_str(), &call).await
+                let (conn, generation) = self.line().await?;
+                let noted = note::note(conn, &task.keys, worker.id.as_str(), &call);
+                worker.store.steady_since(generation, noted).await
             };
             let time = response_time(call.iter().map(RunNote::bytes).sum());
             let written = tokio::time::timeout(time, write).await.unwrap_or_else(|_| Err(Error::late()));
@@ -186,11 +185,22 @@ impl Lines<'_> {
 
     async fn call(&mut self, line: usize, reports: &[Report]) -> Result<SettleReply, Error> {
         let (task, worker) = (&self.watch.task, &self.keeper.worker);
-        let conn = match &mut self.conn {
-            Some(conn) => conn,
-            None => self.conn.insert(worker.store.dedicated(Role::Keeper, None).await?),
+        let number = self.numbers[line];
+        let (conn, generation) = self.line().await?;
+        let (name, interval) = (worker.id.as_str(), task.options.interval);
+        let settled = settle::settle(conn, &task.keys, name, (line, number), interval, Want::NONE, reports);
+        worker.store.steady_since(generation, settled).await
+    }
+
+    /// The connection, and which primary it leads to.
+    async fn line(&mut self) -> Result<(&mut OwnConnection, u64), Error> {
+        let store = &self.keeper.worker.store;
+        let generation = store.generation();
+        let line = match self.conn.take() {
+            Some(line) => line,
+            None => (store.dedicated(Role::Keeper, None).await?, generation),
         };
-        let (worker, number) = (worker.id.as_str(), self.numbers[line]);
-        settle::settle(conn, &task.keys, worker, (line, number), task.options.interval, Want::NONE, reports).await
+        let (conn, generation) = self.conn.insert(line);
+        Ok((conn, *generation))
     }
 }

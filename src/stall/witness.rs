@@ -31,6 +31,8 @@ pub enum WatchBreak {
     OtherConnection,
     /// A sweep was refused.
     SweepRefused,
+    /// Another server is the primary.
+    PrimaryChanged,
 }
 
 names!(WatchBreak, "cause", {
@@ -40,6 +42,7 @@ names!(WatchBreak, "cause", {
     StoodStill = "stood_still",
     OtherConnection = "other_connection",
     SweepRefused = "sweep_refused",
+    PrimaryChanged = "primary_changed",
 });
 
 /// What a keeper saw of one task.

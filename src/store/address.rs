@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, ProtocolVersion,
-    PushInfo, RedisConnectionInfo, RedisError,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, PushInfo,
+    RedisConnectionInfo, RedisError,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::connection::OwnConnection;
-use super::fault::{not_connected, says_full};
+use super::fault::{classify, not_connected, says_full};
 use super::patience::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
+use super::sentinel::{Primary, Sentinels};
+use super::url::{SentinelUrl, bad, info_of, place_of};
 use crate::error::Error;
 #[cfg(feature = "tls")]
 use crate::faults::Faults;
@@ -45,11 +47,51 @@ pub(crate) struct Tls {
 
 /// The server and the way to it. Nothing of it is shown but host, port and database: a URL may hold a password.
 pub(crate) struct Address {
+    road: Road,
+    place: Arc<str>,
+    is_tls: bool,
+    owner: Mutex<Owner>,
+}
+
+/// The way to the primary.
+enum Road {
+    /// It is where the address says.
+    Straight(Box<Clients>),
+    /// The sentinels say where.
+    Sentinels(Box<Guided>),
+}
+
+/// The way that sentinels show.
+struct Guided {
+    sentinels: Arc<Sentinels>,
+    ways: Ways,
+    /// The one that was taken last.
+    last: Mutex<Option<(Primary, Clients)>>,
+}
+
+/// How connections to one server are made.
+#[derive(Clone)]
+struct Clients {
     client: Client,
     /// The same for connections that listen, which take RESP3.
     listener: Client,
-    place: Arc<str>,
-    owner: Mutex<Owner>,
+}
+
+/// How connections to any server are made.
+struct Ways {
+    /// But for the place.
+    info: ConnectionInfo,
+    tls: Tls,
+}
+
+impl Ways {
+    fn to(&self, addr: ConnectionAddr) -> Result<Clients, Error> {
+        let settings = self.info.redis_settings().clone().set_skip_set_lib_name();
+        let info = self.info.clone().set_addr(addr).set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        let listener = settings.clone().set_protocol(ProtocolVersion::RESP3);
+        let client = |settings| client_of(info.clone().set_redis_settings(settings), &self.tls);
+        Ok(Clients { client: client(settings)?, listener: client(listener)? })
+    }
 }
 
 /// Whose connections these are.
@@ -71,18 +113,85 @@ impl Address {
     /// # Errors
     /// `Config` when it is no URL, or cannot be used with these settings.
     pub(super) fn open(url: &str, tls: &Tls, name: &str) -> Result<Address, Error> {
-        let info = info_of(url)?;
-        let place = place_of(&info);
-        let settings = info.redis_settings().clone().set_skip_set_lib_name();
-        let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
-        let listener = settings.clone().set_protocol(ProtocolVersion::RESP3);
-        let client = |settings| client_of(info.clone().set_redis_settings(settings), tls);
-        Ok(Address {
-            client: client(settings)?,
-            listener: client(listener)?,
-            place: place.into(),
-            owner: Mutex::new(Owner { name: name.to_owned(), works: false }),
-        })
+        let owner = Mutex::new(Owner { name: name.to_owned(), works: false });
+        let Some(asked) = SentinelUrl::of(url)? else {
+            let info = info_of(url)?;
+            let (place, is_tls) = (place_of(&info).into(), is_tls(info.addr()));
+            let ways = Ways { tls: tls.clone(), info };
+            return Ok(Address {
+                road: Road::Straight(Box::new(ways.to(ways.info.addr().clone())?)),
+                place,
+                is_tls,
+                owner,
+            });
+        };
+        let SentinelUrl { primary, sentinels, nodes, service, place } = asked;
+        let of_sentinels = Ways { tls: tls.clone(), info: primary.clone().set_redis_settings(sentinels) };
+        let nodes = nodes.into_iter().map(|node| Ok(of_sentinels.to(node)?.listener)).collect::<Result<_, Error>>()?;
+        let is_tls = is_tls(primary.addr());
+        let ways = Ways { tls: tls.clone(), info: primary };
+        let guided = Guided { sentinels: Sentinels::new(service, nodes), ways, last: Mutex::default() };
+        Ok(Address { road: Road::Sentinels(Box::new(guided)), place: place.into(), is_tls, owner })
+    }
+
+    /// Grows whenever another server is the primary.
+    pub(super) fn generation(&self) -> u64 {
+        match &self.road {
+            Road::Straight(_) => 0,
+            Road::Sentinels(guided) => guided.sentinels.generation(),
+        }
+    }
+
+    /// Whether sentinels say who the primary is.
+    pub(super) fn is_guided(&self) -> bool {
+        matches!(self.road, Road::Sentinels(_))
+    }
+
+    /// Sees to it that somebody asks who the primary is.
+    pub(super) fn keep_watch(&self) {
+        if let Road::Sentinels(guided) = &self.road {
+            guided.sentinels.keep_watch();
+        }
+    }
+
+    /// Does the work as long as the server is the primary that was so in this generation: what answers later is no answer.
+    ///
+    /// # Errors
+    /// Those of the work, and as of a connection that was closed.
+    pub(super) async fn steady_since<T>(
+        &self,
+        generation: u64,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let Road::Sentinels(guided) = &self.road else { return work.await };
+        tokio::select! {
+            biased;
+            () = guided.sentinels.left(generation) => Err(Error::primary_changed()),
+            done = work => done,
+        }
+    }
+
+    /// How to reach the primary.
+    async fn clients(&self) -> Result<Clients, Error> {
+        let Guided { sentinels, ways, last } = match &self.road {
+            Road::Straight(clients) => return Ok(Clients::clone(clients)),
+            Road::Sentinels(guided) => &**guided,
+        };
+        let primary = sentinels.primary().await?;
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((known, clients)) if *known == primary => Ok(clients.clone()),
+            _ => {
+                let (host, port) = (primary.host.clone(), primary.port);
+                let addr = match ways.info.addr() {
+                    ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                        ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
+                    }
+                    _ => ConnectionAddr::Tcp(host, port),
+                };
+                Ok(last.insert((primary, ways.to(addr)?)).1.clone())
+            }
+        }
     }
 
     /// `redis://host:port/db`.
@@ -94,21 +203,35 @@ impl Address {
     /// keeps the time.
     pub(super) async fn connect(&self, role: Role, response: Option<Duration>) -> Result<OwnConnection, Error> {
         let config = AsyncConnectionConfig::new().set_response_timeout(response);
-        self.open_with(&self.client, role, config).await
+        self.open_with(role, |clients| clients.client, config).await
     }
 
     /// A connection that hands on what it is sent, up to the news that it dropped.
     pub(super) async fn listen(&self, role: Role, to: UnboundedSender<PushInfo>) -> Result<OwnConnection, Error> {
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(to);
-        self.open_with(&self.listener, role, config).await
+        self.open_with(role, |clients| clients.listener, config).await
     }
 
     async fn open_with(
         &self,
-        client: &Client,
         role: Role,
+        pick: impl FnOnce(Clients) -> Client,
         config: AsyncConnectionConfig,
     ) -> Result<OwnConnection, Error> {
+        let opened = async {
+            let client = pick(self.clients().await.map_err(|e| e.at(&self.place))?);
+            let mut conn = self.connect_to(&client, config).await?;
+            if self.is_guided() {
+                is_primary(&mut conn).await.map_err(|e| e.at(&self.place))?;
+            }
+            Ok(conn)
+        };
+        let conn = self.steady_since(self.generation(), opened).await?;
+        self.name(&conn, role);
+        Ok(conn)
+    }
+
+    async fn connect_to(&self, client: &Client, config: AsyncConnectionConfig) -> Result<OwnConnection, Error> {
         let config = config.set_connection_timeout(Some(CONNECT_TIMEOUT));
         let connect = || client.get_multiplexed_async_connection_with_config(&config);
         let conn = match connect().await {
@@ -122,14 +245,11 @@ impl Address {
             },
             conn => conn,
         };
-        let conn = conn.map_err(|e| self.fault(e))?;
-        self.name(&conn, role);
-        Ok(conn)
+        conn.map_err(|e| self.fault(e))
     }
 
     fn fault(&self, e: redis::RedisError) -> Error {
-        let is_tls = matches!(self.client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. });
-        not_connected(&e, is_tls).at(&self.place)
+        not_connected(&e, self.is_tls).at(&self.place)
     }
 
     /// The server did not answer in the time that a connection has.
@@ -166,6 +286,19 @@ impl Address {
     }
 }
 
+/// One that was demoted, or is not promoted yet, is not the one to write to.
+async fn is_primary(conn: &mut OwnConnection) -> Result<(), Error> {
+    let asked = redis::cmd("ROLE").query_async::<Vec<redis::Value>>(conn).await.map_err(|e| classify("role", e))?;
+    match asked.first().map(redis::from_redis_value_ref::<String>) {
+        Some(Ok(role)) if role == "master" => Ok(()),
+        _ => Err(Error::primary_changed()),
+    }
+}
+
+fn is_tls(addr: &ConnectionAddr) -> bool {
+    matches!(addr, ConnectionAddr::TcpTls { .. })
+}
+
 /// Shows the password by hand. To the client every answer to that is a wrong password, also one of a server that takes no more
 /// clients, and the text of it is lost. `None`: the password is right.
 async fn refusal(client: &Client) -> Option<RedisError> {
@@ -185,40 +318,6 @@ async fn refusal(client: &Client) -> Option<RedisError> {
 /// Whether the server has looked at the password.
 fn is_of_the_password(refusal: &RedisError) -> bool {
     !says_full(refusal) && !refusal.is_io_error()
-}
-
-fn bad(rule: impl Into<String>, fix: &str) -> Error {
-    let fault = ConfigError::new("redis", "(not shown: it may hold a password)", rule, fix);
-    Error::Config(ConfigErrors::from(fault))
-}
-
-fn info_of(url: &str) -> Result<ConnectionInfo, Error> {
-    let is_tls = url.starts_with("rediss:") || url.starts_with("valkeys:");
-    if is_tls && !cfg!(feature = "tls") {
-        let fix = "build heartline with features = [\"tls\"]";
-        return Err(bad("must be a URL without TLS where the feature tls is off", fix));
-    }
-    let info = url.into_connection_info().map_err(|e| {
-        let fix = "write redis://[user:password@]host[:port][/db], the same with rediss:// for TLS, or unix:///path";
-        bad(format!("must be a Redis URL: {e}"), fix)
-    })?;
-    if matches!(info.addr(), ConnectionAddr::TcpTls { insecure: true, .. }) {
-        return Err(bad(
-            "must not end in #insecure, which takes any certificate",
-            "give the server's own CA with AppBuilder::tls_ca",
-        ));
-    }
-    Ok(info)
-}
-
-fn place_of(info: &ConnectionInfo) -> String {
-    let db = info.redis_settings().db();
-    match info.addr() {
-        ConnectionAddr::Tcp(host, port) => format!("redis://{host}:{port}/{db}"),
-        ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{host}:{port}/{db}"),
-        ConnectionAddr::Unix(path) => format!("unix://{}", path.display()),
-        _ => "an address of another kind".to_owned(),
-    }
 }
 
 #[cfg(not(feature = "tls"))]

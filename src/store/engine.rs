@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{ready, try_join_all};
@@ -39,7 +40,8 @@ pub(crate) struct Store {
     bulk: Slot,
     reads: Arc<Turns>,
     writes: Arc<Turns>,
-    checked: OnceLock<()>,
+    /// One more than the generation of the primary that was checked last; 0: none was.
+    checked: AtomicU64,
     checking: Joint<()>,
     /// The tasks that this process has put into the registry, and when.
     registered: Mutex<HashMap<String, Instant>>,
@@ -69,7 +71,7 @@ impl Store {
             address,
             reads: Turns::new(),
             writes: Turns::new(),
-            checked: OnceLock::new(),
+            checked: AtomicU64::new(0),
             checking: Joint::default(),
             registered: Mutex::default(),
         })
@@ -82,24 +84,28 @@ impl Store {
 
     /// Connects and checks the server once; later calls cost nothing.
     pub(crate) async fn ready(&self) -> Result<(), Error> {
-        if self.checked.get().is_some() {
+        let generation = self.address.generation();
+        if self.checked.load(Ordering::Acquire) == generation + 1 {
             return Ok(());
         }
         let check = || {
             let (address, eviction) = (Arc::clone(&self.address), self.eviction);
             async move {
-                let mut conn = address.connect(Role::Pool, Some(CONNECT_TIMEOUT)).await?;
-                server::check(&mut conn, eviction).await?;
-                // All together: a round trip may take long.
-                let loads = scripts::ALL.iter().map(|script| {
-                    let mut conn = conn.clone();
-                    async move { script.load(&mut conn).await }
-                });
-                try_join_all(loads).await.map(drop)
+                let checked = async {
+                    let mut conn = address.connect(Role::Pool, Some(CONNECT_TIMEOUT)).await?;
+                    server::check(&mut conn, eviction).await?;
+                    // All together: a round trip may take long.
+                    let loads = scripts::ALL.iter().map(|script| {
+                        let mut conn = conn.clone();
+                        async move { script.load(&mut conn).await }
+                    });
+                    try_join_all(loads).await.map(drop)
+                };
+                address.steady_since(address.generation(), checked).await
             }
         };
         self.checking.attempt(check).await.map_err(|e| e.at_first().at(self.place()))?;
-        self.checked.get_or_init(|| ());
+        self.checked.store(generation + 1, Ordering::Release);
         Ok(())
     }
 
@@ -193,12 +199,48 @@ impl Store {
         own_task(async move {
             let turn = turns.take(LONGEST_RESPONSE).await.ok_or_else(Error::timed_out)?;
             turn.hold(async {
-                let conn = address.connect(Role::Pool, None).await?;
-                tokio::time::timeout(time, call(conn)).await.unwrap_or_else(|_| Err(Error::late()))
+                let generation = address.generation();
+                let read = async {
+                    let conn = address.connect(Role::Pool, None).await?;
+                    tokio::time::timeout(time, call(conn)).await.unwrap_or_else(|_| Err(Error::late()))
+                };
+                address.steady_since(generation, read).await
             })
             .await
         })
         .await
+    }
+
+    /// Whether sentinels say who the primary is.
+    pub(crate) fn is_guided(&self) -> bool {
+        self.address.is_guided()
+    }
+
+    /// Which primary the address leads to: grows whenever that is another one. Of a server without sentinels it is always 0.
+    pub(crate) fn generation(&self) -> u64 {
+        self.address.generation()
+    }
+
+    /// Sees to it that somebody asks who the primary is.
+    pub(crate) fn keep_watch(&self) {
+        self.address.keep_watch();
+    }
+
+    /// Does work on connections of the caller's own as long as the primary is the same: what another one answers behind that is no answer.
+    ///
+    /// # Errors
+    /// Those of the work, and as of a connection that was closed.
+    pub(crate) async fn steady<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        self.address.steady_since(self.address.generation(), work).await
+    }
+
+    /// The same for work on what was connected in this generation.
+    pub(crate) async fn steady_since<T>(
+        &self,
+        generation: u64,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        self.address.steady_since(generation, work).await
     }
 
     /// A connection of the caller's own, which tells when it drops. `response` bounds each answer; `None` is for calls

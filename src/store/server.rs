@@ -30,6 +30,11 @@ pub(crate) async fn check(conn: &mut impl Connection, eviction: EvictionCheck) -
         cmd
     };
     let server: InfoDict = ask("server").query_async(conn).await.map_err(|e| classify("info", e))?;
+    if server.get::<String>("redis_mode").is_some_and(|mode| mode == "sentinel") {
+        let what =
+            "that is a sentinel, which holds no data: write redis-sentinel://host:26379?sentinelServiceName=name";
+        return Err(Error::Unsupported { what: what.to_owned() });
+    }
     let version = server.get::<String>("redis_version").unwrap_or_default();
     let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));

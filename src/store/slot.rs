@@ -26,6 +26,8 @@ pub(super) struct Slot {
 #[derive(Debug, Default)]
 struct SlotState {
     conn: Option<OwnConnection>,
+    /// Which primary it leads to.
+    generation: u64,
     /// How many connections there were before it.
     before: usize,
     /// How long calls that were given up had waited since the last answer; times at which several waited count once.
@@ -47,8 +49,16 @@ impl Slot {
 
     /// The connection with its number, if there is one.
     pub(super) fn if_up(&self) -> Option<(OwnConnection, usize)> {
-        let state = self.state();
-        state.conn.clone().map(|conn| (conn, state.before))
+        self.address.keep_watch();
+        let (generation, state) = (self.address.generation(), self.state());
+        let (before, is_left) = (state.before, state.generation != generation);
+        let conn = state.conn.clone()?;
+        drop(state);
+        if is_left {
+            self.leave(before);
+            return None;
+        }
+        Some((conn, before))
     }
 
     /// The connection of this number is of no use any more. Of calls that fail together the first one counts.
@@ -94,7 +104,9 @@ impl Slot {
             None => self.connect().await?,
         };
         let mut under_way = UnderWay::begin(self, before);
-        let answer = tokio::time::timeout(time, call(&mut conn)).await.unwrap_or_else(|_| Err(Error::late()));
+        let generation = self.address.generation();
+        let answer = tokio::time::timeout(time, self.address.steady_since(generation, call(&mut conn))).await;
+        let answer = answer.unwrap_or_else(|_| Err(Error::late()));
         under_way.end(&answer);
         answer.map_err(|e| e.at(self.address.place()))
     }
@@ -125,9 +137,13 @@ impl Slot {
                     return Ok(up);
                 }
                 // Each call keeps its own time.
+                let generation = address.generation();
                 let conn = address.connect(role, None).await?;
                 let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
                 // An attempt that was left for dead may come late, when there is another connection.
+                if state.conn.is_none() {
+                    (state.conn, state.generation) = (Some(conn.clone()), generation);
+                }
                 Ok((state.conn.get_or_insert(conn).clone(), state.before))
             }
         };

@@ -249,9 +249,12 @@ impl Lane {
             let attempt = || async {
                 let given = *time.lock().unwrap_or_else(PoisonError::into_inner);
                 lane.store.ready().await?;
-                let mut conn = lane.store.dedicated(Role::Pool, None).await?;
-                let write = dispatch::dispatch(&mut conn, &lane.keys, std::slice::from_ref(&job), &lane.all_keys);
-                let answer = tokio::time::timeout(given, write).await.unwrap_or_else(|_| Err(Error::late()));
+                let write = async {
+                    let mut conn = lane.store.dedicated(Role::Pool, None).await?;
+                    let write = dispatch::dispatch(&mut conn, &lane.keys, std::slice::from_ref(&job), &lane.all_keys);
+                    tokio::time::timeout(given, write).await.unwrap_or_else(|_| Err(Error::late()))
+                };
+                let answer = lane.store.steady(write).await;
                 if answer.as_ref().is_err_and(Error::is_late) {
                     *time.lock().unwrap_or_else(PoisonError::into_inner) = doubled(given);
                 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::builder::Worker;
 use super::crew::Crew;
@@ -23,6 +24,9 @@ use crate::store::declare::{self, Declared};
 use crate::store::patience::RESPONSE_TIMEOUT;
 use crate::store::reconcile::{TakeBack, Word};
 use crate::store::rights;
+
+/// A shorter interval hardly outlasts a failover.
+const OVER_FAILOVERS: Duration = Duration::from_secs(3);
 
 impl Worker {
     /// Works until the process ends. See [`Worker::run_until`].
@@ -127,6 +131,12 @@ impl Worker {
                 () = tokio::time::sleep(pauses.next()) => {}
             }
         };
+        if self.store.is_guided() {
+            for task in self.tasks.iter().filter(|task| task.options.interval < OVER_FAILOVERS) {
+                let interval_ms = task.options.interval.as_millis() as u64;
+                tracing::warn!(task = %task.name, interval_ms, "the stall interval may be over before a failover is");
+            }
+        }
         if let Some(since) = waits {
             let away_ms = clock::now().since(since).as_millis() as u64;
             tracing::info!(worker_id = %self.id, away_ms, "redis is there");

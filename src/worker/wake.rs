@@ -20,7 +20,7 @@ const BLOCK: Duration = Duration::from_secs(5);
 pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]>) {
     let (mut pauses, mut denied) = (Pauses::until_answered(), false);
     while !worker.stopping.is_cancelled() {
-        match serve(&worker, &tasks, || pauses.reset()).await {
+        match worker.store.steady(serve(&worker, &tasks, || pauses.reset())).await {
             Ok(()) => return,
             Err(e) if e.is_denied() => {
                 if !std::mem::replace(&mut denied, true) {

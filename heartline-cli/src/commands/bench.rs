@@ -54,6 +54,10 @@ pub(super) async fn bench(global: &Global, payload: usize) -> Result<(), Failure
         let name = place.context.unwrap_or_default();
         return Err(Failure::wrong(format!("{name} is production: a bench takes what jobs need")));
     }
+    if place.url.contains("-sentinel://") {
+        let what = "a bench measures one server: name the primary itself, as redis://host:port";
+        return Err(Failure::wrong(what));
+    }
     let prefix = format!("heartline-bench-{}", Uuid::now_v7());
     let app = App::builder().redis(&place.url).prefix(&prefix).accept_eviction().build().await?;
     let raw = redis::Client::open(place.url.as_str()).map_err(|e| Failure::wrong(e.to_string()))?;

@@ -232,11 +232,14 @@ async fn apart<T>(
     connected: &mut bool,
     call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let mut conn = worker.store.dedicated(Role::Pool, None).await?;
-    let answers = tokio::time::timeout(RESPONSE_TIMEOUT, server_time_ms(&mut conn)).await;
-    answers.map_err(|_| Error::timed_out())??;
-    *connected = true;
-    tokio::time::timeout(time, call(&mut conn)).await.unwrap_or_else(|_| Err(Error::late()))
+    let made = async {
+        let mut conn = worker.store.dedicated(Role::Pool, None).await?;
+        let answers = tokio::time::timeout(RESPONSE_TIMEOUT, server_time_ms(&mut conn)).await;
+        answers.map_err(|_| Error::timed_out())??;
+        *connected = true;
+        tokio::time::timeout(time, call(&mut conn)).await.unwrap_or_else(|_| Err(Error::late()))
+    };
+    worker.store.steady(made).await
 }
 
 /// Puts a failure in place of a value that the server refuses for good.

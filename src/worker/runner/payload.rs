@@ -45,7 +45,7 @@ async fn fetch(task: &TaskRuntime, worker: &WorkerShared, held: &Held, bytes: us
                 let read = values::value(&mut conn, &task.keys, column, held.id.as_str());
                 tokio::time::timeout(patience, read).await.unwrap_or_else(|_| Err(Error::late()))
             };
-            let e = match read.await {
+            let e = match worker.store.steady(read).await {
                 Ok(payload) => return payload,
                 Err(e) => e,
             };

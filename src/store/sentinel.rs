@@ -1,0 +1,336 @@
+//! Who is the primary, as the sentinels have it.
+//!
+//! Every process keeps one connection to each sentinel that its address names. It asks all of them each second, and at once when one of them
+//! tells of another primary (`+switch-master`): a primary that was demoted in order takes writes for some seconds more, and all of those are
+//! lost. Another primary is another *generation*: every line to the one before is left, and an answer that comes over one of them is none.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+
+use super::connection::OwnConnection;
+use super::fault::not_connected;
+use super::joint::{Joint, SUPERVISION, Sign};
+use crate::error::Error;
+
+/// How often the sentinels are asked.
+const ASK: Duration = Duration::from_secs(1);
+
+/// How long one of them may take to answer, and a connection to it to come up.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long the first look may take.
+const FIRST_LOOK: Duration = Duration::from_secs(3);
+
+/// What a sentinel sends when the primary is another one.
+const SWITCHED: &str = "+switch-master";
+
+/// The sentinels of a primary, and what they say of it.
+#[derive(Debug)]
+pub(super) struct Sentinels {
+    /// The name under which they watch it.
+    service: String,
+    nodes: Vec<Client>,
+    known: Mutex<Option<Primary>>,
+    generation: watch::Sender<u64>,
+    looking: Joint<Primary>,
+    /// Shows that somebody listens to them.
+    watched: Mutex<Option<Arc<Sign>>>,
+}
+
+/// The primary, as sentinels have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Primary {
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// Grows with each failover.
+    epoch: u64,
+}
+
+impl Primary {
+    fn is_at(&self, other: &Primary) -> bool {
+        (&self.host, self.port) == (&other.host, other.port)
+    }
+}
+
+/// What one of the sentinels said.
+#[derive(Debug)]
+enum SentinelWord {
+    Primary(Primary),
+    /// It knows no primary of this name.
+    Unknown,
+    Nothing(Error),
+}
+
+impl Sentinels {
+    /// These sentinels; nothing is connected yet.
+    pub(super) fn new(service: String, nodes: Vec<Client>) -> Arc<Sentinels> {
+        let generation = watch::Sender::new(0);
+        Arc::new(Sentinels {
+            service,
+            nodes,
+            known: Mutex::default(),
+            generation,
+            looking: Joint::default(),
+            watched: Mutex::default(),
+        })
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<Primary>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Grows whenever another primary answers for the address.
+    pub(super) fn generation(&self) -> u64 {
+        *self.generation.borrow()
+    }
+
+    /// Returns when the primary is another one than in this generation.
+    pub(super) async fn left(&self, generation: u64) {
+        // The sender lives in `self`, so that an error cannot be.
+        let _ = self.generation.subscribe().wait_for(|now| *now != generation).await;
+    }
+
+    /// The primary, asked for where nobody has yet.
+    ///
+    /// # Errors
+    /// `Config` where every sentinel that answered knows no primary of this name and nobody ever did, `Connect` where none answered.
+    pub(super) async fn primary(self: &Arc<Self>) -> Result<Primary, Error> {
+        self.keep_watch();
+        let known = self.known().clone();
+        match known {
+            Some(primary) => Ok(primary),
+            None => {
+                let look = || {
+                    let sentinels = Arc::clone(self);
+                    async move { sentinels.first_look().await }
+                };
+                self.looking.attempt(look).await
+            }
+        }
+    }
+
+    async fn first_look(&self) -> Result<Primary, Error> {
+        let (sender, _pushes) = unbounded_channel();
+        let mut lines: Vec<SentinelLine> = self.nodes.iter().map(|node| SentinelLine::to(node, &sender)).collect();
+        let asked = join_all(lines.iter_mut().map(|line| line.ask(&self.service)));
+        let words = tokio::time::timeout(FIRST_LOOK, asked).await.map_err(|_| Error::timed_out())?;
+        let is_unknown = words.iter().any(|word| matches!(word, SentinelWord::Unknown));
+        if let Some(best) = best(&words) {
+            // The one that listens may have been sooner.
+            return Ok(self.known().get_or_insert(best).clone());
+        }
+        if is_unknown {
+            return Err(super::url::bad(
+                "must name a primary that its sentinels know",
+                "correct sentinelServiceName: it is the name in `sentinel monitor NAME …`",
+            ));
+        }
+        let failed =
+            words.into_iter().find_map(|word| if let SentinelWord::Nothing(e) = word { Some(e) } else { None });
+        Err(failed.unwrap_or_else(Error::timed_out))
+    }
+
+    /// Sees to it that somebody listens to the sentinels. Whoever did may be on a runtime that nobody drives any more.
+    pub(super) fn keep_watch(self: &Arc<Self>) {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        if watched.as_ref().is_some_and(|sign| !sign.is_silent()) {
+            return;
+        }
+        let sign = Sign::new(SUPERVISION);
+        *watched = Some(Arc::clone(&sign));
+        drop(watched);
+        let (sentinels, nodes) = (Arc::downgrade(self), self.nodes.clone());
+        tokio::spawn(async move {
+            let none = nodes.iter().map(|_| SentinelWord::Nothing(Error::Closed)).collect::<Vec<_>>();
+            let (its_sign, last) = (Arc::clone(&sign), Mutex::new(none));
+            // Each by itself: one that is frozen keeps no other waiting.
+            let listeners = nodes.iter().enumerate().map(|(at, node)| {
+                let (sentinels, sign, last) = (sentinels.clone(), &its_sign, &last);
+                async move {
+                    let (sender, mut pushes) = unbounded_channel();
+                    let mut line = SentinelLine::to(node, &sender);
+                    // Nobody listens for an address that nobody has any more, nor beside another one.
+                    while let Some(its) = sentinels.upgrade().filter(|its| its.is_watched_by(sign)) {
+                        let service = its.service.clone();
+                        drop(its);
+                        let word = line.ask(&service).await;
+                        let Some(its) = sentinels.upgrade() else { return };
+                        {
+                            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                            last[at] = word;
+                            its.hear(&last);
+                        }
+                        drop(its);
+                        switched_within(&mut pushes, ASK).await;
+                    }
+                }
+            });
+            sign.given_by(join_all(listeners)).await;
+        });
+    }
+
+    /// Whether nobody else took over.
+    fn is_watched_by(&self, sign: &Arc<Sign>) -> bool {
+        let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.as_ref().is_some_and(|current| Arc::ptr_eq(current, sign))
+    }
+
+    /// Takes what they said.
+    fn hear(&self, words: &[SentinelWord]) {
+        let mut known = self.known();
+        let Some(next) = heard(known.as_ref(), words) else { return };
+        let is_another = known.as_ref().is_some_and(|known| !known.is_at(&next));
+        *known = Some(next);
+        drop(known);
+        if is_another {
+            self.generation.send_modify(|generation| *generation += 1);
+        }
+    }
+}
+
+/// The primary of the highest epoch.
+fn best(words: &[SentinelWord]) -> Option<Primary> {
+    let told =
+        words.iter().filter_map(|word| if let SentinelWord::Primary(primary) = word { Some(primary) } else { None });
+    told.max_by_key(|primary| primary.epoch).cloned()
+}
+
+/// The primary to go by from now on, if that is another one, or its epoch is. A sentinel that was cut off tells of the one before: what is not
+/// newer counts only if all of them say so.
+fn heard(known: Option<&Primary>, words: &[SentinelWord]) -> Option<Primary> {
+    let best = best(words)?;
+    let Some(known) = known else { return Some(best) };
+    let all_say_so = || words.iter().all(|word| matches!(word, SentinelWord::Primary(told) if told.is_at(&best)));
+    let goes = match best.epoch.cmp(&known.epoch) {
+        std::cmp::Ordering::Greater => true,
+        _ if best == *known => false,
+        // Set up anew by hand: epochs begin from 0.
+        _ => all_say_so(),
+    };
+    goes.then_some(best)
+}
+
+/// Waits until a sentinel tells of another primary, or the time is over.
+async fn switched_within(pushes: &mut UnboundedReceiver<PushInfo>, time: Duration) {
+    let switched = async {
+        while let Some(push) = pushes.recv().await {
+            if push.kind == PushKind::Message {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(time, switched).await;
+}
+
+/// The connection to one sentinel, which is made anew when it breaks.
+struct SentinelLine<'a> {
+    node: &'a Client,
+    pushes: &'a UnboundedSender<PushInfo>,
+    conn: Option<OwnConnection>,
+}
+
+impl<'a> SentinelLine<'a> {
+    fn to(node: &'a Client, pushes: &'a UnboundedSender<PushInfo>) -> SentinelLine<'a> {
+        SentinelLine { node, pushes, conn: None }
+    }
+
+    async fn ask(&mut self, service: &str) -> SentinelWord {
+        match tokio::time::timeout(PATIENCE, self.asked(service)).await {
+            Ok(Ok(word)) => word,
+            failed => {
+                self.conn = None;
+                SentinelWord::Nothing(
+                    failed.map_or_else(|_| Error::timed_out(), |answer| answer.err().unwrap_or(Error::Closed)),
+                )
+            }
+        }
+    }
+
+    async fn asked(&mut self, service: &str) -> Result<SentinelWord, Error> {
+        let unreached = |e: redis::RedisError| not_connected(&e, false);
+        let conn = match &mut self.conn {
+            Some(conn) => conn,
+            None => {
+                let config = AsyncConnectionConfig::new()
+                    .set_connection_timeout(None)
+                    .set_response_timeout(None)
+                    .set_push_sender(self.pushes.clone());
+                let node = self.node.get_multiplexed_async_connection_with_config(&config);
+                let mut conn = node.await.map_err(unreached)?;
+                // Where that is refused, it is asked each second all the same.
+                let _ = conn.subscribe(SWITCHED).await;
+                self.conn.insert(conn)
+            }
+        };
+        let ask = |what: &str| {
+            let mut cmd = redis::cmd("SENTINEL");
+            cmd.arg(what).arg(service);
+            cmd
+        };
+        // The epoch first: an address that is newer than its epoch is heard again, one that is older would stand.
+        let epoch = epoch_of(ask("MASTER").query_async(conn).await).map_err(unreached)?;
+        let at: Option<(String, u16)> = ask("GET-MASTER-ADDR-BY-NAME").query_async(conn).await.map_err(unreached)?;
+        Ok(match (at, epoch) {
+            (Some((host, port)), Some(epoch)) => SentinelWord::Primary(Primary { host, port, epoch }),
+            _ => SentinelWord::Unknown,
+        })
+    }
+}
+
+/// The epoch of the last failover; `None` where the sentinel knows no primary of the name.
+fn epoch_of(
+    answer: redis::RedisResult<std::collections::HashMap<String, redis::Value>>,
+) -> redis::RedisResult<Option<u64>> {
+    match answer {
+        Ok(told) => Ok(told.get("config-epoch").and_then(|epoch| redis::from_redis_value_ref(epoch).ok())),
+        Err(e) if e.to_string().contains("No such master") => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn primary(port: u16, epoch: u64) -> Primary {
+        Primary { host: "h".to_owned(), port, epoch }
+    }
+
+    fn said(all: &[(u16, u64)]) -> Vec<SentinelWord> {
+        all.iter().map(|(port, epoch)| SentinelWord::Primary(primary(*port, *epoch))).collect()
+    }
+
+    #[test]
+    fn the_newest_word_counts_and_one_that_was_cut_off_moves_nothing() {
+        let known = primary(1, 3);
+        let next = |words: Vec<SentinelWord>| heard(Some(&known), &words).map(|primary| (primary.port, primary.epoch));
+        assert_eq!(next(said(&[(1, 3), (1, 3), (1, 3)])), None);
+        assert_eq!(next(said(&[(1, 3), (2, 4), (1, 3)])), Some((2, 4)), "one has heard of the failover");
+        let away = || SentinelWord::Nothing(Error::Closed);
+        assert_eq!(next(said(&[(9, 2)]).into_iter().chain([away(), away()]).collect()), None, "all others are away");
+        assert_eq!(next(said(&[(9, 2)]).into_iter().chain([SentinelWord::Unknown]).collect()), None);
+        assert_eq!(next(said(&[(9, 2), (9, 2), (1, 3)])), None);
+        assert_eq!(next(said(&[(9, 0), (9, 0), (9, 1)])), Some((9, 1)), "set up anew");
+        assert_eq!(next(said(&[(1, 4), (1, 3)])), Some((1, 4)), "the same, with a newer epoch");
+        assert_eq!(next(vec![SentinelWord::Unknown, SentinelWord::Nothing(Error::Closed)]), None);
+        assert_eq!(heard(None, &said(&[(1, 0), (2, 1)])), Some(primary(2, 1)));
+    }
+
+    #[tokio::test]
+    async fn the_first_primary_is_no_change_and_the_same_one_again_is_none() {
+        let sentinels = Sentinels::new("main".to_owned(), Vec::new());
+        sentinels.hear(&said(&[(1, 0)]));
+        sentinels.hear(&said(&[(1, 2)]));
+        assert_eq!(sentinels.generation(), 0);
+        let left = tokio::time::timeout(Duration::from_millis(1), sentinels.left(0)).await;
+        assert!(left.is_err());
+        sentinels.hear(&said(&[(2, 3)]));
+        sentinels.left(0).await;
+        assert_eq!((sentinels.generation(), sentinels.known().clone()), (1, Some(primary(2, 3))));
+    }
+}

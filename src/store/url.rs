@@ -1,0 +1,162 @@
+//! The text of an address, as people write it.
+
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+use url::Url;
+
+use crate::error::Error;
+use crate::faults::{ConfigError, ConfigErrors};
+
+/// The port of sentinels where none is said.
+const PORT: u16 = 26379;
+
+/// What is said of the name by which sentinels know the primary.
+const SERVICE: &str = "sentinelServiceName";
+
+/// `redis-sentinel://[user:password@]host[:26379][/db]?sentinelServiceName=name[&node=host:port]…[&sentinelUsername=…][&sentinelPassword=…]`.
+#[derive(Debug)]
+pub(super) struct SentinelUrl {
+    /// The primary: user, password and database, with the place of the first sentinel.
+    pub(super) primary: ConnectionInfo,
+    /// User and password of the sentinels.
+    pub(super) sentinels: RedisConnectionInfo,
+    pub(super) nodes: Vec<ConnectionAddr>,
+    pub(super) service: String,
+    /// Without any secret.
+    pub(super) place: String,
+}
+
+impl SentinelUrl {
+    /// `None` where the scheme is another one.
+    ///
+    /// # Errors
+    /// `Config` where something is missing, or not known.
+    pub(super) fn of(text: &str) -> Result<Option<SentinelUrl>, Error> {
+        let Some((scheme, rest)) = text.split_once("://") else { return Ok(None) };
+        let straight = match scheme {
+            "redis-sentinel" | "valkey-sentinel" => "redis",
+            "rediss-sentinel" | "valkeys-sentinel" => "rediss",
+            _ => return Ok(None),
+        };
+        let fix = "write redis-sentinel://[user:password@]host[:26379][/db]?sentinelServiceName=name&node=host:port";
+        // No error of the parser: it may show what it read.
+        let url = Url::parse(text).map_err(|_| bad("must be a URL", fix))?;
+        let (own, _) = rest.split_once('?').unwrap_or((rest, ""));
+        let primary = info_of(&format!("{straight}://{own}"))?;
+        let mut nodes = vec![at(&primary, &primary_host(&primary), url.port().unwrap_or(PORT))];
+        let (mut service, mut sentinels) = (String::new(), RedisConnectionInfo::default());
+        for (name, value) in url.query_pairs() {
+            match &*name {
+                SERVICE => service = value.into_owned(),
+                "node" => {
+                    let node = Url::parse(&format!("redis-sentinel://{value}")).ok();
+                    let named = node.as_ref().and_then(|node| Some((node.host_str()?, node.port().unwrap_or(PORT))));
+                    let (host, port) = named.ok_or_else(|| bad("must name each node as host:port", fix))?;
+                    nodes.push(at(&primary, host.trim_matches(['[', ']']), port));
+                }
+                "sentinelUsername" => sentinels = sentinels.set_username(value),
+                "sentinelPassword" => sentinels = sentinels.set_password(value),
+                _ => {
+                    let rule = "must have no other parameters than sentinelServiceName, node, sentinelUsername and sentinelPassword";
+                    return Err(bad(rule, fix));
+                }
+            }
+        }
+        if service.is_empty() {
+            return Err(bad("must say the name by which the sentinels know the primary", fix));
+        }
+        let sentinels = sentinels.set_skip_set_lib_name();
+        let first = primary.clone().set_addr(nodes[0].clone());
+        let place = place_of(&first).replacen("://", "-sentinel://", 1);
+        Ok(Some(SentinelUrl { primary, sentinels, nodes, place: format!("{place}?{SERVICE}={service}"), service }))
+    }
+}
+
+pub(super) fn bad(rule: impl Into<String>, fix: &str) -> Error {
+    let fault = ConfigError::new("redis", "(not shown: it may hold a password)", rule, fix);
+    Error::Config(ConfigErrors::from(fault))
+}
+
+pub(super) fn info_of(url: &str) -> Result<ConnectionInfo, Error> {
+    let is_tls = url.starts_with("rediss:") || url.starts_with("valkeys:");
+    if is_tls && !cfg!(feature = "tls") {
+        let fix = "build heartline with features = [\"tls\"]";
+        return Err(bad("must be a URL without TLS where the feature tls is off", fix));
+    }
+    let info = url.into_connection_info().map_err(|e| {
+        let fix = "write redis://[user:password@]host[:port][/db], the same with rediss:// for TLS, or unix:///path";
+        bad(format!("must be a Redis URL: {e}"), fix)
+    })?;
+    if matches!(info.addr(), ConnectionAddr::TcpTls { insecure: true, .. }) {
+        return Err(bad(
+            "must not end in #insecure, which takes any certificate",
+            "give the server's own CA with AppBuilder::tls_ca",
+        ));
+    }
+    Ok(info)
+}
+
+pub(super) fn place_of(info: &ConnectionInfo) -> String {
+    let db = info.redis_settings().db();
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) => format!("redis://{host}:{port}/{db}"),
+        ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{host}:{port}/{db}"),
+        ConnectionAddr::Unix(path) => format!("unix://{}", path.display()),
+        _ => "an address of another kind".to_owned(),
+    }
+}
+
+fn primary_host(info: &ConnectionInfo) -> String {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
+        _ => String::new(),
+    }
+}
+
+/// A place that is reached as the first one is.
+fn at(like: &ConnectionInfo, host: &str, port: u16) -> ConnectionAddr {
+    match like.addr() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+            ConnectionAddr::TcpTls { host: host.to_owned(), port, insecure: *insecure, tls_params: tls_params.clone() }
+        }
+        _ => ConnectionAddr::Tcp(host.to_owned(), port),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> SentinelUrl {
+        SentinelUrl::of(text).unwrap().unwrap()
+    }
+
+    #[test]
+    fn an_address_names_the_sentinels_and_the_primary_by_its_name() {
+        let url = read(
+            "redis-sentinel://ann:s%40d@one/3?sentinelServiceName=main&node=two:27000&node=[::1]&sentinelPassword=x%26y",
+        );
+        assert_eq!((&*url.service, &*url.place), ("main", "redis-sentinel://one:26379/3?sentinelServiceName=main"));
+        let nodes: Vec<_> = url.nodes.iter().map(ToString::to_string).collect();
+        assert_eq!(nodes, ["one:26379", "two:27000", "::1:26379"]);
+        let settings = url.primary.redis_settings();
+        assert_eq!((settings.username(), settings.password(), settings.db()), (Some("ann"), Some("s@d"), 3));
+        assert_eq!((url.sentinels.username(), url.sentinels.password(), url.sentinels.db()), (None, Some("x&y"), 0));
+        assert_eq!(read("valkey-sentinel://h:1?sentinelServiceName=m").nodes[0].to_string(), "h:1");
+        assert!(SentinelUrl::of("redis://h").unwrap().is_none() && SentinelUrl::of("h").unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_missing_or_unknown_is_told_without_the_password() {
+        for text in [
+            "redis-sentinel://:s3cret@one",
+            "redis-sentinel://:s3cret@one?sentinelServiceName=",
+            "redis-sentinel://:s3cret@one?sentinelServiceName=m&nodes=two",
+            "redis-sentinel://:s3cret@one?sentinelServiceName=m&node=",
+            "redis-sentinel://:s3cret@one:many?sentinelServiceName=m",
+            "redis-sentinel://:s3cret@one/x?sentinelServiceName=m",
+        ] {
+            let e = SentinelUrl::of(text).unwrap_err();
+            assert!(matches!(e, Error::Config(_)) && !e.to_string().contains("s3cret"), "{text}: {e}");
+        }
+    }
+}
