@@ -72,7 +72,7 @@ pub fn trouble_of(job: &JobReport, task: &TaskReport, worker: Option<&WorkerRepo
     let holder = job.worker.as_ref()?.as_str();
     if !worker.is_some_and(|worker| worker.state.is_live()) {
         let what = format!("it is held by {}", standing(holder, worker, task.as_of));
-        return Some((what, next_step(task, holder)));
+        return Some((what, next_step(task, holder, worker)));
     }
     if !(job.is_silent && is_overdue(task)) {
         return None;

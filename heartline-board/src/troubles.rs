@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::try_join_all;
 use heartline::{
-    Error, Holder, HolderReport, Inspector, ServerReport, StalledEvent, Suspect, TaskReport, WorkerReport,
+    Error, Holder, HolderReport, Inspector, ServerReport, StalledEvent, Suspect, TaskReport, WatchReport, WorkerReport,
+    WorkerState,
 };
 use serde::Serialize;
 
@@ -19,8 +20,14 @@ const STANDS_STILL: u32 = 3;
 /// Behind so long a wait it is asked who has the slots.
 const LONG_WAIT: Duration = Duration::from_secs(60);
 
-/// When no slot was given back for so long while jobs wait, that is told.
-const NONE_FREE: Duration = Duration::from_secs(300);
+/// When a job has waited for so long while every slot is taken, that is told.
+const CROWDED: Duration = Duration::from_secs(300);
+
+/// When none was given back for so long, and no run may take as long, jobs are not done.
+const HUNG: Duration = Duration::from_secs(1800);
+
+/// How many holders that are in no list are looked up.
+const LOOKED_UP: usize = 20;
 
 /// A job that was held at the deaths of workers is told of for so long.
 const SUSPECT_FOR: Duration = Duration::from_secs(3600);
@@ -57,14 +64,14 @@ pub fn is_healthy(troubles: &[Trouble]) -> bool {
     troubles.iter().all(|trouble| trouble.grade != Grade::Risk)
 }
 
-/// Who holds the jobs of those tasks of which that may be wrong.
+/// Who holds the jobs of those tasks of which that may be wrong. The workers then tell what they hold by that.
 ///
 /// # Errors
 /// As every look.
 pub async fn holders(
     inspector: &Inspector,
     tasks: &[TaskReport],
-    workers: &[WorkerReport],
+    workers: &mut Vec<WorkerReport>,
 ) -> Result<Vec<HolderReport>, Error> {
     let is_asked = |task: &&TaskReport| {
         let is_lost = |worker: &WorkerReport| {
@@ -79,6 +86,14 @@ pub async fn holders(
     for some in asked.chunks(TOGETHER) {
         found.extend(try_join_all(some.iter().map(|task| inspector.holders(&task.task))).await?);
     }
+    // One of many that died may be in no list any more, one that just started not yet.
+    let is_listed = |holder: &&Holder| workers.iter().any(|worker| worker.worker == holder.worker);
+    let missing = found.iter().flat_map(|report| &report.holders).filter(|holder| !is_listed(holder));
+    let missing: BTreeSet<String> = missing.map(|holder| holder.worker.to_string()).take(LOOKED_UP).collect();
+    for worker in missing {
+        workers.extend(inspector.worker(&worker).await?);
+    }
+    correct(workers, &found);
     Ok(found)
 }
 
@@ -109,7 +124,8 @@ pub fn troubles(tasks: &[TaskReport], workers: &[WorkerReport], holders: &[Holde
         let held_by = holders.iter().find(|report| report.task == task.task);
         troubles.extend(of_task(task, held_by, workers));
     }
-    troubles.extend(workers.iter().filter_map(of_worker));
+    let now = tasks.iter().map(|task| task.as_of).max().unwrap_or_else(SystemTime::now);
+    troubles.extend(workers.iter().filter_map(|worker| of_worker(worker, now)));
     troubles.extend(of_lost_tasks(tasks, workers));
     troubles.sort_by_key(|trouble| std::cmp::Reverse(trouble.grade));
     troubles
@@ -132,9 +148,13 @@ pub fn all_troubles(
 
 /// Jobs that were held at the deaths of two workers or more, the last one of late, by these stalls.
 #[must_use]
-pub fn suspicions<'a>(stalls: impl IntoIterator<Item = &'a StalledEvent>, now: SystemTime) -> Vec<Trouble> {
+pub fn suspicions<'a>(
+    stalls: impl IntoIterator<Item = &'a StalledEvent>,
+    workers: &[WorkerReport],
+    now: SystemTime,
+) -> Vec<Trouble> {
     let mut suspects: BTreeMap<String, Vec<Suspect>> = BTreeMap::new();
-    for suspect in Suspect::among(stalls) {
+    for suspect in Suspect::among(stalls.into_iter().filter(|stall| !survived(stall, workers))) {
         if now.duration_since(suspect.last_at).unwrap_or_default() < SUSPECT_FOR {
             suspects.entry(suspect.task.clone()).or_default().push(suspect);
         }
@@ -146,10 +166,20 @@ pub fn suspicions<'a>(stalls: impl IntoIterator<Item = &'a StalledEvent>, now: S
         Trouble::note(
             &task,
             format!("{jobs} held at the deaths of two workers or more: {}{more}", named.join(", ")),
-            format!("a job may take its process down: `heartline stalls suspects -t {task}`"),
+            format!(
+                "a job may take its process down: `heartline stalls suspects -t {task}`; `heartline jobs cancel -t {task} {}` ends it",
+                named.first().unwrap_or(&"ID")
+            ),
         )
     };
     suspects.into_iter().map(told).collect()
+}
+
+/// Whether a worker was seen behind the stall of a job that it held: it was frozen, or cut off, and did not die.
+#[must_use]
+pub fn survived(stall: &StalledEvent, workers: &[WorkerReport]) -> bool {
+    let held = workers.iter().find(|worker| Some(&worker.worker) == stall.worker.as_ref());
+    held.is_some_and(|worker| worker.last_seen_at > stall.at)
 }
 
 fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerReport]) -> Vec<Trouble> {
@@ -174,29 +204,29 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         troubles
             .push(trouble(format!("{} waiting, and no live worker works it", many(waiting, "job")), hint.to_owned()));
     }
-    if let Some(pause) = &task.paused
-        && counts.waiting > 0
-    {
+    if let Some(pause) = &task.paused {
         let why = if pause.reason.is_empty() { String::new() } else { format!(" ({})", pause.reason) };
         let what = format!("it is paused by {}{why}, and {} waiting", pause.by, many(counts.waiting, "job"));
-        troubles.push(trouble(what, format!("`heartline task resume {name}` lets them begin")));
+        let hint = format!("`heartline task resume {name}` lets them begin");
+        troubles.push(if counts.waiting > 0 { trouble(what, hint) } else { Trouble::note(name, what, hint) });
     }
     let of_worker = |holder: &Holder| workers.iter().find(|worker| worker.worker == holder.worker);
     for holder in held_by.iter().flat_map(|report| &report.holders) {
         let worker = of_worker(holder);
         if !worker.is_some_and(|worker| worker.state.is_live()) {
-            let what = format!(
-                "{} held by {}",
-                many(holder.jobs, "job"),
-                standing(holder.worker.as_str(), worker, task.as_of)
-            );
-            troubles.push(trouble(what, next_step(task, holder.worker.as_str())));
+            let least = if held_by.is_some_and(|report| report.is_whole) { "" } else { "at least " };
+            let jobs = many(holder.jobs, "job");
+            let what = format!("{least}{jobs} held by {}", standing(holder.worker.as_str(), worker, task.as_of));
+            troubles.push(trouble(what, next_step(task, holder.worker.as_str(), worker)));
         }
     }
     for part in &task.parts {
         let stood = part.epoch_at.and_then(|at| task.as_of.duration_since(at).ok()).unwrap_or_default();
         let interval = part.interval.unwrap_or(Duration::from_secs(30));
-        if held > 0 && task.live_workers > 0 && stood > interval * STANDS_STILL {
+        // Behind an outage the watches begin anew.
+        let began = live_watches(name, workers).filter_map(|watch| task.as_of.duration_since(watch.since).ok());
+        let is_watched = began.into_iter().any(|watched| watched < interval * 2);
+        if held > 0 && task.live_workers > 0 && stood > interval * STANDS_STILL && !is_watched {
             let what =
                 format!("jobs are held, and nobody has swept for {}, {STANDS_STILL} intervals and more", span(stood));
             troubles.push(trouble(what, format!("`heartline stalls outlook -t {name}` says why")));
@@ -209,6 +239,17 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
             what,
             format!("`heartline recover silent -t {name}` lists them; then `recover running` or `fail`"),
         ));
+    }
+    if let Some(report) = held_by.filter(|report| !report.is_whole) {
+        let looked: u64 = report.holders.iter().map(|holder| holder.jobs).sum();
+        let silent = workers.iter().filter(|worker| !worker.state.is_live());
+        let its = silent.flat_map(|worker| &worker.tasks).filter(|its| its.task == *name).map(|its| its.held);
+        let what = format!("who holds jobs is known of {looked} of {held}");
+        let hint = format!(
+            "by their own last words, workers that are not live hold {} of the task: `heartline workers --all`",
+            its.sum::<u64>()
+        );
+        troubles.push(Trouble::note(name, what, hint));
     }
     troubles
         .extend(held_by.filter(|report| is_crowded(task) && report.is_whole).and_then(|report| crowd(task, report)));
@@ -227,14 +268,17 @@ fn crowd(task: &TaskReport, held_by: &HolderReport) -> Option<Trouble> {
     let last = held_by.holders.iter().map(|holder| holder.last_claimed_at).max()?;
     let first = held_by.holders.iter().map(|holder| holder.first_claimed_at).min()?;
     let ago = |at| task.as_of.duration_since(at).unwrap_or_default();
-    if ago(last) < NONE_FREE {
+    let waited = task.next_waiting_age.unwrap_or_default();
+    if waited < CROWDED {
         return None;
     }
+    let longest = task.options.values.get("timeoutMs").and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
+    let is_hung = ago(last) > HUNG.max(longest.unwrap_or_default());
     let what = format!(
         "all {} are taken, for {} none was given back, and the next job has waited {}",
         many(task.slots, "slot"),
         span(ago(last)),
-        task.next_waiting_age.map_or_else(String::new, span)
+        span(waited)
     );
     let name = &task.task;
     let timeout = task.options.values.get("timeoutMs").is_none_or(|ms| ms.is_empty() || ms == "0");
@@ -243,7 +287,14 @@ fn crowd(task: &TaskReport, held_by: &HolderReport) -> Option<Trouble> {
         "the oldest run is {} old: `heartline jobs list -t {name} -s running --oldest-first`, `jobs cancel` stops one, more workers take what waits{timeout}",
         span(ago(first))
     );
-    Some(Trouble::note(name, what, hint))
+    let grade = if is_hung { Grade::Risk } else { Grade::Note };
+    Some(Trouble { grade, ..Trouble::note(name, what, hint) })
+}
+
+/// The watches of live workers over a task.
+fn live_watches<'a>(task: &'a str, workers: &'a [WorkerReport]) -> impl Iterator<Item = &'a WatchReport> {
+    let live = workers.iter().filter(|worker| worker.state.is_live()).flat_map(|worker| &worker.tasks);
+    live.filter(move |its| its.task == task).flat_map(|its| &its.watches)
 }
 
 /// A worker that holds jobs and is not live: what is known of it.
@@ -255,14 +306,18 @@ pub fn standing(id: &str, worker: Option<&WorkerReport>, now: SystemTime) -> Str
     match (&worker.death, worker.stopped_at) {
         (Some(death), _) => format!("{id}{host}, which is dead (proof: {}), last seen {seen} ago", death.proof),
         (None, Some(_)) => format!("{id}{host}, which stopped {seen} ago"),
-        (None, None) => format!("{id}{host}, last seen {seen} ago: it is dead, frozen, or cut off from Redis"),
+        (None, None) => format!(
+            "{id}{host}, last seen {seen} ago: it is dead, frozen, or cut off from Redis (which may just have come back: look again in 10s)"
+        ),
     }
 }
 
 /// What becomes of jobs that a worker holds which is not live, and what a person may do.
 #[must_use]
-pub fn next_step(task: &TaskReport, worker: &str) -> String {
-    let at_once = format!("`heartline recover worker {worker}`, if it is dead, does at once");
+pub fn next_step(task: &TaskReport, worker: &str, known: Option<&WorkerReport>) -> String {
+    let is_dead = known.is_some_and(|worker| worker.death.is_some());
+    let doubt = if is_dead { "" } else { ", if it is dead," };
+    let at_once = format!("`heartline recover worker {worker}`{doubt} does at once");
     if waits_for_people(task) {
         let name = &task.task;
         return format!(
@@ -270,7 +325,9 @@ pub fn next_step(task: &TaskReport, worker: &str) -> String {
         );
     }
     if task.live_workers == 0 {
-        return format!("nobody takes them back: start a worker, which does within two stall intervals; {at_once}");
+        return format!(
+            "no live worker is there to take them back: start one, which does within two stall intervals; {at_once}"
+        );
     }
     let interval = task.parts.iter().filter_map(|part| part.interval).max().unwrap_or(Duration::from_secs(30));
     format!("live workers take them back within about {}; {at_once}", span(interval * 2))
@@ -305,8 +362,14 @@ fn of_lost_tasks(tasks: &[TaskReport], workers: &[WorkerReport]) -> Vec<Trouble>
     lost.map(|name| Trouble::risk(Some(name), what.to_owned(), hint.to_owned())).collect()
 }
 
-/// A worker whose handlers keep its runtime.
-fn of_worker(worker: &WorkerReport) -> Option<Trouble> {
+/// A worker that fell silent and holds nothing, or whose handlers keep its runtime.
+fn of_worker(worker: &WorkerReport, now: SystemTime) -> Option<Trouble> {
+    let held: u64 = worker.tasks.iter().map(|its| its.held).sum();
+    if worker.state == WorkerState::Silent && held == 0 {
+        let what = format!("the worker {}", standing(worker.worker.as_str(), Some(worker), now));
+        let hint = "it holds no job any more; a handler of it may still run beside the next run of its job";
+        return Some(Trouble { grade: Grade::Note, ..Trouble::risk(None, what, hint.to_owned()) });
+    }
     let blocked = worker.runtime_blocked.filter(|_| worker.state.is_live())?;
     let hint = "a handler computes or waits without `await`: use spawn_blocking for that";
     Some(Trouble::risk(

@@ -1,9 +1,15 @@
 //! Everything at one time: tasks, workers, and the server.
 
+use std::time::SystemTime;
+
+use futures_util::future::join_all;
 use heartline::{HolderReport, Inspector, ServerReport, TaskReport, WorkerReport};
-use heartline_board::troubles::{Trouble, all_troubles, holders};
+use heartline_board::troubles::{Trouble, all_troubles, holders, suspicions};
 
 use crate::failure::Failure;
+
+/// Of how many tasks the last stalls are looked at.
+const SUSPECTED: usize = 50;
 
 /// What was seen at one time.
 #[derive(Debug)]
@@ -18,9 +24,17 @@ pub(crate) struct Fleet {
 impl Fleet {
     /// Asks for everything, in a handful of calls for each task and each worker, whatever their jobs.
     pub(crate) async fn look(inspector: &Inspector) -> Result<Fleet, Failure> {
-        let (tasks, workers) = (inspector.tasks().await?, inspector.workers().await?);
-        let holders = holders(inspector, &tasks, &workers).await?;
+        let (tasks, mut workers) = (inspector.tasks().await?, inspector.workers().await?);
+        let holders = holders(inspector, &tasks, &mut workers).await?;
         Ok(Fleet { tasks, workers, holders, server: inspector.server().await? })
+    }
+
+    /// Jobs that were held at the deaths of workers, by the last stalls of each task. A task whose stalls cannot be read hides no other.
+    pub(crate) async fn suspicions(&self, inspector: &Inspector) -> Vec<Trouble> {
+        let readable = self.tasks.iter().filter(|task| task.fault.is_none()).take(SUSPECTED);
+        let read = join_all(readable.map(|task| inspector.stalled_events(&task.task, None))).await;
+        let stalls = read.iter().flatten().flat_map(|(stalls, _)| stalls);
+        suspicions(stalls, &self.workers, SystemTime::now())
     }
 
     /// What is wrong, or may be.

@@ -62,10 +62,16 @@ pub(crate) async fn connect(place: &Place, global: &Global, lasts: bool) -> Resu
 
 /// An address without who knocks there, and without what it asks for.
 fn without_password(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
-    let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
-    let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    format!("{scheme}://{}", heartline_board::text::shown(rest.trim_end_matches('/')))
+    let Some((scheme, rest)) = url.split_once("://") else { return "an address of another kind".to_owned() };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    // What is no part of an address may be one of a password.
+    let is_odd = authority.contains(['?', '#']) || !authority.contains('@');
+    if is_odd && rest.contains('@') {
+        return format!("{scheme}://(not shown)");
+    }
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let of = |part: &str| part.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/').to_owned();
+    format!("{scheme}://{}", heartline_board::text::shown(&format!("{}{}", of(host), of(path))))
 }
 
 #[cfg(test)]
@@ -77,5 +83,10 @@ mod tests {
         let told =
             ["redis://a:b@c@host:1/2?password=x", "redis://host/", "rediss://:s3cret@host:1"].map(without_password);
         assert_eq!(told, ["redis://host:1/2", "redis://host", "rediss://host:1"]);
+        let told = ["redis://:pw@host:1/?x=a@b", "redis://host:1#a@b", "redis://:p?w@host", "unix:///run/redis.sock"];
+        let told = told.map(without_password);
+        assert_eq!(told, ["redis://host:1", "redis://(not shown)", "redis://(not shown)", "unix:///run/redis.sock"]);
+        let told = without_password("redis-sentinel://:pw@a:1/2?sentinelServiceName=main&sentinelPassword=x");
+        assert_eq!(told, "redis-sentinel://a:1/2");
     }
 }

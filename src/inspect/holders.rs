@@ -13,7 +13,7 @@ use crate::times::{at_ms, ms_since_1970};
 use crate::worker_id::WorkerId;
 
 /// How many held jobs are looked at.
-const LOOKED: usize = 2000;
+const LOOKED: usize = 10_000;
 
 /// How many of them one call looks at.
 const A_CALL: u64 = 500;
@@ -47,7 +47,7 @@ pub struct Holder {
 }
 
 impl Inspector {
-    /// Who holds the jobs of a task, as Redis has it: a worker that died keeps its jobs until they are taken from it. At most some 2,000
+    /// Who holds the jobs of a task, as Redis has it: a worker that died keeps its jobs until they are taken from it. At most some 10,000
     /// held jobs are looked at.
     ///
     /// # Errors

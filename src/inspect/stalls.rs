@@ -226,7 +226,13 @@ impl Inspector {
     /// Cancel safe.
     pub async fn recovery_outlook(&self, task: &str) -> Result<RecoveryOutlook, Error> {
         let (report, held_by) = (self.task(task).await?, self.holders(task).await?);
-        let (workers, mut watchers) = (self.workers().await?, Vec::new());
+        let (mut workers, mut watchers) = (self.workers().await?, Vec::new());
+        // One of many that died may be in no list any more.
+        for holder in held_by.holders.iter().take(LOOKED_UP) {
+            if !workers.iter().any(|worker| worker.worker == holder.worker) {
+                workers.extend(self.worker(holder.worker.as_str()).await?);
+            }
+        }
         for worker in &workers {
             let its = worker.tasks.iter().filter(|its| its.task == task && worker.state != WorkerState::Gone);
             watchers.extend(its.flat_map(|its| &its.watches).map(|watch| Watcher {
@@ -281,6 +287,9 @@ fn explain(task: &str, entry: &Entry, max_count: Option<u32>) -> Vec<StallReport
     stalls.map(report).collect()
 }
 
+/// How many holders that are in no list are looked up.
+const LOOKED_UP: usize = 20;
+
 /// How old the word of a live worker may be, about: it tells of itself each 5 s.
 const LATEST_WORD: Duration = Duration::from_secs(6);
 
@@ -293,6 +302,8 @@ fn outlook(
     let TaskReport { task, as_of, parts, .. } = report;
     let ago = |at: SystemTime| as_of.duration_since(at).unwrap_or_default();
     let mut reasons = Vec::new();
+    let is_live = |id: &WorkerId| workers.iter().any(|worker| worker.worker == *id && worker.state.is_live());
+    let lost = held_by.holders.iter().filter(|holder| !is_live(&holder.worker)).count();
     let (mut soonest, mut is_watched): (Option<SystemTime>, bool) = (None, false);
     for part in &parts {
         let snapshot =
@@ -301,6 +312,12 @@ fn outlook(
         let jobs = many(part.candidates, "held job");
         reasons.push(match not_due {
             _ if part.candidates + part.heard == 0 => "no job is held".to_owned(),
+            _ if part.candidates == 0 && lost > 0 => {
+                format!(
+                    "{} held jobs were heard from {snapshot}; workers of some have fallen silent behind that",
+                    part.heard
+                )
+            }
             _ if part.candidates == 0 => format!("no held job is silent {snapshot}; {} heard from", part.heard),
             Some(left) => format!("{jobs} not heard from {snapshot}, which is no delay for another {}", span(left)),
             None => format!("{jobs} silent {snapshot}"),
@@ -356,12 +373,13 @@ fn outlook(
             Some(worker) => format!("was last seen {} ago", span(ago(worker.last_seen_at))),
             None => "is not known any more".to_owned(),
         };
-        Some(format!("{} held by {}, which {is}", many(holder.jobs, "job"), holder.worker))
+        let least = if held_by.is_whole { "" } else { "at least " };
+        Some(format!("{least}{} held by {}, which {is}", many(holder.jobs, "job"), holder.worker))
     }));
     if !is_watched {
         // A worker tells of itself each 5 s, and of its watch from its second sign on.
-        let none = "no worker has told lately that it watches the task: unless one has just started, or Redis has just come back, start one, or watch and resolve by hand (`heartline recover sweep`)";
-        reasons.push(none.to_owned());
+        let none = "no worker has told lately that it watches the task: unless one has just started, or Redis has just come back, start one, or watch and resolve by hand ";
+        reasons.push(format!("{none} (`heartline recover sweep -t {task}`)"));
     }
     RecoveryOutlook { task, as_of, parts, watchers, held_by, next_resolve_at: soonest, reasons }
 }

@@ -9,10 +9,13 @@ use super::Inspector;
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::stall::action::{StallAction, StallReason, StalledEvent};
-use crate::times::ms_since_1970;
+use crate::times::{at_ms, ms_since_1970};
 
 /// How many of them are told.
 const TOLD: usize = 100;
+
+/// Of how many workers it is looked up whether they were seen again.
+const LOOKED_UP: usize = 500;
 
 /// A job that was held at two or more deaths of workers. See [`Inspector::suspects`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -74,13 +77,14 @@ impl Suspect {
 
 /// Whether the worker seemed dead while the job ran: not a handler that was silent, and not a job that had not begun.
 fn is_death(stall: &StalledEvent) -> bool {
-    let is_dead = !matches!(stall.reason, StallReason::HandlerSilent | StallReason::Requeued);
+    let is_dead = !matches!(stall.reason, StallReason::HandlerSilent | StallReason::Requeued | StallReason::Manual);
     is_dead && !matches!(stall.action, StallAction::Requeued | StallAction::Dropped)
 }
 
 impl Inspector {
     /// Jobs that were held when two or more workers died, the most suspicious first, by the stalls that are still told of, which are
-    /// about 2,000. A job that takes its process down is among them, and so may be one that ran beside it.
+    /// about 2,000. A job that takes its process down is among them, and so may be one that ran beside it. A worker that was seen behind the
+    /// stall did not die: it was frozen, or cut off.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
@@ -94,9 +98,23 @@ impl Inspector {
             stalls.extend(some);
             match next {
                 Some(next) => cursor = Some(next),
-                None => return Ok(Suspect::among(&stalls)),
+                None => break,
             }
         }
+        let suspects = Suspect::among(&stalls);
+        let of_suspects = stalls.iter().filter(|stall| suspects.iter().any(|suspect| suspect.id == stall.id));
+        let workers: BTreeSet<&str> = of_suspects.filter_map(|stall| Some(stall.worker.as_ref()?.as_str())).collect();
+        let mut seen = BTreeMap::new();
+        for worker in workers.into_iter().take(LOOKED_UP) {
+            let presence = self.presence(worker).await?;
+            let at = presence.get("lastSeenAt").and_then(|ms| ms.parse().ok()).map(at_ms);
+            seen.extend(at.map(|at| (worker.to_owned(), at)));
+        }
+        let survived = |stall: &StalledEvent| {
+            let worker = stall.worker.as_ref().map_or("", |worker| worker.as_str());
+            seen.get(worker).is_some_and(|seen| *seen > stall.at)
+        };
+        Ok(Suspect::among(stalls.iter().filter(|stall| !survived(stall))))
     }
 }
 

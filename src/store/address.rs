@@ -18,8 +18,7 @@ use super::sentinel::{Primary, Sentinels};
 use super::url::{SentinelUrl, bad, info_of, place_of};
 use crate::error::Error;
 #[cfg(feature = "tls")]
-use crate::faults::Faults;
-use crate::faults::{ConfigError, ConfigErrors};
+use crate::faults::{ConfigError, ConfigErrors, Faults};
 
 /// What a connection is for, as `CLIENT LIST` shows it.
 #[derive(Clone, Copy, Debug)]

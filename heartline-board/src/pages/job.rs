@@ -54,13 +54,10 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
         }
         Err(e) => return board.failed(&e),
     };
-    let seen = match board.look().await {
-        Ok((seen, _)) => seen,
+    let trouble = match holder_trouble(&board, &job).await {
+        Ok(trouble) => trouble,
         Err(e) => return board.failed(&e),
     };
-    let task = seen.tasks.iter().find(|task| task.task == job.task);
-    let worker = seen.workers.iter().find(|worker| Some(&worker.worker) == job.worker.as_ref());
-    let trouble = task.and_then(|task| trouble_of(&job, task, worker));
     let now = SystemTime::now();
     let mut acts = acts_on(job.state);
     if job.state == JobState::Running && (job.is_silent || trouble.is_some()) {
@@ -94,6 +91,17 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
         task: asked.task,
         id: asked.id,
     })
+}
+
+/// What is wrong with who holds a job. With all well that is asked of the holder alone.
+async fn holder_trouble(board: &Board, job: &JobReport) -> Result<Option<(String, String)>, Error> {
+    let Some(holder) = &job.worker else { return Ok(None) };
+    let worker = board.inspector.worker(holder.as_str()).await?;
+    if worker.as_ref().is_some_and(|worker| worker.state.is_live()) && !job.is_silent {
+        return Ok(None);
+    }
+    let task = board.inspector.task(&job.task).await?;
+    Ok(trouble_of(job, &task, worker.as_ref()))
 }
 
 /// What has happened to a job, as long as it stands where it stood.

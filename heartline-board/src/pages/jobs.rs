@@ -118,9 +118,9 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
         let page = board.inspector.jobs(&asked.task, &filter, cursor, ROWS).await?;
         let count = board.inspector.count(&asked.task, &filter).await?;
         // With all well every job is silent for a third of each interval.
-        let (seen, _) = board.look().await?;
-        let is_late = seen.tasks.iter().any(|task| task.task == asked.task && is_overdue(task));
-        Ok::<_, Arc<heartline::Error>>((page, count, is_late))
+        let has_silent = page.jobs.iter().any(|job| job.is_silent);
+        let is_late = has_silent && is_overdue(&board.inspector.task(&asked.task).await?);
+        Ok((page, count, is_late))
     };
     let (page, count, is_late) = match looked.await {
         Ok(looked) => looked,

@@ -33,7 +33,7 @@ use crate::sizes::Sizes;
 use crate::strip::Stalls;
 use crate::text::shown;
 use crate::told::CodeCount;
-use crate::troubles::{correct, holders};
+use crate::troubles::holders;
 
 /// For how long what was seen of all tasks and workers stands: a page that is open in ten browsers is asked for by each.
 const FRESH: Duration = Duration::from_secs(1);
@@ -201,8 +201,7 @@ impl Board {
     async fn look_anew(&self, last: Option<&Seen>) -> Result<Seen, Error> {
         let tasks = Arc::new(self.inspector.tasks().await?);
         let mut workers = self.inspector.workers().await?;
-        let holders = Arc::new(holders(&self.inspector, &tasks, &workers).await?);
-        correct(&mut workers, &holders);
+        let holders = Arc::new(holders(&self.inspector, &tasks, &mut workers).await?);
         let workers = Arc::new(workers);
         // The server changes slowly, and takes longer to be asked.
         let (server, server_at) = match last.filter(|last| last.server_at.elapsed() < SERVER_FRESH) {

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use super::{Board, Frame, answer, encoded};
 use crate::strip::Stalls;
 use crate::text::{exact, relative, span};
+use crate::troubles::survived;
 
 /// How many stalls of all tasks a page shows.
 const SHOWN: usize = 100;
@@ -56,8 +57,8 @@ struct Accused {
 
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query(asked): Query<Asked>) -> Response {
     let now = SystemTime::now();
-    let tasks = match board.look().await {
-        Ok((seen, _)) => seen.tasks,
+    let seen = match board.look().await {
+        Ok((seen, _)) => seen,
         Err(e) => return board.failed(&e),
     };
     let mut page = StallsPage {
@@ -69,10 +70,12 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
         next: None,
     };
     {
-        let log = Stalls::log(&board, &tasks).await;
+        let log = Stalls::log(&board, &seen.tasks).await;
         let stalls = log.latest();
         let is_asked = |task: &str| asked.task.is_empty() || task == asked.task;
-        let suspects = Suspect::among(stalls.iter().copied().filter(|stall| is_asked(&stall.task)));
+        let suspects = Suspect::among(
+            stalls.iter().copied().filter(|stall| is_asked(&stall.task) && !survived(stall, &seen.workers)),
+        );
         page.suspects = suspects.iter().map(|job| accused(job, now)).collect();
         if asked.task.is_empty() {
             page.rows = stalls

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::{Query, State};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use heartline::{JobFilter, JobState};
 use serde::Deserialize;
 
 use super::{Board, Frame, answer};
-use crate::text::{exact, span};
+use crate::text::{exact, shown, span};
 use crate::told::{CodeCount, STATES, codes};
 
 /// How many failed jobs are looked at for their codes.
@@ -43,6 +43,11 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
         Ok(looked) => looked,
         Err(e) => return board.failed(&e),
     };
+    let is_known = task.dispatched > 0 || task.options.declared_by.is_some() || task.live_workers > 0;
+    if !is_known && task.counts.unfinished() == 0 {
+        let text = format!("Nothing is known of a task {}: its name may be another one.", shown(&asked.task));
+        return board.problem(StatusCode::NOT_FOUND, "There is no such task", &text);
+    }
     let codes = if task.counts.failed > 0 {
         let failed = async {
             let page = board.inspector.jobs(&asked.task, &JobFilter::new(JobState::Failed), None, LOOKED).await?;

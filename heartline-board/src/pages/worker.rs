@@ -7,6 +7,7 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
+use heartline::{Error, WorkerReport};
 use serde::Deserialize;
 
 use super::{Board, Frame, answer};
@@ -16,6 +17,16 @@ use crate::told::{Beat, beats, watches, worker_facts};
 #[derive(Deserialize)]
 pub(crate) struct Asked {
     worker: String,
+}
+
+/// The worker, with what it holds as Redis has it: its own word stays as it was when it died.
+async fn held_by(board: &Board, mut worker: WorkerReport) -> Result<WorkerReport, Error> {
+    for its in &mut worker.tasks {
+        let report = board.inspector.holders(&its.task).await?;
+        let own = report.holders.iter().find(|holder| holder.worker == worker.worker).map(|holder| holder.jobs);
+        its.held = own.unwrap_or(if report.is_whole { 0 } else { its.held });
+    }
+    Ok(worker)
 }
 
 #[derive(Template)]
@@ -32,7 +43,10 @@ struct WorkerPage {
 
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query(asked): Query<Asked>) -> Response {
     let worker = match board.inspector.worker(&asked.worker).await {
-        Ok(Some(worker)) => worker,
+        Ok(Some(worker)) => match held_by(&board, worker).await {
+            Ok(worker) => worker,
+            Err(e) => return board.failed(&e),
+        },
         Ok(None) => {
             let text = format!("Nothing is known of {}: it may have been forgotten.", shown(&asked.worker));
             return board.problem(StatusCode::NOT_FOUND, "There is no such worker", &text);

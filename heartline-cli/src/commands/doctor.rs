@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use heartline::{ServerReport, TaskReport, WorkerReport, WorkerState};
+use heartline::{ServerReport, TaskReport, WorkerReport};
 use heartline_board::checks::{Checked, Grade, found, of_server, ok};
 use heartline_board::text::{shown, span};
 use heartline_board::troubles::troubles;
@@ -13,7 +13,9 @@ use crate::fleet::Fleet;
 use crate::session::Session;
 
 pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
-    let Fleet { tasks, workers, holders, server } = Fleet::look(&session.inspector).await?;
+    let fleet = Fleet::look(&session.inspector).await?;
+    let suspicions = fleet.suspicions(&session.inspector).await;
+    let Fleet { tasks, workers, holders, server } = fleet;
     let mut checked = vec![ok(session.place.clone())];
     checked.extend(of_server(&server, SystemTime::now()));
     checked.extend(of_intervals(&server, &tasks));
@@ -21,7 +23,7 @@ pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
     checked.extend(of_tasks(&tasks));
     // What `status` says, but for the server, which stands above.
     let is_new = tasks.is_empty() && !workers.iter().any(|worker| worker.state.is_live());
-    let wrong = troubles(&tasks, &workers, &holders).into_iter().map(|trouble| {
+    let wrong = suspicions.into_iter().chain(troubles(&tasks, &workers, &holders)).map(|trouble| {
         let grade = if is_new { Grade::Note } else { trouble.grade };
         let task = trouble.task.map_or_else(String::new, |task| format!("{task}: "));
         found(grade, format!("{task}{}", trouble.what), trouble.hint)
@@ -82,14 +84,6 @@ fn of_workers(workers: &[WorkerReport]) -> Vec<Checked> {
     if wires.len() > 1 {
         let what = "they speak different versions of the wire format";
         checked.push(found(Grade::Note, what, "options that need the newer one are refused until all speak it"));
-    }
-    for worker in workers.iter().filter(|worker| worker.state == WorkerState::Silent) {
-        let what = format!("the worker {} is silent", worker.worker);
-        checked.push(found(
-            Grade::Note,
-            what,
-            "live workers of its tasks recover its jobs, if there are any; see `heartline workers`",
-        ));
     }
     for worker in live.iter().filter(|worker| worker.runtime_blocked.is_some()) {
         let what = format!("handlers block the runtime of {}", worker.worker);

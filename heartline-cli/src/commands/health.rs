@@ -1,20 +1,15 @@
 //! `status` and `health`: whether jobs are processed, and if not, why.
 
 use std::fmt::Write as _;
-use std::time::SystemTime;
 
-use futures_util::future::try_join_all;
-use heartline::{Inspector, TaskReport, WorkerState};
+use heartline::{TaskReport, WorkerState};
 use heartline_board::checks::Grade;
 use heartline_board::text::{many, shown};
-use heartline_board::troubles::{Trouble, is_healthy, suspicions};
+use heartline_board::troubles::{Trouble, is_healthy};
 
 use crate::failure::Failure;
 use crate::fleet::Fleet;
 use crate::session::Session;
-
-/// Of how many tasks the last stalls are looked at.
-const SUSPECTED: usize = 50;
 
 /// How many tasks are named.
 const NAMED: usize = 5;
@@ -34,9 +29,9 @@ pub(super) async fn health(session: &Session) -> Result<(), Failure> {
 
 pub(super) async fn status(session: &Session) -> Result<(), Failure> {
     let fleet = Fleet::look(&session.inspector).await?;
-    let mut troubles = fleet.troubles();
+    let mut troubles = fleet.suspicions(&session.inspector).await;
+    troubles.extend(fleet.troubles());
     let Fleet { tasks, workers, .. } = fleet;
-    troubles.extend(suspected(&session.inspector, &tasks).await?);
     let is_healthy = is_healthy(&troubles);
     let count = |state| workers.iter().filter(|worker| worker.state == state).count();
     let sum = |of: fn(&TaskReport) -> u64| tasks.iter().map(of).sum::<u64>();
@@ -56,8 +51,10 @@ pub(super) async fn status(session: &Session) -> Result<(), Failure> {
         let states = [WorkerState::Live, WorkerState::Stopping, WorkerState::Silent];
         let workers = states.map(|state| format!("{} {state}", count(state)));
         session.out.line(format!("workers: {}", workers.join(", ")))?;
-        if is_healthy {
+        if troubles.is_empty() {
             session.out.line("Nothing is wrong.")?;
+        } else if is_healthy {
+            session.out.line("Jobs are processed; for you to judge:")?;
         }
         tell(session, &troubles)?;
     }
@@ -79,13 +76,6 @@ fn most_failed(tasks: &[TaskReport]) -> String {
         told.push(')');
     }
     told.replacen("( ", "(", 1)
-}
-
-/// Jobs that were held at the deaths of workers, by the last stalls of each task.
-async fn suspected(inspector: &Inspector, tasks: &[TaskReport]) -> Result<Vec<Trouble>, Failure> {
-    let readable = tasks.iter().filter(|task| task.fault.is_none()).take(SUSPECTED);
-    let read = try_join_all(readable.map(|task| inspector.stalled_events(&task.task, None))).await?;
-    Ok(suspicions(read.iter().flat_map(|(stalls, _)| stalls), SystemTime::now()))
 }
 
 fn tell<'a>(session: &Session, troubles: impl IntoIterator<Item = &'a Trouble>) -> Result<(), Failure> {

@@ -124,7 +124,12 @@ async fn known_task(session: &Session, task: &str) -> Result<(), Failure> {
 
 /// Whether nobody has named the task yet.
 async fn is_new_task(session: &Session, task: &str) -> Result<bool, Failure> {
-    Ok(!session.inspector.task_names().await?.iter().any(|name| name == task))
+    if session.inspector.task_names().await?.iter().any(|name| name == task) {
+        return Ok(false);
+    }
+    // The list of tasks may have been lost alone.
+    let report = session.inspector.task(task).await?;
+    Ok(report.dispatched == 0 && report.options.declared_by.is_none() && report.live_workers == 0)
 }
 
 /// The task that may have been meant by one that is not there.

@@ -89,7 +89,7 @@ async fn ask_about_all(session: &Session, jobs: &Silent, verb: &str) -> Result<(
     let silent = silent.iter().filter(is_meant).count();
     let set_aside: u64 = task.parts.iter().map(|part| part.set_aside).sum();
     let what = match set_aside {
-        0 => format!("all jobs of {} that stay silent: {silent} are now", jobs.task),
+        0 => format!("all jobs of {} that stay silent, {silent} of which are silent now", jobs.task),
         // Where there are such jobs, they are all that is taken.
         _ => format!("the {set_aside} jobs of {} that are set aside", jobs.task),
     };
@@ -159,7 +159,7 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
         if !is_listed && !worker.is_some_and(|worker| worker.state.is_live()) {
             let (id, jobs) = (holder.worker.as_str(), many(holder.jobs, "job"));
             let what = format!("{jobs} held by {}", standing(id, worker, report.as_of));
-            session.out.hint(format!("{}\n    {}", shown(&what), shown(&next_step(&report, id))));
+            session.out.hint(format!("{}\n    {}", shown(&what), shown(&next_step(&report, id, worker))));
         }
     }
     if report.live_workers == 0 && held > 0 {

@@ -81,7 +81,11 @@ async fn outlook(session: &Session, task: &str) -> Result<(), Failure> {
         session.out.line(shown(reason))?;
     }
     match outlook.next_resolve_at {
-        Some(at) => session.out.line(format!("The next job may be resolved {}.", exact(at, outlook.as_of))),
+        Some(at) => {
+            let is_any_silent = outlook.parts.iter().any(|part| part.candidates > 0);
+            let which = if is_any_silent { "The next job" } else { "What falls silent now" };
+            session.out.line(format!("{which} may be resolved {}.", exact(at, outlook.as_of)))
+        }
         None => Ok(()),
     }
 }
@@ -108,9 +112,12 @@ async fn suspects(session: &Session, task: &str) -> Result<(), Failure> {
         ]
     });
     session.out.table(&["ID", "DEATHS", "ALONE", "SHARE", "LAST", "ACTION"], rows.collect())?;
-    session
-        .out
-        .hint(format!("`heartline jobs show -t {task} ID` shows one; `heartline stalls explain` each of its deaths."));
+    if let Some(first) = suspects.first() {
+        let id = shown(first.id.as_str());
+        session.out.hint(format!(
+            "`heartline stalls explain -t {task} {id}` tells each of its deaths; `heartline jobs cancel -t {task} {id}` ends it."
+        ));
+    }
     Ok(())
 }
 

@@ -18,6 +18,9 @@ pub(super) async fn list(session: &Session, all: bool) -> Result<(), Failure> {
     let is_listed = |worker: &WorkerReport| all || worker.state != WorkerState::Gone;
     let mut listed: Vec<WorkerReport> = workers.into_iter().filter(is_listed).collect();
     held_by(session, &mut listed).await?;
+    if listed.is_empty() && !session.out.is_json {
+        session.out.hint(format!("There is no worker on {}.", session.place));
+    }
     if session.out.is_json {
         return session.out.json(&listed);
     }
@@ -63,12 +66,16 @@ pub(super) async fn list(session: &Session, all: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the workers hold, as Redis has it.
+/// What the workers hold, as Redis has it. Of a task that cannot be looked at, their own word stands.
 pub(super) async fn held_by(session: &Session, workers: &mut [WorkerReport]) -> Result<Vec<HolderReport>, Failure> {
     let tasks: BTreeSet<&str> = workers.iter().flat_map(|worker| &worker.tasks).map(|its| its.task.as_str()).collect();
     let mut found = Vec::with_capacity(tasks.len());
     for task in tasks {
-        found.push(session.inspector.holders(task).await?);
+        match session.inspector.holders(task).await {
+            Ok(held) => found.push(held),
+            Err(e) if e.is_retryable() => return Err(e.into()),
+            Err(e) => say!("note: who holds jobs of {} cannot be read: {}", shown(task), shown(&e.to_string())),
+        }
     }
     correct(workers, &found);
     Ok(found)
@@ -98,7 +105,7 @@ pub(super) async fn show(session: &Session, id: &str) -> Result<(), Failure> {
     for report in held_by.iter().filter(|_| !worker.state.is_live()) {
         if let Some(held) = report.holders.iter().find(|holder| holder.worker == worker.worker) {
             let task = session.inspector.task(&report.task).await?;
-            let (jobs, hint) = (many(held.jobs, "job"), next_step(&task, worker.worker.as_str()));
+            let (jobs, hint) = (many(held.jobs, "job"), next_step(&task, worker.worker.as_str(), Some(&worker)));
             session.out.line(format!("! it still holds {jobs} of {}: {}", shown(&report.task), shown(&hint)))?;
         }
     }

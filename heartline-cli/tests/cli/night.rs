@@ -88,19 +88,28 @@ async fn slots_that_are_taken_for_long_while_jobs_wait_are_told_of() {
     for id in ["a", "b", "c"] {
         bench.export.dispatch("hold".into()).id(id).await.unwrap();
     }
-    let waits = format!("{}", ms_ago(Duration::from_secs(500)));
     let mut conn = redis_of(&bench).await;
-    let () =
-        redis::cmd("HSET").arg("cli:{export}:waitingSince").arg("c").arg(waits).query_async(&mut conn).await.unwrap();
-    holds(&bench, &["a", "b"], Duration::from_secs(200), Duration::ZERO).await;
+    let mut waits = async |seconds| {
+        let since = ms_ago(Duration::from_secs(seconds));
+        let mut set = redis::cmd("HSET");
+        set.arg("cli:{export}:waitingSince").arg("c").arg(since);
+        set.query_async::<()>(&mut conn).await.unwrap();
+    };
+    waits(200).await;
+    holds(&bench, &["a", "b"], Duration::from_secs(480), Duration::ZERO).await;
     let ran = bench.run(&["status"]).await;
     assert!(ran.status == 0 && ran.out.contains("Nothing is wrong.\n") && !ran.out.contains('?'), "{ran:?}");
-    holds(&bench, &["a", "b"], Duration::from_secs(480), Duration::ZERO).await;
+    waits(500).await;
     let ran = bench.run(&["status"]).await;
     let told = "? export: all 2 slots are taken, for 8m none was given back, and the next job has waited 8m 20s";
     assert!(ran.status == 0 && ran.out.contains(told), "{ran:?}");
     assert!(ran.out.contains("the oldest run is 8m old") && ran.out.contains("its runs have no timeout"), "{ran:?}");
+    assert!(!ran.out.contains("Nothing is wrong"), "{ran:?}");
     assert_eq!(bench.run(&["health"]).await.ok(), "healthy\n", "it is for a person to judge");
+    // Nothing moves any more.
+    waits(2000).await;
+    holds(&bench, &["a", "b"], Duration::from_secs(1900), Duration::ZERO).await;
+    assert!(bench.run(&["health"]).await.out.contains("! export: all 2 slots are taken, for 31m 40s"));
 }
 
 #[tokio::test]
