@@ -30,6 +30,7 @@ use tokio::sync::Mutex as AsyncMutex;
 
 use self::log::Log;
 use self::watch::TaskWatch;
+use crate::clock;
 use crate::error::Error;
 use crate::process::held::{Flags, Held};
 use crate::process::identity;
@@ -115,6 +116,8 @@ impl Keeper {
         self.newest().conn = None;
         for watch in self.watches.iter() {
             watch.lost_line(|_| true, WatchBreak::PrimaryChanged);
+            // Also where a call has failed for it before.
+            watch.witness().broken(clock::now(), WatchBreak::PrimaryChanged);
             watch.task.beat_now.notify_one();
             watch.task.poke.notify_one();
         }

@@ -20,7 +20,17 @@ pub(super) struct Slot {
     address: Arc<Address>,
     role: Role,
     state: Arc<Mutex<SlotState>>,
-    connecting: Joint<(OwnConnection, usize)>,
+    connecting: Joint<Up>,
+}
+
+/// A connection that is there.
+#[derive(Clone, Debug)]
+struct Up {
+    conn: OwnConnection,
+    /// Its number.
+    before: usize,
+    /// Which primary it leads to.
+    generation: u64,
 }
 
 #[derive(Debug, Default)]
@@ -38,6 +48,13 @@ struct SlotState {
     refused: Option<Instant>,
 }
 
+impl SlotState {
+    fn up(&self) -> Option<Up> {
+        let (before, generation) = (self.before, self.generation);
+        self.conn.clone().map(|conn| Up { conn, before, generation })
+    }
+}
+
 impl Slot {
     pub(super) fn new(address: Arc<Address>, role: Role) -> Slot {
         Slot { address, role, state: Arc::default(), connecting: Joint::default() }
@@ -49,16 +66,17 @@ impl Slot {
 
     /// The connection with its number, if there is one.
     pub(super) fn if_up(&self) -> Option<(OwnConnection, usize)> {
+        self.up().map(|up| (up.conn, up.before))
+    }
+
+    fn up(&self) -> Option<Up> {
         self.address.keep_watch();
-        let (generation, state) = (self.address.generation(), self.state());
-        let (before, is_left) = (state.before, state.generation != generation);
-        let conn = state.conn.clone()?;
-        drop(state);
-        if is_left {
-            self.leave(before);
-            return None;
+        let up = self.state().up()?;
+        if up.generation == self.address.generation() {
+            return Some(up);
         }
-        Some((conn, before))
+        self.leave(up.before);
+        None
     }
 
     /// The connection of this number is of no use any more. Of calls that fail together the first one counts.
@@ -99,12 +117,11 @@ impl Slot {
         time: Duration,
         call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let (mut conn, before) = match self.if_up() {
+        let Up { mut conn, before, generation } = match self.up() {
             Some(up) => up,
             None => self.connect().await?,
         };
         let mut under_way = UnderWay::begin(self, before);
-        let generation = self.address.generation();
         let answer = tokio::time::timeout(time, self.address.steady_since(generation, call(&mut conn))).await;
         let answer = answer.unwrap_or_else(|_| Err(Error::late()));
         under_way.end(&answer);
@@ -124,27 +141,28 @@ impl Slot {
         }
     }
 
-    async fn connect(&self) -> Result<(OwnConnection, usize), Error> {
+    async fn connect(&self) -> Result<Up, Error> {
         let connect = || {
             let (address, role, state) = (Arc::clone(&self.address), self.role, Arc::clone(&self.state));
             async move {
                 // An attempt that was left for dead may have come since.
-                let up = {
-                    let state = state.lock().unwrap_or_else(PoisonError::into_inner);
-                    state.conn.clone().map(|conn| (conn, state.before))
-                };
-                if let Some(up) = up {
+                let generation = address.generation();
+                let up = state.lock().unwrap_or_else(PoisonError::into_inner).up();
+                if let Some(up) = up.filter(|up| up.generation == generation) {
                     return Ok(up);
                 }
                 // Each call keeps its own time.
-                let generation = address.generation();
                 let conn = address.connect(role, None).await?;
                 let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
                 // An attempt that was left for dead may come late, when there is another connection.
-                if state.conn.is_none() {
-                    (state.conn, state.generation) = (Some(conn.clone()), generation);
+                if let Some(up) = state.up().filter(|up| up.generation >= generation) {
+                    return Ok(up);
                 }
-                Ok((state.conn.get_or_insert(conn).clone(), state.before))
+                // One that led to the primary before is left.
+                let before = state.before + usize::from(state.conn.is_some());
+                *state = SlotState { before, refused: state.refused, ..SlotState::default() };
+                (state.conn, state.generation) = (Some(conn.clone()), generation);
+                Ok(Up { conn, before: state.before, generation })
             }
         };
         self.connecting.attempt(connect).await

@@ -1,6 +1,6 @@
 //! Calls the scripts by hand, with keys and arguments of the test's own, and shows what they leave.
 
-use crate::support::{TestRedis, dump};
+use crate::support::{PATIENCE, TestRedis, dump};
 use heartline::_internals::{ScriptSource, scripts};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, RedisError, Value};
@@ -64,7 +64,9 @@ impl Task {
         self.bind(&[]).await;
         let url = self.url().replace("redis://", "redis://bound:secret@");
         let client = redis::Client::open(url).unwrap();
-        self.bound = Some(client.get_multiplexed_async_connection().await.unwrap());
+        // The client's own half a second is over at once on a machine that is busy.
+        let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+        self.bound = Some(client.get_multiplexed_async_connection_with_config(&config).await.unwrap());
     }
 
     async fn bind(&mut self, keys: &[String]) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use heartline::{App, Context, Error, JobError, JobState, StallOptions, TaskOptions, TaskRef};
+use heartline::{App, Context, Error, JobError, JobState, StallOptions, TaskOptions, TaskRef, WatchBreak};
 
 use crate::support::journal::Journal;
 use crate::support::worker::TestWorker;
@@ -173,6 +173,13 @@ async fn a_failover_in_order_is_heard_of_before_the_old_primary_is_told() {
     trio.fail_over().await;
     trio.another_than(before).await;
     load.goes_on(RESUMES).await;
+    let inspector = App::builder().redis(trio.url()).build().await.unwrap().inspector();
+    eventually("the worker says what broke its watch", PATIENCE, async || {
+        let workers = inspector.workers().await.unwrap();
+        let mut watches = workers.iter().flat_map(|worker| &worker.tasks).flat_map(|its| &its.watches);
+        watches.any(|watch| watch.broken == Some(WatchBreak::PrimaryChanged))
+    })
+    .await;
     // It takes writes for 10 s more. The sentinels see the promotion up to a second late, and then all hear of it.
     let lost = load.accounted().await;
     assert!(lost.over < Duration::from_secs(3), "{:?}", lost.over);
