@@ -98,17 +98,17 @@ impl Keeper {
     }
 
     /// Makes a call on the connection of this number as long as it leads to the primary.
-    pub(crate) async fn steady<T>(
-        &self,
+    pub(crate) fn steady<'a, T: 'a>(
+        &'a self,
         number: u64,
-        call: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
+        call: impl Future<Output = Result<T, Error>> + 'a,
+    ) -> impl Future<Output = Result<T, Error>> + 'a {
         let generation = {
             let newest = self.newest();
             // Any other one ends it at once.
             if number >= newest.first { newest.generation } else { newest.generation.wrapping_sub(1) }
         };
-        self.worker.store.steady_since(generation, call).await
+        self.worker.store.steady_since(generation, call)
     }
 
     /// Another server is the primary: every line leads to the one before. Nothing that was watched there counts.

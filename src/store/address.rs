@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::Either;
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, PushInfo,
@@ -157,17 +158,21 @@ impl Address {
     ///
     /// # Errors
     /// Those of the work, and as of a connection that was closed.
-    pub(super) async fn steady_since<T>(
-        &self,
+    pub(super) fn steady_since<'a, T: 'a>(
+        &'a self,
         generation: u64,
-        work: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        let Road::Sentinels(guided) = &self.road else { return work.await };
-        tokio::select! {
-            biased;
-            () = guided.sentinels.left(generation) => Err(Error::primary_changed()),
-            done = work => done,
-        }
+        work: impl Future<Output = Result<T, Error>> + 'a,
+    ) -> impl Future<Output = Result<T, Error>> + 'a {
+        // No async function: each would hold the work twice, and callers have little stack.
+        let Road::Sentinels(guided) = &self.road else { return Either::Left(work) };
+        let work = Box::pin(work);
+        Either::Right(async move {
+            tokio::select! {
+                biased;
+                () = guided.sentinels.left(generation) => Err(Error::primary_changed()),
+                done = work => done,
+            }
+        })
     }
 
     /// How to reach the primary.

@@ -230,17 +230,20 @@ impl Store {
     ///
     /// # Errors
     /// Those of the work, and as of a connection that was closed.
-    pub(crate) async fn steady<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        self.address.steady_since(self.address.generation(), work).await
+    pub(crate) fn steady<'a, T: 'a>(
+        &'a self,
+        work: impl Future<Output = Result<T, Error>> + 'a,
+    ) -> impl Future<Output = Result<T, Error>> + 'a {
+        self.address.steady_since(self.address.generation(), work)
     }
 
     /// The same for work on what was connected in this generation.
-    pub(crate) async fn steady_since<T>(
-        &self,
+    pub(crate) fn steady_since<'a, T: 'a>(
+        &'a self,
         generation: u64,
-        work: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        self.address.steady_since(generation, work).await
+        work: impl Future<Output = Result<T, Error>> + 'a,
+    ) -> impl Future<Output = Result<T, Error>> + 'a {
+        self.address.steady_since(generation, work)
     }
 
     /// A connection of the caller's own, which tells when it drops. `response` bounds each answer; `None` is for calls
