@@ -20,8 +20,8 @@
 -- KEYS[19] aside        (hash)    id -> fence, phase, and since when it was silent, ms, of a job that is let be
 -- Returns  {'seen', now (ms), counts (waiting, delayed, claimed, running, finalizing, completed, failed, cancelled),
 --          id and time since when it waits (ms; '': the id tells it) of the first job of each list ('': none), first
---          due time (ms) or '', candidates, active, fields of meta, how many jobs are set aside, how many failed
---          in the last 5 minutes}
+--          due time (ms) or '', candidates, active, fields of meta, how many jobs are set aside, how many failed,
+--          and how many completed, in the last 5 minutes}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local lists = { wait_high, wait, wait_low }
@@ -49,7 +49,8 @@ for _, list in ipairs(lists) do
   heads[#heads + 1] = since or first and redis.call('HGET', dispatched_at, first) or ''
 end
 local now = math.floor(now_us() / 1000)
+local lately = string.format('%d', now - 300000)
 return { 'seen', string.format('%d', now), counts, heads,
   redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or '', redis.call('SCARD', candidates),
   redis.call('SCARD', active), redis.call('HGETALL', meta), redis.call('HLEN', aside),
-  redis.call('ZCOUNT', failed, string.format('%d', now - 300000), '+inf') }
+  redis.call('ZCOUNT', failed, lately, '+inf'), redis.call('ZCOUNT', completed, lately, '+inf') }

@@ -15,6 +15,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::process::figures::{BOUNDS, Spread, TaskFigures};
 use crate::process::observer::{Observer, RunEnd, RunInfo};
+use crate::stall::action::StallAction;
 use crate::worker::monitor::WorkerMonitor;
 
 /// How many codes of failures have a label of their own: a code that is made of data would let a registry grow without end.
@@ -137,7 +138,7 @@ impl fmt::Debug for RunMetrics {
 /// | `heartline_settled_total` | task, kind (`reported`, `claimed`) | outcomes that those reported, and jobs that they brought |
 /// | `heartline_settle_repeated_total` | task | how often one was not answered and made again |
 /// | `heartline_sweeps_total` | task | sweeps of this worker that began an epoch |
-/// | `heartline_stalls_total` | task, action | jobs that it found stalled, or took back from a dead worker of its host, by [`StallAction`](crate::StallAction) |
+/// | `heartline_stalls_total` | task, action, reason | jobs that it found stalled, or took back from a dead worker of its host, by [`StallAction`](crate::StallAction) and [`StallReason`](crate::StallReason) |
 /// | `heartline_locks_lost_total` | task | jobs that were taken from it while it ran them |
 /// | `heartline_at_risk_total` | task | jobs that came at risk, since no heartbeat was answered |
 /// | `heartline_watch_broken_total` | task, cause | how often its watch began anew, by [`WatchBreak`](crate::WatchBreak) |
@@ -178,7 +179,7 @@ impl Collector for WorkerMetrics {
         let each = |read: fn(&TaskFigures) -> Vec<Labelled>| {
             figures.tasks.iter().flat_map(|task| labelled(task, read(task))).collect::<Vec<_>>()
         };
-        let slots = each(|task| vec![("kind", "held".to_owned(), task.held), ("kind", "all".to_owned(), task.slots)]);
+        let slots = each(|task| vec![kind("held", task.held), kind("all", task.slots)]);
         let name = ("slots", "Jobs that the worker holds, and may hold", None);
         told(&mut encoder, name, slots, MetricType::Gauge, |value, mut metric| metric.encode_gauge(value))?;
         let spreads: [Metric<Spread>; 2] = [
@@ -196,17 +197,23 @@ impl Collector for WorkerMetrics {
         }
         let counters: [Metric<Vec<Labelled>>; 7] = [
             ("settled", "Outcomes that were reported, and jobs that were claimed", |task| {
-                vec![("kind", "reported".to_owned(), task.reported), ("kind", "claimed".to_owned(), task.claimed)]
+                vec![kind("reported", task.reported), kind("claimed", task.claimed)]
             }),
             ("settle_repeated", "Calls that were not answered and made again", |task| single(task.repeated)),
             ("sweeps", "Sweeps that began an epoch", |task| single(task.sweeps)),
-            ("stalls", "Jobs that were found stalled, by what was done", |task| {
-                task.stalls.iter().map(|(action, count)| ("action", action.to_string(), *count)).collect()
+            ("stalls", "Jobs that were found stalled, by what was done, and how that was found out", |task| {
+                let mut counts = Vec::new();
+                for (reason, found) in &task.stalls {
+                    let labels =
+                        |action: &StallAction| vec![("action", action.to_string()), ("reason", reason.to_string())];
+                    counts.extend(found.iter().map(|(action, count)| (labels(action), *count)));
+                }
+                counts
             }),
             ("locks_lost", "Jobs that were taken from the worker while it ran them", |task| single(task.locks_lost)),
             ("at_risk", "Jobs that came at risk, since no heartbeat was answered", |task| single(task.at_risk)),
             ("watch_broken", "How often the watch over the task began anew, by cause", |task| {
-                task.watch_breaks.iter().map(|(cause, count)| ("cause", cause.to_string(), *count)).collect()
+                task.watch_breaks.iter().map(|(cause, count)| (vec![("cause", cause.to_string())], *count)).collect()
             }),
         ];
         for (name, help, read) in counters {
@@ -228,19 +235,19 @@ impl Collector for WorkerMetrics {
 /// The name of a metric, what it is, and where it is read of a task.
 type Metric<T> = (&'static str, &'static str, fn(&TaskFigures) -> T);
 
-/// A number of a task, with a label of its own and its value; no name: it has none.
-type Labelled = (&'static str, String, u64);
+/// A number of a task, with labels beside the task.
+type Labelled = (Labels, u64);
 
 fn single(count: u64) -> Vec<Labelled> {
-    vec![("", String::new(), count)]
+    vec![(Vec::new(), count)]
+}
+
+fn kind(kind: &str, count: u64) -> Labelled {
+    (vec![("kind", kind.to_owned())], count)
 }
 
 fn labelled(task: &TaskFigures, values: Vec<Labelled>) -> Vec<(Labels, u64)> {
-    let with = |(name, value, count): Labelled| {
-        let own = Some((name, value)).filter(|(name, _)| !name.is_empty());
-        (of(&task.task).into_iter().chain(own).collect(), count)
-    };
-    values.into_iter().map(with).collect()
+    values.into_iter().map(|(own, count)| (of(&task.task).into_iter().chain(own).collect(), count)).collect()
 }
 
 #[cfg(test)]

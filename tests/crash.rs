@@ -494,8 +494,13 @@ async fn a_zombie_that_wakes_while_its_job_still_runs_elsewhere_leaves_it_alone(
     assert_eq!(next(&mut stalls).await.action, StallAction::Recovered);
     test.arrives("held", "running").await;
     let token = test.column("locks", "held").await;
+    let explained = async || app.inspector().explain(TASK, "held").await.unwrap().remove(0);
+    let before = explained().await;
+    assert!(before.holder_last_seen_at.is_some() && before.holder_seen_again_at.is_none(), "{before}");
     zombie.signal("-CONT");
     test.epochs_pass(2).await;
+    eventually("it was seen again", PATIENCE, async || explained().await.holder_seen_again_at.is_some()).await;
+    assert!(explained().await.to_string().contains(", which was seen again since; "), "{}", explained().await);
     assert_eq!(test.column("locks", "held").await, token);
     assert_eq!(test.run::<u64>("XLEN", "stalls", &[]).await, 1);
 }
@@ -775,7 +780,9 @@ async fn who_takes_jobs_of_the_dead_back_counts_them_among_the_stalls() {
     let heir = app.worker();
     let monitor = heir.monitor();
     let heir = TestWorker::start(heir);
-    let counted = async || monitor.figures().tasks.first().map(|task| task.stalls[&StallAction::Recovered]) == Some(2);
+    let found =
+        || Some(monitor.figures().tasks.first()?.stalls[&StallReason::WorkerRestarted][&StallAction::Recovered]);
+    let counted = async || found() == Some(2);
     eventually("they are counted", PATIENCE, counted).await;
     test.journal.open("hold once");
     heir.stop().await;

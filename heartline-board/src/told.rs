@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use heartline::{Fault, JobReport, JobRow, JobState, TaskReport, WatchReport, WorkerReport, WorkerState};
+use heartline::{DeathProof, Fault, JobReport, JobRow, JobState, TaskReport, WatchReport, WorkerReport, WorkerState};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -179,9 +179,23 @@ pub fn worker_facts(worker: &WorkerReport, now: SystemTime) -> Vec<(&'static str
 #[must_use]
 pub fn worker_state(worker: &WorkerReport) -> String {
     match &worker.death {
-        Some(death) if death.by.is_empty() => format!("{} (proof: {})", worker.state, death.proof),
-        Some(death) => format!("{} (proof: {}, by {})", worker.state, death.proof, shown(&death.by)),
+        Some(death) if death.by.is_empty() => format!("{}: {}", worker.state, proof(death.proof)),
+        Some(death) if death.proof == DeathProof::SaidSo => format!("{}: {} said so", worker.state, shown(&death.by)),
+        Some(death) => format!("{}: {}, says {}", worker.state, proof(death.proof), shown(&death.by)),
         None => worker.state.to_string(),
+    }
+}
+
+/// What proves that a worker is dead.
+#[must_use]
+pub fn proof(proof: DeathProof) -> &'static str {
+    match proof {
+        DeathProof::Gone => "its process is gone",
+        DeathProof::PidReused => "its process is gone, another one has its pid",
+        DeathProof::Unreaped => "its process has ended",
+        DeathProof::Replaced => "another worker has its exclusive name",
+        DeathProof::SaidSo => "a person said so",
+        _ => "it is proven",
     }
 }
 

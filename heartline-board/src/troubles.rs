@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::checks::{Grade, of_server};
 use crate::text::{many, span};
+use crate::told::proof;
 
 /// How many intervals an epoch may last while jobs are held, before stall detection counts as standing still: it takes one, and a third
 /// more until the next heartbeat.
@@ -31,6 +32,9 @@ const LOOKED_UP: usize = 20;
 
 /// A job that was held at the deaths of workers is told of for so long.
 const SUSPECT_FOR: Duration = Duration::from_secs(3600);
+
+/// How many troubles are told at a time: whoever has more begins with the first ones.
+pub const TOLD: usize = 30;
 
 /// How many tasks are asked about at a time.
 const TOGETHER: usize = 20;
@@ -254,9 +258,13 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     troubles
         .extend(held_by.filter(|report| is_crowded(task) && report.is_whole).and_then(|report| crowd(task, report)));
     if task.failed_lately > 0 {
+        let completed = match task.completed_lately {
+            0 => String::new(),
+            jobs => format!(", {jobs} completed"),
+        };
         troubles.push(Trouble::note(
             name,
-            format!("{} failed in the last 5 minutes", many(task.failed_lately, "job")),
+            format!("{} failed in the last 5 minutes{completed}", many(task.failed_lately, "job")),
             format!("`heartline jobs codes -t {name}` counts why"),
         ));
     }
@@ -304,7 +312,7 @@ pub fn standing(id: &str, worker: Option<&WorkerReport>, now: SystemTime) -> Str
     let seen = span(now.duration_since(worker.last_seen_at).unwrap_or_default());
     let host = if worker.host.is_empty() { String::new() } else { format!(" on {}", worker.host) };
     match (&worker.death, worker.stopped_at) {
-        (Some(death), _) => format!("{id}{host}, which is dead (proof: {}), last seen {seen} ago", death.proof),
+        (Some(death), _) => format!("{id}{host}, which is dead ({}), last seen {seen} ago", proof(death.proof)),
         (None, Some(_)) => format!("{id}{host}, which stopped {seen} ago"),
         (None, None) => format!(
             "{id}{host}, last seen {seen} ago: it is dead, frozen, or cut off from Redis (which may just have come back: look again in 10s)"

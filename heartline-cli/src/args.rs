@@ -321,14 +321,14 @@ pub(crate) enum TaskCommand {
     /// Counts, rates, options in force, and why nothing is recovered yet
     #[command(after_help = "Example:\n  heartline task show export")]
     Show {
-        /// The task
-        task: String,
+        #[command(flatten)]
+        task: Named,
     },
     /// Let no job of the task begin; what runs goes on
     #[command(after_help = "Example:\n  heartline task pause export --reason 'the disk is full'")]
     Pause {
-        /// The task
-        task: String,
+        #[command(flatten)]
+        task: Named,
         /// Why, for whoever looks
         #[arg(long, default_value = "")]
         reason: String,
@@ -336,14 +336,14 @@ pub(crate) enum TaskCommand {
     /// Let jobs of a paused task begin again
     #[command(after_help = "Example:\n  heartline task resume export")]
     Resume {
-        /// The task
-        task: String,
+        #[command(flatten)]
+        task: Named,
     },
     /// Remove all jobs in one state, with all that is kept of them
     #[command(after_help = "Example:\n  heartline task purge export --state failed")]
     Purge {
-        /// The task
-        task: String,
+        #[command(flatten)]
+        task: Named,
         /// The state: waiting, delayed, completed, failed, cancelled
         #[arg(long)]
         state: JobState,
@@ -351,9 +351,26 @@ pub(crate) enum TaskCommand {
     /// Remove what is left of a task without jobs and without workers
     #[command(after_help = "Example:\n  heartline task forget export")]
     Forget {
-        /// The task
-        task: String,
+        #[command(flatten)]
+        task: Named,
     },
+}
+
+/// The task that a command is about: its only argument, or, as in all other commands, `--task`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Named {
+    /// The task
+    #[arg(value_name = "TASK", required_unless_present = "named")]
+    own: Option<String>,
+    #[arg(long = "task", short = 't', value_name = "TASK", conflicts_with = "own", hide = true)]
+    named: Option<String>,
+}
+
+impl Named {
+    /// Its name.
+    pub(crate) fn name(self) -> String {
+        self.own.or(self.named).unwrap_or_default()
+    }
 }
 
 /// Which jobs: these, or those that a filter finds.

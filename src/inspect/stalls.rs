@@ -35,6 +35,9 @@ pub struct StallReport {
     /// worker was seen again since, or that is forgotten.
     #[serde(rename = "holder_last_seen_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub holder_last_seen_at: Option<SystemTime>,
+    /// When that worker told of itself last, if that was after the stall: it was frozen, or cut off from Redis, and is not dead of it.
+    #[serde(rename = "holder_seen_again_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub holder_seen_again_at: Option<SystemTime>,
     /// When the snapshot was taken in which the job was among the silent ones.
     #[serde(rename = "snapshot_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub snapshot_at: Option<SystemTime>,
@@ -69,6 +72,9 @@ impl fmt::Display for StallReport {
         let before = |at: Option<SystemTime>| at.and_then(|at| self.stall.at.duration_since(at).ok());
         if let Some(ago) = before(self.holder_last_seen_at) {
             write!(f, ", which told of itself last {} before", span(ago))?;
+        }
+        if self.holder_seen_again_at.is_some() {
+            f.write_str(", which was seen again since")?;
         }
         let whose = if *reason == StallReason::HandlerSilent { "its handler was silent" } else { "it was silent" };
         if *reason == StallReason::WorkerRestarted {
@@ -256,6 +262,7 @@ impl Inspector {
             // One that came back has been seen since.
             let seen = known.get(holder).copied().flatten();
             stall.holder_last_seen_at = seen.filter(|seen| *seen <= stall.stall.at);
+            stall.holder_seen_again_at = seen.filter(|seen| *seen > stall.stall.at);
         }
         Ok(())
     }
@@ -275,6 +282,7 @@ fn explain(task: &str, entry: &Entry, max_count: Option<u32>) -> Vec<StallReport
     let report = |stall| StallReport {
         stall,
         holder_last_seen_at: None,
+        holder_seen_again_at: None,
         snapshot_at: number(4).filter(|ms| *ms > 0).map(at_ms),
         epoch: number(0),
         watched: number(1).map(Duration::from_millis),

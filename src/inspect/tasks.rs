@@ -44,6 +44,8 @@ pub struct TaskReport {
     pub ended: u64,
     /// Jobs that failed in the last 5 minutes, of those that are kept.
     pub failed_lately: u64,
+    /// Jobs that completed in the last 5 minutes, of those that are kept.
+    pub completed_lately: u64,
     /// The pause, if the task is paused.
     pub paused: Option<TaskPause>,
     /// The last audit that was noted, see [`Inspector::note_audit`].
@@ -303,6 +305,7 @@ fn report(task: &str, seen: &Overview, live: Option<(u64, u64)>) -> TaskReport {
         dispatched: seen.number("in").unwrap_or(0),
         ended: seen.number("out").unwrap_or(0),
         failed_lately: seen.failed_lately,
+        completed_lately: seen.completed_lately,
         paused: time("paused").map(|at| TaskPause {
             at,
             by: seen.text("pausedBy").unwrap_or_default().to_owned(),

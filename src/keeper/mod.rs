@@ -26,7 +26,7 @@ pub(crate) mod wind_up;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, Notify};
 
 use self::log::Log;
 use self::watch::TaskWatch;
@@ -56,6 +56,8 @@ pub(crate) struct Keeper {
     pub(crate) log: Log,
     newest: Mutex<Newest>,
     connecting: AsyncMutex<()>,
+    /// A connection came up.
+    connected: Notify,
 }
 
 /// The connection that was made last, and its number.
@@ -70,8 +72,8 @@ struct Newest {
 
 impl Keeper {
     fn new(worker: Arc<WorkerShared>, watches: Arc<[Arc<TaskWatch>]>, log: Log) -> Keeper {
-        let (newest, connecting) = (Mutex::default(), AsyncMutex::default());
-        Keeper { worker, watches, facts: identity::process_facts(), log, newest, connecting }
+        let (newest, connecting, connected) = (Mutex::default(), AsyncMutex::default(), Notify::new());
+        Keeper { worker, watches, facts: identity::process_facts(), log, newest, connecting, connected }
     }
 
     /// The number of the connection that was made last.
@@ -192,6 +194,7 @@ impl Keeper {
         let number = newest.number + 1;
         let first = if generation == newest.generation { newest.first } else { number };
         *newest = Newest { conn: Some(conn.clone()), number, generation, first };
+        self.connected.notify_one();
         Ok((conn, newest.number))
     }
 

@@ -15,6 +15,9 @@ use crate::process::identity;
 /// and then every worker looks long gone until it has announced itself again.
 const WATCHED: Duration = Duration::from_secs(60);
 
+/// How far apart announcements are at least: a server may let connections come up, and no call come through.
+const APART: Duration = Duration::from_secs(1);
+
 /// Tells that the worker is there, whatever else is to be done.
 pub(super) async fn run(keeper: Arc<Keeper>) {
     let mut unseen = HashMap::new();
@@ -24,7 +27,9 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
             Err(e) if e.is_outage() => keeper.unanswered("presence", 0, e),
             Err(e) => keeper.log.line(move || tracing::warn!(error = %e.chain(), "presence could not be told")),
         }
-        tokio::time::sleep(HOUSEKEEPING).await;
+        tokio::time::sleep(APART).await;
+        // Behind an outage people are to see at once who is there.
+        let _ = tokio::time::timeout(HOUSEKEEPING - APART, keeper.connected.notified()).await;
     }
 }
 

@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::pauses::Pauses;
 use crate::process::death::{DeathProof, Host};
 use crate::shown::Shown;
+use crate::stall::action::StallReason;
 use crate::store::reconcile::{TakeBack, Word};
 
 /// How often it is looked for the newly dead.
@@ -156,7 +157,7 @@ async fn take_back(keeper: &Keeper, watch: &TaskWatch, dead: &[String]) -> Resul
     if taken.is_empty() {
         return Ok(());
     }
-    taken.iter().for_each(|job| task.tally.stalled(&job.action));
+    taken.iter().for_each(|job| task.tally.stalled(StallReason::WorkerRestarted, &job.action));
     let took_ms = clock::now().since(begun).as_millis() as u64;
     let name = Arc::clone(&task.name);
     keeper.log.line(move || {

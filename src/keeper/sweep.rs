@@ -10,7 +10,9 @@ use super::pass::Plan;
 use super::watch::TaskWatch;
 use crate::clock;
 use crate::error::Error;
+use crate::options::stall::Heartbeat;
 use crate::shown::Shown;
+use crate::stall::action::StallReason;
 use crate::stall::cadence;
 use crate::stall::witness::WatchBreak;
 use crate::store::connection::OwnConnection;
@@ -58,6 +60,10 @@ pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
 /// Resolves every candidate of the epoch in bounded calls, and takes the next snapshot. Returns how many it resolved.
 async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
     let (task, mut total, mut set_aside) = (&watch.task, 0, 0);
+    let silence = match task.options.heartbeat {
+        Heartbeat::Automatic => StallReason::Silent,
+        Heartbeat::Manual => StallReason::HandlerSilent,
+    };
     loop {
         // Asked anew before each round: the watch may have been broken since the last one.
         let allowed = watch.witness().may_sweep(clock::now());
@@ -76,7 +82,7 @@ async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
                     total += resolved.len();
                     set_aside += aside;
                     for job in resolved {
-                        task.tally.stalled(&job.action);
+                        task.tally.stalled(silence, &job.action);
                         tell(keeper, watch, job);
                     }
                     watch.pass().swept(cursor, left);

@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::stall::action::StallAction;
+use crate::stall::action::{StallAction, StallReason};
 use crate::stall::witness::WatchBreak;
 use crate::times::as_ms;
 
 /// The bounds of what is told of times, in seconds: 1 ms to 1 h.
 pub(crate) const BOUNDS: [f64; 13] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0];
+
+/// How a worker finds out by itself that a job stalled.
+const FOUND_BY: [StallReason; 3] = [StallReason::Silent, StallReason::HandlerSilent, StallReason::WorkerRestarted];
 
 /// How many there were of something, how long they took together, and how many of them took how long.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -63,7 +66,7 @@ pub(crate) struct TaskTally {
     claimed: AtomicU64,
     repeated: AtomicU64,
     sweeps: AtomicU64,
-    stalls: [AtomicU64; StallAction::ALL.len()],
+    stalls: [[AtomicU64; StallAction::ALL.len()]; FOUND_BY.len()],
     locks_lost: AtomicU64,
     at_risk: AtomicU64,
     watch_breaks: [AtomicU64; WatchBreak::ALL.len()],
@@ -88,9 +91,11 @@ impl TaskTally {
     }
 
     /// This worker decided about a job: in a sweep, or since its worker is dead.
-    pub(crate) fn stalled(&self, action: &str) {
-        if let Some(at) = StallAction::ALL.iter().position(|known| known.as_str() == action) {
-            self.stalls[at].fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn stalled(&self, reason: StallReason, action: &str) {
+        let by = FOUND_BY.iter().position(|known| *known == reason);
+        let at = StallAction::ALL.iter().position(|known| known.as_str() == action);
+        if let Some((by, at)) = by.zip(at) {
+            self.stalls[by][at].fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -175,8 +180,9 @@ pub struct TaskFigures {
     pub repeated: u64,
     /// Sweeps of this worker that came to their end, and began an epoch.
     pub sweeps: u64,
-    /// What those decided, and about how many jobs; with the jobs that were taken back from dead workers of this host.
-    pub stalls: BTreeMap<StallAction, u64>,
+    /// Jobs about which those decided, and those that were taken back from dead workers of this host: how each stall was found out, what was
+    /// done, and how often.
+    pub stalls: BTreeMap<StallReason, BTreeMap<StallAction, u64>>,
     /// Jobs that were taken from this worker while it ran them.
     pub locks_lost: u64,
     /// Jobs that came at risk: no heartbeat was answered for so long.
@@ -198,12 +204,16 @@ impl TaskTally {
             claimed: read(&self.claimed),
             repeated: read(&self.repeated),
             sweeps: read(&self.sweeps),
-            stalls: StallAction::ALL.into_iter().zip(self.stalls.iter().map(read)).collect(),
+            stalls: FOUND_BY.into_iter().zip(self.stalls.iter().map(by_action)).collect(),
             locks_lost: read(&self.locks_lost),
             at_risk: read(&self.at_risk),
             watch_breaks: WatchBreak::ALL.into_iter().zip(self.watch_breaks.iter().map(read)).collect(),
         }
     }
+}
+
+fn by_action(counts: &[AtomicU64; StallAction::ALL.len()]) -> BTreeMap<StallAction, u64> {
+    StallAction::ALL.into_iter().zip(counts.iter().map(read)).collect()
 }
 
 fn read(number: &AtomicU64) -> u64 {

@@ -27,6 +27,8 @@ pub(crate) struct Overview {
     pub(crate) set_aside: u64,
     /// Kept jobs that failed in the last 5 minutes.
     pub(crate) failed_lately: u64,
+    /// Kept jobs that completed in the last 5 minutes.
+    pub(crate) completed_lately: u64,
 }
 
 impl Overview {
@@ -56,8 +58,19 @@ pub(crate) async fn overview(conn: &mut impl Connection, keys: &TaskKeys) -> Res
     let meta: Vec<Text> = reply.next()?;
     let meta = meta.chunks_exact(2).map(|pair| (pair[0].0.clone(), pair[1].0.clone())).collect();
     let first_due_ms = due.parse::<f64>().ok().map(|due| due as u64);
-    let (set_aside, failed_lately) = (reply.next()?, reply.next()?);
-    Ok(Overview { now_ms, counts, heads, first_due_ms, candidates, active, meta, set_aside, failed_lately })
+    let (set_aside, failed_lately, completed_lately) = (reply.next()?, reply.next()?, reply.next()?);
+    Ok(Overview {
+        now_ms,
+        counts,
+        heads,
+        first_due_ms,
+        candidates,
+        active,
+        meta,
+        set_aside,
+        failed_lately,
+        completed_lately,
+    })
 }
 
 /// The epoch of a task and the interval in force, ms, as a watch needs them.

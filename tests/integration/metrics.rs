@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use heartline::{Context, JobError, RetryPolicy, RunMetrics, StallAction, WorkerFigures, WorkerMetrics};
+use heartline::{Context, JobError, RetryPolicy, RunMetrics, StallAction, StallReason, WorkerFigures, WorkerMetrics};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
@@ -79,8 +79,8 @@ async fn a_worker_counts_what_goes_wrong_and_what_it_does_about_others() {
     eventually("it holds the job", PATIENCE, async || cut_off.health().held == 1).await;
     let whole = TestWorker::start(whole);
     line.pause();
-    let count = |at: StallAction| watches.figures().tasks.first().and_then(|task| task.stalls.get(&at).copied());
-    eventually("the other one finds it", PATIENCE, async || count(StallAction::Recovered) == Some(1)).await;
+    let found = || Some(watches.figures().tasks.first()?.stalls[&StallReason::Silent][&StallAction::Recovered]);
+    eventually("the other one finds it", PATIENCE, async || found() == Some(1)).await;
     let figures = cut_off.figures().tasks.remove(0);
     assert_eq!((figures.at_risk, figures.locks_lost, figures.held), (1, 0, 1), "{figures:?}");
     eventually("its watch is broken", PATIENCE, async || {
@@ -94,7 +94,8 @@ async fn a_worker_counts_what_goes_wrong_and_what_it_does_about_others() {
 
     let seen = samples(&registry);
     let of = |name: &str, more: &str| seen[&format!("heartline_{name}{{task=\"{TASK}\"{more}}}")];
-    assert_eq!(of("stalls_total", ",action=\"recovered\""), 1.0);
+    let stalls = |reason| of("stalls_total", &format!(",action=\"recovered\",reason=\"{reason}\""));
+    assert_eq!([stalls("silent"), stalls("handler_silent"), stalls("worker_restarted")], [1.0, 0.0, 0.0]);
     assert_eq!((of("settled_total", ",kind=\"claimed\""), of("settled_total", ",kind=\"reported\"")), (1.0, 1.0));
     assert!(of("sweeps_total", "") >= 1.0 && of("beat_duration_seconds_count", "") >= 1.0, "{seen:?}");
     let all = seen[&format!("heartline_beat_duration_seconds_bucket{{le=\"+Inf\",task=\"{TASK}\"}}")];

@@ -191,7 +191,7 @@ pub async fn a_killed_worker_is_said_to_be_dead_and_its_jobs_run_again(world: Rc
     browser.until_text("export: 1 job").await;
     browser.click_text("main a", "Back").await;
     browser.until_heading(&id).await;
-    browser.until_text("gone (proof: said_so, by board)").await;
+    browser.until_text("gone: board said so").await;
     site.open(1);
     let worker = site.app.worker().spawn();
     until("it completes", async || site.state("held").await == JobState::Completed).await;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use heartline::{TaskReport, WorkerState};
 use heartline_board::checks::Grade;
 use heartline_board::text::{many, shown};
-use heartline_board::troubles::{Trouble, is_healthy};
+use heartline_board::troubles::{TOLD, Trouble, is_healthy};
 
 use crate::failure::Failure;
 use crate::fleet::Fleet;
@@ -56,7 +56,7 @@ pub(super) async fn status(session: &Session) -> Result<(), Failure> {
         } else if is_healthy {
             session.out.line("Jobs are processed; for you to judge:")?;
         }
-        tell(session, &troubles)?;
+        tell(session, troubles.iter())?;
     }
     if is_healthy { Ok(()) } else { Err(Failure::Told) }
 }
@@ -78,12 +78,16 @@ fn most_failed(tasks: &[TaskReport]) -> String {
     told.replacen("( ", "(", 1)
 }
 
-fn tell<'a>(session: &Session, troubles: impl IntoIterator<Item = &'a Trouble>) -> Result<(), Failure> {
-    for trouble in troubles {
+fn tell<'a>(session: &Session, troubles: impl Iterator<Item = &'a Trouble>) -> Result<(), Failure> {
+    let mut troubles = troubles.peekable();
+    for trouble in troubles.by_ref().take(TOLD) {
         let mark = if trouble.grade == Grade::Risk { "!" } else { "?" };
         let task = trouble.task.as_ref().map_or_else(String::new, |task| format!("{}: ", shown(task)));
         session.out.line(format!("{mark} {task}{}", shown(&trouble.what)))?;
         session.out.line(format!("    {}", shown(&trouble.hint)))?;
+    }
+    if troubles.peek().is_some() {
+        session.out.line(format!("and {} more, all of them with --json", troubles.count()))?;
     }
     Ok(())
 }

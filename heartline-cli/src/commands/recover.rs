@@ -10,7 +10,7 @@ use crate::ask::confirm;
 use crate::failure::Failure;
 use crate::session::Session;
 use heartline_board::text::{many, relative, shown, span};
-use heartline_board::told::{is_overdue, worker_state};
+use heartline_board::told::{is_overdue, proof, worker_state};
 use heartline_board::troubles::{next_step, standing, waits_for_people};
 
 /// How long a watch takes at most where no interval is in force: two of the default.
@@ -177,7 +177,7 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
         )));
     };
     workers::held_by(session, std::slice::from_mut(&mut known)).await?;
-    let proof = known.death.as_ref().map_or("its death is not proven".to_owned(), |death| format!("{}", death.proof));
+    let proof = known.death.as_ref().map_or("its death is not proven", |death| proof(death.proof));
     let seen = relative(known.last_seen_at, SystemTime::now());
     let alive = if known.state.is_live() { "; IT IS MOST LIKELY ALIVE, and its jobs would run twice" } else { "" };
     let mut held = Vec::new();

@@ -33,7 +33,11 @@ async fn list(session: &Session, task: &str) -> Result<(), Failure> {
     let rows = page.stalls.iter().map(|report| {
         let stall = &report.stall;
         let of = report.max_count.map_or_else(String::new, |max| format!(" of {max}"));
-        let seen = report.holder_last_seen_at.and_then(|at| stall.at.duration_since(at).ok());
+        let before = report.holder_last_seen_at.and_then(|at| stall.at.duration_since(at).ok());
+        let seen = match before {
+            Some(before) => format!("{} before", span(before)),
+            None => report.holder_seen_again_at.map_or_else(|| "-".to_owned(), |_| "again since".to_owned()),
+        };
         vec![
             relative(stall.at, now),
             shown(stall.id.as_str()),
@@ -41,7 +45,7 @@ async fn list(session: &Session, task: &str) -> Result<(), Failure> {
             stall.action.to_string(),
             stall.reason.to_string(),
             stall.worker.as_ref().map_or_else(|| "-".to_owned(), |worker| shown(worker.as_str())),
-            seen.map_or_else(|| "-".to_owned(), |before| format!("{} before", span(before))),
+            seen,
             report.by.as_deref().map_or_else(|| shown(report.witness.as_str()), shown),
             report.epoch.map_or_else(|| "-".to_owned(), |epoch| epoch.to_string()),
         ]

@@ -92,8 +92,9 @@ pub(super) async fn list(session: &Session) -> Result<(), Failure> {
 
 pub(super) async fn run(session: &Session, command: TaskCommand) -> Result<(), Failure> {
     match command {
-        TaskCommand::Show { task } => show(session, &task).await,
+        TaskCommand::Show { task } => show(session, &task.name()).await,
         TaskCommand::Pause { task, reason } => {
+            let task = task.name();
             known_task(session, &task).await?;
             let before = session.inspector.pause(&task, &reason).await?;
             if session.out.is_json {
@@ -111,6 +112,7 @@ pub(super) async fn run(session: &Session, command: TaskCommand) -> Result<(), F
             }
         }
         TaskCommand::Resume { task } => {
+            let task = task.name();
             known_task(session, &task).await?;
             let paused = session.inspector.resume(&task).await?;
             if session.out.is_json {
@@ -123,8 +125,8 @@ pub(super) async fn run(session: &Session, command: TaskCommand) -> Result<(), F
                 None => session.out.line(format!("{task} was not paused")),
             }
         }
-        TaskCommand::Purge { task, state } => purge(session, &task, state).await,
-        TaskCommand::Forget { task } => forget(session, &task).await,
+        TaskCommand::Purge { task, state } => purge(session, &task.name(), state).await,
+        TaskCommand::Forget { task } => forget(session, &task.name()).await,
     }
 }
 

@@ -281,5 +281,5 @@ pub(super) fn become_program(parent: i32, argv: &[OsString]) -> Failure {
     }
     let Some((program, args)) = argv.split_first() else { return Failure::wrong("no program was named") };
     let e = std::process::Command::new(program).args(args).exec();
-    Failure::Failed(format!("{}: {e}", program.display()))
+    Failure::NotRun(e, program.display().to_string())
 }

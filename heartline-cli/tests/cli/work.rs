@@ -1,5 +1,6 @@
 //! Programs that work jobs.
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -220,4 +221,26 @@ async fn a_worker_whose_file_is_removed_goes_on() {
     assert_eq!(worker.result(json!(1)).await.unwrap(), json!(1));
     std::fs::remove_file(&file).unwrap();
     assert_eq!(worker.result(json!(2)).await.unwrap(), json!(2));
+}
+
+#[tokio::test]
+async fn a_program_that_is_gone_fails_its_jobs_as_a_shell_would_say_it() {
+    let bench = Bench::new().await;
+    let file = scratch("gone");
+    std::fs::copy("/bin/cat", &file).unwrap();
+    let program = file.display().to_string();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_heartline"));
+    command.env("HEARTLINE_REDIS", bench.url()).env("HEARTLINE_PREFIX", "cli").env("HEARTLINE_CONFIG", "/nowhere");
+    command.args(["work", "-t", "script", "--exec", &program]).stderr(Stdio::null());
+    let worker = Script { child: command.spawn().unwrap(), jobs: bench.app.task_ref("script").unwrap() };
+    assert_eq!(worker.result(json!(1)).await.unwrap(), json!(1));
+    let fails = async |code: &str, says: &str| {
+        let (own, message) = worker.failure(json!(2)).await;
+        assert_eq!(own, code);
+        assert!(message.contains(&program) && message.contains(says), "{message}");
+    };
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    fails("exit_126", "denied").await;
+    std::fs::remove_file(&file).unwrap();
+    fails("exit_127", "No such file").await;
 }
