@@ -818,8 +818,16 @@ async fn the_word_of_a_person_takes_the_jobs_of_a_frozen_worker_which_stops_when
     running(&task, "hold once", &["held".to_owned()], 1).await;
     let inspector = app.inspector().by("ada");
     let id = inspector.workers().await.unwrap()[0].worker.to_string();
+    // One that has told of itself since somebody looked keeps its jobs.
+    let before = inspector.workers().await.unwrap()[0].last_seen_at;
+    let lately = async || inspector.workers().await.unwrap()[0].last_seen_at > before;
+    eventually("it tells of itself again", PATIENCE, lately).await;
+    let report = inspector.recover_worker_unseen_since(&id, before).await.unwrap().unwrap();
+    assert!(report.was_seen_since && report.tasks.is_empty(), "{report:?}");
+    assert_eq!(test.places("held").await, ["running"]);
     frozen.signal("-STOP");
-    let report = inspector.recover_worker(&id).await.unwrap().unwrap();
+    let seen = inspector.workers().await.unwrap()[0].last_seen_at;
+    let report = inspector.recover_worker_unseen_since(&id, seen).await.unwrap().unwrap();
     let resolved: Vec<(&str, StallAction)> =
         report.tasks.iter().flat_map(|task| &task.resolved).map(|job| (job.id.as_str(), job.action)).collect();
     assert_eq!((resolved, report.worker.death), (vec![("held", StallAction::Recovered)], None));

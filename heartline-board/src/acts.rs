@@ -8,10 +8,11 @@ use askama::Template;
 use axum::extract::{Form, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
-use heartline::{Act, ActReport, Error, Inspector, JobSelection, RepairReport, SilentSelection};
+use heartline::{Act, ActReport, Error, Inspector, JobSelection, JobState, JobValues, RepairReport, SilentSelection};
 use serde::Deserialize;
 
 use crate::pages::jobs::Asked;
+use crate::pages::worker::held_by;
 use crate::pages::{Board, Frame, answer, encoded, run, told_of};
 use crate::runs::Run;
 use crate::text::{many, relative, shown};
@@ -104,13 +105,23 @@ impl Wanted {
         if self.id.is_empty() { Ok(self.jobs().filter()?.into()) } else { Ok(self.id.as_str().into()) }
     }
 
+    /// When it was asked about.
+    fn asked_at(&self) -> Option<SystemTime> {
+        let ms = self.as_of.parse().ok().filter(|ms| *ms > 0)?;
+        SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms))
+    }
+
     /// An act on those of them that were so when it was asked about.
     fn decided(&self, act: Act) -> Act {
-        let at = self.as_of.parse().ok().and_then(|ms| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
-        match at {
+        match self.asked_at() {
             Some(at) => act.as_of(at),
             None => act,
         }
+    }
+
+    /// The state in which a job was seen that is named by its id.
+    fn seen_state(&self) -> Option<JobState> {
+        self.state.parse().ok().filter(|_| !self.id.is_empty())
     }
 }
 
@@ -209,12 +220,22 @@ async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, 
         return Ok(Ok((now, format!("{} of {}. {text}", many(found as u64, "fault"), wanted.task))));
     }
     if wanted.act == "recover_worker" {
-        return of_worker(board, &wanted.worker).await.map(|text| Ok((now, text)));
+        return of_worker(board, &wanted.worker).await.map(Ok);
     }
+    let is_watched = matches!(wanted.act.as_str(), "recover_running" | "fail_running");
     if !wanted.id.is_empty() {
-        return Ok(Ok((now, format!("{} of {}.", wanted.id, wanted.task))));
+        if is_watched {
+            let job = board.inspector.job(&wanted.task, &wanted.id, JobValues::None).await?;
+            match job.map(|job| job.state) {
+                None => return Ok(Err("there is no such job".to_owned())),
+                Some(state) if !state.is_held() => return Ok(Err(format!("nobody holds it: it is {state}"))),
+                Some(_) => {}
+            }
+        }
+        let state = wanted.seen_state().map_or(String::new(), |state| format!(", which is {state}"));
+        return Ok(Ok((now, format!("{} of {}{state}.", wanted.id, wanted.task))));
     }
-    if matches!(wanted.act.as_str(), "recover_running" | "fail_running") {
+    if is_watched {
         return Ok(Err("it is for one job".to_owned()));
     }
     let filter = match wanted.jobs().filter() {
@@ -234,25 +255,28 @@ async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, 
     Ok(Ok((as_of, format!("{text}. What comes to fit from now on is let be."))))
 }
 
-async fn of_worker(board: &Board, id: &str) -> Result<String, Error> {
-    let Some(worker) = board.inspector.worker(id).await? else { return Ok(format!("nothing is known of {id}.")) };
+/// What is asked about a worker, and when it was seen last if that was too long ago: one that has come back since keeps its jobs.
+async fn of_worker(board: &Board, id: &str) -> Result<(SystemTime, String), Error> {
+    let Some(worker) = board.inspector.worker(id).await? else {
+        return Ok((SystemTime::UNIX_EPOCH, format!("nothing is known of {id}.")));
+    };
+    let worker = held_by(board, worker).await?;
+    let as_of = if worker.state.is_live() { SystemTime::UNIX_EPOCH } else { worker.last_seen_at };
     let mut held = Vec::new();
     for its in worker.tasks.iter().filter(|its| its.held > 0) {
         let task = board.inspector.task(&its.task).await?;
         let kept = if waits_for_people(&task) { ", which its options leave to a person" } else { "" };
         held.push(format!("{} of {}{kept}", its.held, its.task));
     }
-    let held = if held.is_empty() {
-        "no job by its last sign; what it claimed behind that is taken too".to_owned()
-    } else {
-        held.join("; ")
-    };
+    let held =
+        if held.is_empty() { "no job; what it claims meanwhile is taken too".to_owned() } else { held.join("; ") };
     let seen = relative(worker.last_seen_at, SystemTime::now());
-    Ok(format!(
-        "{id} on {} is {}, last seen {seen}. It held {held}. They run again, or fail past max_count. If it is alive after all, they run \
+    let text = format!(
+        "{id} on {} is {}, last seen {seen}. It holds {held}. They run again, or fail past max_count. If it is alive after all, they run \
          twice: it hears of it within 10 s, and stops.",
         worker.host, worker.state
-    ))
+    );
+    Ok((as_of, text))
 }
 
 /// Does it, and says what came of it.
@@ -279,13 +303,25 @@ async fn done(
         "retry" => step_by_step(wanted.decided(inspector.retry(task, jobs)), "run again", run).await,
         "run_now" => step_by_step(wanted.decided(inspector.run_now(task, jobs)), "run now", run).await,
         "cancel" => step_by_step(wanted.decided(inspector.cancel(task, jobs, &wanted.reason)), "cancelled", run).await,
-        "remove" => step_by_step(wanted.decided(inspector.remove(task, jobs)), "removed", run).await,
+        "remove" => {
+            let mut act = wanted.decided(inspector.remove(task, jobs));
+            // What somebody else has made of the job meanwhile was not asked about.
+            if let Some(state) = wanted.seen_state() {
+                act = act.in_state(state);
+            }
+            step_by_step(act, "removed", run).await
+        }
         "recover_running" => watched(inspector.recover_running(task, silent()), "run again", run).await,
         "fail_running" => watched(inspector.fail_running(task, silent()), "failed", run).await,
         "recover_worker" => {
-            let Some(report) = inspector.recover_worker(&wanted.worker).await? else {
-                return Ok("Nothing is known of it any more.".to_owned());
+            let recovered = match wanted.asked_at() {
+                Some(seen) => inspector.recover_worker_unseen_since(&wanted.worker, seen).await?,
+                None => inspector.recover_worker(&wanted.worker).await?,
             };
+            let Some(report) = recovered else { return Ok("Nothing is known of it any more.".to_owned()) };
+            if report.was_seen_since {
+                return Ok("It has told of itself since: it is alive, and nothing was done.".to_owned());
+            }
             let of_task = |task: &heartline::RecoveredTask| match &task.fault {
                 Some(fault) => format!("{}: {fault}", task.task),
                 None => format!("{}: {}", task.task, many(task.resolved.len() as u64, "job")),
@@ -340,7 +376,9 @@ async fn audit(board: &Board, inspector: &Inspector, task: &str, run: &Run) -> R
         }
     }
     let report = Arc::new(audit.report().clone());
-    if let Err(e) = inspector.note_audit(&report).await {
+    if board.options.is_read_only {
+        run.lines(vec!["this board is read only: it is not noted for others".to_owned()]);
+    } else if let Err(e) = inspector.note_audit(&report).await {
         run.lines(vec![format!("it could not be noted for others: {}", told_of(&e))]);
     }
     let found: u64 = report.parts.iter().map(|part| part.found).sum();

@@ -59,6 +59,10 @@ pub fn of_server(server: &ServerReport, now: SystemTime) -> Vec<Checked> {
         ),
         (true, replicas) => ok(format!("{replicas} replicas follow it")),
     });
+    if let Some(refusal) = server.write_refusal.as_ref().filter(|_| server.is_primary) {
+        let todo = "nothing is dispatched, claimed or reported until it takes writes: NOREPLICAS asks for a replica, MISCONF for room on its disk";
+        checked.push(found(Grade::Risk, format!("it refuses to write: {refusal}"), todo));
+    }
     checked.push(if server.eviction_policy == "noeviction" {
         ok("it evicts nothing")
     } else {

@@ -20,6 +20,9 @@ use crate::pages::Board;
 /// The fewest bytes of a token: fewer can be guessed.
 const TOKEN: usize = 16;
 
+/// How long an answer may take to begin, with the rest of the request that it waits for.
+const ANSWERED: Duration = Duration::from_secs(30);
+
 /// How many wrong tokens a minute are listened to.
 const TRIES: usize = 10;
 
@@ -216,7 +219,10 @@ pub(crate) async fn guarded(State(board): State<Arc<Board>>, request: Request, n
             (StatusCode::UNAUTHORIZED, "a token is needed\n").into_response()
         }
     } else {
-        next.run(request).await
+        // The rest of a request that never comes.
+        tokio::time::timeout(ANSWERED, next.run(request))
+            .await
+            .unwrap_or_else(|_| StatusCode::REQUEST_TIMEOUT.into_response())
     };
     let policy = "default-src 'self'; frame-ancestors 'none'; form-action 'self'; base-uri 'none'";
     for (name, value) in [

@@ -13,6 +13,9 @@ use uuid::Uuid;
 const KEPT: usize = 100;
 const AT_ONCE: usize = 10;
 
+/// How many of those that watch for an interval before they decide may go on beside the others.
+const WATCHES_AT_ONCE: usize = 50;
+
 /// How many lines each tells at most.
 const LINES: usize = 500;
 
@@ -119,7 +122,9 @@ impl Runs {
         F: Future<Output = Result<String, String>> + Send + 'static,
     {
         let mut runs = self.held();
-        if runs.values().filter(|run| run.told.borrow().ended.is_none()).count() >= AT_ONCE {
+        let goes_on =
+            |run: &&Arc<Run>| run.told.borrow().ended.is_none() && most_at_once(&run.act) == most_at_once(&act);
+        if runs.values().filter(goes_on).count() >= most_at_once(&act) {
             return None;
         }
         while runs.len() >= KEPT {
@@ -147,6 +152,16 @@ impl Runs {
     }
 }
 
+/// How many acts of this kind may go on at a time: those that take long, those that watch, and those that are done in one call, which nobody is
+/// kept from.
+fn most_at_once(act: &str) -> usize {
+    match act {
+        "pause" | "resume" => KEPT,
+        "recover_running" | "fail_running" => WATCHES_AT_ONCE,
+        _ => AT_ONCE,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,6 +180,11 @@ mod tests {
         let begun: Vec<_> =
             (0..AT_ONCE).map(|_| runs.begin("y".into(), String::new(), String::new(), waits).unwrap()).collect();
         assert!(runs.begin("z".into(), String::new(), String::new(), waits).is_none());
+        for act in ["recover_running", "pause"] {
+            let other = runs.begin("z".into(), String::new(), act.to_owned(), waits).unwrap();
+            other.stop();
+            assert!(other.ended_within(Duration::from_secs(30)).await);
+        }
         for run in &begun {
             run.stop();
             assert!(run.ended_within(Duration::from_secs(30)).await && run.is_stopped());

@@ -28,6 +28,17 @@ pub fn brief(text: &str, most: usize) -> String {
     told.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
+/// A word as a shell takes it, at the end of a command that somebody is to paste: an id may be anything that can be printed.
+#[must_use]
+pub fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:@%+,/=-".contains(c);
+    let quoted = match word.chars().all(is_plain) && !word.is_empty() {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    };
+    if word.starts_with('-') { format!("-- {quoted}") } else { quoted }
+}
+
 /// So many of a thing: `1 job`, `2 jobs`.
 #[must_use]
 pub fn many(count: u64, one: &str) -> String {
@@ -85,6 +96,12 @@ mod tests {
         assert_eq!(shown("a\u{1b}[2Jb\r\nc\u{202e}d\u{7f}é"), r"a\u{1b}[2Jb\r\nc\u{202e}d\u{7f}é");
         assert_eq!(brief("abcdef", 6), "abcdef");
         assert_eq!(brief("abcdefg", 6), "abcde…");
+    }
+
+    #[test]
+    fn what_a_person_pastes_into_a_shell_is_one_word() {
+        let told = ["export-7:a/b", "$(reboot)", "it's", "", "-x"].map(quoted);
+        assert_eq!(told, ["export-7:a/b", "'$(reboot)'", r"'it'\''s'", "''", "-- -x"]);
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use heartline::{DeathProof, Fault, JobReport, JobRow, JobState, TaskReport, WatchReport, WorkerReport, WorkerState};
+use heartline::{
+    DeathProof, Fault, JobReport, JobRow, JobState, PartReport, TaskReport, WatchReport, WorkerReport, WorkerState,
+};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -64,6 +66,13 @@ pub fn facts(job: &JobReport, now: SystemTime) -> Vec<(&'static str, String)> {
 #[must_use]
 pub fn is_overdue(task: &TaskReport) -> bool {
     task.parts.iter().filter_map(|part| part.heard_by()).all(|by| by < task.as_of)
+}
+
+/// How many held jobs were heard from since the snapshot of a part, and how many were not: behind a snapshot none need be yet.
+#[must_use]
+pub fn heard(part: &PartReport, now: SystemTime) -> String {
+    let rest = if part.heard_by().is_some_and(|by| now <= by) { "need not be yet" } else { "silent" };
+    format!("{} heard from since the snapshot, {} {rest}", part.heard, part.candidates)
 }
 
 /// What is wrong with who holds a job, and what may be done; `None` where nothing is, or nobody holds it. `worker` is its holder.

@@ -11,14 +11,14 @@ use heartline::{
 use serde::Serialize;
 
 use crate::checks::{Grade, of_server};
-use crate::text::{many, span};
+use crate::text::{many, quoted, span};
 use crate::told::proof;
 
 /// How many intervals an epoch may last while jobs are held, before stall detection counts as standing still: it takes one, and a third
 /// more until the next heartbeat.
 const STANDS_STILL: u32 = 3;
 
-/// Behind so long a wait it is asked who has the slots.
+/// Behind so long a wait it is asked who has the slots, and whether anybody claims.
 const LONG_WAIT: Duration = Duration::from_secs(60);
 
 /// When a job has waited for so long while every slot is taken, that is told.
@@ -27,8 +27,11 @@ const CROWDED: Duration = Duration::from_secs(300);
 /// When none was given back for so long, and no run may take as long, jobs are not done.
 const HUNG: Duration = Duration::from_secs(1800);
 
+/// Behind so long a wait workers that stop are no deploy any more.
+const LEFT: Duration = Duration::from_secs(15);
+
 /// How many holders that are in no list are looked up.
-const LOOKED_UP: usize = 20;
+const LOOKED_UP: usize = 100;
 
 /// A job that was held at the deaths of workers is told of for so long.
 const SUSPECT_FOR: Duration = Duration::from_secs(3600);
@@ -83,7 +86,7 @@ pub async fn holders(
             let was_seen = task.as_of.duration_since(worker.last_seen_at).unwrap_or_default() < SUSPECT_FOR;
             is_its && was_seen && !worker.state.is_live()
         };
-        task.counts.held() > 0 && (task.live_workers == 0 || is_crowded(task) || workers.iter().any(is_lost))
+        task.counts.held() > 0 && (task.live_workers == 0 || has_waited(task, LONG_WAIT) || workers.iter().any(is_lost))
     };
     let asked: Vec<&TaskReport> = tasks.iter().filter(is_asked).collect();
     let mut found = Vec::with_capacity(asked.len());
@@ -93,9 +96,16 @@ pub async fn holders(
     // One of many that died may be in no list any more, one that just started not yet.
     let is_listed = |holder: &&Holder| workers.iter().any(|worker| worker.worker == holder.worker);
     let missing = found.iter().flat_map(|report| &report.holders).filter(|holder| !is_listed(holder));
-    let missing: BTreeSet<String> = missing.map(|holder| holder.worker.to_string()).take(LOOKED_UP).collect();
-    for worker in missing {
-        workers.extend(inspector.worker(&worker).await?);
+    let missing: BTreeSet<String> = missing.map(|holder| holder.worker.to_string()).collect();
+    for worker in missing.iter().take(LOOKED_UP) {
+        workers.extend(inspector.worker(worker).await?);
+    }
+    // Nobody is accused who was not looked up.
+    let others: BTreeSet<&str> = missing.iter().skip(LOOKED_UP).map(String::as_str).collect();
+    for report in found.iter_mut().filter(|_| !others.is_empty()) {
+        let before = report.holders.len();
+        report.holders.retain(|holder| !others.contains(holder.worker.as_str()));
+        report.is_whole &= report.holders.len() == before;
     }
     correct(workers, &found);
     Ok(found)
@@ -113,11 +123,28 @@ pub fn correct(workers: &mut [WorkerReport], holders: &[HolderReport]) {
     }
 }
 
+/// Whether a job of the task has waited for so long, and is not held back.
+fn has_waited(task: &TaskReport, long: Duration) -> bool {
+    task.paused.is_none() && task.next_waiting_age.is_some_and(|age| age >= long)
+}
+
+/// The workers that claim jobs of the task.
+fn claimers<'a>(task: &str, workers: &'a [WorkerReport]) -> impl Iterator<Item = &'a WorkerReport> {
+    let has = move |worker: &&WorkerReport| worker.tasks.iter().any(|its| its.task == task);
+    workers.iter().filter(|worker| worker.state == WorkerState::Live).filter(has)
+}
+
 /// Whether jobs have waited for long, and every slot is taken.
-fn is_crowded(task: &TaskReport) -> bool {
-    let held = task.counts.claimed + task.counts.running;
-    let has_waited = task.next_waiting_age.is_some_and(|age| age >= LONG_WAIT);
-    task.paused.is_none() && task.slots > 0 && held >= task.slots && has_waited
+fn is_crowded(task: &TaskReport, workers: &[WorkerReport]) -> bool {
+    let mut claimers = claimers(&task.task, workers).peekable();
+    has_waited(task, LONG_WAIT) && claimers.peek().is_some() && claimers.all(|worker| !worker.has_room(&task.task))
+}
+
+/// Whether jobs have waited for long and none was begun, although slots are free.
+fn is_stuck(task: &TaskReport, workers: &[WorkerReport]) -> bool {
+    let since = task.last_claimed_at.map(|at| task.as_of.duration_since(at).unwrap_or_default());
+    let has_room = claimers(&task.task, workers).any(|worker| worker.has_room(&task.task));
+    has_waited(task, LONG_WAIT) && since.is_none_or(|since| since >= LONG_WAIT) && has_room
 }
 
 /// Everything that is wrong with tasks and workers. `holders` are those that [`holders`] found.
@@ -150,33 +177,53 @@ pub fn all_troubles(
     troubles
 }
 
-/// Jobs that were held at the deaths of two workers or more, the last one of late, by these stalls.
-#[must_use]
-pub fn suspicions<'a>(
+/// Jobs that were held at the deaths of two workers or more, the last one of late, by these stalls, and that have not ended since.
+///
+/// # Errors
+/// As every look.
+pub async fn suspicions<'a>(
+    inspector: &Inspector,
     stalls: impl IntoIterator<Item = &'a StalledEvent>,
     workers: &[WorkerReport],
     now: SystemTime,
-) -> Vec<Trouble> {
-    let mut suspects: BTreeMap<String, Vec<Suspect>> = BTreeMap::new();
-    for suspect in Suspect::among(stalls.into_iter().filter(|stall| !survived(stall, workers))) {
-        if now.duration_since(suspect.last_at).unwrap_or_default() < SUSPECT_FOR {
-            suspects.entry(suspect.task.clone()).or_default().push(suspect);
-        }
+) -> Result<Vec<Trouble>, Error> {
+    let mut found = Suspect::among(stalls.into_iter().filter(|stall| !survived(stall, workers)));
+    found.retain(|suspect| now.duration_since(suspect.last_at).unwrap_or_default() < SUSPECT_FOR);
+    match inspector.look_up_suspects(&mut found).await {
+        Err(e) if e.is_retryable() => return Err(e),
+        // Of a task with a damaged key no suspect is told.
+        _ => {}
     }
-    let told = |(task, suspects): (String, Vec<Suspect>)| {
+    let mut suspects: BTreeMap<&str, Vec<&Suspect>> = BTreeMap::new();
+    for suspect in found.iter().filter(|suspect| suspect.is_at_large()) {
+        suspects.entry(&suspect.task).or_default().push(suspect);
+    }
+    let told = |(task, suspects): (&str, Vec<&Suspect>)| {
         let named: Vec<&str> = suspects.iter().take(3).map(|suspect| suspect.id.as_str()).collect();
         let more = if suspects.len() > 3 { ", …" } else { "" };
         let jobs = many(suspects.len() as u64, "job");
+        let act = accusation(task, &suspects);
         Trouble::note(
-            &task,
+            task,
             format!("{jobs} held at the deaths of two workers or more: {}{more}", named.join(", ")),
-            format!(
-                "a job may take its process down: `heartline stalls suspects -t {task}`; `heartline jobs cancel -t {task} {}` ends it",
-                named.first().unwrap_or(&"ID")
-            ),
+            format!("a job may take its process down: `heartline stalls suspects -t {task}`; {act}"),
         )
     };
-    suspects.into_iter().map(told).collect()
+    Ok(suspects.into_iter().map(told).collect())
+}
+
+/// What to do about suspects that are at large: an innocent job that ran beside a guilty one looks the same.
+#[must_use]
+pub fn accusation(task: &str, suspects: &[&Suspect]) -> String {
+    match Suspect::foremost(suspects) {
+        Some(foremost) => {
+            format!("`heartline jobs cancel -t {task} {}` ends the most suspicious one", quoted(foremost.id.as_str()))
+        }
+        None => format!(
+            "which of them cannot be told, since they died together: `heartline task pause {task}` lets none begin; one at a time, on a \
+             worker with one slot, they tell themselves apart"
+        ),
+    }
 }
 
 /// Whether a worker was seen behind the stall of a job that it held: it was frozen, or cut off, and did not die.
@@ -207,6 +254,24 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         };
         troubles
             .push(trouble(format!("{} waiting, and no live worker works it", many(waiting, "job")), hint.to_owned()));
+    }
+    if task.live_workers > 0 && claimers(name, workers).next().is_none() && has_waited(task, LEFT) {
+        troubles.push(trouble(
+            format!("{} waiting, and its workers are all stopping: they claim no more", many(waiting, "job")),
+            "start a worker that has the task; those end when their jobs have ended, or their grace is over".to_owned(),
+        ));
+    }
+    if is_stuck(task, workers) {
+        let none = task.last_claimed_at.map_or("none was ever begun".to_owned(), |at| {
+            format!("none was begun for {}", span(task.as_of.duration_since(at).unwrap_or_default()))
+        });
+        let waited = span(task.next_waiting_age.unwrap_or_default());
+        troubles.push(trouble(
+            format!("{} waiting, the next one for {waited}; {none}, although slots are free", many(waiting, "job")),
+            format!(
+                "the log of its workers says why; `heartline audit -t {name}` tells whether a key of it is damaged"
+            ),
+        ));
     }
     if let Some(pause) = &task.paused {
         let why = if pause.reason.is_empty() { String::new() } else { format!(" ({})", pause.reason) };
@@ -255,8 +320,9 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         );
         troubles.push(Trouble::note(name, what, hint));
     }
-    troubles
-        .extend(held_by.filter(|report| is_crowded(task) && report.is_whole).and_then(|report| crowd(task, report)));
+    if is_crowded(task, workers) && held_by.is_none_or(|report| report.is_whole) {
+        troubles.extend(crowd(task, held_by.map_or(&[], |report| &report.holders)));
+    }
     if task.failed_lately > 0 {
         let completed = match task.completed_lately {
             0 => String::new(),
@@ -272,9 +338,9 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
 }
 
 /// That every slot was taken for long, if so: handlers may hang.
-fn crowd(task: &TaskReport, held_by: &HolderReport) -> Option<Trouble> {
-    let last = held_by.holders.iter().map(|holder| holder.last_claimed_at).max()?;
-    let first = held_by.holders.iter().map(|holder| holder.first_claimed_at).min()?;
+fn crowd(task: &TaskReport, holders: &[Holder]) -> Option<Trouble> {
+    let last = holders.iter().map(|holder| holder.last_claimed_at).max().or(task.last_claimed_at)?;
+    let first = holders.iter().map(|holder| holder.first_claimed_at).min();
     let ago = |at| task.as_of.duration_since(at).unwrap_or_default();
     let waited = task.next_waiting_age.unwrap_or_default();
     if waited < CROWDED {
@@ -282,18 +348,18 @@ fn crowd(task: &TaskReport, held_by: &HolderReport) -> Option<Trouble> {
     }
     let longest = task.options.values.get("timeoutMs").and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
     let is_hung = ago(last) > HUNG.max(longest.unwrap_or_default());
-    let what = format!(
-        "all {} are taken, for {} none was given back, and the next job has waited {}",
-        many(task.slots, "slot"),
-        span(ago(last)),
-        span(waited)
-    );
+    let slots = match task.counts.claimed + task.counts.running >= task.slots {
+        true => format!("all {} are taken", many(task.slots, "slot")),
+        false => "its workers hold all the jobs that they may, by their max_jobs".to_owned(),
+    };
+    let what = format!("{slots}, for {} none was begun, and the next job has waited {}", span(ago(last)), span(waited));
     let name = &task.task;
     let timeout = task.options.values.get("timeoutMs").is_none_or(|ms| ms.is_empty() || ms == "0");
     let timeout = if timeout { "; its runs have no timeout" } else { "" };
+    let oldest = first
+        .map_or("none of its own jobs runs".to_owned(), |first| format!("its oldest run is {} old", span(ago(first))));
     let hint = format!(
-        "the oldest run is {} old: `heartline jobs list -t {name} -s running --oldest-first`, `jobs cancel` stops one, more workers take what waits{timeout}",
-        span(ago(first))
+        "{oldest}: `heartline jobs list -t {name} -s running --oldest-first`, `jobs cancel` stops one, more workers take what waits{timeout}"
     );
     let grade = if is_hung { Grade::Risk } else { Grade::Note };
     Some(Trouble { grade, ..Trouble::note(name, what, hint) })
@@ -325,7 +391,7 @@ pub fn standing(id: &str, worker: Option<&WorkerReport>, now: SystemTime) -> Str
 pub fn next_step(task: &TaskReport, worker: &str, known: Option<&WorkerReport>) -> String {
     let is_dead = known.is_some_and(|worker| worker.death.is_some());
     let doubt = if is_dead { "" } else { ", if it is dead," };
-    let at_once = format!("`heartline recover worker {worker}`{doubt} does at once");
+    let at_once = format!("`heartline recover worker {}`{doubt} does at once", quoted(worker));
     if waits_for_people(task) {
         let name = &task.task;
         return format!(
@@ -372,6 +438,14 @@ fn of_lost_tasks(tasks: &[TaskReport], workers: &[WorkerReport]) -> Vec<Trouble>
 
 /// A worker that fell silent and holds nothing, or whose handlers keep its runtime.
 fn of_worker(worker: &WorkerReport, now: SystemTime) -> Option<Trouble> {
+    if let Some(fault) = &worker.fault {
+        let hint = "something foreign is stored under its key: remove that, and it tells of itself again within 5s";
+        return Some(Trouble::risk(
+            None,
+            format!("the worker {} cannot be read: {fault}", worker.worker),
+            hint.to_owned(),
+        ));
+    }
     let held: u64 = worker.tasks.iter().map(|its| its.held).sum();
     if worker.state == WorkerState::Silent && held == 0 {
         let what = format!("the worker {}", standing(worker.worker.as_str(), Some(worker), now));

@@ -34,7 +34,7 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) redis: Option<String>,
     /// A server that has a name in ~/.config/heartline/config.toml (see `heartline contexts --help`)
-    #[arg(long, global = true, value_name = "NAME", env = "HEARTLINE_CONTEXT")]
+    #[arg(long, global = true, value_name = "NAME", env = "HEARTLINE_CONTEXT", conflicts_with = "redis")]
     pub(crate) context: Option<String>,
     /// What every key begins with [default: that of the context, else heartline]
     #[arg(long, global = true, env = "HEARTLINE_PREFIX")]
@@ -379,11 +379,19 @@ pub(crate) struct Selected {
     /// The task
     #[arg(long, short)]
     pub(crate) task: String,
-    /// Ids of jobs, or --state for all that fit; '-' reads ids from standard input, one a line
-    #[arg(value_name = "ID", required_unless_present = "state", conflicts_with_all = ["state", "code", "text", "older", "younger"])]
+    /// Ids of jobs, or --state for all that fit; '-' reads ids from standard input, one a line. With --state beside them only those of
+    /// them that are in this state are taken
+    #[arg(value_name = "ID", required_unless_present = "state", conflicts_with_all = ["code", "text", "older", "younger"])]
     pub(crate) ids: Vec<String>,
     #[command(flatten)]
     pub(crate) filter: Filter,
+}
+
+impl Selected {
+    /// The filter, where no job is named by its id.
+    pub(crate) fn by_filter(&self) -> Option<JobFilter> {
+        self.filter.of_jobs().filter(|_| self.ids.is_empty())
+    }
 }
 
 /// What narrows jobs down.

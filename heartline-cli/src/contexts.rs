@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::Global;
 use crate::failure::Failure;
+use crate::session::without_password;
 
 /// The file, as people write it.
 #[derive(Debug, Default, Deserialize)]
@@ -99,6 +100,16 @@ impl Contexts {
         listed.collect()
     }
 
+    /// The context of production that stands for this address and prefix. What a program would have to be asked for is not compared.
+    fn production_at(&self, url: &str, prefix: &str) -> Option<&String> {
+        let is_there = |named: &Named| {
+            let own = named.url.clone().or_else(|| std::env::var(named.url_env.as_ref()?).ok());
+            named.prefix.as_deref().unwrap_or(PREFIX) == prefix
+                && own.is_some_and(|own| server_of(&own) == server_of(url))
+        };
+        self.context.iter().find(|(_, named)| named.production && is_there(named)).map(|(name, _)| name)
+    }
+
     fn named(&self, name: &str) -> Result<&Named, Failure> {
         self.context.get(name).ok_or_else(|| {
             let known: Vec<&str> = self.context.keys().map(String::as_str).collect();
@@ -112,27 +123,34 @@ impl Contexts {
 impl Place {
     /// The option, else the context that was named, else a variable, else the default context, else this machine.
     pub(crate) fn of(global: &Global) -> Result<Place, Failure> {
-        let contexts = Contexts::read()?;
-        let name = match &global.context {
-            Some(name) => Some(name),
-            None if global.told_url().is_some() => None,
-            None => contexts.default.as_ref(),
+        let contexts = match Contexts::read() {
+            // Who says where the server is needs no names.
+            Err(Failure::Wrong(what)) if global.redis.is_some() => {
+                say!("warning: {what}; whether that server is of production is not known");
+                Contexts::default()
+            }
+            read => read?,
+        };
+        let prefix_of = |own: Option<&String>| global.prefix.as_ref().or(own).map_or(PREFIX, String::as_str).to_owned();
+        let name = match (&global.context, global.told_url()) {
+            (Some(name), _) => Some(name),
+            // A server of production is that under whatever name.
+            (None, Some((url, _))) => contexts.production_at(&url, &prefix_of(None)),
+            (None, None) => contexts.default.as_ref(),
         };
         let named = name.map(|name| contexts.named(name)).transpose()?;
-        let (url, from) = match (&global.redis, name.zip(named)) {
+        let told = global.told_url().filter(|_| global.context.is_none());
+        let (url, from) = match (told, name.zip(named)) {
+            (Some((url, from)), _) => (url, format!("that of {from}")),
             (None, Some((name, named))) => (named.url(name)?, format!("that of the context {name}")),
-            _ => match global.told_url() {
-                Some((url, from)) => (url, format!("that of {from}")),
-                None => {
-                    ("redis://127.0.0.1:6379".to_owned(), "the default, as nobody says another: see --redis".to_owned())
-                }
-            },
+            (None, None) => {
+                ("redis://127.0.0.1:6379".to_owned(), "the default, as nobody says another: see --redis".to_owned())
+            }
         };
-        let prefix = global.prefix.clone().or_else(|| named.and_then(|named| named.prefix.clone()));
         Ok(Place {
             url,
             from,
-            prefix: prefix.unwrap_or_else(|| PREFIX.to_owned()),
+            prefix: prefix_of(named.and_then(|named| named.prefix.as_ref())),
             context: name.cloned(),
             is_production: named.is_some_and(|named| named.production),
         })
@@ -150,6 +168,15 @@ impl Named {
             _ => Err(Failure::wrong(format!("the context {name} needs one of url, url_env, url_command"))),
         }
     }
+}
+
+/// The server of an address and its database, whoever knocks there.
+fn server_of(url: &str) -> String {
+    let told = without_password(url);
+    let place = told.split_once("://").map_or(told.as_str(), |(_, place)| place);
+    let (host, database) = place.split_once('/').unwrap_or((place, "0"));
+    let port = if host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) { "" } else { ":6379" };
+    format!("{}{port}/{database}", host.to_ascii_lowercase().replace("localhost", "127.0.0.1"))
 }
 
 /// What a program prints, without the end of its line. It may ask the person something.
@@ -189,4 +216,18 @@ fn is_own(path: &Path) -> Result<(), Failure> {
 #[cfg(not(unix))]
 fn is_own(_: &Path) -> Result<(), Failure> {
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::server_of;
+
+    #[test]
+    fn a_server_is_the_same_whoever_knocks_and_however_it_is_written() {
+        let told =
+            ["redis://:pw@Live.internal", "rediss://live.internal:6379/0", "redis://live.internal/"].map(server_of);
+        assert_eq!(told, ["live.internal:6379/0"; 3]);
+        assert_eq!(server_of("redis://localhost:7000/2"), "127.0.0.1:7000/2");
+        assert_ne!(server_of("redis://live.internal:6380"), server_of("redis://live.internal"));
+    }
 }

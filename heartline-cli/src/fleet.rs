@@ -30,11 +30,11 @@ impl Fleet {
     }
 
     /// Jobs that were held at the deaths of workers, by the last stalls of each task. A task whose stalls cannot be read hides no other.
-    pub(crate) async fn suspicions(&self, inspector: &Inspector) -> Vec<Trouble> {
+    pub(crate) async fn suspicions(&self, inspector: &Inspector) -> Result<Vec<Trouble>, Failure> {
         let readable = self.tasks.iter().filter(|task| task.fault.is_none()).take(SUSPECTED);
         let read = join_all(readable.map(|task| inspector.stalled_events(&task.task, None))).await;
         let stalls = read.iter().flatten().flat_map(|(stalls, _)| stalls);
-        suspicions(stalls, &self.workers, SystemTime::now())
+        Ok(suspicions(inspector, stalls, &self.workers, SystemTime::now()).await?)
     }
 
     /// What is wrong, or may be.

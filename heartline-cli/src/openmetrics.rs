@@ -42,13 +42,13 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
     let (epoch_age, interval, silent) = (levels(), levels(), levels());
     let (findings, audit_age) = (levels(), levels());
     for task in tasks {
-        let label = || vec![("task", task.task.clone())];
+        let label = || vec![("task", named(&task.task))];
         set(&readable, label(), f64::from(u8::from(task.fault.is_none())));
         if task.fault.is_some() {
             continue;
         }
         for state in STATES {
-            let labels = vec![("task", task.task.clone()), ("state", state.to_string())];
+            let labels = vec![("task", named(&task.task)), ("state", state.to_string())];
             set(&jobs, labels, task.counts.of_state(state) as f64);
         }
         dispatched.get_or_create(&label()).inc_by(task.dispatched);
@@ -58,7 +58,7 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
             let age = task.as_of.duration_since(audit.at).unwrap_or_default();
             set(&audit_age, label(), age.as_secs_f64());
             for (kind, count) in &audit.found {
-                let labels = vec![("task", task.task.clone()), ("kind", kind.to_string())];
+                let labels = vec![("task", named(&task.task)), ("kind", kind.to_string())];
                 set(&findings, labels, *count as f64);
             }
         }
@@ -106,7 +106,7 @@ fn of_workers(registry: &mut Registry, fleet: &Fleet) {
         for state in states {
             let works =
                 |worker: &&WorkerReport| worker.state == state && worker.tasks.iter().any(|its| its.task == task.task);
-            let labels = vec![("task", task.task.clone()), ("state", state.to_string())];
+            let labels = vec![("task", named(&task.task)), ("state", state.to_string())];
             set(&counts, labels, fleet.workers.iter().filter(works).count() as f64);
         }
     }
@@ -133,6 +133,11 @@ fn of_server(registry: &mut Registry, server: &ServerReport) {
         seconds(server.round_trip),
     );
     register("redis_clock_skew", "Between the clock of Redis and that of this process", Unit::Seconds, seconds(skew));
+}
+
+/// The name of a task as the value of a label, which the encoder takes as it is: what is listed in Redis may be no name at all.
+fn named(task: &str) -> String {
+    task.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
 }
 
 fn seconds(time: Duration) -> f64 {

@@ -61,7 +61,7 @@ pub(crate) async fn connect(place: &Place, global: &Global, lasts: bool) -> Resu
 }
 
 /// An address without who knocks there, and without what it asks for.
-fn without_password(url: &str) -> String {
+pub(crate) fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "an address of another kind".to_owned() };
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     // What is no part of an address may be one of a password.

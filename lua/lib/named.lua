@@ -1,5 +1,5 @@
 -- The jobs that an act names (ARGV from `at`: pairs id, stamp) and where they stand. A stamp that is not '' must be
--- the one that the job still has, '-' of one that waits: the state of others is 'changed'. Returns the ids and the
+-- the one that the job still has, '-' of one that waits, or '=' and its state: the state of others is 'changed'. Returns the ids and the
 -- states; the states are what the caller is told, but for those that it acts upon.
 local function named_jobs(at, payload, locks, places)
   local ids, expected = {}, {}
@@ -11,7 +11,7 @@ local function named_jobs(at, payload, locks, places)
   local seen = {}
   for index = 1, #ids do
     local stamp = states[index] == 'waiting' and '-' or stamps[index]
-    local is_other = expected[index] ~= '' and expected[index] ~= stamp
+    local is_other = expected[index] ~= '' and expected[index] ~= stamp and expected[index] ~= '=' .. states[index]
     if (is_other or seen[ids[index]]) and states[index] ~= 'unknown' then states[index] = 'changed' end
     seen[ids[index]] = true
   end

@@ -176,6 +176,7 @@ pub struct Act {
     kind: Kind,
     selection: JobSelection,
     as_of_ms: Option<u64>,
+    state: Option<JobState>,
     began_ms: Option<u64>,
     /// How far it has come: an index of the ids, or the cursor of a page.
     index: usize,
@@ -198,6 +199,7 @@ impl Act {
             kind,
             selection,
             as_of_ms: None,
+            state: None,
             began_ms: None,
             index: 0,
             cursor: String::new(),
@@ -213,6 +215,13 @@ impl Act {
     /// looked at them and decided. Ages are those of then. Defaults to when the act begins, which is the latest that counts.
     pub fn as_of(mut self, at: SystemTime) -> Act {
         self.as_of_ms = Some(ms_of(at));
+        self
+    }
+
+    /// Of jobs that are named by their ids, takes only those in this state, in which somebody saw them and decided. Others are refused as
+    /// [`Refusal::Changed`]. A filter names its state by itself.
+    pub fn in_state(mut self, state: JobState) -> Act {
+        self.state = Some(state);
         self
     }
 
@@ -269,7 +278,10 @@ impl Act {
                     let hash = self.hasher.hash_one(&parsed);
                     // Each once, however often it is named.
                     if !self.seen.contains(&hash) && own.insert(hash) {
-                        named.push(Named::anywhere(parsed));
+                        named.push(match self.state {
+                            Some(state) => Named::in_state(parsed, state),
+                            None => Named::anywhere(parsed),
+                        });
                         texts.push(id.clone());
                     }
                 }

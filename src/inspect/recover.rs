@@ -1,5 +1,7 @@
 //! A person's word that a worker is dead: its jobs are resolved at once.
 
+use std::time::SystemTime;
+
 use serde::Serialize;
 
 use super::Inspector;
@@ -21,6 +23,8 @@ pub struct RecoveryReport {
     pub worker: WorkerReport,
     /// Its tasks.
     pub tasks: Vec<RecoveredTask>,
+    /// It had told of itself since the time that was given, see [`Inspector::recover_worker_unseen_since`]: nothing was done.
+    pub was_seen_since: bool,
 }
 
 /// What became of the jobs of one task.
@@ -50,9 +54,36 @@ impl Inspector {
     /// # Cancel safety
     /// Some of the jobs may be resolved or not when the future is dropped; it is safe to repeat.
     pub async fn recover_worker(&self, worker: &str) -> Result<Option<RecoveryReport>, Error> {
+        self.recover_worker_if(worker, |_| true).await
+    }
+
+    /// The same, unless the worker has told of itself behind this time, which is the [`last_seen_at`](WorkerReport::last_seen_at) of when somebody
+    /// looked at it and decided: it came back meanwhile. The answer then says [`was_seen_since`](RecoveryReport::was_seen_since).
+    ///
+    /// # Errors
+    /// As [`recover_worker`](Inspector::recover_worker).
+    ///
+    /// # Cancel safety
+    /// As [`recover_worker`](Inspector::recover_worker).
+    pub async fn recover_worker_unseen_since(
+        &self,
+        worker: &str,
+        since: SystemTime,
+    ) -> Result<Option<RecoveryReport>, Error> {
+        self.recover_worker_if(worker, |known| known.last_seen_at <= since).await
+    }
+
+    async fn recover_worker_if(
+        &self,
+        worker: &str,
+        is_to_be: impl FnOnce(&WorkerReport) -> bool,
+    ) -> Result<Option<RecoveryReport>, Error> {
         let (now, said) = (self.now_ms().await?, self.presence(worker).await?);
         let Some(seen) = said.get("lastSeenAt").and_then(|ms| ms.parse().ok()) else { return Ok(None) };
         let known = report(worker, seen, &said, now);
+        if !is_to_be(&known) {
+            return Ok(Some(RecoveryReport { worker: known, tasks: Vec::new(), was_seen_since: true }));
+        }
         let (dead, mut tasks) = ([worker.to_owned()], Vec::new());
         for its in &known.tasks {
             let mut taking = TakeBack::default();
@@ -72,7 +103,7 @@ impl Inspector {
                 tracing::debug!(worker = %Shown(worker), error = %e.chain(), "the death of a worker could not be noted");
             }
         }
-        Ok(Some(RecoveryReport { worker: known, tasks }))
+        Ok(Some(RecoveryReport { worker: known, tasks, was_seen_since: false }))
     }
 
     async fn take_jobs(&self, task: &str, dead: &[String], taking: &mut TakeBack) -> Result<(), Error> {

@@ -46,6 +46,8 @@ pub struct ServerReport {
     pub unsaved_writes: u64,
     /// Clients that are connected.
     pub clients: u64,
+    /// What it answers to a write, if it refuses that.
+    pub write_refusal: Option<String>,
 }
 
 impl Inspector {
@@ -57,7 +59,7 @@ impl Inspector {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn server(&self) -> Result<ServerReport, Error> {
-        let mut told = self.ask(|mut conn| async move { look(&mut conn).await }).await?;
+        let mut told = self.ask(|mut conn| async move { look(&mut conn, self.store.prefix()).await }).await?;
         let text = |field: &str| told.info.get::<String>(field);
         let number = |field: &str| told.info.get::<u64>(field).unwrap_or(0);
         let is_ok = |field: &str| text(field).is_none_or(|status| status == "ok");
@@ -81,6 +83,7 @@ impl Inspector {
             is_saved_well: is_ok("rdb_last_bgsave_status") && is_ok("aof_last_write_status"),
             unsaved_writes: number("rdb_changes_since_last_save"),
             clients: number("connected_clients"),
+            write_refusal: told.refusal,
         })
     }
 }

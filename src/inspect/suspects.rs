@@ -8,7 +8,10 @@ use serde::Serialize;
 use super::Inspector;
 use crate::error::Error;
 use crate::job::id::JobId;
+use crate::job::state::JobState;
+use crate::limits::BATCH;
 use crate::stall::action::{StallAction, StallReason, StalledEvent};
+use crate::store::states;
 use crate::times::{at_ms, ms_since_1970};
 
 /// How many of them are told.
@@ -37,6 +40,27 @@ pub struct Suspect {
     pub last_at: SystemTime,
     /// What became of it then.
     pub action: StallAction,
+    /// Where it stands now, as far as that was looked up, see [`Inspector::suspects`]; `None` if it is gone, too.
+    pub state: Option<JobState>,
+}
+
+impl Suspect {
+    /// Whether it may still take a worker down: it has not ended, and is there.
+    #[must_use]
+    pub fn is_at_large(&self) -> bool {
+        self.state.is_some_and(|state| !state.is_terminal())
+    }
+
+    /// The one of them that is more suspicious than any other, if there is one. They come as [`among`](Suspect::among) sorts them.
+    #[must_use]
+    pub fn foremost<'a>(suspects: &[&'a Suspect]) -> Option<&'a Suspect> {
+        let weight = |suspect: &Suspect| (suspect.deaths, suspect.share);
+        match suspects {
+            [first, second, ..] if weight(first) == weight(second) => None,
+            [first, ..] => Some(first),
+            [] => None,
+        }
+    }
 }
 
 impl Suspect {
@@ -65,6 +89,7 @@ impl Suspect {
             share: workers.iter().map(|worker| 1.0 / held(worker)).sum(),
             last_at: last.at,
             action: last.action,
+            state: None,
         });
         let mut suspects: Vec<Suspect> = suspects.collect();
         suspects.sort_by(|one, other| {
@@ -114,7 +139,34 @@ impl Inspector {
             let worker = stall.worker.as_ref().map_or("", |worker| worker.as_str());
             seen.get(worker).is_some_and(|seen| *seen > stall.at)
         };
-        Ok(Suspect::among(stalls.iter().filter(|stall| !survived(stall))))
+        let mut suspects = Suspect::among(stalls.iter().filter(|stall| !survived(stall)));
+        self.look_up_suspects(&mut suspects).await?;
+        Ok(suspects)
+    }
+
+    /// Looks up where suspects stand now, whichever their tasks are, and fills in their [`state`](Suspect::state).
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn look_up_suspects(&self, suspects: &mut [Suspect]) -> Result<(), Error> {
+        let tasks: BTreeSet<String> = suspects.iter().map(|suspect| suspect.task.clone()).collect();
+        for task in tasks {
+            let keys = self.keys(&task)?;
+            let mut own: Vec<&mut Suspect> = suspects.iter_mut().filter(|suspect| suspect.task == task).collect();
+            for some in own.chunks_mut(BATCH) {
+                let ids: Vec<JobId> = some.iter().map(|suspect| suspect.id.clone()).collect();
+                let call = |mut conn| {
+                    let (keys, ids) = (keys.clone(), ids.clone());
+                    async move { states::states(&mut conn, &keys, &ids).await }
+                };
+                let found = self.ask(call).await?.jobs;
+                some.iter_mut().zip(found).for_each(|(suspect, found)| suspect.state = found.map(|(state, _)| state));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -160,6 +212,8 @@ mod tests {
         let told: Vec<_> = found.iter().map(|job| (job.id.as_str(), job.deaths, job.alone)).collect();
         assert_eq!(told, [("poison", 3, 1), ("twice", 2, 2), ("neighbour", 2, 0)]);
         assert!((found[0].share - (0.5 + 1.0 / 3.0 + 1.0)).abs() < 1e-9, "{found:?}");
+        assert_eq!(Suspect::foremost(&[&found[0], &found[1]]).map(|job| job.id.as_str()), Some("poison"));
+        assert!(Suspect::foremost(&[&found[1], &found[1]]).is_none() && Suspect::foremost(&[]).is_none());
         assert_eq!(found[0].last_at, SystemTime::UNIX_EPOCH + Duration::from_secs(3));
     }
 }

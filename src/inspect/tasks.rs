@@ -46,6 +46,9 @@ pub struct TaskReport {
     pub failed_lately: u64,
     /// Jobs that completed in the last 5 minutes, of those that are kept.
     pub completed_lately: u64,
+    /// When a job of it was claimed last.
+    #[serde(rename = "last_claimed_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub last_claimed_at: Option<SystemTime>,
     /// The pause, if the task is paused.
     pub paused: Option<TaskPause>,
     /// The last audit that was noted, see [`Inspector::note_audit`].
@@ -306,6 +309,8 @@ fn report(task: &str, seen: &Overview, live: Option<(u64, u64)>) -> TaskReport {
         ended: seen.number("out").unwrap_or(0),
         failed_lately: seen.failed_lately,
         completed_lately: seen.completed_lately,
+        // Fences are drawn from the time, in us.
+        last_claimed_at: seen.number("fence").map(|fence| at_ms(fence / 1000)),
         paused: time("paused").map(|at| TaskPause {
             at,
             by: seen.text("pausedBy").unwrap_or_default().to_owned(),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use serde::Serialize;
 
 use super::Inspector;
@@ -15,8 +15,8 @@ use crate::store::announce::SILENT_AFTER;
 use crate::times::{as_ms, as_ms_where_known, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};
 use crate::worker_id::WorkerId;
 
-/// The most workers of one answer, of those that were seen in the last hour and of those that were not.
-const MOST: usize = 1000;
+/// The most workers of one answer: of those that told of themselves lately, of those that fell silent, and of those that are gone.
+const MOST: [usize; 3] = [5000, 1000, 1000];
 
 /// How many of them are asked about at a time.
 const TOGETHER: usize = 50;
@@ -56,8 +56,24 @@ pub struct WorkerReport {
     pub runtime_blocked: Option<Duration>,
     /// Its exclusive name, if it has one.
     pub name: Option<String>,
+    /// How many jobs it may hold over all its tasks, if that is bounded.
+    pub max_jobs: Option<u64>,
     /// Its tasks.
     pub tasks: Vec<WorkerTask>,
+    /// Why what it told of itself cannot be read, if so; but for its identity and when it was seen nothing of the report says anything then.
+    pub fault: Option<String>,
+}
+
+impl WorkerReport {
+    /// Whether it has a free slot for a job of this task, as it told of itself last, and claims jobs.
+    #[must_use]
+    pub fn has_room(&self, task: &str) -> bool {
+        let held: u64 = self.tasks.iter().map(|its| its.held).sum();
+        let is_free = |its: &WorkerTask| its.task == task && its.held < its.slots;
+        self.state == WorkerState::Live
+            && self.max_jobs.is_none_or(|most| held < most)
+            && self.tasks.iter().any(is_free)
+    }
 }
 
 /// Whether a worker lives. No decision about a job is made by this.
@@ -153,8 +169,9 @@ impl WatchReport {
 }
 
 impl Inspector {
-    /// Every worker of which something is known: those seen in the last hour first, then those of the last week; the latest
-    /// first, at most 1,000 of each.
+    /// Every worker of which something is known: those that told of themselves lately first, at most 5,000; then those that fell silent in the
+    /// last hour, then those of the last week, at most 1,000 of each. The latest come first. One that cannot be read, since something foreign
+    /// is stored under its key, is told with its [`fault`](WorkerReport::fault).
     ///
     /// # Errors
     /// What every call may give, see [`Error`].
@@ -163,8 +180,7 @@ impl Inspector {
     /// Cancel safe.
     pub async fn workers(&self) -> Result<Vec<WorkerReport>, Error> {
         let now = self.now_ms().await?;
-        let listed = self.ask(|mut conn| async move { self.store.workers(&mut conn, MOST).await }).await?;
-        self.reports(&listed, now).await
+        self.reports(&self.listed(now, MOST).await?, now).await
     }
 
     /// One worker; `None` if nothing is known of it, or it was forgotten, see [`Worker::keep_dead`](crate::Worker::keep_dead).
@@ -183,20 +199,28 @@ impl Inspector {
     /// The workers that told of themselves lately. Only their presences are read.
     pub(super) async fn live_workers(&self) -> Result<Vec<WorkerReport>, Error> {
         let now = self.now_ms().await?;
-        let listed = self.ask(|mut conn| async move { self.store.workers(&mut conn, MOST).await }).await?;
-        let is_recent = |seen: u64| Duration::from_millis(now.saturating_sub(seen)) <= SILENT_AFTER;
-        let recent: Vec<_> = listed.into_iter().filter(|(_, seen)| is_recent(*seen)).collect();
-        let mut reports = self.reports(&recent, now).await?;
+        let mut reports = self.reports(&self.listed(now, [MOST[0], 0, 0]).await?, now).await?;
         reports.retain(|worker| worker.state.is_live());
         Ok(reports)
+    }
+
+    async fn listed(&self, now_ms: u64, most: [usize; 3]) -> Result<Vec<(String, u64)>, Error> {
+        self.ask(|mut conn| async move { self.store.workers(&mut conn, now_ms, most).await }).await
     }
 
     async fn reports(&self, listed: &[(String, u64)], now_ms: u64) -> Result<Vec<WorkerReport>, Error> {
         let mut reports = Vec::with_capacity(listed.len());
         for some in listed.chunks(TOGETHER) {
-            let presences = try_join_all(some.iter().map(|(worker, _)| self.presence(worker))).await?;
-            let with = some.iter().zip(&presences);
-            reports.extend(with.map(|((worker, seen), presence)| report(worker, *seen, presence, now_ms)));
+            let presences = join_all(some.iter().map(|(worker, _)| self.presence(worker))).await;
+            for ((worker, seen), presence) in some.iter().zip(presences) {
+                let (presence, fault) = match presence {
+                    Ok(presence) => (presence, None),
+                    Err(e) if e.is_outage() => return Err(e),
+                    // One that is damaged does not hide the others.
+                    Err(e) => (HashMap::new(), Some(e.chain().to_string())),
+                };
+                reports.push(WorkerReport { fault, ..report(worker, *seen, &presence, now_ms) });
+            }
         }
         Ok(reports)
     }
@@ -248,7 +272,9 @@ pub(super) fn report(worker: &str, seen_ms: u64, presence: &HashMap<String, Stri
         death,
         runtime_blocked: blocked.filter(|blocked| *blocked > BLOCKED_AFTER),
         name: presence.get("name").cloned(),
+        max_jobs: number(presence, "maxJobs"),
         tasks,
+        fault: None,
     }
 }
 
@@ -313,9 +339,17 @@ mod tests {
             ("slots:export", "10"),
             ("beat:export", "400 12"),
             ("watch:export", "5 20000 30000 no_answer 20000"),
+            ("maxJobs", "4"),
         ]);
         let report = report("host-7-00000000", 90_000, &said, 103_000);
         assert_eq!((report.state, report.last_seen_at), (WorkerState::Live, at_ms(100_000)));
+        assert!(report.has_room("export") && !report.has_room("other"));
+        let full = |held: u64, max_jobs| {
+            let mut full = report.clone();
+            (full.tasks[0].held, full.max_jobs) = (held, max_jobs);
+            !full.has_room("export")
+        };
+        assert_eq!([full(4, Some(4)), full(9, None), full(10, None)], [true, false, true]);
         let task = &report.tasks[0];
         assert_eq!((task.held, task.slots, task.last_beat_at), (3, 10, Some(at_ms(99_600))));
         let watch = &task.watches[0];

@@ -61,6 +61,7 @@ fn facts(keeper: &Keeper, now: Moment) -> Vec<(String, String)> {
     let silent = now.since(Moment::from_millis(worker.canary.load(Ordering::Relaxed)));
     fields.push(("startedAt".to_owned(), started.to_string()));
     fields.push(("phase".to_owned(), phase.to_owned()));
+    fields.extend(worker.slots.most().map(|most| ("maxJobs".to_owned(), most.to_string())));
     fields.push(("runtimeSilent".to_owned(), silent.as_millis().to_string()));
     for watch in keeper.watches.iter() {
         let (task, witness) = (&watch.task, watch.witness());

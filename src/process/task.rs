@@ -170,8 +170,10 @@ impl TaskRuntime {
 
     /// Writes the options of the task again, unless a worker that started later has: the server has lost them.
     pub(crate) async fn declare_again(&self, store: &Store, worker: &str) -> Result<(), Error> {
-        let call =
-            async |conn: &mut _| declare::declare_again(conn, &self.keys, worker, self.stamp, &self.options).await;
+        let call = async |conn: &mut _| {
+            store.register(conn, &self.name).await?;
+            declare::declare_again(conn, &self.keys, worker, self.stamp, &self.options).await
+        };
         if store.shared(RESPONSE_TIMEOUT, call).await? {
             tell_declared(&self.name);
         }

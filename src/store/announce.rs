@@ -183,13 +183,24 @@ impl Store {
         cmd.query_async(conn).await.map_err(|e| classify("presence", e))
     }
 
-    /// The workers that are listed, with when they were seen last, ms; those that are gone behind the others. At most `most` of
-    /// each, the latest first.
-    pub(crate) async fn workers(&self, conn: &mut impl Connection, most: usize) -> Result<Vec<(String, u64)>, Error> {
+    /// The workers that are listed, with when they were seen last, ms: those that are not silent, then the others, then those that are
+    /// gone. At most so many of each, the latest first.
+    pub(crate) async fn workers(
+        &self,
+        conn: &mut impl Connection,
+        now_ms: u64,
+        most: [usize; 3],
+    ) -> Result<Vec<(String, u64)>, Error> {
+        let (workers, gone) = (keys::workers(&self.prefix), keys::gone(&self.prefix));
+        let since_ms = now_ms.saturating_sub(SILENT_AFTER.as_millis() as u64);
+        let mut count = redis::cmd("ZCOUNT");
+        count.arg(&workers).arg(since_ms).arg("+inf");
+        let seen: usize = count.query_async(conn).await.map_err(|e| classify("presence", e))?;
         let (mut found, mut known) = (Vec::new(), HashSet::new());
-        for key in [keys::workers(&self.prefix), keys::gone(&self.prefix)] {
+        let pages = [(&workers, 0, most[0].min(seen)), (&workers, seen, most[1]), (&gone, 0, most[2])];
+        for (key, from, most) in pages.into_iter().filter(|(.., most)| *most > 0) {
             let mut cmd = redis::cmd("ZREVRANGE");
-            cmd.arg(key).arg(0).arg(most.saturating_sub(1)).arg("WITHSCORES");
+            cmd.arg(key).arg(from).arg(from + most - 1).arg("WITHSCORES");
             let page: Vec<(Text, f64)> = cmd.query_async(conn).await.map_err(|e| classify("presence", e))?;
             let page = page.into_iter().map(|(Text(worker), seen)| (worker, seen as u64));
             found.extend(page.filter(|(worker, _)| known.insert(worker.clone())));

@@ -6,6 +6,7 @@ use redis::InfoDict;
 
 use super::connection::Connection;
 use super::fault::classify;
+use super::keys;
 use super::streams::server_time_ms;
 use crate::error::Error;
 
@@ -64,13 +65,18 @@ pub(crate) struct ServerLook {
     pub(crate) now_ms: u64,
     /// How long each of some short calls took.
     pub(crate) round_trips: Vec<Duration>,
+    /// What it says to a write, if it refuses that.
+    pub(crate) refusal: Option<String>,
 }
+
+/// What a write is answered that this user may not make, or that meets something foreign: others may be taken.
+const NOT_OF_THE_SERVER: [&str; 2] = ["NOPERM", "WRONGTYPE"];
 
 /// How many short calls are timed.
 const TIMED: usize = 9;
 
-/// Asks the server about itself.
-pub(crate) async fn look(conn: &mut impl Connection) -> Result<ServerLook, Error> {
+/// Asks the server about itself, and whether it takes a write: one to the list of tasks, which changes nothing.
+pub(crate) async fn look(conn: &mut impl Connection, prefix: &str) -> Result<ServerLook, Error> {
     let info: InfoDict = redis::cmd("INFO").query_async(conn).await.map_err(|e| classify("info", e))?;
     let (mut round_trips, mut now_ms) = (Vec::with_capacity(TIMED), 0);
     for _ in 0..TIMED {
@@ -78,5 +84,8 @@ pub(crate) async fn look(conn: &mut impl Connection) -> Result<ServerLook, Error
         now_ms = server_time_ms(conn).await?;
         round_trips.push(begun.elapsed());
     }
-    Ok(ServerLook { info, now_ms, round_trips })
+    let written = redis::cmd("ZREM").arg(keys::tasks(prefix)).arg("").query_async::<()>(conn).await;
+    let refused =
+        written.err().filter(|e| !e.is_io_error() && !NOT_OF_THE_SERVER.contains(&e.code().unwrap_or_default()));
+    Ok(ServerLook { info, now_ms, round_trips, refusal: refused.map(|e| e.to_string()) })
 }

@@ -9,11 +9,16 @@ use crate::job::state::JobState;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) id: JobId,
-    /// The score or the token that it had; empty for any.
+    /// The score or the token that it had, or `=` and its state; empty for any.
     pub(crate) stamp: String,
 }
 
 impl Named {
+    /// The job as long as it is in this state.
+    pub(crate) fn in_state(id: JobId, state: JobState) -> Named {
+        Named { id, stamp: format!("={state}") }
+    }
+
     /// The job wherever it stands.
     pub(crate) fn anywhere(id: JobId) -> Named {
         Named { id, stamp: String::new() }

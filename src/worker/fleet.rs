@@ -5,14 +5,13 @@ use futures_util::future::try_join_all;
 use crate::error::Error;
 use crate::process::task::Definition;
 use crate::shown::Shown;
-use crate::store::announce::SILENT_AFTER;
 use crate::store::declare::{check_wire, wire_of};
 use crate::store::engine::Store;
 use crate::store::patience::RESPONSE_TIMEOUT;
 use crate::store::streams::server_time_ms;
 
 /// The most workers that are looked at, and named.
-const MOST: usize = 1000;
+const MOST: usize = 5000;
 const NAMED: usize = 5;
 
 /// How many of them are asked about at the same time.
@@ -30,8 +29,8 @@ pub(super) async fn check(store: &Store, task: &Definition) -> Result<(), Error>
         return Ok(());
     }
     let now = store.shared(RESPONSE_TIMEOUT, async |conn| server_time_ms(conn).await).await?;
-    let mut listed = store.shared(RESPONSE_TIMEOUT, async |conn| store.workers(conn, MOST).await).await?;
-    listed.retain(|(_, seen)| now.saturating_sub(*seen) <= SILENT_AFTER.as_millis() as u64);
+    let listed = async |conn: &mut _| store.workers(conn, now, [MOST, 0, 0]).await;
+    let listed = store.shared(RESPONSE_TIMEOUT, listed).await?;
     let mut older = Vec::new();
     for some in listed.chunks(TOGETHER) {
         // Together: a round trip may take long.

@@ -36,8 +36,10 @@ async fn options_outlive(mut redis: TestRedis, loss: impl AsyncFnOnce(&mut TestR
     let before = declared(&Watch::new(&test, &redis).await).await;
     loss(&mut redis).await;
     let watch = Watch::new(&test, &redis).await;
-
-    let (_app, task) = test.producer().await;
+    let (app, task) = test.producer().await;
+    // Nobody dispatches, and people see the task again.
+    let listed = async || app.inspector().task_names().await.is_ok_and(|names| names == [test.name.as_str()]);
+    eventually("the task is listed again", PATIENCE, listed).await;
     let job = task.dispatch("late".to_owned()).await.unwrap();
     test.started(std::slice::from_ref(&job)).await;
     let holder = test.journal.runs_of(job.id())[0].worker.clone();

@@ -180,3 +180,23 @@ async fn no_more_than_512_kib_go_in_one_call_and_a_larger_job_goes_alone() {
     assert_eq!(task.ok("remove", &["", "c", ""]).await, "[told removed]");
     assert_eq!(task.held("payload").await, "");
 }
+
+#[tokio::test]
+async fn a_job_that_is_named_with_its_state_is_taken_in_that_one_alone() {
+    for (place, state) in
+        [("delayed", "delayed"), ("completed", "completed"), ("failed", "failed"), ("wait", "waiting")]
+    {
+        let mut task = Task::new().await;
+        if place == "wait" {
+            task.waiting(&["a"]).await;
+        } else {
+            task.hset("payload", &[("a", "{}")]).await;
+            task.zadd(place, 5.0, "a").await;
+        }
+        let before = task.exact().await;
+        assert_eq!(task.ok("remove", &["", "a", "=cancelled"]).await, "[told changed]");
+        assert_eq!(task.ok("remove", &["", "none", "=cancelled"]).await, "[told unknown]");
+        assert_eq!(task.exact().await, before);
+        assert_eq!(task.ok("remove", &["", "a", &format!("={state}")]).await, "[told removed]");
+    }
+}

@@ -29,6 +29,7 @@ struct JobPage {
     frame: Frame,
     task: String,
     id: String,
+    state: JobState,
     facts: Vec<(&'static str, String)>,
     trouble: Option<(String, String)>,
     holder: String,
@@ -90,6 +91,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
         values,
         task: asked.task,
         id: asked.id,
+        state: job.state,
     })
 }
 

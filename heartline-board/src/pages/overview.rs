@@ -67,7 +67,10 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Re
     let now = SystemTime::now();
     let hours = log.hours(now);
     let mut troubles = all_troubles(&seen.tasks, &seen.workers, &seen.holders, &seen.server);
-    troubles.extend(suspicions(log.latest(), &seen.workers, now));
+    match suspicions(&board.inspector, log.latest(), &seen.workers, now).await {
+        Ok(found) => troubles.extend(found),
+        Err(e) => return board.failed(&e),
+    }
     let row = |task: &TaskReport| {
         let earlier = before.last().and_then(|seen| seen.tasks.iter().find(|earlier| earlier.task == task.task));
         let rates = earlier.and_then(|earlier| task.rates_since(earlier));

@@ -73,9 +73,13 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
         let log = Stalls::log(&board, &seen.tasks).await;
         let stalls = log.latest();
         let is_asked = |task: &str| asked.task.is_empty() || task == asked.task;
-        let suspects = Suspect::among(
+        let mut suspects = Suspect::among(
             stalls.iter().copied().filter(|stall| is_asked(&stall.task) && !survived(stall, &seen.workers)),
         );
+        match board.inspector.look_up_suspects(&mut suspects).await {
+            Err(e) if e.is_retryable() => return board.failed(&e),
+            _ => {}
+        }
         page.suspects = suspects.iter().map(|job| accused(job, now)).collect();
         if asked.task.is_empty() {
             page.rows = stalls
@@ -137,7 +141,7 @@ fn accused(job: &Suspect, now: SystemTime) -> Accused {
         0 => "never alone".to_owned(),
         times => format!("{times} times alone"),
     };
-    let told =
-        format!("held at {} deaths, {alone}; the last {}: {}", job.deaths, relative(job.last_at, now), job.action);
+    let is = job.state.map_or("it is gone".to_owned(), |state| format!("it is {state} now"));
+    let told = format!("held at {} deaths, {alone}; the last {}; {is}", job.deaths, relative(job.last_at, now));
     Accused { task: job.task.clone(), id: job.id.to_string(), told }
 }

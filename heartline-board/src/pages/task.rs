@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::{Board, Frame, answer};
 use crate::text::{exact, shown, span};
-use crate::told::{CodeCount, STATES, codes};
+use crate::told::{CodeCount, STATES, codes, heard};
 
 /// How many failed jobs are looked at for their codes.
 const LOOKED: usize = 200;
@@ -78,7 +78,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
     for part in &task.parts {
         let interval = part.interval.map_or("not known yet".to_owned(), span);
         facts.push(("stall interval", interval));
-        facts.push(("held jobs", format!("{} silent, {} heard from", part.candidates, part.heard)));
+        facts.push(("held jobs", heard(part, now)));
     }
     let options = task.options.values.iter().filter(|(_, value)| !value.is_empty());
     answer(&TaskPage {

@@ -20,7 +20,7 @@ pub(crate) struct Asked {
 }
 
 /// The worker, with what it holds as Redis has it: its own word stays as it was when it died.
-async fn held_by(board: &Board, mut worker: WorkerReport) -> Result<WorkerReport, Error> {
+pub(crate) async fn held_by(board: &Board, mut worker: WorkerReport) -> Result<WorkerReport, Error> {
     for its in &mut worker.tasks {
         let report = board.inspector.holders(&its.task).await?;
         let own = report.holders.iter().find(|holder| holder.worker == worker.worker).map(|holder| holder.jobs);

@@ -108,6 +108,19 @@ async fn acts_are_done_told_and_asked_about_first_where_they_cannot_be_undone() 
     let events = site.app.inspector().job_events("export", "a").await.unwrap();
     assert!(serde_json::to_string(&events).unwrap().contains(r#""by":"board""#), "{events:?}");
 
+    // Somebody else lets it run again while a person reads the question.
+    let page = site.page("/job?task=export&id=a").await;
+    assert!(page.contains("name=\"state\" value=\"cancelled\""), "{page}");
+    let remove = [("act", "remove"), ("task", "export"), ("id", "a"), ("state", "cancelled")];
+    let asked = site.post("/act", &remove).await;
+    assert!(asked.body.contains("a of export, which is cancelled."), "{asked:?}");
+    site.app.inspector().retry("export", "a").await.unwrap();
+    let done = site.post("/act", &[&remove[..], &[("confirmed", "yes")]].concat()).await;
+    assert!(done.body.contains("0 removed, 1 refused") && done.body.contains("it moved meanwhile"), "{done:?}");
+    assert_eq!(site.export.job("a").await.unwrap().state, JobState::Waiting);
+    let fail = site.post("/act", &[("act", "fail_running"), ("task", "export"), ("id", "a")]).await;
+    assert!(fail.status == 400 && fail.body.contains("nobody holds it: it is waiting"), "{fail:?}");
+
     let pause = site.post("/act", &[("act", "pause"), ("task", "export"), ("reason", "<b>full</b>")]).await;
     assert!(pause.body.contains("export is paused"), "{pause:?}");
     let task = site.page("/task?task=export").await;

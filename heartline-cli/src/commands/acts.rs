@@ -14,6 +14,9 @@ use crate::failure::Failure;
 use crate::session::Session;
 use heartline_board::text::shown;
 
+/// How many jobs a step takes at most.
+const A_STEP: usize = 200;
+
 /// How many refusals are told to people.
 const TOLD: usize = 20;
 
@@ -23,19 +26,32 @@ pub(super) struct Chosen {
     /// About how many those are.
     pub(super) count: u64,
     /// When they were counted, by the clock of the server: what comes to fit while a person thinks is let be.
-    pub(super) as_of: SystemTime,
+    as_of: SystemTime,
+    /// The state in which jobs must be that were named by their ids.
+    state: Option<JobState>,
+}
+
+impl Chosen {
+    /// An act on those that were meant.
+    pub(super) fn decided(&self, act: Act) -> Act {
+        let act = act.as_of(self.as_of);
+        match self.state {
+            Some(state) => act.in_state(state),
+            None => act,
+        }
+    }
 }
 
 /// Which jobs an act takes, as they stand now.
 pub(super) async fn chosen(session: &Session, jobs: &Selected) -> Result<Chosen, Failure> {
     known_task(session, &jobs.task).await?;
     let as_of = session.inspector.task(&jobs.task).await?.as_of;
-    if let Some(filter) = jobs.filter.of_jobs() {
+    if let Some(filter) = jobs.by_filter() {
         let count = session.inspector.count(&jobs.task, &filter).await?.jobs;
-        return Ok(Chosen { selection: filter.into(), count, as_of });
+        return Ok(Chosen { selection: filter.into(), count, as_of, state: None });
     }
     let ids = ids_of(&jobs.ids)?;
-    Ok(Chosen { count: ids.len() as u64, selection: ids.into(), as_of })
+    Ok(Chosen { count: ids.len() as u64, selection: ids.into(), as_of, state: jobs.filter.state })
 }
 
 /// The ids that were named, with those of standard input in place of `-`.
@@ -54,14 +70,19 @@ pub(super) fn ids_of(named: &[String]) -> Result<Vec<String>, Failure> {
 }
 
 /// Asks about an act on what a filter finds: who names jobs has chosen them.
-pub(super) fn confirm_filter(session: &Session, jobs: &Selected, verb: &str, count: u64) -> Result<(), Failure> {
-    match jobs.filter.of_jobs() {
+pub(super) fn confirm_filter(
+    session: &Session,
+    jobs: &Selected,
+    verb: &str,
+    (count, more): (u64, &str),
+) -> Result<(), Failure> {
+    match jobs.by_filter() {
         Some(_) => {
             let state = jobs.filter.state.unwrap_or(JobState::Waiting);
-            confirm(&session.consent, &format!("{verb} about {count} {state} jobs of {}", jobs.task))
+            confirm(&session.consent, &format!("{verb} about {count} {state} jobs of {}{more}", jobs.task))
         }
         None if session.consent.is_production() => {
-            confirm(&session.consent, &format!("{verb} about {count} jobs of {}", jobs.task))
+            confirm(&session.consent, &format!("{verb} about {count} jobs of {}{more}", jobs.task))
         }
         None => Ok(()),
     }
@@ -84,11 +105,29 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}") {
         bar.set_style(style);
     }
-    let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
+    let mut stop = std::pin::pin!(heartline::shutdown_signal());
     let (mut failure, mut is_stopped) = (None, false);
-    loop {
-        // A step is not given up in its middle: what it did is to be told.
-        match act.step().await {
+    while !is_stopped {
+        let stepped = {
+            let mut step = std::pin::pin!(act.step());
+            tokio::select! {
+                biased;
+                stepped = &mut step => stepped,
+                () = &mut stop => {
+                    is_stopped = true;
+                    say!("stopping behind the step that is under way; once more breaks it off");
+                    // A step is not given up in its middle, unless a person insists: what it did is to be told.
+                    tokio::select! {
+                        stepped = step => stepped,
+                        () = heartline::shutdown_signal() => {
+                            failure = Some(Failure::Failed("broken off".to_owned()));
+                            break;
+                        }
+                    }
+                }
+            }
+        };
+        match stepped {
             Ok(Some(so_far)) => bar.set_position(so_far.done + so_far.requested + so_far.refused),
             Ok(None) => break,
             Err(e) => {
@@ -96,17 +135,17 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
                 break;
             }
         }
-        let pressed = tokio::time::timeout(std::time::Duration::ZERO, &mut stop).await;
-        if pressed.is_ok() && !act.report().is_complete {
-            is_stopped = true;
-            break;
-        }
     }
     bar.finish_and_clear();
     tell(session, act.report(), done)?;
     match failure {
-        Some(failure) => Err(failure),
-        None if is_stopped => Err(Failure::Failed("stopped; the others are as they were".to_owned())),
+        Some(failure) => {
+            say!("note: the step that was under way may have taken up to {A_STEP} jobs more");
+            Err(failure)
+        }
+        None if is_stopped && !act.report().is_complete => {
+            Err(Failure::Failed("stopped; the others are as they were".to_owned()))
+        }
         None => Ok(()),
     }
 }

@@ -14,7 +14,7 @@ use crate::session::Session;
 
 pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
     let fleet = Fleet::look(&session.inspector).await?;
-    let suspicions = fleet.suspicions(&session.inspector).await;
+    let suspicions = fleet.suspicions(&session.inspector).await?;
     let Fleet { tasks, workers, holders, server } = fleet;
     let mut checked = vec![ok(session.place.clone())];
     checked.extend(of_server(&server, SystemTime::now()));

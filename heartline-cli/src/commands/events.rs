@@ -24,7 +24,9 @@ pub(super) async fn of_job(session: &Session, task: &str, id: &str) -> Result<()
 /// All that is kept, or what comes from now on.
 pub(super) async fn of_task(session: &Session, task: &str, follow: bool) -> Result<(), Failure> {
     known_task(session, task).await?;
-    let mut after = follow.then(|| format!("{}-0", now_ms()));
+    // By the clock of the server, which names the entries.
+    let now = session.inspector.task(task).await?.as_of.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mut after = follow.then(|| format!("{}-0", now.as_millis()));
     let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
         let page = session.inspector.events(task, after.as_deref()).await?;
@@ -39,10 +41,6 @@ pub(super) async fn of_task(session: &Session, task: &str, follow: bool) -> Resu
             return Ok(());
         }
     }
-}
-
-fn now_ms() -> u128 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis()
 }
 
 /// An event on a line: when, what, which job, and whatever else it says.

@@ -17,22 +17,34 @@ const NAMED: usize = 5;
 pub(super) async fn health(session: &Session) -> Result<(), Failure> {
     let troubles = Fleet::look(&session.inspector).await?.troubles();
     let is_healthy = is_healthy(&troubles);
-    if session.out.is_json {
-        session.out.json(&serde_json::json!({ "healthy": is_healthy, "troubles": troubles }))?;
+    let told = if session.out.is_json {
+        session.out.json(&serde_json::json!({ "healthy": is_healthy, "troubles": troubles }))
     } else if is_healthy {
-        session.out.line("healthy")?;
+        session.out.line("healthy")
     } else {
-        tell(session, troubles.iter().filter(|trouble| trouble.grade == Grade::Risk))?;
+        tell(session, troubles.iter().filter(|trouble| trouble.grade == Grade::Risk))
+    };
+    ended(is_healthy, told)
+}
+
+/// How it ends, also where nobody reads what it tells.
+fn ended(is_healthy: bool, told: Result<(), Failure>) -> Result<(), Failure> {
+    match told {
+        Ok(()) | Err(Failure::Unread) if !is_healthy => Err(Failure::Told),
+        told => told,
     }
-    if is_healthy { Ok(()) } else { Err(Failure::Told) }
 }
 
 pub(super) async fn status(session: &Session) -> Result<(), Failure> {
     let fleet = Fleet::look(&session.inspector).await?;
-    let mut troubles = fleet.suspicions(&session.inspector).await;
-    troubles.extend(fleet.troubles());
-    let Fleet { tasks, workers, .. } = fleet;
+    let mut troubles = fleet.troubles();
+    troubles.extend(fleet.suspicions(&session.inspector).await?);
     let is_healthy = is_healthy(&troubles);
+    ended(is_healthy, tell_status(session, &fleet, &troubles, is_healthy))
+}
+
+fn tell_status(session: &Session, fleet: &Fleet, troubles: &[Trouble], is_healthy: bool) -> Result<(), Failure> {
+    let Fleet { tasks, workers, .. } = fleet;
     let count = |state| workers.iter().filter(|worker| worker.state == state).count();
     let sum = |of: fn(&TaskReport) -> u64| tasks.iter().map(of).sum::<u64>();
     let waiting = sum(|task| task.counts.waiting);
@@ -46,7 +58,7 @@ pub(super) async fn status(session: &Session) -> Result<(), Failure> {
         }))?;
     } else {
         session.out.line(&session.place)?;
-        let jobs = format!("{waiting} waiting, {held} held, {failed} failed{}", most_failed(&tasks));
+        let jobs = format!("{waiting} waiting, {held} held, {failed} failed{}", most_failed(tasks));
         session.out.line(format!("{}: {jobs}", many(tasks.len() as u64, "task")))?;
         let states = [WorkerState::Live, WorkerState::Stopping, WorkerState::Silent];
         let workers = states.map(|state| format!("{} {state}", count(state)));
@@ -58,7 +70,7 @@ pub(super) async fn status(session: &Session) -> Result<(), Failure> {
         }
         tell(session, troubles.iter())?;
     }
-    if is_healthy { Ok(()) } else { Err(Failure::Told) }
+    Ok(())
 }
 
 /// The tasks with the most failed jobs.

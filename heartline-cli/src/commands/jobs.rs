@@ -8,7 +8,6 @@ use heartline::{JobFilter, JobReport, JobRow, JobState, JobValues};
 use heartline_board::told::{self, CodeCount, STATES, facts, trouble_of};
 use serde_json::Value;
 
-use super::acts::Chosen;
 use super::{acts, events, known_task, when};
 use crate::args::{Filter, JobsCommand, Selected};
 use crate::ask::confirm;
@@ -62,24 +61,26 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
         }
         JobsCommand::Cancel { jobs, reason } => {
             acts::can_be(&jobs, "cancelled", &STATES[..4])?;
-            let Chosen { selection, count, as_of } = acts::chosen(session, &jobs).await?;
-            acts::confirm_filter(session, &jobs, "cancel", count)?;
-            let act = inspector.cancel(&jobs.task, selection, &reason).as_of(as_of);
-            acts::run(session, act, "cancelled", count).await?;
+            let chosen = acts::chosen(session, &jobs).await?;
+            acts::confirm_filter(session, &jobs, "cancel", (chosen.count, ""))?;
+            let act = chosen.decided(inspector.cancel(&jobs.task, chosen.selection.clone(), &reason));
+            acts::run(session, act, "cancelled", chosen.count).await?;
             tell_of_holders(session, &jobs).await
         }
         JobsCommand::Retry(jobs) => {
             acts::can_be(&jobs, "retried", &[JobState::Failed, JobState::Cancelled])?;
-            let Chosen { selection, count, as_of } = acts::chosen(session, &jobs).await?;
-            warn_of_poison(session, &jobs).await?;
-            acts::confirm_filter(session, &jobs, "run again", count)?;
-            acts::run(session, inspector.retry(&jobs.task, selection).as_of(as_of), "run again", count).await
+            let chosen = acts::chosen(session, &jobs).await?;
+            let poisonous = warn_of_poison(session, &jobs).await?;
+            acts::confirm_filter(session, &jobs, "run again", (chosen.count, &poisonous))?;
+            let act = chosen.decided(inspector.retry(&jobs.task, chosen.selection.clone()));
+            acts::run(session, act, "run again", chosen.count).await
         }
         JobsCommand::RunNow(jobs) => {
             acts::can_be(&jobs, "run now", &[JobState::Delayed])?;
-            let Chosen { selection, count, as_of } = acts::chosen(session, &jobs).await?;
-            acts::confirm_filter(session, &jobs, "run at once", count)?;
-            acts::run(session, inspector.run_now(&jobs.task, selection).as_of(as_of), "run now", count).await
+            let chosen = acts::chosen(session, &jobs).await?;
+            acts::confirm_filter(session, &jobs, "run at once", (chosen.count, ""))?;
+            let act = chosen.decided(inspector.run_now(&jobs.task, chosen.selection.clone()));
+            acts::run(session, act, "run now", chosen.count).await
         }
         JobsCommand::Remove(jobs) => remove(session, &jobs).await,
         JobsCommand::Result { task, id } => {
@@ -104,8 +105,27 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
 /// How many jobs that were named are looked at one by one.
 const NAMED: usize = 20;
 
-/// Jobs that took their workers down may do so again.
-async fn warn_of_poison(session: &Session, jobs: &Selected) -> Result<(), Failure> {
+/// Jobs that took their workers down may do so again: warns of those, and gives what a question about all that a filter finds is to say of it.
+async fn warn_of_poison(session: &Session, jobs: &Selected) -> Result<String, Failure> {
+    if let Some(filter) = jobs.by_filter() {
+        let is_other = jobs.filter.code.as_ref().is_some_and(|code| code != codes::WORKER_CRASHED);
+        if is_other || jobs.filter.state != Some(JobState::Failed) {
+            return Ok(String::new());
+        }
+        let crashed = session.inspector.count(&jobs.task, &filter.code(codes::WORKER_CRASHED)).await?.jobs;
+        if crashed == 0 {
+            return Ok(String::new());
+        }
+        let told = format!(
+            "{crashed} of them or more failed since their workers died, or hung, with them, and may do that again \
+             (`heartline stalls suspects -t {}`)",
+            jobs.task
+        );
+        if session.consent.yes {
+            say!("warning: {told}");
+        }
+        return Ok(format!("; {told}"));
+    }
     for id in jobs.ids.iter().filter(|id| *id != "-").take(NAMED) {
         let job = session.inspector.job(&jobs.task, id, JobValues::None).await;
         // An id that is none is told by the act.
@@ -119,7 +139,7 @@ async fn warn_of_poison(session: &Session, jobs: &Selected) -> Result<(), Failur
             );
         }
     }
-    Ok(())
+    Ok(String::new())
 }
 
 /// A job whose worker cannot hear that it is cancelled stands where it is until it is taken from it.
@@ -289,13 +309,15 @@ async fn show(session: &Session, task: &str, id: &str, values: bool) -> Result<(
 }
 
 async fn remove(session: &Session, jobs: &Selected) -> Result<(), Failure> {
-    let Chosen { selection, count, as_of } = acts::chosen(session, jobs).await?;
-    match jobs.filter.state {
-        Some(state) if state.is_held() => {
-            return Err(Failure::wrong(format!("{state} jobs are held by workers; cancel them instead")));
-        }
-        Some(_) => acts::confirm_filter(session, jobs, "remove for good", count)?,
-        None => confirm(&session.consent, &format!("remove {count} jobs of {} for good", jobs.task))?,
+    if let Some(state) = jobs.filter.state.filter(|state| state.is_held()) {
+        return Err(Failure::wrong(format!("{state} jobs are held by workers; cancel them instead")));
     }
-    acts::run(session, session.inspector.remove(&jobs.task, selection).as_of(as_of), "removed", count).await
+    let chosen = acts::chosen(session, jobs).await?;
+    if jobs.by_filter().is_some() {
+        acts::confirm_filter(session, jobs, "remove for good", (chosen.count, ""))?;
+    } else {
+        confirm(&session.consent, &format!("remove {} jobs of {} for good", chosen.count, jobs.task))?;
+    }
+    let act = chosen.decided(session.inspector.remove(&jobs.task, chosen.selection.clone()));
+    acts::run(session, act, "removed", chosen.count).await
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use heartline::Inspector;
@@ -23,8 +23,15 @@ use crate::session::Session;
 /// For how long an answer stands: who asks more often is given it again, so that Redis is not asked by each.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// How long a look may take before Redis counts as away: less than the 10 s that Prometheus waits for a scrape.
-const PATIENCE: Duration = Duration::from_secs(8);
+/// How long a look may take before Redis counts as away, for one who does not say how long they wait: less than the 5 s of many probes.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// The same for one that nobody waits for any more.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// What Prometheus says of how long it waits, in seconds, and how much earlier it is answered.
+const WAITS: &str = "x-prometheus-scrape-timeout-seconds";
+const EARLIER: Duration = Duration::from_millis(500);
 
 /// What OpenMetrics text is called.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -37,13 +44,22 @@ struct Exporter {
 }
 
 impl Exporter {
-    /// What was seen now or a moment ago; `None` where Redis is not reached.
+    /// What was seen now or a moment ago; `None` where Redis is not reached in the time that they have who ask.
+    async fn seen(self: Arc<Self>, head: &HeaderMap) -> Option<Arc<Fleet>> {
+        let told = head.get(WAITS).and_then(|waits| waits.to_str().ok()?.parse().ok());
+        let told = told.and_then(|waits| Duration::try_from_secs_f64(waits).ok());
+        let patience = told.map_or(PATIENCE, |waits| waits.saturating_sub(EARLIER).min(LONGEST));
+        // In a task of its own: who gives up does not make the next one begin anew.
+        let looking = tokio::spawn(async move { self.look().await });
+        timeout(patience, looking).await.ok()?.ok()?
+    }
+
     async fn look(&self) -> Option<Arc<Fleet>> {
         let mut last = self.last.lock().await;
         if let Some((_, fleet)) = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
             return fleet.clone();
         }
-        let looked = timeout(PATIENCE, Fleet::look(&self.inspector)).await;
+        let looked = timeout(LONGEST, Fleet::look(&self.inspector)).await;
         let looked = looked.unwrap_or_else(|_| Err(Failure::Failed("redis gives no answer in time".to_owned())));
         let fleet = match looked {
             Ok(fleet) => Some(Arc::new(fleet)),
@@ -58,8 +74,9 @@ impl Exporter {
 }
 
 pub(super) async fn once(session: &Session) -> Result<(), Failure> {
-    let fleet = Fleet::look(&session.inspector).await?;
-    session.out.line(text(Some(&fleet))?.trim_end())
+    let fleet = Fleet::look(&session.inspector).await;
+    session.out.line(text(fleet.as_ref().ok())?.trim_end())?;
+    fleet.map(drop)
 }
 
 pub(super) async fn export(session: &Session, serving: Serving) -> Result<(), Failure> {
@@ -72,8 +89,8 @@ pub(super) async fn export(session: &Session, serving: Serving) -> Result<(), Fa
     serve_guarded(serving, pages, |at| say!("metrics on http://{at}/metrics; Ctrl-C ends it")).await
 }
 
-async fn metrics(State(exporter): State<Arc<Exporter>>) -> Response {
-    match text(exporter.look().await.as_deref()) {
+async fn metrics(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Response {
+    match text(exporter.seen(&head).await.as_deref()) {
         Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
         Err(failure) => {
             failure.tell();
@@ -83,8 +100,8 @@ async fn metrics(State(exporter): State<Arc<Exporter>>) -> Response {
 }
 
 /// Whether jobs are processed, and no more: who may ask this may not be one who may see names.
-async fn healthy(State(exporter): State<Arc<Exporter>>) -> Response {
-    let Some(fleet) = exporter.look().await else {
+async fn healthy(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Response {
+    let Some(fleet) = exporter.seen(&head).await else {
         return (StatusCode::SERVICE_UNAVAILABLE, "redis is not reached\n").into_response();
     };
     match fleet.troubles().iter().filter(|trouble| trouble.grade == Grade::Risk).count() {

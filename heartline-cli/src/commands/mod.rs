@@ -52,7 +52,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         }
         _ => {}
     }
-    let lasts = matches!(args.command, Command::Metrics { once: false, .. } | Command::Board(_));
+    let lasts = matches!(args.command, Command::Metrics { .. } | Command::Board(_));
     let session = Session::open(&args.global, lasts).await?;
     match args.command {
         Command::Status => health::status(&session).await,

@@ -9,7 +9,7 @@ use crate::args::{RecoverCommand, Silent};
 use crate::ask::confirm;
 use crate::failure::Failure;
 use crate::session::Session;
-use heartline_board::text::{many, relative, shown, span};
+use heartline_board::text::{many, quoted, relative, shown, span};
 use heartline_board::told::{is_overdue, proof, worker_state};
 use heartline_board::troubles::{next_step, standing, waits_for_people};
 
@@ -61,9 +61,10 @@ async fn selected(session: &Session, jobs: &Silent, verb: &str, must_ask: bool) 
         span(interval * 2)
     ));
     for worker in dead_holders(session, &jobs.task).await? {
-        session
-            .out
-            .hint(format!("{worker} is known to be dead: `heartline recover worker {worker}` takes its jobs at once."));
+        session.out.hint(format!(
+            "{worker} is known to be dead: `heartline recover worker {}` takes its jobs at once.",
+            quoted(&worker)
+        ));
     }
     Ok(selection)
 }
@@ -190,9 +191,18 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
         if held.is_empty() { "none now; what it claims meanwhile is taken too".to_owned() } else { held.join("; ") };
     let what = format!("take the jobs of {id} from it: {held}. They run again, or fail past max_count");
     confirm(&session.consent, &format!("{what} ({}, last seen {seen}, {proof}{alive})", known.state))?;
-    let Some(report) = session.inspector.recover_worker(id).await? else {
+    // One that comes back while a person thinks keeps its jobs.
+    let recovered = if known.state.is_live() {
+        session.inspector.recover_worker(id).await?
+    } else {
+        session.inspector.recover_worker_unseen_since(id, known.last_seen_at).await?
+    };
+    let Some(report) = recovered else {
         return Err(Failure::Failed(format!("nothing is known of a worker {id} any more")));
     };
+    if report.was_seen_since {
+        return Err(Failure::Failed(format!("{id} has told of itself since: it is alive, and nothing was done")));
+    }
     if session.out.is_json {
         session.out.json(&report)?;
     }

@@ -6,7 +6,9 @@ use super::known_task;
 use crate::args::StallsCommand;
 use crate::failure::Failure;
 use crate::session::Session;
-use heartline_board::text::{exact, relative, shown, span};
+use heartline::Suspect;
+use heartline_board::text::{exact, quoted, relative, shown, span};
+use heartline_board::troubles::accusation;
 
 pub(super) async fn run(session: &Session, command: StallsCommand) -> Result<(), Failure> {
     match command {
@@ -112,16 +114,19 @@ async fn suspects(session: &Session, task: &str) -> Result<(), Failure> {
             job.alone.to_string(),
             format!("{:.1}", job.share),
             relative(job.last_at, now),
-            job.action.to_string(),
+            job.state.map_or_else(|| "gone".to_owned(), |state| state.to_string()),
         ]
     });
-    session.out.table(&["ID", "DEATHS", "ALONE", "SHARE", "LAST", "ACTION"], rows.collect())?;
+    session.out.table(&["ID", "DEATHS", "ALONE", "SHARE", "LAST", "IS NOW"], rows.collect())?;
     if let Some(first) = suspects.first() {
-        let id = shown(first.id.as_str());
-        session.out.hint(format!(
-            "`heartline stalls explain -t {task} {id}` tells each of its deaths; `heartline jobs cancel -t {task} {id}` ends it."
-        ));
+        let id = quoted(&shown(first.id.as_str()));
+        session.out.hint(format!("`heartline stalls explain -t {task} {id}` tells each of its deaths."));
     }
+    let at_large: Vec<&Suspect> = suspects.iter().filter(|suspect| suspect.is_at_large()).collect();
+    session.out.hint(match at_large.is_empty() {
+        true => "All of them have ended: retried, they may do that again.".to_owned(),
+        false => accusation(task, &at_large),
+    });
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use heartline::{ForgetOutcome, JobState, PartReport, TaskRates, TaskReport};
-use heartline_board::told::STATES;
+use heartline_board::told::{STATES, heard};
 use serde::Serialize;
 
 use super::{acts, known_task, when};
@@ -190,12 +190,11 @@ fn stall_detection(part: &PartReport, now: std::time::SystemTime) -> String {
         part.interval.map_or_else(|| "no interval yet".to_owned(), |time| format!("interval {}", span(time)));
     let asker = part.asker.as_ref().map(|asker| format!(", asked for by {}", shown(asker.as_str())));
     format!(
-        "stall detection: epoch {}, since {}, {interval}{}; {} silent, {} heard from",
+        "stall detection: epoch {}, since {}, {interval}{}; {}",
         part.epoch,
         when(part.epoch_at, now),
         asker.unwrap_or_default(),
-        part.candidates,
-        part.heard
+        heard(part, now)
     )
 }
 

@@ -7,6 +7,7 @@ use heartline::TaskReport;
 use heartline_board::checks::Grade;
 use heartline_board::text::{shown, span};
 use heartline_board::told::{Beat, beats};
+use heartline_board::troubles::Trouble;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
@@ -21,6 +22,12 @@ use crate::session::Session;
 
 /// How often it looks.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// Behind so long what is shown is out of date.
+const LATE: Duration = Duration::from_secs(3);
+
+/// How many looks what is suspected stands.
+const SUSPECTED: u32 = 10;
 
 /// How many troubles are told.
 const TROUBLES: usize = 6;
@@ -53,14 +60,21 @@ async fn show(
     pressed: &mut mpsc::Receiver<Event>,
 ) -> Result<(), Failure> {
     let (mut before, mut problem) = (Vec::<TaskReport>::new(), String::new());
+    let (mut suspicions, mut looks) = (Vec::new(), 0);
     let mut stop = std::pin::pin!(heartline::shutdown_signal());
     loop {
+        let is_due = looks % SUSPECTED == 0;
+        looks += 1;
         let mut looking = std::pin::pin!(async {
             tokio::time::sleep(LOOK).await;
-            Fleet::look(&session.inspector).await
+            let seen = Fleet::look(&session.inspector).await?;
+            let suspected = if is_due { Some(seen.suspicions(&session.inspector).await?) } else { None };
+            Ok((seen, suspected))
         });
+        let mut late = std::pin::pin!(tokio::time::sleep(LOOK + LATE));
         let seen = loop {
-            terminal.draw(|frame| draw(frame, &last, &before, &problem))?;
+            let troubles: Vec<Trouble> = last.troubles().into_iter().chain(suspicions.iter().cloned()).collect();
+            terminal.draw(|frame| draw(frame, &last, &before, &troubles, &problem))?;
             tokio::select! {
                 () = &mut stop => return Ok(()),
                 read = pressed.recv() => match read {
@@ -68,11 +82,13 @@ async fn show(
                     _ => return Ok(()),
                 },
                 seen = &mut looking => break seen,
+                () = &mut late, if problem.is_empty() => problem = format!("redis has not answered for {}", span(LATE)),
             }
         };
         match seen {
-            Ok(seen) => {
+            Ok((seen, suspected)) => {
                 before = std::mem::replace(&mut last, seen).tasks;
+                suspicions = suspected.unwrap_or(suspicions);
                 problem.clear();
             }
             Err(Failure::Failed(what) | Failure::Wrong(what)) => problem = what,
@@ -88,7 +104,7 @@ fn ends(read: &Event) -> bool {
     key.kind == KeyEventKind::Press && (is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))
 }
 
-fn draw(frame: &mut Frame<'_>, seen: &Fleet, before: &[TaskReport], problem: &str) {
+fn draw(frame: &mut Frame<'_>, seen: &Fleet, before: &[TaskReport], troubles: &[Trouble], problem: &str) {
     let mut told: Vec<Line<'_>> = Vec::new();
     let server = &seen.server;
     let memory = server.used_memory as f64 / 1024.0 / 1024.0;
@@ -102,7 +118,7 @@ fn draw(frame: &mut Frame<'_>, seen: &Fleet, before: &[TaskReport], problem: &st
     if !problem.is_empty() {
         told.push(Line::styled(format!("out of date: {}", shown(problem)), bad));
     }
-    for trouble in seen.troubles().iter().take(TROUBLES) {
+    for trouble in troubles.iter().take(TROUBLES) {
         let task = trouble.task.as_deref().map_or_else(String::new, |task| format!("{task}: "));
         let (mark, style) = if trouble.grade == Grade::Risk { ("!", bad) } else { ("?", Style::new()) };
         told.push(Line::styled(shown(&format!("{mark} {task}{}", trouble.what)), style));
@@ -117,7 +133,7 @@ fn draw(frame: &mut Frame<'_>, seen: &Fleet, before: &[TaskReport], problem: &st
     let rows = seen.tasks.iter().map(|task| row(task, before));
     frame.render_widget(Table::new(rows, widths).header(Row::new(names).style(bold)), tasks);
     let names = ["WORKER", "TASK", "HELD", "HEARTBEAT", "TOOK", "RECOVERED", ""];
-    let widths = [32, 18, 9, 12, 8, 10, 14].map(Constraint::Length);
+    let widths = [32, 18, 9, 12, 8, 13, 14].map(Constraint::Length);
     let rows = beats(&seen.workers, SystemTime::now()).into_iter().map(|beat| {
         let style = if beat.is_at_risk { bad } else { Style::new() };
         let Beat { worker, task, held, slots, answered, took, deadline, verdict, .. } = beat;

@@ -4,7 +4,7 @@
 //! becomes the program. The program leads a process group, so that what it has started can be told to stop with it.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, IsTerminal};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -43,7 +43,8 @@ const WIND_DOWN: Duration = Duration::from_secs(5);
 pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     // A second one in the process would be refused; there is none.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).try_init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let _ = log.with_ansi(io::stderr().is_terminal()).try_init();
     if !can_be_found(&work.exec[0]) {
         let program = work.exec[0].to_string_lossy();
         return Err(Failure::wrong(format!("there is no program {program}, here or on the PATH")));

@@ -80,6 +80,16 @@ async fn a_context_is_a_server_by_its_name_and_production_wants_that_typed() {
     assert_eq!(bench.export.counts().await.unwrap().waiting, 0);
     let ran = file.run(&bench, &["bench"]).await;
     assert!(ran.status == 2 && ran.err.contains("live is production"), "{ran:?}");
+    // The server is of production under whatever name it is asked for.
+    let by_address = ["--redis", &bench.url(), "--prefix", "cli", "task", "purge", "export", "--state", "failed", "-y"];
+    bench.export.dispatch("fail".into()).id("c").await.unwrap();
+    let worker = bench.worker();
+    crate::run::until("it failed", async || bench.export.counts().await.unwrap().failed == 1).await;
+    let ran = file.run(&bench, &by_address).await;
+    assert!(ran.status == 2 && ran.err.contains("in production; say --confirm live"), "{ran:?}");
+    let _ = worker.stop().await.unwrap();
+    let ran = file.run(&bench, &["--context", "live", "--redis", "redis://127.0.0.1:1", "tasks"]).await;
+    assert!(ran.status == 2 && ran.err.contains("cannot be used with"), "{ran:?}");
     for (args, told) in [
         (&["--context", "nobody", "tasks"][..], "there is no context nobody; there are asked, both, live"),
         (&["--context", "both", "tasks"], "needs one of url, url_env, url_command"),
@@ -95,8 +105,12 @@ async fn a_file_that_others_can_read_or_that_is_wrong_is_refused() {
     let ran = File::new(&bench, FILE, 0o644).run(&bench, &["tasks"]).await;
     assert!(ran.status == 2 && ran.err.contains("which has the mode 644: `chmod 600"), "{ran:?}");
     for (text, told) in [("default = \"x\"", "there is no context x, the default"), ("colour = 1", "unknown field")] {
-        let ran = File::new(&bench, text, 0o600).run(&bench, &["tasks"]).await;
+        let file = File::new(&bench, text, 0o600);
+        let ran = file.run(&bench, &["tasks"]).await;
         assert!(ran.status == 2 && ran.err.contains(told), "{ran:?}");
+        // Who says where the server is needs no file.
+        let ran = file.run(&bench, &["tasks", "--redis", &bench.url()]).await;
+        assert!(ran.status == 0 && ran.err.contains("warning: ") && ran.err.contains(told), "{ran:?}");
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use crate::run::{Bench, until};
 
@@ -120,10 +121,42 @@ async fn an_exporter_outlives_its_redis_and_says_so() {
     assert_eq!(exporter.scrape()["heartline_up"], 1.0);
     bench.server().kill();
     until("it is missed", async || exporter.scrape() == BTreeMap::from([("heartline_up".to_owned(), 0.0)])).await;
+    let once = bench.run(&["metrics", "--once"]).await;
+    assert_eq!((once.status, samples(&once.out)), (1, BTreeMap::from([("heartline_up".to_owned(), 0.0)])));
     let (status, _, body) = exporter.get("/health", "localhost", "");
     assert_eq!((status, body.contains("redis is not reached")), (503, true), "{body}");
     bench.server().restart().unwrap();
     until("it is back", async || exporter.scrape()["heartline_up"] == 1.0).await;
+}
+
+#[tokio::test]
+async fn a_redis_that_hangs_is_told_of_before_who_asks_gives_up() {
+    let mut bench = Bench::new().await;
+    let exporter = Exporter::start(&bench, None);
+    assert_eq!(exporter.scrape()["heartline_up"], 1.0);
+    bench.server().freeze().unwrap();
+    // What was seen a moment ago stands for a second.
+    until("it is missed", async || {
+        let begun = std::time::Instant::now();
+        let (status, _, body) = exporter.get("/metrics", "localhost", "X-Prometheus-Scrape-Timeout-Seconds: 1.5\r\n");
+        assert!(status == 200 && begun.elapsed() < Duration::from_secs(4), "so long it waits for who says nothing");
+        body.contains("heartline_up 0")
+    })
+    .await;
+    bench.server().thaw().unwrap();
+    until("it is back", async || exporter.scrape()["heartline_up"] == 1.0).await;
+}
+
+#[tokio::test]
+async fn a_name_that_is_none_forges_no_metric() {
+    let bench = Bench::new().await;
+    let mut conn = redis::Client::open(bench.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let forged = "evil\"} 1\nheartline_up 0\nx{a=\"";
+    let () = redis::cmd("ZADD").arg("cli:tasks").arg(1).arg(forged).query_async(&mut conn).await.unwrap();
+    let once = samples(&bench.run(&["metrics", "--once"]).await.ok());
+    assert_eq!(once["heartline_up"], 1.0);
+    let label = r#"heartline_task_readable{task="evil\"} 1\nheartline_up 0\nx{a=\""}"#;
+    assert_eq!(once[label], 0.0, "{once:?}");
 }
 
 #[tokio::test]

@@ -96,14 +96,17 @@ async fn slots_that_are_taken_for_long_while_jobs_wait_are_told_of() {
         set.query_async::<()>(&mut conn).await.unwrap();
     };
     waits(200).await;
+    let mut fence = redis::cmd("HSET");
+    fence.arg("cli:{export}:meta").arg("fence").arg(ms_ago(Duration::from_secs(480)) * 1000);
+    fence.query_async::<()>(&mut redis_of(&bench).await).await.unwrap();
     holds(&bench, &["a", "b"], Duration::from_secs(480), Duration::ZERO).await;
     let ran = bench.run(&["status"]).await;
     assert!(ran.status == 0 && ran.out.contains("Nothing is wrong.\n") && !ran.out.contains('?'), "{ran:?}");
     waits(500).await;
     let ran = bench.run(&["status"]).await;
-    let told = "? export: all 2 slots are taken, for 8m none was given back, and the next job has waited 8m 20s";
+    let told = "? export: all 2 slots are taken, for 8m none was begun, and the next job has waited 8m 20s";
     assert!(ran.status == 0 && ran.out.contains(told), "{ran:?}");
-    assert!(ran.out.contains("the oldest run is 8m old") && ran.out.contains("its runs have no timeout"), "{ran:?}");
+    assert!(ran.out.contains("its oldest run is 8m old") && ran.out.contains("its runs have no timeout"), "{ran:?}");
     assert!(!ran.out.contains("Nothing is wrong"), "{ran:?}");
     assert_eq!(bench.run(&["health"]).await.ok(), "healthy\n", "it is for a person to judge");
     // Nothing moves any more.
@@ -147,4 +150,122 @@ async fn a_job_for_a_task_that_nobody_has_named_is_told_to_wait() {
     assert!(bench.run(&["jobs", "dispatch", "-t", "video", "2"]).await.err.is_empty());
     let ran = bench.run(&["status"]).await;
     assert!(ran.out.contains("no worker ever had this task"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn jobs_that_wait_beside_free_slots_or_workers_that_stop_are_told_of() {
+    let bench = Bench::new().await;
+    bench.export.dispatch("hold".into()).id("c").await.unwrap();
+    let mut conn = redis_of(&bench).await;
+    let mut set = async |key: &str, field: &str, value: String| {
+        let mut set = redis::cmd("HSET");
+        set.arg(format!("cli:{key}")).arg(field).arg(value);
+        set.query_async::<()>(&mut conn).await.unwrap();
+    };
+    holds(&bench, &[], Duration::ZERO, Duration::ZERO).await;
+    let claimed = |ago| (ms_ago(Duration::from_secs(ago)) * 1000).to_string();
+    set("{export}:waitingSince", "c", ms_ago(Duration::from_secs(200)).to_string()).await;
+    set("{export}:meta", "fence", claimed(5)).await;
+    assert_eq!(bench.run(&["health"]).await.ok(), "healthy\n", "a backlog that moves");
+    set("{export}:meta", "fence", claimed(90)).await;
+    let told = "! export: 1 job waiting, the next one for 3m 20s; none was begun for 1m 30s, although slots are free";
+    let ran = bench.run(&["health"]).await;
+    assert!(ran.status == 1 && ran.out.contains(told), "{ran:?}");
+    // All that the worker may hold are of other tasks.
+    let presence = format!("worker:{NOBODY}");
+    let mail = bench.app.task_ref::<String, u64>("mail").unwrap();
+    mail.dispatch("x".into()).await.unwrap().cancel("no").await.unwrap();
+    set(&presence, "tasks", "export mail".to_owned()).await;
+    set(&presence, "held:mail", "2".to_owned()).await;
+    set(&presence, "maxJobs", "2".to_owned()).await;
+    assert_eq!(bench.run(&["health"]).await.ok(), "healthy\n");
+    set("{export}:waitingSince", "c", ms_ago(Duration::from_secs(400)).to_string()).await;
+    let ran = bench.run(&["status"]).await;
+    assert!(ran.out.contains("? export: its workers hold all the jobs that they may, by their max_jobs"), "{ran:?}");
+    set(&presence, "phase", "stopping".to_owned()).await;
+    let ran = bench.run(&["health"]).await;
+    assert!(ran.status == 1 && ran.out.contains("export: 1 job waiting, and its workers are all stopping"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_worker_whose_record_is_damaged_hides_no_other_and_is_named() {
+    let bench = Bench::new().await;
+    bench.export.dispatch("x".into()).await.unwrap().cancel("no").await.unwrap();
+    holds(&bench, &[], Duration::ZERO, Duration::ZERO).await;
+    let mut conn = redis_of(&bench).await;
+    let seen = ms_ago(Duration::ZERO);
+    let () = redis::pipe()
+        .zadd("cli:workers", "odd-1-00000000", seen)
+        .set("cli:worker:odd-1-00000000", "x")
+        .query_async(&mut conn)
+        .await
+        .unwrap();
+    let listed = bench.run(&["workers", "--json"]).await.json();
+    let fault =
+        |id: &str| listed.as_array().unwrap().iter().find(|worker| worker["worker"] == id).unwrap()["fault"].clone();
+    assert!(fault("odd-1-00000000").as_str().unwrap().contains("WRONGTYPE") && fault(NOBODY).is_null(), "{listed}");
+    let ran = bench.run(&["health"]).await;
+    assert!(ran.status == 1 && ran.out.contains("! the worker odd-1-00000000 cannot be read: "), "{ran:?}");
+    assert!(bench.run(&["metrics", "--once"]).await.ok().contains("heartline_up 1"));
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_writes_is_told_of() {
+    let bench = Bench::new().await;
+    bench.export.dispatch("x".into()).await.unwrap().cancel("no").await.unwrap();
+    assert_eq!(bench.run(&["health"]).await.ok(), "healthy\n");
+    let mut conn = redis_of(&bench).await;
+    let mut needs = async |replicas: u8| {
+        let mut set = redis::cmd("CONFIG");
+        set.arg("SET").arg("min-replicas-to-write").arg(replicas);
+        set.query_async::<()>(&mut conn).await.unwrap();
+    };
+    needs(1).await;
+    let ran = bench.run(&["health"]).await;
+    assert!(
+        ran.status == 1 && ran.out.contains("! it refuses to write: ") && ran.out.contains("NOREPLICAS"),
+        "{ran:?}"
+    );
+    assert!(bench.run(&["doctor"]).await.out.contains("NOREPLICAS"));
+    needs(0).await;
+    assert_eq!(bench.run(&["health"]).await.ok(), "healthy\n");
+}
+
+/// Tells of stalls at the death of a worker that held these jobs.
+async fn died_with(bench: &Bench, worker: &str, ids: &[&str]) {
+    let mut conn = redis_of(bench).await;
+    let stalled: Vec<String> = ids.iter().map(|id| format!("{id} 1 recovered {worker}")).collect();
+    let mut add = redis::cmd("XADD");
+    add.arg("cli:{export}:stalls").arg("*").arg("total").arg(9).arg("worker").arg("w-1-00000000");
+    add.arg("reason").arg("silent").arg("stalled").arg(stalled.join(" "));
+    add.query_async::<()>(&mut conn).await.unwrap();
+}
+
+#[tokio::test]
+async fn of_jobs_that_died_together_none_is_accused_alone_and_none_that_has_ended() {
+    let bench = Bench::new().await;
+    let odd = "z-$(touch$IFS/tmp/owned)";
+    for id in ["a-good", odd] {
+        bench.export.dispatch("hold".into()).id(id).await.unwrap();
+    }
+    for worker in ["w-2-00000000", "w-3-00000000"] {
+        died_with(&bench, worker, &["a-good", odd]).await;
+    }
+    let status = bench.run(&["status"]).await.out;
+    let note = "? export: 2 jobs held at the deaths of two workers or more: a-good, z-$(touch$IFS/tmp/owned)\n";
+    assert!(status.contains(note) && status.contains("which of them cannot be told"), "{status}");
+    assert!(!status.contains("jobs cancel"), "{status}");
+    assert!(status.find("! export").unwrap() < status.find(note).unwrap(), "what is wrong comes first: {status}");
+    died_with(&bench, "w-4-00000000", &[odd]).await;
+    let status = bench.run(&["status"]).await.out;
+    let act = "`heartline jobs cancel -t export 'z-$(touch$IFS/tmp/owned)'` ends the most suspicious one";
+    assert!(status.contains(act), "{status}");
+    bench.run(&["jobs", "cancel", "-t", "export", odd]).await.ok();
+    let listed = bench.run(&["stalls", "suspects", "-t", "export"]).await;
+    assert!(listed.out.contains("cancelled") && listed.out.contains("waiting"), "{listed:?}");
+    assert!(listed.err.contains("`heartline jobs cancel -t export a-good` ends the most"), "{listed:?}");
+    bench.run(&["jobs", "cancel", "-t", "export", "a-good"]).await.ok();
+    let listed = bench.run(&["stalls", "suspects", "-t", "export"]).await;
+    assert!(listed.err.contains("All of them have ended"), "{listed:?}");
+    assert!(!bench.run(&["status"]).await.out.contains("deaths"), "what has ended is no trouble");
 }

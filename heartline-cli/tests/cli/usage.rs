@@ -26,7 +26,7 @@ fn wrong_use_is_told_with_what_to_do_and_has_the_exit_status_2() {
         (&["jobs", "list", "-t", "export", "--state", "done"], "use one of waiting, delayed"),
         (&["jobs", "list", "-t", "export", "--state", "failed", "--older", "soon"], "--older"),
         (&["jobs", "retry", "-t", "export"], "ID"),
-        (&["jobs", "retry", "-t", "export", "a", "--state", "failed"], "cannot be used with"),
+        (&["jobs", "retry", "-t", "export", "a", "--state", "failed", "--code", "x"], "cannot be used with"),
         (&["recover", "running", "-t", "export"], "<ID>..."),
         (&["--redis", "localhost:6379", "status"], "must be a Redis URL"),
         (&["--prefix", "a b", "status"], "prefix"),

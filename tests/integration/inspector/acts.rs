@@ -581,3 +581,16 @@ async fn a_cancel_without_a_reason_is_seen() {
         assert_eq!(job.cancel_requested.as_deref(), Some("no reason was given"));
     }
 }
+
+#[tokio::test]
+async fn a_job_that_somebody_has_retried_meanwhile_is_not_removed_for_one_who_saw_it_cancelled() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    one_of_each(&test, &app).await;
+    inspector.retry(TASK, "cancelled").await.unwrap();
+    let report = inspector.remove(TASK, ["cancelled", "failed"]).in_state(JobState::Cancelled).await.unwrap();
+    assert_eq!((report.done, report.refused), (0, 2), "{report:?}");
+    assert!(report.refusals.iter().all(|refused| refused.why == Refusal::Changed), "{report:?}");
+    let report = inspector.remove(TASK, "cancelled").in_state(JobState::Waiting).await.unwrap();
+    assert_eq!((report.done, report.refused), (1, 0), "{report:?}");
+}

@@ -1172,3 +1172,26 @@ async fn the_columns_of_a_task_tell_what_they_take_whatever_is_in_them() {
     assert!((400_000..4_000_000).contains(&largest.bytes), "{columns:?}");
     assert!(columns.iter().any(|column| column.column == "meta"), "{columns:?}");
 }
+
+#[tokio::test]
+async fn dead_workers_are_listed_beside_more_live_ones_than_a_page_has() {
+    let test = TestTask::new();
+    let (_app, inspector) = inspector(&test).await;
+    let mut conn = test.redis().conn().await;
+    let (seconds, _): (u64, u64) = redis::cmd("TIME").query_async(&mut conn).await.unwrap();
+    let (now, workers) = (seconds * 1000, format!("{}:workers", test.prefix));
+    let mut pipe = redis::pipe();
+    for at in 0..1500 {
+        pipe.zadd(&workers, format!("live-{at}-00000000"), now + 60_000).ignore();
+    }
+    for at in 0..3 {
+        pipe.zadd(&workers, format!("dead-{at}-00000000"), now - 60_000 - at).ignore();
+    }
+    let () = pipe.query_async(&mut conn).await.unwrap();
+    let listed = inspector.workers().await.unwrap();
+    let (live, others) = listed.split_at(1500);
+    assert!(live.iter().all(|worker| worker.state == WorkerState::Live));
+    let others: Vec<_> = others.iter().map(|worker| (worker.worker.to_string(), worker.state)).collect();
+    let silent = |at: u32| (format!("dead-{at}-00000000"), WorkerState::Silent);
+    assert_eq!(others, [silent(0), silent(1), silent(2)]);
+}
