@@ -15,6 +15,9 @@ SOAK ?= 1200
 # Other servers to test with, as in `make check-servers REDIS_SERVERS="/opt/redis-6.2/redis-server valkey-server"`.
 REDIS_SERVERS ?=
 
+# Most tests wait for a server or a process most of the time: three of them share a processor. An environment may say otherwise.
+export RUST_TEST_THREADS ?= $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2))))
+
 .DEFAULT_GOAL := help
 
 .PHONY: help

@@ -13,8 +13,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::process::figures::{BOUNDS, Spread, TaskFigures};
+use crate::process::figures::TaskFigures;
 use crate::process::observer::{Observer, RunEnd, RunInfo};
+use crate::spread::{BOUNDS, Spread};
 use crate::stall::action::StallAction;
 use crate::worker::monitor::WorkerMonitor;
 
@@ -142,6 +143,7 @@ impl fmt::Debug for RunMetrics {
 /// | `heartline_locks_lost_total` | task | jobs that were taken from it while it ran them |
 /// | `heartline_at_risk_total` | task | jobs that came at risk, since no heartbeat was answered |
 /// | `heartline_watch_broken_total` | task, cause | how often its watch began anew, by [`WatchBreak`](crate::WatchBreak) |
+/// | `heartline_call_duration_seconds` | call | how long each script took to be answered that the process has called, its producers among them |
 /// | `heartline_process_frozen_total` | | how often the process stood still |
 /// | `heartline_runtime_blocked_seconds_total` | | for how long handlers blocked the runtime |
 ///
@@ -186,8 +188,12 @@ impl Collector for WorkerMetrics {
             ("beat_duration", "How long heartbeats took to be answered", |task| task.beats.clone()),
             ("settle_duration", "How long calls took that report outcomes and claim jobs", |task| task.settles.clone()),
         ];
-        for (name, help, read) in spreads {
-            let values = figures.tasks.iter().map(|task| (of(&task.task), read(task))).collect();
+        let calls = figures.calls.iter().map(|(call, spread)| (vec![("call", (*call).to_owned())], spread.clone()));
+        let calls = ("call_duration", "How long scripts took to be answered", calls.collect());
+        let of_tasks = spreads.map(|(name, help, read)| {
+            (name, help, figures.tasks.iter().map(|task| (of(&task.task), read(task))).collect::<Vec<_>>())
+        });
+        for (name, help, values) in of_tasks.into_iter().chain([calls]) {
             let name = (name, help, Some(&Unit::Seconds));
             told(&mut encoder, name, values, MetricType::Histogram, |spread: &Spread, mut metric| {
                 let bound = |(bound, count): &(f64, u64)| (if bound.is_finite() { *bound } else { f64::MAX }, *count);

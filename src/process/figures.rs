@@ -6,56 +6,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::spread::{Spread, Timing};
 use crate::stall::action::{StallAction, StallReason};
 use crate::stall::witness::WatchBreak;
+use crate::store::scripts;
 use crate::times::as_ms;
-
-/// The bounds of what is told of times, in seconds: 1 ms to 1 h.
-pub(crate) const BOUNDS: [f64; 13] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0];
 
 /// How a worker finds out by itself that a job stalled.
 const FOUND_BY: [StallReason; 3] = [StallReason::Silent, StallReason::HandlerSilent, StallReason::WorkerRestarted];
-
-/// How many there were of something, how long they took together, and how many of them took how long.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Spread {
-    /// How many there were.
-    pub count: u64,
-    /// How long they took together.
-    #[serde(rename = "sum_ms", serialize_with = "as_ms")]
-    pub sum: Duration,
-    /// An upper bound in seconds, and how many took no longer, but longer than the bound before. The last bound is infinite, which JSON has
-    /// as null.
-    pub buckets: Vec<(f64, u64)>,
-}
-
-/// A [`Spread`] that is added to.
-#[derive(Debug, Default)]
-pub(crate) struct Timing {
-    count: AtomicU64,
-    sum_us: AtomicU64,
-    buckets: [AtomicU64; BOUNDS.len() + 1],
-}
-
-impl Timing {
-    pub(crate) fn add(&self, took: Duration) {
-        let seconds = took.as_secs_f64();
-        let at = BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS.len());
-        self.buckets[at].fetch_add(1, Ordering::Relaxed);
-        self.count.fetch_add(1, Ordering::Relaxed);
-        self.sum_us.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
-
-    fn read(&self) -> Spread {
-        let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);
-        Spread {
-            count: read(&self.count),
-            sum: Duration::from_micros(read(&self.sum_us)),
-            buckets: bounds.zip(self.buckets.iter().map(read)).collect(),
-        }
-    }
-}
 
 /// What a worker counts of one of its tasks.
 #[derive(Debug, Default)]
@@ -138,6 +96,7 @@ impl WorkerTally {
             stood_still: Duration::from_millis(read(&self.stood_still_ms)),
             runtime_blocked: Duration::from_millis(read(&self.blocked_ms)),
             tasks,
+            calls: scripts::answered(),
         }
     }
 }
@@ -156,6 +115,8 @@ pub struct WorkerFigures {
     pub runtime_blocked: Duration,
     /// Its tasks; none before it runs, and when it has stopped.
     pub tasks: Vec<TaskFigures>,
+    /// How long the scripts took to be answered that this process has called, whichever of its Apps and workers did, by their names.
+    pub calls: BTreeMap<&'static str, Spread>,
 }
 
 /// What a worker has counted of one of its tasks since it started.
@@ -218,22 +179,4 @@ fn by_action(counts: &[AtomicU64; StallAction::ALL.len()]) -> BTreeMap<StallActi
 
 fn read(number: &AtomicU64) -> u64 {
     number.load(Ordering::Relaxed)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_is_counted_under_the_first_bound_that_holds_it() {
-        let timing = Timing::default();
-        for ms in [0, 1, 2, 5, 4_000_000] {
-            timing.add(Duration::from_millis(ms));
-        }
-        let spread = timing.read();
-        assert_eq!((spread.count, spread.sum), (5, Duration::from_millis(4_000_008)));
-        let counts: Vec<u64> = spread.buckets.iter().map(|(_, count)| *count).collect();
-        assert_eq!(counts, [2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
-        assert_eq!(spread.buckets[13].0, f64::INFINITY);
-    }
 }

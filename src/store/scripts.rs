@@ -1,6 +1,8 @@
 //! The table of scripts: what each is joined from, which keys it takes, and how it is called.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, Script, ServerErrorKind, Value};
@@ -9,6 +11,7 @@ use super::fault::classify;
 use super::keys::{Key, TaskKeys};
 use crate::error::Error;
 use crate::limits::{BATCH, BRIEF, FEW, LARGE};
+use crate::spread::{Spread, Timing};
 
 /// One Lua script and the keys that it takes, in the order of its header.
 #[derive(Debug)]
@@ -24,6 +27,8 @@ pub(crate) struct ScriptDef {
     /// What a test or bench put in place of the source.
     replaced: OnceLock<String>,
     script: OnceLock<Script>,
+    /// How long its calls took to be answered in this process.
+    answered: Timing,
 }
 
 macro_rules! lib {
@@ -46,6 +51,7 @@ macro_rules! script {
             source: OnceLock::new(),
             replaced: OnceLock::new(),
             script: OnceLock::new(),
+            answered: Timing::new(),
         };
     };
 }
@@ -804,6 +810,12 @@ pub(crate) static ALL: [&ScriptDef; 32] = [
     &TAKE_NAME,
 ];
 
+/// How long the calls of this process took to be answered, of each script that it has called.
+pub(crate) fn answered() -> BTreeMap<&'static str, Spread> {
+    let read = ALL.iter().map(|script| (script.name, script.answered.read()));
+    read.filter(|(_, answered)| answered.count > 0).collect()
+}
+
 /// The bounds that the scripts share with us.
 fn bounds() -> String {
     format!("local LARGE, BATCH, BRIEF, FEW = {LARGE}, {BATCH}, {BRIEF}, {FEW}\n")
@@ -892,6 +904,7 @@ impl Invocation {
 
     /// Makes the call; a server that lost its script cache (restart, SCRIPT FLUSH) is given the script again.
     pub(crate) async fn call(&self, conn: &mut impl ConnectionLike) -> Result<Reply, Error> {
+        let begun = Instant::now();
         let answer = match conn.req_packed_command(&self.cmd).await.and_then(Value::extract_error) {
             Err(e) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 // By its text in the same call: between a load and another call the cache could be lost again.
@@ -906,6 +919,9 @@ impl Invocation {
             }
             answer => answer,
         };
+        if answer.is_ok() {
+            self.def.answered.add(begun.elapsed());
+        }
         match answer {
             Ok(Value::Array(items)) => Ok(Reply { name: self.def.name, items: items.into_iter() }),
             Ok(Value::BulkString(words)) => {

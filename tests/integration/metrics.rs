@@ -100,6 +100,7 @@ async fn a_worker_counts_what_goes_wrong_and_what_it_does_about_others() {
     assert!(of("sweeps_total", "") >= 1.0 && of("beat_duration_seconds_count", "") >= 1.0, "{seen:?}");
     let all = seen[&format!("heartline_beat_duration_seconds_bucket{{le=\"+Inf\",task=\"{TASK}\"}}")];
     assert_eq!(all, of("beat_duration_seconds_count", ""), "buckets are sums");
+    assert!(seen["heartline_call_duration_seconds_count{call=\"settle\"}"] >= 2.0, "{seen:?}");
     assert_eq!((of("locks_lost_total", ""), of("at_risk_total", "")), (0.0, 0.0));
     assert_eq!(of("slots", ",kind=\"all\""), 10.0);
     assert_eq!((seen["heartline_process_frozen_total"], seen["heartline_runtime_blocked_seconds_total"]), (0.0, 0.0));
