@@ -1,6 +1,6 @@
 -- The jobs that an act names (ARGV from `at`: pairs id, stamp) and where they stand. A stamp that is not '' must be
--- the one that the job still has, '-' of one that waits, or '=' and its state: the state of others is 'changed'. Returns the ids and the
--- states; the states are what the caller is told, but for those that it acts upon.
+-- the one that the job still has, '-' of one that waits, or '=' and its state: the state of others is 'changed'.
+-- Returns the ids and the states; the states are what the caller is told, but for those that it acts upon.
 local function named_jobs(at, payload, locks, places)
   local ids, expected = {}, {}
   for index = at, #ARGV, 2 do
