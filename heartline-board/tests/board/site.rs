@@ -72,8 +72,22 @@ impl Site {
             .unwrap();
     }
 
+    /// From now on what writes waits.
+    pub async fn hold_writes(&self) {
+        let mut pause = redis::cmd("CLIENT");
+        let () = pause.arg("PAUSE").arg(20_000).arg("WRITE").query_async(&mut self.raw().await).await.unwrap();
+    }
+
+    pub async fn let_write(&self) {
+        let () = redis::cmd("CLIENT").arg("UNPAUSE").query_async(&mut self.raw().await).await.unwrap();
+    }
+
     async fn raw(&self) -> redis::aio::MultiplexedConnection {
-        redis::Client::open(self.test.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+        redis::Client::open(self.test.url())
+            .unwrap()
+            .get_multiplexed_async_connection_with_config(&patient())
+            .await
+            .unwrap()
     }
 
     /// How many commands the server has done since it started.
@@ -87,7 +101,11 @@ impl Site {
     }
 
     async fn info(&self, section: &str, field: &str) -> u64 {
-        let mut conn = redis::Client::open(self.test.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+        let mut conn = redis::Client::open(self.test.url())
+            .unwrap()
+            .get_multiplexed_async_connection_with_config(&patient())
+            .await
+            .unwrap();
         let text: String = redis::cmd("INFO").arg(section).query_async(&mut conn).await.unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix(field));
         let digits = line.map(|line| line.chars().take_while(char::is_ascii_digit).collect::<String>());
@@ -167,4 +185,10 @@ pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
         assert!(begun.elapsed() < Duration::from_secs(30), "it did not come to this: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// How long connections of tests wait: the client's own half second may be over on a busy machine.
+pub fn patient() -> redis::AsyncConnectionConfig {
+    let time = Some(std::time::Duration::from_secs(20));
+    redis::AsyncConnectionConfig::new().set_connection_timeout(time).set_response_timeout(time)
 }
