@@ -79,7 +79,8 @@ struct Log {
 
 impl Log {
     async fn say(&self, text: String) {
-        let mut conn = self.client.get_multiplexed_async_connection().await.unwrap();
+        let mut conn =
+            self.client.get_multiplexed_async_connection_with_config(&support::TestRedis::patient()).await.unwrap();
         conn.rpush::<_, _, ()>(&self.key, text).await.unwrap();
     }
 }

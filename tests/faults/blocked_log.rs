@@ -24,7 +24,11 @@ fn a_worker_whose_handlers_log_all_the_time() {
     let worker = runtime.spawn({
         let (url, task) = (url.to_owned(), task.to_owned());
         async move {
-            let mut conn = redis::Client::open(url.as_str()).unwrap().get_multiplexed_async_connection().await.unwrap();
+            let mut conn = redis::Client::open(url.as_str())
+                .unwrap()
+                .get_multiplexed_async_connection_with_config(&crate::support::TestRedis::patient())
+                .await
+                .unwrap();
             let pulse = format!("{task}:pulse");
             tokio::spawn(async move {
                 loop {

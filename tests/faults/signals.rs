@@ -21,8 +21,11 @@ fn a_process_that_works_until_a_signal() {
         let app = App::builder().redis(url).build().await.unwrap();
         let options = options(LONG).shutdown_grace(Duration::from_secs(600)).cancel_grace(Duration::from_secs(2));
         app.task(name, options, |ctx: Context, what: String| async move {
-            let mut conn =
-                redis::Client::open(what.as_str()).unwrap().get_multiplexed_async_connection().await.unwrap();
+            let mut conn = redis::Client::open(what.as_str())
+                .unwrap()
+                .get_multiplexed_async_connection_with_config(&crate::support::TestRedis::patient())
+                .await
+                .unwrap();
             conn.rpush::<_, _, ()>("began", ctx.id().as_str()).await.unwrap();
             if ctx.id().as_str() == "ends" {
                 ctx.shutting_down().await;

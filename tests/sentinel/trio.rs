@@ -70,7 +70,8 @@ impl Drop for Sentinel {
 pub async fn ask<T: redis::FromRedisValue>(port: u16, words: &[&str]) -> Option<T> {
     let asked = async {
         let client = redis::Client::open(format!("redis://127.0.0.1:{port}")).ok()?;
-        let mut conn = client.get_multiplexed_async_connection().await.ok()?;
+        let mut conn =
+            client.get_multiplexed_async_connection_with_config(&crate::support::TestRedis::patient()).await.ok()?;
         let mut cmd = redis::cmd(words[0]);
         cmd.arg(&words[1..]).query_async(&mut conn).await.ok()
     };

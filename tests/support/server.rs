@@ -80,13 +80,16 @@ impl TestRedis {
         }
     }
 
+    /// How long connections of tests wait: the client's own half second may be over on a busy machine.
+    pub fn patient() -> redis::AsyncConnectionConfig {
+        let time = Some(RESPONSE_TIMEOUT);
+        redis::AsyncConnectionConfig::new().set_connection_timeout(time).set_response_timeout(time)
+    }
+
     /// A new connection that is shared with nobody.
     pub async fn conn(&self) -> MultiplexedConnection {
-        let config = redis::AsyncConnectionConfig::new()
-            .set_response_timeout(Some(RESPONSE_TIMEOUT))
-            .set_connection_timeout(Some(RESPONSE_TIMEOUT));
         let client = redis::Client::open(self.url()).unwrap();
-        client.get_multiplexed_async_connection_with_config(&config).await.unwrap()
+        client.get_multiplexed_async_connection_with_config(&TestRedis::patient()).await.unwrap()
     }
 
     /// Every key that starts with `prefix` and all that it holds, in a form to compare and to read.

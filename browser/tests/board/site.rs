@@ -156,7 +156,11 @@ impl Site {
     }
 
     pub async fn raw(&self) -> redis::aio::MultiplexedConnection {
-        redis::Client::open(self.test.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+        redis::Client::open(self.test.url())
+            .unwrap()
+            .get_multiplexed_async_connection_with_config(&patient())
+            .await
+            .unwrap()
     }
 
     /// The name of a key of the task.
@@ -258,4 +262,10 @@ pub async fn work(url: &str) {
 /// A text within a query.
 pub fn encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+/// How long connections of tests wait: the client's own half second may be over on a busy machine.
+pub fn patient() -> redis::AsyncConnectionConfig {
+    let time = Some(std::time::Duration::from_secs(20));
+    redis::AsyncConnectionConfig::new().set_connection_timeout(time).set_response_timeout(time)
 }

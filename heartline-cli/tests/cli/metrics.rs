@@ -150,7 +150,11 @@ async fn a_redis_that_hangs_is_told_of_before_who_asks_gives_up() {
 #[tokio::test]
 async fn a_name_that_is_none_forges_no_metric() {
     let bench = Bench::new().await;
-    let mut conn = redis::Client::open(bench.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut conn = redis::Client::open(bench.url())
+        .unwrap()
+        .get_multiplexed_async_connection_with_config(&crate::run::patient())
+        .await
+        .unwrap();
     let forged = "evil\"} 1\nheartline_up 0\nx{a=\"";
     let () = redis::cmd("ZADD").arg("cli:tasks").arg(1).arg(forged).query_async(&mut conn).await.unwrap();
     let once = samples(&bench.run(&["metrics", "--once"]).await.ok());

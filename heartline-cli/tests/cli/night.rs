@@ -10,7 +10,11 @@ use crate::run::{Bench, until};
 const NOBODY: &str = "web-7-4711-0f3a9c21";
 
 async fn redis_of(bench: &Bench) -> MultiplexedConnection {
-    redis::Client::open(bench.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+    redis::Client::open(bench.url())
+        .unwrap()
+        .get_multiplexed_async_connection_with_config(&crate::run::patient())
+        .await
+        .unwrap()
 }
 
 fn ms_ago(ago: Duration) -> u64 {

@@ -207,7 +207,11 @@ async fn the_doctor_knows_the_server() {
 }
 
 async fn redis_of(bench: &Bench) -> redis::aio::MultiplexedConnection {
-    redis::Client::open(bench.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+    redis::Client::open(bench.url())
+        .unwrap()
+        .get_multiplexed_async_connection_with_config(&crate::run::patient())
+        .await
+        .unwrap()
 }
 
 #[tokio::test]

@@ -117,7 +117,7 @@ impl Bench {
     /// How many keys the server has.
     pub async fn keys(&self) -> u64 {
         let client = redis::Client::open(self.url()).unwrap();
-        let mut conn = client.get_multiplexed_async_connection().await.unwrap();
+        let mut conn = client.get_multiplexed_async_connection_with_config(&patient()).await.unwrap();
         redis::cmd("DBSIZE").query_async(&mut conn).await.unwrap()
     }
 
@@ -157,4 +157,10 @@ pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
         assert!(begun.elapsed() < PATIENCE, "it did not come to this: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// How long connections of tests wait: the client's own half second may be over on a busy machine.
+pub fn patient() -> redis::AsyncConnectionConfig {
+    let time = Some(std::time::Duration::from_secs(20));
+    redis::AsyncConnectionConfig::new().set_connection_timeout(time).set_response_timeout(time)
 }

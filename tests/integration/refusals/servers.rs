@@ -64,7 +64,11 @@ async fn a_server_that_takes_no_more_clients_is_waited_for() {
         let server = RedisServer::builder().arg("--requirepass").arg(password).start().unwrap();
         let user = if password.is_empty() { String::new() } else { format!(":{password}@") };
         let url = format!("redis://{user}127.0.0.1:{}/", server.port());
-        let mut admin = redis::Client::open(url.as_str()).unwrap().get_multiplexed_async_connection().await.unwrap();
+        let mut admin = redis::Client::open(url.as_str())
+            .unwrap()
+            .get_multiplexed_async_connection_with_config(&crate::support::TestRedis::patient())
+            .await
+            .unwrap();
         let mut tell = async |words: &str| {
             let mut words = words.split(' ');
             let mut cmd = redis::cmd(words.next().unwrap());
