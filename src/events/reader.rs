@@ -113,8 +113,10 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
             let time = (BLOCK + MARGIN) * (1 << self.late);
             let (store, generation) = (&source.store, source.store.generation());
             let mut conn = store.dedicated(Role::Events, Some(time)).await?;
-            let server_ms = store.steady_since(generation, streams::server_time_ms(&mut conn)).await?;
-            self.take_up(source.followed(), server_ms);
+            let followed = source.followed();
+            let keys: Vec<_> = followed.iter().map(|task| &*task.keys).collect();
+            let servers_ms = store.steady_since(generation, streams::server_times_ms(&conn, &keys)).await?;
+            self.take_up(&followed, &servers_ms);
             store.steady_since(generation, self.find_gaps(&conn)).await?;
             self.channel.come_to(self.reader, &self.positions, 0);
             let mut first = true;
@@ -183,15 +185,15 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
     }
 
     /// Takes up the tasks that came since: from when they came or the first subscription on, whichever was later, in terms
-    /// of the server's clock.
-    fn take_up(&mut self, followed: Vec<Arc<Followed>>, server_ms: u64) {
+    /// of the clocks of their servers.
+    fn take_up(&mut self, followed: &[Arc<Followed>], servers_ms: &[u64]) {
         let now = Instant::now();
-        for task in followed {
+        for (task, server_ms) in followed.iter().zip(servers_ms.iter().copied()) {
             if self.positions.iter().all(|position| position.name != task.name) {
                 let ago = now.duration_since(task.at.max(self.since));
                 let last_id = format!("{}-0", start_ms(server_ms, ago));
                 let (name, keys) = (Arc::clone(&task.name), Arc::clone(&task.keys));
-                let task = Arc::downgrade(&task);
+                let task = Arc::downgrade(task);
                 self.positions.push(Position { name, keys, task, last_id, total: None, asked: false, has_read: false });
             }
         }

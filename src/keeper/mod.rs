@@ -23,6 +23,7 @@ pub(crate) mod tick;
 pub(crate) mod watch;
 pub(crate) mod wind_up;
 
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -54,31 +55,49 @@ pub(crate) struct Keeper {
     pub(crate) watches: Arc<[Arc<TaskWatch>]>,
     pub(crate) facts: Vec<(String, String)>,
     pub(crate) log: Log,
-    newest: Mutex<Newest>,
+    lines: Mutex<OwnLines>,
     connecting: AsyncMutex<()>,
     /// A connection came up.
     connected: Notify,
 }
 
-/// The connection that was made last, and its number.
+/// The newest connection to each primary, and how many there were.
 #[derive(Default)]
-struct Newest {
-    conn: Option<OwnConnection>,
+struct OwnLines {
+    newest: HashMap<Place, OwnLine>,
     number: u64,
-    /// Which primary it leads to, and the number of the first connection that did.
+    /// To which primary the last one leads, and the number of the first one that did.
     generation: u64,
     first: u64,
 }
 
+/// What a connection of the keeper is for: the tasks of one primary, which share its fate, or, in a cluster, what is of no task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    Reign(u64),
+    NoTask,
+}
+
+/// A connection and its number.
+type OwnLine = (OwnConnection, u64);
+
 impl Keeper {
     fn new(worker: Arc<WorkerShared>, watches: Arc<[Arc<TaskWatch>]>, log: Log) -> Keeper {
-        let (newest, connecting, connected) = (Mutex::default(), AsyncMutex::default(), Notify::new());
-        Keeper { worker, watches, facts: identity::process_facts(), log, newest, connecting, connected }
+        let (lines, connecting, connected) = (Mutex::default(), AsyncMutex::default(), Notify::new());
+        Keeper { worker, watches, facts: identity::process_facts(), log, lines, connecting, connected }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, OwnLines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number of the connection that was made last.
     fn newest_number(&self) -> u64 {
-        self.newest().number
+        self.lines().number
+    }
+
+    fn place_of(&self, watch: &TaskWatch) -> Place {
+        Place::Reign(self.worker.store.reign_over(&watch.task.keys))
     }
 
     /// Makes a call for the task on the keeper's own connection, which it brings up first if need be. The answer must come
@@ -106,25 +125,33 @@ impl Keeper {
         call: impl Future<Output = Result<T, Error>> + 'a,
     ) -> impl Future<Output = Result<T, Error>> + 'a {
         let generation = {
-            let newest = self.newest();
+            let lines = self.lines();
             // Any other one ends it at once.
-            if number >= newest.first { newest.generation } else { newest.generation.wrapping_sub(1) }
+            if number >= lines.first { lines.generation } else { lines.generation.wrapping_sub(1) }
         };
         self.worker.store.steady_since(generation, call)
     }
 
-    /// Another server is the primary: every line leads to the one before. Nothing that was watched there counts.
-    pub(crate) fn primary_changed(&self) {
-        self.newest().conn = None;
-        for watch in self.watches.iter() {
+    /// Which primaries the tasks are at.
+    pub(crate) fn reigns(&self) -> Vec<u64> {
+        self.watches.iter().map(|watch| self.worker.store.reign_over(&watch.task.keys)).collect()
+    }
+
+    /// Another server is the primary of tasks than it was, by these: their lines lead to the one before. Nothing that was watched there
+    /// counts.
+    pub(crate) fn primary_changed(&self, before: &[u64], now: &[u64]) {
+        let changed = || self.watches.iter().zip(before.iter().zip(now)).filter(|(_, (before, now))| before != now);
+        let gone: HashSet<Place> = changed().map(|(_, (before, _))| Place::Reign(*before)).collect();
+        self.lines().newest.retain(|place, _| !gone.contains(place));
+        for (watch, _) in changed() {
             watch.lost_line(|_| true, WatchBreak::PrimaryChanged);
             // Also where a call has failed for it before.
             watch.witness().broken(clock::now(), WatchBreak::PrimaryChanged);
             watch.task.beat_now.notify_one();
             watch.task.poke.notify_one();
         }
-        let (worker_id, generation) = (self.worker.id.clone(), self.worker.store.generation());
-        self.log.line(move || tracing::warn!(%worker_id, generation, "another server is the primary"));
+        let (worker_id, tasks) = (self.worker.id.clone(), changed().count());
+        self.log.line(move || tracing::warn!(%worker_id, tasks, "another server is the primary"));
     }
 
     /// Makes a call that no task waits for, in a time of its own. One that is late says nothing about any watch.
@@ -132,10 +159,12 @@ impl Keeper {
         &self,
         call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        let store = &self.worker.store;
+        let place = if store.is_cluster() { Place::NoTask } else { Place::Reign(store.generation()) };
         let calls = async {
-            let (mut conn, number) = match self.usable(0) {
+            let (mut conn, number) = match self.usable(place, 0) {
                 Some(newest) => newest,
-                None => self.connect(0).await?,
+                None => self.connect(place, 0).await?,
             };
             let answer = self.steady(number, call(&mut conn)).await;
             if answer.as_ref().is_err_and(Error::ends_connection) {
@@ -143,14 +172,14 @@ impl Keeper {
             }
             answer
         };
-        let newest = self.newest().number;
+        let newest = self.newest_number();
         tokio::time::timeout(RESPONSE_TIMEOUT, calls).await.unwrap_or_else(|_| {
             // The next such call makes another one. The tasks that go over it judge for themselves.
-            let mut slot = self.newest();
-            if slot.number == newest {
-                slot.conn = None;
+            let mut lines = self.lines();
+            if lines.newest.get(&place).is_some_and(|(_, number)| *number <= newest) {
+                lines.newest.remove(&place);
             }
-            drop(slot);
+            drop(lines);
             Err(Error::timed_out())
         })
     }
@@ -161,45 +190,45 @@ impl Keeper {
         if let Some(line) = own {
             return Ok(line);
         }
-        let given_up = watch.given_up();
-        let line = match self.usable(given_up) {
+        let (given_up, place) = (watch.given_up(), self.place_of(watch));
+        let line = match self.usable(place, given_up) {
             Some(line) => line,
-            None => self.connect(given_up).await?,
+            None => self.connect(place, given_up).await?,
         };
         *watch.line() = Some(line.clone());
         Ok(line)
     }
 
     /// The newest connection, if its number is above this one.
-    fn usable(&self, above: u64) -> Option<(OwnConnection, u64)> {
-        let newest = self.newest();
-        let is_there = newest.number > above && newest.generation == self.worker.store.generation();
-        newest.conn.clone().filter(|_| is_there).map(|conn| (conn, newest.number))
+    fn usable(&self, place: Place, above: u64) -> Option<OwnLine> {
+        let lines = self.lines();
+        let is_there = lines.generation == self.worker.store.generation();
+        lines.newest.get(&place).filter(|(_, number)| is_there && *number > above).cloned()
     }
 
     /// Makes a connection with a number above this one, for this task and for those that need another one later. Those that
     /// need one together share it, but for one that takes long: then each looks after itself.
-    async fn connect(&self, above: u64) -> Result<(OwnConnection, u64), Error> {
+    async fn connect(&self, place: Place, above: u64) -> Result<OwnLine, Error> {
         let _turn = tokio::time::timeout(SHARED_ATTEMPT, self.connecting.lock()).await;
-        if let Some(line) = self.usable(above) {
+        if let Some(line) = self.usable(place, above) {
             return Ok(line);
         }
         let generation = self.worker.store.generation();
         let conn = self.worker.store.dedicated(Role::Keeper, None).await?;
         // Others may have made one meanwhile: of those the first is for all.
-        if let Some(line) = self.usable(above) {
+        if let Some(line) = self.usable(place, above) {
             return Ok(line);
         }
-        let mut newest = self.newest();
-        let number = newest.number + 1;
-        let first = if generation == newest.generation { newest.first } else { number };
-        *newest = Newest { conn: Some(conn.clone()), number, generation, first };
+        let mut lines = self.lines();
+        lines.number += 1;
+        let line = (conn, lines.number);
+        if generation != lines.generation {
+            (lines.generation, lines.first) = (generation, lines.number);
+            lines.newest.clear();
+        }
+        lines.newest.insert(place, line.clone());
         self.connected.notify_one();
-        Ok((conn, newest.number))
-    }
-
-    fn newest(&self) -> MutexGuard<'_, Newest> {
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(line)
     }
 
     /// A call for the task failed on the connection. Being late is a matter of this task alone, since it goes by its own
@@ -213,11 +242,7 @@ impl Keeper {
     }
 
     fn closed(&self, number: u64) {
-        let mut newest = self.newest();
-        if newest.number == number {
-            newest.conn = None;
-        }
-        drop(newest);
+        self.lines().newest.retain(|_, (_, own)| *own != number);
         self.watches.iter().for_each(|watch| watch.lost_line(|own| own == number, WatchBreak::ConnectionLost));
     }
 

@@ -48,10 +48,11 @@ pub(super) async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Roun
         Err(_) => {}
     }
     let new = async {
-        let (mut conn, mut its_number) = keeper.connect(number.load(Ordering::SeqCst).max(newest)).await?;
+        let place = keeper.place_of(watch);
+        let (mut conn, mut its_number) = keeper.connect(place, number.load(Ordering::SeqCst).max(newest)).await?;
         if its_number == number.load(Ordering::SeqCst) {
             // Our own line has come up meanwhile. It may be silent.
-            (conn, its_number) = keeper.connect(its_number).await?;
+            (conn, its_number) = keeper.connect(place, its_number).await?;
         }
         let answer = keeper.steady(its_number, round.over(&conn)).await;
         answer.inspect_err(|e| keeper.failed(watch, its_number, e))?;

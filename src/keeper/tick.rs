@@ -17,7 +17,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
     let mut standstill = Standstill { alarm, resumed: last_tick };
     let mut blocked = Blocked { alarm, told: Duration::ZERO, longest: Duration::ZERO };
     let mut deadlock = Deadlock { is_told: false };
-    let mut generation = keeper.worker.store.generation();
+    let mut reigns = keeper.reigns();
     loop {
         #[cfg(feature = "testing")]
         super::hooks::keeper_ticks(keeper.worker.id.as_str());
@@ -32,10 +32,12 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
             keeper.watches.iter().for_each(|watch| watch.task.beat_now.notify_one());
         }
         keeper.worker.store.keep_watch();
-        let newest = keeper.worker.store.generation();
-        if std::mem::replace(&mut generation, newest) != newest {
-            keeper.primary_changed();
+        // Slots may move between primaries that stay what they are: tasks are looked at once in each tick.
+        let now_at = keeper.reigns();
+        if now_at != reigns {
+            keeper.primary_changed(&reigns, &now_at);
         }
+        reigns = now_at;
         let waiting = look_at_deadlines(&keeper, last_tick, now);
         let full = full_slots(&keeper, &waiting);
         if keeper.worker.clogged.swap(full.is_some(), Ordering::SeqCst) != full.is_some() {

@@ -5,6 +5,26 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+/// The lines over which a worker waits for work: one for all of its tasks, or one for each.
+#[derive(Debug)]
+pub(crate) struct Wakes(Vec<Wake>);
+
+impl Wakes {
+    pub(crate) fn new(lines: usize) -> Wakes {
+        Wakes((0..lines.max(1)).map(|_| Wake::default()).collect())
+    }
+
+    /// How many there are.
+    pub(crate) fn lines(&self) -> usize {
+        self.0.len()
+    }
+
+    /// That of the task with this index; of all tasks where there is one.
+    pub(crate) fn of(&self, task: usize) -> &Wake {
+        &self.0[task.min(self.0.len() - 1)]
+    }
+}
+
 /// Which tasks are idle, which of them the block under way waits for, which were woken, and which of those cannot use it.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {

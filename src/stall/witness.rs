@@ -95,8 +95,9 @@ impl Witness {
         if let Some(note) = &mut self.note {
             note.since = now;
         }
-        // What follows from a lost connection does not hide it.
+        // What follows from a lost connection does not hide it; that another server is the primary is behind all that.
         let first = self.last_break.filter(|(_, at)| now.since(*at) < self.period);
+        let first = first.filter(|(first, _)| cause != WatchBreak::PrimaryChanged || *first == cause);
         match first {
             Some((first, _)) => self.last_break = Some((first, now)),
             None => self.breaks_by(cause, now),
@@ -222,6 +223,8 @@ mod tests {
         witness.broken(at(9000), WatchBreak::NoAnswer);
         assert_eq!(witness.last_break(at(9000)), Some((WatchBreak::NoAnswer, ago(0))));
         assert_eq!(witness.watched(at(9500)), Some((7, ago(500), 3 * SECOND)));
+        witness.broken(at(9600), WatchBreak::PrimaryChanged);
+        assert_eq!(witness.last_break(at(9600)), Some((WatchBreak::PrimaryChanged, ago(0))));
     }
 
     #[test]

@@ -5,21 +5,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::Either;
-use redis::io::tcp::TcpSettings;
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, PushInfo,
-    RedisConnectionInfo, RedisError,
-};
+use redis::{AsyncConnectionConfig, Client, ErrorKind, PushInfo, RedisConnectionInfo, RedisError};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::cluster::{Cluster, Node};
 use super::connection::OwnConnection;
 use super::fault::{classify, not_connected, says_full};
 use super::patience::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
 use super::sentinel::{Primary, Sentinels};
-use super::url::{SentinelUrl, bad, info_of, place_of};
+use super::slots::slot_of;
+use super::url::{ClusterUrl, SentinelUrl, info_of, place_of};
+use super::ways::{Clients, Plain, Ways, is_tls};
 use crate::error::Error;
-#[cfg(feature = "tls")]
-use crate::faults::{ConfigError, ConfigErrors, Faults};
+
+pub(crate) use super::ways::Tls;
 
 /// What a connection is for, as `CLIENT LIST` shows it.
 #[derive(Clone, Copy, Debug)]
@@ -34,23 +33,12 @@ pub(crate) enum Role {
     Pool,
 }
 
-/// What TLS goes by, as PEM.
-#[derive(Clone, Default)]
-pub(crate) struct Tls {
-    /// Goes in place of the roots that the crate brings.
-    #[cfg(feature = "tls")]
-    pub(crate) ca: Option<Vec<u8>>,
-    /// Certificate and key.
-    #[cfg(feature = "tls")]
-    pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
-}
-
 /// The server and the way to it. Nothing of it is shown but host, port and database: a URL may hold a password.
 pub(crate) struct Address {
     road: Road,
     place: Arc<str>,
     is_tls: bool,
-    owner: Mutex<Owner>,
+    owner: Arc<Mutex<Owner>>,
 }
 
 /// The way to the primary.
@@ -59,6 +47,8 @@ enum Road {
     Straight(Box<Clients>),
     /// The sentinels say where.
     Sentinels(Box<Guided>),
+    /// Each node of a cluster is the primary of some slots.
+    Cluster(Arc<Cluster>),
 }
 
 /// The way that sentinels show.
@@ -69,32 +59,8 @@ struct Guided {
     last: Mutex<Option<(Primary, Clients)>>,
 }
 
-/// How connections to one server are made.
-#[derive(Clone)]
-struct Clients {
-    client: Client,
-    /// The same for connections that listen, which take RESP3.
-    listener: Client,
-}
-
-/// How connections to any server are made.
-struct Ways {
-    /// But for the place.
-    info: ConnectionInfo,
-    tls: Tls,
-}
-
-impl Ways {
-    fn to(&self, addr: ConnectionAddr) -> Result<Clients, Error> {
-        let settings = self.info.redis_settings().clone().set_skip_set_lib_name();
-        let info = self.info.clone().set_addr(addr).set_tcp_settings(TcpSettings::default().set_nodelay(true));
-        let listener = settings.clone().set_protocol(ProtocolVersion::RESP3);
-        let client = |settings| client_of(info.clone().set_redis_settings(settings), &self.tls);
-        Ok(Clients { client: client(settings)?, listener: client(listener)? })
-    }
-}
-
 /// Whose connections these are.
+#[derive(Debug)]
 struct Owner {
     name: String,
     /// Whether it is a worker, and not only a process that dispatches.
@@ -113,7 +79,15 @@ impl Address {
     /// # Errors
     /// `Config` when it is no URL, or cannot be used with these settings.
     pub(super) fn open(url: &str, tls: &Tls, name: &str) -> Result<Address, Error> {
-        let owner = Mutex::new(Owner { name: name.to_owned(), works: false });
+        let owner = Arc::new(Mutex::new(Owner { name: name.to_owned(), works: false }));
+        if let Some(ClusterUrl { info, nodes, place }) = ClusterUrl::of(url)? {
+            let is_tls = is_tls(info.addr());
+            let ways = Ways { tls: tls.clone(), info };
+            // What is wrong with the settings is told at once.
+            ways.to(ways.info.addr().clone())?;
+            let nodes = nodes.into_iter().map(|(host, port)| Node { host, port }).collect();
+            return Ok(Address { road: Road::Cluster(Cluster::new(nodes, ways)), place: place.into(), is_tls, owner });
+        }
         let Some(asked) = SentinelUrl::of(url)? else {
             let info = info_of(url)?;
             let (place, is_tls) = (place_of(&info).into(), is_tls(info.addr()));
@@ -134,23 +108,56 @@ impl Address {
         Ok(Address { road: Road::Sentinels(Box::new(guided)), place: place.into(), is_tls, owner })
     }
 
-    /// Grows whenever another server is the primary.
+    /// To which primary connections lead: grows whenever that is another one. Those to a cluster see to it themselves.
     pub(super) fn generation(&self) -> u64 {
         match &self.road {
-            Road::Straight(_) => 0,
+            Road::Straight(_) | Road::Cluster(_) => 0,
             Road::Sentinels(guided) => guided.sentinels.generation(),
         }
     }
 
-    /// Whether sentinels say who the primary is.
-    pub(super) fn is_guided(&self) -> bool {
-        matches!(self.road, Road::Sentinels(_))
+    /// Grows whenever some server is a primary that was none before, or is none any more.
+    pub(super) fn changes(&self) -> u64 {
+        match &self.road {
+            Road::Straight(_) => 0,
+            Road::Sentinels(guided) => guided.sentinels.generation(),
+            Road::Cluster(cluster) => cluster.changes(),
+        }
+    }
+
+    /// Which primary has this key: another number for another one, and for one that became it anew.
+    pub(super) fn reign_over(&self, key: &str) -> u64 {
+        match &self.road {
+            Road::Straight(_) => 0,
+            Road::Sentinels(guided) => guided.sentinels.generation(),
+            Road::Cluster(cluster) => cluster.reign_over(slot_of(key.as_bytes())),
+        }
+    }
+
+    /// The cluster, if it is one.
+    pub(super) fn cluster(&self) -> Option<&Arc<Cluster>> {
+        match &self.road {
+            Road::Cluster(cluster) => Some(cluster),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a cluster.
+    pub(super) fn is_cluster(&self) -> bool {
+        matches!(self.road, Road::Cluster(_))
+    }
+
+    /// Whether another server may become the primary.
+    pub(super) fn fails_over(&self) -> bool {
+        !matches!(self.road, Road::Straight(_))
     }
 
     /// Sees to it that somebody asks who the primary is.
     pub(super) fn keep_watch(&self) {
-        if let Road::Sentinels(guided) = &self.road {
-            guided.sentinels.keep_watch();
+        match &self.road {
+            Road::Straight(_) => {}
+            Road::Sentinels(guided) => guided.sentinels.keep_watch(),
+            Road::Cluster(cluster) => cluster.keep_watch(),
         }
     }
 
@@ -175,25 +182,23 @@ impl Address {
         })
     }
 
-    /// How to reach the primary.
+    /// How to reach the primary; of a cluster any of its nodes.
     async fn clients(&self) -> Result<Clients, Error> {
         let Guided { sentinels, ways, last } = match &self.road {
             Road::Straight(clients) => return Ok(Clients::clone(clients)),
             Road::Sentinels(guided) => &**guided,
+            Road::Cluster(cluster) => {
+                cluster.ready().await?;
+                return cluster.clients(&cluster.any_node());
+            }
         };
         let primary = sentinels.primary().await?;
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
             Some((known, clients)) if *known == primary => Ok(clients.clone()),
             _ => {
-                let (host, port) = (primary.host.clone(), primary.port);
-                let addr = match ways.info.addr() {
-                    ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                        ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
-                    }
-                    _ => ConnectionAddr::Tcp(host, port),
-                };
-                Ok(last.insert((primary, ways.to(addr)?)).1.clone())
+                let clients = ways.to_node(&primary.host, primary.port)?;
+                Ok(last.insert((primary, clients)).1.clone())
             }
         }
     }
@@ -207,11 +212,17 @@ impl Address {
     /// keeps the time.
     pub(super) async fn connect(&self, role: Role, response: Option<Duration>) -> Result<OwnConnection, Error> {
         let config = AsyncConnectionConfig::new().set_response_timeout(response);
-        self.open_with(role, |clients| clients.client, config).await
+        if let Road::Cluster(cluster) = &self.road {
+            cluster.ready().await.map_err(|e| e.at(&self.place))?;
+            let (owner, config) = (Arc::clone(&self.owner), config.set_connection_timeout(Some(CONNECT_TIMEOUT)));
+            return Ok(OwnConnection::routed(Arc::clone(cluster), config, move |conn| name(conn, role, &owner)));
+        }
+        self.open_with(role, |clients| clients.client, config).await.map(OwnConnection::One)
     }
 
     /// A connection that hands on what it is sent, up to the news that it dropped.
-    pub(super) async fn listen(&self, role: Role, to: UnboundedSender<PushInfo>) -> Result<OwnConnection, Error> {
+    /// In a cluster any node hears what is published at another.
+    pub(super) async fn listen(&self, role: Role, to: UnboundedSender<PushInfo>) -> Result<Plain, Error> {
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(to);
         self.open_with(role, |clients| clients.listener, config).await
     }
@@ -221,21 +232,21 @@ impl Address {
         role: Role,
         pick: impl FnOnce(Clients) -> Client,
         config: AsyncConnectionConfig,
-    ) -> Result<OwnConnection, Error> {
+    ) -> Result<Plain, Error> {
         let opened = async {
             let client = pick(self.clients().await.map_err(|e| e.at(&self.place))?);
             let mut conn = self.connect_to(&client, config).await?;
-            if self.is_guided() {
+            if matches!(self.road, Road::Sentinels(_)) {
                 is_primary(&mut conn).await.map_err(|e| e.at(&self.place))?;
             }
             Ok(conn)
         };
         let conn = self.steady_since(self.generation(), opened).await?;
-        self.name(&conn, role);
+        name(&conn, role, &self.owner);
         Ok(conn)
     }
 
-    async fn connect_to(&self, client: &Client, config: AsyncConnectionConfig) -> Result<OwnConnection, Error> {
+    async fn connect_to(&self, client: &Client, config: AsyncConnectionConfig) -> Result<Plain, Error> {
         let config = config.set_connection_timeout(Some(CONNECT_TIMEOUT));
         let connect = || client.get_multiplexed_async_connection_with_config(&config);
         let conn = match connect().await {
@@ -261,26 +272,9 @@ impl Address {
         self.fault(std::io::Error::from(std::io::ErrorKind::TimedOut).into())
     }
 
-    /// Tells the server what the connection is for. Nobody waits for the answer: a name that is refused is none.
+    /// Tells the servers what the connection is for.
     pub(super) fn name(&self, conn: &OwnConnection, role: Role) {
-        let owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
-        let role = match role {
-            Role::Shared if owner.works => "driver",
-            Role::Shared => "producer",
-            Role::Keeper => "keeper",
-            Role::Wake => "wake",
-            Role::Hints => "hints",
-            Role::Events => "events",
-            Role::Pool => "pool",
-        };
-        let name = format!("heartline:{role}:{}", owner.name);
-        drop(owner);
-        let mut conn = conn.clone();
-        tokio::spawn(async move {
-            let mut cmd = redis::cmd("CLIENT");
-            let named = cmd.arg("SETNAME").arg(name).query_async::<redis::Value>(&mut conn);
-            let _ = tokio::time::timeout(RESPONSE_TIMEOUT, named).await;
-        });
+        conn.open().iter().for_each(|conn| name(conn, role, &self.owner));
     }
 
     /// From now on connections have the name of this worker.
@@ -290,17 +284,35 @@ impl Address {
     }
 }
 
+/// Tells the server what the connection is for. Nobody waits for the answer: a name that is refused is none.
+fn name(conn: &Plain, role: Role, owner: &Mutex<Owner>) {
+    let owner = owner.lock().unwrap_or_else(PoisonError::into_inner);
+    let role = match role {
+        Role::Shared if owner.works => "driver",
+        Role::Shared => "producer",
+        Role::Keeper => "keeper",
+        Role::Wake => "wake",
+        Role::Hints => "hints",
+        Role::Events => "events",
+        Role::Pool => "pool",
+    };
+    let name = format!("heartline:{role}:{}", owner.name);
+    drop(owner);
+    let mut conn = conn.clone();
+    tokio::spawn(async move {
+        let mut cmd = redis::cmd("CLIENT");
+        let named = cmd.arg("SETNAME").arg(name).query_async::<redis::Value>(&mut conn);
+        let _ = tokio::time::timeout(RESPONSE_TIMEOUT, named).await;
+    });
+}
+
 /// One that was demoted, or is not promoted yet, is not the one to write to.
-async fn is_primary(conn: &mut OwnConnection) -> Result<(), Error> {
+async fn is_primary(conn: &mut Plain) -> Result<(), Error> {
     let asked = redis::cmd("ROLE").query_async::<Vec<redis::Value>>(conn).await.map_err(|e| classify("role", e))?;
     match asked.first().map(redis::from_redis_value_ref::<String>) {
         Some(Ok(role)) if role == "master" => Ok(()),
         _ => Err(Error::primary_changed()),
     }
-}
-
-fn is_tls(addr: &ConnectionAddr) -> bool {
-    matches!(addr, ConnectionAddr::TcpTls { .. })
 }
 
 /// Shows the password by hand. To the client every answer to that is a wrong password, also one of a server that takes no more
@@ -322,52 +334,4 @@ async fn refusal(client: &Client) -> Option<RedisError> {
 /// Whether the server has looked at the password.
 fn is_of_the_password(refusal: &RedisError) -> bool {
     !says_full(refusal) && !refusal.is_io_error()
-}
-
-#[cfg(not(feature = "tls"))]
-fn client_of(info: ConnectionInfo, _tls: &Tls) -> Result<Client, Error> {
-    Client::open(info).map_err(|e| bad(format!("must be an address that can be used: {e}"), "correct the URL"))
-}
-
-#[cfg(feature = "tls")]
-fn client_of(info: ConnectionInfo, tls: &Tls) -> Result<Client, Error> {
-    use redis::{ClientTlsConfig, TlsCertificates};
-
-    if !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
-        if tls.ca.is_some() || tls.client.is_some() {
-            return Err(bad("must be a URL with TLS where there is a CA or a client certificate", "write rediss://"));
-        }
-        return Client::open(info).map_err(|e| bad(format!("must be an address that can be used: {e}"), "correct it"));
-    }
-    // rustls panics where none is the process's own, and several are compiled in.
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Somebody else may just have done the same.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    }
-    let mut faults = Faults::default();
-    let mut check = |field: &str, pem: &[u8]| {
-        // The client takes a PEM without a certificate in silence.
-        if !pem.windows(27).any(|part| part == b"-----BEGIN CERTIFICATE-----") {
-            let value = format!("{} bytes", pem.len());
-            faults.push(ConfigError::new(
-                field,
-                value,
-                "must be PEM with a certificate",
-                "give the text of a .pem or .crt",
-            ));
-        }
-    };
-    if let Some(ca) = &tls.ca {
-        check("tls_ca", ca);
-    }
-    if let Some((cert, _)) = &tls.client {
-        check("tls_client", cert);
-    }
-    faults.finish()?;
-    let client_tls = tls.client.clone().map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
-    let certificates = TlsCertificates { client_tls, root_cert: tls.ca.clone() };
-    Client::build_with_tls(info, certificates).map_err(|e| {
-        let fault = ConfigError::new("tls", "(not shown)", format!("must be PEM that can be read: {e}"), "correct it");
-        Error::Config(ConfigErrors::from(fault))
-    })
 }

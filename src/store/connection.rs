@@ -1,3 +1,369 @@
-//! What a call goes over.
+//! What a call goes over: a connection to one server, or to each node of a cluster that is needed.
 
-pub(crate) use redis::aio::{ConnectionLike as Connection, MultiplexedConnection as OwnConnection};
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use redis::{
+    AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, ServerErrorKind, Value,
+};
+
+use super::cluster::{Cluster, Node};
+use super::joint::Joint;
+use super::patience::Silence;
+use super::slots::{key_of, slot_of};
+use super::ways::Plain;
+
+pub(crate) use redis::aio::ConnectionLike as Connection;
+
+/// Behind so long without an answer it is asked whether the node is still the one that has the slot, and again after as long.
+const LATE: Duration = Duration::from_millis(500);
+
+/// A connection that many may share.
+#[derive(Clone)]
+pub(crate) enum OwnConnection {
+    /// To one server.
+    One(Plain),
+    /// To the nodes of a cluster: each command goes to the node that has its key.
+    Routed(Arc<NodeLines>),
+    /// To one of those nodes.
+    Pinned(Arc<NodeLines>, Box<NodeLine>),
+}
+
+/// Connections to nodes, each made when it is needed first.
+pub(crate) struct NodeLines {
+    cluster: Arc<Cluster>,
+    config: AsyncConnectionConfig,
+    opened: Mutex<HashMap<Node, Opened>>,
+    /// What is told to a server of a new connection.
+    name: Box<dyn Fn(&Plain) + Send + Sync>,
+}
+
+/// A line that is open, or about to be, and the reign of its node when it was wanted first.
+#[derive(Clone, Default)]
+struct Opened {
+    reign: Option<u64>,
+    line: Option<NodeLine>,
+    /// In a task of its own: who wants it first may not be polled any more.
+    opening: Arc<Joint<RedisResult<NodeLine>>>,
+}
+
+/// A connection to a node.
+#[derive(Clone)]
+pub(crate) struct NodeLine {
+    conn: Plain,
+    node: Node,
+    /// That of the node; `None` of one that has no slots.
+    reign: Option<u64>,
+    silence: Arc<Mutex<Silence>>,
+}
+
+impl fmt::Debug for OwnConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OwnConnection::One(_) => "One",
+            OwnConnection::Routed(_) => "Routed",
+            OwnConnection::Pinned(..) => "Pinned",
+        })
+    }
+}
+
+impl OwnConnection {
+    /// Lines to the nodes of a cluster, of which none is open yet.
+    pub(super) fn routed(
+        cluster: Arc<Cluster>,
+        config: AsyncConnectionConfig,
+        name: impl Fn(&Plain) + Send + Sync + 'static,
+    ) -> OwnConnection {
+        OwnConnection::Routed(Arc::new(NodeLines { cluster, config, opened: Mutex::default(), name: Box::new(name) }))
+    }
+
+    /// The connection to the server that has this key, for what must stay on one, as a call that blocks.
+    pub(crate) async fn at(&self, key: &str) -> RedisResult<OwnConnection> {
+        let OwnConnection::Routed(lines) = self else { return Ok(self.clone()) };
+        let node = lines.node_of(Some(slot_of(key.as_bytes())))?;
+        lines.pinned(&node).await
+    }
+
+    /// A connection to each of these nodes of a cluster.
+    pub(super) async fn each(&self, nodes: &[Node]) -> Vec<RedisResult<OwnConnection>> {
+        match self {
+            OwnConnection::Routed(lines) => join_all(nodes.iter().map(|node| lines.pinned(node))).await,
+            _ => vec![Ok(self.clone())],
+        }
+    }
+
+    /// Those that are open.
+    pub(super) fn open(&self) -> Vec<Plain> {
+        match self {
+            OwnConnection::One(conn) => vec![conn.clone()],
+            OwnConnection::Pinned(_, line) => vec![line.conn.clone()],
+            OwnConnection::Routed(lines) => {
+                lines.opened().values().filter_map(|opened| Some(opened.line.as_ref()?.conn.clone())).collect()
+            }
+        }
+    }
+
+    /// Whether a call may be about keys of several servers.
+    pub(crate) fn is_routed(&self) -> bool {
+        matches!(self, OwnConnection::Routed(_))
+    }
+}
+
+impl Connection for OwnConnection {
+    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
+        match self {
+            OwnConnection::One(conn) => conn.req_packed_command(cmd),
+            OwnConnection::Routed(lines) => Box::pin(lines.route(cmd)),
+            OwnConnection::Pinned(lines, line) => {
+                let (own, cluster) = (&mut **line, &lines.cluster);
+                Box::pin(async move {
+                    let answer = while_it_reigns(cluster, own.reign, own.conn.req_packed_command(cmd)).await;
+                    if answer.is_err() || Elsewhere::of(&answer, &own.node).is_some() {
+                        cluster.suspect(&own.node);
+                    }
+                    answer
+                })
+            }
+        }
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        match self {
+            OwnConnection::One(conn) => conn.req_packed_commands(pipeline, offset, count),
+            OwnConnection::Routed(lines) => Box::pin(lines.route_all(pipeline, offset, count)),
+            OwnConnection::Pinned(lines, line) => {
+                let (reign, answers) = (line.reign, line.conn.req_packed_commands(pipeline, offset, count));
+                Box::pin(while_it_reigns(&lines.cluster, reign, answers))
+            }
+        }
+    }
+
+    fn get_db(&self) -> i64 {
+        match self {
+            OwnConnection::One(conn) => conn.get_db(),
+            OwnConnection::Routed(_) | OwnConnection::Pinned(..) => 0,
+        }
+    }
+}
+
+/// What a node answers as long as it is the primary that it was.
+async fn while_it_reigns<T>(
+    cluster: &Cluster,
+    reign: Option<u64>,
+    answer: impl Future<Output = RedisResult<T>>,
+) -> RedisResult<T> {
+    let Some(reign) = reign else { return answer.await };
+    tokio::select! {
+        biased;
+        () = cluster.over(reign) => Err(deposed()),
+        answer = answer => answer,
+    }
+}
+
+/// As of a connection that was closed.
+fn deposed() -> RedisError {
+    io::Error::new(io::ErrorKind::ConnectionAborted, "another server is the primary").into()
+}
+
+/// Where a node says that a call belongs.
+enum Elsewhere {
+    /// For good.
+    Moved(u16, Node),
+    /// This once: the slot is on its way.
+    Ask(Node),
+}
+
+impl Elsewhere {
+    fn of(answer: &RedisResult<Value>, asked: &Node) -> Option<Elsewhere> {
+        let e = match answer {
+            Ok(Value::ServerError(e)) => RedisError::from(e.clone()),
+            Ok(_) => return None,
+            Err(e) => e.clone(),
+        };
+        let (address, slot) = e.redirect_node()?;
+        let (host, port) = address.rsplit_once(':')?;
+        let host = if host.is_empty() { &asked.host } else { host.trim_matches(['[', ']']) };
+        let node = Node { host: host.to_owned(), port: port.parse().ok()? };
+        Some(match e.kind() {
+            ErrorKind::Server(ServerErrorKind::Ask) => Elsewhere::Ask(node),
+            _ => Elsewhere::Moved(slot, node),
+        })
+    }
+}
+
+impl NodeLines {
+    fn opened(&self) -> MutexGuard<'_, HashMap<Node, Opened>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn node_of(&self, slot: Option<u16>) -> RedisResult<Node> {
+        // Nobody has the slot, or who has it is not known yet.
+        self.cluster.node_of(slot).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
+    }
+
+    /// The line to a node.
+    async fn to(self: &Arc<Self>, node: &Node) -> RedisResult<NodeLine> {
+        let reign = self.cluster.reign_of(node);
+        let opening = {
+            let mut opened = self.opened();
+            let own = opened.entry(node.clone()).or_default();
+            if own.reign != reign {
+                // What comes over the one before is no answer any more.
+                *own = Opened { reign, ..Opened::default() };
+            }
+            match &own.line {
+                Some(line) => return Ok(line.clone()),
+                None => Arc::clone(&own.opening),
+            }
+        };
+        let open = || {
+            let (lines, node) = (Arc::clone(self), node.clone());
+            async move { Ok(lines.open(node, reign).await) }
+        };
+        let opened = self.watched(
+            node,
+            while_it_reigns(&self.cluster, reign, async {
+                opening.attempt(open).await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::NotConnected).into()))
+            }),
+        );
+        let line = opened.await.inspect_err(|_| self.cluster.suspect(node))?;
+        let mut opened = self.opened();
+        // Another one may have been made for a later reign.
+        let own = opened.get_mut(node).filter(|own| Arc::ptr_eq(&own.opening, &opening));
+        Ok(own.map(|own| own.line.get_or_insert(line.clone()).clone()).unwrap_or(line))
+    }
+
+    async fn open(&self, node: Node, reign: Option<u64>) -> RedisResult<NodeLine> {
+        let clients = self.cluster.clients(&node);
+        let client = clients.map_err(|_| RedisError::from((ErrorKind::InvalidClientConfig, "node")))?.client;
+        let conn = client.get_multiplexed_async_connection_with_config(&self.config).await?;
+        (self.name)(&conn);
+        Ok(NodeLine { conn, node, reign, silence: Arc::default() })
+    }
+
+    async fn pinned(self: &Arc<Self>, node: &Node) -> RedisResult<OwnConnection> {
+        let line = Box::new(self.to(node).await?);
+        Ok(OwnConnection::Pinned(Arc::clone(self), line))
+    }
+
+    /// The line is of no use any more: the next call to the node makes another.
+    fn leave(&self, line: &NodeLine) {
+        let mut opened = self.opened();
+        let is_it = |own: &Opened| own.line.as_ref().is_some_and(|own| Arc::ptr_eq(&own.silence, &line.silence));
+        if opened.get(&line.node).is_some_and(is_it) {
+            opened.remove(&line.node);
+        }
+    }
+
+    /// Has a node asked about that takes long: one that stands still says nothing.
+    async fn watched<T>(&self, node: &Node, answer: impl Future<Output = T>) -> T {
+        tokio::pin!(answer);
+        loop {
+            match tokio::time::timeout(LATE, &mut answer).await {
+                Ok(answer) => return answer,
+                Err(_) => self.cluster.suspect(node),
+            }
+        }
+    }
+
+    /// Waits for an answer of a node. What took long is the answer of a primary only if it still is one.
+    async fn answered<T>(&self, line: &NodeLine, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+        let mut under_way = AtNode { lines: self, line, begun: Instant::now(), has_ended: false };
+        let answered = self.watched(&line.node, while_it_reigns(&self.cluster, line.reign, answer)).await;
+        under_way.has_ended = true;
+        if answered.as_ref().is_err_and(RedisError::is_io_error) {
+            self.leave(line);
+            self.cluster.suspect(&line.node);
+            return answered;
+        }
+        line.silence().answered();
+        match line.reign {
+            Some(reign) if under_way.begun.elapsed() > LATE && !self.cluster.confirms(&line.node, reign).await => {
+                Err(deposed())
+            }
+            _ => answered,
+        }
+    }
+
+    /// Makes a call at a node.
+    async fn ask(self: &Arc<Self>, node: &Node, cmd: &Cmd) -> RedisResult<Value> {
+        let line = self.to(node).await?;
+        let mut conn = line.conn.clone();
+        self.answered(&line, conn.req_packed_command(cmd)).await
+    }
+
+    /// Makes a call at the node that has its key; once more where that one sends it.
+    async fn route(self: &Arc<Self>, cmd: &Cmd) -> RedisResult<Value> {
+        let node = self.node_of(key_of(cmd).map(slot_of))?;
+        let answer = self.ask(&node, cmd).await;
+        match Elsewhere::of(&answer, &node) {
+            None => answer,
+            Some(Elsewhere::Moved(slot, to)) => {
+                self.cluster.moved(slot, to, &node);
+                self.ask(&self.node_of(Some(slot))?, cmd).await
+            }
+            Some(Elsewhere::Ask(node)) => {
+                let mut asking = redis::pipe();
+                asking.cmd("ASKING").ignore().add_command(cmd.clone());
+                let mut answers = self.ask_all(&node, &asking, 1, 1).await?;
+                answers.pop().ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof).into())
+            }
+        }
+    }
+
+    async fn ask_all(
+        self: &Arc<Self>,
+        node: &Node,
+        pipeline: &Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisResult<Vec<Value>> {
+        let line = self.to(node).await?;
+        let mut conn = line.conn.clone();
+        self.answered(&line, conn.req_packed_commands(pipeline, offset, count)).await
+    }
+
+    /// Makes calls together that are about keys of one slot, in no transaction. Those that a node sends elsewhere are made there one by one.
+    async fn route_all(self: &Arc<Self>, pipeline: &Pipeline, offset: usize, count: usize) -> RedisResult<Vec<Value>> {
+        let node = self.node_of(pipeline.cmd_iter().find_map(|cmd| key_of(cmd)).map(slot_of))?;
+        let mut answers = self.ask_all(&node, pipeline, offset, count).await?;
+        for (cmd, answer) in pipeline.cmd_iter().zip(&mut answers) {
+            let is_there = !matches!(answer, Value::ServerError(_));
+            if !is_there && Elsewhere::of(&Ok(answer.clone()), &node).is_some() {
+                *answer = self.route(cmd).await?;
+            }
+        }
+        Ok(answers)
+    }
+}
+
+impl NodeLine {
+    fn silence(&self) -> MutexGuard<'_, Silence> {
+        self.silence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call to a node that is under way. Dropped before its end, it was given up.
+struct AtNode<'a> {
+    lines: &'a NodeLines,
+    line: &'a NodeLine,
+    begun: Instant,
+    has_ended: bool,
+}
+
+impl Drop for AtNode<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended && self.line.silence().given_up(self.begun) {
+            self.lines.leave(self.line);
+        }
+    }
+}

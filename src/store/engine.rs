@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::future::{ready, try_join_all};
+use futures_util::future::{join_all, ready, try_join_all};
 use futures_util::{Stream, StreamExt};
 use redis::{PushInfo, PushKind};
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -16,7 +16,7 @@ use super::connection::OwnConnection;
 use super::fault::classify;
 use super::hints::hint_of;
 use super::joint::{Joint, own_task};
-use super::keys::TaskKeys;
+use super::keys::{Key, TaskKeys};
 use super::patience::{CONNECT_TIMEOUT, LONGEST_RESPONSE};
 use super::scripts;
 use super::server;
@@ -82,30 +82,39 @@ impl Store {
         TaskKeys::new(&self.prefix, task)
     }
 
-    /// Connects and checks the server once; later calls cost nothing.
+    /// Connects and checks the server once, and each one that becomes a primary; other calls cost nothing.
     pub(crate) async fn ready(&self) -> Result<(), Error> {
-        let generation = self.address.generation();
-        if self.checked.load(Ordering::Acquire) == generation + 1 {
+        let changes = self.address.changes();
+        let before = self.checked.load(Ordering::Acquire);
+        if before == changes + 1 {
             return Ok(());
         }
         let check = || {
             let (address, eviction) = (Arc::clone(&self.address), self.eviction);
             async move {
                 let checked = async {
-                    let mut conn = address.connect(Role::Pool, Some(CONNECT_TIMEOUT)).await?;
-                    server::check(&mut conn, eviction).await?;
-                    // All together: a round trip may take long.
-                    let loads = scripts::ALL.iter().map(|script| {
-                        let mut conn = conn.clone();
-                        async move { script.load(&mut conn).await }
+                    let conn = address.connect(Role::Pool, Some(CONNECT_TIMEOUT)).await?;
+                    let Some(cluster) = address.cluster() else { return check(conn, eviction, false).await };
+                    let unchecked = cluster.unchecked();
+                    let conns = conn.each(&unchecked).await.into_iter();
+                    let checks = conns.zip(&unchecked).map(|(conn, node)| async move {
+                        check(conn.map_err(|e| classify("connect", e))?, eviction, true).await?;
+                        cluster.was_checked(node);
+                        Ok(())
                     });
-                    try_join_all(loads).await.map(drop)
+                    for checked in join_all(checks).await {
+                        // Of a cluster that was there a node may be away: that concerns the tasks that are there.
+                        checked.or_else(|e: Error| if before > 0 && e.is_outage() { Ok(()) } else { Err(e) })?;
+                    }
+                    Ok(())
                 };
                 address.steady_since(address.generation(), checked).await
             }
         };
         self.checking.attempt(check).await.map_err(|e| e.at_first().at(self.place()))?;
-        self.checked.store(generation + 1, Ordering::Release);
+        // The first look at a cluster is itself a change.
+        let changes = if before == 0 && changes == 0 { self.address.changes() } else { changes };
+        self.checked.store(changes + 1, Ordering::Release);
         Ok(())
     }
 
@@ -211,14 +220,26 @@ impl Store {
         .await
     }
 
-    /// Whether sentinels say who the primary is.
-    pub(crate) fn is_guided(&self) -> bool {
-        self.address.is_guided()
+    /// Whether another server may become the primary.
+    pub(crate) fn fails_over(&self) -> bool {
+        self.address.fails_over()
     }
 
-    /// Which primary the address leads to: grows whenever that is another one. Of a server without sentinels it is always 0.
+    /// Whether the keys of different tasks may be on different servers, so that no call is about two of them.
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.address.is_cluster()
+    }
+
+    /// Which primary the address leads to: grows whenever that is another one. Of a server that stands alone it is always 0, and of a
+    /// cluster, where connections see to it themselves.
     pub(crate) fn generation(&self) -> u64 {
         self.address.generation()
+    }
+
+    /// Which primary has the keys of a task: another number for another one, and for one that became it anew. Of a server that stands
+    /// alone it is always 0.
+    pub(crate) fn reign_over(&self, keys: &TaskKeys) -> u64 {
+        self.address.reign_over(keys.get(Key::Meta))
     }
 
     /// Sees to it that somebody asks who the primary is.
@@ -293,6 +314,16 @@ impl Store {
         let hints = UnboundedReceiverStream::new(pushes)
             .take_while(|push| ready(push.kind != PushKind::Disconnection))
             .filter_map(|PushInfo { kind, data }| ready(hint_of(data).filter(|_| kind == PushKind::Message)));
-        Ok((conn, hints))
+        Ok((OwnConnection::One(conn), hints))
     }
+}
+
+/// Checks a server, and gives it the scripts. All together: a round trip may take long.
+async fn check(mut conn: OwnConnection, eviction: server::EvictionCheck, is_cluster: bool) -> Result<(), Error> {
+    server::check(&mut conn, eviction, is_cluster).await?;
+    let loads = scripts::ALL.iter().map(|script| {
+        let mut conn = conn.clone();
+        async move { script.load(&mut conn).await }
+    });
+    try_join_all(loads).await.map(drop)
 }

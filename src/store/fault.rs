@@ -13,7 +13,8 @@ const AUTH_CODES: [&str; 2] = ["NOAUTH", "WRONGPASS"];
 
 const REFUSING_CODES: [&str; 4] = ["OOM", "READONLY", "NOREPLICAS", "MISCONF"];
 
-const UNREADY_CODES: [&str; 6] = ["LOADING", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "BUSY", "UNKILLABLE"];
+const UNREADY_CODES: [&str; 8] =
+    ["LOADING", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "MOVED", "ASK", "BUSY", "UNKILLABLE"];
 
 /// The code the server answered with.
 ///

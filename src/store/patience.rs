@@ -1,6 +1,6 @@
 //! How long a call waits for its answer.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a connection may take to come up.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -28,4 +28,31 @@ pub(crate) fn response_time(bytes: usize) -> Duration {
 /// Twice the time, for a call that is made again after it was too long under way.
 pub(crate) fn doubled(time: Duration) -> Duration {
     time.saturating_mul(2).min(LONGEST_RESPONSE)
+}
+
+/// How long calls that are given up may have waited together, without an answer to any, before their connection is left.
+const UNANSWERED: Duration = Duration::from_secs(1);
+
+/// How long a connection has said nothing to those who waited for it.
+#[derive(Debug, Default)]
+pub(super) struct Silence {
+    /// How long calls that were given up had waited since the last answer; times at which several waited count once.
+    waited: Duration,
+    /// Up to when that is counted.
+    counted: Option<Instant>,
+}
+
+impl Silence {
+    /// Something was answered.
+    pub(super) fn answered(&mut self) {
+        *self = Silence { waited: Duration::ZERO, counted: Some(Instant::now()) };
+    }
+
+    /// A call that was begun then was given up. Returns whether the connection is to be left.
+    pub(super) fn given_up(&mut self, begun: Instant) -> bool {
+        let (now, from) = (Instant::now(), self.counted.map_or(begun, |counted| counted.max(begun)));
+        self.waited += now.saturating_duration_since(from);
+        self.counted = Some(now);
+        self.waited > UNANSWERED
+    }
 }

@@ -12,9 +12,9 @@ use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
-use super::connection::OwnConnection;
 use super::fault::not_connected;
 use super::joint::{Joint, SUPERVISION, Sign};
+use super::ways::Plain;
 use crate::error::Error;
 
 /// How often the sentinels are asked.
@@ -231,7 +231,7 @@ async fn switched_within(pushes: &mut UnboundedReceiver<PushInfo>, time: Duratio
 struct SentinelLine<'a> {
     node: &'a Client,
     pushes: &'a UnboundedSender<PushInfo>,
-    conn: Option<OwnConnection>,
+    conn: Option<Plain>,
 }
 
 impl<'a> SentinelLine<'a> {

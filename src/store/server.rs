@@ -13,6 +13,9 @@ use crate::error::Error;
 /// The oldest server that has every command the scripts use (SMISMEMBER, ZMSCORE, XTRIM with MINID).
 const OLDEST: (u32, u32) = (6, 2);
 
+/// The oldest one whose cluster does what is needed (scripts that publish, `CLUSTER SLOTS` with host names).
+const OLDEST_CLUSTER: (u32, u32) = (7, 0);
+
 /// Whether a server whose eviction policy could throw jobs away is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EvictionCheck {
@@ -24,21 +27,35 @@ pub(crate) enum EvictionCheck {
 ///
 /// # Errors
 /// `Unsupported` with what is wrong; `Connect` when the server cannot be asked.
-pub(crate) async fn check(conn: &mut impl Connection, eviction: EvictionCheck) -> Result<(), Error> {
+pub(crate) async fn check(conn: &mut impl Connection, eviction: EvictionCheck, is_cluster: bool) -> Result<(), Error> {
     let ask = |section: &'static str| {
         let mut cmd = redis::cmd("INFO");
         cmd.arg(section);
         cmd
     };
     let server: InfoDict = ask("server").query_async(conn).await.map_err(|e| classify("info", e))?;
-    if server.get::<String>("redis_mode").is_some_and(|mode| mode == "sentinel") {
+    // Valkey has another word for it.
+    let mode = server.get::<String>("redis_mode").or_else(|| server.get::<String>("server_mode")).unwrap_or_default();
+    if mode == "sentinel" {
         let what =
             "that is a sentinel, which holds no data: write redis-sentinel://host:26379?sentinelServiceName=name";
+        return Err(Error::Unsupported { what: what.to_owned() });
+    }
+    if (mode == "cluster") != is_cluster {
+        let what = match is_cluster {
+            true => "that is no node of a cluster: write redis://host:port",
+            false => "that is a node of a cluster: write redis-cluster://host:port",
+        };
         return Err(Error::Unsupported { what: what.to_owned() });
     }
     let version = server.get::<String>("redis_version").unwrap_or_default();
     let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    if is_cluster && found < OLDEST_CLUSTER {
+        let what =
+            format!("a node of the cluster is Redis {version}; Heartline needs Redis 7.0 or later there, or Valkey");
+        return Err(Error::Unsupported { what });
+    }
     if found < OLDEST {
         return Err(Error::Unsupported {
             what: format!("the server is Redis {version}; Heartline needs Redis 6.2 or later, or Valkey"),

@@ -6,10 +6,8 @@ use std::time::{Duration, Instant};
 use super::address::{Address, Role};
 use super::connection::OwnConnection;
 use super::joint::Joint;
+use super::patience::Silence;
 use crate::error::Error;
-
-/// How long calls that are given up may have waited together, without an answer to any, before the connection is left.
-const UNANSWERED: Duration = Duration::from_secs(1);
 
 /// The shortest time between two connections that are left since the server says no on them.
 const BETWEEN_REFUSALS: Duration = Duration::from_secs(1);
@@ -40,10 +38,7 @@ struct SlotState {
     generation: u64,
     /// How many connections there were before it.
     before: usize,
-    /// How long calls that were given up had waited since the last answer; times at which several waited count once.
-    waited: Duration,
-    /// Up to when that is counted.
-    counted: Option<Instant>,
+    silence: Silence,
     /// When a connection was last left since the server said no.
     refused: Option<Instant>,
 }
@@ -87,9 +82,10 @@ impl Slot {
         }
     }
 
-    /// A call on the connection of this number failed. Returns whether the connection is left for it.
+    /// A call on the connection of this number failed. Returns whether the connection is left for it. Lines to the nodes of a cluster
+    /// are left one by one.
     pub(super) fn failed(&self, before: usize, e: &Error) -> bool {
-        let ends = e.ends_connection() && (e.is_broken() || self.may_refuse());
+        let ends = !self.address.is_cluster() && e.ends_connection() && (e.is_broken() || self.may_refuse());
         if ends {
             self.leave(before);
         }
@@ -191,7 +187,7 @@ impl UnderWay<'_> {
         }
         let mut state = self.slot.state();
         if state.before == self.before {
-            (state.waited, state.counted) = (Duration::ZERO, Some(Instant::now()));
+            state.silence.answered();
         }
     }
 }
@@ -205,13 +201,9 @@ impl Drop for UnderWay<'_> {
         if state.before != self.before {
             return;
         }
-        let now = Instant::now();
-        let from = state.counted.map_or(self.begun, |counted| counted.max(self.begun));
-        state.waited += now.saturating_duration_since(from);
-        state.counted = Some(now);
-        let is_dead = state.waited > UNANSWERED;
+        let is_dead = state.silence.given_up(self.begun);
         drop(state);
-        if is_dead {
+        if is_dead && !self.slot.address.is_cluster() {
             self.slot.leave(self.before);
         }
     }

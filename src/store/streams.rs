@@ -1,14 +1,19 @@
 //! The event streams.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures_util::future::try_join_all;
 use redis::Value;
 
-use super::connection::Connection;
+use super::connection::{Connection, OwnConnection};
 use super::fault::classify;
 use super::keys::{Key, TaskKeys};
 use crate::error::Error;
 use crate::times::to_ms;
+
+/// How often streams on different servers are asked while nothing comes.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// One entry of a stream: its id, and its fields as text in order.
 #[derive(Debug)]
@@ -23,19 +28,64 @@ pub(crate) async fn server_time_ms(conn: &mut impl Connection) -> Result<u64, Er
     Ok(seconds * 1000 + micros / 1000)
 }
 
+/// The times by the clocks of the servers that have the streams of these tasks, ms since 1970.
+pub(crate) async fn server_times_ms(conn: &OwnConnection, tasks: &[&TaskKeys]) -> Result<Vec<u64>, Error> {
+    if !conn.is_routed() {
+        return Ok(vec![server_time_ms(&mut conn.clone()).await?; tasks.len()]);
+    }
+    let times = tasks.iter().map(|keys| async {
+        let mut conn = conn.at(keys.get(Key::Events)).await.map_err(|e| classify("time", e))?;
+        server_time_ms(&mut conn).await
+    });
+    try_join_all(times).await
+}
+
 /// Blocks until one of the streams has entries behind the id that goes with it, or `block` is over. Returns the
 /// entries by the position of their stream in `after`, at most `count` of each.
 pub(crate) async fn read(
-    conn: &mut impl Connection,
+    conn: &mut OwnConnection,
     after: &[(&TaskKeys, Key, &str)],
     block: Duration,
+    count: usize,
+) -> Result<Vec<(usize, Vec<Entry>)>, Error> {
+    if !conn.is_routed() {
+        return read_together(conn, after, Some(block), count).await;
+    }
+    // Streams on different servers: each is asked for what it has, again and again.
+    let (until, mut pause) = (Instant::now() + block, SHORTEST_PAUSE);
+    loop {
+        let reads = after.iter().enumerate().map(|(at, stream)| {
+            let mut conn = conn.clone();
+            async move {
+                let found = read_together(&mut conn, std::slice::from_ref(stream), None, count).await?;
+                Ok::<_, Error>(found.into_iter().map(move |(_, entries)| (at, entries)))
+            }
+        });
+        let found: Vec<_> = try_join_all(reads).await?.into_iter().flatten().collect();
+        if !found.is_empty() || Instant::now() >= until {
+            return Ok(found);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// The same in one call; without a time it does not wait.
+async fn read_together(
+    conn: &mut impl Connection,
+    after: &[(&TaskKeys, Key, &str)],
+    block: Option<Duration>,
     count: usize,
 ) -> Result<Vec<(usize, Vec<Entry>)>, Error> {
     let names: Vec<&str> = after.iter().map(|(keys, key, _)| keys.get(*key)).collect();
     let ids: Vec<&str> = after.iter().map(|(_, _, id)| *id).collect();
     let mut cmd = redis::cmd("XREAD");
-    // Zero would mean for ever.
-    cmd.arg("COUNT").arg(count).arg("BLOCK").arg(to_ms(block).max(1)).arg("STREAMS").arg(&names).arg(ids);
+    cmd.arg("COUNT").arg(count);
+    if let Some(block) = block {
+        // Zero would mean for ever.
+        cmd.arg("BLOCK").arg(to_ms(block).max(1));
+    }
+    cmd.arg("STREAMS").arg(&names).arg(ids);
     let reply: Value = cmd.query_async(conn).await.map_err(|e| classify("events", e))?;
     // The client's own reply type keeps fields in a map: it loses their order, and one of two with the same name.
     let mut found = Vec::new();

@@ -48,10 +48,9 @@ impl SentinelUrl {
             match &*name {
                 SERVICE => service = value.into_owned(),
                 "node" => {
-                    let node = Url::parse(&format!("redis-sentinel://{value}")).ok();
-                    let named = node.as_ref().and_then(|node| Some((node.host_str()?, node.port().unwrap_or(PORT))));
-                    let (host, port) = named.ok_or_else(|| bad("must name each node as host:port", fix))?;
-                    nodes.push(at(&primary, host.trim_matches(['[', ']']), port));
+                    let (host, port) =
+                        node_of(&value, PORT).ok_or_else(|| bad("must name each node as host:port", fix))?;
+                    nodes.push(at(&primary, &host, port));
                 }
                 "sentinelUsername" => sentinels = sentinels.set_username(value),
                 "sentinelPassword" => sentinels = sentinels.set_password(value),
@@ -69,6 +68,57 @@ impl SentinelUrl {
         let place = place_of(&first).replacen("://", "-sentinel://", 1);
         Ok(Some(SentinelUrl { primary, sentinels, nodes, place: format!("{place}?{SERVICE}={service}"), service }))
     }
+}
+
+/// The port of nodes where none is said.
+const NODE_PORT: u16 = 6379;
+
+/// `redis-cluster://[user:password@]host[:6379][?node=host:port]…`.
+#[derive(Debug)]
+pub(super) struct ClusterUrl {
+    /// User and password, with the place of the first node.
+    pub(super) info: ConnectionInfo,
+    pub(super) nodes: Vec<(String, u16)>,
+    /// Without any secret.
+    pub(super) place: String,
+}
+
+impl ClusterUrl {
+    /// `None` where the scheme is another one.
+    ///
+    /// # Errors
+    /// `Config` where something is missing, or not known.
+    pub(super) fn of(text: &str) -> Result<Option<ClusterUrl>, Error> {
+        let Some((scheme, rest)) = text.split_once("://") else { return Ok(None) };
+        let straight = match scheme {
+            "redis-cluster" | "valkey-cluster" => "redis",
+            "rediss-cluster" | "valkeys-cluster" => "rediss",
+            _ => return Ok(None),
+        };
+        let fix = "write redis-cluster://[user:password@]host[:6379]?node=host:port";
+        // No error of the parser: it may show what it read.
+        let url = Url::parse(text).map_err(|_| bad("must be a URL", fix))?;
+        let (own, _) = rest.split_once('?').unwrap_or((rest, ""));
+        let info = info_of(&format!("{straight}://{own}"))?;
+        if info.redis_settings().db() != 0 {
+            return Err(bad("must have no database: a cluster has one alone", fix));
+        }
+        let mut nodes = vec![(primary_host(&info), url.port().unwrap_or(NODE_PORT))];
+        for (name, value) in url.query_pairs() {
+            if name != "node" {
+                return Err(bad("must have no other parameter than node", fix));
+            }
+            nodes.push(node_of(&value, NODE_PORT).ok_or_else(|| bad("must name each node as host:port", fix))?);
+        }
+        let place = place_of(&info).replacen("://", "-cluster://", 1);
+        Ok(Some(ClusterUrl { info, nodes, place: place.trim_end_matches("/0").to_owned() }))
+    }
+}
+
+/// `host[:port]`.
+fn node_of(text: &str, port: u16) -> Option<(String, u16)> {
+    let node = Url::parse(&format!("redis-node://{text}")).ok()?;
+    Some((node.host_str()?.trim_matches(['[', ']']).to_owned(), node.port().unwrap_or(port)))
 }
 
 pub(super) fn bad(rule: impl Into<String>, fix: &str) -> Error {
@@ -143,6 +193,26 @@ mod tests {
         assert_eq!((url.sentinels.username(), url.sentinels.password(), url.sentinels.db()), (None, Some("x&y"), 0));
         assert_eq!(read("valkey-sentinel://h:1?sentinelServiceName=m").nodes[0].to_string(), "h:1");
         assert!(SentinelUrl::of("redis://h").unwrap().is_none() && SentinelUrl::of("h").unwrap().is_none());
+    }
+
+    #[test]
+    fn an_address_names_nodes_of_a_cluster() {
+        let url = ClusterUrl::of("rediss-cluster://ann:s%40d@one?node=two:7000&node=[::1]").map(Option::unwrap);
+        if cfg!(feature = "tls") {
+            let url = url.unwrap();
+            let nodes: Vec<String> = url.nodes.iter().map(|(host, port)| format!("{host} {port}")).collect();
+            assert_eq!(
+                (nodes, &*url.place),
+                (vec!["one 6379".into(), "two 7000".into(), "::1 6379".into()], "rediss-cluster://one:6379")
+            );
+            assert_eq!(url.info.redis_settings().password(), Some("s@d"));
+        }
+        assert!(ClusterUrl::of("redis://h").unwrap().is_none());
+        for text in ["redis-cluster://:s3cret@h/1", "redis-cluster://:s3cret@h?x=1", "redis-cluster://:s3cret@h?node="]
+        {
+            let e = ClusterUrl::of(text).unwrap_err();
+            assert!(matches!(e, Error::Config(_)) && !e.to_string().contains("s3cret"), "{text}: {e}");
+        }
     }
 
     #[test]

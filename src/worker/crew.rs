@@ -63,7 +63,9 @@ impl Crew {
             .map_err(|e| Error::from_io("the keeper thread", e))?;
         let mut loops = Loops::default();
         loops.spawn(WorkerPart::Canary, sing(canary, Arc::clone(&worker.news), end.stop));
-        loops.spawn(WorkerPart::Wake, wake::run(Arc::clone(&worker), Arc::clone(&tasks)));
+        for line in 0..worker.wake.lines() {
+            loops.spawn(WorkerPart::Wake, wake::run(Arc::clone(&worker), Arc::clone(&tasks), line));
+        }
         for task in tasks.iter() {
             loops.drive(Driver::new(Arc::clone(task), Arc::clone(&worker)), task.index);
         }

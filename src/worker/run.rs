@@ -131,7 +131,7 @@ impl Worker {
                 () = tokio::time::sleep(pauses.next()) => {}
             }
         };
-        if self.store.is_guided() {
+        if self.store.fails_over() {
             for task in self.tasks.iter().filter(|task| task.options.interval < OVER_FAILOVERS) {
                 let interval_ms = task.options.interval.as_millis() as u64;
                 tracing::warn!(task = %task.name, interval_ms, "the stall interval may be over before a failover is");
@@ -256,6 +256,8 @@ impl Worker {
         let with_stamps = self.tasks.into_iter().zip(stamps).enumerate();
         let runtime = |(index, (task, stamp))| Arc::new(TaskRuntime::new(index, task, stamp));
         let tasks: Arc<[_]> = with_stamps.map(runtime).collect();
+        // No call waits for work of two tasks that may be on different servers.
+        let wake_lines = if self.store.is_cluster() { tasks.len() } else { 1 };
         let worker = Arc::new(WorkerShared::new(
             self.id,
             self.store,
@@ -263,6 +265,7 @@ impl Worker {
             self.observers.into(),
             self.cap,
             self.keep_dead.into(),
+            wake_lines,
         ));
         let mut crew = Crew::start(Arc::clone(&worker), Arc::clone(&tasks))?;
         self.monitor.runs(&worker, &tasks);

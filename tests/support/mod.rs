@@ -17,6 +17,8 @@ mod eventually;
 #[allow(dead_code)]
 pub mod journal;
 mod line;
+#[allow(dead_code)]
+pub mod load;
 mod proxy;
 #[allow(dead_code)]
 pub mod puppet;

@@ -1,0 +1,523 @@
+//! Which node of a Redis Cluster has which slots.
+//!
+//! The map is asked for when a node says that a slot is elsewhere, when a connection to a node fails, and when an answer takes long: a
+//! primary that stands still says nothing. The node that gave cause is asked last, since one that was frozen believes that it still is
+//! what it was, and a map that is older by its epoch than one that was told before counts only if nobody tells a newer one.
+//!
+//! A node that is a primary has a *reign*, a number that no other and no later one has. Where a primary loses all of its slots its reign is
+//! over: lines to it are left, and what comes over them is no answer. A slot that moves between living primaries changes the map alone.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use redis::{AsyncConnectionConfig, Value};
+use tokio::sync::watch;
+
+use super::fault::{classify, not_connected};
+use super::joint::Joint;
+use super::slots::SLOTS;
+use super::ways::{Clients, Plain, Ways, is_tls};
+use crate::error::Error;
+
+/// How long a node may say nothing before the next one is asked too.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long they may take together: a connection with TLS and a password is some round trips.
+const LONGEST: Duration = Duration::from_secs(4);
+
+/// How many nodes are asked at the most.
+const ASKED: usize = 3;
+
+/// How often the map is asked for where nothing gives cause: who waits for an answer of a node does not know whether it stands still.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// The shortest time between two looks, and the longest while looks change nothing.
+const BETWEEN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// A node, as the others name it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Node {
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// Which primary has which slots.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct SlotMap {
+    /// The first and the last slot of each range, by their order.
+    ranges: Vec<(u16, u16, Node)>,
+    /// Slots of which a node said since that they are elsewhere.
+    moved: HashMap<u16, Node>,
+    /// Every node that is known, replicas too.
+    nodes: BTreeSet<Node>,
+    /// The reign of each primary.
+    reigns: HashMap<Node, u64>,
+    /// What the cluster counts its changes by, as the node knew it that told.
+    epoch: u64,
+}
+
+impl SlotMap {
+    fn node_of(&self, slot: u16) -> Option<&Node> {
+        let range = || self.ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot));
+        self.moved.get(&slot).or_else(|| range().map(|(.., node)| node))
+    }
+
+    fn primaries(&self) -> BTreeSet<&Node> {
+        self.ranges.iter().map(|(.., node)| node).collect()
+    }
+
+    /// Gives the primaries their reigns: those that they had, or the next numbers.
+    fn crown(&mut self, before: &SlotMap, next: &mut u64) {
+        for node in self.primaries().into_iter().cloned().collect::<Vec<_>>() {
+            let reign = before.reigns.get(&node).copied().unwrap_or_else(|| {
+                *next += 1;
+                *next
+            });
+            self.reigns.insert(node, reign);
+        }
+    }
+}
+
+/// When the map was asked for last, and how long it is let be.
+#[derive(Debug)]
+struct LastLook {
+    at: Option<Instant>,
+    /// When the last one that brought a map had begun.
+    begun: Option<Instant>,
+    pause: Duration,
+}
+
+impl LastLook {
+    /// Whether another one may begin, by how long it is let be; one that does counts from now on. The first one is nobody's here.
+    fn is_due(&mut self, pause: impl FnOnce(Duration) -> Duration) -> bool {
+        let is_due = self.at.is_some_and(|at| at.elapsed() >= pause(self.pause));
+        if is_due {
+            self.at = Some(Instant::now());
+        }
+        is_due
+    }
+}
+
+/// A cluster, and what its nodes say of it.
+pub(super) struct Cluster {
+    /// The nodes that the address names.
+    seeds: Vec<Node>,
+    ways: Ways,
+    is_tls: bool,
+    map: Mutex<Arc<SlotMap>>,
+    /// How many reigns there were.
+    reigns: AtomicU64,
+    /// How often other nodes were the primaries.
+    changes: watch::Sender<u64>,
+    /// The reigns whose servers were checked.
+    checked: Mutex<BTreeSet<u64>>,
+    looked: Mutex<LastLook>,
+    looking: Joint<()>,
+    turn: AtomicUsize,
+    /// With which node this process begins, so that not all ask the same.
+    from: usize,
+    /// The line over which the map came last.
+    line: Mutex<Option<(Node, Plain)>>,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("map", &self.map).finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// These nodes; nothing is connected yet.
+    pub(super) fn new(seeds: Vec<Node>, ways: Ways) -> Arc<Cluster> {
+        Arc::new(Cluster {
+            seeds,
+            is_tls: is_tls(ways.info.addr()),
+            ways,
+            map: Mutex::default(),
+            reigns: AtomicU64::new(0),
+            changes: watch::Sender::new(0),
+            checked: Mutex::default(),
+            looked: Mutex::new(LastLook { at: None, begun: None, pause: BETWEEN.0 }),
+            looking: Joint::default(),
+            turn: AtomicUsize::new(0),
+            from: RandomState::new().build_hasher().finish() as usize,
+            line: Mutex::default(),
+        })
+    }
+
+    fn map(&self) -> Arc<SlotMap> {
+        Arc::clone(&self.map.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn looked(&self) -> MutexGuard<'_, LastLook> {
+        self.looked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn line(&self) -> MutexGuard<'_, Option<(Node, Plain)>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Grows whenever other nodes are the primaries.
+    pub(super) fn changes(&self) -> u64 {
+        *self.changes.borrow()
+    }
+
+    /// The reign of the primary that has the slot; 0 where that is not known.
+    pub(super) fn reign_over(&self, slot: u16) -> u64 {
+        let map = self.map();
+        map.node_of(slot).and_then(|node| map.reigns.get(node)).copied().unwrap_or(0)
+    }
+
+    /// The reign of a node; `None` where it is no primary.
+    pub(super) fn reign_of(&self, node: &Node) -> Option<u64> {
+        self.map().reigns.get(node).copied()
+    }
+
+    fn is_over(&self, reign: u64) -> bool {
+        !self.map().reigns.values().any(|own| *own == reign)
+    }
+
+    /// Returns when the reign is over.
+    pub(super) async fn over(&self, reign: u64) {
+        // The sender lives in `self`, so that an error cannot be.
+        let _ = self.changes.subscribe().wait_for(|_| self.is_over(reign)).await;
+    }
+
+    /// How connections to a node are made.
+    pub(super) fn clients(&self, node: &Node) -> Result<Clients, Error> {
+        self.ways.to_node(&node.host, node.port)
+    }
+
+    /// The node that has the slot, as far as is known; any other one for what is no slot's.
+    pub(super) fn node_of(&self, slot: Option<u16>) -> Option<Node> {
+        let map = self.map();
+        match slot {
+            Some(slot) => map.node_of(slot).cloned(),
+            None => map.ranges.first().map(|(.., node)| node.clone()),
+        }
+    }
+
+    /// A node to listen to: each time another one, so that one that is away is left.
+    pub(super) fn any_node(&self) -> Node {
+        let map = self.map();
+        let primaries: Vec<&Node> = map.primaries().into_iter().collect();
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        primaries.get(turn % primaries.len().max(1)).map_or_else(|| self.seeds[0].clone(), |node| (*node).clone())
+    }
+
+    /// The primaries that nobody has checked in this reign.
+    pub(super) fn unchecked(&self) -> Vec<Node> {
+        let (map, checked) = (self.map(), self.checked());
+        let is_new = |node: &&Node| map.reigns.get(*node).is_some_and(|reign| !checked.contains(reign));
+        map.primaries().into_iter().filter(is_new).cloned().collect()
+    }
+
+    pub(super) fn was_checked(&self, node: &Node) {
+        self.checked().extend(self.reign_of(node));
+    }
+
+    fn checked(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.checked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for the map where nobody has yet.
+    ///
+    /// # Errors
+    /// `Connect` where no node tells one.
+    pub(super) async fn ready(self: &Arc<Self>) -> Result<(), Error> {
+        if !self.map().ranges.is_empty() {
+            return Ok(());
+        }
+        self.look(None).await
+    }
+
+    /// A node said that the slot is elsewhere.
+    pub(super) fn moved(self: &Arc<Self>, slot: u16, to: Node, from: &Node) {
+        let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        let newer = Arc::make_mut(&mut map);
+        newer.nodes.insert(to.clone());
+        newer.reigns.entry(to.clone()).or_insert_with(|| self.reigns.fetch_add(1, Ordering::SeqCst) + 1);
+        newer.moved.insert(slot, to);
+        drop(map);
+        self.suspect(from);
+    }
+
+    /// A node took long to answer. Returns whether that was the answer of a primary: whether the others say, now that it is here, that it
+    /// still is one.
+    pub(super) async fn confirms(self: &Arc<Self>, node: &Node, reign: u64) -> bool {
+        let came = Instant::now();
+        // An attempt of others may have begun before.
+        for _ in 0..2 {
+            if self.look(Some(node)).await.is_err() {
+                return false;
+            }
+            if self.looked().begun.is_some_and(|begun| begun >= came) {
+                break;
+            }
+        }
+        !self.is_over(reign)
+    }
+
+    /// Something is wrong with a node: somebody asks the others, unless somebody has just done so.
+    pub(super) fn suspect(self: &Arc<Self>, node: &Node) {
+        let is_due = self.looked().is_due(|pause| pause);
+        if is_due {
+            let (cluster, node) = (Arc::clone(self), node.clone());
+            tokio::spawn(async move { cluster.look(Some(&node)).await });
+        }
+    }
+
+    /// Sees to it that somebody asks for the map now and then.
+    pub(super) fn keep_watch(self: &Arc<Self>) {
+        let is_due = self.looked().is_due(|_| WATCH);
+        if is_due {
+            let cluster = Arc::clone(self);
+            tokio::spawn(async move { cluster.look(None).await });
+        }
+    }
+
+    /// Asks for the map, one attempt at a time for all who want it.
+    async fn look(self: &Arc<Self>, except: Option<&Node>) -> Result<(), Error> {
+        let look = || {
+            let (cluster, except) = (Arc::clone(self), except.cloned());
+            async move { cluster.look_now(except.as_ref()).await }
+        };
+        self.looking.attempt(look).await
+    }
+
+    async fn look_now(&self, except: Option<&Node>) -> Result<(), Error> {
+        let (map, begun) = (self.map(), Instant::now());
+        let is_known = !map.ranges.is_empty();
+        let mut nodes = self.in_turn(&map);
+        // A stable sort: who gave cause comes last.
+        nodes.sort_by_key(|node| Some(node) == except);
+        // The first time all that are named are asked.
+        let mut nodes = nodes.into_iter().take(if is_known { ASKED } else { usize::MAX }).peekable();
+        let (mut asking, mut failure, mut older) = (FuturesUnordered::new(), None, None::<SlotMap>);
+        loop {
+            if let Some(node) = nodes.next() {
+                asking.push(self.ask(node, is_known));
+            }
+            // The next one is asked when this one has failed, or says nothing.
+            let patience = if nodes.peek().is_some() { PATIENCE } else { LONGEST.saturating_sub(begun.elapsed()) };
+            match tokio::time::timeout(patience, asking.next()).await {
+                Ok(Some(Ok(newer))) if newer.epoch >= map.epoch => {
+                    self.take(newer, begun);
+                    return Ok(());
+                }
+                // It has not heard of a failover yet, or the cluster was made anew.
+                Ok(Some(Ok(told))) => {
+                    let is_newer = older.as_ref().is_none_or(|before| before.epoch < told.epoch);
+                    older = if is_newer { Some(told) } else { older };
+                }
+                // What a node says of us counts for more than that another one is away.
+                Ok(Some(Err(e))) => {
+                    let counts = failure.as_ref().is_none_or(|before: &Error| before.is_retryable());
+                    failure = if counts { Some(e) } else { failure };
+                }
+                Ok(None) => break,
+                Err(_) if nodes.peek().is_some() => {}
+                Err(_) => {
+                    failure.get_or_insert_with(Error::timed_out);
+                    break;
+                }
+            }
+        }
+        match (older, failure) {
+            (Some(older), None) => {
+                self.take(older, begun);
+                Ok(())
+            }
+            (_, failure) => {
+                self.looked_at(false, None);
+                Err(failure.unwrap_or(Error::Closed))
+            }
+        }
+    }
+
+    /// The nodes in the order in which they are asked: the one that told last, then the others from a different one on in each process.
+    fn in_turn(&self, map: &SlotMap) -> Vec<Node> {
+        let mut nodes: Vec<Node> = self.line().iter().map(|(node, _)| node.clone()).collect();
+        let mut others: Vec<&Node> = map.primaries().into_iter().chain(&map.nodes).collect();
+        let from = self.from % others.len().max(1);
+        others.rotate_left(from);
+        nodes.extend(others.into_iter().chain(&self.seeds).cloned());
+        let mut seen = BTreeSet::new();
+        nodes.retain(|node| seen.insert(node.clone()));
+        nodes
+    }
+
+    fn looked_at(&self, has_changed: bool, begun: Option<Instant>) {
+        let mut looked = self.looked();
+        looked.pause = if has_changed { BETWEEN.0 } else { (looked.pause * 2).min(BETWEEN.1) };
+        looked.at = Some(Instant::now());
+        looked.begun = begun.or(looked.begun);
+    }
+
+    fn take(&self, mut newer: SlotMap, begun: Instant) {
+        let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reigns = self.reigns.load(Ordering::SeqCst);
+        newer.crown(&map, &mut reigns);
+        self.reigns.store(reigns, Ordering::SeqCst);
+        let (is_other, has_changed) = (map.reigns != newer.reigns, map.ranges != newer.ranges);
+        *map = Arc::new(newer);
+        drop(map);
+        self.looked_at(has_changed, Some(begun));
+        if is_other {
+            self.changes.send_modify(|changes| *changes += 1);
+        }
+    }
+
+    /// Asks one node. The line is kept for the next time where that is so.
+    async fn ask(&self, node: Node, is_kept: bool) -> Result<SlotMap, Error> {
+        let own = self.line().clone().filter(|(own, _)| *own == node).map(|(_, line)| line);
+        let asked = async {
+            let mut line = match own {
+                Some(line) => line,
+                None => {
+                    let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+                    let client = self.clients(&node)?.client;
+                    let line = client.get_multiplexed_async_connection_with_config(&config).await;
+                    line.map_err(|e| not_connected(&e, self.is_tls))?
+                }
+            };
+            let mut ask = redis::pipe();
+            ask.cmd("CLUSTER").arg("SLOTS").cmd("CLUSTER").arg("INFO");
+            let (told, info): (Value, String) =
+                ask.query_async(&mut line).await.map_err(|e| not_a_cluster(&node, e))?;
+            let mut map = read(&node, &told).ok_or_else(Error::timed_out)?;
+            map.epoch = epoch_of(&info).ok_or_else(Error::timed_out)?;
+            if map.ranges.is_empty() {
+                // It has not met the others yet, or has forgotten them.
+                return Err(Error::timed_out());
+            }
+            Ok((map, line))
+        };
+        match tokio::time::timeout(LONGEST, asked).await.unwrap_or_else(|_| Err(Error::timed_out())) {
+            Ok((map, line)) => {
+                *self.line() = Some((node, line)).filter(|_| is_kept);
+                Ok(map)
+            }
+            Err(e) => {
+                self.line().take_if(|(own, _)| *own == node);
+                Err(e)
+            }
+        }
+    }
+}
+
+/// A server without cluster support says so.
+fn not_a_cluster(node: &Node, e: redis::RedisError) -> Error {
+    if e.to_string().contains("cluster support disabled") {
+        let what = format!("{node} is no node of a cluster: write redis://{node}");
+        return Error::Unsupported { what };
+    }
+    classify("cluster slots", e)
+}
+
+/// What `CLUSTER INFO` says of the epoch.
+fn epoch_of(info: &str) -> Option<u64> {
+    info.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"))?.trim().parse().ok()
+}
+
+/// Reads the answer of `CLUSTER SLOTS`: ranges, each with its primary and its replicas.
+fn read(asked: &Node, told: &Value) -> Option<SlotMap> {
+    let Value::Array(rows) = told else { return None };
+    let mut map = SlotMap::default();
+    for row in rows {
+        let Value::Array(row) = row else { return None };
+        let [Value::Int(first), Value::Int(last), primary, replicas @ ..] = &row[..] else { return None };
+        let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
+        if first > last || last >= SLOTS {
+            return None;
+        }
+        // One whose place is not known has its slots all the same: others are asked for them.
+        if let Some(primary) = node_of(asked, primary) {
+            map.nodes.insert(primary.clone());
+            map.ranges.push((first, last, primary));
+        }
+        map.nodes.extend(replicas.iter().filter_map(|replica| node_of(asked, replica)));
+    }
+    map.ranges.sort();
+    Some(map)
+}
+
+/// A node as `CLUSTER SLOTS` names it: without a host it is the one that was asked, `?` is nobody.
+fn node_of(asked: &Node, told: &Value) -> Option<Node> {
+    let Value::Array(parts) = told else { return None };
+    let [host, Value::Int(port), ..] = &parts[..] else { return None };
+    let host: Option<String> = redis::from_redis_value_ref(host).ok()?;
+    let host = host.filter(|host| !host.is_empty()).unwrap_or_else(|| asked.host.clone());
+    (host != "?").then(|| Some(Node { host, port: u16::try_from(*port).ok()? }))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(port: u16) -> Node {
+        Node { host: "10.0.0.1".to_owned(), port }
+    }
+
+    /// First and last slot, then the nodes.
+    type Row<'a> = (i64, i64, &'a [(&'a str, i64)]);
+
+    fn told(rows: &[Row]) -> Value {
+        let named = |(host, port): &(&str, i64)| {
+            Value::Array(vec![Value::BulkString(host.as_bytes().to_vec()), Value::Int(*port), Value::Nil])
+        };
+        let row = |(first, last, nodes): &Row| {
+            let bounds = [Value::Int(*first), Value::Int(*last)];
+            Value::Array(bounds.into_iter().chain(nodes.iter().map(named)).collect())
+        };
+        Value::Array(rows.iter().map(row).collect())
+    }
+
+    #[test]
+    fn a_map_is_read_as_the_node_that_was_asked_means_it() {
+        let rows: [Row; 3] =
+            [(100, 200, &[("10.0.0.1", 2), ("10.0.0.1", 3)]), (0, 99, &[("", 1), ("?", 9)]), (201, 300, &[("?", 9)])];
+        let map = read(&node(1), &told(&rows)).unwrap();
+        assert_eq!((map.node_of(0), map.node_of(150), map.node_of(250)), (Some(&node(1)), Some(&node(2)), None));
+        assert_eq!(map.nodes, BTreeSet::from([node(1), node(2), node(3)]));
+        assert!(read(&node(1), &Value::Okay).is_none() && read(&node(1), &told(&[(5, 4, &[("a", 1)])])).is_none());
+    }
+
+    #[test]
+    fn the_reign_of_who_loses_all_slots_is_over_and_that_of_who_gives_some_away_is_not() {
+        let mut reigns = 0;
+        let mut map = |rows: &[Row], before: &SlotMap| {
+            let mut map = read(&node(1), &told(rows)).unwrap();
+            map.crown(before, &mut reigns);
+            map
+        };
+        let reigns = |map: &SlotMap| [1, 2, 3].map(|port| map.reigns.get(&node(port)).copied());
+        let first = map(&[(0, 99, &[("10.0.0.1", 1)]), (100, 199, &[("10.0.0.1", 2)])], &SlotMap::default());
+        assert_eq!(reigns(&first), [Some(1), Some(2), None]);
+        let moved = map(&[(0, 49, &[("10.0.0.1", 1)]), (50, 199, &[("10.0.0.1", 2)])], &first);
+        assert_eq!(reigns(&moved), reigns(&first));
+        let failed_over = map(&[(0, 99, &[("10.0.0.1", 3)]), (100, 199, &[("10.0.0.1", 2)])], &moved);
+        assert_eq!(reigns(&failed_over), [None, Some(2), Some(3)]);
+        // What it was before does not come back with it.
+        let again = map(&[(0, 99, &[("10.0.0.1", 1)]), (100, 199, &[("10.0.0.1", 2)])], &failed_over);
+        assert_eq!(reigns(&again), [Some(4), Some(2), None]);
+    }
+
+    #[test]
+    fn the_epoch_is_one_line_of_many() {
+        let info = "cluster_state:ok\r\ncluster_current_epoch:7\r\ncluster_my_epoch:2\r\n";
+        assert_eq!((epoch_of(info), epoch_of("cluster_state:ok")), (Some(7), None));
+    }
+}

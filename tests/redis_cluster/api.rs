@@ -1,0 +1,153 @@
+//! What producers, workers and people do, with tasks on each node.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use heartline::{App, Context, Error, JobError, JobState, StallAction, StallOptions, TaskOptions, TaskRef};
+
+use crate::six::{Six, TASKS, ask};
+use crate::support::worker::TestWorker;
+use crate::support::{Child, PATIENCE, eventually};
+
+/// An App whose jobs double their input; of 0 they go on until they are cancelled.
+async fn app(url: &str) -> (App, Vec<TaskRef<u64, u64>>) {
+    let app = App::builder().redis(url).build().await.unwrap();
+    let handler = |ctx: Context, input: u64| async move {
+        if input == 0 {
+            ctx.cancelled().await;
+            ctx.heartbeat()?;
+        }
+        Ok::<_, JobError>(2 * input)
+    };
+    let options = TaskOptions::new().stall(StallOptions::new().interval(Duration::from_secs(2)));
+    let declare = |task: &&str| app.task(task, options.clone(), handler).unwrap();
+    let tasks = TASKS.iter().map(declare).collect();
+    (app, tasks)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_of_tasks_on_all_nodes_are_dispatched_run_told_of_cancelled_and_counted() {
+    let six = Six::start().await;
+    let mut nodes = BTreeSet::new();
+    for task in TASKS {
+        nodes.insert(six.primary_of(task, six.servers[0].port()).await.unwrap());
+    }
+    assert_eq!(nodes.len(), 3, "a task on each node");
+    let (app, tasks) = app(&six.url()).await;
+    let mut events = app.events();
+    let worker = TestWorker::start(app.worker());
+    worker.working().await;
+    for (at, task) in (1..).zip(&tasks) {
+        let job = task.dispatch(at).await.unwrap();
+        assert_eq!(tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap(), 2 * at);
+    }
+    // An idle worker hears of work at once, also of the task that it has heard of last.
+    for task in tasks.iter().rev() {
+        let begun = Instant::now();
+        task.dispatch(1).await.unwrap().result().await.unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(2), "it looks each 5 s: {:?}", begun.elapsed());
+    }
+    let mut completed = BTreeSet::new();
+    while completed.len() < TASKS.len() {
+        let event = tokio::time::timeout(PATIENCE, events.next()).await.unwrap().unwrap().unwrap();
+        if event.name() == "task:completed" {
+            completed.insert(event.task().to_owned());
+        }
+    }
+    let job = tasks[1].dispatch(0).await.unwrap();
+    eventually("it runs", PATIENCE, async || job.state().await.unwrap() == JobState::Running).await;
+    job.cancel("enough").await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, job.result()).await.unwrap();
+    assert!(matches!(ended, Err(Error::JobCancelled { .. })), "{ended:?}");
+
+    let inspector = app.inspector();
+    let listed = inspector.tasks().await.unwrap();
+    assert_eq!(listed.iter().map(|task| task.counts.completed).collect::<Vec<_>>(), [2; 5]);
+    assert!(listed.iter().all(|task| task.live_workers == 1 && task.fault.is_none()), "{listed:?}");
+    let workers = inspector.workers().await.unwrap();
+    assert_eq!((workers.len(), workers[0].tasks.len()), (1, 5));
+    for task in TASKS {
+        assert_eq!(inspector.audit(task).await.unwrap().findings().count(), 0);
+    }
+    worker.stop().await;
+}
+
+/// The program of a child.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_process() {
+    if let Some(url) = Child::role() {
+        let _ = app(&url).await.0.worker().run().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_of_a_worker_that_fell_silent_are_recovered_on_every_node() {
+    let six = Six::start().await;
+    let frozen = Child::start(module_path!(), "a_worker_process", &six.url());
+    let (app, tasks) = app(&six.url()).await;
+    let mut jobs = Vec::new();
+    for task in &tasks {
+        jobs.push(task.dispatch(0).await.unwrap());
+    }
+    for job in &jobs {
+        eventually("it runs", PATIENCE, async || job.state().await.unwrap() == JobState::Running).await;
+    }
+    let mut stalls = app.on_stalled();
+    frozen.signal("STOP");
+    let worker = TestWorker::start(app.worker());
+    let mut recovered = BTreeSet::new();
+    while recovered.len() < TASKS.len() {
+        let stall = tokio::time::timeout(PATIENCE, stalls.recv()).await.unwrap().unwrap();
+        assert_eq!((stall.action, stall.stalled_count), (StallAction::Recovered, 1), "{stall:?}");
+        recovered.insert(stall.task);
+    }
+    for job in &jobs {
+        job.cancel("enough").await.unwrap();
+        let ended = tokio::time::timeout(PATIENCE, job.result()).await.unwrap();
+        assert!(matches!(ended, Err(Error::JobCancelled { .. })), "{ended:?}");
+    }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_of_a_cluster_needs_two_commands_more() {
+    let six = Six::start().await;
+    let (_, rest) = include_str!("../../docs/acl.md").split_once("ACL SETUSER jobs on >secret ").unwrap();
+    let rule = rest.split_once("```").unwrap().0;
+    let set = async |more: &str| {
+        for server in &six.servers {
+            let words = ["ACL", "SETUSER", "jobs", "reset", "on", ">secret"].into_iter();
+            let words: Vec<&str> = words.chain(rule.split_whitespace()).chain(more.split(' ')).collect();
+            assert_eq!(ask::<String>(server.port(), &words).await.as_deref(), Some("OK"));
+        }
+    };
+    let url = six.url().replace("://", "://jobs:secret@");
+    set("-cluster").await;
+    let e = App::builder().redis(&url).build().await.unwrap_err();
+    assert!(!e.is_retryable() && e.to_string().contains("cluster"), "{e:?}");
+    set("+cluster|slots +cluster|info").await;
+    let (app, tasks) = app(&url).await;
+    let worker = TestWorker::start(app.worker());
+    for task in &tasks {
+        assert_eq!(tokio::time::timeout(PATIENCE, task.dispatch(1).await.unwrap().result()).await.unwrap().unwrap(), 2);
+    }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn addresses_say_what_they_lead_to() {
+    let six = Six::start().await;
+    let build = async |url: String| App::builder().redis(url).build().await.unwrap_err();
+    let e = build(format!("redis://127.0.0.1:{}", six.servers[0].port())).await;
+    assert!(e.to_string().contains("redis-cluster://"), "{e}");
+    let alone = heartline::testing::RedisServer::start().unwrap();
+    let e = build(format!("redis-cluster://127.0.0.1:{}", alone.port())).await;
+    assert!(matches!(e, Error::Unsupported { .. }) && e.to_string().contains("redis://127.0.0.1"), "{e}");
+    let e = build("redis-cluster://127.0.0.1:1".to_owned()).await;
+    assert!(matches!(e, Error::Connect { .. }) && e.to_string().contains("redis-cluster://127.0.0.1:1"), "{e}");
+    // One that is named and away is no fault as long as another one is there.
+    let url = format!("redis-cluster://127.0.0.1:1?node=127.0.0.1:{}", six.servers[4].port());
+    App::builder().redis(url).build().await.unwrap();
+    assert!(ask::<String>(six.servers[0].port(), &["PING"]).await.is_some());
+}

@@ -1,0 +1,11 @@
+//! Three primaries with a replica each: real servers, which are killed, frozen and failed over, and give their slots away.
+
+#![cfg(test)]
+#![cfg(unix)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod api;
+mod failovers;
+mod six;

@@ -1,0 +1,156 @@
+//! Three primaries with a replica each, on private servers.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use heartline::testing::RedisServer;
+use redis::Value;
+
+use crate::support::{PATIENCE, eventually};
+
+/// How long a node may give no answer before the others take it for dead.
+pub const NODE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Tasks on each of the nodes: `slots` of 5,460, 5,461 and 5,462.
+pub const TASKS: [&str; 5] = ["export", "mail", "video", "crawl", "billing"];
+
+pub struct Six {
+    /// The primaries first, in the order of their slots.
+    pub servers: Vec<RedisServer>,
+}
+
+/// What a node answers; `None` where it does not.
+pub async fn ask<T: redis::FromRedisValue>(port: u16, words: &[&str]) -> Option<T> {
+    let asked = async {
+        let client = redis::Client::open(format!("redis://127.0.0.1:{port}")).ok()?;
+        let mut conn =
+            client.get_multiplexed_async_connection_with_config(&crate::support::TestRedis::patient()).await.ok()?;
+        let mut cmd = redis::cmd(words[0]);
+        cmd.arg(&words[1..]).query_async(&mut conn).await.ok()
+    };
+    tokio::time::timeout(Duration::from_secs(5), asked).await.ok().flatten()
+}
+
+async fn is_ok(port: u16, words: &[&str]) {
+    assert_eq!(ask::<String>(port, words).await.as_deref(), Some("OK"), "{words:?}");
+}
+
+fn start() -> RedisServer {
+    // The bus would have a port 10,000 above, which there may not be.
+    let bus = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let timeout = NODE_TIMEOUT.as_millis().to_string();
+    let args = ["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-node-timeout", &timeout];
+    let args = args.into_iter().chain(["--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0"]);
+    args.fold(RedisServer::builder(), |server, arg| server.arg(arg)).start().unwrap()
+}
+
+impl Six {
+    /// Started, with all slots given out, and every replica in step.
+    pub async fn start() -> Six {
+        let starts: Vec<_> = (0..6).map(|_| tokio::task::spawn_blocking(start)).collect();
+        let mut servers = Vec::new();
+        for start in starts {
+            servers.push(start.await.unwrap());
+        }
+        let six = Six { servers };
+        let ports = six.ports();
+        for (port, slots) in ports.iter().zip([("0", "5460"), ("5461", "10922"), ("10923", "16383")]) {
+            is_ok(*port, &["CLUSTER", "ADDSLOTSRANGE", slots.0, slots.1]).await;
+        }
+        let bus = six.bus(ports[0]).await;
+        for port in &ports[1..] {
+            is_ok(*port, &["CLUSTER", "MEET", "127.0.0.1", &ports[0].to_string(), &bus]).await;
+        }
+        for port in &ports {
+            let all =
+                async || ask::<String>(*port, &["CLUSTER", "NODES"]).await.unwrap_or_default().lines().count() == 6;
+            eventually("all know of each other", PATIENCE, all).await;
+        }
+        for at in 0..3 {
+            let id: String = ask(ports[at], &["CLUSTER", "MYID"]).await.unwrap();
+            let follows =
+                async || ask::<String>(ports[at + 3], &["CLUSTER", "REPLICATE", &id]).await.as_deref() == Some("OK");
+            eventually("it follows", PATIENCE, follows).await;
+        }
+        for (at, port) in ports.iter().enumerate() {
+            let is_up = async || {
+                let info: String = ask(*port, &["CLUSTER", "INFO"]).await.unwrap_or_default();
+                let role: String = ask(*port, &["INFO", "replication"]).await.unwrap_or_default();
+                let is_linked =
+                    if at < 3 { role.contains("state=online") } else { role.contains("master_link_status:up") };
+                info.contains("cluster_state:ok") && info.contains("cluster_size:3") && is_linked
+            };
+            eventually("the cluster is up", PATIENCE, is_up).await;
+        }
+        six
+    }
+
+    fn ports(&self) -> Vec<u16> {
+        self.servers.iter().map(RedisServer::port).collect()
+    }
+
+    /// The port of the bus of a node, as it says itself.
+    async fn bus(&self, port: u16) -> String {
+        let nodes: String = ask(port, &["CLUSTER", "NODES"]).await.unwrap();
+        let own = nodes.lines().find(|line| line.contains("myself")).unwrap();
+        own.split(' ').nth(1).unwrap().split('@').nth(1).unwrap().split(',').next().unwrap().to_owned()
+    }
+
+    /// The address of one node, and of another one.
+    pub fn url(&self) -> String {
+        let [first, second, ..] = self.ports()[..] else { unreachable!() };
+        format!("redis-cluster://127.0.0.1:{first}?node=127.0.0.1:{second}")
+    }
+
+    /// The port of the primary that has the keys of a task, as a node says that lives.
+    pub async fn primary_of(&self, task: &str, witness: u16) -> Option<u16> {
+        let slot: i64 = ask(witness, &["CLUSTER", "KEYSLOT", &format!("{{{task}}}")]).await?;
+        let rows: Vec<Vec<Value>> = ask(witness, &["CLUSTER", "SLOTS"]).await?;
+        rows.into_iter().find_map(|row| match &row[..] {
+            [Value::Int(first), Value::Int(last), Value::Array(node), ..] if (*first..=*last).contains(&slot) => {
+                redis::from_redis_value_ref(&node[1]).ok()
+            }
+            _ => None,
+        })
+    }
+
+    /// Waits until another node than this has the keys of the task, and says so itself.
+    pub async fn another_than(&self, before: u16, task: &str) -> u16 {
+        let witness = self.ports().into_iter().find(|port| *port != before).unwrap();
+        eventually("another node is the primary", PATIENCE * 2, async || {
+            let port = self.primary_of(task, witness).await.filter(|port| *port != before)?;
+            let role: Option<Vec<Value>> = ask(port, &["ROLE"]).await;
+            let says: Option<String> = role.and_then(|role| redis::from_redis_value(role.into_iter().next()?).ok());
+            (says.as_deref() == Some("master")).then_some(port)
+        })
+        .await
+    }
+
+    /// Moves the slot of a task from one node to another, key by key; `meanwhile` is waited for when it is half moved.
+    pub async fn migrate<F: Future<Output = ()>>(&self, task: &str, from: u16, to: u16, meanwhile: impl FnOnce() -> F) {
+        let slot: i64 = ask(from, &["CLUSTER", "KEYSLOT", &format!("{{{task}}}")]).await.unwrap();
+        let (slot, target) = (slot.to_string(), to.to_string());
+        let [from_id, to_id] = [ask::<String>(from, &["CLUSTER", "MYID"]).await, ask(to, &["CLUSTER", "MYID"]).await];
+        let (from_id, to_id) = (from_id.unwrap(), to_id.unwrap());
+        is_ok(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]).await;
+        is_ok(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]).await;
+        let mut meanwhile = Some(meanwhile);
+        loop {
+            let keys: Vec<String> = ask(from, &["CLUSTER", "GETKEYSINSLOT", &slot, "5"]).await.unwrap();
+            if keys.is_empty() {
+                break;
+            }
+            let mut words = vec!["MIGRATE", "127.0.0.1", &target, "", "0", "5000", "KEYS"];
+            words.extend(keys.iter().map(String::as_str));
+            is_ok(from, &words).await;
+            // What needs keys of both sides waits; other slots do not.
+            if let Some(meanwhile) = meanwhile.take() {
+                meanwhile().await;
+            }
+        }
+        for server in [to, from].into_iter().chain(self.ports()) {
+            // Replicas do not take it.
+            let _: Option<String> = ask(server, &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await;
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Work that goes on while servers fail, with an account of each job that was acknowledged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use heartline::{
+    App, Context, Error, JobError, JobState, StallOptions, TaskOptions, TaskRef, WatchBreak, WorkerMonitor,
+};
+use tokio::task::JoinHandle;
+
+use super::journal::Journal;
+use super::worker::TestWorker;
+use super::{PATIENCE, eventually};
+
+/// The input of a job that runs through the failover.
+const LONG: u64 = 0;
+
+/// Producers and a worker that go on all the while, and what was seen from outside.
+pub struct Load {
+    journal: Arc<Journal>,
+    /// Of each task.
+    producers: Vec<TaskRef<u64, u64>>,
+    worker: TestWorker,
+    monitor: WorkerMonitor,
+    stop: Arc<AtomicBool>,
+    dispatching: Vec<JoinHandle<Vec<(String, Instant)>>>,
+}
+
+/// What a server acknowledged and lost.
+pub struct Lost {
+    /// Jobs, and ends of jobs, which then ran twice.
+    pub jobs: usize,
+    /// From the first of those jobs to the last.
+    pub over: Duration,
+}
+
+impl Load {
+    /// For these tasks; of the first one a job runs all the while.
+    pub async fn start(url: &str, tasks: &[&str]) -> Load {
+        let journal = Arc::new(Journal::default());
+        let app = App::builder().redis(url).build().await.unwrap();
+        let noted = Arc::clone(&journal);
+        let options =
+            TaskOptions::new().concurrency(8).stall(StallOptions::new().interval(Duration::from_secs(3)).max_count(9));
+        let handler = move |ctx: Context, input: u64| {
+            let journal = Arc::clone(&noted);
+            async move {
+                journal.begin(&ctx);
+                let takes = if input == LONG { Duration::from_secs(8) } else { Duration::from_millis(20) };
+                tokio::time::sleep(takes).await;
+                ctx.heartbeat()?;
+                Ok::<_, JobError>(input)
+            }
+        };
+        for task in tasks {
+            app.task(task, options.clone(), handler.clone()).unwrap();
+        }
+        let worker = app.worker();
+        let monitor = worker.monitor();
+        let worker = TestWorker::start(worker);
+        worker.working().await;
+        let own = App::builder().redis(url).build().await.unwrap();
+        let producers: Vec<TaskRef<u64, u64>> = tasks.iter().map(|task| own.task_ref(task).unwrap()).collect();
+        producers[0].dispatch(LONG).id("long").await.unwrap();
+        eventually("it runs", PATIENCE, async || !journal.runs_of("long").is_empty()).await;
+        let stop = Arc::new(AtomicBool::new(false));
+        let dispatch = |jobs: &TaskRef<u64, u64>| tokio::spawn(dispatch(jobs.clone(), Arc::clone(&stop)));
+        let dispatching = producers.iter().map(dispatch).collect();
+        Load { journal, producers, worker, monitor, stop, dispatching }
+    }
+
+    /// How often this broke the watch over each of the tasks, by their order.
+    pub fn broken_by(&self, cause: WatchBreak) -> Vec<u64> {
+        let figures = self.monitor.figures();
+        let of_task = |producer: &TaskRef<u64, u64>| {
+            let of_task = figures.tasks.iter().find(|task| task.task == producer.name());
+            of_task.map_or(0, |task| task.watch_breaks[&cause])
+        };
+        self.producers.iter().map(of_task).collect()
+    }
+
+    /// Waits until jobs of each task run again, some of them begun behind this.
+    pub async fn goes_on(&self, within: Duration) {
+        self.goes_on_without("", within).await;
+    }
+
+    /// The same, whatever becomes of one task.
+    pub async fn goes_on_without(&self, closed: &str, within: Duration) {
+        let tasks: Vec<&str> = self.producers.iter().map(TaskRef::name).filter(|task| *task != closed).collect();
+        let runs = || {
+            let runs = self.journal.runs();
+            let of = |task: &&str| runs.iter().filter(|run| run.id.starts_with(&format!("{task}-"))).count();
+            tasks.iter().map(of).collect::<Vec<_>>()
+        };
+        let (before, begun) = (runs(), Instant::now());
+        let goes_on = async || runs().iter().zip(&before).all(|(now, before)| *now > before + 10);
+        eventually("work goes on", PATIENCE, goes_on).await;
+        assert!(begun.elapsed() < within, "it took {:?}", begun.elapsed());
+    }
+
+    /// Ends the load and accounts for each acknowledged job. Returns what the server had acknowledged and lost.
+    pub async fn accounted(self) -> Lost {
+        self.stop.store(true, Ordering::SeqCst);
+        let mut acknowledged = Vec::new();
+        for (producer, dispatching) in self.producers.iter().zip(self.dispatching) {
+            acknowledged.push((producer, dispatching.await.unwrap()));
+            eventually("all jobs end", PATIENCE, async || producer.counts().await.unwrap().unfinished() == 0).await;
+        }
+        let mut runs: BTreeMap<String, usize> = BTreeMap::new();
+        for run in self.journal.runs() {
+            *runs.entry(run.id).or_default() += 1;
+        }
+        let mut lost = Vec::new();
+        let jobs = acknowledged.iter().flat_map(|(producer, jobs)| jobs.iter().map(move |job| (producer, job)));
+        for (producer, (id, at)) in jobs.clone() {
+            match producer.job(id).await {
+                Ok(job) => {
+                    assert_eq!(job.state, JobState::Completed, "{id}");
+                    // Its end was acknowledged and lost by the server: nobody held it any more.
+                    assert!(job.stalled_count == 0 || runs[id] > 1, "{id}: {job:?}");
+                }
+                Err(Error::JobNotFound { .. }) => lost.push(*at),
+                Err(e) => panic!("{id}: {e}"),
+            }
+        }
+        let twice = runs.values().filter(|count| **count > 1).count();
+        println!("{} acknowledged, {} lost by the server, {twice} ran twice", jobs.count(), lost.len());
+        let long = self.producers[0].job("long").await.unwrap();
+        assert_eq!((long.state, long.stalled_count, runs["long"]), (JobState::Completed, 0, 1), "its worker lived");
+        lost.sort_unstable();
+        self.worker.stop().await;
+        Lost { jobs: lost.len() + twice, over: lost.last().map_or(Duration::ZERO, |last| *last - lost[0]) }
+    }
+}
+
+/// Dispatches until it is told to stop. Returns what was acknowledged, and when.
+async fn dispatch(jobs: TaskRef<u64, u64>, stopped: Arc<AtomicBool>) -> Vec<(String, Instant)> {
+    let (mut acknowledged, mut number) = (Vec::new(), 0);
+    while !stopped.load(Ordering::SeqCst) {
+        let some = (number + 1..=number + 5).map(|number| (format!("{}-{number}", jobs.name()), number));
+        number += 5;
+        // An outage is waited for by the dispatch itself, for 10 s.
+        let some = jobs.dispatch_many_with_ids(some).await.unwrap_or_else(|e| panic!("{number}: {e}"));
+        acknowledged.extend(some.iter().map(|job| (job.id().to_string(), Instant::now())));
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+    acknowledged
+}
