@@ -137,7 +137,7 @@
 //! | `anyhow` | no | [`TaskHandler::on_error`] and [`JobError::downcast_ref`] find what an `anyhow::Error` was made of |
 //! | `metrics` | no | [`RunMetrics`] and [`WorkerMetrics`]: a worker in a registry of `prometheus-client` |
 //! | `probes` | no | [`WorkerMonitor::serve`]: `/live`, `/ready` and `/health` over HTTP, on a thread of its own |
-//! | `private-server` | no | the module `private_server`: a Redis server of your own process, for demos |
+//! | `private-server` | no | the module `private_server`: a Redis server, or a cluster, of your own process, for demos |
 //! | `tls` | no | `rediss://`, by rustls with `ring`; `AppBuilder::tls_ca`, `AppBuilder::tls_client` |
 //! | `testing` | no | the module `testing`: `Context::for_test`, `Worker::drain`, `TestApp`, a private Redis server |
 

@@ -6,7 +6,9 @@ mod context;
 mod drain;
 
 #[doc(no_inline)]
-pub use crate::private_server::{RedisServer, RedisServerBuilder, SERVER_VARIABLE, StartError, redis_url};
+pub use crate::private_server::{
+    RedisCluster, RedisServer, RedisServerBuilder, SERVER_VARIABLE, StartError, redis_url,
+};
 pub use app::{TestApp, TestAppError};
 pub use context::TestContext;
 pub use drain::Drained;

@@ -31,10 +31,10 @@ async fn jobs_of_tasks_on_all_nodes_are_dispatched_run_told_of_cancelled_and_cou
     let six = Six::start().await;
     let mut nodes = BTreeSet::new();
     for task in TASKS {
-        nodes.insert(six.primary_of(task, six.servers[0].port()).await.unwrap());
+        nodes.insert(six.primary_of(task, six.cluster.nodes[0].port()).await.unwrap());
     }
     assert_eq!(nodes.len(), 3, "a task on each node");
-    let (app, tasks) = app(&six.url()).await;
+    let (app, tasks) = app(&six.cluster.url()).await;
     let mut events = app.events();
     let worker = TestWorker::start(app.worker());
     worker.working().await;
@@ -84,8 +84,8 @@ async fn a_worker_process() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_of_a_worker_that_fell_silent_are_recovered_on_every_node() {
     let six = Six::start().await;
-    let frozen = Child::start(module_path!(), "a_worker_process", &six.url());
-    let (app, tasks) = app(&six.url()).await;
+    let frozen = Child::start(module_path!(), "a_worker_process", &six.cluster.url());
+    let (app, tasks) = app(&six.cluster.url()).await;
     let mut jobs = Vec::new();
     for task in &tasks {
         jobs.push(task.dispatch(0).await.unwrap());
@@ -116,13 +116,13 @@ async fn a_user_of_a_cluster_needs_two_commands_more() {
     let (_, rest) = include_str!("../../docs/acl.md").split_once("ACL SETUSER jobs on >secret ").unwrap();
     let rule = rest.split_once("```").unwrap().0;
     let set = async |more: &str| {
-        for server in &six.servers {
+        for server in &six.cluster.nodes {
             let words = ["ACL", "SETUSER", "jobs", "reset", "on", ">secret"].into_iter();
             let words: Vec<&str> = words.chain(rule.split_whitespace()).chain(more.split(' ')).collect();
             assert_eq!(ask::<String>(server.port(), &words).await.as_deref(), Some("OK"));
         }
     };
-    let url = six.url().replace("://", "://jobs:secret@");
+    let url = six.cluster.url().replace("://", "://jobs:secret@");
     set("-cluster").await;
     let e = App::builder().redis(&url).build().await.unwrap_err();
     assert!(!e.is_retryable() && e.to_string().contains("cluster"), "{e:?}");
@@ -139,7 +139,7 @@ async fn a_user_of_a_cluster_needs_two_commands_more() {
 async fn addresses_say_what_they_lead_to() {
     let six = Six::start().await;
     let build = async |url: String| App::builder().redis(url).build().await.unwrap_err();
-    let e = build(format!("redis://127.0.0.1:{}", six.servers[0].port())).await;
+    let e = build(format!("redis://127.0.0.1:{}", six.cluster.nodes[0].port())).await;
     assert!(e.to_string().contains("redis-cluster://"), "{e}");
     let alone = heartline::testing::RedisServer::start().unwrap();
     let e = build(format!("redis-cluster://127.0.0.1:{}", alone.port())).await;
@@ -147,7 +147,7 @@ async fn addresses_say_what_they_lead_to() {
     let e = build("redis-cluster://127.0.0.1:1".to_owned()).await;
     assert!(matches!(e, Error::Connect { .. }) && e.to_string().contains("redis-cluster://127.0.0.1:1"), "{e}");
     // One that is named and away is no fault as long as another one is there.
-    let url = format!("redis-cluster://127.0.0.1:1?node=127.0.0.1:{}", six.servers[4].port());
+    let url = format!("redis-cluster://127.0.0.1:1?node=127.0.0.1:{}", six.cluster.nodes[4].port());
     App::builder().redis(url).build().await.unwrap();
-    assert!(ask::<String>(six.servers[0].port(), &["PING"]).await.is_some());
+    assert!(ask::<String>(six.cluster.nodes[0].port(), &["PING"]).await.is_some());
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::six::{NODE_TIMEOUT, Six, TASKS, ask};
+use heartline::testing::RedisCluster;
+
+use crate::six::{Six, TASKS, ask};
 use crate::support::PATIENCE;
 use crate::support::load::Load;
 
@@ -15,12 +17,12 @@ const RESUMES: Duration = Duration::from_secs(3);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_goes_on_when_a_primary_is_killed() {
     let mut six = Six::start().await;
-    let load = Load::start(&six.url(), &TASKS).await;
+    let load = Load::start(&six.cluster.url(), &TASKS).await;
     load.goes_on(PATIENCE).await;
-    let before = six.primary_of(TASKS[0], six.servers[0].port()).await.unwrap();
-    let at = six.servers.iter().position(|server| server.port() == before).unwrap();
-    six.servers[at].kill();
-    tokio::time::timeout(NODE_TIMEOUT + FAILOVER, six.another_than(before, TASKS[0])).await.unwrap();
+    let before = six.primary_of(TASKS[0], six.cluster.nodes[0].port()).await.unwrap();
+    let at = six.cluster.nodes.iter().position(|server| server.port() == before).unwrap();
+    six.cluster.nodes[at].kill();
+    tokio::time::timeout(RedisCluster::NODE_TIMEOUT + FAILOVER, six.another_than(before, TASKS[0])).await.unwrap();
     load.goes_on(RESUMES).await;
     // What was on its way to the replica.
     let lost = load.accounted().await;
@@ -30,14 +32,14 @@ async fn work_goes_on_when_a_primary_is_killed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_primary_answers_that_woke_up_behind_its_failover_is_no_answer() {
     let six = Six::start().await;
-    let load = Load::start(&six.url(), &TASKS).await;
+    let load = Load::start(&six.cluster.url(), &TASKS).await;
     load.goes_on(PATIENCE).await;
-    let before = six.primary_of(TASKS[0], six.servers[0].port()).await.unwrap();
-    let at = six.servers.iter().position(|server| server.port() == before).unwrap();
-    six.servers[at].freeze().unwrap();
-    tokio::time::timeout(NODE_TIMEOUT + FAILOVER, six.another_than(before, TASKS[0])).await.unwrap();
+    let before = six.primary_of(TASKS[0], six.cluster.nodes[0].port()).await.unwrap();
+    let at = six.cluster.nodes.iter().position(|server| server.port() == before).unwrap();
+    six.cluster.nodes[at].freeze().unwrap();
+    tokio::time::timeout(RedisCluster::NODE_TIMEOUT + FAILOVER, six.another_than(before, TASKS[0])).await.unwrap();
     load.goes_on(RESUMES).await;
-    six.servers[at].thaw().unwrap();
+    six.cluster.nodes[at].thaw().unwrap();
     load.goes_on(RESUMES).await;
     let lost = load.accounted().await;
     assert!(lost.jobs <= 50, "{}", lost.jobs);
@@ -46,11 +48,11 @@ async fn what_a_primary_answers_that_woke_up_behind_its_failover_is_no_answer() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_in_order_loses_nothing() {
     let six = Six::start().await;
-    let load = Load::start(&six.url(), &TASKS).await;
+    let load = Load::start(&six.cluster.url(), &TASKS).await;
     load.goes_on(PATIENCE).await;
-    let before = six.primary_of(TASKS[0], six.servers[0].port()).await.unwrap();
-    let at = six.servers.iter().position(|server| server.port() == before).unwrap();
-    assert_eq!(ask::<String>(six.servers[at + 3].port(), &["CLUSTER", "FAILOVER"]).await.as_deref(), Some("OK"));
+    let before = six.primary_of(TASKS[0], six.cluster.nodes[0].port()).await.unwrap();
+    let at = six.cluster.nodes.iter().position(|server| server.port() == before).unwrap();
+    assert_eq!(ask::<String>(six.cluster.nodes[at + 3].port(), &["CLUSTER", "FAILOVER"]).await.as_deref(), Some("OK"));
     six.another_than(before, TASKS[0]).await;
     load.goes_on(RESUMES).await;
     let lost = load.accounted().await;
@@ -60,10 +62,10 @@ async fn a_failover_in_order_loses_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_moves_to_another_node_key_by_key_under_load() {
     let six = Six::start().await;
-    let load = Load::start(&six.url(), &TASKS).await;
+    let load = Load::start(&six.cluster.url(), &TASKS).await;
     load.goes_on(PATIENCE).await;
-    let before = six.primary_of(TASKS[0], six.servers[0].port()).await.unwrap();
-    let to = six.servers[..3].iter().map(|server| server.port()).find(|port| *port != before).unwrap();
+    let before = six.primary_of(TASKS[0], six.cluster.nodes[0].port()).await.unwrap();
+    let to = six.cluster.nodes[..3].iter().map(|server| server.port()).find(|port| *port != before).unwrap();
     six.migrate(TASKS[0], before, to, || load.goes_on_without(TASKS[0], RESUMES)).await;
     load.goes_on(RESUMES).await;
     let lost = load.accounted().await;

@@ -1,22 +1,17 @@
 //! Three primaries with a replica each, on private servers.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
-use heartline::testing::RedisServer;
+use heartline::testing::{RedisCluster, RedisServer};
 use redis::Value;
 
 use crate::support::{PATIENCE, eventually};
-
-/// How long a node may give no answer before the others take it for dead.
-pub const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Tasks on each of the nodes: `slots` of 5,460, 5,461 and 5,462.
 pub const TASKS: [&str; 5] = ["export", "mail", "video", "crawl", "billing"];
 
 pub struct Six {
-    /// The primaries first, in the order of their slots.
-    pub servers: Vec<RedisServer>,
+    pub cluster: RedisCluster,
 }
 
 /// What a node answers; `None` where it does not.
@@ -35,71 +30,14 @@ async fn is_ok(port: u16, words: &[&str]) {
     assert_eq!(ask::<String>(port, words).await.as_deref(), Some("OK"), "{words:?}");
 }
 
-fn start() -> RedisServer {
-    // The bus would have a port 10,000 above, which there may not be.
-    let bus = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
-    let timeout = NODE_TIMEOUT.as_millis().to_string();
-    let args = ["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-node-timeout", &timeout];
-    let args = args.into_iter().chain(["--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0"]);
-    args.fold(RedisServer::builder(), |server, arg| server.arg(arg)).start().unwrap()
-}
-
 impl Six {
-    /// Started, with all slots given out, and every replica in step.
     pub async fn start() -> Six {
-        let starts: Vec<_> = (0..6).map(|_| tokio::task::spawn_blocking(start)).collect();
-        let mut servers = Vec::new();
-        for start in starts {
-            servers.push(start.await.unwrap());
-        }
-        let six = Six { servers };
-        let ports = six.ports();
-        for (port, slots) in ports.iter().zip([("0", "5460"), ("5461", "10922"), ("10923", "16383")]) {
-            is_ok(*port, &["CLUSTER", "ADDSLOTSRANGE", slots.0, slots.1]).await;
-        }
-        let bus = six.bus(ports[0]).await;
-        for port in &ports[1..] {
-            is_ok(*port, &["CLUSTER", "MEET", "127.0.0.1", &ports[0].to_string(), &bus]).await;
-        }
-        for port in &ports {
-            let all =
-                async || ask::<String>(*port, &["CLUSTER", "NODES"]).await.unwrap_or_default().lines().count() == 6;
-            eventually("all know of each other", PATIENCE, all).await;
-        }
-        for at in 0..3 {
-            let id: String = ask(ports[at], &["CLUSTER", "MYID"]).await.unwrap();
-            let follows =
-                async || ask::<String>(ports[at + 3], &["CLUSTER", "REPLICATE", &id]).await.as_deref() == Some("OK");
-            eventually("it follows", PATIENCE, follows).await;
-        }
-        for (at, port) in ports.iter().enumerate() {
-            let is_up = async || {
-                let info: String = ask(*port, &["CLUSTER", "INFO"]).await.unwrap_or_default();
-                let role: String = ask(*port, &["INFO", "replication"]).await.unwrap_or_default();
-                let is_linked =
-                    if at < 3 { role.contains("state=online") } else { role.contains("master_link_status:up") };
-                info.contains("cluster_state:ok") && info.contains("cluster_size:3") && is_linked
-            };
-            eventually("the cluster is up", PATIENCE, is_up).await;
-        }
-        six
+        let started = tokio::task::spawn_blocking(RedisCluster::start).await.unwrap();
+        Six { cluster: started.unwrap() }
     }
 
     fn ports(&self) -> Vec<u16> {
-        self.servers.iter().map(RedisServer::port).collect()
-    }
-
-    /// The port of the bus of a node, as it says itself.
-    async fn bus(&self, port: u16) -> String {
-        let nodes: String = ask(port, &["CLUSTER", "NODES"]).await.unwrap();
-        let own = nodes.lines().find(|line| line.contains("myself")).unwrap();
-        own.split(' ').nth(1).unwrap().split('@').nth(1).unwrap().split(',').next().unwrap().to_owned()
-    }
-
-    /// The address of one node, and of another one.
-    pub fn url(&self) -> String {
-        let [first, second, ..] = self.ports()[..] else { unreachable!() };
-        format!("redis-cluster://127.0.0.1:{first}?node=127.0.0.1:{second}")
+        self.cluster.nodes.iter().map(RedisServer::port).collect()
     }
 
     /// The port of the primary that has the keys of a task, as a node says that lives.

@@ -1,11 +1,4 @@
-//! A private Redis server for tests, examples and benches (feature `private-server`).
-//!
-//! [`RedisServer`] runs `redis-server` on a free port of the loopback interface, with its own temporary directory and
-//! nothing shared with any other server. It ends with its value, and also when this process dies in a way that runs no
-//! destructor. [`redis_url`] is the short form for programs that use `REDIS_URL` when it is set.
-//!
-//! Needs a Unix-like system and a `redis-server` or `valkey-server` program; see [`RedisServer::start`] for where it is
-//! looked for.
+//! One private Redis server.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -29,7 +22,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long one question to the server may take while it starts.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-const POLL: Duration = Duration::from_millis(5);
+pub(super) const POLL: Duration = Duration::from_millis(5);
 
 /// How many ports are tried before giving up.
 const PORTS_TRIED: u32 = 20;
@@ -85,6 +78,14 @@ pub enum StartError {
         binary: PathBuf,
         /// The port it was told to listen on.
         port: u16,
+    },
+    /// The nodes of a cluster did not come together in time.
+    #[error("the nodes of the private cluster did not come together: to {command} one of them said {reply}")]
+    Apart {
+        /// What it was told last.
+        command: String,
+        /// What it answered.
+        reply: String,
     },
     /// No free port was found, or the port of a restarted server is taken.
     #[error("no free port for the private redis server")]
@@ -469,7 +470,7 @@ fn make_dir() -> io::Result<PathBuf> {
     }
 }
 
-fn free_port() -> Option<u16> {
+pub(super) fn free_port() -> Option<u16> {
     (0..PORTS_TRIED).find_map(|_| {
         let offset = (unique() >> 40) % u64::from(PORTS.end - PORTS.start);
         let port = PORTS.start + u16::try_from(offset).ok()?;
@@ -500,7 +501,7 @@ fn probe(port: u16, dir: &Path) -> Probe {
 }
 
 /// Sends inline commands and returns all replies, that of the closing QUIT too.
-fn ask(port: u16, commands: &str) -> io::Result<String> {
+pub(super) fn ask(port: u16, commands: &str) -> io::Result<String> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&address, PROBE_TIMEOUT)?;
     stream.set_read_timeout(Some(PROBE_TIMEOUT))?;

@@ -1,0 +1,160 @@
+//! A private Redis Cluster.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::server::{POLL, RedisServer, StartError, ask, free_port};
+
+/// How long the nodes may take to come together.
+const MEET_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The first and the last slot of each primary.
+const SLOTS: [(u16, u16); 3] = [(0, 5460), (5461, 10_922), (10_923, 16_383)];
+
+/// How often a port for the bus of a node is chosen: somebody else may take it meanwhile.
+const BUSES_TRIED: usize = 3;
+
+/// A private Redis Cluster of three primaries with a replica each, ended when dropped.
+///
+/// Each node is a [`RedisServer`] of its own. One that does not answer for a second is taken for dead by the others, and its replica
+/// becomes a primary; the other nodes go on meanwhile. It needs Redis 7.0 or later, or Valkey.
+///
+/// # Examples
+///
+/// ```no_run
+/// use heartline::private_server::RedisCluster;
+///
+/// # fn main() -> Result<(), heartline::private_server::StartError> {
+/// let mut cluster = RedisCluster::start()?;
+/// println!("{}", cluster.url());
+/// cluster.nodes[0].kill();
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct RedisCluster {
+    /// First those that are primaries at the start, in the order of their slots, then the replica of each, in the same order.
+    pub nodes: Vec<RedisServer>,
+}
+
+impl RedisCluster {
+    /// How long a node may give no answer before the others take it for dead.
+    pub const NODE_TIMEOUT: Duration = Duration::from_secs(1);
+
+    /// Starts the nodes, and waits until each has its slots, or all that its primary has; blocks the calling thread for some seconds.
+    ///
+    /// # Errors
+    ///
+    /// As [`RedisServer::start`]; [`StartError::Apart`] when the nodes do not come together.
+    pub fn start() -> Result<RedisCluster, StartError> {
+        let started = thread::scope(|scope| {
+            let starts: Vec<_> = (0..2 * SLOTS.len()).map(|_| scope.spawn(start_node)).collect();
+            let ended = |start: thread::ScopedJoinHandle<'_, _>| start.join().unwrap_or(Err(StartError::NoPort));
+            starts.into_iter().map(ended).collect::<Result<Vec<_>, _>>()
+        })?;
+        let buses: Vec<u16> = started.iter().map(|(_, bus)| *bus).collect();
+        let cluster = RedisCluster { nodes: started.into_iter().map(|(server, _)| server).collect() };
+        cluster.meet(buses[0])?;
+        Ok(cluster)
+    }
+
+    /// Where clients connect: `redis-cluster://127.0.0.1:<port>?node=…`, with every node.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let places: Vec<String> = self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        format!("redis-cluster://{}?node={}", places[0], places[1..].join("&node="))
+    }
+
+    fn meet(&self, bus: u16) -> Result<(), StartError> {
+        let (primaries, replicas) = self.nodes.split_at(SLOTS.len());
+        for (node, (first, last)) in primaries.iter().zip(SLOTS) {
+            until(node, &format!("CLUSTER ADDSLOTSRANGE {first} {last}"), |reply| reply.starts_with("+OK"))?;
+        }
+        for node in &self.nodes[1..] {
+            let meet = format!("CLUSTER MEET 127.0.0.1 {} {bus}", self.nodes[0].port());
+            until(node, &meet, |reply| reply.starts_with("+OK"))?;
+        }
+        for node in &self.nodes {
+            // A line each, and each says how it is linked.
+            until(node, "CLUSTER NODES", |reply| reply.matches(" connected").count() == self.nodes.len())?;
+        }
+        for (primary, replica) in primaries.iter().zip(replicas) {
+            let told = until(primary, "CLUSTER MYID", |reply| reply.starts_with('$'))?;
+            let id = told.lines().nth(1).unwrap_or_default();
+            until(replica, &format!("CLUSTER REPLICATE {id}"), |reply| reply.starts_with("+OK"))?;
+        }
+        for (at, node) in self.nodes.iter().enumerate() {
+            let sign = if at < SLOTS.len() { "state=online" } else { "master_link_status:up" };
+            until(node, "INFO replication", |reply| reply.contains(sign))?;
+            let is_whole = |reply: &str| reply.contains("cluster_state:ok") && reply.contains("cluster_size:3");
+            until(node, "CLUSTER INFO", is_whole)?;
+            // What it tells to those who ask where the slots are.
+            until(node, "CLUSTER SLOTS", |reply| {
+                self.nodes.iter().all(|node| reply.contains(&node.port().to_string()))
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// A node that knows no other one, and the port of its bus.
+fn start_node() -> Result<(RedisServer, u16), StartError> {
+    let timeout = RedisCluster::NODE_TIMEOUT.as_millis().to_string();
+    for _ in 0..BUSES_TRIED {
+        // The usual one, 10,000 above, may not be there.
+        let bus = free_port().ok_or(StartError::NoPort)?;
+        let settings = [
+            ("--cluster-enabled", "yes"),
+            ("--cluster-port", &bus.to_string()),
+            ("--cluster-node-timeout", &timeout),
+            ("--cluster-require-full-coverage", "no"),
+            ("--repl-diskless-sync-delay", "0"),
+        ];
+        let node = settings.into_iter().fold(RedisServer::builder(), |node, (name, value)| node.arg(name).arg(value));
+        match node.start() {
+            Err(StartError::NoPort) => {}
+            started => return started.map(|server| (server, bus)),
+        }
+    }
+    Err(StartError::NoPort)
+}
+
+/// Says it to a node until it answers as it is to. Returns the answer.
+fn until(node: &RedisServer, command: &str, is_so: impl Fn(&str) -> bool) -> Result<String, StartError> {
+    let deadline = Instant::now() + MEET_TIMEOUT;
+    loop {
+        // One that does not answer yet is asked again.
+        let reply = ask(node.port(), &format!("{command}\r\n")).unwrap_or_default();
+        if is_so(&reply) {
+            return Ok(reply);
+        }
+        if Instant::now() >= deadline {
+            let reply = reply.lines().next().unwrap_or("no answer").to_owned();
+            return Err(StartError::Apart { command: command.to_owned(), reply });
+        }
+        thread::sleep(POLL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_share_the_slots_and_go_with_the_value() {
+        let cluster = RedisCluster::start().unwrap();
+        let ports: Vec<u16> = cluster.nodes.iter().map(RedisServer::port).collect();
+        for (at, port) in ports.iter().enumerate() {
+            let role = if at < 3 { "role:master" } else { "role:slave" };
+            assert!(ask(*port, "INFO replication\r\n").unwrap().contains(role));
+        }
+        // "export" has the slot 9,909.
+        assert!(ask(ports[1], "SET {export} 1\r\n").unwrap().starts_with("+OK"));
+        assert!(ask(ports[0], "GET {export}\r\n").unwrap().starts_with("-MOVED 9909 "));
+        assert!(
+            cluster.url().starts_with(&format!("redis-cluster://127.0.0.1:{}?node=127.0.0.1:{}", ports[0], ports[1]))
+        );
+        drop(cluster);
+        assert!(ports.iter().all(|port| ask(*port, "PING\r\n").is_err()));
+    }
+}
