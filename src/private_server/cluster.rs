@@ -88,10 +88,7 @@ impl RedisCluster {
             until(node, "INFO replication", |reply| reply.contains(sign))?;
             let is_whole = |reply: &str| reply.contains("cluster_state:ok") && reply.contains("cluster_size:3");
             until(node, "CLUSTER INFO", is_whole)?;
-            // What it tells to those who ask where the slots are.
-            until(node, "CLUSTER SLOTS", |reply| {
-                self.nodes.iter().all(|node| reply.contains(&node.port().to_string()))
-            })?;
+            until(node, "CLUSTER NODES", |reply| reply.matches("slave ").count() == replicas.len())?;
         }
         Ok(())
     }
