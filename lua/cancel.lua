@@ -30,6 +30,7 @@
 -- KEYS[28] outcome       (hash)    column
 -- KEYS[29] finalizing    (zset)    ids whose hook is to run, by when, ms
 -- KEYS[30] wake          (zset)    marker for idle workers
+-- KEYS[31] claimed       (hash)    id -> fence of a job that is held and has not begun
 -- ARGV[1]  reason        (text)
 -- ARGV[2]  channel       (of the hint for the keepers that hold the jobs)
 -- ARGV[3]  by            (who asks; '' for nobody)
@@ -41,19 +42,19 @@
 local reason, channel, by = ARGV[1], ARGV[2], ARGV[3]
 local lists, places = { wait_high, wait, wait_low },
   { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed, finalizing = finalizing,
-    outcome = outcome, errors = errors }
+    outcome = outcome, errors = errors, claimed = claimed }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
   deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
 
 local ids, states = named_jobs(4, payload, locks, places)
 places.columns = columns
 expect_types(lists, {}, columns, { finalizing })
-expect_types({}, {}, { cancelling, ghosts, meta }, {})
+expect_types({}, {}, { cancelling, ghosts, meta, claimed }, {})
 local ended, waited, put_off, held, values = {}, {}, {}, {}, {}
 local failure = error_json('cancelled', reason)
 for at, id in ipairs(ids) do
   local state = states[at]
-  if state == 'running' then
+  if state == 'running' or state == 'claimed' then
     states[at], held[#held + 1] = 'requested', id
   elseif state == 'waiting' or state == 'delayed' then
     local group = state == 'waiting' and waited or put_off

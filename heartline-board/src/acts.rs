@@ -8,7 +8,9 @@ use askama::Template;
 use axum::extract::{Form, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
-use heartline::{Act, ActReport, Error, Inspector, JobSelection, JobState, JobValues, RepairReport, SilentSelection};
+use heartline::{
+    Act, ActReport, Error, Inspector, JobSelection, JobState, JobValues, RepairReport, SilentSelection, codes,
+};
 use serde::Deserialize;
 
 use crate::pages::jobs::Asked;
@@ -119,6 +121,15 @@ impl Wanted {
         }
     }
 
+    /// The same, and on a job only as long as it stands where it was seen: what somebody else has made of it meanwhile was not asked about.
+    fn bound(&self, act: Act) -> Act {
+        let act = self.decided(act);
+        match self.seen_state() {
+            Some(state) => act.in_state(state),
+            None => act,
+        }
+    }
+
     /// The state in which a job was seen that is named by its id.
     fn seen_state(&self) -> Option<JobState> {
         self.state.parse().ok().filter(|_| !self.id.is_empty())
@@ -148,12 +159,17 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: HeaderMap, Form(w
         let title = if board.options.is_read_only { "This board is read only" } else { "You may not do that here" };
         return board.problem(StatusCode::FORBIDDEN, title, "Nothing was done.");
     }
-    if is_asked_about && wanted.confirmed.is_empty() {
+    let poison = match poison(&board, &wanted).await {
+        Ok(poison) => poison,
+        Err(e) => return board.failed(&e),
+    };
+    if (is_asked_about || poison.is_some()) && wanted.confirmed.is_empty() {
         let (as_of, text) = match question(&board, &wanted).await {
             Ok(Ok(asked)) => asked,
             Ok(Err(wrong)) => return board.problem(StatusCode::BAD_REQUEST, "That cannot be asked for", &wrong),
             Err(e) => return board.failed(&e),
         };
+        let text = poison.map_or(text.clone(), |poison| format!("{text} {poison}"));
         let (back, fields) = (wanted.back(&board), wanted.fields(as_of));
         return answer(&ConfirmPage { frame: board.frame(&head), what: format!("{verb}?"), text, fields, back });
     }
@@ -188,6 +204,30 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: HeaderMap, Form(w
     } else {
         Redirect::to(&run::url(&board, &begun)).into_response()
     }
+}
+
+/// What is to be said of a retry of jobs that took their workers down: they may do that again.
+async fn poison(board: &Board, wanted: &Wanted) -> Result<Option<String>, Error> {
+    if wanted.act != "retry" || !wanted.confirmed.is_empty() {
+        return Ok(None);
+    }
+    if !wanted.id.is_empty() {
+        let job = board.inspector.job(&wanted.task, &wanted.id, JobValues::None).await?;
+        let crashed = job.filter(|job| job.error.as_ref().is_some_and(|e| e.code == codes::WORKER_CRASHED));
+        return Ok(crashed.map(|job| {
+            let workers = many(job.stalled_count.into(), "worker");
+            format!("It failed since {workers} died, or hung, with it; it may do that again.")
+        }));
+    }
+    let is_other = !wanted.code.is_empty() && wanted.code != codes::WORKER_CRASHED;
+    let Ok(filter) = wanted.jobs().filter() else { return Ok(None) };
+    if is_other || wanted.state != JobState::Failed.as_str() {
+        return Ok(None);
+    }
+    let crashed = board.inspector.count(&wanted.task, &filter.code(codes::WORKER_CRASHED)).await?.jobs;
+    Ok((crashed > 0).then(|| {
+        format!("{crashed} of them or more failed since their workers died, or hung, with them, and may do that again.")
+    }))
 }
 
 /// What an act is called, and whether it is asked about: what cannot be undone, and what is about many jobs.
@@ -302,15 +342,8 @@ async fn done(
         "resume" => inspector.resume(task).await.map(|_| format!("{task} goes on.")),
         "retry" => step_by_step(wanted.decided(inspector.retry(task, jobs)), "run again", run).await,
         "run_now" => step_by_step(wanted.decided(inspector.run_now(task, jobs)), "run now", run).await,
-        "cancel" => step_by_step(wanted.decided(inspector.cancel(task, jobs, &wanted.reason)), "cancelled", run).await,
-        "remove" => {
-            let mut act = wanted.decided(inspector.remove(task, jobs));
-            // What somebody else has made of the job meanwhile was not asked about.
-            if let Some(state) = wanted.seen_state() {
-                act = act.in_state(state);
-            }
-            step_by_step(act, "removed", run).await
-        }
+        "cancel" => step_by_step(wanted.bound(inspector.cancel(task, jobs, &wanted.reason)), "cancelled", run).await,
+        "remove" => step_by_step(wanted.bound(inspector.remove(task, jobs)), "removed", run).await,
         "recover_running" => watched(inspector.recover_running(task, silent()), "run again", run).await,
         "fail_running" => watched(inspector.fail_running(task, silent()), "failed", run).await,
         "recover_worker" => {

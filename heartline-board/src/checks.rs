@@ -66,7 +66,7 @@ pub fn of_server(server: &ServerReport, now: SystemTime) -> Vec<Checked> {
     checked.push(if server.eviction_policy == "noeviction" {
         ok("it evicts nothing")
     } else {
-        let todo = "`CONFIG SET maxmemory-policy noeviction`: an evicted key is a column of all jobs of a task";
+        let todo = "`CONFIG SET maxmemory-policy noeviction`, and the same in its configuration file (or `CONFIG REWRITE`), else the next start forgets it: an evicted key is a column of all jobs of a task";
         let grade = if server.eviction_policy.starts_with("allkeys") { Grade::Risk } else { Grade::Note };
         found(grade, format!("its maxmemory-policy is {}", server.eviction_policy), todo)
     });
@@ -77,12 +77,15 @@ pub fn of_server(server: &ServerReport, now: SystemTime) -> Vec<Checked> {
     checked.push(if server.has_append_only_file {
         ok("it writes an append-only file")
     } else {
-        let what = format!("it writes no append-only file: a crash of it loses {} writes now", server.unsaved_writes);
-        found(
-            Grade::Note,
-            what,
-            "`CONFIG SET appendonly yes`, with appendfsync everysec: then a crash loses about a second",
-        )
+        let what = match server.has_snapshot {
+            true => format!(
+                "it writes no append-only file: a crash of it loses all since its last snapshot, {} writes now",
+                server.unsaved_writes
+            ),
+            false => "it writes no append-only file, and has written no snapshot since it started: a restart of it may lose every job".to_owned(),
+        };
+        let todo = "`CONFIG SET appendonly yes`, and `appendonly yes` in its configuration file (or `CONFIG REWRITE`): without that the next start ignores the file, and every job is gone. With appendfsync everysec a crash then loses about a second";
+        found(Grade::Note, what, todo)
     });
     if !server.is_saved_well {
         checked.push(found(Grade::Risk, "its last write to disk failed", "see its log: the disk may be full"));
@@ -93,6 +96,10 @@ pub fn of_server(server: &ServerReport, now: SystemTime) -> Vec<Checked> {
             "it has no maxmemory",
             "the system may kill it when memory is short: set maxmemory to some 70 % of what the host has",
         ),
+        Some(percent) if percent >= 100 => {
+            let todo = "raise maxmemory, or remove ended jobs (`heartline task purge`): what runs is still reported";
+            found(Grade::Risk, format!("{percent} % of its maxmemory are used: dispatches are refused now"), todo)
+        }
         Some(percent) if percent >= FULL => {
             let todo =
                 "raise maxmemory, or keep ended jobs for a shorter time; when it is full, dispatches are refused";

@@ -47,28 +47,54 @@ impl fmt::Display for ShortToken {
 
 impl std::error::Error for ShortToken {}
 
-/// A token that is compared in a time that does not tell how much of it was right.
+/// A token that is compared in a time that does not tell how much of it was right. Wrong ones are counted, by whatever way they come.
 #[derive(Clone)]
-pub struct Token(Arc<str>);
+pub struct Token {
+    text: Arc<str>,
+    /// When the wrong ones of the last minute came.
+    wrong: Arc<Mutex<VecDeque<Instant>>>,
+}
+
+/// What a token is that somebody has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenCheck {
+    /// It is the right one, which is always taken: who shows wrong ones must not keep people out.
+    Right,
+    /// It is another one, or there is none.
+    Wrong,
+    /// It is another one, and so were ten in the last minute: it was not looked at.
+    TooMany,
+}
 
 impl Token {
     /// # Errors
     /// [`ShortToken`] if it has fewer than 16 bytes.
     pub fn new(token: String) -> Result<Token, ShortToken> {
-        if token.len() < TOKEN { Err(ShortToken) } else { Ok(Token(token.into())) }
+        if token.len() < TOKEN { Err(ShortToken) } else { Ok(Token { text: token.into(), wrong: Arc::default() }) }
     }
 
     /// Whether this is it.
     #[must_use]
-    pub fn is(&self, said: &str) -> bool {
-        said.as_bytes().ct_eq(self.0.as_bytes()).into()
+    pub fn is(&self, said: &str) -> TokenCheck {
+        if said.as_bytes().ct_eq(self.text.as_bytes()).into() {
+            return TokenCheck::Right;
+        }
+        let mut wrong = held(&self.wrong);
+        while wrong.front().is_some_and(|at| at.elapsed() > Duration::from_secs(60)) {
+            wrong.pop_front();
+        }
+        if wrong.len() >= TRIES {
+            return TokenCheck::TooMany;
+        }
+        wrong.push_back(Instant::now());
+        TokenCheck::Wrong
     }
 
     /// Whether the head of a request has it, as `Authorization: Bearer`.
     #[must_use]
-    pub fn is_in(&self, head: &HeaderMap) -> bool {
+    pub fn is_in(&self, head: &HeaderMap) -> TokenCheck {
         let said = head.get(header::AUTHORIZATION).and_then(|said| said.to_str().ok());
-        said.and_then(|said| said.strip_prefix("Bearer ")).is_some_and(|said| self.is(said))
+        said.and_then(|said| said.strip_prefix("Bearer ")).map_or(TokenCheck::Wrong, |said| self.is(said))
     }
 }
 
@@ -105,7 +131,6 @@ pub(crate) struct Door(Option<Arc<Lock>>, bool);
 struct Lock {
     token: Token,
     sessions: Mutex<HashMap<String, Instant>>,
-    wrong: Mutex<VecDeque<Instant>>,
 }
 
 impl Door {
@@ -115,16 +140,20 @@ impl Door {
 
     pub(crate) fn with_token(token: String) -> Result<Door, ShortToken> {
         let token = Token::new(token)?;
-        Ok(Door(Some(Arc::new(Lock { token, sessions: Mutex::default(), wrong: Mutex::default() })), false))
+        Ok(Door(Some(Arc::new(Lock { token, sessions: Mutex::default() })), false))
     }
 
     pub(crate) fn allow_plain_http(&mut self) {
         self.1 = true;
     }
 
-    pub(crate) fn lets_in(&self, head: &HeaderMap) -> bool {
-        let Some(lock) = &self.0 else { return true };
-        lock.token.is_in(head) || session_of(head).is_some_and(|session| lock.knows(&session))
+    /// Whether whoever sent this is let in: with the token, of which each request shows one at most, or with a session.
+    pub(crate) fn lets_in(&self, head: &HeaderMap) -> TokenCheck {
+        match &self.0 {
+            None => TokenCheck::Right,
+            Some(lock) if session_of(head).is_some_and(|session| lock.knows(&session)) => TokenCheck::Right,
+            Some(lock) => lock.token.is_in(head),
+        }
     }
 
     pub(crate) fn has_sessions(&self) -> bool {
@@ -132,7 +161,7 @@ impl Door {
     }
 
     fn is_bearer(&self, head: &HeaderMap) -> bool {
-        self.0.as_ref().is_some_and(|lock| lock.token.is_in(head))
+        self.0.as_ref().is_some_and(|lock| lock.token.is_in(head) == TokenCheck::Right)
     }
 }
 
@@ -145,19 +174,11 @@ impl Lock {
         held(&self.sessions).remove(session);
     }
 
-    /// A new session, if the token is right; `None` where too many wrong ones came.
-    fn open(&self, said: &str) -> Option<Result<String, ()>> {
-        let mut wrong = held(&self.wrong);
-        while wrong.front().is_some_and(|at| at.elapsed() > Duration::from_secs(60)) {
-            wrong.pop_front();
-        }
-        // The right one is always taken: who sends wrong ones must not keep people out.
-        if !self.token.is(said) {
-            if wrong.len() >= TRIES {
-                return None;
-            }
-            wrong.push_back(Instant::now());
-            return Some(Err(()));
+    /// A new session, if the token is right; else what it is.
+    fn open(&self, said: &str) -> Result<String, TokenCheck> {
+        match self.token.is(said) {
+            TokenCheck::Right => {}
+            other => return Err(other),
         }
         let session = Uuid::new_v4().simple().to_string();
         let mut sessions = held(&self.sessions);
@@ -168,7 +189,7 @@ impl Lock {
             sessions.remove(&oldest);
         }
         sessions.insert(session.clone(), Instant::now());
-        Some(Ok(session))
+        Ok(session)
     }
 }
 
@@ -212,9 +233,11 @@ pub(crate) async fn guarded(State(board): State<Arc<Board>>, request: Request, n
         (StatusCode::MISDIRECTED_REQUEST, "unknown host: see BoardOptions::host\n").into_response()
     } else if !(reads || is_own(head, host_of(&request)) || door.is_bearer(head)) {
         (StatusCode::FORBIDDEN, "this was sent by the page of another site\n").into_response()
-    } else if !is_public && !door.lets_in(head) {
+    } else if let Some(refusal) = (!is_public).then(|| door.lets_in(head)).filter(|shown| *shown != TokenCheck::Right) {
         if reads && head.get(header::AUTHORIZATION).is_none() {
             Redirect::to(&board.url("/login")).into_response()
+        } else if refusal == TokenCheck::TooMany {
+            (StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens: try again in a minute\n").into_response()
         } else {
             (StatusCode::UNAUTHORIZED, "a token is needed\n").into_response()
         }
@@ -266,12 +289,12 @@ pub(crate) async fn login(State(board): State<Arc<Board>>, head: HeaderMap, Form
     let (base, name) = (&board.options.base, &board.options.name);
     let Some(lock) = &board.options.door.0 else { return Redirect::to(board.home()).into_response() };
     match lock.open(said.token.trim()) {
-        None => {
+        Err(TokenCheck::TooMany) => {
             let problem = "Too many wrong tokens. Try again in a minute.";
             LoginPage { base, name, problem }.answer(StatusCode::TOO_MANY_REQUESTS)
         }
-        Some(Err(())) => LoginPage { base, name, problem: "That is not the token." }.answer(StatusCode::UNAUTHORIZED),
-        Some(Ok(session)) => {
+        Err(_) => LoginPage { base, name, problem: "That is not the token." }.answer(StatusCode::UNAUTHORIZED),
+        Ok(session) => {
             ([(header::SET_COOKIE, cookie(&board, &head, &session))], Redirect::to(board.home())).into_response()
         }
     }
@@ -314,7 +337,8 @@ mod tests {
     fn a_token_is_as_long_as_it_must_be_and_shows_itself_nowhere() {
         assert_eq!(Token::new("short".to_owned()).unwrap_err(), ShortToken);
         let token = Token::new("0123456789abcdef".to_owned()).unwrap();
-        assert!(token.is("0123456789abcdef") && !token.is("0123456789abcdeX") && !token.is(""));
+        let shown = ["0123456789abcdef", "0123456789abcdeX", ""].map(|said| token.is(said));
+        assert_eq!(shown, [TokenCheck::Right, TokenCheck::Wrong, TokenCheck::Wrong]);
         assert_eq!(format!("{token:?}"), "Token(..)");
     }
 
@@ -345,10 +369,12 @@ mod tests {
     fn wrong_tokens_are_listened_to_ten_times_a_minute() {
         let Door(Some(lock), _) = Door::with_token("0123456789abcdef".to_owned()).unwrap() else { panic!() };
         for _ in 0..TRIES {
-            assert_eq!(lock.open("wrong"), Some(Err(())));
+            assert_eq!(lock.open("wrong"), Err(TokenCheck::Wrong));
         }
-        assert_eq!(lock.open("wrong"), None);
-        let session = lock.open("0123456789abcdef").unwrap().unwrap();
+        assert_eq!(lock.open("wrong"), Err(TokenCheck::TooMany));
+        let head = HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_static("Bearer wrong"))]);
+        assert_eq!(lock.token.is_in(&head), TokenCheck::TooMany, "by whatever way they come");
+        let session = lock.open("0123456789abcdef").unwrap();
         assert!(lock.knows(&session) && !lock.knows("other"));
     }
 }

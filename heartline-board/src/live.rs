@@ -15,6 +15,7 @@ use tokio::sync::broadcast::{self, Receiver};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use crate::guard::TokenCheck;
 use crate::pages::{Board, Seen};
 
 /// How often it looks, and how seldom while Redis does not answer.
@@ -86,7 +87,7 @@ pub(crate) async fn stream(State(board): State<Arc<Board>>, head: HeaderMap) -> 
     let listener = Listener { board, head, told, until: Instant::now() + LASTS, _place: place };
     let events = stream::unfold(listener, |mut listener| async {
         let next = tokio::time::timeout_at(listener.until, listener.told.recv()).await.ok()?;
-        if !listener.board.options.door.lets_in(&listener.head) {
+        if listener.board.options.door.lets_in(&listener.head) != TokenCheck::Right {
             return None;
         }
         let changed = match next {

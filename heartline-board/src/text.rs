@@ -1,5 +1,6 @@
 //! Text for people: what may come from anybody is shown harmless, times are relative and exact.
 
+use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 /// Text that somebody else wrote, on one line of a terminal: control characters, and those that turn the direction of the text, are
@@ -84,7 +85,19 @@ pub fn relative(at: SystemTime, now: SystemTime) -> String {
 /// The time itself, and how long ago that was.
 #[must_use]
 pub fn exact(at: SystemTime, now: SystemTime) -> String {
-    format!("{} ({})", humantime::format_rfc3339_millis(at), relative(at, now))
+    format!("{} ({})", rfc3339(at), relative(at, now))
+}
+
+/// The time as RFC 3339 has it, or, where that has no word for it any more, in ms since 1970.
+#[must_use]
+pub fn rfc3339(at: SystemTime) -> String {
+    let mut told = String::new();
+    match write!(told, "{}", humantime::format_rfc3339_millis(at)) {
+        Ok(()) => told,
+        Err(_) => {
+            format!("{} ms since 1970", at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis())
+        }
+    }
 }
 
 #[cfg(test)]
@@ -114,5 +127,7 @@ mod tests {
         assert_eq!(relative(now - Duration::from_secs(30), now), "30s ago");
         assert_eq!(relative(now + Duration::from_secs(30), now), "in 30s");
         assert_eq!(exact(now, now), "1970-01-01T00:01:40.000Z (0ms ago)");
+        let far = SystemTime::UNIX_EPOCH + Duration::from_millis(999_999_999_999_999);
+        assert!(exact(far, now).starts_with("999999999999999 ms since 1970 (in "), "{}", exact(far, now));
     }
 }

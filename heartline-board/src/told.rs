@@ -71,6 +71,9 @@ pub fn is_overdue(task: &TaskReport) -> bool {
 /// How many held jobs were heard from since the snapshot of a part, and how many were not: behind a snapshot none need be yet.
 #[must_use]
 pub fn heard(part: &PartReport, now: SystemTime) -> String {
+    if part.snapshot_at.is_none() {
+        return format!("{} held; none was looked at yet: there was no snapshot", part.heard + part.candidates);
+    }
     let rest = if part.heard_by().is_some_and(|by| now <= by) { "need not be yet" } else { "silent" };
     format!("{} heard from since the snapshot, {} {rest}", part.heard, part.candidates)
 }

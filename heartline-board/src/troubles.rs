@@ -123,6 +123,13 @@ pub fn correct(workers: &mut [WorkerReport], holders: &[HolderReport]) {
     }
 }
 
+/// Whether a worker is not live and holds jobs, as Redis has it.
+#[must_use]
+pub fn leaves_jobs(worker: &WorkerReport, holders: &[HolderReport]) -> bool {
+    let holds = |report: &HolderReport| report.holders.iter().any(|holder| holder.worker == worker.worker);
+    !worker.state.is_live() && holders.iter().any(holds)
+}
+
 /// Whether a job of the task has waited for so long, and is not held back.
 fn has_waited(task: &TaskReport, long: Duration) -> bool {
     task.paused.is_none() && task.next_waiting_age.is_some_and(|age| age >= long)
@@ -173,8 +180,31 @@ pub fn all_troubles(
     let risks = of_server(server, SystemTime::now()).into_iter().filter(|checked| checked.grade == Grade::Risk);
     let risks = risks.map(|risk| Trouble::risk(None, risk.what, risk.todo.unwrap_or_default()));
     let mut troubles: Vec<Trouble> = risks.collect();
-    troubles.extend(self::troubles(tasks, workers, holders));
+    if server.write_refusal.is_none() {
+        troubles.extend(self::troubles(tasks, workers, holders));
+        return troubles;
+    }
+    // No worker can tell of itself: nobody is silent for it.
+    troubles.push(Trouble {
+        grade: Grade::Note,
+        task: None,
+        what: "who is live, and who holds what, is not known while it takes no writes".to_owned(),
+        hint: "no worker can tell of itself; look again when it takes writes".to_owned(),
+    });
+    troubles.extend(tasks.iter().filter(|task| task.fault.is_some()).flat_map(|task| of_task(task, None, workers)));
     troubles
+}
+
+/// What is wrong with one task, the same as among all.
+///
+/// # Errors
+/// As every look.
+pub async fn troubles_of(inspector: &Inspector, task: &TaskReport) -> Result<Vec<Trouble>, Error> {
+    let (tasks, mut workers) = (std::slice::from_ref(task), inspector.workers().await?);
+    let holders = holders(inspector, tasks, &mut workers).await?;
+    let mut troubles = troubles(tasks, &workers, &holders);
+    troubles.retain(|trouble| trouble.task.as_deref() == Some(&*task.task));
+    Ok(troubles)
 }
 
 /// Jobs that were held at the deaths of two workers or more, the last one of late, by these stalls, and that have not ended since.
@@ -239,7 +269,7 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     if let Some(fault) = &task.fault {
         return vec![trouble(
             format!("it cannot be read: {fault}"),
-            "something foreign is stored under one of its keys".to_owned(),
+            "something foreign is stored under one of its keys: look at it, then rename or delete it".to_owned(),
         )];
     }
     let mut troubles = Vec::new();
@@ -359,7 +389,7 @@ fn crowd(task: &TaskReport, holders: &[Holder]) -> Option<Trouble> {
     let oldest = first
         .map_or("none of its own jobs runs".to_owned(), |first| format!("its oldest run is {} old", span(ago(first))));
     let hint = format!(
-        "{oldest}: `heartline jobs list -t {name} -s running --oldest-first`, `jobs cancel` stops one, more workers take what waits{timeout}"
+        "{oldest}: `heartline jobs list -t {name} -s running`, `jobs cancel` stops one, more workers take what waits{timeout}"
     );
     let grade = if is_hung { Grade::Risk } else { Grade::Note };
     Some(Trouble { grade, ..Trouble::note(name, what, hint) })

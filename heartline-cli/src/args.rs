@@ -33,8 +33,8 @@ pub(crate) struct Global {
     /// The Redis server, as redis://host:port/db or rediss://
     #[arg(long, global = true, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) redis: Option<String>,
-    /// A server that has a name in ~/.config/heartline/config.toml (see `heartline contexts --help`)
-    #[arg(long, global = true, value_name = "NAME", env = "HEARTLINE_CONTEXT", conflicts_with = "redis")]
+    /// A server that has a name in ~/.config/heartline/config.toml, else that of HEARTLINE_CONTEXT (see `heartline contexts --help`)
+    #[arg(long, global = true, value_name = "NAME", conflicts_with = "redis")]
     pub(crate) context: Option<String>,
     /// What every key begins with [default: that of the context, else heartline]
     #[arg(long, global = true, env = "HEARTLINE_PREFIX")]
@@ -59,6 +59,12 @@ impl Global {
         let of = |name| std::env::var(name).ok().filter(|url| !url.is_empty()).map(|url| (url, name));
         let option = self.redis.clone().map(|url| (url, "--redis"));
         option.or_else(|| of("HEARTLINE_REDIS")).or_else(|| of("REDIS_URL"))
+    }
+
+    /// The context that was named: by the option, or by a variable where no option says which server.
+    pub(crate) fn context(&self) -> Option<String> {
+        let of = |name| std::env::var(name).ok().filter(|name| !name.is_empty());
+        self.context.clone().or_else(|| of("HEARTLINE_CONTEXT").filter(|_| self.redis.is_none()))
     }
 
     /// Whether the option, which others can read, has a password.

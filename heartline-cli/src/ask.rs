@@ -13,11 +13,18 @@ pub(crate) struct Consent {
     pub(crate) production: Option<String>,
     /// The name that was given with `--confirm`.
     pub(crate) confirmed: Option<String>,
+    /// Why it is not known whether it is production, if so: then yes beforehand is not enough.
+    pub(crate) unknown: Option<String>,
 }
 
 impl Consent {
     pub(crate) fn is_production(&self) -> bool {
         self.production.is_some()
+    }
+
+    /// Whether a person is asked, and sees what is to be done before it is.
+    pub(crate) fn asks(&self) -> bool {
+        if self.is_production() { self.confirmed.is_none() } else { !self.yes }
     }
 }
 
@@ -41,7 +48,12 @@ pub(crate) fn confirm(consent: &Consent, what: &str) -> Result<(), Failure> {
             let answer = asked(&format!("This will {what}, in production. Type {name} to go on: "))?;
             return if answer == *name { Ok(()) } else { Err(Failure::Failed("nothing was done".to_owned())) };
         }
-        (None, _) if consent.yes => return Ok(()),
+        (None, _) if consent.yes => {
+            return match &consent.unknown {
+                None => Ok(()),
+                Some(why) => Err(Failure::wrong(format!("this would {what}, perhaps in production: {why}"))),
+            };
+        }
         (None, _) if !can_be_asked => {
             return Err(Failure::wrong(format!("this would {what}; say --yes, since nobody can be asked here")));
         }

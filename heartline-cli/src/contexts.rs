@@ -1,6 +1,7 @@
 //! Contexts: servers that people have given names to, in a file of their own.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -45,6 +46,8 @@ pub(crate) struct Place {
     /// The context that it is, if it is one.
     pub(crate) context: Option<String>,
     pub(crate) is_production: bool,
+    /// Why it is not known whether it is of production, if so.
+    pub(crate) unknown: Option<String>,
 }
 
 /// What may be told of a context.
@@ -59,6 +62,9 @@ pub(crate) struct Listed {
 }
 
 const PREFIX: &str = "heartline";
+
+/// Where the server is when nobody says so.
+const DEFAULT_URL: &str = "redis://127.0.0.1:6379";
 
 impl Contexts {
     /// What the file says; nothing where there is none.
@@ -123,29 +129,30 @@ impl Contexts {
 impl Place {
     /// The option, else the context that was named, else a variable, else the default context, else this machine.
     pub(crate) fn of(global: &Global) -> Result<Place, Failure> {
+        let mut unknown = None;
         let contexts = match Contexts::read() {
             // Who says where the server is needs no names.
             Err(Failure::Wrong(what)) if global.redis.is_some() => {
                 say!("warning: {what}; whether that server is of production is not known");
+                unknown = Some(what);
                 Contexts::default()
             }
             read => read?,
         };
         let prefix_of = |own: Option<&String>| global.prefix.as_ref().or(own).map_or(PREFIX, String::as_str).to_owned();
-        let name = match (&global.context, global.told_url()) {
+        let asked = global.context();
+        let name = match (&asked, global.told_url()) {
             (Some(name), _) => Some(name),
             // A server of production is that under whatever name.
             (None, Some((url, _))) => contexts.production_at(&url, &prefix_of(None)),
-            (None, None) => contexts.default.as_ref(),
+            (None, None) => contexts.default.as_ref().or_else(|| contexts.production_at(DEFAULT_URL, &prefix_of(None))),
         };
         let named = name.map(|name| contexts.named(name)).transpose()?;
-        let told = global.told_url().filter(|_| global.context.is_none());
+        let told = global.told_url().filter(|_| asked.is_none());
         let (url, from) = match (told, name.zip(named)) {
             (Some((url, from)), _) => (url, format!("that of {from}")),
             (None, Some((name, named))) => (named.url(name)?, format!("that of the context {name}")),
-            (None, None) => {
-                ("redis://127.0.0.1:6379".to_owned(), "the default, as nobody says another: see --redis".to_owned())
-            }
+            (None, None) => (DEFAULT_URL.to_owned(), "the default, as nobody says another: see --redis".to_owned()),
         };
         Ok(Place {
             url,
@@ -153,6 +160,7 @@ impl Place {
             prefix: prefix_of(named.and_then(|named| named.prefix.as_ref())),
             context: name.cloned(),
             is_production: named.is_some_and(|named| named.production),
+            unknown,
         })
     }
 }
@@ -173,10 +181,34 @@ impl Named {
 /// The server of an address and its database, whoever knocks there.
 fn server_of(url: &str) -> String {
     let told = without_password(url);
-    let place = told.split_once("://").map_or(told.as_str(), |(_, place)| place);
-    let (host, database) = place.split_once('/').unwrap_or((place, "0"));
-    let port = if host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) { "" } else { ":6379" };
-    format!("{}{port}/{database}", host.to_ascii_lowercase().replace("localhost", "127.0.0.1"))
+    let (scheme, place) = told.split_once("://").unwrap_or(("", &told));
+    if ["unix", "redis+unix"].contains(&scheme) {
+        return told;
+    }
+    let (host, database) = place.split_once('/').unwrap_or((place, ""));
+    // An address in brackets has colons of its own.
+    let (name, port) = match host.rsplit_once(':').filter(|(name, _)| !name.starts_with('[') || name.ends_with(']')) {
+        Some((name, port)) => (name, port.parse().unwrap_or(6379)),
+        None => (host, 6379),
+    };
+    let name = name.trim_matches(['[', ']']).to_ascii_lowercase();
+    let name = name.trim_end_matches('.');
+    let address = name.parse::<IpAddr>().ok().or_else(|| short_v4(name).map(IpAddr::V4));
+    let is_loopback = name == "localhost" || address.is_some_and(|address| address.to_canonical().is_loopback());
+    let name = if is_loopback { "loopback".to_owned() } else { address.map_or(name.to_owned(), |it| it.to_string()) };
+    let database: String = database.chars().filter(char::is_ascii_digit).collect();
+    format!("{name}:{port}/{}", database.parse::<u64>().unwrap_or(0))
+}
+
+/// `127.1`, as the resolver reads it: the last number fills what is missing.
+fn short_v4(name: &str) -> Option<Ipv4Addr> {
+    let parts: Vec<u32> = name.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+    let (last, first) = parts.split_last().filter(|(_, first)| first.len() < 4)?;
+    let mut bits = *last;
+    for (at, part) in first.iter().enumerate() {
+        bits |= u32::from(u8::try_from(*part).ok()?) << (24 - 8 * at);
+    }
+    Some(Ipv4Addr::from(bits))
 }
 
 /// What a program prints, without the end of its line. It may ask the person something.
@@ -227,7 +259,10 @@ mod tests {
         let told =
             ["redis://:pw@Live.internal", "rediss://live.internal:6379/0", "redis://live.internal/"].map(server_of);
         assert_eq!(told, ["live.internal:6379/0"; 3]);
-        assert_eq!(server_of("redis://localhost:7000/2"), "127.0.0.1:7000/2");
+        assert_eq!(server_of("redis://localhost:7000/2"), "loopback:7000/2");
+        let own = ["127.0.0.1", "127.1", "[::1]:6379", "localhost:06379/00", "127.0.0.1//", "LOCALHOST./0/"];
+        assert!(own.iter().all(|place| server_of(&format!("redis://{place}")) == "loopback:6379/0"));
+        assert_eq!(server_of("redis://[fe80::1]"), "fe80::1:6379/0");
         assert_ne!(server_of("redis://live.internal:6380"), server_of("redis://live.internal"));
     }
 }

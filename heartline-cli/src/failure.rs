@@ -47,6 +47,14 @@ impl Failure {
     }
 }
 
+/// How a command ends that has told what it found, also where nobody reads that.
+pub(crate) fn ended(is_well: bool, told: Result<(), Failure>) -> Result<(), Failure> {
+    match told {
+        Ok(()) | Err(Failure::Unread) if !is_well => Err(Failure::Told),
+        told => told,
+    }
+}
+
 impl From<heartline::Error> for Failure {
     fn from(error: heartline::Error) -> Failure {
         let mut what = chain(&error);

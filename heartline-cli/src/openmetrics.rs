@@ -19,13 +19,21 @@ type Level = Gauge<f64, AtomicU64>;
 /// The labels of a metric: names and what they are.
 type Labels = Vec<(&'static str, String)>;
 
-/// The metrics as OpenMetrics text; without a fleet Redis was not reached, and nothing else is known.
-pub(crate) fn text(fleet: Option<&Fleet>) -> Result<String, Failure> {
+/// The metrics as OpenMetrics text, of what was seen so long ago; without a fleet Redis was not reached, and nothing else is known.
+pub(crate) fn text(fleet: Option<&Fleet>, age: Duration) -> Result<String, Failure> {
     let mut registry = Registry::with_prefix("heartline");
     let up = Gauge::<i64>::default();
     up.set(i64::from(fleet.is_some()));
     registry.register("up", "Whether Redis was reached by this scrape", up);
     if let Some(fleet) = fleet {
+        let seen = levels();
+        set(&seen, Labels::new(), age.as_secs_f64());
+        registry.register_with_unit(
+            "look_age",
+            "How old the other figures are: over a slow line a look takes long",
+            Unit::Seconds,
+            seen,
+        );
         of_tasks(&mut registry, &fleet.tasks);
         of_workers(&mut registry, fleet);
         of_server(&mut registry, &fleet.server);

@@ -10,7 +10,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use heartline_board::guard::{Token, host_of, is_known_host};
+use heartline_board::guard::{Token, TokenCheck, host_of, is_known_host};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -57,10 +57,15 @@ struct Guard {
 async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let mut response = if !is_known_host(host_of(&request), &guard.hosts) {
         (StatusCode::MISDIRECTED_REQUEST, "unknown host; see --host\n").into_response()
-    } else if guard.token.as_ref().is_some_and(|token| !token.is_in(request.headers())) {
-        (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], "a token is needed\n").into_response()
     } else {
-        next.run(request).await
+        match guard.token.as_ref().map_or(TokenCheck::Right, |token| token.is_in(request.headers())) {
+            TokenCheck::Right => next.run(request).await,
+            TokenCheck::TooMany => (StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens\n").into_response(),
+            TokenCheck::Wrong => {
+                (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], "a token is needed\n")
+                    .into_response()
+            }
+        }
     };
     for (name, value) in [("cache-control", "no-store"), ("x-content-type-options", "nosniff")] {
         response.headers_mut().insert(name, HeaderValue::from_static(value));

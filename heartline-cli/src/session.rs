@@ -39,7 +39,8 @@ impl Session {
             (None, Some(name)) => out.hint(format!("on {name}, which is production")),
             _ => {}
         }
-        let consent = Consent { yes: global.yes, production, confirmed: global.confirm.clone() };
+        let (confirmed, unknown) = (global.confirm.clone(), place.unknown.clone());
+        let consent = Consent { yes: global.yes, production, confirmed, unknown };
         let by = global.by();
         let told = format!("{} under the prefix {}", without_password(&place.url), place.prefix);
         Ok(Session { inspector: app.inspector().by(&by), by, out, consent, context: place.context, place: told })

@@ -1,6 +1,6 @@
 //! Acts on jobs and tasks: each checks the state of a job in the step that changes it, and tells why it refused.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::hash::{BuildHasher, RandomState};
@@ -19,7 +19,7 @@ use crate::job::state::JobState;
 use crate::limits::{BATCH, MESSAGE_LIMIT};
 use crate::shown::cut;
 use crate::store::told::{Named, Told};
-use crate::store::{cancel, forget, overview, pause, remove, resume, retry, run_now};
+use crate::store::{cancel, forget, overview, pause, remove, resume, retry, run_now, states};
 use crate::times::{at_ms, ms_of};
 use crate::worker_id::WorkerId;
 
@@ -177,6 +177,8 @@ pub struct Act {
     selection: JobSelection,
     as_of_ms: Option<u64>,
     state: Option<JobState>,
+    /// Where the jobs that are named by their ids stood when somebody decided.
+    stood: HashMap<JobId, Option<JobState>>,
     began_ms: Option<u64>,
     /// How far it has come: an index of the ids, or the cursor of a page.
     index: usize,
@@ -200,6 +202,7 @@ impl Act {
             selection,
             as_of_ms: None,
             state: None,
+            stood: HashMap::new(),
             began_ms: None,
             index: 0,
             cursor: String::new(),
@@ -223,6 +226,36 @@ impl Act {
     pub fn in_state(mut self, state: JobState) -> Act {
         self.state = Some(state);
         self
+    }
+
+    /// Looks where the jobs stand that are named by their ids, for somebody who is about to decide, 200 in a call. Those that have left that state by the
+    /// time of the act are refused as [`Refusal::Changed`]. Returns how many there are in each state; those that there are none of count under `None`. Of
+    /// a filter there is nothing to look at.
+    ///
+    /// # Errors
+    /// As [`step`](Act::step).
+    ///
+    /// # Cancel safety
+    /// Cancel safe: those that were looked at are bound.
+    pub async fn bind(&mut self) -> Result<BTreeMap<Option<JobState>, u64>, Error> {
+        let mut counts = BTreeMap::new();
+        let JobSelection::Ids(ids) = &self.selection else { return Ok(counts) };
+        let keys = self.inspector.keys(&self.task)?;
+        let parsed: Vec<JobId> = ids.iter().filter_map(|id| JobId::parse(id).ok()).collect();
+        for some in parsed.chunks(BATCH) {
+            let call = |mut conn| {
+                let keys = keys.clone();
+                async move { states::states(&mut conn, &keys, some).await }
+            };
+            let found = self.inspector.ask(call).await?.jobs;
+            let found = found.into_iter().map(|job| job.map(|(state, _)| state));
+            for (id, state) in some.iter().zip(found) {
+                if self.stood.insert(id.clone(), state).is_none() {
+                    *counts.entry(state).or_default() += 1;
+                }
+            }
+        }
+        Ok(counts)
     }
 
     /// What it has done so far.
@@ -278,7 +311,12 @@ impl Act {
                     let hash = self.hasher.hash_one(&parsed);
                     // Each once, however often it is named.
                     if !self.seen.contains(&hash) && own.insert(hash) {
-                        named.push(match self.state {
+                        let stood = self.state.map(Some).or_else(|| self.stood.get(&parsed).copied());
+                        named.push(match stood {
+                            // Only a cancel tells the two apart; the others take neither.
+                            Some(Some(JobState::Claimed)) if !matches!(self.kind, Kind::Cancel { .. }) => {
+                                Named::in_state(parsed, Some(JobState::Running))
+                            }
                             Some(state) => Named::in_state(parsed, state),
                             None => Named::anywhere(parsed),
                         });

@@ -23,6 +23,7 @@ pub(crate) mod workers;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use crate::error::Error;
 use crate::faults::Faults;
@@ -34,6 +35,7 @@ use crate::store::keys::TaskKeys;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::streams::server_time_ms;
 use crate::task::shared::TaskShared;
+use crate::times::at_ms;
 
 /// How many bytes the entries of one answer may have, about: some hundred that each tell of hundreds of jobs.
 const ENTRIES: usize = 2 * 1024 * 1024;
@@ -116,6 +118,17 @@ impl Inspector {
         F: Future<Output = Result<T, Error>>,
     {
         self.store.ask(response_time(ENTRIES), call).await
+    }
+
+    /// The time by the clock of the server, which all times of answers go by.
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn server_time(&self) -> Result<SystemTime, Error> {
+        self.now_ms().await.map(at_ms)
     }
 
     /// The server's time, ms.

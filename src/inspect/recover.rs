@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Inspector;
 use super::silent::ResolvedJob;
-use super::workers::{WorkerReport, report};
+use super::workers::WorkerReport;
 use crate::error::Error;
 use crate::process::death::DeathProof;
 use crate::shown::Shown;
@@ -78,19 +78,22 @@ impl Inspector {
         worker: &str,
         is_to_be: impl FnOnce(&WorkerReport) -> bool,
     ) -> Result<Option<RecoveryReport>, Error> {
-        let (now, said) = (self.now_ms().await?, self.presence(worker).await?);
-        let Some(seen) = said.get("lastSeenAt").and_then(|ms| ms.parse().ok()) else { return Ok(None) };
-        let known = report(worker, seen, &said, now);
+        let Some(known) = self.worker(worker).await? else { return Ok(None) };
         if !is_to_be(&known) {
             return Ok(Some(RecoveryReport { worker: known, tasks: Vec::new(), was_seen_since: true }));
         }
+        // Which tasks one had whose word cannot be read is not known: it may have had any.
+        let had = match known.fault {
+            None => known.tasks.iter().map(|its| its.task.clone()).collect(),
+            Some(_) => self.task_names().await?,
+        };
         let (dead, mut tasks) = ([worker.to_owned()], Vec::new());
-        for its in &known.tasks {
+        for task in had {
             let mut taking = TakeBack::default();
-            let fault = self.take_jobs(&its.task, &dead, &mut taking).await.err();
+            let fault = self.take_jobs(&task, &dead, &mut taking).await.err();
             let resolved = taking.taken.into_iter().filter_map(ResolvedJob::of).collect();
             let fault = fault.map(|e| e.chain().to_string());
-            tasks.push(RecoveredTask { task: its.task.clone(), resolved, fault });
+            tasks.push(RecoveredTask { task, resolved, fault });
         }
         if known.death.is_none() {
             let (word, id) = (&*self.by, WorkerId::from_wire(worker));

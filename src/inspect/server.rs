@@ -44,6 +44,8 @@ pub struct ServerReport {
     pub is_saved_well: bool,
     /// Writes since the last snapshot.
     pub unsaved_writes: u64,
+    /// Whether it has written a snapshot since it started.
+    pub has_snapshot: bool,
     /// Clients that are connected.
     pub clients: u64,
     /// What it answers to a write, if it refuses that.
@@ -82,6 +84,7 @@ impl Inspector {
             has_append_only_file: number("aof_enabled") == 1,
             is_saved_well: is_ok("rdb_last_bgsave_status") && is_ok("aof_last_write_status"),
             unsaved_writes: number("rdb_changes_since_last_save"),
+            has_snapshot: text("rdb_last_bgsave_time_sec").is_some_and(|seconds| seconds != "-1"),
             clients: number("connected_clients"),
             write_refusal: told.refusal,
         })

@@ -320,6 +320,12 @@ fn outlook(
         let jobs = many(part.candidates, "held job");
         reasons.push(match not_due {
             _ if part.candidates + part.heard == 0 => "no job is held".to_owned(),
+            _ if part.snapshot_at.is_none() => {
+                format!(
+                    "{}, and none was looked at yet: there was no snapshot",
+                    many(part.heard + part.candidates, "held job")
+                )
+            }
             _ if part.candidates == 0 && lost > 0 => {
                 format!(
                     "{} held jobs were heard from {snapshot}; workers of some have fallen silent behind that",
@@ -386,8 +392,10 @@ fn outlook(
     }));
     if !is_watched {
         // A worker tells of itself each 5 s, and of its watch from its second sign on.
-        let none = "no worker has told lately that it watches the task: unless one has just started, or Redis has just come back, start one, or watch and resolve by hand ";
-        reasons.push(format!("{none} (`heartline recover sweep -t {task}`)"));
+        let none = "no worker has told lately that it watches the task: unless one has just started, or Redis has just come back, start one";
+        let by_hand = format!(", or watch and resolve by hand (`heartline recover sweep -t {task}`)");
+        let is_held = parts.iter().any(|part| part.candidates + part.heard > 0);
+        reasons.push(format!("{none}{}", if is_held { &by_hand } else { "" }));
     }
     RecoveryOutlook { task, as_of, parts, watchers, held_by, next_resolve_at: soonest, reasons }
 }

@@ -12,7 +12,7 @@ use crate::job::state::JobState;
 use crate::limits::BATCH;
 use crate::stall::action::{StallAction, StallReason, StalledEvent};
 use crate::store::states;
-use crate::times::{at_ms, ms_since_1970};
+use crate::times::ms_since_1970;
 
 /// How many of them are told.
 const TOLD: usize = 100;
@@ -131,9 +131,7 @@ impl Inspector {
         let workers: BTreeSet<&str> = of_suspects.filter_map(|stall| Some(stall.worker.as_ref()?.as_str())).collect();
         let mut seen = BTreeMap::new();
         for worker in workers.into_iter().take(LOOKED_UP) {
-            let presence = self.presence(worker).await?;
-            let at = presence.get("lastSeenAt").and_then(|ms| ms.parse().ok()).map(at_ms);
-            seen.extend(at.map(|at| (worker.to_owned(), at)));
+            seen.extend(self.worker(worker).await?.map(|known| (worker.to_owned(), known.last_seen_at)));
         }
         let survived = |stall: &StalledEvent| {
             let worker = stall.worker.as_ref().map_or("", |worker| worker.as_str());

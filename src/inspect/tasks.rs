@@ -1,6 +1,7 @@
 //! Tasks: what there is of each, how fast it moves, and in which epoch its stall detection is.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
@@ -10,6 +11,7 @@ use super::Inspector;
 use super::audit::Fault;
 use crate::error::Error;
 use crate::job::id::JobId;
+use crate::shown::Shown;
 use crate::stall::cadence;
 use crate::store::counts;
 use crate::store::overview::{self, Overview};
@@ -192,6 +194,24 @@ impl PartReport {
     }
 }
 
+/// A key of a task under which something is stored that Heartline did not write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ForeignKey {
+    /// The key.
+    pub key: String,
+    /// What is stored there, as `TYPE` names it.
+    pub found: String,
+    /// What should be.
+    pub expected: &'static str,
+}
+
+impl fmt::Display for ForeignKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is a {} and should be a {}", Shown(&self.key), self.found, self.expected)
+    }
+}
+
 impl Inspector {
     /// Every task that a worker or a producer has named so far, by name. One that cannot be read, since something foreign is stored under
     /// a key of it, is told with its [`fault`](TaskReport::fault).
@@ -212,12 +232,39 @@ impl Inspector {
                     Ok(seen) => (seen, None),
                     Err(e) if e.is_outage() => return Err(e),
                     // One that is damaged does not hide the others.
-                    Err(e) => (Overview::default(), Some(e.chain().to_string())),
+                    Err(e) => (Overview::default(), Some(self.fault_of(name, &e).await)),
                 };
                 reports.push(TaskReport { fault, ..report(name, &seen, live.get(name.as_str()).copied()) });
             }
         }
         Ok(reports)
+    }
+
+    /// Why a task cannot be read: what is foreign under its keys, if that is it.
+    async fn fault_of(&self, task: &str, e: &Error) -> String {
+        match self.foreign_keys(task).await {
+            Ok(foreign) if !foreign.is_empty() => {
+                foreign.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+            }
+            _ => e.chain().to_string(),
+        }
+    }
+
+    /// The keys of a task under which something of another kind is stored, which no script can read.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn foreign_keys(&self, task: &str) -> Result<Vec<ForeignKey>, Error> {
+        let keys = self.keys(task)?;
+        let call = |conn| {
+            let keys = keys.clone();
+            async move { overview::foreign(&conn, &keys).await }
+        };
+        let found = self.ask(call).await?;
+        Ok(found.into_iter().map(|(key, found, expected)| ForeignKey { key, found, expected }).collect())
     }
 
     /// The names of the tasks that a worker or a producer has named so far, in their order.

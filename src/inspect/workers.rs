@@ -191,9 +191,12 @@ impl Inspector {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn worker(&self, worker: &str) -> Result<Option<WorkerReport>, Error> {
-        let (now, presence) = (self.now_ms().await?, self.presence(worker).await?);
-        let seen = number(&presence, "lastSeenAt");
-        Ok(seen.map(|seen| report(worker, seen, &presence, now)))
+        let now = self.now_ms().await?;
+        match self.presence(worker).await {
+            Ok(presence) => Ok(number(&presence, "lastSeenAt").map(|seen| report(worker, seen, &presence, now))),
+            Err(e) if e.is_outage() => Err(e),
+            Err(e) => Ok(Some(unreadable(worker, now, &e))),
+        }
     }
 
     /// The workers that told of themselves lately. Only their presences are read.
@@ -232,6 +235,11 @@ impl Inspector {
 
 fn number(presence: &HashMap<String, String>, field: &str) -> Option<u64> {
     presence.get(field)?.parse().ok()
+}
+
+/// A worker whose word cannot be read.
+pub(super) fn unreadable(worker: &str, now_ms: u64, e: &Error) -> WorkerReport {
+    WorkerReport { fault: Some(e.chain().to_string()), ..report(worker, 0, &HashMap::new(), now_ms) }
 }
 
 /// What a worker said of itself, which was seen then, as it is now.

@@ -59,6 +59,8 @@ pub(crate) struct Keeper {
     connecting: AsyncMutex<()>,
     /// A connection came up.
     connected: Notify,
+    /// The process stood still, and runs again.
+    resumed: Notify,
 }
 
 /// The newest connection to each primary, and how many there were.
@@ -83,8 +85,16 @@ type OwnLine = (OwnConnection, u64);
 
 impl Keeper {
     fn new(worker: Arc<WorkerShared>, watches: Arc<[Arc<TaskWatch>]>, log: Log) -> Keeper {
-        let (lines, connecting, connected) = (Mutex::default(), AsyncMutex::default(), Notify::new());
-        Keeper { worker, watches, facts: identity::process_facts(), log, lines, connecting, connected }
+        Keeper {
+            worker,
+            watches,
+            facts: identity::process_facts(),
+            log,
+            lines: Mutex::default(),
+            connecting: AsyncMutex::default(),
+            connected: Notify::new(),
+            resumed: Notify::new(),
+        }
     }
 
     fn lines(&self) -> MutexGuard<'_, OwnLines> {

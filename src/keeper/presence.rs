@@ -27,9 +27,15 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
             Err(e) if e.is_outage() => keeper.unanswered("presence", 0, e),
             Err(e) => keeper.log.line(move || tracing::warn!(error = %e.chain(), "presence could not be told")),
         }
-        tokio::time::sleep(APART).await;
-        // Behind an outage people are to see at once who is there.
-        let _ = tokio::time::timeout(HOUSEKEEPING - APART, keeper.connected.notified()).await;
+        // Behind an outage, or where it stood still, people are to see at once who is there.
+        let pause = async {
+            tokio::time::sleep(APART).await;
+            let _ = tokio::time::timeout(HOUSEKEEPING - APART, keeper.connected.notified()).await;
+        };
+        tokio::select! {
+            () = pause => {}
+            () = keeper.resumed.notified() => {}
+        }
     }
 }
 

@@ -30,6 +30,8 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
             });
             // The time of a suspended machine is none for timers: a beat may be due for long.
             keeper.watches.iter().for_each(|watch| watch.task.beat_now.notify_one());
+            // Somebody may be about to say that it is dead.
+            keeper.resumed.notify_one();
         }
         keeper.worker.store.keep_watch();
         // Slots may move between primaries that stay what they are: tasks are looked at once in each tick.

@@ -161,8 +161,11 @@ impl Store {
     ) -> Result<(), Error> {
         let classify = |e| classify("presence", e);
         let key = keys::worker(&self.prefix, worker);
-        let mut known = redis::cmd("HEXISTS");
-        if !known.arg(&key).arg("lastSeenAt").query_async::<bool>(conn).await.map_err(classify)? {
+        let mut known = redis::cmd("HMGET");
+        let (seen, noted): (Option<f64>, Option<f64>) =
+            known.arg(&key).arg("lastSeenAt").arg("deadAt").query_async(conn).await.map_err(classify)?;
+        // The first to know says since when; one that came back since then dies anew.
+        if seen.is_none_or(|seen| noted.is_some_and(|noted| noted >= seen)) {
             return Ok(());
         }
         let now = streams::server_time_ms(conn).await?;

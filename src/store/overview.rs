@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::connection::Connection;
+use futures_util::future::try_join_all;
+
+use super::connection::{Connection, OwnConnection};
 use super::fault::classify;
 use super::keys::{Key, TaskKeys};
 use super::scripts::{self, Text};
@@ -88,4 +90,21 @@ pub(crate) async fn ghosts(conn: &mut impl Connection, keys: &TaskKeys) -> Resul
     cmd.arg(keys.get(Key::Meta)).arg("ghosts");
     let ghosts: Option<Text> = cmd.query_async(conn).await.map_err(|e| classify("overview", e))?;
     Ok(ghosts.and_then(|Text(ghosts)| ghosts.parse().ok()).unwrap_or(0))
+}
+
+/// The keys of a task under which something of another kind is stored, each with what that is and what it should be.
+pub(crate) async fn foreign(
+    conn: &OwnConnection,
+    keys: &TaskKeys,
+) -> Result<Vec<(String, String, &'static str)>, Error> {
+    let looks = Key::ALL.into_iter().map(|key| {
+        let mut conn = conn.clone();
+        async move {
+            let mut ask = redis::cmd("TYPE");
+            let kind: String = ask.arg(keys.get(key)).query_async(&mut conn).await.map_err(|e| classify("type", e))?;
+            let is_foreign = kind != "none" && kind != key.kind();
+            Ok::<_, Error>(is_foreign.then(|| (keys.get(key).to_owned(), kind, key.kind())))
+        }
+    });
+    Ok(try_join_all(looks).await?.into_iter().flatten().collect())
 }

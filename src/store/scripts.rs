@@ -310,7 +310,8 @@ script!(
         Progress,
         Outcome,
         Finalizing,
-        Wake
+        Wake,
+        Claimed
     ]
 );
 

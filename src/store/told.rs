@@ -14,9 +14,9 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// The job as long as it is in this state.
-    pub(crate) fn in_state(id: JobId, state: JobState) -> Named {
-        Named { id, stamp: format!("={state}") }
+    /// The job as long as it is in this state; `None`: as long as there is none.
+    pub(crate) fn in_state(id: JobId, state: Option<JobState>) -> Named {
+        Named { id, stamp: format!("={}", state.map_or("unknown", JobState::as_str)) }
     }
 
     /// The job wherever it stands.

@@ -95,3 +95,30 @@ async fn a_process_that_stands_still_with_its_deadline_behind_it_is_told_by_its_
     // While it stood still Redis may have come back, and somebody else may have taken them.
     assert_eq!(hear(2 * JOBS).await[JOBS..], ["woke up: Err(Frozen)"; JOBS]);
 }
+
+#[tokio::test]
+async fn a_worker_that_stood_still_tells_at_once_that_it_is_alive() {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let worker = Child::start(
+        module_path!(),
+        "a_worker_that_is_going_to_freeze",
+        &format!("{} {} {}", redis.url(), redis.url(), test.name),
+    );
+    let inspector = test.app_at(&redis.url()).await.inspector();
+    let seen = async || Some(inspector.workers().await.unwrap().first()?.last_seen_at);
+    let first = eventually("it is there", PATIENCE, &seen).await;
+    // A moment behind one of its signs, so that the next one is due in five seconds.
+    eventually("it tells of itself", PATIENCE, async || seen().await.is_some_and(|at| at > first)).await;
+    let before = seen().await.unwrap();
+    worker.signal("STOP");
+    tokio::time::sleep(FREEZE).await;
+    worker.signal("CONT");
+    let thawed = Instant::now();
+    eventually("it tells of itself again", PATIENCE, async || seen().await.is_some_and(|at| at > before)).await;
+    assert!(
+        thawed.elapsed() < Duration::from_millis(1500),
+        "somebody may just say that it is dead: {:?}",
+        thawed.elapsed()
+    );
+}

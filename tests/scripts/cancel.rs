@@ -230,3 +230,13 @@ async fn without_events_no_entry_is_written_and_the_job_is_counted() {
     assert_eq!(task.held("events").await, "");
     assert_eq!(task.totals().await, ["", "1"]);
 }
+
+#[tokio::test]
+async fn a_job_that_is_claimed_ahead_is_asked_for_as_such_and_as_held() {
+    let mut task = Task::new().await;
+    task.running("w", &[("a", 1), ("b", 2)]).await;
+    task.hset("claimed", &[("a", "1")]).await;
+    let told = task.ok("cancel", &["why", "channel", "", "a", "=claimed", "b", "=claimed"]).await;
+    assert_eq!(told, "[told requested changed]");
+    assert_eq!(task.held("cancelling").await, r#"hash {"a": "why"}"#);
+}

@@ -183,7 +183,7 @@ pub async fn a_killed_worker_is_said_to_be_dead_and_its_jobs_run_again(world: Rc
     assert_eq!(browser.count("button").await, 0, "a live one is left alone");
     doomed.kill();
     // The page sees by itself that it is silent.
-    browser.click_text("main form button", "Say that it is dead …").await;
+    browser.click_text("main form button", "Take its jobs from it …").await;
     browser.until_heading("Take its jobs from it?").await;
     browser.until_text("It held 1 of export, which its options leave to a person.").await;
     assert_eq!(site.state("held").await, JobState::Running, "it was asked about");

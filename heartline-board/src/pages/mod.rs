@@ -82,10 +82,19 @@ pub(crate) struct Board {
 /// What was seen of late.
 #[derive(Default)]
 struct Looks {
-    /// The last look last.
-    seen: VecDeque<Seen>,
+    last: Option<Seen>,
+    earlier: Earlier,
     /// The last one that failed, and when.
     failed: Option<(Instant, Arc<Error>)>,
+}
+
+/// What is kept of looks before the last one: no more than is shown of them, since a fleet may be large.
+#[derive(Clone, Default)]
+pub(crate) struct Earlier {
+    /// The tasks at the look before the last one.
+    pub(crate) tasks: Option<Arc<Vec<TaskReport>>>,
+    /// How many jobs had ended by each look, the last one included.
+    pub(crate) ended: VecDeque<(Instant, u64)>,
 }
 
 /// All tasks and workers at one time.
@@ -168,33 +177,33 @@ impl Board {
         }
     }
 
-    /// All tasks and workers, now or a moment ago, and as they were at times before.
-    pub(crate) async fn look(&self) -> Result<(Seen, Vec<Seen>), Arc<Error>> {
+    /// All tasks and workers, now or a moment ago, and what is known of before.
+    pub(crate) async fn look(&self) -> Result<(Seen, Earlier), Arc<Error>> {
         let came = Instant::now();
         let mut looks = self.seen.lock().await;
         // Those who waited for a look that failed do not each try for as long again.
         if let Some((_, e)) = looks.failed.as_ref().filter(|(at, _)| *at >= came) {
             return Err(Arc::clone(e));
         }
-        if looks.seen.back().is_none_or(|last| last.at.elapsed() >= FRESH) {
-            match self.look_anew(looks.seen.back()).await {
-                Ok(seen) => {
-                    if looks.seen.len() >= REMEMBERED {
-                        looks.seen.pop_front();
-                    }
-                    looks.seen.push_back(seen);
-                }
-                Err(e) => {
-                    let e = Arc::new(e);
-                    looks.failed = Some((Instant::now(), Arc::clone(&e)));
-                    return Err(e);
-                }
-            }
+        if let Some(last) = looks.last.as_ref().filter(|last| last.at.elapsed() < FRESH) {
+            return Ok((last.clone(), looks.earlier.clone()));
         }
-        let mut before: Vec<Seen> = looks.seen.iter().cloned().collect();
-        match before.pop() {
-            Some(now) => Ok((now, before)),
-            None => Err(Arc::new(Error::Closed)),
+        match self.look_anew(looks.last.as_ref()).await {
+            Ok(seen) => {
+                let before = looks.last.replace(seen.clone());
+                looks.earlier.tasks = before.map(|before| before.tasks);
+                let ended = &mut looks.earlier.ended;
+                if ended.len() >= REMEMBERED {
+                    ended.pop_front();
+                }
+                ended.push_back((seen.at, seen.tasks.iter().map(|task| task.ended).sum()));
+                Ok((seen, looks.earlier.clone()))
+            }
+            Err(e) => {
+                let e = Arc::new(e);
+                looks.failed = Some((Instant::now(), Arc::clone(&e)));
+                Err(e)
+            }
         }
     }
 

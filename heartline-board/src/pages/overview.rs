@@ -1,5 +1,6 @@
 //! Every task, what is wrong, and what happened in the last minutes and hours.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -8,8 +9,9 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use heartline::{JobState, TaskReport};
+use tokio::time::Instant;
 
-use super::{Board, Frame, Seen, answer};
+use super::{Board, Frame, answer};
 use crate::strip::Stalls;
 use crate::text::span;
 use crate::told::STATES;
@@ -59,7 +61,7 @@ struct Bar {
 }
 
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Response {
-    let (seen, before) = match board.look().await {
+    let (seen, earlier) = match board.look().await {
         Ok(seen) => seen,
         Err(e) => return board.failed(&e),
     };
@@ -72,7 +74,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Re
         Err(e) => return board.failed(&e),
     }
     let row = |task: &TaskReport| {
-        let earlier = before.last().and_then(|seen| seen.tasks.iter().find(|earlier| earlier.task == task.task));
+        let earlier = earlier.tasks.iter().flat_map(|tasks| tasks.iter()).find(|earlier| earlier.task == task.task);
         let rates = earlier.and_then(|earlier| task.rates_since(earlier));
         let rate = |of: fn(&heartline::TaskRates) -> f64| {
             rates.as_ref().map_or("–".to_owned(), |rates| format!("{:.0}", of(rates)))
@@ -93,26 +95,21 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Re
         states: STATES,
         troubles,
         rows: seen.tasks.iter().map(row).collect(),
-        curve: curve(&before, &seen),
+        curve: curve(&earlier.ended),
         bars: bars(hours),
         stalls: hours.iter().sum(),
         is_read: log.is_read(),
     })
 }
 
-/// What ended a second between looks; `None` before the third look.
-fn curve(before: &[Seen], now: &Seen) -> Option<Curve> {
-    let looks: Vec<&Seen> = before.iter().chain([now]).collect();
-    let ended = |seen: &Seen| seen.tasks.iter().map(|task| task.ended).sum::<u64>();
-    let first = looks.first()?.at;
-    let rate = |pair: &[&Seen]| {
-        let over = pair[1].at.duration_since(pair[0].at).as_secs_f64();
-        (
-            pair[1].at.duration_since(first).as_secs_f64(),
-            ended(pair[1]).saturating_sub(ended(pair[0])) as f64 / over.max(0.001),
-        )
+/// What ended a second between looks, by how much had ended at each; `None` before the third look.
+fn curve(looks: &VecDeque<(Instant, u64)>) -> Option<Curve> {
+    let first = looks.front()?.0;
+    let rate = |((before, had_ended), (at, ended)): (&(Instant, u64), &(Instant, u64))| {
+        let over = at.duration_since(*before).as_secs_f64();
+        (at.duration_since(first).as_secs_f64(), ended.saturating_sub(*had_ended) as f64 / over.max(0.001))
     };
-    let rates: Vec<(f64, f64)> = looks.windows(2).map(rate).collect();
+    let rates: Vec<(f64, f64)> = looks.iter().zip(looks.iter().skip(1)).map(rate).collect();
     let (begin, end) = (rates.first()?.0, rates.last()?.0);
     if rates.len() < 2 {
         return None;

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use super::{Board, Frame, answer};
 use crate::text::{exact, shown, span};
 use crate::told::{CodeCount, STATES, codes, heard};
+use crate::troubles::{Trouble, troubles_of};
 
 /// How many failed jobs are looked at for their codes.
 const LOOKED: usize = 200;
@@ -27,6 +28,7 @@ struct TaskPage {
     frame: Frame,
     task: String,
     paused: Option<String>,
+    troubles: Vec<Trouble>,
     facts: Vec<(&'static str, String)>,
     counts: Vec<(JobState, u64)>,
     outlook: Vec<String>,
@@ -37,11 +39,21 @@ struct TaskPage {
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query(asked): Query<Asked>) -> Response {
     let looked = async {
         let task = board.inspector.task(&asked.task).await?;
-        Ok((task, board.inspector.recovery_outlook(&asked.task).await?))
+        let outlook = board.inspector.recovery_outlook(&asked.task).await?;
+        let troubles = troubles_of(&board.inspector, &task).await?;
+        Ok((task, outlook, troubles))
     };
-    let (task, outlook) = match looked.await {
+    let (task, outlook, mut troubles) = match looked.await {
         Ok(looked) => looked,
-        Err(e) => return board.failed(&e),
+        Err(e) => {
+            let foreign = board.inspector.foreign_keys(&asked.task).await.unwrap_or_default();
+            if foreign.is_empty() {
+                return board.failed(&e);
+            }
+            let named: Vec<String> = foreign.iter().map(ToString::to_string).collect();
+            let text = format!("{}: look at it, then rename or delete it.", named.join(", "));
+            return board.problem(StatusCode::INTERNAL_SERVER_ERROR, "Something foreign is stored", &text);
+        }
     };
     let is_known = task.dispatched > 0 || task.options.declared_by.is_some() || task.live_workers > 0;
     if !is_known && task.counts.unfinished() == 0 {
@@ -65,6 +77,8 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
         let because = if pause.reason.is_empty() { String::new() } else { format!(": {}", pause.reason) };
         format!("Paused by {} since {}{because}", pause.by, exact(pause.at, now))
     });
+    // Who paused it, and why, stands above.
+    troubles.retain(|trouble| paused.is_none() || !trouble.what.starts_with("it is paused"));
     let mut facts = vec![
         ("workers", format!("{} live, {} slots", task.live_workers, task.slots)),
         ("since it exists", format!("{} dispatched, {} ended", task.dispatched, task.ended)),
@@ -87,6 +101,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
         options: options.map(|(name, value)| (name.clone(), value.clone())).collect(),
         task: task.task,
         paused,
+        troubles,
         facts,
         outlook: outlook.reasons,
         codes,

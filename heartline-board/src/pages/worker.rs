@@ -37,6 +37,8 @@ struct WorkerPage {
     facts: Vec<(&'static str, String)>,
     beats: Vec<Beat>,
     watches: Vec<String>,
+    /// Of which tasks it holds how many jobs.
+    held: Vec<(String, u64)>,
     /// Whether its jobs can be taken by somebody's word that it is dead.
     can_be_dead: bool,
 }
@@ -55,12 +57,12 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
     };
     let now = SystemTime::now();
     let holds = worker.tasks.iter().any(|its| its.held > 0);
-    let has_ended = worker.death.is_some() || worker.stopped_at.is_some();
     answer(&WorkerPage {
         facts: worker_facts(&worker, now),
         beats: beats([&worker], now),
         watches: watches(&worker, now),
-        can_be_dead: board.may(&head, "recover_worker") && holds && !has_ended && !worker.state.is_live(),
+        can_be_dead: board.may(&head, "recover_worker") && holds && !worker.state.is_live(),
+        held: worker.tasks.iter().filter(|its| its.held > 0).map(|its| (its.task.clone(), its.held)).collect(),
         frame: board.frame(&head),
         worker: asked.worker,
     })

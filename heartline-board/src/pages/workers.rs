@@ -13,13 +13,19 @@ use serde::Deserialize;
 use super::{Board, Frame, answer};
 use crate::text::{relative, shown, span};
 use crate::told::{Beat, beats, worker_state};
+use crate::troubles::leaves_jobs;
 
 #[derive(Deserialize)]
 #[serde(default)]
 #[derive(Default)]
 pub(crate) struct Asked {
     all: String,
+    /// How many were listed before.
+    from: usize,
 }
+
+/// How many workers a page lists, and how many heartbeats of theirs.
+const LISTED: usize = 300;
 
 #[derive(Template)]
 #[template(path = "workers.html")]
@@ -28,6 +34,8 @@ struct WorkersPage {
     rows: Vec<Row>,
     beats: Vec<Beat>,
     gone: usize,
+    /// How many more there are, and where.
+    more: Option<(usize, String)>,
 }
 
 struct Row {
@@ -49,11 +57,25 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
         Ok((seen, _)) => seen,
         Err(e) => return board.failed(&e),
     };
-    let is_shown = |worker: &&WorkerReport| !asked.all.is_empty() || worker.state != WorkerState::Gone;
-    let rows: Vec<Row> = seen.workers.iter().filter(is_shown).map(|worker| row(worker, &seen.holders)).collect();
-    let gone = seen.workers.len() - rows.len();
-    let beats = beats(seen.workers.iter(), SystemTime::now());
-    answer(&WorkersPage { frame: board.frame(&head), rows, beats, gone })
+    let leaves = |worker: &&WorkerReport| leaves_jobs(worker, &seen.holders);
+    let is_shown =
+        |worker: &&WorkerReport| !asked.all.is_empty() || worker.state != WorkerState::Gone || leaves(worker);
+    let mut shown: Vec<&WorkerReport> = seen.workers.iter().filter(is_shown).collect();
+    let gone = seen.workers.len() - shown.len();
+    shown.sort_by_key(|worker| !leaves(worker));
+    let more = shown.len().saturating_sub(asked.from + LISTED);
+    let page: Vec<&WorkerReport> = shown.into_iter().skip(asked.from).take(LISTED).collect();
+    let beats = beats(page.iter().copied(), SystemTime::now());
+    answer(&WorkersPage {
+        frame: board.frame(&head),
+        rows: page.iter().map(|worker| row(worker, &seen.holders)).collect(),
+        beats: beats.into_iter().take(LISTED).collect(),
+        gone,
+        more: (more > 0).then(|| {
+            let all = if asked.all.is_empty() { "" } else { "&all=yes" };
+            (more, board.url(&format!("/workers?from={}{all}", asked.from + LISTED)))
+        }),
+    })
 }
 
 fn row(worker: &WorkerReport, holders: &[HolderReport]) -> Row {
@@ -70,6 +92,7 @@ fn row(worker: &WorkerReport, holders: &[HolderReport]) -> Row {
         id: worker.worker.to_string(),
         state: worker_state(worker),
         class: match worker.state {
+            _ if leaves_jobs(worker, holders) => "bad",
             WorkerState::Live => "good",
             WorkerState::Silent => "bad",
             _ => "dim",

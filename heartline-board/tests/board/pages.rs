@@ -121,6 +121,12 @@ async fn acts_are_done_told_and_asked_about_first_where_they_cannot_be_undone() 
     let fail = site.post("/act", &[("act", "fail_running"), ("task", "export"), ("id", "a")]).await;
     assert!(fail.status == 400 && fail.body.contains("nobody holds it: it is waiting"), "{fail:?}");
 
+    // Nor is one cancelled that somebody saw waiting, and that has ended since.
+    site.app.inspector().cancel("export", "a", "").await.unwrap();
+    let cancel = [("act", "cancel"), ("task", "export"), ("id", "a"), ("state", "waiting"), ("confirmed", "yes")];
+    assert!(site.post("/act", &cancel).await.body.contains("a: it moved meanwhile"));
+    site.app.inspector().retry("export", "a").await.unwrap();
+
     let pause = site.post("/act", &[("act", "pause"), ("task", "export"), ("reason", "<b>full</b>")]).await;
     assert!(pause.body.contains("export is paused"), "{pause:?}");
     let task = site.page("/task?task=export").await;
@@ -128,6 +134,47 @@ async fn acts_are_done_told_and_asked_about_first_where_they_cannot_be_undone() 
     assert!(site.post("/act", &[("act", "resume"), ("task", "export")]).await.body.contains("export goes on"));
     assert_eq!(site.post("/act", &[("act", "explode"), ("task", "export")]).await.status, 400);
     assert_eq!(site.post("/act", &[("act", "remove"), ("task", "export"), ("state", "x")]).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_job_that_took_its_workers_down_is_asked_about_before_it_runs_again() {
+    let site = Site::new().await;
+    for id in ["bad", "other"] {
+        site.export.dispatch("x".into()).id(id).await.unwrap();
+    }
+    site.damaged(&[
+        "LREM wait 0 bad",
+        "ZADD failed 1700000000000 bad",
+        r#"HSET error bad {"code":"worker_crashed","message":"its_workers_died"}"#,
+        "HSET stalledCount bad 2",
+    ])
+    .await;
+    let retry = [("act", "retry"), ("task", "export"), ("id", "bad"), ("state", "failed")];
+    let asked = site.post("/act", &retry).await;
+    assert!(
+        asked.body.contains("It failed since 2 workers died, or hung, with it; it may do that again."),
+        "{asked:?}"
+    );
+    let many = site.post("/act", &[("act", "retry"), ("task", "export"), ("state", "failed")]).await;
+    assert!(many.body.contains("1 of them or more failed since their workers died"), "{many:?}");
+    assert_eq!(site.export.job("bad").await.unwrap().state, JobState::Failed);
+    let done = site.post("/act", &[&retry[..], &[("confirmed", "yes")]].concat()).await;
+    assert!(done.body.contains("1 run again"), "{done:?}");
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_task_stands_on_its_page_also_what_is_foreign_and_what_has_no_date() {
+    let site = Site::new().await;
+    site.export.dispatch("x".into()).id("a").await.unwrap();
+    let page = site.page("/task?task=export").await;
+    assert!(page.contains("1 job waiting, and no live worker works it"), "{page}");
+    assert!(!page.contains("recover sweep"), "nothing is held: {page}");
+    site.damaged(&["ZADD delayed 999999999999999 far", "HSET payload far 1"]).await;
+    assert!(site.page("/job?task=export&id=far").await.contains("999999999999999 ms since 1970"));
+    assert!(site.page("/task?task=export").await.contains("999999999999999 ms since 1970"));
+    site.damaged(&["DEL cancelled", "SET cancelled x"]).await;
+    let page = site.get("/task?task=export").await;
+    assert!(page.body.contains("board:{export}:cancelled is a string and should be a zset"), "{page:?}");
 }
 
 #[tokio::test]

@@ -79,9 +79,11 @@ async fn without_the_token_nothing_is_seen_and_a_session_stands_for_it() {
     let out = site.ask("POST", "/logout", &[("Cookie", session), ("Origin", &origin), kind], "").await;
     assert!(out.status == 303 && out.field("set-cookie").unwrap().ends_with("; Max-Age=0"), "{out:?}");
     assert_eq!(site.ask("GET", "", &[("Cookie", session)], "").await.status, 303);
-    for _ in 0..12 {
+    for _ in 0..6 {
         site.post("/login", &[("token", "wrong")]).await;
+        site.ask("GET", "", &[("Authorization", "Bearer wrong")], "").await;
     }
+    assert_eq!(site.ask("GET", "", &[("Authorization", "Bearer wrong")], "").await.status, 429);
     assert_eq!(site.post("/login", &[("token", "wrong")]).await.status, 429);
     assert_eq!(site.post("/login", &[("token", TOKEN)]).await.status, 303, "nobody can keep people out");
     assert!(BoardOptions::with_token("short").is_err());

@@ -72,6 +72,17 @@ impl Site {
             .unwrap();
     }
 
+    /// Does this to keys of the task; the words have no spaces in them.
+    pub async fn damaged(&self, commands: &[&str]) {
+        let mut conn = self.raw().await;
+        for command in commands {
+            let mut words = command.split(' ');
+            let mut cmd = redis::cmd(words.next().unwrap());
+            cmd.arg(format!("board:{{export}}:{}", words.next().unwrap())).arg(words.collect::<Vec<_>>());
+            let () = cmd.query_async(&mut conn).await.unwrap();
+        }
+    }
+
     /// From now on what writes waits.
     pub async fn hold_writes(&self) {
         let mut pause = redis::cmd("CLIENT");

@@ -3,14 +3,13 @@
 use std::io::{self, Read};
 use std::time::SystemTime;
 
-use heartline::{Act, ActReport, JobFilter, JobSelection, JobState};
-use heartline_board::told::STATES;
+use heartline::{Act, ActReport, JobSelection, JobState};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::known_task;
 use crate::args::Selected;
 use crate::ask::confirm;
-use crate::failure::Failure;
+use crate::failure::{Failure, ended};
 use crate::session::Session;
 use heartline_board::text::shown;
 
@@ -32,7 +31,7 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    /// An act on those that were meant.
+    /// An act on those that were meant, as of when they were counted.
     pub(super) fn decided(&self, act: Act) -> Act {
         let act = act.as_of(self.as_of);
         match self.state {
@@ -40,12 +39,30 @@ impl Chosen {
             None => act,
         }
     }
+
+    /// The same for acts on named jobs that nobody is asked about but in production.
+    pub(super) async fn bound_in_production(&self, session: &Session, act: &mut Act) -> Result<String, Failure> {
+        if session.consent.is_production() { self.bound(session, act).await } else { Ok(String::new()) }
+    }
+
+    /// Binds an act to the states of the jobs that were named by their ids, where a person is asked about it. Returns what the question says of those.
+    pub(super) async fn bound(&self, session: &Session, act: &mut Act) -> Result<String, Failure> {
+        if self.state.is_some() || !session.consent.asks() {
+            return Ok(String::new());
+        }
+        let told = act.bind().await?.into_iter().map(|(state, count)| match state {
+            Some(state) => format!("{count} {state}"),
+            None => format!("{count} unknown"),
+        });
+        let told: Vec<String> = told.collect();
+        Ok(if told.is_empty() { String::new() } else { format!(" ({})", told.join(", ")) })
+    }
 }
 
 /// Which jobs an act takes, as they stand now.
 pub(super) async fn chosen(session: &Session, jobs: &Selected) -> Result<Chosen, Failure> {
     known_task(session, &jobs.task).await?;
-    let as_of = session.inspector.task(&jobs.task).await?.as_of;
+    let as_of = session.inspector.server_time().await?;
     if let Some(filter) = jobs.by_filter() {
         let count = session.inspector.count(&jobs.task, &filter).await?.jobs;
         return Ok(Chosen { selection: filter.into(), count, as_of, state: None });
@@ -82,7 +99,7 @@ pub(super) fn confirm_filter(
             confirm(&session.consent, &format!("{verb} about {count} {state} jobs of {}{more}", jobs.task))
         }
         None if session.consent.is_production() => {
-            confirm(&session.consent, &format!("{verb} about {count} jobs of {}{more}", jobs.task))
+            confirm(&session.consent, &format!("{verb} {count} jobs of {}{more}", jobs.task))
         }
         None => Ok(()),
     }
@@ -137,7 +154,7 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
         }
     }
     bar.finish_and_clear();
-    tell(session, act.report(), done)?;
+    let told = tell(session, act.report(), done);
     match failure {
         Some(failure) => {
             say!("note: the step that was under way may have taken up to {A_STEP} jobs more");
@@ -146,12 +163,17 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
         None if is_stopped && !act.report().is_complete => {
             Err(Failure::Failed("stopped; the others are as they were".to_owned()))
         }
-        None => Ok(()),
+        None => told,
     }
 }
 
 /// Tells what an act did, and fails if it did nothing but refuse.
 pub(super) fn tell(session: &Session, report: &ActReport, done: &str) -> Result<(), Failure> {
+    let nothing = report.done + report.requested == 0 && report.refused > 0;
+    ended(!nothing, told(session, report, done))
+}
+
+fn told(session: &Session, report: &ActReport, done: &str) -> Result<(), Failure> {
     if session.out.is_json {
         session.out.json(report)?;
     } else {
@@ -171,12 +193,5 @@ pub(super) fn tell(session: &Session, report: &ActReport, done: &str) -> Result<
             session.out.line("It did not come to its end: repeat it for the others.")?;
         }
     }
-    let nothing = report.done + report.requested == 0 && report.refused > 0;
-    if nothing { Err(Failure::Told) } else { Ok(()) }
-}
-
-/// The filter as it was given, for lists.
-pub(super) fn listed(filter: Option<JobFilter>) -> Result<JobFilter, Failure> {
-    let states = STATES.map(|state| state.to_string()).join(", ");
-    filter.ok_or_else(|| Failure::wrong(format!("say which state: --state with one of {states}")))
+    Ok(())
 }

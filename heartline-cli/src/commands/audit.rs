@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::known_task;
 use crate::ask::confirm;
-use crate::failure::Failure;
+use crate::failure::{Failure, ended};
 use crate::session::Session;
 
 /// What was found of a task, and how large its columns are.
@@ -29,9 +29,15 @@ async fn look(session: &Session, task: &str) -> Result<AuditReport, Failure> {
     let bar = if session.out.is_json { ProgressBar::hidden() } else { ProgressBar::new(0) };
     bar.set_message(task.to_owned());
     let mut audit = session.inspector.audit(task);
-    while let Some(progress) = audit.step().await? {
-        bar.set_length(progress.of);
-        bar.set_position(progress.read.min(progress.of));
+    loop {
+        match audit.step().await {
+            Ok(Some(progress)) => {
+                bar.set_length(progress.of);
+                bar.set_position(progress.read.min(progress.of));
+            }
+            Ok(None) => break,
+            Err(e) => return Err(foreign(session, task).await.unwrap_or_else(|| e.into())),
+        }
     }
     bar.finish_and_clear();
     // Who may only read has looked all the same.
@@ -39,6 +45,14 @@ async fn look(session: &Session, task: &str) -> Result<AuditReport, Failure> {
         session.out.hint(format!("the audit could not be noted for others: {}", shown(&e.to_string())));
     }
     Ok(audit.report().clone())
+}
+
+/// What keeps every script from reading the task, if anything does.
+async fn foreign(session: &Session, task: &str) -> Option<Failure> {
+    let foreign = session.inspector.foreign_keys(task).await.ok().filter(|foreign| !foreign.is_empty())?;
+    let named: Vec<String> = foreign.iter().map(ToString::to_string).collect();
+    let what = format!("{}: look at it, then rename or delete it, and audit again", named.join(", "));
+    Some(Failure::Failed(what))
 }
 
 pub(super) async fn audit(session: &Session, task: Option<String>) -> Result<(), Failure> {
@@ -71,23 +85,25 @@ pub(super) async fn audit(session: &Session, task: Option<String>) -> Result<(),
         });
         audited.push(Audited { report, columns });
     }
+    let is_clean = failed.is_empty() && reports.iter().all(AuditReport::is_clean);
+    ended(is_clean, tell(session, &audited))
+}
+
+fn tell(session: &Session, audited: &[Audited]) -> Result<(), Failure> {
     if session.out.is_json {
-        session.out.json(&audited)?;
-    } else {
-        for Audited { report, columns } in &audited {
-            let (looked, found) = totals(report);
-            session.out.line(format!("{}: {looked} jobs looked at, {found} faults", report.task))?;
-            sizes(session, columns)?;
-            findings(session, report.findings())?;
-            if found > 0 {
-                meanings(session, report.findings())?;
-                session
-                    .out
-                    .hint(format!("`heartline repair -t {} --dry-run` tells what would be mended.", report.task));
-            }
+        return session.out.json(&audited);
+    }
+    for Audited { report, columns } in audited {
+        let (looked, found) = totals(report);
+        session.out.line(format!("{}: {looked} jobs looked at, {found} faults", report.task))?;
+        sizes(session, columns)?;
+        findings(session, report.findings())?;
+        if found > 0 {
+            meanings(session, report.findings())?;
+            session.out.hint(format!("`heartline repair -t {} --dry-run` tells what would be mended.", report.task));
         }
     }
-    if failed.is_empty() && reports.iter().all(AuditReport::is_clean) { Ok(()) } else { Err(Failure::Told) }
+    Ok(())
 }
 
 pub(super) async fn repair(session: &Session, task: &str, dry_run: bool) -> Result<(), Failure> {

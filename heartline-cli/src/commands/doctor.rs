@@ -8,7 +8,7 @@ use heartline_board::checks::{Checked, Grade, found, of_server, ok};
 use heartline_board::text::{shown, span};
 use heartline_board::troubles::troubles;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, ended};
 use crate::fleet::Fleet;
 use crate::session::Session;
 
@@ -30,9 +30,10 @@ pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
     });
     checked.extend(wrong);
     let worst = checked.iter().map(|checked| checked.grade).max().unwrap_or(Grade::Ok);
-    if session.out.is_json {
-        session.out.json(&serde_json::json!({ "grade": worst, "checks": checked, "server": server }))?;
-    } else {
+    let told = || {
+        if session.out.is_json {
+            return session.out.json(&serde_json::json!({ "grade": worst, "checks": checked, "server": server }));
+        }
         for checked in &checked {
             let mark = match checked.grade {
                 Grade::Ok => "ok  ",
@@ -44,8 +45,9 @@ pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
                 session.out.line(format!("      {}", shown(todo)))?;
             }
         }
-    }
-    if worst == Grade::Risk { Err(Failure::Told) } else { Ok(()) }
+        Ok(())
+    };
+    ended(worst != Grade::Risk, told())
 }
 
 /// A heartbeat has a third of the interval, and is to be answered within half of that.

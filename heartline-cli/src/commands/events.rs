@@ -7,7 +7,7 @@ use heartline::{PauseEvent, TaskEvent};
 use super::known_task;
 use crate::failure::Failure;
 use crate::session::Session;
-use heartline_board::text::shown;
+use heartline_board::text::{rfc3339, shown};
 use heartline_board::told::rest_of;
 
 /// Between two looks for what is new.
@@ -29,7 +29,12 @@ pub(super) async fn of_task(session: &Session, task: &str, follow: bool) -> Resu
     let mut after = follow.then(|| format!("{}-0", now.as_millis()));
     let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
-        let page = session.inspector.events(task, after.as_deref()).await?;
+        // Also where more is always there, or Redis gives no answer.
+        let page = tokio::select! {
+            biased;
+            _ = &mut stop => return Ok(()),
+            page = session.inspector.events(task, after.as_deref()) => page?,
+        };
         for event in &page.events {
             tell(session, event)?;
         }
@@ -54,7 +59,5 @@ fn tell(session: &Session, event: &TaskEvent) -> Result<(), Failure> {
         TaskEvent::Pause(PauseEvent::Resumed { at, .. }) => (*at, "task:resumed".to_owned(), String::new()),
         _ => return Ok(()),
     };
-    session.out.line(
-        format!("{} {name:<18} {} {}", humantime::format_rfc3339_millis(at), shown(&id), rest_of(event)).trim_end(),
-    )
+    session.out.line(format!("{} {name:<18} {} {}", rfc3339(at), shown(&id), rest_of(event)).trim_end())
 }

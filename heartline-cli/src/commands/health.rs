@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use heartline::{TaskReport, WorkerState};
 use heartline_board::checks::Grade;
 use heartline_board::text::{many, shown};
-use heartline_board::troubles::{TOLD, Trouble, is_healthy};
+use heartline_board::troubles::{TOLD, Trouble, is_healthy, leaves_jobs};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, ended};
 use crate::fleet::Fleet;
 use crate::session::Session;
 
@@ -25,14 +25,6 @@ pub(super) async fn health(session: &Session) -> Result<(), Failure> {
         tell(session, troubles.iter().filter(|trouble| trouble.grade == Grade::Risk))
     };
     ended(is_healthy, told)
-}
-
-/// How it ends, also where nobody reads what it tells.
-fn ended(is_healthy: bool, told: Result<(), Failure>) -> Result<(), Failure> {
-    match told {
-        Ok(()) | Err(Failure::Unread) if !is_healthy => Err(Failure::Told),
-        told => told,
-    }
 }
 
 pub(super) async fn status(session: &Session) -> Result<(), Failure> {
@@ -61,8 +53,11 @@ fn tell_status(session: &Session, fleet: &Fleet, troubles: &[Trouble], is_health
         let jobs = format!("{waiting} waiting, {held} held, {failed} failed{}", most_failed(tasks));
         session.out.line(format!("{}: {jobs}", many(tasks.len() as u64, "task")))?;
         let states = [WorkerState::Live, WorkerState::Stopping, WorkerState::Silent];
-        let workers = states.map(|state| format!("{} {state}", count(state)));
-        session.out.line(format!("workers: {}", workers.join(", ")))?;
+        let states = states.map(|state| format!("{} {state}", count(state)));
+        let left = workers.iter().filter(|worker| worker.state == WorkerState::Gone);
+        let left = left.filter(|worker| leaves_jobs(worker, &fleet.holders)).count();
+        let left = if left == 0 { String::new() } else { format!(", {left} gone that still hold jobs") };
+        session.out.line(format!("workers: {}{left}", states.join(", ")))?;
         if troubles.is_empty() {
             session.out.line("Nothing is wrong.")?;
         } else if is_healthy {
@@ -88,6 +83,10 @@ fn most_failed(tasks: &[TaskReport]) -> String {
         told.push(')');
     }
     told.replacen("( ", "(", 1)
+}
+
+pub(super) fn tell_troubles(session: &Session, troubles: &[Trouble]) -> Result<(), Failure> {
+    tell(session, troubles.iter())
 }
 
 fn tell<'a>(session: &Session, troubles: impl Iterator<Item = &'a Trouble>) -> Result<(), Failure> {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{acts, events, known_task, when};
 use crate::args::{Filter, JobsCommand, Selected};
 use crate::ask::confirm;
-use crate::failure::Failure;
+use crate::failure::{Failure, ended};
 use crate::session::Session;
 use heartline_board::text::{brief, many, shown};
 
@@ -62,8 +62,9 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
         JobsCommand::Cancel { jobs, reason } => {
             acts::can_be(&jobs, "cancelled", &STATES[..4])?;
             let chosen = acts::chosen(session, &jobs).await?;
-            acts::confirm_filter(session, &jobs, "cancel", (chosen.count, ""))?;
-            let act = chosen.decided(inspector.cancel(&jobs.task, chosen.selection.clone(), &reason));
+            let mut act = chosen.decided(inspector.cancel(&jobs.task, chosen.selection.clone(), &reason));
+            let states = chosen.bound_in_production(session, &mut act).await?;
+            acts::confirm_filter(session, &jobs, "cancel", (chosen.count, &states))?;
             acts::run(session, act, "cancelled", chosen.count).await?;
             tell_of_holders(session, &jobs).await
         }
@@ -71,15 +72,17 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
             acts::can_be(&jobs, "retried", &[JobState::Failed, JobState::Cancelled])?;
             let chosen = acts::chosen(session, &jobs).await?;
             let poisonous = warn_of_poison(session, &jobs).await?;
-            acts::confirm_filter(session, &jobs, "run again", (chosen.count, &poisonous))?;
-            let act = chosen.decided(inspector.retry(&jobs.task, chosen.selection.clone()));
+            let mut act = chosen.decided(inspector.retry(&jobs.task, chosen.selection.clone()));
+            let states = chosen.bound_in_production(session, &mut act).await?;
+            acts::confirm_filter(session, &jobs, "run again", (chosen.count, &format!("{states}{poisonous}")))?;
             acts::run(session, act, "run again", chosen.count).await
         }
         JobsCommand::RunNow(jobs) => {
             acts::can_be(&jobs, "run now", &[JobState::Delayed])?;
             let chosen = acts::chosen(session, &jobs).await?;
-            acts::confirm_filter(session, &jobs, "run at once", (chosen.count, ""))?;
-            let act = chosen.decided(inspector.run_now(&jobs.task, chosen.selection.clone()));
+            let mut act = chosen.decided(inspector.run_now(&jobs.task, chosen.selection.clone()));
+            let states = chosen.bound_in_production(session, &mut act).await?;
+            acts::confirm_filter(session, &jobs, "run at once", (chosen.count, &states))?;
             acts::run(session, act, "run now", chosen.count).await
         }
         JobsCommand::Remove(jobs) => remove(session, &jobs).await,
@@ -92,12 +95,12 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
             known_task(session, &task).await?;
             warn_of_a_long_wait(session, &task).await?;
             let state = inspector.wait(&task, &id, timeout).await?;
-            if session.out.is_json {
-                session.out.json(&serde_json::json!({ "task": task, "id": id, "state": state }))?;
+            let told = if session.out.is_json {
+                session.out.json(&serde_json::json!({ "task": task, "id": id, "state": state }))
             } else {
-                session.out.line(state.to_string())?;
-            }
-            if state == JobState::Completed { Ok(()) } else { Err(Failure::Told) }
+                session.out.line(state.to_string())
+            };
+            ended(state == JobState::Completed, told)
         }
     }
 }
@@ -145,7 +148,16 @@ async fn warn_of_poison(session: &Session, jobs: &Selected) -> Result<String, Fa
 /// A job whose worker cannot hear that it is cancelled stands where it is until it is taken from it.
 async fn tell_of_holders(session: &Session, jobs: &Selected) -> Result<(), Failure> {
     for id in jobs.ids.iter().filter(|id| *id != "-").take(NAMED) {
-        let Ok(Some(job)) = session.inspector.job(&jobs.task, id, JobValues::None).await else { continue };
+        let job = tokio::select! {
+            job = session.inspector.job(&jobs.task, id, JobValues::None) => job,
+            () = heartline::shutdown_signal() => return Ok(()),
+        };
+        let job = match job {
+            Ok(Some(job)) => job,
+            // What was done stands, and nobody is there to be asked.
+            Err(e) if e.is_retryable() => return Ok(()),
+            _ => continue,
+        };
         if let Some((what, hint)) = holder_trouble(session, &job).await? {
             say!("note: {} is cancelled when it is recovered: {}\n    {}", shown(id), shown(&what), shown(&hint));
         }
@@ -222,7 +234,8 @@ async fn list(
     (limit, oldest_first, cursor, count): (usize, bool, Option<String>, bool),
 ) -> Result<(), Failure> {
     known_task(session, task).await?;
-    let mut filter = acts::listed(filter.of_jobs())?;
+    let is_waiting = filter.state == Some(JobState::Waiting);
+    let Some(mut filter) = filter.of_jobs() else { return list_states(session, task).await };
     if oldest_first {
         filter = filter.oldest_first();
     }
@@ -267,6 +280,9 @@ async fn list(
     if page.jobs.is_empty() && page.next.is_none() {
         session.out.hint(format!("No job of {task} is like that."));
     }
+    if is_waiting && !page.jobs.is_empty() {
+        session.out.hint("Waiting jobs stand in the order in which they will run, the next one first.");
+    }
     if let Some(next) = &page.next {
         session.out.hint(format!(
             "{} shown, {} looked at; go on with --cursor '{}'",
@@ -275,6 +291,18 @@ async fn list(
             shown(next)
         ));
     }
+    Ok(())
+}
+
+/// How many jobs there are in each state, where nobody said which.
+async fn list_states(session: &Session, task: &str) -> Result<(), Failure> {
+    let counts = session.inspector.task(task).await?.counts;
+    if session.out.is_json {
+        return session.out.json(&counts);
+    }
+    let cells = |state: &JobState| vec![state.to_string(), counts.of_state(*state).to_string()];
+    session.out.table(&["STATE", "JOBS"], STATES.iter().map(cells).collect())?;
+    session.out.hint(format!("`heartline jobs list -t {task} -s STATE` lists those of one state."));
     Ok(())
 }
 
@@ -313,11 +341,12 @@ async fn remove(session: &Session, jobs: &Selected) -> Result<(), Failure> {
         return Err(Failure::wrong(format!("{state} jobs are held by workers; cancel them instead")));
     }
     let chosen = acts::chosen(session, jobs).await?;
+    let mut act = chosen.decided(session.inspector.remove(&jobs.task, chosen.selection.clone()));
     if jobs.by_filter().is_some() {
         acts::confirm_filter(session, jobs, "remove for good", (chosen.count, ""))?;
     } else {
-        confirm(&session.consent, &format!("remove {} jobs of {} for good", chosen.count, jobs.task))?;
+        let states = chosen.bound(session, &mut act).await?;
+        confirm(&session.consent, &format!("remove {} of {} for good{states}", many(chosen.count, "job"), jobs.task))?;
     }
-    let act = chosen.decided(session.inspector.remove(&jobs.task, chosen.selection.clone()));
     acts::run(session, act, "removed", chosen.count).await
 }

@@ -1,6 +1,6 @@
 //! `metrics`: the fleet for Prometheus, once or as an exporter.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -36,51 +36,82 @@ const EARLIER: Duration = Duration::from_millis(500);
 /// What OpenMetrics text is called.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// For how long a look is told where the next one takes longer than those wait who ask: over a slow line, of a large fleet.
+const TOLD_FOR: Duration = Duration::from_secs(30);
+
 /// What the exporter holds.
 struct Exporter {
     inspector: Inspector,
-    /// The last look, `None` where it failed, and when it was. Those who come together wait for one.
-    last: Mutex<Option<(Instant, Option<Arc<Fleet>>)>>,
+    /// The last look and when it was. Those who come together wait for one.
+    last: Mutex<Option<(Instant, Seen)>>,
+    /// The last one that came to its end, and when.
+    good: std::sync::Mutex<Option<(Instant, Arc<Fleet>)>>,
+}
+
+/// What a look has come to.
+#[derive(Clone)]
+enum Seen {
+    Fleet(Arc<Fleet>),
+    /// Redis is not reached, or what stands there cannot be read.
+    Failed,
+    /// It takes longer than is waited for.
+    Late,
 }
 
 impl Exporter {
-    /// What was seen now or a moment ago; `None` where Redis is not reached in the time that they have who ask.
-    async fn seen(self: Arc<Self>, head: &HeaderMap) -> Option<Arc<Fleet>> {
+    /// What was seen now or a moment ago, in the time that they have who ask, and how old that is.
+    async fn seen(self: Arc<Self>, head: &HeaderMap) -> (Seen, Duration) {
         let told = head.get(WAITS).and_then(|waits| waits.to_str().ok()?.parse().ok());
         let told = told.and_then(|waits| Duration::try_from_secs_f64(waits).ok());
         let patience = told.map_or(PATIENCE, |waits| waits.saturating_sub(EARLIER).min(LONGEST));
         // In a task of its own: who gives up does not make the next one begin anew.
-        let looking = tokio::spawn(async move { self.look().await });
-        timeout(patience, looking).await.ok()?.ok()?
+        let own = Arc::clone(&self);
+        let looking = tokio::spawn(async move { own.look().await });
+        match timeout(patience, looking).await {
+            Ok(looked) => (looked.unwrap_or(Seen::Failed), Duration::ZERO),
+            Err(_) => {
+                let good = self.good.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let good = good.map(|(at, fleet)| (Seen::Fleet(fleet), at.elapsed()));
+                good.filter(|(_, age)| *age <= TOLD_FOR).unwrap_or((Seen::Late, Duration::ZERO))
+            }
+        }
     }
 
-    async fn look(&self) -> Option<Arc<Fleet>> {
+    async fn look(&self) -> Seen {
         let mut last = self.last.lock().await;
-        if let Some((_, fleet)) = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
-            return fleet.clone();
+        if let Some((_, seen)) = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
+            return seen.clone();
         }
         let looked = timeout(LONGEST, Fleet::look(&self.inspector)).await;
         let looked = looked.unwrap_or_else(|_| Err(Failure::Failed("redis gives no answer in time".to_owned())));
-        let fleet = match looked {
-            Ok(fleet) => Some(Arc::new(fleet)),
+        let seen = match looked {
+            Ok(fleet) => {
+                let fleet = Arc::new(fleet);
+                let good = Some((Instant::now(), Arc::clone(&fleet)));
+                *self.good.lock().unwrap_or_else(PoisonError::into_inner) = good;
+                Seen::Fleet(fleet)
+            }
             Err(failure) => {
                 failure.tell();
-                None
+                // What was seen before that is no answer to those who ask now.
+                self.good.lock().unwrap_or_else(PoisonError::into_inner).take();
+                Seen::Failed
             }
         };
-        *last = Some((Instant::now(), fleet.clone()));
-        fleet
+        *last = Some((Instant::now(), seen.clone()));
+        seen
     }
 }
 
 pub(super) async fn once(session: &Session) -> Result<(), Failure> {
     let fleet = Fleet::look(&session.inspector).await;
-    session.out.line(text(fleet.as_ref().ok())?.trim_end())?;
+    session.out.line(text(fleet.as_ref().ok(), Duration::ZERO)?.trim_end())?;
     fleet.map(drop)
 }
 
 pub(super) async fn export(session: &Session, serving: Serving) -> Result<(), Failure> {
-    let exporter = Arc::new(Exporter { inspector: session.inspector.clone(), last: Mutex::default() });
+    let (last, good) = (Mutex::default(), std::sync::Mutex::default());
+    let exporter = Arc::new(Exporter { inspector: session.inspector.clone(), last, good });
     let pages = Router::new()
         .route("/", get(|| async { "heartline metrics: /metrics, /health\n" }))
         .route("/metrics", get(metrics))
@@ -90,7 +121,9 @@ pub(super) async fn export(session: &Session, serving: Serving) -> Result<(), Fa
 }
 
 async fn metrics(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Response {
-    match text(exporter.seen(&head).await.as_deref()) {
+    let (seen, age) = exporter.seen(&head).await;
+    let fleet = if let Seen::Fleet(fleet) = &seen { Some(&**fleet) } else { None };
+    match text(fleet, age) {
         Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
         Err(failure) => {
             failure.tell();
@@ -101,8 +134,16 @@ async fn metrics(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Resp
 
 /// Whether jobs are processed, and no more: who may ask this may not be one who may see names.
 async fn healthy(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Response {
-    let Some(fleet) = exporter.seen(&head).await else {
-        return (StatusCode::SERVICE_UNAVAILABLE, "redis is not reached\n").into_response();
+    let fleet = match exporter.seen(&head).await.0 {
+        Seen::Fleet(fleet) => fleet,
+        Seen::Failed => {
+            let what = "redis is not reached, or cannot be read: the log of this program says why\n";
+            return (StatusCode::SERVICE_UNAVAILABLE, what).into_response();
+        }
+        Seen::Late => {
+            let what = "redis, or a look at the whole fleet, takes longer than you wait\n";
+            return (StatusCode::SERVICE_UNAVAILABLE, what).into_response();
+        }
     };
     match fleet.troubles().iter().filter(|trouble| trouble.grade == Grade::Risk).count() {
         0 => "healthy\n".into_response(),

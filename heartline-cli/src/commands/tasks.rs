@@ -12,6 +12,7 @@ use crate::ask::confirm;
 use crate::failure::Failure;
 use crate::session::Session;
 use heartline_board::text::{exact, shown, span};
+use heartline_board::troubles::troubles_of;
 
 /// Between two looks, from which rates are told.
 const SAMPLE: Duration = Duration::from_secs(1);
@@ -136,9 +137,13 @@ async fn show(session: &Session, name: &str) -> Result<(), Failure> {
     tokio::time::sleep(SAMPLE).await;
     let (task, outlook) = (session.inspector.task(name).await?, session.inspector.recovery_outlook(name).await?);
     let rates = task.rates_since(&earlier);
+    let troubles = troubles_of(&session.inspector, &task).await?;
     if session.out.is_json {
-        return session.out.json(&serde_json::json!({ "task": task, "rates": rates, "outlook": outlook }));
+        return session
+            .out
+            .json(&serde_json::json!({ "task": task, "rates": rates, "troubles": troubles, "outlook": outlook }));
     }
+    super::health::tell_troubles(session, &troubles)?;
     let (now, counts) = (task.as_of, &task.counts);
     let states = STATES.iter().map(|state| format!("{} {state}", counts.of_state(*state)));
     let option = |name: &str| task.options.values.get(name).filter(|value| !value.is_empty()).cloned();

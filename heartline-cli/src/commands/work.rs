@@ -180,7 +180,16 @@ struct Told {
 impl Told {
     fn says(&self, how: &str) -> String {
         let errors = String::from_utf8_lossy(&self.errors);
-        if errors.trim().is_empty() { how.to_owned() } else { format!("{how}: {}", errors.trim()) }
+        let errors = errors.trim();
+        if errors.is_empty() {
+            return how.to_owned();
+        }
+        // The end says why, and a message that is too long loses its end.
+        let mut from = errors.len().saturating_sub(TOLD - how.len() - 2);
+        while !errors.is_char_boundary(from) {
+            from += 1;
+        }
+        format!("{how}: {}", &errors[from..])
     }
 }
 

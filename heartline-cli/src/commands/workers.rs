@@ -10,14 +10,16 @@ use crate::failure::Failure;
 use crate::session::Session;
 use heartline_board::text::{many, relative, shown, span};
 use heartline_board::told::{Beat, beats, watches, worker_facts, worker_state};
-use heartline_board::troubles::{correct, next_step};
+use heartline_board::troubles::{correct, leaves_jobs, next_step};
 
 pub(super) async fn list(session: &Session, all: bool) -> Result<(), Failure> {
-    let workers = session.inspector.workers().await?;
-    let gone = workers.iter().filter(|worker| worker.state == WorkerState::Gone).count();
-    let is_listed = |worker: &WorkerReport| all || worker.state != WorkerState::Gone;
-    let mut listed: Vec<WorkerReport> = workers.into_iter().filter(is_listed).collect();
-    held_by(session, &mut listed).await?;
+    let mut listed = session.inspector.workers().await?;
+    let holders = held_by(session, &mut listed).await?;
+    let known = listed.len();
+    let leaves = |worker: &WorkerReport| leaves_jobs(worker, &holders);
+    listed.retain(|worker| all || worker.state != WorkerState::Gone || leaves(worker));
+    listed.sort_by_key(|worker| !leaves(worker));
+    let gone = known - listed.len();
     if listed.is_empty() && !session.out.is_json {
         session.out.hint(format!("There is no worker on {}.", session.place));
     }
@@ -60,7 +62,7 @@ pub(super) async fn list(session: &Session, all: bool) -> Result<(), Failure> {
             "WATCH: what interrupted a worker's watch over held jobs last. It began anew then, and recovers nothing before a whole interval without a break.",
         );
     }
-    if gone > 0 && !all {
+    if gone > 0 {
         session.out.hint(format!("{gone} more are gone: --all shows them"));
     }
     Ok(())

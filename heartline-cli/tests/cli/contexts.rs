@@ -32,6 +32,28 @@ impl Drop for File {
     }
 }
 
+#[tokio::test]
+async fn a_context_of_a_variable_gives_way_to_an_address_and_yes_is_not_enough_where_nobody_knows() {
+    let bench = Bench::new().await;
+    bench.export.dispatch("x".into()).id("a").await.unwrap();
+    let run = async |file: &File, args: &[&str]| {
+        let mut command = bench.command(args);
+        command.env("HEARTLINE_CONTEXT", "live").env("HEARTLINE_CONFIG", &file.0).env("SECRET_REDIS", bench.url());
+        tokio::task::spawn_blocking(move || Ran::of(command.output().unwrap())).await.unwrap()
+    };
+    let url = bench.url();
+    let purge = ["--redis", &url, "--yes", "task", "purge", "export", "--state", "waiting"];
+    let file = File::new(&bench, FILE, 0o644);
+    let ran = run(&file, &purge).await;
+    assert!(ran.status == 2 && ran.err.contains("perhaps in production") && ran.err.contains("chmod 600"), "{ran:?}");
+    assert_eq!(bench.export.counts().await.unwrap().waiting, 1);
+    drop(file);
+    let file = File::new(&bench, FILE, 0o600);
+    assert!(run(&file, &["--redis", &url, "tasks"]).await.ok().contains("export"));
+    let ran = run(&file, &purge).await;
+    assert!(ran.status == 2 && ran.err.contains("--confirm"), "the address is that of production: {ran:?}");
+}
+
 const FILE: &str = r#"
 default = "live"
 [context.live]

@@ -273,3 +273,60 @@ async fn of_jobs_that_died_together_none_is_accused_alone_and_none_that_has_ende
     assert!(listed.err.contains("All of them have ended"), "{listed:?}");
     assert!(!bench.run(&["status"]).await.out.contains("deaths"), "what has ended is no trouble");
 }
+
+#[tokio::test]
+async fn a_worker_that_is_gone_and_holds_jobs_is_listed_and_recovered_whatever_its_record_says() {
+    let bench = Bench::new().await;
+    let worker = bench.worker();
+    until("it works", async || bench.run(&["workers", "--json"]).await.json()[0]["state"] == "live").await;
+    let _ = worker.stop().await.unwrap();
+    bench.export.dispatch("hold".into()).id("a").await.unwrap();
+    holds(&bench, &["a"], Duration::from_secs(9000), Duration::from_secs(8000)).await;
+    let listed = bench.run(&["workers"]).await.ok();
+    assert!(listed.contains(NOBODY) && listed.contains("gone") && listed.contains("export 1/2"), "{listed}");
+    let shown = bench.run(&["task", "show", "export"]).await.ok();
+    assert!(shown.contains("1 held; none was looked at yet") && shown.contains("! export: 1 job held by"), "{shown}");
+    // Something foreign under its key, and it is in no list any more.
+    let mut conn = redis_of(&bench).await;
+    let key = format!("cli:worker:{NOBODY}");
+    let mut pipe = redis::pipe();
+    pipe.del(&key).ignore().set(&key, "x").ignore().zrem("cli:workers", NOBODY).ignore();
+    let () = pipe.query_async(&mut conn).await.unwrap();
+    assert!(bench.run(&["status"]).await.out.contains("1 job held by"), "it hides nothing");
+    let ran = bench.run(&["--yes", "recover", "worker", NOBODY]).await.ok();
+    assert!(ran.contains("export"), "{ran}");
+    assert_eq!(bench.export.counts().await.unwrap().running, 0);
+}
+
+#[tokio::test]
+async fn a_foreign_value_is_named_and_what_is_asked_for_without_a_state_is_counted() {
+    let bench = Bench::new().await;
+    bench.export.dispatch("x".into()).id("a").await.unwrap();
+    let counted = bench.run(&["jobs", "list", "-t", "export"]).await.ok();
+    assert!(counted.contains("waiting") && counted.contains("cancelled"), "{counted}");
+    let listed = bench.run(&["jobs", "list", "-t", "export", "-s", "waiting"]).await;
+    assert!(listed.err.contains("the next one first") || listed.out.contains("the next one first"), "{listed:?}");
+    let () =
+        redis::cmd("SET").arg("cli:{export}:failed").arg("x").query_async(&mut redis_of(&bench).await).await.unwrap();
+    let named = "cli:{export}:failed is a string and should be a zset";
+    for args in [&["doctor"][..], &["status"], &["audit", "-t", "export"]] {
+        let ran = bench.run(args).await;
+        assert!(ran.status == 1 && format!("{}{}", ran.out, ran.err).contains(named), "{args:?}: {ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_somebody_retries_while_the_question_stands_is_not_removed() {
+    let bench = Bench::new().await;
+    let worker = bench.worker();
+    let _ = bench.export.dispatch("fail".into()).id("a").await.unwrap().result().await;
+    let _ = worker.stop().await.unwrap();
+    let mut asked = bench.on_terminal("jobs remove -t export a");
+    asked.until("Go on? [y/N]").await;
+    assert!(asked.shown().contains("remove 1 job of export for good (1 failed)"), "{}", asked.shown());
+    bench.run(&["jobs", "retry", "-t", "export", "a"]).await.ok();
+    asked.say("y\n");
+    asked.until("1 refused").await;
+    assert!(asked.shown().contains("it moved meanwhile"), "{}", asked.shown());
+    assert_eq!(bench.export.counts().await.unwrap().waiting, 1);
+}

@@ -1,8 +1,8 @@
 //! Runs the command on a private server.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use heartline::testing::{RedisServer, TestApp};
@@ -126,9 +126,53 @@ impl Bench {
         self.test.server()
     }
 
+    /// A command on a terminal of its own, where somebody may be asked.
+    pub fn on_terminal(&self, args: &str) -> Terminal {
+        let mut command = Command::new("script");
+        command.args(["-qfec", &format!("{} {args}", env!("CARGO_BIN_EXE_heartline")), "/dev/null"]);
+        command.env("HEARTLINE_REDIS", self.url()).env("HEARTLINE_PREFIX", "cli");
+        command.env("HEARTLINE_CONFIG", "/nowhere/config.toml").env_remove("HEARTLINE_CONTEXT");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (shown, mut from) = (Arc::new(Mutex::new(Vec::new())), child.stdout.take().unwrap());
+        let told = Arc::clone(&shown);
+        std::thread::spawn(move || {
+            let mut some = [0; 4096];
+            while let Ok(count @ 1..) = from.read(&mut some) {
+                told.lock().unwrap().extend_from_slice(&some[..count]);
+            }
+        });
+        Terminal { child, shown }
+    }
+
     /// A command that goes on, with its output to be read.
     pub fn start(&self, args: &[&str]) -> std::process::Child {
         self.command(args).stdout(Stdio::piped()).spawn().unwrap()
+    }
+}
+
+/// A command on a terminal, and what that shows.
+pub struct Terminal {
+    child: std::process::Child,
+    shown: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Terminal {
+    pub fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
+    }
+
+    pub async fn until(&self, text: &str) {
+        until(&format!("{text} stands on the terminal"), async || self.shown().contains(text)).await;
+    }
+
+    pub fn say(&mut self, text: &str) {
+        self.child.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill().and_then(|()| self.child.wait());
     }
 }
 

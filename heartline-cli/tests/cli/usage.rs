@@ -76,6 +76,20 @@ async fn a_task_that_is_not_there_suggests_the_one_that_was_meant() {
 }
 
 #[tokio::test]
+async fn what_failed_has_failed_also_where_nobody_reads_it() {
+    let bench = Bench::new().await;
+    let worker = bench.worker();
+    let _ = bench.export.dispatch("fail".into()).id("a").await.unwrap().result().await;
+    let _ = worker.stop().await.unwrap();
+    let mut command = bench.command(&["jobs", "wait", "-t", "export", "a"]);
+    // A pipe that nobody reads any more.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = tokio::task::spawn_blocking(move || command.stdout(writer).status().unwrap()).await.unwrap();
+    assert_eq!(status.code(), Some(1));
+}
+
+#[tokio::test]
 async fn output_that_nobody_reads_to_its_end_is_no_fault() {
     let bench = Bench::new().await;
     bench.export.dispatch_many((0..1000).map(|_| "x".to_owned())).await.unwrap();

@@ -110,6 +110,16 @@ async fn how_a_program_ends_is_how_the_job_ends() {
 }
 
 #[tokio::test]
+async fn of_what_a_program_says_the_end_is_kept() {
+    let bench = Bench::new().await;
+    let script =
+        Script::start(&bench, &[], "head -c 6000 /dev/zero | tr '\\0' '\\377' >&2; echo the real cause >&2; exit 1");
+    let (code, message) = script.failure(json!(1)).await;
+    assert_eq!(code, "exit_1");
+    assert!(message.starts_with("exit status 1: ") && message.ends_with("the real cause"), "{message}");
+}
+
+#[tokio::test]
 async fn exit_status_75_puts_the_job_off() {
     let bench = Bench::new().await;
     let file = scratch("snooze");

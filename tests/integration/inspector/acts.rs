@@ -594,3 +594,18 @@ async fn a_job_that_somebody_has_retried_meanwhile_is_not_removed_for_one_who_sa
     let report = inspector.remove(TASK, "cancelled").in_state(JobState::Waiting).await.unwrap();
     assert_eq!((report.done, report.refused), (1, 0), "{report:?}");
 }
+
+#[tokio::test]
+async fn an_act_that_somebody_thought_about_takes_a_named_job_only_where_it_stood() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    one_of_each(&test, &app).await;
+    let mut act = inspector.remove(TASK, ["cancelled", "failed", "nobody"]);
+    let stood = act.bind().await.unwrap();
+    let expected = [(None, 1), (Some(JobState::Failed), 1), (Some(JobState::Cancelled), 1)];
+    assert_eq!(stood.into_iter().collect::<Vec<_>>(), expected);
+    inspector.retry(TASK, "cancelled").await.unwrap();
+    let report = act.await.unwrap();
+    assert_eq!((report.done, report.refused), (1, 2), "{report:?}");
+    assert!(report.refusals.iter().any(|refused| refused.id == "cancelled" && refused.why == Refusal::Changed));
+}
