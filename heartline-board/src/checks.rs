@@ -46,9 +46,24 @@ pub fn found(grade: Grade, what: impl Into<String>, todo: impl Into<String>) -> 
     Checked { grade, what: what.into(), todo: Some(todo.into()) }
 }
 
+/// What is well with each server and what is not; of several each with its place.
+#[must_use]
+pub fn of_servers(servers: &[ServerReport], now: SystemTime) -> Vec<Checked> {
+    let is_alone = servers.len() == 1;
+    let checked = servers.iter().flat_map(|server| {
+        let named = |checked: Checked| Checked { what: format!("{}: {}", server.place, checked.what), ..checked };
+        of_server(server, now).into_iter().map(move |checked| if is_alone { checked } else { named(checked) })
+    });
+    checked.collect()
+}
+
 /// What is well with a server and what is not.
 #[must_use]
 pub fn of_server(server: &ServerReport, now: SystemTime) -> Vec<Checked> {
+    if let Some(fault) = &server.fault {
+        let todo = "the jobs of its tasks stand still until it is back, or its replica is the primary: `redis-cli CLUSTER NODES`";
+        return vec![found(Grade::Risk, format!("it cannot be asked: {fault}"), todo)];
+    }
     let mut checked = vec![ok(format!("the server is {} {}", server.name, server.version))];
     checked.push(match (server.is_primary, server.replicas) {
         (false, _) => found(Grade::Risk, "it is a replica, which takes no writes", "connect to the primary"),

@@ -10,7 +10,7 @@ use heartline::{
 };
 use serde::Serialize;
 
-use crate::checks::{Grade, of_server};
+use crate::checks::{Grade, of_servers};
 use crate::text::{many, quoted, span};
 use crate::told::proof;
 
@@ -169,18 +169,18 @@ pub fn troubles(tasks: &[TaskReport], workers: &[WorkerReport], holders: &[Holde
     troubles
 }
 
-/// The same, and by what the server puts jobs at risk.
+/// The same, and by what the servers put jobs at risk.
 #[must_use]
 pub fn all_troubles(
     tasks: &[TaskReport],
     workers: &[WorkerReport],
     holders: &[HolderReport],
-    server: &ServerReport,
+    servers: &[ServerReport],
 ) -> Vec<Trouble> {
-    let risks = of_server(server, SystemTime::now()).into_iter().filter(|checked| checked.grade == Grade::Risk);
+    let risks = of_servers(servers, SystemTime::now()).into_iter().filter(|checked| checked.grade == Grade::Risk);
     let risks = risks.map(|risk| Trouble::risk(None, risk.what, risk.todo.unwrap_or_default()));
     let mut troubles: Vec<Trouble> = risks.collect();
-    if server.write_refusal.is_none() {
+    if servers.iter().all(|server| server.write_refusal.is_none()) {
         troubles.extend(self::troubles(tasks, workers, holders));
         return troubles;
     }

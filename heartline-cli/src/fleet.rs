@@ -1,4 +1,4 @@
-//! Everything at one time: tasks, workers, and the server.
+//! Everything at one time: tasks, workers, and the servers.
 
 use std::time::SystemTime;
 
@@ -18,7 +18,8 @@ pub(crate) struct Fleet {
     pub(crate) workers: Vec<WorkerReport>,
     /// Who holds jobs, of the tasks where that may be wrong.
     pub(crate) holders: Vec<HolderReport>,
-    pub(crate) server: ServerReport,
+    /// The server, or the primaries of a cluster.
+    pub(crate) servers: Vec<ServerReport>,
 }
 
 impl Fleet {
@@ -26,7 +27,7 @@ impl Fleet {
     pub(crate) async fn look(inspector: &Inspector) -> Result<Fleet, Failure> {
         let (tasks, mut workers) = (inspector.tasks().await?, inspector.workers().await?);
         let holders = holders(inspector, &tasks, &mut workers).await?;
-        Ok(Fleet { tasks, workers, holders, server: inspector.server().await? })
+        Ok(Fleet { tasks, workers, holders, servers: inspector.servers().await? })
     }
 
     /// Jobs that were held at the deaths of workers, by the last stalls of each task. A task whose stalls cannot be read hides no other.
@@ -39,6 +40,6 @@ impl Fleet {
 
     /// What is wrong, or may be.
     pub(crate) fn troubles(&self) -> Vec<Trouble> {
-        all_troubles(&self.tasks, &self.workers, &self.holders, &self.server)
+        all_troubles(&self.tasks, &self.workers, &self.holders, &self.servers)
     }
 }

@@ -36,7 +36,7 @@ pub(crate) fn text(fleet: Option<&Fleet>, age: Duration) -> Result<String, Failu
         );
         of_tasks(&mut registry, &fleet.tasks);
         of_workers(&mut registry, fleet);
-        of_server(&mut registry, &fleet.server);
+        of_servers(&mut registry, &fleet.servers);
     }
     let mut text = String::new();
     encode(&mut text, &registry).map_err(|e| Failure::Failed(format!("the metrics cannot be written: {e}")))?;
@@ -125,21 +125,23 @@ fn of_workers(registry: &mut Registry, fleet: &Fleet) {
     registry.register("workers_blocked", "Workers whose runtime is blocked by handlers", blocked);
 }
 
-fn of_server(registry: &mut Registry, server: &ServerReport) {
-    let skew = server.clock.duration_since(SystemTime::now()).unwrap_or_else(|e| e.duration());
+/// The server, or all primaries of a cluster together: their memory is added up, of the times the longest is told.
+fn of_servers(registry: &mut Registry, servers: &[ServerReport]) {
+    let known = || servers.iter().filter(|server| server.fault.is_none());
+    let now = SystemTime::now();
+    let skew = known().map(|server| server.clock.duration_since(now).unwrap_or_else(|e| e.duration()));
+    let skew = skew.max().unwrap_or_default();
+    let round_trip = known().map(|server| server.round_trip).max().unwrap_or_default();
+    let sum = |of: fn(&ServerReport) -> u64| known().map(of).sum::<u64>() as f64;
+    let (used, limit) = (sum(|server| server.used_memory), sum(|server| server.max_memory));
     let mut register = |name: &str, help: &str, unit: Unit, value: f64| {
         let level = Level::default();
         level.set(value);
         registry.register_with_unit(name, help, unit, level);
     };
-    register("redis_memory", "Memory that the data of Redis take", Unit::Bytes, server.used_memory as f64);
-    register("redis_memory_limit", "maxmemory; 0: none", Unit::Bytes, server.max_memory as f64);
-    register(
-        "redis_round_trip",
-        "A short call to Redis, the median of some",
-        Unit::Seconds,
-        seconds(server.round_trip),
-    );
+    register("redis_memory", "Memory that the data of Redis take", Unit::Bytes, used);
+    register("redis_memory_limit", "maxmemory; 0: none", Unit::Bytes, limit);
+    register("redis_round_trip", "A short call to Redis, the median of some", Unit::Seconds, seconds(round_trip));
     register("redis_clock_skew", "Between the clock of Redis and that of this process", Unit::Seconds, seconds(skew));
 }
 

@@ -131,6 +131,11 @@ impl Inspector {
         self.now_ms().await.map(at_ms)
     }
 
+    /// Whether a look that failed for one of many fails for all of them: of a cluster one node may be away.
+    pub(super) fn hides_all(&self, e: &Error) -> bool {
+        e.is_outage() && !self.store.is_cluster()
+    }
+
     /// The server's time, ms.
     pub(super) async fn now_ms(&self) -> Result<u64, Error> {
         self.ask(|mut conn| async move { server_time_ms(&mut conn).await }).await

@@ -6,13 +6,18 @@ use serde::Serialize;
 
 use super::Inspector;
 use crate::error::Error;
-use crate::store::server::look;
+use crate::store::keys::{Key, tasks};
+use crate::store::server::{ServerLook, look_at_all};
 use crate::times::{as_us, at_ms, ms_since_1970};
 
 /// The Redis server as it was when it was asked for. What it does not tell is `None`, or 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ServerReport {
+    /// Where it is, without any secret: of a node of a cluster `host:port`.
+    pub place: String,
+    /// Why it could not be asked, if so: the rest of the report says nothing then. A node of a cluster may be away while the others go on.
+    pub fault: Option<String>,
     /// `redis` or `valkey`, as it says.
     pub name: String,
     /// Its version; of Valkey its own.
@@ -53,15 +58,62 @@ pub struct ServerReport {
 }
 
 impl Inspector {
-    /// What the server says of itself, and how long a short call to it takes from here.
+    /// What each server says of itself, and how long a short call to it takes from here: the one that there is, or every primary of a cluster.
     ///
     /// # Errors
     /// What every call may give, see [`Error`].
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn server(&self) -> Result<ServerReport, Error> {
-        let mut told = self.ask(|mut conn| async move { look(&mut conn, self.store.prefix()).await }).await?;
+    pub async fn servers(&self) -> Result<Vec<ServerReport>, Error> {
+        let names = match self.task_names().await {
+            Err(e) if e.is_outage() => return Err(e),
+            // Of a list that cannot be read the server is told of all the same.
+            names => names.unwrap_or_default(),
+        };
+        let keys = names.iter().map(|name| self.store.task_keys(name).get(Key::Delayed).to_owned());
+        let keys: Vec<String> = std::iter::once(tasks(self.store.prefix())).chain(keys).collect();
+        let looks = self.ask(|conn| {
+            let keys = &keys;
+            async move { look_at_all(&conn, keys).await }
+        });
+        let told = looks.await?.into_iter().map(|(place, look)| {
+            let place = if place.is_empty() { self.store.place().to_string() } else { place };
+            match look {
+                Ok(look) => ServerReport::of(place, look),
+                Err(e) => ServerReport { fault: Some(e.chain().to_string()), ..ServerReport::unknown(place) },
+            }
+        });
+        Ok(told.collect())
+    }
+}
+
+impl ServerReport {
+    fn unknown(place: String) -> ServerReport {
+        ServerReport {
+            place,
+            fault: None,
+            name: String::new(),
+            version: String::new(),
+            clock: SystemTime::UNIX_EPOCH,
+            round_trip: Duration::ZERO,
+            longest_round_trip: Duration::ZERO,
+            is_primary: true,
+            replicas: 0,
+            used_memory: 0,
+            max_memory: 0,
+            eviction_policy: String::new(),
+            evicted_keys: 0,
+            has_append_only_file: false,
+            is_saved_well: true,
+            unsaved_writes: 0,
+            has_snapshot: false,
+            clients: 0,
+            write_refusal: None,
+        }
+    }
+
+    fn of(place: String, mut told: ServerLook) -> ServerReport {
         let text = |field: &str| told.info.get::<String>(field);
         let number = |field: &str| told.info.get::<u64>(field).unwrap_or(0);
         let is_ok = |field: &str| text(field).is_none_or(|status| status == "ok");
@@ -69,7 +121,9 @@ impl Inspector {
         let valkey = text("valkey_version");
         told.round_trips.sort_unstable();
         let middle = told.round_trips.get(told.round_trips.len() / 2).copied().unwrap_or_default();
-        Ok(ServerReport {
+        ServerReport {
+            place,
+            fault: None,
             name: if valkey.is_some() { "valkey" } else { "redis" }.to_owned(),
             version: valkey.or_else(|| text("redis_version")).unwrap_or_default(),
             clock: at_ms(told.now_ms),
@@ -87,6 +141,6 @@ impl Inspector {
             has_snapshot: text("rdb_last_bgsave_time_sec").is_some_and(|seconds| seconds != "-1"),
             clients: number("connected_clients"),
             write_refusal: told.refusal,
-        })
+        }
     }
 }

@@ -230,8 +230,8 @@ impl Inspector {
             for (name, seen) in some.iter().zip(join_all(looks).await) {
                 let (seen, fault) = match seen {
                     Ok(seen) => (seen, None),
-                    Err(e) if e.is_outage() => return Err(e),
-                    // One that is damaged does not hide the others.
+                    Err(e) if self.hides_all(&e) => return Err(e),
+                    // One that is damaged, or on a node that is away, does not hide the others.
                     Err(e) => (Overview::default(), Some(self.fault_of(name, &e).await)),
                 };
                 reports.push(TaskReport { fault, ..report(name, &seen, live.get(name.as_str()).copied()) });

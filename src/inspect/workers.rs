@@ -218,8 +218,8 @@ impl Inspector {
             for ((worker, seen), presence) in some.iter().zip(presences) {
                 let (presence, fault) = match presence {
                     Ok(presence) => (presence, None),
-                    Err(e) if e.is_outage() => return Err(e),
-                    // One that is damaged does not hide the others.
+                    Err(e) if self.hides_all(&e) => return Err(e),
+                    // One that is damaged, or on a node that is away, does not hide the others.
                     Err(e) => (HashMap::new(), Some(e.chain().to_string())),
                 };
                 reports.push(WorkerReport { fault, ..report(worker, *seen, &presence, now_ms) });

@@ -190,7 +190,7 @@ impl Store {
     /// gone. At most so many of each, the latest first.
     pub(crate) async fn workers(
         &self,
-        conn: &mut impl Connection,
+        conn: &mut OwnConnection,
         now_ms: u64,
         most: [usize; 3],
     ) -> Result<Vec<(String, u64)>, Error> {
@@ -204,7 +204,11 @@ impl Store {
         for (key, from, most) in pages.into_iter().filter(|(.., most)| *most > 0) {
             let mut cmd = redis::cmd("ZREVRANGE");
             cmd.arg(key).arg(from).arg(from + most - 1).arg("WITHSCORES");
-            let page: Vec<(Text, f64)> = cmd.query_async(conn).await.map_err(|e| classify("presence", e))?;
+            let page: Vec<(Text, f64)> = match cmd.query_async(conn).await.map_err(|e| classify("presence", e)) {
+                // In a cluster they are on a node of their own, which may be away: those who live are told of.
+                Err(e) if *key == gone && conn.is_routed() && e.is_outage() => Vec::new(),
+                page => page?,
+            };
             let page = page.into_iter().map(|(Text(worker), seen)| (worker, seen as u64));
             found.extend(page.filter(|(worker, _)| known.insert(worker.clone())));
         }

@@ -217,6 +217,11 @@ impl Cluster {
         primaries.get(turn % primaries.len().max(1)).map_or_else(|| self.seeds[0].clone(), |node| (*node).clone())
     }
 
+    /// Those that have slots.
+    pub(super) fn primaries(&self) -> Vec<Node> {
+        self.map().primaries().into_iter().cloned().collect()
+    }
+
     /// The primaries that nobody has checked in this reign.
     pub(super) fn unchecked(&self) -> Vec<Node> {
         let (map, checked) = (self.map(), self.checked());

@@ -6,7 +6,6 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
 use redis::{
     AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, ServerErrorKind, Value,
 };
@@ -88,11 +87,36 @@ impl OwnConnection {
         lines.pinned(&node).await
     }
 
-    /// A connection to each of these nodes of a cluster.
-    pub(super) async fn each(&self, nodes: &[Node]) -> Vec<RedisResult<OwnConnection>> {
+    /// The primaries of a cluster, each as `host:port`; no place where there is one server alone.
+    pub(crate) fn places(&self) -> Vec<String> {
         match self {
-            OwnConnection::Routed(lines) => join_all(nodes.iter().map(|node| lines.pinned(node))).await,
-            _ => vec![Ok(self.clone())],
+            OwnConnection::Routed(lines) => lines.cluster.primaries().iter().map(Node::to_string).collect(),
+            _ => vec![String::new()],
+        }
+    }
+
+    /// The connection to one of [`places`](OwnConnection::places).
+    pub(crate) async fn at_place(&self, place: &str) -> RedisResult<OwnConnection> {
+        let OwnConnection::Routed(lines) = self else { return Ok(self.clone()) };
+        let node = lines.cluster.primaries().into_iter().find(|node| node.to_string() == place);
+        self.to_node(&node.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?).await
+    }
+
+    /// The connection to a node of a cluster.
+    pub(super) async fn to_node(&self, node: &Node) -> RedisResult<OwnConnection> {
+        match self {
+            OwnConnection::Routed(lines) => lines.pinned(node).await,
+            _ => Ok(self.clone()),
+        }
+    }
+
+    /// Whether a call over this connection may be about this key.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        match self {
+            OwnConnection::One(_) | OwnConnection::Routed(_) => true,
+            OwnConnection::Pinned(lines, line) => {
+                lines.cluster.node_of(Some(slot_of(key.as_bytes()))).as_ref() == Some(&line.node)
+            }
         }
     }
 

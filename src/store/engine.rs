@@ -47,6 +47,9 @@ pub(crate) struct Store {
     registered: Mutex<HashMap<String, Instant>>,
 }
 
+/// How long the first look at a node of a cluster may take: less than a caller has for all of them.
+const NODE_TIMEOUT: Duration = Duration::from_secs(3);
+
 impl Store {
     /// Takes the address, and the name that connections have until a worker runs; nothing is connected yet.
     ///
@@ -96,17 +99,27 @@ impl Store {
                     let conn = address.connect(Role::Pool, Some(CONNECT_TIMEOUT)).await?;
                     let Some(cluster) = address.cluster() else { return check(conn, eviction, false).await };
                     let unchecked = cluster.unchecked();
-                    let conns = conn.each(&unchecked).await.into_iter();
-                    let checks = conns.zip(&unchecked).map(|(conn, node)| async move {
-                        check(conn.map_err(|e| classify("connect", e))?, eviction, true).await?;
+                    let conn = &conn;
+                    let checks = unchecked.iter().map(|node| async move {
+                        let checked = async {
+                            let conn = conn.to_node(node).await.map_err(|e| classify("connect", e))?;
+                            check(conn, eviction, true).await
+                        };
+                        let checked = tokio::time::timeout(NODE_TIMEOUT, checked).await;
+                        checked.unwrap_or_else(|_| Err(Error::timed_out()))?;
                         cluster.was_checked(node);
-                        Ok(())
+                        Ok::<_, Error>(())
                     });
+                    let (mut found, mut failure) = (before > 0 || unchecked.is_empty(), None);
                     for checked in join_all(checks).await {
-                        // Of a cluster that was there a node may be away: that concerns the tasks that are there.
-                        checked.or_else(|e: Error| if before > 0 && e.is_outage() { Ok(()) } else { Err(e) })?;
+                        match checked {
+                            Ok(()) => found = true,
+                            // Of a cluster that is there a node may be away: that concerns the tasks that are on it.
+                            Err(e) if e.is_outage() => failure = Some(e),
+                            Err(e) => return Err(e),
+                        }
                     }
-                    Ok(())
+                    failure.filter(|_| !found).map_or(Ok(()), Err)
                 };
                 address.steady_since(address.generation(), checked).await
             }

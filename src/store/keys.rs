@@ -135,18 +135,6 @@ impl Key {
 }
 
 impl Key {
-    /// What Redis keeps under it, as `TYPE` names that.
-    pub(crate) fn kind(self) -> &'static str {
-        match self {
-            Key::WaitHigh | Key::Wait | Key::WaitLow => "list",
-            Key::Active | Key::Candidates => "set",
-            Key::Delayed | Key::Completed | Key::Failed | Key::Cancelled | Key::Finalizing | Key::Expires => "zset",
-            Key::Wake | Key::Workers => "zset",
-            Key::Events | Key::Stalls => "stream",
-            _ => "hash",
-        }
-    }
-
     /// The name of the key in the scripts.
     pub(crate) fn lua_name(self) -> &'static str {
         match self {

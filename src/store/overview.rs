@@ -92,6 +92,18 @@ pub(crate) async fn ghosts(conn: &mut impl Connection, keys: &TaskKeys) -> Resul
     Ok(ghosts.and_then(|Text(ghosts)| ghosts.parse().ok()).unwrap_or(0))
 }
 
+/// What Redis keeps under a key, as `TYPE` names that.
+fn kind_of(key: Key) -> &'static str {
+    match key {
+        Key::WaitHigh | Key::Wait | Key::WaitLow => "list",
+        Key::Active | Key::Candidates => "set",
+        Key::Delayed | Key::Completed | Key::Failed | Key::Cancelled | Key::Finalizing | Key::Expires => "zset",
+        Key::Wake | Key::Workers => "zset",
+        Key::Events | Key::Stalls => "stream",
+        _ => "hash",
+    }
+}
+
 /// The keys of a task under which something of another kind is stored, each with what that is and what it should be.
 pub(crate) async fn foreign(
     conn: &OwnConnection,
@@ -102,8 +114,8 @@ pub(crate) async fn foreign(
         async move {
             let mut ask = redis::cmd("TYPE");
             let kind: String = ask.arg(keys.get(key)).query_async(&mut conn).await.map_err(|e| classify("type", e))?;
-            let is_foreign = kind != "none" && kind != key.kind();
-            Ok::<_, Error>(is_foreign.then(|| (keys.get(key).to_owned(), kind, key.kind())))
+            let is_foreign = kind != "none" && kind != kind_of(key);
+            Ok::<_, Error>(is_foreign.then(|| (keys.get(key).to_owned(), kind, kind_of(key))))
         }
     });
     Ok(try_join_all(looks).await?.into_iter().flatten().collect())

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use redis::InfoDict;
 
-use super::connection::Connection;
+use super::connection::{Connection, OwnConnection};
 use super::fault::classify;
-use super::keys;
 use super::streams::server_time_ms;
 use crate::error::Error;
 
@@ -92,8 +92,42 @@ const NOT_OF_THE_SERVER: [&str; 2] = ["NOPERM", "WRONGTYPE"];
 /// How many short calls are timed.
 const TIMED: usize = 9;
 
-/// Asks the server about itself, and whether it takes a write: one to the list of tasks, which changes nothing.
-pub(crate) async fn look(conn: &mut impl Connection, prefix: &str) -> Result<ServerLook, Error> {
+/// How long a node of a cluster may take: one that is away keeps no other from being told of.
+const NODE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Asks each server about itself: the one that there is, or every primary of a cluster, by its place. `keys` are sorted sets of ours, of which
+/// each server is to have one.
+///
+/// # Errors
+/// What the one says that there is; of a cluster, where none answers, what the last one says.
+pub(crate) async fn look_at_all(
+    conn: &OwnConnection,
+    keys: &[String],
+) -> Result<Vec<(String, Result<ServerLook, Error>)>, Error> {
+    let places = conn.places();
+    let is_alone = !conn.is_routed();
+    let looks = places.into_iter().map(|place| async move {
+        let look = async {
+            let mut conn = conn.at_place(&place).await.map_err(|e| classify("info", e))?;
+            look(&mut conn, keys).await
+        };
+        let looked = match is_alone {
+            true => look.await,
+            false => tokio::time::timeout(NODE_PATIENCE, look).await.unwrap_or_else(|_| Err(Error::timed_out())),
+        };
+        (place, looked)
+    });
+    let mut looked = join_all(looks).await;
+    if looked.iter().all(|(_, look)| look.is_err())
+        && let Some((_, Err(e))) = looked.pop()
+    {
+        return Err(e);
+    }
+    Ok(looked)
+}
+
+/// Asks the server about itself, and whether it takes a write: one to a key of ours that it has, which changes nothing.
+async fn look(conn: &mut OwnConnection, keys: &[String]) -> Result<ServerLook, Error> {
     let info: InfoDict = redis::cmd("INFO").query_async(conn).await.map_err(|e| classify("info", e))?;
     let (mut round_trips, mut now_ms) = (Vec::with_capacity(TIMED), 0);
     for _ in 0..TIMED {
@@ -101,7 +135,10 @@ pub(crate) async fn look(conn: &mut impl Connection, prefix: &str) -> Result<Ser
         now_ms = server_time_ms(conn).await?;
         round_trips.push(begun.elapsed());
     }
-    let written = redis::cmd("ZREM").arg(keys::tasks(prefix)).arg("").query_async::<()>(conn).await;
+    let written = match keys.iter().find(|key| conn.has(key)) {
+        Some(key) => redis::cmd("ZREM").arg(key).arg("").query_async::<()>(conn).await,
+        None => Ok(()),
+    };
     let refused =
         written.err().filter(|e| !e.is_io_error() && !NOT_OF_THE_SERVER.contains(&e.code().unwrap_or_default()));
     Ok(ServerLook { info, now_ms, round_trips, refusal: refused.map(|e| e.to_string()) })

@@ -38,7 +38,7 @@ use crate::troubles::holders;
 /// For how long what was seen of all tasks and workers stands: a page that is open in ten browsers is asked for by each.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The same of the server.
+/// The same of the servers.
 const SERVER_FRESH: Duration = Duration::from_secs(15);
 
 /// How many looks are remembered, for the curve of the overview.
@@ -104,8 +104,8 @@ pub(crate) struct Seen {
     pub(crate) tasks: Arc<Vec<TaskReport>>,
     pub(crate) workers: Arc<Vec<WorkerReport>>,
     pub(crate) holders: Arc<Vec<HolderReport>>,
-    pub(crate) server: Arc<ServerReport>,
-    server_at: Instant,
+    pub(crate) servers: Arc<Vec<ServerReport>>,
+    servers_at: Instant,
 }
 
 /// What stands around every page.
@@ -212,12 +212,12 @@ impl Board {
         let mut workers = self.inspector.workers().await?;
         let holders = Arc::new(holders(&self.inspector, &tasks, &mut workers).await?);
         let workers = Arc::new(workers);
-        // The server changes slowly, and takes longer to be asked.
-        let (server, server_at) = match last.filter(|last| last.server_at.elapsed() < SERVER_FRESH) {
-            Some(last) => (Arc::clone(&last.server), last.server_at),
-            None => (Arc::new(self.inspector.server().await?), Instant::now()),
+        // The servers change slowly, and take longer to be asked.
+        let (servers, servers_at) = match last.filter(|last| last.servers_at.elapsed() < SERVER_FRESH) {
+            Some(last) => (Arc::clone(&last.servers), last.servers_at),
+            None => (Arc::new(self.inspector.servers().await?), Instant::now()),
         };
-        Ok(Seen { at: Instant::now(), tasks, workers, holders, server, server_at })
+        Ok(Seen { at: Instant::now(), tasks, workers, holders, servers, servers_at })
     }
 
     /// A page that says what went wrong.

@@ -68,7 +68,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Re
     let log = Stalls::log(&board, &seen.tasks).await;
     let now = SystemTime::now();
     let hours = log.hours(now);
-    let mut troubles = all_troubles(&seen.tasks, &seen.workers, &seen.holders, &seen.server);
+    let mut troubles = all_troubles(&seen.tasks, &seen.workers, &seen.holders, &seen.servers);
     match suspicions(&board.inspector, log.latest(), &seen.workers, now).await {
         Ok(found) => troubles.extend(found),
         Err(e) => return board.failed(&e),

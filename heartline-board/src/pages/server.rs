@@ -7,6 +7,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use heartline::ServerReport;
 
 use super::{Board, Frame, answer};
 use crate::checks::{Checked, Grade, of_server};
@@ -17,19 +18,34 @@ use crate::text::{bytes, exact, span};
 #[template(path = "server.html")]
 struct ServerPage {
     frame: Frame,
-    facts: Vec<(&'static str, String)>,
-    checks: Vec<Checked>,
+    servers: Vec<Told>,
     sizes: Arc<Sizes>,
 }
 
+/// One server.
+struct Told {
+    place: String,
+    facts: Vec<(&'static str, String)>,
+    checks: Vec<Checked>,
+}
+
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Response {
-    let server = match board.inspector.server().await {
-        Ok(server) => server,
+    let servers = match board.inspector.servers().await {
+        Ok(servers) => servers,
         Err(e) => return board.failed(&e),
     };
+    let sizes = match board.sizes.of(("", ""), |_| true, Sizes::look(&board.inspector)).await {
+        Ok(sizes) => sizes,
+        Err(e) => return board.failed(&e),
+    };
+    answer(&ServerPage { frame: board.frame(&head), servers: servers.iter().map(told).collect(), sizes })
+}
+
+fn told(server: &ServerReport) -> Told {
     let limit = if server.max_memory == 0 { "no limit".to_owned() } else { bytes(server.max_memory) };
     let yes = |is_so: bool| if is_so { "yes" } else { "no" }.to_owned();
     let facts = vec![
+        ("address", server.place.clone()),
         ("server", format!("{} {}", server.name, server.version)),
         ("primary", yes(server.is_primary)),
         ("replicas", server.replicas.to_string()),
@@ -46,9 +62,6 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Re
         ("the longest of some took", span(server.longest_round_trip)),
         ("its clock", exact(server.clock, SystemTime::now())),
     ];
-    let sizes = match board.sizes.of(("", ""), |_| true, Sizes::look(&board.inspector)).await {
-        Ok(sizes) => sizes,
-        Err(e) => return board.failed(&e),
-    };
-    answer(&ServerPage { frame: board.frame(&head), facts, checks: of_server(&server, SystemTime::now()), sizes })
+    let facts = if server.fault.is_some() { Vec::new() } else { facts };
+    Told { place: server.place.clone(), facts, checks: of_server(server, SystemTime::now()) }
 }

@@ -1,6 +1,7 @@
 //! The board as a browser asks it, over HTTP, on real servers and workers.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
+mod cluster;
 mod live;
 mod long;
 mod pages;

@@ -4,17 +4,23 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use heartline::testing::{RedisServer, TestApp};
+use heartline::testing::{RedisCluster, RedisServer, TestApp};
 use heartline::{App, Context, JobError, TaskOptions, TaskRef};
 use heartline_board::{BoardOptions, board};
 
 /// A server, a task `export`, and its board.
 pub struct Site {
-    test: TestApp,
+    server: Server,
     pub app: App,
     pub export: TaskRef<String, u64>,
     address: String,
     base: String,
+}
+
+/// What the board looks at.
+enum Server {
+    Alone(TestApp),
+    Cluster(RedisCluster),
 }
 
 /// What came back.
@@ -42,6 +48,17 @@ impl Site {
     pub async fn with(options: BoardOptions, base: &str) -> Site {
         let test = TestApp::start_with(|app| app.prefix("board")).await.unwrap();
         let app = test.app().clone();
+        Site::of(Server::Alone(test), app, options, base).await
+    }
+
+    /// The same on a cluster.
+    pub async fn on_cluster() -> Site {
+        let cluster = tokio::task::spawn_blocking(RedisCluster::start).await.unwrap().unwrap();
+        let app = App::builder().redis(cluster.url()).prefix("board").build().await.unwrap();
+        Site::of(Server::Cluster(cluster), app, BoardOptions::behind_own_auth(), "").await
+    }
+
+    async fn of(server: Server, app: App, options: BoardOptions, base: &str) -> Site {
         let handler = |_: Context, input: String| async move {
             if input == "fail" {
                 return Err(JobError::new("<img src=x onerror=alert(1)> & \u{1b}[31m".to_owned())
@@ -58,7 +75,23 @@ impl Site {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         tokio::spawn(async move { axum::serve(listener, pages).await });
-        Site { test, app, export, address, base: base.to_owned() }
+        Site { server, app, export, address, base: base.to_owned() }
+    }
+
+    /// The server that stands alone.
+    fn test(&self) -> &TestApp {
+        match &self.server {
+            Server::Alone(test) => test,
+            Server::Cluster(_) => panic!("a cluster is no server"),
+        }
+    }
+
+    /// The nodes of the cluster.
+    pub fn nodes(&mut self) -> &mut Vec<RedisServer> {
+        match &mut self.server {
+            Server::Alone(_) => panic!("a server is no cluster"),
+            Server::Cluster(cluster) => &mut cluster.nodes,
+        }
     }
 
     /// Puts something into a column of the task that is no job.
@@ -94,7 +127,7 @@ impl Site {
     }
 
     async fn raw(&self) -> redis::aio::MultiplexedConnection {
-        redis::Client::open(self.test.url())
+        redis::Client::open(self.test().url())
             .unwrap()
             .get_multiplexed_async_connection_with_config(&patient())
             .await
@@ -112,7 +145,7 @@ impl Site {
     }
 
     async fn info(&self, section: &str, field: &str) -> u64 {
-        let mut conn = redis::Client::open(self.test.url())
+        let mut conn = redis::Client::open(self.test().url())
             .unwrap()
             .get_multiplexed_async_connection_with_config(&patient())
             .await
@@ -125,7 +158,10 @@ impl Site {
 
     /// The server process.
     pub fn server(&mut self) -> &mut RedisServer {
-        self.test.server()
+        match &mut self.server {
+            Server::Alone(test) => test.server(),
+            Server::Cluster(_) => panic!("a cluster is no server"),
+        }
     }
 
     pub fn origin(&self) -> String {

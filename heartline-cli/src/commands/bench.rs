@@ -100,7 +100,7 @@ async fn measure(
     payload: usize,
     running: &mut Option<RunningWorker>,
 ) -> Result<Figures, Failure> {
-    let server = app.inspector().server().await?;
+    let round_trip = app.inspector().servers().await?.iter().map(|server| server.round_trip).max().unwrap_or_default();
     let done = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&done);
     let handler = move |_: Context, _: String| {
@@ -136,7 +136,7 @@ async fn measure(
     let (after, took) = (done.load(Ordering::Relaxed), begun.elapsed());
     Ok(Figures {
         payload_bytes: payload,
-        round_trip_us: server.round_trip.as_micros(),
+        round_trip_us: round_trip.as_micros(),
         raw_writes_a_second,
         dispatched_a_second,
         processed_a_second: (after - before) as f64 / took.as_secs_f64().max(0.001),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use heartline::{ServerReport, TaskReport, WorkerReport};
-use heartline_board::checks::{Checked, Grade, found, of_server, ok};
+use heartline_board::checks::{Checked, Grade, found, of_servers, ok};
 use heartline_board::text::{shown, span};
 use heartline_board::troubles::troubles;
 
@@ -15,10 +15,10 @@ use crate::session::Session;
 pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
     let fleet = Fleet::look(&session.inspector).await?;
     let suspicions = fleet.suspicions(&session.inspector).await?;
-    let Fleet { tasks, workers, holders, server } = fleet;
+    let Fleet { tasks, workers, holders, servers } = fleet;
     let mut checked = vec![ok(session.place.clone())];
-    checked.extend(of_server(&server, SystemTime::now()));
-    checked.extend(of_intervals(&server, &tasks));
+    checked.extend(of_servers(&servers, SystemTime::now()));
+    checked.extend(of_intervals(&servers, &tasks));
     checked.extend(of_workers(&workers));
     checked.extend(of_tasks(&tasks));
     // What `status` says, but for the server, which stands above.
@@ -32,7 +32,7 @@ pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
     let worst = checked.iter().map(|checked| checked.grade).max().unwrap_or(Grade::Ok);
     let told = || {
         if session.out.is_json {
-            return session.out.json(&serde_json::json!({ "grade": worst, "checks": checked, "server": server }));
+            return session.out.json(&serde_json::json!({ "grade": worst, "checks": checked, "servers": servers }));
         }
         for checked in &checked {
             let mark = match checked.grade {
@@ -51,13 +51,15 @@ pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
 }
 
 /// A heartbeat has a third of the interval, and is to be answered within half of that.
-fn of_intervals(server: &ServerReport, tasks: &[TaskReport]) -> Vec<Checked> {
-    let (usual, longest) = (span_us(server.round_trip), span_us(server.longest_round_trip));
+fn of_intervals(servers: &[ServerReport], tasks: &[TaskReport]) -> Vec<Checked> {
+    let longest_round_trip = servers.iter().map(|server| server.longest_round_trip).max().unwrap_or_default();
+    let usual = span_us(servers.iter().map(|server| server.round_trip).max().unwrap_or_default());
+    let longest = span_us(longest_round_trip);
     let shortest = tasks.iter().flat_map(|task| &task.parts).filter_map(|part| part.interval).min();
     let Some(shortest) = shortest else { return vec![ok(format!("a short call takes {usual}, {longest} at most"))] };
     let what =
         format!("a short call takes {usual}, {longest} at most; the shortest stall interval is {}", span(shortest));
-    if server.longest_round_trip > shortest / 6 {
+    if longest_round_trip > shortest / 6 {
         return vec![found(Grade::Risk, what, "a longer StallOptions::interval, or a server that is nearer")];
     }
     vec![ok(what)]

@@ -106,14 +106,14 @@ fn ends(read: &Event) -> bool {
 
 fn draw(frame: &mut Frame<'_>, seen: &Fleet, before: &[TaskReport], troubles: &[Trouble], problem: &str) {
     let mut told: Vec<Line<'_>> = Vec::new();
-    let server = &seen.server;
-    let memory = server.used_memory as f64 / 1024.0 / 1024.0;
-    let round_trip = server.round_trip.as_micros();
-    told.push(Line::from(format!(
-        "heartline top: {} {}, {memory:.1} MiB, {round_trip} µs away; q ends it",
-        shown(&server.name),
-        shown(&server.version)
-    )));
+    let known = || seen.servers.iter().filter(|server| server.fault.is_none());
+    let memory = known().map(|server| server.used_memory).sum::<u64>() as f64 / 1024.0 / 1024.0;
+    let round_trip = known().map(|server| server.round_trip).max().unwrap_or_default().as_micros();
+    let what = match &seen.servers[..] {
+        [server] => format!("{} {}", shown(&server.name), shown(&server.version)),
+        servers => format!("{} of {} primaries", known().count(), servers.len()),
+    };
+    told.push(Line::from(format!("heartline top: {what}, {memory:.1} MiB, {round_trip} µs away; q ends it")));
     let bad = Style::new().fg(Color::Red);
     if !problem.is_empty() {
         told.push(Line::styled(format!("out of date: {}", shown(problem)), bad));

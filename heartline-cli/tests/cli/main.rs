@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod acts;
+mod cluster;
 #[cfg(target_os = "linux")]
 mod contexts;
 #[cfg(unix)]

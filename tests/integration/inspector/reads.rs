@@ -1150,7 +1150,9 @@ async fn the_server_tells_what_it_is_and_how_it_keeps_what_is_written() {
     }
     let test = TestTask::on(&redis);
     let (_, inspector) = inspector(&test).await;
-    let server = inspector.server().await.unwrap();
+    let servers = inspector.servers().await.unwrap();
+    let [server] = &servers[..] else { panic!("{servers:?}") };
+    assert!(redis.url().starts_with(server.place.trim_end_matches("/0")) && server.fault.is_none(), "{server:?}");
     assert!(["redis", "valkey"].contains(&&*server.name) && server.version.contains('.'), "{server:?}");
     assert_eq!((server.is_primary, server.replicas, server.is_saved_well), (true, 0, true), "{server:?}");
     assert_eq!((server.max_memory, &*server.eviction_policy), (64 << 20, "noeviction"), "{server:?}");

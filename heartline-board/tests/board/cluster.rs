@@ -1,0 +1,50 @@
+//! The pages of tasks that are on different nodes of a cluster.
+
+use heartline::{Context, JobError, TaskOptions};
+
+use crate::site::{Answer, Site, until};
+
+async fn act(site: &Site, task: &str) -> Answer {
+    site.post("/act", &[("act", "cancel"), ("task", task), ("id", "a"), ("confirmed", "yes")]).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_page_shows_what_is_on_any_node_also_beside_one_that_is_away() {
+    let mut site = Site::on_cluster().await;
+    let handler = |_: Context, input: String| async move { Ok::<_, JobError>(input) };
+    // On the first and the last node; `export` is on the one between.
+    let others = ["mail", "billing"].map(|task| site.app.task(task, TaskOptions::new(), handler).unwrap());
+    site.run(&[("bad", "fail"), ("good", "x")]).await;
+    for task in &others {
+        task.dispatch("x".to_owned()).id("a").await.unwrap();
+    }
+    until("all are listed", async || site.page("/").await.contains("/task?task=billing")).await;
+    let overview = site.page("/").await;
+    assert!(
+        ["export", "mail", "billing"].iter().all(|task| overview.contains(&format!("/task?task={task}"))),
+        "{overview}"
+    );
+    for path in [
+        "/task?task=export",
+        "/jobs?task=export&state=failed",
+        "/workers?all=yes",
+        "/stalls",
+        "/audit",
+        "/audit?task=mail",
+    ] {
+        site.page(path).await;
+    }
+    assert!(site.page("/job?task=export&id=bad").await.contains("task:failed"));
+    assert!(act(&site, "mail").await.body.contains("1 cancelled"));
+    let places: Vec<String> = site.nodes()[..3].iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    let page = site.page("/server").await;
+    assert!(places.iter().all(|place| page.contains(&format!("<h1>{place}</h1>"))), "{page}");
+    // The node of `export`, and its replica.
+    for node in [4, 1] {
+        site.nodes()[node].kill();
+    }
+    until("it is missed", async || site.get("/").await.body.contains(&format!("{}: it cannot be asked", places[1])))
+        .await;
+    assert!(site.page("/").await.contains("export</a>: it cannot be read"));
+    assert!(act(&site, "billing").await.body.contains("1 cancelled"));
+}
