@@ -3,11 +3,13 @@
 //! `make demo`, or `cargo run --example quickstart -- --help`. It starts a private redis-server unless `REDIS_URL` is
 //! set. Three worker processes run one job for each file; the parent kills them with SIGKILL while they hold jobs, starts
 //! them again, freezes one for three intervals, lets a poison job take its process down, and cancels a job whose worker
-//! is being killed. At the end it checks the totals against a direct count of the same files.
+//! is being killed. At the end it checks the totals against a direct count of the same files. With `--cluster` it does so on a private
+//! Redis Cluster, and kills a primary as well.
 
 mod crew;
 mod files;
 mod report;
+mod servers;
 mod tasks;
 
 use std::path::{Path, PathBuf};
@@ -17,11 +19,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use heartline::testing::redis_url;
 use heartline::{App, Event, JobState};
 
 use crew::Crew;
-use report::Tally;
+use report::{Account, Tally};
+use servers::Servers;
 use tasks::Counted;
 
 /// Index a directory tree with workers that keep dying.
@@ -35,6 +37,9 @@ struct Arguments {
     /// Show the web page of what was done, until Ctrl-C (`make demo ARGS=--board` builds what serves it).
     #[arg(long)]
     board: bool,
+    /// Run on a private cluster of three primaries and their replicas, and kill a primary too (needs Redis 7.0 or Valkey).
+    #[arg(long)]
+    cluster: bool,
     /// Work as one of the demo's workers under this prefix, on the Redis of REDIS_URL (used by the demo itself).
     #[arg(long, hide = true)]
     worker: Option<String>,
@@ -67,14 +72,25 @@ async fn show(url: &str, prefix: &str) -> Result<()> {
     Ok(())
 }
 
+/// Asks again while a primary is away.
+async fn patiently<T>(ask: impl AsyncFn() -> heartline::Result<T>) -> heartline::Result<T> {
+    let begun = Instant::now();
+    loop {
+        match ask().await {
+            Err(e) if e.is_retryable() && begun.elapsed() < Duration::from_secs(15) => {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
 async fn demo(arguments: Arguments) -> Result<ExitCode> {
     let (directory, paths) = files::find(arguments.directory, arguments.files)?;
     println!("{} files of {}", paths.len(), directory.display());
-    let (server, url) = redis_url().await?;
+    let (mut servers, url) = Servers::start(arguments.cluster).await?;
     let prefix = format!("heartline-demo-{}", uuid::Uuid::now_v7());
-    // The URL itself may hold a password.
-    let which = if server.is_some() { "a private redis-server" } else { "the Redis of REDIS_URL" };
-    println!("on {which}, keys under {prefix}\n");
+    println!("on {servers}, keys under {prefix}\n");
     let app = App::builder().redis(url.as_str()).prefix(prefix.as_str()).event_capacity(100_000).build().await?;
     let (index, poison, patient) = tasks::declare(&app)?;
 
@@ -102,9 +118,16 @@ async fn demo(arguments: Arguments) -> Result<ExitCode> {
 
     let poison_job = poison.dispatch(()).id("poison").stall_max_count(2).await?;
     tally.say("dispatched `poison`, which aborts the process that runs it");
+    let mut failover = None;
     for round in 0..5 {
         tokio::time::sleep(Duration::from_millis(1200)).await;
-        let held = index.counts().await?.running;
+        if round == 0
+            && let Some((place, at)) = servers.kill_primary_of("index")?
+        {
+            tally.say(&format!("killed {place}, the primary that has the jobs of `index`"));
+            failover = Some(at);
+        }
+        let held = patiently(async || index.counts().await).await?.running;
         if held == 0 {
             break;
         }
@@ -121,7 +144,8 @@ async fn demo(arguments: Arguments) -> Result<ExitCode> {
     let nothing_left = async {
         loop {
             tokio::time::sleep(Duration::from_secs(2)).await;
-            let counts = [index.counts().await?, poison.counts().await?, patient.counts().await?];
+            let counts = async || Ok([index.counts().await?, poison.counts().await?, patient.counts().await?]);
+            let counts = patiently(counts).await?;
             if counts.iter().all(|count| count.waiting + count.delayed + count.running == 0) {
                 return Ok::<(), heartline::Error>(());
             }
@@ -138,14 +162,17 @@ async fn demo(arguments: Arguments) -> Result<ExitCode> {
     crew.stop();
 
     let mut found = Counted::default();
-    let (mut completed, mut lost) = (0, 0);
-    for job in &jobs {
+    let (mut completed, mut lost, mut there) = (0, 0, Vec::with_capacity(paths.len()));
+    for (job, path) in jobs.iter().zip(paths) {
+        there.push(path);
         match job.state().await {
             Ok(JobState::Completed) => {
                 found.add(&job.result().await?);
                 completed += 1;
             }
             Ok(state) if state.is_terminal() => {}
+            // The primary had acknowledged it, and its replica did not have it yet.
+            Err(heartline::Error::JobNotFound { .. }) if failover.is_some() => drop(there.pop()),
             _ => lost += 1,
         }
     }
@@ -153,10 +180,20 @@ async fn demo(arguments: Arguments) -> Result<ExitCode> {
     lost += special.iter().filter(|state| !state.as_ref().is_ok_and(|state| state.is_terminal())).count() as u64;
     let as_meant = matches!(special, [Ok(JobState::Failed), Ok(JobState::Cancelled)]);
     follow.abort();
+    let (acknowledged, kept) = (jobs.len(), there.len());
     let expected =
-        tokio::task::spawn_blocking(move || files::count_all(&paths)).await.context("the direct count")??;
-    let totals_match = found == expected && completed == jobs.len();
-    let clean = tally.print(took, crew.deaths(), lost, totals_match, &found, &expected);
+        tokio::task::spawn_blocking(move || files::count_all(&there)).await.context("the direct count")??;
+    let account = Account {
+        took,
+        deaths: crew.deaths(),
+        lost,
+        failover,
+        forgotten: acknowledged - kept,
+        totals_match: found == expected && completed == kept,
+        found,
+        expected,
+    };
+    let clean = tally.print(&account);
     if arguments.board {
         show(&url, &prefix).await?;
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use heartline::{Event, RecvError, StallAction, StallReason, Subscription};
 use serde::Serialize;
@@ -19,6 +19,22 @@ pub struct Tally {
     ended: Notify,
 }
 
+/// What came of the jobs.
+pub struct Account {
+    pub took: Duration,
+    /// Worker processes that died.
+    pub deaths: usize,
+    /// Jobs in no terminal set.
+    pub lost: u64,
+    /// When a primary was killed.
+    pub failover: Option<SystemTime>,
+    /// Jobs of which nothing is known behind that.
+    pub forgotten: usize,
+    pub totals_match: bool,
+    pub found: Counted,
+    pub expected: Counted,
+}
+
 /// The last line of the demo.
 #[derive(Serialize)]
 struct Verdict {
@@ -28,17 +44,20 @@ struct Verdict {
     cancelled: u64,
     stalled_events: u64,
     recovered: u64,
-    /// Jobs in no terminal set.
+    /// Jobs in no terminal set, but for those of `lost_by_server`.
     lost: u64,
-    /// Jobs with two terminal events.
+    /// Of a cluster: jobs, and ends of jobs, that a primary acknowledged and its replica did not have when it was killed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost_by_server: Option<usize>,
+    /// Jobs with two terminal events, of which no server had lost the first.
     double_recorded: usize,
     totals_match: bool,
 }
 
 #[derive(Default)]
 struct Seen {
-    /// How many terminal events each job had.
-    terminal: HashMap<String, u32>,
+    /// When each job had its first terminal event, and how many.
+    terminal: HashMap<String, (SystemTime, u32)>,
     completed: u64,
     failed: u64,
     cancelled: u64,
@@ -76,7 +95,7 @@ impl Tally {
             _ => {}
         }
         if event.is_terminal() {
-            *seen.terminal.entry(event.id().to_string()).or_default() += 1;
+            seen.terminal.entry(event.id().to_string()).or_insert((event.at(), 0)).1 += 1;
             if seen.terminal.len() >= self.dispatched {
                 self.ended.notify_one();
             }
@@ -90,17 +109,16 @@ impl Tally {
     }
 
     /// Prints the table and, as the last line, the verdict as JSON. Returns whether all is well.
-    pub fn print(
-        &self,
-        took: Duration,
-        deaths: usize,
-        lost: u64,
-        totals_match: bool,
-        found: &Counted,
-        expected: &Counted,
-    ) -> bool {
+    pub fn print(&self, account: &Account) -> bool {
+        let Account { took, deaths, lost, failover, forgotten, totals_match, found, expected } = account;
         let seen = self.seen();
-        let twice = seen.terminal.values().filter(|&&count| count > 1).count();
+        let (twice, again): (Vec<SystemTime>, Vec<SystemTime>) = seen
+            .terminal
+            .values()
+            .filter(|(_, count)| *count > 1)
+            .map(|(first, _)| *first)
+            .partition(|first| failover.is_none_or(|at| *first > at));
+        let (twice, lost_by_server) = (twice.len(), forgotten + again.len());
         self.say(&format!("\nall jobs ended after {:.1} s; {deaths} worker processes died\n", took.as_secs_f64()));
         println!("{:<8} {:>14} {:>14}", "", "by jobs", "direct");
         for (name, by_jobs, direct) in [
@@ -122,13 +140,14 @@ impl Tally {
             cancelled: seen.cancelled,
             stalled_events: seen.stalled,
             recovered: seen.recovered,
-            lost,
+            lost: *lost,
+            lost_by_server: failover.map(|_| lost_by_server),
             double_recorded: twice,
-            totals_match,
+            totals_match: *totals_match,
         };
         println!("{}", serde_json::to_string(&verdict).unwrap_or_default());
-        let all_told = seen.completed + seen.failed + seen.cancelled == self.dispatched as u64;
-        lost == 0 && twice == 0 && totals_match && seen.missed == 0 && all_told
+        let ended = seen.terminal.len() + forgotten;
+        *lost == 0 && twice == 0 && *totals_match && seen.missed == 0 && ended == self.dispatched
     }
 }
 

@@ -65,6 +65,21 @@ impl RedisCluster {
         format!("redis-cluster://{}?node={}", places[0], places[1..].join("&node="))
     }
 
+    /// Which of the nodes is the primary that has this key, as another one says that runs; `None` while none has.
+    #[must_use]
+    pub fn primary_of(&self, key: &str) -> Option<usize> {
+        self.nodes.iter().find_map(|node| {
+            let slot: u16 = number(&ask(node.port(), &format!("CLUSTER KEYSLOT {key}\r\n")).ok()?)?;
+            // <id> <host>:<port>@<bus> <flags> … <slot or range> …
+            let lines = ask(node.port(), "CLUSTER NODES\r\n").ok()?;
+            let has = |words: &[&str]| words.iter().skip(8).any(|range| holds(range, slot));
+            let mut primaries = lines.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+            let primary = primaries.find(|words| words.len() > 8 && words[2].contains("master") && has(words))?;
+            let port: u16 = primary[1].split('@').next()?.rsplit(':').next()?.parse().ok()?;
+            self.nodes.iter().position(|node| node.port() == port)
+        })
+    }
+
     fn meet(&self, bus: u16) -> Result<(), StartError> {
         let (primaries, replicas) = self.nodes.split_at(SLOTS.len());
         for (node, (first, last)) in primaries.iter().zip(SLOTS) {
@@ -92,6 +107,17 @@ impl RedisCluster {
         }
         Ok(())
     }
+}
+
+/// The number of a reply that is one.
+fn number(reply: &str) -> Option<u16> {
+    reply.strip_prefix(':')?.lines().next()?.parse().ok()
+}
+
+/// Whether a range of `CLUSTER NODES`, as `0-5460` or `7`, has this slot.
+fn holds(range: &str, slot: u16) -> bool {
+    let (first, last) = range.split_once('-').unwrap_or((range, range));
+    matches!((first.parse::<u16>(), last.parse::<u16>()), (Ok(first), Ok(last)) if (first..=last).contains(&slot))
 }
 
 /// A node that knows no other one, and the port of its bus.
@@ -148,6 +174,7 @@ mod tests {
         // "export" has the slot 9,909.
         assert!(ask(ports[1], "SET {export} 1\r\n").unwrap().starts_with("+OK"));
         assert!(ask(ports[0], "GET {export}\r\n").unwrap().starts_with("-MOVED 9909 "));
+        assert_eq!((cluster.primary_of("{export}"), cluster.primary_of("{mail}")), (Some(1), Some(0)));
         assert!(
             cluster.url().starts_with(&format!("redis-cluster://127.0.0.1:{}?node=127.0.0.1:{}", ports[0], ports[1]))
         );
