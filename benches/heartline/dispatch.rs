@@ -128,7 +128,7 @@ pub fn raw_one(server: &mut Server) -> Result<Script> {
 }
 
 async fn multiplexed(server: &Server) -> Result<MultiplexedConnection> {
-    Ok(redis::Client::open(server.url.as_str())?.get_multiplexed_async_connection().await?)
+    Ok(redis::Client::open(server.direct.as_str())?.get_multiplexed_async_connection().await?)
 }
 
 async fn concurrent(bench: &mut Bench) -> Result<Row> {

@@ -12,6 +12,7 @@ mod child;
 mod cuts;
 mod detection;
 mod dispatch;
+mod engines;
 mod footprint;
 mod inspector;
 mod latency;
@@ -107,7 +108,7 @@ impl Bench {
 }
 
 /// The names of all rows: by group, and within it by what is measured together.
-fn groups() -> [Vec<Vec<&'static str>>; 12] {
+fn groups() -> [Vec<Vec<&'static str>>; 13] {
     let alone = |rows: &[&'static str]| rows.iter().map(|row| vec![*row]).collect();
     [
         alone(dispatch::ROWS),
@@ -122,6 +123,7 @@ fn groups() -> [Vec<Vec<&'static str>>; 12] {
         vec![blocking::rows()],
         inspector::parts(),
         vec![restart::ROWS.to_vec()],
+        vec![engines::rows()],
     ]
 }
 
@@ -167,7 +169,8 @@ async fn measure_part(bench: &mut Bench, group: usize) -> Result<Vec<Row>> {
         8 => safety::run(bench).await,
         9 => blocking::run(bench).await,
         10 => inspector::run(bench).await,
-        _ => restart::run(bench).await,
+        11 => restart::run(bench).await,
+        _ => engines::run(bench).await,
     }
 }
 

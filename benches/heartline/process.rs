@@ -198,7 +198,7 @@ async fn one_at_a_time(bench: &mut Bench, load: &Load) -> Result<Row> {
                 let (took, counted) = bench.server.drive(&packed)?;
                 runs.raw(n, took, &counted);
             } else {
-                let client = redis::Client::open(bench.server.url.as_str())?;
+                let client = redis::Client::open(bench.server.direct.as_str())?;
                 let mut conn = client.get_multiplexed_async_connection().await?;
                 let start = Instant::now();
                 for call in turns {

@@ -8,7 +8,9 @@ use redis::{Cmd, Connection, ConnectionLike, Value};
 
 /// A blocking connection, and the names under which the bench writes.
 pub struct Server {
+    /// Where Heartline connects, and the clients of the bench: to a cluster that is not the same.
     pub url: String,
+    pub direct: String,
     pub prefix: String,
     conn: Connection,
     /// Questions of the bench itself, which count as nobody's work.
@@ -63,14 +65,19 @@ impl Counted {
 
 impl Server {
     pub fn connect(url: &str) -> Result<Server> {
-        let conn = redis::Client::open(url)?.get_connection().context("connecting the bench's own connection")?;
+        Server::connect_to(url, url)
+    }
+
+    /// The same where Heartline connects by another address.
+    pub fn connect_to(direct: &str, url: &str) -> Result<Server> {
+        let conn = redis::Client::open(direct)?.get_connection().context("connecting the bench's own connection")?;
         let prefix = format!("heartline-bench-{}", std::process::id());
-        Ok(Server { url: url.to_owned(), prefix, conn, asked: 0.0 })
+        Ok(Server { url: url.to_owned(), direct: direct.to_owned(), prefix, conn, asked: 0.0 })
     }
 
     /// One more blocking connection.
     pub fn blocking(&self) -> Result<Connection> {
-        Ok(redis::Client::open(self.url.as_str())?.get_connection()?)
+        Ok(redis::Client::open(self.direct.as_str())?.get_connection()?)
     }
 
     pub fn conn(&mut self) -> &mut Connection {
@@ -156,9 +163,12 @@ impl Server {
         loop {
             let (next, keys): (String, Vec<String>) =
                 self.ask(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", "1000"])?;
-            if !keys.is_empty() {
-                redis::cmd("UNLINK").arg(&keys).query::<()>(&mut self.conn)?;
+            // One by one: those of a cluster have different slots.
+            let mut unlink = redis::pipe();
+            for key in &keys {
+                unlink.unlink(key).ignore();
             }
+            unlink.query::<()>(&mut self.conn)?;
             if next == "0" {
                 break;
             }

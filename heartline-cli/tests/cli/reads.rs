@@ -203,7 +203,7 @@ async fn the_doctor_knows_the_server() {
         .unwrap();
     let ran = bench.run(&["doctor", "--json"]).await;
     assert_eq!((ran.status, &ran.json()["grade"]), (1, &"risk".into()), "{ran:?}");
-    assert_eq!(ran.json()["server"]["eviction_policy"], "allkeys-lru");
+    assert_eq!(ran.json()["servers"][0]["eviction_policy"], "allkeys-lru");
 }
 
 async fn redis_of(bench: &Bench) -> redis::aio::MultiplexedConnection {
