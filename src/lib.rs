@@ -204,7 +204,7 @@ pub use job::progress::JobProgress;
 pub use job::state::JobState;
 #[cfg(feature = "metrics")]
 pub use metrics::{RunMetrics, WorkerMetrics};
-pub use options::modes::{EventMode, Priority};
+pub use options::modes::{Durability, EventMode, Priority};
 pub use options::retention::{Retention, RetentionLimit};
 pub use options::retry::{Jitter, RetryPolicy};
 pub use options::stall::{Heartbeat, OnCrash, OnRisk, StallOptions};

@@ -140,6 +140,7 @@ impl fmt::Debug for RunMetrics {
 /// | `heartline_settle_repeated_total` | task | how often one was not answered and made again |
 /// | `heartline_sweeps_total` | task | sweeps of this worker that began an epoch |
 /// | `heartline_stalls_total` | task, action, reason | jobs that it found stalled, or took back from a dead worker of its host, by [`StallAction`](crate::StallAction) and [`StallReason`](crate::StallReason) |
+/// | `heartline_not_replicated_total` | task | outcomes that fewer replicas had than [`TaskOptions::settle_replicated`](crate::TaskOptions::settle_replicated) waits for |
 /// | `heartline_locks_lost_total` | task | jobs that were taken from it while it ran them |
 /// | `heartline_at_risk_total` | task | jobs that came at risk, since no heartbeat was answered |
 /// | `heartline_watch_broken_total` | task, cause | how often its watch began anew, by [`WatchBreak`](crate::WatchBreak) |
@@ -201,7 +202,7 @@ impl Collector for WorkerMetrics {
                 metric.encode_histogram::<NoLabelSet>(spread.sum.as_secs_f64(), spread.count, &buckets, None)
             })?;
         }
-        let counters: [Metric<Vec<Labelled>>; 7] = [
+        let counters: [Metric<Vec<Labelled>>; 8] = [
             ("settled", "Outcomes that were reported, and jobs that were claimed", |task| {
                 vec![kind("reported", task.reported), kind("claimed", task.claimed)]
             }),
@@ -218,6 +219,9 @@ impl Collector for WorkerMetrics {
             }),
             ("locks_lost", "Jobs that were taken from the worker while it ran them", |task| single(task.locks_lost)),
             ("at_risk", "Jobs that came at risk, since no heartbeat was answered", |task| single(task.at_risk)),
+            ("not_replicated", "Outcomes that fewer replicas had than were waited for", |task| {
+                single(task.not_replicated)
+            }),
             ("watch_broken", "How often the watch over the task began anew, by cause", |task| {
                 task.watch_breaks.iter().map(|(cause, count)| (vec![("cause", cause.to_string())], *count)).collect()
             }),

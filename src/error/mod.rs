@@ -87,6 +87,17 @@ pub enum Error {
         limit: usize,
     },
 
+    /// Fewer replicas than [`Durability::Replicated`](crate::Durability::Replicated) wants had the job when the time was over. It is written.
+    ///
+    /// It is safe to repeat the call with the same id, which waits for them once more.
+    #[error("{acked} of {replicas} replicas have the job; it is written")]
+    NotReplicated {
+        /// How many replicas have it.
+        acked: u32,
+        /// How many were to have it.
+        replicas: u32,
+    },
+
     /// A dispatch of many jobs failed after as many as `dispatched` were written, which may be none.
     ///
     /// It is safe to repeat the whole call with the same ids.
@@ -184,7 +195,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Error::Connect { source } => source.may_pass(),
-            Error::Refused { .. } | Error::TimedOut { .. } => true,
+            Error::Refused { .. } | Error::TimedOut { .. } | Error::NotReplicated { .. } => true,
             Error::Partial { source, .. } => source.is_retryable(),
             Error::Config(_)
             | Error::Unsupported { .. }
@@ -215,6 +226,7 @@ impl Error {
             Error::Refused { source } => Error::Refused { source: source.clone() },
             Error::Server { name, source } => Error::Server { name, source: source.clone() },
             Error::Config(faults) => Error::Config(faults.clone()),
+            Error::NotReplicated { acked, replicas } => Error::NotReplicated { acked: *acked, replicas: *replicas },
             Error::Closed => Error::Closed,
             // A call for many ends in none of the others.
             other => Error::Unsupported {

@@ -1,5 +1,7 @@
 //! What a task chooses between.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use crate::names::names;
@@ -24,6 +26,45 @@ impl EventMode {
             EventMode::Off => "off",
         }
     }
+}
+
+/// When a job counts as dispatched.
+///
+/// A primary that fails takes with it what it acknowledged and had not sent to its replicas yet. Under Sentinel and in a cluster that can be
+/// waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Durability {
+    /// When the server has it in memory.
+    #[default]
+    Memory,
+    /// When so many replicas have it in memory too. If fewer have it within the time, the dispatch fails with
+    /// [`Error::NotReplicated`](crate::Error::NotReplicated); the job is written then all the same, and the same dispatch with the same id
+    /// waits once more.
+    Replicated {
+        /// How many; 1 to 100.
+        replicas: u32,
+        /// For how long they are waited for; 1 ms to 60 s.
+        within: Duration,
+    },
+}
+
+impl Durability {
+    /// The copies that are waited for, if any are.
+    pub(crate) const fn copies(self) -> Option<Copies> {
+        match self {
+            Durability::Memory => None,
+            Durability::Replicated { replicas, within } => Some(Copies { replicas, within }),
+        }
+    }
+}
+
+/// How many replicas are to have what is written, and for how long that is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Copies {
+    pub(crate) replicas: u32,
+    pub(crate) within: Duration,
 }
 
 /// Which of the task's waiting jobs run first.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::modes::{EventMode, Priority};
+use super::modes::{Durability, EventMode, Priority};
 use super::overrides::Overrides;
 use super::phases::PhaseWaits;
 use super::retention::ResolvedRetention;
@@ -36,6 +36,9 @@ pub(crate) struct Resolved {
     pub(crate) payload_limit: usize,
     pub(crate) events: EventMode,
     pub(crate) undecodable_for: Duration,
+    pub(crate) durability: Durability,
+    /// Whether outcomes wait for replicas, too.
+    pub(crate) settle_replicated: bool,
     /// Whether the task has a hook, which runs before a job has ended.
     pub(crate) has_hook: bool,
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::modes::{EventMode, Priority};
+use super::modes::{Durability, EventMode, Priority};
 use super::resolved::Resolved;
 use super::retention::Retention;
 use super::retry::RetryPolicy;
 use super::stall::{ResolvedStall, StallOptions};
-use crate::faults::{ConfigErrors, Faults};
+use crate::faults::{ConfigError, ConfigErrors, Faults};
 
 /// The settings of a task, or, given to the app, the defaults of all its tasks.
 ///
@@ -37,6 +37,8 @@ pub struct TaskOptions {
     payload_limit: Option<usize>,
     events: Option<EventMode>,
     undecodable_for: Option<Duration>,
+    durability: Option<Durability>,
+    settle_replicated: Option<bool>,
 }
 
 impl TaskOptions {
@@ -55,6 +57,8 @@ impl TaskOptions {
             payload_limit: None,
             events: None,
             undecodable_for: None,
+            durability: None,
+            settle_replicated: None,
         }
     }
 
@@ -157,6 +161,21 @@ impl TaskOptions {
         self
     }
 
+    /// When a job counts as dispatched. A dispatch can set its own. Defaults to [`Durability::Memory`].
+    pub const fn durability(mut self, durability: Durability) -> Self {
+        self.durability = Some(durability);
+        self
+    }
+
+    /// Whether outcomes wait for the replicas too, as many and as long as [`durability`](TaskOptions::durability) says, which must be
+    /// [`Durability::Replicated`] then. An outcome that fewer replicas have by then stands; the worker warns of it, and counts it as
+    /// `heartline_not_replicated_total`. It makes each call that reports outcomes longer by the way to the replicas, or by the whole time
+    /// where they are away. Defaults to false.
+    pub const fn settle_replicated(mut self, waits: bool) -> Self {
+        self.settle_replicated = Some(waits);
+        self
+    }
+
     /// The settings in force: the task's own, else the app's, else the crate's.
     ///
     /// A default of the app that the task replaces is not looked at; `TaskOptions::new().resolve(&defaults)`
@@ -209,6 +228,14 @@ impl TaskOptions {
         let undecodable_for = undecodable_for.unwrap_or(Duration::from_secs(24 * 3600));
         faults.any_time("undecodable_for", undecodable_for);
 
+        let durability = self.durability.or(app_defaults.durability).unwrap_or_default();
+        faults.durability(durability);
+        let settle_replicated = self.settle_replicated.or(app_defaults.settle_replicated).unwrap_or(false);
+        if settle_replicated && durability.copies().is_none() {
+            let fix = "set durability(Durability::Replicated { .. }) too";
+            faults.push(ConfigError::new("settle_replicated", "true", "must know for which replicas to wait", fix));
+        }
+
         faults.finish()?;
         Ok(Resolved {
             interval,
@@ -230,6 +257,8 @@ impl TaskOptions {
             payload_limit,
             events: self.events.or(app_defaults.events).unwrap_or_default(),
             undecodable_for,
+            durability,
+            settle_replicated,
             has_hook: false,
         })
     }

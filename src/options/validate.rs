@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::modes::{Copies, Durability};
 use crate::faults::{ConfigError, ConfigErrors, Faults, shown, text};
 use crate::job::failure::codes;
 use crate::limits::{LONGEST, MIN_AGE_MS};
@@ -65,6 +66,18 @@ impl Faults {
     /// The largest payload, in bytes.
     pub(super) fn payload_limit(&mut self, bytes: usize) {
         self.number("payload_limit", bytes as u64, 1, PAYLOAD_LIMIT_MAX as u64);
+    }
+
+    /// For whose copies a dispatch waits.
+    pub(crate) fn durability(&mut self, durability: Durability) {
+        if let Some(Copies { replicas, within }) = durability.copies() {
+            self.number("durability.replicas", replicas.into(), 1, 100);
+            if within < Duration::from_millis(1) {
+                let fix = "give the replicas some hundred milliseconds";
+                self.push(ConfigError::new("durability.within", format!("{within:?}"), "must be at least 1 ms", fix));
+            }
+            self.at_most("durability.within", within, Duration::from_secs(60));
+        }
     }
 
     /// A time that is bounded only by what Redis and our arithmetic take.

@@ -27,6 +27,7 @@ pub(crate) struct TaskTally {
     stalls: [[AtomicU64; StallAction::ALL.len()]; FOUND_BY.len()],
     locks_lost: AtomicU64,
     at_risk: AtomicU64,
+    not_replicated: AtomicU64,
     watch_breaks: [AtomicU64; WatchBreak::ALL.len()],
 }
 
@@ -59,6 +60,11 @@ impl TaskTally {
 
     pub(crate) fn lock_lost(&self) {
         self.locks_lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Fewer replicas have so many outcomes than the task asks for.
+    pub(crate) fn not_replicated(&self, outcomes: usize) {
+        self.not_replicated.fetch_add(outcomes as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn came_at_risk(&self) {
@@ -148,6 +154,8 @@ pub struct TaskFigures {
     pub locks_lost: u64,
     /// Jobs that came at risk: no heartbeat was answered for so long.
     pub at_risk: u64,
+    /// Outcomes that fewer replicas had than [`TaskOptions::settle_replicated`](crate::TaskOptions::settle_replicated) waits for.
+    pub not_replicated: u64,
     /// What broke its watch over the task, and how often.
     pub watch_breaks: BTreeMap<WatchBreak, u64>,
 }
@@ -168,6 +176,7 @@ impl TaskTally {
             stalls: FOUND_BY.into_iter().zip(self.stalls.iter().map(by_action)).collect(),
             locks_lost: read(&self.locks_lost),
             at_risk: read(&self.at_risk),
+            not_replicated: read(&self.not_replicated),
             watch_breaks: WatchBreak::ALL.into_iter().zip(self.watch_breaks.iter().map(read)).collect(),
         }
     }

@@ -1,7 +1,7 @@
 //! What driver, keeper and runners of one task share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -23,6 +23,7 @@ use crate::store::declare;
 use crate::store::engine::Store;
 use crate::store::keys::TaskKeys;
 use crate::store::patience::RESPONSE_TIMEOUT;
+use crate::store::slot::Slot;
 
 /// A task with a handler.
 #[derive(Clone)]
@@ -75,6 +76,10 @@ pub(crate) struct TaskRuntime {
     pub(crate) counted: Counted,
     /// What this worker counts of itself.
     pub(crate) tally: TaskTally,
+    /// For outcomes that wait for replicas.
+    pub(crate) replicated: OnceLock<Slot>,
+    /// Whether fewer replicas than asked for had the last ones.
+    lacks_copies: AtomicBool,
 }
 
 /// What was counted last of a task: every few seconds, for the health of the worker.
@@ -111,6 +116,24 @@ impl TaskRuntime {
             fresh_since: AtomicU64::new(clock::now().as_millis()),
             counted: Counted::default(),
             tally: TaskTally::default(),
+            replicated: OnceLock::new(),
+            lacks_copies: AtomicBool::new(false),
+        }
+    }
+
+    /// So many replicas have the outcomes that were reported.
+    pub(crate) fn copied(&self, acked: u32, replicas: u32, outcomes: usize) {
+        let lacks = acked < replicas;
+        if lacks {
+            self.tally.not_replicated(outcomes);
+        }
+        let did_lack = self.lacks_copies.swap(lacks, Ordering::Relaxed);
+        let task = &self.name;
+        if lacks && !did_lack {
+            tracing::warn!(%task, acked, replicas, "outcomes are on fewer replicas than asked for; they stand");
+        }
+        if did_lack && !lacks {
+            tracing::info!(%task, replicas, "outcomes are on as many replicas as asked for again");
         }
     }
 

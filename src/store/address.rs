@@ -29,6 +29,8 @@ pub(crate) enum Role {
     Wake,
     Hints,
     Events,
+    /// Writes that wait for replicas, which holds up their connection.
+    Replicated,
     /// Questions about jobs, and values that travel apart.
     Pool,
 }
@@ -294,6 +296,7 @@ fn name(conn: &Plain, role: Role, owner: &Mutex<Owner>) {
         Role::Wake => "wake",
         Role::Hints => "hints",
         Role::Events => "events",
+        Role::Replicated => "replicated",
         Role::Pool => "pool",
     };
     let name = format!("heartline:{role}:{}", owner.name);

@@ -149,6 +149,11 @@ impl Store {
         self.hot.call(time, call).await
     }
 
+    /// A place for a connection of its own, for one whose calls must not hold up others.
+    pub(crate) fn line(&self, role: Role) -> Slot {
+        Slot::new(Arc::clone(&self.address), role)
+    }
+
     /// The connection of dispatch and settle, with its number, if there is one.
     pub(crate) fn shared_if_up(&self) -> Option<(OwnConnection, usize)> {
         self.hot.if_up()

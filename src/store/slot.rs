@@ -14,7 +14,7 @@ const BETWEEN_REFUSALS: Duration = Duration::from_secs(1);
 
 /// The connection, once it was needed. One that failed is left, and the next call makes another.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(crate) struct Slot {
     address: Arc<Address>,
     role: Role,
     state: Arc<Mutex<SlotState>>,
@@ -108,7 +108,7 @@ impl Slot {
     /// # Cancel safety
     /// The call may have been carried out when the future is dropped. A connection is left when those who gave up had waited for
     /// a second together and nothing was answered: callers that are less patient than `time` must not keep a dead one.
-    pub(super) async fn call<T>(
+    pub(crate) async fn call<T>(
         &self,
         time: Duration,
         call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,

@@ -13,7 +13,7 @@ use super::shared::TaskShared;
 use crate::error::Error;
 use crate::faults::Faults;
 use crate::job::id::JobId;
-use crate::options::modes::Priority;
+use crate::options::modes::{Durability, Priority};
 use crate::options::overrides::Overrides;
 use crate::options::retry::RetryPolicy;
 use crate::options::stall::OnRisk;
@@ -46,6 +46,7 @@ use crate::times::ms_of;
 /// - [`Error::Codec`] if the input cannot be written as JSON.
 /// - [`Error::TooLarge`] if it is over the payload limit of the task.
 /// - [`Error::Config`] if settings are wrong; it lists all of them.
+/// - [`Error::NotReplicated`] if fewer replicas have it than [`Durability::Replicated`] wants: then it is written.
 /// - [`Error::Refused`] if Redis does not write, [`Error::Closed`] if the runtime ended, and what every call may give, see
 ///   [`Error`].
 ///
@@ -60,6 +61,7 @@ pub struct Dispatch<I, O> {
     priority: Option<Priority>,
     expires_after: Option<Duration>,
     overrides: Overrides,
+    durability: Option<Durability>,
     under_way: Option<Written<O>>,
     types: PhantomData<fn(I) -> O>,
 }
@@ -77,6 +79,7 @@ impl<I, O> Dispatch<I, O> {
             priority: None,
             expires_after: None,
             overrides: Overrides::default(),
+            durability: None,
             under_way: None,
             types: PhantomData,
         }
@@ -116,6 +119,12 @@ impl<I, O> Dispatch<I, O> {
     /// More than the delay, at most 10 years. Defaults to never.
     pub fn expires_after(mut self, time: Duration) -> Self {
         self.expires_after = Some(time);
+        self
+    }
+
+    /// When the job counts as dispatched. Defaults to the task's ([`TaskOptions::durability`](crate::TaskOptions::durability)).
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = Some(durability);
         self
     }
 
@@ -172,6 +181,9 @@ impl<I, O> Dispatch<I, O> {
         let mut faults = Faults::default();
         let id = self.id.take().and_then(|id| faults.gather(JobId::parse(&id)));
         faults.gather(overrides.validate());
+        if let Some(durability) = self.durability {
+            faults.durability(durability);
+        }
         if let Some(time) = self.expires_after {
             faults.expires_after(time, overrides.delay.unwrap_or_default());
         }
@@ -193,10 +205,11 @@ impl<I, O: 'static> Future for Dispatch<I, O> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(payload) = self.payload.take() {
             let (job, task) = (self.take_job(payload), Arc::clone(&self.task));
+            let durability = self.durability.unwrap_or(task.options.durability);
             self.under_way = Some(Box::pin(async move {
                 let job = job?;
                 let id = job.id.clone();
-                let existed = task.dispatcher.dispatch(job).await?;
+                let existed = task.dispatcher.dispatch(job, durability).await?;
                 Ok(JobHandle::new(task, id, Some(existed)))
             }));
         }

@@ -1,10 +1,11 @@
 //! How jobs reach Redis: calls are repeated while it is away, and what comes while one is under way goes out together.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use tokio::sync::oneshot;
@@ -14,15 +15,22 @@ use tokio::time::Instant;
 use super::patience::{Patience, repeated};
 use crate::error::Error;
 use crate::limits::{BATCH, BATCH_BYTES, LARGE};
+use crate::options::modes::{Copies, Durability};
 use crate::store::address::Role;
+use crate::store::connection::OwnConnection;
 use crate::store::dispatch::{self, NewJob};
 use crate::store::engine::Store;
 use crate::store::joint::{SILENCE, Sign, own_task};
 use crate::store::keys::TaskKeys;
 use crate::store::patience::{doubled, response_time};
+use crate::store::replicated;
+use crate::store::slot::Slot;
 
 /// How many calls of one `dispatch_many` are under way at a time: Redis works on one while the next is encoded.
 const IN_FLIGHT: usize = 2;
+
+/// How many calls of one lane may wait for replicas one behind the other: a lone one, the carrier's, and those of a `dispatch_many`.
+const IN_FRONT: u32 = 2 + IN_FLIGHT as u32;
 
 /// Carries the jobs of one task to Redis.
 ///
@@ -32,18 +40,21 @@ const IN_FLIGHT: usize = 2;
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
     lane: Arc<Lane>,
+    /// Lanes of jobs that wait for replicas, by how many and how long.
+    replicated: Mutex<BTreeMap<Copies, Arc<Lane>>>,
 }
 
 impl Dispatcher {
     pub(crate) fn new(store: Arc<Store>, keys: Arc<TaskKeys>) -> Dispatcher {
-        let lane = Lane {
-            store,
-            keys,
-            all_keys: AtomicBool::new(false),
-            alone: AtomicBool::new(false),
-            state: Mutex::default(),
-        };
-        Dispatcher { lane: Arc::new(lane) }
+        Dispatcher { lane: Arc::new(Lane::new(store, keys, None)), replicated: Mutex::default() }
+    }
+
+    fn lane(&self, durability: Durability) -> Arc<Lane> {
+        let Some(copies) = durability.copies() else { return Arc::clone(&self.lane) };
+        let mut lanes = self.replicated.lock().unwrap_or_else(PoisonError::into_inner);
+        let Lane { store, keys, .. } = &*self.lane;
+        let lane = || Arc::new(Lane::new(Arc::clone(store), Arc::clone(keys), Some(copies)));
+        Arc::clone(lanes.entry(copies).or_insert_with(lane))
     }
 
     /// Writes a job. Returns whether it existed before.
@@ -51,15 +62,16 @@ impl Dispatcher {
     /// # Cancel safety
     /// The job may be written or not when the future is dropped, but nothing is sent from then on; jobs of other callers
     /// are not touched.
-    pub(crate) async fn dispatch(&self, job: NewJob) -> Result<bool, Error> {
-        let patience = self.lane.patience(job.payload.len());
+    pub(crate) async fn dispatch(&self, job: NewJob, durability: Durability) -> Result<bool, Error> {
+        let lane = self.lane(durability);
+        let patience = lane.patience(job.payload.len());
         let existed = if job.payload.len() > LARGE {
-            self.lane.write_large(Arc::new(job)).await?
-        } else if let Some(_alone) = Alone::go(&self.lane) {
+            lane.write_large(Arc::new(job)).await?
+        } else if let Some(_alone) = Alone::go(&lane) {
             let one = std::slice::from_ref(&job);
-            repeated(patience, || self.lane.write(one)).await?
+            repeated(patience, || lane.write(one)).await?
         } else {
-            return self.lane.join(job, patience).await;
+            return lane.join(job, patience).await;
         };
         Ok(existed.first().copied().unwrap_or(false))
     }
@@ -69,15 +81,16 @@ impl Dispatcher {
     ///
     /// # Errors
     /// `Partial` with the jobs that are known to be written.
-    pub(crate) async fn dispatch_many(&self, jobs: Vec<NewJob>) -> Result<Vec<bool>, Error> {
+    pub(crate) async fn dispatch_many(&self, jobs: Vec<NewJob>, durability: Durability) -> Result<Vec<bool>, Error> {
+        let lane = &self.lane(durability);
         let jobs: Vec<Arc<NewJob>> = jobs.into_iter().map(Arc::new).collect();
         let mut chunks = chunks(&jobs).into_iter();
         let write = |range: Range<usize>| {
             let chunk = &jobs[range.clone()];
             async move {
                 let answer = match chunk {
-                    [job] if job.payload.len() > LARGE => self.lane.write_large(Arc::clone(job)).await,
-                    chunk => repeated(self.lane.patience(bytes_of(chunk)), || self.lane.write(chunk)).await,
+                    [job] if job.payload.len() > LARGE => lane.write_large(Arc::clone(job)).await,
+                    chunk => repeated(lane.patience(bytes_of(chunk)), || lane.write(chunk)).await,
                 };
                 (range, answer)
             }
@@ -113,8 +126,11 @@ impl Dispatcher {
 impl Drop for Dispatcher {
     fn drop(&mut self) {
         // Whoever awaits a dispatch keeps its dispatcher: what is left was given up by its callers.
-        if let Some(carrier) = self.lane.state().carrier.take() {
-            carrier.abort.abort();
+        let replicated = self.replicated.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for lane in replicated.values().chain([&self.lane]) {
+            if let Some(carrier) = lane.state().carrier.take() {
+                carrier.abort.abort();
+            }
         }
     }
 }
@@ -143,6 +159,8 @@ fn chunks(jobs: &[impl AsRef<NewJob>]) -> Vec<Range<usize>> {
 struct Lane {
     store: Arc<Store>,
     keys: Arc<TaskKeys>,
+    /// The copies that are waited for, if any are, and the connection for it.
+    copies: Option<(Copies, Slot)>,
     /// The task's jobs need all keys of the script.
     all_keys: AtomicBool,
     /// Whether a lone dispatch is under way on its caller's own future.
@@ -221,21 +239,64 @@ impl Drop for Alone<'_> {
 }
 
 impl Lane {
+    fn new(store: Arc<Store>, keys: Arc<TaskKeys>, copies: Option<Copies>) -> Lane {
+        Lane {
+            copies: copies.map(|copies| (copies, store.line(Role::Replicated))),
+            store,
+            keys,
+            all_keys: AtomicBool::new(false),
+            alone: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
+    }
+
+    /// How long a call waits for replicas.
+    fn within(&self) -> Duration {
+        self.copies.as_ref().map_or(Duration::ZERO, |(copies, _)| copies.within)
+    }
+
     fn state(&self) -> MutexGuard<'_, LaneState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// For a call that is asked for now and carries so many bytes.
     fn patience(&self, bytes: usize) -> Patience {
-        Patience::new(self.store.dispatch_timeout, Instant::now(), bytes)
+        Patience::new(self.store.dispatch_timeout, Instant::now(), bytes).and(self.within())
     }
 
     async fn write(&self, jobs: &[impl AsRef<NewJob>]) -> Result<Vec<bool>, Error> {
         self.store.ready().await?;
-        let call = async |conn: &mut _| dispatch::dispatch(conn, &self.keys, jobs, &self.all_keys).await;
-        let existed = self.store.shared(response_time(bytes_of(jobs)), call).await?;
+        let time = response_time(bytes_of(jobs));
+        let existed = match &self.copies {
+            None => {
+                let call = async |conn: &mut _| dispatch::dispatch(conn, &self.keys, jobs, &self.all_keys).await;
+                self.store.shared(time, call).await?
+            }
+            Some((copies, line)) => {
+                let call = async |conn: &mut OwnConnection| {
+                    let mut conn = replicated::at_primary(conn, &self.keys).await?;
+                    self.write_copied(&mut conn, jobs, *copies).await
+                };
+                // Others may be waited for in front of it.
+                line.call(time + copies.within * IN_FRONT, call).await?
+            }
+        };
         self.store.register_once(self.keys.task()).await;
         Ok(existed)
+    }
+
+    /// Writes jobs, those that exist included, and waits for their copies.
+    async fn write_copied(
+        &self,
+        conn: &mut OwnConnection,
+        jobs: &[impl AsRef<NewJob>],
+        copies: Copies,
+    ) -> Result<Vec<bool>, Error> {
+        let existed = dispatch::dispatch(conn, &self.keys, jobs, &self.all_keys).await?;
+        match replicated::copied(conn, &self.keys, copies).await? {
+            acked if acked >= copies.replicas => Ok(existed),
+            acked => Err(Error::NotReplicated { acked, replicas: copies.replicas }),
+        }
     }
 
     /// Writes a job on a connection of its own, where nothing waits behind it; in a turn, which other large jobs may have to wait
@@ -250,9 +311,17 @@ impl Lane {
                 let given = *time.lock().unwrap_or_else(PoisonError::into_inner);
                 lane.store.ready().await?;
                 let write = async {
-                    let mut conn = lane.store.dedicated(Role::Pool, None).await?;
-                    let write = dispatch::dispatch(&mut conn, &lane.keys, std::slice::from_ref(&job), &lane.all_keys);
-                    tokio::time::timeout(given, write).await.unwrap_or_else(|_| Err(Error::late()))
+                    let conn = lane.store.dedicated(Role::Pool, None).await?;
+                    let mut conn = replicated::at_primary(&conn, &lane.keys).await?;
+                    let write = async {
+                        let one = std::slice::from_ref(&job);
+                        match &lane.copies {
+                            None => dispatch::dispatch(&mut conn, &lane.keys, one, &lane.all_keys).await,
+                            Some((copies, _)) => lane.write_copied(&mut conn, one, *copies).await,
+                        }
+                    };
+                    let written = tokio::time::timeout(given + lane.within(), write).await;
+                    written.unwrap_or_else(|_| Err(Error::late()))
                 };
                 let answer = lane.store.steady(write).await;
                 if answer.as_ref().is_err_and(Error::is_late) {
@@ -389,7 +458,6 @@ mod tests {
     use crate::job::id::JobId;
     use crate::options::overrides::Overrides;
     use crate::store::fault::classify;
-    use std::time::Duration;
 
     fn job(bytes: usize) -> NewJob {
         NewJob {

@@ -24,6 +24,11 @@ impl Patience {
     pub(crate) fn new(dispatch_timeout: Duration, since: Instant, bytes: usize) -> Patience {
         Patience { deadline: since + dispatch_timeout + transfer_time(bytes), least: dispatch_timeout / 10 }
     }
+
+    /// The same for a call whose every attempt takes so much longer.
+    pub(super) fn and(self, time: Duration) -> Patience {
+        Patience { deadline: self.deadline + time, least: self.least + time }
+    }
 }
 
 /// Makes the call, and again while Redis cannot be reached or a failover is under way, as long as there is patience.

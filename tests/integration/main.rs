@@ -32,6 +32,7 @@ mod probes;
 mod put_off;
 mod recovery;
 mod refusals;
+mod replicated;
 mod results;
 mod set_aside;
 mod stalls;

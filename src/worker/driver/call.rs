@@ -16,6 +16,7 @@ use crate::stall::cadence;
 use crate::store::address::Role;
 use crate::store::connection::OwnConnection;
 use crate::store::patience::{RESPONSE_TIMEOUT, doubled, response_time};
+use crate::store::replicated;
 use crate::store::report::{Disposition, Report};
 use crate::store::settle::{self, LARGE_LINE, PARTS, SettleReply, Settled, Want};
 use crate::store::streams::server_time_ms;
@@ -170,10 +171,28 @@ impl Call {
             let ask = task.options.interval;
             settle::settle(conn, &task.keys, worker.id.as_str(), (self.line, *number), ask, *asked, reports).await
         };
+        let copies = task.options.durability.copies().filter(|_| task.options.settle_replicated && !reports.is_empty());
+        let Some(copies) = copies else {
+            return if self.line == LARGE_LINE {
+                apart(worker, self.patience, connected, call).await
+            } else {
+                worker.store.shared(self.patience, call).await
+            };
+        };
+        let copied = async |conn: &mut OwnConnection| {
+            let mut conn = replicated::at_primary(conn, &task.keys).await?;
+            let answer = call(&mut conn).await?;
+            let acked = replicated::copied(&mut conn, &task.keys, copies).await?;
+            task.copied(acked, copies.replicas, reports.len());
+            Ok(answer)
+        };
+        let time = self.patience + copies.within;
         if self.line == LARGE_LINE {
-            apart(worker, self.patience, connected, call).await
+            apart(worker, time, connected, copied).await
         } else {
-            worker.store.shared(self.patience, call).await
+            // The lines of one task may wait one behind the other.
+            let line = task.replicated.get_or_init(|| worker.store.line(Role::Replicated));
+            line.call(time + copies.within, copied).await
         }
     }
 

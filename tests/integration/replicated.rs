@@ -1,0 +1,149 @@
+//! Jobs and outcomes that replicas are to have, before they count.
+
+use std::time::{Duration, Instant};
+
+use heartline::testing::RedisServer;
+use heartline::{App, Context, Durability, Error, JobError, TaskOptions, TaskRef};
+
+use crate::support::worker::TestWorker;
+use crate::support::{PATIENCE, TestRedis, Warnings, eventually};
+
+const COPY: Durability = Durability::Replicated { replicas: 1, within: Duration::from_millis(300) };
+
+/// A primary and its replica.
+struct Pair {
+    primary: RedisServer,
+    replica: RedisServer,
+}
+
+async fn ask<T: redis::FromRedisValue>(server: &RedisServer, words: &[&str]) -> T {
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut conn = client.get_multiplexed_async_connection_with_config(&TestRedis::patient()).await.unwrap();
+    let mut cmd = redis::cmd(words[0]);
+    cmd.arg(&words[1..]).query_async(&mut conn).await.unwrap()
+}
+
+impl Pair {
+    async fn start() -> Pair {
+        let start = || RedisServer::builder().arg("--repl-diskless-sync-delay").arg("0").start().unwrap();
+        let (primary, replica) = (start(), start());
+        let () = ask(&replica, &["REPLICAOF", "127.0.0.1", &primary.port().to_string()]).await;
+        let client = redis::Client::open(primary.url()).unwrap();
+        let mut conn = client.get_multiplexed_async_connection_with_config(&TestRedis::patient()).await.unwrap();
+        // Online it may be for a second before it acknowledges the first write.
+        let follows = async || {
+            let mut wait = redis::pipe();
+            wait.incr("probe", 1).ignore().cmd("WAIT").arg(1).arg(1000);
+            let (acked,): (u32,) = wait.query_async(&mut conn).await.unwrap();
+            acked == 1
+        };
+        eventually("the replica follows", PATIENCE, follows).await;
+        Pair { primary, replica }
+    }
+
+    async fn app(&self) -> App {
+        App::builder().redis(self.primary.url()).prefix("pair").build().await.unwrap()
+    }
+
+    async fn has_copy(&self, id: &str) -> bool {
+        ask(&self.replica, &["HEXISTS", "pair:{export}:payload", id]).await
+    }
+}
+
+fn is_not_replicated<T>(answer: Result<T, Error>) -> bool {
+    matches!(answer, Err(Error::NotReplicated { acked: 0, replicas: 1 }))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dispatch_returns_when_a_replica_has_the_job_and_says_when_none_has_also_of_one_that_is_there() {
+    let pair = Pair::start().await;
+    let app = pair.app().await;
+    let export: TaskRef<String, ()> = app.task_ref("export").unwrap();
+    export.dispatch("x".into()).id("a").durability(COPY).await.unwrap();
+    assert!(pair.has_copy("a").await, "at once");
+    // A large one has a connection of its own.
+    export.dispatch("x".repeat(600_000)).id("large").durability(COPY).await.unwrap();
+    assert!(pair.has_copy("large").await);
+
+    pair.replica.freeze().unwrap();
+    let begun = Instant::now();
+    assert!(is_not_replicated(export.dispatch("x".into()).id("b").durability(COPY).await));
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+    // A connection that wrote nothing would be told that all have it.
+    assert!(is_not_replicated(export.dispatch("x".into()).id("b").durability(COPY).await), "one that is there");
+    let fresh = pair.app().await.task_ref::<String, ()>("export").unwrap();
+    assert!(is_not_replicated(fresh.dispatch("x".into()).id("b").durability(COPY).await), "over a new connection");
+    assert!(is_not_replicated(export.dispatch("x".repeat(600_000)).id("large").durability(COPY).await));
+    // Others do not wait for it, though they are written to the same server.
+    let slow = Durability::Replicated { replicas: 1, within: Duration::from_secs(5) };
+    let waits = tokio::spawn(export.dispatch("x".into()).durability(slow).into_future());
+    let begun = Instant::now();
+    export.dispatch("x".into()).id("plain").await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(3) && export.counts().await.unwrap().waiting >= 4);
+
+    pair.replica.thaw().unwrap();
+    waits.await.unwrap().unwrap();
+    let again = export.dispatch("x".into()).id("b").durability(COPY).await.unwrap();
+    assert_eq!(again.existed(), Some(true));
+    assert!(pair.has_copy("b").await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_jobs_wait_together_and_what_is_not_known_to_be_copied_is_not_told_as_dispatched() {
+    let pair = Pair::start().await;
+    let app = pair.app().await;
+    let declared = app
+        .task("export", TaskOptions::new().durability(COPY), |_: Context, _: String| async { Ok::<_, JobError>(()) });
+    let export = declared.unwrap();
+    let ids = |from: usize| (from..from + 300).map(|number| (format!("{number}"), "x".to_owned()));
+    assert_eq!(export.dispatch_many_with_ids(ids(0)).await.unwrap().len(), 300);
+    assert!(pair.has_copy("299").await);
+    pair.replica.freeze().unwrap();
+    match export.dispatch_many_with_ids(ids(300)).await {
+        Err(Error::Partial { dispatched, source }) => {
+            assert!(dispatched.is_empty() && matches!(*source, Error::NotReplicated { .. }), "{source:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    pair.replica.thaw().unwrap();
+    export.dispatch_many_with_ids(ids(300)).await.unwrap();
+    assert_eq!(export.counts().await.unwrap().waiting, 600);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outcome_that_no_replica_has_stands_and_is_told_of_once() {
+    let warnings = Warnings::capture();
+    let pair = Pair::start().await;
+    let app = pair.app().await;
+    let options = TaskOptions::new().durability(COPY).settle_replicated(true);
+    let export = app.task("export", options, |_: Context, n: u64| async move { Ok::<_, JobError>(n) }).unwrap();
+    let worker = app.worker();
+    let monitor = worker.monitor();
+    let worker = TestWorker::start(worker);
+    worker.working().await;
+    assert_eq!(export.dispatch(7).await.unwrap().result().await.unwrap(), 7);
+    assert_eq!(monitor.figures().tasks[0].not_replicated, 0);
+    pair.replica.freeze().unwrap();
+    for n in 1..4 {
+        let job = export.dispatch(n).durability(Durability::Memory).await.unwrap();
+        assert_eq!(tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap(), n);
+    }
+    eventually("all are counted", PATIENCE, async || monitor.figures().tasks[0].not_replicated == 3).await;
+    let told = warnings.all().into_iter().filter(|line| line.contains("fewer replicas")).count();
+    assert_eq!(told, 1, "{:?}", warnings.all());
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn wrong_settings_of_it_are_told_together() {
+    let pair = TestRedis::start();
+    let app = App::builder().redis(pair.url()).build().await.unwrap();
+    let none = Durability::Replicated { replicas: 0, within: Duration::ZERO };
+    let handler = |_: Context, _: u64| async { Ok::<_, JobError>(()) };
+    let e = app.task("export", TaskOptions::new().durability(none), handler).unwrap_err().to_string();
+    assert!(e.contains("durability.replicas") && e.contains("durability.within"), "{e}");
+    let e = app.task("export", TaskOptions::new().settle_replicated(true), handler).unwrap_err().to_string();
+    assert!(e.contains("settle_replicated"), "{e}");
+    let jobs = app.task_ref::<u64, ()>("export").unwrap();
+    assert!(matches!(jobs.dispatch(1).durability(none).await, Err(Error::Config(_))));
+}
