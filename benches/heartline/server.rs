@@ -168,7 +168,9 @@ impl Server {
             for key in &keys {
                 unlink.unlink(key).ignore();
             }
-            unlink.query::<()>(&mut self.conn)?;
+            if !keys.is_empty() {
+                unlink.query::<()>(&mut self.conn)?;
+            }
             if next == "0" {
                 break;
             }

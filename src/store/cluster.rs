@@ -10,6 +10,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -335,7 +336,7 @@ impl Cluster {
                 Ok(None) => break,
                 Err(_) if nodes.peek().is_some() => {}
                 Err(_) => {
-                    failure.get_or_insert_with(Error::timed_out);
+                    failure.get_or_insert_with(|| self.silence());
                     break;
                 }
             }
@@ -385,6 +386,11 @@ impl Cluster {
         }
     }
 
+    /// A node said nothing.
+    fn silence(&self) -> Error {
+        not_connected(&io::Error::from(io::ErrorKind::TimedOut).into(), self.is_tls)
+    }
+
     /// Asks one node. The line is kept for the next time where that is so.
     async fn ask(&self, node: Node, is_kept: bool) -> Result<SlotMap, Error> {
         let own = self.line().clone().filter(|(own, _)| *own == node).map(|(_, line)| line);
@@ -410,7 +416,7 @@ impl Cluster {
             }
             Ok((map, line))
         };
-        match tokio::time::timeout(LONGEST, asked).await.unwrap_or_else(|_| Err(Error::timed_out())) {
+        match tokio::time::timeout(LONGEST, asked).await.unwrap_or_else(|_| Err(self.silence())) {
             Ok((map, line)) => {
                 *self.line() = Some((node, line)).filter(|_| is_kept);
                 Ok(map)

@@ -6,6 +6,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod api;
-mod failovers;
+mod cluster_api;
+mod cluster_failovers;
 mod six;

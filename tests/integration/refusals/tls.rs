@@ -1,8 +1,10 @@
 //! Redis over TLS, behind a terminator with certificates of a CA of the test's own.
 
 use crate::support::{PATIENCE, TestRedis};
+use heartline::testing::RedisServer;
 use heartline::{App, AppBuilder, Context, Error, JobError, StopReason, TaskOptions};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -44,6 +46,10 @@ impl Ca {
 /// Takes TLS connections and passes them on to the server; asks for a certificate that `clients` has signed, if that is given.
 /// Returns its port.
 async fn terminator(redis: &TestRedis, pair: &Pair, clients: Option<&Ca>) -> u16 {
+    terminator_of(redis.address(), pair, clients).await
+}
+
+async fn terminator_of(server: SocketAddr, pair: &Pair, clients: Option<&Ca>) -> u16 {
     let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().unwrap();
     let builder = match clients {
@@ -60,7 +66,6 @@ async fn terminator(redis: &TestRedis, pair: &Pair, clients: Option<&Ca>) -> u16
     let acceptor = TlsAcceptor::from(Arc::new(builder.with_single_cert(vec![cert], key).unwrap()));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let server = redis.address();
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             let acceptor = acceptor.clone();
@@ -174,4 +179,40 @@ async fn where_one_side_speaks_no_tls_the_error_asks_whether_it_does() {
     let port = terminator(&redis, &ca.sign("localhost", |_| {}), None).await;
     let (_, text) = refusal(App::builder().redis(format!("redis://localhost:{port}/"))).await;
     assert!(text.contains("does the port speak TLS?") || text.contains("is not Redis"), "{text}");
+}
+
+/// Says something to a server that answers with OK.
+async fn tell(server: &RedisServer, words: &str) {
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut conn = client.get_multiplexed_async_connection_with_config(&TestRedis::patient()).await.unwrap();
+    let mut words = words.split(' ');
+    let mut cmd = redis::cmd(words.next().unwrap());
+    let () = cmd.arg(words.collect::<Vec<_>>()).query_async(&mut conn).await.unwrap();
+}
+
+#[tokio::test]
+async fn nodes_of_a_cluster_are_reached_over_tls_by_the_names_that_they_announce() {
+    let (ca, clients) = (Ca::new(), Ca::new());
+    let node = RedisServer::builder().arg("--cluster-enabled").arg("yes").start().unwrap();
+    let own = clients.sign("worker", |_| {});
+    let port = terminator_of(([127, 0, 0, 1], node.port()).into(), &ca.sign("localhost", |_| {}), Some(&clients)).await;
+    // The first look goes to the address that was given, everything else to what the node says.
+    for words in [
+        "CLUSTER ADDSLOTSRANGE 0 16383",
+        &format!("CONFIG SET cluster-announce-port {port}"),
+        "CONFIG SET cluster-announce-hostname localhost",
+        "CONFIG SET cluster-preferred-endpoint-type hostname",
+    ] {
+        tell(&node, words).await;
+    }
+    let app = |port: u16, ca: String| App::builder().redis(format!("rediss-cluster://localhost:{port}")).tls_ca(ca);
+    works(app(port, ca.pem()).tls_client(own.cert, own.key)).await;
+    // Without a certificate of ours: the server closes the connection, and its reason may come too late.
+    let (error, _) = refusal(app(port, ca.pem())).await;
+    assert!(matches!(error, Error::Connect { .. }), "{error:?}");
+    let (error, text) = refusal(app(port, Ca::new().pem())).await;
+    assert!(matches!(error, Error::Connect { .. }) && !error.is_retryable(), "{error:?}");
+    assert!(text.contains("UnknownIssuer") && text.contains("rediss-cluster://localhost"), "{text}");
+    let (_, text) = refusal(app(node.port(), ca.pem())).await;
+    assert!(text.contains("does the port speak TLS?"), "{text}");
 }
