@@ -5,13 +5,13 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::try_join_all;
 use heartline::{
-    Error, Holder, HolderReport, Inspector, ServerReport, StalledEvent, Suspect, TaskReport, WatchReport, WorkerReport,
-    WorkerState,
+    Error, Holder, HolderReport, Inspector, JobFilter, JobRow, JobState, ServerReport, StalledEvent, Suspect,
+    TaskReport, WatchReport, WorkerReport, WorkerState,
 };
 use serde::Serialize;
 
 use crate::checks::{Grade, of_servers};
-use crate::text::{many, quoted, span};
+use crate::text::{brief, many, quoted, span};
 use crate::told::proof;
 
 /// How many intervals an epoch may last while jobs are held, before stall detection counts as standing still: it takes one, and a third
@@ -162,6 +162,7 @@ pub fn troubles(tasks: &[TaskReport], workers: &[WorkerReport], holders: &[Holde
         let held_by = holders.iter().find(|report| report.task == task.task);
         troubles.extend(of_task(task, held_by, workers));
     }
+    troubles.extend(of_away(tasks, workers));
     let now = tasks.iter().map(|task| task.as_of).max().unwrap_or_else(SystemTime::now);
     troubles.extend(workers.iter().filter_map(|worker| of_worker(worker, now)));
     troubles.extend(of_lost_tasks(tasks, workers));
@@ -242,6 +243,38 @@ pub async fn suspicions<'a>(
     Ok(suspects.into_iter().map(told).collect())
 }
 
+/// Of how many tasks the delayed jobs are looked at, and how many of each.
+const RETRIED: (usize, usize) = (50, 20);
+
+/// Tasks of which nothing has completed of late while jobs wait for another try: what they need may be down.
+///
+/// # Errors
+/// As every look.
+pub async fn retrying(inspector: &Inspector, tasks: &[TaskReport]) -> Result<Vec<Trouble>, Error> {
+    let is_asked = |task: &&TaskReport| task.fault.is_none() && task.counts.delayed > 0 && task.completed_lately == 0;
+    let mut troubles = Vec::new();
+    for task in tasks.iter().filter(is_asked).take(RETRIED.0) {
+        let filter = JobFilter::new(JobState::Delayed).oldest_first();
+        let Ok(page) = inspector.jobs(&task.task, &filter, None, RETRIED.1).await else { continue };
+        let failed: Vec<&JobRow> = page.jobs.iter().filter(|job| job.failed_attempts > 0).collect();
+        let Some(first) = failed.first().filter(|_| failed.len() * 2 >= page.jobs.len()) else { continue };
+        let code = first.code.as_deref().unwrap_or("failed");
+        let message = brief(first.message.as_deref().unwrap_or_default(), 80);
+        let name = &task.task;
+        let what = format!(
+            "{} delayed, {} of the next {} behind a failed run, the first with {code}: {message}; none completed in the last 5 minutes",
+            many(task.counts.delayed, "job"),
+            failed.len(),
+            page.jobs.len(),
+        );
+        let hint = format!(
+            "`heartline jobs list -t {name} -s delayed --oldest-first` shows when they are tried again; `heartline task pause {name}` lets none begin meanwhile"
+        );
+        troubles.push(Trouble::note(name, what, hint));
+    }
+    Ok(troubles)
+}
+
 /// What to do about suspects that are at large: an innocent job that ran beside a guilty one looks the same.
 #[must_use]
 pub fn accusation(task: &str, suspects: &[&Suspect]) -> String {
@@ -266,6 +299,10 @@ pub fn survived(stall: &StalledEvent, workers: &[WorkerReport]) -> bool {
 fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerReport]) -> Vec<Trouble> {
     let name = &task.task;
     let trouble = |what: String, hint: String| Trouble::risk(Some(name), what, hint);
+    if task.is_away {
+        // Told of together.
+        return Vec::new();
+    }
     if let Some(fault) = &task.fault {
         return vec![trouble(
             format!("it cannot be read: {fault}"),
@@ -276,7 +313,9 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     let (counts, held) = (&task.counts, task.counts.held());
     let is_overdue = task.next_due_at.is_some_and(|at| at < task.as_of);
     let waiting = counts.waiting + u64::from(is_overdue);
-    if waiting > 0 && task.live_workers == 0 {
+    // What some workers do is not known where the node is away to which they tell it.
+    let is_known = workers.iter().all(|worker| !worker.is_away);
+    if waiting > 0 && task.live_workers == 0 && is_known {
         let hint = if task.options.declared_by.is_none() && held == 0 {
             "no worker ever had this task: start one that has, or the name is wrong"
         } else {
@@ -312,7 +351,9 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     let of_worker = |holder: &Holder| workers.iter().find(|worker| worker.worker == holder.worker);
     for holder in held_by.iter().flat_map(|report| &report.holders) {
         let worker = of_worker(holder);
-        if !worker.is_some_and(|worker| worker.state.is_live()) {
+        let may_live =
+            worker.is_some_and(|worker| worker.state.is_live() || worker.is_away || claims(holder, worker, task.as_of));
+        if !may_live {
             let least = if held_by.is_some_and(|report| report.is_whole) { "" } else { "at least " };
             let jobs = many(holder.jobs, "job");
             let what = format!("{least}{jobs} held by {}", standing(holder.worker.as_str(), worker, task.as_of));
@@ -365,6 +406,37 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         ));
     }
     troubles
+}
+
+/// So long behind its last sign of life a worker claims no job, unless it lives and cannot tell of itself; and how long that says so.
+const CLAIMED: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
+
+/// Whether a worker of which a sign of life is known has of late claimed a job, well behind that sign.
+#[must_use]
+pub fn claims(holder: &Holder, worker: &WorkerReport, now: SystemTime) -> bool {
+    let (later, lately) = CLAIMED;
+    let is_seen = worker.last_seen_at > SystemTime::UNIX_EPOCH;
+    let is_late = holder.last_claimed_at.duration_since(worker.last_seen_at).is_ok_and(|after| after > later);
+    is_seen && is_late && now.duration_since(holder.last_claimed_at).unwrap_or_default() < lately
+}
+
+/// What is on nodes of a cluster that are away.
+fn of_away(tasks: &[TaskReport], workers: &[WorkerReport]) -> Option<Trouble> {
+    let away: Vec<&str> = tasks.iter().filter(|task| task.is_away).map(|task| task.task.as_str()).collect();
+    let untold = workers.iter().filter(|worker| worker.is_away).count() as u64;
+    if away.is_empty() && untold == 0 {
+        return None;
+    }
+    let named = away.iter().take(5).copied().collect::<Vec<_>>().join(", ");
+    let more = if away.len() > 5 { ", …" } else { "" };
+    let of = if away.is_empty() { String::new() } else { format!(": {named}{more}") };
+    let tasks = many(away.len() as u64, "task");
+    let what = format!(
+        "{tasks} on nodes of the cluster that cannot be asked{of}; {} cannot tell of itself there",
+        many(untold, "worker")
+    );
+    let hint = "they stand still until the node is back, or its replica is the primary (`heartline doctor` names it); nothing of theirs is damaged, and whether those workers live is not known";
+    Some(Trouble::risk(None, what, hint.to_owned()))
 }
 
 /// That every slot was taken for long, if so: handlers may hang.
@@ -468,6 +540,9 @@ fn of_lost_tasks(tasks: &[TaskReport], workers: &[WorkerReport]) -> Vec<Trouble>
 
 /// A worker that fell silent and holds nothing, or whose handlers keep its runtime.
 fn of_worker(worker: &WorkerReport, now: SystemTime) -> Option<Trouble> {
+    if worker.is_away {
+        return None;
+    }
     if let Some(fault) = &worker.fault {
         let hint = "something foreign is stored under its key: remove that, and it tells of itself again within 5s";
         return Some(Trouble::risk(

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use futures_util::future::join_all;
 use heartline::{HolderReport, Inspector, ServerReport, TaskReport, WorkerReport};
-use heartline_board::troubles::{Trouble, all_troubles, holders, suspicions};
+use heartline_board::troubles::{Trouble, all_troubles, holders, retrying, suspicions};
 
 use crate::failure::Failure;
 
@@ -30,12 +30,14 @@ impl Fleet {
         Ok(Fleet { tasks, workers, holders, servers: inspector.servers().await? })
     }
 
-    /// Jobs that were held at the deaths of workers, by the last stalls of each task. A task whose stalls cannot be read hides no other.
+    /// Jobs that were held at the deaths of workers, by the last stalls of each task, and tasks whose jobs fail and are tried again. A task whose stalls cannot be read hides no other.
     pub(crate) async fn suspicions(&self, inspector: &Inspector) -> Result<Vec<Trouble>, Failure> {
         let readable = self.tasks.iter().filter(|task| task.fault.is_none()).take(SUSPECTED);
         let read = join_all(readable.map(|task| inspector.stalled_events(&task.task, None))).await;
         let stalls = read.iter().flatten().flat_map(|(stalls, _)| stalls);
-        Ok(suspicions(inspector, stalls, &self.workers, SystemTime::now()).await?)
+        let mut found = suspicions(inspector, stalls, &self.workers, SystemTime::now()).await?;
+        found.extend(retrying(inspector, &self.tasks).await?);
+        Ok(found)
     }
 
     /// What is wrong, or may be.

@@ -86,7 +86,7 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
     }
     registry.register(
         "task_readable",
-        "Whether the keys of the task can be read; 0: something foreign is stored there",
+        "Whether the keys of the task can be read; 0: something foreign is stored there, or its node of a cluster is away",
         readable,
     );
     registry.register("jobs", "Jobs by state", jobs);

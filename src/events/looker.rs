@@ -3,11 +3,12 @@
 //! An event that ends a job makes the looker look at once, and so does a reconnect or a gap. Without either it looks
 //! seldom: after a second, then after ever longer pauses.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -188,8 +189,9 @@ impl Waiters {
         *looker = Some(sign);
     }
 
-    /// Looks until nobody waits, or another looker has taken over.
+    /// Looks until nobody waits, or another looker has taken over. Each task is looked for by itself: in a cluster it may be on a node that is away.
     async fn look(&self, sign: &Arc<Sign>) {
+        let (mut looks, mut busy) = (FuturesUnordered::new(), HashSet::new());
         loop {
             // From here on nothing that is rung is missed.
             let changed = self.changed.notified();
@@ -206,30 +208,34 @@ impl Waiters {
                 let (due, later): (Vec<_>, Vec<_>) = all
                     .values()
                     .flatten()
-                    .filter(|waiting| waiting.state().found.is_none())
+                    .filter(|waiting| waiting.state().found.is_none() && !busy.contains(&waiting.task))
                     .partition(|waiting| waiting.state().next_look <= Instant::now());
                 let next = later.iter().map(|waiting| waiting.state().next_look).min();
                 (due.into_iter().cloned().collect::<Vec<_>>(), next)
             };
-            if due.is_empty() {
-                let until = next.unwrap_or_else(|| Instant::now() + LONGEST_PAUSE);
-                tokio::select! {
-                    () = tokio::time::sleep_until(until) => {}
-                    () = changed => {}
-                }
-                continue;
-            }
             // Each job is asked for once, however many wait for it.
             let mut by_task: HashMap<Arc<str>, HashMap<JobId, Vec<Arc<Waiting>>>> = HashMap::new();
             for waiting in due {
                 let of_task = by_task.entry(Arc::clone(&waiting.task)).or_default();
                 of_task.entry(waiting.id.clone()).or_default().push(waiting);
             }
-            for of_task in by_task.values() {
-                let groups: Vec<Group> = of_task.values().collect();
-                for some in groups.chunks(LOOK_BATCH) {
-                    self.look_for(some).await;
+            for (task, of_task) in by_task {
+                busy.insert(Arc::clone(&task));
+                looks.push(async move {
+                    let groups: Vec<Group> = of_task.values().collect();
+                    for some in groups.chunks(LOOK_BATCH) {
+                        self.look_for(some).await;
+                    }
+                    task
+                });
+            }
+            let until = next.unwrap_or_else(|| Instant::now() + LONGEST_PAUSE);
+            tokio::select! {
+                Some(task) = looks.next() => {
+                    busy.remove(&task);
                 }
+                () = tokio::time::sleep_until(until) => {}
+                () = changed => {}
             }
         }
     }

@@ -21,7 +21,7 @@ use crate::shown::Shown;
 use crate::store::address::Role;
 use crate::store::connection::OwnConnection;
 use crate::store::keys::Key;
-use crate::store::streams::{self, Entry};
+use crate::store::streams::{self, Entry, StreamsApart};
 
 /// How long one XREAD blocks when nothing comes.
 const BLOCK: Duration = Duration::from_secs(5);
@@ -119,21 +119,21 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
             self.take_up(&followed, &servers_ms);
             store.steady_since(generation, self.find_gaps(&conn)).await?;
             self.channel.come_to(self.reader, &self.positions, 0);
-            let mut first = true;
+            let (mut first, mut apart) = (true, StreamsApart::default());
             loop {
                 let after: Vec<_> = self
                     .positions
                     .iter()
-                    .map(|position| (&*position.keys, self.channel.key, position.last_id.as_str()))
+                    .map(|position| (&position.keys, self.channel.key, position.last_id.as_str()))
                     .collect();
                 let entries = (ENTRIES >> self.late).max(1);
                 let is_first = std::mem::take(&mut first);
                 let found = if is_first {
                     // Whatever comes meanwhile: each connection brings something.
-                    streams::read(&mut conn, &after, Duration::ZERO, entries).await
+                    streams::read(&mut conn, &mut apart, &after, Duration::ZERO, entries).await
                 } else {
                     tokio::select! {
-                        found = store.steady_since(generation, streams::read(&mut conn, &after, BLOCK, entries)) => found,
+                        found = store.steady_since(generation, streams::read(&mut conn, &mut apart, &after, BLOCK, entries)) => found,
                         // The block cannot be taken back: the connection is given up with it. What it has heard is forgotten
                         // when the other one wins, and asked for below.
                         () = new_task(&source, added.clone(), &self.positions) => break,
@@ -210,12 +210,19 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 let mut conn = conn.clone();
                 async move {
                     let up_to = if position.asked { "+" } else { &position.last_id };
-                    streams::last_entry(&mut conn, &position.keys, key, up_to).await
+                    let is_alone = !conn.is_routed();
+                    let last = streams::last_entry(&mut conn, &position.keys, key, up_to);
+                    if is_alone {
+                        return last.await.map(Some);
+                    }
+                    // A node that is away is asked again later.
+                    Ok(tokio::time::timeout(streams::NODE_PATIENCE, last).await.ok().and_then(Result::ok))
                 }
             });
             lasts.extend(try_join_all(reads).await?);
         }
         for (position, last) in self.positions.iter_mut().zip(lasts) {
+            let Some(last) = last else { continue };
             if !std::mem::replace(&mut position.asked, true) {
                 position.total = last.as_ref().and_then(total_of);
                 continue;

@@ -65,6 +65,8 @@ pub struct TaskReport {
     pub parts: Vec<PartReport>,
     /// Why it cannot be read, if so; nothing else of the report says anything then.
     pub fault: Option<String>,
+    /// Whether that is since its node of a cluster is away: nothing is known to be wrong with the task then.
+    pub is_away: bool,
 }
 
 /// The pause of a task.
@@ -228,13 +230,14 @@ impl Inspector {
         for some in names.chunks(TOGETHER) {
             let looks = some.iter().map(|name| self.overview(name));
             for (name, seen) in some.iter().zip(join_all(looks).await) {
+                let is_away = seen.as_ref().is_err_and(Error::is_outage);
                 let (seen, fault) = match seen {
                     Ok(seen) => (seen, None),
                     Err(e) if self.hides_all(&e) => return Err(e),
                     // One that is damaged, or on a node that is away, does not hide the others.
                     Err(e) => (Overview::default(), Some(self.fault_of(name, &e).await)),
                 };
-                reports.push(TaskReport { fault, ..report(name, &seen, live.get(name.as_str()).copied()) });
+                reports.push(TaskReport { fault, is_away, ..report(name, &seen, live.get(name.as_str()).copied()) });
             }
         }
         Ok(reports)
@@ -380,5 +383,6 @@ fn report(task: &str, seen: &Overview, live: Option<(u64, u64)>) -> TaskReport {
             set_aside: seen.set_aside,
         }],
         fault: None,
+        is_away: false,
     }
 }

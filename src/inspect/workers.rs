@@ -62,6 +62,8 @@ pub struct WorkerReport {
     pub tasks: Vec<WorkerTask>,
     /// Why what it told of itself cannot be read, if so; but for its identity and when it was seen nothing of the report says anything then.
     pub fault: Option<String>,
+    /// Whether that is since the node of a cluster is away that has it: whether the worker lives is not known then.
+    pub is_away: bool,
 }
 
 impl WorkerReport {
@@ -216,13 +218,14 @@ impl Inspector {
         for some in listed.chunks(TOGETHER) {
             let presences = join_all(some.iter().map(|(worker, _)| self.presence(worker))).await;
             for ((worker, seen), presence) in some.iter().zip(presences) {
+                let is_away = presence.as_ref().is_err_and(Error::is_outage);
                 let (presence, fault) = match presence {
                     Ok(presence) => (presence, None),
                     Err(e) if self.hides_all(&e) => return Err(e),
                     // One that is damaged, or on a node that is away, does not hide the others.
                     Err(e) => (HashMap::new(), Some(e.chain().to_string())),
                 };
-                reports.push(WorkerReport { fault, ..report(worker, *seen, &presence, now_ms) });
+                reports.push(WorkerReport { fault, is_away, ..report(worker, *seen, &presence, now_ms) });
             }
         }
         Ok(reports)
@@ -283,6 +286,7 @@ pub(super) fn report(worker: &str, seen_ms: u64, presence: &HashMap<String, Stri
         max_jobs: number(presence, "maxJobs"),
         tasks,
         fault: None,
+        is_away: false,
     }
 }
 

@@ -12,10 +12,15 @@ use crate::store::counts;
 /// Counts every few seconds, until the keeper's runtime ends.
 pub(super) async fn run(keeper: Arc<Keeper>) {
     loop {
-        for watch in keeper.watches.iter() {
-            match run_once(&keeper, watch).await {
+        let own = &keeper;
+        let pass = |watch: Arc<TaskWatch>| async move {
+            let (keeper, watch) = (own, &*watch);
+            match run_once(keeper, watch).await {
                 Ok(_) => keeper.answered("counts", watch.task.index),
-                Err(e) if e.is_outage() => keeper.unanswered("counts", watch.task.index, e),
+                Err(e) if e.is_outage() => {
+                    keeper.unanswered("counts", watch.task.index, e);
+                    return false;
+                }
                 Err(e) => {
                     let task = Arc::clone(&watch.task.name);
                     keeper
@@ -23,7 +28,9 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
                         .line(move || tracing::debug!(%task, error = %e.chain(), "the jobs could not be counted"));
                 }
             }
-        }
+            true
+        };
+        keeper.for_each_task(pass).await;
         tokio::time::sleep(HOUSEKEEPING).await;
     }
 }

@@ -16,20 +16,27 @@ const CALLS: usize = 100;
 /// Looks again and again.
 pub(super) async fn run(keeper: Arc<Keeper>) {
     loop {
-        for watch in keeper.watches.iter() {
+        let own = &keeper;
+        let pass = |watch: Arc<TaskWatch>| async move {
+            let (keeper, watch) = (own, &*watch);
             let task = Arc::clone(&watch.task.name);
-            match run_once(&keeper, watch).await {
+            match run_once(keeper, watch).await {
                 Ok(0) => keeper.answered("expiry", watch.task.index),
                 Ok(expired) => {
                     keeper.answered("expiry", watch.task.index);
                     keeper.log.line(move || tracing::debug!(%task, expired, "jobs expired"));
                 }
-                Err(e) if e.is_outage() => keeper.unanswered("expiry", watch.task.index, e),
+                Err(e) if e.is_outage() => {
+                    keeper.unanswered("expiry", watch.task.index, e);
+                    return false;
+                }
                 Err(e) => keeper.log.line(move || {
                     tracing::warn!(%task, error = %e.chain(), "expired jobs could not be ended");
                 }),
             }
-        }
+            true
+        };
+        keeper.for_each_task(pass).await;
         tokio::time::sleep(HOUSEKEEPING).await;
     }
 }

@@ -27,6 +27,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 
 use self::log::Log;
@@ -99,6 +100,23 @@ impl Keeper {
 
     fn lines(&self) -> MutexGuard<'_, OwnLines> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does it for each task, one after the other for those of one primary, and no further there when that gives no answer: one that is away holds
+    /// up no tasks of another. The work says whether it was answered.
+    pub(crate) async fn for_each_task<F: Future<Output = bool>>(&self, work: impl Fn(Arc<TaskWatch>) -> F) {
+        let mut chains: HashMap<Place, Vec<F>> = HashMap::new();
+        for watch in self.watches.iter() {
+            chains.entry(self.place_of(watch)).or_default().push(work(Arc::clone(watch)));
+        }
+        let chains = chains.into_values().map(|chain| async move {
+            for work in chain {
+                if !work.await {
+                    break;
+                }
+            }
+        });
+        join_all(chains).await;
     }
 
     /// The number of the connection that was made last.

@@ -22,19 +22,26 @@ const CALLS: usize = 400;
 /// Removes terminal jobs that are past what the tasks keep.
 pub(super) async fn run(keeper: Arc<Keeper>) {
     loop {
-        for watch in keeper.watches.iter() {
+        let own = &keeper;
+        let pass = |watch: Arc<TaskWatch>| async move {
+            let (keeper, watch) = (own, &*watch);
             let task = Arc::clone(&watch.task.name);
-            match run_once(&keeper, watch).await {
+            match run_once(keeper, watch).await {
                 Ok(removed) => {
                     keeper.answered("retention", watch.task.index);
                     keeper.log.line(move || tracing::trace!(%task, removed, "terminal jobs trimmed"));
                 }
-                Err(e) if e.is_outage() => keeper.unanswered("retention", watch.task.index, e),
+                Err(e) if e.is_outage() => {
+                    keeper.unanswered("retention", watch.task.index, e);
+                    return false;
+                }
                 Err(e) => keeper.log.line(move || {
                     tracing::warn!(%task, error = %e.chain(), "terminal jobs could not be trimmed");
                 }),
             }
-        }
+            true
+        };
+        keeper.for_each_task(pass).await;
         tokio::time::sleep(HOUSEKEEPING).await;
     }
 }

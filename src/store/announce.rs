@@ -29,19 +29,25 @@ impl Store {
     /// Tells that the worker is there, with what it says of itself.
     pub(crate) async fn announce(
         &self,
-        conn: &mut impl Connection,
+        conn: &mut OwnConnection,
         worker: &str,
         fields: &[(String, String)],
     ) -> Result<(), Error> {
+        let boot_id = fields.iter().find(|(name, _)| name == "bootId").map(|(_, boot_id)| boot_id);
+        let lists = boot_id.map(|boot_id| keys::boot(&self.prefix, boot_id));
         // Listed first: who is not listed is never forgotten, nor taken for dead.
-        if let Some((_, boot_id)) = fields.iter().find(|(name, _)| name == "bootId") {
-            let mut enlist = scripts::ENLIST.on_key(&keys::boot(&self.prefix, boot_id));
-            enlist.arg(worker).call(conn).await?;
+        let mut away = None;
+        for list in lists.into_iter().chain([keys::workers(&self.prefix)]) {
+            let mut enlist = scripts::ENLIST.on_key(&list);
+            match enlist.arg(worker).call(conn).await {
+                // In a cluster each is on a node of its own: what can be told is told, also while one of them is away.
+                Err(e) if conn.is_routed() && e.is_outage() => away = Some(e),
+                told => drop(told?),
+            }
         }
-        let mut enlist = scripts::ENLIST.on_key(&keys::workers(&self.prefix));
-        enlist.arg(worker).call(conn).await?;
         let mut announce = scripts::ANNOUNCE.on_key(&keys::worker(&self.prefix, worker));
-        announce.arg(fields).call(conn).await.map(drop)
+        announce.arg(fields).call(conn).await?;
+        away.map_or(Ok(()), Err)
     }
 
     /// Tells that the worker has stopped, and of each task how many jobs it still holds: no call of it counts any more, however late it

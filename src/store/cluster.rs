@@ -32,8 +32,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// How long they may take together: a connection with TLS and a password is some round trips.
 const LONGEST: Duration = Duration::from_secs(4);
 
-/// How many nodes are asked at the most.
-const ASKED: usize = 3;
+/// How many lines are kept for it.
+const LINES: usize = 2;
 
 /// How often the map is asked for where nothing gives cause: who waits for an answer of a node does not know whether it stands still.
 const WATCH: Duration = Duration::from_secs(1);
@@ -67,6 +67,8 @@ struct SlotMap {
     reigns: HashMap<Node, u64>,
     /// What the cluster counts its changes by, as the node knew it that told.
     epoch: u64,
+    /// Whether that node takes part: one that is cut off from most of the others says so, and tells what was.
+    is_part: bool,
 }
 
 impl SlotMap {
@@ -127,10 +129,11 @@ pub(super) struct Cluster {
     looked: Mutex<LastLook>,
     looking: Joint<()>,
     turn: AtomicUsize,
-    /// With which node this process begins, so that not all ask the same.
-    from: usize,
-    /// The line over which the map came last.
-    line: Mutex<Option<(Node, Plain)>>,
+    /// With which node the next look begins: another one in each process, so that not all ask the same, and another one behind each look that
+    /// failed.
+    from: AtomicUsize,
+    /// The lines over which the map came last.
+    lines: Mutex<Vec<(Node, Plain)>>,
 }
 
 impl fmt::Debug for Cluster {
@@ -153,8 +156,8 @@ impl Cluster {
             looked: Mutex::new(LastLook { at: None, begun: None, pause: BETWEEN.0 }),
             looking: Joint::default(),
             turn: AtomicUsize::new(0),
-            from: RandomState::new().build_hasher().finish() as usize,
-            line: Mutex::default(),
+            from: AtomicUsize::new(RandomState::new().build_hasher().finish() as usize),
+            lines: Mutex::default(),
         })
     }
 
@@ -166,8 +169,8 @@ impl Cluster {
         self.looked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn line(&self) -> MutexGuard<'_, Option<(Node, Plain)>> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lines(&self) -> MutexGuard<'_, Vec<(Node, Plain)>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Grows whenever other nodes are the primaries.
@@ -266,10 +269,19 @@ impl Cluster {
         let came = Instant::now();
         // An attempt of others may have begun before.
         for _ in 0..2 {
-            if self.look(Some(node)).await.is_err() {
-                return false;
+            // Many may have waited for long: those who come within this time share the next look.
+            let rest = self.looked().at.map_or(Duration::ZERO, |at| BETWEEN.0.saturating_sub(at.elapsed()));
+            tokio::time::sleep(rest).await;
+            let is_new = || self.looked().begun.is_some_and(|begun| begun >= came);
+            if is_new() {
+                break;
             }
-            if self.looked().begun.is_some_and(|begun| begun >= came) {
+            if self.look(Some(node)).await.is_err() {
+                // None of the others can be asked: its own word, which came behind its answer, counts for more than that.
+                let Ok(own) = self.ask(node.clone(), false).await else { return false };
+                return own.is_part && own.epoch >= self.map().epoch && own.primaries().contains(node);
+            }
+            if is_new() {
                 break;
             }
         }
@@ -309,19 +321,24 @@ impl Cluster {
         let mut nodes = self.in_turn(&map);
         // A stable sort: who gave cause comes last.
         nodes.sort_by_key(|node| Some(node) == except);
-        // The first time all that are named are asked.
-        let mut nodes = nodes.into_iter().take(if is_known { ASKED } else { usize::MAX }).peekable();
+        // Where nothing gave cause, a second one is asked too: the first may be cut off, and not know it yet.
+        let wanted = if is_known && except.is_none() { 2 } else { 1 };
+        let mut nodes = nodes.into_iter().peekable();
         let (mut asking, mut failure, mut older) = (FuturesUnordered::new(), None, None::<SlotMap>);
+        let mut newest: Vec<SlotMap> = Vec::new();
         loop {
             if let Some(node) = nodes.next() {
                 asking.push(self.ask(node, is_known));
             }
             // The next one is asked when this one has failed, or says nothing.
-            let patience = if nodes.peek().is_some() { PATIENCE } else { LONGEST.saturating_sub(begun.elapsed()) };
+            let left = LONGEST.saturating_sub(begun.elapsed());
+            let patience = if nodes.peek().is_some() || !newest.is_empty() { PATIENCE.min(left) } else { left };
             match tokio::time::timeout(patience, asking.next()).await {
-                Ok(Some(Ok(newer))) if newer.epoch >= map.epoch => {
-                    self.take(newer, begun);
-                    return Ok(());
+                Ok(Some(Ok(newer))) if newer.epoch >= map.epoch && newer.is_part => {
+                    newest.push(newer);
+                    if newest.len() >= wanted {
+                        break;
+                    }
                 }
                 // It has not heard of a failover yet, or the cluster was made anew.
                 Ok(Some(Ok(told))) => {
@@ -334,6 +351,8 @@ impl Cluster {
                     failure = if counts { Some(e) } else { failure };
                 }
                 Ok(None) => break,
+                // One has told, and the second opinion takes long.
+                Err(_) if !newest.is_empty() => break,
                 Err(_) if nodes.peek().is_some() => {}
                 Err(_) => {
                     failure.get_or_insert_with(|| self.silence());
@@ -341,25 +360,36 @@ impl Cluster {
                 }
             }
         }
-        match (older, failure) {
-            (Some(older), None) => {
-                self.take(older, begun);
+        // Of a cluster that is down no node takes part. What none of them can tell better counts, if it is no older than what is known.
+        let all_say_so = failure.is_none() || !is_known;
+        let older = older.filter(|told| all_say_so || told.epoch >= map.epoch);
+        match newest.into_iter().max_by_key(|map| map.epoch).or(older) {
+            Some(told) => {
+                self.take(told, begun);
                 Ok(())
             }
-            (_, failure) => {
+            None => {
+                // The next look begins behind those that were asked.
+                self.from.fetch_add(1, Ordering::Relaxed);
                 self.looked_at(false, None);
                 Err(failure.unwrap_or(Error::Closed))
             }
         }
     }
 
-    /// The nodes in the order in which they are asked: the one that told last, then the others from a different one on in each process.
+    /// The nodes in the order in which they are asked: those that told last; then the others in turn, with one of those that the address names
+    /// among the first, since its name may lead elsewhere by now.
     fn in_turn(&self, map: &SlotMap) -> Vec<Node> {
-        let mut nodes: Vec<Node> = self.line().iter().map(|(node, _)| node.clone()).collect();
-        let mut others: Vec<&Node> = map.primaries().into_iter().chain(&map.nodes).collect();
-        let from = self.from % others.len().max(1);
-        others.rotate_left(from);
-        nodes.extend(others.into_iter().chain(&self.seeds).cloned());
+        let mut nodes: Vec<Node> = self.lines().iter().map(|(node, _)| node.clone()).collect();
+        let turned = |mut nodes: Vec<Node>| {
+            let from = self.from.load(Ordering::Relaxed) % nodes.len().max(1);
+            nodes.rotate_left(from);
+            nodes
+        };
+        let known: BTreeSet<&Node> = map.primaries().into_iter().chain(&map.nodes).collect();
+        let mut known = turned(known.into_iter().cloned().collect()).into_iter();
+        let mut seeds = turned(self.seeds.clone()).into_iter();
+        nodes.extend(known.next().into_iter().chain(seeds.next()).chain(known).chain(seeds));
         let mut seen = BTreeSet::new();
         nodes.retain(|node| seen.insert(node.clone()));
         nodes
@@ -393,7 +423,7 @@ impl Cluster {
 
     /// Asks one node. The line is kept for the next time where that is so.
     async fn ask(&self, node: Node, is_kept: bool) -> Result<SlotMap, Error> {
-        let own = self.line().clone().filter(|(own, _)| *own == node).map(|(_, line)| line);
+        let own = self.lines().iter().find(|(own, _)| *own == node).map(|(_, line)| line.clone());
         let asked = async {
             let mut line = match own {
                 Some(line) => line,
@@ -410,6 +440,7 @@ impl Cluster {
                 ask.query_async(&mut line).await.map_err(|e| not_a_cluster(&node, e))?;
             let mut map = read(&node, &told).ok_or_else(Error::timed_out)?;
             map.epoch = epoch_of(&info).ok_or_else(Error::timed_out)?;
+            map.is_part = info.contains("cluster_state:ok");
             if map.ranges.is_empty() {
                 // It has not met the others yet, or has forgotten them.
                 return Err(Error::timed_out());
@@ -418,11 +449,14 @@ impl Cluster {
         };
         match tokio::time::timeout(LONGEST, asked).await.unwrap_or_else(|_| Err(self.silence())) {
             Ok((map, line)) => {
-                *self.line() = Some((node, line)).filter(|_| is_kept);
+                let mut lines = self.lines();
+                if is_kept && lines.len() < LINES && lines.iter().all(|(own, _)| *own != node) {
+                    lines.push((node, line));
+                }
                 Ok(map)
             }
             Err(e) => {
-                self.line().take_if(|(own, _)| *own == node);
+                self.lines().retain(|(own, _)| *own != node);
                 Err(e)
             }
         }

@@ -224,7 +224,23 @@ impl Elsewhere {
     }
 }
 
+/// Whether a node says that it takes no part, or that its slot is nobody's.
+fn is_down(answer: &RedisResult<Value>) -> bool {
+    let is_down =
+        |e: &RedisError| e.code().is_some_and(|code| ["CLUSTERDOWN", "MASTERDOWN", "READONLY"].contains(&code));
+    match answer {
+        Ok(Value::ServerError(e)) => is_down(&RedisError::from(e.clone())),
+        Ok(_) => false,
+        Err(e) => is_down(e),
+    }
+}
+
 impl NodeLines {
+    /// Leaves what is open to nodes whose reign is over.
+    fn leave_past(&self) {
+        self.opened().retain(|node, own| own.reign.is_none() || self.cluster.reign_of(node) == own.reign);
+    }
+
     fn opened(&self) -> MutexGuard<'_, HashMap<Node, Opened>> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -260,6 +276,7 @@ impl NodeLines {
             }),
         );
         let line = opened.await.inspect_err(|_| self.cluster.suspect(node))?;
+        self.leave_past();
         let mut opened = self.opened();
         // Another one may have been made for a later reign.
         let own = opened.get_mut(node).filter(|own| Arc::ptr_eq(&own.opening, &opening));
@@ -329,6 +346,9 @@ impl NodeLines {
     async fn route(self: &Arc<Self>, cmd: &Cmd) -> RedisResult<Value> {
         let node = self.node_of(key_of(cmd).map(slot_of))?;
         let answer = self.ask(&node, cmd).await;
+        if is_down(&answer) {
+            self.cluster.suspect(&node);
+        }
         match Elsewhere::of(&answer, &node) {
             None => answer,
             Some(Elsewhere::Moved(slot, to)) => {

@@ -114,8 +114,11 @@ impl Store {
                     for checked in join_all(checks).await {
                         match checked {
                             Ok(()) => found = true,
-                            // Of a cluster that is there a node may be away: that concerns the tasks that are on it.
+                            // Of a cluster that is there a node may be away, or not be as it should: that concerns the tasks that are on it.
                             Err(e) if e.is_outage() => failure = Some(e),
+                            Err(e) if before > 0 => {
+                                tracing::warn!(error = %e.chain(), "a node that became a primary is not fit");
+                            }
                             Err(e) => return Err(e),
                         }
                     }

@@ -12,6 +12,9 @@ use crate::error::Error;
 /// How often a process puts a task into the registry that it dispatches to.
 const AGAIN: Duration = Duration::from_secs(3600);
 
+/// How long it is let be in a cluster when that failed.
+const PAUSE: Duration = Duration::from_secs(10);
+
 /// How long it may keep a dispatch.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -31,6 +34,10 @@ impl Store {
         match self.shared(PATIENCE, async |conn| self.register(conn, task).await).await {
             Err(e) if e.is_outage() => {
                 tracing::debug!(%task, error = %e.chain(), "the task could not be put into the list of tasks yet");
+                // In a cluster the list is on a node of its own: while that is away not every dispatch waits for it.
+                if let Some(soon) = Instant::now().checked_sub(AGAIN - PAUSE).filter(|_| self.is_cluster()) {
+                    self.registered().insert(task.to_owned(), soon);
+                }
                 return;
             }
             Err(e) => tracing::debug!(%task, error = %e.chain(), "the task is not put into the list of tasks"),

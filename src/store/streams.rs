@@ -1,8 +1,10 @@
 //! The event streams.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{BoxFuture, FutureExt, join_all};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::Value;
 
 use super::connection::{Connection, OwnConnection};
@@ -14,6 +16,9 @@ use crate::times::to_ms;
 /// How often streams on different servers are asked while nothing comes.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// How long one of several servers may take to tell what it has.
+pub(crate) const NODE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// One entry of a stream: its id, and its fields as text in order.
 #[derive(Debug)]
@@ -34,40 +39,123 @@ pub(crate) async fn server_times_ms(conn: &OwnConnection, tasks: &[&TaskKeys]) -
         return Ok(vec![server_time_ms(&mut conn.clone()).await?; tasks.len()]);
     }
     let times = tasks.iter().map(|keys| async {
-        let mut conn = conn.at(keys.get(Key::Events)).await.map_err(|e| classify("time", e))?;
-        server_time_ms(&mut conn).await
+        let asked = async {
+            let mut conn = conn.at(keys.get(Key::Events)).await.map_err(|e| classify("time", e))?;
+            server_time_ms(&mut conn).await
+        };
+        tokio::time::timeout(NODE_PATIENCE, asked).await.unwrap_or_else(|_| Err(Error::timed_out()))
     });
-    try_join_all(times).await
+    let times = join_all(times).await;
+    // The clock of a node that is away is taken to be that of another one.
+    match times.iter().flatten().max().copied() {
+        Some(other) => Ok(times.into_iter().map(|time| time.unwrap_or(other)).collect()),
+        None => times.into_iter().collect(),
+    }
 }
 
 /// Blocks until one of the streams has entries behind the id that goes with it, or `block` is over. Returns the
 /// entries by the position of their stream in `after`, at most `count` of each.
 pub(crate) async fn read(
     conn: &mut OwnConnection,
-    after: &[(&TaskKeys, Key, &str)],
+    apart: &mut StreamsApart,
+    after: &[(&Arc<TaskKeys>, Key, &str)],
     block: Duration,
     count: usize,
 ) -> Result<Vec<(usize, Vec<Entry>)>, Error> {
-    if !conn.is_routed() {
-        return read_together(conn, after, Some(block), count).await;
+    if conn.is_routed() {
+        return apart.read(conn, after, block, count).await;
     }
-    // Streams on different servers: each is asked for what it has, again and again.
-    let (until, mut pause) = (Instant::now() + block, SHORTEST_PAUSE);
-    loop {
-        let reads = after.iter().enumerate().map(|(at, stream)| {
-            let mut conn = conn.clone();
-            async move {
-                let found = read_together(&mut conn, std::slice::from_ref(stream), None, count).await?;
-                Ok::<_, Error>(found.into_iter().map(move |(_, entries)| (at, entries)))
+    let after: Vec<_> = after.iter().map(|(keys, key, id)| (&***keys, *key, *id)).collect();
+    read_together(conn, &after, Some(block), count).await
+}
+
+/// Streams on different servers, each read by itself: one whose server is away, or slow, keeps no other.
+#[derive(Default)]
+pub(crate) struct StreamsApart {
+    under_way: FuturesUnordered<StreamRead>,
+    streams: Vec<StreamApart>,
+}
+
+/// The position of a stream, and what it has.
+type StreamRead = BoxFuture<'static, (usize, Result<Vec<Entry>, Error>)>;
+
+/// One of them.
+#[derive(Clone, Copy)]
+struct StreamApart {
+    is_under_way: bool,
+    /// How long it is let be before it is read again.
+    pause: Duration,
+    has_failed: bool,
+}
+
+impl StreamsApart {
+    /// Reads on where reads are not under way from the call before. Returns what has come by the time that anything has, or when `block` is over.
+    ///
+    /// # Errors
+    /// Where every stream fails, what one of them says.
+    async fn read(
+        &mut self,
+        conn: &OwnConnection,
+        after: &[(&Arc<TaskKeys>, Key, &str)],
+        block: Duration,
+        count: usize,
+    ) -> Result<Vec<(usize, Vec<Entry>)>, Error> {
+        self.streams.resize(after.len(), StreamApart { is_under_way: false, pause: Duration::ZERO, has_failed: false });
+        for (at, (stream, (keys, key, id))) in self.streams.iter_mut().zip(after).enumerate() {
+            if !std::mem::replace(&mut stream.is_under_way, true) {
+                self.under_way.push(read_later(
+                    at,
+                    stream.pause,
+                    conn.clone(),
+                    (Arc::clone(keys), *key, (*id).to_owned()),
+                    count,
+                ));
             }
-        });
-        let found: Vec<_> = try_join_all(reads).await?.into_iter().flatten().collect();
-        if !found.is_empty() || Instant::now() >= until {
-            return Ok(found);
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        let (mut found, until) = (Vec::new(), tokio::time::Instant::now() + block);
+        loop {
+            let next = if found.is_empty() {
+                tokio::time::timeout_at(until, self.under_way.next()).await.ok().flatten()
+            } else {
+                // What is there already comes along.
+                self.under_way.next().now_or_never().flatten()
+            };
+            let Some((at, read)) = next else { return Ok(found) };
+            let stream = &mut self.streams[at];
+            (stream.is_under_way, stream.has_failed) = (false, read.is_err());
+            stream.pause = (stream.pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+            match read {
+                Ok(entries) if entries.is_empty() => {}
+                Ok(entries) => {
+                    stream.pause = Duration::ZERO;
+                    found.push((at, entries));
+                    continue;
+                }
+                Err(e) if self.streams.iter().all(|stream| stream.has_failed) => return Err(e),
+                Err(_) => {}
+            }
+            let (keys, key, id) = after[at];
+            let pause = self.streams[at].pause;
+            self.streams[at].is_under_way = true;
+            self.under_way.push(read_later(at, pause, conn.clone(), (Arc::clone(keys), key, id.to_owned()), count));
+        }
     }
+}
+
+/// Reads a stream when it was let be for so long.
+fn read_later(
+    at: usize,
+    pause: Duration,
+    mut conn: OwnConnection,
+    (keys, key, id): (Arc<TaskKeys>, Key, String),
+    count: usize,
+) -> StreamRead {
+    async move {
+        tokio::time::sleep(pause).await;
+        let read = read_together(&mut conn, &[(&*keys, key, &*id)], None, count).await;
+        (at, read.map(|found| found.into_iter().flat_map(|(_, entries)| entries).collect()))
+    }
+    .boxed()
 }
 
 /// The same in one call; without a time it does not wait.

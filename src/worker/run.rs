@@ -157,7 +157,13 @@ impl Worker {
         let mut facts = identity::presence(&identity::process_facts(), self.tasks.iter().map(|task| (&*task.name, 0)));
         facts.extend(self.identity.name().map(|name| ("name".to_owned(), name.to_owned())));
         let announce = async |conn: &mut _| self.store.announce(conn, self.id.as_str(), &facts).await;
-        self.store.shared(RESPONSE_TIMEOUT, announce).await?;
+        match self.store.shared(RESPONSE_TIMEOUT, announce).await {
+            // The keeper tells it again each 5 s. Of a cluster a node may be away on which no task of this worker is.
+            Err(e) if self.store.is_cluster() && e.is_outage() => {
+                tracing::debug!(error = %e.chain(), "not all of the presence could be told yet");
+            }
+            told => told?,
+        }
         self.store.works_as(self.id.as_str());
         let mut stamps = Vec::with_capacity(self.tasks.len());
         for task in &self.tasks {
@@ -175,6 +181,7 @@ impl Worker {
             });
             let register = async |conn: &mut _| self.store.register(conn, &task.name).await;
             match self.store.shared(RESPONSE_TIMEOUT, register).await {
+                Err(e) if self.store.is_cluster() && e.is_outage() => {}
                 // It is for people, and must not keep the worker from its jobs.
                 Err(e) if !e.is_retryable() => {
                     tracing::warn!(task = %task.name, error = %e.chain(), "the task could not be put into the list of tasks");

@@ -15,7 +15,7 @@ use super::{Board, Frame, answer};
 use crate::strip::Stalls;
 use crate::text::span;
 use crate::told::STATES;
-use crate::troubles::{Trouble, all_troubles, suspicions};
+use crate::troubles::{Trouble, all_troubles, retrying, suspicions};
 
 /// The size of the pictures, in their own units.
 const WIDTH: f64 = 480.0;
@@ -70,6 +70,10 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Re
     let hours = log.hours(now);
     let mut troubles = all_troubles(&seen.tasks, &seen.workers, &seen.holders, &seen.servers);
     match suspicions(&board.inspector, log.latest(), &seen.workers, now).await {
+        Ok(found) => troubles.extend(found),
+        Err(e) => return board.failed(&e),
+    }
+    match retrying(&board.inspector, &seen.tasks).await {
         Ok(found) => troubles.extend(found),
         Err(e) => return board.failed(&e),
     }

@@ -41,16 +41,18 @@ fn tell_status(session: &Session, fleet: &Fleet, troubles: &[Trouble], is_health
     let sum = |of: fn(&TaskReport) -> u64| tasks.iter().map(of).sum::<u64>();
     let waiting = sum(|task| task.counts.waiting);
     let held = sum(|task| task.counts.held());
+    let delayed = sum(|task| task.counts.delayed);
     let failed = sum(|task| task.counts.failed);
     if session.out.is_json {
         session.out.json(&serde_json::json!({
-            "healthy": is_healthy, "troubles": troubles, "tasks": tasks.len(), "waiting": waiting, "held": held,
+            "healthy": is_healthy, "troubles": troubles, "tasks": tasks.len(), "waiting": waiting, "delayed": delayed, "held": held,
             "failed": failed, "workers": { "live": count(WorkerState::Live), "stopping": count(WorkerState::Stopping),
             "silent": count(WorkerState::Silent) }, "server": session.place,
         }))?;
     } else {
         session.out.line(&session.place)?;
-        let jobs = format!("{waiting} waiting, {held} held, {failed} failed{}", most_failed(tasks));
+        let later = if delayed > 0 { format!("{delayed} delayed, ") } else { String::new() };
+        let jobs = format!("{waiting} waiting, {later}{held} held, {failed} failed{}", most_failed(tasks));
         session.out.line(format!("{}: {jobs}", many(tasks.len() as u64, "task")))?;
         let states = [WorkerState::Live, WorkerState::Stopping, WorkerState::Silent];
         let states = states.map(|state| format!("{} {state}", count(state)));

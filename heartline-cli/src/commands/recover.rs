@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 use heartline_board::text::{many, quoted, relative, shown, span};
 use heartline_board::told::{is_overdue, proof, worker_state};
-use heartline_board::troubles::{next_step, standing, waits_for_people};
+use heartline_board::troubles::{claims, next_step, standing, waits_for_people};
 
 /// How long a watch takes at most where no interval is in force: two of the default.
 const LONGEST_WATCH: Duration = Duration::from_secs(60);
@@ -177,10 +177,24 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
             "nothing is known of a worker {id}; `heartline workers --all` lists them"
         )));
     };
-    workers::held_by(session, std::slice::from_mut(&mut known)).await?;
+    let holders = workers::held_by(session, std::slice::from_mut(&mut known)).await?;
     let proof = known.death.as_ref().map_or("its death is not proven", |death| proof(death.proof));
     let seen = relative(known.last_seen_at, SystemTime::now());
-    let alive = if known.state.is_live() { "; IT IS MOST LIKELY ALIVE, and its jobs would run twice" } else { "" };
+    let own = holders.iter().flat_map(|report| &report.holders).filter(|holder| holder.worker == known.worker);
+    let claimed =
+        own.filter(|holder| claims(holder, &known, SystemTime::now())).map(|holder| holder.last_claimed_at).max();
+    let alive = match claimed {
+        Some(at) => format!(
+            "; IT IS MOST LIKELY ALIVE, since it claimed a job {}, and its jobs would run twice",
+            relative(at, SystemTime::now())
+        ),
+        None if known.state.is_live() => "; IT IS MOST LIKELY ALIVE, and its jobs would run twice".to_owned(),
+        None => String::new(),
+    };
+    if session.consent.yes && (claimed.is_some() || known.is_away) && known.death.is_none() {
+        let what = "a person at a terminal must say that it is dead";
+        return Err(Failure::wrong(format!("{id} cannot tell of itself now, and may be alive{alive}: {what}")));
+    }
     let mut held = Vec::new();
     for its in known.tasks.iter().filter(|its| its.held > 0) {
         let task = session.inspector.task(&its.task).await?;

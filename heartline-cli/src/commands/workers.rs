@@ -75,7 +75,6 @@ pub(super) async fn held_by(session: &Session, workers: &mut [WorkerReport]) -> 
     for task in tasks {
         match session.inspector.holders(task).await {
             Ok(held) => found.push(held),
-            Err(e) if e.is_retryable() => return Err(e.into()),
             Err(e) => say!("note: who holds jobs of {} cannot be read: {}", shown(task), shown(&e.to_string())),
         }
     }

@@ -87,11 +87,16 @@ async fn every_command_shows_and_steers_what_is_on_any_node() {
     cluster.0.nodes[1].kill();
     let doctor = cluster.run(&["doctor"]).await;
     assert!(doctor.status == 1 && doctor.out.contains(&away), "{doctor:?}");
+    let status = cluster.run(&["status"]).await;
+    assert!(status.out.contains("1 task on nodes of the cluster that cannot be asked: export;"), "{status:?}");
+    // Nothing of it is damaged, and nobody may be told so.
+    assert!(!doctor.out.contains("foreign") && !status.out.contains("foreign"), "{doctor:?} {status:?}");
     let tasks = cluster.run(&["tasks", "--json"]).await;
     let tasks = tasks.json();
     let readable = |task: &&serde_json::Value| task["fault"].is_null();
     let readable: Vec<&str> =
         tasks.as_array().unwrap().iter().filter(readable).map(|task| task["task"].as_str().unwrap()).collect();
     assert_eq!(readable, ["billing", "mail"], "{tasks}");
+    assert!(tasks.as_array().unwrap().iter().all(|task| task["is_away"] == (task["task"] == "export")), "{tasks}");
     cluster.ok(&["jobs", "dispatch", "-t", "mail", "3"]).await;
 }

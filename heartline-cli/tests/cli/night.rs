@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use heartline::RetryPolicy;
 use redis::aio::MultiplexedConnection;
 use serde_json::json;
 
@@ -329,4 +330,30 @@ async fn a_job_that_somebody_retries_while_the_question_stands_is_not_removed() 
     asked.until("1 refused").await;
     assert!(asked.shown().contains("it moved meanwhile"), "{}", asked.shown());
     assert_eq!(bench.export.counts().await.unwrap().waiting, 1);
+}
+
+#[tokio::test]
+async fn a_worker_that_claims_jobs_and_cannot_tell_of_itself_is_not_given_up_by_a_script() {
+    let bench = Bench::new().await;
+    bench.export.dispatch("hold".into()).id("a").await.unwrap();
+    holds(&bench, &["a"], Duration::from_secs(5), Duration::from_secs(90)).await;
+    let ran = bench.run(&["--yes", "recover", "worker", NOBODY]).await;
+    assert!(ran.status != 0 && ran.err.contains("MOST LIKELY ALIVE, since it claimed a job"), "{ran:?}");
+    assert!(!bench.run(&["status"]).await.out.contains("job held by"), "it is not told to be dead");
+    assert_eq!(bench.export.counts().await.unwrap().running, 1);
+}
+
+#[tokio::test]
+async fn jobs_that_fail_and_are_tried_again_while_none_completes_are_told_of() {
+    let bench = Bench::new().await;
+    let worker = bench.worker();
+    let slowly = RetryPolicy::new().attempts(2).fixed(Duration::from_secs(3600));
+    bench.export.dispatch("again".into()).id("a").retry(slowly).await.unwrap();
+    bench.export.dispatch("x".into()).id("later").delay(Duration::from_secs(3600)).await.unwrap();
+    until("it is tried again later", async || bench.export.counts().await.unwrap().delayed == 2).await;
+    let status = bench.run(&["status"]).await;
+    assert!(status.out.contains("2 delayed, "), "{status:?}");
+    let told = "1 of the next 2 behind a failed run, the first with disk: no space left; none completed";
+    assert!(status.out.contains(told), "{status:?}");
+    let _ = worker.stop().await.unwrap();
 }

@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 /// The longest that anything here may take.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server, and a task `export`. Its jobs `hold` until the gate opens, `fail` with the code `disk`, and complete otherwise.
+/// A server, and a task `export`. Its jobs `hold` until the gate opens, `fail` with the code `disk`, `again` with that and are tried again, and complete otherwise.
 pub struct Bench {
     test: TestApp,
     pub app: App,
@@ -187,6 +187,7 @@ fn declare(app: &App, gate: &Arc<Semaphore>) -> TaskRef<String, u64> {
             match input.as_str() {
                 "hold" => gate.acquire().await.map(|_| 1).map_err(JobError::new),
                 "fail" => Err(JobError::new("no space \u{1b}[31m left".to_owned()).with_code("disk").fatal()),
+                "again" => Err(JobError::new("no space left").with_code("disk")),
                 _ => Ok(2),
             }
         }
