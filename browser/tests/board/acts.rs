@@ -34,17 +34,17 @@ pub async fn one_job_is_retried_run_now_cancelled_and_removed(world: Rc<World>) 
 
     // Whoever says no has done nothing, and is where they were.
     browser.open(&site.job("bad")).await;
-    press(browser, "Cancel", "bad of export.").await;
+    press(browser, "Cancel", "bad of export, which is waiting.").await;
     browser.until_heading("Cancel?").await;
     browser.click_text("main a", "No").await;
     browser.until_heading("bad").await;
     assert_eq!(site.state("bad").await, JobState::Waiting);
-    press(browser, "Cancel", "bad of export.").await;
+    press(browser, "Cancel", "bad of export, which is waiting.").await;
     press(browser, "Cancel?", "1 cancelled, 0 refused").await;
     assert_eq!(site.state("bad").await, JobState::Cancelled);
 
     browser.open(&site.job("done")).await;
-    press(browser, "Remove", "done of export.").await;
+    press(browser, "Remove", "done of export, which is completed.").await;
     assert!(site.knows("done").await, "it was asked about");
     press(browser, "Remove?", "1 removed, 0 refused").await;
     assert!(!site.knows("done").await);
@@ -152,7 +152,7 @@ pub async fn jobs_of_a_killed_worker_run_again_or_fail_as_a_person_says(world: R
 
     browser.open(&site.job("again")).await;
     until("it is offered", async || browser.text().await.contains("Run again")).await;
-    press(browser, "Run again", "again of export.").await;
+    press(browser, "Run again", "again of export, which is running.").await;
     browser.until_heading("Run again?").await;
     assert_eq!(site.state("again").await, JobState::Running, "it was asked about");
     press(browser, "Run again?", "1 run again, 0 refused").await;
@@ -164,7 +164,7 @@ pub async fn jobs_of_a_killed_worker_run_again_or_fail_as_a_person_says(world: R
 
     browser.open(&site.job("fails")).await;
     until("it is offered", async || browser.text().await.contains("Let fail")).await;
-    press(browser, "Let fail", "fails of export.").await;
+    press(browser, "Let fail", "fails of export, which is running.").await;
     press(browser, "Let fail?", "1 failed, 0 refused").await;
     assert_eq!(site.state("fails").await, JobState::Failed);
     browser.click_text("main a", "Back").await;
@@ -185,7 +185,7 @@ pub async fn a_killed_worker_is_said_to_be_dead_and_its_jobs_run_again(world: Rc
     // The page sees by itself that it is silent.
     browser.click_text("main form button", "Take its jobs from it …").await;
     browser.until_heading("Take its jobs from it?").await;
-    browser.until_text("It held 1 of export, which its options leave to a person.").await;
+    browser.until_text("It holds 1 of export, which its options leave to a person. They run again").await;
     assert_eq!(site.state("held").await, JobState::Running, "it was asked about");
     press(browser, "Take its jobs from it?", "Its jobs are taken from it.").await;
     browser.until_text("export: 1 job").await;

@@ -189,7 +189,7 @@ pub async fn odd_ids_lead_to_their_own_jobs(world: Rc<World>) {
         assert_eq!(browser.eval("return location.pathname").await, "/job", "{id:?}");
         browser.click_text("main form button", "Cancel").await;
         browser.until_heading("Cancel?").await;
-        browser.until_text(&format!("{id} of export.")).await;
+        browser.until_text(&format!("{id} of export, which is waiting.")).await;
         browser.click_text("main form button", "Cancel?").await;
         browser.until_text("1 cancelled, 0 refused").await;
         assert_eq!(site.state(id).await, JobState::Cancelled, "{id:?}");
