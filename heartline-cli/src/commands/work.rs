@@ -4,7 +4,9 @@
 //! becomes the program. The program leads a process group, so that what it has started can be told to stop with it.
 
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io::{self, IsTerminal};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -45,10 +47,7 @@ pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
     // A second one in the process would be refused; there is none.
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     let _ = log.with_ansi(io::stderr().is_terminal()).try_init();
-    if !can_be_found(&work.exec[0]) {
-        let program = work.exec[0].to_string_lossy();
-        return Err(Failure::wrong(format!("there is no program {program}, here or on the PATH")));
-    }
+    check_program(&work.exec[0])?;
     let app = connect(&Place::of(global)?, global, true).await?;
     let stall = StallOptions::new().interval(work.interval).max_count(work.max_count);
     let mut options = TaskOptions::new()
@@ -79,14 +78,24 @@ fn own_program() -> io::Result<PathBuf> {
     if kept.exists() { Ok(kept.to_owned()) } else { std::env::current_exe() }
 }
 
-/// Whether a shell would find the program: a typo is to be told before jobs fail of it.
-fn can_be_found(program: &OsStr) -> bool {
+/// Whether a shell would find and run the program: a typo is to be told before jobs fail of it.
+fn check_program(program: &OsStr) -> Result<(), Failure> {
     let path = Path::new(program);
-    if path.components().count() > 1 {
-        return path.is_file();
-    }
     let places = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&places).any(|place| place.join(path).is_file())
+    let candidates: Vec<PathBuf> = match path.components().count() {
+        0 | 1 => std::env::split_paths(&places).map(|place| place.join(path)).collect(),
+        _ => vec![path.to_owned()],
+    };
+    let files: Vec<fs::Metadata> =
+        candidates.iter().filter_map(|path| fs::metadata(path).ok()).filter(fs::Metadata::is_file).collect();
+    let program = program.to_string_lossy();
+    if files.is_empty() {
+        return Err(Failure::wrong(format!("there is no program {program}, here or on the PATH")));
+    }
+    if files.iter().all(|file| file.permissions().mode() & 0o111 == 0) {
+        return Err(Failure::wrong(format!("{program} is not executable: `chmod +x` makes it so")));
+    }
+    Ok(())
 }
 
 /// What runs for each job.

@@ -107,6 +107,9 @@ async fn how_a_program_ends_is_how_the_job_ends() {
         let ran = bench.run(&["work", "-t", "nobody", "--exec", program]).await;
         assert!(ran.status == 2 && ran.err.contains(&format!("there is no program {program}")), "{ran:?}");
     }
+    let plain = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    let ran = bench.run(&["work", "-t", "nobody", "--exec", plain]).await;
+    assert!(ran.status == 2 && ran.err.contains("is not executable: `chmod +x`"), "{ran:?}");
 }
 
 #[tokio::test]
