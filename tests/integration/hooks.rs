@@ -379,7 +379,9 @@ async fn a_hook_that_stalls_too_often_is_left_out() {
     assert_eq!((stall.action, stall.stalled_count), (StallAction::Completed, 1));
     assert_eq!(task.handle("a").unwrap().result().await.unwrap(), 1);
     assert_eq!(done.count("hook a completed 1"), 1);
-    assert_eq!(events_of(&mut events, "a").await, ["stalled", "hook_failed", "completed"]);
+    // What came just before the subscription may come along: it begins no later than was asked for.
+    let told = events_of(&mut events, "a").await;
+    assert_eq!(told[told.len().saturating_sub(3)..], ["stalled", "hook_failed", "completed"], "{told:?}");
     worker.stop().await;
 }
 

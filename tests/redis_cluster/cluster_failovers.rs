@@ -26,7 +26,7 @@ async fn work_goes_on_when_a_primary_is_killed() {
     load.goes_on(RESUMES).await;
     // What was on its way to the replica.
     let lost = load.accounted().await;
-    assert!(lost.jobs <= 50, "{}", lost.jobs);
+    assert!(lost.over < Duration::from_secs(1), "{:?}", lost.over);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -42,7 +42,7 @@ async fn what_a_primary_answers_that_woke_up_behind_its_failover_is_no_answer() 
     six.cluster.nodes[at].thaw().unwrap();
     load.goes_on(RESUMES).await;
     let lost = load.accounted().await;
-    assert!(lost.jobs <= 50, "{}", lost.jobs);
+    assert!(lost.over < Duration::from_secs(1), "{:?}", lost.over);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
