@@ -314,7 +314,7 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     let is_overdue = task.next_due_at.is_some_and(|at| at < task.as_of);
     let waiting = counts.waiting + u64::from(is_overdue);
     // What some workers do is not known where the node is away to which they tell it.
-    let is_known = workers.iter().all(|worker| !worker.is_away);
+    let is_known = !workers.iter().any(is_untold);
     if waiting > 0 && task.live_workers == 0 && is_known {
         let hint = if task.options.declared_by.is_none() && held == 0 {
             "no worker ever had this task: start one that has, or the name is wrong"
@@ -351,8 +351,7 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     let of_worker = |holder: &Holder| workers.iter().find(|worker| worker.worker == holder.worker);
     for holder in held_by.iter().flat_map(|report| &report.holders) {
         let worker = of_worker(holder);
-        let may_live =
-            worker.is_some_and(|worker| worker.state.is_live() || worker.is_away || claims(holder, worker, task.as_of));
+        let may_live = worker.is_some_and(|worker| worker.state.is_live() || claims(holder, worker, task.as_of));
         if !may_live {
             let least = if held_by.is_some_and(|report| report.is_whole) { "" } else { "at least " };
             let jobs = many(holder.jobs, "job");
@@ -415,15 +414,20 @@ const CLAIMED: (Duration, Duration) = (Duration::from_secs(10), Duration::from_s
 #[must_use]
 pub fn claims(holder: &Holder, worker: &WorkerReport, now: SystemTime) -> bool {
     let (later, lately) = CLAIMED;
-    let is_seen = worker.last_seen_at > SystemTime::UNIX_EPOCH;
+    let is_seen = worker.last_seen_at > SystemTime::UNIX_EPOCH && worker.death.is_none();
     let is_late = holder.last_claimed_at.duration_since(worker.last_seen_at).is_ok_and(|after| after > later);
     is_seen && is_late && now.duration_since(holder.last_claimed_at).unwrap_or_default() < lately
+}
+
+/// Whether a worker lives by the list, and what it does cannot be told.
+fn is_untold(worker: &WorkerReport) -> bool {
+    worker.is_away && worker.state.is_live()
 }
 
 /// What is on nodes of a cluster that are away.
 fn of_away(tasks: &[TaskReport], workers: &[WorkerReport]) -> Option<Trouble> {
     let away: Vec<&str> = tasks.iter().filter(|task| task.is_away).map(|task| task.task.as_str()).collect();
-    let untold = workers.iter().filter(|worker| worker.is_away).count() as u64;
+    let untold = workers.iter().filter(|worker| is_untold(worker)).count() as u64;
     if away.is_empty() && untold == 0 {
         return None;
     }

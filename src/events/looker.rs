@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::Notify;
+use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::Instant;
 
 use super::event::Event;
@@ -62,6 +62,8 @@ pub(super) struct Waiters {
     flowing: AtomicBool,
     /// How often in a row a read was late: each next one is given twice the time, and carries half as much.
     late: AtomicU32,
+    /// Held by a look where there is one server: a line is to have one at a time.
+    turn: AsyncMutex<()>,
 }
 
 pub(super) struct Waiting {
@@ -114,6 +116,7 @@ impl Waiters {
             looker: Mutex::default(),
             flowing: AtomicBool::new(false),
             late: AtomicU32::new(0),
+            turn: AsyncMutex::new(()),
         })
     }
 
@@ -222,6 +225,7 @@ impl Waiters {
             for (task, of_task) in by_task {
                 busy.insert(Arc::clone(&task));
                 looks.push(async move {
+                    let _turn = if self.store.is_cluster() { None } else { Some(self.turn.lock().await) };
                     let groups: Vec<Group> = of_task.values().collect();
                     for some in groups.chunks(LOOK_BATCH) {
                         self.look_for(some).await;

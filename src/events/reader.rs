@@ -130,7 +130,8 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 let is_first = std::mem::take(&mut first);
                 let found = if is_first {
                     // Whatever comes meanwhile: each connection brings something.
-                    streams::read(&mut conn, &mut apart, &after, Duration::ZERO, entries).await
+                    let block = if conn.is_routed() { streams::NODE_PATIENCE } else { Duration::ZERO };
+                    streams::read(&mut conn, &mut apart, &after, block, entries).await
                 } else {
                     tokio::select! {
                         found = store.steady_since(generation, streams::read(&mut conn, &mut apart, &after, BLOCK, entries)) => found,
@@ -150,11 +151,13 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                     // Nothing is left behind.
                     self.late = 0;
                 }
-                if std::mem::take(&mut self.broken) {
+                // The nodes of a cluster may all refuse, and be there.
+                let is_answered = apart.has_answered || !conn.is_routed();
+                if is_answered && std::mem::take(&mut self.broken) {
                     self.pauses.reset();
                     source.waiters.look_for_all();
                 }
-                if self.channel.key == Key::Events {
+                if is_answered && self.channel.key == Key::Events {
                     source.waiters.set_flowing(true);
                 }
                 if found.is_empty() && !is_first {

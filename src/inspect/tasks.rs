@@ -234,6 +234,7 @@ impl Inspector {
                 let (seen, fault) = match seen {
                     Ok(seen) => (seen, None),
                     Err(e) if self.hides_all(&e) => return Err(e),
+                    Err(e) if is_away => (Overview::default(), Some(e.chain().to_string())),
                     // One that is damaged, or on a node that is away, does not hide the others.
                     Err(e) => (Overview::default(), Some(self.fault_of(name, &e).await)),
                 };

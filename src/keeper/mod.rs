@@ -102,16 +102,17 @@ impl Keeper {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does it for each task, one after the other for those of one primary, and no further there when that gives no answer: one that is away holds
-    /// up no tasks of another. The work says whether it was answered.
+    /// Does it for each task, one after the other for those of one primary; in a cluster no further there when that gives no answer: one that is
+    /// away holds up no tasks of another. The work says whether it was answered.
     pub(crate) async fn for_each_task<F: Future<Output = bool>>(&self, work: impl Fn(Arc<TaskWatch>) -> F) {
         let mut chains: HashMap<Place, Vec<F>> = HashMap::new();
         for watch in self.watches.iter() {
             chains.entry(self.place_of(watch)).or_default().push(work(Arc::clone(watch)));
         }
+        let is_cluster = self.worker.store.is_cluster();
         let chains = chains.into_values().map(|chain| async move {
             for work in chain {
-                if !work.await {
+                if !work.await && is_cluster {
                     break;
                 }
             }

@@ -39,9 +39,16 @@ impl Store {
         let mut away = None;
         for list in lists.into_iter().chain([keys::workers(&self.prefix)]) {
             let mut enlist = scripts::ENLIST.on_key(&list);
-            match enlist.arg(worker).call(conn).await {
+            let is_routed = conn.is_routed();
+            let enlisted = enlist.arg(worker).call(conn);
+            let told = if is_routed {
+                tokio::time::timeout(streams::NODE_PATIENCE, enlisted).await.unwrap_or_else(|_| Err(Error::timed_out()))
+            } else {
+                enlisted.await
+            };
+            match told {
                 // In a cluster each is on a node of its own: what can be told is told, also while one of them is away.
-                Err(e) if conn.is_routed() && e.is_outage() => away = Some(e),
+                Err(e) if is_routed && e.is_outage() => away = Some(e),
                 told => drop(told?),
             }
         }

@@ -74,6 +74,8 @@ pub(crate) async fn read(
 pub(crate) struct StreamsApart {
     under_way: FuturesUnordered<StreamRead>,
     streams: Vec<StreamApart>,
+    /// Whether any of them was answered.
+    pub(crate) has_answered: bool,
 }
 
 /// The position of a stream, and what it has.
@@ -89,7 +91,8 @@ struct StreamApart {
 }
 
 impl StreamsApart {
-    /// Reads on where reads are not under way from the call before. Returns what has come by the time that anything has, or when `block` is over.
+    /// Reads on where reads are not under way from the call before. Returns what has come by the time that anything has, when any of them is
+    /// answered for the first time, or when `block` is over.
     ///
     /// # Errors
     /// Where every stream fails, what one of them says.
@@ -124,6 +127,8 @@ impl StreamsApart {
             let stream = &mut self.streams[at];
             (stream.is_under_way, stream.has_failed) = (false, read.is_err());
             stream.pause = (stream.pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+            let is_first = read.is_ok() && !self.has_answered;
+            self.has_answered |= read.is_ok();
             match read {
                 Ok(entries) if entries.is_empty() => {}
                 Ok(entries) => {
@@ -138,6 +143,9 @@ impl StreamsApart {
             let pause = self.streams[at].pause;
             self.streams[at].is_under_way = true;
             self.under_way.push(read_later(at, pause, conn.clone(), (Arc::clone(keys), key, id.to_owned()), count));
+            if is_first {
+                return Ok(found);
+            }
         }
     }
 }

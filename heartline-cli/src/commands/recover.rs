@@ -191,9 +191,12 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
         None if known.state.is_live() => "; IT IS MOST LIKELY ALIVE, and its jobs would run twice".to_owned(),
         None => String::new(),
     };
-    if session.consent.yes && (claimed.is_some() || known.is_away) && known.death.is_none() {
+    let is_seen = known.tasks.iter().all(|its| holders.iter().any(|report| report.task == its.task));
+    if session.consent.yes && (claimed.is_some() || !is_seen) && known.death.is_none() {
+        let why =
+            if is_seen { "cannot tell of itself now" } else { "has tasks of which nobody can tell now who holds jobs" };
         let what = "a person at a terminal must say that it is dead";
-        return Err(Failure::wrong(format!("{id} cannot tell of itself now, and may be alive{alive}: {what}")));
+        return Err(Failure::wrong(format!("{id} {why}, and may be alive{alive}: {what}")));
     }
     let mut held = Vec::new();
     for its in known.tasks.iter().filter(|its| its.held > 0) {
