@@ -21,6 +21,9 @@ pub(crate) use redis::aio::ConnectionLike as Connection;
 /// Behind so long without an answer it is asked whether the node is still the one that has the slot, and again after as long.
 const LATE: Duration = Duration::from_millis(500);
 
+/// How long one of several nodes may take over a call that another one can answer as well.
+const ANY_PATIENCE: Duration = Duration::from_secs(2);
+
 /// A connection that many may share.
 #[derive(Clone)]
 pub(crate) enum OwnConnection {
@@ -342,9 +345,23 @@ impl NodeLines {
         self.answered(&line, conn.req_packed_command(cmd)).await
     }
 
+    /// Makes a call that is about no key, which any primary can answer: at the first of them that does.
+    async fn ask_any(self: &Arc<Self>, cmd: &Cmd) -> RedisResult<Value> {
+        let mut failure = io::Error::from(io::ErrorKind::NotConnected).into();
+        for node in self.cluster.primaries() {
+            match tokio::time::timeout(ANY_PATIENCE, self.ask(&node, cmd)).await {
+                Ok(Err(e)) if e.is_io_error() => failure = e,
+                Ok(answer) => return answer,
+                Err(_) => failure = io::Error::from(io::ErrorKind::TimedOut).into(),
+            }
+        }
+        Err(failure)
+    }
+
     /// Makes a call at the node that has its key; once more where that one sends it.
     async fn route(self: &Arc<Self>, cmd: &Cmd) -> RedisResult<Value> {
-        let node = self.node_of(key_of(cmd).map(slot_of))?;
+        let Some(key) = key_of(cmd) else { return self.ask_any(cmd).await };
+        let node = self.node_of(Some(slot_of(key)))?;
         let answer = self.ask(&node, cmd).await;
         if is_down(&answer) {
             self.cluster.suspect(&node);

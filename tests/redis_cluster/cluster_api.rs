@@ -111,6 +111,22 @@ async fn jobs_of_a_worker_that_fell_silent_are_recovered_on_every_node() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_keys_is_asked_of_any_node_whichever_is_away() {
+    let mut six = Six::start().await;
+    let (app, _) = app(&six.cluster.url()).await;
+    let inspector = app.inspector();
+    inspector.server_time().await.unwrap();
+    // A primary stands still, and its replica is dead; then the same of another one, which has died.
+    six.cluster.nodes[3].kill();
+    six.cluster.nodes[0].freeze().unwrap();
+    inspector.server_time().await.unwrap();
+    six.cluster.nodes[0].thaw().unwrap();
+    six.cluster.nodes[4].kill();
+    six.cluster.nodes[1].kill();
+    inspector.server_time().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_of_a_cluster_needs_two_commands_more() {
     let six = Six::start().await;
     let (_, rest) = include_str!("../../docs/acl.md").split_once("ACL SETUSER jobs on >secret ").unwrap();
