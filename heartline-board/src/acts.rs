@@ -18,7 +18,8 @@ use crate::pages::worker::held_by;
 use crate::pages::{Board, Frame, answer, encoded, run, told_of};
 use crate::runs::Run;
 use crate::text::{many, relative, shown};
-use crate::troubles::waits_for_people;
+use crate::told::changed;
+use crate::troubles::holdings;
 
 /// For how long an answer waits for the end of what was begun, before it shows how far that is.
 const AT_ONCE: Duration = Duration::from_millis(700);
@@ -61,7 +62,12 @@ impl Wanted {
     fn too_long(&self) -> Option<&'static str> {
         let names =
             [("the task", &self.task), ("the id", &self.id), ("the worker", &self.worker), ("the act", &self.act)];
-        let texts = [("the reason", &self.reason), ("the code", &self.code), ("the text", &self.text)];
+        let texts = [
+            ("the reason", &self.reason),
+            ("what was typed", &self.confirmed),
+            ("the code", &self.code),
+            ("the text", &self.text),
+        ];
         let texts = texts.into_iter().chain([("the state", &self.state), ("the age", &self.older)]);
         let fields = names.into_iter().map(|field| (field, NAME)).chain(texts.map(|field| (field, TEXT)));
         fields.filter(|((_, value), most)| value.len() > *most).map(|((name, _), _)| name).next()
@@ -144,6 +150,9 @@ struct ConfirmPage {
     text: String,
     fields: Vec<(&'static str, String)>,
     back: String,
+    /// What has to be typed to go on, in production.
+    to_type: Option<String>,
+    wrong: &'static str,
 }
 
 pub(crate) async fn act(State(board): State<Arc<Board>>, head: HeaderMap, Form(wanted): Form<Wanted>) -> Response {
@@ -159,19 +168,33 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: HeaderMap, Form(w
         let title = if board.options.is_read_only { "This board is read only" } else { "You may not do that here" };
         return board.problem(StatusCode::FORBIDDEN, title, "Nothing was done.");
     }
-    let poison = match poison(&board, &wanted).await {
+    let to_type = board.options.to_type();
+    let is_confirmed = match to_type {
+        Some(name) => wanted.confirmed.trim() == name,
+        None => !wanted.confirmed.is_empty(),
+    };
+    let poison = match if is_confirmed { Ok(None) } else { poison(&board, &wanted).await } {
         Ok(poison) => poison,
         Err(e) => return board.failed(&e),
     };
-    if (is_asked_about || poison.is_some()) && wanted.confirmed.is_empty() {
+    let is_asked_about = is_asked_about || to_type.is_some() && matches!(&*wanted.act, "retry" | "run_now");
+    if (is_asked_about || poison.is_some()) && !is_confirmed {
         let (as_of, text) = match question(&board, &wanted).await {
             Ok(Ok(asked)) => asked,
             Ok(Err(wrong)) => return board.problem(StatusCode::BAD_REQUEST, "That cannot be asked for", &wrong),
             Err(e) => return board.failed(&e),
         };
         let text = poison.map_or(text.clone(), |poison| format!("{text} {poison}"));
-        let (back, fields) = (wanted.back(&board), wanted.fields(as_of));
-        return answer(&ConfirmPage { frame: board.frame(&head), what: format!("{verb}?"), text, fields, back });
+        let wrong = if wanted.confirmed.is_empty() { "" } else { "That is not its name. Nothing was done." };
+        return answer(&ConfirmPage {
+            frame: board.frame(&head),
+            what: format!("{verb}?"),
+            text,
+            fields: wanted.fields(as_of),
+            back: wanted.back(&board),
+            to_type: to_type.map(str::to_owned),
+            wrong,
+        });
     }
     let selection = match wanted.selection() {
         Ok(selection) => selection,
@@ -208,7 +231,7 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: HeaderMap, Form(w
 
 /// What is to be said of a retry of jobs that took their workers down: they may do that again.
 async fn poison(board: &Board, wanted: &Wanted) -> Result<Option<String>, Error> {
-    if wanted.act != "retry" || !wanted.confirmed.is_empty() {
+    if wanted.act != "retry" {
         return Ok(None);
     }
     if !wanted.id.is_empty() {
@@ -302,14 +325,8 @@ async fn of_worker(board: &Board, id: &str) -> Result<(SystemTime, String), Erro
     };
     let worker = held_by(board, worker).await?;
     let as_of = if worker.state.is_live() { SystemTime::UNIX_EPOCH } else { worker.last_seen_at };
-    let mut held = Vec::new();
-    for its in worker.tasks.iter().filter(|its| its.held > 0) {
-        let task = board.inspector.task(&its.task).await?;
-        let kept = if waits_for_people(&task) { ", which its options leave to a person" } else { "" };
-        held.push(format!("{} of {}{kept}", its.held, its.task));
-    }
-    let held =
-        if held.is_empty() { "no job; what it claims meanwhile is taken too".to_owned() } else { held.join("; ") };
+    let held = holdings(&board.inspector, &worker).await?;
+    let held = if held.is_empty() { "no job; what it claims meanwhile is taken too".to_owned() } else { held };
     let seen = relative(worker.last_seen_at, SystemTime::now());
     let text = format!(
         "{id} on {} is {}, last seen {seen}. It holds {held}. They run again, or fail past max_count. If it is alive after all, they run \
@@ -394,7 +411,7 @@ async fn watched(
             let report = decided?;
             run.lines(lines(&report));
             let by_worker = if report.swept_by_worker { "; a live worker decided first" } else { "" };
-            Ok(format!("{} {done}, {} refused{by_worker}", report.done, report.refused))
+            Ok(format!("{}, {} refused{by_worker}", changed(&report, done), report.refused))
         }
         () = run.stopped() => Ok("Stopped before it decided.".to_owned()),
     }

@@ -7,15 +7,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use askama::Template;
-use axum::extract::{Form, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::extract::{Form, Query, Request, State};
+use axum::http::uri::PathAndQuery;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use serde::Deserialize;
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
-use crate::pages::Board;
+use crate::pages::{Board, encoded};
 
 /// The fewest bytes of a token: fewer can be guessed.
 const TOKEN: usize = 16;
@@ -31,6 +32,12 @@ const SESSION: Duration = Duration::from_secs(12 * 3600);
 
 /// How many sessions there are at most: the oldest one goes.
 const SESSIONS: usize = 1000;
+
+/// How long the address of a page may be to which signing in leads on.
+const PAGE: usize = 2000;
+
+/// What pages ask for themselves.
+const NO_PAGES: [&str; 3] = ["/live", "/board.js", "/board.svg"];
 
 /// The name of the cookie, in front of the port: cookies of one host are sent to all of its ports.
 const COOKIE: &str = "heartline_session";
@@ -235,7 +242,7 @@ pub(crate) async fn guarded(State(board): State<Arc<Board>>, request: Request, n
         (StatusCode::FORBIDDEN, "this was sent by the page of another site\n").into_response()
     } else if let Some(refusal) = (!is_public).then(|| door.lets_in(head)).filter(|shown| *shown != TokenCheck::Right) {
         if reads && head.get(header::AUTHORIZATION).is_none() {
-            Redirect::to(&board.url("/login")).into_response()
+            Redirect::to(&to_login(&board, request.uri())).into_response()
         } else if refusal == TokenCheck::TooMany {
             (StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens: try again in a minute\n").into_response()
         } else {
@@ -259,11 +266,30 @@ pub(crate) async fn guarded(State(board): State<Arc<Board>>, request: Request, n
     response
 }
 
+/// The page that asks for the token, and leads on to the one that was asked for.
+fn to_login(board: &Board, asked: &Uri) -> String {
+    let page = asked.path_and_query().map_or("/", PathAndQuery::as_str);
+    if page == "/" || page.len() > PAGE || NO_PAGES.contains(&asked.path()) {
+        return board.url("/login");
+    }
+    board.url(&format!("/login?to={}", encoded(page)))
+}
+
+/// The page of ours that was asked for before the token was; the overview where that is none. No other site is one.
+fn page_of(board: &Board, to: &str) -> String {
+    let is_own = to.starts_with('/')
+        && !to.starts_with("//")
+        && to.len() <= PAGE
+        && to.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
+    if is_own { board.url(to) } else { board.home().to_owned() }
+}
+
 #[derive(Template)]
 #[template(path = "login.html")]
 struct LoginPage<'a> {
     base: &'a str,
     name: &'a str,
+    to: &'a str,
     problem: &'a str,
 }
 
@@ -276,27 +302,35 @@ impl LoginPage<'_> {
     }
 }
 
-pub(crate) async fn login_page(State(board): State<Arc<Board>>) -> Response {
-    LoginPage { base: &board.options.base, name: &board.options.name, problem: "" }.answer(StatusCode::OK)
+/// Where it leads on to.
+#[derive(Deserialize)]
+pub(crate) struct LeadsTo {
+    #[serde(default)]
+    to: String,
+}
+
+pub(crate) async fn login_page(State(board): State<Arc<Board>>, Query(LeadsTo { to }): Query<LeadsTo>) -> Response {
+    LoginPage { base: &board.options.base, name: &board.options.name, to: &to, problem: "" }.answer(StatusCode::OK)
 }
 
 #[derive(Deserialize)]
 pub(crate) struct Said {
     token: String,
+    #[serde(default)]
+    to: String,
 }
 
 pub(crate) async fn login(State(board): State<Arc<Board>>, head: HeaderMap, Form(said): Form<Said>) -> Response {
-    let (base, name) = (&board.options.base, &board.options.name);
-    let Some(lock) = &board.options.door.0 else { return Redirect::to(board.home()).into_response() };
+    let (base, name, to) = (&board.options.base, &board.options.name, &said.to);
+    let Some(lock) = &board.options.door.0 else { return Redirect::to(&page_of(&board, &said.to)).into_response() };
     match lock.open(said.token.trim()) {
         Err(TokenCheck::TooMany) => {
             let problem = "Too many wrong tokens. Try again in a minute.";
-            LoginPage { base, name, problem }.answer(StatusCode::TOO_MANY_REQUESTS)
+            LoginPage { base, name, to, problem }.answer(StatusCode::TOO_MANY_REQUESTS)
         }
-        Err(_) => LoginPage { base, name, problem: "That is not the token." }.answer(StatusCode::UNAUTHORIZED),
-        Ok(session) => {
-            ([(header::SET_COOKIE, cookie(&board, &head, &session))], Redirect::to(board.home())).into_response()
-        }
+        Err(_) => LoginPage { base, name, to, problem: "That is not the token." }.answer(StatusCode::UNAUTHORIZED),
+        Ok(session) => ([(header::SET_COOKIE, cookie(&board, &head, &session))], Redirect::to(&page_of(&board, to)))
+            .into_response(),
     }
 }
 

@@ -21,6 +21,7 @@ pub struct BoardOptions {
     pub(crate) door: Door,
     pub(crate) name: String,
     pub(crate) base: String,
+    pub(crate) is_production: bool,
     pub(crate) is_read_only: bool,
     pub(crate) shows_payloads: bool,
     pub(crate) hosts: Vec<String>,
@@ -49,6 +50,7 @@ impl BoardOptions {
             door,
             name: String::new(),
             base: String::new(),
+            is_production: false,
             is_read_only: false,
             shows_payloads: true,
             hosts: Vec::new(),
@@ -62,6 +64,19 @@ impl BoardOptions {
     pub fn name(mut self, name: impl Into<String>) -> BoardOptions {
         self.name = name.into();
         self
+    }
+
+    /// Marks every page as of production. Before an act that is asked about, and a retry of one job too, the name of the board has to be
+    /// typed, or `production` where it has none.
+    pub fn production(mut self) -> BoardOptions {
+        self.is_production = true;
+        self
+    }
+
+    /// What has to be typed before an act, if anything.
+    pub(crate) fn to_type(&self) -> Option<&str> {
+        let name = if self.name.is_empty() { "production" } else { &self.name };
+        self.is_production.then_some(name)
     }
 
     /// The path under which it is nested, as `/heartline`. Defaults to the root.
@@ -133,6 +148,7 @@ impl fmt::Debug for BoardOptions {
         f.debug_struct("BoardOptions")
             .field("name", &self.name)
             .field("base", &self.base)
+            .field("is_production", &self.is_production)
             .field("is_read_only", &self.is_read_only)
             .field("shows_payloads", &self.shows_payloads)
             .field("hosts", &self.hosts)

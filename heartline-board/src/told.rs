@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use heartline::{
-    DeathProof, Fault, JobReport, JobRow, JobState, PartReport, TaskReport, WatchReport, WorkerReport, WorkerState,
+    ActReport, DeathProof, Fault, JobReport, JobRow, JobState, PartReport, TaskReport, WatchReport, WorkerReport,
+    WorkerState,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -60,6 +61,16 @@ pub fn facts(job: &JobReport, now: SystemTime) -> Vec<(&'static str, String)> {
         ("checkpoint", bytes(job.checkpoint_bytes)),
     ];
     facts.into_iter().filter_map(|(name, fact)| Some((name, shown(&fact?)))).collect()
+}
+
+/// How many jobs an act changed, and what became of them.
+#[must_use]
+pub fn changed(report: &ActReport, done: &str) -> String {
+    let changed = report.done - report.cancelled_instead;
+    match report.cancelled_instead {
+        0 => format!("{changed} {done}"),
+        cancelled => format!("{changed} {done}, {cancelled} cancelled, as was asked for before"),
+    }
 }
 
 /// Whether a held job that was silent at the snapshot ought to have been heard from since: in the first third of each interval none is.

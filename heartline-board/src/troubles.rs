@@ -11,7 +11,7 @@ use heartline::{
 use serde::Serialize;
 
 use crate::checks::{Grade, of_servers};
-use crate::text::{brief, many, quoted, span};
+use crate::text::{brief, many, quoted, shown, span};
 use crate::told::proof;
 
 /// How many intervals an epoch may last while jobs are held, before stall detection counts as standing still: it takes one, and a third
@@ -32,6 +32,9 @@ const LEFT: Duration = Duration::from_secs(15);
 
 /// How many holders that are in no list are looked up.
 const LOOKED_UP: usize = 100;
+
+/// How many running jobs are looked at for those that would fail.
+const HELD_LOOKED_AT: usize = 1000;
 
 /// A job that was held at the deaths of workers is told of for so long.
 const SUSPECT_FOR: Duration = Duration::from_secs(3600);
@@ -517,6 +520,39 @@ pub fn next_step(task: &TaskReport, worker: &str, known: Option<&WorkerReport>) 
 #[must_use]
 pub fn waits_for_people(task: &TaskReport) -> bool {
     task.options.values.get("patience").is_some_and(|patience| patience.contains("off"))
+}
+
+/// What a worker holds, task by task, and what becomes of it when its jobs are taken from it; empty where it holds nothing.
+///
+/// # Errors
+/// As every look.
+pub async fn holdings(inspector: &Inspector, worker: &WorkerReport) -> Result<String, Error> {
+    let mut held = Vec::new();
+    for its in worker.tasks.iter().filter(|its| its.held > 0) {
+        let task = inspector.task(&its.task).await?;
+        let kept = if waits_for_people(&task) { ", which its options leave to a person" } else { "" };
+        let failing = match would_fail(inspector, &task, worker.worker.as_str()).await? {
+            0 => String::new(),
+            failing => format!(", {failing} of which will fail: they stalled as often as they may"),
+        };
+        held.push(format!("{} of {}{kept}{failing}", its.held, shown(&its.task)));
+    }
+    Ok(held.join("; "))
+}
+
+/// How many jobs of this worker would fail, were they taken from it, of the first 1,000 that run: they stalled as often as they may, or
+/// their task lets all of them fail.
+async fn would_fail(inspector: &Inspector, task: &TaskReport, worker: &str) -> Result<u64, Error> {
+    let option = |name: &str| task.options.values.get(name).map_or("", String::as_str);
+    let of_task = if option("onCrash") == "retry" && option("maxCountSet") != "1" { "" } else { option("maxCount") };
+    let running = JobFilter::new(JobState::Running);
+    let jobs = inspector.jobs(&task.task, &running, None, HELD_LOOKED_AT).await?.jobs;
+    let fails = |job: &&JobRow| {
+        let most = job.max_count.or_else(|| of_task.parse().ok());
+        option("onCrash") == "fail" || most.is_some_and(|most| job.stalled_count >= most)
+    };
+    let own = jobs.iter().filter(|job| job.worker.as_ref().is_some_and(|holder| holder.as_str() == worker));
+    Ok(own.filter(fails).count() as u64)
 }
 
 /// Tasks that live workers have and nobody lists, or none at all: the prefix is wrong, or data are gone.

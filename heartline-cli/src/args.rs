@@ -558,12 +558,14 @@ pub(crate) enum JobsCommand {
 /// Stalls.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StallsCommand {
-    /// The last stalls of a task, the latest first
-    #[command(after_help = "Example:\n  heartline stalls list -t export")]
+    /// The last stalls, the latest first
+    #[command(
+        after_help = "Example:\n  heartline stalls list              of every task\n  heartline stalls list -t export"
+    )]
     List {
-        /// The task
+        /// The task; all of them without it
         #[arg(long, short)]
-        task: String,
+        task: Option<String>,
     },
     /// Each stall of a job, in one sentence: who held it, who watched, for how long, and what was done
     #[command(after_help = "Example:\n  heartline stalls explain -t export export-7")]

@@ -87,6 +87,8 @@ impl<T: AsRef<str>, const N: usize> From<[T; N]> for JobSelection {
 pub struct ActReport {
     /// How many jobs it changed.
     pub done: u64,
+    /// How many of these were to run again, or to fail, and are cancelled instead: that had been asked for before.
+    pub cancelled_instead: u64,
     /// How many held jobs their workers were asked to stop, by a cancel.
     pub requested: u64,
     /// How many it refused.

@@ -329,6 +329,8 @@ impl Inspector {
         let watched = self.resolve(task, decision, &ids, takes_all).await?;
         let done: HashSet<&str> = watched.resolved.iter().map(|job| job.id.as_str()).collect();
         report.done = done.len() as u64;
+        let is_cancelled = |job: &&StalledJob| job.action.parse() == Ok(StallAction::Cancelled);
+        report.cancelled_instead = watched.resolved.iter().filter(is_cancelled).count() as u64;
         report.swept_by_worker = watched.swept_by_worker;
         report.is_complete = watched.is_complete;
         report.looked = report.looked.max(report.done);

@@ -113,6 +113,7 @@ pub(crate) struct Seen {
 pub(crate) struct Frame {
     pub(crate) name: String,
     pub(crate) base: String,
+    pub(crate) is_production: bool,
     pub(crate) is_read_only: bool,
     pub(crate) has_sessions: bool,
     may: Vec<&'static str>,
@@ -167,10 +168,11 @@ impl Board {
     }
 
     pub(crate) fn frame(&self, head: &HeaderMap) -> Frame {
-        let BoardOptions { name, base, is_read_only, door, .. } = &self.options;
+        let BoardOptions { name, base, is_production, is_read_only, door, .. } = &self.options;
         Frame {
             name: name.clone(),
             base: base.clone(),
+            is_production: *is_production,
             is_read_only: *is_read_only,
             has_sessions: door.has_sessions(),
             may: ACTS.into_iter().filter(|act| self.may(head, act)).collect(),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use heartline::JobState;
+use heartline_board::BoardOptions;
 
 use crate::site::{Site, until};
 
@@ -134,6 +135,27 @@ async fn acts_are_done_told_and_asked_about_first_where_they_cannot_be_undone() 
     assert!(site.post("/act", &[("act", "resume"), ("task", "export")]).await.body.contains("export goes on"));
     assert_eq!(site.post("/act", &[("act", "explode"), ("task", "export")]).await.status, 400);
     assert_eq!(site.post("/act", &[("act", "remove"), ("task", "export"), ("state", "x")]).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_board_of_production_says_so_and_wants_its_name_typed() {
+    let site = Site::with(BoardOptions::behind_own_auth().name("shop-eu").production(), "").await;
+    site.export.dispatch("x".into()).id("a").await.unwrap();
+    assert!(site.page("/").await.contains("PRODUCTION"));
+    let cancel = [("act", "cancel"), ("task", "export"), ("id", "a")];
+    let asked = site.post("/act", &cancel).await;
+    assert!(asked.body.contains("Type shop-eu to go on") && !asked.body.contains("value=\"yes\""), "{asked:?}");
+    for typed in ["yes", "shop"] {
+        let asked = site.post("/act", &[&cancel[..], &[("confirmed", typed)]].concat()).await;
+        assert!(asked.body.contains("That is not its name. Nothing was done."), "{asked:?}");
+    }
+    assert_eq!(site.export.job("a").await.unwrap().state, JobState::Waiting);
+    let done = site.post("/act", &[&cancel[..], &[("confirmed", " shop-eu ")]].concat()).await;
+    assert!(done.body.contains("1 cancelled"), "{done:?}");
+    // What is undone by the opposite act is not asked about, and a retry is.
+    assert!(site.post("/act", &[("act", "pause"), ("task", "export")]).await.body.contains("export is paused"));
+    let retry = site.post("/act", &[("act", "retry"), ("task", "export"), ("id", "a")]).await;
+    assert!(retry.body.contains("Type shop-eu to go on"), "{retry:?}");
 }
 
 #[tokio::test]

@@ -44,16 +44,34 @@ async fn what_others_wrote_is_text_in_every_page() {
 async fn without_the_token_nothing_is_seen_and_a_session_stands_for_it() {
     let options = BoardOptions::with_token(TOKEN).unwrap().plain_http().base("/ops/heartline/");
     let site = Site::with(options, "/ops/heartline").await;
-    for path in ["", "/jobs?task=export", "/server", "/board.js"] {
+    let to_login = [
+        ("", "/ops/heartline/login"),
+        ("/jobs?task=a%26b", "/ops/heartline/login?to=%2Fjobs%3Ftask%3Da%2526b"),
+        ("/server", "/ops/heartline/login?to=%2Fserver"),
+        ("/board.js", "/ops/heartline/login"),
+    ];
+    for (path, location) in to_login {
         let answer = site.get(path).await;
-        assert_eq!((answer.status, answer.field("location")), (303, Some("/ops/heartline/login")), "{path}");
+        assert_eq!((answer.status, answer.field("location")), (303, Some(location)), "{path}");
     }
-    assert!(site.page("/login").await.contains("action=\"/ops/heartline/login\""));
+    let login = site.page("/login?to=%2Fjobs%3Ftask%3Da%2526b").await;
+    assert!(login.contains("action=\"/ops/heartline/login\""), "{login}");
+    assert!(login.contains("name=\"to\" value=\"/jobs?task=a%26b\""), "{login}");
     assert_eq!(site.get("/board.css").await.status, 200);
     let wrong = site.post("/login", &[("token", "0123456789abcdeX")]).await;
     assert_eq!((wrong.status, wrong.field("set-cookie")), (401, None), "{wrong:?}");
     let right = site.post("/login", &[("token", TOKEN)]).await;
     assert_eq!((right.status, right.field("location")), (303, Some("/ops/heartline")));
+    for (to, location) in [
+        ("/jobs?task=a%26b", "/ops/heartline/jobs?task=a%26b"),
+        ("//evil.example/", "/ops/heartline"),
+        ("https://evil.example/", "/ops/heartline"),
+        ("/\\evil.example", "/ops/heartline"),
+        ("/jobs\r\nset-cookie: x", "/ops/heartline"),
+    ] {
+        let led = site.post("/login", &[("token", TOKEN), ("to", to)]).await;
+        assert_eq!((led.status, led.field("location")), (303, Some(location)), "{to}");
+    }
     let cookie = right.field("set-cookie").unwrap().to_owned();
     assert!(cookie.ends_with("; HttpOnly; SameSite=Strict; Path=/ops/heartline"), "{cookie}");
     assert!(!cookie.contains(TOKEN));

@@ -12,6 +12,7 @@ use crate::ask::confirm;
 use crate::failure::{Failure, ended};
 use crate::session::Session;
 use heartline_board::text::shown;
+use heartline_board::told::changed;
 
 /// How many jobs a step takes at most.
 const A_STEP: usize = 200;
@@ -179,7 +180,7 @@ fn told(session: &Session, report: &ActReport, done: &str) -> Result<(), Failure
     } else {
         let asked =
             if report.requested > 0 { format!(", {} asked of their workers", report.requested) } else { String::new() };
-        session.out.line(format!("{} {done}{asked}, {} refused", report.done, report.refused))?;
+        session.out.line(format!("{}{asked}, {} refused", changed(report, done), report.refused))?;
         for refused in report.refusals.iter().take(TOLD) {
             session.out.line(format!("  {}: {}", shown(&refused.id), refused.why))?;
         }

@@ -17,6 +17,9 @@ pub(super) async fn board(session: &Session, asked: BoardServing) -> Result<(), 
     let by = session.by.clone();
     let name = if asked.name.is_empty() { session.context.clone().unwrap_or_default() } else { asked.name };
     options = options.name(name).by(move |_| by.clone());
+    if session.consent.is_production() {
+        options = options.production();
+    }
     if asked.read_only {
         options = options.read_only();
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use heartline::{PauseEvent, TaskEvent};
 
-use super::known_task;
+use super::{known_job, known_task};
 use crate::failure::Failure;
 use crate::session::Session;
 use heartline_board::text::{rfc3339, shown};
@@ -15,7 +15,12 @@ const LOOK: Duration = Duration::from_millis(500);
 
 pub(super) async fn of_job(session: &Session, task: &str, id: &str) -> Result<(), Failure> {
     known_task(session, task).await?;
-    for event in session.inspector.job_events(task, id).await? {
+    let events = session.inspector.job_events(task, id).await?;
+    if events.is_empty() {
+        known_job(session, task, id).await?;
+        session.out.hint(format!("No event of {id} is kept any more."));
+    }
+    for event in events {
         tell(session, &TaskEvent::Job(event))?;
     }
     Ok(())

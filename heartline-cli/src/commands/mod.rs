@@ -20,6 +20,8 @@ mod workers;
 
 use std::time::SystemTime;
 
+use heartline::JobValues;
+
 use crate::args::{Args, Command};
 use crate::contexts::{Contexts, Place};
 #[cfg(unix)]
@@ -120,6 +122,14 @@ async fn known_task(session: &Session, task: &str) -> Result<(), Failure> {
         (None, true) => format!("there is no task {task}, nor any other under this prefix: see --prefix and --redis"),
         (None, false) => format!("there is no task {task}; `heartline tasks` lists those that there are"),
     }))
+}
+
+/// A job of which nothing is known is most likely a typo.
+async fn known_job(session: &Session, task: &str, id: &str) -> Result<(), Failure> {
+    match session.inspector.job(task, id, JobValues::None).await? {
+        Some(_) => Ok(()),
+        None => Err(Failure::Failed(format!("there is no job {} of {task}, and nothing of it is kept", shown(id)))),
+    }
 }
 
 /// Whether nobody has named the task yet.

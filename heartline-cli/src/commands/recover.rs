@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 use heartline_board::text::{many, quoted, relative, shown, span};
 use heartline_board::told::{is_overdue, proof, worker_state};
-use heartline_board::troubles::{claims, next_step, standing, waits_for_people};
+use heartline_board::troubles::{claims, holdings, next_step, standing, waits_for_people};
 
 /// How long a watch takes at most where no interval is in force: two of the default.
 const LONGEST_WATCH: Duration = Duration::from_secs(60);
@@ -198,14 +198,8 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
         let what = "a person at a terminal must say that it is dead";
         return Err(Failure::wrong(format!("{id} {why}, and may be alive{alive}: {what}")));
     }
-    let mut held = Vec::new();
-    for its in known.tasks.iter().filter(|its| its.held > 0) {
-        let task = session.inspector.task(&its.task).await?;
-        let kept = if waits_for_people(&task) { ", WHICH ITS OPTIONS LEAVE TO A PERSON" } else { "" };
-        held.push(format!("{} of {}{kept}", its.held, shown(&its.task)));
-    }
-    let held =
-        if held.is_empty() { "none now; what it claims meanwhile is taken too".to_owned() } else { held.join("; ") };
+    let held = holdings(&session.inspector, &known).await?;
+    let held = if held.is_empty() { "none now; what it claims meanwhile is taken too".to_owned() } else { held };
     let what = format!("take the jobs of {id} from it: {held}. They run again, or fail past max_count");
     confirm(&session.consent, &format!("{what} ({}, last seen {seen}, {proof}{alive})", known.state))?;
     // One that comes back while a person thinks keeps its jobs.

@@ -1,8 +1,9 @@
 //! `stalls`.
 
+use std::cmp::Reverse;
 use std::time::SystemTime;
 
-use super::known_task;
+use super::{known_job, known_task};
 use crate::args::StallsCommand;
 use crate::failure::Failure;
 use crate::session::Session;
@@ -10,9 +11,12 @@ use heartline::Suspect;
 use heartline_board::text::{exact, quoted, relative, shown, span};
 use heartline_board::troubles::accusation;
 
+/// How many stalls of all tasks are listed.
+const LISTED: usize = 100;
+
 pub(super) async fn run(session: &Session, command: StallsCommand) -> Result<(), Failure> {
     match command {
-        StallsCommand::List { task } => list(session, &task).await,
+        StallsCommand::List { task } => list(session, task.as_deref()).await,
         StallsCommand::Explain { task, id } => explain(session, &task, &id).await,
         StallsCommand::Outlook { task } => outlook(session, &task).await,
         StallsCommand::Suspects { task } => suspects(session, &task).await,
@@ -20,19 +24,38 @@ pub(super) async fn run(session: &Session, command: StallsCommand) -> Result<(),
     }
 }
 
-async fn list(session: &Session, task: &str) -> Result<(), Failure> {
-    known_task(session, task).await?;
-    let page = session.inspector.stalls(task, None).await?;
-    if session.out.is_json {
-        return session.out.json(&page);
+async fn list(session: &Session, task: Option<&str>) -> Result<(), Failure> {
+    let tasks = match task {
+        Some(task) => {
+            known_task(session, task).await?;
+            vec![task.to_owned()]
+        }
+        None => session.inspector.task_names().await?,
+    };
+    let (mut stalls, mut next) = (Vec::new(), None);
+    for task in &tasks {
+        let page = session.inspector.stalls(task, None).await?;
+        stalls.extend(page.stalls);
+        next = page.next.or(next);
     }
-    if page.stalls.is_empty() {
-        session.out.hint(format!("No stall of {task} is known."));
+    stalls.sort_by_key(|report| Reverse(report.stall.at));
+    if task.is_none() {
+        // Of several tasks there is no cursor.
+        next = next.or_else(|| (stalls.len() > LISTED).then(String::new));
+        stalls.truncate(LISTED);
+    }
+    if session.out.is_json {
+        let next = next.filter(|_| task.is_some());
+        return session.out.json(&serde_json::json!({ "stalls": stalls, "next": next }));
+    }
+    if stalls.is_empty() {
+        session.out.hint(format!("No stall{} is known.", task.map_or_else(String::new, |task| format!(" of {task}"))));
         return Ok(());
     }
-    const COLUMNS: [&str; 9] = ["WHEN", "ID", "STALL", "ACTION", "REASON", "HELD BY", "LAST SEEN", "WITNESS", "EPOCH"];
+    const COLUMNS: [&str; 10] =
+        ["WHEN", "TASK", "ID", "STALL", "ACTION", "REASON", "HELD BY", "LAST SEEN", "WITNESS", "EPOCH"];
     let now = SystemTime::now();
-    let rows = page.stalls.iter().map(|report| {
+    let rows = stalls.iter().map(|report| {
         let stall = &report.stall;
         let of = report.max_count.map_or_else(String::new, |max| format!(" of {max}"));
         let before = report.holder_last_seen_at.and_then(|at| stall.at.duration_since(at).ok());
@@ -42,6 +65,7 @@ async fn list(session: &Session, task: &str) -> Result<(), Failure> {
         };
         vec![
             relative(stall.at, now),
+            shown(&stall.task),
             shown(stall.id.as_str()),
             format!("{}{of}", stall.stalled_count),
             stall.action.to_string(),
@@ -53,7 +77,7 @@ async fn list(session: &Session, task: &str) -> Result<(), Failure> {
         ]
     });
     session.out.table(&COLUMNS, rows.collect())?;
-    if page.next.is_some() {
+    if next.is_some() {
         session.out.hint("There are older ones: `heartline stalls explain -t TASK ID` finds those of one job.");
     }
     Ok(())
@@ -62,6 +86,9 @@ async fn list(session: &Session, task: &str) -> Result<(), Failure> {
 async fn explain(session: &Session, task: &str, id: &str) -> Result<(), Failure> {
     known_task(session, task).await?;
     let stalls = session.inspector.explain(task, id).await?;
+    if stalls.is_empty() {
+        known_job(session, task, id).await?;
+    }
     if session.out.is_json {
         return session.out.json(&stalls);
     }

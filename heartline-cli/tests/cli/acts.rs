@@ -123,6 +123,13 @@ async fn jobs_of_a_dead_worker_are_set_aside_explained_and_recovered_by_a_person
     assert!(told.contains("job a of the task export was held by") && told.contains("recovered by ada"), "{told}");
     let table = bench.run(&["stalls", "list", "-t", "export"]).await.ok();
     assert!(table.contains("recovered") && table.contains("manual") && table.contains(" ada "), "{table}");
+    let every = bench.run(&["stalls", "list"]).await.ok();
+    assert!(every.lines().count() == 3 && every.contains(" ada "), "of every task there is: {every}");
+    assert_eq!(bench.run(&["stalls", "list", "--json"]).await.json()["stalls"].as_array().unwrap().len(), 2);
+    for typo in [&["stalls", "explain", "-t", "export", "aa"][..], &["events", "-t", "export", "--job", "aa"]] {
+        let ran = bench.run(typo).await;
+        assert!(ran.status == 1 && ran.err.contains("there is no job aa of export"), "{ran:?}");
+    }
     assert!(!bench.run(&["stalls", "outlook", "-t", "export"]).await.ok().is_empty());
     let _ = worker.stop().await.unwrap();
 }
@@ -131,16 +138,17 @@ async fn jobs_of_a_dead_worker_are_set_aside_explained_and_recovered_by_a_person
 async fn the_word_of_a_person_that_a_worker_is_dead_takes_its_jobs_at_once() {
     let bench = Bench::new().await;
     bench.export.dispatch("hold".into()).id("a").await.unwrap();
+    bench.export.dispatch("hold".into()).id("last").stall_max_count(0).await.unwrap();
     let worker = bench.worker();
-    until("it tells that it holds the job", async || bench.run(&["workers"]).await.ok().contains("export 1/10")).await;
+    until("it tells that it holds them", async || bench.run(&["workers"]).await.ok().contains("export 2/10")).await;
     let id = bench.run(&["workers", "--json"]).await.json()[0]["worker"].as_str().unwrap().to_owned();
     let ran = bench.run(&["recover", "worker", "nobody-1-2", "-y"]).await;
     assert!(ran.status == 1 && ran.err.contains("nothing is known of a worker nobody-1-2"), "{ran:?}");
     let ran = bench.run(&["recover", "worker", &id]).await;
     assert!(ran.status == 2 && ran.err.contains("its death is not proven; IT IS MOST LIKELY ALIVE"), "{ran:?}");
-    assert!(ran.err.contains("WHICH ITS OPTIONS LEAVE TO A PERSON"), "{ran:?}");
+    assert!(ran.err.contains("2 of export, which its options leave to a person, 1 of which will fail"), "{ran:?}");
     let ran = bench.run(&["recover", "worker", &id, "-y"]).await.ok();
-    assert!(ran.contains("export: 1 jobs") && ran.contains("a: recovered, stall 1"), "{ran}");
+    assert!(ran.contains("a: recovered, stall 1") && ran.contains("last: failed, stall 1"), "{ran}");
     bench.open();
     drop(worker);
 }

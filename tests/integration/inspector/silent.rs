@@ -167,10 +167,13 @@ async fn a_person_requeues_what_was_claimed_ahead_and_nothing_that_has_begun() {
 async fn a_person_lets_silent_jobs_fail() {
     let test = TestTask::new();
     let (app, inspector) = inspector(&test).await;
-    let (mut dead, _) = held_by_the_dead(&test, &app, &["a", "b"]).await;
+    let (mut dead, _) = held_by_the_dead(&test, &app, &["a", "b", "unwanted"]).await;
+    let cancel = inspector.cancel(TASK, "unwanted", "not wanted").await.unwrap();
+    assert_eq!((cancel.done, cancel.requested), (0, 1));
     snapshot(&test, &mut dead).await;
-    let report = inspector.clone().by("ada").fail_running(TASK, SilentSelection::ids(["a"])).await.unwrap();
-    assert_eq!((report.done, report.refused), (1, 0));
+    let report = inspector.clone().by("ada").fail_running(TASK, SilentSelection::ids(["a", "unwanted"])).await.unwrap();
+    assert_eq!((report.done, report.cancelled_instead, report.refused), (2, 1, 0));
+    assert_eq!(test.places("unwanted").await, ["cancelled"]);
     assert_eq!(
         (test.places("a").await, test.places("b").await),
         (vec!["failed".to_owned()], vec!["running".to_owned()])
