@@ -114,12 +114,16 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
             let (store, generation) = (&source.store, source.store.generation());
             let mut conn = store.dedicated(Role::Events, Some(time)).await?;
             let followed = source.followed();
+            if followed.is_empty() {
+                // The last one was dropped meanwhile.
+                continue;
+            }
             let keys: Vec<_> = followed.iter().map(|task| &*task.keys).collect();
             let servers_ms = store.steady_since(generation, streams::server_times_ms(&conn, &keys)).await?;
             self.take_up(&followed, &servers_ms);
-            store.steady_since(generation, self.find_gaps(&conn)).await?;
+            store.steady_since(generation, self.find_gaps(&conn, &[])).await?;
             self.channel.come_to(self.reader, &self.positions, 0);
-            let (mut first, mut apart) = (true, StreamsApart::default());
+            let (mut first, mut apart, mut gaps_at) = (true, StreamsApart::default(), Instant::now());
             loop {
                 let after: Vec<_> = self
                     .positions
@@ -160,8 +164,11 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 if is_answered && self.channel.key == Key::Events {
                     source.waiters.set_flowing(true);
                 }
-                if found.is_empty() && !is_first {
-                    store.steady_since(generation, self.find_gaps(&conn)).await?;
+                // On one server all streams go back together; on several one may, while others are busy.
+                let is_quiet = found.is_empty() && !is_first;
+                if is_quiet || conn.is_routed() && gaps_at.elapsed() >= BLOCK {
+                    store.steady_since(generation, self.find_gaps(&conn, &apart.away())).await?;
+                    gaps_at = Instant::now();
                 }
                 for (at, entries) in found {
                     self.deliver(at, entries).await;
@@ -205,13 +212,18 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
     /// Finds streams that have gone back behind what was read of them: after a failover to a server that had not got all,
     /// new entries may have ids below ours, and would never be read. The reader goes on at their end, and tells of a gap.
     /// Of a stream that is new to it, it asks for the count before the first entry that it will read.
-    async fn find_gaps(&mut self, conn: &OwnConnection) -> Result<(), Error> {
+    async fn find_gaps(&mut self, conn: &OwnConnection, away: &[usize]) -> Result<(), Error> {
         let key = self.channel.key;
         let mut lasts = Vec::with_capacity(self.positions.len());
-        for some in self.positions.chunks(TOGETHER) {
-            let reads = some.iter().map(|position| {
-                let mut conn = conn.clone();
+        let all: Vec<_> = self.positions.iter().enumerate().collect();
+        for some in all.chunks(TOGETHER) {
+            let reads = some.iter().map(|(at, position)| {
+                let (mut conn, is_away) = (conn.clone(), away.contains(at));
                 async move {
+                    if is_away {
+                        // It would keep the others waiting.
+                        return Ok(None);
+                    }
                     let up_to = if position.asked { "+" } else { &position.last_id };
                     let is_alone = !conn.is_routed();
                     let last = streams::last_entry(&mut conn, &position.keys, key, up_to);

@@ -25,7 +25,24 @@ pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(15);
 /// The most workers that one look puts aside or forgets.
 const FORGOTTEN: u64 = 100;
 
+/// Puts the worker into a list, with the time by the clock of the server.
+async fn enlist(conn: &mut OwnConnection, list: &str, worker: &str) -> Result<(), Error> {
+    let is_routed = conn.is_routed();
+    let mut enlist = scripts::ENLIST.on_key(list);
+    let enlisted = enlist.arg(worker).call(conn);
+    if !is_routed {
+        return enlisted.await.map(drop);
+    }
+    let enlisted = tokio::time::timeout(streams::NODE_PATIENCE, enlisted).await;
+    enlisted.unwrap_or_else(|_| Err(Error::timed_out())).map(drop)
+}
+
 impl Store {
+    /// Puts the worker into the list of workers, before anything else of it is there: who is not listed is never forgotten, nor taken for dead.
+    pub(crate) async fn enlist(&self, conn: &mut OwnConnection, worker: &str) -> Result<(), Error> {
+        enlist(conn, &keys::workers(&self.prefix), worker).await
+    }
+
     /// Tells that the worker is there, with what it says of itself.
     pub(crate) async fn announce(
         &self,
@@ -35,20 +52,11 @@ impl Store {
     ) -> Result<(), Error> {
         let boot_id = fields.iter().find(|(name, _)| name == "bootId").map(|(_, boot_id)| boot_id);
         let lists = boot_id.map(|boot_id| keys::boot(&self.prefix, boot_id));
-        // Listed first: who is not listed is never forgotten, nor taken for dead.
         let mut away = None;
         for list in lists.into_iter().chain([keys::workers(&self.prefix)]) {
-            let mut enlist = scripts::ENLIST.on_key(&list);
-            let is_routed = conn.is_routed();
-            let enlisted = enlist.arg(worker).call(conn);
-            let told = if is_routed {
-                tokio::time::timeout(streams::NODE_PATIENCE, enlisted).await.unwrap_or_else(|_| Err(Error::timed_out()))
-            } else {
-                enlisted.await
-            };
-            match told {
+            match enlist(conn, &list, worker).await {
                 // In a cluster each is on a node of its own: what can be told is told, also while one of them is away.
-                Err(e) if is_routed && e.is_outage() => away = Some(e),
+                Err(e) if conn.is_routed() && e.is_outage() => away = Some(e),
                 told => drop(told?),
             }
         }

@@ -204,13 +204,9 @@ impl Cluster {
         self.ways.to_node(&node.host, node.port)
     }
 
-    /// The node that has the slot, as far as is known; any other one for what is no slot's.
-    pub(super) fn node_of(&self, slot: Option<u16>) -> Option<Node> {
-        let map = self.map();
-        match slot {
-            Some(slot) => map.node_of(slot).cloned(),
-            None => map.ranges.first().map(|(.., node)| node.clone()),
-        }
+    /// The node that has the slot, as far as is known.
+    pub(super) fn node_of(&self, slot: u16) -> Option<Node> {
+        self.map().node_of(slot).cloned()
     }
 
     /// A node to listen to: each time another one, so that one that is away is left.
@@ -325,15 +321,23 @@ impl Cluster {
         let wanted = if is_known && except.is_none() { 2 } else { 1 };
         let mut nodes = nodes.into_iter().peekable();
         let (mut asking, mut failure, mut older) = (FuturesUnordered::new(), None, None::<SlotMap>);
-        let mut newest: Vec<SlotMap> = Vec::new();
+        let (mut newest, mut silent) = (Vec::<SlotMap>::new(), Vec::new());
         loop {
             if let Some(node) = nodes.next() {
-                asking.push(self.ask(node, is_known));
+                silent.push((node.clone(), Instant::now()));
+                asking.push(async { (node.clone(), self.ask(node, is_known).await) });
             }
             // The next one is asked when this one has failed, or says nothing.
             let left = LONGEST.saturating_sub(begun.elapsed());
-            let patience = if nodes.peek().is_some() || !newest.is_empty() { PATIENCE.min(left) } else { left };
-            match tokio::time::timeout(patience, asking.next()).await {
+            let has_any_told = !newest.is_empty() || older.is_some();
+            let patience = if nodes.peek().is_some() || has_any_told { PATIENCE.min(left) } else { left };
+            let answer = tokio::time::timeout(patience, asking.next()).await;
+            let answer = answer.map(|answer| {
+                let (node, told) = answer?;
+                silent.retain(|(silent, _)| *silent != node);
+                Some(told)
+            });
+            match answer {
                 Ok(Some(Ok(newer))) if newer.epoch >= map.epoch && newer.is_part => {
                     newest.push(newer);
                     if newest.len() >= wanted {
@@ -360,6 +364,10 @@ impl Cluster {
                 }
             }
         }
+        // A line on which nothing comes is not asked again.
+        let is_silent =
+            |node: &Node| silent.iter().any(|(silent, since)| silent == node && since.elapsed() >= PATIENCE);
+        self.lines().retain(|(node, _)| !is_silent(node));
         // Of a cluster that is down no node takes part. What none of them can tell better counts, if it is no older than what is known.
         let all_say_so = failure.is_none() || !is_known;
         let older = older.filter(|told| all_say_so || told.epoch >= map.epoch);
@@ -378,7 +386,7 @@ impl Cluster {
     }
 
     /// The nodes in the order in which they are asked: those that told last; then the others in turn, with one of those that the address names
-    /// among the first, since its name may lead elsewhere by now.
+    /// among the first, since its name may lead elsewhere by now. It is not among the first two: by another name it may be the same as they.
     fn in_turn(&self, map: &SlotMap) -> Vec<Node> {
         let mut nodes: Vec<Node> = self.lines().iter().map(|(node, _)| node.clone()).collect();
         let turned = |mut nodes: Vec<Node>| {
@@ -389,7 +397,9 @@ impl Cluster {
         let known: BTreeSet<&Node> = map.primaries().into_iter().chain(&map.nodes).collect();
         let mut known = turned(known.into_iter().cloned().collect()).into_iter();
         let mut seeds = turned(self.seeds.clone()).into_iter();
-        nodes.extend(known.next().into_iter().chain(seeds.next()).chain(known).chain(seeds));
+        nodes.extend(
+            known.by_ref().take(2).collect::<Vec<_>>().into_iter().chain(seeds.next()).chain(known).chain(seeds),
+        );
         let mut seen = BTreeSet::new();
         nodes.retain(|node| seen.insert(node.clone()));
         nodes

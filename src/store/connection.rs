@@ -86,7 +86,7 @@ impl OwnConnection {
     /// The connection to the server that has this key, for what must stay on one, as a call that blocks.
     pub(crate) async fn at(&self, key: &str) -> RedisResult<OwnConnection> {
         let OwnConnection::Routed(lines) = self else { return Ok(self.clone()) };
-        let node = lines.node_of(Some(slot_of(key.as_bytes())))?;
+        let node = lines.node_of(slot_of(key.as_bytes()))?;
         lines.pinned(&node).await
     }
 
@@ -118,7 +118,7 @@ impl OwnConnection {
         match self {
             OwnConnection::One(_) | OwnConnection::Routed(_) => true,
             OwnConnection::Pinned(lines, line) => {
-                lines.cluster.node_of(Some(slot_of(key.as_bytes()))).as_ref() == Some(&line.node)
+                lines.cluster.node_of(slot_of(key.as_bytes())).as_ref() == Some(&line.node)
             }
         }
     }
@@ -248,7 +248,7 @@ impl NodeLines {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn node_of(&self, slot: Option<u16>) -> RedisResult<Node> {
+    fn node_of(&self, slot: u16) -> RedisResult<Node> {
         // Nobody has the slot, or who has it is not known yet.
         self.cluster.node_of(slot).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
     }
@@ -361,7 +361,7 @@ impl NodeLines {
     /// Makes a call at the node that has its key; once more where that one sends it.
     async fn route(self: &Arc<Self>, cmd: &Cmd) -> RedisResult<Value> {
         let Some(key) = key_of(cmd) else { return self.ask_any(cmd).await };
-        let node = self.node_of(Some(slot_of(key)))?;
+        let node = self.node_of(slot_of(key))?;
         let answer = self.ask(&node, cmd).await;
         if is_down(&answer) {
             self.cluster.suspect(&node);
@@ -370,7 +370,7 @@ impl NodeLines {
             None => answer,
             Some(Elsewhere::Moved(slot, to)) => {
                 self.cluster.moved(slot, to, &node);
-                self.ask(&self.node_of(Some(slot))?, cmd).await
+                self.ask(&self.node_of(slot)?, cmd).await
             }
             Some(Elsewhere::Ask(node)) => {
                 let mut asking = redis::pipe();
@@ -395,7 +395,9 @@ impl NodeLines {
 
     /// Makes calls together that are about keys of one slot, in no transaction. Those that a node sends elsewhere are made there one by one.
     async fn route_all(self: &Arc<Self>, pipeline: &Pipeline, offset: usize, count: usize) -> RedisResult<Vec<Value>> {
-        let node = self.node_of(pipeline.cmd_iter().find_map(|cmd| key_of(cmd)).map(slot_of))?;
+        let key = pipeline.cmd_iter().find_map(|cmd| key_of(cmd));
+        let key = key.ok_or((ErrorKind::InvalidClientConfig, "calls together are about keys"))?;
+        let node = self.node_of(slot_of(key))?;
         let mut answers = self.ask_all(&node, pipeline, offset, count).await?;
         for (cmd, answer) in pipeline.cmd_iter().zip(&mut answers) {
             let is_there = !matches!(answer, Value::ServerError(_));

@@ -1,7 +1,7 @@
 //! The event streams.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -16,6 +16,9 @@ use crate::times::to_ms;
 /// How often streams on different servers are asked while nothing comes.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// How often the entries of one of several streams are halved, each time that their answer was late.
+const HALVINGS: u32 = 6;
 
 /// How long one of several servers may take to tell what it has.
 pub(crate) const NODE_PATIENCE: Duration = Duration::from_secs(1);
@@ -82,12 +85,36 @@ pub(crate) struct StreamsApart {
 type StreamRead = BoxFuture<'static, (usize, Result<Vec<Entry>, Error>)>;
 
 /// One of them.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct StreamApart {
     is_under_way: bool,
     /// How long it is let be before it is read again.
     pause: Duration,
     has_failed: bool,
+    /// How often an answer was late since all was read: as often the entries are halved.
+    late: u32,
+    answered_at: Option<Instant>,
+}
+
+impl StreamApart {
+    /// What its last read came to.
+    fn has_read(&mut self, read: &Result<Vec<Entry>, Error>, wanted: usize) {
+        self.is_under_way = false;
+        self.pause = (self.pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        self.has_failed = read.is_err();
+        match read {
+            Ok(entries) => {
+                self.answered_at = Some(Instant::now());
+                self.late = if entries.len() < wanted { 0 } else { self.late };
+                self.pause = if entries.is_empty() { self.pause } else { Duration::ZERO };
+            }
+            Err(e) => self.late += u32::from(e.is_timeout()),
+        }
+    }
+
+    fn wanted(&self, count: usize) -> usize {
+        (count >> self.late.min(HALVINGS)).max(1)
+    }
 }
 
 impl StreamsApart {
@@ -95,7 +122,7 @@ impl StreamsApart {
     /// answered for the first time, or when `block` is over.
     ///
     /// # Errors
-    /// Where every stream fails, what one of them says.
+    /// Where every stream fails, or one is late however little is asked of it, what that one says.
     async fn read(
         &mut self,
         conn: &OwnConnection,
@@ -103,50 +130,50 @@ impl StreamsApart {
         block: Duration,
         count: usize,
     ) -> Result<Vec<(usize, Vec<Entry>)>, Error> {
-        self.streams.resize(after.len(), StreamApart { is_under_way: false, pause: Duration::ZERO, has_failed: false });
-        for (at, (stream, (keys, key, id))) in self.streams.iter_mut().zip(after).enumerate() {
-            if !std::mem::replace(&mut stream.is_under_way, true) {
-                self.under_way.push(read_later(
-                    at,
-                    stream.pause,
-                    conn.clone(),
-                    (Arc::clone(keys), *key, (*id).to_owned()),
-                    count,
-                ));
-            }
-        }
-        let (mut found, until) = (Vec::new(), tokio::time::Instant::now() + block);
+        self.streams.resize(after.len(), StreamApart::default());
+        let (mut found, until) = (Vec::new(), Instant::now() + block);
+        let mut is_first = false;
         loop {
-            let next = if found.is_empty() {
-                tokio::time::timeout_at(until, self.under_way.next()).await.ok().flatten()
-            } else {
+            for (at, (stream, (keys, key, id))) in self.streams.iter_mut().zip(after).enumerate() {
+                let has_come = found.iter().any(|(found, _)| *found == at);
+                // Behind what has come it is read on by the next call.
+                if !has_come && !std::mem::replace(&mut stream.is_under_way, true) {
+                    let (of, count) = ((Arc::clone(keys), *key, (*id).to_owned()), stream.wanted(count));
+                    self.under_way.push(read_later(at, stream.pause, conn.clone(), of, count));
+                }
+            }
+            let next = if is_first || !found.is_empty() {
                 // What is there already comes along.
                 self.under_way.next().now_or_never().flatten()
+            } else {
+                tokio::time::timeout_at(until.into(), self.under_way.next()).await.ok().flatten()
             };
             let Some((at, read)) = next else { return Ok(found) };
-            let stream = &mut self.streams[at];
-            (stream.is_under_way, stream.has_failed) = (false, read.is_err());
-            stream.pause = (stream.pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
-            let is_first = read.is_ok() && !self.has_answered;
-            self.has_answered |= read.is_ok();
+            let (stream, name) = (&mut self.streams[at], after[at].0.get(after[at].1));
+            let (had_failed, wanted) = (stream.has_failed, stream.wanted(count));
+            stream.has_read(&read, wanted);
             match read {
-                Ok(entries) if entries.is_empty() => {}
                 Ok(entries) => {
-                    stream.pause = Duration::ZERO;
-                    found.push((at, entries));
-                    continue;
+                    is_first |= !std::mem::replace(&mut self.has_answered, true);
+                    if !entries.is_empty() {
+                        found.push((at, entries));
+                    }
                 }
-                Err(e) if self.streams.iter().all(|stream| stream.has_failed) => return Err(e),
+                Err(e) if stream.late > HALVINGS || self.streams.iter().all(|stream| stream.has_failed) => {
+                    return Err(e);
+                }
+                Err(e) if !had_failed => {
+                    tracing::warn!(stream = name, error = %e.chain(), "the events of a task cannot be read now; those of others can");
+                }
                 Err(_) => {}
             }
-            let (keys, key, id) = after[at];
-            let pause = self.streams[at].pause;
-            self.streams[at].is_under_way = true;
-            self.under_way.push(read_later(at, pause, conn.clone(), (Arc::clone(keys), key, id.to_owned()), count));
-            if is_first {
-                return Ok(found);
-            }
         }
+    }
+
+    /// Those whose servers were not heard from of late.
+    pub(crate) fn away(&self) -> Vec<usize> {
+        let is_late = |stream: &StreamApart| stream.answered_at.is_none_or(|at| at.elapsed() > NODE_PATIENCE);
+        self.streams.iter().enumerate().filter(|(_, stream)| is_late(stream)).map(|(at, _)| at).collect()
     }
 }
 
@@ -290,6 +317,23 @@ mod tests {
         let resp3 = Value::Map(vec![(name, entries)]);
         assert_eq!(pairs(resp2), pairs(resp3));
         assert!(pairs(Value::Nil).is_empty());
+    }
+
+    #[test]
+    fn of_a_stream_whose_answers_are_late_less_is_asked_until_all_of_it_is_read() {
+        let mut stream = StreamApart::default();
+        let entry = || Entry { id: "1-0".to_owned(), fields: Vec::new() };
+        let read = |stream: &mut StreamApart, read: Result<usize, Error>| {
+            let wanted = stream.wanted(100);
+            stream.has_read(&read.map(|some| (0..some).map(|_| entry()).collect()), wanted);
+            stream.wanted(100)
+        };
+        assert_eq!([(); 8].map(|()| read(&mut stream, Err(Error::late()))), [50, 25, 12, 6, 3, 1, 1, 1]);
+        assert!(stream.has_failed && stream.late > HALVINGS);
+        stream.late = 2;
+        assert_eq!(read(&mut stream, Err(Error::Closed)), 25, "that was not late");
+        assert_eq!((read(&mut stream, Ok(25)), stream.pause), (25, Duration::ZERO), "more may be left");
+        assert_eq!((read(&mut stream, Ok(24)), stream.has_failed), (100, false));
     }
 
     #[test]

@@ -154,11 +154,15 @@ impl Worker {
             tokio::try_join!(fleet, rights)?;
         }
         // Before the first claim: of a worker that is not listed, what it leaves would stay for ever.
+        if self.store.is_cluster() {
+            let enlist = async |conn: &mut _| self.store.enlist(conn, self.id.as_str()).await;
+            self.store.shared(RESPONSE_TIMEOUT, enlist).await?;
+        }
         let mut facts = identity::presence(&identity::process_facts(), self.tasks.iter().map(|task| (&*task.name, 0)));
         facts.extend(self.identity.name().map(|name| ("name".to_owned(), name.to_owned())));
         let announce = async |conn: &mut _| self.store.announce(conn, self.id.as_str(), &facts).await;
         match self.store.shared(RESPONSE_TIMEOUT, announce).await {
-            // The keeper tells it again each 5 s. Of a cluster a node may be away on which no task of this worker is.
+            // The keeper tells it again each 5 s. Of a cluster the node may be away that has its presence, or the list of its boot.
             Err(e) if self.store.is_cluster() && e.is_outage() => {
                 tracing::debug!(error = %e.chain(), "not all of the presence could be told yet");
             }

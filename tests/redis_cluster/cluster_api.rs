@@ -8,7 +8,7 @@ use heartline::{App, Context, Error, JobError, JobState, StallAction, StallOptio
 
 use crate::six::{Six, TASKS, ask};
 use crate::support::worker::TestWorker;
-use crate::support::{Child, PATIENCE, eventually};
+use crate::support::{Child, PATIENCE, Warnings, eventually};
 
 /// An App whose jobs double their input; of 0 they go on until they are cancelled.
 async fn app(url: &str) -> (App, Vec<TaskRef<u64, u64>>) {
@@ -124,6 +124,27 @@ async fn what_is_no_keys_is_asked_of_any_node_whichever_is_away() {
     six.cluster.nodes[4].kill();
     six.cluster.nodes[1].kill();
     inspector.server_time().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_cannot_be_listed_claims_nothing() {
+    let six = Six::start().await;
+    let (app, tasks) = app(&six.cluster.url()).await;
+    // The node that has the list of workers, and its replica.
+    let at = six.cluster.primary_of("heartline:workers").unwrap();
+    let elsewhere = TASKS.iter().position(|task| six.cluster.primary_of(&format!("{{{task}}}")) != Some(at)).unwrap();
+    let job = tasks[elsewhere].dispatch(2).await.unwrap();
+    let frozen = [&six.cluster.nodes[at], &six.cluster.nodes[at + 3]];
+    frozen.iter().for_each(|node| node.freeze().unwrap());
+    let warnings = Warnings::capture();
+    let worker = app.worker().only([TASKS[elsewhere]]).unwrap();
+    let id = worker.id().to_string();
+    let worker = worker.spawn();
+    warnings.wait_for(&["WARN", &id, "waits for redis"], PATIENCE).await;
+    assert_eq!(job.state().await.unwrap(), JobState::Waiting, "what it leaves would stay for ever");
+    frozen.iter().for_each(|node| node.thaw().unwrap());
+    assert_eq!(tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap(), 4);
+    let _ = worker.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,7 +16,15 @@ const RESUMES: Duration = Duration::from_secs(3);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_goes_on_when_a_primary_is_killed() {
-    let mut six = Six::start().await;
+    is_killed(Six::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_it_does_where_a_dead_primary_closes_the_whole_cluster() {
+    is_killed(Six::with_full_coverage().await).await;
+}
+
+async fn is_killed(mut six: Six) {
     let load = Load::start(&six.cluster.url(), &TASKS).await;
     load.goes_on(PATIENCE).await;
     let before = six.primary_of(TASKS[0], six.cluster.nodes[0].port()).await.unwrap();
@@ -31,7 +39,15 @@ async fn work_goes_on_when_a_primary_is_killed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_primary_answers_that_woke_up_behind_its_failover_is_no_answer() {
-    let six = Six::start().await;
+    is_frozen(Six::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_is_it_where_a_frozen_primary_closes_the_whole_cluster() {
+    is_frozen(Six::with_full_coverage().await).await;
+}
+
+async fn is_frozen(six: Six) {
     let load = Load::start(&six.cluster.url(), &TASKS).await;
     load.goes_on(PATIENCE).await;
     let before = six.primary_of(TASKS[0], six.cluster.nodes[0].port()).await.unwrap();

@@ -36,6 +36,15 @@ impl Six {
         Six { cluster: started.unwrap() }
     }
 
+    /// As Redis is by default: one dead primary closes all of it until its replica is in.
+    pub async fn with_full_coverage() -> Six {
+        let six = Six::start().await;
+        for port in six.ports() {
+            is_ok(port, &["CONFIG", "SET", "cluster-require-full-coverage", "yes"]).await;
+        }
+        six
+    }
+
     fn ports(&self) -> Vec<u16> {
         self.cluster.nodes.iter().map(RedisServer::port).collect()
     }
