@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 
+use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::error::job_error::{ErrorMap, JobError, error_map};
 use crate::events::event::Event;
@@ -25,7 +27,7 @@ use crate::process::data::{Data, Need};
 use crate::process::handler::Handler;
 use crate::process::task::Definition;
 use crate::stall::action::StalledEvent;
-use crate::store::address::Tls;
+use crate::store::address::Access;
 use crate::store::engine::Store;
 use crate::store::server::EvictionCheck;
 use crate::task::definition::{TaskDef, TaskHandler};
@@ -98,7 +100,7 @@ struct DeclaredTask {
 #[must_use = "a builder does nothing until it is built"]
 pub struct AppBuilder {
     url: String,
-    tls: Tls,
+    access: Access,
     prefix: String,
     defaults: TaskOptions,
     lazy: bool,
@@ -131,14 +133,40 @@ impl AppBuilder {
     /// The CA that signed the server's certificate, as PEM. It replaces Mozilla's roots. For `rediss://` only.
     #[cfg(feature = "tls")]
     pub fn tls_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.tls.ca = Some(pem.into());
+        self.access.ca = Some(pem.into());
         self
     }
 
     /// The client certificate and its key, as PEM, for a server that asks for one. For `rediss://` only.
     #[cfg(feature = "tls")]
     pub fn tls_client(mut self, cert: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
-        self.tls.client = Some((cert.into(), key.into()));
+        self.access.client = Some((cert.into(), key.into()));
+        self
+    }
+
+    /// Who connects, in place of user and password of the URL, where that changes while the process runs. Each connection is made with what
+    /// the channel has then; when it has others, every open connection shows them with `AUTH`. A server must take the next ones before they
+    /// are sent, and the ones before until they are. Where the sender is dropped, the last ones stand. Sentinels are shown what the URL says.
+    ///
+    /// ```no_run
+    /// use heartline::{App, Credentials};
+    /// use tokio::sync::watch;
+    ///
+    /// # async fn token() -> String { String::new() }
+    /// # async fn example() -> heartline::Result<()> {
+    /// let (rotated, credentials) = watch::channel(Credentials::new("app", token().await));
+    /// tokio::spawn(async move {
+    ///     loop {
+    ///         tokio::time::sleep(std::time::Duration::from_secs(600)).await;
+    ///         rotated.send_replace(Credentials::new("app", token().await));
+    ///     }
+    /// });
+    /// let app = App::builder().redis("rediss://redis.internal").credentials(credentials).build().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn credentials(mut self, credentials: watch::Receiver<Credentials>) -> Self {
+        self.access.credentials = Some(credentials);
         self
     }
 
@@ -218,7 +246,7 @@ impl AppBuilder {
         faults.gather(validate::dispatch_timeout(self.dispatch_timeout));
         let store = match Store::open(
             &self.url,
-            &self.tls,
+            &self.access,
             WorkerId::generate().as_str(),
             &self.prefix,
             self.eviction,
@@ -256,7 +284,7 @@ impl App {
     pub fn builder() -> AppBuilder {
         AppBuilder {
             url: "redis://127.0.0.1:6379".to_owned(),
-            tls: Tls::default(),
+            access: Access::default(),
             prefix: "heartline".to_owned(),
             defaults: TaskOptions::new(),
             lazy: false,

@@ -149,6 +149,7 @@
 pub mod _internals;
 mod app;
 mod clock;
+mod credentials;
 mod error;
 mod events;
 mod faults;
@@ -177,6 +178,7 @@ mod worker;
 mod worker_id;
 
 pub use app::{App, AppBuilder};
+pub use credentials::Credentials;
 pub use error::{Error, Interrupted, JobError, MissingData, NoteError, Result, ServerError};
 pub use events::event::{Event, LateOutcome};
 pub use events::subscription::{RecvError, Subscription};

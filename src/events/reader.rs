@@ -384,7 +384,7 @@ pub(super) mod tests {
     pub(in crate::events) fn unreachable_source() -> Arc<Source> {
         let store = Store::open(
             "redis://127.0.0.1:1",
-            &crate::store::address::Tls::default(),
+            &crate::store::address::Access::default(),
             "test",
             "test",
             EvictionCheck::Refuse,

@@ -16,9 +16,10 @@ use super::sentinel::{Primary, Sentinels};
 use super::slots::slot_of;
 use super::url::{ClusterUrl, SentinelUrl, info_of, place_of};
 use super::ways::{Clients, Plain, Ways, is_tls};
+use crate::credentials::Credentials;
 use crate::error::Error;
 
-pub(crate) use super::ways::Tls;
+pub(crate) use super::ways::Access;
 
 /// What a connection is for, as `CLIENT LIST` shows it.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +41,7 @@ pub(crate) struct Address {
     road: Road,
     place: Arc<str>,
     is_tls: bool,
+    access: Access,
     owner: Arc<Mutex<Owner>>,
 }
 
@@ -80,34 +82,47 @@ impl Address {
     ///
     /// # Errors
     /// `Config` when it is no URL, or cannot be used with these settings.
-    pub(super) fn open(url: &str, tls: &Tls, name: &str) -> Result<Address, Error> {
+    pub(super) fn open(url: &str, access: &Access, name: &str) -> Result<Address, Error> {
         let owner = Arc::new(Mutex::new(Owner { name: name.to_owned(), works: false }));
         if let Some(ClusterUrl { info, nodes, place }) = ClusterUrl::of(url)? {
             let is_tls = is_tls(info.addr());
-            let ways = Ways { tls: tls.clone(), info };
+            let ways = Ways { access: access.clone(), info };
             // What is wrong with the settings is told at once.
             ways.to(ways.info.addr().clone())?;
             let nodes = nodes.into_iter().map(|(host, port)| Node { host, port }).collect();
-            return Ok(Address { road: Road::Cluster(Cluster::new(nodes, ways)), place: place.into(), is_tls, owner });
+            return Ok(Address {
+                road: Road::Cluster(Cluster::new(nodes, ways)),
+                place: place.into(),
+                is_tls,
+                access: access.clone(),
+                owner,
+            });
         }
         let Some(asked) = SentinelUrl::of(url)? else {
             let info = info_of(url)?;
             let (place, is_tls) = (place_of(&info).into(), is_tls(info.addr()));
-            let ways = Ways { tls: tls.clone(), info };
+            let ways = Ways { access: access.clone(), info };
             return Ok(Address {
                 road: Road::Straight(Box::new(ways.to(ways.info.addr().clone())?)),
                 place,
                 is_tls,
+                access: access.clone(),
                 owner,
             });
         };
         let SentinelUrl { primary, sentinels, nodes, service, place } = asked;
-        let of_sentinels = Ways { tls: tls.clone(), info: primary.clone().set_redis_settings(sentinels) };
+        let of_sentinels = Ways { access: access.clone(), info: primary.clone().set_redis_settings(sentinels) };
         let nodes = nodes.into_iter().map(|node| Ok(of_sentinels.to(node)?.listener)).collect::<Result<_, Error>>()?;
         let is_tls = is_tls(primary.addr());
-        let ways = Ways { tls: tls.clone(), info: primary };
+        let ways = Ways { access: access.clone(), info: primary };
         let guided = Guided { sentinels: Sentinels::new(service, nodes), ways, last: Mutex::default() };
-        Ok(Address { road: Road::Sentinels(Box::new(guided)), place: place.into(), is_tls, owner })
+        Ok(Address {
+            road: Road::Sentinels(Box::new(guided)),
+            place: place.into(),
+            is_tls,
+            access: access.clone(),
+            owner,
+        })
     }
 
     /// To which primary connections lead: grows whenever that is another one. Those to a cluster see to it themselves.
@@ -213,7 +228,7 @@ impl Address {
     /// A connection that tells when it drops. `response` bounds each answer; `None` is for calls that block, or whose caller
     /// keeps the time.
     pub(super) async fn connect(&self, role: Role, response: Option<Duration>) -> Result<OwnConnection, Error> {
-        let config = AsyncConnectionConfig::new().set_response_timeout(response);
+        let config = self.access.config().set_response_timeout(response);
         if let Road::Cluster(cluster) = &self.road {
             cluster.ready().await.map_err(|e| e.at(&self.place))?;
             let (owner, config) = (Arc::clone(&self.owner), config.set_connection_timeout(Some(CONNECT_TIMEOUT)));
@@ -225,7 +240,7 @@ impl Address {
     /// A connection that hands on what it is sent, up to the news that it dropped.
     /// In a cluster any node hears what is published at another.
     pub(super) async fn listen(&self, role: Role, to: UnboundedSender<PushInfo>) -> Result<Plain, Error> {
-        let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(to);
+        let config = self.access.config().set_response_timeout(None).set_push_sender(to);
         self.open_with(role, |clients| clients.listener, config).await
     }
 
@@ -252,7 +267,7 @@ impl Address {
         let config = config.set_connection_timeout(Some(CONNECT_TIMEOUT));
         let connect = || client.get_multiplexed_async_connection_with_config(&config);
         let conn = match connect().await {
-            Err(e) if e.kind() == ErrorKind::AuthenticationFailed => match refusal(client).await {
+            Err(e) if e.kind() == ErrorKind::AuthenticationFailed => match refusal(client, &self.access).await {
                 Some(refusal) => Err(if is_of_the_password(&refusal) { e } else { refusal }),
                 None => connect().await.map_err(|e| match e.kind() {
                     // The password is right.
@@ -320,11 +335,14 @@ async fn is_primary(conn: &mut Plain) -> Result<(), Error> {
 
 /// Shows the password by hand. To the client every answer to that is a wrong password, also one of a server that takes no more
 /// clients, and the text of it is lost. `None`: the password is right.
-async fn refusal(client: &Client) -> Option<RedisError> {
+async fn refusal(client: &Client, access: &Access) -> Option<RedisError> {
     let settings = client.get_connection_info().redis_settings();
     let info = client.get_connection_info().clone().set_redis_settings(RedisConnectionInfo::default());
     let mut auth = redis::cmd("AUTH");
-    auth.arg(settings.username()).arg(settings.password());
+    match access.current() {
+        Some(Credentials { username, password }) => auth.arg(username).arg(password),
+        None => auth.arg(settings.username()).arg(settings.password()),
+    };
     let asked = async {
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let mut conn = Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use redis::{AsyncConnectionConfig, Value};
+use redis::Value;
 use tokio::sync::watch;
 
 use super::fault::{classify, not_connected};
@@ -438,7 +438,7 @@ impl Cluster {
             let mut line = match own {
                 Some(line) => line,
                 None => {
-                    let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+                    let config = self.ways.access.config().set_connection_timeout(None).set_response_timeout(None);
                     let client = self.clients(&node)?.client;
                     let line = client.get_multiplexed_async_connection_with_config(&config).await;
                     line.map_err(|e| not_connected(&e, self.is_tls))?

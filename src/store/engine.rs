@@ -11,7 +11,7 @@ use futures_util::{Stream, StreamExt};
 use redis::{PushInfo, PushKind};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::address::{Address, Role, Tls};
+use super::address::{Access, Address, Role};
 use super::connection::OwnConnection;
 use super::fault::classify;
 use super::hints::hint_of;
@@ -57,13 +57,13 @@ impl Store {
     /// `Config` when the URL is none.
     pub(crate) fn open(
         url: &str,
-        tls: &Tls,
+        access: &Access,
         name: &str,
         prefix: &str,
         eviction: server::EvictionCheck,
         dispatch_timeout: Duration,
     ) -> Result<Store, Error> {
-        let address = Arc::new(Address::open(url, tls, name)?);
+        let address = Arc::new(Address::open(url, access, name)?);
         Ok(Store {
             prefix: prefix.to_owned(),
             eviction,

@@ -1,9 +1,18 @@
 //! How connections to a server are made, whichever server it is.
 
+use std::pin::Pin;
+
+use futures_util::{Stream, StreamExt, stream};
 use redis::io::tcp::TcpSettings;
-use redis::{Client, ConnectionAddr, ConnectionInfo, ProtocolVersion};
+use redis::{
+    AsyncConnectionConfig, BasicAuth, Client, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisResult,
+    StreamingCredentialsProvider,
+};
+use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
 
 use super::url::bad;
+use crate::credentials::Credentials;
 use crate::error::Error;
 #[cfg(feature = "tls")]
 use crate::faults::{ConfigError, ConfigErrors, Faults};
@@ -11,15 +20,44 @@ use crate::faults::{ConfigError, ConfigErrors, Faults};
 /// A connection to one server, which many may share.
 pub(crate) use redis::aio::MultiplexedConnection as Plain;
 
-/// What TLS goes by, as PEM.
+/// What servers let us in by, beside what the URL says.
 #[derive(Clone, Default)]
-pub(crate) struct Tls {
-    /// Goes in place of the roots that the crate brings.
+pub(crate) struct Access {
+    /// Go in place of user and password of the URL.
+    pub(crate) credentials: Option<watch::Receiver<Credentials>>,
+    /// The CA of TLS, as PEM. Goes in place of the roots that the crate brings.
     #[cfg(feature = "tls")]
     pub(crate) ca: Option<Vec<u8>>,
-    /// Certificate and key.
+    /// Certificate and key, as PEM.
     #[cfg(feature = "tls")]
     pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Access {
+    /// What every connection to a server of data is made with.
+    pub(super) fn config(&self) -> AsyncConnectionConfig {
+        let config = AsyncConnectionConfig::new();
+        match &self.credentials {
+            Some(credentials) => config.set_credentials_provider(Rotating(credentials.clone())),
+            None => config,
+        }
+    }
+
+    /// User and password as they are now, where they may change.
+    pub(super) fn current(&self) -> Option<Credentials> {
+        self.credentials.as_ref().map(|credentials| credentials.borrow().clone())
+    }
+}
+
+/// Shows who connects to each new connection, and again to all that are open when it changes.
+struct Rotating(watch::Receiver<Credentials>);
+
+impl StreamingCredentialsProvider for Rotating {
+    fn subscribe(&self) -> Pin<Box<dyn Stream<Item = RedisResult<BasicAuth>> + Send>> {
+        let shown = |Credentials { username, password }| Ok(BasicAuth::new(username, password));
+        // Where nobody can tell of others any more, the last ones stand.
+        WatchStream::new(self.0.clone()).map(shown).chain(stream::pending()).boxed()
+    }
 }
 
 /// How connections to one server are made.
@@ -34,7 +72,7 @@ pub(super) struct Clients {
 pub(super) struct Ways {
     /// But for the place.
     pub(super) info: ConnectionInfo,
-    pub(super) tls: Tls,
+    pub(super) access: Access,
 }
 
 impl Ways {
@@ -53,7 +91,7 @@ impl Ways {
         let settings = self.info.redis_settings().clone().set_skip_set_lib_name();
         let info = self.info.clone().set_addr(addr).set_tcp_settings(TcpSettings::default().set_nodelay(true));
         let listener = settings.clone().set_protocol(ProtocolVersion::RESP3);
-        let client = |settings| client_of(info.clone().set_redis_settings(settings), &self.tls);
+        let client = |settings| client_of(info.clone().set_redis_settings(settings), &self.access);
         Ok(Clients { client: client(settings)?, listener: client(listener)? })
     }
 }
@@ -63,16 +101,16 @@ pub(super) fn is_tls(addr: &ConnectionAddr) -> bool {
 }
 
 #[cfg(not(feature = "tls"))]
-fn client_of(info: ConnectionInfo, _tls: &Tls) -> Result<Client, Error> {
+fn client_of(info: ConnectionInfo, _access: &Access) -> Result<Client, Error> {
     Client::open(info).map_err(|e| bad(format!("must be an address that can be used: {e}"), "correct the URL"))
 }
 
 #[cfg(feature = "tls")]
-fn client_of(info: ConnectionInfo, tls: &Tls) -> Result<Client, Error> {
+fn client_of(info: ConnectionInfo, access: &Access) -> Result<Client, Error> {
     use redis::{ClientTlsConfig, TlsCertificates};
 
     if !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
-        if tls.ca.is_some() || tls.client.is_some() {
+        if access.ca.is_some() || access.client.is_some() {
             return Err(bad("must be a URL with TLS where there is a CA or a client certificate", "write rediss://"));
         }
         return Client::open(info).map_err(|e| bad(format!("must be an address that can be used: {e}"), "correct it"));
@@ -95,15 +133,15 @@ fn client_of(info: ConnectionInfo, tls: &Tls) -> Result<Client, Error> {
             ));
         }
     };
-    if let Some(ca) = &tls.ca {
+    if let Some(ca) = &access.ca {
         check("tls_ca", ca);
     }
-    if let Some((cert, _)) = &tls.client {
+    if let Some((cert, _)) = &access.client {
         check("tls_client", cert);
     }
     faults.finish()?;
-    let client_tls = tls.client.clone().map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
-    let certificates = TlsCertificates { client_tls, root_cert: tls.ca.clone() };
+    let client_tls = access.client.clone().map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+    let certificates = TlsCertificates { client_tls, root_cert: access.ca.clone() };
     Client::build_with_tls(info, certificates).map_err(|e| {
         let fault = ConfigError::new("tls", "(not shown)", format!("must be PEM that can be read: {e}"), "correct it");
         Error::Config(ConfigErrors::from(fault))

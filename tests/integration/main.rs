@@ -11,6 +11,7 @@ mod support;
 mod call;
 
 mod cancel;
+mod credentials;
 mod damage;
 mod definitions;
 mod dispatch;

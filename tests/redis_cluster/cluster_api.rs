@@ -4,7 +4,11 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
-use heartline::{App, Context, Error, JobError, JobState, StallAction, StallOptions, TaskOptions, TaskRef};
+use heartline::{
+    App, Context, Credentials, Error, JobError, JobState, StallAction, StallOptions, TaskOptions, TaskRef,
+};
+use redis::Value;
+use tokio::sync::watch;
 
 use crate::six::{Six, TASKS, ask};
 use crate::support::worker::TestWorker;
@@ -168,6 +172,29 @@ async fn a_user_of_a_cluster_needs_two_commands_more() {
     let worker = TestWorker::start(app.worker());
     for task in &tasks {
         assert_eq!(tokio::time::timeout(PATIENCE, task.dispatch(1).await.unwrap().result()).await.unwrap().unwrap(), 2);
+    }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_node_is_shown_a_password_that_changes() {
+    let six = Six::start().await;
+    let on_all = async |words: &[&str]| {
+        for port in six.ports() {
+            ask::<Value>(port, words).await.unwrap();
+        }
+    };
+    on_all(&["ACL", "SETUSER", "app", "on", ">first", "~*", "&*", "+@all"]).await;
+    let (rotated, credentials) = watch::channel(Credentials::new("app", "first"));
+    let app = App::builder().redis(six.cluster.url()).credentials(credentials).build().await.unwrap();
+    let tasks = TASKS.map(|task| app.task(task, TaskOptions::new(), async |_: Context, n: u64| Ok::<_, JobError>(n)));
+    let worker = TestWorker::start(app.worker());
+    for (task, password) in tasks.iter().flat_map(|task| [(task, "second"), (task, "third")]) {
+        let job = task.as_ref().unwrap().dispatch(7).await.unwrap();
+        assert_eq!(tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap(), 7);
+        on_all(&["ACL", "SETUSER", "app", "resetpass", &format!(">{password}")]).await;
+        rotated.send_replace(Credentials::new("app", password));
+        on_all(&["CLIENT", "KILL", "USER", "app"]).await;
     }
     worker.stop().await;
 }

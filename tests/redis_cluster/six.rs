@@ -45,7 +45,7 @@ impl Six {
         six
     }
 
-    fn ports(&self) -> Vec<u16> {
+    pub fn ports(&self) -> Vec<u16> {
         self.cluster.nodes.iter().map(RedisServer::port).collect()
     }
 

@@ -1,0 +1,24 @@
+//! A user name and a password that may change while connections are open.
+
+use std::fmt;
+
+/// Who connects, where that changes while the process runs: a token of a cloud's identity service, or a password that is rotated.
+/// See [`AppBuilder::credentials`](crate::AppBuilder::credentials).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    pub(crate) username: String,
+    pub(crate) password: String,
+}
+
+impl Credentials {
+    /// A user and its password, or the token that stands for one.
+    pub fn new(username: impl Into<String>, password: impl Into<String>) -> Credentials {
+        Credentials { username: username.into(), password: password.into() }
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
+    }
+}

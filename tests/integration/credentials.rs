@@ -1,0 +1,75 @@
+//! A password that is rotated while jobs are dispatched and run.
+
+use std::collections::BTreeSet;
+
+use heartline::testing::RedisServer;
+use heartline::{App, Context, Credentials, Error, JobError, StopReason, TaskOptions};
+use redis::aio::MultiplexedConnection;
+use tokio::sync::watch;
+
+use crate::support::{PATIENCE, TestRedis, eventually};
+
+async fn admin(url: &str) -> MultiplexedConnection {
+    let client = redis::Client::open(url).unwrap();
+    client.get_multiplexed_async_connection_with_config(&TestRedis::patient()).await.unwrap()
+}
+
+async fn ask<T: redis::FromRedisValue>(admin: &mut MultiplexedConnection, words: &[&str]) -> T {
+    redis::cmd(words[0]).arg(&words[1..]).query_async(admin).await.unwrap()
+}
+
+/// How often connections have shown a password since they were made.
+async fn shown(admin: &mut MultiplexedConnection) -> usize {
+    let stats: String = ask(admin, &["INFO", "commandstats"]).await;
+    let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_auth:calls="));
+    calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
+}
+
+/// The connections of the user, by their ids.
+async fn open_now(admin: &mut MultiplexedConnection) -> BTreeSet<String> {
+    let open: String = ask(admin, &["CLIENT", "LIST"]).await;
+    let own = open.lines().filter(|line| line.contains(" user=app "));
+    own.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn open_connections_show_a_password_that_changes_and_new_ones_are_made_with_it() {
+    let server = RedisServer::start().unwrap();
+    let mut admin = admin(&server.url()).await;
+    let () = ask(&mut admin, &["ACL", "SETUSER", "app", "on", ">first", "~*", "&*", "+@all"]).await;
+    let (rotated, credentials) = watch::channel(Credentials::new("app", "first"));
+    // What the URL says is of no account.
+    let url = server.url().replace("redis://", "redis://somebody:else@");
+    let app = App::builder().redis(url).credentials(credentials).build().await.unwrap();
+    let task = app.task("t", TaskOptions::new(), async |_: Context, n: u8| Ok::<_, JobError>(n + 1)).unwrap();
+    let worker = app.worker().spawn();
+    assert_eq!(task.dispatch(1).await.unwrap().result().await.unwrap(), 2);
+
+    let open = open_now(&mut admin).await;
+    eventually("each has shown it behind its start", PATIENCE, async || shown(&mut admin).await >= open.len()).await;
+    let before = shown(&mut admin).await;
+    let () = ask(&mut admin, &["ACL", "SETUSER", "app", ">second"]).await;
+    rotated.send_replace(Credentials::new("app", "second"));
+    // Those that wait for work, or for events, do so when that is over.
+    eventually("each that is still there shows the other one", PATIENCE, async || {
+        let left = open_now(&mut admin).await.intersection(&open).count();
+        assert!(left > 3, "of the worker, its keeper, its hints, its wait for work");
+        shown(&mut admin).await >= before + left
+    })
+    .await;
+
+    let () = ask(&mut admin, &["ACL", "SETUSER", "app", "<first"]).await;
+    let killed: usize = ask(&mut admin, &["CLIENT", "KILL", "USER", "app"]).await;
+    assert!(killed > 3, "{killed}");
+    assert_eq!(tokio::time::timeout(PATIENCE, task.dispatch(2).await.unwrap().result()).await.unwrap().unwrap(), 3);
+    let late = App::builder().redis(server.url()).credentials(watch::channel(Credentials::new("app", "first")).1);
+    let refused = late.build().await.unwrap_err();
+    assert!(matches!(&refused, Error::Connect { .. }) && !refused.is_retryable(), "{refused:?}");
+    assert!(!format!("{refused:?} {:?}", Credentials::new("app", "first")).contains("first"));
+
+    // Nobody tells of others any more.
+    drop(rotated);
+    let _: usize = ask(&mut admin, &["CLIENT", "KILL", "USER", "app"]).await;
+    assert_eq!(tokio::time::timeout(PATIENCE, task.dispatch(3).await.unwrap().result()).await.unwrap().unwrap(), 4);
+    assert_eq!(worker.stop().await.unwrap(), StopReason::Shutdown);
+}
