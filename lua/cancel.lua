@@ -46,7 +46,7 @@ local lists, places = { wait_high, wait, wait_low },
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
   deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
 
-local ids, states = named_jobs(4, payload, locks, places)
+local ids, states = named_jobs(4, payload, locks, places, dispatched_at)
 places.columns = columns
 expect_types(lists, {}, columns, { finalizing })
 expect_types({}, {}, { cancelling, ghosts, meta, claimed }, {})

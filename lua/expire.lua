@@ -48,7 +48,7 @@ local lists = { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
   deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
-  finalizing = finalizing, outcome = outcome, errors = errors, columns = columns }
+  finalizing = finalizing, outcome = outcome, errors = errors, columns = columns, meta = meta }
 local how = { keep = { failed = keep }, now_ms = now_ms, hook = hook == '1' }
 expect_types(lists, {}, columns, { finalizing })
 local ids = {}

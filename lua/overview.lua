@@ -21,7 +21,7 @@
 -- Returns  {'seen', now (ms), counts (waiting, delayed, claimed, running, finalizing, completed, failed, cancelled),
 --          id and time since when it waits (ms; '': the id tells it) of the first job of each list ('': none), first
 --          due time (ms) or '', candidates, active, fields of meta, how many jobs are set aside, how many failed,
---          and how many completed, in the last 5 minutes}
+--          and how many completed, in the last 5 minutes, how many delayed jobs are due}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local lists = { wait_high, wait, wait_low }
@@ -53,4 +53,5 @@ local lately = string.format('%d', now - 300000)
 return { 'seen', string.format('%d', now), counts, heads,
   redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or '', redis.call('SCARD', candidates),
   redis.call('SCARD', active), redis.call('HGETALL', meta), redis.call('HLEN', aside),
-  redis.call('ZCOUNT', failed, lately, '+inf'), redis.call('ZCOUNT', completed, lately, '+inf') }
+  redis.call('ZCOUNT', failed, lately, '+inf'), redis.call('ZCOUNT', completed, lately, '+inf'),
+  redis.call('ZCOUNT', delayed, '-inf', string.format('%d', now)) }

@@ -38,7 +38,7 @@ local places = { completed = completed, failed = failed, cancelled = cancelled, 
   finalizing = finalizing, outcome = outcome }
 local anew = { attempt, stalled_count, result, errors, deferred, recovery, expires_at, progress, cancelling }
 
-local ids, states = named_jobs(2, payload, locks, places)
+local ids, states = named_jobs(2, payload, locks, places, dispatched_at)
 expect_types(lists, {}, anew, {})
 expect_types({}, {}, { options, max_count, priority, dispatched_at, waiting_since }, {})
 local again = {}

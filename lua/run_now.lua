@@ -15,6 +15,7 @@
 -- KEYS[14] waitingSince  (hash)    column
 -- KEYS[15] outcome       (hash)    column
 -- KEYS[16] finalizing    (zset)    ids whose hook is to run, by when, ms
+-- KEYS[17] dispatchedAt  (hash)    column
 -- ARGV[1]  by            (who asks; '' for nobody)
 -- ARGV[2]  jobs          (pairs id, stamp: at most 200; see lib/named.lua)
 -- Returns  {'told', one word a job}: promoted, or why not: its state, unknown, changed
@@ -24,7 +25,7 @@ local by, lists = ARGV[1], { wait_high, wait, wait_low }
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
   finalizing = finalizing, outcome = outcome }
 
-local ids, states = named_jobs(2, payload, locks, places)
+local ids, states = named_jobs(2, payload, locks, places, dispatched_at)
 expect_types(lists, {}, { priority, waiting_since }, {})
 local now = {}
 for at, id in ipairs(ids) do

@@ -72,7 +72,7 @@ local places = { active = active, candidates = candidates, locks = locks, cancel
   payload = payload, attempt = attempt, stalled_count = stalled_count, options = options, result = result,
   dispatched_at = dispatched_at, errors = errors, max_count = max_count, priority = priority, deferred = deferred,
   waiting_since = waiting_since, recovery = recovery, expires_at = expires_at, expires = expires,
-  checkpoint = checkpoint, progress = progress, outcome = outcome, finalizing = finalizing }
+  checkpoint = checkpoint, progress = progress, outcome = outcome, finalizing = finalizing, meta = meta }
 
 local repeated = replay(calls, line, call, worker, locks, places, extra_columns)
 if repeated then return repeated end

@@ -37,6 +37,8 @@ pub(crate) struct Wanted {
     worker: String,
     reason: String,
     confirmed: String,
+    /// When the job was dispatched that was asked about, ms since 1970.
+    dispatched: String,
     /// When it was asked about, ms since 1970: what came to fit since then is let be.
     as_of: String,
     task: String,
@@ -91,15 +93,16 @@ impl Wanted {
     }
 
     /// All of it again, to be confirmed, with when it was asked about.
-    fn fields(&self, as_of: SystemTime) -> Vec<(&'static str, String)> {
+    fn fields(&self, as_of: SystemTime, dispatched: Option<SystemTime>) -> Vec<(&'static str, String)> {
         let Wanted { act, id, worker, reason, task, state, code, text, older, .. } = self.clone();
-        let as_of = as_of.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let ms = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis().to_string();
         vec![
             ("act", act),
             ("id", id),
             ("worker", worker),
             ("reason", reason),
-            ("as_of", as_of.as_millis().to_string()),
+            ("as_of", ms(as_of)),
+            ("dispatched", dispatched.map(ms).unwrap_or_default()),
             ("task", task),
             ("state", state),
             ("code", code),
@@ -115,8 +118,7 @@ impl Wanted {
 
     /// When it was asked about.
     fn asked_at(&self) -> Option<SystemTime> {
-        let ms = self.as_of.parse().ok().filter(|ms| *ms > 0)?;
-        SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms))
+        time_of(&self.as_of)
     }
 
     /// An act on those of them that were so when it was asked about.
@@ -130,8 +132,12 @@ impl Wanted {
     /// The same, and on a job only as long as it stands where it was seen: what somebody else has made of it meanwhile was not asked about.
     fn bound(&self, act: Act) -> Act {
         let act = self.decided(act);
-        match self.seen_state() {
+        let act = match self.seen_state() {
             Some(state) => act.in_state(state),
+            None => act,
+        };
+        match time_of(&self.dispatched) {
+            Some(at) => act.dispatched_at(at),
             None => act,
         }
     }
@@ -140,6 +146,12 @@ impl Wanted {
     fn seen_state(&self) -> Option<JobState> {
         self.state.parse().ok().filter(|_| !self.id.is_empty())
     }
+}
+
+/// A time that stands in a form, ms since 1970.
+fn time_of(text: &str) -> Option<SystemTime> {
+    let ms = text.parse().ok().filter(|ms| *ms > 0)?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms))
 }
 
 #[derive(Template)]
@@ -185,12 +197,16 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: HeaderMap, Form(w
             Err(e) => return board.failed(&e),
         };
         let text = poison.map_or(text.clone(), |poison| format!("{text} {poison}"));
+        let dispatched = match dispatched_at(&board, &wanted).await {
+            Ok(dispatched) => dispatched,
+            Err(e) => return board.failed(&e),
+        };
         let wrong = if wanted.confirmed.is_empty() { "" } else { "That is not its name. Nothing was done." };
         return answer(&ConfirmPage {
             frame: board.frame(&head),
             what: format!("{verb}?"),
             text,
-            fields: wanted.fields(as_of),
+            fields: wanted.fields(as_of, dispatched),
             back: wanted.back(&board),
             to_type: to_type.map(str::to_owned),
             wrong,
@@ -251,6 +267,15 @@ async fn poison(board: &Board, wanted: &Wanted) -> Result<Option<String>, Error>
     Ok((crashed > 0).then(|| {
         format!("{crashed} of them or more failed since their workers died, or hung, with them, and may do that again.")
     }))
+}
+
+/// When the job was dispatched that an act is about, if it is about one.
+async fn dispatched_at(board: &Board, wanted: &Wanted) -> Result<Option<SystemTime>, Error> {
+    if wanted.id.is_empty() {
+        return Ok(None);
+    }
+    let job = board.inspector.job(&wanted.task, &wanted.id, JobValues::None).await?;
+    Ok(job.and_then(|job| job.dispatched_at))
 }
 
 /// What an act is called, and whether it is asked about: what cannot be undone, and what is about many jobs.

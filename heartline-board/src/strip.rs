@@ -50,8 +50,8 @@ impl Stalls {
             return known;
         }
         if let Ok(turn) = Arc::clone(&stalls.turn).try_lock_owned() {
-            let names: Vec<String> =
-                tasks.iter().filter(|task| task.fault.is_none()).map(|task| task.task.clone()).collect();
+            let readable = tasks.iter().filter(|task| task.fault.is_none());
+            let names: Vec<(String, u64)> = readable.map(|task| (task.task.clone(), task.stalled)).collect();
             let board = Arc::clone(board);
             tokio::spawn(async move {
                 let log = StallLog::read(&board.inspector, &names, &known).await;
@@ -70,12 +70,14 @@ impl Stalls {
 
 impl StallLog {
     /// What was known, and what came since; a task that cannot be read keeps what was known of it.
-    async fn read(inspector: &Inspector, tasks: &[String], known: &StallLog) -> StallLog {
+    async fn read(inspector: &Inspector, tasks: &[(String, u64)], known: &StallLog) -> StallLog {
         let from = SystemTime::now().checked_sub(DAY).unwrap_or(SystemTime::UNIX_EPOCH);
         let mut log = StallLog::default();
         for some in tasks.chunks(TOGETHER) {
-            let reads = some.iter().map(|task| {
-                let known = known.tasks.get(task).cloned().unwrap_or_default();
+            let reads = some.iter().map(|(task, stalled)| {
+                // Where there were fewer by now, the server has lost those that were known.
+                let known = known.tasks.get(task).filter(|known| known.len() as u64 <= *stalled);
+                let known = known.cloned().unwrap_or_default();
                 async move { (task.clone(), of_task(inspector, task, known, from).await) }
             });
             log.tasks.extend(join_all(reads).await);

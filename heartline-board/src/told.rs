@@ -10,7 +10,6 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::text::{brief, exact, relative, shown, span};
-use crate::troubles::{next_step, standing};
 
 /// The states of a job, in the order of its life.
 pub const STATES: [JobState; 8] = [
@@ -87,21 +86,6 @@ pub fn heard(part: &PartReport, now: SystemTime) -> String {
     }
     let rest = if part.heard_by().is_some_and(|by| now <= by) { "need not be yet" } else { "silent" };
     format!("{} heard from since the snapshot, {} {rest}", part.heard, part.candidates)
-}
-
-/// What is wrong with who holds a job, and what may be done; `None` where nothing is, or nobody holds it. `worker` is its holder.
-#[must_use]
-pub fn trouble_of(job: &JobReport, task: &TaskReport, worker: Option<&WorkerReport>) -> Option<(String, String)> {
-    let holder = job.worker.as_ref()?.as_str();
-    if !worker.is_some_and(|worker| worker.state.is_live()) {
-        let what = format!("it is held by {}", standing(holder, worker, task.as_of));
-        return Some((what, next_step(task, holder, worker)));
-    }
-    if !(job.is_silent && is_overdue(task)) {
-        return None;
-    }
-    let what = format!("it was not heard from since the last snapshot, though {holder} told of itself");
-    Some((what, format!("`heartline stalls outlook -t {}` tells what comes next", task.task)))
 }
 
 /// Why jobs failed: a code, how many of the jobs that were looked at have it, and the last of them.
@@ -293,6 +277,60 @@ pub fn beats<'a>(workers: impl IntoIterator<Item = &'a WorkerReport>, now: Syste
         rank(one).cmp(&rank(other)).then_with(|| (&one.worker, &one.task).cmp(&(&other.worker, &other.task)))
     });
     beats
+}
+
+/// What the options of a task say, for people: a name and what it is, of those that say something.
+#[must_use]
+pub fn options(task: &TaskReport) -> Vec<(&'static str, String)> {
+    let option = |name: &str| task.options.values.get(name).map(String::as_str).filter(|value| !value.is_empty());
+    let time = |name: &str| Some(span(Duration::from_millis(option(name)?.parse().ok()?)));
+    let text = |name: &str| option(name).map(shown);
+    let kept = |place: &str| {
+        if option(&format!("keep{place}")) == Some("0") {
+            return Some("not at all".to_owned());
+        }
+        let age = time(&format!("maxAge{place}")).map(|age| format!("for {age}"));
+        let count = option(&format!("maxCount{place}")).map(|count| format!("the last {}", shown(count)));
+        let limits: Vec<String> = age.into_iter().chain(count).collect();
+        let is_declared = task.options.declared_by.is_some();
+        is_declared.then(|| if limits.is_empty() { "for ever".to_owned() } else { limits.join(", ") })
+    };
+    let patience = option("patience").map(|patience| {
+        let phases = ["claimed", "running", "finalizing"].iter().zip(patience.split(' '));
+        let waits = phases.filter_map(|(phase, wait)| match wait {
+            "0" => None,
+            "off" => Some(format!("silent {phase} jobs wait for a person")),
+            ms => Some(format!("silent {phase} jobs are let be for {}", span(Duration::from_millis(ms.parse().ok()?)))),
+        });
+        waits.collect::<Vec<_>>().join("; ")
+    });
+    let facts = [
+        ("runs a worker has at a time", text("concurrency")),
+        ("claimed ahead", text("prefetch").filter(|count| count != "0")),
+        ("runs of a job", text("attempts")),
+        ("time of a run", time("timeoutMs")),
+        ("stalls of a job", text("maxCount")),
+        ("behind a crash", text("onCrash")),
+        ("patience", patience.filter(|patience| !patience.is_empty())),
+        ("heartbeats", text("heartbeat")),
+        ("events", text("eventMode")),
+        ("priority", text("priority")),
+        ("hook", (option("hook") == Some("1")).then(|| "runs before a job ends".to_owned())),
+        ("completed are kept", kept("Completed")),
+        ("failed are kept", kept("Failed")),
+        ("cancelled are kept", kept("Cancelled")),
+    ];
+    facts.into_iter().filter_map(|(name, fact)| Some((name, fact?))).collect()
+}
+
+/// What a watch says of itself in a word: what broke it last is of account until a whole interval has passed.
+#[must_use]
+pub fn watch_word(worker: &WorkerReport, now: SystemTime) -> String {
+    let watches = || worker.tasks.iter().flat_map(|its| &its.watches);
+    let broken = watches().filter_map(|watch| Some((watch.broken?, watch.broken_at?, watch)));
+    let Some((cause, at, watch)) = broken.max_by_key(|(_, at, _)| *at) else { return "ok".to_owned() };
+    let at = relative(at, now);
+    if watch.may_resolve_at() <= now { format!("ok ({cause} {at})") } else { format!("broken {at}: {cause}") }
 }
 
 /// The watches of a worker, a sentence each.

@@ -5,14 +5,14 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::try_join_all;
 use heartline::{
-    Error, Holder, HolderReport, Inspector, JobFilter, JobRow, JobState, ServerReport, StalledEvent, Suspect,
-    TaskReport, WatchReport, WorkerReport, WorkerState,
+    Error, Holder, HolderReport, Inspector, JobFilter, JobReport, JobRow, JobState, ServerReport, StalledEvent,
+    Suspect, TaskReport, WatchReport, WorkerReport, WorkerState,
 };
 use serde::Serialize;
 
 use crate::checks::{Grade, of_servers};
-use crate::text::{brief, many, quoted, shown, span};
-use crate::told::proof;
+use crate::text::{brief, many, quoted, relative, shown, span};
+use crate::told::{is_overdue, proof};
 
 /// How many intervals an epoch may last while jobs are held, before stall detection counts as standing still: it takes one, and a third
 /// more until the next heartbeat.
@@ -35,6 +35,9 @@ const LOOKED_UP: usize = 100;
 
 /// How many running jobs are looked at for those that would fail.
 const HELD_LOOKED_AT: usize = 1000;
+
+/// That a server lost its data is told for so long.
+const TOLD_FOR: Duration = Duration::from_secs(3600);
 
 /// A job that was held at the deaths of workers is told of for so long.
 const SUSPECT_FOR: Duration = Duration::from_secs(3600);
@@ -314,8 +317,17 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     }
     let mut troubles = Vec::new();
     let (counts, held) = (&task.counts, task.counts.held());
-    let is_overdue = task.next_due_at.is_some_and(|at| at < task.as_of);
-    let waiting = counts.waiting + u64::from(is_overdue);
+    let waiting = counts.waiting + task.due;
+    if let Some(lost) = task.data_lost_at.filter(|at| task.as_of.duration_since(*at).unwrap_or_default() < TOLD_FOR) {
+        troubles.push(trouble(
+            format!(
+                "the server lost its data {}: jobs that waited, or had ended, are gone",
+                relative(lost, task.as_of)
+            ),
+            "dispatch them again; those that workers held go on. `heartline doctor` tells whether it keeps its data"
+                .to_owned(),
+        ));
+    }
     // What some workers do is not known where the node is away to which they tell it.
     let is_known = !workers.iter().any(is_untold);
     if waiting > 0 && task.live_workers == 0 && is_known {
@@ -347,9 +359,9 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     }
     if let Some(pause) = &task.paused {
         let why = if pause.reason.is_empty() { String::new() } else { format!(" ({})", pause.reason) };
-        let what = format!("it is paused by {}{why}, and {} waiting", pause.by, many(counts.waiting, "job"));
+        let what = format!("it is paused by {}{why}, and {} waiting", pause.by, many(waiting, "job"));
         let hint = format!("`heartline task resume {name}` lets them begin");
-        troubles.push(if counts.waiting > 0 { trouble(what, hint) } else { Trouble::note(name, what, hint) });
+        troubles.push(if waiting > 0 { trouble(what, hint) } else { Trouble::note(name, what, hint) });
     }
     let of_worker = |holder: &Holder| workers.iter().find(|worker| worker.worker == holder.worker);
     for holder in held_by.iter().flat_map(|report| &report.holders) {
@@ -368,6 +380,12 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         // Behind an outage the watches begin anew.
         let began = live_watches(name, workers).filter_map(|watch| task.as_of.duration_since(watch.since).ok());
         let is_watched = began.into_iter().any(|watched| watched < interval * 2);
+        // One that has just started has not told of its watch yet.
+        let is_new = |worker: &WorkerReport| {
+            let started = worker.started_at.and_then(|at| task.as_of.duration_since(at).ok());
+            worker.state.is_live() && started.is_some_and(|since| since < interval * 2)
+        };
+        let is_watched = is_watched || claimers(name, workers).any(is_new);
         if held > 0 && task.live_workers > 0 && stood > interval * STANDS_STILL && !is_watched {
             let what =
                 format!("jobs are held, and nobody has swept for {}, {STANDS_STILL} intervals and more", span(stood));
@@ -513,7 +531,68 @@ pub fn next_step(task: &TaskReport, worker: &str, known: Option<&WorkerReport>) 
         );
     }
     let interval = task.parts.iter().filter_map(|part| part.interval).max().unwrap_or(Duration::from_secs(30));
+    let epoch = task.parts.iter().filter_map(|part| part.epoch_at).max();
+    let swept = epoch.map_or(Duration::ZERO, |at| task.as_of.duration_since(at).unwrap_or_default());
+    if swept > interval * 2 {
+        let name = &task.task;
+        return format!(
+            "its live workers were to take them back by now, and have not: `heartline stalls outlook -t {name}` says why; {at_once}"
+        );
+    }
     format!("live workers take them back within about {}; {at_once}", span(interval * 2))
+}
+
+/// Why a job stands where it is, if that may be wrong, and what may be done; `None` where nothing is. With all well of a held job its holder
+/// alone is asked about.
+///
+/// # Errors
+/// As every look.
+pub async fn trouble_of(inspector: &Inspector, job: &JobReport) -> Result<Option<(String, String)>, Error> {
+    let Some(holder) = &job.worker else {
+        if !matches!(job.state, JobState::Waiting | JobState::Delayed) {
+            return Ok(None);
+        }
+        return Ok(why_it_waits(job, &inspector.task(&job.task).await?));
+    };
+    let worker = inspector.worker(holder.as_str()).await?;
+    let is_live = worker.as_ref().is_some_and(|worker| worker.state.is_live());
+    if is_live && !job.is_silent {
+        return Ok(None);
+    }
+    let task = inspector.task(&job.task).await?;
+    if !is_live {
+        let what = format!("it is held by {}", standing(holder.as_str(), worker.as_ref(), task.as_of));
+        return Ok(Some((what, next_step(&task, holder.as_str(), worker.as_ref()))));
+    }
+    if !is_overdue(&task) {
+        return Ok(None);
+    }
+    let what = format!("it was not heard from since the last snapshot, though {holder} told of itself");
+    Ok(Some((what, format!("`heartline stalls outlook -t {}` tells what comes next", task.task))))
+}
+
+/// Why a job does not begin that waits, or is due.
+fn why_it_waits(job: &JobReport, task: &TaskReport) -> Option<(String, String)> {
+    if job.state == JobState::Delayed && job.due_at.is_none_or(|at| at > task.as_of) {
+        return None;
+    }
+    let (name, counts) = (&task.task, &task.counts);
+    if let Some(pause) = &task.paused {
+        let why = if pause.reason.is_empty() { String::new() } else { format!(" ({})", pause.reason) };
+        let what = format!("its task is paused by {}{why}", pause.by);
+        return Some((what, format!("`heartline task resume {name}` lets it begin")));
+    }
+    if task.live_workers == 0 {
+        let hint = "start a worker that has the task; `heartline workers --all` shows who had it";
+        return Some(("no live worker works its task".to_owned(), hint.to_owned()));
+    }
+    if counts.claimed + counts.running < task.slots {
+        return None;
+    }
+    let waiting = counts.waiting + task.due;
+    let what = format!("all {} are taken, and {} waiting", many(task.slots, "slot"), many(waiting, "job"));
+    let hint = format!("more workers take what waits; `heartline jobs list -t {name} -s running` shows what runs");
+    Some((what, hint))
 }
 
 /// Whether jobs of some phase are recovered by nobody but a person.

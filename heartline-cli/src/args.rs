@@ -45,7 +45,7 @@ pub(crate) struct Global {
     /// Do not ask before something is done that cannot be undone
     #[arg(long, short, global = true)]
     pub(crate) yes: bool,
-    /// The name of the context, in place of typing it, before something is done in production
+    /// The name of the context, in place of typing it, before something is done in production that cannot be undone
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) confirm: Option<String>,
     /// Who acts: it stands in the event of each act [default: $USER, else heartline-cli]
@@ -173,7 +173,7 @@ pub(crate) enum Command {
     /// HEARTLINE_TASK, HEARTLINE_ATTEMPT, HEARTLINE_MAX_ATTEMPTS, HEARTLINE_STALLED_COUNT, HEARTLINE_FENCE, HEARTLINE_WORKER and, behind a
     /// crash, HEARTLINE_RECOVERY in its environment. What it writes to standard output is the result, if that is JSON.
     ///
-    /// Exit status 0 completes the job, 75 puts it off for --snooze, any other fails it with the code exit_N (signal_N for one that was
+    /// Exit status 0 completes the job, behind SIGTERM too; 75 puts it off for --snooze, any other fails it with the code exit_N (signal_N for one that was
     /// killed) and the last 4 KiB of standard error. A job that is cancelled or lost ends its program: SIGTERM to its process group,
     /// then SIGKILL; one that takes too long by SIGKILL at once. So does the death of this worker, but only for the program itself: processes that it has started may live on.
     #[cfg(unix)]
@@ -187,6 +187,8 @@ pub(crate) enum Command {
     Exec {
         /// The process that must live
         parent: i32,
+        /// What is said first when it does not become the program
+        sign: String,
         /// The program and its arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         argv: Vec<OsString>,

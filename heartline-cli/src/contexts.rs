@@ -182,8 +182,11 @@ impl Named {
 fn server_of(url: &str) -> String {
     let told = without_password(url);
     let (scheme, place) = told.split_once("://").unwrap_or(("", &told));
-    if ["unix", "redis+unix"].contains(&scheme) {
-        return told;
+    if scheme.ends_with("unix") {
+        // The database stands in a query, or nowhere.
+        let (path, query) = place.split_once('?').unwrap_or((place, ""));
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| PathBuf::from(path));
+        return format!("unix {} {query}", path.display());
     }
     let (host, database) = place.split_once('/').unwrap_or((place, ""));
     // An address in brackets has colons of its own.
@@ -194,15 +197,22 @@ fn server_of(url: &str) -> String {
     let name = name.trim_matches(['[', ']']).to_ascii_lowercase();
     let name = name.trim_end_matches('.');
     let address = name.parse::<IpAddr>().ok().or_else(|| short_v4(name).map(IpAddr::V4));
-    let is_loopback = name == "localhost" || address.is_some_and(|address| address.to_canonical().is_loopback());
+    // To connect to no address at all is to connect to this machine.
+    let is_own = |address: IpAddr| address.to_canonical().is_loopback() || address.is_unspecified();
+    let is_loopback = name == "localhost" || address.is_some_and(is_own);
     let name = if is_loopback { "loopback".to_owned() } else { address.map_or(name.to_owned(), |it| it.to_string()) };
     let database: String = database.chars().filter(char::is_ascii_digit).collect();
     format!("{name}:{port}/{}", database.parse::<u64>().unwrap_or(0))
 }
 
-/// `127.1`, as the resolver reads it: the last number fills what is missing.
+/// `127.1` or `0x7f.1`, as the resolver reads it: the last number fills what is missing.
 fn short_v4(name: &str) -> Option<Ipv4Addr> {
-    let parts: Vec<u32> = name.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+    let number = |part: &str| match (part.strip_prefix("0x"), part.strip_prefix('0')) {
+        (Some(hex), _) => u32::from_str_radix(hex, 16).ok(),
+        (None, Some(octal)) if !octal.is_empty() => u32::from_str_radix(octal, 8).ok(),
+        _ => part.parse().ok(),
+    };
+    let parts: Vec<u32> = name.split('.').map(number).collect::<Option<_>>()?;
     let (last, first) = parts.split_last().filter(|(_, first)| first.len() < 4)?;
     let mut bits = *last;
     for (at, part) in first.iter().enumerate() {
@@ -262,6 +272,15 @@ mod tests {
         assert_eq!(server_of("redis://localhost:7000/2"), "loopback:7000/2");
         let own = ["127.0.0.1", "127.1", "[::1]:6379", "localhost:06379/00", "127.0.0.1//", "LOCALHOST./0/"];
         assert!(own.iter().all(|place| server_of(&format!("redis://{place}")) == "loopback:6379/0"));
+        for same in ["0", "0x7f.1", "0177.0.0.1", "0.0.0.0", "[::]"] {
+            assert_eq!(server_of(&format!("redis://{same}:6379")), "loopback:6379/0", "{same}");
+        }
+        let (dir, name) = (std::env::temp_dir(), format!("heartline-context-{}", std::process::id()));
+        std::fs::write(dir.join(&name), "").unwrap();
+        let spelled = [format!("unix://{}/{name}", dir.display()), format!("redis+unix://{}/./{name}", dir.display())];
+        let own = spelled.map(|socket| server_of(&socket));
+        std::fs::remove_file(dir.join(&name)).unwrap();
+        assert!(own.iter().all(|place| *place == own[0]), "{own:?}");
         assert_eq!(server_of("redis://[fe80::1]"), "fe80::1:6379/0");
         assert_ne!(server_of("redis://live.internal:6380"), server_of("redis://live.internal"));
     }

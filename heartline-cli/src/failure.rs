@@ -14,8 +14,6 @@ pub(crate) enum Failure {
     Wrong(String),
     /// It failed.
     Failed(String),
-    /// A program cannot be run.
-    NotRun(io::Error, String),
     /// It has said already what is wrong.
     Told,
     /// Whoever read the output has gone.
@@ -31,7 +29,6 @@ impl Failure {
     pub(crate) fn tell(&self) {
         match self {
             Failure::Wrong(what) | Failure::Failed(what) => say!("error: {}", shown(what)),
-            Failure::NotRun(e, program) => say!("error: {}: {e}", shown(program)),
             Failure::Told | Failure::Unread => {}
         }
     }
@@ -40,8 +37,6 @@ impl Failure {
         match self {
             Failure::Wrong(_) => ExitCode::from(2),
             Failure::Failed(_) | Failure::Told => ExitCode::FAILURE,
-            // As a shell and env(1) say it.
-            Failure::NotRun(e, _) => ExitCode::from(if e.kind() == io::ErrorKind::NotFound { 127 } else { 126 }),
             Failure::Unread => ExitCode::SUCCESS,
         }
     }

@@ -34,6 +34,11 @@ use self::output::Output;
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    // Before anything is there that a program would not expect.
+    #[cfg(unix)]
+    if let Command::Exec { parent, sign, argv } = &args.command {
+        return commands::work::become_program(*parent, sign, argv);
+    }
     let tells_health = args.global.json && matches!(args.command, Command::Status | Command::Health);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let ended = match runtime {

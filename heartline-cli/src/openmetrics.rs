@@ -45,10 +45,11 @@ pub(crate) fn text(fleet: Option<&Fleet>, age: Duration) -> Result<String, Failu
 
 fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
     let jobs = levels();
-    let (dispatched, ended) = (Family::<Labels, Counter>::default(), Family::<Labels, Counter>::default());
+    let counters = Family::<Labels, Counter>::default;
+    let (dispatched, ended, failed, stalled) = (counters(), counters(), counters(), counters());
     let (oldest, paused, slots, readable) = (levels(), levels(), levels(), levels());
     let (epoch_age, interval, silent) = (levels(), levels(), levels());
-    let (findings, audit_age) = (levels(), levels());
+    let (findings, audit_age, due, lost) = (levels(), levels(), levels(), levels());
     for task in tasks {
         let label = || vec![("task", named(&task.task))];
         set(&readable, label(), f64::from(u8::from(task.fault.is_none())));
@@ -61,6 +62,13 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
         }
         dispatched.get_or_create(&label()).inc_by(task.dispatched);
         ended.get_or_create(&label()).inc_by(task.ended);
+        failed.get_or_create(&label()).inc_by(task.failed);
+        stalled.get_or_create(&label()).inc_by(task.stalled);
+        set(&due, label(), task.due as f64);
+        let lost_age = task.data_lost_at.and_then(|at| task.as_of.duration_since(at).ok());
+        if let Some(age) = lost_age {
+            set(&lost, label(), age.as_secs_f64());
+        }
         set(&oldest, label(), task.next_waiting_age.unwrap_or_default().as_secs_f64());
         if let Some(audit) = &task.audited {
             let age = task.as_of.duration_since(audit.at).unwrap_or_default();
@@ -92,9 +100,18 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
     registry.register("jobs", "Jobs by state", jobs);
     registry.register("task_dispatched", "Jobs dispatched since the task exists", dispatched);
     registry.register("task_ended", "Jobs completed, failed or cancelled since the task exists", ended);
+    registry.register("task_failed", "Jobs that ended as failed since the task exists", failed);
+    registry.register("task_stalls", "Stalls since the task exists: jobs whose worker fell silent or died", stalled);
+    registry.register("jobs_due", "Delayed jobs whose time has come", due);
+    registry.register_with_unit(
+        "data_lost_age",
+        "Since the server was found to have lost the data of the task",
+        Unit::Seconds,
+        lost,
+    );
     registry.register_with_unit(
         "oldest_waiting",
-        "How long the first job of the lists has waited",
+        "How long the first job of the lists, or the first one that is due, has waited",
         Unit::Seconds,
         oldest,
     );

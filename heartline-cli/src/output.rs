@@ -2,10 +2,13 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde::Serialize;
 
 use crate::failure::Failure;
+
+/// A longer word is no id of a job or a worker as they mostly are, and may be cut.
+const WORD: usize = 48;
 
 /// Where a command prints to.
 #[derive(Clone, Copy, Debug)]
@@ -52,9 +55,19 @@ impl Output {
         if io::stdout().is_terminal() {
             table.set_content_arrangement(ContentArrangement::Dynamic);
         }
+        // An id that is cut in two cannot be copied: no word is, also where lines are wider than the terminal then.
+        let longest = |text: &str| text.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
+        let mut widest: Vec<usize> = columns.iter().map(|name| longest(name)).collect();
+        for row in &rows {
+            for (width, cell) in widest.iter_mut().zip(row) {
+                *width = longest(cell).min(WORD).max(*width);
+            }
+        }
         table.add_rows(rows);
-        for column in table.column_iter_mut() {
+        for (column, width) in table.column_iter_mut().zip(widest) {
             column.set_padding((0, 2));
+            let least = u16::try_from(width + 2).unwrap_or(u16::MAX);
+            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
         }
         for line in table.lines() {
             self.line(line.trim_end())?;

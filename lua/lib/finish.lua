@@ -4,6 +4,7 @@
 -- how long the handler of each ran, where that is known.
 local function finish(places, how, kind, ids, values, broken, ran)
   local waits = how.hook and not broken
+  if kind == 'failed' and not waits and #ids > 0 then redis.pcall('HINCRBY', places.meta, 'outFailed', #ids) end
   if not waits and how.keep[kind] == '0' then return remove_columns(places.columns, ids) end
   local place, score, entries = waits and places.finalizing or places[kind], string.format('%d', how.now_ms), {}
   if #values > 0 then redis.call('HSET', kind == 'completed' and places.result or places.errors, unpack(values)) end

@@ -18,7 +18,7 @@ use crate::job::id::JobId;
 use crate::job::state::JobState;
 use crate::limits::{BATCH, MESSAGE_LIMIT};
 use crate::shown::cut;
-use crate::store::told::{Named, Told};
+use crate::store::told::{self, Named, Stood, Told};
 use crate::store::{cancel, forget, overview, pause, remove, resume, retry, run_now, states};
 use crate::times::{at_ms, ms_of};
 use crate::worker_id::WorkerId;
@@ -179,8 +179,9 @@ pub struct Act {
     selection: JobSelection,
     as_of_ms: Option<u64>,
     state: Option<JobState>,
+    dispatched_at_ms: Option<u64>,
     /// Where the jobs that are named by their ids stood when somebody decided.
-    stood: HashMap<JobId, Option<JobState>>,
+    stood: HashMap<JobId, Stood>,
     began_ms: Option<u64>,
     /// How far it has come: an index of the ids, or the cursor of a page.
     index: usize,
@@ -204,6 +205,7 @@ impl Act {
             selection,
             as_of_ms: None,
             state: None,
+            dispatched_at_ms: None,
             stood: HashMap::new(),
             began_ms: None,
             index: 0,
@@ -230,8 +232,16 @@ impl Act {
         self
     }
 
+    /// Of jobs in the state that [`in_state`](Act::in_state) names, takes only those that were dispatched at this time, their
+    /// [`dispatched_at`](crate::JobReport::dispatched_at): another job may have got the id of one that was removed meanwhile. Others are refused
+    /// as [`Refusal::Changed`].
+    pub fn dispatched_at(mut self, at: SystemTime) -> Act {
+        self.dispatched_at_ms = Some(ms_of(at));
+        self
+    }
+
     /// Looks where the jobs stand that are named by their ids, for somebody who is about to decide, 200 in a call. Those that have left that state by the
-    /// time of the act are refused as [`Refusal::Changed`]. Returns how many there are in each state; those that there are none of count under `None`. Of
+    /// time of the act, or whose id another job has got, are refused as [`Refusal::Changed`]. Returns how many there are in each state; those that there are none of count under `None`. Of
     /// a filter there is nothing to look at.
     ///
     /// # Errors
@@ -247,13 +257,16 @@ impl Act {
         for some in parsed.chunks(BATCH) {
             let call = |mut conn| {
                 let keys = keys.clone();
-                async move { states::states(&mut conn, &keys, some).await }
+                async move {
+                    let found = states::states(&mut conn, &keys, some).await?.jobs;
+                    Ok((found, told::dispatched_at(&mut conn, &keys, some).await?))
+                }
             };
-            let found = self.inspector.ask(call).await?.jobs;
-            let found = found.into_iter().map(|job| job.map(|(state, _)| state));
-            for (id, state) in some.iter().zip(found) {
-                if self.stood.insert(id.clone(), state).is_none() {
-                    *counts.entry(state).or_default() += 1;
+            let (found, dispatched) = self.inspector.ask(call).await?;
+            for ((id, job), dispatched_at_ms) in some.iter().zip(found).zip(dispatched) {
+                let stood = Stood { state: job.map(|(state, _)| state), dispatched_at_ms };
+                if self.stood.insert(id.clone(), stood).is_none() {
+                    *counts.entry(stood.state).or_default() += 1;
                 }
             }
         }
@@ -313,13 +326,17 @@ impl Act {
                     let hash = self.hasher.hash_one(&parsed);
                     // Each once, however often it is named.
                     if !self.seen.contains(&hash) && own.insert(hash) {
-                        let stood = self.state.map(Some).or_else(|| self.stood.get(&parsed).copied());
+                        let own = |state| Stood { state: Some(state), dispatched_at_ms: self.dispatched_at_ms };
+                        let stood = self.state.map(own).or_else(|| self.stood.get(&parsed).copied());
                         named.push(match stood {
                             // Only a cancel tells the two apart; the others take neither.
-                            Some(Some(JobState::Claimed)) if !matches!(self.kind, Kind::Cancel { .. }) => {
-                                Named::in_state(parsed, Some(JobState::Running))
+                            Some(stood)
+                                if stood.state == Some(JobState::Claimed)
+                                    && !matches!(self.kind, Kind::Cancel { .. }) =>
+                            {
+                                Named::as_stood(parsed, Stood { state: Some(JobState::Running), ..stood })
                             }
-                            Some(state) => Named::in_state(parsed, state),
+                            Some(stood) => Named::as_stood(parsed, stood),
                             None => Named::anywhere(parsed),
                         });
                         texts.push(id.clone());

@@ -3,6 +3,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::Value;
 
 use super::Inspector;
@@ -23,13 +24,14 @@ const EVENTS: usize = 256;
 const KNOWN: usize = 1000;
 
 impl Inspector {
-    /// A job with this payload, about to be dispatched: as [`TaskRef::dispatch`], without a type. The options are the defaults of
-    /// the App.
+    /// A job with this payload, about to be dispatched: as [`TaskRef::dispatch`], without the type of the task. The options are the
+    /// defaults of the App. A [`Value`] goes; so does a [`Box<RawValue>`](serde_json::value::RawValue), which keeps numbers, and the order of
+    /// fields, as they are written.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid.
-    pub fn dispatch_json(&self, task: &str, payload: Value) -> Result<Dispatch<Value, Value>, Error> {
-        Ok(TaskRef::<Value, Value>::new(self.shared(task)?).dispatch(payload))
+    pub fn dispatch_json<P: Serialize>(&self, task: &str, payload: P) -> Result<Dispatch<P, Value>, Error> {
+        Ok(TaskRef::<P, Value>::new(self.shared(task)?).dispatch(payload))
     }
 
     /// Waits until a job has ended and returns its value: as [`JobHandle::result`], without a type. A value that is not kept is

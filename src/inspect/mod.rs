@@ -88,6 +88,18 @@ impl Inspector {
         self
     }
 
+    /// Where the server is, without any secret: `redis://host:port/db`.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        self.store.place()
+    }
+
+    /// What every key begins with.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        self.store.prefix()
+    }
+
     /// The keys of a task whose name was checked.
     pub(super) fn keys(&self, task: &str) -> Result<Arc<TaskKeys>, Error> {
         let mut faults = Faults::default();

@@ -82,13 +82,8 @@ impl Inspector {
         if !is_to_be(&known) {
             return Ok(Some(RecoveryReport { worker: known, tasks: Vec::new(), was_seen_since: true }));
         }
-        // Which tasks one had whose word cannot be read is not known: it may have had any.
-        let had = match known.fault {
-            None => known.tasks.iter().map(|its| its.task.clone()).collect(),
-            Some(_) => self.task_names().await?,
-        };
         let (dead, mut tasks) = ([worker.to_owned()], Vec::new());
-        for task in had {
+        for task in known.tasks.iter().map(|its| its.task.clone()) {
             let mut taking = TakeBack::default();
             let fault = self.take_jobs(&task, &dead, &mut taking).await.err();
             let resolved = taking.taken.into_iter().filter_map(ResolvedJob::of).collect();

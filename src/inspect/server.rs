@@ -8,7 +8,7 @@ use super::Inspector;
 use crate::error::Error;
 use crate::store::keys::{Key, tasks};
 use crate::store::server::{ServerLook, look_at_all};
-use crate::times::{as_us, at_ms, ms_since_1970};
+use crate::times::{as_ms, as_us, at_ms, ms_since_1970};
 
 /// The Redis server as it was when it was asked for. What it does not tell is `None`, or 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -22,6 +22,9 @@ pub struct ServerReport {
     pub name: String,
     /// Its version; of Valkey its own.
     pub version: String,
+    /// For how long it has run.
+    #[serde(rename = "uptime_ms", serialize_with = "as_ms")]
+    pub uptime: Duration,
     /// Its clock.
     #[serde(rename = "clock_ms", serialize_with = "ms_since_1970")]
     pub clock: SystemTime,
@@ -95,6 +98,7 @@ impl ServerReport {
             fault: None,
             name: String::new(),
             version: String::new(),
+            uptime: Duration::ZERO,
             clock: SystemTime::UNIX_EPOCH,
             round_trip: Duration::ZERO,
             longest_round_trip: Duration::ZERO,
@@ -126,6 +130,7 @@ impl ServerReport {
             fault: None,
             name: if valkey.is_some() { "valkey" } else { "redis" }.to_owned(),
             version: valkey.or_else(|| text("redis_version")).unwrap_or_default(),
+            uptime: Duration::from_secs(number("uptime_in_seconds")),
             clock: at_ms(told.now_ms),
             round_trip: middle,
             longest_round_trip: told.round_trips.last().copied().unwrap_or_default(),

@@ -33,10 +33,12 @@ pub struct TaskReport {
     pub as_of: SystemTime,
     /// How many jobs are in each state.
     pub counts: TaskCounts,
-    /// The longest wait of the jobs that are the first of their lists. Jobs behind them may have waited longer, as behind one that was
-    /// recovered. `None` if no job waits.
+    /// The longest wait of the jobs that are the first of their lists, and of the first delayed one that is due, since then. Jobs behind them may
+    /// have waited longer, as behind one that was recovered. `None` if no job waits, or is due.
     #[serde(rename = "next_waiting_age_ms", serialize_with = "as_ms_where_known")]
     pub next_waiting_age: Option<Duration>,
+    /// Delayed jobs whose time has come: a worker moves them to their lists when it claims.
+    pub due: u64,
     /// When the first delayed job is due.
     #[serde(rename = "next_due_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub next_due_at: Option<SystemTime>,
@@ -44,6 +46,14 @@ pub struct TaskReport {
     pub dispatched: u64,
     /// Jobs that ended since the task exists: completed, failed or cancelled.
     pub ended: u64,
+    /// Those of them that failed.
+    pub failed: u64,
+    /// Stalls since the task exists, of whatever jobs.
+    pub stalled: u64,
+    /// When a worker found last that the server had lost what it had declared of the task, and declared it again: jobs that were there before
+    /// are gone, but for those that workers held.
+    #[serde(rename = "data_lost_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub data_lost_at: Option<SystemTime>,
     /// Jobs that failed in the last 5 minutes, of those that are kept.
     pub failed_lately: u64,
     /// Jobs that completed in the last 5 minutes, of those that are kept.
@@ -345,7 +355,9 @@ fn counted(found: &str) -> BTreeMap<Fault, u64> {
 
 fn report(task: &str, seen: &Overview, live: Option<(u64, u64)>) -> TaskReport {
     let ages = seen.heads.iter().filter_map(|(id, since)| stands_since(id, *since));
-    let oldest = ages.map(|since| Duration::from_millis(seen.now_ms.saturating_sub(ms_of(since)))).max();
+    let due = seen.first_due_ms.filter(|due| *due <= seen.now_ms);
+    let since = ages.map(ms_of).chain(due).min();
+    let oldest = since.map(|since| Duration::from_millis(seen.now_ms.saturating_sub(since)));
     let time = |field: &str| seen.number(field).map(at_ms);
     let worker = |field: &str| seen.text(field).map(WorkerId::from_wire);
     let values = OPTIONS.iter().filter_map(|name| Some(((*name).to_owned(), seen.meta.get(*name)?.clone()))).collect();
@@ -355,9 +367,13 @@ fn report(task: &str, seen: &Overview, live: Option<(u64, u64)>) -> TaskReport {
         as_of: at_ms(seen.now_ms),
         counts: TaskCounts::of(seen.counts),
         next_waiting_age: oldest,
+        due: seen.due,
         next_due_at: seen.first_due_ms.map(at_ms),
         dispatched: seen.number("in").unwrap_or(0),
         ended: seen.number("out").unwrap_or(0),
+        failed: seen.number("outFailed").unwrap_or(0),
+        stalled: seen.number("stalls").unwrap_or(0),
+        data_lost_at: time("lostAt"),
         failed_lately: seen.failed_lately,
         completed_lately: seen.completed_lately,
         // Fences are drawn from the time, in us.

@@ -197,7 +197,7 @@ impl Inspector {
         match self.presence(worker).await {
             Ok(presence) => Ok(number(&presence, "lastSeenAt").map(|seen| report(worker, seen, &presence, now))),
             Err(e) if e.is_outage() => Err(e),
-            Err(e) => Ok(Some(unreadable(worker, now, &e))),
+            Err(e) => Ok(Some(self.unreadable(worker, now, &e).await?)),
         }
     }
 
@@ -231,6 +231,16 @@ impl Inspector {
         Ok(reports)
     }
 
+    /// A worker whose word cannot be read. When it was seen is in a list, too; it may have had any task.
+    async fn unreadable(&self, worker: &str, now_ms: u64, e: &Error) -> Result<WorkerReport, Error> {
+        let seen =
+            self.ask(|mut conn| async move { self.store.last_seen(&mut conn, worker).await }).await?.unwrap_or(0);
+        let names = self.task_names().await?;
+        let tasks = names.iter().map(|task| task_of(task, &HashMap::new(), seen)).collect();
+        let fault = Some(e.chain().to_string());
+        Ok(WorkerReport { fault, tasks, ..report(worker, seen, &HashMap::new(), now_ms) })
+    }
+
     pub(super) async fn presence(&self, worker: &str) -> Result<HashMap<String, String>, Error> {
         self.ask(|mut conn| async move { self.store.presence(&mut conn, worker).await }).await
     }
@@ -238,11 +248,6 @@ impl Inspector {
 
 fn number(presence: &HashMap<String, String>, field: &str) -> Option<u64> {
     presence.get(field)?.parse().ok()
-}
-
-/// A worker whose word cannot be read.
-pub(super) fn unreadable(worker: &str, now_ms: u64, e: &Error) -> WorkerReport {
-    WorkerReport { fault: Some(e.chain().to_string()), ..report(worker, 0, &HashMap::new(), now_ms) }
 }
 
 /// What a worker said of itself, which was seen then, as it is now.

@@ -236,6 +236,18 @@ impl Store {
         Ok(found)
     }
 
+    /// When a worker was seen last, ms, as the lists have it; `None` where it is in none.
+    pub(crate) async fn last_seen(&self, conn: &mut impl Connection, worker: &str) -> Result<Option<u64>, Error> {
+        let mut seen = None;
+        for list in [keys::workers(&self.prefix), keys::gone(&self.prefix)] {
+            let mut cmd = redis::cmd("ZSCORE");
+            let found: Option<f64> =
+                cmd.arg(list).arg(worker).query_async(conn).await.map_err(|e| classify("presence", e))?;
+            seen = seen.max(found.map(|seen| seen as u64));
+        }
+        Ok(seen)
+    }
+
     /// What a worker said of itself last; empty when nothing is kept of it.
     pub(crate) async fn presence(
         &self,

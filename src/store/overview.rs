@@ -31,6 +31,8 @@ pub(crate) struct Overview {
     pub(crate) failed_lately: u64,
     /// Kept jobs that completed in the last 5 minutes.
     pub(crate) completed_lately: u64,
+    /// Delayed jobs whose time has come.
+    pub(crate) due: u64,
 }
 
 impl Overview {
@@ -61,6 +63,7 @@ pub(crate) async fn overview(conn: &mut impl Connection, keys: &TaskKeys) -> Res
     let meta = meta.chunks_exact(2).map(|pair| (pair[0].0.clone(), pair[1].0.clone())).collect();
     let first_due_ms = due.parse::<f64>().ok().map(|due| due as u64);
     let (set_aside, failed_lately, completed_lately) = (reply.next()?, reply.next()?, reply.next()?);
+    let due = reply.next()?;
     Ok(Overview {
         now_ms,
         counts,
@@ -72,6 +75,7 @@ pub(crate) async fn overview(conn: &mut impl Connection, keys: &TaskKeys) -> Res
         set_aside,
         failed_lately,
         completed_lately,
+        due,
     })
 }
 

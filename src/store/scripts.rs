@@ -634,7 +634,8 @@ script!(
         Priority,
         WaitingSince,
         Outcome,
-        Finalizing
+        Finalizing,
+        DispatchedAt
     ]
 );
 

@@ -1,5 +1,8 @@
 //! What an act says of each job that it named.
 
+use super::connection::Connection;
+use super::fault::classify;
+use super::keys::{Key, TaskKeys};
 use super::scripts::Reply;
 use crate::error::Error;
 use crate::job::id::JobId;
@@ -13,16 +16,40 @@ pub(crate) struct Named {
     pub(crate) stamp: String,
 }
 
+/// Where a job stood, and when it was dispatched: another one may have its id later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stood {
+    /// `None` where there was none.
+    pub(crate) state: Option<JobState>,
+    pub(crate) dispatched_at_ms: Option<u64>,
+}
+
 impl Named {
-    /// The job as long as it is in this state; `None`: as long as there is none.
-    pub(crate) fn in_state(id: JobId, state: Option<JobState>) -> Named {
-        Named { id, stamp: format!("={}", state.map_or("unknown", JobState::as_str)) }
+    /// The job as long as it stands where it stood.
+    pub(crate) fn as_stood(id: JobId, Stood { state, dispatched_at_ms }: Stood) -> Named {
+        let dispatched = dispatched_at_ms.map_or_else(String::new, |ms| format!("@{ms}"));
+        Named { id, stamp: format!("={}{dispatched}", state.map_or("unknown", JobState::as_str)) }
     }
 
     /// The job wherever it stands.
     pub(crate) fn anywhere(id: JobId) -> Named {
         Named { id, stamp: String::new() }
     }
+}
+
+/// When the jobs were dispatched, ms by the clocks of those who did; `None` of those of which that is not known.
+pub(crate) async fn dispatched_at(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[JobId],
+) -> Result<Vec<Option<u64>>, Error> {
+    let mut cmd = redis::cmd("HMGET");
+    cmd.arg(keys.get(Key::DispatchedAt));
+    for id in ids {
+        cmd.arg(id.as_str());
+    }
+    let found: Vec<Option<String>> = cmd.query_async(conn).await.map_err(|e| classify("dispatched at", e))?;
+    Ok(found.into_iter().map(|ms| ms?.parse().ok()).collect())
 }
 
 /// What an act says of one job.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::builder::Worker;
 use super::crew::Crew;
 use super::fleet;
+use super::panics::guarded;
 use super::signal::Signals;
 use super::stop::StopReason;
 use crate::clock;
@@ -281,9 +282,12 @@ impl Worker {
         let mut crew = Crew::start(Arc::clone(&worker), Arc::clone(&tasks))?;
         self.monitor.runs(&worker, &tasks);
         let (prefix, server) = (worker.store.prefix(), worker.store.place());
-        tracing::info!(worker_id = %worker.id, tasks = %about.join(", "), prefix, %server, "working");
+        // What takes log lines may panic: jobs are held by now.
+        let _ = guarded(|| {
+            tracing::info!(worker_id = %worker.id, tasks = %about.join(", "), prefix, %server, "working");
+        });
         if crew.works_until(shutdown).await {
-            tracing::info!(worker_id = %worker.id, held = crew.held(), ?longest, "stopping");
+            let _ = guarded(|| tracing::info!(worker_id = %worker.id, held = crew.held(), ?longest, "stopping"));
         }
         crew.wind_down(hurry).await;
         Ok(crew.stop().await)

@@ -13,7 +13,8 @@ use serde::Deserialize;
 use super::jobs::acts_on;
 use super::{Board, Frame, answer, encoded};
 use crate::text::{exact, shown};
-use crate::told::{facts, rest_of, trouble_of};
+use crate::told::{facts, rest_of};
+use crate::troubles::trouble_of;
 
 #[derive(Deserialize)]
 pub(crate) struct Asked {
@@ -55,7 +56,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
         }
         Err(e) => return board.failed(&e),
     };
-    let trouble = match holder_trouble(&board, &job).await {
+    let trouble = match trouble_of(&board.inspector, &job).await {
         Ok(trouble) => trouble,
         Err(e) => return board.failed(&e),
     };
@@ -93,17 +94,6 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
         id: asked.id,
         state: job.state,
     })
-}
-
-/// What is wrong with who holds a job. With all well that is asked of the holder alone.
-async fn holder_trouble(board: &Board, job: &JobReport) -> Result<Option<(String, String)>, Error> {
-    let Some(holder) = &job.worker else { return Ok(None) };
-    let worker = board.inspector.worker(holder.as_str()).await?;
-    if worker.as_ref().is_some_and(|worker| worker.state.is_live()) && !job.is_silent {
-        return Ok(None);
-    }
-    let task = board.inspector.task(&job.task).await?;
-    Ok(trouble_of(job, &task, worker.as_ref()))
 }
 
 /// What has happened to a job, as long as it stands where it stood.

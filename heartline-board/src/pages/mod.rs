@@ -113,6 +113,8 @@ pub(crate) struct Seen {
 pub(crate) struct Frame {
     pub(crate) name: String,
     pub(crate) base: String,
+    /// Where what it shows is from.
+    pub(crate) place: String,
     pub(crate) is_production: bool,
     pub(crate) is_read_only: bool,
     pub(crate) has_sessions: bool,
@@ -172,6 +174,7 @@ impl Board {
         Frame {
             name: name.clone(),
             base: base.clone(),
+            place: format!("{} under the prefix {}", self.inspector.place(), self.inspector.prefix()),
             is_production: *is_production,
             is_read_only: *is_read_only,
             has_sessions: door.has_sessions(),
@@ -224,7 +227,8 @@ impl Board {
 
     /// A page that says what went wrong.
     pub(crate) fn problem(&self, status: StatusCode, title: &str, text: &str) -> Response {
-        let page = ProblemPage { frame: self.frame(&HeaderMap::new()), title, text };
+        let is_away = status == StatusCode::SERVICE_UNAVAILABLE;
+        let page = ProblemPage { frame: self.frame(&HeaderMap::new()), title, text, is_away };
         (status, answer(&page)).into_response()
     }
 
@@ -248,6 +252,8 @@ struct ProblemPage<'a> {
     frame: Frame,
     title: &'a str,
     text: &'a str,
+    /// Whether that will pass by itself.
+    is_away: bool,
 }
 
 /// An error and what caused it, in one line.

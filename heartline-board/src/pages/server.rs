@@ -60,6 +60,7 @@ fn told(server: &ServerReport) -> Told {
         ("clients", server.clients.to_string()),
         ("a short call takes", format!("{} µs", server.round_trip.as_micros())),
         ("the longest of some took", span(server.longest_round_trip)),
+        ("runs for", span(server.uptime)),
         ("its clock", exact(server.clock, SystemTime::now())),
     ];
     let facts = if server.fault.is_some() { Vec::new() } else { facts };

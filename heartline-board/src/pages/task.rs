@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::{Board, Frame, answer};
 use crate::text::{exact, shown, span};
-use crate::told::{CodeCount, STATES, codes, heard};
+use crate::told::{CodeCount, STATES, codes, heard, options};
 use crate::troubles::{Trouble, troubles_of};
 
 /// How many failed jobs are looked at for their codes.
@@ -32,7 +32,7 @@ struct TaskPage {
     facts: Vec<(&'static str, String)>,
     counts: Vec<(JobState, u64)>,
     outlook: Vec<String>,
-    options: Vec<(String, String)>,
+    options: Vec<(&'static str, String)>,
     codes: Vec<CodeCount>,
 }
 
@@ -94,11 +94,10 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
         facts.push(("stall interval", interval));
         facts.push(("held jobs", heard(part, now)));
     }
-    let options = task.options.values.iter().filter(|(_, value)| !value.is_empty());
     answer(&TaskPage {
         frame: board.frame(&head),
         counts: STATES.map(|state| (state, task.counts.of_state(state))).to_vec(),
-        options: options.map(|(name, value)| (name.clone(), value.clone())).collect(),
+        options: options(&task),
         task: task.task,
         paused,
         troubles,

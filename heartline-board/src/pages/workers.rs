@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::{Board, Frame, answer};
 use crate::text::{relative, shown, span};
-use crate::told::{Beat, beats, worker_state};
+use crate::told::{Beat, beats, watch_word, worker_state};
 use crate::troubles::leaves_jobs;
 
 #[derive(Deserialize)]
@@ -86,8 +86,6 @@ fn row(worker: &WorkerReport, holders: &[HolderReport]) -> Row {
         let is_told = is_live || (its.held > 0 && is_known(&its.task));
         if is_told { format!("{} {}/{}", its.task, its.held, its.slots) } else { its.task.clone() }
     });
-    let broken = worker.tasks.iter().flat_map(|its| &its.watches);
-    let broken = broken.filter_map(|watch| watch.broken.zip(watch.broken_at)).max_by_key(|(_, at)| *at);
     Row {
         id: worker.worker.to_string(),
         state: worker_state(worker),
@@ -108,10 +106,6 @@ fn row(worker: &WorkerReport, holders: &[HolderReport]) -> Row {
             Some(blocked) => format!("blocked {}", span(blocked)),
             None => "ok".to_owned(),
         },
-        watch: match broken {
-            _ if !is_live => "–".to_owned(),
-            Some((cause, at)) => format!("broken {}: {cause}", relative(at, now)),
-            None => "ok".to_owned(),
-        },
+        watch: if is_live { watch_word(worker, now) } else { "–".to_owned() },
     }
 }

@@ -20,7 +20,7 @@ async fn the_way_from_the_overview_to_a_failed_job_is_all_links() {
 
     let task = site.page("/task?task=export").await;
     for part in
-        ["3 dispatched, 2 ended", "no job is held", "href=\"/stalls?task=export\"", "<dt>attempts</dt><dd>1</dd>"]
+        ["3 dispatched, 2 ended", "no job is held", "href=\"/stalls?task=export\"", "<dt>runs of a job</dt><dd>1</dd>"]
     {
         assert!(task.contains(part), "{part}: {task}");
     }
@@ -121,6 +121,17 @@ async fn acts_are_done_told_and_asked_about_first_where_they_cannot_be_undone() 
     assert_eq!(site.export.job("a").await.unwrap().state, JobState::Waiting);
     let fail = site.post("/act", &[("act", "fail_running"), ("task", "export"), ("id", "a")]).await;
     assert!(fail.status == 400 && fail.body.contains("nobody holds it: it is waiting"), "{fail:?}");
+
+    // Nor is another one removed that has got its id meanwhile.
+    let remove = [("act", "remove"), ("task", "export"), ("id", "a"), ("state", "waiting")];
+    let asked = site.post("/act", &remove).await.body;
+    let dispatched = asked.split("name=\"dispatched\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    site.app.inspector().remove("export", "a").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    site.export.dispatch("other".into()).id("a").await.unwrap();
+    let confirmed = [("dispatched", dispatched.as_str()), ("confirmed", "yes")];
+    let done = site.post("/act", &[&remove[..], &confirmed].concat()).await;
+    assert!(done.body.contains("0 removed, 1 refused") && done.body.contains("it moved meanwhile"), "{done:?}");
 
     // Nor is one cancelled that somebody saw waiting, and that has ended since.
     site.app.inspector().cancel("export", "a", "").await.unwrap();

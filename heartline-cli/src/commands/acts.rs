@@ -11,7 +11,7 @@ use crate::args::Selected;
 use crate::ask::confirm;
 use crate::failure::{Failure, ended};
 use crate::session::Session;
-use heartline_board::text::shown;
+use heartline_board::text::{many, shown};
 use heartline_board::told::changed;
 
 /// How many jobs a step takes at most.
@@ -97,10 +97,13 @@ pub(super) fn confirm_filter(
     match jobs.by_filter() {
         Some(_) => {
             let state = jobs.filter.state.unwrap_or(JobState::Waiting);
-            confirm(&session.consent, &format!("{verb} about {count} {state} jobs of {}{more}", jobs.task))
+            confirm(
+                &session.consent,
+                &format!("{verb} about {} of {}{more}", many(count, &format!("{state} job")), jobs.task),
+            )
         }
         None if session.consent.is_production() => {
-            confirm(&session.consent, &format!("{verb} {count} jobs of {}{more}", jobs.task))
+            confirm(&session.consent, &format!("{verb} {} of {}{more}", many(count, "job"), jobs.task))
         }
         None => Ok(()),
     }

@@ -54,6 +54,9 @@ pub(super) async fn bench(global: &Global, payload: usize) -> Result<(), Failure
         let name = place.context.unwrap_or_default();
         return Err(Failure::wrong(format!("{name} is production: a bench takes what jobs need")));
     }
+    if let Some(why) = place.unknown {
+        return Err(Failure::wrong(format!("this may be production, and a bench takes what jobs need: {why}")));
+    }
     if place.url.contains("-sentinel://") {
         let what = "a bench measures one server: name the primary itself, as redis://host:port";
         return Err(Failure::wrong(what));
@@ -66,14 +69,21 @@ pub(super) async fn bench(global: &Global, payload: usize) -> Result<(), Failure
     let mut worker = None;
     let measured = tokio::select! {
         measured = measure(&app, &mut raw, &prefix, payload, &mut worker) => Some(measured),
-        () = heartline::shutdown_signal() => None,
+        () = told_to_stop() => None,
     };
-    if let Some(worker) = worker {
-        // Behind its end nothing writes any more; what it says of jobs that it left is of no account here.
-        let _ = worker.stop().await;
-    }
+    let removed = async {
+        if let Some(worker) = worker {
+            // Behind its end nothing writes any more; what it says of jobs that it left is of no account here.
+            let _ = worker.stop().await;
+        }
+        remove(&mut raw, &prefix).await.map_err(|e| e.to_string())
+    };
     // Whatever came of it.
-    remove(&mut raw, &prefix).await.map_err(|e| Failure::Failed(format!("keys under {prefix} are left: {e}")))?;
+    let removed = tokio::select! {
+        removed = removed => removed,
+        () = told_to_stop() => Err("broken off".to_owned()),
+    };
+    removed.map_err(|e| Failure::Failed(format!("keys under {prefix} are left: {e}")))?;
     let Some(measured) = measured else { return Err(Failure::Failed("stopped; its keys are removed".to_owned())) };
     let figures = measured?;
     let out = Output { is_json: global.json };
@@ -91,6 +101,19 @@ pub(super) async fn bench(global: &Global, payload: usize) -> Result<(), Failure
         ],
     )?;
     out.line(format!("a short call takes {round_trip_us} µs"))
+}
+
+/// Ctrl-C, SIGTERM, or the end of the terminal: none of them leaves keys behind.
+async fn told_to_stop() {
+    #[cfg(unix)]
+    if let Ok(mut hangup) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()) {
+        tokio::select! {
+            () = heartline::shutdown_signal() => {}
+            _ = hangup.recv() => {}
+        }
+        return;
+    }
+    heartline::shutdown_signal().await;
 }
 
 async fn measure(

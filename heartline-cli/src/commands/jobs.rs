@@ -4,9 +4,10 @@ use std::io::{self, Read};
 use std::time::{Duration, SystemTime};
 
 use heartline::codes;
-use heartline::{JobFilter, JobReport, JobRow, JobState, JobValues};
-use heartline_board::told::{self, CodeCount, STATES, facts, trouble_of};
-use serde_json::Value;
+use heartline::{JobFilter, JobRow, JobState, JobValues};
+use heartline_board::told::{self, CodeCount, STATES, facts};
+use heartline_board::troubles::trouble_of;
+use serde_json::value::RawValue;
 
 use super::{acts, events, known_task, when};
 use crate::args::{Filter, JobsCommand, Selected};
@@ -129,6 +130,7 @@ async fn warn_of_poison(session: &Session, jobs: &Selected) -> Result<String, Fa
         }
         return Ok(format!("; {told}"));
     }
+    let mut poisonous = 0;
     for id in jobs.ids.iter().filter(|id| *id != "-").take(NAMED) {
         let job = session.inspector.job(&jobs.task, id, JobValues::None).await;
         // An id that is none is told by the act.
@@ -140,7 +142,12 @@ async fn warn_of_poison(session: &Session, jobs: &Selected) -> Result<String, Fa
                 many(job.stalled_count.into(), "worker"),
                 jobs.task
             );
+            poisonous += 1;
         }
+    }
+    // In production it is asked anyway.
+    if poisonous > 0 && !session.consent.is_production() {
+        confirm(&session.consent, &format!("run {} again that took workers down", many(poisonous, "job")))?;
     }
     Ok(String::new())
 }
@@ -153,23 +160,16 @@ async fn tell_of_holders(session: &Session, jobs: &Selected) -> Result<(), Failu
             () = heartline::shutdown_signal() => return Ok(()),
         };
         let job = match job {
-            Ok(Some(job)) => job,
+            Ok(Some(job)) if job.worker.is_some() => job,
             // What was done stands, and nobody is there to be asked.
             Err(e) if e.is_retryable() => return Ok(()),
             _ => continue,
         };
-        if let Some((what, hint)) = holder_trouble(session, &job).await? {
+        if let Some((what, hint)) = trouble_of(&session.inspector, &job).await? {
             say!("note: {} is cancelled when it is recovered: {}\n    {}", shown(id), shown(&what), shown(&hint));
         }
     }
     Ok(())
-}
-
-/// What is wrong with who holds a job, and what may be done.
-async fn holder_trouble(session: &Session, job: &JobReport) -> Result<Option<(String, String)>, Failure> {
-    let Some(holder) = &job.worker else { return Ok(None) };
-    let (task, worker) = (session.inspector.task(&job.task).await?, session.inspector.worker(holder.as_str()).await?);
-    Ok(trouble_of(job, &task, worker.as_ref()))
 }
 
 /// How many failed jobs are looked at for their codes.
@@ -217,7 +217,7 @@ async fn warn_of_a_long_wait(session: &Session, task: &str) -> Result<(), Failur
 }
 
 /// The input of a job: what was given, or standard input.
-fn input(payload: String) -> Result<Value, Failure> {
+fn input(payload: String) -> Result<Box<RawValue>, Failure> {
     let mut text = payload;
     if text == "-" {
         text.clear();
@@ -318,7 +318,7 @@ async fn show(session: &Session, task: &str, id: &str, values: bool) -> Result<(
     let mut told = vec![("job", Some(format!("{} of {}", shown(job.id.as_str()), shown(&job.task))))];
     told.extend(facts(&job, SystemTime::now()).into_iter().map(|(name, fact)| (name, Some(fact))));
     session.out.facts(told)?;
-    if let Some((what, hint)) = holder_trouble(session, &job).await? {
+    if let Some((what, hint)) = trouble_of(&session.inspector, &job).await? {
         session.out.line(format!("! {}\n    {}", shown(&what), shown(&hint)))?;
     }
     for (name, value) in [("payload", &job.payload), ("result", &job.result), ("checkpoint", &job.checkpoint)] {

@@ -15,7 +15,7 @@ mod stalls;
 mod tasks;
 mod top;
 #[cfg(unix)]
-mod work;
+pub(crate) mod work;
 mod workers;
 
 use std::time::SystemTime;
@@ -41,8 +41,6 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
         Command::Man { directory } => return pages::man(&directory),
         Command::Contexts => return contexts(Output { is_json: args.global.json }),
         Command::Bench { payload } => return bench::bench(&args.global, payload as usize).await,
-        #[cfg(unix)]
-        Command::Exec { parent, argv } => return Err(work::become_program(parent, &argv)),
         #[cfg(unix)]
         Command::Work(work) => return work::work(&args.global, work).await,
         #[cfg(unix)]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use heartline::{ResolvedJob, SilentJob, SilentSelection};
+use heartline::{ResolvedJob, SilentJob, SilentSelection, WorkerState};
 
 use super::{acts, known_task, when, workers};
 use crate::args::{RecoverCommand, Silent};
@@ -192,9 +192,14 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
         None => String::new(),
     };
     let is_seen = known.tasks.iter().all(|its| holders.iter().any(|report| report.task == its.task));
-    if session.consent.yes && (claimed.is_some() || !is_seen) && known.death.is_none() {
-        let why =
-            if is_seen { "cannot tell of itself now" } else { "has tasks of which nobody can tell now who holds jobs" };
+    // The list of workers has when it was seen, too.
+    let is_readable = known.fault.is_none() || known.state == WorkerState::Gone;
+    if session.consent.yes && (claimed.is_some() || !is_seen || !is_readable) && known.death.is_none() {
+        let why = match (is_readable, is_seen) {
+            (false, _) => "has a presence that cannot be read",
+            (true, true) => "cannot tell of itself now",
+            (true, false) => "has tasks of which nobody can tell now who holds jobs",
+        };
         let what = "a person at a terminal must say that it is dead";
         return Err(Failure::wrong(format!("{id} {why}, and may be alive{alive}: {what}")));
     }
@@ -224,7 +229,7 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
             say!("error: {}: {}", shown(&task.task), shown(fault));
         }
         if !session.out.is_json {
-            session.out.line(format!("{}: {} jobs", shown(&task.task), task.resolved.len()))?;
+            session.out.line(format!("{}: {}", shown(&task.task), many(task.resolved.len() as u64, "job")))?;
             resolved(session, &task.resolved)?;
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use heartline::{ForgetOutcome, JobState, PartReport, TaskRates, TaskReport};
-use heartline_board::told::{STATES, heard};
+use heartline_board::told::{STATES, heard, options};
 use serde::Serialize;
 
 use super::{acts, known_task, when};
@@ -146,7 +146,6 @@ async fn show(session: &Session, name: &str) -> Result<(), Failure> {
     super::health::tell_troubles(session, &troubles)?;
     let (now, counts) = (task.as_of, &task.counts);
     let states = STATES.iter().map(|state| format!("{} {state}", counts.of_state(*state)));
-    let option = |name: &str| task.options.values.get(name).filter(|value| !value.is_empty()).cloned();
     let paused = task.paused.as_ref().map(|pause| {
         let because = if pause.reason.is_empty() { String::new() } else { format!(": {}", shown(&pause.reason)) };
         format!("by {} since {}{because}", shown(&pause.by), exact(pause.at, now))
@@ -166,22 +165,8 @@ async fn show(session: &Session, name: &str) -> Result<(), Failure> {
     for part in &task.parts {
         session.out.line(stall_detection(part, now))?;
     }
-    for name in
-        ["maxCount", "onCrash", "patience", "attempts", "timeoutMs", "concurrency", "prefetch", "hook", "heartbeat"]
-    {
-        match option(name) {
-            Some(patience) if name == "patience" => {
-                for (phase, wait) in ["claimed", "running", "finalizing"].iter().zip(patience.split(' ')) {
-                    match wait {
-                        "0" => {}
-                        "off" => session.out.line(format!("  silent {phase} jobs wait for a person"))?,
-                        ms => session.out.line(format!("  silent {phase} jobs are let be for {} ms", shown(ms)))?,
-                    }
-                }
-            }
-            Some(value) => session.out.line(format!("  {name} = {}", shown(&value)))?,
-            None => {}
-        }
+    for (name, option) in options(&task) {
+        session.out.line(format!("  {name}: {option}"))?;
     }
     session.out.line("recovery:")?;
     for reason in &outlook.reasons {

@@ -5,29 +5,37 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::{ExitCode, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use heartline::{Context, JobError, RetryPolicy, StallOptions, StopReason, TaskOptions};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process_group, waitid};
-use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tracing_subscriber::EnvFilter;
+use uuid::Uuid;
 
 use crate::args::{Global, Work};
 use crate::contexts::Place;
 use crate::failure::Failure;
 use crate::session::connect;
+use heartline_board::text::shown;
 
 /// What a program says that does not fail and is not done: EX_TEMPFAIL of sysexits.h.
 const SNOOZE: i32 = 75;
+
+/// With what our own process ends that did not become the program; programs may, too.
+const NOT_RUN: i32 = 126;
+
+/// How long a job is put off whose program cannot be started, and for how long its slot is kept before.
+const NOT_STARTED: Duration = Duration::from_secs(5);
 
 /// How much of standard error is kept, from its end.
 const TOLD: usize = 4 * 1024;
@@ -45,7 +53,8 @@ const WIND_DOWN: Duration = Duration::from_secs(5);
 pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     // A second one in the process would be refused; there is none.
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // A line that cannot be written is lost, and nothing else is.
+    let log = tracing_subscriber::fmt().log_internal_errors(false).with_env_filter(filter).with_writer(io::stderr);
     let _ = log.with_ansi(io::stderr().is_terminal()).try_init();
     check_program(&work.exec[0])?;
     let app = connect(&Place::of(global)?, global, true).await?;
@@ -55,12 +64,13 @@ pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
         .stall(stall)
         .retry(RetryPolicy::new().attempts(work.attempts))
         .shutdown_grace(work.grace)
-        .cancel_grace(WIND_DOWN + Duration::from_secs(1));
+        .cancel_grace(WIND_DOWN + 2 * LINGER);
     if let Some(timeout) = work.timeout {
         options = options.timeout(timeout);
     }
-    let program = Arc::new(Program { argv: work.exec, snooze: work.snooze, shim: own_program()? });
-    app.task(&work.task, options, move |ctx: Context, input: Value| {
+    let sign = Uuid::new_v4().to_string();
+    let program = Arc::new(Program { argv: work.exec, snooze: work.snooze, shim: own_program()?, sign });
+    app.task(&work.task, options, move |ctx: Context, input: Box<RawValue>| {
         let program = Arc::clone(&program);
         async move { program.run(ctx, input).await }
     })?;
@@ -103,12 +113,14 @@ struct Program {
     argv: Vec<OsString>,
     snooze: Duration,
     shim: PathBuf,
+    /// By which our own process says that it did not become the program.
+    sign: String,
 }
 
 impl Program {
-    async fn run(&self, ctx: Context, input: Value) -> Result<Value, JobError> {
+    async fn run(&self, ctx: Context, input: Box<RawValue>) -> Result<Box<RawValue>, JobError> {
         let mut command = Command::new(&self.shim);
-        command.arg("_exec").arg(std::process::id().to_string()).arg("--").args(&self.argv);
+        command.arg("_exec").arg(std::process::id().to_string()).arg(&self.sign).arg("--").args(&self.argv);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         command.env_remove("HEARTLINE_TOKEN");
         command.env("HEARTLINE_JOB_ID", ctx.id().as_str()).env("HEARTLINE_TASK", ctx.task());
@@ -120,26 +132,44 @@ impl Program {
             Some(recovery) => command.env("HEARTLINE_RECOVERY", recovery.reason.to_string()),
             None => command.env_remove("HEARTLINE_RECOVERY"),
         };
-        let cannot =
-            |e: io::Error| JobError::new(format!("the program cannot be started: {e}")).with_code("not_started");
-        let mut running = Running::of(command.spawn().map_err(cannot)?);
-        running.begin(serde_json::to_vec(&input).unwrap_or_default());
+        let mut running = match command.spawn() {
+            Ok(child) => Running::of(child),
+            Err(e) => return Err(self.not_started(&ctx, &e.to_string()).await),
+        };
+        running.begin(input.get().to_owned());
         tokio::select! {
             // One that has ended has an outcome, whatever came meanwhile.
             biased;
             ended = running.end() => {
-                let status = ended.map_err(JobError::new)?;
-                self.outcome(running.told(status).await)
+                let told = running.told(ended.map_err(JobError::new)?).await;
+                match told.is_not_run(&self.sign) {
+                    Some(why) => Err(self.not_started(&ctx, &why).await),
+                    None => self.outcome(told),
+                }
             }
             () = ctx.cancelled() => {
-                running.wind_down().await;
+                // It may have come to its end all the same: then the work is done.
+                if let Some(status) = running.wind_down().await.filter(ExitStatus::success) {
+                    return self.outcome(running.told(status).await);
+                }
                 ctx.heartbeat()?;
                 Err(JobError::new("the program was stopped".to_owned()))
             }
         }
     }
 
-    fn outcome(&self, told: Told) -> Result<Value, JobError> {
+    /// Puts the job off: nothing of it has begun, and that is not its fault. The slot is held for a while, so that a worker that can start
+    /// nothing does not put off what others could do.
+    async fn not_started(&self, ctx: &Context, why: &str) -> JobError {
+        say!("warning: {} of {} is put off: the program cannot be started: {}", ctx.id(), ctx.task(), shown(why));
+        tokio::select! {
+            () = tokio::time::sleep(NOT_STARTED) => {}
+            () = ctx.cancelled() => {}
+        }
+        JobError::snooze(NOT_STARTED)
+    }
+
+    fn outcome(&self, told: Told) -> Result<Box<RawValue>, JobError> {
         match (told.status.code(), told.status.signal()) {
             (Some(0), _) if told.output.len() > RESULT => {
                 Err(JobError::new(format!("standard output is larger than {RESULT} bytes"))
@@ -147,7 +177,7 @@ impl Program {
                     .fatal())
             }
             // What is no JSON is for people, and no result.
-            (Some(0), _) => Ok(serde_json::from_slice(&told.output).unwrap_or(Value::Null)),
+            (Some(0), _) => Ok(serde_json::from_slice(&told.output).unwrap_or_else(|_| RawValue::NULL.to_owned())),
             (Some(SNOOZE), _) => Err(JobError::snooze(self.snooze)),
             (Some(code), _) => {
                 Err(JobError::new(told.says(&format!("exit status {code}"))).with_code(format!("exit_{code}")))
@@ -187,6 +217,13 @@ struct Told {
 }
 
 impl Told {
+    /// Why our own process did not become the program, if it says so.
+    fn is_not_run(&self, sign: &str) -> Option<String> {
+        let errors = String::from_utf8_lossy(&self.errors);
+        let why = errors.strip_prefix(sign).filter(|_| self.status.code() == Some(NOT_RUN))?;
+        Some(why.trim().to_owned())
+    }
+
     fn says(&self, how: &str) -> String {
         let errors = String::from_utf8_lossy(&self.errors);
         let errors = errors.trim();
@@ -209,10 +246,10 @@ impl Running {
     }
 
     /// Gives it its input, and reads what it says.
-    fn begin(&mut self, input: Vec<u8>) {
+    fn begin(&mut self, input: String) {
         if let Some(mut stdin) = self.child.stdin.take() {
             // It may end without having read all of it.
-            tokio::spawn(async move { stdin.write_all(&input).await });
+            tokio::spawn(async move { stdin.write_all(input.as_bytes()).await });
         }
         let (stdout, stderr) = (self.child.stdout.take(), self.child.stderr.take());
         let (output, errors) = (Arc::clone(&self.output), Arc::clone(&self.errors));
@@ -239,18 +276,18 @@ impl Running {
         Told { status, output: taken(&self.output), errors: taken(&self.errors) }
     }
 
-    /// Tells it to stop, waits for some time, and kills what is left.
-    async fn wind_down(&mut self) {
-        let Some(group) = self.group else { return };
+    /// Tells it to stop, waits for some time, and kills what is left. Returns how it ended, if it did so by then.
+    async fn wind_down(&mut self) -> Option<ExitStatus> {
+        let group = self.group?;
         let _ = kill_process_group(group, Signal::TERM);
         // It is not waited for to its end before its group is killed: until then its id is nobody else's.
         let ended = tokio::task::spawn_blocking(move || {
             waitid(WaitId::Pid(group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
         });
-        let _ = tokio::time::timeout(WIND_DOWN, ended).await;
+        let has_ended = tokio::time::timeout(WIND_DOWN, ended).await.is_ok();
         let _ = kill_process_group(group, Signal::KILL);
         self.group = None;
-        let _ = self.child.wait().await;
+        self.child.wait().await.ok().filter(|_| has_ended)
     }
 }
 
@@ -288,17 +325,23 @@ async fn tail_of(from: Option<impl AsyncRead + Unpin>, most: usize, tail: &Said)
     }
 }
 
-/// Becomes the program, which is killed when `parent` dies (Linux). Returns only if that fails.
-pub(super) fn become_program(parent: i32, argv: &[OsString]) -> Failure {
+/// Becomes the program, which is killed when `parent` dies (Linux). Returns only if that fails, having said why behind the sign.
+pub(crate) fn become_program(parent: i32, sign: &str, argv: &[OsString]) -> ExitCode {
+    let why = cannot_become(parent, argv);
+    let _ = write!(io::stderr(), "{sign} {why}");
+    ExitCode::from(NOT_RUN as u8)
+}
+
+fn cannot_become(parent: i32, argv: &[OsString]) -> String {
     #[cfg(target_os = "linux")]
     if let Err(e) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
-        return Failure::Failed(format!("cannot follow the worker: {e}"));
+        return format!("cannot follow the worker: {e}");
     }
     // It may have died before.
     if getppid().map(Pid::as_raw_pid) != Some(parent) {
-        return Failure::Failed("the worker is gone".to_owned());
+        return "the worker is gone".to_owned();
     }
-    let Some((program, args)) = argv.split_first() else { return Failure::wrong("no program was named") };
+    let Some((program, args)) = argv.split_first() else { return "no program was named".to_owned() };
     let e = std::process::Command::new(program).args(args).exec();
-    Failure::NotRun(e, program.display().to_string())
+    format!("{}: {e}", program.display())
 }

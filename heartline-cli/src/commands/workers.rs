@@ -9,7 +9,7 @@ use super::when;
 use crate::failure::Failure;
 use crate::session::Session;
 use heartline_board::text::{many, relative, shown, span};
-use heartline_board::told::{Beat, beats, watches, worker_facts, worker_state};
+use heartline_board::told::{Beat, beats, watch_word, watches, worker_facts, worker_state};
 use heartline_board::troubles::{correct, leaves_jobs, next_step};
 
 pub(super) async fn list(session: &Session, all: bool) -> Result<(), Failure> {
@@ -35,10 +35,6 @@ pub(super) async fn list(session: &Session, all: bool) -> Result<(), Failure> {
             let task = shown(&its.task);
             if is_live || its.held > 0 { format!("{task} {}/{}", its.held, its.slots) } else { task }
         });
-        let broken =
-            worker.tasks.iter().flat_map(|its| &its.watches).filter_map(|watch| watch.broken.zip(watch.broken_at));
-        let broken = broken.max_by_key(|(_, at)| *at);
-        let watch = broken.map(|(cause, at)| format!("broken {}: {cause}", relative(at, now)));
         let blocked = worker.runtime_blocked.map(|blocked| format!("blocked {}", span(blocked)));
         vec![
             shown(worker.worker.as_str()),
@@ -50,13 +46,11 @@ pub(super) async fn list(session: &Session, all: bool) -> Result<(), Failure> {
             relative(worker.last_seen_at, now),
             held.collect::<Vec<_>>().join(", "),
             if is_live { blocked.unwrap_or_else(|| "ok".to_owned()) } else { "-".to_owned() },
-            if is_live { watch.unwrap_or_else(|| "ok".to_owned()) } else { "-".to_owned() },
+            if is_live { watch_word(worker, now) } else { "-".to_owned() },
         ]
     };
     session.out.table(&COLUMNS, listed.iter().map(cells).collect())?;
-    let is_broken = |worker: &WorkerReport| {
-        worker.state.is_live() && worker.tasks.iter().flat_map(|its| &its.watches).any(|watch| watch.broken.is_some())
-    };
+    let is_broken = |worker: &WorkerReport| worker.state.is_live() && watch_word(worker, now).starts_with("broken");
     if listed.iter().any(is_broken) {
         session.out.hint(
             "WATCH: what interrupted a worker's watch over held jobs last. It began anew then, and recovers nothing before a whole interval without a break.",

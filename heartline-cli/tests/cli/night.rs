@@ -357,3 +357,74 @@ async fn jobs_that_fail_and_are_tried_again_while_none_completes_are_told_of() {
     assert!(status.out.contains(told), "{status:?}");
     let _ = worker.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_live_worker_whose_presence_cannot_be_read_is_not_taken_for_gone() {
+    let bench = Bench::new().await;
+    bench.export.dispatch("hold".into()).id("a").await.unwrap();
+    let worker = bench.worker();
+    until("it tells that it holds it", async || bench.run(&["workers"]).await.ok().contains("export 1/10")).await;
+    let id = bench.run(&["workers", "--json"]).await.json()[0]["worker"].as_str().unwrap().to_owned();
+    let mut conn = redis_of(&bench).await;
+    // Its next word is refused, and the list still has when it was seen.
+    let () = redis::pipe()
+        .del(format!("cli:worker:{id}"))
+        .set(format!("cli:worker:{id}"), "x")
+        .query_async(&mut conn)
+        .await
+        .unwrap();
+    let ran = bench.run(&["recover", "worker", &id, "-y"]).await;
+    assert!(ran.status == 2 && ran.err.contains("has a presence that cannot be read, and may be alive"), "{ran:?}");
+    let shown = bench.run(&["recover", "worker", &id]).await;
+    assert!(shown.err.contains("1 of export") && !shown.err.contains("years"), "{shown:?}");
+    assert_eq!(bench.export.job("a").await.unwrap().state, heartline::JobState::Running);
+    bench.open();
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_lost_its_data_is_told_of_and_so_is_why_a_job_waits() {
+    let bench = Bench::new().await;
+    bench.export.dispatch("x".into()).id("before").await.unwrap();
+    let worker = bench.worker();
+    until("it works", async || bench.export.counts().await.unwrap().completed == 1).await;
+    assert_eq!(bench.run(&["health"]).await.status, 0);
+    let mut conn = redis_of(&bench).await;
+    let () = redis::cmd("FLUSHALL").query_async(&mut conn).await.unwrap();
+    until("it declares the task anew", async || bench.run(&["health"]).await.out.contains("the server lost its data"))
+        .await;
+    let told = bench.run(&["metrics", "--once"]).await.ok();
+    assert!(told.contains("heartline_data_lost_age_seconds{task=\"export\"}"), "{told}");
+    let _ = worker.stop().await.unwrap();
+
+    bench.export.dispatch("x".into()).id("late").delay(Duration::from_millis(1)).await.unwrap();
+    let shows = async |what: &str| {
+        until(what, async || bench.run(&["jobs", "show", "-t", "export", "late"]).await.ok().contains(what)).await;
+    };
+    shows("! no live worker works its task").await;
+    let told = bench.run(&["status"]).await.out;
+    assert!(told.contains("! export: 1 job waiting, and no live worker works it"), "{told}");
+    bench.run(&["task", "pause", "export", "--reason", "disk full"]).await.ok();
+    shows("! its task is paused by ada (disk full)").await;
+    let told = bench.run(&["status"]).await.out;
+    assert!(told.contains("! export: it is paused by ada (disk full), and 1 job waiting"), "{told}");
+    let told = bench.run(&["metrics", "--once"]).await.ok();
+    assert!(told.contains("heartline_jobs_due{task=\"export\"} 1"), "{told}");
+}
+
+#[tokio::test]
+async fn a_job_that_took_its_workers_down_is_asked_about_before_it_runs_again() {
+    let bench = Bench::new().await;
+    bench.export.dispatch("x".into()).id("bad").await.unwrap();
+    let mut conn = redis_of(&bench).await;
+    let error = r#"{"code":"worker_crashed","message":"its workers died"}"#;
+    let mut pipe = redis::pipe();
+    pipe.lrem("cli:{export}:wait", 0, "bad").ignore().zadd("cli:{export}:failed", "bad", 1).ignore();
+    pipe.hset("cli:{export}:error", "bad", error).ignore().hset("cli:{export}:stalledCount", "bad", 2).ignore();
+    let () = pipe.query_async(&mut conn).await.unwrap();
+    let ran = bench.run(&["jobs", "retry", "-t", "export", "bad"]).await;
+    assert!(ran.status == 2 && ran.err.contains("run 1 job again that took workers down; say --yes"), "{ran:?}");
+    assert_eq!(bench.export.counts().await.unwrap().failed, 1);
+    let ran = bench.run(&["jobs", "retry", "-t", "export", "bad", "-y"]).await;
+    assert!(ran.status == 0 && ran.err.contains("since 2 workers died, or hung, with it"), "{ran:?}");
+}

@@ -1,10 +1,10 @@
 //! Programs that work jobs.
 
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use heartline::{Error, JobState, TaskRef};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::run::{Bench, PATIENCE, until};
@@ -237,7 +237,7 @@ async fn a_worker_whose_file_is_removed_goes_on() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_gone_fails_its_jobs_as_a_shell_would_say_it() {
+async fn jobs_of_a_program_that_cannot_be_started_are_put_off_until_it_can() {
     let bench = Bench::new().await;
     let file = scratch("gone");
     std::fs::copy("/bin/cat", &file).unwrap();
@@ -247,13 +247,50 @@ async fn a_program_that_is_gone_fails_its_jobs_as_a_shell_would_say_it() {
     command.args(["work", "-t", "script", "--exec", &program]).stderr(Stdio::null());
     let worker = Script { child: command.spawn().unwrap(), jobs: bench.app.task_ref("script").unwrap() };
     assert_eq!(worker.result(json!(1)).await.unwrap(), json!(1));
-    let fails = async |code: &str, says: &str| {
-        let (own, message) = worker.failure(json!(2)).await;
-        assert_eq!(own, code);
-        assert!(message.contains(&program) && message.contains(says), "{message}");
-    };
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
-    fails("exit_126", "denied").await;
     std::fs::remove_file(&file).unwrap();
-    fails("exit_127", "No such file").await;
+    let job = worker.jobs.dispatch(json!(2)).await.unwrap();
+    until("it is put off", async || worker.jobs.counts().await.unwrap().delayed == 1).await;
+    std::fs::copy("/bin/cat", &file).unwrap();
+    assert_eq!(job.result_within(PATIENCE).await.unwrap(), json!(2), "with its one attempt");
+}
+
+#[tokio::test]
+async fn a_program_that_comes_to_its_end_when_it_is_told_to_stop_has_done_its_job() {
+    let bench = Bench::new().await;
+    let file = scratch("ends");
+    let begins = format!("echo $$ >> {}", file.display());
+    let script = format!("trap 'echo 7; exit 0' TERM; {begins}; while :; do sleep 0.1; done");
+    let mut worker = Script::start(&bench, &["--grace", "0s"], &script);
+    let job = worker.jobs.dispatch(json!(1)).await.unwrap();
+    pids(&file, 1).await;
+    worker.signal("-TERM");
+    assert!(worker.child.wait().unwrap().success());
+    assert_eq!(job.result_within(PATIENCE).await.unwrap(), json!(7), "no other worker is there");
+}
+
+#[tokio::test]
+async fn values_pass_as_they_are_written() {
+    let bench = Bench::new().await;
+    let worker = Script::start(&bench, &[], "cat");
+    let payload = r#"{"order":12345678901234567890123,"b":2,"a":1.10,"deep":"#.to_owned()
+        + &"[".repeat(100)
+        + &"]".repeat(100)
+        + "}";
+    assert_eq!(bench.run(&["jobs", "dispatch", "-t", "script", &payload, "--id", "exact"]).await.ok(), "exact\n");
+    let job: heartline::JobHandle<Box<RawValue>> =
+        bench.app.task_ref::<Value, _>("script").unwrap().handle("exact").unwrap();
+    assert_eq!(job.result_within(PATIENCE).await.unwrap().get(), payload);
+    drop(worker);
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_written_is_lost_and_nothing_else() {
+    let bench = Bench::new().await;
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let args = ["work", "-t", "script", "--exec", "cat"];
+    let child = bench.command(&args).stderr(full).spawn().unwrap();
+    let mut worker = Script { child, jobs: bench.app.task_ref("script").unwrap() };
+    assert_eq!(worker.result(json!(1)).await.unwrap(), json!(1));
+    worker.signal("-TERM");
+    assert!(worker.child.wait().unwrap().success());
 }

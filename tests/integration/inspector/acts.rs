@@ -502,17 +502,17 @@ async fn a_job_is_dispatched_waited_for_and_read_without_its_types() {
     let (_app, inspector) = inspector(&test).await;
     let app = test_app_with(&test).await;
     let worker = TestWorker::start(app.worker());
-    let dispatched = inspector.dispatch_json(TASK, "ok".into()).unwrap().id("ok").header("a", "b").await.unwrap();
+    let dispatched = inspector.dispatch_json(TASK, "ok").unwrap().id("ok").header("a", "b").await.unwrap();
     assert_eq!(dispatched.id().as_str(), "ok");
     let value = inspector.result_json(TASK, "ok").await.unwrap();
     assert_eq!(value, test.journal.runs_of("ok")[0].fence);
     assert_eq!(inspector.wait(TASK, "ok", PATIENCE).await.unwrap(), JobState::Completed);
-    inspector.dispatch_json(TASK, "fail own no".into()).unwrap().id("fails").await.unwrap();
+    inspector.dispatch_json(TASK, "fail own no").unwrap().id("fails").await.unwrap();
     assert_eq!(inspector.wait(TASK, "fails", PATIENCE).await.unwrap(), JobState::Failed);
     assert!(
         matches!(inspector.result_json(TASK, "fails").await, Err(Error::JobFailed(failure)) if failure.code == "own")
     );
-    inspector.dispatch_json(TASK, "wait gate".into()).unwrap().id("waits").await.unwrap();
+    inspector.dispatch_json(TASK, "wait gate").unwrap().id("waits").await.unwrap();
     let late = inspector.wait(TASK, "waits", Duration::from_millis(50)).await.unwrap_err();
     assert!(matches!(late, Error::TimedOut { .. }), "{late:?}");
     inspector.cancel(TASK, "waits", "").await.unwrap();
@@ -608,4 +608,31 @@ async fn an_act_that_somebody_thought_about_takes_a_named_job_only_where_it_stoo
     let report = act.await.unwrap();
     assert_eq!((report.done, report.refused), (1, 2), "{report:?}");
     assert!(report.refusals.iter().any(|refused| refused.id == "cancelled" && refused.why == Refusal::Changed));
+}
+
+#[tokio::test]
+async fn an_act_that_was_decided_on_takes_no_other_job_that_has_got_the_id() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let task = app.task_ref::<String, u64>(TASK).unwrap();
+    for id in ["gone", "stays"] {
+        task.dispatch("x".into()).id(id).delay(MINUTE).await.unwrap();
+    }
+    let ids = || vec!["gone", "stays"];
+    let mut acts = [inspector.remove(TASK, ids()), inspector.cancel(TASK, ids(), ""), inspector.run_now(TASK, ids())];
+    for act in &mut acts {
+        assert_eq!(act.bind().await.unwrap(), [(Some(JobState::Delayed), 2)].into());
+    }
+    inspector.remove(TASK, "gone").await.unwrap();
+    a_millisecond_passes(&inspector).await;
+    task.dispatch("other".into()).id("gone").delay(MINUTE).await.unwrap();
+    let [remove, cancel, run_now] = acts;
+    let report = run_now.await.unwrap();
+    assert_eq!((report.done, report.refusals[0].why), (1, Refusal::Changed), "{report:?}");
+    let report = cancel.await.unwrap();
+    assert_eq!((report.done, report.refused), (0, 2), "{report:?}");
+    let report = remove.await.unwrap();
+    assert_eq!((report.done, report.refused), (0, 2), "{report:?}");
+    assert_eq!(test.places("gone").await, ["delayed"]);
+    is_sound(&inspector).await;
 }

@@ -496,7 +496,7 @@ async fn no_command_of_an_inspector_touches_keys_of_two_hash_tags_and_none_is_in
     inspector.retry(name, "waits").await.unwrap();
     inspector.pause(name, "").await.unwrap();
     inspector.resume(name).await.unwrap();
-    inspector.dispatch_json(name, "x".into()).unwrap().id("json").await.unwrap();
+    inspector.dispatch_json(name, "x").unwrap().id("json").await.unwrap();
     inspector.result_json(name, "done").await.unwrap();
     inspector.wait(name, "done", PATIENCE).await.unwrap();
     let report = inspector.audit(name).await.unwrap();

@@ -971,7 +971,7 @@ async fn an_inspector_leaves_nothing_behind_in_its_app() {
     let mut events = app.events();
     let worker = test.start_worker(fast()).await;
     test.journal.open("go");
-    inspector.dispatch_json(TASK, "go".into()).unwrap().id("job").await.unwrap();
+    inspector.dispatch_json(TASK, "go").unwrap().id("job").await.unwrap();
     inspector.result_json(TASK, "job").await.unwrap();
     assert_eq!(inspector.wait(TASK, "job", PATIENCE).await.unwrap(), JobState::Completed);
     inspector.task(TASK).await.unwrap();
@@ -1023,7 +1023,7 @@ async fn a_name_an_id_a_cursor_or_a_limit_that_is_not_valid_is_a_fault_of_who_as
         is_config(inspector.resume(name).await);
         is_config(inspector.forget_task(name).await);
         is_config(inspector.audit(name).await);
-        is_config(inspector.dispatch_json(name, 1.into()).map(drop));
+        is_config(inspector.dispatch_json(name, 1).map(drop));
         is_config(inspector.result_json(name, "a").await);
         is_config(inspector.wait(name, "a", PATIENCE).await);
     }
