@@ -69,7 +69,7 @@ pub enum TokenCheck {
     Right,
     /// It is another one, or there is none.
     Wrong,
-    /// It is another one, and so were ten in the last minute: it was not looked at.
+    /// It is another one, and so were ten in the last minute.
     TooMany,
 }
 

@@ -211,11 +211,9 @@ pub async fn whoever_has_the_token_signs_in_and_out(world: Rc<World>) {
     browser.until_text("That is not the token.").await;
     browser.fill("input[name=token]", token).await;
     browser.click("main button").await;
-    browser.until_heading("Tasks").await;
+    browser.until_heading("done").await;
     let told = browser.eval_text("return document.cookie + JSON.stringify(localStorage)").await;
     assert!(!told.contains("session") && !told.contains(token), "no script can read it: {told}");
-    browser.open(&site.job("done")).await;
-    browser.until_heading("done").await;
     browser.click_text("header button", "Sign out").await;
     until("it asks again", async || browser.count("input[name=token]").await == 1).await;
     browser.driver.back().await.unwrap();
@@ -223,6 +221,8 @@ pub async fn whoever_has_the_token_signs_in_and_out(world: Rc<World>) {
     // A page that is open in another window leaves when its session is over.
     browser.fill("input[name=token]", token).await;
     browser.click("main button").await;
+    browser.until_heading("done").await;
+    browser.open(&site.at("/")).await;
     browser.until_heading("Tasks").await;
     browser.cdp("Network.clearBrowserCookies", serde_json::json!({})).await;
     let _ = site.export.dispatch("x".into()).await.unwrap();
