@@ -286,9 +286,11 @@ impl Error {
             || matches!(self, Error::Connect { source } | Error::Refused { source } if source.is_elsewhere())
     }
 
-    /// Whether the server is a primary no more. After a failover its address leads to another one, over a new connection.
+    /// Whether the server is a primary no more, or has lost its replicas, as one has that was cut off from the others. After a failover its address
+    /// leads to another one, over a new connection.
     pub(crate) fn is_demoted(&self) -> bool {
-        matches!(self, Error::Refused { source } if source.code() == Some("READONLY"))
+        let codes = [Some("READONLY"), Some("NOREPLICAS")];
+        matches!(self, Error::Refused { source } if codes.contains(&source.code()))
     }
 
     /// Whether our user of the server lacks a right.

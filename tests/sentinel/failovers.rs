@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use heartline::{App, Error, WatchBreak};
+use heartline::testing::RedisServer;
+use heartline::{App, Context, Error, JobError, TaskOptions, WatchBreak};
 
 use crate::support::load::Load;
+use crate::support::tls::{Ca, terminator_of};
 use crate::support::{PATIENCE, eventually};
-use crate::trio::{DOWN_AFTER, Trio, ask};
+use crate::trio::{DOWN_AFTER, SERVICE, Sentinel, Trio, ask};
 
 const TASK: &str = "work";
 
@@ -85,6 +87,53 @@ async fn a_sentinel_that_is_frozen_and_the_first_of_the_address_keeps_nobody_wai
     load.goes_on(RESUMES).await;
     load.accounted().await;
     trio.sentinels[0].signal("-CONT");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_takes_no_writes_without_its_replicas_loses_none() {
+    let trio = Trio::start().await;
+    let primary = trio.servers[0].port();
+    for (name, value) in [("min-replicas-to-write", "1"), ("min-replicas-max-lag", "2")] {
+        for server in &trio.servers {
+            ask::<String>(server.port(), &["CONFIG", "SET", name, value]).await.unwrap();
+        }
+    }
+    let load = Load::start(&trio.url(), &[TASK]).await;
+    load.goes_on(PATIENCE).await;
+    let replicas = &trio.servers[1..];
+    replicas.iter().for_each(|replica| replica.freeze().unwrap());
+    // It answers nothing that can be read as text: an error.
+    let refuses = async || ask::<String>(primary, &["SET", "probe", "x"]).await.is_none();
+    eventually("it takes no writes", PATIENCE, refuses).await;
+    replicas.iter().for_each(|replica| replica.thaw().unwrap());
+    load.goes_on(PATIENCE).await;
+    let lost = load.accounted().await;
+    assert_eq!(lost.jobs, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_and_the_primary_that_they_name_are_reached_over_tls() {
+    let ca = Ca::new();
+    let server = tokio::task::spawn_blocking(|| RedisServer::start().unwrap()).await.unwrap();
+    let at = |port: u16| ([127, 0, 0, 1], port).into();
+    // The sentinel itself speaks to the primary without TLS, and names the place at which both are taken.
+    let primary = terminator_of(at(server.port()), &ca.sign("127.0.0.1", |_| {}), None, true).await;
+    let sentinel = Sentinel::start(primary);
+    sentinel.knows().await;
+    let port = terminator_of(at(sentinel.port), &ca.sign("localhost", |_| {}), None, false).await;
+    let app = |ca: String| {
+        let url = format!("rediss-sentinel://localhost:{port}?sentinelServiceName={SERVICE}");
+        App::builder().redis(url).tls_ca(ca)
+    };
+    let own = app(ca.pem()).build().await.unwrap();
+    let task = own.task(TASK, TaskOptions::new(), async |_: Context, n: u8| Ok::<_, JobError>(n + 1)).unwrap();
+    let worker = own.worker().spawn();
+    let job = task.dispatch(1).await.unwrap();
+    assert_eq!(tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap(), 2);
+    let _ = worker.stop().await.unwrap();
+    let e = app(Ca::new().pem()).build().await.unwrap_err();
+    assert!(matches!(e, Error::Connect { .. }) && format!("{e:?}").contains("UnknownIssuer"), "{e:?}");
+    assert!(!e.is_retryable(), "no repetition mends it: {e:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

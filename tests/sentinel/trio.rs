@@ -11,7 +11,7 @@ use heartline::testing::RedisServer;
 use crate::support::{PATIENCE, eventually};
 
 /// The name under which the sentinels watch the primary.
-const SERVICE: &str = "main";
+pub const SERVICE: &str = "main";
 
 /// Turns into a sentinel that goes with whoever holds the other end of its standard input.
 const LAUNCHER: &str =
@@ -32,7 +32,7 @@ pub struct Sentinel {
 }
 
 impl Sentinel {
-    fn start(primary: u16) -> Sentinel {
+    pub fn start(primary: u16) -> Sentinel {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let dir = std::env::temp_dir().join(format!("heartline-sentinel-{}-{port}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
@@ -50,6 +50,14 @@ impl Sentinel {
         command.args(["-c", LAUNCHER, "sentinel", &program]).arg(&file).arg("--sentinel");
         let process = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         Sentinel { process, port, dir }
+    }
+
+    /// Waits until it tells where the primary is.
+    pub async fn knows(&self) {
+        eventually("it tells of the primary", PATIENCE, async || {
+            ask::<(String, u16)>(self.port, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE]).await
+        })
+        .await;
     }
 
     pub fn signal(&self, name: &str) {

@@ -1,7 +1,7 @@
 //! What integration tests share: private servers, dumps, a proxy that breaks connections, captured warnings.
 //!
 //! A test crate takes all of it with `#[path = "../support/mod.rs"] mod support;`. Every helper is used by its own checks in
-//! `checks`, so none is ever unused; a task, its workers, their journal, puppets and events are for the crates that look at
+//! `checks`, so none is ever unused; a task, its workers, their journal, puppets, events and TLS are for the crates that look at
 //! whole workers, and the others let them be. Nothing here skips a test: without a Redis server it panics.
 
 // Failures of helpers are failures of the test; the attribute also tells clippy so.
@@ -28,6 +28,8 @@ mod stats;
 mod tap;
 #[allow(dead_code)]
 pub mod task;
+#[allow(dead_code)]
+pub mod tls;
 mod warnings;
 #[allow(dead_code)]
 pub mod worker;

@@ -1,85 +1,14 @@
 //! Redis over TLS, behind a terminator with certificates of a CA of the test's own.
 
+use crate::support::tls::{Ca, Pair, terminator_of};
 use crate::support::{PATIENCE, TestRedis};
 use heartline::testing::RedisServer;
 use heartline::{App, AppBuilder, Context, Error, JobError, StopReason, TaskOptions};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
-use std::net::SocketAddr;
-use std::sync::Arc;
-use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use rcgen::date_time_ymd;
 
-struct Ca(CertifiedIssuer<'static, KeyPair>);
-
-/// A certificate and its key, as PEM.
-struct Pair {
-    cert: String,
-    key: String,
-}
-
-impl Ca {
-    fn new() -> Ca {
-        let mut params = CertificateParams::default();
-        // Another one is not to be taken for this one by its name.
-        let name = format!("test {}", fastrand::u64(..));
-        params.distinguished_name.push(rcgen::DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Ca(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
-    }
-
-    fn pem(&self) -> String {
-        self.0.pem()
-    }
-
-    fn sign(&self, host: &str, shape: impl FnOnce(&mut CertificateParams)) -> Pair {
-        let mut params = CertificateParams::new([host.to_owned()]).unwrap();
-        shape(&mut params);
-        let key = KeyPair::generate().unwrap();
-        Pair { cert: params.signed_by(&key, &self.0).unwrap().pem(), key: key.serialize_pem() }
-    }
-}
-
-/// Takes TLS connections and passes them on to the server; asks for a certificate that `clients` has signed, if that is given.
-/// Returns its port.
+/// A way to the server over TLS; asks for a certificate that `clients` has signed, if that is given. Returns its port.
 async fn terminator(redis: &TestRedis, pair: &Pair, clients: Option<&Ca>) -> u16 {
-    terminator_of(redis.address(), pair, clients).await
-}
-
-async fn terminator_of(server: SocketAddr, pair: &Pair, clients: Option<&Ca>) -> u16 {
-    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().unwrap();
-    let builder = match clients {
-        Some(ca) => {
-            let mut roots = RootCertStore::empty();
-            roots.add(CertificateDer::from_pem_slice(ca.pem().as_bytes()).unwrap()).unwrap();
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
-            builder.with_client_cert_verifier(verifier)
-        }
-        None => builder.with_no_client_auth(),
-    };
-    let cert = CertificateDer::from_pem_slice(pair.cert.as_bytes()).unwrap();
-    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(builder.with_single_cert(vec![cert], key).unwrap()));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            let acceptor = acceptor.clone();
-            tokio::spawn(async move {
-                // Whatever goes wrong ends the connection, which is what the other side sees.
-                if let (Ok(mut client), Ok(mut server)) =
-                    (acceptor.accept(client).await, TcpStream::connect(server).await)
-                {
-                    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
-                }
-            });
-        }
-    });
-    port
+    terminator_of(redis.address(), pair, clients, false).await
 }
 
 fn app(port: u16, prefix: &str) -> AppBuilder {
@@ -195,7 +124,8 @@ async fn nodes_of_a_cluster_are_reached_over_tls_by_the_names_that_they_announce
     let (ca, clients) = (Ca::new(), Ca::new());
     let node = RedisServer::builder().arg("--cluster-enabled").arg("yes").start().unwrap();
     let own = clients.sign("worker", |_| {});
-    let port = terminator_of(([127, 0, 0, 1], node.port()).into(), &ca.sign("localhost", |_| {}), Some(&clients)).await;
+    let port =
+        terminator_of(([127, 0, 0, 1], node.port()).into(), &ca.sign("localhost", |_| {}), Some(&clients), false).await;
     // The first look goes to the address that was given, everything else to what the node says.
     for words in [
         "CLUSTER ADDSLOTSRANGE 0 16383",
