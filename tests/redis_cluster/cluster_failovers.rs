@@ -87,3 +87,21 @@ async fn a_slot_moves_to_another_node_key_by_key_under_load() {
     let lost = load.accounted().await;
     assert_eq!(lost.jobs, 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_added_takes_over_slots_under_load() {
+    let mut six = Six::start().await;
+    let load = Load::start(&six.cluster.url(), &TASKS).await;
+    load.goes_on(PATIENCE).await;
+    let added = six.grow().await;
+    load.goes_on(RESUMES).await;
+    // One after the other, of each of the nodes that had slots.
+    for task in [TASKS[0], TASKS[1], TASKS[2]] {
+        let before = six.primary_of(task, six.cluster.nodes[0].port()).await.unwrap();
+        six.migrate(task, before, added, || load.goes_on_without(task, RESUMES)).await;
+        load.goes_on(RESUMES).await;
+        assert_eq!(six.primary_of(task, six.cluster.nodes[0].port()).await, Some(added));
+    }
+    let lost = load.accounted().await;
+    assert_eq!(lost.jobs, 0);
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use heartline::testing::{RedisCluster, RedisServer};
 use redis::Value;
 
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, ask_port, eventually};
 
 /// Tasks on each of the nodes: `slots` of 5,460, 5,461 and 5,462.
 pub const TASKS: [&str; 5] = ["export", "mail", "video", "crawl", "billing"];
@@ -16,14 +16,7 @@ pub struct Six {
 
 /// What a node answers; `None` where it does not.
 pub async fn ask<T: redis::FromRedisValue>(port: u16, words: &[&str]) -> Option<T> {
-    let asked = async {
-        let client = redis::Client::open(format!("redis://127.0.0.1:{port}")).ok()?;
-        let mut conn =
-            client.get_multiplexed_async_connection_with_config(&crate::support::TestRedis::patient()).await.ok()?;
-        let mut cmd = redis::cmd(words[0]);
-        cmd.arg(&words[1..]).query_async(&mut conn).await.ok()
-    };
-    tokio::time::timeout(Duration::from_secs(5), asked).await.ok().flatten()
+    ask_port(port, words, Duration::from_secs(5)).await
 }
 
 async fn is_ok(port: u16, words: &[&str]) {
@@ -71,6 +64,36 @@ impl Six {
             (says.as_deref() == Some("master")).then_some(port)
         })
         .await
+    }
+
+    /// Adds a primary without slots, and waits until all know of it and it of them. Returns its port.
+    pub async fn grow(&mut self) -> u16 {
+        let start = || {
+            let bus = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let settings = [
+                ("--cluster-enabled", "yes"),
+                ("--cluster-port", &bus.to_string()),
+                ("--cluster-node-timeout", &RedisCluster::NODE_TIMEOUT.as_millis().to_string()),
+                ("--cluster-require-full-coverage", "no"),
+            ];
+            let node = settings.iter().fold(RedisServer::builder(), |node, (name, value)| node.arg(*name).arg(*value));
+            (node.start().unwrap(), bus)
+        };
+        let (node, bus) = tokio::task::spawn_blocking(start).await.unwrap();
+        let (port, first) = (node.port(), self.ports()[0]);
+        let meets = ["CLUSTER", "MEET", "127.0.0.1", &port.to_string(), &bus.to_string()];
+        is_ok(first, &meets).await;
+        self.cluster.nodes.push(node);
+        for member in self.ports() {
+            eventually("it knows of all", PATIENCE, async || {
+                let nodes = ask::<String>(member, &["CLUSTER", "NODES"]).await.unwrap_or_default();
+                let is_ok =
+                    ask::<String>(member, &["CLUSTER", "INFO"]).await.unwrap_or_default().contains("cluster_state:ok");
+                is_ok && nodes.matches(" connected").count() == self.cluster.nodes.len()
+            })
+            .await;
+        }
+        port
     }
 
     /// Moves the slot of a task from one node to another, key by key; `meanwhile` is waited for when it is half moved.

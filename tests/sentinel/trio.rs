@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use heartline::testing::RedisServer;
 
-use crate::support::{PATIENCE, eventually};
+use crate::support::{PATIENCE, ask_port, eventually};
 
 /// The name under which the sentinels watch the primary.
 pub const SERVICE: &str = "main";
@@ -76,14 +76,7 @@ impl Drop for Sentinel {
 
 /// What a server or a sentinel answers; `None` where it does not.
 pub async fn ask<T: redis::FromRedisValue>(port: u16, words: &[&str]) -> Option<T> {
-    let asked = async {
-        let client = redis::Client::open(format!("redis://127.0.0.1:{port}")).ok()?;
-        let mut conn =
-            client.get_multiplexed_async_connection_with_config(&crate::support::TestRedis::patient()).await.ok()?;
-        let mut cmd = redis::cmd(words[0]);
-        cmd.arg(&words[1..]).query_async(&mut conn).await.ok()
-    };
-    tokio::time::timeout(Duration::from_secs(1), asked).await.ok().flatten()
+    ask_port(port, words, Duration::from_secs(1)).await
 }
 
 impl Trio {

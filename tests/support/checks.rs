@@ -1,6 +1,8 @@
 //! The helpers checked on themselves: a proxy that loses nothing proves nothing.
 
-use super::{At, Child, Line, PATIENCE, Proxy, Tap, TestRedis, Warnings, calls, dump, eventually, scripts_run, stat};
+use super::{
+    At, Child, Line, PATIENCE, Proxy, Tap, TestRedis, Warnings, ask_port, calls, dump, eventually, scripts_run, stat,
+};
 use heartline::testing::RedisServer;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, RedisResult};
@@ -417,4 +419,12 @@ async fn a_child_is_this_program_and_obeys() {
     child.signal("KILL");
     assert!(!child.exits().await.success() && !child.lives());
     assert_eq!(Child::role(), None);
+}
+
+#[tokio::test]
+async fn a_port_answers_or_nothing_does() {
+    let redis = TestRedis::start();
+    let port = redis.address().port();
+    assert_eq!(ask_port::<String>(port, &["PING"], PATIENCE).await.as_deref(), Some("PONG"));
+    assert_eq!(ask_port::<String>(port, &["NONSENSE"], PATIENCE).await, None);
 }

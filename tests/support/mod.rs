@@ -39,7 +39,7 @@ pub use dump::dump;
 pub use eventually::eventually;
 pub use line::Line;
 pub use proxy::Proxy;
-pub use server::TestRedis;
+pub use server::{TestRedis, ask_port};
 pub use stats::{calls, scripts_run, stat};
 pub use tap::Tap;
 pub use warnings::{At, Warnings};

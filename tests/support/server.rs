@@ -104,3 +104,13 @@ impl TestRedis {
         format!("t{}-{:05}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
+
+/// What the server at this port answers within this time; `None` where it does not.
+pub async fn ask_port<T: redis::FromRedisValue>(port: u16, words: &[&str], within: Duration) -> Option<T> {
+    let asked = async {
+        let client = redis::Client::open(format!("redis://127.0.0.1:{port}")).ok()?;
+        let mut conn = client.get_multiplexed_async_connection_with_config(&TestRedis::patient()).await.ok()?;
+        redis::cmd(words[0]).arg(&words[1..]).query_async(&mut conn).await.ok()
+    };
+    tokio::time::timeout(within, asked).await.ok().flatten()
+}
