@@ -1,5 +1,5 @@
 -- Writes a task's options, as the scripts need them: when a worker starts, and again when the server has lost them.
--- KEYS[1]  meta     (hash)  wire version, stamp and options, when they were lost last
+-- KEYS[1]  meta     (hash)  wire version, stamp and options, when they were first, and lost last
 -- KEYS[2]  outcome  (hash)  column
 -- KEYS[3]  aside    (hash)  id -> fence, phase, and since when it was silent, ms, of a job that is let be
 -- ARGV[1]  wire     (version of the caller)
@@ -30,7 +30,7 @@ for at = 4, #ARGV, 2 do
   if name == 'hook' and value == '1' or name == 'patience' and value ~= '' then needed = 2 end
 end
 -- A worker has declared it before, and nothing is left of that.
-local is_lost = ARGV[2] ~= '' and not written[2]
+local is_lost, now_ms = ARGV[2] ~= '' and not written[2], string.format('%d', math.floor(now_us() / 1000))
 local changed, fields = {}, { 'wire', needed, 'declaredAt', string.format('%d', stamp), 'declaredBy', worker }
 for at = 4, #ARGV, 2 do
   local old = redis.call('HGET', meta, ARGV[at])
@@ -49,8 +49,7 @@ for at = 4, #ARGV, 2 do
 end
 -- A shrinking command first: a worker may start on a server at maxmemory, to drain it.
 redis.call('HDEL', meta, '')
-if is_lost then
-  fields[#fields + 1], fields[#fields + 2] = 'lostAt', string.format('%d', math.floor(now_us() / 1000))
-end
+if not written[2] then fields[#fields + 1], fields[#fields + 2] = 'bornAt', now_ms end
+if is_lost then fields[#fields + 1], fields[#fields + 2] = 'lostAt', now_ms end
 redis.call('HSET', meta, unpack(fields))
 return { 'declared', stamp, changed }

@@ -382,8 +382,8 @@ async fn done(
             }
         }
         "resume" => inspector.resume(task).await.map(|_| format!("{task} goes on.")),
-        "retry" => step_by_step(wanted.decided(inspector.retry(task, jobs)), "run again", run).await,
-        "run_now" => step_by_step(wanted.decided(inspector.run_now(task, jobs)), "run now", run).await,
+        "retry" => step_by_step(wanted.bound(inspector.retry(task, jobs)), "run again", run).await,
+        "run_now" => step_by_step(wanted.bound(inspector.run_now(task, jobs)), "run now", run).await,
         "cancel" => step_by_step(wanted.bound(inspector.cancel(task, jobs, &wanted.reason)), "cancelled", run).await,
         "remove" => step_by_step(wanted.bound(inspector.remove(task, jobs)), "removed", run).await,
         "recover_running" => watched(inspector.recover_running(task, silent()), "run again", run).await,

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::try_join_all;
 use heartline::{
-    Error, Holder, HolderReport, Inspector, JobFilter, JobReport, JobRow, JobState, ServerReport, StalledEvent,
-    Suspect, TaskReport, WatchReport, WorkerReport, WorkerState,
+    Error, Holder, HolderReport, Inspector, JobFilter, JobReport, JobRow, JobState, JobValues, ServerReport,
+    StalledEvent, Suspect, TaskReport, WatchReport, WorkerReport, WorkerState,
 };
 use serde::Serialize;
 
@@ -36,8 +36,12 @@ const LOOKED_UP: usize = 100;
 /// How many running jobs are looked at for those that would fail.
 const HELD_LOOKED_AT: usize = 1000;
 
-/// That a server lost its data is told for so long.
+/// That a server lost its data is told for so long, and for so long it is more than a note.
 const TOLD_FOR: Duration = Duration::from_secs(3600);
+const NEWLY: Duration = Duration::from_secs(300);
+
+/// The clock of a server counts its seconds from somewhere in the first one.
+const RESTART: Duration = Duration::from_secs(2);
 
 /// A job that was held at the deaths of workers is told of for so long.
 const SUSPECT_FOR: Duration = Duration::from_secs(3600);
@@ -176,6 +180,25 @@ pub fn troubles(tasks: &[TaskReport], workers: &[WorkerReport], holders: &[Holde
     troubles
 }
 
+/// A server that started of late, and does not write down each change: what it had not saved by then is gone.
+fn of_restart(server: &ServerReport, workers: &[WorkerReport]) -> Option<Trouble> {
+    let started = server.clock.checked_sub(server.uptime)?;
+    let is_older = |worker: &WorkerReport| {
+        let began = worker.started_at.and_then(|at| started.duration_since(at).ok());
+        worker.state.is_live() && began.is_some_and(|before| before > RESTART)
+    };
+    if server.fault.is_some()
+        || server.has_append_only_file
+        || server.uptime > TOLD_FOR
+        || !workers.iter().any(is_older)
+    {
+        return None;
+    }
+    let what = format!("the server {} started {} ago, without an append-only file", server.place, span(server.uptime));
+    let hint = "what it had not saved by then is gone: jobs dispatched since its last snapshot may be lost, and jobs that ended since then may run again";
+    Some(Trouble { grade: Grade::Note, ..Trouble::risk(None, what, hint.to_owned()) })
+}
+
 /// The same, and by what the servers put jobs at risk.
 #[must_use]
 pub fn all_troubles(
@@ -187,6 +210,7 @@ pub fn all_troubles(
     let risks = of_servers(servers, SystemTime::now()).into_iter().filter(|checked| checked.grade == Grade::Risk);
     let risks = risks.map(|risk| Trouble::risk(None, risk.what, risk.todo.unwrap_or_default()));
     let mut troubles: Vec<Trouble> = risks.collect();
+    troubles.extend(servers.iter().filter_map(|server| of_restart(server, workers)));
     if servers.iter().all(|server| server.write_refusal.is_none()) {
         troubles.extend(self::troubles(tasks, workers, holders));
         return troubles;
@@ -249,6 +273,32 @@ pub async fn suspicions<'a>(
     Ok(suspects.into_iter().map(told).collect())
 }
 
+/// How many delayed jobs are looked at for how often they put themselves off, and how often is often.
+const SNOOZED: (usize, u32) = (5, 3);
+
+/// Jobs that put themselves off again and again while none completes.
+async fn snoozing(inspector: &Inspector, task: &TaskReport, delayed: &[JobRow]) -> Option<Trouble> {
+    let (mut often, mut looked) = (Vec::new(), 0);
+    for row in delayed.iter().take(SNOOZED.0) {
+        let Ok(Some(job)) = inspector.job(&task.task, row.id.as_str(), JobValues::None).await else { continue };
+        looked += 1;
+        if job.snoozed_count >= SNOOZED.1 {
+            often.push(job);
+        }
+    }
+    let most = often.iter().map(|job| job.snoozed_count).max().filter(|_| often.len() * 2 > looked)?;
+    let (name, first) = (&task.task, often.first()?);
+    let what = format!(
+        "{} delayed, {} of the next {looked} put off again and again, {most} times; none completed in the last 5 minutes",
+        many(task.counts.delayed, "job"),
+        often.len(),
+    );
+    let id = quoted(first.id.as_str());
+    let hint =
+        format!("what they wait for may never come: `heartline jobs show -t {name} {id}`, and the log of a worker");
+    Some(Trouble::note(name, what, hint))
+}
+
 /// Of how many tasks the delayed jobs are looked at, and how many of each.
 const RETRIED: (usize, usize) = (50, 20);
 
@@ -263,7 +313,10 @@ pub async fn retrying(inspector: &Inspector, tasks: &[TaskReport]) -> Result<Vec
         let filter = JobFilter::new(JobState::Delayed).oldest_first();
         let Ok(page) = inspector.jobs(&task.task, &filter, None, RETRIED.1).await else { continue };
         let failed: Vec<&JobRow> = page.jobs.iter().filter(|job| job.failed_attempts > 0).collect();
-        let Some(first) = failed.first().filter(|_| failed.len() * 2 >= page.jobs.len()) else { continue };
+        let Some(first) = failed.first().filter(|_| failed.len() * 2 >= page.jobs.len()) else {
+            troubles.extend(snoozing(inspector, task, &page.jobs).await);
+            continue;
+        };
         let code = first.code.as_deref().unwrap_or("failed");
         let message = brief(first.message.as_deref().unwrap_or_default(), 80);
         let name = &task.task;
@@ -318,15 +371,16 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     let mut troubles = Vec::new();
     let (counts, held) = (&task.counts, task.counts.held());
     let waiting = counts.waiting + task.due;
-    if let Some(lost) = task.data_lost_at.filter(|at| task.as_of.duration_since(*at).unwrap_or_default() < TOLD_FOR) {
-        troubles.push(trouble(
-            format!(
-                "the server lost its data {}: jobs that waited, or had ended, are gone",
-                relative(lost, task.as_of)
-            ),
-            "dispatch them again; those that workers held go on. `heartline doctor` tells whether it keeps its data"
-                .to_owned(),
-        ));
+    let lost_for = task.data_lost_at.map(|at| (at, task.as_of.duration_since(at).unwrap_or_default()));
+    if let Some((lost, ago)) = lost_for.filter(|(_, ago)| *ago < TOLD_FOR) {
+        let lost = relative(lost, task.as_of);
+        let mut told = trouble(
+            format!("the server lost its data {lost}: jobs that waited, ran or had ended are gone"),
+            "dispatch them again; what workers still hold is reported in vain. `heartline doctor` tells whether it keeps its data".to_owned(),
+        );
+        // Behind some minutes it says nothing any more of whether jobs are processed.
+        told.grade = if ago < NEWLY { Grade::Risk } else { Grade::Note };
+        troubles.push(told);
     }
     // What some workers do is not known where the node is away to which they tell it.
     let is_known = !workers.iter().any(is_untold);
@@ -359,8 +413,9 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     }
     if let Some(pause) = &task.paused {
         let why = if pause.reason.is_empty() { String::new() } else { format!(" ({})", pause.reason) };
-        let what = format!("it is paused by {}{why}, and {} waiting", pause.by, many(waiting, "job"));
-        let hint = format!("`heartline task resume {name}` lets them begin");
+        let of = if waiting > 0 { format!(", and {} waiting", many(waiting, "job")) } else { String::new() };
+        let what = format!("it is paused by {}{why}{of}", pause.by);
+        let hint = format!("`heartline task resume {name}` lets its jobs begin");
         troubles.push(if waiting > 0 { trouble(what, hint) } else { Trouble::note(name, what, hint) });
     }
     let of_worker = |holder: &Holder| workers.iter().find(|worker| worker.worker == holder.worker);
@@ -552,7 +607,12 @@ pub async fn trouble_of(inspector: &Inspector, job: &JobReport) -> Result<Option
         if !matches!(job.state, JobState::Waiting | JobState::Delayed) {
             return Ok(None);
         }
-        return Ok(why_it_waits(job, &inspector.task(&job.task).await?));
+        // A task that is damaged does not hide the job.
+        return match inspector.task(&job.task).await {
+            Ok(task) => Ok(why_it_waits(job, &task)),
+            Err(e) if e.is_retryable() => Err(e),
+            Err(_) => Ok(None),
+        };
     };
     let worker = inspector.worker(holder.as_str()).await?;
     let is_live = worker.as_ref().is_some_and(|worker| worker.state.is_live());
@@ -625,7 +685,12 @@ async fn would_fail(inspector: &Inspector, task: &TaskReport, worker: &str) -> R
     let option = |name: &str| task.options.values.get(name).map_or("", String::as_str);
     let of_task = if option("onCrash") == "retry" && option("maxCountSet") != "1" { "" } else { option("maxCount") };
     let running = JobFilter::new(JobState::Running);
-    let jobs = inspector.jobs(&task.task, &running, None, HELD_LOOKED_AT).await?.jobs;
+    let jobs = match inspector.jobs(&task.task, &running, None, HELD_LOOKED_AT).await {
+        Ok(page) => page.jobs,
+        Err(e) if e.is_retryable() => return Err(e),
+        // It is a word in a question, and a damaged column is not to keep anybody from asking it.
+        Err(_) => return Ok(0),
+    };
     let fails = |job: &&JobRow| {
         let most = job.max_count.or_else(|| of_task.parse().ok());
         option("onCrash") == "fail" || most.is_some_and(|most| job.stalled_count >= most)

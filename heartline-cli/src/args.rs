@@ -173,7 +173,7 @@ pub(crate) enum Command {
     /// HEARTLINE_TASK, HEARTLINE_ATTEMPT, HEARTLINE_MAX_ATTEMPTS, HEARTLINE_STALLED_COUNT, HEARTLINE_FENCE, HEARTLINE_WORKER and, behind a
     /// crash, HEARTLINE_RECOVERY in its environment. What it writes to standard output is the result, if that is JSON.
     ///
-    /// Exit status 0 completes the job, behind SIGTERM too; 75 puts it off for --snooze, any other fails it with the code exit_N (signal_N for one that was
+    /// Exit status 0 completes the job, behind SIGTERM only with a result; 75 puts it off for --snooze, any other fails it with the code exit_N (signal_N for one that was
     /// killed) and the last 4 KiB of standard error. A job that is cancelled or lost ends its program: SIGTERM to its process group,
     /// then SIGKILL; one that takes too long by SIGKILL at once. So does the death of this worker, but only for the program itself: processes that it has started may live on.
     #[cfg(unix)]

@@ -1,6 +1,6 @@
 //! Contexts: servers that people have given names to, in a file of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::Global;
 use crate::failure::Failure;
-use crate::session::without_password;
 
 /// The file, as people write it.
 #[derive(Debug, Default, Deserialize)]
@@ -46,6 +45,8 @@ pub(crate) struct Place {
     /// The context that it is, if it is one.
     pub(crate) context: Option<String>,
     pub(crate) is_production: bool,
+    /// Whether the server is one of production, whatever the prefix.
+    pub(crate) shares_production: bool,
     /// Why it is not known whether it is of production, if so.
     pub(crate) unknown: Option<String>,
 }
@@ -106,12 +107,14 @@ impl Contexts {
         listed.collect()
     }
 
-    /// The context of production that stands for this address and prefix. What a program would have to be asked for is not compared.
-    fn production_at(&self, url: &str, prefix: &str) -> Option<&String> {
+    /// The context of production that stands for this address and prefix, or any prefix. What a program would have to be asked for is not
+    /// compared.
+    fn production_at(&self, url: &str, prefix: Option<&str>) -> Option<&String> {
+        let servers = servers_of(url);
         let is_there = |named: &Named| {
             let own = named.url.clone().or_else(|| std::env::var(named.url_env.as_ref()?).ok());
-            named.prefix.as_deref().unwrap_or(PREFIX) == prefix
-                && own.is_some_and(|own| server_of(&own) == server_of(url))
+            prefix.is_none_or(|prefix| named.prefix.as_deref().unwrap_or(PREFIX) == prefix)
+                && own.is_some_and(|own| !servers_of(&own).is_disjoint(&servers))
         };
         self.context.iter().find(|(_, named)| named.production && is_there(named)).map(|(name, _)| name)
     }
@@ -144,8 +147,10 @@ impl Place {
         let name = match (&asked, global.told_url()) {
             (Some(name), _) => Some(name),
             // A server of production is that under whatever name.
-            (None, Some((url, _))) => contexts.production_at(&url, &prefix_of(None)),
-            (None, None) => contexts.default.as_ref().or_else(|| contexts.production_at(DEFAULT_URL, &prefix_of(None))),
+            (None, Some((url, _))) => contexts.production_at(&url, Some(&prefix_of(None))),
+            (None, None) => {
+                contexts.default.as_ref().or_else(|| contexts.production_at(DEFAULT_URL, Some(&prefix_of(None))))
+            }
         };
         let named = name.map(|name| contexts.named(name)).transpose()?;
         let told = global.told_url().filter(|_| asked.is_none());
@@ -154,14 +159,13 @@ impl Place {
             (None, Some((name, named))) => (named.url(name)?, format!("that of the context {name}")),
             (None, None) => (DEFAULT_URL.to_owned(), "the default, as nobody says another: see --redis".to_owned()),
         };
-        Ok(Place {
-            url,
-            from,
-            prefix: prefix_of(named.and_then(|named| named.prefix.as_ref())),
-            context: name.cloned(),
-            is_production: named.is_some_and(|named| named.production),
-            unknown,
-        })
+        // One that is named, too, may lead where another one says that production is.
+        let prefix = prefix_of(named.and_then(|named| named.prefix.as_ref()));
+        let is_production = named.is_some_and(|named| named.production);
+        let same = if is_production { None } else { contexts.production_at(&url, Some(&prefix)) };
+        let shares_production = contexts.production_at(&url, None).is_some();
+        let (name, is_production) = same.map_or((name, is_production), |same| (Some(same), true));
+        Ok(Place { url, from, prefix, context: name.cloned(), is_production, shares_production, unknown })
     }
 }
 
@@ -178,21 +182,35 @@ impl Named {
     }
 }
 
-/// The server of an address and its database, whoever knocks there.
-fn server_of(url: &str) -> String {
-    let told = without_password(url);
-    let (scheme, place) = told.split_once("://").unwrap_or(("", &told));
+/// The servers of an address, each with the database, whoever knocks there; of a cluster and of sentinels all that are named.
+fn servers_of(url: &str) -> BTreeSet<String> {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let split = |text: &str, at: &[char]| -> (String, String) {
+        let (head, tail) = text.split_at(text.find(at).unwrap_or(text.len()));
+        (head.to_owned(), tail.to_owned())
+    };
     if scheme.ends_with("unix") {
-        // The database stands in a query, or nowhere.
-        let (path, query) = place.split_once('?').unwrap_or((place, ""));
-        let path = std::fs::canonicalize(path).unwrap_or_else(|_| PathBuf::from(path));
-        return format!("unix {} {query}", path.display());
+        let (path, query) = split(rest, &['?']);
+        let path = std::fs::canonicalize(&path).unwrap_or_else(|_| PathBuf::from(path));
+        return BTreeSet::from([format!("unix {} {query}", path.display())]);
     }
-    let (host, database) = place.split_once('/').unwrap_or((place, ""));
+    // A password may have any of these in it; what names the server stands behind it.
+    let behind = rest.rsplit_once('@').map_or(rest, |(_, behind)| behind);
+    let (host, tail) = split(behind, &['/', '?', '#']);
+    let (path, query) = split(&tail, &['?', '#']);
+    let database: String = path.chars().filter(char::is_ascii_digit).collect();
+    let database = database.parse::<u64>().unwrap_or(0);
+    let nodes = query.trim_start_matches('?').split('&').filter_map(|pair| pair.strip_prefix("node="));
+    let port = if scheme.contains("sentinel") { 26379 } else { 6379 };
+    std::iter::once(&*host).chain(nodes).map(|place| format!("{}/{database}", place_of(place, port))).collect()
+}
+
+/// A host and its port, as others may write them too.
+fn place_of(place: &str, default: u16) -> String {
     // An address in brackets has colons of its own.
-    let (name, port) = match host.rsplit_once(':').filter(|(name, _)| !name.starts_with('[') || name.ends_with(']')) {
-        Some((name, port)) => (name, port.parse().unwrap_or(6379)),
-        None => (host, 6379),
+    let (name, port) = match place.rsplit_once(':').filter(|(name, _)| !name.starts_with('[') || name.ends_with(']')) {
+        Some((name, port)) => (name, port.parse().unwrap_or(default)),
+        None => (place, default),
     };
     let name = name.trim_matches(['[', ']']).to_ascii_lowercase();
     let name = name.trim_end_matches('.');
@@ -201,8 +219,7 @@ fn server_of(url: &str) -> String {
     let is_own = |address: IpAddr| address.to_canonical().is_loopback() || address.is_unspecified();
     let is_loopback = name == "localhost" || address.is_some_and(is_own);
     let name = if is_loopback { "loopback".to_owned() } else { address.map_or(name.to_owned(), |it| it.to_string()) };
-    let database: String = database.chars().filter(char::is_ascii_digit).collect();
-    format!("{name}:{port}/{}", database.parse::<u64>().unwrap_or(0))
+    format!("{name}:{port}")
 }
 
 /// `127.1` or `0x7f.1`, as the resolver reads it: the last number fills what is missing.
@@ -262,13 +279,22 @@ fn is_own(_: &Path) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::server_of;
+    use super::servers_of;
 
     #[test]
     fn a_server_is_the_same_whoever_knocks_and_however_it_is_written() {
+        let server_of = |url: &str| servers_of(url).into_iter().collect::<Vec<_>>().join(" ");
         let told =
             ["redis://:pw@Live.internal", "rediss://live.internal:6379/0", "redis://live.internal/"].map(server_of);
         assert_eq!(told, ["live.internal:6379/0"; 3]);
+        let cluster = servers_of("redis-cluster://10.0.0.1:7000?node=10.0.0.2:7001");
+        for same in [
+            "redis-cluster://10.0.0.2:7001?node=10.0.0.1:7000",
+            "redis-cluster://user:p@w?/d@10.0.0.1:7000?node=10.0.0.9:1",
+        ] {
+            assert!(!servers_of(same).is_disjoint(&cluster), "{same}");
+        }
+        assert!(servers_of("redis-cluster://u:p@10.0.0.3:7000?node=10.0.0.4:7001").is_disjoint(&cluster));
         assert_eq!(server_of("redis://localhost:7000/2"), "loopback:7000/2");
         let own = ["127.0.0.1", "127.1", "[::1]:6379", "localhost:06379/00", "127.0.0.1//", "LOCALHOST./0/"];
         assert!(own.iter().all(|place| server_of(&format!("redis://{place}")) == "loopback:6379/0"));

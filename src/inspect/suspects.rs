@@ -20,6 +20,9 @@ const TOLD: usize = 100;
 /// Of how many workers it is looked up whether they were seen again.
 const LOOKED_UP: usize = 500;
 
+/// The stalls of how many other tasks of these workers are looked at.
+const OTHERS: usize = 20;
+
 /// A job that was held at two or more deaths of workers. See [`Inspector::suspects`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -32,6 +35,8 @@ pub struct Suspect {
     pub deaths: u64,
     /// At how many of those it was the only job.
     pub alone: u64,
+    /// At how many of those no other job was held that was held at more deaths than it. What such a job explains accuses nobody else.
+    pub unexplained: u64,
     /// The sum over its deaths of one divided by the jobs that were held: the share of the deaths that would be its own if each job
     /// of a dead worker were as guilty.
     pub share: f64,
@@ -45,10 +50,10 @@ pub struct Suspect {
 }
 
 impl Suspect {
-    /// Whether it may still take a worker down: it has not ended, and is there.
+    /// Whether it may still take a worker down: it has not ended, and is there, and no other job explains the deaths.
     #[must_use]
     pub fn is_at_large(&self) -> bool {
-        self.state.is_some_and(|state| !state.is_terminal())
+        self.unexplained > 1 && self.state.is_some_and(|state| !state.is_terminal())
     }
 
     /// The one of them that is more suspicious than any other, if there is one. They come as [`among`](Suspect::among) sorts them.
@@ -81,11 +86,15 @@ impl Suspect {
             }
         }
         let held = |worker: &&str| deaths[*worker].len() as f64;
+        let counts: BTreeMap<(&str, &str), usize> =
+            jobs.iter().map(|(job, (workers, _))| (*job, workers.len())).collect();
+        let is_explained = |worker: &str, own: usize| deaths[worker].iter().any(|job| counts[job] > own);
         let suspects = jobs.into_values().filter(|(workers, _)| workers.len() > 1).map(|(workers, last)| Suspect {
             task: last.task.clone(),
             id: last.id.clone(),
             deaths: workers.len() as u64,
             alone: workers.iter().filter(|worker| deaths[**worker].len() == 1).count() as u64,
+            unexplained: workers.iter().filter(|worker| !is_explained(worker, workers.len())).count() as u64,
             share: workers.iter().map(|worker| 1.0 / held(worker)).sum(),
             last_at: last.at,
             action: last.action,
@@ -100,9 +109,10 @@ impl Suspect {
     }
 }
 
-/// Whether the worker seemed dead while the job ran: not a handler that was silent, and not a job that had not begun.
+/// Whether the worker seemed dead while the job ran, to whoever took the job from it, a person too: not a handler that was silent, and not a
+/// job that had not begun.
 fn is_death(stall: &StalledEvent) -> bool {
-    let is_dead = !matches!(stall.reason, StallReason::HandlerSilent | StallReason::Requeued | StallReason::Manual);
+    let is_dead = !matches!(stall.reason, StallReason::HandlerSilent | StallReason::Requeued);
     is_dead && !matches!(stall.action, StallAction::Requeued | StallAction::Dropped)
 }
 
@@ -117,29 +127,45 @@ impl Inspector {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn suspects(&self, task: &str) -> Result<Vec<Suspect>, Error> {
-        let (mut stalls, mut cursor) = (Vec::new(), None);
-        loop {
-            let (some, next) = self.stalled_events(task, cursor.as_deref()).await?;
-            stalls.extend(some);
-            match next {
-                Some(next) => cursor = Some(next),
-                None => break,
-            }
-        }
+        let mut stalls = self.all_stalls(task).await?;
         let suspects = Suspect::among(&stalls);
         let of_suspects = stalls.iter().filter(|stall| suspects.iter().any(|suspect| suspect.id == stall.id));
         let workers: BTreeSet<&str> = of_suspects.filter_map(|stall| Some(stall.worker.as_ref()?.as_str())).collect();
-        let mut seen = BTreeMap::new();
+        let (mut seen, mut others) = (BTreeMap::new(), BTreeSet::new());
         for worker in workers.into_iter().take(LOOKED_UP) {
-            seen.extend(self.worker(worker).await?.map(|known| (worker.to_owned(), known.last_seen_at)));
+            let Some(known) = self.worker(worker).await? else { continue };
+            seen.insert(worker.to_owned(), known.last_seen_at);
+            others.extend(known.tasks.into_iter().map(|its| its.task).filter(|other| other != task));
+        }
+        // A job of another task may have taken them down.
+        for other in others.iter().take(OTHERS) {
+            match self.all_stalls(other).await {
+                Ok(some) => stalls.extend(some),
+                Err(e) if e.is_retryable() => return Err(e),
+                Err(_) => {}
+            }
         }
         let survived = |stall: &StalledEvent| {
             let worker = stall.worker.as_ref().map_or("", |worker| worker.as_str());
             seen.get(worker).is_some_and(|seen| *seen > stall.at)
         };
         let mut suspects = Suspect::among(stalls.iter().filter(|stall| !survived(stall)));
+        suspects.retain(|suspect| suspect.task == task);
         self.look_up_suspects(&mut suspects).await?;
         Ok(suspects)
+    }
+
+    /// The stalls of a task that are still told of.
+    async fn all_stalls(&self, task: &str) -> Result<Vec<StalledEvent>, Error> {
+        let (mut stalls, mut cursor) = (Vec::new(), None);
+        loop {
+            let (some, next) = self.stalled_events(task, cursor.as_deref()).await?;
+            stalls.extend(some);
+            match next {
+                Some(next) => cursor = Some(next),
+                None => return Ok(stalls),
+            }
+        }
     }
 
     /// Looks up where suspects stand now, whichever their tasks are, and fills in their [`state`](Suspect::state).
@@ -205,10 +231,12 @@ mod tests {
             stall("slow", "g", StallReason::HandlerSilent, 8),
             stall("ahead", "h", StallReason::Requeued, 9),
             stall("ahead", "i", StallReason::Requeued, 10),
+            // Taken by a person, who knew before anybody else.
+            stall("twice", "e", StallReason::Manual, 11),
         ];
         let found = Suspect::among(stalls.iter().rev());
-        let told: Vec<_> = found.iter().map(|job| (job.id.as_str(), job.deaths, job.alone)).collect();
-        assert_eq!(told, [("poison", 3, 1), ("twice", 2, 2), ("neighbour", 2, 0)]);
+        let told: Vec<_> = found.iter().map(|job| (job.id.as_str(), job.deaths, job.alone, job.unexplained)).collect();
+        assert_eq!(told, [("poison", 3, 1, 3), ("twice", 2, 2, 2), ("neighbour", 2, 0, 0)]);
         assert!((found[0].share - (0.5 + 1.0 / 3.0 + 1.0)).abs() < 1e-9, "{found:?}");
         assert_eq!(Suspect::foremost(&[&found[0], &found[1]]).map(|job| job.id.as_str()), Some("poison"));
         assert!(Suspect::foremost(&[&found[1], &found[1]]).is_none() && Suspect::foremost(&[]).is_none());

@@ -50,8 +50,8 @@ pub struct TaskReport {
     pub failed: u64,
     /// Stalls since the task exists, of whatever jobs.
     pub stalled: u64,
-    /// When a worker found last that the server had lost what it had declared of the task, and declared it again: jobs that were there before
-    /// are gone, but for those that workers held.
+    /// When it was found that the server had lost its data of the task, if it has: a worker declared the task again, or one that lives had
+    /// declared it before there were any. Jobs that were there before are gone; what workers hold of them is reported in vain.
     #[serde(rename = "data_lost_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub data_lost_at: Option<SystemTime>,
     /// Jobs that failed in the last 5 minutes, of those that are kept.
@@ -235,7 +235,7 @@ impl Inspector {
     /// Cancel safe.
     pub async fn tasks(&self) -> Result<Vec<TaskReport>, Error> {
         let names = self.task_names().await?;
-        let live = self.live_slots().await?;
+        let live = self.live().await?;
         let mut reports = Vec::with_capacity(names.len());
         for some in names.chunks(TOGETHER) {
             let looks = some.iter().map(|name| self.overview(name));
@@ -304,7 +304,7 @@ impl Inspector {
     /// Cancel safe.
     pub async fn task(&self, task: &str) -> Result<TaskReport, Error> {
         let seen = self.overview(task).await?;
-        let live = self.live_slots().await?;
+        let live = self.live().await?;
         Ok(report(task, &seen, live.get(task).copied()))
     }
 
@@ -327,18 +327,29 @@ impl Inspector {
         Ok(TaskCounts::of(self.ask(call).await?.jobs))
     }
 
-    /// How many live workers work each task, and how many jobs those may hold.
-    async fn live_slots(&self) -> Result<BTreeMap<String, (u64, u64)>, Error> {
-        let mut found: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    /// What the live workers of each task are together.
+    async fn live(&self) -> Result<BTreeMap<String, Live>, Error> {
+        let mut found: BTreeMap<String, Live> = BTreeMap::new();
         for worker in self.live_workers().await? {
             for task in worker.tasks {
-                let (workers, slots) = found.entry(task.task).or_default();
-                *workers += 1;
-                *slots += task.slots;
+                let live = found.entry(task.task).or_default();
+                live.workers += 1;
+                live.slots += task.slots;
+                live.declared_at = live.declared_at.into_iter().chain(task.declared_at).min();
             }
         }
         Ok(found)
     }
+}
+
+/// The live workers of a task.
+#[derive(Clone, Copy, Default)]
+struct Live {
+    workers: u64,
+    /// How many jobs they may hold.
+    slots: u64,
+    /// When the first of them declared it.
+    declared_at: Option<SystemTime>,
 }
 
 /// Since when a job stands where it is: what is written of it, or what its id tells.
@@ -353,7 +364,7 @@ fn counted(found: &str) -> BTreeMap<Fault, u64> {
     pairs.collect()
 }
 
-fn report(task: &str, seen: &Overview, live: Option<(u64, u64)>) -> TaskReport {
+fn report(task: &str, seen: &Overview, live: Option<Live>) -> TaskReport {
     let ages = seen.heads.iter().filter_map(|(id, since)| stands_since(id, *since));
     let due = seen.first_due_ms.filter(|due| *due <= seen.now_ms);
     let since = ages.map(ms_of).chain(due).min();
@@ -361,7 +372,8 @@ fn report(task: &str, seen: &Overview, live: Option<(u64, u64)>) -> TaskReport {
     let time = |field: &str| seen.number(field).map(at_ms);
     let worker = |field: &str| seen.text(field).map(WorkerId::from_wire);
     let values = OPTIONS.iter().filter_map(|name| Some(((*name).to_owned(), seen.meta.get(*name)?.clone()))).collect();
-    let (live_workers, slots) = live.unwrap_or_default();
+    let Live { workers: live_workers, slots, declared_at } = live.unwrap_or_default();
+    let born = time("bornAt").filter(|born| declared_at.is_some_and(|declared| declared < *born));
     TaskReport {
         task: task.to_owned(),
         as_of: at_ms(seen.now_ms),
@@ -373,7 +385,7 @@ fn report(task: &str, seen: &Overview, live: Option<(u64, u64)>) -> TaskReport {
         ended: seen.number("out").unwrap_or(0),
         failed: seen.number("outFailed").unwrap_or(0),
         stalled: seen.number("stalls").unwrap_or(0),
-        data_lost_at: time("lostAt"),
+        data_lost_at: time("lostAt").max(born),
         failed_lately: seen.failed_lately,
         completed_lately: seen.completed_lately,
         // Fences are drawn from the time, in us.

@@ -131,6 +131,9 @@ pub struct WorkerTask {
     pub held: u64,
     /// How many it may hold.
     pub slots: u64,
+    /// When the worker declared the task, at its start.
+    #[serde(rename = "declared_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub declared_at: Option<SystemTime>,
     /// When the heartbeat was sent that was answered last.
     #[serde(rename = "last_beat_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub last_beat_at: Option<SystemTime>,
@@ -332,6 +335,7 @@ fn task_of(task: &str, presence: &HashMap<String, String>, seen_ms: u64) -> Work
         task: task.to_owned(),
         held: number(presence, &format!("held:{task}")).unwrap_or(0),
         slots: number(presence, &format!("slots:{task}")).unwrap_or(0),
+        declared_at: number(presence, &format!("declared:{task}")).map(at_ms),
         last_beat_at,
         beat_took: Duration::from_millis(beat_took),
         watches: watches.into_iter().filter(|watch| !watch.interval.is_zero()).collect(),

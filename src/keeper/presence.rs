@@ -73,6 +73,7 @@ fn facts(keeper: &Keeper, now: Moment) -> Vec<(String, String)> {
         let (task, witness) = (&watch.task, watch.witness());
         let name = &task.name;
         fields.push((format!("slots:{name}"), task.options.concurrency.to_string()));
+        fields.push((format!("declared:{name}"), task.stamp.to_string()));
         let beaten = (task.last_beat().as_millis() > 0).then(|| now.since(task.last_beat()).as_millis());
         let beat = beaten.map_or("-".to_owned(), |ago| ago.to_string());
         fields.push((format!("beat:{name}"), format!("{beat} {}", task.beat_took().as_millis())));

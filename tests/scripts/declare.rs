@@ -76,7 +76,10 @@ async fn a_worker_that_finds_its_options_lost_writes_all_of_them_under_its_own_s
     assert_eq!(task.field("meta", "declaredAt").await, whole);
     assert_eq!(
         task.held("meta").await,
-        r#"hash {"declaredAt": "NOW", "declaredBy": "w", "eventMode": "on", "maxCount": "2", "wire": "1"}"#
+        concat!(
+            r#"hash {"bornAt": "NOW", "declaredAt": "NOW", "declaredBy": "w", "eventMode": "on", "lostAt": "NOW", "#,
+            r#""maxCount": "2", "wire": "1"}"#
+        )
     );
     // Others of the same start, or a copy of the call.
     let before = task.exact().await;

@@ -172,7 +172,7 @@ async fn trim_and_declare_pass() {
     assert_eq!(task.ok("declare", &["1", "100", "w", "maxCount", "2"]).await, "[declared 100 []]");
     assert_eq!(
         task.held("meta").await,
-        r#"hash {"declaredAt": "100", "declaredBy": "w", "maxCount": "2", "wire": "1"}"#
+        r#"hash {"bornAt": "NOW", "declaredAt": "100", "declaredBy": "w", "lostAt": "NOW", "maxCount": "2", "wire": "1"}"#
     );
 }
 

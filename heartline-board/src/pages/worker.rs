@@ -14,7 +14,8 @@ use super::{Board, Frame, answer};
 use crate::text::shown;
 use crate::told::{Beat, beats, watches, worker_facts};
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Asked {
     worker: String,
 }

@@ -122,10 +122,19 @@ async fn acts_are_done_told_and_asked_about_first_where_they_cannot_be_undone() 
     let fail = site.post("/act", &[("act", "fail_running"), ("task", "export"), ("id", "a")]).await;
     assert!(fail.status == 400 && fail.body.contains("nobody holds it: it is waiting"), "{fail:?}");
 
+    // One whose id was made for it is removed, and does not tell by itself when it was dispatched.
+    let own = site.export.dispatch("x".into()).await.unwrap().id().to_string();
+    let remove = [("act", "remove"), ("task", "export"), ("id", own.as_str()), ("state", "waiting")];
+    let asked = site.post("/act", &remove).await.body;
+    let dispatched =
+        |asked: &str| asked.split("name=\"dispatched\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let confirmed = [("dispatched", &*dispatched(&asked)), ("confirmed", "yes")];
+    assert!(site.post("/act", &[&remove[..], &confirmed].concat()).await.body.contains("1 removed, 0 refused"));
+
     // Nor is another one removed that has got its id meanwhile.
     let remove = [("act", "remove"), ("task", "export"), ("id", "a"), ("state", "waiting")];
     let asked = site.post("/act", &remove).await.body;
-    let dispatched = asked.split("name=\"dispatched\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let dispatched = dispatched(&asked);
     site.app.inspector().remove("export", "a").await.unwrap();
     tokio::time::sleep(Duration::from_millis(2)).await;
     site.export.dispatch("other".into()).id("a").await.unwrap();

@@ -7,6 +7,7 @@ use heartline::codes;
 use heartline::{JobFilter, JobRow, JobState, JobValues};
 use heartline_board::told::{self, CodeCount, STATES, facts};
 use heartline_board::troubles::trouble_of;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{acts, events, known_task, when};
@@ -224,7 +225,10 @@ fn input(payload: String) -> Result<Box<RawValue>, Failure> {
         io::stdin().lock().read_to_string(&mut text)?;
     }
     let hint = "quote a string as JSON, like '\"ada\"'";
-    serde_json::from_str(&text).map_err(|e| Failure::wrong(format!("the payload is no JSON: {e}; {hint}")))
+    let wrong = |e: serde_json::Error| Failure::wrong(format!("the payload is no JSON: {e}; {hint}"));
+    // Also what looks like JSON and cannot be read, half a character, say.
+    serde_json::from_str::<Value>(&text).map_err(wrong)?;
+    serde_json::from_str(&text).map_err(wrong)
 }
 
 async fn list(

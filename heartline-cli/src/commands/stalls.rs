@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use super::{known_job, known_task};
 use crate::args::StallsCommand;
-use crate::failure::Failure;
+use crate::failure::{Failure, ended};
 use crate::session::Session;
 use heartline::Suspect;
 use heartline_board::text::{exact, quoted, relative, shown, span};
@@ -33,10 +33,20 @@ async fn list(session: &Session, task: Option<&str>) -> Result<(), Failure> {
         None => session.inspector.task_names().await?,
     };
     let (mut stalls, mut next) = (Vec::new(), None);
-    for task in &tasks {
-        let page = session.inspector.stalls(task, None).await?;
-        stalls.extend(page.stalls);
-        next = page.next.or(next);
+    let mut is_whole = true;
+    for name in &tasks {
+        match session.inspector.stalls(name, None).await {
+            Ok(page) => {
+                stalls.extend(page.stalls);
+                next = page.next.or(next);
+            }
+            Err(e) if task.is_some() || e.is_retryable() => return Err(e.into()),
+            // One that is damaged does not hide the others.
+            Err(e) => {
+                is_whole = false;
+                Failure::Failed(format!("{name}: {e}")).tell();
+            }
+        }
     }
     stalls.sort_by_key(|report| Reverse(report.stall.at));
     if task.is_none() {
@@ -46,11 +56,11 @@ async fn list(session: &Session, task: Option<&str>) -> Result<(), Failure> {
     }
     if session.out.is_json {
         let next = next.filter(|_| task.is_some());
-        return session.out.json(&serde_json::json!({ "stalls": stalls, "next": next }));
+        return ended(is_whole, session.out.json(&serde_json::json!({ "stalls": stalls, "next": next })));
     }
     if stalls.is_empty() {
         session.out.hint(format!("No stall{} is known.", task.map_or_else(String::new, |task| format!(" of {task}"))));
-        return Ok(());
+        return ended(is_whole, Ok(()));
     }
     const COLUMNS: [&str; 10] =
         ["WHEN", "TASK", "ID", "STALL", "ACTION", "REASON", "HELD BY", "LAST SEEN", "WITNESS", "EPOCH"];
@@ -80,7 +90,7 @@ async fn list(session: &Session, task: Option<&str>) -> Result<(), Failure> {
     if next.is_some() {
         session.out.hint("There are older ones: `heartline stalls explain -t TASK ID` finds those of one job.");
     }
-    Ok(())
+    ended(is_whole, Ok(()))
 }
 
 async fn explain(session: &Session, task: &str, id: &str) -> Result<(), Failure> {
@@ -139,19 +149,19 @@ async fn suspects(session: &Session, task: &str) -> Result<(), Failure> {
             shown(job.id.as_str()),
             job.deaths.to_string(),
             job.alone.to_string(),
-            format!("{:.1}", job.share),
+            job.unexplained.to_string(),
             relative(job.last_at, now),
             job.state.map_or_else(|| "gone".to_owned(), |state| state.to_string()),
         ]
     });
-    session.out.table(&["ID", "DEATHS", "ALONE", "SHARE", "LAST", "IS NOW"], rows.collect())?;
+    session.out.table(&["ID", "DEATHS", "ALONE", "UNEXPLAINED", "LAST", "IS NOW"], rows.collect())?;
     if let Some(first) = suspects.first() {
         let id = quoted(&shown(first.id.as_str()));
         session.out.hint(format!("`heartline stalls explain -t {task} {id}` tells each of its deaths."));
     }
     let at_large: Vec<&Suspect> = suspects.iter().filter(|suspect| suspect.is_at_large()).collect();
     session.out.hint(match at_large.is_empty() {
-        true => "All of them have ended: retried, they may do that again.".to_owned(),
+        true => "All of them have ended, or one that has ended was held at more of the same deaths (UNEXPLAINED 0): retried, that one may do it again.".to_owned(),
         false => accusation(task, &at_large),
     });
     Ok(())

@@ -10,11 +10,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use heartline::{Context, JobError, RetryPolicy, StallOptions, StopReason, TaskOptions};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process_group, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, kill_process_group, waitid};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
@@ -34,8 +35,11 @@ const SNOOZE: i32 = 75;
 /// With what our own process ends that did not become the program; programs may, too.
 const NOT_RUN: i32 = 126;
 
-/// How long a job is put off whose program cannot be started, and for how long its slot is kept before.
+/// How long a job is put off whose program cannot be started, and for how long its slot is kept before, at most.
 const NOT_STARTED: Duration = Duration::from_secs(5);
+
+/// When for so long no program was started, and this many could not be, none will be: the worker ends, and is missed.
+const BROKEN: (Duration, u32) = (Duration::from_secs(20), 3);
 
 /// How much of standard error is kept, from its end.
 const TOLD: usize = 4 * 1024;
@@ -69,7 +73,10 @@ pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
         options = options.timeout(timeout);
     }
     let sign = Uuid::new_v4().to_string();
-    let program = Arc::new(Program { argv: work.exec, snooze: work.snooze, shim: own_program()?, sign });
+    let hold = work.timeout.map_or(NOT_STARTED, |timeout| NOT_STARTED.min(timeout / 2));
+    let (argv, snooze, shim, failures) = (work.exec, work.snooze, own_program()?, Mutex::default());
+    let program = Arc::new(Program { argv, snooze, shim, sign, hold, failures });
+    let own = Arc::clone(&program);
     app.task(&work.task, options, move |ctx: Context, input: Box<RawValue>| {
         let program = Arc::clone(&program);
         async move { program.run(ctx, input).await }
@@ -77,7 +84,10 @@ pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
     let worker = app.worker();
     say!("{} works {}; Ctrl-C ends it", worker.id(), work.task);
     match worker.run_until_signal().await? {
-        StopReason::Shutdown => Ok(()),
+        StopReason::Shutdown => match own.is_broken() {
+            Some(why) => Err(Failure::Failed(format!("no program can be started, and jobs wait: {why}"))),
+            None => Ok(()),
+        },
         other => Err(Failure::Failed(other.to_string())),
     }
 }
@@ -115,6 +125,25 @@ struct Program {
     shim: PathBuf,
     /// By which our own process says that it did not become the program.
     sign: String,
+    /// How long the slot of a job is kept whose program could not be started.
+    hold: Duration,
+    /// Since when none could be started, if so.
+    failures: Mutex<Option<Failures>>,
+}
+
+/// Programs that could not be started, one after the other.
+struct Failures {
+    since: Instant,
+    count: u32,
+    why: String,
+    /// Whether this process was told to stop for it: a second time would end the grace.
+    is_told: bool,
+}
+
+impl Failures {
+    fn is_final(&self) -> bool {
+        self.since.elapsed() >= BROKEN.0 && self.count >= BROKEN.1
+    }
 }
 
 impl Program {
@@ -144,13 +173,19 @@ impl Program {
                 let told = running.told(ended.map_err(JobError::new)?).await;
                 match told.is_not_run(&self.sign) {
                     Some(why) => Err(self.not_started(&ctx, &why).await),
-                    None => self.outcome(told),
+                    None => {
+                        *self.failures() = None;
+                        self.outcome(told)
+                    }
                 }
             }
             () = ctx.cancelled() => {
-                // It may have come to its end all the same: then the work is done.
+                // It may have come to its end all the same, and shows that by a result: many end with 0 whatever they were about.
                 if let Some(status) = running.wind_down().await.filter(ExitStatus::success) {
-                    return self.outcome(running.told(status).await);
+                    let told = running.told(status).await;
+                    if result_of(&told.output).is_some() {
+                        return self.outcome(told);
+                    }
                 }
                 ctx.heartbeat()?;
                 Err(JobError::new("the program was stopped".to_owned()))
@@ -158,12 +193,38 @@ impl Program {
         }
     }
 
+    fn failures(&self) -> MutexGuard<'_, Option<Failures>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why no program can be started, if that is so for long.
+    fn is_broken(&self) -> Option<String> {
+        self.failures().as_ref().filter(|failures| failures.is_final()).map(|failures| failures.why.clone())
+    }
+
     /// Puts the job off: nothing of it has begun, and that is not its fault. The slot is held for a while, so that a worker that can start
-    /// nothing does not put off what others could do.
+    /// nothing does not put off what others could do. One that goes on like that ends: what nobody works is told of.
     async fn not_started(&self, ctx: &Context, why: &str) -> JobError {
-        say!("warning: {} of {} is put off: the program cannot be started: {}", ctx.id(), ctx.task(), shown(why));
+        let why = shown(why);
+        say!("warning: {} of {} is put off: the program cannot be started: {why}", ctx.id(), ctx.task());
+        let _ = ctx.progress("put off", format!("the program cannot be started: {why}"));
+        let is_final = {
+            let mut failures = self.failures();
+            let failures = failures.get_or_insert_with(|| Failures {
+                since: Instant::now(),
+                count: 0,
+                why: String::new(),
+                is_told: false,
+            });
+            (failures.count, failures.why) = (failures.count + 1, why);
+            failures.is_final() && !std::mem::replace(&mut failures.is_told, true)
+        };
+        if is_final {
+            // As if somebody else had told this process to stop.
+            let _ = kill_process(getpid(), Signal::TERM);
+        }
         tokio::select! {
-            () = tokio::time::sleep(NOT_STARTED) => {}
+            () = tokio::time::sleep(self.hold) => {}
             () = ctx.cancelled() => {}
         }
         JobError::snooze(NOT_STARTED)
@@ -177,7 +238,7 @@ impl Program {
                     .fatal())
             }
             // What is no JSON is for people, and no result.
-            (Some(0), _) => Ok(serde_json::from_slice(&told.output).unwrap_or_else(|_| RawValue::NULL.to_owned())),
+            (Some(0), _) => Ok(result_of(&told.output).unwrap_or_else(|| RawValue::NULL.to_owned())),
             (Some(SNOOZE), _) => Err(JobError::snooze(self.snooze)),
             (Some(code), _) => {
                 Err(JobError::new(told.says(&format!("exit status {code}"))).with_code(format!("exit_{code}")))
@@ -189,6 +250,12 @@ impl Program {
             }
         }
     }
+}
+
+/// What a program wrote, if that is JSON that can be read again: half a character, or a number that is none, cannot.
+fn result_of(output: &[u8]) -> Option<Box<RawValue>> {
+    serde_json::from_slice::<Value>(output).ok()?;
+    serde_json::from_slice(output).ok()
 }
 
 /// A program and what it has started. Dropped before its end, all of them are killed: its run is over.

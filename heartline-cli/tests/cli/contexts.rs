@@ -98,10 +98,15 @@ async fn a_context_is_a_server_by_its_name_and_production_wants_that_typed() {
     assert!(ran.status == 2 && ran.err.contains("--confirm says life"), "a wrong name is never let pass: {ran:?}");
     assert_eq!(bench.export.counts().await.unwrap().waiting, 2);
     file.run(&bench, &["jobs", "remove", "-t", "export", "a", "--confirm", "live"]).await.ok();
-    file.run(&bench, &["--context", "asked", "jobs", "remove", "-t", "export", "b", "--yes"]).await.ok();
+    let by_name = ["--context", "asked", "jobs", "remove", "-t", "export", "b"];
+    let ran = file.run(&bench, &[&by_name[..], &["--yes"]].concat()).await;
+    assert!(ran.status == 2 && ran.err.contains("--confirm live"), "it leads to the same server: {ran:?}");
+    file.run(&bench, &[&by_name[..], &["--confirm", "live"]].concat()).await.ok();
     assert_eq!(bench.export.counts().await.unwrap().waiting, 0);
     let ran = file.run(&bench, &["bench"]).await;
     assert!(ran.status == 2 && ran.err.contains("live is production"), "{ran:?}");
+    let ran = file.run(&bench, &["--redis", &bench.url(), "--prefix", "other", "bench"]).await;
+    assert!(ran.status == 2 && ran.err.contains("its server is production"), "{ran:?}");
     // The server is of production under whatever name it is asked for.
     let by_address = ["--redis", &bench.url(), "--prefix", "cli", "task", "purge", "export", "--state", "failed", "-y"];
     bench.export.dispatch("fail".into()).id("c").await.unwrap();

@@ -1,5 +1,6 @@
 //! Programs that work jobs.
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -255,6 +256,25 @@ async fn jobs_of_a_program_that_cannot_be_started_are_put_off_until_it_can() {
 }
 
 #[tokio::test]
+async fn a_worker_that_can_start_no_program_ends_and_is_missed() {
+    let bench = Bench::new().await;
+    let file = scratch("shebang");
+    std::fs::write(&file, "#!/no/such/interpreter\n").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = file.display().to_string();
+    let args = ["work", "-t", "script", "--timeout", "2s", "--concurrency", "2", "--exec", &program];
+    let jobs: TaskRef<Value, Value> = bench.app.task_ref("script").unwrap();
+    let job = jobs.dispatch(json!(1)).id("one").await.unwrap();
+    let ran = bench.run(&args).await;
+    assert!(ran.status == 1 && ran.err.contains("no program can be started, and jobs wait"), "{ran:?}");
+    let job = jobs.job(job.id()).await.unwrap();
+    assert_eq!((job.state.is_terminal(), job.failed_attempts), (false, 0), "its time of a run is none of its fault");
+    let shown = bench.run(&["jobs", "show", "-t", "script", "one"]).await.ok();
+    assert!(shown.contains("the program cannot be started"), "{shown}");
+    until("it is missed", async || bench.run(&["health"]).await.out.contains("no live worker works it")).await;
+}
+
+#[tokio::test]
 async fn a_program_that_comes_to_its_end_when_it_is_told_to_stop_has_done_its_job() {
     let bench = Bench::new().await;
     let file = scratch("ends");
@@ -266,6 +286,15 @@ async fn a_program_that_comes_to_its_end_when_it_is_told_to_stop_has_done_its_jo
     worker.signal("-TERM");
     assert!(worker.child.wait().unwrap().success());
     assert_eq!(job.result_within(PATIENCE).await.unwrap(), json!(7), "no other worker is there");
+
+    // Many end with 0 whatever they were about: without a result the job is not done.
+    let quiet = script.replace("echo 7; ", "");
+    let mut worker = Script::start(&bench, &["--grace", "0s"], &quiet);
+    let job = worker.jobs.dispatch(json!(2)).await.unwrap();
+    pids(&file, 2).await;
+    worker.signal("-TERM");
+    assert!(worker.child.wait().unwrap().success());
+    assert_eq!(job.state().await.unwrap(), JobState::Waiting);
 }
 
 #[tokio::test]
@@ -280,6 +309,10 @@ async fn values_pass_as_they_are_written() {
     let job: heartline::JobHandle<Box<RawValue>> =
         bench.app.task_ref::<Value, _>("script").unwrap().handle("exact").unwrap();
     assert_eq!(job.result_within(PATIENCE).await.unwrap().get(), payload);
+    for wrong in ["1e400", r#""\ud800""#, &("[".repeat(300) + &"]".repeat(300))] {
+        let ran = bench.run(&["jobs", "dispatch", "-t", "script", wrong]).await;
+        assert!(ran.status == 2 && ran.err.contains("the payload is no JSON"), "{ran:?}");
+    }
     drop(worker);
 }
 

@@ -634,5 +634,10 @@ async fn an_act_that_was_decided_on_takes_no_other_job_that_has_got_the_id() {
     let report = remove.await.unwrap();
     assert_eq!((report.done, report.refused), (0, 2), "{report:?}");
     assert_eq!(test.places("gone").await, ["delayed"]);
+    // An id that was made for a job tells when that was, and nobody else gets it.
+    let own = task.dispatch("x".into()).await.unwrap().id().to_string();
+    let at = inspector.job(TASK, &own, JobValues::None).await.unwrap().unwrap().dispatched_at.unwrap();
+    let report = inspector.remove(TASK, own.as_str()).in_state(JobState::Waiting).dispatched_at(at).await.unwrap();
+    assert_eq!((report.done, report.refused), (1, 0), "{report:?}");
     is_sound(&inspector).await;
 }
