@@ -5,7 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The rooms of the crate, from the ground up. Those of one line do not use each other, but for the ground floor.
 const ORDER: [&[&str]; 15] = [
-    &["shown", "times", "spread", "pauses", "clock", "limits", "faults", "names", "worker_id", "private_server"],
+    &[
+        "shown",
+        "times",
+        "spread",
+        "pauses",
+        "clock",
+        "limits",
+        "faults",
+        "names",
+        "worker_id",
+        "credentials",
+        "private_server",
+    ],
     &["job"],
     &["stall"],
     &["error"],
