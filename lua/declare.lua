@@ -21,7 +21,8 @@ end
 local declared = tonumber(written[2]) or 0
 if stamp and declared >= stamp then return { 'kept', declared } end
 -- The newest start wins, also on a server whose clock went back.
-stamp = stamp or math.max(math.floor(now_us() / 1000), declared + 1)
+local _, now_ms = now_us()
+stamp = stamp or math.max(now_ms, declared + 1)
 -- Version 1 knows no hook: it would run the handler again of a job whose outcome is stored. Nor does it know jobs that
 -- are set aside: its heartbeats would leave them there.
 local needed = redis.call('HLEN', outcome) > 0 and 2 or 1
@@ -30,7 +31,7 @@ for at = 4, #ARGV, 2 do
   if name == 'hook' and value == '1' or name == 'patience' and value ~= '' then needed = 2 end
 end
 -- A worker has declared it before, and nothing is left of that.
-local is_lost, now_ms = ARGV[2] ~= '' and not written[2], string.format('%d', math.floor(now_us() / 1000))
+local is_lost, now = ARGV[2] ~= '' and not written[2], string.format('%d', now_ms)
 local changed, fields = {}, { 'wire', needed, 'declaredAt', string.format('%d', stamp), 'declaredBy', worker }
 for at = 4, #ARGV, 2 do
   local old = redis.call('HGET', meta, ARGV[at])
@@ -49,7 +50,7 @@ for at = 4, #ARGV, 2 do
 end
 -- A shrinking command first: a worker may start on a server at maxmemory, to drain it.
 redis.call('HDEL', meta, '')
-if not written[2] then fields[#fields + 1], fields[#fields + 2] = 'bornAt', now_ms end
-if is_lost then fields[#fields + 1], fields[#fields + 2] = 'lostAt', now_ms end
+if not written[2] then fields[#fields + 1], fields[#fields + 2] = 'bornAt', now end
+if is_lost then fields[#fields + 1], fields[#fields + 2] = 'lostAt', now end
 redis.call('HSET', meta, unpack(fields))
 return { 'declared', stamp, changed }

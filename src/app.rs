@@ -205,7 +205,8 @@ impl AppBuilder {
         self
     }
 
-    /// How long a dispatch or a cancel is repeated while Redis cannot be reached, before it fails with [`Error::Connect`]. The
+    /// How long a dispatch or a cancel is repeated while Redis cannot be reached, before it fails with [`Error::Connect`], or takes no writes as a
+    /// replica, or without its replicas, before it fails with [`Error::Refused`]. The
     /// last attempt may take a tenth longer, and large values get more time. In a web request, 1 s is a good value. 100 ms to
     /// 1 h. Defaults to 10 s.
     pub fn dispatch_timeout(mut self, timeout: Duration) -> Self {

@@ -187,19 +187,19 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: HeaderMap, Form(w
     };
     let poison = match if is_confirmed { Ok(None) } else { poison(&board, &wanted).await } {
         Ok(poison) => poison,
-        Err(e) => return board.failed(&e),
+        Err(e) => return board.not_begun(&e),
     };
     let is_asked_about = is_asked_about || to_type.is_some() && matches!(&*wanted.act, "retry" | "run_now");
     if (is_asked_about || poison.is_some()) && !is_confirmed {
         let (as_of, text) = match question(&board, &wanted).await {
             Ok(Ok(asked)) => asked,
             Ok(Err(wrong)) => return board.problem(StatusCode::BAD_REQUEST, "That cannot be asked for", &wrong),
-            Err(e) => return board.failed(&e),
+            Err(e) => return board.not_begun(&e),
         };
         let text = poison.map_or(text.clone(), |poison| format!("{text} {poison}"));
         let dispatched = match dispatched_at(&board, &wanted).await {
             Ok(dispatched) => dispatched,
-            Err(e) => return board.failed(&e),
+            Err(e) => return board.not_begun(&e),
         };
         let wrong = if wanted.confirmed.is_empty() { "" } else { "That is not its name. Nothing was done." };
         return answer(&ConfirmPage {
@@ -223,7 +223,7 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: HeaderMap, Form(w
                 return board.problem(StatusCode::NOT_FOUND, "There is no such task", &text);
             }
             Ok(_) => {}
-            Err(e) => return board.failed(&e),
+            Err(e) => return board.not_begun(&e),
         }
     }
     let inspector = board.inspector.clone().by((board.options.by)(&head));

@@ -586,9 +586,10 @@ pub fn next_step(task: &TaskReport, worker: &str, known: Option<&WorkerReport>) 
         );
     }
     let interval = task.parts.iter().filter_map(|part| part.interval).max().unwrap_or(Duration::from_secs(30));
-    let epoch = task.parts.iter().filter_map(|part| part.epoch_at).max();
+    // One that has just started watches for a whole interval first.
+    let epoch = task.parts.iter().filter_map(|part| part.epoch_at).chain(task.options.declared_at).max();
     let swept = epoch.map_or(Duration::ZERO, |at| task.as_of.duration_since(at).unwrap_or_default());
-    if swept > interval * 2 {
+    if swept > interval * 3 {
         let name = &task.task;
         return format!(
             "its live workers were to take them back by now, and have not: `heartline stalls outlook -t {name}` says why; {at_once}"

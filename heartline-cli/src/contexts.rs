@@ -192,7 +192,8 @@ fn servers_of(url: &str) -> BTreeSet<String> {
     if scheme.ends_with("unix") {
         let (path, query) = split(rest, &['?']);
         let path = std::fs::canonicalize(&path).unwrap_or_else(|_| PathBuf::from(path));
-        return BTreeSet::from([format!("unix {} {query}", path.display())]);
+        let database = named(&query, "db=").next().and_then(|db| db.parse::<u64>().ok()).unwrap_or(0);
+        return BTreeSet::from([format!("unix {} {database}", path.display())]);
     }
     // A password may have any of these in it; what names the server stands behind it.
     let behind = rest.rsplit_once('@').map_or(rest, |(_, behind)| behind);
@@ -200,9 +201,16 @@ fn servers_of(url: &str) -> BTreeSet<String> {
     let (path, query) = split(&tail, &['?', '#']);
     let database: String = path.chars().filter(char::is_ascii_digit).collect();
     let database = database.parse::<u64>().unwrap_or(0);
-    let nodes = query.trim_start_matches('?').split('&').filter_map(|pair| pair.strip_prefix("node="));
+    // The same sentinels may watch several.
+    let service = named(&query, "sentinelServiceName=").next().map_or(String::new(), |name| format!(" {name}"));
     let port = if scheme.contains("sentinel") { 26379 } else { 6379 };
-    std::iter::once(&*host).chain(nodes).map(|place| format!("{}/{database}", place_of(place, port))).collect()
+    let places = std::iter::once(&*host).chain(named(&query, "node="));
+    places.map(|place| format!("{}/{database}{service}", place_of(place, port))).collect()
+}
+
+/// What a query says under a name, with its `=`.
+fn named<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
+    query.trim_start_matches('?').split('&').filter_map(move |pair| pair.strip_prefix(name))
 }
 
 /// A host and its port, as others may write them too.
@@ -287,6 +295,8 @@ mod tests {
         let told =
             ["redis://:pw@Live.internal", "rediss://live.internal:6379/0", "redis://live.internal/"].map(server_of);
         assert_eq!(told, ["live.internal:6379/0"; 3]);
+        let watched = |service: &str| servers_of(&format!("redis-sentinel://10.0.0.1?sentinelServiceName={service}"));
+        assert!(watched("prod").is_disjoint(&watched("staging")) && watched("prod") == watched("prod"));
         let cluster = servers_of("redis-cluster://10.0.0.1:7000?node=10.0.0.2:7001");
         for same in [
             "redis-cluster://10.0.0.2:7001?node=10.0.0.1:7000",
@@ -305,6 +315,10 @@ mod tests {
         std::fs::write(dir.join(&name), "").unwrap();
         let spelled = [format!("unix://{}/{name}", dir.display()), format!("redis+unix://{}/./{name}", dir.display())];
         let own = spelled.map(|socket| server_of(&socket));
+        for more in ["?user=ann&pass=x", "?db=0"] {
+            assert_eq!(server_of(&format!("unix://{}/{name}{more}", dir.display())), own[0], "{more}");
+        }
+        assert_ne!(server_of(&format!("unix://{}/{name}?db=1", dir.display())), own[0]);
         std::fs::remove_file(dir.join(&name)).unwrap();
         assert!(own.iter().all(|place| *place == own[0]), "{own:?}");
         assert_eq!(server_of("redis://[fe80::1]"), "fe80::1:6379/0");

@@ -20,6 +20,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// How often the entries of one of several streams are halved, each time that their answer was late.
 const HALVINGS: u32 = 6;
 
+/// How long it may take to answer a small question, for one that is late with more.
+const SMALL: Duration = Duration::from_millis(300);
+
 /// How long one of several servers may take to tell what it has.
 pub(crate) const NODE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -122,7 +125,7 @@ impl StreamsApart {
     /// answered for the first time, or when `block` is over.
     ///
     /// # Errors
-    /// Where every stream fails, or one is late however little is asked of it, what that one says.
+    /// Where every stream fails, or one that is there is late however little is asked of it, what that one says.
     async fn read(
         &mut self,
         conn: &OwnConnection,
@@ -159,8 +162,16 @@ impl StreamsApart {
                         found.push((at, entries));
                     }
                 }
-                Err(e) if stream.late > HALVINGS || self.streams.iter().all(|stream| stream.has_failed) => {
-                    return Err(e);
+                Err(e) if self.streams.iter().all(|stream| stream.has_failed) => return Err(e),
+                Err(e) if self.streams[at].late > HALVINGS => {
+                    self.streams[at].late = HALVINGS;
+                    // One that answers a small question in time needs more of it; one that does not is away, and keeps no other.
+                    let (keys, key, _) = after[at];
+                    let mut conn = conn.clone();
+                    let asked = last_entry(&mut conn, keys, key, "+");
+                    if tokio::time::timeout(SMALL, asked).await.is_ok_and(|answer| answer.is_ok()) {
+                        return Err(e);
+                    }
                 }
                 Err(e) if !had_failed => {
                     tracing::warn!(stream = name, error = %e.chain(), "the events of a task cannot be read now; those of others can");

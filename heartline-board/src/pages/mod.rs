@@ -227,9 +227,23 @@ impl Board {
 
     /// A page that says what went wrong.
     pub(crate) fn problem(&self, status: StatusCode, title: &str, text: &str) -> Response {
-        let is_away = status == StatusCode::SERVICE_UNAVAILABLE;
+        self.problem_that(false, status, title, text)
+    }
+
+    /// The same; one that passes by itself asks again.
+    fn problem_that(&self, is_away: bool, status: StatusCode, title: &str, text: &str) -> Response {
         let page = ProblemPage { frame: self.frame(&HeaderMap::new()), title, text, is_away };
         (status, answer(&page)).into_response()
+    }
+
+    /// The page of an act that failed before anything was done.
+    pub(crate) fn not_begun(&self, error: &Error) -> Response {
+        let text = format!("{}. Nothing was done.", told_of(error));
+        match error {
+            Error::Config(_) => self.problem(StatusCode::BAD_REQUEST, "That cannot be asked for", &text),
+            e if e.is_retryable() => self.problem(StatusCode::SERVICE_UNAVAILABLE, "Redis does not answer", &text),
+            _ => self.failed(error),
+        }
     }
 
     /// The page of an error: in its own words, without a trace.
@@ -237,7 +251,9 @@ impl Board {
         let text = told_of(error);
         match error {
             Error::Config(_) => self.problem(StatusCode::BAD_REQUEST, "That cannot be asked for", &text),
-            e if e.is_retryable() => self.problem(StatusCode::SERVICE_UNAVAILABLE, "Redis does not answer", &text),
+            e if e.is_retryable() => {
+                self.problem_that(true, StatusCode::SERVICE_UNAVAILABLE, "Redis does not answer", &text)
+            }
             _ => {
                 tracing::warn!(error = %shown(&text), "a page of the board failed");
                 self.problem(StatusCode::INTERNAL_SERVER_ERROR, "That failed", &text)

@@ -51,7 +51,7 @@ struct Figures {
 pub(super) async fn bench(global: &Global, payload: usize) -> Result<(), Failure> {
     let place = Place::of(global)?;
     if place.is_production || place.shares_production {
-        let name = place.context.unwrap_or_else(|| "its server".to_owned());
+        let name = place.context.filter(|_| place.is_production).unwrap_or_else(|| "its server".to_owned());
         return Err(Failure::wrong(format!("{name} is production: a bench takes what jobs need")));
     }
     if let Some(why) = place.unknown {

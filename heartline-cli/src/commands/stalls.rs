@@ -161,7 +161,7 @@ async fn suspects(session: &Session, task: &str) -> Result<(), Failure> {
     }
     let at_large: Vec<&Suspect> = suspects.iter().filter(|suspect| suspect.is_at_large()).collect();
     session.out.hint(match at_large.is_empty() {
-        true => "All of them have ended, or one that has ended was held at more of the same deaths (UNEXPLAINED 0): retried, that one may do it again.".to_owned(),
+        true => "All of them have ended, or another job, perhaps of another task, was held at more of those deaths (UNEXPLAINED 0 or 1): `heartline status` names those that may do it again.".to_owned(),
         false => accusation(task, &at_large),
     });
     Ok(())

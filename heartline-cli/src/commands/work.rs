@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,7 @@ const NOT_RUN: i32 = 126;
 /// How long a job is put off whose program cannot be started, and for how long its slot is kept before, at most.
 const NOT_STARTED: Duration = Duration::from_secs(5);
 
-/// When for so long no program was started, and this many could not be, none will be: the worker ends, and is missed.
+/// When for so long no program was started, this many could not be, and none runs, none will be: the worker ends, and is missed.
 const BROKEN: (Duration, u32) = (Duration::from_secs(20), 3);
 
 /// How much of standard error is kept, from its end.
@@ -75,7 +76,7 @@ pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
     let sign = Uuid::new_v4().to_string();
     let hold = work.timeout.map_or(NOT_STARTED, |timeout| NOT_STARTED.min(timeout / 2));
     let (argv, snooze, shim, failures) = (work.exec, work.snooze, own_program()?, Mutex::default());
-    let program = Arc::new(Program { argv, snooze, shim, sign, hold, failures });
+    let program = Arc::new(Program { argv, snooze, shim, sign, hold, failures, running: AtomicUsize::new(0) });
     let own = Arc::clone(&program);
     app.task(&work.task, options, move |ctx: Context, input: Box<RawValue>| {
         let program = Arc::clone(&program);
@@ -129,6 +130,24 @@ struct Program {
     hold: Duration,
     /// Since when none could be started, if so.
     failures: Mutex<Option<Failures>>,
+    /// How many run.
+    running: AtomicUsize,
+}
+
+/// One that runs, as long as this is there.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn of(running: &'a AtomicUsize) -> Counted<'a> {
+        running.fetch_add(1, Ordering::SeqCst);
+        Counted(running)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// Programs that could not be started, one after the other.
@@ -165,6 +184,7 @@ impl Program {
             Ok(child) => Running::of(child),
             Err(e) => return Err(self.not_started(&ctx, &e.to_string()).await),
         };
+        let (counted, began) = (Counted::of(&self.running), Instant::now());
         running.begin(input.get().to_owned());
         tokio::select! {
             // One that has ended has an outcome, whatever came meanwhile.
@@ -172,9 +192,12 @@ impl Program {
             ended = running.end() => {
                 let told = running.told(ended.map_err(JobError::new)?).await;
                 match told.is_not_run(&self.sign) {
-                    Some(why) => Err(self.not_started(&ctx, &why).await),
+                    Some(why) => {
+                        drop(counted);
+                        Err(self.not_started(&ctx, &why).await)
+                    }
                     None => {
-                        *self.failures() = None;
+                        self.was_started(began);
                         self.outcome(told)
                     }
                 }
@@ -197,9 +220,17 @@ impl Program {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why no program can be started, if that is so for long.
+    /// Why no program can be started, if this process was told to stop for it.
     fn is_broken(&self) -> Option<String> {
-        self.failures().as_ref().filter(|failures| failures.is_final()).map(|failures| failures.why.clone())
+        self.failures().as_ref().filter(|failures| failures.is_told).map(|failures| failures.why.clone())
+    }
+
+    /// A program was started then: those that could not be before it are of no account.
+    fn was_started(&self, then: Instant) {
+        let mut failures = self.failures();
+        if failures.as_ref().is_some_and(|failures| failures.since < then && !failures.is_told) {
+            *failures = None;
+        }
     }
 
     /// Puts the job off: nothing of it has begun, and that is not its fault. The slot is held for a while, so that a worker that can start
@@ -217,7 +248,8 @@ impl Program {
                 is_told: false,
             });
             (failures.count, failures.why) = (failures.count + 1, why);
-            failures.is_final() && !std::mem::replace(&mut failures.is_told, true)
+            let is_final = failures.is_final() && self.running.load(Ordering::SeqCst) == 0;
+            is_final && !std::mem::replace(&mut failures.is_told, true)
         };
         if is_final {
             // As if somebody else had told this process to stop.

@@ -275,6 +275,31 @@ async fn a_worker_that_can_start_no_program_ends_and_is_missed() {
 }
 
 #[tokio::test]
+async fn beside_a_program_that_runs_a_worker_goes_on_that_can_start_no_other() {
+    let bench = Bench::new().await;
+    let (file, log) = (scratch("once"), scratch("once-log"));
+    std::fs::write(&file, format!("#!/bin/sh\necho $$ >> {}; sleep 26; echo 9\n", log.display())).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = file.display().to_string();
+    let child = bench
+        .command(&["work", "-t", "script", "--concurrency", "2", "--exec", &program])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut worker = Script { child, jobs: bench.app.task_ref("script").unwrap() };
+    let long = worker.jobs.dispatch(json!(1)).await.unwrap();
+    pids(&log, 1).await;
+    std::fs::remove_file(&file).unwrap();
+    let other = worker.jobs.dispatch(json!(2)).await.unwrap();
+    assert_eq!(long.result_within(2 * PATIENCE).await.unwrap(), json!(9), "it was not stopped for the other one");
+    // With that it is of no use any more, and says so, whatever has ended since.
+    let ended = tokio::task::spawn_blocking(move || worker.child.wait().unwrap()).await.unwrap();
+    assert_eq!(ended.code(), Some(1));
+    let other = bench.app.task_ref::<Value, Value>("script").unwrap().job(other.id()).await.unwrap();
+    assert_eq!((other.state.is_terminal(), other.failed_attempts), (false, 0));
+}
+
+#[tokio::test]
 async fn a_program_that_comes_to_its_end_when_it_is_told_to_stop_has_done_its_job() {
     let bench = Bench::new().await;
     let file = scratch("ends");
