@@ -125,6 +125,7 @@ async fn hook(ctx: Context, outcome: Outcome<u32>, log: Log) -> Result<(), JobEr
 
 /// Beats in a tight loop until it is told to stop, and says what the first beat after a gap was told.
 async fn watch(ctx: Context, log: Log) -> Result<u32, JobError> {
+    log.say(format!("{} is watched", ctx.id())).await;
     let (at_risk, say) = (ctx.clone(), log.clone());
     tokio::spawn(async move {
         at_risk.at_risk().await;
@@ -533,6 +534,8 @@ async fn a_process_that_freezes_while_redis_is_away_is_told_on_waking() {
     running(&task, "watch", &["far".to_owned()], 1).await;
     let heir = Process::spawn(&test, &test.redis().url(), "1", 3000);
     let mut stalls = app.on_stalled();
+    // What Redis has as running may still be on its way to the process.
+    heard(&test, "is watched", 1).await;
     proxy.pause();
     // The signal comes before the deadline, and the freeze over it: nothing ticks while the deadline passes.
     heard(&test, "at risk", 1).await;
