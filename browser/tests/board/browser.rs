@@ -171,6 +171,8 @@ impl Browser {
     /// Opens a page, and waits until it has loaded.
     pub async fn open(&self, url: &str) {
         self.driver.goto(url).await.unwrap_or_else(|e| panic!("{url}: {e}"));
+        // Keys are heard once its script has run, which it has by then.
+        until("the page is there", async || self.eval("return document.readyState").await == "complete").await;
     }
 
     /// What a script returns.
