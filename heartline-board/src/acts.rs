@@ -185,7 +185,8 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: HeaderMap, Form(w
         Some(name) => wanted.confirmed.trim() == name,
         None => !wanted.confirmed.is_empty(),
     };
-    let poison = match if is_confirmed { Ok(None) } else { poison(&board, &wanted).await } {
+    let poison = if is_confirmed { Ok(None) } else { poison(&board, &wanted).await };
+    let poison = match poison {
         Ok(poison) => poison,
         Err(e) => return board.not_begun(&e),
     };

@@ -673,7 +673,7 @@ pub async fn holdings(inspector: &Inspector, worker: &WorkerReport) -> Result<St
         let kept = if waits_for_people(&task) { ", which its options leave to a person" } else { "" };
         let failing = match would_fail(inspector, &task, worker.worker.as_str()).await? {
             0 => String::new(),
-            failing => format!(", {failing} of which will fail: they stalled as often as they may"),
+            failing => format!(", {failing} of which will fail: their options allow no other run"),
         };
         held.push(format!("{} of {}{kept}{failing}", its.held, shown(&its.task)));
     }

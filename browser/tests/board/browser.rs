@@ -171,8 +171,6 @@ impl Browser {
     /// Opens a page, and waits until it has loaded.
     pub async fn open(&self, url: &str) {
         self.driver.goto(url).await.unwrap_or_else(|e| panic!("{url}: {e}"));
-        // Keys are heard once its script has run, which it has by then.
-        until("the page is there", async || self.eval("return document.readyState").await == "complete").await;
     }
 
     /// What a script returns.
@@ -257,11 +255,19 @@ impl Browser {
 
     /// Presses keys, wherever the focus is.
     pub async fn keys(&self, keys: &str) {
+        self.is_painted().await;
         self.driver.action_chain().send_keys(keys).perform().await.unwrap_or_else(|e| panic!("{keys:?}: {e}"));
+    }
+
+    /// Waits until something of the page is seen: a browser drops the keys that come before that.
+    async fn is_painted(&self) {
+        let script = "return performance.getEntriesByType('paint').length > 0";
+        until("something of the page is seen", async || self.eval(script).await == true).await;
     }
 
     /// Presses one of the other keys.
     pub async fn press(&self, key: Key) {
+        self.is_painted().await;
         self.driver.action_chain().send_keys(key).perform().await.unwrap_or_else(|e| panic!("a key: {e}"));
     }
 
