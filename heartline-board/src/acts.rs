@@ -218,12 +218,12 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: HeaderMap, Form(w
         Err(wrong) => return board.problem(StatusCode::BAD_REQUEST, "That cannot be asked for", &wrong),
     };
     if wanted.act != "recover_worker" {
-        match board.inspector.task_names().await {
-            Ok(names) if !names.contains(&wanted.task) => {
+        match board.knows(&wanted.task).await {
+            Ok(true) => {}
+            Ok(false) => {
                 let text = format!("There is no task {}. Nothing was done.", shown(&wanted.task));
                 return board.problem(StatusCode::NOT_FOUND, "There is no such task", &text);
             }
-            Ok(_) => {}
             Err(e) => return board.not_begun(&e),
         }
     }

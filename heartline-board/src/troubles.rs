@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::try_join_all;
 use heartline::{
     Error, Holder, HolderReport, Inspector, JobFilter, JobReport, JobRow, JobState, JobValues, ServerReport,
-    StalledEvent, Suspect, TaskReport, WatchReport, WorkerReport, WorkerState,
+    StalledEvent, Suspect, TaskPause, TaskReport, WatchReport, WorkerReport, WorkerState,
 };
 use serde::Serialize;
 
@@ -412,9 +412,8 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         ));
     }
     if let Some(pause) = &task.paused {
-        let why = if pause.reason.is_empty() { String::new() } else { format!(" ({})", pause.reason) };
         let of = if waiting > 0 { format!(", and {} waiting", many(waiting, "job")) } else { String::new() };
-        let what = format!("it is paused by {}{why}{of}", pause.by);
+        let what = format!("it is {}{of}", paused_by(pause));
         let hint = format!("`heartline task resume {name}` lets its jobs begin");
         troubles.push(if waiting > 0 { trouble(what, hint) } else { Trouble::note(name, what, hint) });
     }
@@ -632,6 +631,11 @@ pub async fn trouble_of(inspector: &Inspector, job: &JobReport) -> Result<Option
     Ok(Some((what, format!("`heartline stalls outlook -t {}` tells what comes next", task.task))))
 }
 
+fn paused_by(pause: &TaskPause) -> String {
+    let why = if pause.reason.is_empty() { String::new() } else { format!(" ({})", pause.reason) };
+    format!("paused by {}{why}", pause.by)
+}
+
 /// Why a job does not begin that waits, or is due.
 fn why_it_waits(job: &JobReport, task: &TaskReport) -> Option<(String, String)> {
     if job.state == JobState::Delayed && job.due_at.is_none_or(|at| at > task.as_of) {
@@ -639,8 +643,7 @@ fn why_it_waits(job: &JobReport, task: &TaskReport) -> Option<(String, String)> 
     }
     let (name, counts) = (&task.task, &task.counts);
     if let Some(pause) = &task.paused {
-        let why = if pause.reason.is_empty() { String::new() } else { format!(" ({})", pause.reason) };
-        let what = format!("its task is paused by {}{why}", pause.by);
+        let what = format!("its task is {}", paused_by(pause));
         return Some((what, format!("`heartline task resume {name}` lets it begin")));
     }
     if task.live_workers == 0 {

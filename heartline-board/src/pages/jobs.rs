@@ -113,17 +113,12 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
         Ok(filter) => filter,
         Err(wrong) => return board.problem(StatusCode::BAD_REQUEST, "That cannot be asked for", &wrong),
     };
-    match board.inspector.task_names().await {
-        // The list of tasks may have been lost alone.
-        Ok(names) if !names.contains(&asked.task) => match board.inspector.task(&asked.task).await {
-            Ok(task) if task.dispatched == 0 && task.options.declared_by.is_none() => {
-                let text = format!("There is no task {}.", shown(&asked.task));
-                return board.problem(StatusCode::NOT_FOUND, "There is no such task", &text);
-            }
-            Ok(_) => {}
-            Err(e) => return board.failed(&e),
-        },
-        Ok(_) => {}
+    match board.knows(&asked.task).await {
+        Ok(true) => {}
+        Ok(false) => {
+            let text = format!("There is no task {}.", shown(&asked.task));
+            return board.problem(StatusCode::NOT_FOUND, "There is no such task", &text);
+        }
         Err(e) => return board.failed(&e),
     }
     let cursor = Some(asked.cursor.as_str()).filter(|cursor| !cursor.is_empty());

@@ -238,27 +238,36 @@ impl Board {
 
     /// The page of an act that failed before anything was done.
     pub(crate) fn not_begun(&self, error: &Error) -> Response {
-        let text = format!("{}. Nothing was done.", told_of(error));
-        match error {
-            Error::Config(_) => self.problem(StatusCode::BAD_REQUEST, "That cannot be asked for", &text),
-            e if e.is_retryable() => self.problem(StatusCode::SERVICE_UNAVAILABLE, "Redis does not answer", &text),
-            _ => self.failed(error),
-        }
+        self.failure(error, false, &format!("{}. Nothing was done.", told_of(error)))
     }
 
     /// The page of an error: in its own words, without a trace.
     pub(crate) fn failed(&self, error: &Error) -> Response {
-        let text = told_of(error);
+        self.failure(error, true, &told_of(error))
+    }
+
+    /// The same with this text; one that can be asked for again is, where that may help.
+    fn failure(&self, error: &Error, asks_again: bool, text: &str) -> Response {
         match error {
-            Error::Config(_) => self.problem(StatusCode::BAD_REQUEST, "That cannot be asked for", &text),
+            Error::Config(_) => self.problem(StatusCode::BAD_REQUEST, "That cannot be asked for", text),
             e if e.is_retryable() => {
-                self.problem_that(true, StatusCode::SERVICE_UNAVAILABLE, "Redis does not answer", &text)
+                self.problem_that(asks_again, StatusCode::SERVICE_UNAVAILABLE, "Redis does not answer", text)
             }
             _ => {
-                tracing::warn!(error = %shown(&text), "a page of the board failed");
-                self.problem(StatusCode::INTERNAL_SERVER_ERROR, "That failed", &text)
+                tracing::warn!(error = %shown(text), "a page of the board failed");
+                self.problem(StatusCode::INTERNAL_SERVER_ERROR, "That failed", text)
             }
         }
+    }
+
+    /// Whether anything is known of a task: of one of which nothing is, the name is most likely wrong.
+    pub(crate) async fn knows(&self, task: &str) -> Result<bool, Error> {
+        if self.inspector.task_names().await?.iter().any(|name| name == task) {
+            return Ok(true);
+        }
+        // The list of tasks may have been lost alone.
+        let report = self.inspector.task(task).await?;
+        Ok(report.dispatched > 0 || report.options.declared_by.is_some())
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the pages show, and what can be done with them.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use heartline::JobState;
 use heartline_board::BoardOptions;
@@ -136,7 +136,9 @@ async fn acts_are_done_told_and_asked_about_first_where_they_cannot_be_undone() 
     let asked = site.post("/act", &remove).await.body;
     let dispatched = dispatched(&asked);
     site.app.inspector().remove("export", "a").await.unwrap();
-    tokio::time::sleep(Duration::from_millis(2)).await;
+    let now = SystemTime::now();
+    let passed = async || now.elapsed().is_ok_and(|passed| passed > Duration::from_millis(1));
+    until("it is another millisecond", passed).await;
     site.export.dispatch("other".into()).id("a").await.unwrap();
     let confirmed = [("dispatched", dispatched.as_str()), ("confirmed", "yes")];
     let done = site.post("/act", &[&remove[..], &confirmed].concat()).await;
