@@ -95,14 +95,13 @@ impl Wanted {
     /// All of it again, to be confirmed, with when it was asked about.
     fn fields(&self, as_of: SystemTime, dispatched: Option<SystemTime>) -> Vec<(&'static str, String)> {
         let Wanted { act, id, worker, reason, task, state, code, text, older, .. } = self.clone();
-        let ms = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis().to_string();
         vec![
             ("act", act),
             ("id", id),
             ("worker", worker),
             ("reason", reason),
-            ("as_of", ms(as_of)),
-            ("dispatched", dispatched.map(ms).unwrap_or_default()),
+            ("as_of", in_form(as_of)),
+            ("dispatched", dispatched.map(in_form).unwrap_or_default()),
             ("task", task),
             ("state", state),
             ("code", code),
@@ -148,7 +147,12 @@ impl Wanted {
     }
 }
 
-/// A time that stands in a form, ms since 1970.
+/// A time as it stands in a form, ms since 1970.
+fn in_form(at: SystemTime) -> String {
+    at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis().to_string()
+}
+
+/// A time that stands in a form.
 fn time_of(text: &str) -> Option<SystemTime> {
     let ms = text.parse().ok().filter(|ms| *ms > 0)?;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms))
@@ -303,10 +307,12 @@ fn verb(wanted: &Wanted) -> Option<(&'static str, bool)> {
 async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, String), String>, Error> {
     let now = SystemTime::now();
     if wanted.act == "repair" {
-        let found = board.audits.lock().unwrap_or_else(PoisonError::into_inner).get(&wanted.task).cloned();
-        let found = found.map_or(0, |report| report.findings().count());
+        let Some((at, found)) = board.audited(&wanted.task) else {
+            return Ok(Err("nothing is known to be wrong: audit it first".to_owned()));
+        };
+        let found = many(found.findings().count() as u64, "fault");
         let text = "What is not there any more is left alone. The page before says what becomes of each kind.";
-        return Ok(Ok((now, format!("{} of {}. {text}", many(found as u64, "fault"), wanted.task))));
+        return Ok(Ok((at, format!("{found} of {}. {text}", wanted.task))));
     }
     if wanted.act == "recover_worker" {
         return of_worker(board, &wanted.worker).await.map(Ok);
@@ -354,10 +360,13 @@ async fn of_worker(board: &Board, id: &str) -> Result<(SystemTime, String), Erro
     let held = holdings(&board.inspector, &worker).await?;
     let held = if held.is_empty() { "no job; what it claims meanwhile is taken too".to_owned() } else { held };
     let seen = relative(worker.last_seen_at, SystemTime::now());
+    let host = if worker.host.is_empty() { String::new() } else { format!(" on {}", worker.host) };
+    let unreadable = if worker.fault.is_some() { " What it tells of itself cannot be read." } else { "" };
+    let alive = if worker.state.is_live() { " IT IS MOST LIKELY ALIVE." } else { "" };
     let text = format!(
-        "{id} on {} is {}, last seen {seen}. It holds {held}. They run again, or fail past max_count. If it is alive after all, they run \
-         twice: it hears of it within 10 s, and stops.",
-        worker.host, worker.state
+        "{id}{host} is {}, last seen {seen}.{unreadable}{alive} It holds {held}. They run again, or fail past max_count. If it is alive \
+         after all, they run twice: it hears of it within 10 s, and stops.",
+        worker.state
     );
     Ok((as_of, text))
 }
@@ -406,7 +415,8 @@ async fn done(
             Ok("Its jobs are taken from it.".to_owned())
         }
         "audit" => audit(board, inspector, task, run).await,
-        _ => repair(board, inspector, task, wanted.act == "preview", run).await,
+        "preview" => preview(board, inspector, task, run).await,
+        _ => repair(board, inspector, wanted, run).await,
     }
 }
 
@@ -458,31 +468,33 @@ async fn audit(board: &Board, inspector: &Inspector, task: &str, run: &Run) -> R
         run.lines(vec![format!("it could not be noted for others: {}", told_of(&e))]);
     }
     let found: u64 = report.parts.iter().map(|part| part.found).sum();
-    board.audits.lock().unwrap_or_else(PoisonError::into_inner).insert(task.to_owned(), report);
+    board.audits.lock().unwrap_or_else(PoisonError::into_inner).insert(task.to_owned(), (SystemTime::now(), report));
     Ok(if found == 0 { "Nothing is wrong.".to_owned() } else { format!("{} found.", many(found, "fault")) })
 }
 
-async fn repair(
-    board: &Board,
-    inspector: &Inspector,
-    task: &str,
-    is_preview: bool,
-    run: &Run,
-) -> Result<String, Error> {
-    let found = board.audits.lock().unwrap_or_else(PoisonError::into_inner).get(task).cloned();
-    let Some(found) = found else { return Ok("Audit it first: nothing is known to be wrong.".to_owned()) };
-    let report = if is_preview { inspector.preview_repair(&found).await? } else { inspector.repair(&found).await? };
-    let RepairReport { mended, gone, .. } = &report;
+/// What is said where nothing is known of a task by an audit.
+const NOT_AUDITED: &str = "Audit it first: nothing is known to be wrong.";
+
+async fn preview(board: &Board, inspector: &Inspector, task: &str, run: &Run) -> Result<String, Error> {
+    let Some((_, found)) = board.audited(task) else { return Ok(NOT_AUDITED.to_owned()) };
+    let RepairReport { mended, gone, .. } = inspector.preview_repair(&found).await?;
     run.lines(mended.iter().map(ToString::to_string).collect());
-    if is_preview {
-        return Ok(format!(
-            "{} would be mended, {} not there any more",
-            many(mended.len() as u64, "fault"),
-            gone.len()
-        ));
+    Ok(format!("{} would be mended, {} not there any more", many(mended.len() as u64, "fault"), gone.len()))
+}
+
+async fn repair(board: &Board, inspector: &Inspector, wanted: &Wanted, run: &Run) -> Result<String, Error> {
+    let Some((at, found)) = board.audited(&wanted.task) else { return Ok(NOT_AUDITED.to_owned()) };
+    // An audit of somebody else may have found what this person has not seen.
+    if wanted.asked_at().is_some() && wanted.as_of != in_form(at) {
+        return Ok("It was audited again since, and nothing was done: look at what was found.".to_owned());
     }
-    // What it says is no more: the next audit tells what is left.
-    board.audits.lock().unwrap_or_else(PoisonError::into_inner).remove(task);
+    let RepairReport { mended, gone, .. } = inspector.repair(&found).await?;
+    run.lines(mended.iter().map(ToString::to_string).collect());
+    // What it says is no more: the next audit tells what is left. One that was made meanwhile stands.
+    let mut audits = board.audits.lock().unwrap_or_else(PoisonError::into_inner);
+    if audits.get(&wanted.task).is_some_and(|(stored, _)| *stored == at) {
+        audits.remove(&wanted.task);
+    }
     Ok(format!("{} mended, {} not there any more", many(mended.len() as u64, "fault"), gone.len()))
 }
 

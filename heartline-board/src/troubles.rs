@@ -365,7 +365,10 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     if let Some(fault) = &task.fault {
         return vec![trouble(
             format!("it cannot be read: {fault}"),
-            "something foreign is stored under one of its keys: look at it, then rename or delete it".to_owned(),
+            format!(
+                "something foreign is stored under one of its keys: look at it, then rename or delete it, and {}",
+                audits(name)
+            ),
         )];
     }
     let mut troubles = Vec::new();
@@ -540,7 +543,7 @@ fn crowd(task: &TaskReport, holders: &[Holder]) -> Option<Trouble> {
     let oldest = first
         .map_or("none of its own jobs runs".to_owned(), |first| format!("its oldest run is {} old", span(ago(first))));
     let hint = format!(
-        "{oldest}: `heartline jobs list -t {name} -s running`, `jobs cancel` stops one, more workers take what waits{timeout}"
+        "{oldest}: `heartline jobs list -t {name} -s running`, `heartline jobs cancel -t {name} ID` stops one, more workers take what waits{timeout}"
     );
     let grade = if is_hung { Grade::Risk } else { Grade::Note };
     Some(Trouble { grade, ..Trouble::note(name, what, hint) })
@@ -609,9 +612,10 @@ pub async fn trouble_of(inspector: &Inspector, job: &JobReport) -> Result<Option
         }
         // A task that is damaged does not hide the job.
         return match inspector.task(&job.task).await {
+            Ok(task) if job.state == JobState::Waiting && task.counts.waiting == 0 => in_no_list(inspector, job).await,
             Ok(task) => Ok(why_it_waits(job, &task)),
             Err(e) if e.is_retryable() => Err(e),
-            Err(_) => Ok(None),
+            Err(e) => Ok(Some((format!("its task cannot be read: {e}"), audits(&job.task)))),
         };
     };
     let worker = inspector.worker(holder.as_str()).await?;
@@ -629,6 +633,21 @@ pub async fn trouble_of(inspector: &Inspector, job: &JobReport) -> Result<Option
     }
     let what = format!("it was not heard from since the last snapshot, though {holder} told of itself");
     Ok(Some((what, format!("`heartline stalls outlook -t {}` tells what comes next", task.task))))
+}
+
+/// What becomes of a job that waits by its columns, where nothing waits in any list: it has begun meanwhile, or nobody finds it.
+async fn in_no_list(inspector: &Inspector, job: &JobReport) -> Result<Option<(String, String)>, Error> {
+    let now = inspector.job(&job.task, job.id.as_str(), JobValues::None).await?;
+    let stands = |now: &JobReport| {
+        (now.state, now.waiting_since, now.dispatched_at) == (job.state, job.waiting_since, job.dispatched_at)
+    };
+    Ok(now.filter(stands).map(|_| ("it is in no list, and nobody finds it there".to_owned(), audits(&job.task))))
+}
+
+fn audits(task: &str) -> String {
+    format!(
+        "`heartline audit -t {task}` finds jobs that are in no list, and `heartline repair -t {task}` lets them run"
+    )
 }
 
 fn paused_by(pause: &TaskPause) -> String {

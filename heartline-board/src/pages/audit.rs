@@ -1,7 +1,7 @@
 //! Whether every job is in exactly one place: when that was looked at last, what was found, and its repair.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use askama::Template;
@@ -69,14 +69,13 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
         Err(e) => return board.failed(&e),
     };
     let (when, found) = noted(&task);
-    let report = board.audits.lock().unwrap_or_else(PoisonError::into_inner).get(&asked.task).cloned();
     let columns = board.inspector.columns(&asked.task).await.map_err(|e| told_of(&e));
     answer(&AuditPage {
         frame,
         columns,
-        task: asked.task,
         noted: format!("{when}: {found}"),
-        found: report.map(|report| found_by(&report)),
+        found: board.audited(&asked.task).map(|(_, report)| found_by(&report)),
+        task: asked.task,
     })
 }
 

@@ -13,8 +13,8 @@ pub(crate) mod workers;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::error::Error as StdError;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use askama::Template;
 use axum::extract::State;
@@ -65,8 +65,8 @@ pub(crate) struct Board {
     pub(crate) options: BoardOptions,
     pub(crate) live: Live,
     pub(crate) runs: Runs,
-    /// What the last audits found, by their tasks.
-    pub(crate) audits: std::sync::Mutex<BTreeMap<String, Arc<AuditReport>>>,
+    /// When the last audits ended, and what they found, by their tasks.
+    pub(crate) audits: std::sync::Mutex<BTreeMap<String, (SystemTime, Arc<AuditReport>)>>,
     pub(crate) stalls: Stalls,
     pub(crate) sizes: Scans<Sizes>,
     /// What has happened to jobs.
@@ -258,6 +258,11 @@ impl Board {
                 self.problem(StatusCode::INTERNAL_SERVER_ERROR, "That failed", text)
             }
         }
+    }
+
+    /// When the last audit of a task ended, and what it found.
+    pub(crate) fn audited(&self, task: &str) -> Option<(SystemTime, Arc<AuditReport>)> {
+        self.audits.lock().unwrap_or_else(PoisonError::into_inner).get(task).cloned()
     }
 
     /// Whether anything is known of a task: of one of which nothing is, the name is most likely wrong.

@@ -51,7 +51,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
                 return board.failed(&e);
             }
             let named: Vec<String> = foreign.iter().map(ToString::to_string).collect();
-            let text = format!("{}: look at it, then rename or delete it.", named.join(", "));
+            let text = format!("{}: look at it, then rename or delete it, and audit again.", named.join(", "));
             return board.problem(StatusCode::INTERNAL_SERVER_ERROR, "Something foreign is stored", &text);
         }
     };

@@ -4,7 +4,7 @@ use heartline::{JobFilter, JobState};
 use heartline_board::BoardOptions;
 use serde_json::Value;
 
-use crate::site::{Site, until};
+use crate::site::{Site, hidden, until};
 
 #[tokio::test]
 async fn an_audit_is_made_noted_previewed_and_repaired() {
@@ -33,17 +33,42 @@ async fn an_audit_is_made_noted_previewed_and_repaired() {
     assert!(site.post("/act", &[("act", "audit"), task]).await.body.contains("Nothing is wrong."));
 }
 
+#[tokio::test]
+async fn a_repair_mends_what_was_asked_about_and_nothing_that_another_audit_has_found_since() {
+    let site = Site::new().await;
+    site.run(&[("a", "x")]).await;
+    let (audit, repair) = ([("act", "audit"), ("task", "export")], [("act", "repair"), ("task", "export")]);
+    assert!(site.post("/act", &repair).await.body.contains("audit it first"), "nothing is known yet");
+    site.damage("payload", "lost-1").await;
+    site.post("/act", &audit).await;
+    let asked = site.post("/act", &repair).await.body;
+    assert!(asked.contains("1 fault of export."), "{asked}");
+    let as_of = hidden(&asked, "as_of");
+    let confirmed = [&repair[..], &[("as_of", as_of), ("confirmed", "yes")]].concat();
+    site.damage("payload", "lost-2").await;
+    site.post("/act", &audit).await;
+    let done = site.post("/act", &confirmed).await;
+    assert!(done.body.contains("It was audited again since, and nothing was done"), "{done:?}");
+    assert_eq!(site.export.counts().await.unwrap().waiting, 0);
+    let asked = site.post("/act", &repair).await.body;
+    assert!(asked.contains("2 faults of export."), "{asked}");
+    let as_of = hidden(&asked, "as_of");
+    let confirmed = [&repair[..], &[("as_of", as_of), ("confirmed", "yes")]].concat();
+    let done = site.post("/act", &confirmed).await;
+    assert!(done.body.contains("2 faults mended"), "{done:?}");
+    assert_eq!(site.export.counts().await.unwrap().waiting, 2);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_act_on_many_jobs_shows_how_far_it_is_and_can_be_stopped() {
     let site = Site::new().await;
     site.export.dispatch_many((0..30_000).map(|_| "x".to_owned())).await.unwrap();
     let asked = site.post("/act", &[("act", "cancel"), ("task", "export"), ("state", "waiting")]).await;
     assert!(asked.body.contains("30000 waiting jobs of export. What comes to fit from now on is let be."), "{asked:?}");
-    let as_of = asked.body.split("name=\"as_of\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let as_of = hidden(&asked.body, "as_of");
     // What comes behind the question is not meant.
     site.export.dispatch("x".into()).id("later").await.unwrap();
-    let form =
-        [("act", "cancel"), ("task", "export"), ("state", "waiting"), ("as_of", as_of.as_str()), ("confirmed", "yes")];
+    let form = [("act", "cancel"), ("task", "export"), ("state", "waiting"), ("as_of", as_of), ("confirmed", "yes")];
     // However fast the server is, it goes on until it is told to stop.
     site.hold_writes().await;
     let begun = site.post("/act", &form).await;

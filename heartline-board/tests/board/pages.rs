@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use heartline::JobState;
 use heartline_board::BoardOptions;
 
-use crate::site::{Site, until};
+use crate::site::{Site, hidden, until};
 
 #[tokio::test]
 async fn the_way_from_the_overview_to_a_failed_job_is_all_links() {
@@ -126,21 +126,18 @@ async fn acts_are_done_told_and_asked_about_first_where_they_cannot_be_undone() 
     let own = site.export.dispatch("x".into()).await.unwrap().id().to_string();
     let remove = [("act", "remove"), ("task", "export"), ("id", own.as_str()), ("state", "waiting")];
     let asked = site.post("/act", &remove).await.body;
-    let dispatched =
-        |asked: &str| asked.split("name=\"dispatched\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
-    let confirmed = [("dispatched", &*dispatched(&asked)), ("confirmed", "yes")];
+    let confirmed = [("dispatched", hidden(&asked, "dispatched")), ("confirmed", "yes")];
     assert!(site.post("/act", &[&remove[..], &confirmed].concat()).await.body.contains("1 removed, 0 refused"));
 
     // Nor is another one removed that has got its id meanwhile.
     let remove = [("act", "remove"), ("task", "export"), ("id", "a"), ("state", "waiting")];
     let asked = site.post("/act", &remove).await.body;
-    let dispatched = dispatched(&asked);
     site.app.inspector().remove("export", "a").await.unwrap();
     let now = SystemTime::now();
     let passed = async || now.elapsed().is_ok_and(|passed| passed > Duration::from_millis(1));
     until("it is another millisecond", passed).await;
     site.export.dispatch("other".into()).id("a").await.unwrap();
-    let confirmed = [("dispatched", dispatched.as_str()), ("confirmed", "yes")];
+    let confirmed = [("dispatched", hidden(&asked, "dispatched")), ("confirmed", "yes")];
     let done = site.post("/act", &[&remove[..], &confirmed].concat()).await;
     assert!(done.body.contains("0 removed, 1 refused") && done.body.contains("it moved meanwhile"), "{done:?}");
 
@@ -204,6 +201,39 @@ async fn a_job_that_took_its_workers_down_is_asked_about_before_it_runs_again() 
     assert_eq!(site.export.job("bad").await.unwrap().state, JobState::Failed);
     let done = site.post("/act", &[&retry[..], &[("confirmed", "yes")]].concat()).await;
     assert!(done.body.contains("1 run again"), "{done:?}");
+}
+
+#[tokio::test]
+async fn who_takes_the_jobs_of_a_worker_that_may_live_is_told_so_and_that_it_cannot_be_read() {
+    let site = Site::new().await;
+    let (id, now) = ("odd-1-00000000", SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap());
+    let () = redis::pipe()
+        .zadd("board:workers", id, now.as_millis() as u64)
+        .set(format!("board:worker:{id}"), "x")
+        .query_async(&mut site.raw().await)
+        .await
+        .unwrap();
+    let asked = site.post("/act", &[("act", "recover_worker"), ("worker", id)]).await.body;
+    assert!(asked.contains("What it tells of itself cannot be read. IT IS MOST LIKELY ALIVE"), "{asked}");
+    assert!(!asked.contains(" on  is"), "{asked}");
+}
+
+#[tokio::test]
+async fn a_job_that_nobody_finds_says_so_and_what_finds_it() {
+    let site = Site::new().await;
+    site.export.dispatch("x".into()).id("a").await.unwrap();
+    assert!(!site.page("/job?task=export&id=a").await.contains("it is in no list"));
+    site.damaged(&["LREM wait 0 a"]).await;
+    let page = site.page("/job?task=export&id=a").await;
+    assert!(
+        page.contains("it is in no list, and nobody finds it") && page.contains("heartline audit -t export"),
+        "{page}"
+    );
+    site.damaged(&["SET wait x"]).await;
+    let page = site.page("/job?task=export&id=a").await;
+    assert!(page.contains("its task cannot be read") && page.contains("heartline audit -t export"), "{page}");
+    let overview = site.page("/").await;
+    assert!(overview.contains("then rename or delete it, and `heartline audit -t export`"), "{overview}");
 }
 
 #[tokio::test]

@@ -126,7 +126,7 @@ impl Site {
         let () = redis::cmd("CLIENT").arg("UNPAUSE").query_async(&mut self.raw().await).await.unwrap();
     }
 
-    async fn raw(&self) -> redis::aio::MultiplexedConnection {
+    pub async fn raw(&self) -> redis::aio::MultiplexedConnection {
         redis::Client::open(self.test().url())
             .unwrap()
             .get_multiplexed_async_connection_with_config(&patient())
@@ -223,6 +223,11 @@ impl Site {
 pub fn encoded(form: &[(&str, &str)]) -> String {
     let word = |text: &str| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
     form.iter().map(|(name, value)| format!("{name}={}", word(value))).collect::<Vec<_>>().join("&")
+}
+
+/// What a hidden field of a form has.
+pub fn hidden<'a>(page: &'a str, name: &str) -> &'a str {
+    page.split(&format!("name=\"{name}\" value=\"")).nth(1).unwrap().split('"').next().unwrap()
 }
 
 /// Asks until it is so.
