@@ -114,7 +114,7 @@ for _, id in ipairs(hooks) do
 end
 if #hooks > 0 then ring_wake(wake) end
 local fields = by == '' and {} or { 'by', by }
-add_words(fields, 'removed', removed)
+add_dropped(fields, meta, removed, now_ms)
 add_words(fields, 'requeued', requeued)
 if #removed + #requeued > 0 and event_mode ~= 'off' then
   emit_event(events, meta, 'events', #removed + #requeued, '', fields)

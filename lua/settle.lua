@@ -50,11 +50,12 @@
 --                         JSON. The detail: code, brief and how long it ran in us of a failed one; delay in ms and
 --                         the same of both retries; code and brief of a hook that failed for good; delay of the others)
 -- Returns  {'settled', fences lost, fences taken back, first fence, ids, payloads, extras, ms to the next due job, how
---          many of the ids begin: the first ones; 1 when hooks are left that are due}. While the task is paused
---          nothing begins but hooks: -1 less their number stands there. Of a hook the payload is value or error;
---          fences and ids are words with spaces between. Taken back is what was cancelled, or expired before it began.
---          In place of a payload over 512 KiB there is its size, a number. Without a delayed job the last but one is
---          ''. In a repeated answer a job that was lost since then is named '{}', which is no id
+--          many of the ids begin: the first ones; 1 when hooks are left that are due; each id that had no payload,
+--          and was removed}. While the task is paused nothing begins but hooks: -1 less their number stands there. Of
+--          a hook the payload is value or error; fences and ids are words with spaces between. Taken back is what was
+--          cancelled, or expired before it began. In place of a payload over 512 KiB there is its size, a number.
+--          Without a delayed job the ms are ''. In a repeated answer a job that was lost since then is named '{}',
+--          which is no id
 -- Returns  {'stale'}: a later call was answered already; nothing is written
 -- Returns  {'closed'}: the worker has stopped; nothing is written
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is written
@@ -145,4 +146,5 @@ if #due + #out.retry + #out.snooze + #out.undecodable > 0 then
 end
 local soon = math.min(next_due and not paused and next_due or math.huge, hooks.next_due)
 return { 'settled', lost, taken, fence, given, held.payloads, held.extras,
-  soon < math.huge and math.max(0, math.ceil(soon - now / 1000)) or '', begin, hooks.left and 1 or nil }
+  soon < math.huge and math.max(0, math.ceil(soon - now / 1000)) or '', begin,
+  (hooks.left or #found.ghosts > 0) and (hooks.left and 1 or 0) or nil, unpack(found.ghosts) }

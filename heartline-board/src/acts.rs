@@ -120,6 +120,11 @@ impl Wanted {
         time_of(&self.as_of)
     }
 
+    /// Whether it names another audit than the one made then: one of somebody else may have found what this person has not seen.
+    fn is_of_another(&self, audited: SystemTime) -> bool {
+        self.asked_at().is_some() && self.as_of != in_form(audited)
+    }
+
     /// An act on those of them that were so when it was asked about.
     fn decided(&self, act: Act) -> Act {
         match self.asked_at() {
@@ -148,7 +153,7 @@ impl Wanted {
 }
 
 /// A time as it stands in a form, ms since 1970.
-fn in_form(at: SystemTime) -> String {
+pub(crate) fn in_form(at: SystemTime) -> String {
     at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis().to_string()
 }
 
@@ -268,9 +273,13 @@ async fn poison(board: &Board, wanted: &Wanted) -> Result<Option<String>, Error>
     if is_other || wanted.state != JobState::Failed.as_str() {
         return Ok(None);
     }
-    let crashed = board.inspector.count(&wanted.task, &filter.code(codes::WORKER_CRASHED)).await?.jobs;
-    Ok((crashed > 0).then(|| {
-        format!("{crashed} of them or more failed since their workers died, or hung, with them, and may do that again.")
+    let crashed = board.inspector.count(&wanted.task, &filter.code(codes::WORKER_CRASHED)).await?;
+    let least = if crashed.is_exact { "" } else { "at least " };
+    Ok((crashed.jobs > 0).then(|| {
+        format!(
+            "{least}{} of them failed since their workers died, or hung, with them, and may do that again.",
+            crashed.jobs
+        )
     }))
 }
 
@@ -310,6 +319,9 @@ async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, 
         let Some((at, found)) = board.audited(&wanted.task) else {
             return Ok(Err("nothing is known to be wrong: audit it first".to_owned()));
         };
+        if wanted.is_of_another(at) {
+            return Ok(Err(ANOTHER_AUDIT.to_owned()));
+        }
         let found = many(found.findings().count() as u64, "fault");
         let text = "What is not there any more is left alone. The page before says what becomes of each kind.";
         return Ok(Ok((at, format!("{found} of {}. {text}", wanted.task))));
@@ -415,7 +427,7 @@ async fn done(
             Ok("Its jobs are taken from it.".to_owned())
         }
         "audit" => audit(board, inspector, task, run).await,
-        "preview" => preview(board, inspector, task, run).await,
+        "preview" => preview(board, inspector, wanted, run).await,
         _ => repair(board, inspector, wanted, run).await,
     }
 }
@@ -472,11 +484,17 @@ async fn audit(board: &Board, inspector: &Inspector, task: &str, run: &Run) -> R
     Ok(if found == 0 { "Nothing is wrong.".to_owned() } else { format!("{} found.", many(found, "fault")) })
 }
 
+/// What is said where another audit was made since the one that was looked at.
+const ANOTHER_AUDIT: &str = "It was audited again since, and nothing was done: look at what was found.";
+
 /// What is said where nothing is known of a task by an audit.
 const NOT_AUDITED: &str = "Audit it first: nothing is known to be wrong.";
 
-async fn preview(board: &Board, inspector: &Inspector, task: &str, run: &Run) -> Result<String, Error> {
-    let Some((_, found)) = board.audited(task) else { return Ok(NOT_AUDITED.to_owned()) };
+async fn preview(board: &Board, inspector: &Inspector, wanted: &Wanted, run: &Run) -> Result<String, Error> {
+    let Some((at, found)) = board.audited(&wanted.task) else { return Ok(NOT_AUDITED.to_owned()) };
+    if wanted.is_of_another(at) {
+        return Ok(ANOTHER_AUDIT.to_owned());
+    }
     let RepairReport { mended, gone, .. } = inspector.preview_repair(&found).await?;
     run.lines(mended.iter().map(ToString::to_string).collect());
     Ok(format!("{} would be mended, {} not there any more", many(mended.len() as u64, "fault"), gone.len()))
@@ -484,9 +502,8 @@ async fn preview(board: &Board, inspector: &Inspector, task: &str, run: &Run) ->
 
 async fn repair(board: &Board, inspector: &Inspector, wanted: &Wanted, run: &Run) -> Result<String, Error> {
     let Some((at, found)) = board.audited(&wanted.task) else { return Ok(NOT_AUDITED.to_owned()) };
-    // An audit of somebody else may have found what this person has not seen.
-    if wanted.asked_at().is_some() && wanted.as_of != in_form(at) {
-        return Ok("It was audited again since, and nothing was done: look at what was found.".to_owned());
+    if wanted.is_of_another(at) {
+        return Ok(ANOTHER_AUDIT.to_owned());
     }
     let RepairReport { mended, gone, .. } = inspector.repair(&found).await?;
     run.lines(mended.iter().map(ToString::to_string).collect());

@@ -118,6 +118,11 @@ pub async fn holders(
         report.is_whole &= report.holders.len() == before;
     }
     correct(workers, &found);
+    let is_idle = |name: &str| tasks.iter().any(|task| task.task == name && task.counts.held() == 0);
+    let lost = workers.iter_mut().filter(|worker| !worker.state.is_live());
+    for its in lost.flat_map(|worker| &mut worker.tasks).filter(|its| is_idle(&its.task)) {
+        its.held = 0;
+    }
     Ok(found)
 }
 
@@ -176,8 +181,13 @@ pub fn troubles(tasks: &[TaskReport], workers: &[WorkerReport], holders: &[Holde
     let now = tasks.iter().map(|task| task.as_of).max().unwrap_or_else(SystemTime::now);
     troubles.extend(workers.iter().filter_map(|worker| of_worker(worker, now)));
     troubles.extend(of_lost_tasks(tasks, workers));
-    troubles.sort_by_key(|trouble| std::cmp::Reverse(trouble.grade));
+    gravest_first(&mut troubles);
     troubles
+}
+
+/// Puts what is gravest first, and otherwise leaves the order.
+pub fn gravest_first(troubles: &mut [Trouble]) {
+    troubles.sort_by_key(|trouble| std::cmp::Reverse(trouble.grade));
 }
 
 /// A server that started of late, and does not write down each change: what it had not saved by then is gone.
@@ -264,11 +274,13 @@ pub async fn suspicions<'a>(
         let more = if suspects.len() > 3 { ", …" } else { "" };
         let jobs = many(suspects.len() as u64, "job");
         let act = accusation(task, &suspects);
-        Trouble::note(
-            task,
-            format!("{jobs} held at the deaths of two workers or more: {}{more}", named.join(", ")),
-            format!("a job may take its process down: `heartline stalls suspects -t {task}`; {act}"),
-        )
+        let what = format!("{jobs} held at the deaths of two workers or more: {}{more}", named.join(", "));
+        let suspects = format!("`heartline stalls suspects -t {task}`; {act}");
+        // Where nobody is left the next worker may be taken down as well.
+        match claimers(task, workers).next() {
+            Some(_) => Trouble::note(task, what, format!("a job may take its process down: {suspects}")),
+            None => Trouble::risk(Some(task), what, format!("before you start another worker: {suspects}")),
+        }
     };
     Ok(suspects.into_iter().map(told).collect())
 }
@@ -388,13 +400,7 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     // What some workers do is not known where the node is away to which they tell it.
     let is_known = !workers.iter().any(is_untold);
     if waiting > 0 && task.live_workers == 0 && is_known {
-        let hint = if task.options.declared_by.is_none() && held == 0 {
-            "no worker ever had this task: start one that has, or the name is wrong"
-        } else {
-            "start a worker that has the task; `heartline workers --all` shows who had it"
-        };
-        troubles
-            .push(trouble(format!("{} waiting, and no live worker works it", many(waiting, "job")), hint.to_owned()));
+        troubles.push(trouble(format!("{} waiting, and no live worker works it", many(waiting, "job")), who_had(task)));
     }
     if task.live_workers > 0 && claimers(name, workers).next().is_none() && has_waited(task, LEFT) {
         troubles.push(trouble(
@@ -481,6 +487,26 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
             format!("{} failed in the last 5 minutes{completed}", many(task.failed_lately, "job")),
             format!("`heartline jobs codes -t {name}` counts why"),
         ));
+    } else if let Some(failed) = task.failed_since_completed.filter(|failed| *failed > 0) {
+        let last = if failed == 1 { "the last job".to_owned() } else { format!("the last {failed} jobs") };
+        troubles.push(Trouble::note(
+            name,
+            format!("{last} failed, and none completed since"),
+            format!("`heartline jobs codes -t {name}` counts why"),
+        ));
+    }
+    if let Some(lost) = task.payload_lost_at.filter(|_| task.lost_payloads > 0) {
+        let ago = task.as_of.duration_since(lost).unwrap_or_default();
+        if ago < TOLD_FOR {
+            troubles.push(Trouble::note(
+                name,
+                match task.lost_payloads {
+                    1 => format!("1 job had lost its payload and was removed, {} ago", span(ago)),
+                    jobs => format!("{jobs} jobs had lost their payload and were removed, the last one {} ago", span(ago)),
+                },
+                "somebody deleted them in Redis, or the server lost them: the log of the workers names them; dispatch them again".to_owned(),
+            ));
+        }
     }
     troubles
 }
@@ -650,6 +676,15 @@ fn audits(task: &str) -> String {
     )
 }
 
+/// What to do where no live worker has the task.
+fn who_had(task: &TaskReport) -> String {
+    match &task.options.declared_by {
+        Some(worker) => format!("start a worker that has the task; the last one that began with it was {worker}"),
+        None if task.counts.held() > 0 => "start a worker that has the task".to_owned(),
+        None => "no worker ever had this task: start one that has, or the name is wrong".to_owned(),
+    }
+}
+
 fn paused_by(pause: &TaskPause) -> String {
     let why = if pause.reason.is_empty() { String::new() } else { format!(" ({})", pause.reason) };
     format!("paused by {}{why}", pause.by)
@@ -666,8 +701,7 @@ fn why_it_waits(job: &JobReport, task: &TaskReport) -> Option<(String, String)> 
         return Some((what, format!("`heartline task resume {name}` lets it begin")));
     }
     if task.live_workers == 0 {
-        let hint = "start a worker that has the task; `heartline workers --all` shows who had it";
-        return Some(("no live worker works its task".to_owned(), hint.to_owned()));
+        return Some(("no live worker works its task".to_owned(), who_had(task)));
     }
     if counts.claimed + counts.running < task.slots {
         return None;

@@ -162,10 +162,8 @@ local function pop_jobs(found, places, how, fields, since, expires_at, expires)
   for _, ids in ipairs(since and { found.ids, found.corrupt, found.expired, found.ghosts } or {}) do
     if #ids > 0 then redis.call('HDEL', since, unpack(ids)) end
   end
-  if #found.ghosts > 0 then
-    remove_columns(places.columns, found.ghosts)
-    add_words(fields, 'removed', found.ghosts)
-  end
+  if #found.ghosts > 0 then remove_columns(places.columns, found.ghosts) end
+  add_dropped(fields, places.meta, found.ghosts, how.now_ms)
   if #found.timed > 0 then
     redis.call('HDEL', expires_at, unpack(found.timed))
     redis.call('ZREM', expires, unpack(found.timed))

@@ -242,7 +242,7 @@ local function tell_stalls(found, places, how, watched)
   join_words(fields, 'failed', found.broken_words)
   add_words(fields, 'retrying', found.retried_words)
   add_finished(fields, how, 'cancelled', found.cancelled, found.cancelled)
-  add_words(fields, 'removed', found.dropped)
+  add_dropped(fields, places.meta, found.dropped, how.now_ms)
   add_words(fields, 'hook_failed', found.final_words)
   for _, word in ipairs(found.final_fields) do fields[#fields + 1] = word end
   local decided, finals = #found.failed + #found.cancelled, #found.finals

@@ -339,7 +339,7 @@ mod tests {
 
     fn removed(id: u64) -> Event {
         let id = crate::job::id::JobId::from_wire(id.to_string());
-        Event::Removed { task: "t".into(), id, at: std::time::SystemTime::UNIX_EPOCH, by: None }
+        Event::Removed { task: "t".into(), id, at: std::time::SystemTime::UNIX_EPOCH, by: None, lost_payload: false }
     }
 
     #[tokio::test]

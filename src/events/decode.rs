@@ -38,6 +38,7 @@ pub(crate) fn decode(task: &str, entry: &Entry) -> Result<Decoded, String> {
         worker: "",
         reason: None,
         by: None,
+        lost_payload: false,
         since: HashMap::new(),
         ran: "".split_ascii_whitespace(),
         decoded: Decoded::default(),
@@ -51,7 +52,7 @@ pub(crate) fn decode(task: &str, entry: &Entry) -> Result<Decoded, String> {
 
 /// Whether a field says something about the events in the fields behind it, and is none itself.
 fn is_context(name: &str) -> bool {
-    ["total", "worker", "reason", "since", "ran", "by", "watched", "paused", "resumed"].contains(&name)
+    ["total", "worker", "reason", "since", "ran", "by", "why", "watched", "paused", "resumed"].contains(&name)
 }
 
 /// An entry that is being read.
@@ -62,6 +63,8 @@ struct Reading<'a> {
     reason: Option<StallReason>,
     /// Who asked for it.
     by: Option<&'a str>,
+    /// Whether what is removed had no payload.
+    lost_payload: bool,
     /// By job: when it was dispatched, and how long it was delayed, ms.
     since: HashMap<&'a str, (&'a str, u64)>,
     /// How long each of the completed ran.
@@ -85,6 +88,10 @@ impl<'a> Reading<'a> {
                 self.by = Some(value);
                 Some(())
             }
+            "why" => {
+                self.lost_payload = value == "no_payload";
+                Some(())
+            }
             // They are for people, who read them by themselves.
             "watched" | "paused" | "resumed" => Some(()),
             "since" => groups(value, |[id, dispatched_at, delay_ms]| {
@@ -101,7 +108,7 @@ impl<'a> Reading<'a> {
     fn take_events(&mut self, name: &str, value: &'a str) -> Option<()> {
         let (task, worker) = (self.task, self.worker);
         let (owned, holder, at) = (|| task.to_owned(), || WorkerId::from_wire(worker), self.at);
-        let Reading { reason, since, ran, decoded, by, .. } = self;
+        let Reading { reason, since, ran, decoded, by, lost_payload, .. } = self;
         let asker = || by.map(str::to_owned);
         let mut push = |event| {
             decoded.events.push(event);
@@ -182,9 +189,10 @@ impl<'a> Reading<'a> {
                 groups(value, |[id]| push(Event::Cancelled { task: owned(), id: job(id), at: at?, by: asker() }))
             }
             "requeued" => groups(value, |[id]| push(Event::Requeued { task: owned(), id: job(id), at: at? })),
-            "removed" => {
-                groups(value, |[id]| push(Event::Removed { task: owned(), id: job(id), at: at?, by: asker() }))
-            }
+            "removed" => groups(value, |[id]| {
+                let (task, id, by, lost_payload) = (owned(), job(id), asker(), *lost_payload);
+                push(Event::Removed { task, id, at: at?, by, lost_payload })
+            }),
             "retried" => {
                 groups(value, |[id]| push(Event::Retried { task: owned(), id: job(id), at: at?, by: asker() }))
             }

@@ -354,6 +354,8 @@ pub enum Event {
         at: SystemTime,
         /// The name that a person or tool gave who asked for it through the [`Inspector`](crate::Inspector).
         by: Option<String>,
+        /// Whether that is since its payload was gone, so that there was nothing to run: somebody deleted it, or the server lost it.
+        lost_payload: bool,
     },
 }
 

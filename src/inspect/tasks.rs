@@ -54,8 +54,16 @@ pub struct TaskReport {
     /// declared it before there were any. Jobs that were there before are gone; what workers hold of them is reported in vain.
     #[serde(rename = "data_lost_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub data_lost_at: Option<SystemTime>,
+    /// Jobs that were removed since the task exists since their payload was gone: there was nothing to run.
+    pub lost_payloads: u64,
+    /// When the last of them was.
+    #[serde(rename = "payload_lost_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub payload_lost_at: Option<SystemTime>,
     /// Jobs that failed in the last 5 minutes, of those that are kept.
     pub failed_lately: u64,
+    /// Jobs that failed since the last one completed, in the last day and of those that are kept. `None` where that is not known: jobs have
+    /// completed, and none of them is kept.
+    pub failed_since_completed: Option<u64>,
     /// Jobs that completed in the last 5 minutes, of those that are kept.
     pub completed_lately: u64,
     /// When a job of it was claimed last.
@@ -372,21 +380,26 @@ fn report(task: &str, seen: &Overview, live: Option<Live>) -> TaskReport {
     let time = |field: &str| seen.number(field).map(at_ms);
     let worker = |field: &str| seen.text(field).map(WorkerId::from_wire);
     let values = OPTIONS.iter().filter_map(|name| Some(((*name).to_owned(), seen.meta.get(*name)?.clone()))).collect();
+    let (ended, failed) = (seen.number("out").unwrap_or(0), seen.number("outFailed").unwrap_or(0));
+    let counts = TaskCounts::of(seen.counts);
     let Live { workers: live_workers, slots, declared_at } = live.unwrap_or_default();
     let born = time("bornAt").filter(|born| declared_at.is_some_and(|declared| declared < *born));
     TaskReport {
         task: task.to_owned(),
         as_of: at_ms(seen.now_ms),
-        counts: TaskCounts::of(seen.counts),
+        counts,
         next_waiting_age: oldest,
         due: seen.due,
         next_due_at: seen.first_due_ms.map(at_ms),
         dispatched: seen.number("in").unwrap_or(0),
-        ended: seen.number("out").unwrap_or(0),
-        failed: seen.number("outFailed").unwrap_or(0),
+        ended,
+        failed,
         stalled: seen.number("stalls").unwrap_or(0),
         data_lost_at: time("lostAt").max(born),
+        lost_payloads: seen.number("payloadsLost").unwrap_or(0),
+        payload_lost_at: time("payloadLostAt"),
         failed_lately: seen.failed_lately,
+        failed_since_completed: (counts.completed > 0 || ended == failed).then_some(seen.failed_since),
         completed_lately: seen.completed_lately,
         // Fences are drawn from the time, in us.
         last_claimed_at: seen.number("fence").map(|fence| at_ms(fence / 1000)),

@@ -33,6 +33,8 @@ pub(crate) struct Overview {
     pub(crate) completed_lately: u64,
     /// Delayed jobs whose time has come.
     pub(crate) due: u64,
+    /// Kept jobs that failed since the last one that completed and is kept, in the last day.
+    pub(crate) failed_since: u64,
 }
 
 impl Overview {
@@ -63,7 +65,7 @@ pub(crate) async fn overview(conn: &mut impl Connection, keys: &TaskKeys) -> Res
     let meta = meta.chunks_exact(2).map(|pair| (pair[0].0.clone(), pair[1].0.clone())).collect();
     let first_due_ms = due.parse::<f64>().ok().map(|due| due as u64);
     let (set_aside, failed_lately, completed_lately) = (reply.next()?, reply.next()?, reply.next()?);
-    let due = reply.next()?;
+    let (due, failed_since) = (reply.next()?, reply.next()?);
     Ok(Overview {
         now_ms,
         counts,
@@ -76,6 +78,7 @@ pub(crate) async fn overview(conn: &mut impl Connection, keys: &TaskKeys) -> Res
         failed_lately,
         completed_lately,
         due,
+        failed_since,
     })
 }
 

@@ -87,6 +87,7 @@ script!(
     [
         "now",
         "events",
+        "dropped",
         "wake",
         "interval",
         "types",
@@ -161,6 +162,7 @@ script!(
     [
         "now",
         "events",
+        "dropped",
         "wake",
         "types",
         "filled",
@@ -222,6 +224,7 @@ script!(
     [
         "now",
         "events",
+        "dropped",
         "wake",
         "types",
         "filled",
@@ -731,7 +734,20 @@ script!(
 script!(
     MEND,
     "mend",
-    ["now", "events", "wake", "types", "terminal", "columns", "since", "back_to_wait", "ghosts", "count", "faults"],
+    [
+        "now",
+        "events",
+        "dropped",
+        "wake",
+        "types",
+        "terminal",
+        "columns",
+        "since",
+        "back_to_wait",
+        "ghosts",
+        "count",
+        "faults"
+    ],
     [
         Payload,
         Locks,

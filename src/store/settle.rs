@@ -112,6 +112,8 @@ pub(crate) struct Settled {
     /// Hooks are due that nobody has taken.
     pub(crate) hooks_left: bool,
     pub(crate) next_due: Option<Duration>,
+    /// Jobs that had no payload when they were to be claimed, and were removed.
+    pub(crate) lost_payloads: Vec<crate::job::id::JobId>,
 }
 
 /// Reports outcomes and claims jobs. The number grows by one from call to call of a worker's line on a task
@@ -210,7 +212,9 @@ pub(crate) async fn settle(
     let begin: i64 = reply.next()?;
     let is_paused = begin < 0;
     let begin = usize::try_from(if is_paused { -1 - begin } else { begin }).unwrap_or(0);
-    let hooks_left = reply.next::<Option<u8>>()?.is_some();
+    let hooks_left = reply.next::<Option<u8>>()?.is_some_and(|left| left > 0);
+    let without = reply.rest::<Text>()?;
+    let lost_payloads = without.iter().map(|Text(id)| crate::job::id::JobId::from_wire(id.as_str())).collect();
     let mut claimed: Vec<Claimed> = ids
         .split_ascii_whitespace()
         .zip(payloads)
@@ -260,7 +264,7 @@ pub(crate) async fn settle(
     // So a repeated answer names a job that was lost in the meantime.
     claimed.retain(|job| job.id.as_str() != "{}");
     let next_due = next_due.parse().ok().map(Duration::from_millis);
-    Ok(SettleReply::Settled(Settled { lost, taken, claimed, is_paused, hooks_left, next_due }))
+    Ok(SettleReply::Settled(Settled { lost, taken, claimed, is_paused, hooks_left, next_due, lost_payloads }))
 }
 
 /// The jobs that a call of settle claimed, from its record: those that are not ours any more are among them. Empty if

@@ -150,7 +150,7 @@ fn every_header_says_what_the_script_does_returns_emits_and_refuses() {
 #[test]
 fn a_header_names_exactly_the_events_that_its_script_emits() {
     // These say something of the events behind them, and are none.
-    let context = ["ran", "reason", "since", "by", "watched"];
+    let context = ["ran", "reason", "since", "by", "why", "watched"];
     let mut seen = BTreeSet::new();
     for script in scripts() {
         let (header, _) = header(script.name);

@@ -49,7 +49,11 @@ async fn a_waiting_job_whose_payload_was_deleted_is_removed_and_told_of() {
             event => break event,
         }
     };
-    assert!(matches!(&removed, Event::Removed { id, .. } if id.as_str() == "gone"), "{removed:?}");
+    let is_told = matches!(&removed, Event::Removed { id, lost_payload: true, .. } if id.as_str() == "gone");
+    assert!(is_told, "{removed:?}");
+    let report = app.inspector().task(&test.name).await.unwrap();
+    assert_eq!(report.lost_payloads, 1);
+    assert!(report.payload_lost_at.is_some(), "{report:?}");
     assert_eq!(task.handle("after").unwrap().result().await.unwrap(), 1);
     assert_eq!(*ran.lock().unwrap(), ["after"]);
     assert!(test.places("gone").await.is_empty());

@@ -63,7 +63,7 @@ async fn a_job_without_payload_goes_with_all_that_is_left_of_it() {
     assert!(!left.iter().any(|line| line.contains("\"heard\"")), "{left:?}");
     assert_eq!(
         task.held("events").await,
-        r#"stream [NOW {"by": "anna", "removed": "heard", "total": "1", "worker": ""}]"#
+        r#"stream [NOW {"by": "anna", "removed": "heard", "total": "1", "why": "no_payload", "worker": ""}]"#
     );
 }
 

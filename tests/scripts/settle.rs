@@ -534,12 +534,14 @@ async fn ids_that_must_not_run_are_skipped_and_gone_from_the_list() {
         task.rpush("wait", &["held", "done", "a", "a", "ghost"]).await;
         task.hset("attempt", &[("ghost", "1")]).await;
         let reply = task.ok("settle", &["1", "w", "1000", "10", "0", "0"]).await;
-        assert_eq!(reply, "[settled '' '' 4000000000000001 a [{}] [] '' 1]");
+        assert_eq!(reply, "[settled '' '' 4000000000000001 a [{}] [] '' 1 0 ghost]");
         assert_eq!(task.held("wait").await, "");
         assert_eq!(task.held("attempt").await, "", "nothing is left of the ghost");
         assert_eq!(task.held("locks").await, r#"hash {"a": "w:4000000000000001", "held": "other:7"}"#);
         let events = task.held("events").await;
-        assert!(events.contains(r#"{"removed": "ghost", "started": "a", "total": "2", "worker": "w"}"#), "{events}");
+        let entry = r#"{"removed": "ghost", "started": "a", "total": "2", "why": "no_payload", "worker": "w"}"#;
+        assert!(events.contains(entry), "{events}");
+        assert!(task.held("meta").await.contains(r#""payloadsLost": "1""#));
     }
 }
 

@@ -12,6 +12,7 @@ use heartline::{AuditReport, ColumnReport, TaskReport};
 use serde::Deserialize;
 
 use super::{Board, Frame, answer, told_of};
+use crate::acts::in_form;
 use crate::text::{exact, shown};
 use crate::told::meaning;
 
@@ -44,6 +45,8 @@ struct AuditPage {
 }
 
 struct Found {
+    /// When it was, as a form names it.
+    audited: String,
     looked: u64,
     found: u64,
     kinds: Vec<(String, u64, &'static str)>,
@@ -74,7 +77,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
         frame,
         columns,
         noted: format!("{when}: {found}"),
-        found: board.audited(&asked.task).map(|(_, report)| found_by(&report)),
+        found: board.audited(&asked.task).map(|(at, report)| found_by(at, &report)),
         task: asked.task,
     })
 }
@@ -87,7 +90,7 @@ fn noted(task: &TaskReport) -> (String, String) {
     (exact(audit.at, SystemTime::now()), if found.is_empty() { "nothing is wrong".to_owned() } else { found })
 }
 
-fn found_by(report: &AuditReport) -> Found {
+fn found_by(at: SystemTime, report: &AuditReport) -> Found {
     let mut kinds = BTreeMap::new();
     for finding in report.findings() {
         *kinds.entry(finding.fault).or_insert(0) += 1;
@@ -96,6 +99,7 @@ fn found_by(report: &AuditReport) -> Found {
     let findings = report.findings().take(SHOWN).map(|finding| (finding.fault.to_string(), shown(&finding.what)));
     let findings: Vec<_> = findings.collect();
     Found {
+        audited: in_form(at),
         looked: report.parts.iter().map(|part| part.looked).sum(),
         found,
         kinds: kinds.into_iter().map(|(kind, count)| (kind.to_string(), count, meaning(kind))).collect(),

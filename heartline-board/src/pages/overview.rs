@@ -15,7 +15,7 @@ use super::{Board, Frame, answer};
 use crate::strip::Stalls;
 use crate::text::span;
 use crate::told::STATES;
-use crate::troubles::{Trouble, all_troubles, retrying, suspicions};
+use crate::troubles::{Trouble, all_troubles, gravest_first, retrying, suspicions};
 
 /// The size of the pictures, in their own units.
 const WIDTH: f64 = 480.0;
@@ -68,15 +68,16 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Re
     let log = Stalls::log(&board, &seen.tasks).await;
     let now = SystemTime::now();
     let hours = log.hours(now);
-    let mut troubles = all_troubles(&seen.tasks, &seen.workers, &seen.holders, &seen.servers);
-    match suspicions(&board.inspector, log.latest(), &seen.workers, now).await {
-        Ok(found) => troubles.extend(found),
+    let mut troubles = match suspicions(&board.inspector, log.latest(), &seen.workers, now).await {
+        Ok(found) => found,
         Err(e) => return board.failed(&e),
-    }
+    };
+    troubles.extend(all_troubles(&seen.tasks, &seen.workers, &seen.holders, &seen.servers));
     match retrying(&board.inspector, &seen.tasks).await {
         Ok(found) => troubles.extend(found),
         Err(e) => return board.failed(&e),
     }
+    gravest_first(&mut troubles);
     let row = |task: &TaskReport| {
         let earlier = earlier.tasks.iter().flat_map(|tasks| tasks.iter()).find(|earlier| earlier.task == task.task);
         let rates = earlier.and_then(|earlier| task.rates_since(earlier));

@@ -45,8 +45,14 @@ async fn a_repair_mends_what_was_asked_about_and_nothing_that_another_audit_has_
     assert!(asked.contains("1 fault of export."), "{asked}");
     let as_of = hidden(&asked, "as_of");
     let confirmed = [&repair[..], &[("as_of", as_of), ("confirmed", "yes")]].concat();
+    let page = site.page("/audit?task=export").await;
+    let pressed = [("task", "export"), ("as_of", hidden(&page, "as_of"))];
     site.damage("payload", "lost-2").await;
     site.post("/act", &audit).await;
+    for act in ["preview", "repair"] {
+        let told = site.post("/act", &[&pressed[..], &[("act", act)]].concat()).await.body;
+        assert!(told.contains("t was audited again since, and nothing was done"), "{act}: {told}");
+    }
     let done = site.post("/act", &confirmed).await;
     assert!(done.body.contains("It was audited again since, and nothing was done"), "{done:?}");
     assert_eq!(site.export.counts().await.unwrap().waiting, 0);

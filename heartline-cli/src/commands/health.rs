@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use heartline::{TaskReport, WorkerState};
 use heartline_board::checks::Grade;
 use heartline_board::text::{many, shown};
-use heartline_board::troubles::{TOLD, Trouble, is_healthy, leaves_jobs};
+use heartline_board::troubles::{TOLD, Trouble, gravest_first, is_healthy, leaves_jobs};
 
 use crate::failure::{Failure, ended};
 use crate::fleet::Fleet;
@@ -29,8 +29,9 @@ pub(super) async fn health(session: &Session) -> Result<(), Failure> {
 
 pub(super) async fn status(session: &Session) -> Result<(), Failure> {
     let fleet = Fleet::look(&session.inspector).await?;
-    let mut troubles = fleet.troubles();
-    troubles.extend(fleet.suspicions(&session.inspector).await?);
+    let mut troubles = fleet.suspicions(&session.inspector).await?;
+    troubles.extend(fleet.troubles());
+    gravest_first(&mut troubles);
     let is_healthy = is_healthy(&troubles);
     ended(is_healthy, tell_status(session, &fleet, &troubles, is_healthy))
 }

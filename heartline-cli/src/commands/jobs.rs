@@ -117,13 +117,15 @@ async fn warn_of_poison(session: &Session, jobs: &Selected) -> Result<String, Fa
         if is_other || jobs.filter.state != Some(JobState::Failed) {
             return Ok(String::new());
         }
-        let crashed = session.inspector.count(&jobs.task, &filter.code(codes::WORKER_CRASHED)).await?.jobs;
-        if crashed == 0 {
+        let crashed = session.inspector.count(&jobs.task, &filter.code(codes::WORKER_CRASHED)).await?;
+        if crashed.jobs == 0 {
             return Ok(String::new());
         }
         let told = format!(
-            "{crashed} of them or more failed since their workers died, or hung, with them, and may do that again \
+            "{}{} of them failed since their workers died, or hung, with them, and may do that again \
              (`heartline stalls suspects -t {}`)",
+            if crashed.is_exact { "" } else { "at least " },
+            crashed.jobs,
             jobs.task
         );
         if session.consent.yes {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{acts, known_task, when};
 use crate::args::TaskCommand;
 use crate::ask::confirm;
-use crate::failure::Failure;
+use crate::failure::{Failure, ended};
 use crate::session::Session;
 use heartline_board::text::{exact, shown, span};
 use heartline_board::troubles::troubles_of;
@@ -41,7 +41,8 @@ pub(super) async fn list(session: &Session) -> Result<(), Failure> {
     let tasks = session.inspector.tasks().await?;
     let rows: Vec<Row> = tasks.into_iter().map(|task| Row { rates: rate(&task), task }).collect();
     if session.out.is_json {
-        return session.out.json(&rows);
+        let is_sound = rows.iter().all(|row| row.task.fault.is_none());
+        return ended(is_sound, session.out.json(&rows));
     }
     const COLUMNS: [&str; 14] = [
         "TASK",

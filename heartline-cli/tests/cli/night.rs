@@ -141,6 +141,44 @@ async fn what_fails_is_counted_by_its_code() {
 }
 
 #[tokio::test]
+async fn failures_stay_told_until_a_job_completes() {
+    let bench = Bench::new().await;
+    let worker = bench.worker();
+    let mut conn = redis_of(&bench).await;
+    let mut age = async |id: &str, seconds| {
+        let mut add = redis::cmd("ZADD");
+        add.arg("cli:{export}:failed").arg("XX").arg(ms_ago(Duration::from_secs(seconds))).arg(id);
+        add.query_async::<()>(&mut conn).await.unwrap();
+    };
+    for id in ["first", "second"] {
+        let _ = bench.export.dispatch("fail".into()).id(id).await.unwrap().result().await;
+        age(id, 8 * 3600).await;
+    }
+    let ran = bench.run(&["status"]).await;
+    assert!(
+        ran.status == 0 && ran.out.contains("? export: the last 2 jobs failed, and none completed since"),
+        "{ran:?}"
+    );
+    bench.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
+    let ran = bench.run(&["status"]).await;
+    assert!(ran.out.contains("Nothing is wrong."), "{ran:?}");
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn jobs_that_lost_their_payload_are_told_of() {
+    let bench = Bench::new().await;
+    bench.export.dispatch("x".into()).id("gone").await.unwrap();
+    let mut conn = redis_of(&bench).await;
+    redis::cmd("HDEL").arg("cli:{export}:payload").arg("gone").query_async::<()>(&mut conn).await.unwrap();
+    let worker = bench.worker();
+    bench.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
+    let ran = bench.run(&["status"]).await;
+    assert!(ran.out.contains("? export: 1 job had lost its payload and was removed, "), "{ran:?}");
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_server_that_is_away_is_json_too() {
     let ran = crate::run::alone(&["status", "--json", "--redis", "redis://127.0.0.1:1"]);
     assert_eq!((ran.status, &ran.json()["healthy"]), (1, &json!(false)));
@@ -257,10 +295,14 @@ async fn of_jobs_that_died_together_none_is_accused_alone_and_none_that_has_ende
         died_with(&bench, worker, &["a-good", odd]).await;
     }
     let status = bench.run(&["status"]).await.out;
-    let note = "? export: 2 jobs held at the deaths of two workers or more: a-good, z-$(touch$IFS/tmp/owned)\n";
+    let note = "! export: 2 jobs held at the deaths of two workers or more: a-good, z-$(touch$IFS/tmp/owned)\n";
     assert!(status.contains(note) && status.contains("which of them cannot be told"), "{status}");
     assert!(!status.contains("jobs cancel"), "{status}");
-    assert!(status.find("! export").unwrap() < status.find(note).unwrap(), "what is wrong comes first: {status}");
+    assert!(
+        status.find("! export: 2 jobs held").unwrap() < status.find("! export: 2 jobs waiting").unwrap_or(usize::MAX),
+        "{status}"
+    );
+    assert!(status.contains("before you start another worker"), "{status}");
     died_with(&bench, "w-4-00000000", &[odd]).await;
     let status = bench.run(&["status"]).await.out;
     let act = "`heartline jobs cancel -t export 'z-$(touch$IFS/tmp/owned)'` ends the most suspicious one";
@@ -314,6 +356,9 @@ async fn a_foreign_value_is_named_and_what_is_asked_for_without_a_state_is_count
     for args in [&["doctor"][..], &["status"], &["audit", "-t", "export"]] {
         let ran = bench.run(args).await;
         assert!(ran.status == 1 && format!("{}{}", ran.out, ran.err).contains(named), "{args:?}: {ran:?}");
+    }
+    for args in [&["tasks"][..], &["tasks", "--json"]] {
+        assert_eq!(bench.run(args).await.status, 1, "{args:?}");
     }
 }
 

@@ -307,6 +307,10 @@ impl Driver {
         if !settled.taken.is_empty() {
             tracing::debug!(task = %self.task.name, jobs = settled.taken.len(), "cancelled, or taken back");
         }
+        if let Some(first) = settled.lost_payloads.first() {
+            tracing::warn!(task = %self.task.name, jobs = settled.lost_payloads.len(), %first,
+                "jobs whose payload is gone are removed: there was nothing to run");
+        }
         self.ahead.answered(round_trip);
         self.hooks_left = settled.hooks_left && self.task.hook.is_some();
         self.released(&reports, &settled);

@@ -1,0 +1,9 @@
+-- The words of the `removed` event for jobs without a payload: there is nothing to run. They are counted, for people to
+-- hear of.
+local function add_dropped(fields, meta, ids, now_ms)
+  if #ids == 0 then return end
+  redis.pcall('HINCRBY', meta, 'payloadsLost', #ids)
+  redis.pcall('HSET', meta, 'payloadLostAt', string.format('%d', now_ms))
+  add_words(fields, 'why', { 'no_payload' })
+  add_words(fields, 'removed', ids)
+end
