@@ -50,7 +50,7 @@ local kinds = {
   { keys = { locks, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
       dispatched_at, deferred, waiting_since, recovery, expires_at, ghosts, calls, meta, claimed, checkpoint,
       progress, outcome, aside },
-    writes = { { 'HSET', 'x', 'x' }, { 'HSETNX', 'x', 'x' }, { 'HDEL', 'x' }, { 'HINCRBY', 'x', 1 } } },
+    writes = { { 'HSET', 'x', 'x' }, { 'HDEL', 'x' }, { 'HINCRBY', 'x', 1 } } },
   { keys = { events, stalls }, writes = { { 'XADD', '*', 'x', 'x' }, { 'XTRIM', 'MAXLEN', 1 } } },
 }
 local reply = { 'rights' }

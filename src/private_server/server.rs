@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::process::{self, Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -440,13 +440,15 @@ fn find_binary(chosen: Option<&Path>) -> Result<PathBuf, StartError> {
     }
 }
 
-/// Finds a program as a shell does, but as an absolute path, since the server runs in another directory.
+/// Finds a program as a shell does, but as an absolute path, since the server runs in another directory. Symbolic links stay: a server may be
+/// one to a program that does by its name what it does, as Debian's is.
 fn on_path(name: &OsStr) -> Option<PathBuf> {
     let path = Path::new(name);
     if path.components().count() > 1 {
-        return path.is_file().then(|| fs::canonicalize(path).ok()).flatten();
+        return path.is_file().then(|| path::absolute(path).ok()).flatten();
     }
-    env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(path)).find(|path| path.is_file())
+    let found = env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(path)).find(|path| path.is_file())?;
+    path::absolute(found).ok()
 }
 
 /// A number that no other call in this process returns and that differs between processes.
@@ -588,10 +590,12 @@ mod tests {
         assert!(ask(server.port(), "CONFIG GET maxmemory\r\n").unwrap().contains("67108864"));
         // Redis overwrites its own environment with its title, so another program tells what it was given.
         let program = server.dir().join("tell");
-        fs::write(&program, "#!/bin/sh\necho \"given $HEARTLINE_TEST\"\n").unwrap();
+        fs::write(&program, "#!/bin/sh\necho \"${0##*/} given $HEARTLINE_TEST\"\n").unwrap();
         fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let error = RedisServer::builder().binary(program).env("HEARTLINE_TEST", "a b").start().unwrap_err();
-        assert!(error.to_string().ends_with("given a b"), "{error}");
+        let link = server.dir().join("link");
+        std::os::unix::fs::symlink(&program, &link).unwrap();
+        let error = RedisServer::builder().binary(link).env("HEARTLINE_TEST", "a b").start().unwrap_err();
+        assert!(error.to_string().ends_with("link given a b"), "{error}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod acl;
 mod foreign;
 mod inputs;
 mod maxmemory;
+mod roles;
 mod servers;
 mod shutdown;
 mod tls;
