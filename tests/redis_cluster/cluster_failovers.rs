@@ -89,6 +89,22 @@ async fn a_slot_moves_to_another_node_key_by_key_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Valkey 9 or later: make check-engines runs it there"]
+async fn a_slot_moves_to_another_node_as_a_whole_under_load() {
+    let six = Six::start().await;
+    let load = Load::start(&six.cluster.url(), &TASKS).await;
+    load.goes_on(PATIENCE).await;
+    let before = six.primary_of(TASKS[0], six.cluster.nodes[0].port()).await.unwrap();
+    let to = six.cluster.nodes[..3].iter().map(|server| server.port()).find(|port| *port != before).unwrap();
+    for (from, to) in [(before, to), (to, before)] {
+        six.migrate_whole(TASKS[0], from, to).await;
+        load.goes_on(RESUMES).await;
+    }
+    let lost = load.accounted().await;
+    assert_eq!(lost.jobs, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_added_takes_over_slots_under_load() {
     let mut six = Six::start().await;
     let load = Load::start(&six.cluster.url(), &TASKS).await;

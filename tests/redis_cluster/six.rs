@@ -96,6 +96,19 @@ impl Six {
         port
     }
 
+    /// Has the slot of a task moved from one node to another as a whole, as Valkey does from 9.0 on, and waits until it is there.
+    pub async fn migrate_whole(&self, task: &str, from: u16, to: u16) {
+        let slot: i64 = ask(from, &["CLUSTER", "KEYSLOT", &format!("{{{task}}}")]).await.unwrap();
+        let (slot, target) = (slot.to_string(), ask::<String>(to, &["CLUSTER", "MYID"]).await.unwrap());
+        is_ok(from, &["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", &slot, &slot, "NODE", &target]).await;
+        eventually("the slot is on the other node", PATIENCE, async || {
+            let said = ask::<Value>(from, &["CLUSTER", "GETSLOTMIGRATIONS"]).await;
+            assert!(!format!("{said:?}").contains("\"failed\""), "{said:?}");
+            self.primary_of(task, from).await == Some(to)
+        })
+        .await;
+    }
+
     /// Moves the slot of a task from one node to another, key by key; `meanwhile` is waited for when it is half moved.
     pub async fn migrate<F: Future<Output = ()>>(&self, task: &str, from: u16, to: u16, meanwhile: impl FnOnce() -> F) {
         let slot: i64 = ask(from, &["CLUSTER", "KEYSLOT", &format!("{{{task}}}")]).await.unwrap();
