@@ -117,10 +117,14 @@ check-servers: ## Run the tests on each of REDIS_SERVERS
 	done
 
 .PHONY: check-engines
-check-engines: ## Run the tests of Sentinel, Cluster and replicas on each of REDIS_SERVERS, five times
+check-engines: ## Run the tests of Sentinel, Cluster and replicas on each of REDIS_SERVERS five times, and the simulation on a cluster
 	@test -n "$(REDIS_SERVERS)" || { echo "missing: REDIS_SERVERS=\"/path/to/redis-server ...\"" >&2; exit 2; }
 	@set -e; for server in $(REDIS_SERVERS); do for run in 1 2 3 4 5; do \
 		echo "== $$server, run $$run of 5"; \
 		which=; case "$$("$$server" --version)" in *v=6.*) which="--skip cluster";; Valkey*v=8.*) ;; Valkey*) which=--include-ignored;; esac; \
 		HEARTLINE_REDIS_SERVER="$$server" cargo test --all-features --test redis_cluster --test sentinel --test integration -- cluster failovers replicated $$which; \
-	done; done
+	done; \
+	case "$$("$$server" --version)" in *v=6.*) ;; *) \
+		echo "== the simulation, on a cluster of $$server"; \
+		HEARTLINE_REDIS_SERVER="$$server" HEARTLINE_SIMULATION_CLUSTER=1 cargo test --all-features --test simulation;; esac; \
+	done

@@ -5,7 +5,7 @@
 //!
 //! After each call the server has to hold exactly what the model holds, and its invariants. Nothing waits: time is a number,
 //! and the witness rule is the worker's own. A failure names its seed and shows what led to it; `HEARTLINE_SIMULATION=<seed>`
-//! runs that seed alone, and `HEARTLINE_SIMULATION=<first>..<last>` a range.
+//! runs that seed alone, and `HEARTLINE_SIMULATION=<first>..<last>` a range. With `HEARTLINE_SIMULATION_CLUSTER=1` it runs on a cluster.
 
 #![cfg(test)]
 

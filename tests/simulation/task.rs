@@ -1,9 +1,11 @@
 //! The task on a real server: its scripts, and all that it keeps.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use heartline::_internals::scripts;
+use heartline::testing::RedisCluster;
 use redis::{Commands, Connection, FromRedisValue, Script, Value};
 
 use crate::FAR;
@@ -16,14 +18,48 @@ pub struct Task {
     prefix: String,
     scripts: BTreeMap<&'static str, (Script, Vec<&'static str>)>,
     last_entry: String,
-    _server: Arc<TestRedis>,
+    _server: Where,
+}
+
+/// Where the task is: it must not end before its last user.
+enum Where {
+    Server(Arc<TestRedis>),
+    Cluster(Arc<RedisCluster>),
+}
+
+impl Where {
+    /// A server, or a cluster where `HEARTLINE_SIMULATION_CLUSTER` is set.
+    fn shared() -> Where {
+        static CLUSTER: Mutex<Weak<RedisCluster>> = Mutex::new(Weak::new());
+        if std::env::var_os("HEARTLINE_SIMULATION_CLUSTER").is_none() {
+            return Where::Server(TestRedis::shared());
+        }
+        let mut shared = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
+        Where::Cluster(shared.upgrade().unwrap_or_else(|| {
+            let cluster = Arc::new(RedisCluster::start().unwrap());
+            *shared = Arc::downgrade(&cluster);
+            cluster
+        }))
+    }
+
+    /// The server that has the keys with this prefix.
+    fn url(&self, prefix: &str) -> String {
+        match self {
+            Where::Server(server) => server.url(),
+            Where::Cluster(cluster) => {
+                let port = cluster.nodes[cluster.primary_of(prefix).unwrap()].port();
+                format!("redis://127.0.0.1:{port}")
+            }
+        }
+    }
 }
 
 impl Task {
     pub fn new() -> Task {
-        let server = TestRedis::shared();
-        let conn = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
-        let prefix = format!("{}:{{task}}:", server.unique_prefix());
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let server = Where::shared();
+        let prefix = format!("s{}:{{task}}:", NEXT.fetch_add(1, Ordering::Relaxed));
+        let conn = redis::Client::open(server.url(&prefix)).unwrap().get_connection().unwrap();
         let scripts = scripts().into_iter().map(|script| (script.name, (Script::new(script.source), script.keys)));
         Task { conn, prefix, scripts: scripts.collect(), last_entry: "-".to_owned(), _server: server }
     }
