@@ -395,7 +395,7 @@ pub(super) mod tests {
     }
 
     fn position() -> Position {
-        let keys = Arc::new(TaskKeys::new("test", "t"));
+        let keys = Arc::new(TaskKeys::new("test", "t", false));
         Position {
             name: "t".into(),
             keys,

@@ -13,7 +13,7 @@ use super::held::News;
 use super::observer::Observer;
 use super::outage::Outage;
 use super::slots::Slots;
-use super::wake::Wakes;
+use super::wake::Wake;
 use crate::clock;
 use crate::options::retention::LimitMs;
 use crate::store::engine::Store;
@@ -33,7 +33,7 @@ pub(crate) struct WorkerShared {
     /// The grace of the shutdown is over at once.
     pub(crate) hurry: CancellationToken,
     pub(crate) outage: Outage,
-    pub(crate) wake: Wakes,
+    pub(crate) wake: Wake,
     /// When the keeper looked at the deadlines last, ms on the boot-time clock.
     pub(crate) last_tick: Arc<AtomicU64>,
     /// When the user's runtime showed last that it runs, ms on the boot-time clock; far ahead when nobody shows it any more.
@@ -58,7 +58,7 @@ pub(crate) struct WorkerShared {
 const LARGE_READS: usize = 4;
 
 impl WorkerShared {
-    /// What a worker shares that holds at most `max_jobs` jobs, and waits for work over so many lines: one for all tasks, or one a task.
+    /// What a worker shares that holds at most `max_jobs` jobs.
     pub(crate) fn new(
         id: WorkerId,
         store: Arc<Store>,
@@ -66,7 +66,6 @@ impl WorkerShared {
         observers: Arc<[Arc<dyn Observer>]>,
         max_jobs: Option<usize>,
         keep_dead: LimitMs,
-        wake_lines: usize,
     ) -> WorkerShared {
         WorkerShared {
             id,
@@ -76,7 +75,7 @@ impl WorkerShared {
             stopping: CancellationToken::new(),
             hurry: CancellationToken::new(),
             outage: Outage::default(),
-            wake: Wakes::new(wake_lines),
+            wake: Wake::default(),
             last_tick: Arc::new(AtomicU64::new(clock::now().as_millis())),
             canary: Arc::new(AtomicU64::new(clock::now().as_millis())),
             news: Arc::default(),

@@ -5,26 +5,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// The lines over which a worker waits for work: one for all of its tasks, or one for each.
-#[derive(Debug)]
-pub(crate) struct Wakes(Vec<Wake>);
-
-impl Wakes {
-    pub(crate) fn new(lines: usize) -> Wakes {
-        Wakes((0..lines.max(1)).map(|_| Wake::default()).collect())
-    }
-
-    /// How many there are.
-    pub(crate) fn lines(&self) -> usize {
-        self.0.len()
-    }
-
-    /// That of the task with this index; of all tasks where there is one.
-    pub(crate) fn of(&self, task: usize) -> &Wake {
-        &self.0[task.min(self.0.len() - 1)]
-    }
-}
-
 /// Which tasks are idle, which of them the block under way waits for, which were woken, and which of those cannot use it.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
@@ -35,6 +15,8 @@ pub(crate) struct Wake {
 #[derive(Debug, Default)]
 struct WakeState {
     idle: BTreeSet<usize>,
+    /// Those that went idle since somebody asked.
+    came: BTreeSet<usize>,
     armed: BTreeSet<usize>,
     woken: BTreeSet<usize>,
     returned: BTreeSet<usize>,
@@ -50,8 +32,11 @@ impl Wake {
         let mut state = self.state();
         if !idle {
             state.idle.remove(&task);
-        } else if state.idle.insert(task) && !state.armed.contains(&task) {
-            self.changed.notify_one();
+        } else if state.idle.insert(task) {
+            state.came.insert(task);
+            if !state.armed.contains(&task) {
+                self.changed.notify_one();
+            }
         }
     }
 
@@ -84,6 +69,17 @@ impl Wake {
             state.woken.insert(task);
         }
         was_idle
+    }
+
+    /// The tasks that went idle since the last look, and still are.
+    pub(crate) fn take_came(&self) -> Vec<usize> {
+        let mut state = self.state();
+        let came = std::mem::take(&mut state.came);
+        came.intersection(&state.idle).copied().collect()
+    }
+
+    pub(crate) fn is_idle(&self, task: usize) -> bool {
+        self.state().idle.contains(&task)
     }
 
     /// The tasks to block for from now on.

@@ -244,6 +244,20 @@ impl Address {
         self.open_with(role, |clients| clients.listener, config).await
     }
 
+    /// The same from a node of a cluster.
+    pub(super) async fn listen_at(
+        &self,
+        node: &Node,
+        role: Role,
+        to: UnboundedSender<PushInfo>,
+    ) -> Result<Plain, Error> {
+        let config = self.access.config().set_response_timeout(None).set_push_sender(to);
+        let cluster = self.cluster().ok_or(Error::Closed)?;
+        let conn = self.connect_to(&cluster.clients(node)?.listener, config).await?;
+        name(&conn, role, &self.owner);
+        Ok(conn)
+    }
+
     async fn open_with(
         &self,
         role: Role,

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 
 use super::fault::{classify, not_connected};
 use super::joint::Joint;
-use super::slots::SLOTS;
+use super::slots::{SLOTS, slot_of};
 use super::ways::{Clients, Plain, Ways, is_tls};
 use crate::error::Error;
 
@@ -43,7 +43,7 @@ const BETWEEN: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 
 /// A node, as the others name it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Node {
+pub(crate) struct Node {
     pub(super) host: String,
     pub(super) port: u16,
 }
@@ -207,6 +207,11 @@ impl Cluster {
     /// The node that has the slot, as far as is known.
     pub(super) fn node_of(&self, slot: u16) -> Option<Node> {
         self.map().node_of(slot).cloned()
+    }
+
+    /// The node that has this key, as far as is known.
+    pub(super) fn node_of_key(&self, key: &str) -> Option<Node> {
+        self.node_of(slot_of(key.as_bytes()))
     }
 
     /// A node to listen to: each time another one, so that one that is away is left.

@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use futures_util::future::{join_all, ready, try_join_all};
 use futures_util::{Stream, StreamExt};
 use redis::{PushInfo, PushKind};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::address::{Access, Address, Role};
+use super::cluster::{Cluster, Node};
 use super::connection::OwnConnection;
 use super::fault::classify;
 use super::hints::hint_of;
@@ -22,6 +24,7 @@ use super::scripts;
 use super::server;
 use super::slot::Slot;
 use super::turns::Turns;
+use super::ways::Plain;
 use crate::error::Error;
 
 /// Connections to one server, and what was found out about it.
@@ -82,7 +85,7 @@ impl Store {
 
     /// The keys of a task.
     pub(crate) fn task_keys(&self, task: &str) -> TaskKeys {
-        TaskKeys::new(&self.prefix, task)
+        TaskKeys::new(&self.prefix, task, self.is_cluster())
     }
 
     /// Connects and checks the server once, and each one that becomes a primary; other calls cost nothing.
@@ -251,6 +254,21 @@ impl Store {
         self.address.is_cluster()
     }
 
+    /// The cluster, if it is one.
+    pub(super) fn cluster(&self) -> Option<&Arc<Cluster>> {
+        self.address.cluster()
+    }
+
+    /// A connection to a node of a cluster that hands on what it is sent.
+    pub(super) async fn listen_at(
+        &self,
+        node: &Node,
+        role: Role,
+        to: UnboundedSender<PushInfo>,
+    ) -> Result<Plain, Error> {
+        self.address.listen_at(node, role, to).await
+    }
+
     /// Which primary the address leads to: grows whenever that is another one. Of a server that stands alone it is always 0, and of a
     /// cluster, where connections see to it themselves.
     pub(crate) fn generation(&self) -> u64 {
@@ -344,7 +362,7 @@ async fn check(mut conn: OwnConnection, eviction: server::EvictionCheck, is_clus
     server::check(&mut conn, eviction, is_cluster).await?;
     let loads = scripts::ALL.iter().map(|script| {
         let mut conn = conn.clone();
-        async move { script.load(&mut conn).await }
+        async move { script.load(&mut conn, is_cluster).await }
     });
     try_join_all(loads).await.map(drop)
 }

@@ -158,11 +158,14 @@ pub(crate) struct TaskKeys {
     task: String,
     keys: Vec<String>,
     cancel_channel: String,
+    is_cluster: bool,
 }
 
 impl TaskKeys {
-    pub(crate) fn new(prefix: &str, task: &str) -> TaskKeys {
+    /// Those on one server, or in a cluster.
+    pub(crate) fn new(prefix: &str, task: &str, is_cluster: bool) -> TaskKeys {
         TaskKeys {
+            is_cluster,
             task: task.to_owned(),
             keys: Key::ALL.iter().map(|key| format!("{prefix}:{{{task}}}:{}", key.suffix())).collect(),
             cancel_channel: format!("{prefix}:{{{task}}}:cancel"),
@@ -172,6 +175,11 @@ impl TaskKeys {
     /// The name of the task.
     pub(crate) fn task(&self) -> &str {
         &self.task
+    }
+
+    /// Whether they are in a cluster, where nobody blocks for work.
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.is_cluster
     }
 
     pub(crate) fn get(&self, key: Key) -> &str {
@@ -220,7 +228,7 @@ mod tests {
 
     #[test]
     fn every_key_of_a_task_carries_its_hash_tag_and_differs_from_the_others() {
-        let keys = TaskKeys::new("heartline", "long-export");
+        let keys = TaskKeys::new("heartline", "long-export", false);
         let mut seen = std::collections::BTreeSet::new();
         for (index, key) in Key::ALL.into_iter().enumerate() {
             assert_eq!(key as usize, index);

@@ -16,6 +16,7 @@ pub(crate) mod declare;
 pub(crate) mod dispatch;
 #[cfg(feature = "testing")]
 pub(crate) mod drain;
+pub(crate) mod ear;
 pub(crate) mod engine;
 pub(crate) mod expire;
 pub(crate) mod extend_locks;

@@ -27,6 +27,8 @@ pub(crate) struct ScriptDef {
     /// What a test or bench put in place of the source.
     replaced: OnceLock<String>,
     script: OnceLock<Script>,
+    /// As it is for a cluster: see [`HEARD`].
+    in_cluster: OnceLock<(String, Script)>,
     /// How long its calls took to be answered in this process.
     answered: Timing,
 }
@@ -51,6 +53,7 @@ macro_rules! script {
             source: OnceLock::new(),
             replaced: OnceLock::new(),
             script: OnceLock::new(),
+            in_cluster: OnceLock::new(),
             answered: Timing::new(),
         };
     };
@@ -834,6 +837,10 @@ pub(crate) fn answered() -> BTreeMap<&'static str, Spread> {
     read.filter(|(_, answered)| answered.count > 0).collect()
 }
 
+/// The fragment that wakes a worker, and the one that takes its place in a cluster: who stays on one server pays for nothing more.
+const BLOCKS: &str = lib!("wake");
+const HEARD: &str = lib!("wake_heard");
+
 /// The bounds that the scripts share with us.
 fn bounds() -> String {
     format!("local LARGE, BATCH, BRIEF, FEW = {LARGE}, {BATCH}, {BRIEF}, {FEW}\n")
@@ -856,6 +863,19 @@ impl ScriptDef {
         format!("local {} = unpack(KEYS)\n", names.join(", "))
     }
 
+    /// The text as a server gets it that stands alone, or a node of a cluster.
+    fn source_in(&self, is_cluster: bool) -> &str {
+        if is_cluster { &self.in_cluster().0 } else { self.source() }
+    }
+
+    fn in_cluster(&self) -> &(String, Script) {
+        self.in_cluster.get_or_init(|| {
+            let source = self.source().replacen(BLOCKS, HEARD, 1);
+            let script = Script::new(&source);
+            (source, script)
+        })
+    }
+
     fn script(&self) -> &Script {
         self.script.get_or_init(|| Script::new(self.source()))
     }
@@ -863,7 +883,7 @@ impl ScriptDef {
     /// Puts another text in place of the script's own, before its first use in this process.
     #[cfg(feature = "testing")]
     pub(crate) fn replace(&self, source: String) -> Result<(), String> {
-        if self.script.get().is_some() {
+        if self.script.get().is_some() || self.in_cluster.get().is_some() {
             return Err(source);
         }
         self.replaced.set(source)
@@ -888,22 +908,24 @@ impl ScriptDef {
     pub(crate) fn on_key(&'static self, key: &str) -> Invocation {
         let mut cmd = redis::cmd("EVALSHA");
         cmd.arg(self.script().get_hash()).arg(1).arg(key);
-        Invocation { def: self, cmd }
+        Invocation { def: self, cmd, is_cluster: false }
     }
 
     fn with_keys(&'static self, keys: &TaskKeys, names: impl Iterator<Item = Key> + Clone) -> Invocation {
+        let is_cluster = keys.is_cluster();
+        let script = if is_cluster { &self.in_cluster().1 } else { self.script() };
         let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(self.script().get_hash()).arg(names.clone().count());
+        cmd.arg(script.get_hash()).arg(names.clone().count());
         for name in names {
             cmd.arg(keys.get(name));
         }
-        Invocation { def: self, cmd }
+        Invocation { def: self, cmd, is_cluster }
     }
 
     /// Puts the script into the server's cache.
-    pub(crate) async fn load(&self, conn: &mut impl ConnectionLike) -> Result<(), Error> {
+    pub(crate) async fn load(&self, conn: &mut impl ConnectionLike, is_cluster: bool) -> Result<(), Error> {
         let mut cmd = redis::cmd("SCRIPT");
-        cmd.arg("LOAD").arg(self.source());
+        cmd.arg("LOAD").arg(self.source_in(is_cluster));
         cmd.query_async::<()>(conn).await.map_err(|e| classify(self.name, e))
     }
 }
@@ -912,6 +934,7 @@ impl ScriptDef {
 pub(crate) struct Invocation {
     def: &'static ScriptDef,
     cmd: Cmd,
+    is_cluster: bool,
 }
 
 impl Invocation {
@@ -927,7 +950,7 @@ impl Invocation {
             Err(e) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 // By its text in the same call: between a load and another call the cache could be lost again.
                 let mut eval = redis::cmd("EVAL");
-                eval.arg(self.def.source());
+                eval.arg(self.def.source_in(self.is_cluster));
                 for arg in self.cmd.args_iter().skip(2) {
                     if let redis::Arg::Simple(arg) = arg {
                         eval.arg(arg);

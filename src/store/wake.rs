@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::connection::{Connection, OwnConnection};
+use super::connection::Connection;
 use super::fault::classify;
 use super::keys::{Key, TaskKeys};
 use crate::error::Error;
@@ -39,13 +39,7 @@ pub(crate) async fn client_id(conn: &mut impl Connection) -> Result<u64, Error> 
     redis::cmd("CLIENT").arg("ID").query_async(conn).await.map_err(|e| classify("wake", e))
 }
 
-/// The connection to the server that has the markers of the task, on which the call that blocks, and what is asked of it, must stay.
-pub(crate) async fn at(conn: &OwnConnection, keys: &TaskKeys) -> Result<OwnConnection, Error> {
-    conn.at(keys.get(Key::Wake)).await.map_err(|e| classify("wake", e))
-}
-
-/// Ends the block of another connection to the server that has the markers of the task; its call then answers as if the time were over.
-pub(crate) async fn unblock(conn: &OwnConnection, keys: &TaskKeys, client: u64) -> Result<(), Error> {
-    let mut conn = at(conn, keys).await?;
-    redis::cmd("CLIENT").arg("UNBLOCK").arg(client).query_async(&mut conn).await.map_err(|e| classify("wake", e))
+/// Ends the block of another connection; its call then answers as if the time were over.
+pub(crate) async fn unblock(conn: &mut impl Connection, client: u64) -> Result<(), Error> {
+    redis::cmd("CLIENT").arg("UNBLOCK").arg(client).query_async(conn).await.map_err(|e| classify("wake", e))
 }

@@ -12,7 +12,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::driver::Driver;
 use super::panics;
 use super::stop::{StopReason, WorkerPart};
-use super::wake;
+use super::{ear, wake};
 use crate::clock;
 use crate::error::Error;
 use crate::job::id::JobId;
@@ -63,8 +63,10 @@ impl Crew {
             .map_err(|e| Error::from_io("the keeper thread", e))?;
         let mut loops = Loops::default();
         loops.spawn(WorkerPart::Canary, sing(canary, Arc::clone(&worker.news), end.stop));
-        for line in 0..worker.wake.lines() {
-            loops.spawn(WorkerPart::Wake, wake::run(Arc::clone(&worker), Arc::clone(&tasks), line));
+        if worker.store.is_cluster() {
+            loops.spawn(WorkerPart::Wake, ear::run(Arc::clone(&worker), Arc::clone(&tasks)));
+        } else {
+            loops.spawn(WorkerPart::Wake, wake::run(Arc::clone(&worker), Arc::clone(&tasks)));
         }
         for task in tasks.iter() {
             loops.drive(Driver::new(Arc::clone(task), Arc::clone(&worker)), task.index);

@@ -3,6 +3,7 @@
 pub(crate) mod builder;
 pub(crate) mod crew;
 pub(crate) mod driver;
+pub(crate) mod ear;
 mod fleet;
 pub(crate) mod identity;
 pub(crate) mod monitor;

@@ -269,7 +269,6 @@ impl Worker {
         let runtime = |(index, (task, stamp))| Arc::new(TaskRuntime::new(index, task, stamp));
         let tasks: Arc<[_]> = with_stamps.map(runtime).collect();
         // No call waits for work of two tasks that may be on different servers.
-        let wake_lines = if self.store.is_cluster() { tasks.len() } else { 1 };
         let worker = Arc::new(WorkerShared::new(
             self.id,
             self.store,
@@ -277,7 +276,6 @@ impl Worker {
             self.observers.into(),
             self.cap,
             self.keep_dead.into(),
-            wake_lines,
         ));
         let mut crew = Crew::start(Arc::clone(&worker), Arc::clone(&tasks))?;
         self.monitor.runs(&worker, &tasks);

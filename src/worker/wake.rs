@@ -1,4 +1,4 @@
-//! How idle tasks learn of new work: one blocking connection for all of them, or, in a cluster, one for each, and no polling.
+//! How idle tasks learn of new work on one server: one blocking connection for all of them, and no polling.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -8,60 +8,51 @@ use crate::error::Error;
 use crate::pauses::{DENIED_PAUSE, Pauses};
 use crate::process::shared::WorkerShared;
 use crate::process::task::TaskRuntime;
-use crate::process::wake::Wake;
 use crate::store::address::Role;
 use crate::store::engine::Store;
-use crate::store::keys::TaskKeys;
 use crate::store::patience::RESPONSE_TIMEOUT;
 use crate::store::wake;
 
 /// How long one block lasts when nothing comes.
 const BLOCK: Duration = Duration::from_secs(5);
 
-/// Blocks for the idle tasks of a line until the worker stops.
-pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]>, line: usize) {
-    let own = worker.wake.of(line);
+/// Blocks for the idle tasks until the worker stops.
+pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]>) {
     let (mut pauses, mut denied) = (Pauses::until_answered(), false);
     while !worker.stopping.is_cancelled() {
-        match worker.store.steady(serve(&worker, &tasks, line, || pauses.reset())).await {
+        match worker.store.steady(serve(&worker, &tasks, || pauses.reset())).await {
             Ok(()) => return,
             Err(e) if e.is_denied() => {
                 if !std::mem::replace(&mut denied, true) {
                     tracing::error!(error = %e.chain(), "the worker may not wait for work; it looks for it every 5 s. Grant it \
                         the command that the error names: it needs BZPOPMIN, ZADD, CLIENT ID and CLIENT UNBLOCK");
                 }
-                again(&worker, own, &tasks, DENIED_PAUSE).await;
+                again(&worker, &tasks, DENIED_PAUSE).await;
             }
             Err(e) => {
                 tracing::debug!(error = %e.chain(), "the wake connection dropped");
-                again(&worker, own, &tasks, pauses.next()).await;
+                again(&worker, &tasks, pauses.next()).await;
             }
         }
     }
 }
 
 /// Waits until the next connection is due, and wakes everybody: a marker may have gone with the one before.
-async fn again(worker: &WorkerShared, own: &Wake, tasks: &[Arc<TaskRuntime>], pause: Duration) {
+async fn again(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], pause: Duration) {
     tokio::select! {
         () = tokio::time::sleep(pause) => {}
         () = worker.stopping.cancelled() => return,
     }
-    for task in tasks.iter().filter(|task| own.wake(task.index)) {
+    for task in tasks.iter().filter(|task| worker.wake.wake(task.index)) {
         task.poke.notify_one();
     }
 }
 
 /// Serves until the worker stops; `worked` is told each time that a block was answered.
-async fn serve(
-    worker: &WorkerShared,
-    tasks: &[Arc<TaskRuntime>],
-    line: usize,
-    mut worked: impl FnMut(),
-) -> Result<(), Error> {
-    let (own, keys) = (worker.wake.of(line), &*tasks[line].keys);
+async fn serve(worker: &WorkerShared, tasks: &[Arc<TaskRuntime>], mut worked: impl FnMut()) -> Result<(), Error> {
+    let own = &worker.wake;
     own.disarm();
-    let conn = worker.store.dedicated(Role::Wake, None).await?;
-    let mut conn = answered(wake::at(&conn, keys)).await?;
+    let mut conn = worker.store.dedicated(Role::Wake, None).await?;
     let client = answered(wake::client_id(&mut conn)).await?;
     let changed = || async {
         tokio::select! {
@@ -90,7 +81,7 @@ async fn serve(
                 found = &mut block => found?,
                 () = changed() => tokio::select! {
                     found = &mut block => found?,
-                    Err(e) = unblock(&worker.store, keys, client) => return Err(e),
+                    Err(e) = unblock(&worker.store, client) => return Err(e),
                 }
             }
         };
@@ -109,9 +100,9 @@ async fn serve(
 
 /// Ends our own block from outside, again and again until the block is over: over another connection the first call may
 /// come before the block. The answer of the block is waited for, so that a marker in it is not lost.
-async fn unblock(store: &Store, keys: &TaskKeys, client: u64) -> Result<Infallible, Error> {
+async fn unblock(store: &Store, client: u64) -> Result<Infallible, Error> {
     loop {
-        store.shared(RESPONSE_TIMEOUT, async |conn| wake::unblock(conn, keys, client).await).await?;
+        store.shared(RESPONSE_TIMEOUT, async |conn| wake::unblock(conn, client).await).await?;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

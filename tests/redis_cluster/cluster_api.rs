@@ -77,6 +77,57 @@ async fn jobs_of_tasks_on_all_nodes_are_dispatched_run_told_of_cancelled_and_cou
     worker.stop().await;
 }
 
+/// How many connections listen for work at each node, and how many block for it.
+async fn listeners(six: &Six) -> Vec<usize> {
+    let mut counts = Vec::new();
+    for server in &six.cluster.nodes {
+        let clients: String = ask(server.port(), &["CLIENT", "LIST"]).await.unwrap();
+        assert!(!clients.contains("cmd=bzpopmin"), "{clients}");
+        counts.push(clients.matches("name=heartline:wake:").count());
+    }
+    counts
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_workers_listen_once_at_each_node_and_one_alone_takes_what_comes() {
+    let six = Six::start().await;
+    let (app, tasks) = app(&six.cluster.url()).await;
+    let workers = [TestWorker::start(app.worker()), TestWorker::start(app.worker())];
+    eventually("both listen at each primary", PATIENCE, async || listeners(&six).await == [2, 2, 2, 0, 0, 0]).await;
+    let node = six.primary_of(TASKS[0], six.ports()[0]).await.unwrap();
+    let to = six.ports()[..3].iter().copied().find(|port| *port != node).unwrap();
+    let hears = async || {
+        let begun = Instant::now();
+        for _ in 0..5 {
+            tasks[0].dispatch(1).await.unwrap().result().await.unwrap();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(5), "they look each 5 s: {:?}", begun.elapsed());
+    };
+    hears().await;
+    // The slot moves: they hear of what comes there.
+    six.migrate(TASKS[0], node, to, || async {}).await;
+    hears().await;
+    // All connections are cut.
+    for port in six.ports() {
+        ask::<Value>(port, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await.unwrap();
+        ask::<Value>(port, &["CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"]).await.unwrap();
+    }
+    let mut wanted = vec![0; 6];
+    for task in TASKS {
+        let port = six.primary_of(task, to).await.unwrap();
+        wanted[six.ports().iter().position(|own| *own == port).unwrap()] = 2;
+    }
+    eventually("they listen again", PATIENCE, async || listeners(&six).await == wanted).await;
+    hears().await;
+    for worker in workers {
+        worker.stop().await;
+    }
+    // Nobody is left who would take what comes: its marker stays.
+    tasks[0].dispatch(1).await.unwrap();
+    let marker = format!("heartline:{{{}}}:wake", TASKS[0]);
+    assert_eq!(ask::<u64>(to, &["ZCARD", &marker]).await, Some(1));
+}
+
 /// The program of a child.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_process() {
@@ -152,7 +203,7 @@ async fn a_worker_that_cannot_be_listed_claims_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_of_a_cluster_needs_two_commands_more() {
+async fn a_user_of_a_cluster_needs_some_commands_more() {
     let six = Six::start().await;
     let (_, rest) = include_str!("../../docs/acl.md").split_once("ACL SETUSER jobs on >secret ").unwrap();
     let rule = rest.split_once("```").unwrap().0;
@@ -167,7 +218,7 @@ async fn a_user_of_a_cluster_needs_two_commands_more() {
     set("-cluster").await;
     let e = App::builder().redis(&url).build().await.unwrap_err();
     assert!(!e.is_retryable() && e.to_string().contains("cluster"), "{e:?}");
-    set("+cluster|slots +cluster|info").await;
+    set("+cluster|slots +cluster|info +spublish +ssubscribe +zpopmin -bzpopmin").await;
     let (app, tasks) = app(&url).await;
     let worker = TestWorker::start(app.worker());
     for task in &tasks {

@@ -21,7 +21,7 @@ impl Driver {
         if self.stop.is_some() {
             return (Vec::new(), Want::NONE);
         }
-        let woken = self.worker.wake.of(self.task.index).take_woken(self.task.index);
+        let woken = self.worker.wake.take_woken(self.task.index);
         self.hungry |= woken || clock::now() >= self.look_at;
         let may_claim = self.task.beats_are_fresh() && (self.hungry || !self.pending.is_empty());
         let looks = may_claim || self.ahead.claimed() > 0;
@@ -48,7 +48,7 @@ impl Driver {
         want.hooks = self.task.hook.is_some();
         self.worker.slots.give_back(slots_left - want.at_once);
         if woken && want.jobs == 0 {
-            self.worker.wake.of(self.task.index).give_back(self.task.index);
+            self.worker.wake.give_back(self.task.index);
         }
         (begins, want)
     }

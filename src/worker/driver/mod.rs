@@ -248,7 +248,7 @@ impl Driver {
                 // What was claimed starts before anybody hears that there are slots left.
                 return tokio::task::yield_now().await;
             }
-            self.worker.wake.of(self.task.index).set_idle(self.task.index, idle);
+            self.worker.wake.set_idle(self.task.index, idle);
             if idle {
                 until = until.min(self.look_at.since(now));
             } else if !fresh {

@@ -1,0 +1,181 @@
+//! How idle tasks learn of new work in a cluster: one connection to each node that has any of them, over which is heard that a marker was set.
+//! Who hears of one, or goes idle, takes it, and works if it got it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use crate::pauses::{DENIED_PAUSE, Pauses};
+use crate::process::shared::WorkerShared;
+use crate::process::task::TaskRuntime;
+use crate::store::ear::{self, Node};
+use crate::store::keys::Key;
+use crate::store::patience::RESPONSE_TIMEOUT;
+
+/// How often it is looked which node has which task.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// What all ears of a worker share.
+struct Ears {
+    worker: Arc<WorkerShared>,
+    tasks: Arc<[Arc<TaskRuntime>]>,
+    /// The tasks of which a marker may be there.
+    heard: UnboundedSender<usize>,
+    /// Whether it was told that a command is denied.
+    denied: AtomicBool,
+}
+
+/// Listens for the idle tasks until the worker stops.
+pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]>) {
+    let (heard, mut markers) = unbounded_channel();
+    let ears = &Ears { worker, tasks, heard, denied: AtomicBool::new(false) };
+    let (wake, stopping) = (&ears.worker.wake, &ears.worker.stopping);
+    let (mut at_nodes, mut nodes) = (FuturesUnordered::new(), Vec::new());
+    let (mut takes, mut returns) = (FuturesUnordered::new(), FuturesUnordered::new());
+    // The tasks whose marker is asked for; `true`: once more.
+    let mut taking = BTreeMap::new();
+    let mut look = tokio::time::interval(LOOK);
+    loop {
+        // Nothing is begun twice for a task: what comes meanwhile is looked at behind it.
+        let mut wanted = wake.take_came();
+        for task in wake.take_returned(false) {
+            returns.push(ears.put_back(task));
+        }
+        tokio::select! {
+            () = stopping.cancelled() => break,
+            () = wake.changed.notified() => {}
+            Some(task) = markers.recv() => wanted.extend(wake.is_idle(task).then_some(task)),
+            Some((task, is_taken)) = takes.next() => {
+                if is_taken && wake.wake(task) {
+                    ears.tasks[task].poke.notify_one();
+                } else if is_taken {
+                    returns.push(ears.put_back(task));
+                }
+                wanted.extend(taking.remove(&task).filter(|again| *again && wake.is_idle(task)).map(|_| task));
+            }
+            Some(()) = returns.next() => {}
+            Some(node) = at_nodes.next() => nodes.retain(|own| *own != node),
+            _ = look.tick() => {
+                for node in ears.nodes() {
+                    if !nodes.contains(&node) {
+                        nodes.push(node.clone());
+                        at_nodes.push(ears.at(node));
+                    }
+                }
+            }
+        }
+        for task in wanted {
+            taking.entry(task).and_modify(|again| *again = true).or_insert_with(|| {
+                takes.push(ears.take(task));
+                false
+            });
+        }
+    }
+    // What was taken, and what no driver took, is for other workers.
+    while let Some((task, is_taken)) = takes.next().await {
+        if is_taken {
+            returns.push(ears.put_back(task));
+        }
+    }
+    for task in wake.take_returned(true) {
+        returns.push(ears.put_back(task));
+    }
+    while returns.next().await.is_some() {}
+}
+
+impl Ears {
+    /// The nodes that have a task of the worker.
+    fn nodes(&self) -> Vec<Node> {
+        let mut nodes: Vec<Node> = self.tasks.iter().filter_map(|task| self.worker.store.node_of(&task.keys)).collect();
+        nodes.sort();
+        nodes.dedup();
+        nodes
+    }
+
+    /// The tasks that a node has.
+    fn tasks_of(&self, node: &Node) -> Vec<usize> {
+        let is_there = |task: &&Arc<TaskRuntime>| self.worker.store.node_of(&task.keys).as_ref() == Some(node);
+        self.tasks.iter().filter(is_there).map(|task| task.index).collect()
+    }
+
+    /// Whether the marker of the task was there, and is taken. Where that is not known it may be: a driver looks for itself.
+    async fn take(&self, task: usize) -> (usize, bool) {
+        let keys = &self.tasks[task].keys;
+        let taken = self.worker.store.shared(RESPONSE_TIMEOUT, async |conn| ear::take(conn, keys).await).await;
+        match taken {
+            Ok(is_taken) => (task, is_taken),
+            Err(e) if e.is_denied() => {
+                self.tell_denied(&e);
+                (task, false)
+            }
+            Err(e) => {
+                tracing::debug!(error = %e.chain(), "a wake marker could not be taken");
+                (task, true)
+            }
+        }
+    }
+
+    async fn put_back(&self, task: usize) {
+        let keys = &self.tasks[task].keys;
+        let put = self.worker.store.shared(RESPONSE_TIMEOUT, async |conn| ear::put_back(conn, keys).await).await;
+        if let Err(e) = put {
+            // Others look for themselves each 5 s.
+            tracing::debug!(error = %e.chain(), "a wake marker could not be put back");
+        }
+    }
+
+    /// Listens at a node for as long as it has a task of the worker.
+    async fn at(&self, node: Node) -> Node {
+        let mut pauses = Pauses::until_answered();
+        loop {
+            let tasks = self.tasks_of(&node);
+            if tasks.is_empty() {
+                return node;
+            }
+            let keys: Vec<_> = tasks.iter().map(|task| &*self.tasks[*task].keys).collect();
+            let listening = async {
+                let ear = match self.worker.store.ear(&node, &keys).await {
+                    Ok(ear) => ear,
+                    Err(e) => return e,
+                };
+                // One may have been told of while nobody listened.
+                tasks.iter().for_each(|task| self.hear(*task));
+                let named = |name: &str| tasks.iter().find(|task| self.tasks[**task].keys.get(Key::Wake) == name);
+                ear.listen(|name| named(name).into_iter().for_each(|task| self.hear(*task)), || pauses.reset()).await
+            };
+            let moved = async {
+                while self.tasks_of(&node) == tasks {
+                    tokio::time::sleep(LOOK).await;
+                }
+            };
+            let e = tokio::select! {
+                e = listening => e,
+                () = moved => continue,
+            };
+            let pause = if e.is_denied() { DENIED_PAUSE } else { pauses.next() };
+            if e.is_denied() {
+                self.tell_denied(&e);
+            } else {
+                tracing::debug!(error = %e.chain(), "the wake connection dropped");
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    fn hear(&self, task: usize) {
+        // Who is told lives as long as we do.
+        let _ = self.heard.send(task);
+    }
+
+    fn tell_denied(&self, e: &crate::error::Error) {
+        if !self.denied.swap(true, Ordering::Relaxed) {
+            tracing::error!(error = %e.chain(), "the worker may not wait for work; it looks for it every 5 s. Grant it the \
+                command that the error names: in a cluster it needs SSUBSCRIBE, SPUBLISH, ZPOPMIN and ZADD");
+        }
+    }
+}
