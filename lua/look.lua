@@ -40,6 +40,7 @@ end
 local faults = faults_of(ids, listed, began, { payload = payload, locks = locks, delayed = delayed,
   completed = completed, failed = failed, cancelled = cancelled, active = active, candidates = candidates,
   cancelling = cancelling, claimed = claimed, ghosts = ghosts, attempt = attempt, stalled_count = stalled_count,
-  waiting_since = waiting_since, finalizing = finalizing, outcome = outcome, columns = columns })
+  waiting_since = waiting_since, finalizing = finalizing, outcome = outcome, result = result, errors = errors,
+  columns = columns })
 for at, found in ipairs(faults) do reply[at + 1] = table.concat(found, ' ') end
 return reply

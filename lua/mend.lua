@@ -51,21 +51,18 @@ local event_mode, paused = unpack(redis.call('HMGET', meta, 'eventMode', 'paused
 local faults, places = faults_of(ids, listed, began, { payload = payload, locks = locks, delayed = delayed,
   completed = completed, failed = failed, cancelled = cancelled, active = active, candidates = candidates,
   cancelling = cancelling, claimed = claimed, ghosts = ghosts, attempt = attempt, stalled_count = stalled_count,
-  waiting_since = waiting_since, finalizing = finalizing, outcome = outcome, columns = columns })
+  waiting_since = waiting_since, finalizing = finalizing, outcome = outcome, result = result, errors = errors,
+  columns = columns })
 local reply, removed, requeued, hooks, _, now_ms = { 'mended' }, {}, {}, {}, now_us()
 -- A shrinking command first: behind it a server at maxmemory takes the others.
 redis.call('HDEL', cancelling, '')
-local function unlock(id)
-  redis.call('HDEL', locks, id)
-  redis.call('HDEL', cancelling, id)
-  redis.call('HDEL', claimed, id)
-  redis.call('SREM', active, id)
-  redis.call('SREM', candidates, id)
-end
+local ends = { completed = completed, failed = failed, cancelled = cancelled, columns = columns, meta = meta }
+local how = { keep = {}, now_ms = now_ms, is_again = true }
+local held, watched = { locks, cancelling, claimed }, { active, candidates }
 local mends = {
   no_payload = function(id)
     for _, place in ipairs({ delayed, completed, failed, cancelled, finalizing }) do redis.call('ZREM', place, id) end
-    unlock(id)
+    unlock(held, watched, id)
     remove_columns(columns, { id })
     removed[#removed + 1] = id
   end,
@@ -73,12 +70,13 @@ local mends = {
     local has_ended = place.completed or place.failed or place.cancelled
     if place.completed then redis.call('ZREM', failed, id) end
     if place.completed or place.failed then redis.call('ZREM', cancelled, id) end
-    if has_ended then unlock(id) end
+    if has_ended then unlock(held, watched, id) end
     redis.call('ZREM', delayed, id)
     if has_ended or place.locks then redis.call('ZREM', finalizing, id) end
   end,
   nowhere = function(id, place) table.insert(place.outcome and hooks or requeued, id) end,
-  unlocked = function(id) unlock(id) end,
+  ended_nowhere = function(id, place) finish(ends, how, place.ended, { id }, {}, true) end,
+  unlocked = function(id) unlock(held, watched, id) end,
   unwatched = function(id) redis.call('SADD', active, id) end,
   both_sets = function(id) redis.call('SREM', candidates, id) end,
   stray_cancel = function(id) redis.call('HDEL', cancelling, id) end,

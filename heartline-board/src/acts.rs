@@ -18,8 +18,8 @@ use crate::pages::worker::held_by;
 use crate::pages::{Board, Frame, answer, encoded, run, told_of};
 use crate::runs::Run;
 use crate::text::{many, relative, shown};
-use crate::told::changed;
-use crate::troubles::holdings;
+use crate::told::{changed, runs_again};
+use crate::troubles::{holdings, is_sign_overdue};
 
 /// For how long an answer waits for the end of what was begun, before it shows how far that is.
 const AT_ONCE: Duration = Duration::from_millis(700);
@@ -322,9 +322,10 @@ async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, 
         if wanted.is_of_another(at) {
             return Ok(Err(ANOTHER_AUDIT.to_owned()));
         }
+        let again = runs_again(found.findings());
         let found = many(found.findings().count() as u64, "fault");
         let text = "What is not there any more is left alone. The page before says what becomes of each kind.";
-        return Ok(Ok((at, format!("{found} of {}. {text}", wanted.task))));
+        return Ok(Ok((at, format!("{found} of {}{again}. {text}", wanted.task))));
     }
     if wanted.act == "recover_worker" {
         return of_worker(board, &wanted.worker).await.map(Ok);
@@ -368,7 +369,8 @@ async fn of_worker(board: &Board, id: &str) -> Result<(SystemTime, String), Erro
         return Ok((SystemTime::UNIX_EPOCH, format!("nothing is known of {id}.")));
     };
     let worker = held_by(board, worker).await?;
-    let as_of = if worker.state.is_live() { SystemTime::UNIX_EPOCH } else { worker.last_seen_at };
+    let is_overdue = is_sign_overdue(&worker, SystemTime::now());
+    let as_of = if is_overdue { worker.last_seen_at } else { SystemTime::UNIX_EPOCH };
     let held = holdings(&board.inspector, &worker).await?;
     let held = if held.is_empty() { "no job; what it claims meanwhile is taken too".to_owned() } else { held };
     let seen = relative(worker.last_seen_at, SystemTime::now());

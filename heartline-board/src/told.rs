@@ -3,13 +3,13 @@
 use std::time::{Duration, SystemTime};
 
 use heartline::{
-    ActReport, DeathProof, Fault, JobReport, JobRow, JobState, PartReport, TaskReport, WatchReport, WorkerReport,
-    WorkerState,
+    ActReport, DeathProof, Fault, Finding, JobReport, JobRow, JobState, PartReport, TaskReport, WatchReport,
+    WorkerReport, WorkerState,
 };
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::text::{brief, exact, relative, shown, span};
+use crate::text::{brief, exact, many, relative, shown, span};
 
 /// The states of a job, in the order of its life.
 pub const STATES: [JobState; 8] = [
@@ -143,6 +143,17 @@ pub fn rest_of(event: &impl Serialize) -> String {
     rest.join(" ")
 }
 
+/// How many jobs run again by a repair of these, to stand in a question; empty for none.
+#[must_use]
+pub fn runs_again<'a>(found: impl Iterator<Item = &'a Finding>) -> String {
+    match found.filter(|finding| finding.fault == Fault::Nowhere).count() {
+        0 => String::new(),
+        jobs => {
+            format!("; {} RUN AGAIN by that, also those that had ended and whose end is lost", many(jobs as u64, "job"))
+        }
+    }
+}
+
 /// What a fault of an audit means, and what mending it does.
 #[must_use]
 pub fn meaning(fault: Fault) -> &'static str {
@@ -150,6 +161,9 @@ pub fn meaning(fault: Fault) -> &'static str {
         Fault::NoPayload => "its input is lost; mended, the job is REMOVED, its result too, and a run of it is dropped",
         Fault::TwoPlaces => "it is in more than one place; mended, it stays in one",
         Fault::Nowhere => "it is in no place, and its end, if it had one, is lost; mended, it RUNS AGAIN at once",
+        Fault::EndedNowhere => {
+            "it has ended, and its place is lost; mended, it is where it was, as if it had ended now"
+        }
         Fault::Unlocked => "it is among the running ones, and nobody holds it; mended, it leaves them",
         Fault::Unwatched => "it is held, and no sweep looks at it; mended, the next one does",
         Fault::BothSets => "it counts as silent and as heard from; mended, as heard from",
@@ -330,7 +344,12 @@ pub fn watch_word(worker: &WorkerReport, now: SystemTime) -> String {
     let broken = watches().filter_map(|watch| Some((watch.broken?, watch.broken_at?, watch)));
     let Some((cause, at, watch)) = broken.max_by_key(|(_, at, _)| *at) else { return "ok".to_owned() };
     let at = relative(at, now);
-    if watch.may_resolve_at() <= now { format!("ok ({cause} {at})") } else { format!("broken {at}: {cause}") }
+    if is_whole(watch, now) { format!("ok ({cause} {at})") } else { format!("broken {at}: {cause}") }
+}
+
+/// Whether a whole interval has passed behind the last break.
+fn is_whole(watch: &WatchReport, now: SystemTime) -> bool {
+    watch.broken_at.is_none_or(|at| now.duration_since(at).unwrap_or_default() >= watch.interval)
 }
 
 /// The watches of a worker, a sentence each.
@@ -338,7 +357,8 @@ pub fn watch_word(worker: &WorkerReport, now: SystemTime) -> String {
 pub fn watches(worker: &WorkerReport, now: SystemTime) -> Vec<String> {
     let watch = |(task, watch): (&String, &WatchReport)| {
         let broken = watch.broken.zip(watch.broken_at);
-        let broken = broken.map(|(cause, at)| format!("; broken {}: {cause}", relative(at, now)));
+        let whole = if is_whole(watch, now) { ", and whole again since" } else { "" };
+        let broken = broken.map(|(cause, at)| format!("; broken {}: {cause}{whole}", relative(at, now)));
         let since = relative(watch.since, now);
         let may = watch.may_resolve_at();
         let may = if may <= now { "now".to_owned() } else { relative(may, now) };

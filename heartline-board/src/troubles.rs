@@ -30,6 +30,9 @@ const HUNG: Duration = Duration::from_secs(1800);
 /// Behind so long a wait workers that stop are no deploy any more.
 const LEFT: Duration = Duration::from_secs(15);
 
+/// So many failures with no job completed among them are told of beside what completed before.
+const IN_A_ROW: u64 = 5;
+
 /// How many holders that are in no list are looked up.
 const LOOKED_UP: usize = 100;
 
@@ -173,6 +176,7 @@ fn is_stuck(task: &TaskReport, workers: &[WorkerReport]) -> bool {
 #[must_use]
 pub fn troubles(tasks: &[TaskReport], workers: &[WorkerReport], holders: &[HolderReport]) -> Vec<Trouble> {
     let mut troubles = Vec::new();
+    troubles.extend(of_lost_data(tasks));
     for task in tasks {
         let held_by = holders.iter().find(|report| report.task == task.task);
         troubles.extend(of_task(task, held_by, workers));
@@ -246,6 +250,29 @@ pub async fn troubles_of(inspector: &Inspector, task: &TaskReport) -> Result<Vec
     let mut troubles = troubles(tasks, &workers, &holders);
     troubles.retain(|trouble| trouble.task.as_deref() == Some(&*task.task));
     Ok(troubles)
+}
+
+/// The stalls to come of tasks of which dead workers hold jobs: nobody may be left who tells of them.
+///
+/// # Errors
+/// As every look.
+pub async fn dead_handed(
+    inspector: &Inspector,
+    workers: &[WorkerReport],
+    holders: &[HolderReport],
+) -> Result<Vec<StalledEvent>, Error> {
+    let is_dead =
+        |holder: &Holder| workers.iter().any(|worker| worker.worker == holder.worker && worker.death.is_some());
+    let mut stalls = Vec::new();
+    for report in holders.iter().filter(|report| report.holders.iter().any(is_dead)).take(TOGETHER) {
+        match inspector.stalls_to_come(&report.task).await {
+            Ok(some) => stalls.extend(some),
+            Err(e) if e.is_retryable() => return Err(e),
+            // Of a task with a damaged key none is told.
+            Err(_) => {}
+        }
+    }
+    Ok(stalls)
 }
 
 /// Jobs that were held at the deaths of two workers or more, the last one of late, by these stalls, and that have not ended since.
@@ -367,6 +394,32 @@ pub fn survived(stall: &StalledEvent, workers: &[WorkerReport]) -> bool {
     held.is_some_and(|worker| worker.last_seen_at > stall.at)
 }
 
+/// Of which tasks the server lost the data, of late.
+fn of_lost_data(tasks: &[TaskReport]) -> Option<Trouble> {
+    let ago = |task: &TaskReport| Some(task.as_of.duration_since(task.data_lost_at?).unwrap_or_default());
+    let lost: Vec<&TaskReport> = tasks.iter().filter(|task| ago(task).is_some_and(|ago| ago < TOLD_FOR)).collect();
+    let (last, newest) = lost.iter().filter_map(|task| Some((*task, ago(task)?))).min_by_key(|(_, ago)| *ago)?;
+    let when = relative(last.data_lost_at?, last.as_of);
+    let named: Vec<&str> = lost.iter().take(5).map(|task| task.task.as_str()).collect();
+    let (task, of) = match &named[..] {
+        [task] => (Some(*task), String::new()),
+        _ => (
+            None,
+            format!(
+                " of {} ({}{})",
+                many(lost.len() as u64, "task"),
+                named.join(", "),
+                if lost.len() > 5 { ", …" } else { "" }
+            ),
+        ),
+    };
+    let what = format!("the server lost its data {when}: jobs{of} that waited, ran or had ended are gone");
+    let hint = "dispatch them again; what workers still hold is reported in vain. `heartline doctor` tells whether it keeps its data";
+    // Behind some minutes it says nothing any more of whether jobs are processed.
+    let grade = if newest < NEWLY { Grade::Risk } else { Grade::Note };
+    Some(Trouble { grade, ..Trouble::risk(task, what, hint.to_owned()) })
+}
+
 fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerReport]) -> Vec<Trouble> {
     let name = &task.task;
     let trouble = |what: String, hint: String| Trouble::risk(Some(name), what, hint);
@@ -374,29 +427,23 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         // Told of together.
         return Vec::new();
     }
+    if let Some(fault) = task.fault.as_ref().filter(|_| !is_name(name)) {
+        let hint = format!(
+            "somebody wrote it to the key `tasks` under the prefix (heartline:tasks), and no task is of that name: `redis-cli ZREM KEY {}` removes it",
+            quoted(name)
+        );
+        return vec![trouble(format!("it is no name of a task: {fault}"), hint)];
+    }
     if let Some(fault) = &task.fault {
-        return vec![trouble(
-            format!("it cannot be read: {fault}"),
-            format!(
-                "something foreign is stored under one of its keys: look at it, then rename or delete it, and {}",
-                audits(name)
-            ),
-        )];
+        let hint = format!(
+            "something foreign is stored under one of its keys: look at it, rename or delete it, and restore what was there if anybody has a copy. \
+             `heartline audit -t {name}` then tells what became of its jobs; `heartline repair -t {name}` asks, and lets those RUN AGAIN whose end is lost"
+        );
+        return vec![trouble(format!("it cannot be read: {fault}"), hint)];
     }
     let mut troubles = Vec::new();
     let (counts, held) = (&task.counts, task.counts.held());
     let waiting = counts.waiting + task.due;
-    let lost_for = task.data_lost_at.map(|at| (at, task.as_of.duration_since(at).unwrap_or_default()));
-    if let Some((lost, ago)) = lost_for.filter(|(_, ago)| *ago < TOLD_FOR) {
-        let lost = relative(lost, task.as_of);
-        let mut told = trouble(
-            format!("the server lost its data {lost}: jobs that waited, ran or had ended are gone"),
-            "dispatch them again; what workers still hold is reported in vain. `heartline doctor` tells whether it keeps its data".to_owned(),
-        );
-        // Behind some minutes it says nothing any more of whether jobs are processed.
-        told.grade = if ago < NEWLY { Grade::Risk } else { Grade::Note };
-        troubles.push(told);
-    }
     // What some workers do is not known where the node is away to which they tell it.
     let is_known = !workers.iter().any(is_untold);
     if waiting > 0 && task.live_workers == 0 && is_known {
@@ -423,7 +470,8 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     if let Some(pause) = &task.paused {
         let of = if waiting > 0 { format!(", and {} waiting", many(waiting, "job")) } else { String::new() };
         let what = format!("it is {}{of}", paused_by(pause));
-        let hint = format!("`heartline task resume {name}` lets its jobs begin");
+        let hint =
+            format!("that was {}; `heartline task resume {name}` lets its jobs begin", relative(pause.at, task.as_of));
         troubles.push(if waiting > 0 { trouble(what, hint) } else { Trouble::note(name, what, hint) });
     }
     let of_worker = |holder: &Holder| workers.iter().find(|worker| worker.worker == holder.worker);
@@ -482,9 +530,12 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
             0 => String::new(),
             jobs => format!(", {jobs} completed"),
         };
+        // An outage that has just begun is small beside what completed before.
+        let in_a_row = task.failed_since_completed.filter(|failed| *failed >= IN_A_ROW && task.completed_lately > 0);
+        let in_a_row = in_a_row.map_or_else(String::new, |failed| format!("; THE LAST {failed} ALL FAILED"));
         troubles.push(Trouble::note(
             name,
-            format!("{} failed in the last 5 minutes{completed}", many(task.failed_lately, "job")),
+            format!("{} failed in the last 5 minutes{completed}{in_a_row}", many(task.failed_lately, "job")),
             format!("`heartline jobs codes -t {name}` counts why"),
         ));
     } else if let Some(failed) = task.failed_since_completed.filter(|failed| *failed > 0) {
@@ -504,11 +555,21 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
                     1 => format!("1 job had lost its payload and was removed, {} ago", span(ago)),
                     jobs => format!("{jobs} jobs had lost their payload and were removed, the last one {} ago", span(ago)),
                 },
-                "somebody deleted them in Redis, or the server lost them: the log of the workers names them; dispatch them again".to_owned(),
+                format!(
+                    "somebody deleted them in Redis, or the server lost them: `heartline events -t {name}` names them (lost_payload=true); \
+                     dispatch them again"
+                ),
             ));
         }
     }
     troubles
+}
+
+/// Whether a task can be of this name, so that it may stand in a command as it is.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    let is_of_names = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=128).contains(&name.len()) && name.bytes().all(is_of_names)
 }
 
 /// So long behind its last sign of life a worker claims no job, unless it lives and cannot tell of itself; and how long that says so.
@@ -638,6 +699,10 @@ pub async fn trouble_of(inspector: &Inspector, job: &JobReport) -> Result<Option
         }
         // A task that is damaged does not hide the job.
         return match inspector.task(&job.task).await {
+            Ok(_) if job.state == JobState::Waiting && job.result_bytes > 0 => {
+                let hint = format!("`heartline repair -t {}` puts it back where it was", job.task);
+                Ok(Some(("it had completed, and its place is lost: it does not wait".to_owned(), hint)))
+            }
             Ok(task) if job.state == JobState::Waiting && task.counts.waiting == 0 => in_no_list(inspector, job).await,
             Ok(task) => Ok(why_it_waits(job, &task)),
             Err(e) if e.is_retryable() => Err(e),
@@ -672,7 +737,7 @@ async fn in_no_list(inspector: &Inspector, job: &JobReport) -> Result<Option<(St
 
 fn audits(task: &str) -> String {
     format!(
-        "`heartline audit -t {task}` finds jobs that are in no list, and `heartline repair -t {task}` lets them run"
+        "`heartline audit -t {task}` finds jobs that are in no list, and `heartline repair -t {task}` lets them run (AGAIN, if they had ended)"
     )
 }
 
@@ -698,7 +763,8 @@ fn why_it_waits(job: &JobReport, task: &TaskReport) -> Option<(String, String)> 
     let (name, counts) = (&task.task, &task.counts);
     if let Some(pause) = &task.paused {
         let what = format!("its task is {}", paused_by(pause));
-        return Some((what, format!("`heartline task resume {name}` lets it begin")));
+        let when = relative(pause.at, task.as_of);
+        return Some((what, format!("that was {when}; `heartline task resume {name}` lets it begin")));
     }
     if task.live_workers == 0 {
         return Some(("no live worker works its task".to_owned(), who_had(task)));
@@ -716,6 +782,15 @@ fn why_it_waits(job: &JobReport, task: &TaskReport) -> Option<(String, String)> 
 #[must_use]
 pub fn waits_for_people(task: &TaskReport) -> bool {
     task.options.values.get("patience").is_some_and(|patience| patience.contains("off"))
+}
+
+/// How old the last sign of a worker is when it should have given another.
+const OVERDUE_SIGN: Duration = Duration::from_secs(10);
+
+/// Whether a worker should have told of itself by now, if it lives: what it tells from now on is proof that it does.
+#[must_use]
+pub fn is_sign_overdue(worker: &WorkerReport, now: SystemTime) -> bool {
+    !worker.state.is_live() || now.duration_since(worker.last_seen_at).is_ok_and(|since| since > OVERDUE_SIGN)
 }
 
 /// What a worker holds, task by task, and what becomes of it when its jobs are taken from it; empty where it holds nothing.
@@ -761,8 +836,7 @@ fn of_lost_tasks(tasks: &[TaskReport], workers: &[WorkerReport]) -> Vec<Trouble>
     let is_worked = workers.iter().any(|worker| worker.state.is_live());
     if tasks.is_empty() && is_worked {
         let what = "live workers are here, and no task is listed".to_owned();
-        let hint =
-            "the server has lost its data: what was dispatched before is gone, what workers hold is reported in vain";
+        let hint = "the server has lost its data, and what was dispatched before is gone; or somebody deleted the list of tasks, the key `tasks` under the prefix, to which workers that start and dispatches add theirs again";
         return vec![Trouble::risk(None, what, hint.to_owned())];
     }
     if tasks.is_empty() {

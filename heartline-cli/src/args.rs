@@ -213,7 +213,7 @@ pub(crate) enum Command {
     Contexts,
     /// Measure this server: what it does at most, and what Heartline does on it
     ///
-    /// It takes some 5 seconds and at most 64 MiB, under a prefix of its own whose keys it removes at the end, at Ctrl-C too.
+    /// It takes a few seconds and at most 64 MiB, under a prefix of its own whose keys it removes at the end, at Ctrl-C too.
     /// It is refused in a context of production.
     #[command(after_help = "Example:\n  heartline bench\n  heartline bench --payload 1024")]
     Bench {
@@ -281,7 +281,7 @@ pub(crate) struct Work {
     /// For how long exit status 75 puts a job off
     #[arg(long, default_value = "1m", value_parser = humantime::parse_duration)]
     pub(crate) snooze: Duration,
-    /// How long programs may go on after Ctrl-C or SIGTERM, and then once more after SIGTERM to them
+    /// How long programs may go on after Ctrl-C, SIGTERM or a closed terminal, and then once more after SIGTERM to them
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     pub(crate) grace: Duration,
     /// The program and its arguments: everything behind it
@@ -389,7 +389,7 @@ pub(crate) struct Selected {
     pub(crate) task: String,
     /// Ids of jobs, or --state for all that fit; '-' reads ids from standard input, one a line. With --state beside them only those of
     /// them that are in this state are taken
-    #[arg(value_name = "ID", required_unless_present = "state", conflicts_with_all = ["code", "text", "older", "younger"])]
+    #[arg(value_name = "ID", required_unless_present_any = ["state", "code", "text", "older", "younger"], conflicts_with_all = ["code", "text", "older", "younger"])]
     pub(crate) ids: Vec<String>,
     #[command(flatten)]
     pub(crate) filter: Filter,
@@ -519,9 +519,9 @@ pub(crate) enum JobsCommand {
     Cancel {
         #[command(flatten)]
         jobs: Selected,
-        /// Why, for whoever looks
-        #[arg(long, default_value = "cancelled by a person")]
-        reason: String,
+        /// Why, for whoever looks [default: cancelled by NAME, as --by has it]
+        #[arg(long)]
+        reason: Option<String>,
     },
     /// Let jobs that failed or were cancelled run again
     #[command(

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use futures_util::future::join_all;
 use heartline::{HolderReport, Inspector, ServerReport, TaskReport, WorkerReport};
-use heartline_board::troubles::{Trouble, all_troubles, holders, retrying, suspicions};
+use heartline_board::troubles::{Trouble, all_troubles, dead_handed, holders, retrying, suspicions};
 
 use crate::failure::Failure;
 
@@ -34,7 +34,8 @@ impl Fleet {
     pub(crate) async fn suspicions(&self, inspector: &Inspector) -> Result<Vec<Trouble>, Failure> {
         let readable = self.tasks.iter().filter(|task| task.fault.is_none()).take(SUSPECTED);
         let read = join_all(readable.map(|task| inspector.stalled_events(&task.task, None))).await;
-        let stalls = read.iter().flatten().flat_map(|(stalls, _)| stalls);
+        let to_come = dead_handed(inspector, &self.workers, &self.holders).await?;
+        let stalls = read.iter().flatten().flat_map(|(stalls, _)| stalls).chain(&to_come);
         let mut found = suspicions(inspector, stalls, &self.workers, SystemTime::now()).await?;
         found.extend(retrying(inspector, &self.tasks).await?);
         Ok(found)

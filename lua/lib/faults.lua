@@ -6,6 +6,16 @@ local function has_columns(columns, id)
   return false
 end
 
+-- How a job had ended that is in no place, where what is stored of it tells: a result is written with the end alone; a
+-- job whose run failed and that waits for another one has `waitingSince`, or is watched while it runs.
+local function end_of(keys, id, place)
+  if redis.call('HEXISTS', keys.result, id) == 1 then return 'completed' end
+  local failure = redis.call('HGET', keys.errors, id)
+  if not failure then return nil end
+  if object_of(failure).code == 'cancelled' then return 'cancelled' end
+  return not (place.waiting_since or place.active or place.candidates) and 'failed' or nil
+end
+
 -- Where the ids are, all but the lists, and what is wrong with each. `listed` has how many entries each has in the
 -- lists, which were read from `began` on, ms: a job that came into its list since then was not seen there. Returns for
 -- each id its faults, words by `docs/wire-format.md`, and where it is; `spare` is how many of its entries are ghosts.
@@ -48,7 +58,9 @@ local function faults_of(ids, listed, began, keys)
       or place.claimed or listed[at] ~= (tonumber(place.ghosts) or 0) or has_columns(columns, id)
     add(not place.payload and is_left, 'no_payload')
     add(place.payload and count > 1, 'two_places')
-    add(is_lost or is_free and place.outcome, 'nowhere')
+    place.ended = is_lost and end_of(keys, id, place)
+    add(is_lost and not place.ended or is_free and place.outcome, 'nowhere')
+    add(place.ended, 'ended_nowhere')
     add(place.payload and is_watched and not place.locks, 'unlocked')
     add(place.payload and place.locks and ended == 0 and not is_watched, 'unwatched')
     add(place.payload and place.active and place.candidates, 'both_sets')

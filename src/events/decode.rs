@@ -188,7 +188,9 @@ impl<'a> Reading<'a> {
             "cancelled" => {
                 groups(value, |[id]| push(Event::Cancelled { task: owned(), id: job(id), at: at?, by: asker() }))
             }
-            "requeued" => groups(value, |[id]| push(Event::Requeued { task: owned(), id: job(id), at: at? })),
+            "requeued" => {
+                groups(value, |[id]| push(Event::Requeued { task: owned(), id: job(id), at: at?, by: asker() }))
+            }
             "removed" => groups(value, |[id]| {
                 let (task, id, by, lost_payload) = (owned(), job(id), asker(), *lost_payload);
                 push(Event::Removed { task, id, at: at?, by, lost_payload })

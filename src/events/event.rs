@@ -288,7 +288,7 @@ pub enum Event {
         /// The name that a person or tool gave who asked for it through the [`Inspector`](crate::Inspector).
         by: Option<String>,
     },
-    /// The worker put the job back unfinished.
+    /// The worker put the job back unfinished; or a person had it put back that was in no place.
     #[non_exhaustive]
     Requeued {
         /// The task.
@@ -298,6 +298,8 @@ pub enum Event {
         /// When it happened, to the millisecond and by the clock of the Redis server.
         #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
         at: SystemTime,
+        /// The name of that person, or of the tool, by which it was asked for; `None` where the worker did it.
+        by: Option<String>,
     },
     /// A failed or cancelled job was put back into its list, to run as if it never had.
     #[non_exhaustive]

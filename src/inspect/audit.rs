@@ -82,6 +82,9 @@ pub enum Fault {
     /// A job is in none of its places, and would never run. Mended, it is at the front of its list; if its outcome is stored, its hook runs
     /// next.
     Nowhere,
+    /// A job has ended, by what is stored of it (a result, or a failure behind which no run was to follow), and is in none of its places. Mended,
+    /// it is where it was, as if it had ended now. Of a job that completed without a value nothing tells: it is [`Nowhere`](Fault::Nowhere).
+    EndedNowhere,
     /// A job is among the running ones, and nobody holds its lock. Mended, it leaves them; if it is then in no place, `Nowhere` puts it
     /// into its list.
     Unlocked,
@@ -110,6 +113,7 @@ names!(Fault, "fault", {
     NoPayload = "no_payload",
     TwoPlaces = "two_places",
     Nowhere = "nowhere",
+    EndedNowhere = "ended_nowhere",
     Unlocked = "unlocked",
     Unwatched = "unwatched",
     BothSets = "both_sets",

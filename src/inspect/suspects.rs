@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 
 use super::Inspector;
+use super::filter::JobFilter;
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::job::state::JobState;
@@ -13,12 +14,17 @@ use crate::limits::BATCH;
 use crate::stall::action::{StallAction, StallReason, StalledEvent};
 use crate::store::states;
 use crate::times::ms_since_1970;
+use crate::worker_id::WorkerId;
 
 /// How many of them are told.
 const TOLD: usize = 100;
 
 /// Of how many workers it is looked up whether they were seen again.
 const LOOKED_UP: usize = 500;
+
+/// How many running jobs, and how many of those who hold them, are looked at for stalls that are to come.
+const RUNNING: usize = 1000;
+const HOLDERS: usize = 50;
 
 /// The stalls of how many other tasks of these workers are looked at.
 const OTHERS: usize = 20;
@@ -128,6 +134,7 @@ impl Inspector {
     /// Cancel safe.
     pub async fn suspects(&self, task: &str) -> Result<Vec<Suspect>, Error> {
         let mut stalls = self.all_stalls(task).await?;
+        stalls.extend(self.stalls_to_come(task).await?);
         let suspects = Suspect::among(&stalls);
         let of_suspects = stalls.iter().filter(|stall| suspects.iter().any(|suspect| suspect.id == stall.id));
         let workers: BTreeSet<&str> = of_suspects.filter_map(|stall| Some(stall.worker.as_ref()?.as_str())).collect();
@@ -153,6 +160,32 @@ impl Inspector {
         suspects.retain(|suspect| suspect.task == task);
         self.look_up_suspects(&mut suspects).await?;
         Ok(suspects)
+    }
+
+    /// The stalls that are to be told of running jobs whose worker is known to be dead, as if they were recovered now: nobody may be left to do
+    /// that. Of the first 1,000 that run.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn stalls_to_come(&self, task: &str) -> Result<Vec<StalledEvent>, Error> {
+        let running = self.jobs(task, &JobFilter::new(JobState::Running), None, RUNNING).await?.jobs;
+        let mut dead: BTreeMap<WorkerId, Option<SystemTime>> = BTreeMap::new();
+        let holders: BTreeSet<&WorkerId> = running.iter().filter_map(|job| job.worker.as_ref()).collect();
+        for holder in holders.into_iter().take(HOLDERS) {
+            let known = self.worker(holder.as_str()).await?.filter(|worker| worker.death.is_some());
+            dead.insert(holder.clone(), known.map(|worker| worker.last_seen_at));
+        }
+        let stalls = running.into_iter().filter_map(|job| {
+            let worker = job.worker?;
+            let at = dead.get(&worker).copied().flatten()?;
+            let (task, id, stalled_count) = (task.to_owned(), job.id, job.stalled_count.saturating_add(1));
+            let (action, reason) = (StallAction::Recovered, StallReason::WorkerRestarted);
+            Some(StalledEvent { task, id, stalled_count, action, worker: Some(worker), reason, at })
+        });
+        Ok(stalls.collect())
     }
 
     /// The stalls of a task that are still told of.

@@ -289,6 +289,18 @@ impl Inspector {
         Ok(found.into_iter().map(|(key, found, expected)| ForeignKey { key, found, expected }).collect())
     }
 
+    /// Those of the keys across all tasks, the lists of tasks and of workers, under which something of another kind is stored.
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn foreign_lists(&self) -> Result<Vec<ForeignKey>, Error> {
+        let found = self.ask(|conn| async move { overview::foreign_lists(&conn, self.store.prefix()).await }).await?;
+        Ok(found.into_iter().map(|(key, found, expected)| ForeignKey { key, found, expected }).collect())
+    }
+
     /// The names of the tasks that a worker or a producer has named so far, in their order.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::HOUSEKEEPING;
@@ -56,6 +56,9 @@ async fn run_once(keeper: &Keeper, unseen: &mut HashMap<String, Moment>) -> Resu
     Ok(forgotten.len())
 }
 
+/// By so much the last look at the clock may be behind, where nothing stood still.
+const TICKS: Duration = Duration::from_secs(1);
+
 /// What this worker says of itself: who it is, and of each task what it holds, how its heartbeats go, and how its watch does.
 /// Times are told as how long ago they were: the clock of the server tells when that is.
 fn facts(keeper: &Keeper, now: Moment) -> Vec<(String, String)> {
@@ -64,7 +67,10 @@ fn facts(keeper: &Keeper, now: Moment) -> Vec<(String, String)> {
     let worker = &keeper.worker;
     let started = keeper.watches.iter().map(|watch| watch.task.stamp).min().unwrap_or(0);
     let phase = if worker.stopping.is_cancelled() { "stopping" } else { "working" };
-    let silent = now.since(Moment::from_millis(worker.canary.load(Ordering::Relaxed)));
+    let millis = |at: &AtomicU64| Moment::from_millis(at.load(Ordering::SeqCst));
+    // Where our own thread has not looked at the clock for as long, all of the process stood still: no handler is to blame.
+    let sign = millis(&worker.canary).max(millis(&worker.resumed));
+    let silent = now.since(sign).min(millis(&worker.last_tick).since(sign) + TICKS);
     fields.push(("startedAt".to_owned(), started.to_string()));
     fields.push(("phase".to_owned(), phase.to_owned()));
     fields.extend(worker.slots.most().map(|most| ("maxJobs".to_owned(), most.to_string())));

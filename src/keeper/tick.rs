@@ -23,6 +23,7 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
         super::hooks::keeper_ticks(keeper.worker.id.as_str());
         let now = clock::now();
         if let Some(stood_still) = standstill.observe(last_tick, now) {
+            keeper.worker.resumed.store(now.as_millis(), Ordering::SeqCst);
             keeper.worker.tally.stood_still(stood_still);
             let stood_still_ms = stood_still.as_millis() as u64;
             keeper.log.line(move || {

@@ -38,6 +38,8 @@ pub(crate) struct WorkerShared {
     pub(crate) last_tick: Arc<AtomicU64>,
     /// When the user's runtime showed last that it runs, ms on the boot-time clock; far ahead when nobody shows it any more.
     pub(crate) canary: Arc<AtomicU64>,
+    /// When the process ran on that had stood still, ms: no handler is to blame for what was before.
+    pub(crate) resumed: AtomicU64,
     /// What the keeper has to tell handlers.
     pub(crate) news: Arc<News>,
     /// For reading values that travel apart.
@@ -78,6 +80,7 @@ impl WorkerShared {
             wake: Wake::default(),
             last_tick: Arc::new(AtomicU64::new(clock::now().as_millis())),
             canary: Arc::new(AtomicU64::new(clock::now().as_millis())),
+            resumed: AtomicU64::new(0),
             news: Arc::default(),
             large_reads: Semaphore::new(LARGE_READS),
             clogged: AtomicBool::new(false),

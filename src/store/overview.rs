@@ -6,7 +6,7 @@ use futures_util::future::try_join_all;
 
 use super::connection::{Connection, OwnConnection};
 use super::fault::classify;
-use super::keys::{Key, TaskKeys};
+use super::keys::{self, Key, TaskKeys};
 use super::scripts::{self, Text};
 use crate::error::Error;
 use crate::job::id::JobId;
@@ -111,18 +111,30 @@ fn kind_of(key: Key) -> &'static str {
     }
 }
 
-/// The keys of a task under which something of another kind is stored, each with what that is and what it should be.
-pub(crate) async fn foreign(
+/// A key, what is stored there, and what should be.
+type Foreign = (String, String, &'static str);
+
+/// The keys of a task under which something of another kind is stored.
+pub(crate) async fn foreign(conn: &OwnConnection, keys: &TaskKeys) -> Result<Vec<Foreign>, Error> {
+    foreign_among(conn, Key::ALL.map(|key| (keys.get(key).to_owned(), kind_of(key)))).await
+}
+
+/// The same of the lists of tasks and workers.
+pub(crate) async fn foreign_lists(conn: &OwnConnection, prefix: &str) -> Result<Vec<Foreign>, Error> {
+    foreign_among(conn, [keys::tasks(prefix), keys::workers(prefix), keys::gone(prefix)].map(|key| (key, "zset"))).await
+}
+
+async fn foreign_among(
     conn: &OwnConnection,
-    keys: &TaskKeys,
-) -> Result<Vec<(String, String, &'static str)>, Error> {
-    let looks = Key::ALL.into_iter().map(|key| {
+    keys: impl IntoIterator<Item = (String, &'static str)>,
+) -> Result<Vec<Foreign>, Error> {
+    let looks = keys.into_iter().map(|(key, expected)| {
         let mut conn = conn.clone();
         async move {
             let mut ask = redis::cmd("TYPE");
-            let kind: String = ask.arg(keys.get(key)).query_async(&mut conn).await.map_err(|e| classify("type", e))?;
-            let is_foreign = kind != "none" && kind != kind_of(key);
-            Ok::<_, Error>(is_foreign.then(|| (keys.get(key).to_owned(), kind, kind_of(key))))
+            let kind: String = ask.arg(&key).query_async(&mut conn).await.map_err(|e| classify("type", e))?;
+            let is_foreign = kind != "none" && kind != expected;
+            Ok::<_, Error>(is_foreign.then_some((key, kind, expected)))
         }
     });
     Ok(try_join_all(looks).await?.into_iter().flatten().collect())

@@ -99,6 +99,7 @@ script!(
         "terminal",
         "columns",
         "finish",
+        "finished",
         "failure",
         "since",
         "back_to_wait",
@@ -172,6 +173,7 @@ script!(
         "terminal",
         "columns",
         "finish",
+        "finished",
         "failure",
         "since",
         "back_to_wait",
@@ -234,6 +236,7 @@ script!(
         "terminal",
         "columns",
         "finish",
+        "finished",
         "failure",
         "since",
         "back_to_wait",
@@ -285,7 +288,10 @@ script!(
 script!(
     CANCEL,
     "cancel",
-    ["now", "events", "wake", "types", "terminal", "columns", "finish", "failure", "ghosts", "states", "named"],
+    [
+        "now", "events", "wake", "types", "terminal", "columns", "finish", "finished", "failure", "ghosts", "states",
+        "named"
+    ],
     [
         Payload,
         Locks,
@@ -324,7 +330,7 @@ script!(
 script!(
     EXPIRE,
     "expire",
-    ["now", "events", "wake", "types", "terminal", "columns", "finish", "failure", "ghosts", "states"],
+    ["now", "events", "wake", "types", "terminal", "columns", "finish", "finished", "failure", "ghosts", "states"],
     [
         Expires,
         ExpiresAt,
@@ -702,7 +708,7 @@ script!(SCAN, "scan", Some("place"), [], [Payload]);
 script!(
     LOOK,
     "look",
-    ["count", "faults"],
+    ["count", "object", "faults"],
     [
         Payload,
         Locks,
@@ -745,10 +751,13 @@ script!(
         "types",
         "terminal",
         "columns",
+        "finish",
+        "unlock",
         "since",
         "back_to_wait",
         "ghosts",
         "count",
+        "object",
         "faults"
     ],
     [

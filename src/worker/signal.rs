@@ -1,7 +1,8 @@
 //! The signals that stop a process.
 
-/// Completes when the process receives Ctrl-C or, on Unix, SIGTERM, which service managers and Kubernetes send.
-/// It listens from the call on, polled or not; from then on neither ends the process by itself any more.
+/// Completes when the process receives Ctrl-C or, on Unix, SIGTERM, which service managers and Kubernetes send; on Linux also at SIGHUP, when its
+/// terminal is closed, unless that is ignored, as under `nohup`.
+/// It listens from the call on, polled or not; from then on none of them ends the process by itself any more.
 ///
 /// # Panics
 /// Outside of a tokio runtime with its I/O driver.
@@ -17,7 +18,7 @@ pub fn shutdown_signal() -> impl Future<Output = ()> + Send + use<> {
 pub(super) struct Signals(Option<Streams>);
 
 #[cfg(unix)]
-type Streams = [tokio::signal::unix::Signal; 2];
+type Streams = (tokio::signal::unix::Signal, tokio::signal::unix::Signal, Option<tokio::signal::unix::Signal>);
 
 #[cfg(windows)]
 type Streams = tokio::signal::windows::CtrlC;
@@ -27,8 +28,9 @@ impl Signals {
     pub(super) fn listen() -> Signals {
         use tokio::signal::unix::{SignalKind, signal};
         let stream = |kind| signal(kind).ok();
+        let hangup = if hears_hangup() { stream(SignalKind::hangup()) } else { None };
         let streams = stream(SignalKind::interrupt()).zip(stream(SignalKind::terminate()));
-        Signals(streams.map(|(interrupt, terminate)| [interrupt, terminate]))
+        Signals(streams.map(|(interrupt, terminate)| (interrupt, terminate, hangup)))
     }
 
     #[cfg(windows)]
@@ -40,10 +42,17 @@ impl Signals {
     pub(super) async fn next(&mut self) {
         match &mut self.0 {
             #[cfg(unix)]
-            Some([interrupted, terminated]) => {
+            Some((interrupted, terminated, hung_up)) => {
+                let hung_up = async {
+                    match hung_up {
+                        Some(hung_up) => hung_up.recv().await,
+                        None => std::future::pending().await,
+                    }
+                };
                 tokio::select! {
                     _ = interrupted.recv() => {}
                     _ = terminated.recv() => {}
+                    _ = hung_up => {}
                 }
             }
             #[cfg(windows)]
@@ -53,4 +62,13 @@ impl Signals {
             None => std::future::pending().await,
         }
     }
+}
+
+/// Whether SIGHUP, the first signal, would end the process: whoever has it ignored wants the process to outlive its terminal, and to listen
+/// would take that back. Where it cannot be told, it is left as it is.
+#[cfg(unix)]
+fn hears_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 0)
 }

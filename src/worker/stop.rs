@@ -55,7 +55,11 @@ impl fmt::Display for StopReason {
             StopReason::Shutdown => f.write_str("shut down"),
             StopReason::Unclean { left } => write!(f, "shut down, with {} jobs left to the sweep", left.len()),
             StopReason::Replaced { left } => {
-                write!(f, "replaced by another worker, which has its {} jobs", left.len())
+                write!(
+                    f,
+                    "replaced: a worker has started under its name, or somebody said that it was dead, and others have its {} jobs",
+                    left.len()
+                )
             }
             StopReason::Broken { part, left } => {
                 write!(f, "its {part} ended, with {} jobs left to the sweep", left.len())

@@ -273,7 +273,7 @@ async fn each_fault_alone_is_mended() {
         task.snapshot().await;
         task.running("w", &[("heard", 8)]).await;
         task.waiting(&["waiting"]).await;
-        for place in ["delayed", "completed", "failed"] {
+        for place in ["delayed", "completed", "failed", "cancelled"] {
             task.hset("payload", &[(place, "1")]).await;
             task.zadd(place, 5.0, place).await;
         }

@@ -132,6 +132,26 @@ async fn jobs_that_are_nowhere_wait_at_the_front_of_their_lists_and_wake_a_worke
 }
 
 #[tokio::test]
+async fn what_had_ended_is_where_it_was_and_does_not_run_again() {
+    let mut task = Task::new().await;
+    task.hset("payload", &[("done", "1"), ("broke", "1"), ("taken", "1")]).await;
+    task.hset("result", &[("done", "7")]).await;
+    task.hset("error", &[("broke", r#"{"code":"disk"}"#), ("taken", r#"{"code":"cancelled"}"#)]).await;
+    let fault = "ended_nowhere";
+    let args = ["anna", "9999999999999", "done", "0", fault, "broke", "0", fault, "taken", "0", fault];
+    assert_eq!(task.ok("mend", &args).await, "[mended ended_nowhere ended_nowhere ended_nowhere]");
+    assert_eq!(
+        without(task.keys().await, &["payload", "result", "error"]),
+        [
+            r#"cancelled zset ["taken": NOW]"#,
+            r#"completed zset ["done": NOW]"#,
+            r#"failed zset ["broke": NOW]"#,
+            r#"meta hash {"fence": "4000000000000000"}"#,
+        ]
+    );
+}
+
+#[tokio::test]
 async fn in_a_paused_task_nobody_is_woken_and_without_events_no_entry_is_written() {
     let mut task = Task::new().await;
     task.hset("meta", &[("paused", "1"), ("eventMode", "off")]).await;

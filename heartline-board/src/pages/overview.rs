@@ -15,7 +15,7 @@ use super::{Board, Frame, answer};
 use crate::strip::Stalls;
 use crate::text::span;
 use crate::told::STATES;
-use crate::troubles::{Trouble, all_troubles, gravest_first, retrying, suspicions};
+use crate::troubles::{Trouble, all_troubles, dead_handed, gravest_first, retrying, suspicions};
 
 /// The size of the pictures, in their own units.
 const WIDTH: f64 = 480.0;
@@ -37,11 +37,11 @@ struct OverviewPage {
 struct Row {
     task: String,
     is_paused: bool,
-    counts: Vec<(JobState, u64)>,
+    counts: Vec<(JobState, String)>,
     oldest: String,
     rate_in: String,
     rate_out: String,
-    workers: u64,
+    workers: String,
     slots: String,
 }
 
@@ -68,7 +68,12 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Re
     let log = Stalls::log(&board, &seen.tasks).await;
     let now = SystemTime::now();
     let hours = log.hours(now);
-    let mut troubles = match suspicions(&board.inspector, log.latest(), &seen.workers, now).await {
+    let to_come = match dead_handed(&board.inspector, &seen.workers, &seen.holders).await {
+        Ok(to_come) => to_come,
+        Err(e) => return board.failed(&e),
+    };
+    let stalls = log.latest().into_iter().chain(&to_come);
+    let mut troubles = match suspicions(&board.inspector, stalls, &seen.workers, now).await {
         Ok(found) => found,
         Err(e) => return board.failed(&e),
     };
@@ -81,18 +86,20 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Re
     let row = |task: &TaskReport| {
         let earlier = earlier.tasks.iter().flat_map(|tasks| tasks.iter()).find(|earlier| earlier.task == task.task);
         let rates = earlier.and_then(|earlier| task.rates_since(earlier));
+        // What cannot be read is not 0.
+        let known = |told: String| if task.fault.is_some() { "–".to_owned() } else { told };
         let rate = |of: fn(&heartline::TaskRates) -> f64| {
             rates.as_ref().map_or("–".to_owned(), |rates| format!("{:.0}", of(rates)))
         };
         Row {
             task: task.task.clone(),
             is_paused: task.paused.is_some(),
-            counts: STATES.map(|state| (state, task.counts.of_state(state))).to_vec(),
+            counts: STATES.map(|state| (state, known(task.counts.of_state(state).to_string()))).to_vec(),
             oldest: task.next_waiting_age.map_or("–".to_owned(), span),
             rate_in: rate(|rates| rates.dispatched),
             rate_out: rate(|rates| rates.ended),
-            workers: task.live_workers,
-            slots: format!("{}/{}", task.counts.claimed + task.counts.running, task.slots),
+            workers: task.live_workers.to_string(),
+            slots: known(format!("{}/{}", task.counts.claimed + task.counts.running, task.slots)),
         }
     };
     answer(&OverviewPage {

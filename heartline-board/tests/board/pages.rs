@@ -233,7 +233,10 @@ async fn a_job_that_nobody_finds_says_so_and_what_finds_it() {
     let page = site.page("/job?task=export&id=a").await;
     assert!(page.contains("its task cannot be read") && page.contains("heartline audit -t export"), "{page}");
     let overview = site.page("/").await;
-    assert!(overview.contains("then rename or delete it, and `heartline audit -t export`"), "{overview}");
+    assert!(
+        overview.contains("restore what was there if anybody has a copy. `heartline audit -t export`"),
+        "{overview}"
+    );
 }
 
 #[tokio::test]

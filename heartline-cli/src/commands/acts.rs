@@ -95,6 +95,8 @@ pub(super) fn confirm_filter(
     (count, more): (u64, &str),
 ) -> Result<(), Failure> {
     match jobs.by_filter() {
+        // What comes from now on is not taken.
+        Some(_) if count == 0 => Ok(()),
         Some(_) => {
             let state = jobs.filter.state.unwrap_or(JobState::Waiting);
             confirm(

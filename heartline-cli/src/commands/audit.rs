@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use heartline::{AuditReport, ColumnReport, Fault, Finding};
-use heartline_board::text::{bytes, shown};
-use heartline_board::told::meaning;
+use heartline_board::text::{bytes, many, shown};
+use heartline_board::told::{meaning, runs_again};
+use heartline_board::troubles::is_name;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -65,6 +66,8 @@ pub(super) async fn audit(session: &Session, task: Option<String>) -> Result<(),
     };
     let mut reports = Vec::new();
     let mut failed = Vec::new();
+    let (tasks, foreign): (Vec<String>, Vec<String>) = tasks.into_iter().partition(|task| is_name(task));
+    failed.extend(foreign.iter().map(|name| format!("{name} is no name of a task: `heartline status` says more")));
     for task in &tasks {
         match look(session, task).await {
             Ok(report) => reports.push(report),
@@ -95,7 +98,12 @@ fn tell(session: &Session, audited: &[Audited]) -> Result<(), Failure> {
     }
     for Audited { report, columns } in audited {
         let (looked, found) = totals(report);
-        session.out.line(format!("{}: {looked} jobs looked at, {found} faults", report.task))?;
+        session.out.line(format!(
+            "{}: {}, {}",
+            report.task,
+            many(looked, "job") + " looked at",
+            many(found, "fault")
+        ))?;
         sizes(session, columns)?;
         findings(session, report.findings())?;
         if found > 0 {
@@ -115,7 +123,7 @@ pub(super) async fn repair(session: &Session, task: &str, dry_run: bool) -> Resu
         if session.out.is_json {
             return session.out.json(&preview);
         }
-        session.out.line(format!("{count} faults would be mended"))?;
+        session.out.line(format!("{} would be mended", many(count as u64, "fault")))?;
         findings(session, preview.mended.iter())?;
         return meanings(session, preview.mended.iter());
     }
@@ -123,7 +131,8 @@ pub(super) async fn repair(session: &Session, task: &str, dry_run: bool) -> Resu
         findings(session, preview.mended.iter())?;
         meanings(session, preview.mended.iter())?;
     }
-    confirm(&session.consent, &format!("mend {count} faults of {task}"))?;
+    let again = runs_again(preview.mended.iter());
+    confirm(&session.consent, &format!("mend {} of {task}{again}", many(count as u64, "fault")))?;
     let repaired = session.inspector.repair(&report).await?;
     if session.out.is_json {
         return session.out.json(&repaired);

@@ -33,13 +33,28 @@ pub(super) async fn of_task(session: &Session, task: &str, follow: bool) -> Resu
     let now = session.inspector.task(task).await?.as_of.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut after = follow.then(|| format!("{}-0", now.as_millis()));
     let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
+    let mut is_away = false;
     loop {
         // Also where more is always there, or Redis gives no answer.
         let page = tokio::select! {
             biased;
             _ = &mut stop => return Ok(()),
-            page = session.inspector.events(task, after.as_deref()) => page?,
+            page = session.inspector.events(task, after.as_deref()) => page,
         };
+        let page = match page {
+            // Who follows does so through a restart.
+            Err(e) if follow && e.is_retryable() => {
+                if !std::mem::replace(&mut is_away, true) {
+                    say!("redis does not answer; it goes on when that does: {}", shown(&e.to_string()));
+                }
+                if tokio::time::timeout(LOOK, &mut stop).await.is_ok() {
+                    return Ok(());
+                }
+                continue;
+            }
+            page => page?,
+        };
+        is_away = false;
         for event in &page.events {
             tell(session, event)?;
         }

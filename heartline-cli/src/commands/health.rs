@@ -15,8 +15,14 @@ use crate::session::Session;
 const NAMED: usize = 5;
 
 pub(super) async fn health(session: &Session) -> Result<(), Failure> {
-    let troubles = Fleet::look(&session.inspector).await?.troubles();
+    let fleet = Fleet::look(&session.inspector).await?;
+    let mut troubles = fleet.troubles();
     let is_healthy = is_healthy(&troubles);
+    if !is_healthy {
+        // What may take down the worker that somebody starts now comes first.
+        troubles.splice(0..0, fleet.suspicions(&session.inspector).await?);
+        gravest_first(&mut troubles);
+    }
     let told = if session.out.is_json {
         session.out.json(&serde_json::json!({ "healthy": is_healthy, "troubles": troubles }))
     } else if is_healthy {
@@ -54,7 +60,9 @@ fn tell_status(session: &Session, fleet: &Fleet, troubles: &[Trouble], is_health
         session.out.line(&session.place)?;
         let later = if delayed > 0 { format!("{delayed} delayed, ") } else { String::new() };
         let jobs = format!("{waiting} waiting, {later}{held} held, {failed} failed{}", most_failed(tasks));
-        session.out.line(format!("{}: {jobs}", many(tasks.len() as u64, "task")))?;
+        let unread = tasks.iter().filter(|task| task.fault.is_some()).count() as u64;
+        let unread = if unread == 0 { String::new() } else { format!(", {unread} of which cannot be read") };
+        session.out.line(format!("{}{unread}: {jobs}", many(tasks.len() as u64, "task")))?;
         let states = [WorkerState::Live, WorkerState::Stopping, WorkerState::Silent];
         let states = states.map(|state| format!("{} {state}", count(state)));
         let left = workers.iter().filter(|worker| worker.state == WorkerState::Gone);

@@ -64,6 +64,7 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
         JobsCommand::Cancel { jobs, reason } => {
             acts::can_be(&jobs, "cancelled", &STATES[..4])?;
             let chosen = acts::chosen(session, &jobs).await?;
+            let reason = reason.unwrap_or_else(|| format!("cancelled by {}", session.by));
             let mut act = chosen.decided(inspector.cancel(&jobs.task, chosen.selection.clone(), &reason));
             let states = chosen.bound_in_production(session, &mut act).await?;
             acts::confirm_filter(session, &jobs, "cancel", (chosen.count, &states))?;

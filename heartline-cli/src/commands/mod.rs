@@ -54,26 +54,45 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     }
     let lasts = matches!(args.command, Command::Metrics { .. } | Command::Board(_));
     let session = Session::open(&args.global, lasts).await?;
-    match args.command {
-        Command::Status => health::status(&session).await,
-        Command::Health => health::health(&session).await,
-        Command::Doctor => doctor::doctor(&session).await,
-        Command::Metrics { once: true, .. } => metrics::once(&session).await,
-        Command::Board(asked) => board::board(&session, asked).await,
-        Command::Metrics { serving, .. } => metrics::export(&session, serving).await,
-        Command::Tasks => tasks::list(&session).await,
-        Command::Task(command) => tasks::run(&session, command).await,
-        Command::Jobs(command) => jobs::run(&session, command).await,
-        Command::Workers { worker: Some(worker), .. } => workers::show(&session, &worker).await,
-        Command::Workers { beats: true, .. } => workers::list_beats(&session).await,
-        Command::Workers { worker: None, all, .. } => workers::list(&session, all).await,
-        Command::Stalls(command) => stalls::run(&session, command).await,
-        Command::Recover(command) => recover::run(&session, command).await,
-        Command::Audit { task } => audit::audit(&session, task).await,
-        Command::Repair { task, dry_run } => audit::repair(&session, &task, dry_run).await,
-        Command::Events { task, job: Some(job), .. } => events::of_job(&session, &task, &job).await,
-        Command::Events { task, job: None, follow } => events::of_task(&session, &task, follow).await,
-        Command::Top => top::top(&session).await,
+    match within(&session, args.command).await {
+        Err(Failure::Failed(what)) if what.contains("WRONGTYPE") => Err(Failure::Failed(named(&session, what).await)),
+        ended => ended,
+    }
+}
+
+/// What is foreign under a key across tasks fails every command, and the server does not say which key it is.
+async fn named(session: &Session, what: String) -> String {
+    let foreign = session.inspector.foreign_lists().await.unwrap_or_default();
+    let named: Vec<String> = foreign.iter().map(ToString::to_string).collect();
+    match named.is_empty() {
+        true => what,
+        false => {
+            format!("{}: look at it, then rename or delete it; workers and producers write it anew", named.join(", "))
+        }
+    }
+}
+
+async fn within(session: &Session, command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Status => health::status(session).await,
+        Command::Health => health::health(session).await,
+        Command::Doctor => doctor::doctor(session).await,
+        Command::Metrics { once: true, .. } => metrics::once(session).await,
+        Command::Board(asked) => board::board(session, asked).await,
+        Command::Metrics { serving, .. } => metrics::export(session, serving).await,
+        Command::Tasks => tasks::list(session).await,
+        Command::Task(command) => tasks::run(session, command).await,
+        Command::Jobs(command) => jobs::run(session, command).await,
+        Command::Workers { worker: Some(worker), .. } => workers::show(session, &worker).await,
+        Command::Workers { beats: true, .. } => workers::list_beats(session).await,
+        Command::Workers { worker: None, all, .. } => workers::list(session, all).await,
+        Command::Stalls(command) => stalls::run(session, command).await,
+        Command::Recover(command) => recover::run(session, command).await,
+        Command::Audit { task } => audit::audit(session, task).await,
+        Command::Repair { task, dry_run } => audit::repair(session, &task, dry_run).await,
+        Command::Events { task, job: Some(job), .. } => events::of_job(session, &task, &job).await,
+        Command::Events { task, job: None, follow } => events::of_task(session, &task, follow).await,
+        Command::Top => top::top(session).await,
         Command::Completions { .. } | Command::Man { .. } | Command::Contexts | Command::Bench { .. } => Ok(()),
         #[cfg(unix)]
         Command::Exec { .. } | Command::Work(_) | Command::Demo(_) | Command::DemoWorker => Ok(()),

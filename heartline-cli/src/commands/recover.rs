@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 use heartline_board::text::{many, quoted, relative, shown, span};
 use heartline_board::told::{is_overdue, proof, worker_state};
-use heartline_board::troubles::{claims, holdings, next_step, standing, waits_for_people};
+use heartline_board::troubles::{claims, holdings, is_sign_overdue, next_step, standing, waits_for_people};
 
 /// How long a watch takes at most where no interval is in force: two of the default.
 const LONGEST_WATCH: Duration = Duration::from_secs(60);
@@ -194,11 +194,13 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
     let is_seen = known.tasks.iter().all(|its| holders.iter().any(|report| report.task == its.task));
     // The list of workers has when it was seen, too.
     let is_readable = known.fault.is_none() || known.state == WorkerState::Gone;
-    if session.consent.yes && (claimed.is_some() || !is_seen || !is_readable) && known.death.is_none() {
+    let is_live = known.state.is_live();
+    if session.consent.yes && (is_live || claimed.is_some() || !is_seen || !is_readable) && known.death.is_none() {
         let why = match (is_readable, is_seen) {
-            (false, _) => "has a presence that cannot be read",
-            (true, true) => "cannot tell of itself now",
-            (true, false) => "has tasks of which nobody can tell now who holds jobs",
+            (false, _) => "has a presence that cannot be read".to_owned(),
+            (true, true) if is_live => format!("told of itself {seen}"),
+            (true, true) => "cannot tell of itself now".to_owned(),
+            (true, false) => "has tasks of which nobody can tell now who holds jobs".to_owned(),
         };
         let what = "a person at a terminal must say that it is dead";
         return Err(Failure::wrong(format!("{id} {why}, and may be alive{alive}: {what}")));
@@ -206,12 +208,14 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
     let held = holdings(&session.inspector, &known).await?;
     let held = if held.is_empty() { "none now; what it claims meanwhile is taken too".to_owned() } else { held };
     let what = format!("take the jobs of {id} from it: {held}. They run again, or fail past max_count");
-    confirm(&session.consent, &format!("{what} ({}, last seen {seen}, {proof}{alive})", known.state))?;
+    let stops = if known.death.is_some() { "" } else { "; if it lives it hears of that within 10s, and stops" };
+    let is_overdue = is_sign_overdue(&known, SystemTime::now());
+    confirm(&session.consent, &format!("{what}{stops} ({}, last seen {seen}, {proof}{alive})", known.state))?;
     // One that comes back while a person thinks keeps its jobs.
-    let recovered = if known.state.is_live() {
-        session.inspector.recover_worker(id).await?
-    } else {
+    let recovered = if is_overdue {
         session.inspector.recover_worker_unseen_since(id, known.last_seen_at).await?
+    } else {
+        session.inspector.recover_worker(id).await?
     };
     let Some(report) = recovered else {
         return Err(Failure::Failed(format!("nothing is known of a worker {id} any more")));

@@ -82,7 +82,7 @@ async fn show(
                     _ => return Ok(()),
                 },
                 seen = &mut looking => break seen,
-                () = &mut late, if problem.is_empty() => problem = format!("redis has not answered for {}", span(LATE)),
+                () = &mut late, if problem.is_empty() => problem = format!("redis has not answered for {} and more", span(LATE)),
             }
         };
         match seen {
@@ -123,14 +123,22 @@ fn draw(frame: &mut Frame<'_>, seen: &Fleet, before: &[TaskReport], troubles: &[
         let (mark, style) = if trouble.grade == Grade::Risk { ("!", bad) } else { ("?", Style::new()) };
         told.push(Line::styled(shown(&format!("{mark} {task}{}", trouble.what)), style));
     }
+    if troubles.len() > TROUBLES {
+        told.push(Line::from(format!("and {} more: `heartline status`", troubles.len() - TROUBLES)));
+    }
     let tasks = Constraint::Length(seen.tasks.len() as u16 + 2);
     let [head, tasks, workers] =
         Layout::vertical([Constraint::Length(told.len() as u16 + 1), tasks, Constraint::Min(3)]).areas(frame.area());
+    // The header takes a line, and where not all have room the note of that does.
+    let room = usize::from(tasks.height.saturating_sub(1));
+    let shown_tasks = if seen.tasks.len() > room { room.saturating_sub(1) } else { seen.tasks.len() };
     frame.render_widget(Paragraph::new(told), head);
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let names = ["TASK", "WAIT", "DELAY", "HELD", "SLOTS", "DONE", "FAILED", "OLDEST", "IN/S", "OUT/S", "WORKERS"];
     let widths = [22, 8, 8, 7, 7, 9, 8, 9, 8, 8, 8].map(Constraint::Length);
-    let rows = seen.tasks.iter().map(|task| row(task, before));
+    let rows = seen.tasks[..shown_tasks].iter().map(|task| row(task, before));
+    let more = seen.tasks.len() - shown_tasks;
+    let rows = rows.chain((more > 0).then(|| Row::new([format!("and {more} more")])));
     frame.render_widget(Table::new(rows, widths).header(Row::new(names).style(bold)), tasks);
     let names = ["WORKER", "TASK", "HELD", "HEARTBEAT", "TOOK", "RECOVERED", ""];
     let widths = [32, 18, 9, 12, 8, 13, 14].map(Constraint::Length);

@@ -147,8 +147,15 @@ async fn the_word_of_a_person_that_a_worker_is_dead_takes_its_jobs_at_once() {
     let ran = bench.run(&["recover", "worker", &id]).await;
     assert!(ran.status == 2 && ran.err.contains("its death is not proven; IT IS MOST LIKELY ALIVE"), "{ran:?}");
     assert!(ran.err.contains("2 of export, which its options leave to a person, 1 of which will fail"), "{ran:?}");
-    let ran = bench.run(&["recover", "worker", &id, "-y"]).await.ok();
-    assert!(ran.contains("a: recovered, stall 1") && ran.contains("last: failed, stall 1"), "{ran}");
+    // Who says yes to all has not looked.
+    let ran = bench.run(&["recover", "worker", &id, "-y"]).await;
+    assert!(ran.status == 2 && ran.err.contains("a person at a terminal must say that it is dead"), "{ran:?}");
+    let mut asked = bench.on_terminal(&format!("recover worker {id}"));
+    asked.until("Go on? [y/N]").await;
+    assert!(asked.shown().contains("if it lives it hears of that within 10s, and stops"), "{}", asked.shown());
+    asked.say("y\n");
+    asked.until("last: failed, stall 1").await;
+    assert!(asked.shown().contains("a: recovered, stall 1"), "{}", asked.shown());
     bench.open();
     drop(worker);
 }

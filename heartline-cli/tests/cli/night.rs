@@ -319,6 +319,31 @@ async fn of_jobs_that_died_together_none_is_accused_alone_and_none_that_has_ende
 }
 
 #[tokio::test]
+async fn the_job_that_took_the_last_worker_down_is_suspected_before_anybody_resolves_it() {
+    let bench = Bench::new().await;
+    for id in ["a", "b"] {
+        bench.export.dispatch("hold".into()).id(id).await.unwrap();
+    }
+    died_with(&bench, "w-2-00000000", &["a"]).await;
+    holds(&bench, &["a"], Duration::from_secs(60), Duration::from_secs(50)).await;
+    let mut conn = redis_of(&bench).await;
+    let mut death = redis::cmd("HSET");
+    death.arg(format!("cli:worker:{NOBODY}")).arg("deadAt").arg(ms_ago(Duration::from_secs(40)));
+    death.arg("deadProof").arg("gone").arg("deadSays").arg("w-9-00000000");
+    death.query_async::<()>(&mut conn).await.unwrap();
+    let listed = bench.run(&["stalls", "suspects", "-t", "export", "--json"]).await.json();
+    assert_eq!((&listed[0]["id"], &listed[0]["deaths"]), (&json!("a"), &json!(2)), "{listed}");
+    for command in ["status", "health"] {
+        let ran = bench.run(&[command]).await;
+        assert!(
+            ran.status == 1 && ran.out.starts_with("! export: 1 job held at the deaths") || command == "status",
+            "{ran:?}"
+        );
+        assert!(ran.out.contains("1 job held at the deaths of two workers or more: a\n"), "{ran:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_worker_that_is_gone_and_holds_jobs_is_listed_and_recovered_whatever_its_record_says() {
     let bench = Bench::new().await;
     let worker = bench.worker();
@@ -359,6 +384,51 @@ async fn a_foreign_value_is_named_and_what_is_asked_for_without_a_state_is_count
     }
     for args in [&["tasks"][..], &["tasks", "--json"]] {
         assert_eq!(bench.run(args).await.status, 1, "{args:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_watch_is_broken_until_a_whole_interval_has_passed() {
+    let bench = Bench::new().await;
+    bench.export.dispatch("x".into()).await.unwrap().cancel("no").await.unwrap();
+    holds(&bench, &[], Duration::ZERO, Duration::ZERO).await;
+    let mut conn = redis_of(&bench).await;
+    for (ago, told) in [(2000, "broken 2"), (20_000, "ok (no_answer 20")] {
+        // The epoch has just begun each time: of that it says nothing.
+        let watch = format!("3 100 5000 no_answer {ago}");
+        let mut tell = redis::cmd("HSET");
+        tell.arg(format!("cli:worker:{NOBODY}")).arg("watch:export").arg(watch);
+        tell.query_async::<()>(&mut conn).await.unwrap();
+        let listed = bench.run(&["workers"]).await.ok();
+        assert!(listed.contains(told), "{listed}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_foreign_across_tasks_is_named_and_hides_no_task() {
+    let bench = Bench::new().await;
+    bench.export.dispatch("x".into()).id("a").await.unwrap();
+    let mut conn = redis_of(&bench).await;
+    let mut run = async |words: &[&str]| {
+        let mut cmd = redis::cmd(words[0]);
+        cmd.arg(&words[1..]).query_async::<()>(&mut conn).await.unwrap();
+    };
+    run(&["ZADD", "cli:tasks", "1", "x; touch y #"]).await;
+    let ran = bench.run(&["status"]).await;
+    assert!(ran.out.contains("it is no name of a task") && ran.out.contains("ZREM KEY 'x; touch y #'"), "{ran:?}");
+    assert!(!ran.out.contains("-t x;"), "nobody is to run it: {ran:?}");
+    let ran = bench.run(&["audit"]).await;
+    assert!(
+        ran.status == 1 && ran.out.contains("export: 1 job looked at") && ran.err.contains("is no name"),
+        "{ran:?}"
+    );
+    for list in ["tasks", "workers"] {
+        run(&["DEL", &format!("cli:{list}")]).await;
+        run(&["SET", &format!("cli:{list}"), "x"]).await;
+        let ran = bench.run(&["status"]).await;
+        let named = format!("cli:{list} is a string and should be a zset");
+        assert!(ran.status == 1 && format!("{}{}", ran.out, ran.err).contains(&named), "{ran:?}");
+        run(&["DEL", &format!("cli:{list}")]).await;
     }
 }
 

@@ -219,10 +219,7 @@ async fn an_audit_finds_damage_and_a_repair_mends_it() {
     let bench = Bench::new().await;
     bench.export.dispatch("x".into()).id("lost").await.unwrap();
     let told = bench.run(&["audit"]).await.ok();
-    assert!(
-        told.contains("export: 1 jobs looked at, 0 faults\n") && told.contains(" in Redis, most of it: "),
-        "{told}"
-    );
+    assert!(told.contains("export: 1 job looked at, 0 faults\n") && told.contains(" in Redis, most of it: "), "{told}");
     let told = bench.run(&["audit", "-t", "export", "--json"]).await.json();
     let columns = told[0]["columns"].as_array().unwrap();
     assert!(columns.iter().any(|column| column["column"] == "payload" && column["bytes"].as_u64() > Some(0)), "{told}");
@@ -231,9 +228,9 @@ async fn an_audit_finds_damage_and_a_repair_mends_it() {
     let ran = bench.run(&["audit", "-t", "export"]).await;
     assert!(ran.status == 1 && ran.out.contains("nowhere: lost"), "{ran:?}");
     let ran = bench.run(&["repair", "-t", "export", "--dry-run"]).await.ok();
-    assert!(ran.contains("1 faults would be mended\n  nowhere: lost\n  1 x nowhere: it is in no place"), "{ran}");
+    assert!(ran.contains("1 fault would be mended\n  nowhere: lost\n  1 x nowhere: it is in no place"), "{ran}");
     let ran = bench.run(&["repair", "-t", "export"]).await;
-    assert!(ran.status == 2 && ran.err.contains("say --yes"), "{ran:?}");
+    assert!(ran.status == 2 && ran.err.contains("1 job RUN AGAIN by that") && ran.err.contains("say --yes"), "{ran:?}");
     assert!(bench.run(&["repair", "-t", "export", "--yes"]).await.ok().contains("1 mended"));
     assert_eq!(bench.export.job("lost").await.unwrap().state, JobState::Waiting);
     bench.run(&["audit"]).await.ok();

@@ -21,7 +21,17 @@ impl Script {
         let args =
             [&["work", "-t", "script", "--interval", "1s"], options, &["--exec", "sh", "-c", script, "the name"]]
                 .concat();
-        let child = bench.command(&args).stderr(Stdio::null()).spawn().unwrap();
+        let own = bench.command(&args);
+        // Whoever runs the tests may have SIGHUP ignored.
+        let mut command = std::process::Command::new("env");
+        command.arg("--default-signal=HUP").arg(own.get_program()).args(own.get_args());
+        for (name, value) in own.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         Script { child, jobs: bench.app.task_ref("script").unwrap() }
     }
 
@@ -211,16 +221,36 @@ async fn a_worker_that_is_told_to_stop_lets_programs_end_in_their_grace_and_hand
     let bench = Bench::new().await;
     let file = scratch("grace");
     let script = format!("echo $$ >> {}; sleep $(cat); echo 1", file.display());
-    let mut worker = Script::start(&bench, &["--concurrency", "2", "--grace", "2s"], &script);
-    let short = worker.jobs.dispatch(json!(1)).await.unwrap();
-    let long = worker.jobs.dispatch(json!(600)).await.unwrap();
-    let running = pids(&file, 2).await;
-    worker.signal("-TERM");
-    assert!(worker.child.wait().unwrap().success());
-    assert_eq!(short.result_within(Duration::from_secs(1)).await.unwrap(), json!(1));
-    assert_eq!(long.state().await.unwrap(), JobState::Waiting);
-    until("the long one is gone", async || !running.iter().any(|pid| lives(pid))).await;
-    let _ = std::fs::remove_file(file);
+    // A terminal that is closed is no crash.
+    for signal in ["-TERM", "-HUP"] {
+        let mut worker = Script::start(&bench, &["--concurrency", "2", "--grace", "2s"], &script);
+        let short = worker.jobs.dispatch(json!(1)).await.unwrap();
+        let long = worker.jobs.dispatch(json!(600)).await.unwrap();
+        let running = pids(&file, 2).await;
+        worker.signal(signal);
+        assert!(worker.child.wait().unwrap().success());
+        assert_eq!(short.result_within(Duration::from_secs(1)).await.unwrap(), json!(1));
+        assert_eq!(long.state().await.unwrap(), JobState::Waiting);
+        until("the long one is gone", async || !running.iter().any(|pid| lives(pid))).await;
+        long.cancel("enough").await.unwrap();
+        std::fs::remove_file(&file).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_is_to_outlive_its_terminal_does() {
+    let bench = Bench::new().await;
+    let mut command = std::process::Command::new("nohup");
+    let own = bench.command(&["work", "-t", "script", "--exec", "cat"]);
+    command.arg(own.get_program()).args(own.get_args());
+    own.get_envs().for_each(|(name, value)| {
+        command.env(name, value.unwrap_or_default());
+    });
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let worker = Script { child, jobs: bench.app.task_ref("script").unwrap() };
+    assert_eq!(worker.result(json!(1)).await.unwrap(), json!(1));
+    worker.signal("-HUP");
+    assert_eq!(worker.result(json!(2)).await.unwrap(), json!(2));
 }
 
 #[tokio::test]
