@@ -867,7 +867,7 @@ async fn who_takes_an_exclusive_name_has_the_jobs_of_a_frozen_holder_which_stops
     holder.signal("-CONT");
     eventually("it stops", PATIENCE * 2, async || holder.is_dead()).await;
     let stopped = heard(&test, &format!("{} stopped", holder.id()), 1).await;
-    assert!(stopped[0].contains("replaced by another worker"), "{stopped:?}");
+    assert!(stopped[0].contains("replaced: a worker has started under its name"), "{stopped:?}");
     // The other name has nothing to do with it, and the heir works on.
     assert_eq!(test.places("other").await, ["running"]);
     heir_works(&task, &heir).await;

@@ -57,7 +57,7 @@ impl fmt::Display for StopReason {
             StopReason::Replaced { left } => {
                 write!(
                     f,
-                    "replaced: a worker has started under its name, or somebody said that it was dead, and others have its {} jobs",
+                    "replaced: a worker has started under its name, or somebody said that it was dead; others have its jobs, {}",
                     left.len()
                 )
             }
