@@ -7,7 +7,8 @@
 //! | what holds and what does not | [`guarantees`] |
 //! | every option and its default | [`options`] |
 //! | Redis settings, shutdown, deploys, alerts, logs | [`production`] |
-//! | Sentinel | [`engines`] |
+//! | Sentinel, Redis Cluster | [`engines`] |
+//! | how many jobs so many primaries carry | [`past_one_machine`] |
 //! | seeing and steering what runs, probes, repair | [`operating`] |
 //! | the same at a terminal, and in a browser | [`command_line`], [`web_page`] |
 //! | what to do, by what you see | [`troubleshooting`] |
@@ -33,6 +34,7 @@ pages! {
     options = "options",
     production = "production",
     engines = "engines",
+    past_one_machine = "past-one-machine",
     operating = "operating",
     command_line = "command-line",
     web_page = "board",
