@@ -26,6 +26,7 @@
 -- KEYS[25] progress     (hash)    column
 -- KEYS[26] outcome      (hash)    column
 -- KEYS[27] finalizing   (zset)    ids whose hook is to run, by when, ms
+-- KEYS[28] meta         (hash)    options
 -- ARGV[1]  began        (ms: since when the lists were read)
 -- ARGV[2]  jobs         (pairs id, number of its entries in the lists; at most 500)
 -- Returns  {'looked', the faults of each, words with spaces between}
@@ -41,6 +42,6 @@ local faults = faults_of(ids, listed, began, { payload = payload, locks = locks,
   completed = completed, failed = failed, cancelled = cancelled, active = active, candidates = candidates,
   cancelling = cancelling, claimed = claimed, ghosts = ghosts, attempt = attempt, stalled_count = stalled_count,
   waiting_since = waiting_since, finalizing = finalizing, outcome = outcome, result = result, errors = errors,
-  columns = columns })
+  options = options, meta = meta, columns = columns })
 for at, found in ipairs(faults) do reply[at + 1] = table.concat(found, ' ') end
 return reply

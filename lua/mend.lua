@@ -52,12 +52,13 @@ local faults, places = faults_of(ids, listed, began, { payload = payload, locks 
   completed = completed, failed = failed, cancelled = cancelled, active = active, candidates = candidates,
   cancelling = cancelling, claimed = claimed, ghosts = ghosts, attempt = attempt, stalled_count = stalled_count,
   waiting_since = waiting_since, finalizing = finalizing, outcome = outcome, result = result, errors = errors,
-  columns = columns })
+  options = options, meta = meta, columns = columns })
 local reply, removed, requeued, hooks, _, now_ms = { 'mended' }, {}, {}, {}, now_us()
 -- A shrinking command first: behind it a server at maxmemory takes the others.
 redis.call('HDEL', cancelling, '')
 local ends = { completed = completed, failed = failed, cancelled = cancelled, columns = columns, meta = meta }
-local how = { keep = {}, now_ms = now_ms, is_again = true }
+-- When it was nobody knows: it is to look like nothing that has just happened.
+local how = { keep = {}, now_ms = now_ms - 600000, is_again = true }
 local held, watched = { locks, cancelling, claimed }, { active, candidates }
 local mends = {
   no_payload = function(id)

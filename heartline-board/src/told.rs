@@ -143,26 +143,37 @@ pub fn rest_of(event: &impl Serialize) -> String {
     rest.join(" ")
 }
 
-/// How many jobs run again by a repair of these, to stand in a question; empty for none.
+/// How many jobs run again by a repair of these, and how many are removed, to stand in a question; empty for none.
 #[must_use]
 pub fn runs_again<'a>(found: impl Iterator<Item = &'a Finding>) -> String {
-    match found.filter(|finding| finding.fault == Fault::Nowhere).count() {
-        0 => String::new(),
-        jobs => {
-            format!("; {} RUN AGAIN by that, also those that had ended and whose end is lost", many(jobs as u64, "job"))
-        }
+    let (mut again, mut removed) = (0, 0);
+    for finding in found {
+        again += usize::from(finding.fault == Fault::Nowhere);
+        removed += usize::from(finding.fault == Fault::NoPayload);
     }
+    let removed =
+        if removed == 0 { String::new() } else { format!("; {} REMOVED by that", many(removed as u64, "job")) };
+    removed
+        + &match again {
+            0 => String::new(),
+            jobs => {
+                format!(
+                    "; {} RUN AGAIN by that, also those that had ended and whose end is lost",
+                    many(jobs as u64, "job")
+                )
+            }
+        }
 }
 
 /// What a fault of an audit means, and what mending it does.
 #[must_use]
 pub fn meaning(fault: Fault) -> &'static str {
     match fault {
-        Fault::NoPayload => "its input is lost; mended, the job is REMOVED, its result too, and a run of it is dropped",
+        Fault::NoPayload => "its input is lost, and it can never run; mended, what is left of it is REMOVED",
         Fault::TwoPlaces => "it is in more than one place; mended, it stays in one",
         Fault::Nowhere => "it is in no place, and its end, if it had one, is lost; mended, it RUNS AGAIN at once",
         Fault::EndedNowhere => {
-            "it has ended, and its place is lost; mended, it is where it was, as if it had ended now"
+            "it has ended, and its place is lost; mended, it is where it was, as if it had ended some minutes ago"
         }
         Fault::Unlocked => "it is among the running ones, and nobody holds it; mended, it leaves them",
         Fault::Unwatched => "it is held, and no sweep looks at it; mended, the next one does",

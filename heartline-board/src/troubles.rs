@@ -33,6 +33,9 @@ const LEFT: Duration = Duration::from_secs(15);
 /// So many failures with no job completed among them are told of beside what completed before.
 const IN_A_ROW: u64 = 5;
 
+/// So many of late are an outage: jobs are run, and none is done.
+const OUTAGE: u64 = 20;
+
 /// How many holders that are in no list are looked up.
 const LOOKED_UP: usize = 100;
 
@@ -397,7 +400,8 @@ pub fn survived(stall: &StalledEvent, workers: &[WorkerReport]) -> bool {
 /// Of which tasks the server lost the data, of late.
 fn of_lost_data(tasks: &[TaskReport]) -> Option<Trouble> {
     let ago = |task: &TaskReport| Some(task.as_of.duration_since(task.data_lost_at?).unwrap_or_default());
-    let lost: Vec<&TaskReport> = tasks.iter().filter(|task| ago(task).is_some_and(|ago| ago < TOLD_FOR)).collect();
+    let is_lost = |task: &&TaskReport| ago(task).is_some_and(|ago| ago < TOLD_FOR);
+    let lost: Vec<&TaskReport> = tasks.iter().filter(is_lost).collect();
     let (last, newest) = lost.iter().filter_map(|task| Some((*task, ago(task)?))).min_by_key(|(_, ago)| *ago)?;
     let when = relative(last.data_lost_at?, last.as_of);
     let named: Vec<&str> = lost.iter().take(5).map(|task| task.task.as_str()).collect();
@@ -414,7 +418,8 @@ fn of_lost_data(tasks: &[TaskReport]) -> Option<Trouble> {
         ),
     };
     let what = format!("the server lost its data {when}: jobs{of} that waited, ran or had ended are gone");
-    let hint = "dispatch them again; what workers still hold is reported in vain. `heartline doctor` tells whether it keeps its data";
+    let hint = "dispatch again what had not ended, which your own records alone can tell; what workers still hold is reported in vain. \
+                `heartline doctor` tells whether it keeps its data";
     // Behind some minutes it says nothing any more of whether jobs are processed.
     let grade = if newest < NEWLY { Grade::Risk } else { Grade::Note };
     Some(Trouble { grade, ..Trouble::risk(task, what, hint.to_owned()) })
@@ -435,9 +440,12 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         return vec![trouble(format!("it is no name of a task: {fault}"), hint)];
     }
     if let Some(fault) = &task.fault {
+        let is_of_options = fault.contains("}:meta is");
+        let pause = if is_of_options { " If it was paused, that goes with this key: pause it again." } else { "" };
         let hint = format!(
             "something foreign is stored under one of its keys: look at it, rename or delete it, and restore what was there if anybody has a copy. \
-             `heartline audit -t {name}` then tells what became of its jobs; `heartline repair -t {name}` asks, and lets those RUN AGAIN whose end is lost"
+             Do not stop workers before: they keep what has ended meanwhile until it can be written.{pause} `heartline audit -t {name}` then tells \
+             what became of its jobs, and `heartline repair -t {name}` asks before any of them runs again, or is removed"
         );
         return vec![trouble(format!("it cannot be read: {fault}"), hint)];
     }
@@ -533,11 +541,11 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         // An outage that has just begun is small beside what completed before.
         let in_a_row = task.failed_since_completed.filter(|failed| *failed >= IN_A_ROW && task.completed_lately > 0);
         let in_a_row = in_a_row.map_or_else(String::new, |failed| format!("; THE LAST {failed} ALL FAILED"));
-        troubles.push(Trouble::note(
-            name,
-            format!("{} failed in the last 5 minutes{completed}{in_a_row}", many(task.failed_lately, "job")),
-            format!("`heartline jobs codes -t {name}` counts why"),
-        ));
+        let is_outage = task.failed_lately.min(task.failed_since_completed.unwrap_or(0)) >= OUTAGE;
+        let grade = if is_outage { Grade::Risk } else { Grade::Note };
+        let what = format!("{} failed in the last 5 minutes{completed}{in_a_row}", many(task.failed_lately, "job"));
+        let hint = format!("`heartline jobs codes -t {name}` counts why");
+        troubles.push(Trouble { grade, ..Trouble::note(name, what, hint) });
     } else if let Some(failed) = task.failed_since_completed.filter(|failed| *failed > 0) {
         let last = if failed == 1 { "the last job".to_owned() } else { format!("the last {failed} jobs") };
         troubles.push(Trouble::note(
@@ -557,7 +565,7 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
                 },
                 format!(
                     "somebody deleted them in Redis, or the server lost them: `heartline events -t {name}` names them (lost_payload=true); \
-                     dispatch them again"
+                     none of them had ended: dispatch them again"
                 ),
             ));
         }

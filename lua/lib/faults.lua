@@ -6,14 +6,18 @@ local function has_columns(columns, id)
   return false
 end
 
--- How a job had ended that is in no place, where what is stored of it tells: a result is written with the end alone; a
--- job whose run failed and that waits for another one has `waitingSince`, or is watched while it runs.
-local function end_of(keys, id, place)
+-- How a job had ended that is in no place, where what is stored of it tells: a result is written with the end alone, as
+-- these codes are; a failure is the end where no run was to follow. It stays when a later run completes, so that of one
+-- with attempts left nothing is known. One that waits for its next run has `waitingSince`, or is watched while it runs.
+local function end_of(keys, id, place, limit)
   if redis.call('HEXISTS', keys.result, id) == 1 then return 'completed' end
-  local failure = redis.call('HGET', keys.errors, id)
-  if not failure then return nil end
-  if object_of(failure).code == 'cancelled' then return 'cancelled' end
-  return not (place.waiting_since or place.active or place.candidates) and 'failed' or nil
+  local failure = object_of(redis.call('HGET', keys.errors, id) or nil)
+  if failure.code == 'cancelled' then return 'cancelled' end
+  if failure.code == 'expired' then return 'failed' end
+  if not failure.code or place.waiting_since or place.active or place.candidates then return nil end
+  local own = object_of(redis.call('HGET', keys.options, id) or nil)
+  local most = tonumber(own.attempts or type(own.retry) == 'table' and own.retry.attempts or nil) or limit
+  return most and (count_of(place.attempt) or 0) >= most and 'failed' or nil
 end
 
 -- Where the ids are, all but the lists, and what is wrong with each. `listed` has how many entries each has in the
@@ -38,7 +42,7 @@ local function faults_of(ids, listed, began, keys)
   for _, column in ipairs(keys.columns) do
     if redis.call('HLEN', column) > 0 then columns[#columns + 1] = column end
   end
-  local faults, places = {}, {}
+  local faults, places, limit = {}, {}, tonumber(redis.call('HGET', keys.meta, 'attempts'))
   for at, id in ipairs(ids) do
     local found, place = {}, {}
     for name in pairs(where) do place[name] = where[name][at] end
@@ -56,9 +60,10 @@ local function faults_of(ids, listed, began, keys)
     end
     local is_left = ended > 0 or place.delayed or place.finalizing or place.locks or is_watched or place.cancelling
       or place.claimed or listed[at] ~= (tonumber(place.ghosts) or 0) or has_columns(columns, id)
-    add(not place.payload and is_left, 'no_payload')
+    -- One that has ended needs none, and one that runs has it.
+    add(not (place.payload or ended > 0 or place.locks and is_watched) and is_left, 'no_payload')
     add(place.payload and count > 1, 'two_places')
-    place.ended = is_lost and end_of(keys, id, place)
+    place.ended = is_lost and end_of(keys, id, place, limit)
     add(is_lost and not place.ended or is_free and place.outcome, 'nowhere')
     add(place.ended, 'ended_nowhere')
     add(place.payload and is_watched and not place.locks, 'unlocked')

@@ -74,7 +74,8 @@ const PLACES: [Key; 25] = [
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Fault {
-    /// A place or a column has an id without a payload. Mended, what is left of it is removed.
+    /// A place or a column has an id without a payload, and it has neither ended nor does it run, which need none. Mended, what is left of it is
+    /// removed.
     NoPayload,
     /// A job is in more than one of its places. Mended, it stays in one: a terminal one before the running ones, those before the delayed
     /// ones.
@@ -83,7 +84,8 @@ pub enum Fault {
     /// next.
     Nowhere,
     /// A job has ended, by what is stored of it (a result, or a failure behind which no run was to follow), and is in none of its places. Mended,
-    /// it is where it was, as if it had ended now. Of a job that completed without a value nothing tells: it is [`Nowhere`](Fault::Nowhere).
+    /// it is where it was, as if it had ended ten minutes ago. Of a job that completed without a value nothing tells, nor of one that failed before
+    /// its last attempt: it is [`Nowhere`](Fault::Nowhere).
     EndedNowhere,
     /// A job is among the running ones, and nobody holds its lock. Mended, it leaves them; if it is then in no place, `Nowhere` puts it
     /// into its list.

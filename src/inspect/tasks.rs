@@ -51,7 +51,7 @@ pub struct TaskReport {
     /// Stalls since the task exists, of whatever jobs.
     pub stalled: u64,
     /// When it was found that the server had lost its data of the task, if it has: a worker declared the task again, or one that lives had
-    /// declared it before there were any. Jobs that were there before are gone; what workers hold of them is reported in vain.
+    /// declared it before there were any. Jobs that were there before are gone (where they are still there, none is lost, and this is `None`); what workers hold of them is reported in vain.
     #[serde(rename = "data_lost_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub data_lost_at: Option<SystemTime>,
     /// Jobs that were removed since the task exists since their payload was gone: there was nothing to run.
@@ -394,6 +394,9 @@ fn report(task: &str, seen: &Overview, live: Option<Live>) -> TaskReport {
     let values = OPTIONS.iter().filter_map(|name| Some(((*name).to_owned(), seen.meta.get(*name)?.clone()))).collect();
     let (ended, failed) = (seen.number("out").unwrap_or(0), seen.number("outFailed").unwrap_or(0));
     let counts = TaskCounts::of(seen.counts);
+    // With more jobs than came since the counters began those were lost alone, and the jobs are there.
+    let dispatched = seen.number("in").unwrap_or(0);
+    let jobs = counts.unfinished() + counts.completed + counts.failed + counts.cancelled;
     let Live { workers: live_workers, slots, declared_at } = live.unwrap_or_default();
     let born = time("bornAt").filter(|born| declared_at.is_some_and(|declared| declared < *born));
     TaskReport {
@@ -403,11 +406,11 @@ fn report(task: &str, seen: &Overview, live: Option<Live>) -> TaskReport {
         next_waiting_age: oldest,
         due: seen.due,
         next_due_at: seen.first_due_ms.map(at_ms),
-        dispatched: seen.number("in").unwrap_or(0),
+        dispatched,
         ended,
         failed,
         stalled: seen.number("stalls").unwrap_or(0),
-        data_lost_at: time("lostAt").max(born),
+        data_lost_at: time("lostAt").max(born).filter(|_| jobs <= dispatched),
         lost_payloads: seen.number("payloadsLost").unwrap_or(0),
         payload_lost_at: time("payloadLostAt"),
         failed_lately: seen.failed_lately,

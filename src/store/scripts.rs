@@ -736,7 +736,8 @@ script!(
         Checkpoint,
         Progress,
         Outcome,
-        Finalizing
+        Finalizing,
+        Meta
     ]
 );
 

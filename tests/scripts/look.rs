@@ -63,11 +63,9 @@ pub async fn fault(task: &mut Task, id: &str) -> String {
 }
 
 /// One part of a task as it should be, broken: the id that has the fault, what was done, and the faults that are found.
-pub const BROKEN: [(&str, &[&str], &str); 38] = [
+pub const BROKEN: [(&str, &[&str], &str); 41] = [
     ("waiting", &["HDEL payload waiting"], "no_payload miscounted"),
     ("delayed", &["HDEL payload delayed"], "no_payload"),
-    ("completed", &["HDEL payload completed"], "no_payload"),
-    ("silent", &["HDEL payload silent"], "no_payload"),
     ("orphan", &["HSET attempt orphan 1"], "no_payload"),
     ("orphan", &["HSET result orphan 1"], "no_payload"),
     ("completed", &["ZADD failed 6 completed"], "two_places"),
@@ -81,7 +79,24 @@ pub const BROKEN: [(&str, &[&str], &str); 38] = [
     ("delayed", &["ZREM delayed delayed"], "nowhere"),
     ("failed", &["ZREM failed failed"], "nowhere"),
     ("completed", &["ZREM completed completed", "HSET result completed 7"], "ended_nowhere"),
-    ("failed", &["ZREM failed failed", r#"HSET error failed {"code":"disk"}"#], "ended_nowhere"),
+    ("failed", &["ZREM failed failed", r#"HSET error failed {"code":"disk"}"#], "nowhere"),
+    ("failed", &["ZREM failed failed", r#"HSET error failed {"code":"expired"}"#], "ended_nowhere"),
+    ("failed", &["ZREM failed failed", "HSET meta attempts 4", r#"HSET error failed {"code":"disk"}"#], "nowhere"),
+    (
+        "failed",
+        &["ZREM failed failed", "HSET meta attempts 3", r#"HSET error failed {"code":"disk"}"#],
+        "ended_nowhere",
+    ),
+    (
+        "failed",
+        &["ZREM failed failed", r#"HSET options failed {"attempts":3}"#, r#"HSET error failed {"code":"disk"}"#],
+        "ended_nowhere",
+    ),
+    (
+        "failed",
+        &["ZREM failed failed", "HSET meta attempts 3", r#"HSET error failed {"code":"disk"}"#, "SADD active failed"],
+        "nowhere unlocked",
+    ),
     (
         "failed",
         &["ZREM failed failed", r#"HSET error failed {"code":"disk"}"#, "HSET waitingSince failed 5"],
@@ -127,6 +142,11 @@ async fn a_sound_task_has_no_faults_and_a_look_changes_nothing() {
     args.extend(SOUND);
     assert_eq!(task.ok("look", &args).await, "[looked '' '' '' '' '' '' '' '']");
     assert_eq!(task.exact().await, before);
+    // What has ended needs no payload any more, and what runs has it.
+    for id in ["completed", "failed", "cancelled", "silent", "heard"] {
+        harm(&mut task, &format!("HDEL payload {id}")).await;
+    }
+    assert_eq!(task.ok("look", &args).await, "[looked '' '' '' '' '' '' '' '']");
 }
 
 #[tokio::test]

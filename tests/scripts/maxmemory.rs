@@ -277,6 +277,7 @@ async fn each_fault_alone_is_mended() {
             task.hset("payload", &[(place, "1")]).await;
             task.zadd(place, 5.0, place).await;
         }
+        task.hset("attempt", &[("failed", "3")]).await;
         for line in harms {
             crate::look::harm(&mut task, line).await;
         }

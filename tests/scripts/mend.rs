@@ -51,19 +51,18 @@ async fn each_fault_is_mended_and_a_second_look_at_all_of_the_task_finds_none() 
 #[tokio::test]
 async fn a_job_without_payload_goes_with_all_that_is_left_of_it() {
     let mut task = sound().await;
-    task.zadd("failed", 6.0, "heard").await;
     for column in
         ["attempt", "stalledCount", "result", "error", "options", "maxCount", "priority", "dispatchedAt", "deferred"]
     {
-        task.hset(column, &[("heard", "1")]).await;
+        task.hset(column, &[("delayed", "1")]).await;
     }
-    harm(&mut task, "HDEL payload heard").await;
-    assert_eq!(task.ok("mend", &["anna", "9999999999999", "heard", "0", "no_payload"]).await, "[mended no_payload]");
+    harm(&mut task, "HDEL payload delayed").await;
+    assert_eq!(task.ok("mend", &["anna", "9999999999999", "delayed", "0", "no_payload"]).await, "[mended no_payload]");
     let left = without(task.keys().await, &["events"]);
-    assert!(!left.iter().any(|line| line.contains("\"heard\"")), "{left:?}");
+    assert!(!left.iter().any(|line| line.contains("\"delayed\"")), "{left:?}");
     assert_eq!(
         task.held("events").await,
-        r#"stream [NOW {"by": "anna", "removed": "heard", "total": "1", "why": "no_payload", "worker": ""}]"#
+        r#"stream [NOW {"by": "anna", "removed": "delayed", "total": "1", "why": "no_payload", "worker": ""}]"#
     );
 }
 
@@ -136,7 +135,7 @@ async fn what_had_ended_is_where_it_was_and_does_not_run_again() {
     let mut task = Task::new().await;
     task.hset("payload", &[("done", "1"), ("broke", "1"), ("taken", "1")]).await;
     task.hset("result", &[("done", "7")]).await;
-    task.hset("error", &[("broke", r#"{"code":"disk"}"#), ("taken", r#"{"code":"cancelled"}"#)]).await;
+    task.hset("error", &[("broke", r#"{"code":"expired"}"#), ("taken", r#"{"code":"cancelled"}"#)]).await;
     let fault = "ended_nowhere";
     let args = ["anna", "9999999999999", "done", "0", fault, "broke", "0", fault, "taken", "0", fault];
     assert_eq!(task.ok("mend", &args).await, "[mended ended_nowhere ended_nowhere ended_nowhere]");

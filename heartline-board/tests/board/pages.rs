@@ -234,7 +234,7 @@ async fn a_job_that_nobody_finds_says_so_and_what_finds_it() {
     assert!(page.contains("its task cannot be read") && page.contains("heartline audit -t export"), "{page}");
     let overview = site.page("/").await;
     assert!(
-        overview.contains("restore what was there if anybody has a copy. `heartline audit -t export`"),
+        overview.contains("Do not stop workers before") && overview.contains("`heartline audit -t export`"),
         "{overview}"
     );
 }

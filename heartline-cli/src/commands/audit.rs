@@ -27,6 +27,10 @@ const NAMED: usize = 5;
 
 /// Looks at a task, with progress.
 async fn look(session: &Session, task: &str) -> Result<AuditReport, Failure> {
+    // Also what no part of an audit reads, as the records of calls.
+    if let Some(foreign) = foreign(session, task).await {
+        return Err(foreign);
+    }
     let bar = if session.out.is_json { ProgressBar::hidden() } else { ProgressBar::new(0) };
     bar.set_message(task.to_owned());
     let mut audit = session.inspector.audit(task);

@@ -15,7 +15,7 @@ use crate::args::{Filter, JobsCommand, Selected};
 use crate::ask::confirm;
 use crate::failure::{Failure, ended};
 use crate::session::Session;
-use heartline_board::text::{brief, many, shown};
+use heartline_board::text::{brief, many, quoted, shown};
 
 pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), Failure> {
     let inspector = &session.inspector;
@@ -317,7 +317,8 @@ async fn show(session: &Session, task: &str, id: &str, values: bool) -> Result<(
     known_task(session, task).await?;
     let wanted = if values { JobValues::All } else { JobValues::None };
     let Some(job) = session.inspector.job(task, id, wanted).await? else {
-        return Err(Failure::Failed(format!("there is no job {id} of {task}")));
+        let told = format!("`heartline events -t {task} --job {}` tells if there was one", quoted(id));
+        return Err(Failure::Failed(format!("there is no job {id} of {task}; {told}")));
     };
     if session.out.is_json {
         return session.out.json(&job);

@@ -166,6 +166,43 @@ async fn failures_stay_told_until_a_job_completes() {
 }
 
 #[tokio::test]
+async fn twenty_failures_with_none_completed_among_them_are_an_outage() {
+    let bench = Bench::new().await;
+    let worker = bench.worker();
+    bench.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
+    for at in 1..=20 {
+        let _ = bench.export.dispatch("fail".into()).await.unwrap().result().await;
+        if at == 19 {
+            let ran = bench.run(&["status"]).await;
+            assert!(ran.status == 0 && ran.out.contains("? export: 19 jobs failed"), "{ran:?}");
+            assert!(ran.out.contains("1 completed; THE LAST 19 ALL FAILED"), "{ran:?}");
+        }
+    }
+    assert!(bench.run(&["health"]).await.out.contains("! export: 20 jobs failed in the last 5 minutes, 1 completed"));
+    bench.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
+    assert_eq!(bench.run(&["health"]).await.ok(), "healthy\n");
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn options_that_were_lost_alone_are_no_loss_of_jobs() {
+    let bench = Bench::new().await;
+    let worker = bench.worker();
+    bench.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
+    bench.export.dispatch("hold".into()).await.unwrap();
+    let mut conn = redis_of(&bench).await;
+    redis::cmd("DEL").arg("cli:{export}:meta").query_async::<()>(&mut conn).await.unwrap();
+    until("the worker declares it again", async || {
+        bench.app.inspector().task("export").await.unwrap().options.declared_by.is_some()
+    })
+    .await;
+    let ran = bench.run(&["status"]).await;
+    assert!(!ran.out.contains("lost its data"), "{ran:?}");
+    bench.open();
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn jobs_that_lost_their_payload_are_told_of() {
     let bench = Bench::new().await;
     bench.export.dispatch("x".into()).id("gone").await.unwrap();

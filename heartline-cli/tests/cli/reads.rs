@@ -78,7 +78,13 @@ async fn a_failed_job_is_found_and_shown_and_nothing_in_it_moves_the_cursor() {
     let job = bench.run(&["jobs", "show", "-t", "export", "fail-1", "--json"]).await.json();
     assert_eq!((&job["state"], &job["error"]["code"]), (&"failed".into(), &"disk".into()));
     let ran = bench.run(&["jobs", "show", "-t", "export", "other"]).await;
-    assert_eq!((ran.status, &*ran.err), (1, "error: there is no job other of export\n"));
+    assert_eq!(
+        (ran.status, &*ran.err),
+        (
+            1,
+            "error: there is no job other of export; `heartline events -t export --job other` tells if there was one\n"
+        )
+    );
     assert_eq!(bench.run(&["jobs", "result", "-t", "export", "x-1"]).await.ok(), "2\n");
     let ran = bench.run(&["jobs", "result", "-t", "export", "fail-1"]).await;
     assert!(ran.status == 1 && ran.err.contains("disk"), "{ran:?}");
