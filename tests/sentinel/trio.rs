@@ -4,7 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use heartline::testing::RedisServer;
 
@@ -32,7 +32,13 @@ pub struct Sentinel {
 }
 
 impl Sentinel {
+    /// Started, and it watches the primary. Its port is one that a connection of another test may take in the moment between: then another one.
     pub fn start(primary: u16) -> Sentinel {
+        (0..5).find_map(|_| Sentinel::launch(primary)).expect("a sentinel starts")
+    }
+
+    /// `None` where it ended at once.
+    fn launch(primary: u16) -> Option<Sentinel> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let dir = std::env::temp_dir().join(format!("heartline-sentinel-{}-{port}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
@@ -49,7 +55,16 @@ impl Sentinel {
         let mut command = Command::new("sh");
         command.args(["-c", LAUNCHER, "sentinel", &program]).arg(&file).arg("--sentinel");
         let process = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        Sentinel { process, port, dir }
+        let mut sentinel = Sentinel { process, port, dir };
+        let begun = Instant::now();
+        while !fs::read_to_string(sentinel.dir.join("log")).is_ok_and(|log| log.contains("+monitor")) {
+            if sentinel.process.try_wait().unwrap().is_some() {
+                return None;
+            }
+            assert!(begun.elapsed() < PATIENCE, "a sentinel neither starts nor ends");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(sentinel)
     }
 
     /// Waits until it tells where the primary is.
