@@ -268,7 +268,6 @@ impl Worker {
         let with_stamps = self.tasks.into_iter().zip(stamps).enumerate();
         let runtime = |(index, (task, stamp))| Arc::new(TaskRuntime::new(index, task, stamp));
         let tasks: Arc<[_]> = with_stamps.map(runtime).collect();
-        // No call waits for work of two tasks that may be on different servers.
         let worker = Arc::new(WorkerShared::new(
             self.id,
             self.store,
