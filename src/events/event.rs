@@ -51,7 +51,7 @@ use crate::worker_id::WorkerId;
 /// | `Undecodable` | `task:undecodable` | the payload is no input of its worker's handler; the job is put off |
 /// | `Stalled` | `task:stalled` | its worker was silent; the event says what became of the job |
 /// | `Cancelled` | `task:cancelled` | it was cancelled: while it waited, its handler, or when it had stalled |
-/// | `Requeued` | `task:requeued` | its worker put it back unfinished; no attempt is counted |
+/// | `Requeued` | `task:requeued` | its worker put it back unfinished, or a person had it put back that was in no place; no attempt is counted |
 /// | `Retried` | `task:retried` | a person had it put back into its list after it had failed or was cancelled |
 /// | `Promoted` | `task:promoted` | a person had it put to the front of its list before it was due |
 /// | `Refused` | `task:refused` | a worker reported an outcome too late: it did not hold the job any more |

@@ -134,7 +134,12 @@ impl Inspector {
     /// Cancel safe.
     pub async fn suspects(&self, task: &str) -> Result<Vec<Suspect>, Error> {
         let mut stalls = self.all_stalls(task).await?;
-        stalls.extend(self.stalls_to_come(task).await?);
+        match self.stalls_to_come(task).await {
+            Ok(some) => stalls.extend(some),
+            Err(e) if e.is_retryable() => return Err(e),
+            // A damaged column hides no stall that was told of.
+            Err(_) => {}
+        }
         let suspects = Suspect::among(&stalls);
         let of_suspects = stalls.iter().filter(|stall| suspects.iter().any(|suspect| suspect.id == stall.id));
         let workers: BTreeSet<&str> = of_suspects.filter_map(|stall| Some(stall.worker.as_ref()?.as_str())).collect();

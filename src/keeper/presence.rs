@@ -68,9 +68,7 @@ fn facts(keeper: &Keeper, now: Moment) -> Vec<(String, String)> {
     let started = keeper.watches.iter().map(|watch| watch.task.stamp).min().unwrap_or(0);
     let phase = if worker.stopping.is_cancelled() { "stopping" } else { "working" };
     let millis = |at: &AtomicU64| Moment::from_millis(at.load(Ordering::SeqCst));
-    // Where our own thread has not looked at the clock for as long, all of the process stood still: no handler is to blame.
-    let sign = millis(&worker.canary).max(millis(&worker.resumed));
-    let silent = now.since(sign).min(millis(&worker.last_tick).since(sign) + TICKS);
+    let silent = silence(now, millis(&worker.canary).max(millis(&worker.resumed)), millis(&worker.last_tick));
     fields.push(("startedAt".to_owned(), started.to_string()));
     fields.push(("phase".to_owned(), phase.to_owned()));
     fields.extend(worker.slots.most().map(|most| ("maxJobs".to_owned(), most.to_string())));
@@ -91,6 +89,12 @@ fn facts(keeper: &Keeper, now: Moment) -> Vec<(String, String)> {
     fields
 }
 
+/// For how long handlers have kept the runtime from a sign of life. Where our own thread has not looked at the clock for as long, all of the
+/// process stood still: no handler is to blame for that.
+fn silence(now: Moment, sign: Moment, last_tick: Moment) -> Duration {
+    now.since(sign).min(last_tick.since(sign) + TICKS)
+}
+
 /// Those of the workers that look long gone that have looked so for long enough.
 fn watched(unseen: &mut HashMap<String, Moment>, gone: Vec<String>, now: Moment) -> Vec<String> {
     let since = |worker: &str| unseen.get(worker).copied().unwrap_or(now);
@@ -102,6 +106,18 @@ fn watched(unseen: &mut HashMap<String, Moment>, gone: Vec<String>, now: Moment)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_stood_still_blames_no_handler() {
+        let start = clock::now();
+        let at = |seconds| start.after(Duration::from_secs(seconds));
+        // The keeper looks at the clock all the while: it is the runtime.
+        assert_eq!(silence(at(30), at(4), at(30)), Duration::from_secs(26));
+        // It looked last when the runtime gave its last sign.
+        assert!(silence(at(30), at(4), at(4)) <= TICKS);
+        // It has noted that all went on just now.
+        assert_eq!(silence(at(31), at(30), at(31)), Duration::from_secs(1));
+    }
 
     #[test]
     fn a_worker_is_forgotten_only_when_it_looks_gone_for_a_minute_on_end() {

@@ -36,7 +36,7 @@ pub(crate) struct Ear {
 impl Store {
     /// The node that has the wake marker of the task, as far as that is known.
     pub(crate) fn node_of(&self, keys: &TaskKeys) -> Option<Node> {
-        self.cluster()?.node_of_key(keys.get(Key::Wake))
+        self.address.cluster()?.node_of_key(keys.get(Key::Wake))
     }
 
     /// Listens at a node for the wake markers of these tasks.
@@ -44,11 +44,11 @@ impl Store {
     /// # Errors
     /// As every call; also where one of them is not there any more.
     pub(crate) async fn ear(&self, node: &Node, tasks: &[&TaskKeys]) -> Result<Ear, Error> {
-        let cluster = Arc::clone(self.cluster().ok_or(Error::Closed)?);
+        let cluster = Arc::clone(self.address.cluster().ok_or(Error::Closed)?);
         let reign = cluster.reign_of(node);
         let (sender, pushes) = unbounded_channel();
         let listening = async {
-            let conn = self.listen_at(node, Role::Wake, sender).await?;
+            let conn = self.address.listen_at(node, Role::Wake, sender).await?;
             // A call each, since their slots differ; together, since a round trip may take long.
             let subscribed = tasks.iter().map(|keys| {
                 let mut conn = conn.clone();

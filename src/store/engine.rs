@@ -9,11 +9,9 @@ use std::time::{Duration, Instant};
 use futures_util::future::{join_all, ready, try_join_all};
 use futures_util::{Stream, StreamExt};
 use redis::{PushInfo, PushKind};
-use tokio::sync::mpsc::UnboundedSender;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::address::{Access, Address, Role};
-use super::cluster::{Cluster, Node};
 use super::connection::OwnConnection;
 use super::fault::classify;
 use super::hints::hint_of;
@@ -24,13 +22,12 @@ use super::scripts;
 use super::server;
 use super::slot::Slot;
 use super::turns::Turns;
-use super::ways::Plain;
 use crate::error::Error;
 
 /// Connections to one server, and what was found out about it.
 #[derive(Debug)]
 pub(crate) struct Store {
-    address: Arc<Address>,
+    pub(super) address: Arc<Address>,
     pub(super) prefix: String,
     eviction: server::EvictionCheck,
     /// How long a dispatch or a cancel is repeated while the server cannot be reached.
@@ -252,21 +249,6 @@ impl Store {
     /// Whether the keys of different tasks may be on different servers, so that no call is about two of them.
     pub(crate) fn is_cluster(&self) -> bool {
         self.address.is_cluster()
-    }
-
-    /// The cluster, if it is one.
-    pub(super) fn cluster(&self) -> Option<&Arc<Cluster>> {
-        self.address.cluster()
-    }
-
-    /// A connection to a node of a cluster that hands on what it is sent.
-    pub(super) async fn listen_at(
-        &self,
-        node: &Node,
-        role: Role,
-        to: UnboundedSender<PushInfo>,
-    ) -> Result<Plain, Error> {
-        self.address.listen_at(node, role, to).await
     }
 
     /// Which primary the address leads to: grows whenever that is another one. Of a server that stands alone it is always 0, and of a
