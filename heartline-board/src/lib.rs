@@ -25,6 +25,8 @@ mod acts;
 #[doc(hidden)]
 pub mod checks;
 #[doc(hidden)]
+pub mod crashes;
+#[doc(hidden)]
 pub mod guard;
 mod live;
 mod options;

@@ -151,18 +151,16 @@ pub fn runs_again<'a>(found: impl Iterator<Item = &'a Finding>) -> String {
         again += usize::from(finding.fault == Fault::Nowhere);
         removed += usize::from(finding.fault == Fault::NoPayload);
     }
-    let removed =
-        if removed == 0 { String::new() } else { format!("; {} REMOVED by that", many(removed as u64, "job")) };
-    removed
-        + &match again {
-            0 => String::new(),
-            jobs => {
-                format!(
-                    "; {} RUN AGAIN by that, also those that had ended and whose end is lost",
-                    many(jobs as u64, "job")
-                )
-            }
-        }
+    let removed = match removed {
+        0 => String::new(),
+        jobs => format!("; {} REMOVED by that", many(jobs as u64, "job")),
+    };
+    let again = match again {
+        0 => String::new(),
+        1 => "; 1 job RUNS AGAIN by that, also if it had ended and its end is lost".to_owned(),
+        jobs => format!("; {jobs} jobs RUN AGAIN by that, also those that had ended and whose end is lost"),
+    };
+    removed + &again
 }
 
 /// What a fault of an audit means, and what mending it does.

@@ -1,12 +1,12 @@
 //! What is wrong with tasks, workers and the server, and what may be done about it: the same on a page and in a terminal.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use heartline::{
-    Error, Holder, HolderReport, Inspector, JobFilter, JobReport, JobRow, JobState, JobValues, ServerReport,
-    StalledEvent, Suspect, TaskPause, TaskReport, WatchReport, WorkerReport, WorkerState,
+    Error, Holder, HolderReport, Inspector, JobFilter, JobReport, JobRow, JobState, JobValues, ServerReport, TaskPause,
+    TaskReport, WatchReport, WorkerReport, WorkerState,
 };
 use serde::Serialize;
 
@@ -49,14 +49,11 @@ const NEWLY: Duration = Duration::from_secs(300);
 /// The clock of a server counts its seconds from somewhere in the first one.
 const RESTART: Duration = Duration::from_secs(2);
 
-/// A job that was held at the deaths of workers is told of for so long.
-const SUSPECT_FOR: Duration = Duration::from_secs(3600);
-
 /// How many troubles are told at a time: whoever has more begins with the first ones.
 pub const TOLD: usize = 30;
 
 /// How many tasks are asked about at a time.
-const TOGETHER: usize = 20;
+pub(crate) const TOGETHER: usize = 20;
 
 /// What is wrong, or may be, and what may be done about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -72,11 +69,11 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    fn risk(task: Option<&str>, what: String, hint: String) -> Trouble {
+    pub(crate) fn risk(task: Option<&str>, what: String, hint: String) -> Trouble {
         Trouble { grade: Grade::Risk, task: task.map(str::to_owned), what, hint }
     }
 
-    fn note(task: &str, what: String, hint: String) -> Trouble {
+    pub(crate) fn note(task: &str, what: String, hint: String) -> Trouble {
         Trouble { grade: Grade::Note, ..Trouble::risk(Some(task), what, hint) }
     }
 }
@@ -99,7 +96,7 @@ pub async fn holders(
     let is_asked = |task: &&TaskReport| {
         let is_lost = |worker: &WorkerReport| {
             let is_its = worker.tasks.iter().any(|its| its.task == task.task);
-            let was_seen = task.as_of.duration_since(worker.last_seen_at).unwrap_or_default() < SUSPECT_FOR;
+            let was_seen = task.as_of.duration_since(worker.last_seen_at).unwrap_or_default() < TOLD_FOR;
             is_its && was_seen && !worker.state.is_live()
         };
         task.counts.held() > 0 && (task.live_workers == 0 || has_waited(task, LONG_WAIT) || workers.iter().any(is_lost))
@@ -157,7 +154,7 @@ fn has_waited(task: &TaskReport, long: Duration) -> bool {
 }
 
 /// The workers that claim jobs of the task.
-fn claimers<'a>(task: &str, workers: &'a [WorkerReport]) -> impl Iterator<Item = &'a WorkerReport> {
+pub(crate) fn claimers<'a>(task: &str, workers: &'a [WorkerReport]) -> impl Iterator<Item = &'a WorkerReport> {
     let has = move |worker: &&WorkerReport| worker.tasks.iter().any(|its| its.task == task);
     workers.iter().filter(|worker| worker.state == WorkerState::Live).filter(has)
 }
@@ -255,64 +252,45 @@ pub async fn troubles_of(inspector: &Inspector, task: &TaskReport) -> Result<Vec
     Ok(troubles)
 }
 
-/// The stalls to come of tasks of which dead workers hold jobs: nobody may be left who tells of them.
+/// How many tasks are looked at key by key.
+const LOOKED_AT: usize = 50;
+
+/// Tasks that can be read, while something foreign under one of their keys keeps calls of theirs from being made.
 ///
 /// # Errors
 /// As every look.
-pub async fn dead_handed(
-    inspector: &Inspector,
-    workers: &[WorkerReport],
-    holders: &[HolderReport],
-) -> Result<Vec<StalledEvent>, Error> {
-    let is_dead =
-        |holder: &Holder| workers.iter().any(|worker| worker.worker == holder.worker && worker.death.is_some());
-    let mut stalls = Vec::new();
-    for report in holders.iter().filter(|report| report.holders.iter().any(is_dead)).take(TOGETHER) {
-        match inspector.stalls_to_come(&report.task).await {
-            Ok(some) => stalls.extend(some),
-            Err(e) if e.is_retryable() => return Err(e),
-            // Of a task with a damaged key none is told.
-            Err(_) => {}
+pub async fn damaged(inspector: &Inspector, tasks: &[TaskReport]) -> Result<Vec<Trouble>, Error> {
+    let sound: Vec<&TaskReport> = tasks.iter().filter(|task| task.fault.is_none()).take(LOOKED_AT).collect();
+    let mut troubles = Vec::new();
+    for some in sound.chunks(TOGETHER) {
+        let found = join_all(some.iter().map(|task| inspector.foreign_keys(&task.task))).await;
+        for (task, found) in some.iter().zip(found) {
+            let foreign = match found {
+                Ok(foreign) => foreign,
+                Err(e) if e.is_retryable() => return Err(e),
+                // Who may not ask for it goes without.
+                Err(_) => continue,
+            };
+            let named: Vec<String> = foreign.iter().map(ToString::to_string).collect();
+            if !named.is_empty() {
+                let fault = named.join(", ");
+                let what = format!("what needs this key fails: {fault}");
+                troubles.push(Trouble::risk(Some(&task.task), what, of_foreign(&task.task, &fault)));
+            }
         }
     }
-    Ok(stalls)
+    Ok(troubles)
 }
 
-/// Jobs that were held at the deaths of two workers or more, the last one of late, by these stalls, and that have not ended since.
-///
-/// # Errors
-/// As every look.
-pub async fn suspicions<'a>(
-    inspector: &Inspector,
-    stalls: impl IntoIterator<Item = &'a StalledEvent>,
-    workers: &[WorkerReport],
-    now: SystemTime,
-) -> Result<Vec<Trouble>, Error> {
-    let mut found = Suspect::among(stalls.into_iter().filter(|stall| !survived(stall, workers)));
-    found.retain(|suspect| now.duration_since(suspect.last_at).unwrap_or_default() < SUSPECT_FOR);
-    match inspector.look_up_suspects(&mut found).await {
-        Err(e) if e.is_retryable() => return Err(e),
-        // Of a task with a damaged key no suspect is told.
-        _ => {}
-    }
-    let mut suspects: BTreeMap<&str, Vec<&Suspect>> = BTreeMap::new();
-    for suspect in found.iter().filter(|suspect| suspect.is_at_large()) {
-        suspects.entry(&suspect.task).or_default().push(suspect);
-    }
-    let told = |(task, suspects): (&str, Vec<&Suspect>)| {
-        let named: Vec<&str> = suspects.iter().take(3).map(|suspect| suspect.id.as_str()).collect();
-        let more = if suspects.len() > 3 { ", …" } else { "" };
-        let jobs = many(suspects.len() as u64, "job");
-        let act = accusation(task, &suspects);
-        let what = format!("{jobs} held at the deaths of two workers or more: {}{more}", named.join(", "));
-        let suspects = format!("`heartline stalls suspects -t {task}`; {act}");
-        // Where nobody is left the next worker may be taken down as well.
-        match claimers(task, workers).next() {
-            Some(_) => Trouble::note(task, what, format!("a job may take its process down: {suspects}")),
-            None => Trouble::risk(Some(task), what, format!("before you start another worker: {suspects}")),
-        }
-    };
-    Ok(suspects.into_iter().map(told).collect())
+/// What to do about what is foreign under a key of a task.
+fn of_foreign(name: &str, fault: &str) -> String {
+    let is_of_options = fault.contains("}:meta is");
+    let pause = if is_of_options { " If it was paused, that goes with this key: pause it again." } else { "" };
+    format!(
+        "something foreign is stored under one of its keys: look at it, rename or delete it, and restore what was there if anybody has a copy. \
+         Do not stop workers before: they keep what has ended meanwhile until it can be written.{pause} `heartline audit -t {name}` then tells \
+         what became of its jobs, and `heartline repair -t {name}` asks before any of them runs again, or is removed"
+    )
 }
 
 /// How many delayed jobs are looked at for how often they put themselves off, and how often is often.
@@ -368,33 +346,14 @@ pub async fn retrying(inspector: &Inspector, tasks: &[TaskReport]) -> Result<Vec
             failed.len(),
             page.jobs.len(),
         );
-        let hint = format!(
-            "`heartline jobs list -t {name} -s delayed --oldest-first` shows when they are tried again; `heartline task pause {name}` lets none begin meanwhile"
-        );
+        let mut hint =
+            format!("`heartline jobs list -t {name} -s delayed --oldest-first` shows when they are tried again");
+        if task.paused.is_none() {
+            hint += &format!("; `heartline task pause {name}` lets none begin meanwhile");
+        }
         troubles.push(Trouble::note(name, what, hint));
     }
     Ok(troubles)
-}
-
-/// What to do about suspects that are at large: an innocent job that ran beside a guilty one looks the same.
-#[must_use]
-pub fn accusation(task: &str, suspects: &[&Suspect]) -> String {
-    match Suspect::foremost(suspects) {
-        Some(foremost) => {
-            format!("`heartline jobs cancel -t {task} {}` ends the most suspicious one", quoted(foremost.id.as_str()))
-        }
-        None => format!(
-            "which of them cannot be told, since they died together: `heartline task pause {task}` lets none begin; one at a time, on a \
-             worker with one slot, they tell themselves apart"
-        ),
-    }
-}
-
-/// Whether a worker was seen behind the stall of a job that it held: it was frozen, or cut off, and did not die.
-#[must_use]
-pub fn survived(stall: &StalledEvent, workers: &[WorkerReport]) -> bool {
-    let held = workers.iter().find(|worker| Some(&worker.worker) == stall.worker.as_ref());
-    held.is_some_and(|worker| worker.last_seen_at > stall.at)
 }
 
 /// Of which tasks the server lost the data, of late.
@@ -440,14 +399,7 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         return vec![trouble(format!("it is no name of a task: {fault}"), hint)];
     }
     if let Some(fault) = &task.fault {
-        let is_of_options = fault.contains("}:meta is");
-        let pause = if is_of_options { " If it was paused, that goes with this key: pause it again." } else { "" };
-        let hint = format!(
-            "something foreign is stored under one of its keys: look at it, rename or delete it, and restore what was there if anybody has a copy. \
-             Do not stop workers before: they keep what has ended meanwhile until it can be written.{pause} `heartline audit -t {name}` then tells \
-             what became of its jobs, and `heartline repair -t {name}` asks before any of them runs again, or is removed"
-        );
-        return vec![trouble(format!("it cannot be read: {fault}"), hint)];
+        return vec![trouble(format!("it cannot be read: {fault}"), of_foreign(name, fault))];
     }
     let mut troubles = Vec::new();
     let (counts, held) = (&task.counts, task.counts.held());
@@ -456,6 +408,19 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     let is_known = !workers.iter().any(is_untold);
     if waiting > 0 && task.live_workers == 0 && is_known {
         troubles.push(trouble(format!("{} waiting, and no live worker works it", many(waiting, "job")), who_had(task)));
+    }
+    if waiting == 0 && held == 0 && task.live_workers == 0 && is_known {
+        let is_lost =
+            |worker: &&WorkerReport| worker.stopped_at.is_none() && worker.tasks.iter().any(|its| its.task == *name);
+        let seen = workers.iter().filter(is_lost).map(|worker| worker.last_seen_at).max();
+        let seen = seen.filter(|at| task.as_of.duration_since(*at).unwrap_or_default() < TOLD_FOR);
+        troubles.extend(seen.map(|at| {
+            let what = format!(
+                "no live worker works it; the last one was seen {}, and did not stop by itself",
+                relative(at, task.as_of)
+            );
+            Trouble::note(name, what, format!("nothing waits yet: {}", who_had(task)))
+        }));
     }
     if task.live_workers > 0 && claimers(name, workers).next().is_none() && has_waited(task, LEFT) {
         troubles.push(trouble(

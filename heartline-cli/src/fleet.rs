@@ -4,7 +4,8 @@ use std::time::SystemTime;
 
 use futures_util::future::join_all;
 use heartline::{HolderReport, Inspector, ServerReport, TaskReport, WorkerReport};
-use heartline_board::troubles::{Trouble, all_troubles, dead_handed, holders, retrying, suspicions};
+use heartline_board::crashes::{dead_handed, suspicions, taken_back, together};
+use heartline_board::troubles::{Trouble, all_troubles, damaged, holders, retrying};
 
 use crate::failure::Failure;
 
@@ -20,6 +21,8 @@ pub(crate) struct Fleet {
     pub(crate) holders: Vec<HolderReport>,
     /// The server, or the primaries of a cluster.
     pub(crate) servers: Vec<ServerReport>,
+    /// The tasks with something foreign under a key.
+    pub(crate) damaged: Vec<Trouble>,
 }
 
 impl Fleet {
@@ -27,22 +30,35 @@ impl Fleet {
     pub(crate) async fn look(inspector: &Inspector) -> Result<Fleet, Failure> {
         let (tasks, mut workers) = (inspector.tasks().await?, inspector.workers().await?);
         let holders = holders(inspector, &tasks, &mut workers).await?;
-        Ok(Fleet { tasks, workers, holders, servers: inspector.servers().await? })
+        let damaged = damaged(inspector, &tasks).await?;
+        Ok(Fleet { tasks, workers, holders, servers: inspector.servers().await?, damaged })
     }
 
-    /// Jobs that were held at the deaths of workers, by the last stalls of each task, and tasks whose jobs fail and are tried again. A task whose stalls cannot be read hides no other.
-    pub(crate) async fn suspicions(&self, inspector: &Inspector) -> Result<Vec<Trouble>, Failure> {
+    /// What the last stalls tell, and what fails, task by task. A task whose stalls cannot be read hides no other.
+    pub(crate) async fn lately(&self, inspector: &Inspector) -> Result<Lately, Failure> {
         let readable = self.tasks.iter().filter(|task| task.fault.is_none()).take(SUSPECTED);
         let read = join_all(readable.map(|task| inspector.stalled_events(&task.task, None))).await;
-        let to_come = dead_handed(inspector, &self.workers, &self.holders).await?;
-        let stalls = read.iter().flatten().flat_map(|(stalls, _)| stalls).chain(&to_come);
-        let mut found = suspicions(inspector, stalls, &self.workers, SystemTime::now()).await?;
-        found.extend(retrying(inspector, &self.tasks).await?);
-        Ok(found)
+        let (to_come, now) = (dead_handed(inspector, &self.workers, &self.holders).await?, SystemTime::now());
+        let stalls = || read.iter().flatten().flat_map(|(stalls, _)| stalls);
+        let suspicions = suspicions(inspector, stalls().chain(&to_come), &self.workers, now).await?;
+        let mut others = retrying(inspector, &self.tasks).await?;
+        others.extend(taken_back(stalls(), now));
+        Ok(Lately { suspicions, others })
     }
 
-    /// What is wrong, or may be.
-    pub(crate) fn troubles(&self) -> Vec<Trouble> {
-        all_troubles(&self.tasks, &self.workers, &self.holders, &self.servers)
+    /// What is wrong, or may be, the gravest first.
+    pub(crate) fn troubles(&self, lately: Lately) -> Vec<Trouble> {
+        let mut troubles = all_troubles(&self.tasks, &self.workers, &self.holders, &self.servers);
+        troubles.extend(self.damaged.iter().cloned());
+        troubles.extend(lately.others);
+        together(lately.suspicions, troubles)
     }
+}
+
+/// What takes more calls to be known.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lately {
+    /// Jobs that were held at the deaths of workers.
+    pub(crate) suspicions: Vec<Trouble>,
+    pub(crate) others: Vec<Trouble>,
 }

@@ -130,7 +130,7 @@ pub async fn damage_is_found_previewed_and_repaired(world: Rc<World>) {
     press(browser, "See what a repair would do", "2 faults would be mended, 0 not there any more").await;
     assert_eq!(site.export.counts().await.unwrap().waiting, 0, "it was a preview");
     browser.click_text("main a", "Back").await;
-    press(browser, "Repair …", "2 faults of export; 1 job RUN AGAIN").await;
+    press(browser, "Repair …", "2 faults of export; 1 job RUNS AGAIN").await;
     press(browser, "Repair?", "2 faults mended, 0 not there any more").await;
     assert_eq!(site.state("lost-1").await, JobState::Waiting);
     browser.click_text("main a", "Back").await;

@@ -33,13 +33,13 @@ use crate::sizes::Sizes;
 use crate::strip::Stalls;
 use crate::text::shown;
 use crate::told::CodeCount;
-use crate::troubles::holders;
+use crate::troubles::{Trouble, damaged, holders};
 
 /// For how long what was seen of all tasks and workers stands: a page that is open in ten browsers is asked for by each.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// The same of the servers.
-const SERVER_FRESH: Duration = Duration::from_secs(15);
+const SLOW_FRESH: Duration = Duration::from_secs(15);
 
 /// How many looks are remembered, for the curve of the overview.
 const REMEMBERED: usize = 120;
@@ -104,8 +104,15 @@ pub(crate) struct Seen {
     pub(crate) tasks: Arc<Vec<TaskReport>>,
     pub(crate) workers: Arc<Vec<WorkerReport>>,
     pub(crate) holders: Arc<Vec<HolderReport>>,
-    pub(crate) servers: Arc<Vec<ServerReport>>,
-    servers_at: Instant,
+    pub(crate) slow: Arc<Slow>,
+}
+
+/// What is asked for less often.
+pub(crate) struct Slow {
+    at: Instant,
+    pub(crate) servers: Vec<ServerReport>,
+    /// The tasks with something foreign under a key.
+    pub(crate) damaged: Vec<Trouble>,
 }
 
 /// What stands around every page.
@@ -217,12 +224,16 @@ impl Board {
         let mut workers = self.inspector.workers().await?;
         let holders = Arc::new(holders(&self.inspector, &tasks, &mut workers).await?);
         let workers = Arc::new(workers);
-        // The servers change slowly, and take longer to be asked.
-        let (servers, servers_at) = match last.filter(|last| last.servers_at.elapsed() < SERVER_FRESH) {
-            Some(last) => (Arc::clone(&last.servers), last.servers_at),
-            None => (Arc::new(self.inspector.servers().await?), Instant::now()),
+        // These change slowly, and take longer to be asked.
+        let slow = match last.filter(|last| last.slow.at.elapsed() < SLOW_FRESH) {
+            Some(last) => Arc::clone(&last.slow),
+            None => {
+                let servers = self.inspector.servers().await?;
+                let damaged = damaged(&self.inspector, &tasks).await?;
+                Arc::new(Slow { at: Instant::now(), servers, damaged })
+            }
         };
-        Ok(Seen { at: Instant::now(), tasks, workers, holders, servers, servers_at })
+        Ok(Seen { at: Instant::now(), tasks, workers, holders, slow })
     }
 
     /// A page that says what went wrong.

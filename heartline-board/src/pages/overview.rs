@@ -12,10 +12,11 @@ use heartline::{JobState, TaskReport};
 use tokio::time::Instant;
 
 use super::{Board, Frame, answer};
+use crate::crashes::{dead_handed, suspicions, taken_back, together};
 use crate::strip::Stalls;
 use crate::text::span;
 use crate::told::STATES;
-use crate::troubles::{Trouble, all_troubles, dead_handed, gravest_first, retrying, suspicions};
+use crate::troubles::{Trouble, all_troubles, retrying};
 
 /// The size of the pictures, in their own units.
 const WIDTH: f64 = 480.0;
@@ -73,16 +74,18 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Re
         Err(e) => return board.failed(&e),
     };
     let stalls = log.latest().into_iter().chain(&to_come);
-    let mut troubles = match suspicions(&board.inspector, stalls, &seen.workers, now).await {
+    let suspicions = match suspicions(&board.inspector, stalls, &seen.workers, now).await {
         Ok(found) => found,
         Err(e) => return board.failed(&e),
     };
-    troubles.extend(all_troubles(&seen.tasks, &seen.workers, &seen.holders, &seen.servers));
+    let mut troubles = all_troubles(&seen.tasks, &seen.workers, &seen.holders, &seen.slow.servers);
+    troubles.extend(seen.slow.damaged.iter().cloned());
     match retrying(&board.inspector, &seen.tasks).await {
         Ok(found) => troubles.extend(found),
         Err(e) => return board.failed(&e),
     }
-    gravest_first(&mut troubles);
+    troubles.extend(taken_back(log.latest(), now));
+    let troubles = together(suspicions, troubles);
     let row = |task: &TaskReport| {
         let earlier = earlier.tasks.iter().flat_map(|tasks| tasks.iter()).find(|earlier| earlier.task == task.task);
         let rates = earlier.and_then(|earlier| task.rates_since(earlier));

@@ -11,9 +11,9 @@ use heartline::Suspect;
 use serde::Deserialize;
 
 use super::{Board, Frame, answer, encoded};
+use crate::crashes::survived;
 use crate::strip::Stalls;
 use crate::text::{exact, relative, span};
-use crate::troubles::survived;
 
 /// How many stalls of all tasks a page shows.
 const SHOWN: usize = 100;

@@ -24,7 +24,7 @@ async fn an_audit_is_made_noted_previewed_and_repaired() {
     let preview = site.post("/act", &[("act", "preview"), task]).await;
     assert!(preview.body.contains("1 fault would be mended"), "{preview:?}");
     assert!(
-        site.post("/act", &[("act", "repair"), task]).await.body.contains("1 fault of export; 1 job RUN AGAIN"),
+        site.post("/act", &[("act", "repair"), task]).await.body.contains("1 fault of export; 1 job RUNS AGAIN"),
         "it is asked about"
     );
     let done = site.post("/act", &[("act", "repair"), task, ("confirmed", "yes")]).await;
@@ -42,7 +42,7 @@ async fn a_repair_mends_what_was_asked_about_and_nothing_that_another_audit_has_
     site.damage("payload", "lost-1").await;
     site.post("/act", &audit).await;
     let asked = site.post("/act", &repair).await.body;
-    assert!(asked.contains("1 fault of export; 1 job RUN AGAIN"), "{asked}");
+    assert!(asked.contains("1 fault of export; 1 job RUNS AGAIN"), "{asked}");
     let as_of = hidden(&asked, "as_of");
     let confirmed = [&repair[..], &[("as_of", as_of), ("confirmed", "yes")]].concat();
     let page = site.page("/audit?task=export").await;

@@ -25,6 +25,9 @@ struct Audited<'a> {
 /// How many columns a line names.
 const NAMED: usize = 5;
 
+/// How many faults of a kind are listed.
+const LISTED: usize = 20;
+
 /// Looks at a task, with progress.
 async fn look(session: &Session, task: &str) -> Result<AuditReport, Failure> {
     // Also what no part of an audit reads, as the records of calls.
@@ -111,7 +114,6 @@ fn tell(session: &Session, audited: &[Audited]) -> Result<(), Failure> {
         sizes(session, columns)?;
         findings(session, report.findings())?;
         if found > 0 {
-            meanings(session, report.findings())?;
             session.out.hint(format!("`heartline repair -t {} --dry-run` tells what would be mended.", report.task));
         }
     }
@@ -128,12 +130,10 @@ pub(super) async fn repair(session: &Session, task: &str, dry_run: bool) -> Resu
             return session.out.json(&preview);
         }
         session.out.line(format!("{} would be mended", many(count as u64, "fault")))?;
-        findings(session, preview.mended.iter())?;
-        return meanings(session, preview.mended.iter());
+        return findings(session, preview.mended.iter());
     }
     if !session.out.is_json {
         findings(session, preview.mended.iter())?;
-        meanings(session, preview.mended.iter())?;
     }
     let again = runs_again(preview.mended.iter());
     confirm(&session.consent, &format!("mend {} of {task}{again}", many(count as u64, "fault")))?;
@@ -142,16 +142,6 @@ pub(super) async fn repair(session: &Session, task: &str, dry_run: bool) -> Resu
         return session.out.json(&repaired);
     }
     session.out.line(format!("{} mended, {} were not there any more", repaired.mended.len(), repaired.gone.len()))
-}
-
-/// What each kind of fault is, and what mending it does.
-fn meanings<'a>(session: &Session, found: impl Iterator<Item = &'a Finding>) -> Result<(), Failure> {
-    let mut counts: BTreeMap<Fault, usize> = BTreeMap::new();
-    found.for_each(|finding| *counts.entry(finding.fault).or_default() += 1);
-    for (fault, count) in counts {
-        session.out.line(format!("  {count} x {fault}: {}", meaning(fault)))?;
-    }
-    Ok(())
 }
 
 fn totals(report: &AuditReport) -> (u64, u64) {
@@ -172,10 +162,18 @@ fn sizes(session: &Session, columns: &[ColumnReport]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn findings<'a>(session: &Session, findings: impl Iterator<Item = &'a Finding>) -> Result<(), Failure> {
-    for finding in findings {
-        // It shows itself with control characters escaped.
-        session.out.line(format!("  {finding}"))?;
+/// What each kind of fault is, what mending it does, and where they are.
+fn findings<'a>(session: &Session, found: impl Iterator<Item = &'a Finding>) -> Result<(), Failure> {
+    let mut kinds: BTreeMap<Fault, Vec<&Finding>> = BTreeMap::new();
+    found.for_each(|finding| kinds.entry(finding.fault).or_default().push(finding));
+    for (fault, found) in kinds {
+        session.out.line(format!("  {} x {fault}: {}", found.len(), meaning(fault)))?;
+        for finding in found.iter().take(LISTED) {
+            session.out.line(format!("    {}", shown(&finding.what)))?;
+        }
+        if found.len() > LISTED {
+            session.out.line(format!("    and {} more, all of them with --json", found.len() - LISTED))?;
+        }
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use heartline::{ServerReport, TaskReport, WorkerReport};
 use heartline_board::checks::{Checked, Grade, found, of_servers, ok};
+use heartline_board::crashes::together;
 use heartline_board::text::{shown, span};
 use heartline_board::troubles::troubles;
 
@@ -14,8 +15,8 @@ use crate::session::Session;
 
 pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
     let fleet = Fleet::look(&session.inspector).await?;
-    let suspicions = fleet.suspicions(&session.inspector).await?;
-    let Fleet { tasks, workers, holders, servers } = fleet;
+    let lately = fleet.lately(&session.inspector).await?;
+    let Fleet { tasks, workers, holders, servers, damaged } = fleet;
     let mut checked = vec![ok(session.place.clone())];
     checked.extend(of_servers(&servers, SystemTime::now()));
     checked.extend(of_intervals(&servers, &tasks));
@@ -23,7 +24,8 @@ pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
     checked.extend(of_tasks(&tasks));
     // What `status` says, but for the server, which stands above.
     let is_new = tasks.is_empty() && !workers.iter().any(|worker| worker.state.is_live());
-    let wrong = suspicions.into_iter().chain(troubles(&tasks, &workers, &holders)).map(|trouble| {
+    let others = [troubles(&tasks, &workers, &holders), damaged, lately.others].concat();
+    let wrong = together(lately.suspicions, others).into_iter().map(|trouble| {
         let grade = if is_new { Grade::Note } else { trouble.grade };
         let task = trouble.task.map_or_else(String::new, |task| format!("{task}: "));
         found(grade, format!("{task}{}", trouble.what), trouble.hint)

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use heartline::{TaskReport, WorkerState};
 use heartline_board::checks::Grade;
 use heartline_board::text::{many, shown};
-use heartline_board::troubles::{TOLD, Trouble, gravest_first, is_healthy, leaves_jobs};
+use heartline_board::troubles::{TOLD, Trouble, is_healthy, leaves_jobs};
 
 use crate::failure::{Failure, ended};
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Lately};
 use crate::session::Session;
 
 /// How many tasks are named.
@@ -16,12 +16,11 @@ const NAMED: usize = 5;
 
 pub(super) async fn health(session: &Session) -> Result<(), Failure> {
     let fleet = Fleet::look(&session.inspector).await?;
-    let mut troubles = fleet.troubles();
+    let mut troubles = fleet.troubles(Lately::default());
     let is_healthy = is_healthy(&troubles);
     if !is_healthy {
-        // What may take down the worker that somebody starts now comes first.
-        troubles.splice(0..0, fleet.suspicions(&session.inspector).await?);
-        gravest_first(&mut troubles);
+        // With what may take down the worker that somebody starts now.
+        troubles = fleet.troubles(fleet.lately(&session.inspector).await?);
     }
     let told = if session.out.is_json {
         session.out.json(&serde_json::json!({ "healthy": is_healthy, "troubles": troubles }))
@@ -35,9 +34,7 @@ pub(super) async fn health(session: &Session) -> Result<(), Failure> {
 
 pub(super) async fn status(session: &Session) -> Result<(), Failure> {
     let fleet = Fleet::look(&session.inspector).await?;
-    let mut troubles = fleet.suspicions(&session.inspector).await?;
-    troubles.extend(fleet.troubles());
-    gravest_first(&mut troubles);
+    let troubles = fleet.troubles(fleet.lately(&session.inspector).await?);
     let is_healthy = is_healthy(&troubles);
     ended(is_healthy, tell_status(session, &fleet, &troubles, is_healthy))
 }

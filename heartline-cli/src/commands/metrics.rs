@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::args::Serving;
 use crate::failure::Failure;
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Lately};
 use crate::openmetrics::text;
 use crate::serve::serve_guarded;
 use crate::session::Session;
@@ -145,7 +145,7 @@ async fn healthy(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Resp
             return (StatusCode::SERVICE_UNAVAILABLE, what).into_response();
         }
     };
-    match fleet.troubles().iter().filter(|trouble| trouble.grade == Grade::Risk).count() {
+    match fleet.troubles(Lately::default()).iter().filter(|trouble| trouble.grade == Grade::Risk).count() {
         0 => "healthy\n".into_response(),
         troubles => (StatusCode::SERVICE_UNAVAILABLE, format!("{troubles} troubles; `heartline health` names them\n"))
             .into_response(),

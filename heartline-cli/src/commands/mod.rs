@@ -60,15 +60,25 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     }
 }
 
-/// What is foreign under a key across tasks fails every command, and the server does not say which key it is.
+/// Of how many tasks the keys are looked at when one of them is foreign.
+const FOREIGN: usize = 200;
+
+/// What is foreign under a key fails commands, and the server does not say which key it is.
 async fn named(session: &Session, what: String) -> String {
     let foreign = session.inspector.foreign_lists().await.unwrap_or_default();
     let named: Vec<String> = foreign.iter().map(ToString::to_string).collect();
+    if !named.is_empty() {
+        let named = named.join(", ");
+        return format!("{named}: look at it, then rename or delete it; workers and producers write it anew");
+    }
+    let mut named = Vec::new();
+    for task in session.inspector.task_names().await.unwrap_or_default().iter().take(FOREIGN) {
+        let foreign = session.inspector.foreign_keys(task).await.unwrap_or_default();
+        named.extend(foreign.iter().map(ToString::to_string));
+    }
     match named.is_empty() {
         true => what,
-        false => {
-            format!("{}: look at it, then rename or delete it; workers and producers write it anew", named.join(", "))
-        }
+        false => format!("{}: `heartline status` says what to do about it", named.join(", ")),
     }
 }
 
@@ -167,7 +177,8 @@ async fn near_task(session: &Session, task: &str) -> Result<Option<String>, Fail
 
 fn near<'a>(names: &'a [String], task: &str) -> Option<&'a String> {
     let near = names.iter().map(|name| (distance(name, task), name)).min();
-    near.filter(|(far, name)| *far <= 1 + name.len() / 4).map(|(_, name)| name)
+    // What has hardly a letter in common was not meant.
+    near.filter(|(far, name)| *far <= 1 + name.len() / 4 && far * 2 <= name.len()).map(|(_, name)| name)
 }
 
 /// How many letters differ: the distance of Levenshtein (1965), row by row.

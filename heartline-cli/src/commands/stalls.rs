@@ -8,8 +8,8 @@ use crate::args::StallsCommand;
 use crate::failure::{Failure, ended};
 use crate::session::Session;
 use heartline::Suspect;
+use heartline_board::crashes::accusation;
 use heartline_board::text::{exact, quoted, relative, shown, span};
-use heartline_board::troubles::accusation;
 
 /// How many stalls of all tasks are listed.
 const LISTED: usize = 100;

@@ -17,7 +17,7 @@ use ratatui::{DefaultTerminal, Frame};
 use tokio::sync::mpsc;
 
 use crate::failure::Failure;
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Lately};
 use crate::session::Session;
 
 /// How often it looks.
@@ -60,7 +60,7 @@ async fn show(
     pressed: &mut mpsc::Receiver<Event>,
 ) -> Result<(), Failure> {
     let (mut before, mut problem) = (Vec::<TaskReport>::new(), String::new());
-    let (mut suspicions, mut looks) = (Vec::new(), 0);
+    let (mut lately, mut looks) = (Lately::default(), 0);
     let mut stop = std::pin::pin!(heartline::shutdown_signal());
     loop {
         let is_due = looks % SUSPECTED == 0;
@@ -68,12 +68,12 @@ async fn show(
         let mut looking = std::pin::pin!(async {
             tokio::time::sleep(LOOK).await;
             let seen = Fleet::look(&session.inspector).await?;
-            let suspected = if is_due { Some(seen.suspicions(&session.inspector).await?) } else { None };
-            Ok((seen, suspected))
+            let lately = if is_due { Some(seen.lately(&session.inspector).await?) } else { None };
+            Ok((seen, lately))
         });
         let mut late = std::pin::pin!(tokio::time::sleep(LOOK + LATE));
         let seen = loop {
-            let troubles: Vec<Trouble> = last.troubles().into_iter().chain(suspicions.iter().cloned()).collect();
+            let troubles = last.troubles(lately.clone());
             terminal.draw(|frame| draw(frame, &last, &before, &troubles, &problem))?;
             tokio::select! {
                 () = &mut stop => return Ok(()),
@@ -86,9 +86,9 @@ async fn show(
             }
         };
         match seen {
-            Ok((seen, suspected)) => {
+            Ok((seen, newer)) => {
                 before = std::mem::replace(&mut last, seen).tasks;
-                suspicions = suspected.unwrap_or(suspicions);
+                lately = newer.unwrap_or(lately);
                 problem.clear();
             }
             Err(Failure::Failed(what) | Failure::Wrong(what)) => problem = what,

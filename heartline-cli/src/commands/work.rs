@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 use tracing_subscriber::EnvFilter;
 use uuid::Uuid;
 
+use super::near;
 use crate::args::{Global, Work};
 use crate::contexts::Place;
 use crate::failure::Failure;
@@ -82,6 +83,13 @@ pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
         let program = Arc::clone(&program);
         async move { program.run(ctx, input).await }
     })?;
+    // Whoever mistypes the name waits for jobs that never come; one that is new is none, and what cannot be read hides nobody.
+    if let Ok(names) = app.inspector().task_names().await
+        && !names.contains(&work.task)
+        && let Some(near) = near(&names, &work.task)
+    {
+        say!("warning: nobody has named a task {} yet; did you mean {}?", work.task, shown(near));
+    }
     let worker = app.worker();
     say!("{} works {}; Ctrl-C ends it", worker.id(), work.task);
     match worker.run_until_signal().await? {

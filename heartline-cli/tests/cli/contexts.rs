@@ -169,6 +169,9 @@ async fn top_needs_a_terminal_and_shows_tasks_and_workers_on_one() {
     let ran = bench.run(&["top"]).await;
     assert!(ran.status == 2 && ran.err.contains("top needs a terminal"), "{ran:?}");
     // `script` gives it one; it ends by itself at the key.
+    for at in 0..50 {
+        bench.app.task_ref::<String, u64>(&format!("other-{at}")).unwrap().dispatch("x".into()).await.unwrap();
+    }
     let heartline = env!("CARGO_BIN_EXE_heartline");
     let command = bench.command(&[]);
     let line = format!("stty cols 140 rows 40; exec {heartline} top");
@@ -192,6 +195,14 @@ async fn top_needs_a_terminal_and_shows_tasks_and_workers_on_one() {
     });
     let shown = shown.await.unwrap();
     assert!(shown.contains("top:") && shown.contains("export") && shown.contains("WORKERS"), "{shown}");
+    // Between words the cursor is moved.
+    let words =
+        |text: &str| text.trim_start_matches(|c: char| !c.is_ascii_alphabetic()).chars().skip(1).collect::<String>();
+    let plain: Vec<String> = shown.split('\u{1b}').map(words).collect();
+    let plain = plain.join(" ");
+    let plain: Vec<&str> = plain.split_whitespace().collect();
+    let counts = |rest: &[&str]| matches!(rest, ["and", count, "more"] if count.parse::<u32>().is_ok());
+    assert!(plain.windows(3).any(counts), "the tasks that have no room are counted: {plain:?}");
     bench.open();
     let _ = worker.stop().await.unwrap();
 }

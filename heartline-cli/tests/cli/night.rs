@@ -84,7 +84,9 @@ async fn jobs_that_a_silent_worker_holds_are_named_with_who_and_what_to_do() {
 
     let ran = bench.run(&["recover", "worker", NOBODY, "-y"]).await.ok();
     assert!(ran.contains("export: 2 jobs"), "{ran}");
-    assert!(!bench.run(&["status"]).await.out.contains(NOBODY));
+    let ran = bench.run(&["status"]).await;
+    assert!(!ran.out.contains("held by"), "{ran:?}");
+    assert!(ran.out.contains(&format!("? export: 2 jobs taken back from {NOBODY}, the last one ")), "{ran:?}");
 }
 
 #[tokio::test]
@@ -340,6 +342,9 @@ async fn of_jobs_that_died_together_none_is_accused_alone_and_none_that_has_ende
         "{status}"
     );
     assert!(status.contains("before you start another worker"), "{status}");
+    assert!(status.contains("    see to its suspects before; no worker ever had this task: start one"), "{status}");
+    let taken = "? export: 4 jobs taken back from 2 workers, the last one ";
+    assert!(status.contains(taken) && status.contains("`heartline stalls list -t export` explains each"), "{status}");
     died_with(&bench, "w-4-00000000", &[odd]).await;
     let status = bench.run(&["status"]).await.out;
     let act = "`heartline jobs cancel -t export 'z-$(touch$IFS/tmp/owned)'` ends the most suspicious one";
@@ -353,6 +358,38 @@ async fn of_jobs_that_died_together_none_is_accused_alone_and_none_that_has_ende
     let listed = bench.run(&["stalls", "suspects", "-t", "export"]).await;
     assert!(listed.err.contains("All of them have ended"), "{listed:?}");
     assert!(!bench.run(&["status"]).await.out.contains("deaths"), "what has ended is no trouble");
+}
+
+#[tokio::test]
+async fn a_task_that_lost_its_last_worker_is_told_of_also_while_nothing_waits() {
+    let bench = Bench::new().await;
+    bench.export.dispatch("x".into()).await.unwrap().cancel("no").await.unwrap();
+    holds(&bench, &[], Duration::ZERO, Duration::from_secs(180)).await;
+    let ran = bench.run(&["status"]).await;
+    let told = "? export: no live worker works it; the last one was seen 3m ago, and did not stop by itself";
+    assert!(ran.status == 0 && ran.out.contains(told), "{ran:?}");
+    let worker = bench.worker();
+    until("it works", async || !bench.run(&["status"]).await.out.contains("no live worker")).await;
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_foreign_column_that_no_look_at_the_task_reads_is_named_by_whatever_fails_of_it() {
+    let bench = Bench::new().await;
+    bench.export.dispatch("x".into()).id("a").await.unwrap();
+    let mut conn = redis_of(&bench).await;
+    let mut set = redis::cmd("SET");
+    set.arg("cli:{export}:progress").arg("x").query_async::<()>(&mut conn).await.unwrap();
+    let foreign = "cli:{export}:progress is a string and should be a hash";
+    for command in ["status", "health", "doctor"] {
+        let ran = bench.run(&[command]).await;
+        assert!(ran.status == 1 && ran.out.contains(foreign) && ran.out.contains("Do not stop workers"), "{ran:?}");
+    }
+    let ran = bench.run(&["jobs", "show", "-t", "export", "a"]).await;
+    assert!(ran.status == 1 && ran.err.contains(foreign), "{ran:?}");
+    let mut del = redis::cmd("DEL");
+    del.arg("cli:{export}:progress").query_async::<()>(&mut conn).await.unwrap();
+    bench.run(&["jobs", "show", "-t", "export", "a"]).await.ok();
 }
 
 #[tokio::test]

@@ -382,3 +382,20 @@ async fn a_log_that_cannot_be_written_is_lost_and_nothing_else() {
     worker.signal("-TERM");
     assert!(worker.child.wait().unwrap().success());
 }
+
+#[tokio::test]
+async fn a_name_that_is_near_another_one_is_asked_about() {
+    let bench = Bench::new().await;
+    bench.export.dispatch("x".into()).await.unwrap();
+    for (task, warning) in [("exprt", "did you mean export?"), ("export", " works export")] {
+        let mut work = bench.command(&["work", "-t", task, "--exec", "true"]);
+        let mut child = work.stderr(Stdio::piped()).spawn().unwrap();
+        let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+        let told = tokio::task::spawn_blocking(move || {
+            lines.map_while(Result::ok).find(|line| line.contains("did you mean") || line.contains(" works "))
+        });
+        let told = told.await.unwrap();
+        let _ = child.kill().and_then(|()| child.wait());
+        assert!(told.as_ref().is_some_and(|told| told.contains(warning)), "{told:?}");
+    }
+}
