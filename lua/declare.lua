@@ -1,20 +1,21 @@
 -- Writes a task's options, as the scripts need them: when a worker starts, and again when the server has lost them.
--- KEYS[1]  meta     (hash)  wire version, stamp and options, when they were first, and lost last
+-- KEYS[1]  meta     (hash)  wire version, partitions, stamp and options, when they were first, and lost last
 -- KEYS[2]  outcome  (hash)  column
 -- KEYS[3]  aside    (hash)  id -> fence, phase, and since when it was silent, ms, of a job that is let be
 -- ARGV[1]  wire     (version of the caller)
 -- ARGV[2]  stamp    (server time of the worker's start, ms; '' at its start, which is then given one)
 -- ARGV[3]  worker   (id of the caller)
--- ARGV[4]  options  (pairs: name, value)
+-- ARGV[4]  options  (pairs: name, value; without `partitions` there is one)
 -- Returns  {'declared', stamp, what changed: name, old value, new value}
 -- Returns  {'kept', stamp in force}: a later start has declared them; nothing is written
 -- Emits    nothing
 -- Refuses  NEWERWIRE: the task's data was written by a newer version
+--          OTHERPARTITIONS: the task has another number of partitions than the caller takes it to have
 --          WRONGTYPE
 local wire, stamp, worker = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 redis.call('HLEN', aside)
-local written = redis.call('HMGET', meta, 'wire', 'declaredAt')
+local written = redis.call('HMGET', meta, 'wire', 'declaredAt', 'partitions')
 if tonumber(written[1] or 0) > tonumber(wire) then
   return redis.error_reply('NEWERWIRE the task was written by wire version ' .. written[1])
 end
@@ -25,10 +26,15 @@ local _, now_ms = now_us()
 stamp = stamp or math.max(now_ms, declared + 1)
 -- Version 1 knows no hook: it would run the handler again of a job whose outcome is stored. Nor does it know jobs that
 -- are set aside: its heartbeats would leave them there.
-local needed = redis.call('HLEN', outcome) > 0 and 2 or 1
+local needed, parts = redis.call('HLEN', outcome) > 0 and 2 or 1, '1'
 for at = 4, #ARGV, 2 do
   local name, value = ARGV[at], ARGV[at + 1]
-  if name == 'hook' and value == '1' or name == 'patience' and value ~= '' then needed = 2 end
+  if name == 'hook' and value == '1' or name == 'patience' and value ~= '' then needed = math.max(needed, 2) end
+  if name == 'partitions' then parts, needed = value, 3 end
+end
+-- Behind a loss of data the workers know best.
+if written[1] and (written[3] or '1') ~= parts and (written[2] or ARGV[2] == '') then
+  return redis.error_reply('OTHERPARTITIONS the task has ' .. (written[3] or 1) .. ' partitions')
 end
 -- A worker has declared it before, and nothing is left of that.
 local is_lost, now = ARGV[2] ~= '' and not written[2], string.format('%d', now_ms)
@@ -49,7 +55,7 @@ for at = 4, #ARGV, 2 do
   end
 end
 -- A shrinking command first: a worker may start on a server at maxmemory, to drain it.
-redis.call('HDEL', meta, '')
+redis.call('HDEL', meta, parts == '1' and 'partitions' or '')
 if not written[2] then fields[#fields + 1], fields[#fields + 2] = 'bornAt', now end
 if is_lost then fields[#fields + 1], fields[#fields + 2] = 'lostAt', now end
 redis.call('HSET', meta, unpack(fields))

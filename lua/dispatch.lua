@@ -19,24 +19,28 @@
 -- KEYS[16] wait:low      (list)    ids
 -- KEYS[17] delayed       (zset)    ids by due time, ms
 -- ARGV[1]  wire          (version of the caller)
--- ARGV[2]  count         (number of jobs, at most 500)
--- ARGV[3]  pairs         (id and payload of each; then triples column, index of the job, value, where column is
+-- ARGV[2]  partitions    (how many the caller takes the task to have)
+-- ARGV[3]  count         (number of jobs, at most 500)
+-- ARGV[4]  pairs         (id and payload of each; then triples column, index of the job, value, where column is
 --                         options, maxCount, priority, dispatchedAt, delay or expires (ms from now))
 -- Returns  'dispatched' and, behind spaces, the index of each job that existed: it is left as it is, whatever its
 --          state
 -- Returns  'more': the task has a default priority, so the call needs all keys; nothing is written
+-- Returns  'partitions' and, behind a space, how many the task has, if that is another number; nothing is written
 -- Emits    dispatched
 -- Refuses  NEWERWIRE: the task's data was written by a newer version
-local count = tonumber(ARGV[2])
-local last = 2 + 2 * count
+local count = tonumber(ARGV[3])
+local last = 3 + 2 * count
 
-local wire, default, event_mode, known_largest, paused, told, begun = unpack(redis.call('HMGET', meta, 'wire',
-  'priority', 'eventMode', 'largest', 'paused', 'events', 'in'))
+local wire, default, event_mode, known_largest, paused, told, begun, parts = unpack(redis.call('HMGET', meta, 'wire',
+  'priority', 'eventMode', 'largest', 'paused', 'events', 'in', 'partitions'))
 if wire ~= ARGV[1] and tonumber(wire or 0) > tonumber(ARGV[1]) then
   return redis.error_reply('NEWERWIRE the task was written by wire version ' .. wire)
 end
+-- A table on which nothing was written has as many as its first writer says.
+if (parts or (wire and '1' or ARGV[2])) ~= ARGV[2] then return 'partitions ' .. (parts or 1) end
 local ids = {}
-for index = 1, count do ids[index] = ARGV[1 + 2 * index] end
+for index = 1, count do ids[index] = ARGV[2 + 2 * index] end
 local stored = redis.call('HMGET', payload, unpack(ids))
 local terminal = terminal_of(filled('ZCARD', completed, failed, cancelled), ids)
 -- Plain jobs have a payload and a place in `wait`, and no more. For others types are asked for: a key of another type
@@ -56,8 +60,8 @@ for index, id in ipairs(ids) do
   else
     local at = #fresh + 1
     fresh[at], is_fresh[id] = id, index
-    fields[2 * at - 1], fields[2 * at] = id, ARGV[2 + 2 * index]
-    largest = math.max(largest, #ARGV[2 + 2 * index])
+    fields[2 * at - 1], fields[2 * at] = id, ARGV[3 + 2 * index]
+    largest = math.max(largest, #ARGV[3 + 2 * index])
   end
 end
 if #fresh == 0 then return table.concat(reply, ' ') end
@@ -75,7 +79,10 @@ end
 redis.call('HSET', payload, unpack(fields))
 local news, total = { 'in', (tonumber(begun) or 0) + #fresh }, (tonumber(told) or 0) + #fresh
 if event_mode ~= 'off' then news[3], news[4] = 'events', total end
-if not wire then news[#news + 1], news[#news + 2] = 'wire', 1 end
+if not wire then
+  news[#news + 1], news[#news + 2] = 'wire', ARGV[2] == '1' and 1 or 3
+  if ARGV[2] ~= '1' then news[#news + 1], news[#news + 2] = 'partitions', ARGV[2] end
+end
 -- A bound for what a claim may read at once, in powers of two, so that it is seldom written.
 if largest > (tonumber(known_largest) or 0) then
   news[#news + 1], news[#news + 2] = 'largest', 2 ^ math.max(10, math.ceil(math.log(largest) / math.log(2)))

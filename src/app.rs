@@ -450,12 +450,13 @@ impl App {
                 let hook = shared.hook.get_or_init(|| None).clone();
                 Definition {
                     name: Arc::clone(&shared.name),
-                    keys: Arc::clone(&shared.keys),
+                    keys: shared.tables.first(),
                     options: Arc::new(Resolved { has_hook: hook.is_some(), ..shared.options.clone() }),
                     handler: Arc::clone(handler),
                     hook,
                     errors: Arc::clone(errors),
                     needs: Arc::clone(needs),
+                    shared: None,
                 }
             })
             .collect();

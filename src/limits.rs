@@ -48,3 +48,6 @@ pub(crate) const SHRINK_STEP: u64 = 4000;
 /// Nothing younger than this is trimmed, in milliseconds: a dispatch whose reply was lost is repeated, and must
 /// find the id that it wrote.
 pub(crate) const MIN_AGE_MS: u64 = 60_000;
+
+/// The most partitions that a task has.
+pub(crate) const MOST_PARTITIONS: u32 = 64;

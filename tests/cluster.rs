@@ -79,7 +79,7 @@ async fn the_node_refuses_what_the_scripts_must_not_do() {
 #[tokio::test]
 async fn dispatch_declares_its_keys() {
     let mut task = cluster().await;
-    let mut args = vec!["1", "5", "a", "1", "b", "2", "c", "3", "d", "4", "e", "5"];
+    let mut args = vec!["1", "1", "5", "a", "1", "b", "2", "c", "3", "d", "4", "e", "5"];
     for (column, index, value) in [
         ("priority", "1", "high"),
         ("priority", "2", "low"),
@@ -94,6 +94,14 @@ async fn dispatch_declares_its_keys() {
     assert_eq!(task.ok("dispatch", &args).await, "dispatched 1 2 3 4 5");
     task.hset("meta", &[("wire", "9")]).await;
     assert_eq!(task.refused("dispatch", &args).await, "NEWERWIRE");
+}
+
+#[tokio::test]
+async fn partitions_declares_its_keys() {
+    let mut task = cluster().await;
+    task.lose_options().await;
+    assert_eq!(task.ok("partitions", &["3", "4"]).await, "[partitions 4]");
+    assert_eq!(task.ok("dispatch", &["3", "1", "1", "a", "1"]).await, "partitions 4");
 }
 
 #[tokio::test]

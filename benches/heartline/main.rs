@@ -18,6 +18,7 @@ mod inspector;
 mod latency;
 mod load;
 mod memory;
+mod partitions;
 mod peers;
 mod plots;
 mod process;
@@ -108,7 +109,7 @@ impl Bench {
 }
 
 /// The names of all rows: by group, and within it by what is measured together.
-fn groups() -> [Vec<Vec<&'static str>>; 13] {
+fn groups() -> [Vec<Vec<&'static str>>; 14] {
     let alone = |rows: &[&'static str]| rows.iter().map(|row| vec![*row]).collect();
     [
         alone(dispatch::ROWS),
@@ -124,6 +125,7 @@ fn groups() -> [Vec<Vec<&'static str>>; 13] {
         inspector::parts(),
         vec![restart::ROWS.to_vec()],
         vec![engines::rows()],
+        alone(&partitions::rows()),
     ]
 }
 
@@ -170,7 +172,8 @@ async fn measure_part(bench: &mut Bench, group: usize) -> Result<Vec<Row>> {
         9 => blocking::run(bench).await,
         10 => inspector::run(bench).await,
         11 => restart::run(bench).await,
-        _ => engines::run(bench).await,
+        12 => engines::run(bench).await,
+        _ => partitions::run(bench).await,
     }
 }
 

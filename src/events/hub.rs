@@ -12,6 +12,7 @@ use crate::job::id::JobId;
 use crate::stall::action::StalledEvent;
 use crate::store::engine::Store;
 use crate::store::keys::{Key, TaskKeys};
+use crate::store::tables::Tables;
 
 /// The events of one app: whoever subscribes shares one reader a kind.
 pub(crate) struct EventHub {
@@ -35,8 +36,8 @@ impl EventHub {
 
     /// Adds a task: running readers follow it from now on, later ones from their own start. It is followed for as long as
     /// anybody keeps what is returned.
-    pub(crate) fn follow(&self, task: &Arc<str>, keys: &Arc<TaskKeys>) -> Arc<Followed> {
-        self.events.source.follow(task, keys)
+    pub(crate) fn follow(&self, task: &Arc<str>, tables: &Arc<Tables>) -> Arc<Followed> {
+        self.events.source.follow(task, tables)
     }
 
     /// The stalls of every followed task, from now on.

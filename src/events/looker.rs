@@ -66,6 +66,9 @@ pub(super) struct Waiters {
     turn: AsyncMutex<()>,
 }
 
+/// The table in which a job is.
+type Table = (Arc<str>, u32, u32);
+
 pub(super) struct Waiting {
     task: Arc<str>,
     keys: Arc<TaskKeys>,
@@ -86,6 +89,11 @@ struct WaitState {
 impl Waiting {
     fn state(&self) -> MutexGuard<'_, WaitState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The table of the job: the task, which partition, of how many.
+    fn table(&self) -> Table {
+        (Arc::clone(&self.task), self.keys.part(), self.keys.parts())
     }
 
     /// How the job ended, if that was found.
@@ -192,7 +200,8 @@ impl Waiters {
         *looker = Some(sign);
     }
 
-    /// Looks until nobody waits, or another looker has taken over. Each task is looked for by itself: in a cluster it may be on a node that is away.
+    /// Looks until nobody waits, or another looker has taken over. Each task, and each partition of one, is looked for by itself: in a
+    /// cluster it may be on a node that is away.
     async fn look(&self, sign: &Arc<Sign>) {
         let (mut looks, mut busy) = (FuturesUnordered::new(), HashSet::new());
         loop {
@@ -211,32 +220,32 @@ impl Waiters {
                 let (due, later): (Vec<_>, Vec<_>) = all
                     .values()
                     .flatten()
-                    .filter(|waiting| waiting.state().found.is_none() && !busy.contains(&waiting.task))
+                    .filter(|waiting| waiting.state().found.is_none() && !busy.contains(&waiting.table()))
                     .partition(|waiting| waiting.state().next_look <= Instant::now());
                 let next = later.iter().map(|waiting| waiting.state().next_look).min();
                 (due.into_iter().cloned().collect::<Vec<_>>(), next)
             };
             // Each job is asked for once, however many wait for it.
-            let mut by_task: HashMap<Arc<str>, HashMap<JobId, Vec<Arc<Waiting>>>> = HashMap::new();
+            let mut by_table: HashMap<Table, HashMap<JobId, Vec<Arc<Waiting>>>> = HashMap::new();
             for waiting in due {
-                let of_task = by_task.entry(Arc::clone(&waiting.task)).or_default();
-                of_task.entry(waiting.id.clone()).or_default().push(waiting);
+                let of_table = by_table.entry(waiting.table()).or_default();
+                of_table.entry(waiting.id.clone()).or_default().push(waiting);
             }
-            for (task, of_task) in by_task {
-                busy.insert(Arc::clone(&task));
+            for (table, of_table) in by_table {
+                busy.insert(table.clone());
                 looks.push(async move {
                     let _turn = if self.store.is_cluster() { None } else { Some(self.turn.lock().await) };
-                    let groups: Vec<Group> = of_task.values().collect();
+                    let groups: Vec<Group> = of_table.values().collect();
                     for some in groups.chunks(LOOK_BATCH) {
                         self.look_for(some).await;
                     }
-                    task
+                    table
                 });
             }
             let until = next.unwrap_or_else(|| Instant::now() + LONGEST_PAUSE);
             tokio::select! {
-                Some(task) = looks.next() => {
-                    busy.remove(&task);
+                Some(table) = looks.next() => {
+                    busy.remove(&table);
                 }
                 () = tokio::time::sleep_until(until) => {}
                 () = changed => {}
@@ -244,7 +253,7 @@ impl Waiters {
         }
     }
 
-    /// Looks for some jobs of one task, and tells those who wait for them what is found.
+    /// Looks for some jobs of one table, and tells those who wait for them what is found.
     async fn look_for(&self, some: &[Group<'_>]) {
         let asked_at = Instant::now();
         match self.find_ends(some).await {

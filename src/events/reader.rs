@@ -7,7 +7,7 @@
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 
-use futures_util::future::{BoxFuture, try_join_all};
+use futures_util::future::{BoxFuture, join_all, try_join_all};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use crate::pauses::Pauses;
 use crate::shown::Shown;
 use crate::store::address::Role;
 use crate::store::connection::OwnConnection;
-use crate::store::keys::Key;
+use crate::store::keys::{Key, TaskKeys};
 use crate::store::streams::{self, Entry, StreamsApart};
 
 /// How long one XREAD blocks when nothing comes.
@@ -104,7 +104,6 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
         let mut added = source.added.subscribe();
         loop {
             added.borrow_and_update();
-            self.follow_on(&source.followed());
             if source.followed().is_empty() {
                 // The sender lives in `source`, so that an error cannot be.
                 let _ = added.changed().await;
@@ -113,17 +112,21 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
             let time = (BLOCK + MARGIN) * (1 << self.late);
             let (store, generation) = (&source.store, source.store.generation());
             let mut conn = store.dedicated(Role::Events, Some(time)).await?;
+            learn_partitions(&source, &conn).await;
             let followed = source.followed();
             if followed.is_empty() {
                 // The last one was dropped meanwhile.
                 continue;
             }
-            let keys: Vec<_> = followed.iter().map(|task| &*task.keys).collect();
+            self.follow_on(&followed);
+            let parts = parts_of(&followed);
+            let keys: Vec<_> = parts.iter().map(|(_, keys)| &**keys).collect();
             let servers_ms = store.steady_since(generation, streams::server_times_ms(&conn, &keys)).await?;
-            self.take_up(&followed, &servers_ms);
+            self.take_up(&parts, &servers_ms);
             store.steady_since(generation, self.find_gaps(&conn, &[])).await?;
             self.channel.come_to(self.reader, &self.positions, 0);
-            let (mut first, mut apart, mut gaps_at) = (true, StreamsApart::default(), Instant::now());
+            let (mut first, mut apart) = (true, StreamsApart::default());
+            let (mut gaps_at, mut asked_at) = (Instant::now(), Instant::now());
             loop {
                 let after: Vec<_> = self
                     .positions
@@ -170,16 +173,18 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                     store.steady_since(generation, self.find_gaps(&conn, &apart.away())).await?;
                     gaps_at = Instant::now();
                 }
+                if asked_at.elapsed() >= BLOCK {
+                    learn_partitions(&source, &conn).await;
+                    asked_at = Instant::now();
+                }
                 for (at, entries) in found {
                     self.deliver(at, entries).await;
                 }
                 self.channel.come_to(self.reader, &self.positions, 0);
-                // The sender lives in `source`, so that an error cannot be.
-                if added.has_changed().unwrap_or(false) {
-                    added.mark_unchanged();
-                    if is_any_new(&source, &self.positions) {
-                        break;
-                    }
+                // A task that came, or partitions of one.
+                added.mark_unchanged();
+                if is_any_new(&source, &self.positions) {
+                    break;
                 }
             }
         }
@@ -188,7 +193,9 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
     /// Goes on with the tasks that somebody has, also with those that were dropped and came back, and with no others.
     fn follow_on(&mut self, followed: &[Arc<Followed>]) {
         self.positions.retain_mut(|position| {
-            let task = followed.iter().find(|task| task.name == position.name);
+            let is_there =
+                |task: &&Arc<Followed>| task.name == position.name && task.tables.parts() == position.keys.parts();
+            let task = followed.iter().find(is_there);
             position.task = task.map_or_else(Weak::new, Arc::downgrade);
             task.is_some()
         });
@@ -196,13 +203,13 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
 
     /// Takes up the tasks that came since: from when they came or the first subscription on, whichever was later, in terms
     /// of the clocks of their servers.
-    fn take_up(&mut self, followed: &[Arc<Followed>], servers_ms: &[u64]) {
+    fn take_up(&mut self, parts: &[(Arc<Followed>, Arc<TaskKeys>)], servers_ms: &[u64]) {
         let now = Instant::now();
-        for (task, server_ms) in followed.iter().zip(servers_ms.iter().copied()) {
-            if self.positions.iter().all(|position| position.name != task.name) {
+        for ((task, keys), server_ms) in parts.iter().zip(servers_ms.iter().copied()) {
+            if !self.positions.iter().any(|position| position.is_of(task, keys)) {
                 let ago = now.duration_since(task.at.max(self.since));
                 let last_id = format!("{}-0", start_ms(server_ms, ago));
-                let (name, keys) = (Arc::clone(&task.name), Arc::clone(&task.keys));
+                let (name, keys) = (Arc::clone(&task.name), Arc::clone(keys));
                 let task = Arc::downgrade(task);
                 self.positions.push(Position { name, keys, task, last_id, total: None, asked: false, has_read: false });
             }
@@ -314,9 +321,13 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
 
 /// Returns when there is a task that is not read yet. Several that come together are waited for.
 async fn new_task(source: &Source, mut added: watch::Receiver<()>, positions: &[Position]) {
+    let mut layouts = source.store.layouts();
     loop {
-        // The sender lives in `source`, so that an error cannot be.
-        let _ = added.changed().await;
+        // The senders live in `source`, so that an error cannot be.
+        tokio::select! {
+            _ = added.changed() => {}
+            _ = layouts.changed() => {}
+        }
         tokio::time::sleep(GATHER).await;
         if is_any_new(source, positions) {
             return;
@@ -325,8 +336,36 @@ async fn new_task(source: &Source, mut added: watch::Receiver<()>, positions: &[
 }
 
 fn is_any_new(source: &Source, positions: &[Position]) -> bool {
-    let is_new = |task: &Arc<Followed>| positions.iter().all(|position| position.name != task.name);
+    let is_new = |task: &Arc<Followed>| {
+        let read = positions.iter().filter(|position| position.name == task.name);
+        let read = read.filter(|position| position.keys.parts() == task.tables.parts());
+        read.count() < task.tables.parts() as usize
+    };
     source.followed().iter().any(is_new)
+}
+
+/// The tables of the tasks, each with its task.
+fn parts_of(followed: &[Arc<Followed>]) -> Vec<(Arc<Followed>, Arc<TaskKeys>)> {
+    let tables = |task: &Arc<Followed>| {
+        let tables = task.tables.all();
+        tables.iter().map(|keys| (Arc::clone(task), Arc::clone(keys))).collect::<Vec<_>>()
+    };
+    followed.iter().flat_map(tables).collect()
+}
+
+/// Asks how many partitions the tasks have, where that was some seconds ago: others may have fixed that. What is not answered is
+/// asked again.
+async fn learn_partitions(source: &Source, conn: &OwnConnection) {
+    let followed = source.followed();
+    for some in followed.chunks(TOGETHER) {
+        // More than one never change. A node that is away must not keep the others waiting.
+        let asked = some.iter().filter(|task| task.tables.parts() == 1);
+        let asks = asked.map(|task| {
+            let mut conn = conn.clone();
+            async move { tokio::time::timeout(streams::NODE_PATIENCE, task.tables.refresh_over(&mut conn)).await }
+        });
+        join_all(asks).await;
+    }
 }
 
 /// Whether an entry's id, `<ms>-<number>`, is lower than another.
@@ -377,7 +416,6 @@ fn read_entry(position: &mut Position, entry: Entry) -> (u64, Vec<Event>) {
 pub(super) mod tests {
     use super::*;
     use crate::store::engine::Store;
-    use crate::store::keys::TaskKeys;
     use crate::store::server::EvictionCheck;
 
     /// A source with no task, whose reader has nothing to connect for.

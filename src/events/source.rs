@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::looker::Waiters;
 use crate::store::engine::Store;
 use crate::store::keys::TaskKeys;
+use crate::store::tables::Tables;
 
 /// What both readers of a hub read from, and who waits for single jobs.
 pub(super) struct Source {
@@ -30,7 +31,7 @@ struct FollowedTasks {
 #[derive(Debug)]
 pub(crate) struct Followed {
     pub(super) name: Arc<str>,
-    pub(super) keys: Arc<TaskKeys>,
+    pub(super) tables: Arc<Tables>,
     pub(super) at: Instant,
 }
 
@@ -46,7 +47,7 @@ impl Source {
         Source { store, tasks: Mutex::default(), added: watch::Sender::new(()), waiters }
     }
 
-    pub(super) fn follow(&self, task: &Arc<str>, keys: &Arc<TaskKeys>) -> Arc<Followed> {
+    pub(super) fn follow(&self, task: &Arc<str>, tables: &Arc<Tables>) -> Arc<Followed> {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = tasks.by_name.get(task).and_then(Weak::upgrade) {
             return known;
@@ -55,7 +56,7 @@ impl Source {
             tasks.by_name.retain(|_, task| task.strong_count() > 0);
             tasks.tidy_at = tasks.by_name.len() * 2 + 64;
         }
-        let followed = Arc::new(Followed { name: Arc::clone(task), keys: Arc::clone(keys), at: Instant::now() });
+        let followed = Arc::new(Followed { name: Arc::clone(task), tables: Arc::clone(tables), at: Instant::now() });
         tasks.by_name.insert(Arc::clone(task), Arc::downgrade(&followed));
         drop(tasks);
         self.added.send_replace(());
@@ -69,7 +70,7 @@ impl Source {
     }
 }
 
-/// How far the stream of a task was read.
+/// How far the stream of a task was read, or, of one with partitions, that of one of them.
 #[derive(Clone)]
 pub(super) struct Position {
     pub(super) name: Arc<str>,
@@ -82,4 +83,11 @@ pub(super) struct Position {
     pub(super) asked: bool,
     /// Whether an entry of it was read.
     pub(super) has_read: bool,
+}
+
+impl Position {
+    /// Whether it is in the stream of this table.
+    pub(super) fn is_of(&self, task: &Followed, keys: &TaskKeys) -> bool {
+        self.name == task.name && (self.keys.part(), self.keys.parts()) == (keys.part(), keys.parts())
+    }
 }

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::Inspector;
 use super::filter::JobFilter;
 use super::page::{JobRow, LOOKED};
+use super::parts::by_table;
 use super::tasks::TaskPause;
 use crate::error::Error;
 use crate::job::id::JobId;
@@ -252,21 +253,22 @@ impl Act {
     pub async fn bind(&mut self) -> Result<BTreeMap<Option<JobState>, u64>, Error> {
         let mut counts = BTreeMap::new();
         let JobSelection::Ids(ids) = &self.selection else { return Ok(counts) };
-        let keys = self.inspector.keys(&self.task)?;
+        let tables = self.inspector.tables(&self.task).await?;
         let parsed: Vec<JobId> = ids.iter().filter_map(|id| JobId::parse(id).ok()).collect();
-        for some in parsed.chunks(BATCH) {
-            let call = |mut conn| {
-                let keys = keys.clone();
-                async move {
-                    let found = states::states(&mut conn, &keys, some).await?.jobs;
-                    Ok((found, told::dispatched_at(&mut conn, &keys, some).await?))
-                }
-            };
-            let (found, dispatched) = self.inspector.ask(call).await?;
-            for ((id, job), dispatched_at_ms) in some.iter().zip(found).zip(dispatched) {
-                let stood = Stood { state: job.map(|(state, _)| state), dispatched_at_ms };
-                if self.stood.insert(id.clone(), stood).is_none() {
-                    *counts.entry(stood.state).or_default() += 1;
+        for (keys, places) in tables.iter().zip(by_table(tables.len(), &parsed, JobId::as_str)) {
+            for some in places.chunks(BATCH) {
+                let some: Vec<JobId> = some.iter().map(|at| parsed[*at].clone()).collect();
+                let its = &some;
+                let call = |mut conn| async move {
+                    let found = states::states(&mut conn, keys, its).await?.jobs;
+                    Ok((found, told::dispatched_at(&mut conn, keys, its).await?))
+                };
+                let (found, dispatched) = self.inspector.ask(call).await?;
+                for ((id, job), dispatched_at_ms) in some.iter().zip(found).zip(dispatched) {
+                    let stood = Stood { state: job.map(|(state, _)| state), dispatched_at_ms };
+                    if self.stood.insert(id.clone(), stood).is_none() {
+                        *counts.entry(stood.state).or_default() += 1;
+                    }
                 }
             }
         }
@@ -294,7 +296,7 @@ impl Act {
             return Ok(None);
         }
         // Also where no id is left to ask about.
-        self.inspector.keys(&self.task)?;
+        self.inspector.first(&self.task)?;
         let began = match self.began_ms {
             Some(began) => began,
             None => {
@@ -408,15 +410,14 @@ impl Act {
     /// there is more to do.
     async fn tidy(&mut self) -> Result<bool, Error> {
         for _ in 0..TIDIED {
-            let keys = self.inspector.keys(&self.task)?;
-            let call = |mut conn| {
-                let keys = keys.clone();
-                async move {
-                    remove::remove(&mut conn, &keys, &[], "").await?;
-                    overview::ghosts(&mut conn, &keys).await
-                }
-            };
-            let left = self.inspector.ask(call).await?;
+            let mut left = 0;
+            for keys in self.inspector.tables(&self.task).await?.iter() {
+                let call = |mut conn| async move {
+                    remove::remove(&mut conn, keys, &[], "").await?;
+                    overview::ghosts(&mut conn, keys).await
+                };
+                left += self.inspector.ask(call).await?;
+            }
             if left == 0 || left >= self.ghosts {
                 return Ok(false);
             }
@@ -425,24 +426,32 @@ impl Act {
         Ok(true)
     }
 
+    /// Names the jobs, each to its table.
     async fn call(&self, named: &[Named]) -> Result<Vec<Told>, Error> {
-        let (keys, by) = (self.inspector.keys(&self.task)?, &*self.inspector.by);
-        let call = |mut conn| {
-            let keys = keys.clone();
-            async move {
-                match &self.kind {
-                    Kind::Retry => retry::retry(&mut conn, &keys, named, by).await,
-                    Kind::RunNow => run_now::run_now(&mut conn, &keys, named, by).await,
-                    Kind::Cancel { reason } => cancel::cancel(&mut conn, &keys, named, reason, by).await,
-                    Kind::Remove => remove::remove(&mut conn, &keys, named, by).await,
-                }
+        let (tables, by) = (self.inspector.tables(&self.task).await?, &*self.inspector.by);
+        let mut told = vec![Told::Left; named.len()];
+        for (keys, places) in tables.iter().zip(by_table(tables.len(), named, |job| job.id.as_str())) {
+            let own: Vec<Named> = places.iter().map(|at| named[*at].clone()).collect();
+            if own.is_empty() {
+                continue;
             }
-        };
-        // A job that is named by its id alone may be another one, or stand elsewhere, when the call is repeated.
-        match self.selection {
-            JobSelection::Ids(_) => self.inspector.ask_once(call).await,
-            JobSelection::Filter(_) => self.inspector.ask(call).await,
+            let own = &own;
+            let call = |mut conn| async move {
+                match &self.kind {
+                    Kind::Retry => retry::retry(&mut conn, keys, own, by).await,
+                    Kind::RunNow => run_now::run_now(&mut conn, keys, own, by).await,
+                    Kind::Cancel { reason } => cancel::cancel(&mut conn, keys, own, reason, by).await,
+                    Kind::Remove => remove::remove(&mut conn, keys, own, by).await,
+                }
+            };
+            // A job that is named by its id alone may be another one, or stand elsewhere, when the call is repeated.
+            let answers = match self.selection {
+                JobSelection::Ids(_) => self.inspector.ask_once(call).await?,
+                JobSelection::Filter(_) => self.inspector.ask(call).await?,
+            };
+            places.into_iter().zip(answers).for_each(|(at, answer)| told[at] = answer);
         }
+        Ok(told)
     }
 
     fn take_in(&mut self, ids: Vec<String>, told: &[Told]) {
@@ -545,12 +554,12 @@ impl Inspector {
     /// # Cancel safety
     /// The task may be paused or not when the future is dropped; it is safe to repeat.
     pub async fn pause(&self, task: &str, reason: &str) -> Result<Option<TaskPause>, Error> {
-        let (keys, reason) = (self.keys(task)?, cut(reason, MESSAGE_LIMIT));
-        let call = |mut conn| {
-            let keys = keys.clone();
-            async move { pause::pause(&mut conn, &keys, &self.by, reason).await }
-        };
-        let before = self.ask(call).await?;
+        let (tables, reason) = (self.tables(task).await?, cut(reason, MESSAGE_LIMIT));
+        let mut before = None;
+        // The first one last: it tells of the pause.
+        for keys in tables.iter().rev() {
+            before = self.ask(|mut conn| async move { pause::pause(&mut conn, keys, &self.by, reason).await }).await?;
+        }
         Ok(before.map(|before| TaskPause { at: at_ms(before.at_ms), by: before.by, reason: before.reason }))
     }
 
@@ -562,12 +571,12 @@ impl Inspector {
     /// # Cancel safety
     /// The pause may be over or not when the future is dropped; it is safe to repeat.
     pub async fn resume(&self, task: &str) -> Result<Option<Duration>, Error> {
-        let keys = self.keys(task)?;
-        let call = |mut conn| {
-            let keys = keys.clone();
-            async move { resume::resume(&mut conn, &keys, &self.by).await }
-        };
-        self.ask(call).await
+        let mut paused = None;
+        for keys in self.tables(task).await?.iter().rev() {
+            let its = self.ask(|mut conn| async move { resume::resume(&mut conn, keys, &self.by).await }).await?;
+            paused = its.or(paused);
+        }
+        Ok(paused)
     }
 
     /// Removes what is left of a task that nobody works and that has no job in any state: options, counters, events. It is then
@@ -579,7 +588,7 @@ impl Inspector {
     /// # Cancel safety
     /// The task may be forgotten or not when the future is dropped; it is safe to repeat.
     pub async fn forget_task(&self, task: &str) -> Result<ForgetOutcome, Error> {
-        let keys = self.keys(task)?;
+        let tables = self.tables(task).await?;
         let workers = self.workers().await?.into_iter().filter(|worker| {
             worker.state != super::workers::WorkerState::Gone && worker.tasks.iter().any(|its| its.task == task)
         });
@@ -587,13 +596,20 @@ impl Inspector {
         if !workers.is_empty() {
             return Ok(ForgetOutcome::Worked(workers));
         }
-        let call = |mut conn| {
-            let keys = keys.clone();
-            async move { forget::forget(&mut conn, &keys).await }
-        };
-        if let Some(jobs) = self.ask(call).await? {
-            return Ok(ForgetOutcome::HasJobs(jobs));
+        if tables.len() > 1 {
+            let counts = self.task_counts(task).await?;
+            let jobs: u64 = JobState::ALL.iter().map(|state| counts.of_state(*state)).sum();
+            if jobs > 0 {
+                return Ok(ForgetOutcome::HasJobs(jobs));
+            }
         }
+        // The first one last: by it the others are found.
+        for keys in tables.iter().rev() {
+            if let Some(jobs) = self.ask(|mut conn| async move { forget::forget(&mut conn, keys).await }).await? {
+                return Ok(ForgetOutcome::HasJobs(jobs));
+            }
+        }
+        self.store.tables(task).learn(1);
         self.ask(|mut conn| async move { self.store.unregister(&mut conn, task).await }).await?;
         // A job may have come in between. It is not to be in a task that nobody sees.
         let counts = self.task_counts(task).await?;

@@ -10,6 +10,7 @@ use std::future::{Future, IntoFuture};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -17,7 +18,7 @@ use super::Inspector;
 use crate::error::Error;
 use crate::limits::BATCH;
 use crate::names::names;
-use crate::store::keys::Key;
+use crate::store::keys::{Key, TaskKeys};
 use crate::store::{audited, look, mend, records, scan};
 
 /// How many entries of a list one call reads.
@@ -144,21 +145,21 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What an audit found, part by part. A task has one part.
+/// What an audit found, partition by partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct AuditReport {
     /// The task.
     pub task: String,
-    /// Its parts.
+    /// Its partitions.
     pub parts: Vec<AuditedPart>,
 }
 
-/// What an audit found in a part of a task.
+/// What an audit found in a partition of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct AuditedPart {
-    /// Which part, from 0.
+    /// Which partition, from 0.
     pub part: u32,
     /// How many ids were looked at.
     pub looked: u64,
@@ -213,6 +214,9 @@ pub struct AuditProgress {
 pub struct Audit {
     inspector: Inspector,
     task: String,
+    /// Its tables, once they are known, and which of them is looked at.
+    tables: Option<Arc<[Arc<TaskKeys>]>>,
+    part: usize,
     stage: Stage,
     hasher: RandomState,
     /// How many entries the lists have, by id.
@@ -317,6 +321,8 @@ impl Inspector {
         Audit {
             inspector: self.clone(),
             task: task.to_owned(),
+            tables: None,
+            part: 0,
             stage: Stage::Begin,
             hasher: RandomState::new(),
             listed: HashMap::new(),
@@ -344,7 +350,7 @@ impl Inspector {
             *counts.entry(finding.fault).or_default() += 1;
         }
         let found: Vec<String> = counts.iter().map(|(fault, count)| format!("{fault} {count}")).collect();
-        let (keys, found) = (self.keys(&report.task)?, found.join(" "));
+        let (keys, found) = (self.first(&report.task)?, found.join(" "));
         let call = |mut conn| {
             let (keys, found) = (keys.clone(), found.clone());
             async move { audited::audited(&mut conn, &keys, &found).await }
@@ -376,36 +382,47 @@ impl Inspector {
     }
 
     async fn repair_or_look(&self, report: &AuditReport, preview: bool) -> Result<RepairReport, Error> {
-        let mut repaired = RepairReport::default();
+        let (tables, mut repaired) = (self.tables(&report.task).await?, RepairReport::default());
+        for part in &report.parts {
+            // One that is there no more has nothing to be mended.
+            if let Some(keys) = tables.get(part.part as usize) {
+                self.repair_part(keys, &part.findings, preview, &mut repaired).await?;
+            }
+        }
+        Ok(repaired)
+    }
+
+    async fn repair_part(
+        &self,
+        keys: &TaskKeys,
+        findings: &[Finding],
+        preview: bool,
+        repaired: &mut RepairReport,
+    ) -> Result<(), Error> {
         let mut by_id: BTreeMap<&str, Vec<Fault>> = BTreeMap::new();
-        for finding in report.findings() {
+        for finding in findings {
             match finding.fault {
                 Fault::StaleRecord | Fault::BadMeta => {
-                    let is_done = self.repair_field(&report.task, finding, preview).await?;
+                    let is_done = self.repair_field(keys, finding, preview).await?;
                     repaired.add(finding.clone(), is_done);
                 }
                 fault => by_id.entry(&finding.what).or_default().push(fault),
             }
         }
         let ids: Vec<&str> = by_id.keys().copied().collect();
-        let (began_ms, listed) = self.entries_of(&report.task, &ids).await?;
-        let keys = self.keys(&report.task)?;
+        let (began_ms, listed) = self.entries_of(keys, &ids).await?;
         for some in ids.chunks(BATCH) {
             let count = |id: &str| listed.get(id).copied().unwrap_or(0);
             let done = if preview {
                 let jobs: Vec<_> = some.iter().map(|id| ((*id).to_owned(), count(id))).collect();
-                let call = |mut conn| {
-                    let (keys, jobs) = (keys.clone(), jobs.clone());
-                    async move { look::look(&mut conn, &keys, began_ms, &jobs).await }
-                };
+                let jobs = &jobs;
+                let call = |mut conn| async move { look::look(&mut conn, keys, began_ms, jobs).await };
                 self.ask(call).await?
             } else {
                 let words = |id: &str| by_id[id].iter().map(|fault| fault.as_str()).collect::<Vec<_>>().join(" ");
                 let jobs: Vec<_> = some.iter().map(|id| ((*id).to_owned(), count(id), words(id))).collect();
-                let call = |mut conn| {
-                    let (keys, jobs) = (keys.clone(), jobs.clone());
-                    async move { mend::mend(&mut conn, &keys, &self.by, began_ms, &jobs).await }
-                };
+                let jobs = &jobs;
+                let call = |mut conn| async move { mend::mend(&mut conn, keys, &self.by, began_ms, jobs).await };
                 self.ask(call).await?
             };
             for (id, done) in some.iter().zip(done) {
@@ -415,17 +432,17 @@ impl Inspector {
                 }
             }
         }
-        Ok(repaired)
+        Ok(())
     }
 
     /// How many entries the lists have of each of the ids, and since when they were read.
-    async fn entries_of(&self, task: &str, ids: &[&str]) -> Result<(u64, HashMap<String, u32>), Error> {
+    async fn entries_of(&self, keys: &TaskKeys, ids: &[&str]) -> Result<(u64, HashMap<String, u32>), Error> {
         let began_ms = self.now_ms().await?;
         let wanted: HashSet<&str> = ids.iter().copied().collect();
         let mut found = HashMap::new();
         let mut place = (!wanted.is_empty()).then(ListPlace::default);
         while let Some(at) = place {
-            let (page, next) = self.page_of_list(task, at).await?;
+            let (page, next) = self.page_of_list(keys, at).await?;
             for id in page.into_iter().filter(|id| wanted.contains(id.as_str())) {
                 *found.entry(id).or_insert(0) += 1;
             }
@@ -435,15 +452,11 @@ impl Inspector {
     }
 
     /// The entries of the next page that were not read before, and where to go on.
-    async fn page_of_list(&self, task: &str, place: ListPlace) -> Result<(Vec<String>, Option<ListPlace>), Error> {
-        let keys = self.keys(task)?;
+    async fn page_of_list(&self, keys: &TaskKeys, place: ListPlace) -> Result<(Vec<String>, Option<ListPlace>), Error> {
         let (list, mut place, mut asked) = (LISTS[place.list], place, PAGE);
         loop {
             let seen = place.seen;
-            let call = |mut conn| {
-                let keys = keys.clone();
-                async move { scan::page_of_list(&mut conn, &keys, list, seen, asked).await }
-            };
+            let call = |mut conn| async move { scan::page_of_list(&mut conn, keys, list, seen, asked).await };
             let (fresh, next) = place.after(self.ask(call).await?, asked);
             match next {
                 // So many came behind that they fill a page. To keep up with them it takes larger ones.
@@ -454,19 +467,15 @@ impl Inspector {
     }
 
     /// Mends a fault of a record or a counter of the task. Returns whether it is still there to be mended.
-    async fn repair_field(&self, task: &str, finding: &Finding, preview: bool) -> Result<bool, Error> {
-        let keys = self.keys(task)?;
+    async fn repair_field(&self, keys: &TaskKeys, finding: &Finding, preview: bool) -> Result<bool, Error> {
         let (what, fault) = (&finding.what, finding.fault);
         if fault == Fault::StaleRecord && !self.is_gone(what).await? {
             return Ok(false);
         }
-        let call = |mut conn| {
-            let keys = keys.clone();
-            async move {
-                match fault {
-                    Fault::StaleRecord => records::drop_record(&mut conn, &keys, what, preview).await,
-                    _ => records::drop_bad_counter(&mut conn, &keys, what, preview).await,
-                }
+        let call = |mut conn| async move {
+            match fault {
+                Fault::StaleRecord => records::drop_record(&mut conn, keys, what, preview).await,
+                _ => records::drop_bad_counter(&mut conn, keys, what, preview).await,
             }
         };
         self.ask(call).await
@@ -519,7 +528,8 @@ impl Audit {
             Stage::Records { round, cursor } => self.look_at_records(round, cursor).await?,
             Stage::Meta => self.look_at_meta().await?,
         }
-        self.progress.suspects = self.suspects.len() as u64 + self.report.parts[0].found;
+        self.progress.suspects =
+            self.suspects.len() as u64 + self.report.parts.iter().map(|part| part.found).sum::<u64>();
         Ok(Some(self.progress))
     }
 
@@ -530,11 +540,15 @@ impl Audit {
     }
 
     async fn begin(&mut self) -> Result<(), Error> {
-        let seen = self.inspector.overview(&self.task).await?;
+        if self.tables.is_none() {
+            self.tables = Some(self.inspector.tables(&self.task).await?);
+        }
+        let keys = self.keys()?;
+        let seen = self.inspector.overview_of(&keys).await?;
         let [waiting, delayed, claimed, running, finalizing, completed, failed, cancelled] = seen.counts;
         // Each id is read in its place and as a payload, and entries of lists twice.
         let (ended, held) = (completed + failed + cancelled, 3 * running + 4 * claimed);
-        self.progress.of = 3 * waiting + 2 * (delayed + ended) + 3 * finalizing + held;
+        self.progress.of += 3 * waiting + 2 * (delayed + ended) + 3 * finalizing + held;
         self.began_ms = seen.now_ms;
         self.stage = Stage::Lists(ListPlace::default());
         Ok(())
@@ -542,7 +556,7 @@ impl Audit {
 
     /// Reads the next page of the lists. Returns the entries that were not read before, and where to go on.
     async fn read_lists(&mut self, place: ListPlace) -> Result<(Vec<String>, Option<ListPlace>), Error> {
-        let (page, next) = self.inspector.page_of_list(&self.task, place).await?;
+        let (page, next) = self.inspector.page_of_list(&*self.keys()?, place).await?;
         self.progress.read += page.len() as u64;
         Ok((page, next))
     }
@@ -557,7 +571,7 @@ impl Audit {
     }
 
     async fn scan_place(&mut self, place: usize, cursor: u64, count: Option<u64>) -> Result<(), Error> {
-        let keys = self.inspector.keys(&self.task)?;
+        let keys = self.keys()?;
         let key = PLACES[place];
         let Some(count) = count else {
             let call = |mut conn| {
@@ -613,7 +627,7 @@ impl Audit {
         let jobs: Vec<(String, u32)> = self.open.iter().take(count).map(|id| (id.clone(), listed(id))).collect();
         let faults = self.look(&jobs).await?;
         self.open.drain(..count);
-        self.report.parts[0].looked += count as u64;
+        self.report.parts[self.part].looked += count as u64;
         for ((id, listed), faults) in jobs.into_iter().zip(faults) {
             if !faults.is_empty() {
                 self.suspects.insert(id, Doubt { faults, listed });
@@ -623,7 +637,7 @@ impl Audit {
     }
 
     async fn look(&self, jobs: &[(String, u32)]) -> Result<Vec<Vec<Fault>>, Error> {
-        let (keys, began_ms) = (self.inspector.keys(&self.task)?, self.began_ms);
+        let (keys, began_ms) = (self.keys()?, self.began_ms);
         let call = |mut conn| {
             let keys = keys.clone();
             async move { look::look(&mut conn, &keys, began_ms, jobs).await }
@@ -686,7 +700,7 @@ impl Audit {
 
     async fn look_at_records(&mut self, round: u32, cursor: u64) -> Result<(), Error> {
         if round == 0 {
-            let keys = self.inspector.keys(&self.task)?;
+            let keys = self.keys()?;
             let call = |mut conn| {
                 let keys = keys.clone();
                 async move { scan::scan(&mut conn, &keys, Key::Calls, cursor, 100).await }
@@ -714,18 +728,32 @@ impl Audit {
     }
 
     async fn look_at_meta(&mut self) -> Result<(), Error> {
-        let seen = self.inspector.overview(&self.task).await?;
+        let keys = self.keys()?;
+        let seen = self.inspector.overview_of(&keys).await?;
         let is_bad = |field: &str| seen.meta.get(field).is_some_and(|value| value.parse::<u64>().is_err());
         let bad: Vec<&str> = records::COUNTERS.into_iter().filter(|field| is_bad(field)).collect();
         for field in bad {
             self.found(Finding { fault: Fault::BadMeta, what: field.to_owned() });
         }
-        self.stage = Stage::Done;
+        let parts = self.tables.as_ref().map_or(1, |tables| tables.len());
+        if self.part + 1 == parts {
+            self.stage = Stage::Done;
+        } else {
+            self.part += 1;
+            self.report.parts.push(AuditedPart { part: self.part as u32, ..AuditedPart::default() });
+            self.stage = Stage::Begin;
+        }
         Ok(())
     }
 
+    /// The table that is looked at.
+    fn keys(&self) -> Result<Arc<TaskKeys>, Error> {
+        let table = self.tables.as_ref().and_then(|tables| tables.get(self.part));
+        table.map_or_else(|| self.inspector.first(&self.task), |keys| Ok(Arc::clone(keys)))
+    }
+
     fn found(&mut self, finding: Finding) {
-        let part = &mut self.report.parts[0];
+        let part = &mut self.report.parts[self.part];
         part.found += 1;
         if part.findings.len() < MOST {
             part.findings.push(finding);

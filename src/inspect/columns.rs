@@ -1,13 +1,15 @@
 //! How many bytes a task takes in Redis, column by column.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use futures_util::future::try_join_all;
 
 use serde::Serialize;
 
 use super::Inspector;
 use crate::error::Error;
 use crate::store::columns;
-use crate::store::keys::Key;
 
 /// A key of a task, and what it takes. See [`Inspector::columns`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -31,16 +33,16 @@ impl Inspector {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn columns(&self, task: &str) -> Result<Vec<ColumnReport>, Error> {
-        let keys = self.keys(task)?;
-        let found = self
-            .ask(|mut conn| {
-                let keys = keys.clone();
-                async move { columns::columns(&mut conn, &keys).await }
-            })
-            .await?;
+        let tables = self.tables(task).await?;
+        let looks =
+            tables.iter().map(|keys| self.ask(move |mut conn| async move { columns::columns(&mut conn, keys).await }));
+        let mut sums: BTreeMap<&'static str, u64> = BTreeMap::new();
+        for (key, bytes) in try_join_all(looks).await?.into_iter().flatten() {
+            *sums.entry(key.suffix()).or_default() += bytes;
+        }
         let report =
-            |(key, bytes): (Key, u64)| ColumnReport { task: task.to_owned(), column: key.suffix().to_owned(), bytes };
-        let mut columns: Vec<ColumnReport> = found.into_iter().map(report).collect();
+            |(column, bytes): (&str, u64)| ColumnReport { task: task.to_owned(), column: column.to_owned(), bytes };
+        let mut columns: Vec<ColumnReport> = sums.into_iter().map(report).collect();
         columns.sort_by_key(|column| Reverse(column.bytes));
         Ok(columns)
     }

@@ -1,18 +1,23 @@
 //! What has happened: the events of a task, those of one job, and outcomes that came too late.
 
+use std::cmp::Reverse;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+
+use futures_util::future::try_join_all;
 
 use serde::Serialize;
 
 use super::Inspector;
 use super::page::check_entry;
+use super::parts::Cursors;
 use crate::error::Error;
 use crate::events::decode::decode;
 use crate::events::event::{Event, LateOutcome};
 use crate::job::id::JobId;
 use crate::store::history;
 use crate::store::inspect;
-use crate::store::keys::Key;
+use crate::store::keys::{Key, TaskKeys};
 use crate::store::streams::{self, Entry};
 use crate::times::{as_ms_where_known, at_ms, ms_of, ms_since_1970};
 use crate::worker_id::WorkerId;
@@ -118,17 +123,31 @@ impl Inspector {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn events(&self, task: &str, after: Option<&str>) -> Result<EventPage, Error> {
-        let (keys, after) = (self.keys(task)?, after.unwrap_or_default());
-        check_entry(after)?;
-        let call = |mut conn| {
-            let keys = keys.clone();
-            async move { streams::range(&mut conn, &keys, Key::Events, after, false, PAGE).await }
+        let tables = self.tables(task).await?;
+        let mut cursors = Cursors::parse(after.unwrap_or_default(), tables.len())?;
+        cursors.0.iter().flatten().try_for_each(|after| check_entry(after))?;
+        let read_on = |keys: Arc<TaskKeys>, after: String| async move {
+            let (keys, from) = (&keys, &after);
+            let call = |mut conn| async move { streams::range(&mut conn, keys, Key::Events, from, false, PAGE).await };
+            let mut entries = self.ask_for_entries(call).await?;
+            let (last, count) = (entries.last().map(|last| last.id.clone()), entries.len());
+            // All partitions are paused together: one tells of it.
+            entries.retain(|entry| {
+                keys.part() == 0 || !entry.fields.iter().any(|(name, _)| name == "paused" || name == "resumed")
+            });
+            let next = last.unwrap_or_else(|| if after.is_empty() { "0-0".to_owned() } else { after });
+            Ok((vec![(entries, count)], Some(next)))
         };
-        let entries = self.ask_for_entries(call).await?;
-        let next =
-            entries.last().map_or_else(|| if after.is_empty() { "0-0" } else { after }, |last| &*last.id).to_owned();
-        let has_more = entries.len() == PAGE;
-        Ok(EventPage { events: entries.iter().flat_map(|entry| read(task, entry)).collect(), next, has_more })
+        let pages: Vec<(Vec<Entry>, usize)> =
+            cursors.next_pages(&tables, read_on).await?.into_iter().flatten().collect();
+        let has_more = pages.iter().any(|(_, count)| *count == PAGE);
+        let mut entries: Vec<Entry> = pages.into_iter().flat_map(|(entries, _)| entries).collect();
+        entries.sort_by_key(Entry::at_ms);
+        Ok(EventPage {
+            events: entries.iter().flat_map(|entry| read(task, entry)).collect(),
+            next: cursors.text().unwrap_or_default(),
+            has_more,
+        })
     }
 
     /// Events of one job that are still there, the oldest first: each dispatch, claim, stall and outcome. It looks at every entry
@@ -140,7 +159,9 @@ impl Inspector {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn job_events(&self, task: &str, id: &str) -> Result<Vec<Event>, Error> {
-        let (keys, id) = (self.keys(task)?, JobId::parse(id)?);
+        self.first(task)?;
+        let id = JobId::parse(id)?;
+        let keys = self.table_of(task, &id).await?;
         let call = |mut conn| {
             let (keys, id) = (keys.clone(), id.clone());
             async move { inspect::inspect(&mut conn, &keys, id.as_str()).await }
@@ -149,7 +170,7 @@ impl Inspector {
         let dispatched = dispatched.or_else(|| id.created_at()).and_then(|at| at.checked_sub(SKEW)).map_or(0, ms_of);
         let mut events = Vec::new();
         for stream in [Key::Events, Key::Stalls] {
-            for entry in self.entries_with(task, stream, id.as_str(), dispatched).await? {
+            for entry in self.entries_with(&keys, stream, id.as_str(), dispatched).await? {
                 let told = decode(task, &entry).map(|decoded| decoded.events).unwrap_or_default();
                 let own = told.into_iter().filter(|event| *event.id() == id);
                 // A stall stands in both streams.
@@ -173,8 +194,18 @@ impl Inspector {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn late_outcomes(&self, task: &str, limit: usize) -> Result<Vec<LateReport>, Error> {
+        let tables = self.tables(task).await?;
+        let of_all = tables.iter().map(|keys| self.late_outcomes_of(task, keys, limit));
+        let mut found = try_join_all(of_all).await?.concat();
+        found.sort_by_key(|late| Reverse(late.at));
+        found.truncate(limit.min(LATE));
+        Ok(found)
+    }
+
+    /// The same of one table.
+    async fn late_outcomes_of(&self, task: &str, keys: &Arc<TaskKeys>, limit: usize) -> Result<Vec<LateReport>, Error> {
         let mut found = Vec::new();
-        for entry in self.entries_with(task, Key::Events, "refused", 0).await? {
+        for entry in self.entries_with(keys, Key::Events, "refused", 0).await? {
             let told = decode(task, &entry).map(|decoded| decoded.events).unwrap_or_default();
             found.extend(told.into_iter().filter_map(|event| match event {
                 Event::Refused { id, at, fence, outcome, worker, .. } => {
@@ -185,14 +216,13 @@ impl Inspector {
         }
         found.reverse();
         found.truncate(limit.min(LATE));
-        self.look_up_stalls(task, &mut found).await?;
+        self.look_up_stalls(task, keys, &mut found).await?;
         Ok(found)
     }
 
     /// Finds the stalls by which the jobs were taken, the latest first, until all are found or were too long ago.
-    async fn look_up_stalls(&self, task: &str, found: &mut [LateReport]) -> Result<(), Error> {
+    async fn look_up_stalls(&self, task: &str, keys: &Arc<TaskKeys>, found: &mut [LateReport]) -> Result<(), Error> {
         let Some(oldest) = found.iter().map(|late| late.at).min() else { return Ok(()) };
-        let keys = self.keys(task)?;
         let mut before = String::new();
         while found.iter().any(|late| late.late_by.is_none()) {
             let call = |mut conn| {
@@ -221,12 +251,11 @@ impl Inspector {
     /// Every entry of a stream from a time on that has the word, found in calls of bounded size.
     pub(super) async fn entries_with(
         &self,
-        task: &str,
+        keys: &Arc<TaskKeys>,
         stream: Key,
         word: &str,
         since_ms: u64,
     ) -> Result<Vec<Entry>, Error> {
-        let keys = self.keys(task)?;
         // What comes while it is read is not read, or a fast task would never come to an end.
         let until = format!("{}", self.now_ms().await?);
         let (mut found, mut after) = (Vec::new(), Some(format!("{since_ms}-0")));

@@ -56,21 +56,22 @@ impl Inspector {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn holders(&self, task: &str) -> Result<HolderReport, Error> {
-        let keys = self.keys(task)?;
+        let tables = self.tables(task).await?;
         // A scan may name a job twice.
-        let (mut tokens, mut cursor) = (BTreeMap::new(), 0);
-        let is_whole = loop {
-            let call = |mut conn| {
-                let keys = keys.clone();
-                async move { scan::locks(&mut conn, &keys, cursor, A_CALL).await }
-            };
-            let (next, some) = self.ask_for_entries(call).await?;
-            tokens.extend(some);
-            cursor = next;
-            if cursor == 0 || tokens.len() >= LOOKED {
-                break cursor == 0;
+        let (mut tokens, mut is_whole) = (BTreeMap::new(), true);
+        for (part, keys) in tables.iter().enumerate() {
+            let (mut cursor, most) = (0, LOOKED * (part + 1) / tables.len());
+            loop {
+                let call = |mut conn| async move { scan::locks(&mut conn, keys, cursor, A_CALL).await };
+                let (next, some) = self.ask_for_entries(call).await?;
+                tokens.extend(some);
+                cursor = next;
+                if cursor == 0 || tokens.len() >= most {
+                    is_whole &= cursor == 0;
+                    break;
+                }
             }
-        };
+        }
         Ok(HolderReport { task: task.to_owned(), holders: holders(tokens.values()), is_whole })
     }
 }

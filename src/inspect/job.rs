@@ -1,6 +1,7 @@
 //! One job, whole.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
@@ -19,7 +20,7 @@ use crate::options::modes::Priority;
 use crate::options::overrides::Overrides;
 use crate::stall::recovery::Recovery;
 use crate::store::inspect::{self, Inspected};
-use crate::store::keys::Key;
+use crate::store::keys::{Key, TaskKeys};
 use crate::store::note::{self, Stored};
 use crate::store::patience::response_time;
 use crate::store::values;
@@ -136,7 +137,9 @@ impl Inspector {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn job(&self, task: &str, id: &str, values: JobValues) -> Result<Option<JobReport>, Error> {
-        let (keys, id) = (self.keys(task)?, JobId::parse(id)?);
+        self.first(task)?;
+        let id = JobId::parse(id)?;
+        let keys = self.table_of(task, &id).await?;
         let call = |mut conn| {
             let (keys, id) = (keys.clone(), id.clone());
             async move { inspect::inspect(&mut conn, &keys, id.as_str()).await }
@@ -149,10 +152,10 @@ impl Inspector {
             JobValues::All => true,
         };
         if is_wanted(report.payload_bytes) {
-            report.payload = self.value(task, &report.id, report.payload_bytes, Column::Payload).await?;
+            report.payload = self.value(&keys, &report.id, report.payload_bytes, Column::Payload).await?;
         }
         if report.checkpoint_bytes > 0 && values != JobValues::None {
-            let (keys, id) = (self.keys(task)?, report.id.clone());
+            let id = report.id.clone();
             let call = |mut conn| {
                 let (keys, id) = (keys.clone(), id.clone());
                 async move { note::stored(&mut conn, &keys, Key::Checkpoint, &id).await }
@@ -161,13 +164,19 @@ impl Inspector {
             report.checkpoint = stored.map(|stored| json_or_text(stored.json));
         }
         if report.result_bytes > 0 && is_wanted(report.result_bytes) {
-            report.result = self.value(task, &report.id, report.result_bytes, Column::Result).await?;
+            report.result = self.value(&keys, &report.id, report.result_bytes, Column::Result).await?;
         }
         Ok(Some(report))
     }
 
-    async fn value(&self, task: &str, id: &JobId, bytes: usize, column: Column) -> Result<Option<Value>, Error> {
-        let (keys, id) = (self.keys(task)?, id.clone());
+    async fn value(
+        &self,
+        keys: &Arc<TaskKeys>,
+        id: &JobId,
+        bytes: usize,
+        column: Column,
+    ) -> Result<Option<Value>, Error> {
+        let (keys, id) = (Arc::clone(keys), id.clone());
         let read = move |mut conn| async move {
             match column {
                 Column::Payload => values::payload(&mut conn, &keys, id.as_str()).await,

@@ -12,6 +12,7 @@ pub(crate) mod holders;
 pub(crate) mod job;
 pub(crate) mod json;
 pub(crate) mod page;
+mod parts;
 pub(crate) mod recover;
 pub(crate) mod server;
 pub(crate) mod silent;
@@ -26,12 +27,9 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use crate::error::Error;
-use crate::faults::Faults;
 use crate::options::task::TaskOptions;
-use crate::options::validate;
 use crate::store::connection::OwnConnection;
 use crate::store::engine::Store;
-use crate::store::keys::TaskKeys;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::streams::server_time_ms;
 use crate::task::shared::TaskShared;
@@ -98,14 +96,6 @@ impl Inspector {
     #[must_use]
     pub fn prefix(&self) -> &str {
         self.store.prefix()
-    }
-
-    /// The keys of a task whose name was checked.
-    pub(super) fn keys(&self, task: &str) -> Result<Arc<TaskKeys>, Error> {
-        let mut faults = Faults::default();
-        faults.gather(validate::task_name(task));
-        faults.finish()?;
-        Ok(Arc::new(self.store.task_keys(task)))
     }
 
     /// Makes a call that moves little; once more where the connection turns out to be broken.

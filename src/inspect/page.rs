@@ -1,19 +1,24 @@
 //! Pages of jobs, and how many fit a filter.
 
+use std::cmp::Ordering;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+
+use futures_util::future::try_join_all;
 
 use serde::Serialize;
 
 use super::Inspector;
 use super::filter::JobFilter;
+use super::parts::{Cursors, PartPage, config, merged};
 use super::tasks::stands_since;
 use crate::error::Error;
-use crate::faults::{ConfigError, ConfigErrors};
 use crate::job::failure::codes;
 use crate::job::id::JobId;
 use crate::job::state::JobState;
 use crate::options::modes::Priority;
 use crate::store::jobs::{self, PageLook, Row};
+use crate::store::keys::TaskKeys;
 use crate::times::{as_ms, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};
 use crate::worker_id::WorkerId;
 
@@ -132,7 +137,8 @@ impl Inspector {
         let filter =
             JobFilter { oldest_first: filter.oldest_first || filter.state == JobState::Waiting, ..filter.clone() };
         let cursor = cursor.unwrap_or_default();
-        check_cursor(&filter, cursor)?;
+        let cursors = Cursors::parse(cursor, self.tables(task).await?.len())?;
+        cursors.0.iter().flatten().try_for_each(|cursor| check_cursor(&filter, cursor))?;
         let now = self.now_ms().await?;
         self.page(task, &filter, cursor, limit, now).await
     }
@@ -151,6 +157,51 @@ impl Inspector {
                 return Err(config(field, "", "must not be empty", "leave it out to have jobs with any"));
             }
         }
+        let tables = self.tables(task).await?;
+        let mut cursors = Cursors::parse(cursor, tables.len())?;
+        if let [keys] = &tables[..] {
+            return self.page_of(keys, filter, cursor, limit, began_ms).await;
+        }
+        let mut looked = 0;
+        if matches!(filter.state, JobState::Claimed | JobState::Running | JobState::Finalizing) {
+            // In no order: those of one partition behind those of another.
+            let at = cursors.0.iter().position(Option::is_some).unwrap_or(0);
+            let from = cursors.0[at].clone().unwrap_or_default();
+            let page = self.page_of(&tables[at], filter, &from, limit, began_ms).await?;
+            cursors.0[at].clone_from(&page.next);
+            return Ok(JobPage { next: cursors.text(), ..page });
+        }
+        let reads = cursors.0.iter().zip(tables.iter()).map(|(from, keys)| async move {
+            let page = match from {
+                Some(from) => Some(self.page_of(keys, filter, from, limit, began_ms).await?),
+                None => None,
+            };
+            Ok::<_, Error>((from.clone(), page))
+        });
+        let mut pages = Vec::with_capacity(tables.len());
+        for (from, page) in try_join_all(reads).await? {
+            let (rows, next) = page.map_or((Vec::new(), None), |page| {
+                looked += page.looked;
+                (
+                    page.jobs.into_iter().map(|row| (row.cursor.clone(), row)).map(|(at, row)| (row, at)).collect(),
+                    page.next,
+                )
+            });
+            pages.push(PartPage { from, rows, next });
+        }
+        let (jobs, cursors) = merged(pages, limit, |one, other| in_order(filter, one, other));
+        Ok(JobPage { as_of: at_ms(began_ms), jobs, next: cursors.text(), looked })
+    }
+
+    /// The same of one table.
+    async fn page_of(
+        &self,
+        keys: &Arc<TaskKeys>,
+        filter: &JobFilter,
+        cursor: &str,
+        limit: usize,
+        began_ms: u64,
+    ) -> Result<JobPage, Error> {
         let text = filter.text.as_deref().map(json_text).unwrap_or_default();
         let code = filter.code.as_deref().map(json_text).unwrap_or_default();
         let (mut rows, mut cursor, mut looked) = (Vec::new(), cursor.to_owned(), 0);
@@ -168,10 +219,9 @@ impl Inspector {
                 code: &code,
                 text: &text,
             };
-            let keys = self.keys(task)?;
             let call = |mut conn| {
-                let (keys, look) = (keys.clone(), look.clone());
-                async move { jobs::jobs(&mut conn, &keys, &look).await }
+                let look = look.clone();
+                async move { jobs::jobs(&mut conn, keys, &look).await }
             };
             let page = self.ask(call).await?;
             looked += page.looked;
@@ -207,12 +257,13 @@ impl Inspector {
             let jobs = match filter.times(now) {
                 (None, None) => self.task_counts(task).await?.of_state(filter.state),
                 times => {
-                    let keys = self.keys(task)?;
-                    let call = |mut conn| {
-                        let keys = keys.clone();
-                        async move { jobs::count_between(&mut conn, &keys, filter.state, times).await }
-                    };
-                    self.ask(call).await?
+                    let tables = self.tables(task).await?;
+                    let counts = tables.iter().map(|keys| {
+                        self.ask(move |mut conn| async move {
+                            jobs::count_between(&mut conn, keys, filter.state, times).await
+                        })
+                    });
+                    try_join_all(counts).await?.into_iter().sum()
                 }
             };
             return Ok(JobCount { jobs, is_exact: true, looked: 0, took: begun.elapsed() });
@@ -231,8 +282,19 @@ impl Inspector {
     }
 }
 
-pub(super) fn config(field: &'static str, value: &str, rule: &str, fix: &str) -> Error {
-    Error::Config(ConfigErrors::from(ConfigError::new(field, value.to_owned(), rule.to_owned(), fix.to_owned())))
+/// How jobs of different partitions come one behind the other.
+fn in_order(filter: &JobFilter, one: &JobRow, other: &JobRow) -> Ordering {
+    let by_time = one.since.cmp(&other.since);
+    match filter.state {
+        JobState::Waiting => {
+            let order = (one.priority as u8).cmp(&(other.priority as u8)).then(by_time);
+            if filter.oldest_first { order } else { order.reverse() }
+        }
+        JobState::Delayed if filter.oldest_first => one.due_at.cmp(&other.due_at),
+        JobState::Delayed => other.due_at.cmp(&one.due_at),
+        _ if filter.oldest_first => by_time,
+        _ => by_time.reverse(),
+    }
 }
 
 /// A cursor that no page gave would be a beginning that nobody asked for.

@@ -13,6 +13,7 @@ use crate::shown::Shown;
 use crate::store::patience::RESPONSE_TIMEOUT;
 use crate::store::reconcile::{TakeBack, Word};
 use crate::store::rights::check_rights;
+use crate::store::sweep::StalledJob;
 use crate::worker_id::WorkerId;
 
 /// What became of the jobs of a worker that was said to be dead.
@@ -84,9 +85,9 @@ impl Inspector {
         }
         let (dead, mut tasks) = ([worker.to_owned()], Vec::new());
         for task in known.tasks.iter().map(|its| its.task.clone()) {
-            let mut taking = TakeBack::default();
-            let fault = self.take_jobs(&task, &dead, &mut taking).await.err();
-            let resolved = taking.taken.into_iter().filter_map(ResolvedJob::of).collect();
+            let mut taken = Vec::new();
+            let fault = self.take_jobs(&task, &dead, &mut taken).await.err();
+            let resolved = taken.into_iter().filter_map(ResolvedJob::of).collect();
             let fault = fault.map(|e| e.chain().to_string());
             tasks.push(RecoveredTask { task, resolved, fault });
         }
@@ -104,14 +105,18 @@ impl Inspector {
         Ok(Some(RecoveryReport { worker: known, tasks, was_seen_since: false }))
     }
 
-    async fn take_jobs(&self, task: &str, dead: &[String], taking: &mut TakeBack) -> Result<(), Error> {
-        let keys = self.keys(task)?;
-        let own = &keys;
-        self.ask(|mut conn| async move { check_rights(&mut conn, own).await }).await?;
-        while !taking.is_done() {
-            let step = async |conn: &mut _| taking.step(conn, &keys, "", Word::Of(&self.by), dead).await;
-            if !self.store.shared(RESPONSE_TIMEOUT, step).await? {
-                return Err(super::silent::undeclared());
+    async fn take_jobs(&self, task: &str, dead: &[String], taken: &mut Vec<StalledJob>) -> Result<(), Error> {
+        for keys in self.tables(task).await?.iter() {
+            self.ask(|mut conn| async move { check_rights(&mut conn, keys).await }).await?;
+            let mut its = TakeBack::default();
+            while !its.is_done() {
+                let step = async |conn: &mut _| its.step(conn, keys, "", Word::Of(&self.by), dead).await;
+                let stepped = self.store.shared(RESPONSE_TIMEOUT, step).await;
+                // What was taken is told, whatever came behind it.
+                taken.append(&mut its.taken);
+                if !stepped? {
+                    return Err(super::silent::undeclared());
+                }
             }
         }
         Ok(())

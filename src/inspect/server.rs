@@ -74,7 +74,7 @@ impl Inspector {
             // Of a list that cannot be read the server is told of all the same.
             names => names.unwrap_or_default(),
         };
-        let keys = names.iter().map(|name| self.store.task_keys(name).get(Key::Delayed).to_owned());
+        let keys = names.iter().map(|name| self.store.tables(name).first().get(Key::Delayed).to_owned());
         let keys: Vec<String> = std::iter::once(tasks(self.store.prefix())).chain(keys).collect();
         let looks = self.ask(|conn| {
             let keys = &keys;

@@ -1,14 +1,17 @@
 //! Held jobs that are silent, and what a person decides about them: never before one process has watched a whole interval.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::join_all;
 use serde::Serialize;
 
 use super::Inspector;
 use super::acts::{ActReport, Refusal};
 use super::filter::JobFilter;
-use super::page::{MOST_ROWS, config, holder};
+use super::page::{MOST_ROWS, holder};
+use super::parts::{Cursors, by_table, config};
 use crate::clock;
 use crate::error::Error;
 use crate::job::id::JobId;
@@ -23,7 +26,7 @@ use crate::store::keys::{Key, TaskKeys};
 use crate::store::overview::{self, Overview};
 use crate::store::rights::check_rights;
 use crate::store::sweep::{self, Decision, StalledJob, SweepReply, Verdict};
-use crate::store::{scan, states, values};
+use crate::store::{scan, values};
 use crate::times::{at_ms, ms_since_1970_where_known};
 use crate::worker_id::WorkerId;
 
@@ -175,10 +178,18 @@ impl Inspector {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn silent_jobs(&self, task: &str, cursor: Option<&str>) -> Result<SilentPage, Error> {
-        let keys = self.keys(task)?;
-        let seen = self.overview(task).await?;
-        let first = if has_patience(&seen) { ASIDE } else { "" };
-        let (place, at) = match cursor.unwrap_or(first) {
+        let tables = self.tables(task).await?;
+        let mut cursors = Cursors::parse(cursor.unwrap_or_default(), tables.len())?;
+        let read = |keys: Arc<TaskKeys>, cursor: String| async move { self.silent_jobs_of(&keys, &cursor).await };
+        let jobs = cursors.next_pages(&tables, read).await?.into_iter().flatten().collect();
+        Ok(SilentPage { jobs, next: cursors.text() })
+    }
+
+    /// The same of one table.
+    async fn silent_jobs_of(&self, keys: &TaskKeys, cursor: &str) -> Result<(Vec<SilentJob>, Option<String>), Error> {
+        let seen = self.overview_of(keys).await?;
+        let first = if has_patience(&seen) && cursor.is_empty() { ASIDE } else { cursor };
+        let (place, at) = match first {
             "" => (Key::Candidates, Some(0)),
             text => match text.strip_prefix(ASIDE) {
                 Some("") => (Key::Aside, Some(0)),
@@ -188,13 +199,10 @@ impl Inspector {
         };
         let Some(at) = at else {
             let rule = "must be the `next` of a page of the same task";
-            return Err(config("cursor", cursor.unwrap_or_default(), rule, "begin again without a cursor"));
+            return Err(config("cursor", cursor, rule, "begin again without a cursor"));
         };
         let since = seen.number("snapshotAt").map(at_ms);
-        let call = |mut conn: OwnConnection| {
-            let keys = keys.clone();
-            async move { looked_at(&mut conn, &keys, place, at).await }
-        };
+        let call = |mut conn: OwnConnection| async move { looked_at(&mut conn, keys, place, at).await };
         let (next, looks) = self.ask(call).await?;
         let is_aside = place == Key::Aside;
         let looks = looks.into_iter().filter(|look| look.since_ms.is_some() == is_aside);
@@ -213,7 +221,7 @@ impl Inspector {
             next if is_aside => Some(format!("{ASIDE}{next}")),
             next => Some(next.to_string()),
         };
-        Ok(SilentPage { jobs: jobs.collect(), next })
+        Ok((jobs.collect(), next))
     }
 
     /// Watches the task for one interval, as a worker does, and then resolves what stayed silent by the options of the task. It is for a
@@ -309,7 +317,7 @@ impl Inspector {
         takes_all: bool,
     ) -> Result<ActReport, Error> {
         // Also where no id is left to ask about.
-        self.keys(task)?;
+        self.first(task)?;
         let mut report = ActReport::default();
         let (mut ids, mut named) = (Vec::new(), HashSet::new());
         let SilentSelection(wanted) = jobs;
@@ -347,19 +355,14 @@ impl Inspector {
 
     /// Refuses the jobs, by the states in which they are.
     async fn say_why(&self, task: &str, ids: Vec<String>, report: &mut ActReport, why: impl Fn(JobState) -> Refusal) {
-        let Ok(keys) = self.keys(task) else { return };
         for some in ids.chunks(BATCH) {
             let some: Vec<JobId> = some.iter().map(|id| JobId::from_wire(id.as_str())).collect();
-            let call = |mut conn| {
-                let (keys, some) = (keys.clone(), some.clone());
-                async move { states::states(&mut conn, &keys, &some).await }
-            };
-            let Ok(looked) = self.ask(call).await else {
+            let Ok(looked) = self.states_of(task, &some).await else {
                 // Without their reasons: what was done is to be told all the same.
                 report.is_complete = false;
                 return;
             };
-            for (id, state) in some.iter().zip(looked.jobs) {
+            for (id, state) in some.iter().zip(looked) {
                 report.refuse(id.to_string(), state.map_or(Refusal::Unknown, |(state, _)| why(state)));
             }
         }
@@ -384,7 +387,8 @@ impl Inspector {
         Ok(found.into_iter().collect())
     }
 
-    /// The same as [`watch_and_resolve`](Inspector::watch_and_resolve); what was resolved before a failure is told.
+    /// The same as [`watch_and_resolve`](Inspector::watch_and_resolve), for all partitions at the same time; what was resolved before a failure
+    /// is told.
     async fn resolve(
         &self,
         task: &str,
@@ -392,8 +396,45 @@ impl Inspector {
         ids: &[String],
         takes_all: bool,
     ) -> Result<Resolution, Error> {
-        let mut found = Resolution::default();
-        match self.watch_and_resolve(task, decision, ids, takes_all, &mut found).await {
+        let tables = self.tables(task).await?;
+        let places = by_table(tables.len(), ids, |id: &String| id.as_str());
+        let watches = tables.iter().zip(places).filter(|(_, its)| ids.is_empty() || !its.is_empty());
+        let watches = watches.map(|(keys, its)| {
+            let its: Vec<String> = its.into_iter().map(|at| ids[at].clone()).collect();
+            let decision = decision.clone();
+            async move { self.resolve_in(keys, decision, &its, takes_all).await }
+        });
+        let mut all = Resolution { is_complete: true, ..Resolution::default() };
+        let mut failure = None;
+        for found in join_all(watches).await {
+            match found {
+                Ok(mut found) => {
+                    all.resolved.append(&mut found.resolved);
+                    all.set_aside += found.set_aside;
+                    all.swept_by_worker |= found.swept_by_worker;
+                    all.is_complete &= found.is_complete;
+                }
+                Err(e) => {
+                    all.is_complete = false;
+                    failure = Some(e);
+                }
+            }
+        }
+        match failure {
+            Some(e) if all.resolved.is_empty() => Err(e),
+            _ => Ok(all),
+        }
+    }
+
+    async fn resolve_in(
+        &self,
+        keys: &TaskKeys,
+        decision: Decision,
+        ids: &[String],
+        takes_all: bool,
+    ) -> Result<Resolution, Error> {
+        let (mut found, task) = (Resolution::default(), keys.task());
+        match self.watch_and_resolve(keys, decision, ids, takes_all, &mut found).await {
             Ok(()) => found.is_complete = true,
             Err(e) if found.resolved.is_empty() => return Err(e),
             Err(e) => {
@@ -435,20 +476,18 @@ impl Inspector {
     /// snapshot. With `takes_all` the ids are all that there were, and those that were set aside are enough.
     async fn watch_and_resolve(
         &self,
-        task: &str,
+        keys: &TaskKeys,
         decision: Decision,
         ids: &[String],
         takes_all: bool,
         found: &mut Resolution,
     ) -> Result<(), Error> {
-        let keys = self.keys(task)?;
-        let keys = &*keys;
         // A script that is refused in its middle would leave jobs where nobody looks.
         self.ask(|mut conn| async move { check_rights(&mut conn, keys).await }).await?;
         let own = WorkerId::generate();
         let mut watch = Watch { inspector: self, keys, conn: None };
         let mut rest = ids.to_vec();
-        if decision.verdict != Verdict::Auto && has_patience(&self.overview(task).await?) {
+        if decision.verdict != Verdict::Auto && has_patience(&self.overview_of(keys).await?) {
             self.decide_set_aside(&mut watch, own.as_str(), &decision, ids, &mut found.resolved).await?;
             let done: HashSet<&str> = found.resolved.iter().map(|job| job.id.as_str()).collect();
             rest.retain(|id| !done.contains(id.as_str()));
@@ -458,7 +497,7 @@ impl Inspector {
         }
         let (ids, decided) = (&rest, found.resolved.len());
         let Some((mut epoch, interval)) = watch.epoch(LEAST_PATIENCE).await? else { return Ok(()) };
-        let seen = self.overview(task).await?;
+        let seen = self.overview_of(keys).await?;
         if seen.candidates + seen.active == 0 {
             return Ok(());
         }

@@ -1,6 +1,7 @@
 //! Stalls, each explained, and why nothing is recovered yet.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
@@ -8,6 +9,7 @@ use serde::Serialize;
 use super::Inspector;
 use super::holders::HolderReport;
 use super::page::check_entry;
+use super::parts::Cursors;
 use super::tasks::{PartReport, TaskReport};
 use super::workers::{WatchReport, WorkerReport, WorkerState};
 use crate::error::Error;
@@ -16,7 +18,7 @@ use crate::events::event::Event;
 use crate::job::id::JobId;
 use crate::stall::action::{StallReason, StalledEvent};
 use crate::store::inspect;
-use crate::store::keys::Key;
+use crate::store::keys::{Key, TaskKeys};
 use crate::store::streams::{self, Entry};
 use crate::times::{as_ms_where_known, at_ms, ms_since_1970, ms_since_1970_where_known, span};
 use crate::worker_id::WorkerId;
@@ -188,15 +190,20 @@ impl Inspector {
     }
 
     async fn page_of_stalls(&self, task: &str, cursor: Option<&str>) -> Result<(Vec<Entry>, Option<String>), Error> {
-        let (keys, before) = (self.keys(task)?, cursor.unwrap_or_default());
-        check_entry(before)?;
-        let call = |mut conn| {
-            let keys = keys.clone();
-            async move { streams::range(&mut conn, &keys, Key::Stalls, before, true, PAGE).await }
+        let tables = self.tables(task).await?;
+        let mut cursors = Cursors::parse(cursor.unwrap_or_default(), tables.len())?;
+        cursors.0.iter().flatten().try_for_each(|before| check_entry(before))?;
+        let read = |keys: Arc<TaskKeys>, before: String| async move {
+            let (keys, before) = (&keys, &before);
+            let call = |mut conn| async move { streams::range(&mut conn, keys, Key::Stalls, before, true, PAGE).await };
+            let entries = self.ask_for_entries(call).await?;
+            let next = entries.last().filter(|_| entries.len() == PAGE).map(|last| last.id.clone());
+            Ok((entries, next))
         };
-        let entries = self.ask_for_entries(call).await?;
-        let next = entries.last().filter(|_| entries.len() == PAGE).map(|last| last.id.clone());
-        Ok((entries, next))
+        let mut entries: Vec<Entry> = cursors.next_pages(&tables, read).await?.into_iter().flatten().collect();
+        // Those of one partition are in their order.
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.at_ms()));
+        Ok((entries, cursors.text()))
     }
 
     /// The stalls of one job that are still told of, each explained, the latest first.
@@ -207,14 +214,16 @@ impl Inspector {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn explain(&self, task: &str, id: &str) -> Result<Vec<StallReport>, Error> {
-        let (keys, id) = (self.keys(task)?, JobId::parse(id)?);
+        self.first(task)?;
+        let id = JobId::parse(id)?;
+        let keys = self.table_of(task, &id).await?;
         let call = |mut conn| {
             let (keys, id) = (keys.clone(), id.clone());
             async move { inspect::inspect(&mut conn, &keys, id.as_str()).await }
         };
         let own = self.ask(call).await?.and_then(|job| job.max_count);
         let of_task = self.overview(task).await?.number("maxCount").and_then(|max| u32::try_from(max).ok());
-        let entries = self.entries_with(task, Key::Stalls, id.as_str(), 0).await?;
+        let entries = self.entries_with(&keys, Key::Stalls, id.as_str(), 0).await?;
         let told = entries.iter().flat_map(|entry| explain(task, entry, own.or(of_task)));
         let mut stalls: Vec<StallReport> = told.filter(|report| report.stall.id == id).collect();
         stalls.reverse();
@@ -313,18 +322,22 @@ fn outlook(
     let is_live = |id: &WorkerId| workers.iter().any(|worker| worker.worker == *id && worker.state.is_live());
     let lost = held_by.holders.iter().filter(|holder| !is_live(&holder.worker)).count();
     let (mut soonest, mut is_watched): (Option<SystemTime>, bool) = (None, false);
-    for part in &parts {
+    let is_any_held = parts.iter().any(|part| part.candidates + part.heard > 0);
+    for part in parts.iter().filter(|part| !is_any_held && part.part == 0 || part.candidates + part.heard > 0) {
+        let its = |reason: String| match parts.len() {
+            1 => reason,
+            _ if !is_any_held => reason,
+            _ => format!("partition {}: {reason}", part.part),
+        };
+        let mut tell = |reason: String| reasons.push(its(reason));
         let snapshot =
             part.snapshot_at.map_or("yet".to_owned(), |at| format!("since the snapshot {} ago", span(ago(at))));
         let not_due = part.heard_by().and_then(|by| by.duration_since(as_of).ok()).filter(|left| !left.is_zero());
         let jobs = many(part.candidates, "held job");
-        reasons.push(match not_due {
+        tell(match not_due {
             _ if part.candidates + part.heard == 0 => "no job is held".to_owned(),
             _ if part.snapshot_at.is_none() => {
-                format!(
-                    "{}, and none was looked at yet: there was no snapshot",
-                    many(part.heard + part.candidates, "held job")
-                )
+                format!("{} not looked at yet: there was no snapshot", many(part.heard + part.candidates, "held job"))
             }
             _ if part.candidates == 0 && lost > 0 => {
                 format!(
@@ -338,7 +351,7 @@ fn outlook(
         });
         if part.set_aside > 0 {
             let whose = "they wait for a person, or for as long as the options of the task say";
-            reasons.push(format!("{} set aside: {whose}", many(part.set_aside, "silent job")));
+            tell(format!("{} set aside: {whose}", many(part.set_aside, "silent job")));
         }
         // Nobody resolves those.
         let may_resolve = part.candidates + part.heard > part.set_aside;
@@ -346,7 +359,7 @@ fn outlook(
         for watcher in watchers.iter().filter(|watcher| watcher.watch.part == part.part) {
             let (worker, watch) = (&watcher.worker, &watcher.watch);
             if !watcher.state.is_live() {
-                reasons.push(format!("{worker} has not told of itself for a while, and may watch no more"));
+                tell(format!("{worker} has not told of itself for a while, and may watch no more"));
                 continue;
             }
             // It told of the epoch before: its watch of this one began with a heartbeat since this one did.
@@ -357,7 +370,7 @@ fn outlook(
                     "{worker} was due {} ago to take the next snapshot or to resolve, and did not",
                     span(ago(due))
                 );
-                reasons.push(format!("{what}: it may stand still, or be cut off"));
+                tell(format!("{what}: it may stand still, or be cut off"));
                 continue;
             }
             let ends = due.max(as_of);
@@ -373,7 +386,7 @@ fn outlook(
             let does = if is_snapshot { "may take the next snapshot" } else { "may resolve what stays silent" };
             let broken = broken.map(|(cause, at)| format!("; its watch was broken {} ago: {cause}", span(ago(at))));
             let broken = broken.unwrap_or_default();
-            reasons.push(format!("{worker} {does} in {}{broken}", span(left)));
+            tell(format!("{worker} {does} in {}{broken}", span(left)));
         }
     }
     reasons.extend(held_by.holders.iter().filter_map(|holder| {

@@ -12,7 +12,6 @@ use crate::job::id::JobId;
 use crate::job::state::JobState;
 use crate::limits::BATCH;
 use crate::stall::action::{StallAction, StallReason, StalledEvent};
-use crate::store::states;
 use crate::times::ms_since_1970;
 use crate::worker_id::WorkerId;
 
@@ -216,15 +215,10 @@ impl Inspector {
     pub async fn look_up_suspects(&self, suspects: &mut [Suspect]) -> Result<(), Error> {
         let tasks: BTreeSet<String> = suspects.iter().map(|suspect| suspect.task.clone()).collect();
         for task in tasks {
-            let keys = self.keys(&task)?;
             let mut own: Vec<&mut Suspect> = suspects.iter_mut().filter(|suspect| suspect.task == task).collect();
             for some in own.chunks_mut(BATCH) {
                 let ids: Vec<JobId> = some.iter().map(|suspect| suspect.id.clone()).collect();
-                let call = |mut conn| {
-                    let (keys, ids) = (keys.clone(), ids.clone());
-                    async move { states::states(&mut conn, &keys, &ids).await }
-                };
-                let found = self.ask(call).await?.jobs;
+                let found = self.states_of(&task, &ids).await?;
                 some.iter_mut().zip(found).for_each(|(suspect, found)| suspect.state = found.map(|(state, _)| state));
             }
         }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use serde::Serialize;
 
 use super::Inspector;
@@ -14,6 +15,7 @@ use crate::job::id::JobId;
 use crate::shown::Shown;
 use crate::stall::cadence;
 use crate::store::counts;
+use crate::store::keys::TaskKeys;
 use crate::store::overview::{self, Overview};
 use crate::task::task_ref::TaskCounts;
 use crate::times::{as_ms, as_ms_where_known, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};
@@ -54,11 +56,16 @@ pub struct TaskReport {
     /// declared it before there were any. Jobs that were there before are gone (where they are still there, none is lost, and this is `None`); what workers hold of them is reported in vain.
     #[serde(rename = "data_lost_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub data_lost_at: Option<SystemTime>,
+    /// When it was found that the options and counters of the task were lost alone, if they were: its jobs are there. A pause is gone with them.
+    #[serde(rename = "options_lost_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub options_lost_at: Option<SystemTime>,
     /// Jobs that were removed since the task exists since their payload was gone: there was nothing to run.
     pub lost_payloads: u64,
     /// When the last of them was.
     #[serde(rename = "payload_lost_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub payload_lost_at: Option<SystemTime>,
+    /// Jobs that are in no place, as far as counting tells: nobody works them, and nobody is told how they ended. [`Inspector::audit`] finds them.
+    pub nowhere: u64,
     /// Jobs that failed in the last 5 minutes, of those that are kept.
     pub failed_lately: u64,
     /// Jobs that failed since the last one completed, in the last day and of those that are kept. `None` where that is not known: jobs have
@@ -79,7 +86,7 @@ pub struct TaskReport {
     pub live_workers: u64,
     /// How many jobs those may hold together, by the concurrency of the task; a worker may hold fewer by its `max_jobs`.
     pub slots: u64,
-    /// Its stall detection, part by part. A task has one part.
+    /// Its stall detection, partition by partition.
     pub parts: Vec<PartReport>,
     /// Why it cannot be read, if so; nothing else of the report says anything then.
     pub fault: Option<String>,
@@ -125,11 +132,11 @@ pub struct TaskOptionsInForce {
     pub declared_at: Option<SystemTime>,
 }
 
-/// The stall detection of one part of a task.
+/// The stall detection of one partition of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PartReport {
-    /// Which part, from 0.
+    /// Which partition, from 0.
     pub part: u32,
     /// How many snapshots there were.
     pub epoch: u64,
@@ -167,9 +174,10 @@ pub struct TaskRates {
 }
 
 /// The options in `meta`, which a worker declares.
-const OPTIONS: [&str; 22] = [
+const OPTIONS: [&str; 23] = [
     "concurrency",
     "prefetch",
+    "partitions",
     "attempts",
     "timeoutMs",
     "maxCount",
@@ -246,15 +254,15 @@ impl Inspector {
         let live = self.live().await?;
         let mut reports = Vec::with_capacity(names.len());
         for some in names.chunks(TOGETHER) {
-            let looks = some.iter().map(|name| self.overview(name));
+            let looks = some.iter().map(|name| self.overviews(name));
             for (name, seen) in some.iter().zip(join_all(looks).await) {
                 let is_away = seen.as_ref().is_err_and(Error::is_outage);
                 let (seen, fault) = match seen {
                     Ok(seen) => (seen, None),
                     Err(e) if self.hides_all(&e) => return Err(e),
-                    Err(e) if is_away => (Overview::default(), Some(e.chain().to_string())),
+                    Err(e) if is_away => (vec![Overview::default()], Some(e.chain().to_string())),
                     // One that is damaged, or on a node that is away, does not hide the others.
-                    Err(e) => (Overview::default(), Some(self.fault_of(name, &e).await)),
+                    Err(e) => (vec![Overview::default()], Some(self.fault_of(name, &e).await)),
                 };
                 reports.push(TaskReport { fault, is_away, ..report(name, &seen, live.get(name.as_str()).copied()) });
             }
@@ -280,12 +288,10 @@ impl Inspector {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn foreign_keys(&self, task: &str) -> Result<Vec<ForeignKey>, Error> {
-        let keys = self.keys(task)?;
-        let call = |conn| {
-            let keys = keys.clone();
-            async move { overview::foreign(&conn, &keys).await }
-        };
-        let found = self.ask(call).await?;
+        let mut found = Vec::new();
+        for keys in self.tables_if_known(task).await?.iter() {
+            found.extend(self.ask(|conn| async move { overview::foreign(&conn, keys).await }).await?);
+        }
         Ok(found.into_iter().map(|(key, found, expected)| ForeignKey { key, found, expected }).collect())
     }
 
@@ -323,28 +329,44 @@ impl Inspector {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn task(&self, task: &str) -> Result<TaskReport, Error> {
-        let seen = self.overview(task).await?;
+        let seen = self.overviews(task).await?;
         let live = self.live().await?;
         Ok(report(task, &seen, live.get(task).copied()))
     }
 
+    /// The task as its first partition has it: the options, and what is of the task as a whole.
     pub(super) async fn overview(&self, task: &str) -> Result<Overview, Error> {
-        let keys = self.keys(task)?;
-        self.ask(|mut conn| {
-            let keys = keys.clone();
-            async move { overview::overview(&mut conn, &keys).await }
-        })
-        .await
+        let keys = self.first(task)?;
+        self.overview_of(&keys).await
     }
 
-    /// How many jobs of a task are in each state, counted in one step.
+    /// One partition.
+    pub(super) async fn overview_of(&self, keys: &TaskKeys) -> Result<Overview, Error> {
+        self.ask(|mut conn| async move { overview::overview(&mut conn, keys).await }).await
+    }
+
+    /// All partitions, the first one first.
+    async fn overviews(&self, task: &str) -> Result<Vec<Overview>, Error> {
+        let first = self.overview(task).await?;
+        let tables = self.store.tables(task);
+        tables.learn(first.number("partitions").and_then(|count| u32::try_from(count).ok()).unwrap_or(1));
+        let tables = tables.all();
+        let mut seen = vec![first];
+        seen.extend(try_join_all(tables.iter().skip(1).map(|keys| self.overview_of(keys))).await?);
+        Ok(seen)
+    }
+
+    /// The tables of a task; where the first one cannot be read, those that are known.
+    async fn tables_if_known(&self, task: &str) -> Result<Arc<[Arc<TaskKeys>]>, Error> {
+        match self.tables(task).await {
+            Err(Error::Server { .. }) => Ok(self.store.tables(task).all()),
+            tables => tables,
+        }
+    }
+
+    /// How many jobs of a task are in each state, counted in one step for each partition.
     pub(super) async fn task_counts(&self, task: &str) -> Result<TaskCounts, Error> {
-        let keys = self.keys(task)?;
-        let call = |mut conn| {
-            let keys = keys.clone();
-            async move { counts::counts(&mut conn, &keys).await }
-        };
-        Ok(TaskCounts::of(self.ask(call).await?.jobs))
+        Ok(TaskCounts::of(counts::of_all(&self.store, &self.tables(task).await?).await?))
     }
 
     /// What the live workers of each task are together.
@@ -378,68 +400,90 @@ pub(super) fn stands_since(id: &JobId, since_ms: Option<u64>) -> Option<SystemTi
 }
 
 /// The faults that a note of an audit tells of; words that this version does not know are left out.
-fn counted(found: &str) -> BTreeMap<Fault, u64> {
+fn counted_faults(found: &str) -> BTreeMap<Fault, u64> {
     let words: Vec<&str> = found.split(' ').collect();
     let pairs = words.chunks_exact(2).filter_map(|pair| Some((pair[0].parse().ok()?, pair[1].parse().ok()?)));
     pairs.collect()
 }
 
-fn report(task: &str, seen: &Overview, live: Option<Live>) -> TaskReport {
-    let ages = seen.heads.iter().filter_map(|(id, since)| stands_since(id, *since));
-    let due = seen.first_due_ms.filter(|due| *due <= seen.now_ms);
-    let since = ages.map(ms_of).chain(due).min();
-    let oldest = since.map(|since| Duration::from_millis(seen.now_ms.saturating_sub(since)));
-    let time = |field: &str| seen.number(field).map(at_ms);
-    let worker = |field: &str| seen.text(field).map(WorkerId::from_wire);
-    let values = OPTIONS.iter().filter_map(|name| Some(((*name).to_owned(), seen.meta.get(*name)?.clone()))).collect();
-    let (ended, failed) = (seen.number("out").unwrap_or(0), seen.number("outFailed").unwrap_or(0));
-    let counts = TaskCounts::of(seen.counts);
+/// What there is to know of a task, by its partitions, of which there is one at least.
+fn report(task: &str, parts: &[Overview], live: Option<Live>) -> TaskReport {
+    let nothing = Overview::default();
+    let first = parts.first().unwrap_or(&nothing);
+    let sum = |of: fn(&Overview) -> u64| parts.iter().map(of).sum::<u64>();
+    let counted = |field: &str| parts.iter().filter_map(|part| part.number(field)).sum::<u64>();
+    let latest = |field: &str| parts.iter().filter_map(|part| part.number(field)).max();
+    let oldest = parts.iter().filter_map(waits_since).min();
+    let counts = TaskCounts::of(std::array::from_fn(|at| parts.iter().map(|part| part.counts[at]).sum()));
+    let (ended, failed) = (counted("out"), counted("outFailed"));
     // With more jobs than came since the counters began those were lost alone, and the jobs are there.
-    let dispatched = seen.number("in").unwrap_or(0);
+    let dispatched = counted("in");
     let jobs = counts.unfinished() + counts.completed + counts.failed + counts.cancelled;
     let Live { workers: live_workers, slots, declared_at } = live.unwrap_or_default();
-    let born = time("bornAt").filter(|born| declared_at.is_some_and(|declared| declared < *born));
+    let born = latest("bornAt").map(at_ms).filter(|born| declared_at.is_some_and(|declared| declared < *born));
+    let pause = parts.iter().find_map(|part| Some((part.number("paused")?, part)));
+    let values = OPTIONS.iter().filter_map(|name| Some(((*name).to_owned(), first.meta.get(*name)?.clone()))).collect();
     TaskReport {
         task: task.to_owned(),
-        as_of: at_ms(seen.now_ms),
+        as_of: at_ms(first.now_ms),
         counts,
-        next_waiting_age: oldest,
-        due: seen.due,
-        next_due_at: seen.first_due_ms.map(at_ms),
+        next_waiting_age: oldest.map(|since| Duration::from_millis(first.now_ms.saturating_sub(since))),
+        due: sum(|part| part.due),
+        next_due_at: parts.iter().filter_map(|part| part.first_due_ms).min().map(at_ms),
         dispatched,
         ended,
         failed,
-        stalled: seen.number("stalls").unwrap_or(0),
-        data_lost_at: time("lostAt").max(born).filter(|_| jobs <= dispatched),
-        lost_payloads: seen.number("payloadsLost").unwrap_or(0),
-        payload_lost_at: time("payloadLostAt"),
-        failed_lately: seen.failed_lately,
-        failed_since_completed: (counts.completed > 0 || ended == failed).then_some(seen.failed_since),
-        completed_lately: seen.completed_lately,
+        stalled: counted("stalls"),
+        data_lost_at: latest("lostAt").map(at_ms).max(born).filter(|_| jobs <= dispatched),
+        options_lost_at: latest("lostAt").map(at_ms).max(born).filter(|_| jobs > dispatched),
+        lost_payloads: counted("payloadsLost"),
+        payload_lost_at: latest("payloadLostAt").map(at_ms),
+        nowhere: sum(|part| part.payloads.saturating_sub(part.counts.iter().sum())),
+        failed_lately: sum(|part| part.failed_lately),
+        // So many at least: which partition had the last one that completed is not known.
+        failed_since_completed: (counts.completed > 0 || ended == failed)
+            .then(|| parts.iter().map(|part| part.failed_since).min().unwrap_or(0)),
+        completed_lately: sum(|part| part.completed_lately),
         // Fences are drawn from the time, in us.
-        last_claimed_at: seen.number("fence").map(|fence| at_ms(fence / 1000)),
-        paused: time("paused").map(|at| TaskPause {
-            at,
-            by: seen.text("pausedBy").unwrap_or_default().to_owned(),
-            reason: seen.text("pauseReason").unwrap_or_default().to_owned(),
+        last_claimed_at: latest("fence").map(|fence| at_ms(fence / 1000)),
+        paused: pause.map(|(at, part)| TaskPause {
+            at: at_ms(at),
+            by: part.text("pausedBy").unwrap_or_default().to_owned(),
+            reason: part.text("pauseReason").unwrap_or_default().to_owned(),
         }),
-        audited: time("auditedAt")
-            .map(|at| TaskAudit { at, found: counted(seen.text("auditFound").unwrap_or_default()) }),
-        options: TaskOptionsInForce { values, declared_by: worker("declaredBy"), declared_at: time("declaredAt") },
+        audited: first
+            .number("auditedAt")
+            .map(|at| TaskAudit { at: at_ms(at), found: counted_faults(first.text("auditFound").unwrap_or_default()) }),
+        options: TaskOptionsInForce {
+            values,
+            declared_by: first.text("declaredBy").map(WorkerId::from_wire),
+            declared_at: first.number("declaredAt").map(at_ms),
+        },
         live_workers,
         slots,
-        parts: vec![PartReport {
-            part: 0,
-            epoch: seen.number("epoch").unwrap_or(0),
-            epoch_at: time("epochAt"),
-            snapshot_at: time("snapshotAt"),
-            interval: seen.number("interval").map(Duration::from_millis),
-            asker: worker("asker"),
-            candidates: seen.candidates,
-            heard: seen.active,
-            set_aside: seen.set_aside,
-        }],
+        parts: parts.iter().zip(0..).map(|(part, at)| part_report(part, at)).collect(),
         fault: None,
         is_away: false,
+    }
+}
+
+/// Since when the next job of a partition waits, or is due, ms.
+fn waits_since(seen: &Overview) -> Option<u64> {
+    let waits = seen.heads.iter().filter_map(|(id, since)| stands_since(id, *since)).map(ms_of);
+    waits.chain(seen.first_due_ms.filter(|due| *due <= seen.now_ms)).min()
+}
+
+fn part_report(seen: &Overview, part: u32) -> PartReport {
+    let time = |field: &str| seen.number(field).map(at_ms);
+    PartReport {
+        part,
+        epoch: seen.number("epoch").unwrap_or(0),
+        epoch_at: time("epochAt"),
+        snapshot_at: time("snapshotAt"),
+        interval: seen.number("interval").map(Duration::from_millis),
+        asker: seen.text("asker").map(WorkerId::from_wire),
+        candidates: seen.candidates,
+        heard: seen.active,
+        set_aside: seen.set_aside,
     }
 }

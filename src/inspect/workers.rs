@@ -140,7 +140,7 @@ pub struct WorkerTask {
     /// How long its answer took; zero for one that named no job.
     #[serde(rename = "beat_took_ms", serialize_with = "as_ms")]
     pub beat_took: Duration,
-    /// Its watch, part by part. A task has one part.
+    /// Its watch, partition by partition.
     pub watches: Vec<WatchReport>,
 }
 
@@ -148,7 +148,7 @@ pub struct WorkerTask {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WatchReport {
-    /// Which part, from 0.
+    /// Which partition, from 0.
     pub part: u32,
     /// The epoch.
     pub epoch: u64,
@@ -316,14 +316,13 @@ fn task_of(task: &str, presence: &HashMap<String, String>, seen_ms: u64) -> Work
         [ago, took] => (before(ago), took.parse().unwrap_or(0)),
         _ => (None, 0),
     };
-    let watch = match words("watch")[..] {
-        [epoch, watched, interval, cause, ago] => Some((epoch, watched, interval, cause, ago)),
-        _ => None,
-    };
-    let watches = watch.and_then(|(epoch, watched, interval, cause, ago)| {
+    let watches = (0..number(presence, &format!("partitions:{task}")).unwrap_or(1)).filter_map(|part| {
+        let field = if part == 0 { format!("watch:{task}") } else { format!("watch:{task}:{part}") };
+        let words: Vec<&str> = presence.get(&field)?.split(' ').collect();
+        let [epoch, watched, interval, cause, ago] = words[..] else { return None };
         let broken = cause.parse().ok();
         Some(WatchReport {
-            part: 0,
+            part: u32::try_from(part).ok()?,
             epoch: epoch.parse().ok()?,
             since: before(watched)?,
             interval: Duration::from_millis(interval.parse().ok()?),
@@ -338,7 +337,7 @@ fn task_of(task: &str, presence: &HashMap<String, String>, seen_ms: u64) -> Work
         declared_at: number(presence, &format!("declared:{task}")).map(at_ms),
         last_beat_at,
         beat_took: Duration::from_millis(beat_took),
-        watches: watches.into_iter().filter(|watch| !watch.interval.is_zero()).collect(),
+        watches: watches.filter(|watch| !watch.interval.is_zero()).collect(),
     }
 }
 

@@ -54,7 +54,7 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
             }
         }
         watch.witness().next_beat_at(due);
-        watch.task.tally.watch_broken(watch.witness().breaks());
+        watch.task.tally().watch_broken(watch.witness().breaks());
         wait(&keeper, &watch, due, is_well).await;
         due = due.min(clock::now());
     }

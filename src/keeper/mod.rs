@@ -299,7 +299,7 @@ impl Keeper {
     pub(crate) fn lost(&self, task: &TaskRuntime, held: &Arc<Held>) {
         // A finished job is settled by now, or about to be told by the settle itself.
         if !held.flags().intersects(Flags::FINISHED) && !held.flags().intersects(Flags::LOST) {
-            task.tally.lock_lost();
+            task.tally().lock_lost();
             let (task, job_id, fence) = (Arc::clone(&task.name), held.id.clone(), held.fence);
             self.log.line(move || {
                 tracing::warn!(%task, %job_id, fence, "lost: the lock of the job is gone, another worker may hold it");

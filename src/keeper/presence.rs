@@ -10,6 +10,7 @@ use super::Keeper;
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::process::identity;
+use crate::process::task::TaskRuntime;
 
 /// How long this process itself must have seen nothing of a worker. The clock of the server may have jumped by an hour,
 /// and then every worker looks long gone until it has announced itself again.
@@ -62,8 +63,13 @@ const TICKS: Duration = Duration::from_secs(1);
 /// What this worker says of itself: who it is, and of each task what it holds, how its heartbeats go, and how its watch does.
 /// Times are told as how long ago they were: the clock of the server tells when that is.
 fn facts(keeper: &Keeper, now: Moment) -> Vec<(String, String)> {
-    let tasks = keeper.watches.iter().map(|watch| (&*watch.task.name, watch.task.held.len()));
-    let mut fields = identity::presence(&keeper.facts, tasks);
+    let firsts = || keeper.watches.iter().map(|watch| &watch.task).filter(|task| task.is_first());
+    let parts_of = |name: &Arc<str>| {
+        let name = Arc::clone(name);
+        keeper.watches.iter().filter(move |watch| watch.task.name == name)
+    };
+    let held = |name: &Arc<str>| parts_of(name).map(|watch| watch.task.held.len()).sum();
+    let mut fields = identity::presence(&keeper.facts, firsts().map(|task| (&*task.name, held(&task.name))));
     let worker = &keeper.worker;
     let started = keeper.watches.iter().map(|watch| watch.task.stamp).min().unwrap_or(0);
     let phase = if worker.stopping.is_cancelled() { "stopping" } else { "working" };
@@ -73,14 +79,28 @@ fn facts(keeper: &Keeper, now: Moment) -> Vec<(String, String)> {
     fields.push(("phase".to_owned(), phase.to_owned()));
     fields.extend(worker.slots.most().map(|most| ("maxJobs".to_owned(), most.to_string())));
     fields.push(("runtimeSilent".to_owned(), silent.as_millis().to_string()));
-    for watch in keeper.watches.iter() {
-        let (task, witness) = (&watch.task, watch.witness());
+    for task in firsts() {
         let name = &task.name;
         fields.push((format!("slots:{name}"), task.options.concurrency.to_string()));
         fields.push((format!("declared:{name}"), task.stamp.to_string()));
-        let beaten = (task.last_beat().as_millis() > 0).then(|| now.since(task.last_beat()).as_millis());
-        let beat = beaten.map_or("-".to_owned(), |ago| ago.to_string());
-        fields.push((format!("beat:{name}"), format!("{beat} {}", task.beat_took().as_millis())));
+        // The oldest heartbeat, and the slowest, of all partitions.
+        let beaten = |task: &TaskRuntime| (task.last_beat().as_millis() > 0).then(|| now.since(task.last_beat()));
+        let beats: Option<Vec<Duration>> = parts_of(name).map(|watch| beaten(&watch.task)).collect();
+        let beat = beats.and_then(|beats| beats.into_iter().max());
+        let beat = beat.map_or("-".to_owned(), |ago| ago.as_millis().to_string());
+        let took = parts_of(name).map(|watch| watch.task.beat_took()).max().unwrap_or_default();
+        fields.push((format!("beat:{name}"), format!("{beat} {}", took.as_millis())));
+        if task.keys.parts() > 1 {
+            fields.push((format!("partitions:{name}"), task.keys.parts().to_string()));
+        }
+    }
+    for watch in keeper.watches.iter() {
+        let (task, witness) = (&watch.task, watch.witness());
+        // `:` is in no name of a task.
+        let name = match task.keys.part() {
+            0 => task.name.to_string(),
+            part => format!("{}:{part}", task.name),
+        };
         let (epoch, watched, interval) = witness.watched(now).unwrap_or_default();
         let (cause, ago) = witness.last_break(now).map_or(("-", 0), |(cause, ago)| (cause.as_str(), ago.as_millis()));
         let watch = format!("{epoch} {} {} {cause} {ago}", watched.as_millis(), interval.as_millis());

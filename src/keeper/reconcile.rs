@@ -157,7 +157,7 @@ async fn take_back(keeper: &Keeper, watch: &TaskWatch, dead: &[String]) -> Resul
     if taken.is_empty() {
         return Ok(());
     }
-    taken.iter().for_each(|job| task.tally.stalled(StallReason::WorkerRestarted, &job.action));
+    taken.iter().for_each(|job| task.tally().stalled(StallReason::WorkerRestarted, &job.action));
     let took_ms = clock::now().since(begun).as_millis() as u64;
     let name = Arc::clone(&task.name);
     keeper.log.line(move || {

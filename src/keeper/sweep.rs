@@ -82,13 +82,13 @@ async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
                     total += resolved.len();
                     set_aside += aside;
                     for job in resolved {
-                        task.tally.stalled(silence, &job.action);
+                        task.tally().stalled(silence, &job.action);
                         tell(keeper, watch, job);
                     }
                     watch.pass().swept(cursor, left);
                     watch.witness().told(clock::now(), epoch, interval);
                     if snapshot {
-                        task.tally.swept();
+                        task.tally().swept();
                         if set_aside > 0 {
                             let task = Arc::clone(&task.name);
                             keeper

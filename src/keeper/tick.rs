@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::HOUSEKEEPING;
 use super::Keeper;
 use crate::clock::{self, Moment};
+use crate::process::task::TaskRuntime;
 use crate::stall::cadence;
 
 pub(super) async fn run(keeper: Arc<Keeper>) {
@@ -85,7 +86,7 @@ fn look_at_deadlines(keeper: &Keeper, last_tick: Moment, now: Moment) -> Vec<usi
         let answered = now.since(watch.task.last_beat()) < cadence::beats_answered_within(interval);
         watch.task.held.for_each(|held| {
             if held.tick(last_tick, now, answered) {
-                watch.task.tally.came_at_risk();
+                watch.task.tally().came_at_risk();
             }
             waiting += usize::from(held.waits.lasts(interval));
         });
@@ -97,8 +98,11 @@ fn look_at_deadlines(keeper: &Keeper, last_tick: Moment, now: Moment) -> Vec<usi
 /// The slots of which none is left for the jobs that handlers wait for: all of a task, or of the worker, are held by handlers
 /// that wait.
 fn full_slots(keeper: &Keeper, waiting: &[usize]) -> Option<String> {
-    let mut tasks = keeper.watches.iter().map(|watch| &watch.task).zip(waiting);
-    if let Some((task, _)) = tasks.find(|(task, waiting)| **waiting >= task.options.concurrency) {
+    let tasks = || keeper.watches.iter().map(|watch| &watch.task).zip(waiting);
+    let of_all_partitions =
+        |name: &str| tasks().filter(|(task, _)| &*task.name == name).map(|(_, waiting)| waiting).sum::<usize>();
+    let is_full = |task: &&Arc<TaskRuntime>| of_all_partitions(&task.name) >= task.options.concurrency;
+    if let Some(task) = tasks().map(|(task, _)| task).find(is_full) {
         return Some(format!("concurrency {} of the task {}", task.options.concurrency, task.name));
     }
     let most = keeper.worker.slots.most().filter(|most| waiting.iter().sum::<usize>() >= *most)?;

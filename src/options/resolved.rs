@@ -39,6 +39,8 @@ pub(crate) struct Resolved {
     pub(crate) durability: Durability,
     /// Whether outcomes wait for replicas, too.
     pub(crate) settle_replicated: bool,
+    /// How many partitions the task is to have; `None`: as many as it has.
+    pub(crate) partitions: Option<u32>,
     /// Whether the task has a hook, which runs before a job has ended.
     pub(crate) has_hook: bool,
 }
@@ -58,6 +60,16 @@ impl Resolved {
         let waited = first.saturating_add(UNDECODABLE_PAUSE_MAX.saturating_mul(before.saturating_sub(10)));
         let left = self.undecodable_for.saturating_sub(waited);
         (!left.is_zero()).then(|| pause(before).min(left))
+    }
+
+    /// The settings of one partition of so many: what is counted of the whole task is split, but for the slots, which they share.
+    pub(crate) fn of_partition(mut self, count: u32) -> Resolved {
+        let count = count.max(1);
+        self.prefetch = self.prefetch.div_ceil(count as usize);
+        for limit in [&mut self.retention.completed, &mut self.retention.failed, &mut self.retention.cancelled] {
+            limit.max_count = limit.max_count.map(|most| most.div_ceil(u64::from(count)));
+        }
+        self
     }
 
     /// The settings for one job.

@@ -39,6 +39,7 @@ pub struct TaskOptions {
     undecodable_for: Option<Duration>,
     durability: Option<Durability>,
     settle_replicated: Option<bool>,
+    partitions: Option<u32>,
 }
 
 impl TaskOptions {
@@ -59,6 +60,7 @@ impl TaskOptions {
             undecodable_for: None,
             durability: None,
             settle_replicated: None,
+            partitions: None,
         }
     }
 
@@ -108,6 +110,23 @@ impl TaskOptions {
     /// At most 100, or 10 times the concurrency where that is more. Defaults to 0: no job is taken that does not run at once.
     pub const fn prefetch(mut self, jobs: usize) -> Self {
         self.prefetch = Some(jobs);
+        self
+    }
+
+    /// Over how many partitions the jobs of the task are spread, by their ids: each is a table of its own, which in a cluster lies on
+    /// another node, so that a task that is too hot for one node uses several.
+    ///
+    /// What holds within a partition, and not across: the order of jobs, priorities, and that [`Context::fence`](crate::Context::fence)
+    /// grows. [`concurrency`](TaskOptions::concurrency) holds over all; `prefetch` and the counts of [`Retention`] are split evenly, rounded up. A call
+    /// reports and claims within its partition, so on one server more partitions cost more: as many as there are primaries, twice that at most.
+    ///
+    /// The number is fixed by whoever declares the task, or dispatches to it, first; without this option that is 1. Others take what is
+    /// there, or get an error where they set another one. It never changes: to change it end all jobs, stop the workers,
+    /// [forget](crate::Inspector::forget_task) the task and declare it anew. Set it in one place, as a [`TaskDef`](crate::TaskDef) is, or in producers and workers alike.
+    ///
+    /// 1 to 64. Not taken from the defaults of the App. Defaults to what the task has.
+    pub const fn partitions(mut self, count: u32) -> Self {
+        self.partitions = Some(count);
         self
     }
 
@@ -206,6 +225,9 @@ impl TaskOptions {
         faults.concurrency(concurrency);
         let prefetch = self.prefetch.or(app_defaults.prefetch).unwrap_or(0);
         faults.prefetch(prefetch, concurrency);
+        if let Some(count) = self.partitions {
+            faults.partitions(count);
+        }
         let shutdown_grace = self.shutdown_grace.or(app_defaults.shutdown_grace);
         let shutdown_grace = shutdown_grace.unwrap_or(Duration::from_secs(30));
         faults.any_time("shutdown_grace", shutdown_grace);
@@ -259,6 +281,7 @@ impl TaskOptions {
             undecodable_for,
             durability,
             settle_replicated,
+            partitions: self.partitions,
             has_hook: false,
         })
     }

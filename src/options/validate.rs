@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::modes::{Copies, Durability};
 use crate::faults::{ConfigError, ConfigErrors, Faults, shown, text};
 use crate::job::failure::codes;
-use crate::limits::{LONGEST, MIN_AGE_MS};
+use crate::limits::{LONGEST, MIN_AGE_MS, MOST_PARTITIONS};
 
 /// The most runs that a job may get.
 const MOST_ATTEMPTS: u64 = 1_000_000;
@@ -23,6 +23,11 @@ impl Faults {
     /// How many jobs of a task one worker runs at a time.
     pub(super) fn concurrency(&mut self, jobs: usize) {
         self.number("concurrency", jobs as u64, 1, 100_000);
+    }
+
+    /// Over how many partitions the jobs of a task are spread.
+    pub(super) fn partitions(&mut self, count: u32) {
+        self.number("partitions", u64::from(count), 1, u64::from(MOST_PARTITIONS));
     }
 
     /// How many jobs of a task one worker claims ahead.

@@ -1,10 +1,10 @@
-//! The slots of a worker over all its tasks.
+//! The slots of a worker over all its tasks, and those of a task over all its partitions.
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How many jobs a worker may run over all its tasks; each that has begun has a slot.
+/// How many jobs may run, of all tasks of a worker or all partitions of a task; each that has begun has a slot.
 pub(crate) struct Slots {
     most: Option<usize>,
     free: Option<Arc<Semaphore>>,
@@ -41,20 +41,90 @@ impl Slots {
         0
     }
 
-    /// Waits for a slot, behind the tasks that came before; `None` where there is no bound.
-    pub(crate) fn queue(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
-        let free = Arc::clone(self.free.as_ref()?);
-        Some(async move {
-            if let Ok(permit) = free.acquire_owned().await {
-                permit.forget();
-            }
-        })
-    }
-
     /// Gives slots back, to the tasks that wait for one first.
     pub(crate) fn give_back(&self, count: usize) {
         if let Some(free) = &self.free {
             free.add_permits(count);
         }
+    }
+}
+
+/// The slots that a job of a task needs one of each: those of its worker, and, where it has partitions, those that these share.
+#[derive(Clone, Copy)]
+pub(crate) struct TaskSlots<'a> {
+    pub(crate) worker: &'a Slots,
+    pub(crate) task: Option<&'a Slots>,
+}
+
+impl TaskSlots<'_> {
+    /// Whether there is no bound.
+    pub(crate) fn are_unbounded(self) -> bool {
+        self.worker.most.is_none() && self.task.is_none()
+    }
+
+    /// Whether there is a free one.
+    pub(crate) fn any_free(self) -> bool {
+        self.worker.any_free() && self.task.is_none_or(Slots::any_free)
+    }
+
+    /// Takes up to `wanted` slots.
+    pub(crate) fn take(self, wanted: usize) -> usize {
+        let of_task = self.task.map_or(wanted, |task| task.take(wanted));
+        let taken = self.worker.take(of_task);
+        if let Some(task) = self.task {
+            task.give_back(of_task - taken);
+        }
+        taken
+    }
+
+    /// Waits for a slot, behind those that came before; `None` where there is no bound.
+    pub(crate) fn queue(self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        if self.are_unbounded() {
+            return None;
+        }
+        let of_task = self.task.and_then(|task| task.free.clone());
+        let of_worker = self.worker.free.clone();
+        Some(async move {
+            // Dropped before both are there it gives back what it has.
+            let mut permits = Vec::with_capacity(2);
+            for free in of_task.into_iter().chain(of_worker) {
+                permits.extend(free.acquire_owned().await);
+            }
+            permits.into_iter().for_each(OwnedSemaphorePermit::forget);
+        })
+    }
+
+    /// Gives slots back, to those who wait for one first.
+    pub(crate) fn give_back(self, count: usize) {
+        self.worker.give_back(count);
+        if let Some(task) = self.task {
+            task.give_back(count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_job_needs_a_slot_of_both_and_whoever_waits_in_vain_takes_none() {
+        let (worker, task) = (Slots::new(Some(2)), Slots::new(Some(3)));
+        let both = TaskSlots { worker: &worker, task: Some(&task) };
+        assert_eq!((both.take(3), worker.take(1), task.take(2)), (2, 0, 1));
+        task.give_back(1);
+        let place = both.queue().unwrap();
+        let mut place = Box::pin(place);
+        assert!(futures_util::poll!(&mut place).is_pending(), "there is none of the worker");
+        assert_eq!(task.take(1), 0, "that of the task waits with it");
+        drop(place);
+        assert_eq!(task.take(1), 1);
+        task.give_back(1);
+        let mut place = Box::pin(both.queue().unwrap());
+        assert!(futures_util::poll!(&mut place).is_pending());
+        both.give_back(1);
+        assert!(futures_util::poll!(&mut place).is_ready());
+        assert_eq!((worker.take(1), task.take(2)), (0, 1));
+        assert!(TaskSlots { worker: &Slots::new(None), task: None }.are_unbounded());
     }
 }

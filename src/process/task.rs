@@ -14,6 +14,8 @@ use super::handler::{Handler, Hook};
 use super::held::{Bells, HeldTable};
 use super::open_claims::OpenClaims;
 use super::outbox::Outbox;
+use super::shared::WorkerShared;
+use super::slots::{Slots, TaskSlots};
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::error::job_error::ErrorMap;
@@ -37,6 +39,33 @@ pub(crate) struct Definition {
     /// What the user says of errors.
     pub(crate) errors: Arc<[ErrorMap]>,
     pub(crate) needs: Arc<[Need]>,
+    /// Where the task has partitions: the slots that they share, and the figures.
+    pub(crate) shared: Option<Arc<Partitioned>>,
+}
+
+/// What the partitions of a task share in a worker.
+pub(crate) struct Partitioned {
+    pub(crate) slots: Slots,
+    pub(crate) tally: TaskTally,
+}
+
+impl Definition {
+    /// One for each table of the task.
+    pub(crate) fn of_tables(self, tables: &[Arc<TaskKeys>]) -> Vec<Definition> {
+        if tables.len() <= 1 {
+            return vec![self];
+        }
+        let slots = Slots::new(Some(self.options.concurrency));
+        let shared = Arc::new(Partitioned { slots, tally: TaskTally::default() });
+        let options = Arc::new(Resolved::clone(&self.options).of_partition(tables.len() as u32));
+        let of = |keys: &Arc<TaskKeys>| Definition {
+            keys: Arc::clone(keys),
+            options: Arc::clone(&options),
+            shared: Some(Arc::clone(&shared)),
+            ..self.clone()
+        };
+        tables.iter().map(of).collect()
+    }
 }
 
 /// What driver, keeper and runners of one task share.
@@ -74,8 +103,10 @@ pub(crate) struct TaskRuntime {
     /// Since when heartbeats are fresh, ms.
     fresh_since: AtomicU64,
     pub(crate) counted: Counted,
-    /// What this worker counts of itself.
-    pub(crate) tally: TaskTally,
+    /// What this worker counts of itself, where the task has no partitions.
+    own_tally: TaskTally,
+    /// What its partitions share.
+    shared: Option<Arc<Partitioned>>,
     /// For outcomes that wait for replicas.
     pub(crate) replicated: OnceLock<Slot>,
     /// Whether fewer replicas than asked for had the last ones.
@@ -115,17 +146,33 @@ impl TaskRuntime {
             last_claim: AtomicU64::new(clock::now().as_millis()),
             fresh_since: AtomicU64::new(clock::now().as_millis()),
             counted: Counted::default(),
-            tally: TaskTally::default(),
+            own_tally: TaskTally::default(),
+            shared: task.shared,
             replicated: OnceLock::new(),
             lacks_copies: AtomicBool::new(false),
         }
+    }
+
+    /// What this worker counts of itself, of all partitions together.
+    pub(crate) fn tally(&self) -> &TaskTally {
+        self.shared.as_ref().map_or(&self.own_tally, |shared| &shared.tally)
+    }
+
+    /// The slots that its jobs need.
+    pub(crate) fn slots<'a>(&'a self, worker: &'a WorkerShared) -> TaskSlots<'a> {
+        TaskSlots { worker: &worker.slots, task: self.shared.as_deref().map(|shared| &shared.slots) }
+    }
+
+    /// Whether it is the first partition of its task, or all of it.
+    pub(crate) fn is_first(&self) -> bool {
+        self.keys.part() == 0
     }
 
     /// So many replicas have the outcomes that were reported.
     pub(crate) fn copied(&self, acked: u32, replicas: u32, outcomes: usize) {
         let lacks = acked < replicas;
         if lacks {
-            self.tally.not_replicated(outcomes);
+            self.tally().not_replicated(outcomes);
         }
         let did_lack = self.lacks_copies.swap(lacks, Ordering::Relaxed);
         let task = &self.name;
@@ -156,7 +203,7 @@ impl TaskRuntime {
         if !self.beats_are_fresh() {
             self.fresh_since.store(clock::now().as_millis(), Ordering::SeqCst);
         }
-        self.tally.beats.add(took);
+        self.tally().beats.add(took);
         self.beat_took.store(took.as_millis() as u64, Ordering::SeqCst);
         self.last_beat.fetch_max(sent.as_millis().max(1), Ordering::SeqCst);
     }

@@ -1,6 +1,6 @@
 //! Presence: who works, since when, and on what. For people, for housekeeping, and for the proof of a death.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use futures_util::future::{try_join, try_join_all};
@@ -90,10 +90,12 @@ impl Store {
         try_join(try_join_all(closes), leave).await?;
         let now = streams::server_time_ms(conn).await?;
         // By the names of its tasks it is forgotten, also where the server lost what it had said before.
-        let names: Vec<&str> = tasks.iter().map(|(name, ..)| *name).collect();
+        let mut held: BTreeMap<&str, usize> = BTreeMap::new();
+        tasks.iter().for_each(|(name, _, jobs)| *held.entry(name).or_default() += jobs);
+        let names: Vec<&str> = held.keys().copied().collect();
         let mut fields = vec![("stoppedAt".to_owned(), now.to_string()), ("tasks".to_owned(), names.join(" "))];
         fields.push(("phase".to_owned(), phase.to_owned()));
-        fields.extend(tasks.iter().map(|(name, _, held)| (format!("held:{name}"), held.to_string())));
+        fields.extend(held.iter().map(|(name, jobs)| (format!("held:{name}"), jobs.to_string())));
         self.announce(conn, worker, &fields).await
     }
 
@@ -110,10 +112,15 @@ impl Store {
         said.arg(keys::worker(&self.prefix, worker)).arg("tasks").arg("bootId");
         let (tasks, boot_id): (Option<String>, Option<String>) = said.query_async(conn).await.map_err(classify)?;
         for task in tasks.iter().flat_map(|names| names.split_whitespace()) {
-            let lines = LINES.map(|line| format!("{worker}{line}"));
-            let mut records = redis::cmd("HDEL");
-            records.arg(self.task_keys(task).get(Key::Calls)).arg(&lines);
-            records.query_async::<()>(conn).await.map_err(classify)?;
+            // Over this connection: the keeper's own runtime has no other.
+            let tables = self.tables(task);
+            tables.refresh_over(conn).await?;
+            for keys in tables.all().iter() {
+                let lines = LINES.map(|line| format!("{worker}{line}"));
+                let mut records = redis::cmd("HDEL");
+                records.arg(keys.get(Key::Calls)).arg(&lines);
+                records.query_async::<()>(conn).await.map_err(classify)?;
+            }
         }
         if let Some(boot_id) = boot_id {
             let mut leave = redis::cmd("ZREM");

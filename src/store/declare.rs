@@ -9,12 +9,18 @@ use crate::options::resolved::Resolved;
 use crate::times::to_ms;
 
 /// The version of keys, fields and scripts that this crate speaks. A task that a newer version wrote is refused.
-pub(crate) const WIRE_VERSION: u32 = 2;
+pub(crate) const WIRE_VERSION: u32 = 3;
 
 /// The version that whoever works a task with these options must speak: 1 knows no hook, and would run the handler again; nor does it
-/// know jobs that are set aside, and would decide about them.
+/// know jobs that are set aside, and would decide about them. 2 knows no partitions, and would work the first one alone.
 pub(crate) fn wire_of(options: &Resolved) -> u32 {
-    if options.has_hook || !options.patience.is_plain() { 2 } else { 1 }
+    if options.partitions.is_some_and(|count| count > 1) {
+        3
+    } else if options.has_hook || !options.patience.is_plain() {
+        2
+    } else {
+        1
+    }
 }
 
 /// The options of a task, as they are in force.
@@ -47,6 +53,10 @@ pub(crate) async fn declare(
     call.arg("priority").arg(options.priority.as_str());
     let text = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
     // For people: what a worker does by itself.
+    // Else each start would say that it changed.
+    if keys.parts() > 1 {
+        call.arg("partitions").arg(keys.parts());
+    }
     call.arg("concurrency").arg(options.concurrency);
     call.arg("prefetch").arg(options.prefetch);
     call.arg("hook").arg(if options.has_hook { "1" } else { "0" });
@@ -81,18 +91,19 @@ pub(crate) async fn declare_again(
     Ok(matches!(declare(conn, keys, worker, Some(stamp), options).await?, Declared::Ours(..)))
 }
 
-/// Which version of the wire format the task was written by; 1 where it was not yet.
+/// Which version of the wire format the task was written by, 1 where it was not yet; and how many partitions it has, if anything was.
 ///
 /// # Errors
 /// `Unsupported` when that is newer than this one.
-pub(crate) async fn check_wire(conn: &mut impl Connection, keys: &TaskKeys) -> Result<u32, Error> {
-    let mut cmd = redis::cmd("HGET");
-    cmd.arg(keys.get(Key::Meta)).arg("wire");
-    let wire: Option<String> = cmd.query_async(conn).await.map_err(|e| classify("declare", e))?;
+pub(crate) async fn check_wire(conn: &mut impl Connection, keys: &TaskKeys) -> Result<(u32, Option<u32>), Error> {
+    let mut cmd = redis::cmd("HMGET");
+    cmd.arg(keys.get(Key::Meta)).arg("wire").arg("partitions");
+    let (wire, partitions): (Option<String>, Option<u32>) =
+        cmd.query_async(conn).await.map_err(|e| classify("declare", e))?;
     match wire.as_deref().and_then(|wire| wire.parse().ok()) {
         Some(wire) if wire > WIRE_VERSION => {
             Err(Error::Unsupported { what: format!("the task was written by wire version {wire}") })
         }
-        wire => Ok(wire.unwrap_or(1)),
+        wire => Ok((wire.unwrap_or(1), partitions.or(wire.map(|_| 1)))),
     }
 }

@@ -42,14 +42,23 @@ impl NewJob {
     }
 }
 
-/// Writes the jobs. Returns, job by job, whether it existed before. `all_keys` is set when the task has a default priority,
+/// What became of a call.
+#[derive(Debug)]
+pub(crate) enum Dispatched {
+    /// It is done: job by job, whether it existed before.
+    Existed(Vec<bool>),
+    /// Nothing is written: the task has another number of partitions than the caller takes it to have, this one.
+    Partitions(u32),
+}
+
+/// Writes the jobs, all of which are of the partition of these keys. `all_keys` is set when the task has a default priority,
 /// for which its jobs need more keys than a plain one.
 pub(crate) async fn dispatch(
     conn: &mut impl Connection,
     keys: &TaskKeys,
     jobs: &[impl AsRef<NewJob>],
     all_keys: &AtomicBool,
-) -> Result<Vec<bool>, Error> {
+) -> Result<Dispatched, Error> {
     let plain = !all_keys.load(Ordering::Relaxed) && jobs.iter().all(|job| job.as_ref().is_plain());
     let mut reply = dispatch_call(keys, jobs, plain)?.call(conn).await?;
     let mut word: String = reply.next()?;
@@ -57,6 +66,9 @@ pub(crate) async fn dispatch(
         all_keys.store(true, Ordering::Relaxed);
         reply = dispatch_call(keys, jobs, false)?.call(conn).await?;
         word = reply.next()?;
+    }
+    if word == "partitions" {
+        return Ok(Dispatched::Partitions(reply.next()?));
     }
     if word != "dispatched" {
         return Err(reply.unexpected(&word));
@@ -67,13 +79,13 @@ pub(crate) async fn dispatch(
             *slot = true;
         }
     }
-    Ok(existed)
+    Ok(Dispatched::Existed(existed))
 }
 
 /// The keys of what every job has come first, and are enough for plain jobs.
 fn dispatch_call(keys: &TaskKeys, jobs: &[impl AsRef<NewJob>], plain: bool) -> Result<scripts::Invocation, Error> {
     let mut call = if plain { scripts::DISPATCH.on_first(keys, PLAIN_KEYS) } else { scripts::DISPATCH.on(keys) };
-    call.arg(WIRE_VERSION).arg(jobs.len());
+    call.arg(WIRE_VERSION).arg(keys.parts()).arg(jobs.len());
     for job in jobs.iter().map(AsRef::as_ref) {
         call.arg(job.id.as_str()).arg(job.payload.as_slice());
     }

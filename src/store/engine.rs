@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::{join_all, ready, try_join_all};
 use futures_util::{Stream, StreamExt};
 use redis::{PushInfo, PushKind};
+use tokio::sync::watch;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::address::{Access, Address, Role};
@@ -21,6 +22,7 @@ use super::patience::{CONNECT_TIMEOUT, LONGEST_RESPONSE};
 use super::scripts;
 use super::server;
 use super::slot::Slot;
+use super::tables::Tables;
 use super::turns::Turns;
 use crate::error::Error;
 
@@ -45,7 +47,14 @@ pub(crate) struct Store {
     checking: Joint<()>,
     /// The tasks that this process has put into the registry, and when.
     registered: Mutex<HashMap<String, Instant>>,
+    /// The tables of the tasks that anybody here has asked about.
+    tables: Mutex<HashMap<String, Arc<Tables>>>,
+    /// Tells that one of them turned out to have other partitions than was known.
+    layouts: Arc<watch::Sender<()>>,
 }
+
+/// With so many of them those are forgotten that nobody has.
+const MANY_TABLES: usize = 1000;
 
 /// How long the first look at a node of a cluster may take: less than a caller has for all of them.
 const NODE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -77,12 +86,28 @@ impl Store {
             checked: AtomicU64::new(0),
             checking: Joint::default(),
             registered: Mutex::default(),
+            tables: Mutex::default(),
+            layouts: Arc::new(watch::Sender::new(())),
         })
     }
 
-    /// The keys of a task.
-    pub(crate) fn task_keys(&self, task: &str) -> TaskKeys {
-        TaskKeys::new(&self.prefix, task, self.is_cluster())
+    /// The tables of a task.
+    pub(crate) fn tables(&self, task: &str) -> Arc<Tables> {
+        let mut known = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tables) = known.get(task) {
+            return Arc::clone(tables);
+        }
+        if known.len() >= MANY_TABLES {
+            known.retain(|_, tables| Arc::strong_count(tables) > 1);
+        }
+        let tables = Arc::new(Tables::new(&self.prefix, task, self.is_cluster(), Arc::clone(&self.layouts)));
+        known.insert(task.to_owned(), Arc::clone(&tables));
+        tables
+    }
+
+    /// Tells that a task turned out to have other partitions than was known.
+    pub(crate) fn layouts(&self) -> watch::Receiver<()> {
+        self.layouts.subscribe()
     }
 
     /// Connects and checks the server once, and each one that becomes a primary; other calls cost nothing.

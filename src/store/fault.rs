@@ -62,7 +62,7 @@ pub(crate) fn not_connected(e: &RedisError, over_tls: bool) -> Error {
 fn sort(name: &'static str, e: &RedisError, connecting: bool) -> Error {
     let source = ServerError::new(said(e, connecting));
     let code = source.code().unwrap_or_default();
-    if code == "NEWERWIRE" {
+    if code == "NEWERWIRE" || code == "OTHERPARTITIONS" {
         let what = e.detail().unwrap_or("data of a newer wire version").to_owned();
         return Error::Unsupported { what };
     }

@@ -1,4 +1,7 @@
-//! The only place that builds a key. Every key of a task shares the hash tag `{task}`.
+//! The only place that builds a key. Every key of a table shares its hash tag: `{task}`, or, of a partition behind the first,
+//! `{task:<partition>.<number>}`.
+
+use super::slots;
 
 /// A key of a task, named by what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,24 +155,45 @@ impl Key {
     }
 }
 
-/// The keys of one task, built once.
+/// The keys of one table, built once: of a task, or of a partition of one.
 #[derive(Debug)]
 pub(crate) struct TaskKeys {
     task: String,
+    part: u32,
+    /// How many partitions the task has.
+    parts: u32,
     keys: Vec<String>,
     cancel_channel: String,
     is_cluster: bool,
 }
 
 impl TaskKeys {
-    /// Those on one server, or in a cluster.
+    /// Those of the first partition, on one server or in a cluster.
     pub(crate) fn new(prefix: &str, task: &str, is_cluster: bool) -> TaskKeys {
+        TaskKeys::of_part(prefix, task, (0, 1), is_cluster)
+    }
+
+    /// Those of a partition, of so many.
+    pub(crate) fn of_part(prefix: &str, task: &str, (part, parts): (u32, u32), is_cluster: bool) -> TaskKeys {
+        let tag = if part == 0 { task.to_owned() } else { slots::tag_of_part(task, part, parts) };
         TaskKeys {
             is_cluster,
             task: task.to_owned(),
-            keys: Key::ALL.iter().map(|key| format!("{prefix}:{{{task}}}:{}", key.suffix())).collect(),
-            cancel_channel: format!("{prefix}:{{{task}}}:cancel"),
+            part,
+            parts,
+            keys: Key::ALL.iter().map(|key| format!("{prefix}:{{{tag}}}:{}", key.suffix())).collect(),
+            cancel_channel: format!("{prefix}:{{{tag}}}:cancel"),
         }
+    }
+
+    /// Which partition they are of, from 0.
+    pub(crate) fn part(&self) -> u32 {
+        self.part
+    }
+
+    /// How many partitions the task has.
+    pub(crate) fn parts(&self) -> u32 {
+        self.parts
     }
 
     /// The name of the task.

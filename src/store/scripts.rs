@@ -395,6 +395,8 @@ script!(
 
 script!(DECLARE, "declare", ["now"], [Meta, Outcome, Aside]);
 
+script!(PARTITIONS, "partitions", [], [Meta, Payload]);
+
 script!(
     RIGHTS,
     "rights",
@@ -806,7 +808,7 @@ script!(ENLIST, "enlist", Some("seen"), ["now"], [Workers]);
 script!(TAKE_NAME, "take_name", Some("name"), ["now"], [Workers]);
 
 /// Every script, for preloading and for tests.
-pub(crate) static ALL: [&ScriptDef; 32] = [
+pub(crate) static ALL: [&ScriptDef; 33] = [
     &DISPATCH,
     &SETTLE,
     &EXTEND_LOCKS,
@@ -819,6 +821,7 @@ pub(crate) static ALL: [&ScriptDef; 32] = [
     &EXPIRE,
     &RIGHTS,
     &DECLARE,
+    &PARTITIONS,
     &CLOSE,
     &INSPECT,
     &STATES,

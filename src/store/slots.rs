@@ -21,9 +21,31 @@ fn tag_of(key: &[u8]) -> &[u8] {
     }
 }
 
-fn crc16(bytes: &[u8]) -> u16 {
+pub(super) fn crc16(bytes: &[u8]) -> u16 {
+    crc16_on(0, bytes)
+}
+
+/// That of what comes behind bytes of which it is known.
+fn crc16_on(crc: u16, bytes: &[u8]) -> u16 {
     let step = |crc: u16| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
-    bytes.iter().fold(0, |crc, byte| (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| step(crc)))
+    bytes.iter().fold(crc, |crc, byte| (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| step(crc)))
+}
+
+/// The hash tag of a partition behind the first: `<task>:<partition>.<number>`, with the smallest number for which the partitions lie about
+/// evenly on the circle of slots, from that of the task on. Nodes have ranges of slots, and tags without such a number would fall together.
+pub(super) fn tag_of_part(task: &str, part: u32, parts: u32) -> String {
+    let (slots, parts) = (u32::from(SLOTS), parts.max(1));
+    let ideal = (u32::from(slot_of(task.as_bytes())) + part * slots / parts) % slots;
+    let window = (slots / (64 * parts)).max(1);
+    let before = crc16(format!("{task}:{part}.").as_bytes());
+    let is_near = |number: &u32| {
+        let slot = u32::from(crc16_on(before, number.to_string().as_bytes()) % SLOTS);
+        let far = slot.abs_diff(ideal);
+        far.min(slots - far) <= window
+    };
+    // Of a million numbers some thousands are near.
+    let number = (0..1_000_000).find(is_near).unwrap_or(0);
+    format!("{task}:{part}.{number}")
 }
 
 /// The first key of a command, if it has one; of the commands that we send.
@@ -54,6 +76,26 @@ mod tests {
         assert_eq!(crc16(b"123456789"), 0x31C3);
         assert_eq!((slot_of(b"foo"), slot_of(b"heartline:{export}:wait")), (12_182, slot_of(b"export")));
         assert_eq!((slot_of(b"{}x"), slot_of(b"{a{b}c}")), (crc16(b"{}x") % SLOTS, slot_of(b"a{b")));
+    }
+
+    #[test]
+    fn partitions_lie_evenly_on_the_circle_of_slots() {
+        for (task, parts) in [("export", 3), ("t", 64), ("a.b-c_d", 7), ("mail", 2)] {
+            let slot = |part| match part {
+                0 => slot_of(task.as_bytes()),
+                part => slot_of(tag_of_part(task, part, parts).as_bytes()),
+            };
+            for part in 1..parts {
+                let ahead = (u32::from(slot(part)) + u32::from(SLOTS) - u32::from(slot(0))) % u32::from(SLOTS);
+                let far = ahead.abs_diff(part * u32::from(SLOTS) / parts);
+                assert!(far <= (u32::from(SLOTS) / (64 * parts)).max(1), "{task}: {part} of {parts} is off by {far}");
+            }
+        }
+        // They are in stored data: the numbers must never change.
+        assert_eq!(
+            (tag_of_part("export", 1, 3), tag_of_part("export", 2, 3)),
+            ("export:1.51".into(), "export:2.131".into())
+        );
     }
 
     #[test]

@@ -33,6 +33,13 @@ pub(crate) struct Entry {
     pub(crate) fields: Vec<(String, String)>,
 }
 
+impl Entry {
+    /// When it was written, ms by the clock of its server.
+    pub(crate) fn at_ms(&self) -> u64 {
+        self.id.split_once('-').and_then(|(ms, _)| ms.parse().ok()).unwrap_or(0)
+    }
+}
+
 /// The server's time, ms since 1970.
 pub(crate) async fn server_time_ms(conn: &mut impl Connection) -> Result<u64, Error> {
     let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(conn).await.map_err(|e| classify("time", e))?;

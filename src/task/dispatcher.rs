@@ -14,20 +14,25 @@ use tokio::time::Instant;
 
 use super::patience::{Patience, repeated};
 use crate::error::Error;
+use crate::job::id::JobId;
 use crate::limits::{BATCH, BATCH_BYTES, LARGE};
 use crate::options::modes::{Copies, Durability};
 use crate::store::address::Role;
 use crate::store::connection::OwnConnection;
-use crate::store::dispatch::{self, NewJob};
+use crate::store::dispatch::{self, Dispatched, NewJob};
 use crate::store::engine::Store;
 use crate::store::joint::{SILENCE, Sign, own_task};
 use crate::store::keys::TaskKeys;
 use crate::store::patience::{doubled, response_time};
 use crate::store::replicated;
 use crate::store::slot::Slot;
+use crate::store::tables::{Tables, part_of};
 
 /// How many calls of one `dispatch_many` are under way at a time: Redis works on one while the next is encoded.
 const IN_FLIGHT: usize = 2;
+
+/// The same for each partition, which may be on another node, but for so many at the most.
+const NODES: usize = 4;
 
 /// How many calls of one lane may wait for replicas one behind the other: a lone one, the carrier's, and those of a `dispatch_many`.
 const IN_FRONT: u32 = 2 + IN_FLIGHT as u32;
@@ -39,22 +44,63 @@ const IN_FRONT: u32 = 2 + IN_FLIGHT as u32;
 /// back to wait for more.
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
+    tables: Arc<Tables>,
+    /// How many partitions the task is to have, where that was said, and whether it was agreed upon.
+    wanted: Option<u32>,
+    agreed: AtomicBool,
+    /// That of a task with one partition, for jobs that wait for no replicas.
     lane: Arc<Lane>,
-    /// Lanes of jobs that wait for replicas, by how many and how long.
-    replicated: Mutex<BTreeMap<Copies, Arc<Lane>>>,
+    /// The others: of which partition of how many, and how many replicas are waited for, how long.
+    others: Mutex<BTreeMap<LaneKey, Arc<Lane>>>,
 }
 
+type LaneKey = (u32, u32, Option<Copies>);
+
+/// How often jobs are dispatched anew since the task has another number of partitions than was known.
+const LAYOUTS: usize = 3;
+
 impl Dispatcher {
-    pub(crate) fn new(store: Arc<Store>, keys: Arc<TaskKeys>) -> Dispatcher {
-        Dispatcher { lane: Arc::new(Lane::new(store, keys, None)), replicated: Mutex::default() }
+    pub(crate) fn new(store: Arc<Store>, tables: Arc<Tables>, wanted: Option<u32>) -> Dispatcher {
+        let lane = Arc::new(Lane::new(store, Arc::clone(&tables), tables.first(), None));
+        Dispatcher { tables, wanted, agreed: AtomicBool::new(false), lane, others: Mutex::default() }
     }
 
-    fn lane(&self, durability: Durability) -> Arc<Lane> {
-        let Some(copies) = durability.copies() else { return Arc::clone(&self.lane) };
-        let mut lanes = self.replicated.lock().unwrap_or_else(PoisonError::into_inner);
-        let Lane { store, keys, .. } = &*self.lane;
-        let lane = || Arc::new(Lane::new(Arc::clone(store), Arc::clone(keys), Some(copies)));
-        Arc::clone(lanes.entry(copies).or_insert_with(lane))
+    /// The lane of a job, as far as the partitions of the task are known.
+    fn lane(&self, id: &JobId, durability: Durability) -> Arc<Lane> {
+        if durability.copies().is_none() && self.tables.parts() == 1 && self.lane.keys.parts() == 1 {
+            return Arc::clone(&self.lane);
+        }
+        self.lane_to(self.tables.of(id.as_str()), durability)
+    }
+
+    /// The lane to a table.
+    fn lane_to(&self, keys: Arc<TaskKeys>, durability: Durability) -> Arc<Lane> {
+        let copies = durability.copies();
+        let mut lanes = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let lane = lanes.entry((keys.parts(), keys.part(), copies)).or_insert_with(|| {
+            let (store, tables) = (Arc::clone(&self.lane.store), Arc::clone(&self.tables));
+            Arc::new(Lane::new(store, tables, keys, copies))
+        });
+        Arc::clone(lane)
+    }
+
+    /// Sees to it, once, that the task has as many partitions as its options say.
+    async fn agree(&self) -> Result<(), Error> {
+        let Some(wanted) = self.wanted.filter(|_| !self.agreed.load(Ordering::Acquire)) else { return Ok(()) };
+        let store = &self.lane.store;
+        let agree = || async {
+            store.ready().await?;
+            self.tables.claim(store, wanted).await
+        };
+        repeated(self.lane.patience(0), agree).await?;
+        self.agreed.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// The task has another number of partitions than was known: where one was asked for that may not be it any more.
+    async fn agree_again(&self) -> Result<(), Error> {
+        self.agreed.store(false, Ordering::Release);
+        self.agree().await
     }
 
     /// Writes a job. Returns whether it existed before.
@@ -63,17 +109,16 @@ impl Dispatcher {
     /// The job may be written or not when the future is dropped, but nothing is sent from then on; jobs of other callers
     /// are not touched.
     pub(crate) async fn dispatch(&self, job: NewJob, durability: Durability) -> Result<bool, Error> {
-        let lane = self.lane(durability);
-        let patience = lane.patience(job.payload.len());
-        let existed = if job.payload.len() > LARGE {
-            lane.write_large(Arc::new(job)).await?
-        } else if let Some(_alone) = Alone::go(&lane) {
-            let one = std::slice::from_ref(&job);
-            repeated(patience, || lane.write(one)).await?
-        } else {
-            return lane.join(job, patience).await;
-        };
-        Ok(existed.first().copied().unwrap_or(false))
+        self.agree().await?;
+        let job = Arc::new(job);
+        for _ in 1..LAYOUTS {
+            let lane = self.lane(&job.id, durability);
+            match lane.dispatch(Arc::clone(&job)).await {
+                Err(_) if lane.keys.parts() != self.tables.parts() => self.agree_again().await?,
+                answer => return answer,
+            }
+        }
+        self.lane(&job.id, durability).dispatch(job).await
     }
 
     /// Writes jobs in calls of bounded size, two of which are under way at a time. Returns, job by job, whether it
@@ -82,41 +127,61 @@ impl Dispatcher {
     /// # Errors
     /// `Partial` with the jobs that are known to be written.
     pub(crate) async fn dispatch_many(&self, jobs: Vec<NewJob>, durability: Durability) -> Result<Vec<bool>, Error> {
-        let lane = &self.lane(durability);
+        self.agree().await?;
         let jobs: Vec<Arc<NewJob>> = jobs.into_iter().map(Arc::new).collect();
-        let mut chunks = chunks(&jobs).into_iter();
-        let write = |range: Range<usize>| {
-            let chunk = &jobs[range.clone()];
+        for _ in 1..LAYOUTS {
+            let tables = self.tables.all();
+            match self.write_many(&tables, &jobs, durability).await {
+                // What may be written by then is found again by its id.
+                Err(_) if tables.len() != self.tables.parts() as usize => self.agree_again().await?,
+                answer => return answer,
+            }
+        }
+        self.write_many(&self.tables.all(), &jobs, durability).await
+    }
+
+    /// Writes jobs to these tables, each to its own.
+    async fn write_many(
+        &self,
+        tables: &[Arc<TaskKeys>],
+        jobs: &[Arc<NewJob>],
+        durability: Durability,
+    ) -> Result<Vec<bool>, Error> {
+        let nodes = if durability.copies().is_some() { 1 } else { tables.len().min(NODES) };
+        let mut calls = calls(tables.len(), jobs).into_iter();
+        let write = |(part, places): (usize, Vec<usize>)| {
+            let lane = self.lane_to(Arc::clone(&tables[part]), durability);
             async move {
-                let answer = match chunk {
+                let chunk: Vec<Arc<NewJob>> = places.iter().map(|at| Arc::clone(&jobs[*at])).collect();
+                let answer = match &chunk[..] {
                     [job] if job.payload.len() > LARGE => lane.write_large(Arc::clone(job)).await,
                     chunk => repeated(lane.patience(bytes_of(chunk)), || lane.write(chunk)).await,
                 };
-                (range, answer)
+                (places, answer)
             }
         };
-        let mut under_way: FuturesOrdered<_> = chunks.by_ref().take(IN_FLIGHT).map(write).collect();
-        let (mut existed, mut dispatched, mut failure) = (Vec::with_capacity(jobs.len()), Vec::new(), None);
+        let mut under_way: FuturesOrdered<_> = calls.by_ref().take(IN_FLIGHT * nodes).map(write).collect();
+        let (mut existed, mut dispatched, mut failure) = (vec![false; jobs.len()], Vec::new(), None);
         // After a failure no further call is made, but what is under way is waited for: it may have been written.
-        while let Some((range, answer)) = under_way.next().await {
+        while let Some((places, answer)) = under_way.next().await {
             match answer {
                 Ok(chunk) => {
-                    dispatched.push(range);
-                    existed.extend(chunk);
+                    places.iter().zip(chunk).for_each(|(at, was_there)| existed[*at] = was_there);
+                    dispatched.extend(places);
                 }
                 Err(e) => {
                     failure.get_or_insert(e);
                 }
             }
             if failure.is_none() {
-                under_way.extend(chunks.next().map(write));
+                under_way.extend(calls.next().map(write));
             }
         }
         match failure {
             None => Ok(existed),
             Some(source) => {
-                let written = dispatched.into_iter().flatten();
-                let dispatched = written.map(|at| jobs[at].id.clone()).collect();
+                dispatched.sort_unstable();
+                let dispatched = dispatched.into_iter().map(|at: usize| jobs[at].id.clone()).collect();
                 Err(Error::Partial { dispatched, source: Box::new(source) })
             }
         }
@@ -126,8 +191,8 @@ impl Dispatcher {
 impl Drop for Dispatcher {
     fn drop(&mut self) {
         // Whoever awaits a dispatch keeps its dispatcher: what is left was given up by its callers.
-        let replicated = self.replicated.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for lane in replicated.values().chain([&self.lane]) {
+        let others = self.others.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for lane in others.values().chain([&self.lane]) {
             if let Some(carrier) = lane.state().carrier.take() {
                 carrier.abort.abort();
             }
@@ -137,6 +202,22 @@ impl Drop for Dispatcher {
 
 fn bytes_of(jobs: &[impl AsRef<NewJob>]) -> usize {
     jobs.iter().map(|job| job.as_ref().payload.len()).sum()
+}
+
+/// The calls for the jobs, each of one partition of so many, with the places of its jobs; those of different ones in turn.
+fn calls(parts: usize, jobs: &[Arc<NewJob>]) -> Vec<(usize, Vec<usize>)> {
+    let mut of_part = vec![Vec::new(); parts];
+    for (at, job) in jobs.iter().enumerate() {
+        of_part[part_of(job.id.as_str(), parts)].push(at);
+    }
+    let mut calls = Vec::new();
+    for (part, places) in of_part.into_iter().enumerate() {
+        let its: Vec<&NewJob> = places.iter().map(|at| &*jobs[*at]).collect();
+        let its = chunks(&its).into_iter().enumerate();
+        calls.extend(its.map(|(turn, range)| (turn, part, places[range].to_vec())));
+    }
+    calls.sort_by_key(|(turn, ..)| *turn);
+    calls.into_iter().map(|(_, part, places)| (part, places)).collect()
 }
 
 /// Splits the jobs into calls.
@@ -158,6 +239,7 @@ fn chunks(jobs: &[impl AsRef<NewJob>]) -> Vec<Range<usize>> {
 /// The jobs of a task that wait to be written.
 struct Lane {
     store: Arc<Store>,
+    tables: Arc<Tables>,
     keys: Arc<TaskKeys>,
     /// The copies that are waited for, if any are, and the connection for it.
     copies: Option<(Copies, Slot)>,
@@ -189,7 +271,7 @@ struct Carrier {
 struct Queued(Arc<Ticket>);
 
 struct Ticket {
-    job: NewJob,
+    job: Arc<NewJob>,
     patience: Patience,
     /// Taken when it is answered; closed when the caller has given up.
     reply: Mutex<Option<oneshot::Sender<Result<bool, Error>>>>,
@@ -239,8 +321,9 @@ impl Drop for Alone<'_> {
 }
 
 impl Lane {
-    fn new(store: Arc<Store>, keys: Arc<TaskKeys>, copies: Option<Copies>) -> Lane {
+    fn new(store: Arc<Store>, tables: Arc<Tables>, keys: Arc<TaskKeys>, copies: Option<Copies>) -> Lane {
         Lane {
+            tables,
             copies: copies.map(|copies| (copies, store.line(Role::Replicated))),
             store,
             keys,
@@ -264,13 +347,38 @@ impl Lane {
         Patience::new(self.store.dispatch_timeout, Instant::now(), bytes).and(self.within())
     }
 
+    /// Writes a job. Returns whether it existed before.
+    async fn dispatch(self: &Arc<Self>, job: Arc<NewJob>) -> Result<bool, Error> {
+        let patience = self.patience(job.payload.len());
+        let existed = if job.payload.len() > LARGE {
+            self.write_large(job).await?
+        } else if let Some(_alone) = Alone::go(self) {
+            let one = std::slice::from_ref(&job);
+            repeated(patience, || self.write(one)).await?
+        } else {
+            return self.join(job, patience).await;
+        };
+        Ok(existed.first().copied().unwrap_or(false))
+    }
+
+    /// What was answered. Where the task has another number of partitions the jobs are to be dispatched anew.
+    fn existed(&self, answer: Dispatched) -> Result<Vec<bool>, Error> {
+        match answer {
+            Dispatched::Existed(existed) => Ok(existed),
+            Dispatched::Partitions(count) => {
+                self.tables.learn(count);
+                Err(Error::Unsupported { what: format!("the task has {count} partitions") })
+            }
+        }
+    }
+
     async fn write(&self, jobs: &[impl AsRef<NewJob>]) -> Result<Vec<bool>, Error> {
         self.store.ready().await?;
         let time = response_time(bytes_of(jobs));
         let existed = match &self.copies {
             None => {
                 let call = async |conn: &mut _| dispatch::dispatch(conn, &self.keys, jobs, &self.all_keys).await;
-                self.store.shared(time, call).await?
+                self.existed(self.store.shared(time, call).await?)?
             }
             Some((copies, line)) => {
                 let call = async |conn: &mut OwnConnection| {
@@ -292,7 +400,7 @@ impl Lane {
         jobs: &[impl AsRef<NewJob>],
         copies: Copies,
     ) -> Result<Vec<bool>, Error> {
-        let existed = dispatch::dispatch(conn, &self.keys, jobs, &self.all_keys).await?;
+        let existed = self.existed(dispatch::dispatch(conn, &self.keys, jobs, &self.all_keys).await?)?;
         match replicated::copied(conn, &self.keys, copies).await? {
             acked if acked >= copies.replicas => Ok(existed),
             acked => Err(Error::NotReplicated { acked, replicas: copies.replicas }),
@@ -316,7 +424,7 @@ impl Lane {
                     let write = async {
                         let one = std::slice::from_ref(&job);
                         match &lane.copies {
-                            None => dispatch::dispatch(&mut conn, &lane.keys, one, &lane.all_keys).await,
+                            None => lane.existed(dispatch::dispatch(&mut conn, &lane.keys, one, &lane.all_keys).await?),
                             Some((copies, _)) => lane.write_copied(&mut conn, one, *copies).await,
                         }
                     };
@@ -335,7 +443,7 @@ impl Lane {
     }
 
     /// Waits until the job was carried to Redis, and sees to it that somebody carries it.
-    async fn join(self: &Arc<Self>, job: NewJob, patience: Patience) -> Result<bool, Error> {
+    async fn join(self: &Arc<Self>, job: Arc<NewJob>, patience: Patience) -> Result<bool, Error> {
         let (reply, mut answer) = oneshot::channel();
         let ticket = Ticket { job, patience, reply: Mutex::new(Some(reply)) };
         self.state().queue.push_back(Queued(Arc::new(ticket)));

@@ -22,7 +22,7 @@ use crate::process::waits::NotedWait;
 use crate::shown::cut;
 use crate::store::cancel;
 use crate::store::inspect::{self, StoredJob};
-use crate::store::keys::Key;
+use crate::store::keys::{Key, TaskKeys};
 use crate::store::note;
 use crate::store::patience::{RESPONSE_TIMEOUT, doubled, response_time};
 use crate::store::settle::Payload;
@@ -97,10 +97,13 @@ impl<O> JobHandle<O> {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn state(&self) -> Result<JobState, Error> {
-        let look =
-            |mut conn| async move { states::states(&mut conn, &self.task.keys, std::slice::from_ref(&self.id)).await };
-        let looked = self.task.store.ask(RESPONSE_TIMEOUT, look).await?;
-        looked.jobs.into_iter().flatten().next().map(|(state, _)| state).ok_or_else(|| self.not_found())
+        let look = |keys: Arc<TaskKeys>| async move {
+            let keys = &keys;
+            let look = |mut conn| async move { states::states(&mut conn, keys, std::slice::from_ref(&self.id)).await };
+            let looked = self.task.store.ask(RESPONSE_TIMEOUT, look).await?;
+            Ok(looked.jobs.into_iter().flatten().next().map(|(state, _)| state))
+        };
+        self.task.find(&self.id, look).await?.ok_or_else(|| self.not_found())
     }
 
     /// How far the handler said that the job has come, with [`Context::progress`](crate::Context::progress); `None` if it said nothing, or the job
@@ -112,8 +115,12 @@ impl<O> JobHandle<O> {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn progress(&self) -> Result<Option<JobProgress>, Error> {
-        let look = |mut conn| async move { note::stored(&mut conn, &self.task.keys, Key::Progress, &self.id).await };
-        let stored = self.task.store.ask(RESPONSE_TIMEOUT, look).await?;
+        let look = |keys: Arc<TaskKeys>| async move {
+            let keys = &keys;
+            let look = |mut conn| async move { note::stored(&mut conn, keys, Key::Progress, &self.id).await };
+            self.task.store.ask(RESPONSE_TIMEOUT, look).await
+        };
+        let stored = self.task.find(&self.id, look).await?;
         Ok(stored.map(|stored| JobProgress::from_json(&stored.json, stored.at_ms)))
     }
 
@@ -145,8 +152,16 @@ impl<O> JobHandle<O> {
         let _noted = NotedWait::begin();
         // Before the first look, so that no end falls between the two.
         let listens = self.task.options.events == EventMode::On;
-        let waiter = self.task.events.wait(&self.task.name, &self.task.keys, &self.id, listens);
-        let value = match waiter.end().await? {
+        let wait = |keys: &Arc<TaskKeys>| self.task.events.wait(&self.task.name, keys, &self.id, listens);
+        let keys = self.task.tables.of(self.id.as_str());
+        let mut waiter = wait(&keys);
+        let mut end = waiter.end().await?;
+        if matches!(end, End::Gone { seen: false }) && self.task.is_elsewhere(&keys).await? {
+            // It is in another partition than was known.
+            waiter = wait(&self.task.tables.of(self.id.as_str()));
+            end = waiter.end().await?;
+        }
+        let value = match end {
             End::Completed(None) => None,
             End::Completed(Some(Payload::Here(value))) => Some(value),
             End::Completed(Some(Payload::Apart(bytes))) => Some(self.large_result(bytes).await?),
@@ -184,7 +199,7 @@ impl<O> JobHandle<O> {
     async fn large_result(&self, bytes: usize) -> Result<Vec<u8>, Error> {
         let mut patience = response_time(bytes);
         loop {
-            let (keys, id) = (Arc::clone(&self.task.keys), self.id.clone());
+            let (keys, id) = (self.task.tables.of(self.id.as_str()), self.id.clone());
             let read = |mut conn| async move { values::result(&mut conn, &keys, id.as_str()).await };
             let e = match self.task.store.read_apart(patience, read).await {
                 Ok(Some(value)) => return Ok(value),
@@ -220,26 +235,35 @@ impl<O> JobHandle<O> {
         let reason = reason.into();
         let reason = cut(&reason, REASON_LIMIT);
         let patience = Patience::new(self.task.store.dispatch_timeout, Instant::now(), reason.len());
-        let reply = repeated(patience, || {
-            let call = move |mut conn| async move {
-                let named = [Named::anywhere(self.id.clone())];
-                cancel::cancel(&mut conn, &self.task.keys, &named, reason, "").await
-            };
-            self.task.store.ask(response_time(reason.len()), call)
-        });
-        match reply.await?.first() {
+        let cancel = |keys: Arc<TaskKeys>| async move {
+            let keys = &keys;
+            let reply = repeated(patience, || {
+                let call = move |mut conn| async move {
+                    let named = [Named::anywhere(self.id.clone())];
+                    cancel::cancel(&mut conn, keys, &named, reason, "").await
+                };
+                self.task.store.ask(response_time(reason.len()), call)
+            });
+            let told = reply.await?.into_iter().next();
+            Ok(told.filter(|told| matches!(told, Told::Done | Told::Requested | Told::Stands(_))))
+        };
+        match self.task.find(&self.id, cancel).await? {
             Some(Told::Done) => Ok(CancelOutcome::Cancelled),
             Some(Told::Requested) => Ok(CancelOutcome::Requested),
             Some(Told::Stands(JobState::Finalizing)) => Ok(CancelOutcome::TooLate),
-            Some(Told::Stands(state)) => Ok(CancelOutcome::AlreadyTerminal(*state)),
+            Some(Told::Stands(state)) => Ok(CancelOutcome::AlreadyTerminal(state)),
             _ => Err(self.not_found()),
         }
     }
 
     /// The job as it is in Redis, without its values.
     pub(crate) async fn stored(&self) -> Result<Option<StoredJob>, Error> {
-        let look = |mut conn| async move { inspect::inspect(&mut conn, &self.task.keys, self.id.as_str()).await };
-        Ok(self.task.store.ask(RESPONSE_TIMEOUT, look).await?.map(|inspected| inspected.job))
+        let look = |keys: Arc<TaskKeys>| async move {
+            let keys = &keys;
+            let look = |mut conn| async move { inspect::inspect(&mut conn, keys, self.id.as_str()).await };
+            self.task.store.ask(RESPONSE_TIMEOUT, look).await
+        };
+        Ok(self.task.find(&self.id, look).await?.map(|inspected| inspected.job))
     }
 
     pub(crate) fn not_found(&self) -> Error {

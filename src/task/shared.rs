@@ -3,17 +3,20 @@
 use std::sync::{Arc, OnceLock};
 
 use super::dispatcher::Dispatcher;
+use crate::error::Error;
 use crate::events::hub::EventHub;
 use crate::events::source::Followed;
+use crate::job::id::JobId;
 use crate::options::resolved::Resolved;
 use crate::process::handler::Hook;
 use crate::store::engine::Store;
 use crate::store::keys::TaskKeys;
+use crate::store::tables::Tables;
 
 /// What everything of one task shares.
 pub(crate) struct TaskShared {
     pub(crate) name: Arc<str>,
-    pub(crate) keys: Arc<TaskKeys>,
+    pub(crate) tables: Arc<Tables>,
     pub(crate) store: Arc<Store>,
     pub(crate) options: Resolved,
     pub(crate) dispatcher: Dispatcher,
@@ -27,10 +30,30 @@ pub(crate) struct TaskShared {
 impl TaskShared {
     /// A task whose name and options were checked; its events are read from now on, for as long as anybody has it.
     pub(crate) fn new(name: Arc<str>, store: Arc<Store>, options: Resolved, events: Arc<EventHub>) -> Arc<TaskShared> {
-        let keys = Arc::new(store.task_keys(&name));
-        let followed = events.follow(&name, &keys);
-        let dispatcher = Dispatcher::new(store.clone(), keys.clone());
+        let tables = store.tables(&name);
+        let followed = events.follow(&name, &tables);
+        let dispatcher = Dispatcher::new(store.clone(), tables.clone(), options.partitions);
         let hook = OnceLock::new();
-        Arc::new(TaskShared { name, keys, store, options, dispatcher, events, hook, followed })
+        Arc::new(TaskShared { name, tables, store, options, dispatcher, events, hook, followed })
+    }
+
+    /// Asks about a job in the partition where it must be; once more where nothing is there, and the task turns out to have other partitions
+    /// than was known.
+    pub(super) async fn find<T, F>(&self, id: &JobId, ask: impl Fn(Arc<TaskKeys>) -> F) -> Result<Option<T>, Error>
+    where
+        F: Future<Output = Result<Option<T>, Error>>,
+    {
+        let keys = self.tables.of(id.as_str());
+        let found = ask(Arc::clone(&keys)).await?;
+        if found.is_some() || !self.is_elsewhere(&keys).await? {
+            return Ok(found);
+        }
+        ask(self.tables.of(id.as_str())).await
+    }
+
+    /// Whether the task turns out to have other partitions than that of these keys.
+    pub(super) async fn is_elsewhere(&self, keys: &TaskKeys) -> Result<bool, Error> {
+        self.tables.refresh(&self.store).await?;
+        Ok(self.tables.parts() != keys.parts())
     }
 }

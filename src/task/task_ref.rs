@@ -24,7 +24,6 @@ use crate::process::context::Context;
 use crate::stall::action::StalledEvent;
 use crate::store::counts;
 use crate::store::dispatch::NewJob;
-use crate::store::patience::RESPONSE_TIMEOUT;
 
 /// A task by its name, with the types of its input `I` and its result `O`: dispatches jobs and finds them again.
 ///
@@ -137,7 +136,8 @@ impl<I, O> TaskRef<I, O> {
         Err(Error::Config(ConfigErrors::from(ConfigError::new("task", &*self.shared.name, rule, fix))))
     }
 
-    /// How many jobs are in each state, counted in one step. It costs the same however many there are.
+    /// How many jobs are in each state, counted in one step, or, of a task with partitions, in one for each. It costs the same however many
+    /// there are.
     ///
     /// # Errors
     /// What every call may give, see [`Error`]. A server at `maxmemory` answers.
@@ -145,8 +145,8 @@ impl<I, O> TaskRef<I, O> {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn counts(&self) -> Result<TaskCounts, Error> {
-        let count = |mut conn| async move { counts::counts(&mut conn, &self.shared.keys).await };
-        Ok(TaskCounts::of(self.shared.store.ask(RESPONSE_TIMEOUT, count).await?.jobs))
+        let store = &self.shared.store;
+        Ok(TaskCounts::of(counts::of_all(store, &self.shared.tables.asked(store).await?).await?))
     }
 
     /// One job as it is now.

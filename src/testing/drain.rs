@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::job::id::JobId;
 use crate::process::observer::{Observer, RunEnd, RunInfo, RunOutcome};
 use crate::store::engine::Store;
-use crate::store::keys::TaskKeys;
 use crate::store::patience::RESPONSE_TIMEOUT;
+use crate::store::tables::Tables;
 use crate::store::{counts, drain};
 use crate::worker::builder::Worker;
 use crate::worker::stop::StopReason;
@@ -62,7 +62,7 @@ impl Worker {
         let drained = Arc::new(Mutex::new(Drained::default()));
         let worker = self.observe(Counts(Arc::clone(&drained)));
         let store = Arc::clone(&worker.store);
-        let tasks: Vec<Arc<TaskKeys>> = worker.tasks.iter().map(|task| Arc::clone(&task.keys)).collect();
+        let tasks: Vec<Arc<Tables>> = worker.tasks.iter().map(|task| store.tables(&task.name)).collect();
         let mut left = Ok(Vec::new());
         let stopped = worker
             .run_until(async {
@@ -81,7 +81,7 @@ impl Worker {
 /// Brings forward what is delayed until nothing is left but what was put off again. Returns that.
 async fn until_nothing_waits(
     store: &Store,
-    tasks: &[Arc<TaskKeys>],
+    tasks: &[Arc<Tables>],
     drained: &Mutex<Drained>,
 ) -> Result<Vec<JobId>, Error> {
     let mut seen: HashMap<(usize, String), PutOff> = HashMap::new();
@@ -93,7 +93,11 @@ async fn until_nothing_waits(
             let drained = drained.lock().unwrap_or_else(PoisonError::into_inner);
             drained.completed + drained.failed
         };
-        for (index, keys) in tasks.iter().enumerate() {
+        let mut tables = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            tables.extend(task.asked(store).await?.iter().cloned());
+        }
+        for (index, keys) in tables.iter().enumerate() {
             let counted = store.shared(RESPONSE_TIMEOUT, async |conn| counts::counts(conn, keys).await).await?;
             let [waiting, delayed, claimed, running, finalizing, ..] = counted.jobs;
             busy |= waiting + claimed + running + finalizing > 0;

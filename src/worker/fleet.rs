@@ -7,6 +7,7 @@ use crate::process::task::Definition;
 use crate::shown::Shown;
 use crate::store::declare::{check_wire, wire_of};
 use crate::store::engine::Store;
+use crate::store::partitions::other_number;
 use crate::store::patience::RESPONSE_TIMEOUT;
 use crate::store::streams::server_time_ms;
 
@@ -21,9 +22,15 @@ const TOGETHER: usize = 50;
 /// workers of the task speak that live.
 ///
 /// # Errors
-/// `Unsupported` when this version is too old, or one of them is.
+/// `Unsupported` when this version is too old, or one of them is; `Config` when the task has another number of partitions.
 pub(super) async fn check(store: &Store, task: &Definition) -> Result<(), Error> {
-    let written = store.shared(RESPONSE_TIMEOUT, async |conn| check_wire(conn, &task.keys).await).await?;
+    let (written, parts) = store.shared(RESPONSE_TIMEOUT, async |conn| check_wire(conn, &task.keys).await).await?;
+    if let (Some(wanted), Some(has)) = (task.options.partitions, parts)
+        && wanted != has
+    {
+        return Err(other_number(&task.name, wanted, has));
+    }
+    store.tables(&task.name).learn(parts.or(task.options.partitions).unwrap_or(1));
     let needed = wire_of(&task.options);
     if written >= needed {
         return Ok(());

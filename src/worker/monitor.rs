@@ -140,11 +140,14 @@ impl WorkerMonitor {
     pub fn figures(&self) -> WorkerFigures {
         match &*self.watched() {
             Watched::Runs(worker, tasks) => worker.upgrade().map_or_else(WorkerFigures::default, |worker| {
-                let tasks = tasks.iter().filter_map(Weak::upgrade);
-                let read = |task: Arc<TaskRuntime>| {
-                    task.tally.read(&task.name, task.held.len(), task.options.concurrency + task.options.prefetch)
+                let tasks: Vec<_> = tasks.iter().filter_map(Weak::upgrade).collect();
+                let read = |task: &Arc<TaskRuntime>| {
+                    let parts = tasks.iter().filter(|part| part.name == task.name);
+                    let held = parts.map(|part| part.held.len()).sum();
+                    let ahead = task.options.prefetch * task.keys.parts() as usize;
+                    task.tally().read(&task.name, held, task.options.concurrency + ahead)
                 };
-                worker.tally.read(tasks.map(read).collect())
+                worker.tally.read(tasks.iter().filter(|task| task.is_first()).map(read).collect())
             }),
             _ => WorkerFigures::default(),
         }
@@ -201,8 +204,7 @@ fn look(health: &mut WorkerHealth, worker: &WorkerShared, tasks: &[Arc<TaskRunti
     if blocked > shortest * 2 {
         dead(format!("handlers have blocked the runtime for {blocked:.1?}"));
     }
-    let slots_free = worker.slots.any_free();
-    for task in tasks.iter().filter(|_| !is_stopping && slots_free) {
+    for task in tasks.iter().filter(|task| !is_stopping && task.slots(worker).any_free()) {
         let claims = Claims {
             silent: now.since(task.silent_since()),
             interval: task.options.interval,

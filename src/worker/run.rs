@@ -117,9 +117,9 @@ impl Worker {
         tokio::pin!(shutdown);
         let mut pauses = Pauses::until_answered();
         let mut waits = None;
-        let stamps = loop {
+        let tasks = loop {
             let e = match self.start().await {
-                Ok(stamps) => break stamps,
+                Ok(tasks) => break tasks,
                 Err(e) if e.is_retryable() => e,
                 Err(e) => return Err(e),
             };
@@ -142,11 +142,12 @@ impl Worker {
             let away_ms = clock::now().since(since).as_millis() as u64;
             tracing::info!(worker_id = %self.id, away_ms, "redis is there");
         }
-        self.work(stamps, shutdown, hurry).await
+        self.work(tasks, shutdown, hurry).await
     }
 
-    /// Checks the server and declares the tasks. Returns when each was declared, ms by the clock of the server.
-    async fn start(&self) -> Result<Vec<u64>, Error> {
+    /// Checks the server and declares the tasks. Returns them, one for each partition, with when each was declared, ms by the clock of the
+    /// server.
+    async fn start(&self) -> Result<Vec<(Definition, u64)>, Error> {
         self.store.ready().await?;
         // A start that is refused changes nothing, of no task.
         for task in &self.tasks {
@@ -170,20 +171,16 @@ impl Worker {
             told => told?,
         }
         self.store.works_as(self.id.as_str());
-        let mut stamps = Vec::with_capacity(self.tasks.len());
+        let mut declared = Vec::with_capacity(self.tasks.len());
         for task in &self.tasks {
-            let worker = self.id.as_str();
-            let declare = async |conn: &mut _| declare::declare(conn, &task.keys, worker, None, &task.options).await;
-            stamps.push(match self.store.shared(RESPONSE_TIMEOUT, declare).await? {
-                Declared::Ours(stamp, changed) => {
-                    for (option, old, new) in changed {
-                        let (old, new) = (Shown(&old), Shown(&new));
-                        tracing::info!(task = %task.name, option, %old, %new, "an option of the task changed with this start");
-                    }
-                    stamp
-                }
-                Declared::Theirs(stamp) => stamp,
-            });
+            let tables = self.store.tables(&task.name);
+            if let Some(wanted) = task.options.partitions {
+                tables.claim(&self.store, wanted).await?;
+            }
+            for part in task.clone().of_tables(&tables.all()) {
+                let stamp = self.declare(&part).await?;
+                declared.push((part, stamp));
+            }
             let register = async |conn: &mut _| self.store.register(conn, &task.name).await;
             match self.store.shared(RESPONSE_TIMEOUT, register).await {
                 Err(e) if self.store.is_cluster() && e.is_outage() => {}
@@ -197,7 +194,24 @@ impl Worker {
         if let Some(name) = self.identity.name() {
             self.take_name(name).await?;
         }
-        Ok(stamps)
+        Ok(declared)
+    }
+
+    /// Writes the options of a task, or of a partition of one. Returns when that was.
+    async fn declare(&self, task: &Definition) -> Result<u64, Error> {
+        let worker = self.id.as_str();
+        let declare = async |conn: &mut _| declare::declare(conn, &task.keys, worker, None, &task.options).await;
+        match self.store.shared(RESPONSE_TIMEOUT, declare).await? {
+            Declared::Ours(stamp, changed) => {
+                // Of the others it is the same.
+                for (option, old, new) in changed.into_iter().filter(|_| task.keys.part() == 0) {
+                    let (old, new) = (Shown(&old), Shown(&new));
+                    tracing::info!(task = %task.name, option, %old, %new, "an option of the task changed with this start");
+                }
+                Ok(stamp)
+            }
+            Declared::Theirs(stamp) => Ok(stamp),
+        }
     }
 
     /// Takes the name, and the jobs of whoever had it before: of our tasks, and of those that it said it works.
@@ -241,33 +255,40 @@ impl Worker {
 
     /// Takes the jobs of a task that the worker holds. Returns how many.
     async fn take_jobs(&self, task: &str, worker: &str) -> Result<usize, Error> {
-        let (keys, dead, mut taking) = (self.store.task_keys(task), [worker.to_owned()], TakeBack::default());
-        while !taking.is_done() {
-            let step = async |conn: &mut _| taking.step(conn, &keys, self.id.as_str(), Word::Proof, &dead).await;
-            if !self.store.shared(RESPONSE_TIMEOUT, step).await? {
-                // A task of another time: nobody has told what is to become of its jobs.
-                break;
+        let (dead, mut taken) = ([worker.to_owned()], 0);
+        for keys in self.store.tables(task).asked(&self.store).await?.iter() {
+            let mut taking = TakeBack::default();
+            while !taking.is_done() {
+                let step = async |conn: &mut _| taking.step(conn, keys, self.id.as_str(), Word::Proof, &dead).await;
+                if !self.store.shared(RESPONSE_TIMEOUT, step).await? {
+                    // A task of another time: nobody has told what is to become of its jobs.
+                    break;
+                }
             }
+            taken += taking.taken.len();
         }
-        Ok(taking.taken.len())
+        Ok(taken)
     }
 
     /// Works with a crew until it is told to stop, and lets it wind down.
     async fn work(
         self,
-        stamps: Vec<u64>,
+        tasks: Vec<(Definition, u64)>,
         shutdown: impl Future<Output = ()>,
         hurry: impl Future<Output = ()>,
     ) -> Result<StopReason, Error> {
         let longest = self.longest_shutdown();
         let describe = |task: &Definition| {
             let Resolved { concurrency, interval, .. } = *task.options;
-            format!("{} (concurrency {concurrency}, interval {interval:?})", task.name)
+            let parts = match self.store.tables(&task.name).parts() {
+                1 => String::new(),
+                parts => format!(", {parts} partitions"),
+            };
+            format!("{} (concurrency {concurrency}, interval {interval:?}{parts})", task.name)
         };
         let about: Vec<String> = self.tasks.iter().map(describe).collect();
-        let with_stamps = self.tasks.into_iter().zip(stamps).enumerate();
         let runtime = |(index, (task, stamp))| Arc::new(TaskRuntime::new(index, task, stamp));
-        let tasks: Arc<[_]> = with_stamps.map(runtime).collect();
+        let tasks: Arc<[_]> = tasks.into_iter().enumerate().map(runtime).collect();
         let worker = Arc::new(WorkerShared::new(
             self.id,
             self.store,

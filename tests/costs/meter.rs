@@ -79,7 +79,7 @@ impl Meter {
 
     /// The same for jobs that have something of their own: column and value.
     pub async fn dispatch_with(&mut self, n: usize, own: &[(&str, &str)]) {
-        let mut args = vec!["1".to_owned(), n.to_string()];
+        let mut args = vec!["1".to_owned(), "1".to_owned(), n.to_string()];
         for _ in 0..n {
             self.dispatched += 1;
             args.extend([self.last_id(), format!("\"{}\"", "x".repeat(62))]);

@@ -26,6 +26,7 @@ mod metrics;
 mod notes;
 mod observer;
 mod outcomes;
+mod partitions;
 mod prefetch;
 mod prefetch_failures;
 #[cfg(feature = "probes")]

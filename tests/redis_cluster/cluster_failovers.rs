@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use heartline::App;
 use heartline::testing::RedisCluster;
 
 use crate::six::{Six, TASKS, ask};
@@ -33,6 +34,40 @@ async fn is_killed(mut six: Six) {
     tokio::time::timeout(RedisCluster::NODE_TIMEOUT + FAILOVER, six.another_than(before, TASKS[0])).await.unwrap();
     load.goes_on(RESUMES).await;
     // What was on its way to the replica.
+    let lost = load.accounted().await;
+    assert!(lost.over < Duration::from_secs(1), "{:?}", lost.over);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_on_every_node_goes_on_when_one_of_them_is_killed() {
+    let mut six = Six::start().await;
+    let load = Load::start_in(&six.cluster.url(), &TASKS[..1], 3).await;
+    load.goes_on(PATIENCE).await;
+    // A table on each.
+    for node in &six.cluster.nodes[..3] {
+        let keys: Vec<String> = ask(node.port(), &["KEYS", "*:meta"]).await.unwrap();
+        assert_eq!(keys.len(), 1, "{keys:?}");
+    }
+    let before = six.primary_of(TASKS[0], six.cluster.nodes[0].port()).await.unwrap();
+    let at = six.cluster.nodes.iter().position(|server| server.port() == before).unwrap();
+    let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
+    let task = app.task_ref::<u64, u64>(TASKS[0]).unwrap();
+    task.dispatch(1).id("beside-first").await.unwrap();
+    six.cluster.nodes[at].kill();
+    // Two thirds of the jobs are on the others, which go on meanwhile.
+    let done = (0..30).map(|number| {
+        let task = &task;
+        async move {
+            let job = task.dispatch(1).id(format!("beside-{number}")).await.ok()?;
+            job.result_within(Duration::from_secs(2)).await.ok()
+        }
+    });
+    let within = tokio::time::timeout(Duration::from_millis(1500), futures_util::future::join_all(done));
+    let _ = within.await;
+    let beside = load.runs().iter().filter(|run| run.id.starts_with("beside-")).count();
+    assert!(beside >= 12, "{beside} ran");
+    tokio::time::timeout(RedisCluster::NODE_TIMEOUT + FAILOVER, six.another_than(before, TASKS[0])).await.unwrap();
+    load.goes_on(RESUMES).await;
     let lost = load.accounted().await;
     assert!(lost.over < Duration::from_secs(1), "{:?}", lost.over);
 }

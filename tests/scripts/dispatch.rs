@@ -3,8 +3,8 @@ use crate::call::{Task, without};
 #[tokio::test]
 async fn jobs_go_to_the_back_of_wait_with_their_payload_and_one_event() {
     let mut task = Task::new().await;
-    assert_eq!(task.ok("dispatch", &["1", "2", "a", "{}", "b", "[1]"]).await, "dispatched");
-    assert_eq!(task.ok("dispatch", &["1", "1", "c", "3"]).await, "dispatched");
+    assert_eq!(task.ok("dispatch", &["1", "1", "2", "a", "{}", "b", "[1]"]).await, "dispatched");
+    assert_eq!(task.ok("dispatch", &["1", "1", "1", "c", "3"]).await, "dispatched");
     assert_eq!(
         task.keys().await,
         [
@@ -22,7 +22,7 @@ async fn what_differs_from_the_defaults_is_written_and_nothing_else() {
     let mut task = Task::new().await;
     let columns = ["options", "1", r#"{"max_count":3}"#, "maxCount", "1", "3", "dispatchedAt", "2", "77"];
     let places = ["priority", "1", "high", "priority", "3", "low"];
-    let mut args = vec!["1", "3", "a", "1", "b", "2", "c", "3"];
+    let mut args = vec!["1", "1", "3", "a", "1", "b", "2", "c", "3"];
     args.extend(columns);
     args.extend(places);
     assert_eq!(task.ok("dispatch", &args).await, "dispatched");
@@ -45,7 +45,7 @@ async fn what_differs_from_the_defaults_is_written_and_nothing_else() {
 async fn the_tasks_priority_is_that_of_jobs_without_one() {
     let mut task = Task::new().await;
     task.hset("meta", &[("priority", "low")]).await;
-    task.ok("dispatch", &["1", "2", "a", "1", "b", "2", "priority", "2", "normal"]).await;
+    task.ok("dispatch", &["1", "1", "2", "a", "1", "b", "2", "priority", "2", "normal"]).await;
     assert_eq!(task.held("wait:low").await, r#"list ["a"]"#);
     assert_eq!(task.held("wait").await, r#"list ["b"]"#);
     assert_eq!(task.held("priority").await, r#"hash {"a": "low"}"#);
@@ -55,7 +55,7 @@ async fn the_tasks_priority_is_that_of_jobs_without_one() {
 async fn a_delayed_job_waits_in_delayed_and_wakes_workers_only_as_the_next_one_due() {
     let mut task = Task::new().await;
     let before = task.now_ms().await;
-    task.ok("dispatch", &["1", "1", "a", "1", "delay", "1", "60000"]).await;
+    task.ok("dispatch", &["1", "1", "1", "a", "1", "delay", "1", "60000"]).await;
     let due = task.score("delayed", "a").await;
     let after = task.now_ms().await;
     assert!((before + 60_000.0..=after + 60_000.0).contains(&due), "{due}");
@@ -63,18 +63,18 @@ async fn a_delayed_job_waits_in_delayed_and_wakes_workers_only_as_the_next_one_d
     assert_eq!(task.held("wait").await, "");
 
     task.del("wake").await;
-    task.ok("dispatch", &["1", "1", "b", "1", "delay", "1", "90000"]).await;
+    task.ok("dispatch", &["1", "1", "1", "b", "1", "delay", "1", "90000"]).await;
     assert_eq!(task.held("wake").await, "", "b is due behind a");
-    task.ok("dispatch", &["1", "1", "c", "1", "delay", "1", "1000"]).await;
+    task.ok("dispatch", &["1", "1", "1", "c", "1", "delay", "1", "1000"]).await;
     assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#, "c is due before a");
 }
 
 #[tokio::test]
 async fn a_batch_of_delayed_and_waiting_jobs_wakes_workers() {
     let mut task = Task::new().await;
-    task.ok("dispatch", &["1", "1", "a", "1", "delay", "1", "1"]).await;
+    task.ok("dispatch", &["1", "1", "1", "a", "1", "delay", "1", "1"]).await;
     task.del("wake").await;
-    task.ok("dispatch", &["1", "2", "b", "1", "c", "2", "delay", "1", "90000"]).await;
+    task.ok("dispatch", &["1", "1", "2", "b", "1", "c", "2", "delay", "1", "90000"]).await;
     assert_eq!(task.held("wake").await, r#"zset ["marker": 0]"#);
     assert_eq!(task.held("wait").await, r#"list ["c"]"#);
 }
@@ -91,7 +91,7 @@ async fn an_id_that_exists_in_any_state_is_left_as_it_is() {
     }
     let before = task.exact().await;
     let ids = ["waiting", "running", "delayed", "completed", "failed", "cancelled"];
-    let mut args = vec!["1", "6"];
+    let mut args = vec!["1", "1", "6"];
     for id in ids {
         args.extend([id, "other"]);
     }
@@ -103,7 +103,7 @@ async fn an_id_that_exists_in_any_state_is_left_as_it_is() {
 #[tokio::test]
 async fn an_id_twice_in_one_call_is_one_job() {
     let mut task = Task::new().await;
-    assert_eq!(task.ok("dispatch", &["1", "3", "a", "1", "b", "2", "a", "3"]).await, "dispatched 3");
+    assert_eq!(task.ok("dispatch", &["1", "1", "3", "a", "1", "b", "2", "a", "3"]).await, "dispatched 3");
     assert_eq!(task.held("wait").await, r#"list ["a", "b"]"#);
     assert_eq!(task.held("payload").await, r#"hash {"a": "1", "b": "2"}"#);
 }
@@ -111,7 +111,7 @@ async fn an_id_twice_in_one_call_is_one_job() {
 #[tokio::test]
 async fn a_repeated_dispatch_changes_nothing() {
     let mut task = Task::new().await;
-    let args = ["1", "2", "a", "1", "b", "2", "delay", "2", "60000", "priority", "1", "high"];
+    let args = ["1", "1", "2", "a", "1", "b", "2", "delay", "2", "60000", "priority", "1", "high"];
     assert_eq!(task.ok("dispatch", &args).await, "dispatched");
     let before = task.exact().await;
     assert_eq!(task.ok("dispatch", &args).await, "dispatched 1 2");
@@ -122,15 +122,15 @@ async fn a_repeated_dispatch_changes_nothing() {
 async fn plain_jobs_need_the_first_keys_only_and_others_ask_for_more() {
     let mut task = Task::new().await;
     let keys = task.script("dispatch").keys[..8].to_vec();
-    assert_eq!(task.call_on("dispatch", &keys, &["1", "2", "a", "1", "b", "2"]).await.unwrap(), "dispatched");
+    assert_eq!(task.call_on("dispatch", &keys, &["1", "1", "2", "a", "1", "b", "2"]).await.unwrap(), "dispatched");
     assert_eq!(task.list("wait").await, ["a", "b"]);
     let before = task.exact().await;
-    let delayed = ["1", "1", "c", "3", "delay", "1", "5"];
+    let delayed = ["1", "1", "1", "c", "3", "delay", "1", "5"];
     assert_eq!(task.call_on("dispatch", &keys, &delayed).await.unwrap(), "more");
     assert_eq!(task.exact().await, before);
     task.hset("meta", &[("priority", "low")]).await;
     let before = task.exact().await;
-    assert_eq!(task.call_on("dispatch", &keys, &["1", "1", "c", "3"]).await.unwrap(), "more");
+    assert_eq!(task.call_on("dispatch", &keys, &["1", "1", "1", "c", "3"]).await.unwrap(), "more");
     assert_eq!(task.exact().await, before);
 }
 
@@ -147,7 +147,7 @@ async fn a_payload_larger_than_any_before_raises_the_bound_to_the_next_power_of_
         (&[524_289], "1048576"),
         (&[2], "1048576"),
     ] {
-        let mut args = vec!["1".to_owned(), bytes.len().to_string()];
+        let mut args = vec!["1".to_owned(), "1".to_owned(), bytes.len().to_string()];
         for bytes in bytes {
             id += 1;
             args.extend([format!("job-{id}"), "x".repeat(*bytes)]);
@@ -156,7 +156,7 @@ async fn a_payload_larger_than_any_before_raises_the_bound_to_the_next_power_of_
         assert_eq!(task.field("meta", "largest").await, largest, "{bytes:?}");
     }
     // A job that was there before is not written, and does not count.
-    task.ok("dispatch", &["1", "1", "job-1", &"x".repeat(3 << 20)]).await;
+    task.ok("dispatch", &["1", "1", "1", "job-1", &"x".repeat(3 << 20)]).await;
     assert_eq!(task.field("meta", "largest").await, "1048576");
 }
 
@@ -164,14 +164,14 @@ async fn a_payload_larger_than_any_before_raises_the_bound_to_the_next_power_of_
 async fn without_events_no_entry_is_written() {
     let mut task = Task::new().await;
     task.hset("meta", &[("eventMode", "off")]).await;
-    task.ok("dispatch", &["1", "1", "a", "1"]).await;
+    task.ok("dispatch", &["1", "1", "1", "a", "1"]).await;
     assert_eq!(task.held("events").await, "");
 }
 
 #[tokio::test]
 async fn a_dispatch_asks_for_no_more_than_the_first_wire_version() {
     let mut task = Task::new().await;
-    task.ok("dispatch", &["2", "1", "a", "1"]).await;
+    task.ok("dispatch", &["2", "1", "1", "a", "1"]).await;
     assert_eq!(task.field("meta", "wire").await, "1");
 }
 
@@ -180,7 +180,7 @@ async fn data_of_a_newer_wire_version_is_refused() {
     let mut task = Task::new().await;
     task.hset("meta", &[("wire", "2")]).await;
     let before = task.exact().await;
-    assert_eq!(task.refused("dispatch", &["1", "1", "a", "1"]).await, "NEWERWIRE");
+    assert_eq!(task.refused("dispatch", &["1", "1", "1", "a", "1"]).await, "NEWERWIRE");
     assert_eq!(task.exact().await, before);
 }
 
@@ -188,7 +188,7 @@ async fn data_of_a_newer_wire_version_is_refused() {
 async fn data_of_an_older_wire_version_is_taken_as_it_is() {
     let mut task = Task::new().await;
     task.hset("meta", &[("wire", "1")]).await;
-    assert_eq!(task.ok("dispatch", &["2", "1", "a", "1"]).await, "dispatched");
+    assert_eq!(task.ok("dispatch", &["2", "1", "1", "a", "1"]).await, "dispatched");
     assert!(task.held("meta").await.contains(r#""wire": "1""#));
 }
 
@@ -196,7 +196,7 @@ async fn data_of_an_older_wire_version_is_taken_as_it_is() {
 async fn five_hundred_jobs_go_in_one_call() {
     let mut task = Task::new().await;
     let ids = (0..500).map(|i| format!("job-{i:03}")).collect::<Vec<_>>();
-    let mut args = vec!["1", "500"];
+    let mut args = vec!["1", "1", "500"];
     for id in &ids {
         args.extend([id.as_str(), "{}"]);
     }
@@ -210,12 +210,12 @@ async fn jobs_are_counted_once_as_dispatched_with_and_without_events() {
     for events in ["on", "off"] {
         let mut task = Task::new().await;
         task.hset("meta", &[("eventMode", events)]).await;
-        task.ok("dispatch", &["1", "2", "a", "1", "b", "2"]).await;
+        task.ok("dispatch", &["1", "1", "2", "a", "1", "b", "2"]).await;
         assert_eq!(task.totals().await, ["2", ""]);
         // Two that are there, one twice, and one that is new and delayed.
-        task.ok("dispatch", &["1", "4", "a", "1", "b", "2", "c", "3", "c", "3", "delay", "3", "5"]).await;
+        task.ok("dispatch", &["1", "1", "4", "a", "1", "b", "2", "c", "3", "c", "3", "delay", "3", "5"]).await;
         assert_eq!(task.totals().await, ["3", ""]);
-        task.ok("dispatch", &["1", "1", "a", "1"]).await;
+        task.ok("dispatch", &["1", "1", "1", "a", "1"]).await;
         assert_eq!(task.totals().await, ["3", ""]);
     }
 }
@@ -224,7 +224,7 @@ async fn jobs_are_counted_once_as_dispatched_with_and_without_events() {
 async fn totals_that_are_no_numbers_begin_anew() {
     let mut task = Task::new().await;
     task.hset("meta", &[("in", "many"), ("events", "")]).await;
-    task.ok("dispatch", &["1", "2", "a", "1", "b", "2"]).await;
+    task.ok("dispatch", &["1", "1", "2", "a", "1", "b", "2"]).await;
     assert_eq!(task.totals().await, ["2", ""]);
     assert_eq!(task.field("meta", "events").await, "2");
 }
@@ -237,7 +237,7 @@ async fn an_id_that_was_removed_is_a_new_job_of_which_nothing_old_is_left() {
         task.hset(column, &[("a", "1")]).await;
     }
     task.ok("remove", &["", "a", ""]).await;
-    assert_eq!(task.ok("dispatch", &["1", "1", "a", "anew"]).await, "dispatched");
+    assert_eq!(task.ok("dispatch", &["1", "1", "1", "a", "anew"]).await, "dispatched");
     assert_eq!(
         without(task.keys().await, &["events", "meta", "wake"]),
         [

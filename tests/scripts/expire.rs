@@ -120,8 +120,10 @@ async fn a_claim_does_not_begin_what_has_expired_and_what_it_begins_expires_no_m
 async fn a_dispatch_says_when_its_job_expires() {
     let mut task = Task::new().await;
     let before = task.now_ms().await;
-    let args =
-        ["1", "3", "a", "1", "b", "2", "c", "3", "expires", "1", "60000", "delay", "2", "5000", "expires", "2", "6000"];
+    let args = [
+        "1", "1", "3", "a", "1", "b", "2", "c", "3", "expires", "1", "60000", "delay", "2", "5000", "expires", "2",
+        "6000",
+    ];
     assert_eq!(task.ok("dispatch", &args).await, "dispatched");
     let (of_first, of_second) = (task.score("expires", "a").await - before, task.score("expires", "b").await - before);
     assert!((60_000.0..61_000.0).contains(&of_first) && (6_000.0..7_000.0).contains(&of_second));
@@ -129,7 +131,7 @@ async fn a_dispatch_says_when_its_job_expires() {
     assert!(!task.held("expiresAt").await.contains(r#""c""#));
     // One that exists keeps its own.
     let held = task.held("expires").await;
-    assert_eq!(task.ok("dispatch", &["1", "1", "a", "1", "expires", "1", "9"]).await, "dispatched 1");
+    assert_eq!(task.ok("dispatch", &["1", "1", "1", "a", "1", "expires", "1", "9"]).await, "dispatched 1");
     assert_eq!(task.held("expires").await, held);
     // A retry begins without.
     task.eval("return redis.call('LREM', KEYS[1], 0, 'a')", &[task.key("wait")], &[]).await.unwrap();

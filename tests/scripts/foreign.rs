@@ -79,7 +79,7 @@ async fn each_key_beside(fields: &[(&str, &str)], name: &str, args: &[&str]) {
 
 #[tokio::test]
 async fn dispatch_writes_nothing_beside_a_foreign_key() {
-    let mut args = vec!["1", "4", "a", "{}", "b", "{}", "c", "{}", "d", "{}"];
+    let mut args = vec!["1", "1", "4", "a", "{}", "b", "{}", "c", "{}", "d", "{}"];
     for (column, index, value) in [
         ("options", "1", "{}"),
         ("maxCount", "1", "3"),
@@ -249,7 +249,7 @@ async fn dispatch_by_the_tasks_priority_writes_nothing_beside_a_foreign_column()
     task.hset("meta", &[("priority", "high")]).await;
     task.make_foreign("priority").await;
     let before = task.exact().await;
-    assert_eq!(task.refused("dispatch", &["1", "1", "a", "1"]).await, "WRONGTYPE");
+    assert_eq!(task.refused("dispatch", &["1", "1", "1", "a", "1"]).await, "WRONGTYPE");
     assert_eq!(task.exact().await, before);
 }
 

@@ -3,7 +3,7 @@ use crate::call::Task;
 /// A task that ran jobs of which none is left, with something under every key that outlives jobs.
 async fn done() -> Task {
     let mut task = Task::new().await;
-    task.ok("dispatch", &["1", "1", "a", "1"]).await;
+    task.ok("dispatch", &["1", "1", "1", "a", "1"]).await;
     task.ok("settle", &["1", "w", "1000", "1", "0", "0"]).await;
     task.hset("meta", &[("keepCompleted", "0")]).await;
     let reply = task.ok("settle", &["2", "w", "1000", "1", "1", "0", "a", "4000000000000001"]).await;

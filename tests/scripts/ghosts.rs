@@ -18,7 +18,7 @@ async fn remove(task: &mut Task, id: &str) {
 }
 
 async fn dispatch(task: &mut Task, id: &str) {
-    assert_eq!(task.ok("dispatch", &["1", "1", id, "anew"]).await, "dispatched");
+    assert_eq!(task.ok("dispatch", &["1", "1", "1", id, "anew"]).await, "dispatched");
 }
 
 /// What `ghosts` holds, and how many `meta` says there are.
@@ -251,7 +251,7 @@ async fn a_removed_id_that_is_dispatched_anew_with_a_delay_runs_when_it_is_due_a
         if at_head {
             assert_eq!(claim(&mut task, 1, 1).await, "first");
         }
-        assert_eq!(task.ok("dispatch", &["1", "1", "a", "1", "delay", "1", "9000000"]).await, "dispatched");
+        assert_eq!(task.ok("dispatch", &["1", "1", "1", "a", "1", "delay", "1", "9000000"]).await, "dispatched");
         let claimed = claim(&mut task, 2, 9).await;
         assert_eq!(claimed, if at_head { "b" } else { "first b" });
         assert_eq!(task.held("wait").await, "");
@@ -268,7 +268,7 @@ async fn one_that_becomes_due_while_its_old_entry_is_there_runs_once() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a", "b"]).await;
     remove(&mut task, "a").await;
-    task.ok("dispatch", &["1", "1", "a", "1", "delay", "1", "9000000"]).await;
+    task.ok("dispatch", &["1", "1", "1", "a", "1", "delay", "1", "9000000"]).await;
     task.zadd("delayed", 1.0, "a").await;
     assert_eq!(claim(&mut task, 1, 9).await, "first a b");
     assert_eq!(task.held("wait").await, "");

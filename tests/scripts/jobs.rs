@@ -323,7 +323,7 @@ async fn a_job_that_waits_is_shown_though_its_id_has_an_entry_too_many() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a", "b"]).await;
     task.ok("remove", &["", "a", ""]).await;
-    task.ok("dispatch", &["1", "1", "a", "1"]).await;
+    task.ok("dispatch", &["1", "1", "1", "a", "1"]).await;
     assert_eq!(task.list("wait").await, ["first", "a", "b", "a"]);
     let (_, looked, rows) = page(&mut task, &ask("waiting")).await;
     assert_eq!((looked, ids(&rows)), (4, ["first", "a", "b"].map(str::to_owned).to_vec()), "where it is claimed");

@@ -185,11 +185,11 @@ async fn ghosts_that_are_counted_are_no_faults() {
     for id in ["removed", "anew", "twice", "later", "held"] {
         task.ok("remove", &["", id, ""]).await;
     }
-    task.ok("dispatch", &["1", "2", "anew", "1", "twice", "1"]).await;
+    task.ok("dispatch", &["1", "1", "2", "anew", "1", "twice", "1"]).await;
     task.ok("remove", &["", "twice", ""]).await;
-    task.ok("dispatch", &["1", "1", "later", "1", "delay", "1", "9000000"]).await;
+    task.ok("dispatch", &["1", "1", "1", "later", "1", "delay", "1", "9000000"]).await;
     // High, so that it is claimed before the others.
-    task.ok("dispatch", &["1", "1", "held", "1", "priority", "1", "high"]).await;
+    task.ok("dispatch", &["1", "1", "1", "held", "1", "priority", "1", "high"]).await;
     task.ok("settle", &["1", "w", "1000", "1", "0", "0"]).await;
     let ids = ["first", "cancelled", "removed", "anew", "twice", "later", "held", "last"];
     assert_eq!(faults(&mut task, &ids).await, [""; 8]);

@@ -32,6 +32,7 @@ mod maxmemory;
 mod mend;
 mod note;
 mod overview;
+mod partitions;
 mod pause;
 mod reconcile;
 mod remove;

@@ -18,13 +18,13 @@ async fn fill(task: &mut Task) {
 #[tokio::test]
 async fn dispatch_is_refused_whole() {
     let mut task = task().await;
-    task.ok("dispatch", &["1", "1", "a", "1"]).await;
+    task.ok("dispatch", &["1", "1", "1", "a", "1"]).await;
     fill(&mut task).await;
     let before = task.exact().await;
-    assert_eq!(task.refused("dispatch", &["1", "2", "b", "1", "c", "2", "delay", "2", "5"]).await, "OOM");
+    assert_eq!(task.refused("dispatch", &["1", "1", "2", "b", "1", "c", "2", "delay", "2", "5"]).await, "OOM");
     assert_eq!(task.exact().await, before);
     // What writes nothing is no matter of memory.
-    assert_eq!(task.ok("dispatch", &["1", "1", "a", "1"]).await, "dispatched 1");
+    assert_eq!(task.ok("dispatch", &["1", "1", "1", "a", "1"]).await, "dispatched 1");
 }
 
 #[tokio::test]

@@ -120,8 +120,8 @@ async fn a_call_from_before_the_pause_is_answered_as_it_was() {
 #[tokio::test]
 async fn jobs_that_come_into_a_paused_task_wake_nobody() {
     let mut task = paused().await;
-    task.ok("dispatch", &["1", "2", "x", "1", "y", "1"]).await;
-    task.ok("dispatch", &["1", "1", "z", "1", "delay", "1", "5"]).await;
+    task.ok("dispatch", &["1", "1", "2", "x", "1", "y", "1"]).await;
+    task.ok("dispatch", &["1", "1", "1", "z", "1", "delay", "1", "5"]).await;
     assert_eq!(task.list("wait").await, ["a", "b", "x", "y"]);
     assert_eq!(task.held("wake").await, "");
 }

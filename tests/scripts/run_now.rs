@@ -84,7 +84,7 @@ async fn a_job_whose_id_has_left_an_entry_behind_runs_once() {
     let mut task = Task::new().await;
     task.waiting(&["first", "a"]).await;
     task.ok("remove", &["", "a", ""]).await;
-    task.ok("dispatch", &["1", "1", "a", "1", "delay", "1", "9000000"]).await;
+    task.ok("dispatch", &["1", "1", "1", "a", "1", "delay", "1", "9000000"]).await;
     assert_eq!(task.ok("run_now", &["", "a", ""]).await, "[told promoted]");
     assert_eq!(task.list("wait").await, ["a", "first", "a"]);
     assert_eq!(task.ok("counts", &[]).await, "[counted 2 0 0 0 0 0 0 0 0]");

@@ -513,7 +513,7 @@ async fn a_worker_without_free_slots_moves_nothing() {
 #[tokio::test]
 async fn a_job_becomes_due_by_the_servers_clock() {
     let mut task = Task::new().await;
-    task.ok("dispatch", &["1", "1", "a", "1", "delay", "1", "50"]).await;
+    task.ok("dispatch", &["1", "1", "1", "a", "1", "delay", "1", "50"]).await;
     let mut call = 0;
     eventually("the job is due", PATIENCE, async || {
         call += 1;

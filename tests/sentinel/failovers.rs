@@ -6,9 +6,10 @@ use heartline::testing::RedisServer;
 use heartline::{App, Context, Error, JobError, TaskOptions, WatchBreak};
 
 use crate::support::load::Load;
+use crate::support::sentinel::{DOWN_AFTER, SERVICE, Sentinel, ask};
 use crate::support::tls::{Ca, terminator_of};
 use crate::support::{PATIENCE, eventually};
-use crate::trio::{DOWN_AFTER, SERVICE, Sentinel, Trio, ask};
+use crate::trio::Trio;
 
 const TASK: &str = "work";
 

@@ -414,7 +414,7 @@ impl World {
                 priority: [Priority::High, Priority::Normal, Priority::Normal, Priority::Low][self.rng.usize(..4)],
             })
             .collect();
-        let mut args = vec![WIRE.to_owned(), jobs.len().to_string()];
+        let mut args = vec![WIRE.to_owned(), "1".to_owned(), jobs.len().to_string()];
         args.extend(jobs.iter().flat_map(|job| [job.id.clone(), "{}".to_owned()]));
         for (at, job) in jobs.iter().enumerate() {
             let mut triple = |column: &str, value: String| args.extend([column.into(), (at + 1).to_string(), value]);
@@ -428,7 +428,7 @@ impl World {
                 triple("priority", format!("{:?}", job.priority).to_lowercase());
             }
         }
-        self.note(&format!("dispatch {}", args[2..].join(" ")));
+        self.note(&format!("dispatch {}", args[3..].join(" ")));
         let reply: String = self.task.call("dispatch", &args);
         let mut expected = "dispatched".to_owned();
         self.model.dispatch(&jobs).iter().for_each(|at| write!(expected, " {at}").unwrap());

@@ -10,7 +10,7 @@ use heartline::{
 };
 use tokio::task::JoinHandle;
 
-use super::journal::Journal;
+use super::journal::{Journal, Run};
 use super::worker::TestWorker;
 use super::{PATIENCE, eventually};
 
@@ -39,11 +39,16 @@ pub struct Lost {
 impl Load {
     /// For these tasks; of the first one a job runs all the while.
     pub async fn start(url: &str, tasks: &[&str]) -> Load {
+        Load::start_in(url, tasks, 1).await
+    }
+
+    /// The same over so many partitions of each.
+    pub async fn start_in(url: &str, tasks: &[&str], partitions: u32) -> Load {
         let journal = Arc::new(Journal::default());
         let app = App::builder().redis(url).build().await.unwrap();
         let noted = Arc::clone(&journal);
-        let options =
-            TaskOptions::new().concurrency(8).stall(StallOptions::new().interval(Duration::from_secs(3)).max_count(9));
+        let stall = StallOptions::new().interval(Duration::from_secs(3)).max_count(9);
+        let options = TaskOptions::new().concurrency(8).partitions(partitions).stall(stall);
         let handler = move |ctx: Context, input: u64| {
             let journal = Arc::clone(&noted);
             async move {
@@ -69,6 +74,11 @@ impl Load {
         let dispatch = |jobs: &TaskRef<u64, u64>| tokio::spawn(dispatch(jobs.clone(), Arc::clone(&stop)));
         let dispatching = producers.iter().map(dispatch).collect();
         Load { journal, producers, worker, monitor, stop, dispatching }
+    }
+
+    /// The runs so far.
+    pub fn runs(&self) -> Vec<Run> {
+        self.journal.runs()
     }
 
     /// How often this broke the watch over each of the tasks, by their order.

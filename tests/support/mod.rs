@@ -23,6 +23,8 @@ mod proxy;
 #[allow(dead_code)]
 pub mod puppet;
 mod resp;
+#[allow(dead_code)]
+pub mod sentinel;
 mod server;
 mod stats;
 mod tap;

@@ -1,5 +1,6 @@
 use super::container::{self, Container};
 use super::dump;
+use super::sentinel::{SERVICE, Sentinel};
 use heartline::testing::{RedisServer, SERVER_VARIABLE, StartError};
 use redis::aio::MultiplexedConnection;
 use std::collections::BTreeMap;
@@ -21,7 +22,12 @@ enum Server {
 /// A server of the tests' own, ended with its last user.
 pub struct TestRedis {
     server: Server,
+    /// Where Apps find it, if not at its own address, and who tells them.
+    found: Option<(String, Option<Sentinel>)>,
 }
+
+/// The variable that says by which engine Apps of tests reach the shared server: `cluster`, of which it is the one node, or `sentinel`, under one.
+const ENGINE: &str = "HEARTLINE_TEST_ENGINE";
 
 impl TestRedis {
     /// The server that all tests of this process share; they keep apart by [`unique_prefix`](Self::unique_prefix).
@@ -31,10 +37,35 @@ impl TestRedis {
         static SHARED: Mutex<Weak<TestRedis>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         shared.upgrade().unwrap_or_else(|| {
-            let server = Arc::new(Self::start());
+            let server = Arc::new(Self::as_asked());
             *shared = Arc::downgrade(&server);
             server
         })
+    }
+
+    /// A server by the engine that [`ENGINE`] names.
+    fn as_asked() -> Self {
+        match env::var(ENGINE).as_deref() {
+            Err(_) => Self::start(),
+            Ok("cluster") => {
+                let node = RedisServer::builder().arg("--cluster-enabled").arg("yes").start().unwrap();
+                let url = format!("redis-cluster://127.0.0.1:{}", node.port());
+                let mut conn = redis::Client::open(node.url()).unwrap().get_connection().unwrap();
+                let slots: Vec<u32> = (0..16_384).collect();
+                let () = redis::cmd("CLUSTER").arg("ADDSLOTS").arg(slots).query(&mut conn).unwrap();
+                while !redis::cmd("CLUSTER").arg("INFO").query::<String>(&mut conn).unwrap().contains("state:ok") {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Self { server: Server::Process(node), found: Some((url, None)) }
+            }
+            Ok("sentinel") => {
+                let primary = RedisServer::start().unwrap();
+                let sentinel = Sentinel::start(primary.port());
+                let url = format!("redis-sentinel://127.0.0.1:{}?sentinelServiceName={SERVICE}", sentinel.port);
+                Self { server: Server::Process(primary), found: Some((url, Some(sentinel))) }
+            }
+            Ok(other) => panic!("{ENGINE} must be cluster or sentinel, not {other}"),
+        }
     }
 
     /// A server for one test, in a container where no program is installed but Docker answers.
@@ -42,11 +73,11 @@ impl TestRedis {
     /// Panics without either: a test that did not run must not pass.
     pub fn start() -> Self {
         match RedisServer::start() {
-            Ok(server) => Self { server: Server::Process(server) },
+            Ok(server) => Self { server: Server::Process(server), found: None },
             // A wrong name must not quietly test another server than the one that was asked for.
             Err(missing @ StartError::NotFound { .. }) if env::var_os(SERVER_VARIABLE).is_none() => {
                 match container::start() {
-                    Some(container) => Self { server: Server::Container(Box::new(container)) },
+                    Some(container) => Self { server: Server::Container(Box::new(container)), found: None },
                     None => panic!("{missing}, or start a Docker daemon"),
                 }
             }
@@ -56,7 +87,7 @@ impl TestRedis {
 
     /// A test that stops, freezes or configures its server builds it with [`RedisServer::builder`] and hands it over.
     pub fn from_process(server: RedisServer) -> Self {
-        Self { server: Server::Process(server) }
+        Self { server: Server::Process(server), found: None }
     }
 
     /// The process behind it, to stop, kill, freeze and restart; panics where the server is a container.
@@ -71,6 +102,11 @@ impl TestRedis {
 
     pub fn url(&self) -> String {
         format!("redis://{}/", self.address())
+    }
+
+    /// Where Apps find it.
+    pub fn app_url(&self) -> String {
+        self.found.as_ref().map_or_else(|| self.url(), |(url, _)| url.clone())
     }
 
     pub fn address(&self) -> SocketAddr {

@@ -51,6 +51,8 @@ pub struct TestTask {
     /// The server that the tests share must not end before its last user.
     shared: Option<Arc<TestRedis>>,
     url: String,
+    /// The server itself.
+    direct: String,
     pub prefix: String,
     pub name: String,
     pub journal: Arc<Journal>,
@@ -60,8 +62,8 @@ impl TestTask {
     /// The task `work` on the server that the tests share, below a prefix of its own.
     pub fn new() -> TestTask {
         let redis = TestRedis::shared();
-        let (url, prefix) = (redis.url(), redis.unique_prefix());
-        TestTask { shared: Some(redis), url, prefix, name: TASK.to_owned(), journal: Arc::default() }
+        let (url, direct, prefix) = (redis.app_url(), redis.url(), redis.unique_prefix());
+        TestTask { shared: Some(redis), url, direct, prefix, name: TASK.to_owned(), journal: Arc::default() }
     }
 
     /// A task of a name of its own on this server, below the prefix that an App has if nobody says another.
@@ -70,7 +72,14 @@ impl TestTask {
     /// in the lines that all tests of a process log.
     pub fn on(redis: &TestRedis) -> TestTask {
         let (url, prefix) = (redis.url(), "heartline".to_owned());
-        TestTask { shared: None, url, prefix, name: redis.unique_prefix(), journal: Arc::default() }
+        TestTask {
+            shared: None,
+            direct: url.clone(),
+            url,
+            prefix,
+            name: redis.unique_prefix(),
+            journal: Arc::default(),
+        }
     }
 
     /// The server that the tests share; panics where the task is on another.
@@ -149,7 +158,7 @@ impl TestTask {
         let config = redis::AsyncConnectionConfig::new()
             .set_response_timeout(Some(PATIENCE))
             .set_connection_timeout(Some(PATIENCE));
-        let client = redis::Client::open(self.url.as_str()).unwrap();
+        let client = redis::Client::open(self.direct.as_str()).unwrap();
         client.get_multiplexed_async_connection_with_config(&config).await.unwrap()
     }
 

@@ -107,7 +107,7 @@ impl Call {
             let e = match answer {
                 Ok(SettleReply::Settled(settled)) => {
                     let (took, reported, claimed) = (attempted.elapsed(), self.reports.len(), settled.claimed.len());
-                    self.task.tally.settled(took, reported, claimed);
+                    self.task.tally().settled(took, reported, claimed);
                     let (task, worker) = (Arc::clone(&self.task.name), self.worker.id.clone());
                     let call = CallInfo { task, worker, reported, claimed, answered_at: SystemTime::now(), took };
                     tell_of_call(&self.worker.observers, call);
@@ -136,7 +136,7 @@ impl Call {
             };
             if let Some(e) = e {
                 self.learn(&e, connected);
-                self.task.tally.repeats();
+                self.task.tally().repeats();
                 let pause = self.pauses.next();
                 self.tell(&e, connected, pause);
                 tokio::time::sleep(pause).await;

@@ -46,7 +46,7 @@ impl Driver {
             }
         }
         want.hooks = self.task.hook.is_some();
-        self.worker.slots.give_back(slots_left - want.at_once);
+        self.slots().give_back(slots_left - want.at_once);
         if woken && want.jobs == 0 {
             self.worker.wake.give_back(self.task.index);
         }
@@ -75,7 +75,7 @@ impl Driver {
         let is_safe = options.max_count > 0
             && options.on_crash == OnCrash::Recover
             && options.heartbeat != Heartbeat::Manual
-            && self.worker.slots.most().is_none();
+            && self.slots().are_unbounded();
         if !is_safe || options.prefetch == 0 || self.pending.is_empty() {
             return 0;
         }
@@ -91,12 +91,12 @@ impl Driver {
     /// Takes up to `wanted` slots of the worker's cap, and a place in the queue when there is none.
     pub(super) fn take_slots(&mut self, wanted: usize) -> usize {
         let granted = usize::from(std::mem::take(&mut self.granted));
-        let taken = granted.min(wanted) + self.worker.slots.take(wanted.saturating_sub(granted));
-        self.worker.slots.give_back(granted.saturating_sub(wanted));
+        let taken = granted.min(wanted) + self.slots().take(wanted.saturating_sub(granted));
+        self.slots().give_back(granted.saturating_sub(wanted));
         if taken > 0 || wanted == 0 {
             self.queued = None;
         } else if self.queued.is_none() {
-            self.queued = self.worker.slots.queue().map(|place| Box::pin(place) as _);
+            self.queued = self.slots().queue().map(|place| Box::pin(place) as _);
         }
         taken
     }
@@ -136,7 +136,7 @@ impl Driver {
             }
             if stopping || too_late {
                 held.set(Flags::FINISHED);
-                self.worker.slots.give_back(usize::from(job.begins));
+                self.slots().give_back(usize::from(job.begins));
                 self.pending.push(Report::requeue(job.id, job.fence));
             } else if self.task.options.prefetch == 0 {
                 starting.push(NotBegun { job, own, held });
@@ -185,7 +185,8 @@ impl Driver {
     pub(super) fn hand_back(&mut self, which: impl Fn(&Held) -> bool) {
         for fence in self.ahead.which(which) {
             let Some(held) = self.task.held.get(fence) else { continue };
-            self.worker.slots.give_back(usize::from(self.ahead.lose(fence)));
+            let had_slot = self.ahead.lose(fence);
+            self.slots().give_back(usize::from(had_slot));
             held.set(Flags::FINISHED);
             if held.flags().intersects(Flags::LOST) {
                 self.task.held.remove(std::iter::once(fence));
@@ -205,12 +206,13 @@ impl Driver {
             reports.iter().partition(|report| !report.outcome.ends_the_hold() && !gone(&report.fence));
         for report in &ended {
             // Of one that was about to begin.
-            self.worker.slots.give_back(usize::from(self.ahead.lose(report.fence)));
+            let had_slot = self.ahead.lose(report.fence);
+            self.slots().give_back(usize::from(had_slot));
         }
         self.task.held.remove(ended.into_iter().map(|report| report.fence));
         for report in kept {
             let is_free = self.ahead.moved(report, settled.is_paused);
-            self.worker.slots.give_back(usize::from(is_free));
+            self.slots().give_back(usize::from(is_free));
         }
         if self.worker.stopping.is_cancelled() || settled.is_paused {
             self.hand_back(|_| true);

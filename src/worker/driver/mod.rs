@@ -36,12 +36,18 @@ use crate::limits::{BATCH, BATCH_BYTES};
 use crate::process::held::Flags;
 use crate::process::note_store::NoteStore;
 use crate::process::shared::WorkerShared;
+use crate::process::slots::TaskSlots;
 use crate::process::task::TaskRuntime;
 use crate::store::report::{Disposition, Report};
 use crate::store::settle::{LARGE_LINE, LINES, Want};
 
 /// An idle task looks for work this often even when no marker came: a worker may have died with it.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// How often one of so many partitions does: however many they are, some 4 a second.
+fn look_again(parts: u32) -> Duration {
+    LOOK_AGAIN.max(Duration::from_secs(1) * parts / 4)
+}
 
 /// How long a shutdown waits for handlers to be dropped.
 const DROP_TIME: Duration = Duration::from_secs(1);
@@ -148,6 +154,11 @@ impl Driver {
             while self.send() {}
             self.wait().await;
         }
+    }
+
+    /// The slots that its jobs need.
+    fn slots(&self) -> TaskSlots<'_> {
+        self.task.slots(&self.worker)
     }
 
     /// The most jobs a call carries either way: half of those that may be held, so that one half runs while the other is settled.
@@ -315,12 +326,12 @@ impl Driver {
         self.hooks_left = settled.hooks_left && self.task.hook.is_some();
         self.released(&reports, &settled);
         let begun = settled.claimed.iter().filter(|job| job.begins).count();
-        self.worker.slots.give_back(want.begin.saturating_sub(begun));
+        self.slots().give_back(want.begin.saturating_sub(begun));
         if want.jobs > 0 {
             // A claim that is cut short in bytes leaves more behind, too.
             let bytes: usize = settled.claimed.iter().map(|job| job.payload.bytes()).sum();
             self.hungry |= settled.claimed.len() >= asked.jobs || bytes > BATCH_BYTES / 2;
-            self.look_at = clock::now().after(LOOK_AGAIN);
+            self.look_at = clock::now().after(look_again(self.task.keys.parts()));
         }
         // Also of a call that claims nothing: it may have delayed the next job that is due.
         if let Some(due) = settled.next_due {

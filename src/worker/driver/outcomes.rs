@@ -22,7 +22,7 @@ impl Driver {
             if self.busy.remove(&report.fence).is_none() {
                 continue;
             }
-            self.worker.slots.give_back(1);
+            self.slots().give_back(1);
             if !matches!(report.outcome, Disposition::Requeue) {
                 self.ahead.ran(report.ran);
             }

@@ -1,0 +1,201 @@
+//! The partitions of a task, as one: pages that are merged from a page of each, behind a cursor that has one for each.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use futures_util::future::try_join_all;
+
+use super::Inspector;
+use crate::error::Error;
+use crate::faults::{ConfigError, ConfigErrors, Faults};
+use crate::job::id::JobId;
+use crate::job::state::JobState;
+use crate::options::validate;
+use crate::store::keys::TaskKeys;
+use crate::store::states;
+use crate::store::tables::part_of;
+
+/// What stands between the cursors of partitions: none of them has two spaces.
+const BETWEEN: &str = "  ";
+
+/// A partition that was not begun, and one of which nothing is left.
+const BEGINS: &str = ".";
+const ENDED: &str = "-";
+
+/// How far the partitions of a task were read; `None`: to their ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cursors(pub(super) Vec<Option<String>>);
+
+impl Cursors {
+    /// Reads the cursor of a page of a task with so many partitions; that of one is its own.
+    pub(super) fn parse(text: &str, parts: usize) -> Result<Cursors, Error> {
+        if parts <= 1 {
+            return Ok(Cursors(vec![Some(text.to_owned())]));
+        }
+        if text.is_empty() {
+            return Ok(Cursors(vec![Some(String::new()); parts]));
+        }
+        let read = |word: &str| match word {
+            BEGINS => Some(String::new()),
+            ENDED => None,
+            word => Some(word.to_owned()),
+        };
+        let read: Vec<Option<String>> = text.split(BETWEEN).map(read).collect();
+        let rule = "must be the `next` of a page of the same task";
+        if read.len() == parts {
+            Ok(Cursors(read))
+        } else {
+            Err(config("cursor", text, rule, "begin again without a cursor"))
+        }
+    }
+
+    /// The cursor of the next page; `None` at the end.
+    pub(super) fn text(&self) -> Option<String> {
+        if let [only] = &self.0[..] {
+            return only.clone();
+        }
+        if self.0.iter().all(Option::is_none) {
+            return None;
+        }
+        let told = self.0.iter().map(|cursor| match cursor.as_deref() {
+            None => ENDED,
+            Some("") => BEGINS,
+            Some(cursor) => cursor,
+        });
+        Some(told.collect::<Vec<_>>().join(BETWEEN))
+    }
+
+    /// Reads the next page of each partition that is not at its end. Returns what came of each, in their order.
+    pub(super) async fn next_pages<T, F>(
+        &mut self,
+        tables: &[Arc<TaskKeys>],
+        read: impl Fn(Arc<TaskKeys>, String) -> F,
+    ) -> Result<Vec<Vec<T>>, Error>
+    where
+        F: Future<Output = Result<(Vec<T>, Option<String>), Error>>,
+    {
+        let reads = self.0.iter().zip(tables).map(|(cursor, keys)| {
+            let page = cursor.clone().map(|cursor| read(Arc::clone(keys), cursor));
+            async move {
+                match page {
+                    Some(page) => page.await,
+                    None => Ok((Vec::new(), None)),
+                }
+            }
+        });
+        let (pages, next): (Vec<_>, Vec<_>) = try_join_all(reads).await?.into_iter().unzip();
+        self.0 = next;
+        Ok(pages)
+    }
+}
+
+/// A page of a partition: what it has, each with the cursor behind it, and the cursor behind all of it.
+pub(super) struct PartPage<T> {
+    pub(super) from: Option<String>,
+    pub(super) rows: Vec<(T, String)>,
+    pub(super) next: Option<String>,
+}
+
+/// The first `limit` of the pages, whose heads are taken in this order, and the cursors behind them. Rows of one partition stay in theirs.
+pub(super) fn merged<T>(
+    pages: Vec<PartPage<T>>,
+    limit: usize,
+    order: impl Fn(&T, &T) -> Ordering,
+) -> (Vec<T>, Cursors) {
+    let mut first = Vec::with_capacity(limit.min(pages.iter().map(|page| page.rows.len()).sum()));
+    let mut left: Vec<_> =
+        pages.into_iter().map(|page| (page.from, page.rows.into_iter().peekable(), page.next)).collect();
+    while first.len() < limit {
+        let heads = left.iter_mut().enumerate().filter_map(|(part, (_, rows, _))| Some((part, &rows.peek()?.0)));
+        let Some((part, _)) = heads.min_by(|(_, one), (_, other)| order(one, other)) else { break };
+        let (from, rows, _) = &mut left[part];
+        if let Some((row, behind)) = rows.next() {
+            *from = Some(behind);
+            first.push(row);
+        }
+    }
+    let cursor = |(from, mut rows, next): (Option<String>, std::iter::Peekable<_>, Option<String>)| {
+        if rows.peek().is_some() { from } else { next }
+    };
+    (first, Cursors(left.into_iter().map(cursor).collect()))
+}
+
+impl Inspector {
+    /// The first table of a task whose name was checked: it has what is of the task as a whole.
+    pub(super) fn first(&self, task: &str) -> Result<Arc<TaskKeys>, Error> {
+        let mut faults = Faults::default();
+        faults.gather(validate::task_name(task));
+        faults.finish()?;
+        Ok(self.store.tables(task).first())
+    }
+
+    /// All of its tables.
+    pub(super) async fn tables(&self, task: &str) -> Result<Arc<[Arc<TaskKeys>]>, Error> {
+        self.first(task)?;
+        self.store.tables(task).asked(&self.store).await
+    }
+
+    /// That of a job.
+    pub(super) async fn table_of(&self, task: &str, id: &JobId) -> Result<Arc<TaskKeys>, Error> {
+        let tables = self.tables(task).await?;
+        Ok(Arc::clone(&tables[part_of(id.as_str(), tables.len())]))
+    }
+
+    /// Where the jobs stand, one by one; of a completed one also how many bytes its value has.
+    pub(super) async fn states_of(&self, task: &str, ids: &[JobId]) -> Result<Vec<Option<(JobState, usize)>>, Error> {
+        let tables = self.tables(task).await?;
+        let mut found = vec![None; ids.len()];
+        for (keys, places) in tables.iter().zip(by_table(tables.len(), ids, JobId::as_str)) {
+            let own: Vec<JobId> = places.iter().map(|at| ids[*at].clone()).collect();
+            if own.is_empty() {
+                continue;
+            }
+            let own = &own;
+            let looked = self.ask(|mut conn| async move { states::states(&mut conn, keys, own).await }).await?;
+            places.into_iter().zip(looked.jobs).for_each(|(at, job)| found[at] = job);
+        }
+        Ok(found)
+    }
+}
+
+/// That something is not as it must be.
+pub(super) fn config(field: &'static str, value: &str, rule: &str, fix: &str) -> Error {
+    Error::Config(ConfigErrors::from(ConfigError::new(field, value.to_owned(), rule.to_owned(), fix.to_owned())))
+}
+
+/// The places of what has an id, table by table.
+pub(super) fn by_table<T>(parts: usize, all: &[T], id: impl Fn(&T) -> &str) -> Vec<Vec<usize>> {
+    let mut places = vec![Vec::new(); parts];
+    for (at, one) in all.iter().enumerate() {
+        places[part_of(id(one), parts)].push(at);
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(rows: &[u64], next: Option<&str>) -> PartPage<u64> {
+        let rows = rows.iter().map(|row| (*row, format!("behind {row}"))).collect();
+        PartPage { from: Some(String::new()), rows, next: next.map(str::to_owned) }
+    }
+
+    #[test]
+    fn pages_are_merged_and_none_is_read_twice_or_left_out() {
+        let pages = vec![page(&[1, 4, 9], Some("behind 9")), page(&[2, 3], None), page(&[8], None)];
+        let (rows, cursors) = merged(pages, 4, Ord::cmp);
+        assert_eq!(rows, [1, 2, 3, 4]);
+        assert_eq!(cursors.text().as_deref(), Some("behind 4  -  ."));
+        assert_eq!(Cursors::parse("behind 4  -  .", 3).unwrap(), cursors);
+        let (rows, cursors) = merged(vec![page(&[5], None), page(&[], None)], 4, Ord::cmp);
+        assert_eq!((rows, cursors.text()), (vec![5], None));
+    }
+
+    #[test]
+    fn the_cursor_of_one_partition_is_its_own_and_one_of_another_number_is_refused() {
+        assert_eq!(Cursors::parse("17 a", 1).unwrap().text().as_deref(), Some("17 a"));
+        assert_eq!(Cursors::parse("", 2).unwrap().text().as_deref(), Some(".  ."));
+        assert!(Cursors::parse("17 a", 2).is_err() && Cursors::parse(".  .  -", 2).is_err());
+    }
+}

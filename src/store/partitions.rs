@@ -1,0 +1,83 @@
+//! `lua/partitions.lua`: how many partitions a task has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::connection::{Connection, OwnConnection};
+use super::declare::WIRE_VERSION;
+use super::engine::Store;
+use super::fault::classify;
+use super::keys::{Key, TaskKeys};
+use super::patience::RESPONSE_TIMEOUT;
+use super::scripts;
+use super::tables::Tables;
+use crate::error::Error;
+use crate::faults::{ConfigError, ConfigErrors};
+
+/// For so long it is not asked again how many there are.
+const FRESH: Duration = Duration::from_secs(5);
+
+impl Tables {
+    /// Asks how many there are.
+    pub(crate) async fn refresh(&self, store: &Store) -> Result<(), Error> {
+        let first = &self.first();
+        let count = store.ask(RESPONSE_TIMEOUT, |mut conn| async move { count(&mut conn, first).await }).await?;
+        self.learn(count);
+        Ok(())
+    }
+
+    /// The same over this connection, where it was asked some seconds ago.
+    pub(crate) async fn refresh_over(&self, conn: &mut OwnConnection) -> Result<(), Error> {
+        if self.is_old() {
+            self.learn(count(conn, &self.first()).await?);
+        }
+        Ok(())
+    }
+
+    /// Whether it was asked some seconds ago, or never.
+    fn is_old(&self) -> bool {
+        self.asked_at().is_none_or(|at| at.elapsed() > FRESH)
+    }
+
+    /// All of them; asked for where that was some seconds ago.
+    pub(crate) async fn asked(&self, store: &Store) -> Result<Arc<[Arc<TaskKeys>]>, Error> {
+        if self.is_old() {
+            self.refresh(store).await?;
+        }
+        Ok(self.all())
+    }
+
+    /// Makes the task have so many, where nothing of it was declared or dispatched yet.
+    ///
+    /// # Errors
+    /// `Config` if it has another number.
+    pub(crate) async fn claim(&self, store: &Store, count: u32) -> Result<(), Error> {
+        let first = self.first();
+        let has = store.shared(RESPONSE_TIMEOUT, async |conn| partitions(conn, &first, count).await).await?;
+        self.learn(has);
+        if has == count { Ok(()) } else { Err(other_number(first.task(), count, has)) }
+    }
+}
+
+/// How many partitions the task of these keys has, by its first one.
+async fn count(conn: &mut impl Connection, first: &TaskKeys) -> Result<u32, Error> {
+    let mut cmd = redis::cmd("HGET");
+    let cmd = cmd.arg(first.get(Key::Meta)).arg("partitions");
+    let count: Option<u32> = cmd.query_async(conn).await.map_err(|e| classify("partitions", e))?;
+    Ok(count.unwrap_or(1))
+}
+
+/// Makes the task have so many partitions, where nothing of it is there yet. Returns how many it has.
+async fn partitions(conn: &mut impl Connection, keys: &TaskKeys, count: u32) -> Result<u32, Error> {
+    let mut reply = scripts::PARTITIONS.on(keys).arg(WIRE_VERSION).arg(count).call(conn).await?;
+    let _: String = reply.next()?;
+    reply.next()
+}
+
+/// That a task has another number of partitions than its options say.
+pub(crate) fn other_number(task: &str, wanted: u32, has: u32) -> Error {
+    let fix = "leave the option out to take what is there; to change it end all jobs, stop the workers, forget the task \
+               (`heartline task forget`), and declare it anew";
+    let rule = format!("must be {has}, which the task {task} has since it was declared or dispatched first");
+    Error::Config(ConfigErrors::from(ConfigError::new("partitions", wanted.to_string(), rule, fix)))
+}

@@ -1,0 +1,90 @@
+//! The tables of a task: one, or, of a task with partitions, one for each.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use super::keys::TaskKeys;
+use super::slots;
+use crate::limits::MOST_PARTITIONS;
+
+/// The tables of a task, as far as this process knows: one until it learns of others. All of an App share them.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    prefix: String,
+    task: String,
+    is_cluster: bool,
+    /// How many there are.
+    parts: AtomicU32,
+    known: Mutex<KnownTables>,
+    /// Tells of news about any task.
+    layouts: Arc<watch::Sender<()>>,
+}
+
+#[derive(Debug)]
+struct KnownTables {
+    tables: Arc<[Arc<TaskKeys>]>,
+    /// When that was asked last.
+    asked: Option<Instant>,
+}
+
+impl Tables {
+    pub(super) fn new(prefix: &str, task: &str, is_cluster: bool, layouts: Arc<watch::Sender<()>>) -> Tables {
+        let tables: Arc<[_]> = Arc::new([Arc::new(TaskKeys::new(prefix, task, is_cluster))]);
+        let known = Mutex::new(KnownTables { tables, asked: None });
+        let (prefix, task, parts) = (prefix.to_owned(), task.to_owned(), AtomicU32::new(1));
+        Tables { prefix, task, is_cluster, parts, known, layouts }
+    }
+
+    /// When it was asked last how many there are.
+    pub(super) fn asked_at(&self) -> Option<Instant> {
+        self.known().asked
+    }
+
+    fn known(&self) -> MutexGuard<'_, KnownTables> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many there are, as far as is known.
+    pub(crate) fn parts(&self) -> u32 {
+        self.parts.load(Ordering::Acquire)
+    }
+
+    /// All of them, as far as is known.
+    pub(crate) fn all(&self) -> Arc<[Arc<TaskKeys>]> {
+        Arc::clone(&self.known().tables)
+    }
+
+    /// The first one, which has the options of the task whatever their number.
+    pub(crate) fn first(&self) -> Arc<TaskKeys> {
+        Arc::clone(&self.known().tables[0])
+    }
+
+    /// That of a job.
+    pub(crate) fn of(&self, id: &str) -> Arc<TaskKeys> {
+        let known = self.known();
+        Arc::clone(&known.tables[part_of(id, known.tables.len())])
+    }
+
+    /// Takes in how many there are.
+    pub(crate) fn learn(&self, count: u32) {
+        let count = count.clamp(1, MOST_PARTITIONS);
+        let mut known = self.known();
+        known.asked = Some(Instant::now());
+        if known.tables.len() == count as usize {
+            return;
+        }
+        let keys = |part| Arc::new(TaskKeys::of_part(&self.prefix, &self.task, (part, count), self.is_cluster));
+        known.tables = (0..count).map(keys).collect();
+        self.parts.store(count, Ordering::Release);
+        drop(known);
+        self.layouts.send_replace(());
+    }
+}
+
+/// The partition of a job, of so many.
+pub(crate) fn part_of(id: &str, parts: usize) -> usize {
+    if parts <= 1 { 0 } else { usize::from(slots::crc16(id.as_bytes())) % parts }
+}

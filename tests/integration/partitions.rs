@@ -1,0 +1,164 @@
+//! A task over several partitions: one task for whoever dispatches, works, waits and cancels, and a table of its own for each partition.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use heartline::{CancelOutcome, Context, Error, Event, JobError, JobState, StallOptions, TaskOptions};
+
+use crate::support::events::next;
+use crate::support::task::{TASK, TestTask, counts, fast};
+use crate::support::{PATIENCE, TestRedis, eventually};
+
+/// The tags of the tables of `TASK` with three partitions.
+async fn tables(test: &TestTask) -> BTreeSet<String> {
+    let mut conn = test.redis().conn().await;
+    let keys: Vec<String> =
+        redis::cmd("KEYS").arg(format!("{}:*:payload", test.prefix)).query_async(&mut conn).await.unwrap();
+    keys.iter().map(|key| key[key.find('{').unwrap()..=key.find('}').unwrap()].to_owned()).collect()
+}
+
+#[tokio::test]
+async fn jobs_are_spread_by_their_ids_and_found_by_whoever_has_one() {
+    let test = TestTask::new();
+    let app = test.app().await;
+    let task = app.task_ref_for(&heartline::TaskDef::<String, u64>::new(TASK).options(fast().partitions(3))).unwrap();
+    let ids: Vec<String> = (0..60).map(|at| format!("job-{at}")).collect();
+    for id in &ids[..30] {
+        task.dispatch("export".into()).id(id).await.unwrap();
+    }
+    let many = task.dispatch_many_with_ids(ids.iter().map(|id| (id.clone(), "export".to_owned()))).await.unwrap();
+    let existed: Vec<bool> = many.iter().map(|job| job.existed().unwrap()).collect();
+    assert_eq!(existed, (0..60).map(|at| at < 30).collect::<Vec<_>>(), "in the order of the inputs");
+    assert_eq!(tables(&test).await.len(), 3);
+    assert_eq!(task.counts().await.unwrap().waiting, 60);
+    // A process that was told of no number.
+    let (_other, other) = test.producer().await;
+    for id in &ids {
+        assert_eq!(other.handle(id).unwrap().state().await.unwrap(), JobState::Waiting, "{id}");
+    }
+    let (_third, third) = test.producer().await;
+    assert!(third.dispatch("export".into()).id(&ids[0]).await.unwrap().existed().unwrap());
+    let cancelled = test.producer().await.1.handle("job-7").unwrap().cancel("no").await.unwrap();
+    assert_eq!(cancelled, CancelOutcome::Cancelled);
+
+    test.journal.open("export");
+    let worker = test.start_worker(fast()).await;
+    for job in &many {
+        match job.result().await {
+            Ok(_) => {}
+            Err(Error::JobCancelled { id, .. }) if id.as_str() == "job-7" => {}
+            Err(e) => panic!("{e:?}"),
+        }
+    }
+    // Of somebody who waits and has asked nothing before.
+    assert!(test.producer().await.1.handle("job-8").unwrap().result().await.is_ok());
+    assert!(matches!(test.producer().await.1.handle("nobody").unwrap().result().await, Err(Error::JobNotFound { .. })));
+    let counts = task.counts().await.unwrap();
+    assert_eq!((counts.completed, counts.cancelled, counts.unfinished()), (59, 1, 0));
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_number_that_is_not_that_of_the_task_is_refused_and_changes_nothing() {
+    let test = TestTask::new();
+    let app = test.app().await;
+    let with = |count| heartline::TaskDef::<String, u64>::new(TASK).options(fast().partitions(count));
+    app.task_ref_for(&with(3)).unwrap().dispatch("export".into()).id("a").await.unwrap();
+    let before = test.dump("meta").await;
+    let other = test.app().await.task_ref_for(&with(2)).unwrap();
+    let told = other.dispatch("export".into()).id("b").await.unwrap_err().to_string();
+    assert!(told.contains("partitions") && told.contains("must be 3"), "{told}");
+    let app = test.app().await;
+    app.task(TASK, fast().partitions(4), async |_: Context, _: String| Ok::<_, JobError>(1)).unwrap();
+    let told = app.worker().run().await.unwrap_err().to_string();
+    assert!(told.contains("must be 3"), "{told}");
+    assert_eq!(test.dump("meta").await, before);
+    for count in [0, 65] {
+        let told = test.app().await.task_ref_for(&with(count)).unwrap_err().to_string();
+        assert!(told.contains("partitions"), "{told}");
+    }
+    // One that was there before anybody said a number has one.
+    let single = TestTask::new();
+    let (_app, plain) = single.producer().await;
+    plain.dispatch("export".into()).await.unwrap();
+    let told = single.app().await.task_ref_for(&with(2)).unwrap().dispatch("export".into()).await.unwrap_err();
+    assert!(told.to_string().contains("must be 1"), "{told}");
+}
+
+#[tokio::test]
+async fn concurrency_holds_over_all_partitions_and_none_starves() {
+    let test = TestTask::new();
+    let app = test.app().await;
+    let task = app.task_ref_for(&heartline::TaskDef::<String, u64>::new(TASK).options(fast().partitions(3))).unwrap();
+    for at in 0..30 {
+        task.dispatch("gate".into()).id(format!("job-{at}")).await.unwrap();
+    }
+    let worker = test.start_worker(fast().concurrency(4)).await;
+    counts(&task, 0, 4).await;
+    // Longer than a driver needs to look again.
+    test.epochs_pass(3).await;
+    assert_eq!(task.counts().await.unwrap().waiting, 26);
+    counts(&task, 0, 4).await;
+    test.journal.open("gate");
+    eventually("all are done", PATIENCE, async || task.counts().await.unwrap().completed == 30).await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn events_of_all_partitions_are_told_also_to_who_listened_before_there_were_any() {
+    let test = TestTask::new();
+    let (app, _task) = test.producer().await;
+    let mut events = app.events();
+    let other = test.app().await;
+    let def = heartline::TaskDef::<String, u64>::new(TASK).options(fast().partitions(3));
+    let task = other.task_ref_for(&def).unwrap();
+    let ids: BTreeSet<String> = (0..20).map(|at| format!("job-{at}")).collect();
+    for id in &ids {
+        task.dispatch("export".into()).id(id).await.unwrap();
+    }
+    let mut seen = BTreeSet::new();
+    while seen.len() < ids.len() {
+        if let Event::Dispatched { id, .. } = next(&mut events).await {
+            seen.insert(id.to_string());
+        }
+    }
+    assert_eq!(seen, ids);
+}
+
+#[tokio::test]
+async fn jobs_of_a_worker_that_died_are_recovered_in_every_partition() {
+    let redis = TestRedis::start();
+    let mut test = TestTask::on(&redis);
+    test.name = TASK.to_owned();
+    let options = || fast().partitions(3).stall(StallOptions::new().interval(Duration::from_secs(1)));
+    let app = test.app().await;
+    let def = heartline::TaskDef::<String, u64>::new(TASK).options(options());
+    let task = app.task_ref_for(&def).unwrap();
+    for at in 0..9 {
+        task.dispatch("gate".into()).id(format!("job-{at}")).await.unwrap();
+    }
+    let mut stalls = app.on_stalled();
+    let victim = test.start_mortal_worker(&redis, options()).await;
+    counts(&task, 0, 9).await;
+    victim.dies().await;
+    let healer = test.start_worker(options()).await;
+    let mut stalled = BTreeSet::new();
+    while stalled.len() < 9 {
+        stalled.insert(next(&mut stalls).await.id.to_string());
+    }
+    test.journal.open("gate");
+    eventually("all are done", PATIENCE, async || task.counts().await.unwrap().completed == 9).await;
+    healer.stop().await;
+}
+
+#[tokio::test]
+async fn options_that_are_counted_are_split() {
+    let test = TestTask::new();
+    let retention = heartline::Retention::new().completed(heartline::RetentionLimit::count(10));
+    let options: TaskOptions = fast().partitions(4).prefetch(6).retention(retention);
+    let worker = test.start_worker(options).await;
+    let count: String = test.column("meta", "maxCountCompleted").await.unwrap();
+    let prefetch: String = test.column("meta", "prefetch").await.unwrap();
+    assert_eq!((&*count, &*prefetch), ("3", "2"));
+    worker.stop().await;
+}
