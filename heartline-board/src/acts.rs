@@ -168,6 +168,8 @@ fn time_of(text: &str) -> Option<SystemTime> {
 struct ConfirmPage {
     frame: Frame,
     what: String,
+    /// What the button says that does it.
+    yes: String,
     text: String,
     fields: Vec<(&'static str, String)>,
     back: String,
@@ -215,6 +217,7 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: HeaderMap, Form(w
         return answer(&ConfirmPage {
             frame: board.frame(&head),
             what: format!("{verb}?"),
+            yes: format!("Yes, {}", verb.to_lowercase()),
             text,
             fields: wanted.fields(as_of, dispatched),
             back: wanted.back(&board),
@@ -236,7 +239,14 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: HeaderMap, Form(w
             Err(e) => return board.not_begun(&e),
         }
     }
-    let inspector = board.inspector.clone().by((board.options.by)(&head));
+    let by = (board.options.by)(&head);
+    let mut wanted = wanted;
+    if wanted.act == "cancel" {
+        // The event of a running one is written by its worker, which does not know who asked.
+        let named = format!("cancelled by {by}");
+        wanted.reason = if wanted.reason.is_empty() { named } else { format!("{} ({named})", wanted.reason) };
+    }
+    let inspector = board.inspector.clone().by(by);
     let on = if wanted.act == "recover_worker" { &wanted.worker } else { &wanted.task };
     let on = if wanted.id.is_empty() { shown(on) } else { format!("{} of {}", shown(&wanted.id), shown(on)) };
     let (what, back) = (format!("{verb}: {on}"), wanted.back(&board));

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
-use heartline::{Error, Holder, HolderReport, Inspector, StallAction, StalledEvent, Suspect, WorkerReport};
+use heartline::{
+    Error, Holder, HolderReport, Inspector, JobFilter, JobState, JobValues, StallAction, StalledEvent, Suspect,
+    TaskReport, WorkerReport,
+};
 
 use crate::checks::Grade;
 use crate::text::{many, quoted, relative};
@@ -14,6 +17,34 @@ const SUSPECT_FOR: Duration = Duration::from_secs(3600);
 
 /// For so long it is told that jobs were taken back.
 const TAKEN_FOR: Duration = Duration::from_secs(600);
+
+/// How many suspects are asked about one by one.
+const LOOKED_UP: usize = 20;
+
+/// How many pages of stalls of a task are read for that.
+const PAGES: usize = 10;
+
+/// How many running jobs are looked at for those that would fail.
+const HELD_LOOKED_AT: usize = 1000;
+
+/// The last stalls of a task: those of the last minutes, and some before. Whether none of the last minutes is left out.
+///
+/// # Errors
+/// As every look.
+pub async fn last_stalls(inspector: &Inspector, task: &str) -> Result<(Vec<StalledEvent>, bool), Error> {
+    let (mut stalls, mut cursor) = (Vec::new(), None);
+    for _ in 0..PAGES {
+        let (some, next) = inspector.stalled_events(task, cursor.as_deref()).await?;
+        let is_old = |stall: &StalledEvent| SystemTime::now().duration_since(stall.at).unwrap_or_default() > TAKEN_FOR;
+        let is_through = next.is_none() || some.last().is_none_or(is_old);
+        stalls.extend(some);
+        if is_through {
+            return Ok((stalls, true));
+        }
+        cursor = next;
+    }
+    Ok((stalls, false))
+}
 
 /// The stalls to come of tasks of which dead workers hold jobs: nobody may be left who tells of them.
 ///
@@ -45,29 +76,54 @@ pub async fn dead_handed(
 pub async fn suspicions<'a>(
     inspector: &Inspector,
     stalls: impl IntoIterator<Item = &'a StalledEvent>,
+    tasks: &[TaskReport],
     workers: &[WorkerReport],
     now: SystemTime,
 ) -> Result<Vec<Trouble>, Error> {
-    let mut found = Suspect::among(stalls.into_iter().filter(|stall| !survived(stall, workers)));
+    let deaths: Vec<&StalledEvent> = stalls.into_iter().filter(|stall| !survived(stall, workers)).collect();
+    let mut found = Suspect::among(deaths.iter().copied());
     found.retain(|suspect| now.duration_since(suspect.last_at).unwrap_or_default() < SUSPECT_FOR);
     match inspector.look_up_suspects(&mut found).await {
         Err(e) if e.is_retryable() => return Err(e),
         // Of a task with a damaged key no suspect is told.
         _ => {}
     }
+    // One that is cancelled when it is taken back takes nobody down any more.
+    let mut cancelled = BTreeSet::new();
+    for suspect in found.iter().filter(|suspect| suspect.is_at_large()).take(LOOKED_UP) {
+        let job = inspector.job(&suspect.task, suspect.id.as_str(), JobValues::None).await;
+        if job.is_ok_and(|job| job.is_some_and(|job| job.cancel_requested.is_some())) {
+            cancelled.insert((&suspect.task, &suspect.id));
+        }
+    }
     let mut suspects: BTreeMap<&str, Vec<&Suspect>> = BTreeMap::new();
-    for suspect in found.iter().filter(|suspect| suspect.is_at_large()) {
+    for suspect in
+        found.iter().filter(|suspect| suspect.is_at_large() && !cancelled.contains(&(&suspect.task, &suspect.id)))
+    {
         suspects.entry(&suspect.task).or_default().push(suspect);
     }
     let told = |(task, suspects): (&str, Vec<&Suspect>)| {
         let named: Vec<&str> = suspects.iter().take(3).map(|suspect| suspect.id.as_str()).collect();
         let more = if suspects.len() > 3 { ", …" } else { "" };
         let jobs = many(suspects.len() as u64, "job");
-        let act = accusation(task, &suspects);
+        let is_paused = tasks.iter().any(|report| report.task == task && report.paused.is_some());
+        let act = accusation(task, &suspects, is_paused);
+        let is_proven = |stall: &&&StalledEvent| {
+            let held = workers.iter().find(|worker| Some(&worker.worker) == stall.worker.as_ref());
+            held.is_some_and(|worker| worker.death.is_some())
+        };
+        let its =
+            || deaths.iter().filter(|stall| suspects.iter().any(|job| job.task == stall.task && job.id == stall.id));
+        let doubt = if its().all(|stall| is_proven(&stall)) {
+            ""
+        } else {
+            "not each of these deaths is proven, and a worker that froze looks the same; "
+        };
         let what = format!("{jobs} held at the deaths of two workers or more: {}{more}", named.join(", "));
-        let suspects = format!("`heartline stalls suspects -t {task}`; {act}");
-        // Where nobody is left the next worker may be taken down as well.
+        let suspects = format!("{doubt}`heartline stalls suspects -t {task}`; {act}");
+        // Where nobody is left the next worker may be taken down as well; of a paused task it begins none.
         match claimers(task, workers).next() {
+            _ if is_paused => Trouble::note(task, what, format!("it is paused, and none of them begins: {suspects}")),
             Some(_) => Trouble::note(task, what, format!("a job may take its process down: {suspects}")),
             None => Trouble::risk(Some(task), what, format!("before you start another worker: {suspects}")),
         }
@@ -77,28 +133,36 @@ pub async fn suspicions<'a>(
 
 /// What to do about suspects that are at large: an innocent job that ran beside a guilty one looks the same.
 #[must_use]
-pub fn accusation(task: &str, suspects: &[&Suspect]) -> String {
+pub fn accusation(task: &str, suspects: &[&Suspect], is_paused: bool) -> String {
     match Suspect::foremost(suspects) {
         Some(foremost) => {
             format!("`heartline jobs cancel -t {task} {}` ends the most suspicious one", quoted(foremost.id.as_str()))
         }
-        None => format!(
-            "which of them cannot be told, since they died together: `heartline task pause {task}` lets none begin; one at a time, on a \
-             worker with one slot, they tell themselves apart"
-        ),
+        None => {
+            let pause = format!("`heartline task pause {task}` lets none begin; ");
+            format!(
+                "which of them cannot be told, since they died together: {}one at a time, on a worker with one slot, they tell themselves apart",
+                if is_paused { "" } else { &pause }
+            )
+        }
     }
 }
 
-/// Whether a worker was seen behind the stall of a job that it held: it was frozen, or cut off, and did not die.
+/// Whether a worker was seen behind the stall of a job that it held, so that it was frozen, or cut off, and did not die; or whether nobody can
+/// tell yet.
 #[must_use]
 pub fn survived(stall: &StalledEvent, workers: &[WorkerReport]) -> bool {
     let held = workers.iter().find(|worker| Some(&worker.worker) == stall.worker.as_ref());
-    held.is_some_and(|worker| worker.last_seen_at > stall.at)
+    held.is_some_and(|worker| worker.last_seen_at > stall.at || worker.state.is_live())
 }
 
 /// What was taken back of late from workers that died, froze or were cut off, by these stalls. It is over, and may have been missed.
 #[must_use]
-pub fn taken_back<'a>(stalls: impl IntoIterator<Item = &'a StalledEvent>, now: SystemTime) -> Vec<Trouble> {
+pub fn taken_back<'a>(
+    stalls: impl IntoIterator<Item = &'a StalledEvent>,
+    is_whole: impl Fn(&str) -> bool,
+    now: SystemTime,
+) -> Vec<Trouble> {
     let is_late = |stall: &&StalledEvent| now.duration_since(stall.at).unwrap_or_default() < TAKEN_FOR;
     let mut by_task: BTreeMap<&str, Vec<&StalledEvent>> = BTreeMap::new();
     for stall in stalls.into_iter().filter(is_late) {
@@ -106,21 +170,115 @@ pub fn taken_back<'a>(stalls: impl IntoIterator<Item = &'a StalledEvent>, now: S
     }
     let told = |(task, stalls): (&str, Vec<&StalledEvent>)| {
         let workers: BTreeSet<&str> = stalls.iter().filter_map(|stall| Some(stall.worker.as_ref()?.as_str())).collect();
+        let least = if is_whole(task) { "" } else { "at least " };
         let from = match workers.first() {
             Some(worker) if workers.len() == 1 => format!(" from {worker}"),
             Some(_) => format!(" from {} workers", workers.len()),
             None => String::new(),
         };
-        let of = |action: StallAction| stalls.iter().filter(|stall| stall.action == action).count();
+        // A job may have been taken back more than once: what became of it is what came last.
+        let mut jobs: BTreeMap<&str, &StalledEvent> = BTreeMap::new();
+        for stall in &stalls {
+            let last = jobs.entry(stall.id.as_str()).or_insert(stall);
+            if (last.at, last.stalled_count) < (stall.at, stall.stalled_count) {
+                *last = stall;
+            }
+        }
+        let of = |action: StallAction| jobs.values().filter(|stall| stall.action == action).count();
         let became = [(of(StallAction::Failed), "failed"), (of(StallAction::Cancelled), "cancelled, as was asked for")];
         let became = became.iter().filter(|(jobs, _)| *jobs > 0).map(|(jobs, word)| format!("; {jobs} of them {word}"));
         let became: String = became.collect();
-        let last = stalls.iter().map(|stall| stall.at).max().unwrap_or(now);
-        let jobs = many(stalls.len() as u64, "job");
-        let what = format!("{jobs} taken back{from}, the last one {}{became}", relative(last, now));
+        let last = relative(stalls.iter().map(|stall| stall.at).max().unwrap_or(now), now);
+        let times = if jobs.len() == stalls.len() { String::new() } else { format!(", {} times in all", stalls.len()) };
+        let jobs = many(jobs.len() as u64, "job");
+        let what = format!("{least}{jobs} taken back{from}{times}, the last one {last}{became}");
         Trouble::note(task, what, format!("`heartline stalls list -t {task}` explains each"))
     };
     by_task.into_iter().map(told).collect()
+}
+
+/// Jobs that workers hold which are not live, and that fail when they are taken back: a worker that somebody starts does that.
+///
+/// # Errors
+/// As every look.
+pub async fn doomed(
+    inspector: &Inspector,
+    tasks: &[TaskReport],
+    workers: &[WorkerReport],
+    holders: &[HolderReport],
+) -> Result<Vec<Trouble>, Error> {
+    let is_lost = |id: &str| !workers.iter().any(|worker| worker.worker.as_str() == id && worker.state.is_live());
+    let mut troubles = Vec::new();
+    for report in holders.iter().filter(|report| report.holders.iter().any(|holder| is_lost(holder.worker.as_str()))) {
+        let Some(task) = tasks.iter().find(|task| task.task == report.task) else { continue };
+        let failing = would_fail(inspector, task, is_lost).await?;
+        if failing > 0 {
+            let (name, it) = (&task.task, if failing == 1 { "it" } else { "them" });
+            let what = format!("{} held by workers that are not live WILL FAIL when taken back", many(failing, "job"));
+            let hint = format!(
+                "they stalled as often as they may; before a worker starts, `heartline recover running -t {name} --all` lets {it} run again \
+                 (without --all: which), once they have been silent for an interval"
+            );
+            troubles.push(Trouble::note(name, what, hint));
+        }
+    }
+    Ok(troubles)
+}
+
+/// How many jobs of these workers would fail, were they taken from them, of the first 1,000 that run: they stalled as often as they may, or
+/// their task lets all of them fail.
+///
+/// # Errors
+/// As every look.
+pub(crate) async fn would_fail(
+    inspector: &Inspector,
+    task: &TaskReport,
+    is_theirs: impl Fn(&str) -> bool,
+) -> Result<u64, Error> {
+    let running = JobFilter::new(JobState::Running);
+    let jobs = match inspector.jobs(&task.task, &running, None, HELD_LOOKED_AT).await {
+        Ok(page) => page.jobs,
+        Err(e) if e.is_retryable() => return Err(e),
+        // It is a word in a question, and a damaged column is not to keep anybody from asking it.
+        Err(_) => return Ok(0),
+    };
+    let theirs = jobs.iter().filter(|job| job.worker.as_ref().is_some_and(|holder| is_theirs(holder.as_str())));
+    Ok(theirs.filter(|job| is_last_run(task, job.max_count, job.stalled_count)).count() as u64)
+}
+
+/// Whether a job fails by its next stall.
+#[must_use]
+pub fn is_last_run(task: &TaskReport, max_count: Option<u32>, stalled_count: u32) -> bool {
+    let option = |name: &str| task.options.values.get(name).map_or("", String::as_str);
+    let of_task = if option("onCrash") == "retry" && option("maxCountSet") != "1" { "" } else { option("maxCount") };
+    let most = max_count.or_else(|| of_task.parse().ok());
+    option("onCrash") == "fail" || most.is_some_and(|most| stalled_count >= most)
+}
+
+/// The suspicions of one task.
+///
+/// # Errors
+/// As every look.
+pub async fn suspicions_of(
+    inspector: &Inspector,
+    task: &TaskReport,
+    workers: &[WorkerReport],
+    holders: &[HolderReport],
+) -> Result<Vec<Trouble>, Error> {
+    let stalls = match last_stalls(inspector, &task.task).await {
+        Ok((stalls, _)) => stalls,
+        Err(e) if e.is_retryable() => return Err(e),
+        Err(_) => Vec::new(),
+    };
+    let to_come = dead_handed(inspector, workers, holders).await?;
+    let tasks = std::slice::from_ref(task);
+    suspicions(inspector, stalls.iter().chain(&to_come), tasks, workers, SystemTime::now()).await
+}
+
+/// The same advice for a task with suspects: where it is to start a worker, they come before.
+#[must_use]
+pub fn heeding(hint: &str) -> String {
+    if hint.contains("start ") { format!("see to its suspects before; {hint}") } else { hint.to_owned() }
 }
 
 /// All of them, the gravest first. Where jobs may take down the next worker, nothing sends anybody to start one without a word of that.
@@ -130,9 +288,7 @@ pub fn together(suspicions: Vec<Trouble>, mut troubles: Vec<Trouble>) -> Vec<Tro
         task.is_some() && suspicions.iter().any(|told| told.grade == Grade::Risk && told.task == *task)
     };
     for trouble in troubles.iter_mut().filter(|trouble| is_grave(&trouble.task)) {
-        if trouble.hint.contains("start ") {
-            trouble.hint = format!("see to its suspects before; {}", trouble.hint);
-        }
+        trouble.hint = heeding(&trouble.hint);
     }
     troubles.splice(0..0, suspicions);
     gravest_first(&mut troubles);

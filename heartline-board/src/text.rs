@@ -46,6 +46,19 @@ pub fn many(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
+/// A word of a command that a shell hands on byte by byte, whatever is in it.
+#[must_use]
+pub fn printed(word: &str) -> String {
+    if !word.chars().any(char::is_control) {
+        return quoted(word);
+    }
+    let byte = |byte: u8| {
+        let is_plain = byte.is_ascii_graphic() && !b"%\\'!\"".contains(&byte);
+        if is_plain || byte == b' ' { char::from(byte).to_string() } else { format!("\\{byte:03o}") }
+    };
+    format!("\"$(printf '{}')\"", word.bytes().map(byte).collect::<String>())
+}
+
 /// A number of bytes: `512 B`, `1.5 KiB`, `3.2 MiB`.
 #[must_use]
 pub fn bytes(count: u64) -> String {
@@ -103,6 +116,19 @@ pub fn rfc3339(at: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shell_hands_on_a_word_as_it_is() {
+        for word in ["plain", "a b", "evil\u{1b}[31m x", "\u{7}'$(x)`\\%s!\"", "é\n"] {
+            let run = std::process::Command::new("sh")
+                .arg("-c")
+                .arg(format!("printf %s {}", printed(word)))
+                .output()
+                .unwrap();
+            // A shell drops newlines at the end of what it substitutes.
+            assert_eq!(String::from_utf8(run.stdout).unwrap(), word.trim_end_matches('\n'), "{}", printed(word));
+        }
+    }
 
     #[test]
     fn foreign_text_cannot_move_the_cursor_or_turn_the_line() {

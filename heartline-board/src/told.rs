@@ -212,6 +212,7 @@ pub fn worker_state(worker: &WorkerReport) -> String {
         Some(death) if death.by.is_empty() => format!("{}: {}", worker.state, proof(death.proof)),
         Some(death) if death.proof == DeathProof::SaidSo => format!("{}: {} said so", worker.state, shown(&death.by)),
         Some(death) => format!("{}: {}, says {}", worker.state, proof(death.proof), shown(&death.by)),
+        None if worker.stopped_at.is_some() => format!("{}: it said that it stopped", worker.state),
         None => worker.state.to_string(),
     }
 }

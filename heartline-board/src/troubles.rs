@@ -11,7 +11,8 @@ use heartline::{
 use serde::Serialize;
 
 use crate::checks::{Grade, of_servers};
-use crate::text::{brief, many, quoted, relative, shown, span};
+use crate::crashes::{doomed, heeding, is_last_run, suspicions_of, together, would_fail};
+use crate::text::{brief, many, printed, quoted, relative, shown, span};
 use crate::told::{is_overdue, proof};
 
 /// How many intervals an epoch may last while jobs are held, before stall detection counts as standing still: it takes one, and a third
@@ -23,6 +24,9 @@ const LONG_WAIT: Duration = Duration::from_secs(60);
 
 /// When a job has waited for so long while every slot is taken, that is told.
 const CROWDED: Duration = Duration::from_secs(300);
+
+/// Where one was begun in so long, slots are given back.
+const BEGUN_LATELY: Duration = Duration::from_secs(60);
 
 /// When none was given back for so long, and no run may take as long, jobs are not done.
 const HUNG: Duration = Duration::from_secs(1800);
@@ -38,9 +42,6 @@ const OUTAGE: u64 = 20;
 
 /// How many holders that are in no list are looked up.
 const LOOKED_UP: usize = 100;
-
-/// How many running jobs are looked at for those that would fail.
-const HELD_LOOKED_AT: usize = 1000;
 
 /// That a server lost its data is told for so long, and for so long it is more than a note.
 const TOLD_FOR: Duration = Duration::from_secs(3600);
@@ -248,6 +249,8 @@ pub async fn troubles_of(inspector: &Inspector, task: &TaskReport) -> Result<Vec
     let (tasks, mut workers) = (std::slice::from_ref(task), inspector.workers().await?);
     let holders = holders(inspector, tasks, &mut workers).await?;
     let mut troubles = troubles(tasks, &workers, &holders);
+    troubles.extend(doomed(inspector, tasks, &workers, &holders).await?);
+    let mut troubles = together(suspicions_of(inspector, task, &workers, &holders).await?, troubles);
     troubles.retain(|trouble| trouble.task.as_deref() == Some(&*task.task));
     Ok(troubles)
 }
@@ -377,7 +380,7 @@ fn of_lost_data(tasks: &[TaskReport]) -> Option<Trouble> {
         ),
     };
     let what = format!("the server lost its data {when}: jobs{of} that waited, ran or had ended are gone");
-    let hint = "dispatch again what had not ended, which your own records alone can tell; what workers still hold is reported in vain. \
+    let hint = "dispatch again what had not ended, which your own records alone can tell; a task that was paused is not any more; what workers still hold is reported in vain. \
                 `heartline doctor` tells whether it keeps its data";
     // Behind some minutes it says nothing any more of whether jobs are processed.
     let grade = if newest < NEWLY { Grade::Risk } else { Grade::Note };
@@ -394,7 +397,7 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     if let Some(fault) = task.fault.as_ref().filter(|_| !is_name(name)) {
         let hint = format!(
             "somebody wrote it to the key `tasks` under the prefix (heartline:tasks), and no task is of that name: `redis-cli ZREM KEY {}` removes it",
-            quoted(name)
+            printed(name)
         );
         return vec![trouble(format!("it is no name of a task: {fault}"), hint)];
     }
@@ -410,17 +413,24 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         troubles.push(trouble(format!("{} waiting, and no live worker works it", many(waiting, "job")), who_had(task)));
     }
     if waiting == 0 && held == 0 && task.live_workers == 0 && is_known {
-        let is_lost =
-            |worker: &&WorkerReport| worker.stopped_at.is_none() && worker.tasks.iter().any(|its| its.task == *name);
-        let seen = workers.iter().filter(is_lost).map(|worker| worker.last_seen_at).max();
-        let seen = seen.filter(|at| task.as_of.duration_since(*at).unwrap_or_default() < TOLD_FOR);
-        troubles.extend(seen.map(|at| {
-            let what = format!(
-                "no live worker works it; the last one was seen {}, and did not stop by itself",
-                relative(at, task.as_of)
-            );
-            Trouble::note(name, what, format!("nothing waits yet: {}", who_had(task)))
+        let last = workers.iter().filter(|worker| worker.tasks.iter().any(|its| its.task == *name));
+        let last = last.max_by_key(|worker| worker.last_seen_at).filter(|worker| {
+            worker.stopped_at.is_none() && task.as_of.duration_since(worker.last_seen_at).unwrap_or_default() < TOLD_FOR
+        });
+        troubles.extend(last.map(|worker| {
+            let at = relative(worker.last_seen_at, task.as_of);
+            let what = format!("no live worker works it; the last one was seen {at}, and did not stop by itself");
+            let hint = format!("nothing waits yet: start a worker that has the task; that one was {}", worker.worker);
+            Trouble::note(name, what, hint)
         }));
+    }
+    if task.nowhere > 0 {
+        let what =
+            format!("{} in no place: nobody works them, and nobody is told how they ended", many(task.nowhere, "job"));
+        let hint = format!(
+            "a key of the task was deleted, or the server lost it: `heartline audit -t {name}` names them, `heartline repair -t {name}` asks              before any of them runs again"
+        );
+        troubles.push(trouble(what, hint));
     }
     if task.live_workers > 0 && claimers(name, workers).next().is_none() && has_waited(task, LEFT) {
         troubles.push(trouble(
@@ -519,6 +529,16 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
             format!("`heartline jobs codes -t {name}` counts why"),
         ));
     }
+    if let Some(lost) = task.options_lost_at {
+        let ago = task.as_of.duration_since(lost).unwrap_or_default();
+        if ago < TOLD_FOR {
+            troubles.push(Trouble::note(
+                name,
+                format!("its options and counters were lost {} ago, and its workers have declared them again", span(ago)),
+                "a key of it was deleted (`…:meta`), or the server lost it: a pause of the task is gone with them, pause it again if it was".to_owned(),
+            ));
+        }
+    }
     if let Some(lost) = task.payload_lost_at.filter(|_| task.lost_payloads > 0) {
         let ago = task.as_of.duration_since(lost).unwrap_or_default();
         if ago < TOLD_FOR {
@@ -589,6 +609,19 @@ fn crowd(task: &TaskReport, holders: &[Holder]) -> Option<Trouble> {
     let waited = task.next_waiting_age.unwrap_or_default();
     if waited < CROWDED {
         return None;
+    }
+    // Jobs are begun: nothing hangs, there is more than is done.
+    if ago(last) < BEGUN_LATELY {
+        let what = format!(
+            "{} waiting, the next one for {}, while all slots are taken and jobs are begun as they come free",
+            many(task.counts.waiting + task.due, "job"),
+            span(waited)
+        );
+        let hint = format!(
+            "more comes than is done: more workers, or a larger concurrency; `heartline tasks` tells how fast {} moves",
+            task.task
+        );
+        return Some(Trouble::note(&task.task, what, hint));
     }
     let longest = task.options.values.get("timeoutMs").and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
     let is_hung = ago(last) > HUNG.max(longest.unwrap_or_default());
@@ -689,8 +722,20 @@ pub async fn trouble_of(inspector: &Inspector, job: &JobReport) -> Result<Option
     }
     let task = inspector.task(&job.task).await?;
     if !is_live {
-        let what = format!("it is held by {}", standing(holder.as_str(), worker.as_ref(), task.as_of));
-        return Ok(Some((what, next_step(&task, holder.as_str(), worker.as_ref()))));
+        let mut what = format!("it is held by {}", standing(holder.as_str(), worker.as_ref(), task.as_of));
+        let mut hint = next_step(&task, holder.as_str(), worker.as_ref());
+        if job.state == JobState::Running && is_last_run(&task, job.options.max_count, job.stalled_count) {
+            what += "; IT WILL FAIL when it is taken back, since it stalled as often as it may";
+            let (name, id) = (&task.task, quoted(job.id.as_str()));
+            hint = format!(
+                "`heartline recover running -t {name} {id}` lets it run again, once it was silent for an interval; {hint}"
+            );
+        }
+        let mut workers = inspector.workers().await?;
+        let holders = holders(inspector, std::slice::from_ref(&task), &mut workers).await?;
+        let suspicions = suspicions_of(inspector, &task, &workers, &holders).await?;
+        let is_grave = suspicions.iter().any(|told| told.grade == Grade::Risk);
+        return Ok(Some((what, if is_grave { heeding(&hint) } else { hint })));
     }
     if !is_overdue(&task) {
         return Ok(None);
@@ -775,33 +820,13 @@ pub async fn holdings(inspector: &Inspector, worker: &WorkerReport) -> Result<St
     for its in worker.tasks.iter().filter(|its| its.held > 0) {
         let task = inspector.task(&its.task).await?;
         let kept = if waits_for_people(&task) { ", which its options leave to a person" } else { "" };
-        let failing = match would_fail(inspector, &task, worker.worker.as_str()).await? {
+        let failing = match would_fail(inspector, &task, |id| id == worker.worker.as_str()).await? {
             0 => String::new(),
             failing => format!(", {failing} of which will fail: their options allow no other run"),
         };
         held.push(format!("{} of {}{kept}{failing}", its.held, shown(&its.task)));
     }
     Ok(held.join("; "))
-}
-
-/// How many jobs of this worker would fail, were they taken from it, of the first 1,000 that run: they stalled as often as they may, or
-/// their task lets all of them fail.
-async fn would_fail(inspector: &Inspector, task: &TaskReport, worker: &str) -> Result<u64, Error> {
-    let option = |name: &str| task.options.values.get(name).map_or("", String::as_str);
-    let of_task = if option("onCrash") == "retry" && option("maxCountSet") != "1" { "" } else { option("maxCount") };
-    let running = JobFilter::new(JobState::Running);
-    let jobs = match inspector.jobs(&task.task, &running, None, HELD_LOOKED_AT).await {
-        Ok(page) => page.jobs,
-        Err(e) if e.is_retryable() => return Err(e),
-        // It is a word in a question, and a damaged column is not to keep anybody from asking it.
-        Err(_) => return Ok(0),
-    };
-    let fails = |job: &&JobRow| {
-        let most = job.max_count.or_else(|| of_task.parse().ok());
-        option("onCrash") == "fail" || most.is_some_and(|most| job.stalled_count >= most)
-    };
-    let own = jobs.iter().filter(|job| job.worker.as_ref().is_some_and(|holder| holder.as_str() == worker));
-    Ok(own.filter(fails).count() as u64)
 }
 
 /// Tasks that live workers have and nobody lists, or none at all: the prefix is wrong, or data are gone.

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use futures_util::future::join_all;
 use heartline::{HolderReport, Inspector, ServerReport, TaskReport, WorkerReport};
-use heartline_board::crashes::{dead_handed, suspicions, taken_back, together};
+use heartline_board::crashes::{dead_handed, doomed, last_stalls, suspicions, taken_back, together};
 use heartline_board::troubles::{Trouble, all_troubles, damaged, holders, retrying};
 
 use crate::failure::Failure;
@@ -37,12 +37,17 @@ impl Fleet {
     /// What the last stalls tell, and what fails, task by task. A task whose stalls cannot be read hides no other.
     pub(crate) async fn lately(&self, inspector: &Inspector) -> Result<Lately, Failure> {
         let readable = self.tasks.iter().filter(|task| task.fault.is_none()).take(SUSPECTED);
-        let read = join_all(readable.map(|task| inspector.stalled_events(&task.task, None))).await;
+        let read =
+            join_all(readable.map(|task| async { (&*task.task, last_stalls(inspector, &task.task).await) })).await;
         let (to_come, now) = (dead_handed(inspector, &self.workers, &self.holders).await?, SystemTime::now());
-        let stalls = || read.iter().flatten().flat_map(|(stalls, _)| stalls);
-        let suspicions = suspicions(inspector, stalls().chain(&to_come), &self.workers, now).await?;
+        let stalls = || read.iter().filter_map(|(_, read)| read.as_ref().ok()).flat_map(|(stalls, _)| stalls);
+        let is_whole = |task: &str| {
+            read.iter().any(|(name, read)| *name == task && read.as_ref().is_ok_and(|(_, is_whole)| *is_whole))
+        };
+        let suspicions = suspicions(inspector, stalls().chain(&to_come), &self.tasks, &self.workers, now).await?;
         let mut others = retrying(inspector, &self.tasks).await?;
-        others.extend(taken_back(stalls(), now));
+        others.extend(doomed(inspector, &self.tasks, &self.workers, &self.holders).await?);
+        others.extend(taken_back(stalls(), is_whole, now));
         Ok(Lately { suspicions, others })
     }
 

@@ -40,13 +40,13 @@ pub async fn one_job_is_retried_run_now_cancelled_and_removed(world: Rc<World>) 
     browser.until_heading("bad").await;
     assert_eq!(site.state("bad").await, JobState::Waiting);
     press(browser, "Cancel", "bad of export, which is waiting.").await;
-    press(browser, "Cancel?", "1 cancelled, 0 refused").await;
+    press(browser, "Yes, cancel", "1 cancelled, 0 refused").await;
     assert_eq!(site.state("bad").await, JobState::Cancelled);
 
     browser.open(&site.job("done")).await;
     press(browser, "Remove", "done of export, which is completed.").await;
     assert!(site.knows("done").await, "it was asked about");
-    press(browser, "Remove?", "1 removed, 0 refused").await;
+    press(browser, "Yes, remove", "1 removed, 0 refused").await;
     assert!(!site.knows("done").await);
     browser.click_text("main a", "Back").await;
     browser.until_heading("There is no such job").await;
@@ -67,7 +67,7 @@ pub async fn many_jobs_are_acted_on_by_their_filter_after_a_question_with_their_
     press(browser, "Remove …", "50 failed jobs of export, with the code disk.").await;
     browser.until_heading("Remove?").await;
     assert_eq!(counts().await.failed, 100, "it was asked about");
-    press(browser, "Remove?", "50 removed, 0 refused").await;
+    press(browser, "Yes, remove", "50 removed, 0 refused").await;
     assert_eq!(counts().await.failed, 50);
 
     browser.click_text("main a", "Back").await;
@@ -78,17 +78,17 @@ pub async fn many_jobs_are_acted_on_by_their_filter_after_a_question_with_their_
     browser.click_text("main form button", "Show").await;
     browser.until_text("50 jobs").await;
     press(browser, "Retry …", "50 failed jobs of export, with the text reset by peer.").await;
-    press(browser, "Retry?", "50 run again, 0 refused").await;
+    press(browser, "Yes, retry", "50 run again, 0 refused").await;
     assert_eq!((counts().await.failed, counts().await.waiting), (0, 80));
 
     browser.open(&site.at("/jobs?task=export&state=waiting")).await;
     press(browser, "Cancel …", "80 waiting jobs of export.").await;
-    press(browser, "Cancel?", "80 cancelled, 0 refused").await;
+    press(browser, "Yes, cancel", "80 cancelled, 0 refused").await;
     assert_eq!((counts().await.waiting, counts().await.cancelled), (0, 80));
 
     browser.open(&site.at("/jobs?task=export&state=delayed")).await;
     press(browser, "Run now …", "1 delayed jobs of export.").await;
-    press(browser, "Run now?", "1 run now, 0 refused").await;
+    press(browser, "Yes, run now", "1 run now, 0 refused").await;
     assert_eq!((counts().await.delayed, counts().await.waiting), (0, 1));
 }
 
@@ -131,7 +131,7 @@ pub async fn damage_is_found_previewed_and_repaired(world: Rc<World>) {
     assert_eq!(site.export.counts().await.unwrap().waiting, 0, "it was a preview");
     browser.click_text("main a", "Back").await;
     press(browser, "Repair …", "2 faults of export; 1 job RUNS AGAIN").await;
-    press(browser, "Repair?", "2 faults mended, 0 not there any more").await;
+    press(browser, "Yes, repair", "2 faults mended, 0 not there any more").await;
     assert_eq!(site.state("lost-1").await, JobState::Waiting);
     browser.click_text("main a", "Back").await;
     press(browser, "Audit now", "Nothing is wrong.").await;
@@ -155,7 +155,7 @@ pub async fn jobs_of_a_killed_worker_run_again_or_fail_as_a_person_says(world: R
     press(browser, "Run again", "again of export, which is running.").await;
     browser.until_heading("Run again?").await;
     assert_eq!(site.state("again").await, JobState::Running, "it was asked about");
-    press(browser, "Run again?", "1 run again, 0 refused").await;
+    press(browser, "Yes, run again", "1 run again, 0 refused").await;
     site.open(1);
     until("it completes", async || site.state("again").await == JobState::Completed).await;
     browser.click_text("main a", "Back").await;
@@ -165,7 +165,7 @@ pub async fn jobs_of_a_killed_worker_run_again_or_fail_as_a_person_says(world: R
     browser.open(&site.job("fails")).await;
     until("it is offered", async || browser.text().await.contains("Let fail")).await;
     press(browser, "Let fail", "fails of export, which is running.").await;
-    press(browser, "Let fail?", "1 failed, 0 refused").await;
+    press(browser, "Yes, let fail", "1 failed, 0 refused").await;
     assert_eq!(site.state("fails").await, JobState::Failed);
     browser.click_text("main a", "Back").await;
     browser.until_text("worker_crashed").await;
@@ -187,7 +187,7 @@ pub async fn a_killed_worker_is_said_to_be_dead_and_its_jobs_run_again(world: Rc
     browser.until_heading("Take its jobs from it?").await;
     browser.until_text("It holds 1 of export, which its options leave to a person. They run again").await;
     assert_eq!(site.state("held").await, JobState::Running, "it was asked about");
-    press(browser, "Take its jobs from it?", "Its jobs are taken from it.").await;
+    press(browser, "Yes, take its jobs from it", "Its jobs are taken from it.").await;
     browser.until_text("export: 1 job").await;
     browser.click_text("main a", "Back").await;
     browser.until_heading(&id).await;

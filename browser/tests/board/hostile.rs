@@ -81,7 +81,7 @@ pub async fn markup_is_text_wherever_it_comes_from(world: Rc<World>) {
     browser.click_text("main form button", "Remove").await;
     browser.until_heading("Remove?").await;
     assert_harmless(browser, "the question", EVIL_ID).await;
-    browser.click_text("main form button", "Remove?").await;
+    browser.click_text("main form button", "Yes, remove").await;
     browser.until_text("1 removed, 0 refused").await;
     assert_harmless(browser, "the answer", EVIL_ID).await;
     // A fault, its audit and its preview.
@@ -190,7 +190,7 @@ pub async fn odd_ids_lead_to_their_own_jobs(world: Rc<World>) {
         browser.click_text("main form button", "Cancel").await;
         browser.until_heading("Cancel?").await;
         browser.until_text(&format!("{id} of export, which is waiting.")).await;
-        browser.click_text("main form button", "Cancel?").await;
+        browser.click_text("main form button", "Yes, cancel").await;
         browser.until_text("1 cancelled, 0 refused").await;
         assert_eq!(site.state(id).await, JobState::Cancelled, "{id:?}");
         browser.click_text("main a", "Back").await;

@@ -87,7 +87,7 @@ pub async fn no_page_scrolls_sideways_on_a_phone(world: Rc<World>) {
     wide.extend(fits("the question about a job").await);
     // Meanwhile it is no more, so this is refused by a line with its id.
     let _ = site.app.inspector().remove("export", id.as_str()).await.unwrap();
-    browser.click_text("main form button", "Remove?").await;
+    browser.click_text("main form button", "Yes, remove").await;
     browser.until_text("0 removed, 1 refused").await;
     wide.extend(fits("what came of an act").await);
     // A pause, told on the page of the task and on the overview.

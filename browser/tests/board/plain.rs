@@ -34,7 +34,7 @@ pub async fn pages_filters_and_acts_need_no_script(world: Rc<World>) {
     browser.until_heading("failed-0000099").await;
     browser.click_text("main form button", "Remove").await;
     browser.until_heading("Remove?").await;
-    browser.click_text("main form button", "Remove?").await;
+    browser.click_text("main form button", "Yes, remove").await;
     browser.until_text("1 removed, 0 refused").await;
     assert!(!site.knows("failed-0000099").await);
     browser.open(&site.job("failed-0000098")).await;
@@ -50,7 +50,7 @@ pub async fn a_long_act_is_followed_without_script(world: Rc<World>) {
     browser.open(&site.at("/jobs?task=export&state=waiting")).await;
     browser.click_text("main form button", "Cancel …").await;
     browser.until_text("60000 waiting jobs of export.").await;
-    browser.click_text("main form button", "Cancel?").await;
+    browser.click_text("main form button", "Yes, cancel").await;
     // The page that shows how far it is asks again by itself.
     browser.until_heading("Cancel: export").await;
     browser.until_text("60000 cancelled, 0 refused").await;

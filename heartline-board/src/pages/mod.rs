@@ -20,7 +20,9 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
-use heartline::{AuditReport, Error, HolderReport, Inspector, LateReport, ServerReport, TaskReport, WorkerReport};
+use heartline::{
+    AuditReport, Error, HolderReport, Inspector, LateReport, ServerReport, TaskCounts, TaskReport, WorkerReport,
+};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -283,7 +285,7 @@ impl Board {
         }
         // The list of tasks may have been lost alone.
         let report = self.inspector.task(task).await?;
-        Ok(report.dispatched > 0 || report.options.declared_by.is_some())
+        Ok(report.dispatched > 0 || report.options.declared_by.is_some() || report.counts != TaskCounts::default())
     }
 }
 

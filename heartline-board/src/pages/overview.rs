@@ -12,7 +12,7 @@ use heartline::{JobState, TaskReport};
 use tokio::time::Instant;
 
 use super::{Board, Frame, answer};
-use crate::crashes::{dead_handed, suspicions, taken_back, together};
+use crate::crashes::{dead_handed, doomed, suspicions, taken_back, together};
 use crate::strip::Stalls;
 use crate::text::span;
 use crate::told::STATES;
@@ -74,7 +74,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Re
         Err(e) => return board.failed(&e),
     };
     let stalls = log.latest().into_iter().chain(&to_come);
-    let suspicions = match suspicions(&board.inspector, stalls, &seen.workers, now).await {
+    let suspicions = match suspicions(&board.inspector, stalls, &seen.tasks, &seen.workers, now).await {
         Ok(found) => found,
         Err(e) => return board.failed(&e),
     };
@@ -84,7 +84,11 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Re
         Ok(found) => troubles.extend(found),
         Err(e) => return board.failed(&e),
     }
-    troubles.extend(taken_back(log.latest(), now));
+    match doomed(&board.inspector, &seen.tasks, &seen.workers, &seen.holders).await {
+        Ok(found) => troubles.extend(found),
+        Err(e) => return board.failed(&e),
+    }
+    troubles.extend(taken_back(log.latest(), |_| true, now));
     let troubles = together(suspicions, troubles);
     let row = |task: &TaskReport| {
         let earlier = earlier.tasks.iter().flat_map(|tasks| tasks.iter()).find(|earlier| earlier.task == task.task);

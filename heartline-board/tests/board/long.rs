@@ -8,7 +8,7 @@ use crate::site::{Site, hidden, until};
 
 #[tokio::test]
 async fn an_audit_is_made_noted_previewed_and_repaired() {
-    let site = Site::new().await;
+    let site = Site::of_one_table().await;
     site.run(&[("a", "x")]).await;
     until("it is listed", async || site.page("/audit").await.contains("/audit?task=export")).await;
     assert!(site.page("/audit").await.contains("never noted"));
@@ -35,7 +35,7 @@ async fn an_audit_is_made_noted_previewed_and_repaired() {
 
 #[tokio::test]
 async fn a_repair_mends_what_was_asked_about_and_nothing_that_another_audit_has_found_since() {
-    let site = Site::new().await;
+    let site = Site::of_one_table().await;
     site.run(&[("a", "x")]).await;
     let (audit, repair) = ([("act", "audit"), ("task", "export")], [("act", "repair"), ("task", "export")]);
     assert!(site.post("/act", &repair).await.body.contains("audit it first"), "nothing is known yet");

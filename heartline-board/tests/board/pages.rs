@@ -179,7 +179,7 @@ async fn a_board_of_production_says_so_and_wants_its_name_typed() {
 
 #[tokio::test]
 async fn a_job_that_took_its_workers_down_is_asked_about_before_it_runs_again() {
-    let site = Site::new().await;
+    let site = Site::of_one_table().await;
     for id in ["bad", "other"] {
         site.export.dispatch("x".into()).id(id).await.unwrap();
     }
@@ -205,7 +205,7 @@ async fn a_job_that_took_its_workers_down_is_asked_about_before_it_runs_again() 
 
 #[tokio::test]
 async fn who_takes_the_jobs_of_a_worker_that_may_live_is_told_so_and_that_it_cannot_be_read() {
-    let site = Site::new().await;
+    let site = Site::of_one_table().await;
     let (id, now) = ("odd-1-00000000", SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap());
     let () = redis::pipe()
         .zadd("board:workers", id, now.as_millis() as u64)
@@ -220,7 +220,7 @@ async fn who_takes_the_jobs_of_a_worker_that_may_live_is_told_so_and_that_it_can
 
 #[tokio::test]
 async fn a_job_that_nobody_finds_says_so_and_what_finds_it() {
-    let site = Site::new().await;
+    let site = Site::of_one_table().await;
     site.export.dispatch("x".into()).id("a").await.unwrap();
     assert!(!site.page("/job?task=export&id=a").await.contains("it is in no list"));
     site.damaged(&["LREM wait 0 a"]).await;
@@ -241,7 +241,7 @@ async fn a_job_that_nobody_finds_says_so_and_what_finds_it() {
 
 #[tokio::test]
 async fn what_is_wrong_with_a_task_stands_on_its_page_also_what_is_foreign_and_what_has_no_date() {
-    let site = Site::new().await;
+    let site = Site::of_one_table().await;
     site.export.dispatch("x".into()).id("a").await.unwrap();
     let page = site.page("/task?task=export").await;
     assert!(page.contains("1 job waiting, and no live worker works it"), "{page}");

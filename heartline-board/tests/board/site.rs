@@ -39,26 +39,39 @@ impl Answer {
     }
 }
 
+/// Over as many partitions as `HEARTLINE_TEST_PARTITIONS` says, if it does.
+fn as_asked() -> TaskOptions {
+    let partitions = std::env::var("HEARTLINE_TEST_PARTITIONS").ok().and_then(|count| count.parse().ok());
+    partitions.map_or_else(TaskOptions::new, |count| TaskOptions::new().partitions(count))
+}
+
 impl Site {
     pub async fn new() -> Site {
         Site::with(BoardOptions::behind_own_auth(), "").await
+    }
+
+    /// For a test that looks at keys of the task, or changes them: over one table.
+    pub async fn of_one_table() -> Site {
+        let test = TestApp::start_with(|app| app.prefix("board")).await.unwrap();
+        let app = test.app().clone();
+        Site::of(Server::Alone(test), app, BoardOptions::behind_own_auth(), "", TaskOptions::new()).await
     }
 
     /// A board with these options, nested under a path.
     pub async fn with(options: BoardOptions, base: &str) -> Site {
         let test = TestApp::start_with(|app| app.prefix("board")).await.unwrap();
         let app = test.app().clone();
-        Site::of(Server::Alone(test), app, options, base).await
+        Site::of(Server::Alone(test), app, options, base, as_asked()).await
     }
 
     /// The same on a cluster.
     pub async fn on_cluster() -> Site {
         let cluster = tokio::task::spawn_blocking(RedisCluster::start).await.unwrap().unwrap();
         let app = App::builder().redis(cluster.url()).prefix("board").build().await.unwrap();
-        Site::of(Server::Cluster(cluster), app, BoardOptions::behind_own_auth(), "").await
+        Site::of(Server::Cluster(cluster), app, BoardOptions::behind_own_auth(), "", as_asked()).await
     }
 
-    async fn of(server: Server, app: App, options: BoardOptions, base: &str) -> Site {
+    async fn of(server: Server, app: App, options: BoardOptions, base: &str, of_task: TaskOptions) -> Site {
         let handler = |_: Context, input: String| async move {
             if input == "fail" {
                 return Err(JobError::new("<img src=x onerror=alert(1)> & \u{1b}[31m".to_owned())
@@ -67,7 +80,7 @@ impl Site {
             }
             Ok(2)
         };
-        let export = app.task("export", TaskOptions::new(), handler).unwrap();
+        let export = app.task("export", of_task, handler).unwrap();
         let mut pages = board(app.inspector(), options);
         if !base.is_empty() {
             pages = axum::Router::new().nest(base, pages);

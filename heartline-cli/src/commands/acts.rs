@@ -96,7 +96,17 @@ pub(super) fn confirm_filter(
 ) -> Result<(), Failure> {
     match jobs.by_filter() {
         // What comes from now on is not taken.
-        Some(_) if count == 0 => Ok(()),
+        Some(_) if count == 0 => {
+            if let Some(code) = &jobs.filter.code {
+                let task = &jobs.task;
+                let what = format!(
+                    "no such job has the code {}: `heartline jobs codes -t {task}` counts those that there are",
+                    shown(code)
+                );
+                session.out.hint(what);
+            }
+            Ok(())
+        }
         Some(_) => {
             let state = jobs.filter.state.unwrap_or(JobState::Waiting);
             confirm(

@@ -15,7 +15,7 @@ use crate::args::{Filter, JobsCommand, Selected};
 use crate::ask::confirm;
 use crate::failure::{Failure, ended};
 use crate::session::Session;
-use heartline_board::text::{brief, many, quoted, shown};
+use heartline_board::text::{brief, exact, many, quoted, shown};
 
 pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), Failure> {
     let inspector = &session.inspector;
@@ -50,10 +50,11 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
             }
             let existed = job.existed().unwrap_or(false);
             if existed {
-                session.out.hint(format!("{} was there already, and is left as it is.", job.id()));
+                session.out.hint(already_there(session, &task, job.id().as_str()).await?);
             }
             if wait {
-                session.out.hint(format!("{} is waited for; Ctrl-C leaves it as it is.", job.id()));
+                let which = if existed { ", the one that was there," } else { "" };
+                session.out.hint(format!("{}{which} is waited for; Ctrl-C leaves it as it is.", job.id()));
                 return session.out.json(&job.result().await?);
             }
             if session.out.is_json {
@@ -64,7 +65,8 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
         JobsCommand::Cancel { jobs, reason } => {
             acts::can_be(&jobs, "cancelled", &STATES[..4])?;
             let chosen = acts::chosen(session, &jobs).await?;
-            let reason = reason.unwrap_or_else(|| format!("cancelled by {}", session.by));
+            let by = format!("cancelled by {}", session.by);
+            let reason = reason.map_or_else(|| by.clone(), |reason| format!("{reason} ({by})"));
             let mut act = chosen.decided(inspector.cancel(&jobs.task, chosen.selection.clone(), &reason));
             let states = chosen.bound_in_production(session, &mut act).await?;
             acts::confirm_filter(session, &jobs, "cancel", (chosen.count, &states))?;
@@ -357,4 +359,28 @@ async fn remove(session: &Session, jobs: &Selected) -> Result<(), Failure> {
         confirm(&session.consent, &format!("remove {} of {} for good{states}", many(chosen.count, "job"), jobs.task))?;
     }
     acts::run(session, act, "removed", chosen.count).await
+}
+/// What a dispatch says of a job that was there before: an id names one job for as long as it is kept.
+async fn already_there(session: &Session, task: &str, id: &str) -> Result<String, Failure> {
+    let Some(job) = session.inspector.job(task, id, JobValues::None).await? else {
+        return Ok(format!("{id} was there already, and is gone by now."));
+    };
+    let since =
+        job.ended_at.or(job.dispatched_at).map_or_else(String::new, |at| format!(", {}", exact(at, SystemTime::now())));
+    let word = quoted(id);
+    let way = match job.state {
+        JobState::Completed => {
+            format!("`heartline jobs remove -t {task} {word}` frees its id, and then it can be dispatched again")
+        }
+        JobState::Failed | JobState::Cancelled => {
+            format!(
+                "`heartline jobs retry -t {task} {word}` runs it again with its own input, `jobs remove` frees its id"
+            )
+        }
+        _ => format!("`heartline jobs show -t {task} {word}` tells of it"),
+    };
+    Ok(format!(
+        "{id} was there already, with whatever input it had, and is left as it is: it is {}{since}. {way}.",
+        job.state
+    ))
 }

@@ -20,7 +20,7 @@ mod workers;
 
 use std::time::SystemTime;
 
-use heartline::JobValues;
+use heartline::{JobValues, TaskCounts};
 
 use crate::args::{Args, Command};
 use crate::contexts::{Contexts, Place};
@@ -32,7 +32,9 @@ use crate::output::Output;
 use crate::session::Session;
 #[cfg(unix)]
 use crate::session::connect;
+use heartline_board::crashes::suspicions_of;
 use heartline_board::text::{relative, shown};
+use heartline_board::troubles::holders;
 
 /// Does what was asked for.
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
@@ -133,6 +135,16 @@ fn when(at: Option<SystemTime>, now: SystemTime) -> String {
     at.map_or_else(|| "-".to_owned(), |at| relative(at, now))
 }
 
+/// Tells, to a person, of jobs of a task that may take down the next worker.
+async fn tell_suspicions(session: &Session, task: &str) -> Result<(), Failure> {
+    let (report, mut workers) = (session.inspector.task(task).await?, session.inspector.workers().await?);
+    let holders = holders(&session.inspector, std::slice::from_ref(&report), &mut workers).await?;
+    for suspicion in suspicions_of(&session.inspector, &report, &workers, &holders).await? {
+        session.out.hint(format!("! {}\n    {}", shown(&suspicion.what), shown(&suspicion.hint)));
+    }
+    Ok(())
+}
+
 /// A task of which nothing is known is most likely a typo: what was meant, if that can be guessed.
 async fn known_task(session: &Session, task: &str) -> Result<(), Failure> {
     let names = session.inspector.task_names().await?;
@@ -141,7 +153,7 @@ async fn known_task(session: &Session, task: &str) -> Result<(), Failure> {
     }
     // The list of tasks may have been lost alone.
     let report = session.inspector.task(task).await?;
-    if report.dispatched > 0 || report.options.declared_by.is_some() {
+    if report.dispatched > 0 || report.options.declared_by.is_some() || report.counts != TaskCounts::default() {
         return Ok(());
     }
     Err(Failure::wrong(match (near(&names, task), names.is_empty()) {

@@ -151,6 +151,7 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
         format!("the last snapshot was {}", relative(at, report.as_of))
     });
     session.out.hint(format!("{} of {held} held jobs are silent; {age}.", jobs.len()));
+    super::tell_suspicions(session, task).await?;
     if early > 0 {
         session.out.hint(format!("{early} more are not heard from since, and need not be yet."));
     }
@@ -210,6 +211,11 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
     let what = format!("take the jobs of {id} from it: {held}. They run again, or fail past max_count");
     let stops = if known.death.is_some() { "" } else { "; if it lives it hears of that within 10s, and stops" };
     let is_overdue = is_sign_overdue(&known, SystemTime::now());
+    if !session.out.is_json {
+        for its in known.tasks.iter().filter(|its| its.held > 0) {
+            super::tell_suspicions(session, &its.task).await?;
+        }
+    }
     confirm(&session.consent, &format!("{what}{stops} ({}, last seen {seen}, {proof}{alive})", known.state))?;
     // One that comes back while a person thinks keeps its jobs.
     let recovered = if is_overdue {

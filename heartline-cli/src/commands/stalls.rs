@@ -120,6 +120,7 @@ async fn outlook(session: &Session, task: &str) -> Result<(), Failure> {
     if session.out.is_json {
         return session.out.json(&outlook);
     }
+    super::tell_suspicions(session, task).await?;
     for reason in &outlook.reasons {
         session.out.line(shown(reason))?;
     }
@@ -162,7 +163,7 @@ async fn suspects(session: &Session, task: &str) -> Result<(), Failure> {
     let at_large: Vec<&Suspect> = suspects.iter().filter(|suspect| suspect.is_at_large()).collect();
     session.out.hint(match at_large.is_empty() {
         true => "All of them have ended, or another job, perhaps of another task, was held at more of those deaths (UNEXPLAINED 0 or 1): `heartline status` names those that may do it again.".to_owned(),
-        false => accusation(task, &at_large),
+        false => accusation(task, &at_large, session.inspector.task(task).await?.paused.is_some()),
     });
     Ok(())
 }

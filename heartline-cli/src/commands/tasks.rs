@@ -28,9 +28,14 @@ struct Row {
 pub(super) async fn list(session: &Session) -> Result<(), Failure> {
     let earlier = session.inspector.tasks().await?;
     if earlier.is_empty() && !session.out.is_json {
-        session
-            .out
-            .hint(format!("There is no task on {} yet: see --redis and --prefix, or dispatch a job.", session.place));
+        let is_worked = session.inspector.workers().await?.iter().any(|worker| worker.state.is_live());
+        session.out.hint(match is_worked {
+            true => format!(
+                "No task is listed on {}, and live workers are there: `heartline status` says why.",
+                session.place
+            ),
+            false => format!("There is no task on {} yet: see --redis and --prefix, or dispatch a job.", session.place),
+        });
         return Ok(());
     }
     tokio::time::sleep(SAMPLE).await;

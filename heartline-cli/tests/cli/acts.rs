@@ -38,7 +38,10 @@ async fn acts_tell_what_they_did_and_why_not() {
     let ran = bench.run(&["jobs", "cancel", "-t", "export", "a", "nobody", "--reason", "not needed"]).await.ok();
     assert_eq!(ran, "1 cancelled, 1 refused\n  nobody: there is no such job\n");
     let job = bench.app.inspector().job("export", "a", JobValues::None).await.unwrap().unwrap();
-    assert_eq!((job.state, job.error.unwrap().message.as_str()), (JobState::Cancelled, "not needed"));
+    assert_eq!(
+        (job.state, job.error.unwrap().message.as_str()),
+        (JobState::Cancelled, "not needed (cancelled by ada)")
+    );
     assert!(bench.run(&["events", "-t", "export", "--job", "a"]).await.ok().contains("by=ada"));
     let worker = bench.worker();
     until("they failed", async || bench.export.counts().await.unwrap().failed == 2).await;
@@ -158,4 +161,23 @@ async fn the_word_of_a_person_that_a_worker_is_dead_takes_its_jobs_at_once() {
     assert!(asked.shown().contains("a: recovered, stall 1"), "{}", asked.shown());
     bench.open();
     drop(worker);
+}
+
+#[tokio::test]
+async fn an_id_that_is_there_already_is_told_with_its_state_and_the_way_on() {
+    let bench = Bench::new().await;
+    let worker = bench.worker();
+    bench.export.dispatch("x".into()).id("nightly").await.unwrap().result().await.unwrap();
+    let ran = bench.run(&["jobs", "dispatch", "-t", "export", "\"y\"", "--id", "nightly"]).await;
+    let told = "nightly was there already, with whatever input it had, and is left as it is: it is completed, ";
+    assert!(ran.status == 0 && ran.err.contains(told), "{ran:?}");
+    assert!(ran.err.contains("`heartline jobs remove -t export nightly` frees its id"), "{ran:?}");
+    let ran = bench.run(&["jobs", "dispatch", "-t", "export", "\"y\"", "--id", "nightly", "--wait"]).await;
+    assert!(ran.err.contains("nightly, the one that was there, is waited for"), "{ran:?}");
+    let _ = bench.export.dispatch("fail".into()).id("bad").await.unwrap().result().await;
+    let ran = bench.run(&["jobs", "dispatch", "-t", "export", "\"y\"", "--id", "bad"]).await;
+    assert!(ran.err.contains("`heartline jobs retry -t export bad` runs it again"), "{ran:?}");
+    let ran = bench.run(&["jobs", "retry", "-t", "export", "--state", "failed", "--code", "dsk", "-y"]).await;
+    assert!(ran.err.contains("no such job has the code dsk: `heartline jobs codes -t export`"), "{ran:?}");
+    let _ = worker.stop().await.unwrap();
 }

@@ -47,7 +47,7 @@ async fn holds(bench: &Bench, ids: &[&str], claimed: Duration, seen: Duration) {
 
 #[tokio::test]
 async fn jobs_that_a_silent_worker_holds_are_named_with_who_and_what_to_do() {
-    let bench = Bench::new().await;
+    let bench = Bench::of_one_table().await;
     let worker = bench.worker();
     until("it works", async || bench.run(&["workers", "--json"]).await.json()[0]["state"] == "live").await;
     let _ = worker.stop().await.unwrap();
@@ -91,7 +91,7 @@ async fn jobs_that_a_silent_worker_holds_are_named_with_who_and_what_to_do() {
 
 #[tokio::test]
 async fn slots_that_are_taken_for_long_while_jobs_wait_are_told_of() {
-    let bench = Bench::new().await;
+    let bench = Bench::of_one_table().await;
     for id in ["a", "b", "c"] {
         bench.export.dispatch("hold".into()).id(id).await.unwrap();
     }
@@ -144,7 +144,7 @@ async fn what_fails_is_counted_by_its_code() {
 
 #[tokio::test]
 async fn failures_stay_told_until_a_job_completes() {
-    let bench = Bench::new().await;
+    let bench = Bench::of_one_table().await;
     let worker = bench.worker();
     let mut conn = redis_of(&bench).await;
     let mut age = async |id: &str, seconds| {
@@ -188,7 +188,7 @@ async fn twenty_failures_with_none_completed_among_them_are_an_outage() {
 
 #[tokio::test]
 async fn options_that_were_lost_alone_are_no_loss_of_jobs() {
-    let bench = Bench::new().await;
+    let bench = Bench::of_one_table().await;
     let worker = bench.worker();
     bench.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
     bench.export.dispatch("hold".into()).await.unwrap();
@@ -206,7 +206,7 @@ async fn options_that_were_lost_alone_are_no_loss_of_jobs() {
 
 #[tokio::test]
 async fn jobs_that_lost_their_payload_are_told_of() {
-    let bench = Bench::new().await;
+    let bench = Bench::of_one_table().await;
     bench.export.dispatch("x".into()).id("gone").await.unwrap();
     let mut conn = redis_of(&bench).await;
     redis::cmd("HDEL").arg("cli:{export}:payload").arg("gone").query_async::<()>(&mut conn).await.unwrap();
@@ -236,7 +236,7 @@ async fn a_job_for_a_task_that_nobody_has_named_is_told_to_wait() {
 
 #[tokio::test]
 async fn jobs_that_wait_beside_free_slots_or_workers_that_stop_are_told_of() {
-    let bench = Bench::new().await;
+    let bench = Bench::of_one_table().await;
     bench.export.dispatch("hold".into()).id("c").await.unwrap();
     let mut conn = redis_of(&bench).await;
     let mut set = async |key: &str, field: &str, value: String| {
@@ -271,7 +271,7 @@ async fn jobs_that_wait_beside_free_slots_or_workers_that_stop_are_told_of() {
 
 #[tokio::test]
 async fn a_worker_whose_record_is_damaged_hides_no_other_and_is_named() {
-    let bench = Bench::new().await;
+    let bench = Bench::of_one_table().await;
     bench.export.dispatch("x".into()).await.unwrap().cancel("no").await.unwrap();
     holds(&bench, &[], Duration::ZERO, Duration::ZERO).await;
     let mut conn = redis_of(&bench).await;
@@ -293,7 +293,7 @@ async fn a_worker_whose_record_is_damaged_hides_no_other_and_is_named() {
 
 #[tokio::test]
 async fn a_server_that_takes_no_writes_is_told_of() {
-    let bench = Bench::new().await;
+    let bench = Bench::of_one_table().await;
     bench.export.dispatch("x".into()).await.unwrap().cancel("no").await.unwrap();
     assert_eq!(bench.run(&["health"]).await.ok(), "healthy\n");
     let mut conn = redis_of(&bench).await;
@@ -325,7 +325,7 @@ async fn died_with(bench: &Bench, worker: &str, ids: &[&str]) {
 
 #[tokio::test]
 async fn of_jobs_that_died_together_none_is_accused_alone_and_none_that_has_ended() {
-    let bench = Bench::new().await;
+    let bench = Bench::of_one_table().await;
     let odd = "z-$(touch$IFS/tmp/owned)";
     for id in ["a-good", odd] {
         bench.export.dispatch("hold".into()).id(id).await.unwrap();
@@ -343,7 +343,7 @@ async fn of_jobs_that_died_together_none_is_accused_alone_and_none_that_has_ende
     );
     assert!(status.contains("before you start another worker"), "{status}");
     assert!(status.contains("    see to its suspects before; no worker ever had this task: start one"), "{status}");
-    let taken = "? export: 4 jobs taken back from 2 workers, the last one ";
+    let taken = "? export: 2 jobs taken back from 2 workers, 4 times in all, the last one ";
     assert!(status.contains(taken) && status.contains("`heartline stalls list -t export` explains each"), "{status}");
     died_with(&bench, "w-4-00000000", &[odd]).await;
     let status = bench.run(&["status"]).await.out;
@@ -362,7 +362,7 @@ async fn of_jobs_that_died_together_none_is_accused_alone_and_none_that_has_ende
 
 #[tokio::test]
 async fn a_task_that_lost_its_last_worker_is_told_of_also_while_nothing_waits() {
-    let bench = Bench::new().await;
+    let bench = Bench::of_one_table().await;
     bench.export.dispatch("x".into()).await.unwrap().cancel("no").await.unwrap();
     holds(&bench, &[], Duration::ZERO, Duration::from_secs(180)).await;
     let ran = bench.run(&["status"]).await;
@@ -375,7 +375,7 @@ async fn a_task_that_lost_its_last_worker_is_told_of_also_while_nothing_waits() 
 
 #[tokio::test]
 async fn a_foreign_column_that_no_look_at_the_task_reads_is_named_by_whatever_fails_of_it() {
-    let bench = Bench::new().await;
+    let bench = Bench::of_one_table().await;
     bench.export.dispatch("x".into()).id("a").await.unwrap();
     let mut conn = redis_of(&bench).await;
     let mut set = redis::cmd("SET");
@@ -394,7 +394,7 @@ async fn a_foreign_column_that_no_look_at_the_task_reads_is_named_by_whatever_fa
 
 #[tokio::test]
 async fn the_job_that_took_the_last_worker_down_is_suspected_before_anybody_resolves_it() {
-    let bench = Bench::new().await;
+    let bench = Bench::of_one_table().await;
     for id in ["a", "b"] {
         bench.export.dispatch("hold".into()).id(id).await.unwrap();
     }
@@ -419,7 +419,7 @@ async fn the_job_that_took_the_last_worker_down_is_suspected_before_anybody_reso
 
 #[tokio::test]
 async fn a_worker_that_is_gone_and_holds_jobs_is_listed_and_recovered_whatever_its_record_says() {
-    let bench = Bench::new().await;
+    let bench = Bench::of_one_table().await;
     let worker = bench.worker();
     until("it works", async || bench.run(&["workers", "--json"]).await.json()[0]["state"] == "live").await;
     let _ = worker.stop().await.unwrap();
@@ -443,7 +443,7 @@ async fn a_worker_that_is_gone_and_holds_jobs_is_listed_and_recovered_whatever_i
 
 #[tokio::test]
 async fn a_foreign_value_is_named_and_what_is_asked_for_without_a_state_is_counted() {
-    let bench = Bench::new().await;
+    let bench = Bench::of_one_table().await;
     bench.export.dispatch("x".into()).id("a").await.unwrap();
     let counted = bench.run(&["jobs", "list", "-t", "export"]).await.ok();
     assert!(counted.contains("waiting") && counted.contains("cancelled"), "{counted}");
@@ -463,7 +463,7 @@ async fn a_foreign_value_is_named_and_what_is_asked_for_without_a_state_is_count
 
 #[tokio::test]
 async fn a_watch_is_broken_until_a_whole_interval_has_passed() {
-    let bench = Bench::new().await;
+    let bench = Bench::of_one_table().await;
     bench.export.dispatch("x".into()).await.unwrap().cancel("no").await.unwrap();
     holds(&bench, &[], Duration::ZERO, Duration::ZERO).await;
     let mut conn = redis_of(&bench).await;
@@ -524,7 +524,7 @@ async fn a_job_that_somebody_retries_while_the_question_stands_is_not_removed() 
 
 #[tokio::test]
 async fn a_worker_that_claims_jobs_and_cannot_tell_of_itself_is_not_given_up_by_a_script() {
-    let bench = Bench::new().await;
+    let bench = Bench::of_one_table().await;
     bench.export.dispatch("hold".into()).id("a").await.unwrap();
     holds(&bench, &["a"], Duration::from_secs(5), Duration::from_secs(90)).await;
     let ran = bench.run(&["--yes", "recover", "worker", NOBODY]).await;
@@ -612,7 +612,7 @@ async fn a_server_that_lost_its_data_is_told_of_and_so_is_why_a_job_waits() {
 
 #[tokio::test]
 async fn a_job_that_took_its_workers_down_is_asked_about_before_it_runs_again() {
-    let bench = Bench::new().await;
+    let bench = Bench::of_one_table().await;
     bench.export.dispatch("x".into()).id("bad").await.unwrap();
     let mut conn = redis_of(&bench).await;
     let error = r#"{"code":"worker_crashed","message":"its workers died"}"#;
@@ -625,4 +625,133 @@ async fn a_job_that_took_its_workers_down_is_asked_about_before_it_runs_again() 
     assert_eq!(bench.export.counts().await.unwrap().failed, 1);
     let ran = bench.run(&["jobs", "retry", "-t", "export", "bad", "-y"]).await;
     assert!(ran.status == 0 && ran.err.contains("since 2 workers died, or hung, with it"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn jobs_that_are_in_no_place_are_told_of_at_once() {
+    let bench = Bench::of_one_table().await;
+    for id in ["a", "b", "c"] {
+        bench.export.dispatch("hold".into()).id(id).await.unwrap();
+    }
+    let mut conn = redis_of(&bench).await;
+    redis::cmd("DEL").arg("cli:{export}:wait").query_async::<()>(&mut conn).await.unwrap();
+    for command in ["status", "health", "doctor"] {
+        let ran = bench.run(&[command]).await;
+        let told = "export: 3 jobs in no place: nobody works them, and nobody is told how they ended";
+        assert!(
+            ran.status == 1 && ran.out.contains(told) && ran.out.contains("`heartline repair -t export`"),
+            "{ran:?}"
+        );
+    }
+    bench.run(&["repair", "-t", "export", "-y"]).await.ok();
+    assert!(!bench.run(&["status"]).await.out.contains("in no place"));
+}
+
+#[tokio::test]
+async fn options_that_were_lost_alone_take_a_pause_with_them_which_is_told() {
+    let bench = Bench::of_one_table().await;
+    let worker = bench.worker();
+    bench.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
+    bench.run(&["task", "pause", "export"]).await.ok();
+    let mut conn = redis_of(&bench).await;
+    redis::cmd("DEL").arg("cli:{export}:meta").query_async::<()>(&mut conn).await.unwrap();
+    until("it is told", async || {
+        let ran = bench.run(&["status"]).await;
+        ran.out.contains("? export: its options and counters were lost ")
+            && ran.out.contains("pause it again if it was")
+    })
+    .await;
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn jobs_that_the_next_worker_would_let_fail_are_told_of_before_anybody_starts_one() {
+    let bench = Bench::of_one_table().await;
+    // Its options say how often a job may stall.
+    let worker = bench.worker();
+    until("it works", async || bench.run(&["workers", "--json"]).await.json()[0]["state"] == "live").await;
+    let _ = worker.stop().await.unwrap();
+    for id in ["a", "b"] {
+        bench.export.dispatch("hold".into()).id(id).await.unwrap();
+    }
+    holds(&bench, &["a", "b"], Duration::from_secs(90), Duration::from_secs(40)).await;
+    let status = bench.run(&["status"]).await.out;
+    assert!(!status.contains("WILL FAIL"), "{status}");
+    let mut conn = redis_of(&bench).await;
+    let mut stalled = redis::cmd("HSET");
+    stalled.arg("cli:{export}:stalledCount").arg("a").arg(1);
+    stalled.query_async::<()>(&mut conn).await.unwrap();
+    let status = bench.run(&["status"]).await.out;
+    let told = "? export: 1 job held by workers that are not live WILL FAIL when taken back";
+    assert!(
+        status.contains(told) && status.contains("`heartline recover running -t export --all` lets it run"),
+        "{status}"
+    );
+    let shown = bench.run(&["jobs", "show", "-t", "export", "a"]).await.ok();
+    assert!(shown.contains("IT WILL FAIL") && shown.contains("`heartline recover running -t export a`"), "{shown}");
+    assert!(!bench.run(&["jobs", "show", "-t", "export", "b"]).await.ok().contains("WILL FAIL"));
+}
+
+#[tokio::test]
+async fn a_clean_stop_behind_a_crash_is_no_loss_of_the_last_worker() {
+    let bench = Bench::of_one_table().await;
+    bench.export.dispatch("x".into()).await.unwrap().cancel("no").await.unwrap();
+    holds(&bench, &[], Duration::ZERO, Duration::from_secs(180)).await;
+    let worker = bench.worker();
+    until("it works", async || !bench.run(&["status"]).await.out.contains("no live worker")).await;
+    let _ = worker.stop().await.unwrap();
+    let ran = bench.run(&["status"]).await;
+    assert!(!ran.out.contains("no live worker"), "{ran:?}");
+    assert!(bench.run(&["workers", "--all"]).await.ok().contains("gone: it said that it stopped"));
+}
+
+#[tokio::test]
+async fn a_backlog_that_moves_is_no_job_that_hangs() {
+    let bench = Bench::of_one_table().await;
+    for id in ["a", "b", "c"] {
+        bench.export.dispatch("hold".into()).id(id).await.unwrap();
+    }
+    let mut conn = redis_of(&bench).await;
+    let mut set = redis::cmd("HSET");
+    set.arg("cli:{export}:waitingSince").arg("c").arg(ms_ago(Duration::from_secs(500)));
+    set.query_async::<()>(&mut conn).await.unwrap();
+    holds(&bench, &["a", "b"], Duration::from_secs(2), Duration::ZERO).await;
+    let ran = bench.run(&["status"]).await;
+    let told = "? export: 1 job waiting, the next one for 8m 20s, while all slots are taken and jobs are begun";
+    assert!(
+        ran.status == 0 && ran.out.contains(told) && ran.out.contains("more workers, or a larger concurrency"),
+        "{ran:?}"
+    );
+    assert!(!ran.out.contains("jobs cancel"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn of_a_paused_task_and_of_a_cancelled_job_suspicion_says_so() {
+    let bench = Bench::of_one_table().await;
+    for id in ["a", "b"] {
+        bench.export.dispatch("hold".into()).id(id).await.unwrap();
+    }
+    for worker in ["w-2-00000000", "w-3-00000000"] {
+        died_with(&bench, worker, &["a", "b"]).await;
+    }
+    assert!(
+        bench
+            .run(&["health"])
+            .await
+            .out
+            .contains("before you start another worker: not each of these deaths is proven")
+    );
+    bench.run(&["task", "pause", "export"]).await.ok();
+    let status = bench.run(&["status"]).await.out;
+    assert!(status.contains("it is paused, and none of them begins") && !status.contains("task pause"), "{status}");
+    bench.run(&["task", "resume", "export"]).await.ok();
+    // One that is held, and whose cancel is asked for, takes nobody down any more.
+    holds(&bench, &["a", "b"], Duration::from_secs(60), Duration::from_secs(50)).await;
+    for command in [["stalls", "outlook"], ["recover", "silent"]] {
+        let ran = bench.run(&[command[0], command[1], "-t", "export"]).await;
+        assert!(ran.err.contains("2 jobs held at the deaths of two workers or more: a, b"), "{ran:?}");
+    }
+    bench.run(&["jobs", "cancel", "-t", "export", "a", "b"]).await.ok();
+    let status = bench.run(&["status"]).await.out;
+    assert!(!status.contains("at the deaths"), "{status}");
 }

@@ -256,7 +256,7 @@ async fn redis_of(bench: &Bench) -> redis::aio::MultiplexedConnection {
 
 #[tokio::test]
 async fn an_audit_finds_damage_and_a_repair_mends_it() {
-    let bench = Bench::new().await;
+    let bench = Bench::of_one_table().await;
     bench.export.dispatch("x".into()).id("lost").await.unwrap();
     let told = bench.run(&["audit"]).await.ok();
     assert!(told.contains("export: 1 job looked at, 0 faults\n") && told.contains(" in Redis, most of it: "), "{told}");

@@ -67,11 +67,22 @@ pub fn alone(args: &[&str]) -> Ran {
 }
 
 impl Bench {
+    /// Over as many partitions as `HEARTLINE_TEST_PARTITIONS` says, if it does.
     pub async fn new() -> Bench {
+        let partitions = std::env::var("HEARTLINE_TEST_PARTITIONS").ok();
+        Bench::over(partitions.and_then(|count| count.parse().ok())).await
+    }
+
+    /// For a test that looks at keys of the task, or changes them: over one table.
+    pub async fn of_one_table() -> Bench {
+        Bench::over(None).await
+    }
+
+    async fn over(partitions: Option<u32>) -> Bench {
         let test = TestApp::start_with(|app| app.prefix("cli")).await.unwrap();
         let app = test.app().clone();
         let gate = Arc::new(Semaphore::new(0));
-        let export = declare(&app, &gate);
+        let export = declare(&app, &gate, partitions);
         Bench { test, app, export, gate }
     }
 
@@ -176,11 +187,14 @@ impl Drop for Terminal {
     }
 }
 
-fn declare(app: &App, gate: &Arc<Semaphore>) -> TaskRef<String, u64> {
+fn declare(app: &App, gate: &Arc<Semaphore>, partitions: Option<u32>) -> TaskRef<String, u64> {
     let gate = Arc::clone(gate);
-    let options = TaskOptions::new()
+    let mut options = TaskOptions::new()
         .stall(StallOptions::new().interval(Duration::from_secs(1)).recover_running(false))
         .retry(RetryPolicy::new().attempts(1));
+    if let Some(count) = partitions {
+        options = options.partitions(count);
+    }
     let handler = move |_: Context, input: String| {
         let gate = Arc::clone(&gate);
         async move {
