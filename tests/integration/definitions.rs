@@ -109,7 +109,7 @@ async fn pay(_: Context, how: String) -> Result<(), JobError> {
 #[tokio::test]
 async fn what_an_error_of_ones_own_means_is_said_once_for_the_task_and_once_for_the_app() {
     let test = TestTask::new();
-    let app = App::builder().redis(test.redis().url()).prefix(&test.prefix);
+    let app = App::builder().redis(test.redis().app_url()).prefix(&test.prefix);
     let app = app
         .on_error(|_: &std::io::Error, error| error.with_code("io"))
         .on_error(|_: &Payment, error| error.with_code("never_asked"));
@@ -145,7 +145,7 @@ async fn what_an_error_of_ones_own_means_is_said_once_for_the_task_and_once_for_
 #[tokio::test]
 async fn an_error_that_only_the_app_knows_is_found_among_the_causes() {
     let test = TestTask::new();
-    let app = App::builder().redis(test.redis().url()).prefix(&test.prefix);
+    let app = App::builder().redis(test.redis().app_url()).prefix(&test.prefix);
     let app = app.on_error(|_: &std::io::Error, error| error.with_code("io")).build().await.unwrap();
     let jobs = app.task(TASK, fast(), pay).unwrap();
     let worker = TestWorker::start(app.worker());
@@ -167,7 +167,7 @@ async fn uses_the_pool(ctx: Context, (): ()) -> Result<u32, JobError> {
 async fn handlers_share_data_and_a_worker_without_it_does_not_start() {
     const USES: TaskDef<(), u32> = TaskDef::new(TASK);
     let test = TestTask::new();
-    let builder = || App::builder().redis(test.redis().url()).prefix(&test.prefix);
+    let builder = || App::builder().redis(test.redis().app_url()).prefix(&test.prefix);
     let app = builder().data(Pool(1)).data(Pool(7)).build().await.unwrap();
     let jobs = app.register(USES.handler(uses_the_pool).needs::<Pool>()).unwrap();
     let worker = TestWorker::start(app.worker());

@@ -138,7 +138,8 @@ async fn every_subscriber_gets_every_event_of_the_tasks_of_its_app_and_no_other(
 #[tokio::test]
 async fn a_slow_subscriber_is_told_how_many_it_missed() {
     let test = TestTask::new();
-    let app = App::builder().redis(test.redis().url()).prefix(&test.prefix).event_capacity(4).build().await.unwrap();
+    let app =
+        App::builder().redis(test.redis().app_url()).prefix(&test.prefix).event_capacity(4).build().await.unwrap();
     let task = app.task_ref::<u32, ()>(TASK).unwrap();
     let mut events = app.events();
     task.dispatch_many(0..1000).await.unwrap();

@@ -40,7 +40,7 @@ async fn fences_grow_from_claim_to_claim_and_never_repeat() {
 
 #[tokio::test]
 async fn the_handler_learns_of_the_risk_before_anybody_can_take_the_job_with_redis_away() {
-    let test = TestTask::new();
+    let test = TestTask::plain();
     let proxy = Proxy::start(test.redis().address()).await;
     let app = App::builder().redis(proxy.url()).prefix(&test.prefix).build().await.unwrap();
     let (told, mut tell) = mpsc::unbounded_channel();
@@ -117,7 +117,7 @@ async fn a_manual_handler_that_beats_keeps_its_job_and_one_that_hangs_is_found_a
 
 #[tokio::test]
 async fn a_finished_job_is_beaten_until_its_outcome_is_answered() {
-    let test = TestTask::new();
+    let test = TestTask::plain();
     let proxy = Proxy::start(test.redis().address()).await;
     let app = App::builder().redis(proxy.url()).prefix(&test.prefix).build().await.unwrap();
     let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();

@@ -142,7 +142,7 @@ async fn the_latest_is_written_while_the_handler_goes_on_and_progress_is_told() 
     let test = TestTask::new();
     let (app, task) = test.producer().await;
     let mut events = app.events();
-    let (worker, steps, _) = scribe(&test, &test.redis().url(), fast()).await;
+    let (worker, steps, _) = scribe(&test, &test.redis().app_url(), fast()).await;
     let job = task.dispatch("x".into()).id("a").await.unwrap();
     assert_eq!(job.progress().await.unwrap(), None);
     for number in 1..=9 {
@@ -175,7 +175,7 @@ async fn the_latest_is_written_while_the_handler_goes_on_and_progress_is_told() 
 async fn what_is_noted_is_written_though_the_handler_blocks_the_runtime() {
     let test = TestTask::new();
     let (_app, task) = test.producer().await;
-    let (worker, steps, _) = scribe(&test, &test.redis().url(), fast()).await;
+    let (worker, steps, _) = scribe(&test, &test.redis().app_url(), fast()).await;
     steps.send(Step::Checkpoint(3)).ok().unwrap();
     steps.send(Step::Block(Duration::from_millis(2_500))).ok().unwrap();
     steps.send(Step::Return(Ok(1))).ok().unwrap();
@@ -205,7 +205,7 @@ async fn what_is_noted_is_written_though_the_handler_blocks_the_runtime() {
 async fn a_shutdown_writes_what_was_noted_before_it_hands_the_job_back() {
     let test = TestTask::new();
     let (_app, task) = test.producer().await;
-    let (worker, steps, told) = scribe(&test, &test.redis().url(), fast()).await;
+    let (worker, steps, told) = scribe(&test, &test.redis().app_url(), fast()).await;
     task.dispatch("x".into()).id("a").await.unwrap();
     steps.send(Step::Checkpoint(1)).ok().unwrap();
     eventually("it is noted", PATIENCE, async || told.lock().unwrap().len() == 1).await;
@@ -222,7 +222,7 @@ async fn a_shutdown_writes_what_was_noted_before_it_hands_the_job_back() {
 async fn a_dropped_worker_writes_what_was_noted_before_it_hands_the_job_back() {
     let test = TestTask::new();
     let (_app, task) = test.producer().await;
-    let (worker, steps, told) = scribe(&test, &test.redis().url(), fast()).await;
+    let (worker, steps, told) = scribe(&test, &test.redis().app_url(), fast()).await;
     task.dispatch("x".into()).id("a").await.unwrap();
     steps.send(Step::Checkpoint(1)).ok().unwrap();
     steps.send(Step::Checkpoint(2)).ok().unwrap();
@@ -234,7 +234,7 @@ async fn a_dropped_worker_writes_what_was_noted_before_it_hands_the_job_back() {
 
 #[tokio::test]
 async fn checkpoint_now_returns_when_redis_has_it_and_says_when_it_has_not() {
-    let test = TestTask::new();
+    let test = TestTask::plain();
     let (_app, task) = test.producer().await;
     let line = Proxy::start(test.redis().address()).await;
     let (worker, steps, told) = scribe(&test, &line.url(), fast()).await;
@@ -258,7 +258,7 @@ async fn checkpoint_now_returns_when_redis_has_it_and_says_when_it_has_not() {
 async fn a_worker_that_lost_the_job_writes_nothing_of_it() {
     let test = TestTask::new();
     let (_app, task) = test.producer().await;
-    let (worker, steps, told) = scribe(&test, &test.redis().url(), fast()).await;
+    let (worker, steps, told) = scribe(&test, &test.redis().app_url(), fast()).await;
     task.dispatch("x".into()).id("a").await.unwrap();
     steps.send(Step::Now(1)).ok().unwrap();
     eventually("it is told", PATIENCE, async || told.lock().unwrap().len() == 1).await;

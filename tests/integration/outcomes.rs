@@ -294,7 +294,7 @@ async fn a_value_that_is_too_large_to_keep_fails_the_job() {
 
 #[tokio::test]
 async fn large_values_that_come_together_go_out_in_calls_of_a_bounded_size() {
-    let test = TestTask::new();
+    let test = TestTask::plain();
     let proxy = Proxy::start(test.redis().address()).await;
     let largest = Arc::new(AtomicUsize::new(0));
     let seen = largest.clone();

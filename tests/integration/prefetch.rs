@@ -179,7 +179,7 @@ async fn what_is_claimed_does_not_begin_while_the_task_is_paused() {
 
 /// An App whose subscribers may be slow.
 async fn app_with_room(test: &TestTask) -> App {
-    App::builder().redis(test.redis().url()).prefix(&test.prefix).event_capacity(100_000).build().await.unwrap()
+    App::builder().redis(test.redis().app_url()).prefix(&test.prefix).event_capacity(100_000).build().await.unwrap()
 }
 
 /// Works jobs that end at once, and gives all events until the last of them has ended.
@@ -403,7 +403,7 @@ async fn a_claimed_job_is_beaten_for_in_manual_mode_too() {
 #[tokio::test]
 async fn under_a_cap_of_the_worker_two_tasks_with_prefetch_share_its_slots() {
     let test = TestTask::new();
-    let app = App::builder().redis(test.redis().url()).prefix(&test.prefix).build().await.unwrap();
+    let app = App::builder().redis(test.redis().app_url()).prefix(&test.prefix).build().await.unwrap();
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let mut handles = Vec::new();
     for name in ["one", "other"] {

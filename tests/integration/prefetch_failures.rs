@@ -258,7 +258,7 @@ async fn a_full_worker_of_a_paused_task_hands_back_what_it_has_claimed() {
 /// Its driver has nothing to say until a slot is free, whatever is due meanwhile.
 #[tokio::test]
 async fn a_full_worker_is_quiet_while_a_delayed_job_is_due() {
-    let test = TestTask::new();
+    let test = TestTask::plain();
     let (_app, task) = test.producer().await;
     let proxy = Proxy::start(test.redis().address()).await;
     task.dispatch_many((0..3).map(|_| "gate".to_owned())).await.unwrap();

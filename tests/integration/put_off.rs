@@ -47,7 +47,7 @@ async fn a_job_that_is_snoozed_runs_again_later_with_no_attempt_used_and_no_erro
 async fn an_error_of_the_users_own_can_be_a_snooze_and_the_attempts_are_still_there() {
     let test = TestTask::new();
     let app = heartline::App::builder()
-        .redis(test.redis().url())
+        .redis(test.redis().app_url())
         .prefix(&test.prefix)
         .on_error::<Limited>(|_, _| JobError::snooze(Duration::from_millis(5)))
         .build()

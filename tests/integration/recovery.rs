@@ -34,7 +34,7 @@ async fn crash(options: TaskOptions) -> (TestTask, Told, crate::support::task::T
     dead.claim_all(&["a"]).await;
     let told = Told::default();
     let run = recorder(&told);
-    let url = test.redis().url();
+    let url = test.redis().app_url();
     let worker = test.start_worker_with(&url, options, move |_, ctx, _| std::future::ready(run(ctx))).await;
     let name = dead.name.clone();
     (test, told, worker, name)
@@ -106,7 +106,7 @@ async fn a_crash_may_be_final_and_its_error_says_so() {
 async fn only_failures_with_a_named_code_are_retried() {
     let test = TestTask::new();
     let policy = RetryPolicy::new().attempts(2).fixed(Duration::ZERO);
-    let url = test.redis().url();
+    let url = test.redis().app_url();
     let handler = |journal: Arc<crate::support::journal::Journal>, ctx: Context, input: String| async move {
         journal.begin(&ctx);
         match input.as_str() {

@@ -312,7 +312,7 @@ async fn an_idle_worker_of_many_tasks_takes_up_work_of_any_of_them_without_polli
 async fn each_connection_says_what_it_is_for() {
     // Others would be in its list of clients.
     let redis = crate::support::TestRedis::start();
-    let app = App::builder().redis(redis.url()).build().await.unwrap();
+    let app = App::builder().redis(redis.app_url()).build().await.unwrap();
     let task: TaskRef<u32, u32> =
         app.task("t", fast(), |_, n: u32| async move { Ok::<_, heartline::JobError>(n) }).unwrap();
     let names = async || -> Vec<String> {

@@ -43,6 +43,20 @@ impl TestRedis {
         })
     }
 
+    /// The same for tests that stand between an App and its server, or need more than a cluster has: always alone.
+    pub fn plain() -> Arc<Self> {
+        static PLAIN: Mutex<Weak<TestRedis>> = Mutex::new(Weak::new());
+        if env::var_os(ENGINE).is_none() {
+            return Self::shared();
+        }
+        let mut plain = PLAIN.lock().unwrap_or_else(PoisonError::into_inner);
+        plain.upgrade().unwrap_or_else(|| {
+            let server = Arc::new(Self::start());
+            *plain = Arc::downgrade(&server);
+            server
+        })
+    }
+
     /// A server by the engine that [`ENGINE`] names.
     fn as_asked() -> Self {
         match env::var(ENGINE).as_deref() {

@@ -61,7 +61,15 @@ pub struct TestTask {
 impl TestTask {
     /// The task `work` on the server that the tests share, below a prefix of its own.
     pub fn new() -> TestTask {
-        let redis = TestRedis::shared();
+        TestTask::of(TestRedis::shared())
+    }
+
+    /// The same for a test that stands between its Apps and the server: see [`TestRedis::plain`].
+    pub fn plain() -> TestTask {
+        TestTask::of(TestRedis::plain())
+    }
+
+    fn of(redis: Arc<TestRedis>) -> TestTask {
         let (url, direct, prefix) = (redis.app_url(), redis.url(), redis.unique_prefix());
         TestTask { shared: Some(redis), url, direct, prefix, name: TASK.to_owned(), journal: Arc::default() }
     }

@@ -403,7 +403,7 @@ async fn an_act_whose_reply_was_lost_is_made_again_and_harms_nothing() {
         ("remove", "completed", None, "task:removed"),
     ] {
         for by_filter in [false, true] {
-            let test = TestTask::new();
+            let test = TestTask::plain();
             let (direct, looks) = inspector(&test).await;
             one_of_each(&test, &direct).await;
             let line = Proxy::start(test.redis().address()).await;

@@ -385,7 +385,7 @@ async fn what_was_mended_meanwhile_is_left_alone() {
 
 #[tokio::test]
 async fn a_step_that_fails_in_an_outage_is_made_again_after_it() {
-    let test = TestTask::new();
+    let test = TestTask::plain();
     let (app, inspector_there) = inspector(&test).await;
     let task = app.task_ref::<u32, ()>(TASK).unwrap();
     task.dispatch_many(0..3000).await.unwrap();

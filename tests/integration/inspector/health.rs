@@ -69,7 +69,7 @@ async fn a_worker_whose_future_is_dropped_is_told_as_stopped() {
 
 #[tokio::test]
 async fn while_redis_is_away_a_worker_is_not_ready_and_stays_live() {
-    let test = TestTask::new();
+    let test = TestTask::plain();
     let line = Proxy::start(test.redis().address()).await;
     let app = test.app_at(&line.url()).await;
     let jobs = test.declare_at(&app, fast());
@@ -142,7 +142,7 @@ async fn a_worker_whose_runtime_is_blocked_for_two_intervals_is_not_live() {
     let test = TestTask::new();
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let (free, held) = mpsc::channel::<()>();
-    let (url, prefix) = (test.redis().url(), test.prefix.clone());
+    let (url, prefix) = (test.redis().app_url(), test.prefix.clone());
     let held = std::sync::Mutex::new(held);
     let (worker, monitor) = on_its_own_threads(1, url, prefix, stopped, move |app| {
         let held = std::sync::Arc::new(held);
@@ -182,7 +182,7 @@ async fn a_worker_whose_claim_loop_stands_still_while_jobs_wait_is_not_live() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
     let (stop, stopped) = tokio::sync::oneshot::channel();
-    let (url, prefix) = (redis.url(), test.prefix.clone());
+    let (url, prefix) = (redis.app_url(), test.prefix.clone());
     let (name, journal) = (test.name.clone(), test.journal.clone());
     let (worker, monitor) = on_its_own_threads(4, url, prefix, stopped, move |app| {
         let handler = move |ctx: Context, gate: String| {

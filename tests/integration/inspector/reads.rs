@@ -245,7 +245,7 @@ async fn tasks_are_listed_whether_a_dispatch_or_the_start_of_a_worker_named_them
 
 #[tokio::test]
 async fn a_worker_tells_who_it_is_what_it_holds_and_how_its_heartbeats_go() {
-    let test = TestTask::new();
+    let test = TestTask::plain();
     let (app, inspector) = inspector(&test).await;
     let line = Line::start(test.redis().address()).await;
     let one_way = Duration::from_millis(30);
@@ -365,7 +365,7 @@ async fn a_worker_is_told_as_stopping_and_as_gone_once_it_has_stopped() {
 
 #[tokio::test]
 async fn a_worker_tells_what_broke_its_watch_last_and_when() {
-    let test = TestTask::new();
+    let test = TestTask::plain();
     let (app, inspector) = inspector(&test).await;
     let line = Proxy::start(test.redis().address()).await;
     let worker = test.start_worker_at(&line.url(), fast()).await;
@@ -785,7 +785,7 @@ async fn stalls_come_in_pages_the_latest_first() {
 
 #[tokio::test]
 async fn the_outlook_says_who_may_resolve_what_is_silent_and_when_and_why_nobody_does() {
-    let test = TestTask::new();
+    let test = TestTask::plain();
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
     task.dispatch("gate".into()).id("silent").await.unwrap();
@@ -826,7 +826,7 @@ async fn the_outlook_says_who_may_resolve_what_is_silent_and_when_and_why_nobody
 
 #[tokio::test]
 async fn an_outcome_that_came_too_late_is_refused_and_told_with_who_reported_it_and_how_late() {
-    let test = TestTask::new();
+    let test = TestTask::plain();
     let (app, inspector) = inspector(&test).await;
     let task = app.task_ref::<String, u64>(TASK).unwrap();
     let line = Proxy::start(test.redis().address()).await;
@@ -1122,7 +1122,7 @@ async fn waits_for_many_jobs_share_their_connections() {
     // Nobody else connects to it.
     let redis = TestRedis::start();
     let test = TestTask::new();
-    let app = test.app_at(&redis.url()).await;
+    let app = test.app_at(&redis.app_url()).await;
     let (inspector, task) = (app.inspector(), app.task_ref::<String, u64>(TASK).unwrap());
     let mut waits = Vec::new();
     for _ in 0..50 {
@@ -1131,7 +1131,7 @@ async fn waits_for_many_jobs_share_their_connections() {
         waits.push(tokio::spawn(async move { inspector.wait(TASK, &id, PATIENCE).await }));
     }
     test.journal.open("gate");
-    let worker = test.start_worker_at(&redis.url(), fast()).await;
+    let worker = test.start_worker_at(&redis.app_url(), fast()).await;
     for wait in waits {
         assert_eq!(wait.await.unwrap().unwrap(), JobState::Completed);
     }

@@ -237,7 +237,7 @@ async fn beside_a_live_worker_it_is_told_that_the_worker_swept_and_no_live_job_i
 
 #[tokio::test]
 async fn a_watch_that_is_broken_begins_anew_and_takes_nothing_before_a_whole_interval() {
-    let test = TestTask::new();
+    let test = TestTask::plain();
     let (app, _) = inspector(&test).await;
     let (mut dead, _) = held_by_the_dead(&test, &app, &["job"]).await;
     snapshot(&test, &mut dead).await;
@@ -307,7 +307,7 @@ async fn each_id_that_is_not_taken_has_its_own_reason() {
 
 #[tokio::test]
 async fn a_person_who_lacks_a_right_of_the_scripts_is_told_and_nothing_is_touched() {
-    let test = TestTask::new();
+    let test = TestTask::plain();
     let (app, _) = inspector(&test).await;
     let (mut dead, _) = held_by_the_dead(&test, &app, &["a"]).await;
     snapshot(&test, &mut dead).await;

@@ -15,7 +15,7 @@ async fn task() -> (App, TaskRef<u32, ()>, Task) {
     let redis = TestRedis::shared();
     let by_hand = Task::on(redis.clone(), "").await;
     let (prefix, _) = by_hand.prefix.split_once(":{").unwrap();
-    let app = App::builder().redis(redis.url()).prefix(prefix).build().await.unwrap();
+    let app = App::builder().redis(redis.app_url()).prefix(prefix).build().await.unwrap();
     let task = app.task_ref("task").unwrap();
     (app, task, by_hand)
 }

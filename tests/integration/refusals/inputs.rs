@@ -10,7 +10,7 @@ use std::time::Duration;
 
 async fn app(redis: &TestRedis, defaults: TaskOptions) -> (App, String) {
     let prefix = redis.unique_prefix();
-    let app = App::builder().redis(redis.url()).prefix(&prefix).task_defaults(defaults).build().await.unwrap();
+    let app = App::builder().redis(redis.app_url()).prefix(&prefix).task_defaults(defaults).build().await.unwrap();
     (app, prefix)
 }
 
@@ -34,10 +34,10 @@ async fn idle(_: Context, (): ()) -> Result<(), JobError> {
 async fn a_capacity_for_which_there_is_no_memory_is_refused() {
     let redis = TestRedis::shared();
     for capacity in [1_000_001, usize::MAX] {
-        let built = App::builder().redis(redis.url()).event_capacity(capacity).build().await;
+        let built = App::builder().redis(redis.app_url()).event_capacity(capacity).build().await;
         assert_eq!(fields(&faults(built)), ["event_capacity"]);
     }
-    App::builder().redis(redis.url()).event_capacity(0).build().await.unwrap();
+    App::builder().redis(redis.app_url()).event_capacity(0).build().await.unwrap();
 }
 
 const LONG: Duration = Duration::from_secs(11 * 365 * 86_400);
@@ -123,7 +123,7 @@ async fn every_wrong_option_of_a_task_is_reported_at_once() {
 #[tokio::test]
 async fn every_wrong_default_of_an_app_is_reported_at_once() {
     let redis = TestRedis::shared();
-    let built = App::builder().redis(redis.url()).task_defaults(every_option_wrong()).build().await;
+    let built = App::builder().redis(redis.app_url()).task_defaults(every_option_wrong()).build().await;
     assert_eq!(fields(&faults(built)), EVERY_FIELD);
 }
 

@@ -19,7 +19,7 @@ impl Full {
         let redis = Arc::new(TestRedis::start());
         let by_hand = Task::on(redis.clone(), "").await;
         let (prefix, _) = by_hand.prefix.split_once(":{").unwrap();
-        let app = App::builder().redis(redis.url()).prefix(prefix).build().await.unwrap();
+        let app = App::builder().redis(redis.app_url()).prefix(prefix).build().await.unwrap();
         Full { app, by_hand }
     }
 

@@ -31,7 +31,7 @@ async fn a_bad_url_is_a_config_error_that_shows_no_password() {
 
 #[tokio::test]
 async fn a_database_that_the_server_does_not_have_is_an_error_at_once() {
-    let redis = TestRedis::shared();
+    let redis = TestRedis::plain();
     let url = format!("{}/99", redis.url().trim_end_matches('/'));
     for error in both_ways(&url).await {
         assert!(matches!(&error, Error::Connect { .. }) && !error.is_retryable(), "{error:?}");
@@ -212,7 +212,7 @@ async fn an_evicting_server_is_unsupported_unless_it_is_accepted() {
         for error in both_ways(&redis.url()).await {
             assert!(matches!(&error, Error::Unsupported { what } if what.contains(policy)), "{error:?}");
         }
-        let lazy = App::builder().redis(redis.url()).lazy().build().await.unwrap();
+        let lazy = App::builder().redis(redis.app_url()).lazy().build().await.unwrap();
         lazy.task("t", heartline::TaskOptions::new(), async |_: heartline::Context, (): ()| {
             Ok::<_, heartline::JobError>(())
         })
@@ -220,12 +220,12 @@ async fn an_evicting_server_is_unsupported_unless_it_is_accepted() {
         let error = lazy.worker().run_until(std::future::pending()).await.unwrap_err();
         assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
         assert!(redis.dump("").await.is_empty());
-        App::builder().redis(redis.url()).accept_eviction().build().await.unwrap();
+        App::builder().redis(redis.app_url()).accept_eviction().build().await.unwrap();
     }
     for policy in ["volatile-lru", "volatile-ttl", "noeviction"] {
         let () =
             redis::cmd("CONFIG").arg("SET").arg("maxmemory-policy").arg(policy).query_async(&mut conn).await.unwrap();
-        App::builder().redis(redis.url()).build().await.unwrap();
+        App::builder().redis(redis.app_url()).build().await.unwrap();
     }
 }
 

@@ -24,7 +24,7 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Scene {
-        let redis = TestRedis::shared();
+        let redis = TestRedis::plain();
         let by_hand = Task::on(redis.clone(), "").await;
         let proxy = Proxy::start(redis.address()).await;
         let working = App::builder().redis(proxy.url()).prefix(by_hand.app_prefix()).build().await.unwrap();
@@ -86,7 +86,7 @@ async fn an_idle_worker_stops_at_once_and_leaves_no_more_than_word_of_it() {
     let task = scene.working.task("task", quick().shutdown_grace(Duration::from_secs(600)), endless).unwrap();
     let worker = TestWorker::start(scene.working.worker());
     let workers = format!("{}:workers", scene.by_hand.app_prefix());
-    let redis = TestRedis::shared();
+    let redis = TestRedis::plain();
     eventually("the worker is present", PATIENCE, async || !redis.dump(&workers).await.is_empty()).await;
     worker.stop().await;
     let left = redis.dump(scene.by_hand.app_prefix()).await;

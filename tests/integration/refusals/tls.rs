@@ -38,14 +38,14 @@ async fn works(builder: AppBuilder) {
 
 #[tokio::test]
 async fn a_worker_and_a_producer_work_over_tls() {
-    let (redis, ca) = (TestRedis::shared(), Ca::new());
+    let (redis, ca) = (TestRedis::plain(), Ca::new());
     let port = terminator(&redis, &ca.sign("localhost", |_| {}), None).await;
     works(app(port, "tls-works").tls_ca(ca.pem())).await;
 }
 
 #[tokio::test]
 async fn a_server_that_asks_for_a_certificate_gets_it() {
-    let (redis, ca, clients) = (TestRedis::shared(), Ca::new(), Ca::new());
+    let (redis, ca, clients) = (TestRedis::plain(), Ca::new(), Ca::new());
     let port = terminator(&redis, &ca.sign("localhost", |_| {}), Some(&clients)).await;
     let own = clients.sign("worker", |_| {});
     works(app(port, "tls-client").tls_ca(ca.pem()).tls_client(own.cert, own.key)).await;
