@@ -428,7 +428,7 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         let what =
             format!("{} in no place: nobody works them, and nobody is told how they ended", many(task.nowhere, "job"));
         let hint = format!(
-            "a key of the task was deleted, or the server lost it: `heartline audit -t {name}` names them, `heartline repair -t {name}` asks              before any of them runs again"
+            "a key of the task was deleted, or the server lost it: `heartline audit -t {name}` names them, `heartline repair -t {name}` asks before any of them runs again"
         );
         troubles.push(trouble(what, hint));
     }

@@ -193,9 +193,15 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
     /// Goes on with the tasks that somebody has, also with those that were dropped and came back, and with no others.
     fn follow_on(&mut self, followed: &[Arc<Followed>]) {
         self.positions.retain_mut(|position| {
-            let is_there =
-                |task: &&Arc<Followed>| task.name == position.name && task.tables.parts() == position.keys.parts();
+            // The first partition has the stream that the task had alone.
+            let is_there = |task: &&Arc<Followed>| {
+                let is_same = task.tables.parts() == position.keys.parts() || position.keys.part() == 0;
+                task.name == position.name && is_same
+            };
             let task = followed.iter().find(is_there);
+            if let Some(task) = task.filter(|_| position.keys.part() == 0) {
+                position.keys = task.tables.first();
+            }
             position.task = task.map_or_else(Weak::new, Arc::downgrade);
             task.is_some()
         });

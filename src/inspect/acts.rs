@@ -554,7 +554,7 @@ impl Inspector {
     /// # Cancel safety
     /// The task may be paused or not when the future is dropped; it is safe to repeat.
     pub async fn pause(&self, task: &str, reason: &str) -> Result<Option<TaskPause>, Error> {
-        let (tables, reason) = (self.tables(task).await?, cut(reason, MESSAGE_LIMIT));
+        let (tables, reason) = (self.tables_now(task).await?, cut(reason, MESSAGE_LIMIT));
         let mut before = None;
         // The first one last: it tells of the pause.
         for keys in tables.iter().rev() {
@@ -572,7 +572,7 @@ impl Inspector {
     /// The pause may be over or not when the future is dropped; it is safe to repeat.
     pub async fn resume(&self, task: &str) -> Result<Option<Duration>, Error> {
         let mut paused = None;
-        for keys in self.tables(task).await?.iter().rev() {
+        for keys in self.tables_now(task).await?.iter().rev() {
             let its = self.ask(|mut conn| async move { resume::resume(&mut conn, keys, &self.by).await }).await?;
             paused = its.or(paused);
         }
@@ -588,7 +588,7 @@ impl Inspector {
     /// # Cancel safety
     /// The task may be forgotten or not when the future is dropped; it is safe to repeat.
     pub async fn forget_task(&self, task: &str) -> Result<ForgetOutcome, Error> {
-        let tables = self.tables(task).await?;
+        let tables = self.tables_now(task).await?;
         let workers = self.workers().await?.into_iter().filter(|worker| {
             worker.state != super::workers::WorkerState::Gone && worker.tasks.iter().any(|its| its.task == task)
         });

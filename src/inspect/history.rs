@@ -124,7 +124,7 @@ impl Inspector {
     /// Cancel safe.
     pub async fn events(&self, task: &str, after: Option<&str>) -> Result<EventPage, Error> {
         let tables = self.tables(task).await?;
-        let mut cursors = Cursors::parse(after.unwrap_or_default(), tables.len())?;
+        let mut cursors = Cursors::of_streams(after.unwrap_or_default(), tables.len())?;
         cursors.0.iter().flatten().try_for_each(|after| check_entry(after))?;
         let read_on = |keys: Arc<TaskKeys>, after: String| async move {
             let (keys, from) = (&keys, &after);

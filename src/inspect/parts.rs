@@ -42,10 +42,18 @@ impl Cursors {
         };
         let read: Vec<Option<String>> = text.split(BETWEEN).map(read).collect();
         let rule = "must be the `next` of a page of the same task";
-        if read.len() == parts {
+        if read.len() == parts && read.iter().any(Option::is_some) {
             Ok(Cursors(read))
         } else {
             Err(config("cursor", text, rule, "begin again without a cursor"))
+        }
+    }
+
+    /// The same where the cursor may be a point in time, which is one in every stream.
+    pub(super) fn of_streams(text: &str, parts: usize) -> Result<Cursors, Error> {
+        match text.is_empty() || text.contains(BETWEEN) {
+            true => Cursors::parse(text, parts),
+            false => Ok(Cursors(vec![Some(text.to_owned()); parts])),
         }
     }
 
@@ -133,6 +141,14 @@ impl Inspector {
     pub(super) async fn tables(&self, task: &str) -> Result<Arc<[Arc<TaskKeys>]>, Error> {
         self.first(task)?;
         self.store.tables(task).asked(&self.store).await
+    }
+
+    /// All of its tables as they are now, for what must hold for all of them.
+    pub(super) async fn tables_now(&self, task: &str) -> Result<Arc<[Arc<TaskKeys>]>, Error> {
+        self.first(task)?;
+        let tables = self.store.tables(task);
+        tables.refresh(&self.store).await?;
+        Ok(tables.all())
     }
 
     /// That of a job.

@@ -191,7 +191,7 @@ impl Inspector {
 
     async fn page_of_stalls(&self, task: &str, cursor: Option<&str>) -> Result<(Vec<Entry>, Option<String>), Error> {
         let tables = self.tables(task).await?;
-        let mut cursors = Cursors::parse(cursor.unwrap_or_default(), tables.len())?;
+        let mut cursors = Cursors::of_streams(cursor.unwrap_or_default(), tables.len())?;
         cursors.0.iter().flatten().try_for_each(|before| check_entry(before))?;
         let read = |keys: Arc<TaskKeys>, before: String| async move {
             let (keys, before) = (&keys, &before);

@@ -121,7 +121,7 @@ impl TaskOptions {
     /// reports and claims within its partition, so on one server more partitions cost more: as many as there are primaries, twice that at most.
     ///
     /// The number is fixed by whoever declares the task, or dispatches to it, first; without this option that is 1. Others take what is
-    /// there, or get an error where they set another one. It never changes: to change it end all jobs, stop the workers,
+    /// there, or get an error where they set another one. It never changes: to change it end all jobs, stop workers and producers,
     /// [forget](crate::Inspector::forget_task) the task and declare it anew. Set it in one place, as a [`TaskDef`](crate::TaskDef) is, or in producers and workers alike.
     ///
     /// 1 to 64. Not taken from the defaults of the App. Defaults to what the task has.

@@ -52,8 +52,9 @@ pub(crate) struct Partitioned {
 impl Definition {
     /// One for each table of the task.
     pub(crate) fn of_tables(self, tables: &[Arc<TaskKeys>]) -> Vec<Definition> {
-        if tables.len() <= 1 {
-            return vec![self];
+        if let [only] = tables {
+            // What was known when the worker was made may be of another time.
+            return vec![Definition { keys: Arc::clone(only), ..self }];
         }
         let slots = Slots::new(Some(self.options.concurrency));
         let shared = Arc::new(Partitioned { slots, tally: TaskTally::default() });

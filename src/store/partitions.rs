@@ -36,13 +36,19 @@ impl Tables {
 
     /// Whether it was asked some seconds ago, or never.
     fn is_old(&self) -> bool {
-        self.asked_at().is_none_or(|at| at.elapsed() > FRESH)
+        // Several stay as many until somebody forgets the task.
+        let fresh = if self.parts() > 1 { 12 * FRESH } else { FRESH };
+        self.asked_at().is_none_or(|at| at.elapsed() > fresh)
     }
 
     /// All of them; asked for where that was some seconds ago.
     pub(crate) async fn asked(&self, store: &Store) -> Result<Arc<[Arc<TaskKeys>]>, Error> {
         if self.is_old() {
-            self.refresh(store).await?;
+            match self.refresh(store).await {
+                // What was known of several holds, also while the node of the first one is away.
+                Err(e) if e.is_outage() && self.parts() > 1 => {}
+                answer => answer?,
+            }
         }
         Ok(self.all())
     }

@@ -116,13 +116,14 @@ async fn events_of_all_partitions_are_told_also_to_who_listened_before_there_wer
     for id in &ids {
         task.dispatch("export".into()).id(id).await.unwrap();
     }
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut told) = (BTreeSet::new(), 0);
     while seen.len() < ids.len() {
         if let Event::Dispatched { id, .. } = next(&mut events).await {
+            told += 1;
             seen.insert(id.to_string());
         }
     }
-    assert_eq!(seen, ids);
+    assert_eq!((seen, told), (ids.clone(), ids.len()), "each once");
 }
 
 #[tokio::test]
@@ -161,4 +162,31 @@ async fn options_that_are_counted_are_split() {
     let prefetch: String = test.column("meta", "prefetch").await.unwrap();
     assert_eq!((&*count, &*prefetch), ("3", "2"));
     worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_is_made_anew_goes_by_the_number_that_the_task_has_now() {
+    let test = TestTask::new();
+    let app = test.app().await;
+    let three = heartline::TaskDef::<String, u64>::new(TASK).options(fast().partitions(3));
+    let worker_app = test.app().await;
+    let task = test.declare_at(&worker_app, fast());
+    app.task_ref_for(&three).unwrap().dispatch("export".into()).id("a").await.unwrap();
+    test.journal.open("export");
+    let worker = worker_app.worker().spawn();
+    eventually("it is done", PATIENCE, async || task.counts().await.unwrap().completed == 1).await;
+    let _ = worker.stop().await.unwrap();
+    // By another process.
+    let other = test.app().await.inspector();
+    other.purge(TASK, JobState::Completed).await.unwrap();
+    assert_eq!(other.forget_task(TASK).await.unwrap(), heartline::ForgetOutcome::Forgotten);
+    let worker = worker_app.worker().spawn();
+    let producer = test.app().await.task_ref::<String, u64>(TASK).unwrap();
+    eventually("it is declared", PATIENCE, async || test.column("meta", "declaredAt").await.is_some()).await;
+    let jobs = (0..20).map(|at| (format!("job-{at}"), "export".to_owned()));
+    for job in producer.dispatch_many_with_ids(jobs).await.unwrap() {
+        job.result().await.unwrap();
+    }
+    assert_eq!(test.column("meta", "partitions").await, None);
+    let _ = worker.stop().await.unwrap();
 }

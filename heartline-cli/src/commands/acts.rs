@@ -23,8 +23,9 @@ const TOLD: usize = 20;
 /// Which jobs an act takes.
 pub(super) struct Chosen {
     pub(super) selection: JobSelection,
-    /// About how many those are.
+    /// About how many those are; at least, where not all were looked at.
     pub(super) count: u64,
+    is_exact: bool,
     /// When they were counted, by the clock of the server: what comes to fit while a person thinks is let be.
     as_of: SystemTime,
     /// The state in which jobs must be that were named by their ids.
@@ -65,11 +66,12 @@ pub(super) async fn chosen(session: &Session, jobs: &Selected) -> Result<Chosen,
     known_task(session, &jobs.task).await?;
     let as_of = session.inspector.server_time().await?;
     if let Some(filter) = jobs.by_filter() {
-        let count = session.inspector.count(&jobs.task, &filter).await?.jobs;
-        return Ok(Chosen { selection: filter.into(), count, as_of, state: None });
+        let counted = session.inspector.count(&jobs.task, &filter).await?;
+        let (count, is_exact) = (counted.jobs, counted.is_exact);
+        return Ok(Chosen { selection: filter.into(), count, is_exact, as_of, state: None });
     }
     let ids = ids_of(&jobs.ids)?;
-    Ok(Chosen { count: ids.len() as u64, selection: ids.into(), as_of, state: jobs.filter.state })
+    Ok(Chosen { count: ids.len() as u64, is_exact: true, selection: ids.into(), as_of, state: jobs.filter.state })
 }
 
 /// The ids that were named, with those of standard input in place of `-`.
@@ -92,11 +94,12 @@ pub(super) fn confirm_filter(
     session: &Session,
     jobs: &Selected,
     verb: &str,
-    (count, more): (u64, &str),
+    (chosen, more): (&Chosen, &str),
 ) -> Result<(), Failure> {
+    let (count, least) = (chosen.count, if chosen.is_exact { "about" } else { "at least" });
     match jobs.by_filter() {
         // What comes from now on is not taken.
-        Some(_) if count == 0 => {
+        Some(_) if count == 0 && chosen.is_exact => {
             if let Some(code) = &jobs.filter.code {
                 let task = &jobs.task;
                 let what = format!(
@@ -111,7 +114,7 @@ pub(super) fn confirm_filter(
             let state = jobs.filter.state.unwrap_or(JobState::Waiting);
             confirm(
                 &session.consent,
-                &format!("{verb} about {} of {}{more}", many(count, &format!("{state} job")), jobs.task),
+                &format!("{verb} {least} {} of {}{more}", many(count, &format!("{state} job")), jobs.task),
             )
         }
         None if session.consent.is_production() => {

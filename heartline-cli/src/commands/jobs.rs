@@ -69,7 +69,7 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
             let reason = reason.map_or_else(|| by.clone(), |reason| format!("{reason} ({by})"));
             let mut act = chosen.decided(inspector.cancel(&jobs.task, chosen.selection.clone(), &reason));
             let states = chosen.bound_in_production(session, &mut act).await?;
-            acts::confirm_filter(session, &jobs, "cancel", (chosen.count, &states))?;
+            acts::confirm_filter(session, &jobs, "cancel", (&chosen, &states))?;
             acts::run(session, act, "cancelled", chosen.count).await?;
             tell_of_holders(session, &jobs).await
         }
@@ -79,7 +79,7 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
             let poisonous = warn_of_poison(session, &jobs).await?;
             let mut act = chosen.decided(inspector.retry(&jobs.task, chosen.selection.clone()));
             let states = chosen.bound_in_production(session, &mut act).await?;
-            acts::confirm_filter(session, &jobs, "run again", (chosen.count, &format!("{states}{poisonous}")))?;
+            acts::confirm_filter(session, &jobs, "run again", (&chosen, &format!("{states}{poisonous}")))?;
             acts::run(session, act, "run again", chosen.count).await
         }
         JobsCommand::RunNow(jobs) => {
@@ -87,7 +87,7 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
             let chosen = acts::chosen(session, &jobs).await?;
             let mut act = chosen.decided(inspector.run_now(&jobs.task, chosen.selection.clone()));
             let states = chosen.bound_in_production(session, &mut act).await?;
-            acts::confirm_filter(session, &jobs, "run at once", (chosen.count, &states))?;
+            acts::confirm_filter(session, &jobs, "run at once", (&chosen, &states))?;
             acts::run(session, act, "run now", chosen.count).await
         }
         JobsCommand::Remove(jobs) => remove(session, &jobs).await,
@@ -353,7 +353,7 @@ async fn remove(session: &Session, jobs: &Selected) -> Result<(), Failure> {
     let chosen = acts::chosen(session, jobs).await?;
     let mut act = chosen.decided(session.inspector.remove(&jobs.task, chosen.selection.clone()));
     if jobs.by_filter().is_some() {
-        acts::confirm_filter(session, jobs, "remove for good", (chosen.count, ""))?;
+        acts::confirm_filter(session, jobs, "remove for good", (&chosen, ""))?;
     } else {
         let states = chosen.bound(session, &mut act).await?;
         confirm(&session.consent, &format!("remove {} of {} for good{states}", many(chosen.count, "job"), jobs.task))?;

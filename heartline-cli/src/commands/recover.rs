@@ -62,7 +62,7 @@ async fn selected(session: &Session, jobs: &Silent, verb: &str, must_ask: bool) 
     ));
     for worker in dead_holders(session, &jobs.task).await? {
         session.out.hint(format!(
-            "{worker} is known to be dead: `heartline recover worker {}` takes its jobs at once.",
+            "{worker} is known to be dead: `heartline recover worker {}` takes its jobs at once, and lets those fail that stalled as often as they may.",
             quoted(&worker)
         ));
     }

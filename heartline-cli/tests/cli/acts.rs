@@ -181,3 +181,12 @@ async fn an_id_that_is_there_already_is_told_with_its_state_and_the_way_on() {
     assert!(ran.err.contains("no such job has the code dsk: `heartline jobs codes -t export`"), "{ran:?}");
     let _ = worker.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn an_act_on_more_jobs_than_are_counted_is_asked_about_whatever_was_counted() {
+    let bench = Bench::new().await;
+    bench.export.dispatch_many((0..10_300).map(|_| "x".to_owned())).await.unwrap();
+    bench.app.inspector().cancel("export", heartline::JobFilter::new(JobState::Waiting), "no").await.unwrap();
+    let ran = bench.run(&["jobs", "remove", "-t", "export", "--state", "cancelled", "--code", "nothing"]).await;
+    assert!(ran.status == 2 && ran.err.contains("at least 0 cancelled jobs") && ran.err.contains("--yes"), "{ran:?}");
+}

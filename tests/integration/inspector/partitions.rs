@@ -98,6 +98,9 @@ async fn jobs_are_counted_listed_and_found_over_all_partitions() {
         }
     }
     assert_eq!(seen, set(&all));
+    // A point in time is one in every stream.
+    let later = inspector.events(TASK, Some("9999999999999-0")).await.unwrap();
+    assert!(later.events.is_empty() && !later.has_more);
     assert!(inspector.columns(TASK).await.unwrap().iter().any(|column| column.column == "payload"));
     let _ = worker.stop().await.unwrap();
     let workers = inspector.workers().await.unwrap();
