@@ -36,7 +36,7 @@ pub async fn one_job_is_retried_run_now_cancelled_and_removed(world: Rc<World>) 
     browser.open(&site.job("bad")).await;
     press(browser, "Cancel", "bad of export, which is waiting.").await;
     browser.until_heading("Cancel?").await;
-    browser.click_text("main a", "No").await;
+    browser.click_text("main a", "No, go back").await;
     browser.until_heading("bad").await;
     assert_eq!(site.state("bad").await, JobState::Waiting);
     press(browser, "Cancel", "bad of export, which is waiting.").await;
