@@ -165,11 +165,17 @@ impl Inspector {
         let mut looked = 0;
         if matches!(filter.state, JobState::Claimed | JobState::Running | JobState::Finalizing) {
             // In no order: those of one partition behind those of another.
-            let at = cursors.0.iter().position(Option::is_some).unwrap_or(0);
-            let from = cursors.0[at].clone().unwrap_or_default();
-            let page = self.page_of(&tables[at], filter, &from, limit, began_ms).await?;
-            cursors.0[at].clone_from(&page.next);
-            return Ok(JobPage { next: cursors.text(), ..page });
+            let mut jobs = Vec::new();
+            while let Some(at) =
+                cursors.0.iter().position(Option::is_some).filter(|_| jobs.len() < limit && looked < LOOKED)
+            {
+                let from = cursors.0[at].clone().unwrap_or_default();
+                let page = self.page_of(&tables[at], filter, &from, limit - jobs.len(), began_ms).await?;
+                looked += page.looked;
+                jobs.extend(page.jobs);
+                cursors.0[at] = page.next;
+            }
+            return Ok(JobPage { as_of: at_ms(began_ms), jobs, next: cursors.text(), looked });
         }
         let reads = cursors.0.iter().zip(tables.iter()).map(|(from, keys)| async move {
             let page = match from {
