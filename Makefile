@@ -126,5 +126,8 @@ check-engines: ## Run the tests of Sentinel, Cluster and replicas on each of RED
 	done; \
 	case "$$("$$server" --version)" in *v=6.*) ;; *) \
 		echo "== the simulation, on a cluster of $$server"; \
-		HEARTLINE_REDIS_SERVER="$$server" HEARTLINE_SIMULATION_CLUSTER=1 cargo test --all-features --test simulation;; esac; \
+		HEARTLINE_REDIS_SERVER="$$server" HEARTLINE_SIMULATION_CLUSTER=1 cargo test --all-features --test simulation; \
+		HEARTLINE_REDIS_SERVER="$$server" HEARTLINE_TEST_ENGINE=cluster cargo test --all-features --test integration;; esac; \
+	HEARTLINE_REDIS_SERVER="$$server" HEARTLINE_TEST_ENGINE=sentinel cargo test --all-features --test integration; \
+	HEARTLINE_REDIS_SERVER="$$server" HEARTLINE_TEST_PARTITIONS=3 cargo test --all-features -p heartline-cli -p heartline-board; \
 	done

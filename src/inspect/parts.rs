@@ -19,8 +19,8 @@ use crate::store::tables::part_of;
 const BETWEEN: &str = "  ";
 
 /// A partition that was not begun, and one of which nothing is left.
-const BEGINS: &str = ".";
-const ENDED: &str = "-";
+const BEGINS: &str = "new";
+const ENDED: &str = "end";
 
 /// How far the partitions of a task were read; `None`: to their ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -202,8 +202,8 @@ mod tests {
         let pages = vec![page(&[1, 4, 9], Some("behind 9")), page(&[2, 3], None), page(&[8], None)];
         let (rows, cursors) = merged(pages, 4, Ord::cmp);
         assert_eq!(rows, [1, 2, 3, 4]);
-        assert_eq!(cursors.text().as_deref(), Some("behind 4  -  ."));
-        assert_eq!(Cursors::parse("behind 4  -  .", 3).unwrap(), cursors);
+        assert_eq!(cursors.text().as_deref(), Some("behind 4  end  new"));
+        assert_eq!(Cursors::parse("behind 4  end  new", 3).unwrap(), cursors);
         let (rows, cursors) = merged(vec![page(&[5], None), page(&[], None)], 4, Ord::cmp);
         assert_eq!((rows, cursors.text()), (vec![5], None));
     }
@@ -211,7 +211,11 @@ mod tests {
     #[test]
     fn the_cursor_of_one_partition_is_its_own_and_one_of_another_number_is_refused() {
         assert_eq!(Cursors::parse("17 a", 1).unwrap().text().as_deref(), Some("17 a"));
-        assert_eq!(Cursors::parse("", 2).unwrap().text().as_deref(), Some(".  ."));
-        assert!(Cursors::parse("17 a", 2).is_err() && Cursors::parse(".  .  -", 2).is_err());
+        assert_eq!(Cursors::parse("", 2).unwrap().text().as_deref(), Some("new  new"));
+        assert!(
+            Cursors::parse("17 a", 2).is_err()
+                && Cursors::parse("new  new  end", 2).is_err()
+                && Cursors::parse("end  end", 2).is_err()
+        );
     }
 }

@@ -420,7 +420,8 @@ fn report(task: &str, parts: &[Overview], live: Option<Live>) -> TaskReport {
     let dispatched = counted("in");
     let jobs = counts.unfinished() + counts.completed + counts.failed + counts.cancelled;
     let Live { workers: live_workers, slots, declared_at } = live.unwrap_or_default();
-    let born = latest("bornAt").map(at_ms).filter(|born| declared_at.is_some_and(|declared| declared < *born));
+    // A worker declares one partition behind the other, and tells of when it began.
+    let born = first.number("bornAt").map(at_ms).filter(|born| declared_at.is_some_and(|declared| declared < *born));
     let pause = parts.iter().find_map(|part| Some((part.number("paused")?, part)));
     let values = OPTIONS.iter().filter_map(|name| Some(((*name).to_owned(), first.meta.get(*name)?.clone()))).collect();
     TaskReport {

@@ -169,7 +169,7 @@ async fn failures_stay_told_until_a_job_completes() {
 
 #[tokio::test]
 async fn twenty_failures_with_none_completed_among_them_are_an_outage() {
-    let bench = Bench::new().await;
+    let bench = Bench::of_one_table().await;
     let worker = bench.worker();
     bench.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
     for at in 1..=20 {

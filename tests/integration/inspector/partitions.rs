@@ -52,6 +52,7 @@ async fn jobs_are_counted_listed_and_found_over_all_partitions() {
     dispatched(&task, &all, "fail disk full").await;
     let report = inspector.task(TASK).await.unwrap();
     assert_eq!((report.counts.waiting, report.dispatched, report.parts.len()), (40, 40, 3));
+    assert_eq!(report.nowhere, 0);
     let waiting = read(&inspector, &JobFilter::new(JobState::Waiting), 7).await;
     assert_eq!(waiting.into_iter().collect::<BTreeSet<_>>(), set(&all));
     assert_eq!(inspector.count(TASK, &JobFilter::new(JobState::Waiting)).await.unwrap().jobs, 40);
@@ -73,6 +74,8 @@ async fn jobs_are_counted_listed_and_found_over_all_partitions() {
     assert_eq!(inspector.count(TASK, &failed.clone().code("disk")).await.unwrap().jobs, 40);
     let report = inspector.task(TASK).await.unwrap();
     assert_eq!((report.failed, report.failed_lately, report.live_workers), (40, 40, 1));
+    // A worker declares them one behind the other.
+    assert_eq!((report.data_lost_at, report.options_lost_at), (None, None));
     let listed = inspector.tasks().await.unwrap();
     assert_eq!((listed.len(), listed[0].counts.failed), (1, 40));
     for id in &all {
