@@ -178,7 +178,7 @@ struct ConfirmPage {
     wrong: &'static str,
 }
 
-pub(crate) async fn act(State(board): State<Arc<Board>>, head: HeaderMap, Form(wanted): Form<Wanted>) -> Response {
+pub(crate) async fn act(State(board): State<Arc<Board>>, head: HeaderMap, Form(mut wanted): Form<Wanted>) -> Response {
     if let Some(name) = wanted.too_long() {
         let text = format!("{name} is longer than any can be. Nothing was done.");
         return board.problem(StatusCode::BAD_REQUEST, "That cannot be done", &text);
@@ -240,7 +240,6 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: HeaderMap, Form(w
         }
     }
     let by = (board.options.by)(&head);
-    let mut wanted = wanted;
     if wanted.act == "cancel" {
         // The event of a running one is written by its worker, which does not know who asked.
         let named = format!("cancelled by {by}");

@@ -21,7 +21,7 @@ const TAKEN_FOR: Duration = Duration::from_secs(600);
 /// How many suspects are asked about one by one.
 const LOOKED_UP: usize = 20;
 
-/// How many pages of stalls of a task are read for that.
+/// How many pages of the stalls of a task are read for those of the last minutes.
 const PAGES: usize = 10;
 
 /// How many running jobs are looked at for those that would fail.

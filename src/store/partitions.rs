@@ -82,8 +82,8 @@ async fn partitions(conn: &mut impl Connection, keys: &TaskKeys, count: u32) -> 
 
 /// That a task has another number of partitions than its options say.
 pub(crate) fn other_number(task: &str, wanted: u32, has: u32) -> Error {
-    let fix = "leave the option out to take what is there; to change it end all jobs, stop the workers, forget the task \
-               (`heartline task forget`), and declare it anew";
+    let fix = "leave the option out to take what is there; to change it end all jobs, stop workers and producers, forget \
+               the task (`heartline task forget`), and declare it anew";
     let rule = format!("must be {has}, which the task {task} has since it was declared or dispatched first");
     Error::Config(ConfigErrors::from(ConfigError::new("partitions", wanted.to_string(), rule, fix)))
 }
