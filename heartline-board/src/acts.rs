@@ -469,7 +469,7 @@ async fn watched(
         decided = deciding => {
             let report = decided?;
             run.lines(lines(&report));
-            let by_worker = if report.swept_by_worker { "; a live worker decided first" } else { "" };
+            let by_worker = if report.swept_by_worker { "; a live worker swept meanwhile, and decides" } else { "" };
             Ok(format!("{}, {} refused{by_worker}", changed(&report, done), report.refused))
         }
         () = run.stopped() => Ok("Stopped before it decided.".to_owned()),

@@ -10,7 +10,7 @@ use heartline::{
 
 use crate::checks::Grade;
 use crate::text::{many, quoted, relative};
-use crate::troubles::{TOGETHER, Trouble, claimers, gravest_first};
+use crate::troubles::{TOGETHER, Trouble, claimers, claims, gravest_first, runs_wait_for_people};
 
 /// A job that was held at the deaths of workers is told of for so long.
 const SUSPECT_FOR: Duration = Duration::from_secs(3600);
@@ -139,10 +139,13 @@ pub fn accusation(task: &str, suspects: &[&Suspect], is_paused: bool) -> String 
             format!("`heartline jobs cancel -t {task} {}` ends the most suspicious one", quoted(foremost.id.as_str()))
         }
         None => {
-            let pause = format!("`heartline task pause {task}` lets none begin; ");
+            let until = if is_paused {
+                format!("`heartline task resume {task}` when that worker is the only one")
+            } else {
+                format!("`heartline task pause {task}` lets none begin until that worker is the only one")
+            };
             format!(
-                "which of them cannot be told, since they died together: {}one at a time, on a worker with one slot, they tell themselves apart",
-                if is_paused { "" } else { &pause }
+                "which of them cannot be told, since they died together: one at a time, on a worker with one slot, they tell themselves apart ({until})"
             )
         }
     }
@@ -207,22 +210,48 @@ pub async fn doomed(
     workers: &[WorkerReport],
     holders: &[HolderReport],
 ) -> Result<Vec<Trouble>, Error> {
-    let is_lost = |id: &str| !workers.iter().any(|worker| worker.worker.as_str() == id && worker.state.is_live());
+    let is_live = |id: &str| workers.iter().any(|worker| worker.worker.as_str() == id && worker.state.is_live());
     let mut troubles = Vec::new();
-    for report in holders.iter().filter(|report| report.holders.iter().any(|holder| is_lost(holder.worker.as_str()))) {
+    for report in holders {
         let Some(task) = tasks.iter().find(|task| task.task == report.task) else { continue };
-        let failing = would_fail(inspector, task, is_lost).await?;
+        let may_live = |holder: &&Holder| {
+            let known = workers.iter().find(|worker| worker.worker == holder.worker);
+            is_live(holder.worker.as_str()) || known.is_some_and(|worker| claims(holder, worker, task.as_of))
+        };
+        let lost: BTreeSet<&str> =
+            report.holders.iter().filter(|holder| !may_live(holder)).map(|holder| holder.worker.as_str()).collect();
+        if lost.is_empty() {
+            continue;
+        }
+        let failing = would_fail(inspector, task, |id| lost.contains(id)).await?;
         if failing > 0 {
-            let (name, it) = (&task.task, if failing == 1 { "it" } else { "them" });
-            let what = format!("{} held by workers that are not live WILL FAIL when taken back", many(failing, "job"));
-            let hint = format!(
-                "they stalled as often as they may; before a worker starts, `heartline recover running -t {name} --all` lets {it} run again \
-                 (without --all: which), once they have been silent for an interval"
-            );
-            troubles.push(Trouble::note(name, what, hint));
+            // Of those that wait for a person nobody else decides.
+            let (grade, when) = match runs_wait_for_people(task) {
+                true => (Grade::Note, "by `recover worker`"),
+                false => (Grade::Risk, "when taken back"),
+            };
+            let what = format!("{} held by workers that are not live WILL FAIL {when}", many(failing, "job"));
+            let hint = format!("they stalled as often as they may; {}", spared(task, "--all"));
+            troubles.push(Trouble { grade, ..Trouble::note(&task.task, what, hint) });
         }
     }
     Ok(troubles)
+}
+
+/// How a person lets jobs run again that fail when they are taken back. A live worker that watches takes them within the same time.
+pub(crate) fn spared(task: &TaskReport, which: &str) -> String {
+    let name = &task.task;
+    let again = format!(
+        "`heartline recover running -t {name} {which}` lets them run again once they were silent for an interval"
+    );
+    match task.live_workers {
+        _ if runs_wait_for_people(task) => again,
+        0 => format!("before a worker starts, {again}"),
+        _ => format!(
+            "a live worker takes them back about as soon as {again}: where it was first, `heartline jobs list -t {name} -s failed --code worker_crashed` \
+             names them, and `heartline jobs retry -t {name} ID` does the same"
+        ),
+    }
 }
 
 /// How many jobs of these workers would fail, were they taken from them, of the first 1,000 that run: they stalled as often as they may, or
@@ -275,19 +304,20 @@ pub async fn suspicions_of(
     suspicions(inspector, stalls.iter().chain(&to_come), tasks, workers, SystemTime::now()).await
 }
 
-/// The same advice for a task with suspects: where it is to start a worker, they come before.
+/// The same advice for a task with suspects: where it is to start a worker, or to let jobs run again, they come before.
 #[must_use]
 pub fn heeding(hint: &str) -> String {
-    if hint.contains("start ") { format!("see to its suspects before; {hint}") } else { hint.to_owned() }
+    let lets_run = ["start", "run again"].iter().any(|word| hint.contains(word));
+    if lets_run { format!("see to its suspects before; {hint}") } else { hint.to_owned() }
 }
 
-/// All of them, the gravest first. Where jobs may take down the next worker, nothing sends anybody to start one without a word of that.
+/// All of them, the gravest first. Where jobs may take down the next worker, nothing sends anybody to start one, or to let jobs run again,
+/// without a word of that.
 #[must_use]
 pub fn together(suspicions: Vec<Trouble>, mut troubles: Vec<Trouble>) -> Vec<Trouble> {
-    let is_grave = |task: &Option<String>| {
-        task.is_some() && suspicions.iter().any(|told| told.grade == Grade::Risk && told.task == *task)
-    };
-    for trouble in troubles.iter_mut().filter(|trouble| is_grave(&trouble.task)) {
+    let is_suspected =
+        |task: &Option<String>| task.is_some() && suspicions.iter().any(|suspicion| suspicion.task == *task);
+    for trouble in troubles.iter_mut().filter(|trouble| is_suspected(&trouble.task)) {
         trouble.hint = heeding(&trouble.hint);
     }
     troubles.splice(0..0, suspicions);

@@ -11,7 +11,7 @@ use heartline::{
 use serde::Serialize;
 
 use crate::checks::{Grade, of_servers};
-use crate::crashes::{doomed, heeding, is_last_run, suspicions_of, together, would_fail};
+use crate::crashes::{doomed, heeding, is_last_run, spared, suspicions_of, together, would_fail};
 use crate::text::{brief, many, printed, quoted, relative, shown, span};
 use crate::told::{is_overdue, proof};
 
@@ -432,6 +432,16 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         );
         troubles.push(trouble(what, hint));
     }
+    if task.without_payload > 0 {
+        let what = format!(
+            "{} without payload: those that have not ended are removed when they are claimed",
+            many(task.without_payload, "job")
+        );
+        let hint = format!(
+            "somebody deleted them in Redis, or the server lost them: `heartline audit -t {name}` names them; dispatch them again"
+        );
+        troubles.push(Trouble::note(name, what, hint));
+    }
     if task.live_workers > 0 && claimers(name, workers).next().is_none() && has_waited(task, LEFT) {
         troubles.push(trouble(
             format!("{} waiting, and its workers are all stopping: they claim no more", many(waiting, "job")),
@@ -618,7 +628,7 @@ fn crowd(task: &TaskReport, holders: &[Holder]) -> Option<Trouble> {
             span(waited)
         );
         let hint = format!(
-            "more comes than is done: more workers, or a larger concurrency; `heartline tasks` tells how fast {} moves",
+            "where that time grows, more comes than is done: more workers, or a larger concurrency; `heartline tasks` tells how fast {} moves",
             task.task
         );
         return Some(Trouble::note(&task.task, what, hint));
@@ -626,7 +636,7 @@ fn crowd(task: &TaskReport, holders: &[Holder]) -> Option<Trouble> {
     let longest = task.options.values.get("timeoutMs").and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
     let is_hung = ago(last) > HUNG.max(longest.unwrap_or_default());
     let slots = match task.counts.claimed + task.counts.running >= task.slots {
-        true => format!("all {} are taken", many(task.slots, "slot")),
+        true => taken(task.slots),
         false => "its workers hold all the jobs that they may, by their max_jobs".to_owned(),
     };
     let what = format!("{slots}, for {} none was begun, and the next job has waited {}", span(ago(last)), span(waited));
@@ -640,6 +650,14 @@ fn crowd(task: &TaskReport, holders: &[Holder]) -> Option<Trouble> {
     );
     let grade = if is_hung { Grade::Risk } else { Grade::Note };
     Some(Trouble { grade, ..Trouble::note(name, what, hint) })
+}
+
+/// That every slot is taken.
+fn taken(slots: u64) -> String {
+    match slots {
+        1 => "the only slot is taken".to_owned(),
+        slots => format!("all {slots} slots are taken"),
+    }
 }
 
 /// The watches of live workers over a task.
@@ -668,7 +686,10 @@ pub fn standing(id: &str, worker: Option<&WorkerReport>, now: SystemTime) -> Str
 pub fn next_step(task: &TaskReport, worker: &str, known: Option<&WorkerReport>) -> String {
     let is_dead = known.is_some_and(|worker| worker.death.is_some());
     let doubt = if is_dead { "" } else { ", if it is dead," };
-    let at_once = format!("`heartline recover worker {}`{doubt} does at once", quoted(worker));
+    let at_once = format!(
+        "`heartline recover worker {}`{doubt} does at once, and lets those fail that stalled as often as they may",
+        quoted(worker)
+    );
     if waits_for_people(task) {
         let name = &task.task;
         return format!(
@@ -710,7 +731,17 @@ pub async fn trouble_of(inspector: &Inspector, job: &JobReport) -> Result<Option
                 Ok(Some(("it had completed, and its place is lost: it does not wait".to_owned(), hint)))
             }
             Ok(task) if job.state == JobState::Waiting && task.counts.waiting == 0 => in_no_list(inspector, job).await,
-            Ok(task) => Ok(why_it_waits(job, &task)),
+            Ok(task) if job.state == JobState::Waiting && task.nowhere > 0 => {
+                let what = match task.nowhere {
+                    1 => "1 job of its task that is not held is in no list, and it may be this one".to_owned(),
+                    jobs => format!("{jobs} jobs of its task are in no list, and it may be one of them"),
+                };
+                Ok(Some((what, audits(&job.task))))
+            }
+            Ok(task) => match why_it_waits(job, &task) {
+                Some((what, hint)) => Ok(Some((what, heeded(inspector, &task, hint).await?))),
+                None => Ok(None),
+            },
             Err(e) if e.is_retryable() => Err(e),
             Err(e) => Ok(Some((format!("its task cannot be read: {e}"), audits(&job.task)))),
         };
@@ -726,22 +757,23 @@ pub async fn trouble_of(inspector: &Inspector, job: &JobReport) -> Result<Option
         let mut hint = next_step(&task, holder.as_str(), worker.as_ref());
         if job.state == JobState::Running && is_last_run(&task, job.options.max_count, job.stalled_count) {
             what += "; IT WILL FAIL when it is taken back, since it stalled as often as it may";
-            let (name, id) = (&task.task, quoted(job.id.as_str()));
-            hint = format!(
-                "`heartline recover running -t {name} {id}` lets it run again, once it was silent for an interval; {hint}"
-            );
+            hint = format!("{}; {hint}", spared(&task, &quoted(job.id.as_str())));
         }
-        let mut workers = inspector.workers().await?;
-        let holders = holders(inspector, std::slice::from_ref(&task), &mut workers).await?;
-        let suspicions = suspicions_of(inspector, &task, &workers, &holders).await?;
-        let is_grave = suspicions.iter().any(|told| told.grade == Grade::Risk);
-        return Ok(Some((what, if is_grave { heeding(&hint) } else { hint })));
+        return Ok(Some((what, heeded(inspector, &task, hint).await?)));
     }
     if !is_overdue(&task) {
         return Ok(None);
     }
     let what = format!("it was not heard from since the last snapshot, though {holder} told of itself");
     Ok(Some((what, format!("`heartline stalls outlook -t {}` tells what comes next", task.task))))
+}
+
+/// The advice about a job, where its task has suspects: they come before.
+async fn heeded(inspector: &Inspector, task: &TaskReport, hint: String) -> Result<String, Error> {
+    let mut workers = inspector.workers().await?;
+    let holders = holders(inspector, std::slice::from_ref(task), &mut workers).await?;
+    let suspicions = suspicions_of(inspector, task, &workers, &holders).await?;
+    Ok(if suspicions.is_empty() { hint } else { heeding(&hint) })
 }
 
 /// What becomes of a job that waits by its columns, where nothing waits in any list: it has begun meanwhile, or nobody finds it.
@@ -791,7 +823,7 @@ fn why_it_waits(job: &JobReport, task: &TaskReport) -> Option<(String, String)> 
         return None;
     }
     let waiting = counts.waiting + task.due;
-    let what = format!("all {} are taken, and {} waiting", many(task.slots, "slot"), many(waiting, "job"));
+    let what = format!("{}, and {} waiting", taken(task.slots), many(waiting, "job"));
     let hint = format!("more workers take what waits; `heartline jobs list -t {name} -s running` shows what runs");
     Some((what, hint))
 }
@@ -800,6 +832,11 @@ fn why_it_waits(job: &JobReport, task: &TaskReport) -> Option<(String, String)> 
 #[must_use]
 pub fn waits_for_people(task: &TaskReport) -> bool {
     task.options.values.get("patience").is_some_and(|patience| patience.contains("off"))
+}
+
+/// Whether running jobs are recovered by nobody but a person.
+pub(crate) fn runs_wait_for_people(task: &TaskReport) -> bool {
+    task.options.values.get("patience").and_then(|patience| patience.split(' ').nth(1)) == Some("off")
 }
 
 /// How old the last sign of a worker is when it should have given another.

@@ -50,6 +50,7 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
     let (oldest, paused, slots, readable) = (levels(), levels(), levels(), levels());
     let (epoch_age, interval, silent) = (levels(), levels(), levels());
     let (findings, audit_age, due, lost) = (levels(), levels(), levels(), levels());
+    let nowhere = levels();
     for task in tasks {
         let label = || vec![("task", named(&task.task))];
         set(&readable, label(), f64::from(u8::from(task.fault.is_none())));
@@ -65,6 +66,7 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
         failed.get_or_create(&label()).inc_by(task.failed);
         stalled.get_or_create(&label()).inc_by(task.stalled);
         set(&due, label(), task.due as f64);
+        set(&nowhere, label(), task.nowhere as f64);
         let lost_age = task.data_lost_at.and_then(|at| task.as_of.duration_since(at).ok());
         if let Some(age) = lost_age {
             set(&lost, label(), age.as_secs_f64());
@@ -103,6 +105,7 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
     registry.register("task_failed", "Jobs that ended as failed since the task exists", failed);
     registry.register("task_stalls", "Stalls since the task exists: jobs whose worker fell silent or died", stalled);
     registry.register("jobs_due", "Delayed jobs whose time has come", due);
+    registry.register("jobs_nowhere", "Jobs that are in no place, by counting: a key was deleted, or lost", nowhere);
     registry.register_with_unit(
         "data_lost_age",
         "Since the server was found to have lost the data of the task",

@@ -98,7 +98,7 @@ pub struct ActReport {
     pub refusals: Vec<Refused>,
     /// How many jobs were looked at.
     pub looked: u64,
-    /// Whether a worker decided about silent jobs before a person could.
+    /// Whether a worker swept before a person could decide about silent jobs: it decides, with that sweep or its next one.
     pub swept_by_worker: bool,
     /// Whether it is through. An act that was stopped in between is not.
     pub is_complete: bool,

@@ -123,7 +123,7 @@ pub struct SweepReport {
     pub resolved: Vec<ResolvedJob>,
     /// How many were set aside, since their phase waits for longer, or for a person.
     pub set_aside: u64,
-    /// Whether a worker swept while this watched: the jobs that were silent were decided by it.
+    /// Whether a worker swept while this watched: it decides about the jobs that are silent, with that sweep or its next one.
     pub swept_by_worker: bool,
     /// Whether it was done to the end. If not, it failed midway, mostly since Redis was not reached: call again for the others.
     pub is_complete: bool,

@@ -66,6 +66,8 @@ pub struct TaskReport {
     pub payload_lost_at: Option<SystemTime>,
     /// Jobs that are in no place, as far as counting tells: nobody works them, and nobody is told how they ended. [`Inspector::audit`] finds them.
     pub nowhere: u64,
+    /// Jobs whose payload is gone, as far as counting tells: those that have not ended are removed when a worker claims them.
+    pub without_payload: u64,
     /// Jobs that failed in the last 5 minutes, of those that are kept.
     pub failed_lately: u64,
     /// Jobs that failed since the last one completed, in the last day and of those that are kept. `None` where that is not known: jobs have
@@ -440,6 +442,7 @@ fn report(task: &str, parts: &[Overview], live: Option<Live>) -> TaskReport {
         lost_payloads: counted("payloadsLost"),
         payload_lost_at: latest("payloadLostAt").map(at_ms),
         nowhere: sum(|part| part.payloads.saturating_sub(part.counts.iter().sum())),
+        without_payload: sum(|part| part.counts.iter().sum::<u64>().saturating_sub(part.payloads)),
         failed_lately: sum(|part| part.failed_lately),
         // So many at least: which partition had the last one that completed is not known.
         failed_since_completed: (counts.completed > 0 || ended == failed)

@@ -206,7 +206,10 @@ fn told(session: &Session, report: &ActReport, done: &str) -> Result<(), Failure
             session.out.line(format!("  and {} more; --json lists up to 1,000", report.refused as usize - TOLD))?;
         }
         if report.swept_by_worker {
-            session.out.line("A live worker swept meanwhile, and decided about what was silent.")?;
+            // Its sweep may have been no more than a snapshot.
+            session.out.line(
+                "A live worker swept meanwhile: it decides about what is silent, with that sweep or its next one.",
+            )?;
         }
         if !report.is_complete && !report.swept_by_worker {
             session.out.line("It did not come to its end: repeat it for the others.")?;

@@ -32,7 +32,7 @@ use crate::output::Output;
 use crate::session::Session;
 #[cfg(unix)]
 use crate::session::connect;
-use heartline_board::crashes::suspicions_of;
+use heartline_board::crashes::{doomed, suspicions_of, together};
 use heartline_board::text::{relative, shown};
 use heartline_board::troubles::holders;
 
@@ -135,12 +135,15 @@ fn when(at: Option<SystemTime>, now: SystemTime) -> String {
     at.map_or_else(|| "-".to_owned(), |at| relative(at, now))
 }
 
-/// Tells, to a person, of jobs of a task that may take down the next worker.
-async fn tell_suspicions(session: &Session, task: &str) -> Result<(), Failure> {
+/// Tells, to a person, of jobs of a task that may take down the next worker, and of those that fail when they are taken back.
+async fn tell_risks(session: &Session, task: &str) -> Result<(), Failure> {
     let (report, mut workers) = (session.inspector.task(task).await?, session.inspector.workers().await?);
-    let holders = holders(&session.inspector, std::slice::from_ref(&report), &mut workers).await?;
-    for suspicion in suspicions_of(&session.inspector, &report, &workers, &holders).await? {
-        session.out.hint(format!("! {}\n    {}", shown(&suspicion.what), shown(&suspicion.hint)));
+    let tasks = std::slice::from_ref(&report);
+    let holders = holders(&session.inspector, tasks, &mut workers).await?;
+    let failing = doomed(&session.inspector, tasks, &workers, &holders).await?;
+    let suspicions = suspicions_of(&session.inspector, &report, &workers, &holders).await?;
+    for trouble in together(suspicions, failing) {
+        session.out.hint(format!("! {}\n    {}", shown(&trouble.what), shown(&trouble.hint)));
     }
     Ok(())
 }

@@ -151,7 +151,7 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
         format!("the last snapshot was {}", relative(at, report.as_of))
     });
     session.out.hint(format!("{} of {held} held jobs are silent; {age}.", jobs.len()));
-    super::tell_suspicions(session, task).await?;
+    super::tell_risks(session, task).await?;
     if early > 0 {
         session.out.hint(format!("{early} more are not heard from since, and need not be yet."));
     }
@@ -213,7 +213,7 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
     let is_overdue = is_sign_overdue(&known, SystemTime::now());
     if !session.out.is_json {
         for its in known.tasks.iter().filter(|its| its.held > 0) {
-            super::tell_suspicions(session, &its.task).await?;
+            super::tell_risks(session, &its.task).await?;
         }
     }
     confirm(&session.consent, &format!("{what}{stops} ({}, last seen {seen}, {proof}{alive})", known.state))?;
@@ -248,6 +248,9 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
 
 async fn sweep(session: &Session, task: &str) -> Result<(), Failure> {
     known_task(session, task).await?;
+    if !session.out.is_json {
+        super::tell_risks(session, task).await?;
+    }
     confirm(
         &session.consent,
         &format!("resolve jobs of {task} that stay silent: they run again, or fail past max_count"),
@@ -267,7 +270,10 @@ async fn sweep(session: &Session, task: &str) -> Result<(), Failure> {
     }
     resolved(session, &report.resolved)?;
     if report.swept_by_worker {
-        session.out.line("A live worker swept meanwhile, and decided about what was silent.")?;
+        // Its sweep may have been no more than a snapshot.
+        session
+            .out
+            .line("A live worker swept meanwhile: it decides about what is silent, with that sweep or its next one.")?;
     }
     if report.is_complete { Ok(()) } else { Err(Failure::Failed("it did not come to its end: repeat it".to_owned())) }
 }

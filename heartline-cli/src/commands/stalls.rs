@@ -120,7 +120,7 @@ async fn outlook(session: &Session, task: &str) -> Result<(), Failure> {
     if session.out.is_json {
         return session.out.json(&outlook);
     }
-    super::tell_suspicions(session, task).await?;
+    super::tell_risks(session, task).await?;
     for reason in &outlook.reasons {
         session.out.line(shown(reason))?;
     }

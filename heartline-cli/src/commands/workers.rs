@@ -102,6 +102,7 @@ pub(super) async fn show(session: &Session, id: &str) -> Result<(), Failure> {
             let task = session.inspector.task(&report.task).await?;
             let (jobs, hint) = (many(held.jobs, "job"), next_step(&task, worker.worker.as_str(), Some(&worker)));
             session.out.line(format!("! it still holds {jobs} of {}: {}", shown(&report.task), shown(&hint)))?;
+            super::tell_risks(session, &report.task).await?;
         }
     }
     for watch in watches(&worker, now) {

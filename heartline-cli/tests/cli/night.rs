@@ -682,14 +682,68 @@ async fn jobs_that_the_next_worker_would_let_fail_are_told_of_before_anybody_sta
     stalled.arg("cli:{export}:stalledCount").arg("a").arg(1);
     stalled.query_async::<()>(&mut conn).await.unwrap();
     let status = bench.run(&["status"]).await.out;
-    let told = "? export: 1 job held by workers that are not live WILL FAIL when taken back";
+    let told = "? export: 1 job held by workers that are not live WILL FAIL by `recover worker`";
+    let again = "; `heartline recover running -t export --all` lets them run again once they were silent";
+    assert!(status.contains(told) && status.contains(again), "{status}");
+    let mut sweeps = redis::cmd("HSET");
+    sweeps.arg("cli:{export}:meta").arg("patience").arg("").query_async::<()>(&mut conn).await.unwrap();
+    let status = bench.run(&["status"]).await.out;
+    let told = "1 job held by workers that are not live WILL FAIL when taken back";
     assert!(
-        status.contains(told) && status.contains("`heartline recover running -t export --all` lets it run"),
+        status.contains(&format!("! export: {told}"))
+            && status
+                .contains("before a worker starts, `heartline recover running -t export --all` lets them run again"),
         "{status}"
     );
+    assert!(bench.run(&["health"]).await.out.contains(told));
+    for command in [
+        ["stalls", "outlook", "-t", "export"],
+        ["recover", "silent", "-t", "export"],
+        ["recover", "sweep", "-t", "export"],
+    ] {
+        let ran = bench.run(&command).await;
+        assert!(ran.err.contains(told), "{ran:?}");
+    }
+    let ran = bench.run(&["workers", NOBODY]).await;
+    assert!(ran.err.contains(told) && ran.out.contains("lets those fail that stalled as often as they may"), "{ran:?}");
     let shown = bench.run(&["jobs", "show", "-t", "export", "a"]).await.ok();
     assert!(shown.contains("IT WILL FAIL") && shown.contains("`heartline recover running -t export a`"), "{shown}");
     assert!(!bench.run(&["jobs", "show", "-t", "export", "b"]).await.ok().contains("WILL FAIL"));
+}
+
+#[tokio::test]
+async fn a_live_worker_may_let_them_fail_whatever_a_person_does() {
+    let bench = Bench::of_one_table().await;
+    bench.export.dispatch("hold".into()).id("a").await.unwrap();
+    holds(&bench, &["a"], Duration::from_secs(90), Duration::from_secs(40)).await;
+    let (mut conn, mut pipe) = (redis_of(&bench).await, redis::pipe());
+    pipe.hset("cli:{export}:stalledCount", "a", 1).ignore().hset("cli:{export}:meta", "maxCount", 1).ignore();
+    // A worker that lives, and has not swept yet.
+    let (live, now) = ("web-8-4711-0f3a9c21", ms_ago(Duration::ZERO));
+    pipe.zadd("cli:workers", live, now).ignore();
+    let facts = [("tasks", "export"), ("held:export", "0"), ("slots:export", "2"), ("lastSeenAt", &now.to_string())];
+    pipe.hset_multiple(format!("cli:worker:{live}"), &facts).ignore();
+    let () = pipe.query_async(&mut conn).await.unwrap();
+    let status = bench.run(&["status"]).await.out;
+    let told = "a live worker takes them back about as soon as `heartline recover running -t export --all`";
+    assert!(status.contains(told) && status.contains("`heartline jobs retry -t export ID` does the same"), "{status}");
+}
+
+#[tokio::test]
+async fn a_job_that_waits_in_no_list_and_one_without_payload_are_told_of() {
+    let bench = Bench::of_one_table().await;
+    for id in ["a", "b", "c"] {
+        bench.export.dispatch("x".into()).id(id).await.unwrap();
+    }
+    let mut conn = redis_of(&bench).await;
+    redis::cmd("LREM").arg("cli:{export}:wait").arg(0).arg("a").query_async::<()>(&mut conn).await.unwrap();
+    let shown = bench.run(&["jobs", "show", "-t", "export", "a"]).await.ok();
+    assert!(shown.contains("in no list, and it may be this one"), "{shown}");
+    let told = bench.run(&["metrics", "--once"]).await.ok();
+    assert!(told.contains("heartline_jobs_nowhere{task=\"export\"} 1"), "{told}");
+    redis::cmd("HDEL").arg("cli:{export}:payload").arg(&["a", "b"]).query_async::<()>(&mut conn).await.unwrap();
+    let status = bench.run(&["status"]).await.out;
+    assert!(status.contains("? export: 1 job without payload") && !status.contains("in no place"), "{status}");
 }
 
 #[tokio::test]
@@ -744,7 +798,12 @@ async fn of_a_paused_task_and_of_a_cancelled_job_suspicion_says_so() {
     bench.run(&["task", "pause", "export"]).await.ok();
     let status = bench.run(&["status"]).await.out;
     assert!(status.contains("it is paused, and none of them begins") && !status.contains("task pause"), "{status}");
+    assert!(status.contains("`heartline task resume export` when that worker is the only one"), "{status}");
+    let shown = bench.run(&["jobs", "show", "-t", "export", "a"]).await.ok();
+    assert!(shown.contains("its task is paused"), "{shown}");
     bench.run(&["task", "resume", "export"]).await.ok();
+    let shown = bench.run(&["jobs", "show", "-t", "export", "a"]).await.ok();
+    assert!(shown.contains("see to its suspects before; "), "{shown}");
     // One that is held, and whose cancel is asked for, takes nobody down any more.
     holds(&bench, &["a", "b"], Duration::from_secs(60), Duration::from_secs(50)).await;
     for command in [["stalls", "outlook"], ["recover", "silent"]] {
