@@ -1,5 +1,6 @@
 // Keeps a page up to date, and moves by keys. The server tells what has changed; the page is asked for again then, and what stands in
-// <main> is put in place of what stood there. Without that stream it asks by itself, less often while nobody answers. It does nothing
+// <main> is put in place of what stood there. Without that stream it asks by itself, less often while nobody answers. A page for which
+// the server looks through many jobs is "slow": it is asked for each 15 s, whatever changes. It does nothing
 // while nobody sees it, somebody types, or text is selected.
 const { base, live, task } = document.body.dataset;
 const least = 2000, most = 60000, slow = 15000;
@@ -56,7 +57,7 @@ async function ask() {
 
 function told(text) { if (state.textContent !== text) state.textContent = text; }
 
-const concerns = (change) => change.all || live === "all" || (live === "workers" && change.workers) || (live === "task" && change.tasks.includes(task));
+const concerns = (change) => live !== "slow" && change.all || live === "all" || (live === "workers" && change.workers) || (live === "task" && change.tasks.includes(task));
 
 function listen() {
   if (stream || live === "each" || document.hidden) return;
@@ -74,7 +75,7 @@ function listen() {
 function tick() {
   if (document.body.dataset.live === "no") return;
   const isHeard = stream && stream.readyState === EventSource.OPEN;
-  const wait = isHeard ? slow : live === "each" ? 1000 : pause;
+  const wait = isHeard || live === "slow" ? Math.max(slow, pause) : live === "each" ? 1000 : pause;
   if (isDue || Date.now() - asked >= wait) ask();
   if (!stream) listen();
   timer = setTimeout(tick, 1000);

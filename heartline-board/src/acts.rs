@@ -6,20 +6,23 @@ use std::time::{Duration, SystemTime};
 
 use askama::Template;
 use axum::extract::{Form, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Redirect, Response};
 use heartline::{
-    Act, ActReport, Error, Inspector, JobSelection, JobState, JobValues, RepairReport, SilentSelection, codes,
+    Act, ActReport, Error, Inspector, JobSelection, JobState, JobValues, RepairReport, ResolvedJob, SilentSelection,
+    codes,
 };
 use serde::Deserialize;
 
+use crate::crashes::doomed;
 use crate::pages::jobs::Asked;
 use crate::pages::worker::held_by;
 use crate::pages::{Board, Frame, answer, encoded, run, told_of};
 use crate::runs::Run;
 use crate::text::{many, relative, shown};
 use crate::told::{changed, runs_again};
-use crate::troubles::{holdings, is_sign_overdue};
+use crate::troubles::{holders, holdings, is_sign_overdue};
 
 /// For how long an answer waits for the end of what was begun, before it shows how far that is.
 const AT_ONCE: Duration = Duration::from_millis(700);
@@ -84,7 +87,7 @@ impl Wanted {
     fn back(&self, board: &Board) -> String {
         let task = encoded(&self.task);
         match self.act.as_str() {
-            "pause" | "resume" => board.url(&format!("/task?task={task}")),
+            "pause" | "resume" | "sweep" => board.url(&format!("/task?task={task}")),
             "audit" | "preview" | "repair" => board.url(&format!("/audit?task={task}")),
             "recover_worker" => board.url(&format!("/worker?worker={}", encoded(&self.worker))),
             _ if self.id.is_empty() => self.jobs().url(board),
@@ -178,7 +181,7 @@ struct ConfirmPage {
     wrong: &'static str,
 }
 
-pub(crate) async fn act(State(board): State<Arc<Board>>, head: HeaderMap, Form(mut wanted): Form<Wanted>) -> Response {
+pub(crate) async fn act(State(board): State<Arc<Board>>, head: Parts, Form(mut wanted): Form<Wanted>) -> Response {
     if let Some(name) = wanted.too_long() {
         let text = format!("{name} is longer than any can be. Nothing was done.");
         return board.problem(StatusCode::BAD_REQUEST, "That cannot be done", &text);
@@ -251,7 +254,11 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: HeaderMap, Form(m
     let (what, back) = (format!("{verb}: {on}"), wanted.back(&board));
     let begun = board.runs.begin(what, back, wanted.offer().to_owned(), |run| {
         let board = Arc::clone(&board);
-        async move { done(&board, &inspector, &wanted, selection, &run).await.map_err(|e| told_of(&e)) }
+        async move {
+            let told = done(&board, &inspector, &wanted, selection, &run).await.map_err(|e| told_of(&e));
+            board.counts.forget(&wanted.task);
+            told
+        }
     });
     let Some(begun) = begun else {
         let text = "Too much goes on already. Nothing was done; try again when some of it has ended.";
@@ -311,9 +318,11 @@ fn verb(wanted: &Wanted) -> Option<(&'static str, bool)> {
         "run_now" => ("Run now", is_about_many),
         "cancel" => ("Cancel", true),
         "remove" => ("Remove", true),
+        "requeue_claimed" => ("Put back", true),
         "recover_running" => ("Run again", true),
         "fail_running" => ("Let fail", true),
         "recover_worker" => ("Take its jobs from it", true),
+        "sweep" => ("Resolve what stays silent", true),
         "audit" => ("Audit", false),
         "preview" => ("What a repair would do", false),
         "repair" => ("Repair", true),
@@ -339,7 +348,7 @@ async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, 
     if wanted.act == "recover_worker" {
         return of_worker(board, &wanted.worker).await.map(Ok);
     }
-    let is_watched = matches!(wanted.act.as_str(), "recover_running" | "fail_running");
+    let is_watched = matches!(wanted.act.as_str(), "requeue_claimed" | "recover_running" | "fail_running");
     if !wanted.id.is_empty() {
         if is_watched {
             let job = board.inspector.job(&wanted.task, &wanted.id, JobValues::None).await?;
@@ -354,6 +363,9 @@ async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, 
     }
     if is_watched {
         return Ok(Err("it is for one job".to_owned()));
+    }
+    if wanted.act == "sweep" {
+        return of_sweep(board, &wanted.task).await.map(Ok);
     }
     let filter = match wanted.jobs().filter() {
         Ok(filter) => filter,
@@ -394,6 +406,20 @@ async fn of_worker(board: &Board, id: &str) -> Result<(SystemTime, String), Erro
     Ok((as_of, text))
 }
 
+/// What is asked about a sweep.
+async fn of_sweep(board: &Board, name: &str) -> Result<(SystemTime, String), Error> {
+    let (task, mut workers) = (board.inspector.task(name).await?, board.inspector.workers().await?);
+    let tasks = std::slice::from_ref(&task);
+    let holders = holders(&board.inspector, tasks, &mut workers).await?;
+    let failing = doomed(&board.inspector, tasks, &workers, &holders).await?;
+    let failing: String = failing.iter().map(|trouble| format!(" {}: {}.", trouble.what, trouble.hint)).collect();
+    let text = format!(
+        "Jobs of {name} that stay silent for a stall interval, or two, run again, or fail past max_count. It is for a task that no live \
+         worker watches.{failing}"
+    );
+    Ok((task.as_of, text))
+}
+
 /// Does it, and says what came of it.
 async fn done(
     board: &Board,
@@ -419,6 +445,7 @@ async fn done(
         "run_now" => step_by_step(wanted.bound(inspector.run_now(task, jobs)), "run now", run).await,
         "cancel" => step_by_step(wanted.bound(inspector.cancel(task, jobs, &wanted.reason)), "cancelled", run).await,
         "remove" => step_by_step(wanted.bound(inspector.remove(task, jobs)), "removed", run).await,
+        "requeue_claimed" => watched(inspector.requeue_claimed(task, silent()), "put back", run).await,
         "recover_running" => watched(inspector.recover_running(task, silent()), "run again", run).await,
         "fail_running" => watched(inspector.fail_running(task, silent()), "failed", run).await,
         "recover_worker" => {
@@ -437,6 +464,7 @@ async fn done(
             run.lines(report.tasks.iter().map(of_task).collect());
             Ok("Its jobs are taken from it.".to_owned())
         }
+        "sweep" => sweep(inspector, task, run).await,
         "audit" => audit(board, inspector, task, run).await,
         "preview" => preview(board, inspector, wanted, run).await,
         _ => repair(board, inspector, wanted, run).await,
@@ -471,6 +499,22 @@ async fn watched(
             run.lines(lines(&report));
             let by_worker = if report.swept_by_worker { "; a live worker swept meanwhile, and decides" } else { "" };
             Ok(format!("{}, {} refused{by_worker}", changed(&report, done), report.refused))
+        }
+        () = run.stopped() => Ok("Stopped before it decided.".to_owned()),
+    }
+}
+
+async fn sweep(inspector: &Inspector, task: &str, run: &Run) -> Result<String, Error> {
+    run.progress("It watches for a stall interval, or two, and then decides.".to_owned());
+    tokio::select! {
+        swept = inspector.sweep_now(task) => {
+            let report = swept?;
+            let of_job = |job: &ResolvedJob| format!("{}: {}, stall {}", shown(job.id.as_str()), job.action, job.stalled_count);
+            run.lines(report.resolved.iter().map(of_job).collect());
+            let by_worker = if report.swept_by_worker { "; a live worker swept meanwhile, and decides" } else { "" };
+            let aside = if report.set_aside > 0 { format!(", {} set aside for a person", report.set_aside) } else { String::new() };
+            let end = if report.is_complete { "" } else { "; it did not come to its end: repeat it" };
+            Ok(format!("{} resolved{aside}{by_worker}{end}", many(report.resolved.len() as u64, "silent job")))
         }
         () = run.stopped() => Ok("Stopped before it decided.".to_owned()),
     }

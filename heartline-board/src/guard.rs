@@ -234,7 +234,7 @@ fn is_own(head: &HeaderMap, host: Option<&str>) -> bool {
 pub(crate) async fn guarded(State(board): State<Arc<Board>>, request: Request, next: Next) -> Response {
     let (door, head) = (&board.options.door, request.headers());
     let path = request.uri().path();
-    let is_public = ["/login", "/board.css"].iter().any(|public| path.ends_with(public));
+    let is_public = ["/login", "/board.css"].contains(&path);
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let mut response = if !is_known_host(host_of(&request), &board.options.hosts) {
         (StatusCode::MISDIRECTED_REQUEST, "unknown host: see BoardOptions::host\n").into_response()

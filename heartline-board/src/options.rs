@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use axum::http::HeaderMap;
+use axum::http::request::Parts;
 use serde_json::Value;
 
 use crate::guard::{Door, ShortToken};
 
-type Allowed = Arc<dyn Fn(&HeaderMap, &str) -> bool + Send + Sync>;
+type Allowed = Arc<dyn Fn(&Parts, &str) -> bool + Send + Sync>;
 type Redacted = Arc<dyn Fn(&str, Value) -> Value + Send + Sync>;
-type Named = Arc<dyn Fn(&HeaderMap) -> String + Send + Sync>;
+type Named = Arc<dyn Fn(&Parts) -> String + Send + Sync>;
 
 /// How a board is mounted, who may see it, and what it lets them do.
 ///
@@ -106,15 +106,24 @@ impl BoardOptions {
     }
 
     /// Who acts, by the head of a request: it stands in the event of each act. Defaults to `board`.
-    pub fn by(mut self, name: impl Fn(&HeaderMap) -> String + Send + Sync + 'static) -> BoardOptions {
+    ///
+    /// ```
+    /// # use heartline_board::BoardOptions;
+    /// #[derive(Clone)]
+    /// struct User(String); // What a layer of yours put into the extensions of the request.
+    ///
+    /// let options = BoardOptions::behind_own_auth()
+    ///     .by(|head| head.extensions.get::<User>().map_or("nobody".to_owned(), |user| user.0.clone()));
+    /// ```
+    pub fn by(mut self, name: impl Fn(&Parts) -> String + Send + Sync + 'static) -> BoardOptions {
         self.by = Arc::new(name);
         self
     }
 
     /// What they may do, by the head of a request and the name of the act: `pause`, `resume`, `retry`, `run_now`, `cancel`, `remove`,
-    /// `recover_running`, `fail_running`, `recover_worker`, `audit` (which reads all of a task) and `repair`. Defaults to everything.
+    /// `requeue_claimed`, `recover_running`, `fail_running`, `recover_worker`, `sweep`, `audit` (which reads all of a task) and `repair`. Defaults to everything.
     /// What they may not do they are not offered.
-    pub fn allow(mut self, is_allowed: impl Fn(&HeaderMap, &str) -> bool + Send + Sync + 'static) -> BoardOptions {
+    pub fn allow(mut self, is_allowed: impl Fn(&Parts, &str) -> bool + Send + Sync + 'static) -> BoardOptions {
         self.allow = Arc::new(is_allowed);
         self
     }

@@ -8,14 +8,17 @@ use std::time::Duration;
 use heartline::Error;
 use tokio::time::Instant;
 
-/// For how long a look stands.
+/// For how long most looks stand.
 const FRESH: Duration = Duration::from_secs(10);
 
 /// How many looks are remembered.
 const REMEMBERED: usize = 200;
 
 /// Looks of one kind, by task and job.
-pub(crate) struct Scans<T>(Mutex<BTreeMap<Key, Scan<T>>>);
+pub(crate) struct Scans<T> {
+    all: Mutex<BTreeMap<Key, Scan<T>>>,
+    fresh: Duration,
+}
 
 type Key = (String, String);
 
@@ -30,13 +33,23 @@ struct Scan<T> {
 
 impl<T> Default for Scans<T> {
     fn default() -> Self {
-        Scans(Mutex::default())
+        Scans::lasting(FRESH)
     }
 }
 
 impl<T> Scans<T> {
+    /// Looks that stand for so long.
+    pub(crate) fn lasting(fresh: Duration) -> Scans<T> {
+        Scans { all: Mutex::default(), fresh }
+    }
+
+    /// Whoever asks about this task from now on gets a new look: somebody has changed it.
+    pub(crate) fn forget(&self, task: &str) {
+        self.all().retain(|(of, _), _| of != task);
+    }
+
     fn all(&self) -> MutexGuard<'_, BTreeMap<Key, Scan<T>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the last look saw, if that is not old and still fits; else a new one, for which those who come together wait.
@@ -48,7 +61,7 @@ impl<T> Scans<T> {
     ) -> Result<Arc<T>, Arc<Error>> {
         let (key, came) = ((key.0.to_owned(), key.1.to_owned()), Instant::now());
         let (turn, last) = self.turn(&key, came);
-        let seen = last.and_then(|(at, seen)| seen.ok().filter(|seen| at.elapsed() < FRESH && fits(seen)));
+        let seen = last.and_then(|(at, seen)| seen.ok().filter(|seen| at.elapsed() < self.fresh && fits(seen)));
         if let Some(seen) = seen {
             return Ok(seen);
         }
@@ -96,6 +109,9 @@ mod tests {
         assert_eq!(*scans.of(("a", ""), any, look()).await.unwrap(), 0);
         assert_eq!(*scans.of(("b", ""), any, look()).await.unwrap(), 1);
         assert_eq!(*scans.of(("a", ""), |seen| *seen > 0, look()).await.unwrap(), 2);
+        scans.forget("a");
+        assert_eq!(*scans.of(("b", ""), any, look()).await.unwrap(), 1);
+        assert_eq!(*scans.of(("a", ""), any, look()).await.unwrap(), 3);
     }
 
     #[tokio::test(start_paused = true)]

@@ -147,7 +147,7 @@ pub(crate) enum Command {
         #[arg(long, short)]
         follow: bool,
     },
-    /// Whether jobs are processed: a line for each reason if not, and exit status 1
+    /// Whether jobs are processed: what is wrong, and what to do, if not, and exit status 1
     #[command(after_help = "Example:\n  heartline health || systemctl status 'worker@*'")]
     Health,
     /// Check the server, the tasks and the workers, and say what to do: exit status 1 if jobs are at risk
@@ -213,7 +213,7 @@ pub(crate) enum Command {
     Contexts,
     /// Measure this server: what it does at most, and what Heartline does on it
     ///
-    /// It takes a few seconds and at most 64 MiB, under a prefix of its own whose keys it removes at the end, at Ctrl-C too.
+    /// It takes a few seconds, and half a minute over a slow line, and at most 64 MiB, under a prefix of its own whose keys it removes at the end, at Ctrl-C too.
     /// It is refused in a context of production.
     #[command(after_help = "Example:\n  heartline bench\n  heartline bench --payload 1024")]
     Bench {

@@ -1,7 +1,7 @@
 //! `heartline`: the command line of Heartline.
 //!
 //! A command goes one way: [`args`] reads it, [`session`] connects, one of [`commands`] asks the library's `Inspector` and hands what it
-//! found to [`output`]. Nothing here reads Redis by itself.
+//! found to [`output`]. Nothing here reads Redis by itself, but `bench`, which measures it.
 
 /// A line on standard error. Where nobody reads that any more it is lost, and nothing else happens.
 macro_rules! say {

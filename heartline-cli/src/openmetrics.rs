@@ -82,17 +82,15 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
         }
         set(&paused, label(), f64::from(u8::from(task.paused.is_some())));
         set(&slots, label(), task.slots as f64);
-        for part in &task.parts {
-            let age = part.epoch_at.and_then(|at| task.as_of.duration_since(at).ok());
-            // Before its first snapshot a task has no epoch.
-            if let Some(age) = age {
-                set(&epoch_age, label(), age.as_secs_f64());
-            }
-            if let Some(time) = part.interval {
-                set(&interval, label(), time.as_secs_f64());
-            }
-            set(&silent, label(), part.candidates as f64);
+        // Of several partitions the one is told that stands still for the longest. Before its first snapshot a task has no epoch.
+        let ages = task.parts.iter().filter_map(|part| task.as_of.duration_since(part.epoch_at?).ok());
+        if let Some(age) = ages.max() {
+            set(&epoch_age, label(), age.as_secs_f64());
         }
+        if let Some(time) = task.parts.iter().filter_map(|part| part.interval).max() {
+            set(&interval, label(), time.as_secs_f64());
+        }
+        set(&silent, label(), task.parts.iter().map(|part| part.candidates).sum::<u64>() as f64);
     }
     registry.register(
         "task_readable",
@@ -139,9 +137,9 @@ fn of_workers(registry: &mut Registry, fleet: &Fleet) {
         }
     }
     registry.register("workers", "Workers of the task by state", counts);
-    let blocked = levels();
+    let blocked = Level::default();
     let is_blocked = |worker: &&WorkerReport| worker.state.is_live() && worker.runtime_blocked.is_some();
-    set(&blocked, Labels::new(), fleet.workers.iter().filter(is_blocked).count() as f64);
+    blocked.set(fleet.workers.iter().filter(is_blocked).count() as f64);
     registry.register("workers_blocked", "Workers whose runtime is blocked by handlers", blocked);
 }
 

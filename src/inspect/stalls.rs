@@ -119,7 +119,7 @@ pub struct RecoveryOutlook {
     /// When this was read.
     #[serde(rename = "as_of_ms", serialize_with = "ms_since_1970")]
     pub as_of: SystemTime,
-    /// The stall detection of the task, part by part. A task has one part.
+    /// The stall detection of the task, partition by partition.
     pub parts: Vec<PartReport>,
     /// Those who watch.
     pub watchers: Vec<Watcher>,

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use askama::Template;
 use axum::extract::{Query, State};
-use axum::http::HeaderMap;
+use axum::http::request::Parts;
 use axum::response::Response;
 use heartline::{AuditReport, ColumnReport, TaskReport};
 use serde::Deserialize;
@@ -54,7 +54,7 @@ struct Found {
     more: u64,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> Response {
     let frame = board.frame(&head);
     if asked.task.is_empty() {
         let tasks = match board.look().await {

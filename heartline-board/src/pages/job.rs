@@ -5,7 +5,8 @@ use std::time::SystemTime;
 
 use askama::Template;
 use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::Response;
 use heartline::{Error, Event, JobReport, JobState, JobValues, StallReport};
 use serde::Deserialize;
@@ -41,7 +42,7 @@ struct JobPage {
     values: Vec<(&'static str, String)>,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> Response {
     let shows_values = board.options.shows_payloads && !asked.values.is_empty();
     let looked = look(&board, &asked, if shows_values { JobValues::Small } else { JobValues::None });
     let (job, history) = match looked.await {
@@ -62,9 +63,15 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
     };
     let now = SystemTime::now();
     let mut acts = acts_on(job.state);
-    if job.state == JobState::Running && (job.is_silent || trouble.is_some()) {
-        acts.push(("recover_running", "Run again", true));
-        acts.push(("fail_running", "Let fail", true));
+    if job.is_silent || trouble.is_some() {
+        match job.state {
+            JobState::Claimed => acts.push(("requeue_claimed", "Put back", true)),
+            JobState::Running | JobState::Finalizing => {
+                acts.push(("recover_running", "Run again", true));
+                acts.push(("fail_running", "Let fail", true));
+            }
+            _ => {}
+        }
     }
     let mut values = Vec::new();
     for (name, value) in [("Payload", &job.payload), ("Result", &job.result), ("Checkpoint", &job.checkpoint)] {

@@ -5,9 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use askama::Template;
 use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::Response;
-use heartline::{JobFilter, JobRow, JobState};
+use heartline::{Error, JobCount, JobFilter, JobRow, JobState};
 use serde::Deserialize;
 
 use super::{Board, Frame, answer, encoded};
@@ -48,6 +49,21 @@ impl Asked {
         Ok(filter)
     }
 
+    /// Whether the server looks at many jobs for it.
+    fn is_looked_through(&self) -> bool {
+        !(self.code.is_empty() && self.text.is_empty())
+    }
+
+    /// How many fit. Where they are looked through that is asked once a while for all who see the page.
+    async fn count(&self, board: &Board, filter: &JobFilter) -> Result<Arc<JobCount>, Arc<Error>> {
+        let count = board.inspector.count(&self.task, filter);
+        if !self.is_looked_through() {
+            return Ok(Arc::new(count.await?));
+        }
+        let which = format!("{filter:?}");
+        board.counts.of((&self.task, &which), |_| true, count).await
+    }
+
     /// The address of these jobs.
     pub(crate) fn url(&self, board: &Board) -> String {
         let mut url = format!("/jobs?task={}&state={}", encoded(&self.task), encoded(&self.state));
@@ -74,6 +90,7 @@ struct JobsPage {
     rows: Vec<Row>,
     next: Option<String>,
     looked: usize,
+    is_looked_through: bool,
     acts: Vec<(&'static str, &'static str, bool)>,
 }
 
@@ -105,7 +122,7 @@ pub(crate) fn acts_on(state: JobState) -> Vec<(&'static str, &'static str, bool)
     }
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query(mut asked): Query<Asked>) -> Response {
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(mut asked): Query<Asked>) -> Response {
     if asked.state.is_empty() {
         asked.state = JobState::Failed.to_string();
     }
@@ -124,11 +141,11 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
     let cursor = Some(asked.cursor.as_str()).filter(|cursor| !cursor.is_empty());
     let looked = async {
         let page = board.inspector.jobs(&asked.task, &filter, cursor, ROWS).await?;
-        let count = board.inspector.count(&asked.task, &filter).await?;
+        let count = asked.count(&board, &filter).await?;
         // With all well every job is silent for a third of each interval.
         let has_silent = page.jobs.iter().any(|job| job.is_silent);
         let is_late = has_silent && is_overdue(&board.inspector.task(&asked.task).await?);
-        Ok((page, count, is_late))
+        Ok::<_, Arc<Error>>((page, count, is_late))
     };
     let (page, count, is_late) = match looked.await {
         Ok(looked) => looked,
@@ -160,6 +177,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
         rows: page.jobs.iter().map(row).collect(),
         next: page.next.as_deref().map(|next| format!("{}&cursor={}", asked.url(&board), encoded(next))),
         looked: page.looked,
+        is_looked_through: asked.is_looked_through(),
         acts: if count.jobs > 0 { frame.offered(acts_on(state)) } else { Vec::new() },
         frame,
         counted,

@@ -18,10 +18,12 @@ use std::time::{Duration, SystemTime};
 
 use askama::Template;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::request::{Parts, Request};
+use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use heartline::{
-    AuditReport, Error, HolderReport, Inspector, LateReport, ServerReport, TaskCounts, TaskReport, WorkerReport,
+    AuditReport, Error, HolderReport, Inspector, JobCount, LateReport, ServerReport, TaskCounts, TaskReport,
+    WorkerReport,
 };
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -47,19 +49,24 @@ const SLOW_FRESH: Duration = Duration::from_secs(15);
 const REMEMBERED: usize = 120;
 
 /// What can be done, by the names under which [`BoardOptions::allow`] is asked.
-pub(crate) const ACTS: [&str; 11] = [
+pub(crate) const ACTS: [&str; 13] = [
     "pause",
     "resume",
     "retry",
     "run_now",
     "cancel",
     "remove",
+    "requeue_claimed",
     "recover_running",
     "fail_running",
     "recover_worker",
+    "sweep",
     "audit",
     "repair",
 ];
+
+/// For how long a count of jobs stands that are looked through.
+const COUNTED: Duration = Duration::from_secs(60);
 
 /// What every page and act works with.
 pub(crate) struct Board {
@@ -77,6 +84,7 @@ pub(crate) struct Board {
     pub(crate) late: Scans<Vec<LateReport>>,
     /// Why jobs of tasks failed.
     pub(crate) codes: Scans<Vec<CodeCount>>,
+    pub(crate) counts: Scans<JobCount>,
     /// Those who come together wait for one look.
     seen: Mutex<Looks>,
 }
@@ -160,6 +168,7 @@ impl Board {
             histories: Scans::default(),
             late: Scans::default(),
             codes: Scans::default(),
+            counts: Scans::lasting(COUNTED),
             seen: Mutex::default(),
         }
     }
@@ -174,11 +183,11 @@ impl Board {
     }
 
     /// Whether whoever sent this may do that.
-    pub(crate) fn may(&self, head: &HeaderMap, act: &str) -> bool {
+    pub(crate) fn may(&self, head: &Parts, act: &str) -> bool {
         (act == "audit" || !self.options.is_read_only) && (self.options.allow)(head, act)
     }
 
-    pub(crate) fn frame(&self, head: &HeaderMap) -> Frame {
+    pub(crate) fn frame(&self, head: &Parts) -> Frame {
         let BoardOptions { name, base, is_production, is_read_only, door, .. } = &self.options;
         Frame {
             name: name.clone(),
@@ -245,7 +254,7 @@ impl Board {
 
     /// The same; one that passes by itself asks again.
     fn problem_that(&self, is_away: bool, status: StatusCode, title: &str, text: &str) -> Response {
-        let page = ProblemPage { frame: self.frame(&HeaderMap::new()), title, text, is_away };
+        let page = ProblemPage { frame: self.frame(&Request::new(()).into_parts().0), title, text, is_away };
         (status, answer(&page)).into_response()
     }
 

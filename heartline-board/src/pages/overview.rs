@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use askama::Template;
 use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::http::request::Parts;
 use axum::response::Response;
 use heartline::{JobState, TaskReport};
 use tokio::time::Instant;
@@ -61,7 +61,7 @@ struct Bar {
     told: String,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Response {
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Response {
     let (seen, earlier) = match board.look().await {
         Ok(seen) => seen,
         Err(e) => return board.failed(&e),

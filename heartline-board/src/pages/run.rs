@@ -5,7 +5,8 @@ use std::time::SystemTime;
 
 use askama::Template;
 use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Redirect, Response};
 use serde::Deserialize;
 
@@ -31,14 +32,14 @@ struct RunPage {
     back: String,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> Response {
     match board.runs.get(&asked.id) {
         Some(run) => show(&board, &head, &run),
         None => unknown(&board),
     }
 }
 
-pub(crate) async fn stop(State(board): State<Arc<Board>>, head: HeaderMap, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn stop(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> Response {
     let Some(run) = board.runs.get(&asked.id) else { return unknown(&board) };
     if !board.may(&head, &run.act) {
         return board.problem(StatusCode::FORBIDDEN, "You may not do that here", "It goes on.");
@@ -55,7 +56,7 @@ pub(crate) fn url(board: &Board, run: &Run) -> String {
     board.url(&format!("/run?id={}", run.id))
 }
 
-pub(crate) fn show(board: &Board, head: &HeaderMap, run: &Run) -> Response {
+pub(crate) fn show(board: &Board, head: &Parts, run: &Run) -> Response {
     let told = run.told();
     answer(&RunPage {
         frame: board.frame(head),

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use askama::Template;
 use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::http::request::Parts;
 use axum::response::Response;
 use heartline::ServerReport;
 
@@ -29,7 +29,7 @@ struct Told {
     checks: Vec<Checked>,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap) -> Response {
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Response {
     let servers = match board.inspector.servers().await {
         Ok(servers) => servers,
         Err(e) => return board.failed(&e),

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use askama::Template;
 use axum::extract::{Query, State};
-use axum::http::HeaderMap;
+use axum::http::request::Parts;
 use axum::response::Response;
 use heartline::Suspect;
 use serde::Deserialize;
@@ -55,7 +55,7 @@ struct Accused {
     told: String,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> Response {
     let now = SystemTime::now();
     let seen = match board.look().await {
         Ok((seen, _)) => seen,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::Response;
 use heartline::{JobFilter, JobState};
 use serde::Deserialize;
@@ -29,14 +30,16 @@ struct TaskPage {
     task: String,
     paused: Option<String>,
     troubles: Vec<Trouble>,
-    facts: Vec<(&'static str, String)>,
+    facts: Vec<(String, String)>,
     counts: Vec<(JobState, u64)>,
     outlook: Vec<String>,
     options: Vec<(&'static str, String)>,
     codes: Vec<CodeCount>,
+    /// Whether jobs are held and no live worker is there to find those that are silent.
+    is_unwatched: bool,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> Response {
     let looked = async {
         let task = board.inspector.task(&asked.task).await?;
         let outlook = board.inspector.recovery_outlook(&asked.task).await?;
@@ -89,15 +92,19 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query
     if let Some(at) = task.next_due_at {
         facts.push(("next is due", exact(at, now)));
     }
+    let facts = facts.into_iter().map(|(name, fact)| (name.to_owned(), fact));
+    let mut facts: Vec<(String, String)> = facts.collect();
     for part in &task.parts {
+        let of = if task.parts.len() > 1 { format!(" of partition {}", part.part) } else { String::new() };
         let interval = part.interval.map_or("not known yet".to_owned(), span);
-        facts.push(("stall interval", interval));
-        facts.push(("held jobs", heard(part, now)));
+        facts.push((format!("stall interval{of}"), interval));
+        facts.push((format!("held jobs{of}"), heard(part, now)));
     }
     answer(&TaskPage {
         frame: board.frame(&head),
         counts: STATES.map(|state| (state, task.counts.of_state(state))).to_vec(),
         options: options(&task),
+        is_unwatched: task.live_workers == 0 && task.counts.held() > 0,
         task: task.task,
         paused,
         troubles,

@@ -5,7 +5,8 @@ use std::time::SystemTime;
 
 use askama::Template;
 use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::Response;
 use heartline::{Error, WorkerReport};
 use serde::Deserialize;
@@ -44,7 +45,7 @@ struct WorkerPage {
     can_be_dead: bool,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> Response {
     let worker = match board.inspector.worker(&asked.worker).await {
         Ok(Some(worker)) => match held_by(&board, worker).await {
             Ok(worker) => worker,

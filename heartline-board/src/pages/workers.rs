@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use askama::Template;
 use axum::extract::{Query, State};
-use axum::http::HeaderMap;
+use axum::http::request::Parts;
 use axum::response::Response;
 use heartline::{HolderReport, WorkerReport, WorkerState};
 use serde::Deserialize;
@@ -52,7 +52,7 @@ struct Row {
     watch: String,
 }
 
-pub(crate) async fn page(State(board): State<Arc<Board>>, head: HeaderMap, Query(asked): Query<Asked>) -> Response {
+pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> Response {
     let seen = match board.look().await {
         Ok((seen, _)) => seen,
         Err(e) => return board.failed(&e),

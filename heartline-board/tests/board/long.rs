@@ -101,7 +101,7 @@ async fn an_act_on_many_jobs_shows_how_far_it_is_and_can_be_stopped() {
 #[tokio::test]
 async fn people_are_offered_what_they_may_do_and_shown_what_they_may_see() {
     let options = BoardOptions::behind_own_auth()
-        .allow(|head, act| act != "remove" && (act != "cancel" || head.contains_key("x-admin")))
+        .allow(|head, act| act != "remove" && (act != "cancel" || head.headers.contains_key("x-admin")))
         .redact(|task, mut value| {
             assert_eq!(task, "export");
             value["card"] = Value::from("…");
@@ -119,6 +119,76 @@ async fn people_are_offered_what_they_may_do_and_shown_what_they_may_see() {
     assert!(remove.status == 403 && remove.body.contains("You may not do that here"), "{remove:?}");
     assert_eq!(site.post("/act", &[("act", "pause"), ("task", "nobody")]).await.status, 404, "a typo makes no task");
     assert!(site.app.inspector().task_names().await.unwrap() == ["export"]);
+}
+
+#[tokio::test]
+async fn who_acts_may_be_told_by_what_a_layer_knows_of_the_request() {
+    #[derive(Clone)]
+    struct User(&'static str);
+    let test = heartline::testing::TestApp::start_with(|app| app.prefix("board")).await.unwrap();
+    let options = BoardOptions::behind_own_auth()
+        .by(|head| head.extensions.get::<User>().map_or("nobody", |user| user.0).to_owned())
+        .allow(|head, _| head.extensions.get::<User>().is_some());
+    let pages = heartline_board::board(test.app().inspector(), options).layer(axum::Extension(User("ada")));
+    let site = Site::serving(test, pages).await;
+    site.export.dispatch("x".into()).id("a").await.unwrap();
+    assert!(site.page("/job?task=export&id=a").await.contains(">Cancel<"));
+    assert_eq!(site.post("/act", &[("act", "pause"), ("task", "export")]).await.status, 200);
+    assert_eq!(site.app.inspector().task("export").await.unwrap().paused.unwrap().by, "ada");
+}
+
+#[tokio::test]
+async fn a_count_of_jobs_that_are_looked_through_is_made_once_for_all_who_see_it_and_anew_behind_an_act() {
+    let site = Site::of_one_table().await;
+    site.run(&[("a", "fail"), ("b", "fail")]).await;
+    let path = "/jobs?task=export&state=failed&code=disk";
+    let first = site.page(path).await;
+    assert!(first.contains("2 jobs") && first.contains("data-live=\"slow\""), "{first}");
+    let before = site.calls().await;
+    site.page(path).await;
+    let again = site.calls().await - before;
+    site.page("/jobs?task=export&state=failed&code=disk&text=onerror").await;
+    assert!(site.calls().await - before > 2 * again, "{again} calls, and the count is one of them");
+    let remove = [("act", "remove"), ("task", "export"), ("id", "a"), ("confirmed", "yes")];
+    assert!(site.post("/act", &remove).await.body.contains("1 removed"));
+    assert!(site.page(path).await.contains("1 jobs"));
+    assert!(site.page("/jobs?task=export&state=failed").await.contains("data-live=\"task\""));
+}
+
+#[tokio::test]
+async fn what_stays_silent_is_resolved_and_a_claimed_job_put_back() {
+    let site = Site::of_one_table().await;
+    site.run(&[("a", "x")]).await;
+    for id in ["b", "c"] {
+        site.export.dispatch("x".into()).id(id).await.unwrap();
+    }
+    // Held by nobody who lives, the second one before its handler began.
+    site.damaged(&[
+        "DEL wait",
+        "HSET locks b w:3 c w:4",
+        "HSET claimed c 4",
+        "HSET meta interval 1000 ask 1000",
+        "SADD active b c",
+    ])
+    .await;
+    let page = site.page("/task?task=export").await;
+    assert!(page.contains(">Resolve what stays silent …</button>"), "{page}");
+    let sweep = [("act", "sweep"), ("task", "export")];
+    let asked = site.post("/act", &sweep).await.body;
+    assert!(asked.contains("Jobs of export that stay silent for a stall interval"), "{asked}");
+    let put_back = [("act", "requeue_claimed"), ("task", "export"), ("id", "c")];
+    let page = site.page("/job?task=export&id=c").await;
+    assert!(page.contains(">Put back</button>"), "{page}");
+    assert!(site.post("/act", &put_back).await.body.contains("Put back?"));
+    let shown = async |form: &[(&str, &str)], end: &str| {
+        let form = [form, &[("confirmed", "yes")]].concat();
+        let begun = site.post("/act", &form).await;
+        let run = begun.field("location").unwrap_or_else(|| panic!("{begun:?}")).to_owned();
+        until(end, async || site.page(&run).await.contains(end)).await;
+    };
+    shown(&put_back, "1 put back, 0 refused").await;
+    shown(&sweep, "1 silent job resolved").await;
+    assert_eq!(site.export.counts().await.unwrap().waiting, 2);
 }
 
 #[tokio::test]

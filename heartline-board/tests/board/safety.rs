@@ -54,6 +54,11 @@ async fn without_the_token_nothing_is_seen_and_a_session_stands_for_it() {
         let answer = site.get(path).await;
         assert_eq!((answer.status, answer.field("location")), (303, Some(location)), "{path}");
     }
+    // What only ends like a page that everybody sees.
+    for path in ["/x/login", "/x/board.css"] {
+        let answer = site.get(path).await;
+        assert!(answer.status == 303 && !answer.body.contains("prefix"), "{answer:?}");
+    }
     let login = site.page("/login?to=%2Fjobs%3Ftask%3Da%2526b").await;
     assert!(login.contains("action=\"/ops/heartline/login\""), "{login}");
     assert!(login.contains("name=\"to\" value=\"/jobs?task=a%26b\""), "{login}");

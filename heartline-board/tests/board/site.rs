@@ -71,7 +71,18 @@ impl Site {
         Site::of(Server::Cluster(cluster), app, BoardOptions::behind_own_auth(), "", as_asked()).await
     }
 
+    /// Of these pages.
+    pub async fn serving(test: TestApp, pages: axum::Router) -> Site {
+        let app = test.app().clone();
+        Site::at(Server::Alone(test), app, pages, "", as_asked()).await
+    }
+
     async fn of(server: Server, app: App, options: BoardOptions, base: &str, of_task: TaskOptions) -> Site {
+        let pages = board(app.inspector(), options);
+        Site::at(server, app, pages, base, of_task).await
+    }
+
+    async fn at(server: Server, app: App, mut pages: axum::Router, base: &str, of_task: TaskOptions) -> Site {
         let handler = |_: Context, input: String| async move {
             if input == "fail" {
                 return Err(JobError::new("<img src=x onerror=alert(1)> & \u{1b}[31m".to_owned())
@@ -81,7 +92,6 @@ impl Site {
             Ok(2)
         };
         let export = app.task("export", of_task, handler).unwrap();
-        let mut pages = board(app.inspector(), options);
         if !base.is_empty() {
             pages = axum::Router::new().nest(base, pages);
         }

@@ -22,7 +22,11 @@ const PART: Duration = Duration::from_secs(1);
 /// How long jobs may take to be worked.
 const WORK: Duration = Duration::from_secs(2);
 
-/// How many bytes of jobs wait at most, what Redis takes for each among them, and how many jobs.
+/// How long all of it may take: over a slow line a part takes longer than it measures.
+const WHOLE: Duration = Duration::from_secs(30);
+
+/// How many bytes of raw writes there are at most, and of jobs that wait, what Redis takes for each among them, and how many jobs.
+const RAW_BYTES: usize = 16 * 1024 * 1024;
 const BYTES: usize = 32 * 1024 * 1024;
 const A_JOB: usize = 256;
 const JOBS: usize = 100_000;
@@ -57,8 +61,9 @@ pub(super) async fn bench(global: &Global, payload: usize) -> Result<(), Failure
     if let Some(why) = place.unknown {
         return Err(Failure::wrong(format!("this may be production, and a bench takes what jobs need: {why}")));
     }
-    if place.url.contains("-sentinel://") {
-        let what = "a bench measures one server: name the primary itself, as redis://host:port";
+    if ["-sentinel://", "-cluster://"].iter().any(|scheme| place.url.contains(scheme)) {
+        let what =
+            "a bench measures one server: name a primary itself, as redis://host:port, which is no node of a cluster";
         return Err(Failure::wrong(what));
     }
     let prefix = format!("heartline-bench-{}", Uuid::now_v7());
@@ -68,7 +73,10 @@ pub(super) async fn bench(global: &Global, payload: usize) -> Result<(), Failure
     say!("measuring for a few seconds, under the prefix {prefix}");
     let mut worker = None;
     let measured = tokio::select! {
-        measured = measure(&app, &mut raw, &prefix, payload, &mut worker) => Some(measured),
+        measured = tokio::time::timeout(WHOLE, measure(&app, &mut raw, &prefix, payload, &mut worker)) => {
+            let late = || Err(Failure::Failed(format!("it takes longer than {} s: the line is too slow to measure over", WHOLE.as_secs())));
+            Some(measured.unwrap_or_else(|_| late()))
+        }
         () = told_to_stop() => None,
     };
     let removed = async {
@@ -169,17 +177,18 @@ async fn measure(
 /// How many plain writes a second the server takes of one connection.
 async fn writes(raw: &MultiplexedConnection, prefix: &str, text: &str) -> redis::RedisResult<f64> {
     let begun = Instant::now();
+    let pipelined = (RAW_BYTES / ABREAST / (text.len() + A_JOB)).clamp(1, PIPELINE);
     let abreast = (0..ABREAST).map(|line| {
         let mut raw = raw.clone();
         async move {
             let mut written = 0_u64;
             while begun.elapsed() < PART {
                 let mut pipeline = redis::pipe();
-                for at in 0..PIPELINE {
+                for at in 0..pipelined {
                     pipeline.cmd("SET").arg(format!("{prefix}:raw:{line}:{at}")).arg(text).ignore();
                 }
                 let () = pipeline.query_async(&mut raw).await?;
-                written += PIPELINE as u64;
+                written += pipelined as u64;
             }
             Ok::<_, redis::RedisError>(written)
         }

@@ -16,6 +16,9 @@ use heartline_board::troubles::{claims, holdings, is_sign_overdue, next_step, st
 /// How long a watch takes at most where no interval is in force: two of the default.
 const LONGEST_WATCH: Duration = Duration::from_secs(60);
 
+/// How many jobs are listed; --json lists all.
+const LISTED: usize = 100;
+
 /// How many of those who hold jobs are looked at.
 const MOST_HOLDERS: usize = 20;
 
@@ -143,8 +146,11 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
     };
     session.out.table(
         &["ID", "WORKER", "WHICH IS", "STATE", "CLAIMED", "SILENT SINCE", "WAITS FOR"],
-        jobs.iter().map(cells).collect(),
+        jobs.iter().take(LISTED).map(cells).collect(),
     )?;
+    if jobs.len() > LISTED {
+        session.out.hint(format!("and {} more: --json lists them", jobs.len() - LISTED));
+    }
     let held = report.counts.claimed + report.counts.running;
     let age = report.parts.iter().filter_map(|part| part.snapshot_at).max();
     let age = age.map_or("there was no snapshot yet".to_owned(), |at| {
@@ -279,8 +285,11 @@ async fn sweep(session: &Session, task: &str) -> Result<(), Failure> {
 }
 
 fn resolved(session: &Session, jobs: &[ResolvedJob]) -> Result<(), Failure> {
-    for job in jobs {
+    for job in jobs.iter().take(LISTED) {
         session.out.line(format!("  {}: {}, stall {}", shown(job.id.as_str()), job.action, job.stalled_count))?;
+    }
+    if jobs.len() > LISTED {
+        session.out.line(format!("  and {} more; --json lists all of them", jobs.len() - LISTED))?;
     }
     Ok(())
 }

@@ -169,7 +169,8 @@ async fn show(session: &Session, name: &str) -> Result<(), Failure> {
         ("options of", declared.map(|(at, by)| format!("{}, which started {}", shown(by.as_str()), exact(at, now)))),
     ])?;
     for part in &task.parts {
-        session.out.line(stall_detection(part, now))?;
+        let of = if task.parts.len() > 1 { format!(" of partition {}", part.part) } else { String::new() };
+        session.out.line(format!("stall detection{of}: {}", stall_detection(part, now)))?;
     }
     for (name, option) in options(&task) {
         session.out.line(format!("  {name}: {option}"))?;
@@ -186,7 +187,7 @@ fn stall_detection(part: &PartReport, now: std::time::SystemTime) -> String {
         part.interval.map_or_else(|| "no interval yet".to_owned(), |time| format!("interval {}", span(time)));
     let asker = part.asker.as_ref().map(|asker| format!(", asked for by {}", shown(asker.as_str())));
     format!(
-        "stall detection: epoch {}, since {}, {interval}{}; {}",
+        "epoch {}, since {}, {interval}{}; {}",
         part.epoch,
         when(part.epoch_at, now),
         asker.unwrap_or_default(),
@@ -204,7 +205,9 @@ async fn purge(session: &Session, task: &str, state: JobState) -> Result<(), Fai
     if jobs == 0 && !session.out.is_json {
         return session.out.line(format!("{task} has no {state} jobs"));
     }
-    confirm(&session.consent, &format!("remove {jobs} {state} jobs of {task} for good"))?;
+    if jobs > 0 {
+        confirm(&session.consent, &format!("remove {jobs} {state} jobs of {task} for good"))?;
+    }
     acts::run(session, session.inspector.purge(task, state).as_of(seen.as_of), "removed", jobs).await
 }
 

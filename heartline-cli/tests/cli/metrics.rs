@@ -115,6 +115,66 @@ async fn the_fleet_is_told_as_prometheus_reads_it() {
 }
 
 #[tokio::test]
+async fn ages_silence_and_faults_are_told_as_they_are() {
+    let bench = Bench::of_one_table().await;
+    for id in ["a", "b", "c"] {
+        bench.export.dispatch("x".into()).id(id).await.unwrap();
+    }
+    let mut conn = bench.redis().await;
+    let (now, mut pipe) = (bench.export.counts().await.map(|_| std::time::SystemTime::now()).unwrap(), redis::pipe());
+    let ms =
+        |ago: u64| (now - Duration::from_secs(ago)).duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
+    let task = |key: &str| format!("cli:{{export}}:{key}");
+    pipe.hset(task("waitingSince"), "a", ms(500)).ignore();
+    pipe.hset(task("meta"), "epochAt", ms(70)).ignore().hset(task("meta"), "interval", 30_000).ignore();
+    pipe.lrem(task("wait"), 0, "c").ignore().hset(task("locks"), "c", "w:3").ignore();
+    pipe.sadd(task("active"), "c").ignore().sadd(task("candidates"), "c").ignore();
+    pipe.hset(task("payload"), "lost", "1").ignore();
+    let () = pipe.query_async(&mut conn).await.unwrap();
+    let ran = bench.run(&["audit", "-t", "export"]).await;
+    assert!(ran.out.contains("nowhere"), "{ran:?}");
+    let told = samples(&bench.run(&["metrics", "--once"]).await.ok());
+    let of = |name: &str| told[&format!("heartline_{name}{{task=\"export\"}}")];
+    let about = |name: &str, secs: f64| assert!((secs..secs + 60.0).contains(&of(name)), "{name}: {}", of(name));
+    about("oldest_waiting_seconds", 500.0);
+    about("epoch_age_seconds", 70.0);
+    about("audit_age_seconds", 0.0);
+    assert_eq!((of("silent_jobs"), of("interval_seconds"), of("jobs_nowhere")), (1.0, 30.0, 1.0), "{told:?}");
+    assert_eq!(told["heartline_audit_findings{task=\"export\",kind=\"nowhere\"}"], 1.0, "{told:?}");
+    assert_eq!(told["heartline_workers_blocked"], 0.0);
+    // The server of a test has the clock of this machine.
+    assert!(told["heartline_redis_clock_skew_seconds"] < 5.0, "{told:?}");
+}
+
+#[tokio::test]
+async fn of_several_partitions_the_one_is_told_that_stands_still() {
+    let bench = Bench::of_one_table().await;
+    let spread = bench.app.task_ref::<String, ()>("spread").unwrap();
+    let handler = |_: heartline::Context, _: String| async { Ok::<(), heartline::JobError>(()) };
+    let _ = bench.app.task("spread", heartline::TaskOptions::new().partitions(3), handler).unwrap();
+    let worker = bench.app.worker().spawn();
+    until("it works", async || bench.run(&["workers", "--json"]).await.json()[0]["state"] == "live").await;
+    let _ = worker.stop().await.unwrap();
+    spread.dispatch("x".into()).await.unwrap();
+    let mut conn = bench.redis().await;
+    let keys: Vec<String> = redis::cmd("KEYS").arg("cli:{spread*}:meta").query_async(&mut conn).await.unwrap();
+    assert_eq!(keys.len(), 3, "{keys:?}");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
+    for (at, key) in keys.iter().enumerate() {
+        let since = now - if at == 0 { 400_000 } else { 1_000 };
+        let _: u64 = redis::cmd("HSET").arg(key).arg("epochAt").arg(since).query_async(&mut conn).await.unwrap();
+        let candidates = key.replace(":meta", ":candidates");
+        let _: u64 =
+            redis::cmd("SADD").arg(candidates).arg(format!("silent-{at}")).query_async(&mut conn).await.unwrap();
+    }
+    let told = samples(&bench.run(&["metrics", "--once"]).await.ok());
+    assert!(told["heartline_epoch_age_seconds{task=\"spread\"}"] >= 400.0, "{told:?}");
+    assert_eq!(told["heartline_silent_jobs{task=\"spread\"}"], 3.0, "{told:?}");
+    let shown = bench.run(&["task", "show", "spread"]).await.ok();
+    assert!(shown.contains("stall detection of partition 2: epoch"), "{shown}");
+}
+
+#[tokio::test]
 async fn an_exporter_outlives_its_redis_and_says_so() {
     let mut bench = Bench::new().await;
     let exporter = Exporter::start(&bench, None);

@@ -3,20 +3,11 @@
 use std::time::{Duration, SystemTime};
 
 use heartline::RetryPolicy;
-use redis::aio::MultiplexedConnection;
 use serde_json::json;
 
 use crate::run::{Bench, until};
 
 const NOBODY: &str = "web-7-4711-0f3a9c21";
-
-async fn redis_of(bench: &Bench) -> MultiplexedConnection {
-    redis::Client::open(bench.url())
-        .unwrap()
-        .get_multiplexed_async_connection_with_config(&crate::run::patient())
-        .await
-        .unwrap()
-}
 
 fn ms_ago(ago: Duration) -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() - ago;
@@ -25,7 +16,7 @@ fn ms_ago(ago: Duration) -> u64 {
 
 /// Makes a worker known that holds these jobs of `export`, which it claimed so long ago, and was seen so long ago.
 async fn holds(bench: &Bench, ids: &[&str], claimed: Duration, seen: Duration) {
-    let (mut conn, mut pipe) = (redis_of(bench).await, redis::pipe());
+    let (mut conn, mut pipe) = (bench.redis().await, redis::pipe());
     let (seen, fence) = (ms_ago(seen), ms_ago(claimed) * 1000);
     for id in ids {
         pipe.lrem("cli:{export}:wait", 0, *id).ignore();
@@ -95,7 +86,7 @@ async fn slots_that_are_taken_for_long_while_jobs_wait_are_told_of() {
     for id in ["a", "b", "c"] {
         bench.export.dispatch("hold".into()).id(id).await.unwrap();
     }
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     let mut waits = async |seconds| {
         let since = ms_ago(Duration::from_secs(seconds));
         let mut set = redis::cmd("HSET");
@@ -105,7 +96,7 @@ async fn slots_that_are_taken_for_long_while_jobs_wait_are_told_of() {
     waits(200).await;
     let mut fence = redis::cmd("HSET");
     fence.arg("cli:{export}:meta").arg("fence").arg(ms_ago(Duration::from_secs(480)) * 1000);
-    fence.query_async::<()>(&mut redis_of(&bench).await).await.unwrap();
+    fence.query_async::<()>(&mut bench.redis().await).await.unwrap();
     holds(&bench, &["a", "b"], Duration::from_secs(480), Duration::ZERO).await;
     let ran = bench.run(&["status"]).await;
     assert!(ran.status == 0 && ran.out.contains("Nothing is wrong.\n") && !ran.out.contains('?'), "{ran:?}");
@@ -146,7 +137,7 @@ async fn what_fails_is_counted_by_its_code() {
 async fn failures_stay_told_until_a_job_completes() {
     let bench = Bench::of_one_table().await;
     let worker = bench.worker();
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     let mut age = async |id: &str, seconds| {
         let mut add = redis::cmd("ZADD");
         add.arg("cli:{export}:failed").arg("XX").arg(ms_ago(Duration::from_secs(seconds))).arg(id);
@@ -192,7 +183,7 @@ async fn options_that_were_lost_alone_are_no_loss_of_jobs() {
     let worker = bench.worker();
     bench.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
     bench.export.dispatch("hold".into()).await.unwrap();
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     redis::cmd("DEL").arg("cli:{export}:meta").query_async::<()>(&mut conn).await.unwrap();
     until("the worker declares it again", async || {
         bench.app.inspector().task("export").await.unwrap().options.declared_by.is_some()
@@ -208,7 +199,7 @@ async fn options_that_were_lost_alone_are_no_loss_of_jobs() {
 async fn jobs_that_lost_their_payload_are_told_of() {
     let bench = Bench::of_one_table().await;
     bench.export.dispatch("x".into()).id("gone").await.unwrap();
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     redis::cmd("HDEL").arg("cli:{export}:payload").arg("gone").query_async::<()>(&mut conn).await.unwrap();
     let worker = bench.worker();
     bench.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
@@ -238,7 +229,7 @@ async fn a_job_for_a_task_that_nobody_has_named_is_told_to_wait() {
 async fn jobs_that_wait_beside_free_slots_or_workers_that_stop_are_told_of() {
     let bench = Bench::of_one_table().await;
     bench.export.dispatch("hold".into()).id("c").await.unwrap();
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     let mut set = async |key: &str, field: &str, value: String| {
         let mut set = redis::cmd("HSET");
         set.arg(format!("cli:{key}")).arg(field).arg(value);
@@ -274,7 +265,7 @@ async fn a_worker_whose_record_is_damaged_hides_no_other_and_is_named() {
     let bench = Bench::of_one_table().await;
     bench.export.dispatch("x".into()).await.unwrap().cancel("no").await.unwrap();
     holds(&bench, &[], Duration::ZERO, Duration::ZERO).await;
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     let seen = ms_ago(Duration::ZERO);
     let () = redis::pipe()
         .zadd("cli:workers", "odd-1-00000000", seen)
@@ -296,7 +287,7 @@ async fn a_server_that_takes_no_writes_is_told_of() {
     let bench = Bench::of_one_table().await;
     bench.export.dispatch("x".into()).await.unwrap().cancel("no").await.unwrap();
     assert_eq!(bench.run(&["health"]).await.ok(), "healthy\n");
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     let mut needs = async |replicas: u8| {
         let mut set = redis::cmd("CONFIG");
         set.arg("SET").arg("min-replicas-to-write").arg(replicas);
@@ -315,7 +306,7 @@ async fn a_server_that_takes_no_writes_is_told_of() {
 
 /// Tells of stalls at the death of a worker that held these jobs.
 async fn died_with(bench: &Bench, worker: &str, ids: &[&str]) {
-    let mut conn = redis_of(bench).await;
+    let mut conn = bench.redis().await;
     let stalled: Vec<String> = ids.iter().map(|id| format!("{id} 1 recovered {worker}")).collect();
     let mut add = redis::cmd("XADD");
     add.arg("cli:{export}:stalls").arg("*").arg("total").arg(9).arg("worker").arg("w-1-00000000");
@@ -377,7 +368,7 @@ async fn a_task_that_lost_its_last_worker_is_told_of_also_while_nothing_waits() 
 async fn a_foreign_column_that_no_look_at_the_task_reads_is_named_by_whatever_fails_of_it() {
     let bench = Bench::of_one_table().await;
     bench.export.dispatch("x".into()).id("a").await.unwrap();
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     let mut set = redis::cmd("SET");
     set.arg("cli:{export}:progress").arg("x").query_async::<()>(&mut conn).await.unwrap();
     let foreign = "cli:{export}:progress is a string and should be a hash";
@@ -400,7 +391,7 @@ async fn the_job_that_took_the_last_worker_down_is_suspected_before_anybody_reso
     }
     died_with(&bench, "w-2-00000000", &["a"]).await;
     holds(&bench, &["a"], Duration::from_secs(60), Duration::from_secs(50)).await;
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     let mut death = redis::cmd("HSET");
     death.arg(format!("cli:worker:{NOBODY}")).arg("deadAt").arg(ms_ago(Duration::from_secs(40)));
     death.arg("deadProof").arg("gone").arg("deadSays").arg("w-9-00000000");
@@ -430,7 +421,7 @@ async fn a_worker_that_is_gone_and_holds_jobs_is_listed_and_recovered_whatever_i
     let shown = bench.run(&["task", "show", "export"]).await.ok();
     assert!(shown.contains("1 held; none was looked at yet") && shown.contains("! export: 1 job held by"), "{shown}");
     // Something foreign under its key, and it is in no list any more.
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     let key = format!("cli:worker:{NOBODY}");
     let mut pipe = redis::pipe();
     pipe.del(&key).ignore().set(&key, "x").ignore().zrem("cli:workers", NOBODY).ignore();
@@ -449,8 +440,7 @@ async fn a_foreign_value_is_named_and_what_is_asked_for_without_a_state_is_count
     assert!(counted.contains("waiting") && counted.contains("cancelled"), "{counted}");
     let listed = bench.run(&["jobs", "list", "-t", "export", "-s", "waiting"]).await;
     assert!(listed.err.contains("the next one first") || listed.out.contains("the next one first"), "{listed:?}");
-    let () =
-        redis::cmd("SET").arg("cli:{export}:failed").arg("x").query_async(&mut redis_of(&bench).await).await.unwrap();
+    let () = redis::cmd("SET").arg("cli:{export}:failed").arg("x").query_async(&mut bench.redis().await).await.unwrap();
     let named = "cli:{export}:failed is a string and should be a zset";
     for args in [&["doctor"][..], &["status"], &["audit", "-t", "export"]] {
         let ran = bench.run(args).await;
@@ -466,7 +456,7 @@ async fn a_watch_is_broken_until_a_whole_interval_has_passed() {
     let bench = Bench::of_one_table().await;
     bench.export.dispatch("x".into()).await.unwrap().cancel("no").await.unwrap();
     holds(&bench, &[], Duration::ZERO, Duration::ZERO).await;
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     for (ago, told) in [(2000, "broken 2"), (20_000, "ok (no_answer 20")] {
         // The epoch has just begun each time: of that it says nothing.
         let watch = format!("3 100 5000 no_answer {ago}");
@@ -482,7 +472,7 @@ async fn a_watch_is_broken_until_a_whole_interval_has_passed() {
 async fn what_is_foreign_across_tasks_is_named_and_hides_no_task() {
     let bench = Bench::new().await;
     bench.export.dispatch("x".into()).id("a").await.unwrap();
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     let mut run = async |words: &[&str]| {
         let mut cmd = redis::cmd(words[0]);
         cmd.arg(&words[1..]).query_async::<()>(&mut conn).await.unwrap();
@@ -555,7 +545,7 @@ async fn a_live_worker_whose_presence_cannot_be_read_is_not_taken_for_gone() {
     let worker = bench.worker();
     until("it tells that it holds it", async || bench.run(&["workers"]).await.ok().contains("export 1/10")).await;
     let id = bench.run(&["workers", "--json"]).await.json()[0]["worker"].as_str().unwrap().to_owned();
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     // Its next word is refused, and the list still has when it was seen.
     let () = redis::pipe()
         .del(format!("cli:worker:{id}"))
@@ -579,7 +569,7 @@ async fn a_server_that_lost_its_data_is_told_of_and_so_is_why_a_job_waits() {
     let worker = bench.worker();
     until("it works", async || bench.export.counts().await.unwrap().completed == 1).await;
     assert_eq!(bench.run(&["health"]).await.status, 0);
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     let () = redis::cmd("FLUSHALL").query_async(&mut conn).await.unwrap();
     until("it declares the task anew", async || bench.run(&["health"]).await.out.contains("the server lost its data"))
         .await;
@@ -614,7 +604,7 @@ async fn a_server_that_lost_its_data_is_told_of_and_so_is_why_a_job_waits() {
 async fn a_job_that_took_its_workers_down_is_asked_about_before_it_runs_again() {
     let bench = Bench::of_one_table().await;
     bench.export.dispatch("x".into()).id("bad").await.unwrap();
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     let error = r#"{"code":"worker_crashed","message":"its workers died"}"#;
     let mut pipe = redis::pipe();
     pipe.lrem("cli:{export}:wait", 0, "bad").ignore().zadd("cli:{export}:failed", "bad", 1).ignore();
@@ -633,7 +623,7 @@ async fn jobs_that_are_in_no_place_are_told_of_at_once() {
     for id in ["a", "b", "c"] {
         bench.export.dispatch("hold".into()).id(id).await.unwrap();
     }
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     redis::cmd("DEL").arg("cli:{export}:wait").query_async::<()>(&mut conn).await.unwrap();
     for command in ["status", "health", "doctor"] {
         let ran = bench.run(&[command]).await;
@@ -653,7 +643,7 @@ async fn options_that_were_lost_alone_take_a_pause_with_them_which_is_told() {
     let worker = bench.worker();
     bench.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
     bench.run(&["task", "pause", "export"]).await.ok();
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     redis::cmd("DEL").arg("cli:{export}:meta").query_async::<()>(&mut conn).await.unwrap();
     until("it is told", async || {
         let ran = bench.run(&["status"]).await;
@@ -677,7 +667,7 @@ async fn jobs_that_the_next_worker_would_let_fail_are_told_of_before_anybody_sta
     holds(&bench, &["a", "b"], Duration::from_secs(90), Duration::from_secs(40)).await;
     let status = bench.run(&["status"]).await.out;
     assert!(!status.contains("WILL FAIL"), "{status}");
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     let mut stalled = redis::cmd("HSET");
     stalled.arg("cli:{export}:stalledCount").arg("a").arg(1);
     stalled.query_async::<()>(&mut conn).await.unwrap();
@@ -716,7 +706,7 @@ async fn a_live_worker_may_let_them_fail_whatever_a_person_does() {
     let bench = Bench::of_one_table().await;
     bench.export.dispatch("hold".into()).id("a").await.unwrap();
     holds(&bench, &["a"], Duration::from_secs(90), Duration::from_secs(40)).await;
-    let (mut conn, mut pipe) = (redis_of(&bench).await, redis::pipe());
+    let (mut conn, mut pipe) = (bench.redis().await, redis::pipe());
     pipe.hset("cli:{export}:stalledCount", "a", 1).ignore().hset("cli:{export}:meta", "maxCount", 1).ignore();
     // A worker that lives, and has not swept yet.
     let (live, now) = ("web-8-4711-0f3a9c21", ms_ago(Duration::ZERO));
@@ -735,7 +725,7 @@ async fn a_job_that_waits_in_no_list_and_one_without_payload_are_told_of() {
     for id in ["a", "b", "c"] {
         bench.export.dispatch("x".into()).id(id).await.unwrap();
     }
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     redis::cmd("LREM").arg("cli:{export}:wait").arg(0).arg("a").query_async::<()>(&mut conn).await.unwrap();
     let shown = bench.run(&["jobs", "show", "-t", "export", "a"]).await.ok();
     assert!(shown.contains("in no list, and it may be this one"), "{shown}");
@@ -765,7 +755,7 @@ async fn a_backlog_that_moves_is_no_job_that_hangs() {
     for id in ["a", "b", "c"] {
         bench.export.dispatch("hold".into()).id(id).await.unwrap();
     }
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     let mut set = redis::cmd("HSET");
     set.arg("cli:{export}:waitingSince").arg("c").arg(ms_ago(Duration::from_secs(500)));
     set.query_async::<()>(&mut conn).await.unwrap();

@@ -233,7 +233,7 @@ async fn the_doctor_knows_the_server() {
         assert!(ran.out.contains(part), "{part}: {ran:?}");
     }
     assert_eq!(ran.status, 0, "{ran:?}");
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     let () = redis::cmd("CONFIG")
         .arg("SET")
         .arg("maxmemory-policy")
@@ -246,14 +246,6 @@ async fn the_doctor_knows_the_server() {
     assert_eq!(ran.json()["servers"][0]["eviction_policy"], "allkeys-lru");
 }
 
-async fn redis_of(bench: &Bench) -> redis::aio::MultiplexedConnection {
-    redis::Client::open(bench.url())
-        .unwrap()
-        .get_multiplexed_async_connection_with_config(&crate::run::patient())
-        .await
-        .unwrap()
-}
-
 #[tokio::test]
 async fn an_audit_finds_damage_and_a_repair_mends_it() {
     let bench = Bench::of_one_table().await;
@@ -263,7 +255,7 @@ async fn an_audit_finds_damage_and_a_repair_mends_it() {
     let told = bench.run(&["audit", "-t", "export", "--json"]).await.json();
     let columns = told[0]["columns"].as_array().unwrap();
     assert!(columns.iter().any(|column| column["column"] == "payload" && column["bytes"].as_u64() > Some(0)), "{told}");
-    let mut conn = redis_of(&bench).await;
+    let mut conn = bench.redis().await;
     let () = redis::cmd("DEL").arg("cli:{export}:wait").query_async(&mut conn).await.unwrap();
     let ran = bench.run(&["audit", "-t", "export"]).await;
     assert!(ran.status == 1 && ran.out.contains("  1 x nowhere: it is in no place"), "{ran:?}");

@@ -67,6 +67,12 @@ pub fn alone(args: &[&str]) -> Ran {
 }
 
 impl Bench {
+    /// A connection of the test's own.
+    pub async fn redis(&self) -> redis::aio::MultiplexedConnection {
+        let client = redis::Client::open(self.url()).unwrap();
+        client.get_multiplexed_async_connection_with_config(&patient()).await.unwrap()
+    }
+
     /// Over as many partitions as `HEARTLINE_TEST_PARTITIONS` says, if it does.
     pub async fn new() -> Bench {
         let partitions = std::env::var("HEARTLINE_TEST_PARTITIONS").ok();
