@@ -22,6 +22,7 @@ use crate::stall::cadence;
 use crate::stall::witness::{WatchBreak, Witness};
 use crate::store::address::Role;
 use crate::store::connection::OwnConnection;
+use crate::store::fault::classify;
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::overview::{self, Overview};
 use crate::store::rights::check_rights;
@@ -485,7 +486,7 @@ impl Inspector {
         // A script that is refused in its middle would leave jobs where nobody looks.
         self.ask(|mut conn| async move { check_rights(&mut conn, keys).await }).await?;
         let own = WorkerId::generate();
-        let mut watch = Watch { inspector: self, keys, conn: None };
+        let mut watch = Watch { inspector: self, keys, conn: None, line: None };
         let mut rest = ids.to_vec();
         if decision.verdict != Verdict::Auto && has_patience(&self.overview_of(keys).await?) {
             self.decide_set_aside(&mut watch, own.as_str(), &decision, ids, &mut found.resolved).await?;
@@ -634,6 +635,8 @@ struct Watch<'a> {
     keys: &'a TaskKeys,
     /// With the primary that it leads to.
     conn: Option<(OwnConnection, u64)>,
+    /// Over which line its calls went.
+    line: Option<u64>,
 }
 
 impl Watch<'_> {
@@ -669,11 +672,19 @@ impl Watch<'_> {
         let answer = async {
             store.ready().await?;
             let generation = store.generation();
-            let (mut conn, generation) = match self.conn.take() {
+            let (conn, generation) = match self.conn.take() {
                 Some(line) => line,
                 None => (store.dedicated(Role::Pool, None).await?, generation),
             };
-            let answer = store.steady_since(generation, call(&mut conn)).await?;
+            let key = self.keys.get(Key::Meta);
+            let mut line = conn.at(key).await.map_err(|e| classify("watch", e))?;
+            let before = std::mem::replace(&mut self.line, line.line_to(key));
+            if before.is_some() && before != self.line {
+                // What was watched was watched elsewhere.
+                self.conn = Some((conn, generation));
+                return Err(Error::primary_changed());
+            }
+            let answer = store.steady_since(generation, call(&mut line)).await?;
             self.conn = Some((conn, generation));
             Ok(answer)
         };

@@ -36,7 +36,7 @@ pub(super) async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Roun
         let (conn, its_number) = keeper.line(watch).await?;
         number.store(its_number, Ordering::SeqCst);
         let answer = keeper.steady(its_number, round.over(&conn)).await;
-        answer.inspect_err(|e| keeper.failed(watch, its_number, e))
+        answer.inspect(|()| watch.beaten_over(&conn)).inspect_err(|e| keeper.failed(watch, its_number, e))
     };
     tokio::pin!(own);
     let mut failure = None;
@@ -78,6 +78,7 @@ pub(super) async fn by_any_road(keeper: &Keeper, watch: &TaskWatch, round: &Roun
             answer = &mut new, if new_open => match answer {
                 Ok(line) => {
                     watch.give_up(number.load(Ordering::SeqCst));
+                    watch.beaten_over(&line.0);
                     *watch.line() = Some(line);
                     return Ok(Via::New);
                 }

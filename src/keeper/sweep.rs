@@ -71,7 +71,8 @@ async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
         let plan = watch.pass().plan(epoch);
         let mut answers = Vec::new();
         let round = async |conn: &mut OwnConnection| {
-            answers = send(keeper, watch, conn, &plan, epoch, waited).await;
+            let line = watch.watched_line(conn).await?;
+            answers = send(keeper, watch, &line, &plan, epoch, waited).await;
             // What some of the calls decided is told all the same.
             answers.iter().find_map(|answer| answer.as_ref().err()).map_or(Ok(()), |e| Err(e.again()))
         };

@@ -7,9 +7,12 @@ use tokio::sync::Notify;
 
 use super::pass::Pass;
 use crate::clock::{self, Moment};
+use crate::error::Error;
 use crate::process::task::TaskRuntime;
 use crate::stall::witness::{WatchBreak, Witness};
 use crate::store::connection::OwnConnection;
+use crate::store::fault::classify;
+use crate::store::keys::Key;
 
 /// The keeper's view of one task.
 pub(crate) struct TaskWatch {
@@ -56,6 +59,22 @@ impl TaskWatch {
         self.given_up.fetch_max(number, std::sync::atomic::Ordering::SeqCst);
         self.lost_line(|own| own <= number, WatchBreak::NoAnswer);
         self.witness().broken(clock::now(), WatchBreak::NoAnswer);
+    }
+
+    /// A beat was answered over this connection.
+    pub(super) fn beaten_over(&self, conn: &OwnConnection) {
+        let line = conn.line_to(self.task.keys.get(Key::Meta));
+        self.witness().beaten_over(clock::now(), line);
+    }
+
+    /// The line over which the last beat was answered, for what another server must not be asked.
+    ///
+    /// # Errors
+    /// As of another primary, where calls go over another line by now.
+    pub(super) async fn watched_line(&self, conn: &OwnConnection) -> Result<OwnConnection, Error> {
+        let key = self.task.keys.get(Key::Meta);
+        let line = conn.at(key).await.map_err(|e| classify("sweep", e))?;
+        if self.witness().is_of(line.line_to(key)) { Ok(line) } else { Err(Error::primary_changed()) }
     }
 
     pub(super) fn line(&self) -> MutexGuard<'_, Option<(OwnConnection, u64)>> {

@@ -57,6 +57,8 @@ pub(crate) struct Witness {
     last_break: Option<(WatchBreak, Moment)>,
     /// How often each cause has broken it.
     breaks: [u64; WatchBreak::ALL.len()],
+    /// Over which line to the server the last beat was answered.
+    line: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +71,7 @@ struct Note {
 impl Witness {
     /// `period` is how often this keeper beats.
     pub(crate) fn new(period: Duration, now: Moment) -> Witness {
-        Witness { note: None, next_beat: now, period, last_break: None, breaks: [0; WatchBreak::ALL.len()] }
+        Witness { note: None, next_beat: now, period, last_break: None, breaks: [0; WatchBreak::ALL.len()], line: None }
     }
 
     /// A beat that was due at `due` came back at `now`, with what is in force.
@@ -83,6 +85,19 @@ impl Witness {
             _ => self.note = Some(Note { epoch, interval, since: now }),
         }
         self.next_beat = due.after(self.period).max(now);
+    }
+
+    /// A beat was answered over this line. Another one than the one before may lead to another server, or to one that has started anew.
+    pub(crate) fn beaten_over(&mut self, now: Moment, line: Option<u64>) {
+        let before = std::mem::replace(&mut self.line, line);
+        if line.is_none() || before.is_some_and(|before| Some(before) != line) {
+            self.broken(now, WatchBreak::ConnectionLost);
+        }
+    }
+
+    /// Whether the last beat was answered over this line, so that what was watched was watched at its server.
+    pub(crate) fn is_of(&self, line: Option<u64>) -> bool {
+        line.is_some() && self.line == line
     }
 
     /// The next beat is due then.
@@ -183,6 +198,23 @@ mod tests {
         assert_eq!(witness.may_sweep(at(4000)), None);
         witness.beat_answered(at(4000), at(4005), 7, 3 * SECOND);
         assert_eq!(witness.may_sweep(at(4005)), Some((7, Duration::from_millis(3005))));
+    }
+
+    #[test]
+    fn a_beat_over_another_line_begins_the_watch_anew() {
+        let mut witness = watching();
+        witness.beaten_over(at(1000), Some(1));
+        assert!(witness.is_of(Some(1)) && !witness.is_of(Some(2)) && !witness.is_of(None));
+        for (ms, line) in [(2000, Some(1)), (3000, Some(2)), (4000, Some(2)), (5000, Some(2))] {
+            witness.beaten_over(at(ms), line);
+            witness.beat_answered(at(ms), at(ms), 7, 3 * SECOND);
+        }
+        assert_eq!((witness.may_sweep(at(5999)), witness.is_of(Some(1))), (None, false));
+        witness.beaten_over(at(6000), Some(2));
+        witness.beat_answered(at(6000), at(6000), 7, 3 * SECOND);
+        assert_eq!(witness.may_sweep(at(6000)), Some((7, 3 * SECOND)));
+        witness.beaten_over(at(6500), None);
+        assert_eq!((witness.may_sweep(at(6500)), witness.is_of(None)), (None, false));
     }
 
     #[test]

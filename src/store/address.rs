@@ -238,7 +238,6 @@ impl Address {
     }
 
     /// A connection that hands on what it is sent, up to the news that it dropped.
-    /// In a cluster any node hears what is published at another.
     pub(super) async fn listen(&self, role: Role, to: UnboundedSender<PushInfo>) -> Result<Plain, Error> {
         let config = self.access.config().set_response_timeout(None).set_push_sender(to);
         self.open_with(role, |clients| clients.listener, config).await

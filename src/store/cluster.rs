@@ -129,6 +129,8 @@ pub(super) struct Cluster {
     looked: Mutex<LastLook>,
     looking: Joint<()>,
     turn: AtomicUsize,
+    /// How many lines were made to nodes.
+    lines_made: AtomicU64,
     /// With which node the next look begins: another one in each process, so that not all ask the same, and another one behind each look that
     /// failed.
     from: AtomicUsize,
@@ -156,6 +158,7 @@ impl Cluster {
             looked: Mutex::new(LastLook { at: None, begun: None, pause: BETWEEN.0 }),
             looking: Joint::default(),
             turn: AtomicUsize::new(0),
+            lines_made: AtomicU64::new(0),
             from: AtomicUsize::new(RandomState::new().build_hasher().finish() as usize),
             lines: Mutex::default(),
         })
@@ -240,6 +243,11 @@ impl Cluster {
 
     fn checked(&self) -> MutexGuard<'_, BTreeSet<u64>> {
         self.checked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number that no line to a node had before.
+    pub(super) fn line_number(&self) -> u64 {
+        self.lines_made.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Asks for the map where nobody has yet.

@@ -61,6 +61,7 @@ pub(crate) struct NodeLine {
     /// That of the node; `None` of one that has no slots.
     reign: Option<u64>,
     silence: Arc<Mutex<Silence>>,
+    number: u64,
 }
 
 impl fmt::Debug for OwnConnection {
@@ -83,7 +84,7 @@ impl OwnConnection {
         OwnConnection::Routed(Arc::new(NodeLines { cluster, config, opened: Mutex::default(), name: Box::new(name) }))
     }
 
-    /// The connection to the server that has this key, for what must stay on one, as a call that blocks.
+    /// The connection to the server that has this key, for what must stay on one.
     pub(crate) async fn at(&self, key: &str) -> RedisResult<OwnConnection> {
         let OwnConnection::Routed(lines) = self else { return Ok(self.clone()) };
         let node = lines.node_of(slot_of(key.as_bytes()))?;
@@ -123,6 +124,19 @@ impl OwnConnection {
         }
     }
 
+    /// Over which line calls about this key go: another number for each that was ever made. `None` where there is none now; 0 to one server
+    /// alone, whose connection is the line.
+    pub(crate) fn line_to(&self, key: &str) -> Option<u64> {
+        match self {
+            OwnConnection::One(_) => Some(0),
+            OwnConnection::Pinned(_, line) => Some(line.number),
+            OwnConnection::Routed(lines) => {
+                let node = lines.cluster.node_of_key(key)?;
+                lines.opened().get(&node)?.line.as_ref().map(|line| line.number)
+            }
+        }
+    }
+
     /// Those that are open.
     pub(super) fn open(&self) -> Vec<Plain> {
         match self {
@@ -145,16 +159,7 @@ impl Connection for OwnConnection {
         match self {
             OwnConnection::One(conn) => conn.req_packed_command(cmd),
             OwnConnection::Routed(lines) => Box::pin(lines.route(cmd)),
-            OwnConnection::Pinned(lines, line) => {
-                let (own, cluster) = (&mut **line, &lines.cluster);
-                Box::pin(async move {
-                    let answer = while_it_reigns(cluster, own.reign, own.conn.req_packed_command(cmd)).await;
-                    if answer.is_err() || Elsewhere::of(&answer, &own.node).is_some() {
-                        cluster.suspect(&own.node);
-                    }
-                    answer
-                })
-            }
+            OwnConnection::Pinned(lines, line) => Box::pin(lines.ask_over(line, cmd)),
         }
     }
 
@@ -167,10 +172,7 @@ impl Connection for OwnConnection {
         match self {
             OwnConnection::One(conn) => conn.req_packed_commands(pipeline, offset, count),
             OwnConnection::Routed(lines) => Box::pin(lines.route_all(pipeline, offset, count)),
-            OwnConnection::Pinned(lines, line) => {
-                let (reign, answers) = (line.reign, line.conn.req_packed_commands(pipeline, offset, count));
-                Box::pin(while_it_reigns(&lines.cluster, reign, answers))
-            }
+            OwnConnection::Pinned(lines, line) => Box::pin(lines.ask_all_over(line, pipeline, offset, count)),
         }
     }
 
@@ -291,7 +293,7 @@ impl NodeLines {
         let client = clients.map_err(|_| RedisError::from((ErrorKind::InvalidClientConfig, "node")))?.client;
         let conn = client.get_multiplexed_async_connection_with_config(&self.config).await?;
         (self.name)(&conn);
-        Ok(NodeLine { conn, node, reign, silence: Arc::default() })
+        Ok(NodeLine { conn, node, reign, silence: Arc::default(), number: self.cluster.line_number() })
     }
 
     async fn pinned(self: &Arc<Self>, node: &Node) -> RedisResult<OwnConnection> {
@@ -341,8 +343,50 @@ impl NodeLines {
     /// Makes a call at a node.
     async fn ask(self: &Arc<Self>, node: &Node, cmd: &Cmd) -> RedisResult<Value> {
         let line = self.to(node).await?;
+        self.at(&line, cmd).await
+    }
+
+    async fn at(&self, line: &NodeLine, cmd: &Cmd) -> RedisResult<Value> {
         let mut conn = line.conn.clone();
-        self.answered(&line, conn.req_packed_command(cmd)).await
+        self.answered(line, conn.req_packed_command(cmd)).await
+    }
+
+    /// Makes a call over this line; where its slot is on its way, at the node that has the key by now. Who sends it elsewhere for good gets no
+    /// other chance.
+    async fn ask_over(self: &Arc<Self>, line: &NodeLine, cmd: &Cmd) -> RedisResult<Value> {
+        let answer = self.at(line, cmd).await;
+        match Elsewhere::of(&answer, &line.node) {
+            Some(Elsewhere::Ask(to)) => self.ask_on_its_way(&to, cmd).await,
+            Some(Elsewhere::Moved(slot, to)) => {
+                self.cluster.moved(slot, to, &line.node);
+                answer
+            }
+            None => {
+                if is_down(&answer) {
+                    self.cluster.suspect(&line.node);
+                }
+                answer
+            }
+        }
+    }
+
+    async fn ask_all_over(
+        &self,
+        line: &NodeLine,
+        pipeline: &Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisResult<Vec<Value>> {
+        let mut conn = line.conn.clone();
+        self.answered(line, conn.req_packed_commands(pipeline, offset, count)).await
+    }
+
+    /// Makes a call at the node to which its slot is on its way.
+    async fn ask_on_its_way(self: &Arc<Self>, node: &Node, cmd: &Cmd) -> RedisResult<Value> {
+        let mut asking = redis::pipe();
+        asking.cmd("ASKING").ignore().add_command(cmd.clone());
+        let mut answers = self.ask_all(node, &asking, 1, 1).await?;
+        answers.pop().ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof).into())
     }
 
     /// Makes a call that is about no key, which any primary can answer: at the first of them that does.
@@ -372,12 +416,7 @@ impl NodeLines {
                 self.cluster.moved(slot, to, &node);
                 self.ask(&self.node_of(slot)?, cmd).await
             }
-            Some(Elsewhere::Ask(node)) => {
-                let mut asking = redis::pipe();
-                asking.cmd("ASKING").ignore().add_command(cmd.clone());
-                let mut answers = self.ask_all(&node, &asking, 1, 1).await?;
-                answers.pop().ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof).into())
-            }
+            Some(Elsewhere::Ask(node)) => self.ask_on_its_way(&node, cmd).await,
         }
     }
 
@@ -389,8 +428,7 @@ impl NodeLines {
         count: usize,
     ) -> RedisResult<Vec<Value>> {
         let line = self.to(node).await?;
-        let mut conn = line.conn.clone();
-        self.answered(&line, conn.req_packed_commands(pipeline, offset, count)).await
+        self.ask_all_over(&line, pipeline, offset, count).await
     }
 
     /// Makes calls together that are about keys of one slot, in no transaction. Those that a node sends elsewhere are made there one by one.

@@ -342,14 +342,24 @@ impl Store {
     }
 
     /// The cancel hints of the tasks, each as its channel and the id of the job, on a connection of its own. The stream
-    /// ends when the connection drops; whether the other end is still there is found out by [`ping`](super::hints::ping).
+    /// ends when the connection drops, and when the node of a cluster to which it leads, any of which hears what is published at another, is no
+    /// primary any more; whether the other end is still there is found out by [`ping`](super::hints::ping).
     pub(crate) async fn cancel_hints(
         &self,
         tasks: &[&TaskKeys],
     ) -> Result<(OwnConnection, impl Stream<Item = (String, String)> + Unpin + use<>), Error> {
         let (sender, pushes) = tokio::sync::mpsc::unbounded_channel();
+        let cluster = self.address.cluster().cloned();
+        if let Some(cluster) = &cluster {
+            cluster.ready().await?;
+        }
+        let node = cluster.as_ref().map(|cluster| cluster.any_node());
+        let reign = cluster.as_ref().zip(node.as_ref()).and_then(|(cluster, node)| cluster.reign_of(node));
         let subscribed = async {
-            let mut conn = self.address.listen(Role::Hints, sender).await?;
+            let mut conn = match &node {
+                Some(node) => self.address.listen_at(node, Role::Hints, sender).await?,
+                None => self.address.listen(Role::Hints, sender).await?,
+            };
             // All in one call: a round trip may take long.
             let channels: Vec<&str> = tasks.iter().map(|keys| keys.cancel_channel()).collect();
             conn.subscribe(channels).await.map_err(|e| classify("cancel hints", e))?;
@@ -359,7 +369,13 @@ impl Store {
         let conn = subscribed.map_err(|_| Error::timed_out())??;
         let hints = UnboundedReceiverStream::new(pushes)
             .take_while(|push| ready(push.kind != PushKind::Disconnection))
-            .filter_map(|PushInfo { kind, data }| ready(hint_of(data).filter(|_| kind == PushKind::Message)));
+            .filter_map(|PushInfo { kind, data }| ready(hint_of(data).filter(|_| kind == PushKind::Message)))
+            .take_until(Box::pin(async move {
+                match cluster.zip(reign) {
+                    Some((cluster, reign)) => cluster.over(reign).await,
+                    None => std::future::pending().await,
+                }
+            }));
         Ok((OwnConnection::One(conn), hints))
     }
 }

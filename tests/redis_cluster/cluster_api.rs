@@ -266,3 +266,43 @@ async fn addresses_say_what_they_lead_to() {
     App::builder().redis(url).build().await.unwrap();
     assert!(ask::<String>(six.cluster.nodes[0].port(), &["PING"]).await.is_some());
 }
+
+/// The port of the node at which the worker listens for cancels, of those that answer.
+async fn hears_cancels_at(six: &Six, except: Option<u16>) -> Option<u16> {
+    for port in six.ports().into_iter().filter(|port| Some(*port) != except) {
+        let clients: String = ask(port, &["CLIENT", "LIST"]).await?;
+        if clients.contains("name=heartline:hints:") {
+            return Some(port);
+        }
+    }
+    None
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_listened_for_cancels_at_a_primary_that_froze_listens_elsewhere_when_another_one_is_in() {
+    let six = Six::start().await;
+    let (app, tasks) = app(&six.cluster.url()).await;
+    let worker = TestWorker::start(app.worker());
+    let frozen = eventually("it listens", PATIENCE, async || hears_cancels_at(&six, None).await).await;
+    let at = six.ports().iter().position(|port| *port == frozen).unwrap();
+    let (mut lost, mut kept) = (None, None);
+    for (name, task) in TASKS.iter().zip(&tasks) {
+        let place = if six.primary_of(name, frozen).await == Some(frozen) { &mut lost } else { &mut kept };
+        *place = Some((*name, task));
+    }
+    let ((lost, _), (_, kept)) = (lost.unwrap(), kept.unwrap());
+    let job = kept.dispatch(0).await.unwrap();
+    eventually("it runs", PATIENCE, async || job.state().await.unwrap() == JobState::Running).await;
+    six.cluster.nodes[at].freeze().unwrap();
+    six.another_than(frozen, lost).await;
+    // The connection itself is not known to be dead before it has been silent for 5 s.
+    let elsewhere = async || hears_cancels_at(&six, Some(frozen)).await;
+    eventually("it listens elsewhere", Duration::from_secs(2), elsewhere).await;
+    let begun = Instant::now();
+    job.cancel("enough").await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, job.result()).await.unwrap();
+    assert!(matches!(ended, Err(Error::JobCancelled { .. })), "{ended:?}");
+    assert!(begun.elapsed() < Duration::from_millis(600), "its heartbeat is 667 ms away: {:?}", begun.elapsed());
+    six.cluster.nodes[at].thaw().unwrap();
+    worker.stop().await;
+}
