@@ -114,7 +114,11 @@ impl Store {
         for task in tasks.iter().flat_map(|names| names.split_whitespace()) {
             // Over this connection: the keeper's own runtime has no other.
             let tables = self.tables(task);
-            tables.refresh_over(conn).await?;
+            match tables.refresh_over(conn).await {
+                Err(e) if e.is_outage() => return Err(e),
+                // Something foreign is stored there: what is known must do.
+                _ => {}
+            }
             for keys in tables.all().iter() {
                 let lines = LINES.map(|line| format!("{worker}{line}"));
                 let mut records = redis::cmd("HDEL");

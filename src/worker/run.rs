@@ -177,9 +177,18 @@ impl Worker {
             if let Some(wanted) = task.options.partitions {
                 tables.claim(&self.store, wanted).await?;
             }
-            for part in task.clone().of_tables(&tables.all()) {
-                let stamp = self.declare(&part).await?;
-                declared.push((part, stamp));
+            let known = tables.parts();
+            match self.declare_all(task, &mut declared).await {
+                // A producer has just given it a number of partitions, which who names none takes.
+                Err(e) if !e.is_retryable() && task.options.partitions.is_none() => {
+                    tables.refresh(&self.store).await?;
+                    if tables.parts() == known {
+                        return Err(e);
+                    }
+                    declared.retain(|(part, _): &(Definition, u64)| part.name != task.name);
+                    self.declare_all(task, &mut declared).await?;
+                }
+                answer => answer?,
             }
             let register = async |conn: &mut _| self.store.register(conn, &task.name).await;
             match self.store.shared(RESPONSE_TIMEOUT, register).await {
@@ -195,6 +204,15 @@ impl Worker {
             self.take_name(name).await?;
         }
         Ok(declared)
+    }
+
+    /// Writes the options of a task, in each of its partitions.
+    async fn declare_all(&self, task: &Definition, declared: &mut Vec<(Definition, u64)>) -> Result<(), Error> {
+        for part in task.clone().of_tables(&self.store.tables(&task.name).all()) {
+            let stamp = self.declare(&part).await?;
+            declared.push((part, stamp));
+        }
+        Ok(())
     }
 
     /// Writes the options of a task, or of a partition of one. Returns when that was.

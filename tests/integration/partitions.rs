@@ -190,3 +190,28 @@ async fn a_worker_that_is_made_anew_goes_by_the_number_that_the_task_has_now() {
     assert_eq!(test.column("meta", "partitions").await, None);
     let _ = worker.stop().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_takes_the_number_of_a_producer_that_starts_in_the_same_moment() {
+    let test = TestTask::new();
+    let app = test.app().await;
+    for round in 0..40 {
+        let name = format!("race-{round}");
+        let handler = |_: Context, _: String| async { Ok::<u64, JobError>(1) };
+        let task = app.task(&name, fast(), handler).unwrap();
+        let (_producer, own) = (test.producer().await, test.app().await);
+        let spread = TaskOptions::new().partitions(3);
+        let spread =
+            own.task_ref_for(&heartline::TaskDef::<String, u64>::new(name.clone().leak()).options(spread)).unwrap();
+        let (worker, job) = tokio::join!(async { app.worker().only([&*name]).unwrap().spawn() }, async {
+            spread.dispatch("x".into()).await
+        });
+        let job = match job {
+            Err(Error::Config(_)) => task.dispatch("x".into()).await.expect("the worker was first, and it has one"),
+            job => job.unwrap(),
+        };
+        let done = tokio::time::timeout(PATIENCE, job.result()).await.expect("the worker works it").unwrap();
+        assert_eq!((done, task.counts().await.unwrap().completed), (1, 1));
+        let _ = worker.stop().await.unwrap();
+    }
+}

@@ -1,13 +1,17 @@
 //! Work goes on by itself behind each kind of failover, and beyond what the servers themselves lost nothing is lost.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use heartline::App;
 use heartline::testing::RedisCluster;
+use heartline::{App, Context, JobError, TaskDef, TaskOptions};
 
 use crate::six::{Six, TASKS, ask};
-use crate::support::PATIENCE;
 use crate::support::load::Load;
+use crate::support::worker::TestWorker;
+use crate::support::{PATIENCE, eventually};
 
 /// How long a failover itself may take: the others agree, and elect the replica.
 const FAILOVER: Duration = Duration::from_secs(5);
@@ -182,4 +186,95 @@ async fn a_large_job_that_a_primary_took_behind_its_failover_is_dispatched_anew(
         // What was acknowledged in front of the freeze may have been on its way to the replica.
         assert!(state.is_ok() || number < 2, "{number}: {state:?}");
     }
+}
+
+/// Which of the first three nodes has each of these ids, were they jobs of the task over three partitions.
+async fn homes(six: &Six, ids: &[String]) -> BTreeMap<String, usize> {
+    let app = App::builder().redis(six.cluster.url()).prefix("elsewhere").build().await.unwrap();
+    let options = TaskOptions::new().partitions(3);
+    let task = app.task_ref_for(&TaskDef::<u64, u64>::new(TASKS[0]).options(options)).unwrap();
+    for id in ids {
+        task.dispatch(1).id(id).await.unwrap();
+    }
+    let mut homes = BTreeMap::new();
+    for (at, node) in six.cluster.nodes[..3].iter().enumerate() {
+        for key in ask::<Vec<String>>(node.port(), &["KEYS", "elsewhere:*:payload"]).await.unwrap() {
+            let ids: Vec<String> = ask(node.port(), &["HKEYS", &key]).await.unwrap();
+            homes.extend(ids.into_iter().map(|id| (id, at)));
+        }
+    }
+    homes
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_one_slot_partitions_go_on_while_the_node_of_another_one_is_away() {
+    one_node_is_away(TaskOptions::new(), 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_they_do_where_jobs_are_claimed_ahead() {
+    one_node_is_away(TaskOptions::new().prefetch(6), 2).await;
+}
+
+async fn one_node_is_away(options: TaskOptions, slots: usize) {
+    let mut six = Six::start().await;
+    let ids: Vec<String> = (0..90).map(|number| format!("job-{number}")).collect();
+    let homes = homes(&six, &ids).await;
+    let (running, most, runs) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::default());
+    let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
+    let (counted, highest, noted) = (Arc::clone(&running), Arc::clone(&most), Arc::clone(&runs));
+    let handler = move |ctx: Context, input: u64| {
+        let (running, most) = (Arc::clone(&counted), Arc::clone(&highest));
+        let runs: Arc<Mutex<Vec<String>>> = Arc::clone(&noted);
+        async move {
+            most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            runs.lock().unwrap().push(ctx.id().to_string());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            running.fetch_sub(1, Ordering::SeqCst);
+            Ok::<_, JobError>(input)
+        }
+    };
+    let task = app.task(TASKS[0], options.concurrency(slots).partitions(3), handler).unwrap();
+    let worker = TestWorker::start(app.worker());
+    worker.working().await;
+    let dispatching: Vec<_> = ids[..45]
+        .iter()
+        .map(|id| {
+            let (task, id) = (task.clone(), id.clone());
+            tokio::spawn(async move { task.dispatch(1).id(id).await.is_ok() })
+        })
+        .collect();
+    eventually("some have run", PATIENCE, async || runs.lock().unwrap().len() >= 5).await;
+    let away = 0;
+    six.cluster.nodes[away + 3].kill();
+    six.cluster.nodes[away].freeze().unwrap();
+    let others: Vec<&String> = ids[45..].iter().filter(|id| homes[*id] != away).collect();
+    assert!(others.len() >= 10, "{}", others.len());
+    for id in &others {
+        task.dispatch(1).id(*id).await.unwrap();
+    }
+    let have_run = async || {
+        let runs = runs.lock().unwrap();
+        others.iter().all(|id| runs.contains(*id))
+    };
+    eventually("the other partitions go on", PATIENCE, have_run).await;
+    six.cluster.nodes[away].thaw().unwrap();
+    let mut wanted: Vec<String> = others.into_iter().cloned().collect();
+    for (id, dispatched) in ids.iter().zip(dispatching) {
+        if dispatched.await.unwrap() {
+            wanted.push(id.clone());
+        }
+    }
+    let all = async || {
+        let runs = runs.lock().unwrap();
+        wanted.iter().all(|id| runs.contains(id))
+    };
+    eventually("all run", PATIENCE, all).await;
+    let ended = async || (task.counts().await.is_ok_and(|counts| counts.unfinished() == 0)).then_some(());
+    eventually("none is held", PATIENCE, ended).await;
+    let mut told = runs.lock().unwrap().clone();
+    told.sort();
+    assert!(told.windows(2).all(|two| two[0] != two[1]), "{told:?}");
+    assert!(most.load(Ordering::SeqCst) <= slots, "{most:?}");
+    worker.stop().await;
 }

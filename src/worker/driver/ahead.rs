@@ -133,6 +133,11 @@ impl Ahead {
         all.filter(|(_, waiting)| is_so(&waiting.held)).map(|(fence, _)| *fence).collect()
     }
 
+    /// Fences of the last jobs that have begun.
+    pub(super) fn last_begun(&self, count: usize) -> Vec<u64> {
+        self.begun.keys().rev().take(count).copied().collect()
+    }
+
     /// A run has ended after this time.
     pub(super) fn ran(&mut self, time: Duration) {
         self.pace.ran(time);

@@ -1,6 +1,7 @@
 //! One call of settle, repeated under its number until it is answered.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::notes::write_notes;
@@ -43,6 +44,13 @@ pub(super) struct Call {
     notes_late: bool,
     /// How often the connection was closed under a large outcome, and when first.
     closed: (u32, Option<Moment>),
+    /// Whether it has given its slots back.
+    is_away: Arc<AtomicBool>,
+}
+
+/// The slots that a call has: for jobs that it may be given to begin, and for those that it lets begin.
+pub(super) fn slots_of(want: Want, reports: &[Report]) -> usize {
+    want.begin + reports.iter().filter(|report| matches!(report.outcome, Disposition::Begin)).count()
 }
 
 /// A call that was answered.
@@ -61,14 +69,14 @@ pub(super) struct Answered {
 }
 
 impl Call {
-    /// The call of this number of the line.
+    /// The call of this number of the line. `is_away` becomes true when it gives its slots back.
     pub(super) fn new(
         task: Arc<TaskRuntime>,
         worker: Arc<WorkerShared>,
-        line: usize,
-        number: u64,
+        (line, number): (usize, u64),
         want: Want,
         reports: Arc<Vec<Report>>,
+        is_away: Arc<AtomicBool>,
     ) -> Call {
         // Both ways: a claim may be answered with as much.
         let patience = response_time(reports.iter().map(Report::bytes).sum::<usize>() + BATCH_BYTES);
@@ -86,6 +94,7 @@ impl Call {
             pauses,
             notes_late: false,
             closed: (0, None),
+            is_away,
         }
     }
 
@@ -136,6 +145,7 @@ impl Call {
             };
             if let Some(e) = e {
                 self.learn(&e, connected);
+                self.gives_slots_back(&e);
                 self.task.tally().repeats();
                 let pause = self.pauses.next();
                 self.tell(&e, connected, pause);
@@ -193,6 +203,16 @@ impl Call {
             // The lines of one task may wait one behind the other.
             let line = task.replicated.get_or_init(|| worker.store.line(Role::Replicated));
             line.call(time + copies.within, copied).await
+        }
+    }
+
+    /// While a node of a cluster is away, what is on others goes on with the slots. What the call brings in the end begins as far as there are
+    /// slots then, and is handed back beyond that.
+    fn gives_slots_back(&self, e: &Error) {
+        let slots = self.task.slots(&self.worker);
+        let is_needed = self.worker.store.is_cluster() && !slots.are_unbounded() && e.is_outage();
+        if is_needed && !self.is_away.swap(true, Ordering::SeqCst) {
+            slots.give_back(slots_of(self.want, &self.reports));
         }
     }
 

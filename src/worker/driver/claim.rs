@@ -23,8 +23,10 @@ impl Driver {
         }
         let woken = self.worker.wake.take_woken(self.task.index);
         self.hungry |= woken || clock::now() >= self.look_at;
-        let may_claim = self.task.beats_are_fresh() && (self.hungry || !self.pending.is_empty());
-        let looks = may_claim || self.ahead.claimed() > 0;
+        // Slots that a call has just given back are not for the same node.
+        let is_away = self.lines.iter().any(|line| line.is_away.load(Ordering::SeqCst));
+        let may_claim = self.task.beats_are_fresh() && !is_away && (self.hungry || !self.pending.is_empty());
+        let looks = may_claim || self.ahead.claimed() > 0 && !is_away;
         let slots = self.take_slots(if looks { self.free_slots().min(self.batch()) } else { 0 });
         let (room, behind) = (self.room(), self.behind(slots));
         // Hooks that wait go before what was claimed ahead: otherwise nobody would take them for as long as there is work.
@@ -134,9 +136,9 @@ impl Driver {
                 let (task, times) = (&self.task.name, recovery.requeued_count);
                 tracing::warn!(%task, job_id = %job.id, times, "the job was claimed ahead again and again and never began");
             }
-            if stopping || too_late {
+            if stopping || too_late || self.owed > 0 && job.begins {
                 held.set(Flags::FINISHED);
-                self.slots().give_back(usize::from(job.begins));
+                self.give_back(usize::from(job.begins));
                 self.pending.push(Report::requeue(job.id, job.fence));
             } else if self.task.options.prefetch == 0 {
                 starting.push(NotBegun { job, own, held });
@@ -167,6 +169,14 @@ impl Driver {
         }
     }
 
+    /// Hands back jobs that were let begin, for which there is no slot any more, the last ones first.
+    pub(super) fn hand_back_owed(&mut self) {
+        if self.owed > 0 {
+            let last = self.ahead.last_begun(self.owed);
+            self.hand_back(|held| last.contains(&held.fence));
+        }
+    }
+
     /// Runs the job.
     fn spawn(&mut self, NotBegun { job, own, held }: NotBegun) {
         self.started = true;
@@ -186,7 +196,7 @@ impl Driver {
         for fence in self.ahead.which(which) {
             let Some(held) = self.task.held.get(fence) else { continue };
             let had_slot = self.ahead.lose(fence);
-            self.slots().give_back(usize::from(had_slot));
+            self.give_back(usize::from(had_slot));
             held.set(Flags::FINISHED);
             if held.flags().intersects(Flags::LOST) {
                 self.task.held.remove(std::iter::once(fence));
@@ -207,12 +217,12 @@ impl Driver {
         for report in &ended {
             // Of one that was about to begin.
             let had_slot = self.ahead.lose(report.fence);
-            self.slots().give_back(usize::from(had_slot));
+            self.give_back(usize::from(had_slot));
         }
         self.task.held.remove(ended.into_iter().map(|report| report.fence));
         for report in kept {
             let is_free = self.ahead.moved(report, settled.is_paused);
-            self.slots().give_back(usize::from(is_free));
+            self.give_back(usize::from(is_free));
         }
         if self.worker.stopping.is_cancelled() || settled.is_paused {
             self.hand_back(|_| true);

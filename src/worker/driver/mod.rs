@@ -20,6 +20,7 @@ mod stop;
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -28,7 +29,7 @@ use tokio::task::JoinSet;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use self::ahead::Ahead;
-use self::call::{Answered, Call};
+use self::call::{Answered, Call, slots_of};
 use self::stop::Stop;
 use crate::clock::{self, Moment};
 use crate::job::id::JobId;
@@ -76,6 +77,8 @@ pub(super) struct Driver {
     queued: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// A slot that came of it.
     granted: bool,
+    /// Slots that calls were given, gave back while their node was away, and did not get again: what is given back next pays for them.
+    owed: usize,
     /// Runs were spawned since the last wait.
     started: bool,
     look_at: Moment,
@@ -102,6 +105,14 @@ struct Line {
     next_call: u64,
     /// What the call under way asks for.
     wanted: Option<Want>,
+    /// Whether that has given its slots back: its node of a cluster is away, and others are not to wait for it.
+    is_away: Arc<AtomicBool>,
+}
+
+impl Line {
+    fn begin(next_call: u64) -> Line {
+        Line { next_call, wanted: None, is_away: Arc::default() }
+    }
 }
 
 impl Driver {
@@ -117,12 +128,13 @@ impl Driver {
             ahead: Ahead::default(),
             pending: Vec::new(),
             large: VecDeque::new(),
-            lines: LINES.map(|_| Line { next_call: 1, wanted: None }),
+            lines: LINES.map(|_| Line::begin(1)),
             calls: FuturesUnordered::new(),
             hungry: true,
             hooks_left: false,
             queued: None,
             granted: false,
+            owed: 0,
             started: false,
             look_at: clock::now(),
             heard_at: clock::now(),
@@ -159,6 +171,13 @@ impl Driver {
     /// The slots that its jobs need.
     fn slots(&self) -> TaskSlots<'_> {
         self.task.slots(&self.worker)
+    }
+
+    /// Gives slots back; those that are owed come first.
+    fn give_back(&mut self, slots: usize) {
+        let pays = slots.min(self.owed);
+        self.owed -= pays;
+        self.slots().give_back(slots - pays);
     }
 
     /// The most jobs a call carries either way: half of those that may be held, so that one half runs while the other is settled.
@@ -238,13 +257,13 @@ impl Driver {
     fn send_on(&mut self, line: usize, want: Want, reports: Vec<Report>) {
         let (task, worker) = (Arc::clone(&self.task), Arc::clone(&self.worker));
         let number = self.lines[line].next_call;
-        let reports = Arc::new(reports);
+        let (reports, is_away) = (Arc::new(reports), Arc::clone(&self.lines[line].is_away));
         task.estate.sent(line, number, &reports);
         self.lines[line].wanted = Some(want);
         if want.jobs > 0 {
             self.task.claims.sent(line, number, clock::now());
         }
-        self.calls.push(Box::pin(Call::new(task, worker, line, number, want, reports).answered()));
+        self.calls.push(Box::pin(Call::new(task, worker, (line, number), want, reports, is_away).answered()));
     }
 
     /// Waits for an answer, for an outcome that a call can carry, for work, or for the next step of a shutdown.
@@ -308,7 +327,12 @@ impl Driver {
             self.closed = true;
             return;
         };
-        self.lines[line] = Line { next_call: number + 1, wanted: None };
+        let was_away = self.lines[line].is_away.load(Ordering::SeqCst);
+        self.lines[line] = Line::begin(number + 1);
+        if was_away {
+            let slots = slots_of(want, &reports);
+            self.owed += slots - self.slots().take(slots);
+        }
         self.task.estate.answered(line);
         self.heard_at = clock::now();
         let ends = |fence: &u64| reports.iter().any(|report| report.fence == *fence && report.outcome.ends_the_hold());
@@ -326,7 +350,7 @@ impl Driver {
         self.hooks_left = settled.hooks_left && self.task.hook.is_some();
         self.released(&reports, &settled);
         let begun = settled.claimed.iter().filter(|job| job.begins).count();
-        self.slots().give_back(want.begin.saturating_sub(begun));
+        self.give_back(want.begin.saturating_sub(begun));
         if want.jobs > 0 {
             // A claim that is cut short in bytes leaves more behind, too.
             let bytes: usize = settled.claimed.iter().map(|job| job.payload.bytes()).sum();
@@ -338,6 +362,7 @@ impl Driver {
             self.look_at = self.look_at.min(clock::now().after(due));
         }
         self.enter(self.task.claims.kept_since(line).unwrap_or(sent), settled.claimed);
+        self.hand_back_owed();
         self.task.claims.taken_in(line);
         self.run_next();
     }

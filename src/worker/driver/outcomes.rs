@@ -22,7 +22,7 @@ impl Driver {
             if self.busy.remove(&report.fence).is_none() {
                 continue;
             }
-            self.slots().give_back(1);
+            self.give_back(1);
             if !matches!(report.outcome, Disposition::Requeue) {
                 self.ahead.ran(report.ran);
             }
