@@ -7,6 +7,8 @@ mod cluster;
 mod contexts;
 #[cfg(unix)]
 mod demo;
+#[cfg(target_os = "linux")]
+mod explain;
 mod metrics;
 mod monitoring;
 #[cfg(target_os = "linux")]

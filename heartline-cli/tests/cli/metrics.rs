@@ -9,19 +9,20 @@ use std::time::Duration;
 use crate::run::{Bench, until};
 
 /// An exporter that runs.
-struct Exporter {
+pub struct Exporter {
     child: Child,
     address: String,
 }
 
 impl Exporter {
     fn start(bench: &Bench, token: Option<&str>) -> Exporter {
-        Exporter::of("metrics", bench, token)
+        Exporter::of(&["metrics"], bench, token)
     }
 
     /// What this command serves.
-    fn of(command: &str, bench: &Bench, token: Option<&str>) -> Exporter {
-        let mut command = bench.command(&[command, "--listen", "127.0.0.1:0", "--host", "metrics.internal"]);
+    pub fn of(command: &[&str], bench: &Bench, token: Option<&str>) -> Exporter {
+        let mut command =
+            bench.command(&[command, &["--listen", "127.0.0.1:0", "--host", "metrics.internal"]].concat());
         if let Some(token) = token {
             command.env("HEARTLINE_TOKEN", token);
         }
@@ -33,10 +34,15 @@ impl Exporter {
     }
 
     /// The status, the head and the body of an answer.
-    fn get(&self, path: &str, host: &str, more: &str) -> (u16, String, String) {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
+    pub fn get(&self, path: &str, host: &str, more: &str) -> (u16, String, String) {
         let host = if host.is_empty() { String::new() } else { format!("Host: {host}\r\n") };
-        write!(stream, "GET {path} HTTP/1.1\r\n{host}{more}Connection: close\r\n\r\n").unwrap();
+        self.ask(&format!("GET {path} HTTP/1.1\r\n{host}{more}Connection: close\r\n\r\n"))
+    }
+
+    /// The same of a request that is sent as it is.
+    pub fn ask(&self, request: &str) -> (u16, String, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -253,14 +259,14 @@ async fn only_who_may_ask_is_answered() {
 async fn the_web_page_is_served_with_one_command_and_guarded_like_the_metrics() {
     let bench = Bench::new().await;
     bench.export.dispatch("x".into()).await.unwrap();
-    let board = Exporter::of("board", &bench, None);
+    let board = Exporter::of(&["board"], &bench, None);
     let (status, head, body) = board.get("/", "localhost", "");
     assert!(
         status == 200 && body.contains("href=\"/task?task=export\"") && head.contains("content-security-policy"),
         "{body}"
     );
     assert_eq!(board.get("/", "evil.example", "").0, 421);
-    let board = Exporter::of("board", &bench, Some("0123456789abcdef"));
+    let board = Exporter::of(&["board"], &bench, Some("0123456789abcdef"));
     assert_eq!(board.get("/", "localhost", "").0, 303);
     assert_eq!(board.get("/", "localhost", "Authorization: Bearer 0123456789abcdef\r\n").0, 200);
     let ran = bench.run(&["board", "--listen", "0.0.0.0:0"]).await;
@@ -270,7 +276,7 @@ async fn the_web_page_is_served_with_one_command_and_guarded_like_the_metrics() 
 #[tokio::test]
 async fn who_sends_half_of_requests_or_does_not_read_keeps_nobody_out() {
     let bench = Bench::new().await;
-    let board = Exporter::of("board", &bench, Some("0123456789abcdef"));
+    let board = Exporter::of(&["board"], &bench, Some("0123456789abcdef"));
     let half = "POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nabc";
     let mut open = Vec::new();
     for _ in 0..530 {

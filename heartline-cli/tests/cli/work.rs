@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use crate::run::{Bench, PATIENCE, until};
 
 /// A worker that runs this shell script for each job of the task `script`.
-struct Script {
-    child: Child,
-    jobs: TaskRef<Value, Value>,
+pub struct Script {
+    pub child: Child,
+    pub jobs: TaskRef<Value, Value>,
 }
 
 impl Script {
-    fn start(bench: &Bench, options: &[&str], script: &str) -> Script {
+    pub fn start(bench: &Bench, options: &[&str], script: &str) -> Script {
         let args =
             [&["work", "-t", "script", "--interval", "1s"], options, &["--exec", "sh", "-c", script, "the name"]]
                 .concat();
@@ -47,7 +47,7 @@ impl Script {
         }
     }
 
-    fn signal(&self, signal: &str) {
+    pub fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
         assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
@@ -61,18 +61,18 @@ impl Drop for Script {
 }
 
 /// Whether a process of this id runs, and is no zombie.
-fn lives(pid: &str) -> bool {
+pub fn lives(pid: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
 /// The pids that a script wrote, once there are as many.
-async fn pids(file: &std::path::Path, count: usize) -> Vec<String> {
+pub async fn pids(file: &std::path::Path, count: usize) -> Vec<String> {
     let read = || std::fs::read_to_string(file).unwrap_or_default();
     until("the script has begun", async || read().lines().count() >= count).await;
     read().lines().map(str::to_owned).collect()
 }
 
-fn scratch(name: &str) -> std::path::PathBuf {
+pub fn scratch(name: &str) -> std::path::PathBuf {
     let file = std::env::temp_dir().join(format!("heartline-work-{name}-{}", std::process::id()));
     let _ = std::fs::remove_file(&file);
     file
