@@ -307,7 +307,7 @@ pub async fn suspicions_of(
 /// The same advice for a task with suspects: where it is to start a worker, or to let jobs run again, they come before.
 #[must_use]
 pub fn heeding(hint: &str) -> String {
-    let lets_run = ["start", "run again"].iter().any(|word| hint.contains(word));
+    let lets_run = ["start", "run again", "begin"].iter().any(|word| hint.contains(word));
     if lets_run { format!("see to its suspects before; {hint}") } else { hint.to_owned() }
 }
 

@@ -139,6 +139,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
 fn accused(job: &Suspect, now: SystemTime) -> Accused {
     let alone = match job.alone {
         0 => "never alone".to_owned(),
+        1 => "once alone".to_owned(),
         times => format!("{times} times alone"),
     };
     let is = job.state.map_or("it is gone".to_owned(), |state| format!("it is {state} now"));

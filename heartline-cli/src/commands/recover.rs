@@ -269,7 +269,10 @@ async fn sweep(session: &Session, task: &str) -> Result<(), Failure> {
         session.out.json(&report)?;
         return if report.is_complete { Ok(()) } else { Err(Failure::Told) };
     }
-    session.out.line(format!("{} jobs were silent and are resolved", report.resolved.len()))?;
+    session.out.line(match report.resolved.len() {
+        1 => "1 job was silent and is resolved".to_owned(),
+        jobs => format!("{jobs} jobs were silent and are resolved"),
+    })?;
     if report.set_aside > 0 {
         let how = format!("`heartline recover running -t {task} ID`, or `recover fail`");
         session.out.line(format!("{} were silent and are set aside for you: {how}", report.set_aside))?;

@@ -6,7 +6,7 @@ use heartline::{ForgetOutcome, JobState, PartReport, TaskRates, TaskReport};
 use heartline_board::told::{STATES, heard, options};
 use serde::Serialize;
 
-use super::{acts, known_task, when};
+use super::{acts, known_task, tell_risks, when};
 use crate::args::TaskCommand;
 use crate::ask::confirm;
 use crate::failure::{Failure, ended};
@@ -128,7 +128,10 @@ pub(super) async fn run(session: &Session, command: TaskCommand) -> Result<(), F
                     .json(&serde_json::json!({ "paused_for_ms": paused.map(|paused| paused.as_millis()) }));
             }
             match paused {
-                Some(paused) => session.out.line(format!("{task} goes on; it was paused for {}", span(paused))),
+                Some(paused) => {
+                    session.out.line(format!("{task} goes on; it was paused for {}", span(paused)))?;
+                    tell_risks(session, &task).await
+                }
                 None => session.out.line(format!("{task} was not paused")),
             }
         }

@@ -790,7 +790,12 @@ async fn of_a_paused_task_and_of_a_cancelled_job_suspicion_says_so() {
     assert!(status.contains("it is paused, and none of them begins") && !status.contains("task pause"), "{status}");
     assert!(status.contains("`heartline task resume export` when that worker is the only one"), "{status}");
     let shown = bench.run(&["jobs", "show", "-t", "export", "a"]).await.ok();
-    assert!(shown.contains("its task is paused"), "{shown}");
+    assert!(
+        shown.contains("its task is paused")
+            && shown.contains("see to its suspects before; that was ")
+            && status.contains("see to its suspects before; that was "),
+        "{shown} {status}"
+    );
     bench.run(&["task", "resume", "export"]).await.ok();
     let shown = bench.run(&["jobs", "show", "-t", "export", "a"]).await.ok();
     assert!(shown.contains("see to its suspects before; "), "{shown}");
