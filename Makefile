@@ -63,6 +63,11 @@ book: ## Build the guide as pages, with mdBook
 	@command -v mdbook >/dev/null || { echo "missing: mdbook; get it with 'cargo install --locked mdbook'" >&2; exit 1; }
 	mdbook build docs
 
+.PHONY: bench-viewers
+bench-viewers: ## Measure what ten open pages and an exporter cost Redis beside a load
+	@scripts/ensure redis-server
+	cargo bench -p heartline-cli --bench viewers
+
 .PHONY: check-all
 check-all: check test examples check-board check-monitoring check-versions check-features check-msrv check-deps check-servers check-races check-soak ## All of the above and what takes longer
 

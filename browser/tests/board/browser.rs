@@ -120,6 +120,8 @@ impl Browser {
                 "--disable-sync",
                 "--disable-dev-shm-usage",
                 "--window-size=1280,800",
+                // The name of another site that leads here.
+                "--host-resolver-rules=MAP evil.example 127.0.0.1",
                 &data,
             ] {
                 wanted.add_arg(arg)?;

@@ -146,6 +146,18 @@ pub async fn forms_of_other_origins_are_refused(world: Rc<World>) {
     assert!(log.iter().any(|entry| entry.message.contains("frame-ancestors")), "it was shown in a frame: {log:?}");
 }
 
+pub async fn under_the_name_of_another_site_nothing_is_shown(world: Rc<World>) {
+    let (browser, site) = (&world.browser, Site::new().await);
+    let _ = site.export.dispatch("x".into()).id("secret-1").await.unwrap();
+    browser.open(&site.at("/jobs?task=export&state=waiting")).await;
+    browser.until_text("secret-1").await;
+    for path in ["/", "/jobs?task=export&state=waiting", "/board.js", "/live", "/login"] {
+        browser.open(&site.at(path).replace("127.0.0.1", "evil.example")).await;
+        browser.until_text("unknown host").await;
+        assert_eq!(browser.status().await, 421, "{path}");
+    }
+}
+
 pub async fn odd_ids_lead_to_their_own_jobs(world: Rc<World>) {
     let (browser, site) = (&world.browser, Site::new().await);
     let odd = [

@@ -57,6 +57,7 @@ const PARTS: &[(&str, Part)] = &parts![
     plain::a_long_act_is_followed_without_script,
     hostile::markup_is_text_wherever_it_comes_from,
     hostile::forms_of_other_origins_are_refused,
+    hostile::under_the_name_of_another_site_nothing_is_shown,
     hostile::odd_ids_lead_to_their_own_jobs,
     many::a_million_jobs_cost_no_more_than_a_hundred,
     hostile::no_page_breaks_our_own_policy,
