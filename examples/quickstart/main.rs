@@ -15,14 +15,14 @@ mod tasks;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use heartline::{App, Event, JobState};
 
 use crew::Crew;
-use report::{Account, Tally};
+use report::{Account, Tally, may_be_lost};
 use servers::Servers;
 use tasks::Counted;
 
@@ -103,6 +103,7 @@ async fn demo(arguments: Arguments) -> Result<ExitCode> {
 
     let begin = Instant::now();
     let jobs = index.dispatch_many(paths.iter().cloned()).await?;
+    let dispatched = SystemTime::now();
     let patient_job = patient.dispatch(()).id("patient").await?;
     // The worker that runs the patient job is killed, and the job is cancelled while that happens.
     let holder = loop {
@@ -172,7 +173,9 @@ async fn demo(arguments: Arguments) -> Result<ExitCode> {
             }
             Ok(state) if state.is_terminal() => {}
             // The primary had acknowledged it, and its replica did not have it yet.
-            Err(heartline::Error::JobNotFound { .. }) if failover.is_some() => drop(there.pop()),
+            Err(heartline::Error::JobNotFound { .. }) if failover.is_some_and(|at| may_be_lost(dispatched, at)) => {
+                drop(there.pop());
+            }
             _ => lost += 1,
         }
     }

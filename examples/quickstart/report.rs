@@ -66,6 +66,14 @@ struct Seen {
     missed: u64,
 }
 
+/// For so long a replica may be behind its primary: what was acknowledged earlier is no loss of the servers.
+const BEHIND: Duration = Duration::from_secs(1);
+
+/// Whether what a primary acknowledged then may be lost by the death of that primary.
+pub fn may_be_lost(acknowledged: SystemTime, death: SystemTime) -> bool {
+    acknowledged <= death && death.duration_since(acknowledged).is_ok_and(|before| before < BEHIND)
+}
+
 impl Tally {
     pub fn new(dispatched: usize) -> Tally {
         Tally { dispatched, seen: Mutex::default(), ended: Notify::new() }
@@ -117,7 +125,7 @@ impl Tally {
             .values()
             .filter(|(_, count)| *count > 1)
             .map(|(first, _)| *first)
-            .partition(|first| failover.is_none_or(|at| *first > at));
+            .partition(|first| failover.is_none_or(|at| !may_be_lost(*first, at)));
         let (twice, lost_by_server) = (twice.len(), forgotten + again.len());
         self.say(&format!("\nall jobs ended after {:.1} s; {deaths} worker processes died\n", took.as_secs_f64()));
         println!("{:<8} {:>14} {:>14}", "", "by jobs", "direct");
