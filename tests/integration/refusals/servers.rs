@@ -237,3 +237,39 @@ async fn an_accepted_evicting_server_takes_jobs() {
     task.dispatch(()).await.unwrap();
     assert_eq!(task.counts().await.unwrap().waiting, 1);
 }
+
+#[tokio::test]
+async fn a_service_that_lacks_commands_is_worked_on_without_those_that_are_not_needed_and_refused_without_info() {
+    let without = |commands: &[&str]| {
+        let renamed = commands
+            .iter()
+            .fold(RedisServer::builder(), |server, command| server.arg("--rename-command").arg(*command).arg(""));
+        renamed.start().unwrap()
+    };
+    let server = without(&["CLIENT", "HELLO", "SLOWLOG", "MONITOR", "DEBUG", "ACL"]);
+    let app = App::builder().redis(server.url()).build().await.unwrap();
+    let handler = |ctx: Context, waits: bool| async move {
+        if waits {
+            ctx.cancelled().await;
+            ctx.heartbeat()?;
+        }
+        Ok::<_, JobError>(())
+    };
+    let stall = heartline::StallOptions::new().interval(Duration::from_secs(1));
+    let task = app.task("t", TaskOptions::new().stall(stall), handler).unwrap();
+    let worker = app.worker().spawn();
+    tokio::time::timeout(PATIENCE, task.dispatch(false).await.unwrap().result()).await.unwrap().unwrap();
+    let job = task.dispatch(true).await.unwrap();
+    crate::support::eventually("it runs", PATIENCE, async || {
+        job.state().await.unwrap() == heartline::JobState::Running
+    })
+    .await;
+    job.cancel("enough").await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, job.result()).await.unwrap();
+    assert!(matches!(ended, Err(Error::JobCancelled { .. })), "{ended:?}");
+    assert_eq!(worker.stop().await.unwrap(), StopReason::Shutdown);
+
+    for error in both_ways(&without(&["INFO"]).url()).await {
+        assert!(matches!(&error, Error::Unsupported { what } if what.contains("has no INFO")), "{error:?}");
+    }
+}
