@@ -121,6 +121,12 @@ check-servers: ## Run the tests on each of REDIS_SERVERS
 		HEARTLINE_REDIS_SERVER="$$server" cargo test --all-features $$skip; \
 	done
 
+.PHONY: test-engines
+test-engines: ## Run the tests of recovery and results through a cluster and through a sentinel
+	@scripts/ensure redis-server
+	HEARTLINE_TEST_ENGINE=cluster cargo test --all-features --test integration -- recovery:: results::
+	HEARTLINE_TEST_ENGINE=sentinel cargo test --all-features --test integration -- recovery:: results::
+
 .PHONY: check-engines
 check-engines: ## Run the tests of Sentinel, Cluster and replicas on each of REDIS_SERVERS five times, and the simulation on a cluster
 	@test -n "$(REDIS_SERVERS)" || { echo "missing: REDIS_SERVERS=\"/path/to/redis-server ...\"" >&2; exit 2; }

@@ -112,7 +112,7 @@ pub fn of_server(server: &ServerReport, now: SystemTime) -> Vec<Checked> {
             "the system may kill it when memory is short: set maxmemory to some 70 % of what the host has",
         ),
         Some(percent) if percent >= 100 => {
-            let todo = "raise maxmemory, or remove ended jobs (`heartline task purge`): what runs is still reported";
+            let todo = "raise maxmemory, or remove ended jobs (`heartline task purge TASK --state completed`): what runs is still reported";
             found(Grade::Risk, format!("{percent} % of its maxmemory are used: dispatches are refused now"), todo)
         }
         Some(percent) if percent >= FULL => {

@@ -69,7 +69,16 @@ pub async fn dead_handed(
     Ok(stalls)
 }
 
-/// Jobs that were held at the deaths of two workers or more, the last one of late, by these stalls, and that have not ended since.
+/// Jobs that were held at the deaths of two workers or more, the last one of late.
+#[derive(Clone, Debug, Default)]
+pub struct Suspicions {
+    /// Those that have not ended since, and may take down the next worker.
+    pub at_large: Vec<Trouble>,
+    /// Those that failed, and may do that again when somebody retries them.
+    pub failed: Vec<Trouble>,
+}
+
+/// Jobs that were held at the deaths of two workers or more, the last one of late, by these stalls.
 ///
 /// # Errors
 /// As every look.
@@ -79,7 +88,7 @@ pub async fn suspicions<'a>(
     tasks: &[TaskReport],
     workers: &[WorkerReport],
     now: SystemTime,
-) -> Result<Vec<Trouble>, Error> {
+) -> Result<Suspicions, Error> {
     let deaths: Vec<&StalledEvent> = stalls.into_iter().filter(|stall| !survived(stall, workers)).collect();
     let mut found = Suspect::among(deaths.iter().copied());
     found.retain(|suspect| now.duration_since(suspect.last_at).unwrap_or_default() < SUSPECT_FOR);
@@ -103,8 +112,6 @@ pub async fn suspicions<'a>(
         suspects.entry(&suspect.task).or_default().push(suspect);
     }
     let told = |(task, suspects): (&str, Vec<&Suspect>)| {
-        let named: Vec<&str> = suspects.iter().take(3).map(|suspect| suspect.id.as_str()).collect();
-        let more = if suspects.len() > 3 { ", …" } else { "" };
         let jobs = many(suspects.len() as u64, "job");
         let is_paused = tasks.iter().any(|report| report.task == task && report.paused.is_some());
         let act = accusation(task, &suspects, is_paused);
@@ -119,7 +126,7 @@ pub async fn suspicions<'a>(
         } else {
             "not each of these deaths is proven, and a worker that froze looks the same; "
         };
-        let what = format!("{jobs} held at the deaths of two workers or more: {}{more}", named.join(", "));
+        let what = format!("{jobs} held at the deaths of two workers or more: {}", named(&suspects));
         let suspects = format!("{doubt}`heartline stalls suspects -t {task}`; {act}");
         // Where nobody is left the next worker may be taken down as well; of a paused task it begins none.
         match claimers(task, workers).next() {
@@ -128,7 +135,29 @@ pub async fn suspicions<'a>(
             None => Trouble::risk(Some(task), what, format!("before you start another worker: {suspects}")),
         }
     };
-    Ok(suspects.into_iter().map(told).collect())
+    let at_large = suspects.into_iter().map(told).collect();
+    let mut failed: BTreeMap<&str, Vec<&Suspect>> = BTreeMap::new();
+    for suspect in found.iter().filter(|suspect| suspect.state == Some(JobState::Failed) && suspect.unexplained > 1) {
+        failed.entry(&suspect.task).or_default().push(suspect);
+    }
+    let told = |(task, suspects): (&str, Vec<&Suspect>)| {
+        let what = format!(
+            "{} failed that were held at the deaths of two workers or more: {}",
+            many(suspects.len() as u64, "job"),
+            named(&suspects)
+        );
+        let hint = format!(
+            "a retry may take workers down again: `heartline stalls suspects -t {task}` tells how suspicious each is; one at a time, on a worker with one slot"
+        );
+        Trouble::note(task, what, hint)
+    };
+    Ok(Suspicions { at_large, failed: failed.into_iter().map(told).collect() })
+}
+
+/// The first ones, by name.
+fn named(suspects: &[&Suspect]) -> String {
+    let named: Vec<&str> = suspects.iter().take(3).map(|suspect| suspect.id.as_str()).collect();
+    format!("{}{}", named.join(", "), if suspects.len() > 3 { ", …" } else { "" })
 }
 
 /// What to do about suspects that are at large: an innocent job that ran beside a guilty one looks the same.
@@ -231,7 +260,7 @@ pub async fn doomed(
                 false => (Grade::Risk, "when taken back"),
             };
             let what = format!("{} held by workers that are not live WILL FAIL {when}", many(failing, "job"));
-            let hint = format!("they stalled as often as they may; {}", spared(task, "--all"));
+            let hint = format!("their options let them stall no more; {}", spared(task, "--all"));
             troubles.push(Trouble { grade, ..Trouble::note(&task.task, what, hint) });
         }
     }
@@ -248,8 +277,8 @@ pub(crate) fn spared(task: &TaskReport, which: &str) -> String {
         _ if runs_wait_for_people(task) => again,
         0 => format!("before a worker starts, {again}"),
         _ => format!(
-            "a live worker takes them back about as soon as {again}: where it was first, `heartline jobs list -t {name} -s failed --code worker_crashed` \
-             names them, and `heartline jobs retry -t {name} ID` does the same"
+            "a live worker will take them back, about as soon as a person could: when they have failed, \
+             `heartline jobs list -t {name} -s failed --code worker_crashed` names them, and `heartline jobs retry -t {name} ID` lets them run again"
         ),
     }
 }
@@ -293,7 +322,7 @@ pub async fn suspicions_of(
     task: &TaskReport,
     workers: &[WorkerReport],
     holders: &[HolderReport],
-) -> Result<Vec<Trouble>, Error> {
+) -> Result<Suspicions, Error> {
     let stalls = match last_stalls(inspector, &task.task).await {
         Ok((stalls, _)) => stalls,
         Err(e) if e.is_retryable() => return Err(e),
@@ -311,16 +340,20 @@ pub fn heeding(hint: &str) -> String {
     if lets_run { format!("see to its suspects before; {hint}") } else { hint.to_owned() }
 }
 
-/// All of them, the gravest first. Where jobs may take down the next worker, nothing sends anybody to start one, or to let jobs run again,
+/// All of them, the gravest first, and first among those what fails by the advice about others. Where jobs may take down the next worker, nothing sends anybody to start one, or to let jobs run again,
 /// without a word of that.
 #[must_use]
-pub fn together(suspicions: Vec<Trouble>, mut troubles: Vec<Trouble>) -> Vec<Trouble> {
+pub fn together(suspicions: Suspicions, mut doomed: Vec<Trouble>, others: Vec<Trouble>) -> Vec<Trouble> {
+    let Suspicions { at_large, failed } = suspicions;
     let is_suspected =
-        |task: &Option<String>| task.is_some() && suspicions.iter().any(|suspicion| suspicion.task == *task);
+        |task: &Option<String>| task.is_some() && at_large.iter().any(|suspicion| suspicion.task == *task);
+    doomed.extend(others);
+    let mut troubles = doomed;
     for trouble in troubles.iter_mut().filter(|trouble| is_suspected(&trouble.task)) {
         trouble.hint = heeding(&trouble.hint);
     }
-    troubles.splice(0..0, suspicions);
+    troubles.splice(0..0, at_large);
+    troubles.extend(failed);
     gravest_first(&mut troubles);
     troubles
 }

@@ -113,6 +113,12 @@ pub fn rfc3339(at: SystemTime) -> String {
     }
 }
 
+/// So many a second: few of them with a digit behind the point.
+#[must_use]
+pub fn rate_of(a_second: f64) -> String {
+    if a_second > 0.0 && a_second < 9.95 { format!("{a_second:.1}") } else { format!("{a_second:.0}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -249,8 +249,10 @@ pub async fn troubles_of(inspector: &Inspector, task: &TaskReport) -> Result<Vec
     let (tasks, mut workers) = (std::slice::from_ref(task), inspector.workers().await?);
     let holders = holders(inspector, tasks, &mut workers).await?;
     let mut troubles = troubles(tasks, &workers, &holders);
-    troubles.extend(doomed(inspector, tasks, &workers, &holders).await?);
-    let mut troubles = together(suspicions_of(inspector, task, &workers, &holders).await?, troubles);
+    let doomed = doomed(inspector, tasks, &workers, &holders).await?;
+    troubles.extend(retrying(inspector, tasks).await?);
+    let suspicions = suspicions_of(inspector, task, &workers, &holders).await?;
+    let mut troubles = together(suspicions, doomed, troubles);
     troubles.retain(|trouble| trouble.task.as_deref() == Some(&*task.task));
     Ok(troubles)
 }
@@ -344,17 +346,28 @@ pub async fn retrying(inspector: &Inspector, tasks: &[TaskReport]) -> Result<Vec
         let message = brief(first.message.as_deref().unwrap_or_default(), 80);
         let name = &task.task;
         let what = format!(
-            "{} delayed, {} of the next {} behind a failed run, the first with {code}: {message}; none completed in the last 5 minutes",
+            "{} delayed, {} tried again behind a failed run, the first with {code}: {message}; none completed in the last 5 minutes",
             many(task.counts.delayed, "job"),
-            failed.len(),
-            page.jobs.len(),
+            match (failed.len(), page.jobs.len()) {
+                (all, looked) if all == looked => "all that were looked at".to_owned(),
+                (some, looked) => format!("{some} of the next {looked}"),
+            },
         );
         let mut hint =
             format!("`heartline jobs list -t {name} -s delayed --oldest-first` shows when they are tried again");
         if task.paused.is_none() {
             hint += &format!("; `heartline task pause {name}` lets none begin meanwhile");
         }
-        troubles.push(Trouble::note(name, what, hint));
+        hint += &format!(
+            "; what has failed by the end runs again by `heartline jobs retry -t {name} --state failed --code {code}`"
+        );
+        // As many as are an outage when they have failed for good.
+        let grade = if failed.len() as u64 >= OUTAGE && task.failed_since_completed != Some(0) {
+            Grade::Risk
+        } else {
+            Grade::Note
+        };
+        troubles.push(Trouble { grade, ..Trouble::note(name, what, hint) });
     }
     Ok(troubles)
 }
@@ -423,6 +436,15 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
             let hint = format!("nothing waits yet: start a worker that has the task; that one was {}", worker.worker);
             Trouble::note(name, what, hint)
         }));
+    }
+    if task.counts.delayed > task.due && waiting == 0 && task.live_workers == 0 && is_known {
+        let next = task.next_due_at.and_then(|at| at.duration_since(task.as_of).ok()).map(span);
+        let what = format!(
+            "{} delayed, the next one for {}, and no live worker works it",
+            many(task.counts.delayed, "job"),
+            next.unwrap_or_else(|| "an unknown time".to_owned())
+        );
+        troubles.push(Trouble::note(name, what, who_had(task)));
     }
     if task.nowhere > 0 {
         let what =
@@ -646,7 +668,7 @@ fn crowd(task: &TaskReport, holders: &[Holder]) -> Option<Trouble> {
     let oldest = first
         .map_or("none of its own jobs runs".to_owned(), |first| format!("its oldest run is {} old", span(ago(first))));
     let hint = format!(
-        "{oldest}: `heartline jobs list -t {name} -s running`, `heartline jobs cancel -t {name} ID` stops one, more workers take what waits{timeout}"
+        "{oldest}: `heartline jobs list -t {name} -s running` names what runs, `heartline jobs cancel -t {name} ID` stops one of it, more workers take what waits{timeout}"
     );
     let grade = if is_hung { Grade::Risk } else { Grade::Note };
     Some(Trouble { grade, ..Trouble::note(name, what, hint) })
@@ -686,8 +708,13 @@ pub fn standing(id: &str, worker: Option<&WorkerReport>, now: SystemTime) -> Str
 pub fn next_step(task: &TaskReport, worker: &str, known: Option<&WorkerReport>) -> String {
     let is_dead = known.is_some_and(|worker| worker.death.is_some());
     let doubt = if is_dead { "" } else { ", if it is dead," };
+    // Which of the two it is only its host tells.
+    let frozen = known.filter(|known| !is_dead && known.stopped_at.is_none() && !known.host.is_empty());
+    let frozen = frozen.and_then(|known| Some((known.pid?, &known.host))).map_or_else(String::new, |(pid, host)| {
+        format!("; on {host} `ps -o stat= -p {pid}` says whether it is frozen (T, and `kill -CONT {pid}` lets it go on) or dead (nothing)")
+    });
     let at_once = format!(
-        "`heartline recover worker {}`{doubt} does at once, and lets those fail that stalled as often as they may",
+        "`heartline recover worker {}`{doubt} does at once, and lets those fail that stalled as often as they may{frozen}",
         quoted(worker)
     );
     if waits_for_people(task) {
@@ -756,7 +783,7 @@ pub async fn trouble_of(inspector: &Inspector, job: &JobReport) -> Result<Option
         let mut what = format!("it is held by {}", standing(holder.as_str(), worker.as_ref(), task.as_of));
         let mut hint = next_step(&task, holder.as_str(), worker.as_ref());
         if job.state == JobState::Running && is_last_run(&task, job.options.max_count, job.stalled_count) {
-            what += "; IT WILL FAIL when it is taken back, since it stalled as often as it may";
+            what += "; IT WILL FAIL when it is taken back: its options let it stall no more";
             hint = format!("{}; {hint}", spared(&task, &quoted(job.id.as_str())));
         }
         return Ok(Some((what, heeded(inspector, &task, hint).await?)));
@@ -773,7 +800,7 @@ async fn heeded(inspector: &Inspector, task: &TaskReport, hint: String) -> Resul
     let mut workers = inspector.workers().await?;
     let holders = holders(inspector, std::slice::from_ref(task), &mut workers).await?;
     let suspicions = suspicions_of(inspector, task, &workers, &holders).await?;
-    Ok(if suspicions.is_empty() { hint } else { heeding(&hint) })
+    Ok(if suspicions.at_large.is_empty() { hint } else { heeding(&hint) })
 }
 
 /// What becomes of a job that waits by its columns, where nothing waits in any list: it has begun meanwhile, or nobody finds it.

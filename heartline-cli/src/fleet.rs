@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use futures_util::future::join_all;
 use heartline::{HolderReport, Inspector, ServerReport, TaskReport, WorkerReport};
-use heartline_board::crashes::{dead_handed, doomed, last_stalls, suspicions, taken_back, together};
+use heartline_board::crashes::{Suspicions, dead_handed, doomed, last_stalls, suspicions, taken_back, together};
 use heartline_board::troubles::{Trouble, all_troubles, damaged, holders, retrying};
 
 use crate::failure::Failure;
@@ -23,6 +23,8 @@ pub(crate) struct Fleet {
     pub(crate) servers: Vec<ServerReport>,
     /// The tasks with something foreign under a key.
     pub(crate) damaged: Vec<Trouble>,
+    /// The tasks of which nothing completes while jobs are tried again.
+    pub(crate) retrying: Vec<Trouble>,
 }
 
 impl Fleet {
@@ -31,7 +33,8 @@ impl Fleet {
         let (tasks, mut workers) = (inspector.tasks().await?, inspector.workers().await?);
         let holders = holders(inspector, &tasks, &mut workers).await?;
         let damaged = damaged(inspector, &tasks).await?;
-        Ok(Fleet { tasks, workers, holders, servers: inspector.servers().await?, damaged })
+        let retrying = retrying(inspector, &tasks).await?;
+        Ok(Fleet { tasks, workers, holders, servers: inspector.servers().await?, damaged, retrying })
     }
 
     /// What the last stalls tell, and what fails, task by task. A task whose stalls cannot be read hides no other.
@@ -45,18 +48,17 @@ impl Fleet {
             read.iter().any(|(name, read)| *name == task && read.as_ref().is_ok_and(|(_, is_whole)| *is_whole))
         };
         let suspicions = suspicions(inspector, stalls().chain(&to_come), &self.tasks, &self.workers, now).await?;
-        let mut others = retrying(inspector, &self.tasks).await?;
-        others.extend(doomed(inspector, &self.tasks, &self.workers, &self.holders).await?);
-        others.extend(taken_back(stalls(), is_whole, now));
-        Ok(Lately { suspicions, others })
+        let doomed = doomed(inspector, &self.tasks, &self.workers, &self.holders).await?;
+        Ok(Lately { suspicions, doomed, others: taken_back(stalls(), is_whole, now) })
     }
 
     /// What is wrong, or may be, the gravest first.
     pub(crate) fn troubles(&self, lately: Lately) -> Vec<Trouble> {
         let mut troubles = all_troubles(&self.tasks, &self.workers, &self.holders, &self.servers);
         troubles.extend(self.damaged.iter().cloned());
+        troubles.extend(self.retrying.iter().cloned());
         troubles.extend(lately.others);
-        together(lately.suspicions, troubles)
+        together(lately.suspicions, lately.doomed, troubles)
     }
 }
 
@@ -64,6 +66,8 @@ impl Fleet {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lately {
     /// Jobs that were held at the deaths of workers.
-    pub(crate) suspicions: Vec<Trouble>,
+    pub(crate) suspicions: Suspicions,
+    /// Those that fail when they are taken back.
+    pub(crate) doomed: Vec<Trouble>,
     pub(crate) others: Vec<Trouble>,
 }

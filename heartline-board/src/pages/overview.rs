@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::{Board, Frame, answer};
 use crate::crashes::{dead_handed, doomed, suspicions, taken_back, together};
 use crate::strip::Stalls;
-use crate::text::span;
+use crate::text::{rate_of, span};
 use crate::told::STATES;
 use crate::troubles::{Trouble, all_troubles, retrying};
 
@@ -84,20 +84,19 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Respon
         Ok(found) => troubles.extend(found),
         Err(e) => return board.failed(&e),
     }
-    match doomed(&board.inspector, &seen.tasks, &seen.workers, &seen.holders).await {
-        Ok(found) => troubles.extend(found),
+    let doomed = match doomed(&board.inspector, &seen.tasks, &seen.workers, &seen.holders).await {
+        Ok(found) => found,
         Err(e) => return board.failed(&e),
-    }
+    };
     troubles.extend(taken_back(log.latest(), |_| true, now));
-    let troubles = together(suspicions, troubles);
+    let troubles = together(suspicions, doomed, troubles);
     let row = |task: &TaskReport| {
         let earlier = earlier.tasks.iter().flat_map(|tasks| tasks.iter()).find(|earlier| earlier.task == task.task);
         let rates = earlier.and_then(|earlier| task.rates_since(earlier));
         // What cannot be read is not 0.
         let known = |told: String| if task.fault.is_some() { "–".to_owned() } else { told };
-        let rate = |of: fn(&heartline::TaskRates) -> f64| {
-            rates.as_ref().map_or("–".to_owned(), |rates| format!("{:.0}", of(rates)))
-        };
+        let rate =
+            |of: fn(&heartline::TaskRates) -> f64| rates.as_ref().map_or("–".to_owned(), |rates| rate_of(of(rates)));
         Row {
             task: task.task.clone(),
             is_paused: task.paused.is_some(),

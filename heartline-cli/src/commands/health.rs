@@ -69,7 +69,7 @@ fn tell_status(session: &Session, fleet: &Fleet, troubles: &[Trouble], is_health
         if troubles.is_empty() {
             session.out.line("Nothing is wrong.")?;
         } else if is_healthy {
-            session.out.line("Jobs are processed; for you to judge:")?;
+            session.out.line("For you to judge:")?;
         }
         tell(session, troubles.iter())?;
     }

@@ -153,7 +153,7 @@ async fn warn_of_poison(session: &Session, jobs: &Selected) -> Result<String, Fa
     }
     // In production it is asked anyway.
     if poisonous > 0 && !session.consent.is_production() {
-        confirm(&session.consent, &format!("run {} again that took workers down", many(poisonous, "job")))?;
+        confirm(&session.consent, &format!("run {} again that was held when workers died", many(poisonous, "job")))?;
     }
     Ok(String::new())
 }
@@ -203,10 +203,15 @@ async fn codes_of(session: &Session, task: &str, younger: Option<Duration>) -> R
     };
     session.out.table(&["CODE", "JOBS", "LAST", "ID", "MESSAGE"], counted.iter().map(cells).collect())?;
     let rest = if page.next.is_some() { ", and others failed before" } else { "" };
+    let code = counted.first().map_or("CODE", |count| &*count.code);
     session.out.hint(format!(
-        "Of {} looked at{rest}. `heartline jobs list -t {task} -s failed --code CODE` lists them.",
-        many(page.jobs.len() as u64, "failed job")
+        "Of {} looked at{rest}. `heartline jobs list -t {task} -s failed --code {}` lists those of the first code.",
+        many(page.jobs.len() as u64, "failed job"),
+        quoted(&shown(code))
     ));
+    if counted.iter().any(|count| count.code == codes::WORKER_CRASHED) {
+        session.out.hint(format!("worker_crashed: their workers died with them. `heartline stalls suspects -t {task}` tells which of them may be why, before they are retried."));
+    }
     Ok(())
 }
 

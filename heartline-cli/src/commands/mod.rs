@@ -142,7 +142,7 @@ async fn tell_risks(session: &Session, task: &str) -> Result<(), Failure> {
     let holders = holders(&session.inspector, tasks, &mut workers).await?;
     let failing = doomed(&session.inspector, tasks, &workers, &holders).await?;
     let suspicions = suspicions_of(&session.inspector, &report, &workers, &holders).await?;
-    for trouble in together(suspicions, failing) {
+    for trouble in together(suspicions, failing, Vec::new()) {
         session.out.hint(format!("! {}\n    {}", shown(&trouble.what), shown(&trouble.hint)));
     }
     Ok(())

@@ -93,6 +93,9 @@ async fn ask_about_all(session: &Session, jobs: &Silent, verb: &str) -> Result<(
     let silent = silent.iter().filter(is_meant).count();
     let set_aside: u64 = task.parts.iter().map(|part| part.set_aside).sum();
     let what = match set_aside {
+        0 if silent == 0 && task.parts.iter().all(|part| part.snapshot_at.is_none()) => {
+            format!("all jobs of {} that stay silent; which are is not known before the first snapshot", jobs.task)
+        }
         0 => format!("all jobs of {} that stay silent, {silent} of which are silent now", jobs.task),
         // Where there are such jobs, they are all that is taken.
         _ => format!("the {set_aside} jobs of {} that are set aside", jobs.task),
@@ -152,11 +155,15 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
         session.out.hint(format!("and {} more: --json lists them", jobs.len() - LISTED));
     }
     let held = report.counts.claimed + report.counts.running;
-    let age = report.parts.iter().filter_map(|part| part.snapshot_at).max();
-    let age = age.map_or("there was no snapshot yet".to_owned(), |at| {
+    let at = report.parts.iter().filter_map(|part| part.snapshot_at).max();
+    let is_known = at.is_some() || !jobs.is_empty();
+    let age = at.map_or("there was no snapshot yet".to_owned(), |at| {
         format!("the last snapshot was {}", relative(at, report.as_of))
     });
-    session.out.hint(format!("{} of {held} held jobs are silent; {age}.", jobs.len()));
+    session.out.hint(match is_known {
+        true => format!("{} of {held} held jobs are silent; {age}.", jobs.len()),
+        false => format!("Which of {held} held jobs are silent is not known before the first snapshot."),
+    });
     super::tell_risks(session, task).await?;
     if early > 0 {
         session.out.hint(format!("{early} more are not heard from since, and need not be yet."));

@@ -127,7 +127,7 @@ async fn outlook(session: &Session, task: &str) -> Result<(), Failure> {
     match outlook.next_resolve_at {
         Some(at) => {
             let is_any_silent = outlook.parts.iter().any(|part| part.candidates > 0);
-            let which = if is_any_silent { "The next job" } else { "What falls silent now" };
+            let which = if is_any_silent { "What stays silent" } else { "What falls silent now" };
             session.out.line(format!("{which} may be resolved {}.", exact(at, outlook.as_of)))
         }
         None => Ok(()),
@@ -162,7 +162,7 @@ async fn suspects(session: &Session, task: &str) -> Result<(), Failure> {
     }
     let at_large: Vec<&Suspect> = suspects.iter().filter(|suspect| suspect.is_at_large()).collect();
     session.out.hint(match at_large.is_empty() {
-        true => "All of them have ended, or another job, perhaps of another task, was held at more of those deaths (UNEXPLAINED 0 or 1): `heartline status` names those that may do it again.".to_owned(),
+        true => "None of them may take a worker down now: each has ended, or its deaths are those of another job, perhaps of another task, that was held at more of them (UNEXPLAINED 0 or 1). One that failed may do it again when it is retried.".to_owned(),
         false => accusation(task, &at_large, session.inspector.task(task).await?.paused.is_some()),
     });
     Ok(())

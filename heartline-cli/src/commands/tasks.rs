@@ -11,7 +11,7 @@ use crate::args::TaskCommand;
 use crate::ask::confirm;
 use crate::failure::{Failure, ended};
 use crate::session::Session;
-use heartline_board::text::{exact, shown, span};
+use heartline_board::text::{exact, rate_of, shown, span};
 use heartline_board::troubles::troubles_of;
 
 /// Between two looks, from which rates are told.
@@ -82,7 +82,7 @@ pub(super) async fn list(session: &Session) -> Result<(), Failure> {
         cells.extend(states.map(|jobs| jobs.to_string()));
         cells.push(task.next_waiting_age.map_or_else(|| "-".to_owned(), span));
         let rates = row.rates.map(|rates| [rates.dispatched, rates.ended]);
-        cells.extend(rates.map_or(["-".to_owned(), "-".to_owned()], |rates| rates.map(|rate| format!("{rate:.0}"))));
+        cells.extend(rates.map_or(["-".to_owned(), "-".to_owned()], |rates| rates.map(rate_of)));
         cells.push(task.live_workers.to_string());
         cells.push(format!("{}/{}", counts.claimed + counts.running, task.slots));
         cells
@@ -165,7 +165,7 @@ async fn show(session: &Session, name: &str) -> Result<(), Failure> {
         ("jobs", Some(states.collect::<Vec<_>>().join(", "))),
         ("next has waited", task.next_waiting_age.map(span)),
         ("next is due", task.next_due_at.map(|at| exact(at, now))),
-        ("rates", rates.map(|rates| format!("{:.0}/s in, {:.0}/s out", rates.dispatched, rates.ended))),
+        ("rates", rates.map(|rates| format!("{}/s in, {}/s out", rate_of(rates.dispatched), rate_of(rates.ended)))),
         ("since it exists", Some(format!("{} dispatched, {} ended", task.dispatched, task.ended))),
         ("workers", Some(format!("{} live, {} slots", task.live_workers, task.slots))),
         ("paused", paused),

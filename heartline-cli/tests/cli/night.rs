@@ -347,7 +347,7 @@ async fn of_jobs_that_died_together_none_is_accused_alone_and_none_that_has_ende
     assert!(!bench.run(&["status"]).await.out.contains("deaths"), "nobody is accused of what is explained");
     bench.run(&["jobs", "cancel", "-t", "export", "a-good"]).await.ok();
     let listed = bench.run(&["stalls", "suspects", "-t", "export"]).await;
-    assert!(listed.err.contains("All of them have ended"), "{listed:?}");
+    assert!(listed.err.contains("None of them may take a worker down now"), "{listed:?}");
     assert!(!bench.run(&["status"]).await.out.contains("deaths"), "what has ended is no trouble");
 }
 
@@ -533,7 +533,7 @@ async fn jobs_that_fail_and_are_tried_again_while_none_completes_are_told_of() {
     until("it is tried again later", async || bench.export.counts().await.unwrap().delayed == 2).await;
     let status = bench.run(&["status"]).await;
     assert!(status.out.contains("2 delayed, "), "{status:?}");
-    let told = "1 of the next 2 behind a failed run, the first with disk: no space left; none completed";
+    let told = "1 of the next 2 tried again behind a failed run, the first with disk: no space left; none completed";
     assert!(status.out.contains(told), "{status:?}");
     let _ = worker.stop().await.unwrap();
 }
@@ -611,7 +611,10 @@ async fn a_job_that_took_its_workers_down_is_asked_about_before_it_runs_again() 
     pipe.hset("cli:{export}:error", "bad", error).ignore().hset("cli:{export}:stalledCount", "bad", 2).ignore();
     let () = pipe.query_async(&mut conn).await.unwrap();
     let ran = bench.run(&["jobs", "retry", "-t", "export", "bad"]).await;
-    assert!(ran.status == 2 && ran.err.contains("run 1 job again that took workers down; say --yes"), "{ran:?}");
+    assert!(
+        ran.status == 2 && ran.err.contains("run 1 job again that was held when workers died; say --yes"),
+        "{ran:?}"
+    );
     assert_eq!(bench.export.counts().await.unwrap().failed, 1);
     let ran = bench.run(&["jobs", "retry", "-t", "export", "bad", "-y"]).await;
     assert!(ran.status == 0 && ran.err.contains("since 2 workers died, or hung, with it"), "{ran:?}");
@@ -715,8 +718,11 @@ async fn a_live_worker_may_let_them_fail_whatever_a_person_does() {
     pipe.hset_multiple(format!("cli:worker:{live}"), &facts).ignore();
     let () = pipe.query_async(&mut conn).await.unwrap();
     let status = bench.run(&["status"]).await.out;
-    let told = "a live worker takes them back about as soon as `heartline recover running -t export --all`";
-    assert!(status.contains(told) && status.contains("`heartline jobs retry -t export ID` does the same"), "{status}");
+    let told = "a live worker will take them back, about as soon as a person could";
+    assert!(
+        status.contains(told) && status.contains("`heartline jobs retry -t export ID` lets them run again"),
+        "{status}"
+    );
 }
 
 #[tokio::test]
