@@ -7,5 +7,11 @@
 mod support;
 
 mod cluster_api;
+mod cluster_away;
+mod cluster_columns;
+mod cluster_connections;
+mod cluster_cuts;
 mod cluster_failovers;
+mod cluster_rights;
+mod cluster_risk;
 mod six;

@@ -7,4 +7,7 @@
 mod support;
 
 mod failovers;
+mod sentinel_connections;
+mod sentinel_cuts;
+mod sentinel_risk;
 mod trio;

@@ -13,24 +13,26 @@ pub struct Trio {
 impl Trio {
     /// Started, and all of them know of each other.
     pub async fn start() -> Trio {
-        let first = tokio::task::spawn_blocking(|| RedisServer::builder().start().unwrap()).await.unwrap();
+        // Whoever is asked for a copy waits for others who ask, for 5 s if nobody says otherwise.
+        let server = || RedisServer::builder().arg("--repl-diskless-sync-delay").arg("0");
+        let first = tokio::task::spawn_blocking(move || server().start().unwrap()).await.unwrap();
         let port = first.port();
-        let replica = move || {
-            let follows = RedisServer::builder().arg("--replicaof").arg("127.0.0.1").arg(port.to_string());
-            follows.arg("--repl-diskless-sync-delay").arg("0").start().unwrap()
-        };
+        let replica = move || server().arg("--replicaof").arg("127.0.0.1").arg(port.to_string()).start().unwrap();
         let mut servers = vec![first];
         for _ in 0..2 {
             servers.push(tokio::task::spawn_blocking(replica).await.unwrap());
         }
-        eventually("both replicas follow", PATIENCE, async || {
-            let role: Option<redis::Value> = ask(port, &["INFO", "replication"]).await;
-            let told: String = role.and_then(|role| redis::from_redis_value(role).ok()).unwrap_or_default();
-            told.matches("state=online").count() == 2
+        eventually("both replicas have said what they have", PATIENCE, async || {
+            // Only then are they sent what is written. This is sent to them, and stays nowhere.
+            let _: Option<u64> = ask(port, &["PUBLISH", "probe", "x"]).await;
+            let told: String = ask(port, &["INFO", "replication"]).await.unwrap_or_default();
+            let replicas = told.lines().filter(|line| line.contains(",state=online,"));
+            replicas.filter(|line| !line.contains(",offset=0,")).count() == 2
         })
         .await;
         let sentinels: Vec<Sentinel> = (0..3).map(|_| Sentinel::start(port)).collect();
         let trio = Trio { servers, sentinels };
+        trio.say_how_often("200", "200").await;
         for sentinel in &trio.sentinels {
             eventually("the sentinels know of all", PATIENCE, async || {
                 let known =
@@ -40,7 +42,16 @@ impl Trio {
             })
             .await;
         }
+        trio.say_how_often("10000", "2000").await;
         trio
+    }
+
+    /// How often the sentinels ask the servers, and tell each other of them, ms. Older ones cannot be told, and take their time.
+    async fn say_how_often(&self, asked: &str, told: &str) {
+        for sentinel in &self.sentinels {
+            let words = ["SENTINEL", "DEBUG", "INFO-PERIOD", asked, "PUBLISH-PERIOD", told];
+            let _: Option<String> = ask(sentinel.port, &words).await;
+        }
     }
 
     pub fn url(&self) -> String {
@@ -75,5 +86,13 @@ impl Trio {
     pub async fn fail_over(&self) {
         let said: Option<String> = ask(self.sentinels[0].port, &["SENTINEL", "FAILOVER", SERVICE]).await;
         assert_eq!(said.as_deref(), Some("OK"));
+    }
+
+    /// Changes a setting of all sentinels.
+    pub async fn set(&self, name: &str, value: &str) {
+        for sentinel in &self.sentinels {
+            let said: Option<String> = ask(sentinel.port, &["SENTINEL", "SET", SERVICE, name, value]).await;
+            assert_eq!(said.as_deref(), Some("OK"), "{name}");
+        }
     }
 }

@@ -46,8 +46,12 @@ impl Child {
 
     /// Sends a signal, such as `STOP`.
     pub fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([&format!("-{name}"), &self.0.id().to_string()]).status().unwrap();
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().unwrap();
         assert!(sent.success());
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.0.id()
     }
 
     /// Waits until it has ended by itself.

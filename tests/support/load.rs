@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::journal::{Journal, Run};
 use super::worker::TestWorker;
-use super::{PATIENCE, eventually};
+use super::{PATIENCE, ask_port, eventually};
 
 /// The input of a job that runs through the failover.
 const LONG: u64 = 0;
@@ -157,4 +157,18 @@ async fn dispatch(jobs: TaskRef<u64, u64>, stopped: Arc<AtomicBool>) -> Vec<(Str
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
     acknowledged
+}
+
+/// Cuts every connection that a client has to one of these servers, those that listen included. Returns how many there were at each.
+pub async fn cut(ports: impl IntoIterator<Item = u16>) -> Vec<u64> {
+    let mut cut = Vec::new();
+    for port in ports {
+        let mut of_port = 0;
+        for kind in ["normal", "pubsub"] {
+            let words = ["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"];
+            of_port += ask_port::<u64>(port, &words, PATIENCE).await.unwrap();
+        }
+        cut.push(of_port);
+    }
+    cut
 }

@@ -7,6 +7,8 @@
 // Failures of helpers are failures of the test; the attribute also tells clippy so.
 #![cfg(test)]
 
+#[allow(dead_code)]
+pub mod census;
 mod checks;
 mod child;
 mod container;
@@ -23,6 +25,8 @@ mod proxy;
 #[allow(dead_code)]
 pub mod puppet;
 mod resp;
+#[allow(dead_code)]
+pub mod risk;
 #[allow(dead_code)]
 pub mod sentinel;
 mod server;

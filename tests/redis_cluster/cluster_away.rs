@@ -1,0 +1,229 @@
+//! A primary that is away: other nodes do not notice, and nobody spins.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use heartline::{App, Context, JobError, StallOptions, TaskOptions, TaskRef};
+
+use crate::six::{Six, TASKS, ask};
+use crate::support::{Child, PATIENCE, TestRedis, eventually};
+
+/// How long each kind of time is looked at.
+const WINDOW: Duration = Duration::from_secs(3);
+
+/// How often somebody dispatches, whether the call before was answered or not: so each of those that a call holds up counts.
+const PACE: Duration = Duration::from_millis(20);
+
+async fn app(url: &str) -> (App, Vec<TaskRef<u64, u64>>) {
+    let app = App::builder().redis(url).build().await.unwrap();
+    let options = TaskOptions::new().concurrency(8).stall(StallOptions::new().interval(Duration::from_secs(3)));
+    let declare = |task: &&str| {
+        app.task(task, options.clone(), |_: Context, input: u64| async move { Ok::<_, JobError>(input) }).unwrap()
+    };
+    let tasks = TASKS.iter().map(declare).collect();
+    (app, tasks)
+}
+
+/// Which of the nodes has the first of the tasks, and which of the tasks are on another.
+async fn places(six: &Six) -> (usize, Vec<usize>) {
+    let ports = six.ports();
+    let port = six.primary_of(TASKS[0], ports[0]).await.unwrap();
+    let mut elsewhere = Vec::new();
+    for (at, task) in TASKS.iter().enumerate() {
+        if six.primary_of(task, ports[0]).await != Some(port) {
+            elsewhere.push(at);
+        }
+    }
+    (ports.iter().position(|own| *own == port).unwrap(), elsewhere)
+}
+
+/// How long each call took, by when it began.
+type Calls = Arc<Mutex<Vec<(Instant, Duration)>>>;
+
+/// Calls at the pace until it is told to stop, and notes how long each took.
+async fn calling<F: Future<Output = ()> + Send + 'static>(
+    call: impl Fn() -> F,
+    stopped: Arc<AtomicBool>,
+    calls: Calls,
+) {
+    let mut pace = tokio::time::interval(PACE);
+    let mut under_way = tokio::task::JoinSet::new();
+    while !stopped.load(Ordering::SeqCst) {
+        pace.tick().await;
+        let (call, calls) = (call(), Arc::clone(&calls));
+        under_way.spawn(async move {
+            let begun = Instant::now();
+            call.await;
+            calls.lock().unwrap().push((begun, begun.elapsed()));
+        });
+    }
+    while let Some(ended) = under_way.join_next().await {
+        ended.unwrap();
+    }
+}
+
+/// What all but a hundredth of the calls of this time took at the most.
+fn percentile(calls: &Calls, from: Instant, to: Instant) -> Duration {
+    let calls = calls.lock().unwrap();
+    let mut took: Vec<Duration> =
+        calls.iter().filter(|(begun, _)| (from..to).contains(begun)).map(|(_, took)| *took).collect();
+    assert!(took.len() > 50, "{}", took.len());
+    took.sort_unstable();
+    took[took.len() * 99 / 100]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_about_tasks_of_other_nodes_do_not_wait_for_a_primary_that_is_killed() {
+    let mut six = Six::start().await;
+    let (at, _) = places(&six).await;
+    goes(&mut six, |six| six.cluster.nodes[at].kill()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_for_one_that_freezes() {
+    let mut six = Six::start().await;
+    let (at, _) = places(&six).await;
+    goes(&mut six, |six| six.cluster.nodes[at].freeze().unwrap()).await;
+    six.cluster.nodes[at].thaw().unwrap();
+}
+
+/// Dispatches of one process about tasks on all nodes, while a worker of it works them and one of the primaries goes.
+async fn goes(six: &mut Six, go: impl FnOnce(&mut Six)) {
+    let (at, elsewhere) = places(six).await;
+    let before = six.ports()[at];
+    let (app, tasks) = app(&six.cluster.url()).await;
+    let worker = app.worker().spawn();
+    let stop = Arc::new(AtomicBool::new(false));
+    let calls: Vec<Calls> = tasks.iter().map(|_| Calls::default()).collect();
+    let mut calls_go_on = Vec::new();
+    for (task, calls) in tasks.iter().zip(&calls) {
+        let task = task.clone();
+        let dispatches = move || {
+            let task = task.clone();
+            async move { drop(task.dispatch(1).await.unwrap()) }
+        };
+        calls_go_on.push(tokio::spawn(calling(dispatches, Arc::clone(&stop), Arc::clone(calls))));
+    }
+    // What the machine and the nodes themselves let such a call wait: on a busy one they lose sight of each other, and refuse writes.
+    let plain: Vec<Calls> = elsewhere.iter().map(|_| Calls::default()).collect();
+    for (task, calls) in elsewhere.iter().zip(&plain) {
+        let port = six.primary_of(TASKS[*task], before).await.unwrap();
+        let client = redis::Client::open(format!("redis://127.0.0.1:{port}")).unwrap();
+        let conn = client.get_multiplexed_async_connection_with_config(&TestRedis::patient()).await.unwrap();
+        let key = format!("probe:{{{}}}", TASKS[*task]);
+        let writes = move || {
+            let (mut conn, key) = (conn.clone(), key.clone());
+            async move {
+                while redis::cmd("SET").arg(&key).arg(1).query_async::<()>(&mut conn).await.is_err() {
+                    tokio::time::sleep(PACE).await;
+                }
+            }
+        };
+        calls_go_on.push(tokio::spawn(calling(writes, Arc::clone(&stop), Arc::clone(calls))));
+    }
+    for task in &tasks {
+        let works = async || task.counts().await.unwrap().completed > 10;
+        eventually("each task is worked", PATIENCE, works).await;
+    }
+    let begun = Instant::now();
+    tokio::time::sleep(WINDOW).await;
+    let gone = Instant::now();
+    go(six);
+    six.another_than(before, TASKS[0]).await;
+    // What follows the promotion, too.
+    tokio::time::sleep_until((Instant::now() + Duration::from_secs(1)).max(gone + WINDOW).into()).await;
+    let end = Instant::now();
+    stop.store(true, Ordering::SeqCst);
+    for calls in calls_go_on {
+        calls.await.unwrap();
+    }
+    assert!(percentile(&calls[0], gone, end) > Duration::from_millis(500), "its own calls waited for the failover");
+    for (task, plain) in elsewhere.into_iter().zip(&plain) {
+        let (usual, then) = (percentile(&calls[task], begun, gone), percentile(&calls[task], gone, end));
+        let plain = percentile(plain, gone, end);
+        let told = format!("{}: {usual:?} before, {then:?} then, and {plain:?} for a plain write", TASKS[task]);
+        println!("{told}");
+        // A call that waits for the node that is away waits for half a second or more, and so do those that come meanwhile. A busy
+        // machine lets calls of several steps wait at each of them.
+        assert!(then < usual.max(plain) * 4 + Duration::from_millis(400), "{told}");
+    }
+    let _ = worker.stop().await.unwrap();
+}
+
+/// The program of a child.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_dispatches_and_works() {
+    let Some(url) = Child::role() else { return };
+    let (app, tasks) = app(&url).await;
+    for task in tasks {
+        tokio::spawn(async move {
+            let mut pace = tokio::time::interval(PACE);
+            loop {
+                pace.tick().await;
+                // What waits for too long is given up, and the next one waits.
+                let _ = task.dispatch(1).await;
+            }
+        });
+    }
+    let _ = app.worker().run().await.unwrap();
+}
+
+/// The time of processors that a process has used, in hundredths of a second.
+#[cfg(target_os = "linux")]
+fn processor_time(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(')').unwrap();
+    // The state is the third field; the time of the program and that of the system for it are the 14th and the 15th.
+    rest.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+}
+
+/// How often a node was asked for the map of slots.
+async fn maps_told(port: u16) -> u64 {
+    let told: String = ask(port, &["INFO", "commandstats"]).await.unwrap();
+    let line = told.lines().find_map(|line| line.strip_prefix("cmdstat_cluster|slots:calls="));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_does_no_more_while_a_primary_is_away_than_under_load() {
+    let mut six = Six::start().await;
+    let (at, _) = places(&six).await;
+    let child = Child::start(module_path!(), "a_process_that_dispatches_and_works", &six.cluster.url());
+    let ports = six.ports();
+    let living: Vec<u16> =
+        ports.iter().enumerate().filter(|(other, _)| other % 3 != at).map(|(_, port)| *port).collect();
+    for task in TASKS {
+        let port = six.primary_of(task, ports[0]).await.unwrap();
+        let completed = format!("heartline:{{{task}}}:completed");
+        let works = async || ask::<u64>(port, &["ZCARD", &completed]).await > Some(10);
+        eventually("each task is worked", PATIENCE, works).await;
+    }
+    // No failover.
+    six.cluster.nodes[at + 3].kill();
+    let looked_at = async |what: &str| {
+        let (begun, used) = (Instant::now(), processor_time(child.pid()));
+        let mut maps = Vec::new();
+        for port in &living {
+            maps.push((*port, maps_told(*port).await));
+        }
+        tokio::time::sleep(WINDOW).await;
+        let (took, used) = (begun.elapsed().as_secs_f64(), (processor_time(child.pid()) - used) as f64);
+        for (port, before) in maps {
+            let more = (maps_told(port).await - before) as f64 / took;
+            println!("{what}: {more} maps a second at {port}");
+            assert!(more <= 10.0, "{what}: {more} maps a second");
+        }
+        println!("{what}: {} hundredths of a processor", used / took);
+        used / took
+    };
+    let under_load = looked_at("under load").await;
+    six.cluster.nodes[at].freeze().unwrap();
+    let frozen = looked_at("one is frozen").await;
+    six.cluster.nodes[at].kill();
+    let dead = looked_at("one is dead").await;
+    // A loop that does not wait takes a whole processor. What little it is else depends on who shares the machine, and when.
+    let most = (under_load.max(30.0) * 1.5).min(90.0);
+    assert!(frozen.max(dead) < most, "{under_load} under load, then {frozen} and {dead}");
+}
