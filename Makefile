@@ -133,7 +133,7 @@ check-engines: ## Run the tests of Sentinel, Cluster and replicas on each of RED
 	@set -e; for server in $(REDIS_SERVERS); do for run in 1 2 3 4 5; do \
 		echo "== $$server, run $$run of 5"; \
 		which=; case "$$("$$server" --version)" in *v=6.*) which="--skip cluster";; Valkey*v=8.*) ;; Valkey*) which=--include-ignored;; esac; \
-		HEARTLINE_REDIS_SERVER="$$server" cargo test --all-features --test redis_cluster --test sentinel --test integration -- cluster failovers replicated $$which; \
+		HEARTLINE_REDIS_SERVER="$$server" cargo test --all-features --test redis_cluster --test sentinel --test integration -- cluster failovers sentinel replicated $$which; \
 	done; \
 	case "$$("$$server" --version)" in *v=6.*) ;; *) \
 		echo "== the simulation, on a cluster of $$server"; \
