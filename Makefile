@@ -129,8 +129,9 @@ test-engines: ## Run the tests of recovery and results through a cluster and thr
 
 .PHONY: check-engines
 check-engines: ## Run the tests of Sentinel, Cluster and replicas on each of REDIS_SERVERS five times, and the simulation on a cluster
-	@test -n "$(REDIS_SERVERS)" || { echo "missing: REDIS_SERVERS=\"/path/to/redis-server ...\"" >&2; exit 2; }
-	@set -e; for server in $(REDIS_SERVERS); do for run in 1 2 3 4 5; do \
+	@scripts/ensure redis-server
+	@set -e; servers="$(REDIS_SERVERS)"; if [ -z "$$servers" ]; then others="$$(scripts/servers)"; servers="$$(command -v redis-server) $$others"; fi; \
+	for server in $$servers; do for run in 1 2 3 4 5; do \
 		echo "== $$server, run $$run of 5"; \
 		which=; case "$$("$$server" --version)" in *v=6.*) which="--skip cluster";; Valkey*v=8.*) ;; Valkey*) which=--include-ignored;; esac; \
 		HEARTLINE_REDIS_SERVER="$$server" cargo test --all-features --test redis_cluster --test sentinel --test integration -- cluster failovers sentinel replicated $$which; \
