@@ -497,7 +497,7 @@ async fn watched(
         decided = deciding => {
             let report = decided?;
             run.lines(lines(&report));
-            let by_worker = if report.swept_by_worker { "; a live worker swept meanwhile, and decides" } else { "" };
+            let by_worker = if report.swept_by_worker { "; somebody else swept meanwhile: the stalls of the task tell what was decided" } else { "" };
             Ok(format!("{}, {} refused{by_worker}", changed(&report, done), report.refused))
         }
         () = run.stopped() => Ok("Stopped before it decided.".to_owned()),
@@ -511,7 +511,7 @@ async fn sweep(inspector: &Inspector, task: &str, run: &Run) -> Result<String, E
             let report = swept?;
             let of_job = |job: &ResolvedJob| format!("{}: {}, stall {}", shown(job.id.as_str()), job.action, job.stalled_count);
             run.lines(report.resolved.iter().map(of_job).collect());
-            let by_worker = if report.swept_by_worker { "; a live worker swept meanwhile, and decides" } else { "" };
+            let by_worker = if report.swept_by_worker { "; somebody else swept meanwhile: the stalls of the task tell what was decided" } else { "" };
             let aside = if report.set_aside > 0 { format!(", {} set aside for a person", report.set_aside) } else { String::new() };
             let end = if report.is_complete { "" } else { "; it did not come to its end: repeat it" };
             Ok(format!("{} resolved{aside}{by_worker}{end}", many(report.resolved.len() as u64, "silent job")))

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use heartline::{
-    Error, Holder, HolderReport, Inspector, JobFilter, JobState, JobValues, StallAction, StalledEvent, Suspect,
+    Error, Holder, HolderReport, Inspector, JobFilter, JobRow, JobState, JobValues, StallAction, StalledEvent, Suspect,
     TaskReport, WorkerReport,
 };
 
@@ -301,7 +301,14 @@ pub(crate) async fn would_fail(
         Err(_) => return Ok(0),
     };
     let theirs = jobs.iter().filter(|job| job.worker.as_ref().is_some_and(|holder| is_theirs(holder.as_str())));
-    Ok(theirs.filter(|job| is_last_run(task, job.max_count, job.stalled_count)).count() as u64)
+    let last: Vec<&JobRow> = theirs.filter(|job| is_last_run(task, job.max_count, job.stalled_count)).collect();
+    // One whose cancel was asked for ends as cancelled. Of many it is asked about some.
+    let mut cancelled = 0;
+    for job in last.iter().take(LOOKED_UP) {
+        let job = inspector.job(&task.task, job.id.as_str(), JobValues::None).await;
+        cancelled += u64::from(job.is_ok_and(|job| job.is_some_and(|job| job.cancel_requested.is_some())));
+    }
+    Ok(last.len() as u64 - cancelled)
 }
 
 /// Whether a job fails by its next stall.

@@ -117,7 +117,10 @@ impl fmt::Debug for Token {
 pub fn is_known_host(host: Option<&str>, known: &[String]) -> bool {
     let Some(host) = host.map(str::to_ascii_lowercase) else { return false };
     let name = match host.strip_prefix('[') {
-        Some(v6) => v6.split_once(']').map_or("", |(address, _)| address),
+        Some(v6) => match v6.split_once(']') {
+            Some((address, port)) if port.is_empty() || port.starts_with(':') => address,
+            _ => "",
+        },
         None => host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name),
     };
     name == "localhost" || name.parse::<IpAddr>().is_ok() || known.iter().any(|known| *known == name || *known == host)
@@ -360,7 +363,9 @@ mod tests {
         for host in ["localhost", "LOCALHOST:9187", "127.0.0.1:9187", "127.0.0.1", "[::1]:9187", "10.0.0.7:80"] {
             assert!(plain(host), "{host}");
         }
-        for host in ["", "evil.example", "evil.example:1", "localhost.evil.example", "[::1", "127.0.0.1.evil.example"] {
+        for host in
+            ["", "[::1]x", "evil.example", "evil.example:1", "localhost.evil.example", "[::1", "127.0.0.1.evil.example"]
+        {
             assert!(!plain(host), "{host}");
         }
         assert!(!is_known_host(None, &[]));

@@ -11,6 +11,9 @@ use serde_json::Value;
 
 use crate::text::{brief, exact, many, relative, shown, span};
 
+/// What `heartline work` notes of a job whose program it cannot start.
+pub const NOT_STARTED_AT_ALL: &str = "the program cannot be started";
+
 /// The states of a job, in the order of its life.
 pub const STATES: [JobState; 8] = [
     JobState::Waiting,

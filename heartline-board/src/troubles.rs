@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::checks::{Grade, of_servers};
 use crate::crashes::{doomed, heeding, is_last_run, spared, suspicions_of, together, would_fail};
 use crate::text::{brief, many, printed, quoted, relative, shown, span};
-use crate::told::{is_overdue, proof};
+use crate::told::{NOT_STARTED_AT_ALL, is_overdue, proof};
 
 /// How many intervals an epoch may last while jobs are held, before stall detection counts as standing still: it takes one, and a third
 /// more until the next heartbeat.
@@ -302,6 +302,7 @@ fn of_foreign(name: &str, fault: &str) -> String {
 const SNOOZED: (usize, u32) = (5, 3);
 
 /// Jobs that put themselves off again and again while none completes.
+/// A worker of `heartline work` that can start no program puts each job off: nothing is done, whatever completed before.
 async fn snoozing(inspector: &Inspector, task: &TaskReport, delayed: &[JobRow]) -> Option<Trouble> {
     let (mut often, mut looked) = (Vec::new(), 0);
     for row in delayed.iter().take(SNOOZED.0) {
@@ -313,6 +314,18 @@ async fn snoozing(inspector: &Inspector, task: &TaskReport, delayed: &[JobRow]) 
     }
     let most = often.iter().map(|job| job.snoozed_count).max().filter(|_| often.len() * 2 > looked)?;
     let (name, first) = (&task.task, often.first()?);
+    let said = |job: &JobReport| {
+        Some(job.progress.as_ref()?.message.clone()).filter(|said| said.starts_with(NOT_STARTED_AT_ALL))
+    };
+    if let Some(said) = often.iter().find_map(said) {
+        let what = format!("{} put off again and again, {most} times: {said}", many(often.len() as u64, "job"));
+        let hint =
+            format!("the log of a worker of {name} says the same: see to its program, then nothing else is needed");
+        return Some(Trouble::risk(Some(name), what, hint));
+    }
+    if task.completed_lately > 0 {
+        return None;
+    }
     let what = format!(
         "{} delayed, {} of the next {looked} put off again and again, {most} times; none completed in the last 5 minutes",
         many(task.counts.delayed, "job"),
@@ -332,13 +345,14 @@ const RETRIED: (usize, usize) = (50, 20);
 /// # Errors
 /// As every look.
 pub async fn retrying(inspector: &Inspector, tasks: &[TaskReport]) -> Result<Vec<Trouble>, Error> {
-    let is_asked = |task: &&TaskReport| task.fault.is_none() && task.counts.delayed > 0 && task.completed_lately == 0;
+    let is_asked = |task: &&TaskReport| task.fault.is_none() && task.counts.delayed > 0;
     let mut troubles = Vec::new();
     for task in tasks.iter().filter(is_asked).take(RETRIED.0) {
         let filter = JobFilter::new(JobState::Delayed).oldest_first();
         let Ok(page) = inspector.jobs(&task.task, &filter, None, RETRIED.1).await else { continue };
         let failed: Vec<&JobRow> = page.jobs.iter().filter(|job| job.failed_attempts > 0).collect();
-        let Some(first) = failed.first().filter(|_| failed.len() * 2 >= page.jobs.len()) else {
+        let are_most = task.completed_lately == 0 && failed.len() * 2 >= page.jobs.len();
+        let Some(first) = failed.first().filter(|_| are_most) else {
             troubles.extend(snoozing(inspector, task, &page.jobs).await);
             continue;
         };
@@ -450,19 +464,27 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         let what =
             format!("{} in no place: nobody works them, and nobody is told how they ended", many(task.nowhere, "job"));
         let hint = format!(
-            "a key of the task was deleted, or the server lost it: `heartline audit -t {name}` names them, `heartline repair -t {name}` asks before any of them runs again"
+            "a key of the task was deleted, or the server lost it: `heartline audit -t {name}` names them, `heartline repair -t {name}` asks before any of them runs again; \
+             one that a worker held may run there until its next heartbeat, within a third of the stall interval: repair behind that"
         );
         troubles.push(trouble(what, hint));
     }
     if task.without_payload > 0 {
-        let what = format!(
-            "{} without payload: those that have not ended are removed when they are claimed",
-            many(task.without_payload, "job")
-        );
+        let (jobs, queued) = (task.without_payload, counts.waiting + counts.delayed);
+        let at_most = match queued.min(jobs) {
+            0 => "none of which waits".to_owned(),
+            1 if jobs == 1 => "which may wait: it is removed when it is claimed then".to_owned(),
+            some if some == jobs => "which may all wait: those that do are removed when they are claimed".to_owned(),
+            some => format!("{some} of which may wait: those that do are removed when they are claimed"),
+        };
         let hint = format!(
-            "somebody deleted them in Redis, or the server lost them: `heartline audit -t {name}` names them; dispatch them again"
+            "somebody deleted them in Redis, or the server lost them; `heartline events -t {name}` names each that is removed (lost_payload=true): dispatch it again then"
         );
-        troubles.push(Trouble::note(name, what, hint));
+        let grade = if queued > 0 { Grade::Risk } else { Grade::Note };
+        troubles.push(Trouble {
+            grade,
+            ..Trouble::note(name, format!("{} without payload, {at_most}", many(jobs, "job")), hint)
+        });
     }
     if task.live_workers > 0 && claimers(name, workers).next().is_none() && has_waited(task, LEFT) {
         troubles.push(trouble(
@@ -782,7 +804,8 @@ pub async fn trouble_of(inspector: &Inspector, job: &JobReport) -> Result<Option
     if !is_live {
         let mut what = format!("it is held by {}", standing(holder.as_str(), worker.as_ref(), task.as_of));
         let mut hint = next_step(&task, holder.as_str(), worker.as_ref());
-        if job.state == JobState::Running && is_last_run(&task, job.options.max_count, job.stalled_count) {
+        let is_last = is_last_run(&task, job.options.max_count, job.stalled_count) && job.cancel_requested.is_none();
+        if job.state == JobState::Running && is_last {
             what += "; IT WILL FAIL when it is taken back: its options let it stall no more";
             hint = format!("{}; {hint}", spared(&task, &quoted(job.id.as_str())));
         }

@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
 use heartline::{ServerReport, TaskReport, WorkerReport, WorkerState};
+use heartline_board::text::shown;
 use heartline_board::told::STATES;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -163,9 +164,10 @@ fn of_servers(registry: &mut Registry, servers: &[ServerReport]) {
     register("redis_clock_skew", "Between the clock of Redis and that of this process", Unit::Seconds, seconds(skew));
 }
 
-/// The name of a task as the value of a label, which the encoder takes as it is: what is listed in Redis may be no name at all.
+/// The name of a task as the value of a label, which the encoder takes as it is, and a terminal too: what is listed in Redis may be no name at all.
 fn named(task: &str) -> String {
-    task.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
+    let lines = task.split('\n').map(|line| shown(line).replace('\\', r"\\").replace('"', "\\\""));
+    lines.collect::<Vec<_>>().join(r"\n")
 }
 
 fn seconds(time: Duration) -> f64 {

@@ -160,7 +160,7 @@ impl Inspector {
         let tables = self.tables(task).await?;
         let mut cursors = Cursors::parse(cursor, tables.len())?;
         if let [keys] = &tables[..] {
-            return self.page_of(keys, filter, cursor, limit, began_ms).await;
+            return self.page_of(keys, filter, cursor, (limit, LOOKED), began_ms).await;
         }
         let mut looked = 0;
         if matches!(filter.state, JobState::Claimed | JobState::Running | JobState::Finalizing) {
@@ -170,16 +170,18 @@ impl Inspector {
                 cursors.0.iter().position(Option::is_some).filter(|_| jobs.len() < limit && looked < LOOKED)
             {
                 let from = cursors.0[at].clone().unwrap_or_default();
-                let page = self.page_of(&tables[at], filter, &from, limit - jobs.len(), began_ms).await?;
+                let page = self.page_of(&tables[at], filter, &from, (limit - jobs.len(), LOOKED), began_ms).await?;
                 looked += page.looked;
                 jobs.extend(page.jobs);
                 cursors.0[at] = page.next;
             }
             return Ok(JobPage { as_of: at_ms(began_ms), jobs, next: cursors.text(), looked });
         }
+        // Together they look at no more than one would.
+        let each = LOOKED / tables.len();
         let reads = cursors.0.iter().zip(tables.iter()).map(|(from, keys)| async move {
             let page = match from {
-                Some(from) => Some(self.page_of(keys, filter, from, limit, began_ms).await?),
+                Some(from) => Some(self.page_of(keys, filter, from, (limit, each), began_ms).await?),
                 None => None,
             };
             Ok::<_, Error>((from.clone(), page))
@@ -199,19 +201,19 @@ impl Inspector {
         Ok(JobPage { as_of: at_ms(began_ms), jobs, next: cursors.text(), looked })
     }
 
-    /// The same of one table.
+    /// The same of one table: at most `limit` jobs, of which a filter looks at about `looks`.
     async fn page_of(
         &self,
         keys: &Arc<TaskKeys>,
         filter: &JobFilter,
         cursor: &str,
-        limit: usize,
+        (limit, looks): (usize, usize),
         began_ms: u64,
     ) -> Result<JobPage, Error> {
         let text = filter.text.as_deref().map(json_text).unwrap_or_default();
         let code = filter.code.as_deref().map(json_text).unwrap_or_default();
         let (mut rows, mut cursor, mut looked) = (Vec::new(), cursor.to_owned(), 0);
-        let most = if filter.looks_inside() { LOOKED } else { limit };
+        let most = if filter.looks_inside() { looks } else { limit };
         let next = loop {
             let scores = if filter.is_ordered() { filter.times(began_ms) } else { (None, None) };
             let count = if filter.looks_inside() { A_CALL } else { A_CALL.min(limit - rows.len()) };

@@ -12,7 +12,7 @@ use heartline::{Error, JobCount, JobFilter, JobRow, JobState};
 use serde::Deserialize;
 
 use super::{Board, Frame, answer, encoded};
-use crate::text::{brief, relative, shown};
+use crate::text::{brief, many, relative, shown};
 use crate::told::{STATES, is_overdue};
 
 /// How many jobs a page shows.
@@ -141,7 +141,9 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(mut
     let cursor = Some(asked.cursor.as_str()).filter(|cursor| !cursor.is_empty());
     let looked = async {
         let page = board.inspector.jobs(&asked.task, &filter, cursor, ROWS).await?;
-        let count = asked.count(&board, &filter).await?;
+        // What stands on one page needs no count.
+        let is_all = cursor.is_none() && page.next.is_none();
+        let count = if is_all { None } else { Some(asked.count(&board, &filter).await?) };
         // With all well every job is silent for a third of each interval.
         let has_silent = page.jobs.iter().any(|job| job.is_silent);
         let is_late = has_silent && is_overdue(&board.inspector.task(&asked.task).await?);
@@ -151,9 +153,10 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(mut
         Ok(looked) => looked,
         Err(e) => return board.failed(&e),
     };
-    let counted = match (count.is_exact, count.looked) {
-        (true, _) => format!("{} jobs", count.jobs),
-        (false, looked) => format!("at least {} in {looked} looked at", count.jobs),
+    let jobs = count.as_ref().map_or(page.jobs.len() as u64, |count| count.jobs);
+    let counted = match count {
+        Some(count) if !count.is_exact => format!("at least {jobs} in {} looked at", count.looked),
+        _ => many(jobs, "job"),
     };
     let state: JobState = asked.state.parse().unwrap_or(JobState::Failed);
     let now = page.as_of;
@@ -178,7 +181,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(mut
         next: page.next.as_deref().map(|next| format!("{}&cursor={}", asked.url(&board), encoded(next))),
         looked: page.looked,
         is_looked_through: asked.is_looked_through(),
-        acts: if count.jobs > 0 { frame.offered(acts_on(state)) } else { Vec::new() },
+        acts: if jobs > 0 { frame.offered(acts_on(state)) } else { Vec::new() },
         frame,
         counted,
         task: asked.task,

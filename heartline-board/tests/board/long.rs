@@ -140,18 +140,20 @@ async fn who_acts_may_be_told_by_what_a_layer_knows_of_the_request() {
 #[tokio::test]
 async fn a_count_of_jobs_that_are_looked_through_is_made_once_for_all_who_see_it_and_anew_behind_an_act() {
     let site = Site::of_one_table().await;
-    site.run(&[("a", "fail"), ("b", "fail")]).await;
+    // More than stand on one page.
+    let ids: Vec<String> = (0..60).map(|at| format!("job-{at}")).collect();
+    site.run(&ids.iter().map(|id| (&**id, "fail")).collect::<Vec<_>>()).await;
     let path = "/jobs?task=export&state=failed&code=disk";
     let first = site.page(path).await;
-    assert!(first.contains("2 jobs") && first.contains("data-live=\"slow\""), "{first}");
+    assert!(first.contains("60 jobs") && first.contains("data-live=\"slow\""), "{first}");
     let before = site.calls().await;
     site.page(path).await;
     let again = site.calls().await - before;
     site.page("/jobs?task=export&state=failed&code=disk&text=onerror").await;
     assert!(site.calls().await - before > 2 * again, "{again} calls, and the count is one of them");
-    let remove = [("act", "remove"), ("task", "export"), ("id", "a"), ("confirmed", "yes")];
+    let remove = [("act", "remove"), ("task", "export"), ("id", "job-0"), ("confirmed", "yes")];
     assert!(site.post("/act", &remove).await.body.contains("1 removed"));
-    assert!(site.page(path).await.contains("1 jobs"));
+    assert!(site.page(path).await.contains("59 jobs"));
     assert!(site.page("/jobs?task=export&state=failed").await.contains("data-live=\"task\""));
 }
 

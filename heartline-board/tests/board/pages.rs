@@ -25,7 +25,7 @@ async fn the_way_from_the_overview_to_a_failed_job_is_all_links() {
         assert!(task.contains(part), "{part}: {task}");
     }
     let jobs = site.page("/jobs?task=export&state=failed&code=disk&text=onerror").await;
-    assert!(jobs.contains("href=\"/job?task=export&amp;id=bad-1\"") && jobs.contains("1 jobs"), "{jobs}");
+    assert!(jobs.contains("href=\"/job?task=export&amp;id=bad-1\"") && jobs.contains("1 job<"), "{jobs}");
     assert!(site.page("/jobs?task=export&state=failed&code=other").await.contains("No job is like that"));
     let job = site.page("/job?task=export&id=bad-1").await;
     assert!(job.contains("<dt>state</dt><dd>failed</dd>") && job.contains("task:failed"), "{job}");

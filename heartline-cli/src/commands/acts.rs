@@ -208,7 +208,7 @@ fn told(session: &Session, report: &ActReport, done: &str) -> Result<(), Failure
         if report.swept_by_worker {
             // Its sweep may have been no more than a snapshot.
             session.out.line(
-                "A live worker swept meanwhile: it decides about what is silent, with that sweep or its next one.",
+                "Somebody else swept meanwhile, a live worker or another person: `heartline stalls list` tells what was decided, then or at the next sweep.",
             )?;
         }
         if !report.is_complete && !report.swept_by_worker {

@@ -31,6 +31,9 @@ const BYTES: usize = 32 * 1024 * 1024;
 const A_JOB: usize = 256;
 const JOBS: usize = 100_000;
 
+/// What must be free of the memory that the server may take.
+const ROOM: u64 = 96 * 1024 * 1024;
+
 /// How many jobs a call dispatches, and how many writes a raw pipeline has.
 const CHUNK: usize = 1000;
 const PIPELINE: usize = 100;
@@ -68,6 +71,7 @@ pub(super) async fn bench(global: &Global, payload: usize) -> Result<(), Failure
     }
     let prefix = format!("heartline-bench-{}", Uuid::now_v7());
     let app = App::builder().redis(&place.url).prefix(&prefix).accept_eviction().build().await?;
+    has_room(&app).await?;
     let raw = redis::Client::open(place.url.as_str()).map_err(|e| Failure::wrong(e.to_string()))?;
     let mut raw = raw.get_multiplexed_async_connection().await.map_err(failed)?;
     say!("measuring for a few seconds, under the prefix {prefix}");
@@ -91,7 +95,9 @@ pub(super) async fn bench(global: &Global, payload: usize) -> Result<(), Failure
         removed = removed => removed,
         () = told_to_stop() => Err("broken off".to_owned()),
     };
-    removed.map_err(|e| Failure::Failed(format!("keys under {prefix} are left: {e}")))?;
+    let how =
+        format!("`redis-cli -u ADDRESS --scan --pattern '{prefix}*' | xargs redis-cli -u ADDRESS unlink` removes them");
+    removed.map_err(|e| Failure::Failed(format!("keys under {prefix} are left: {e}; {how}")))?;
     let Some(measured) = measured else { return Err(Failure::Failed("stopped; its keys are removed".to_owned())) };
     let figures = measured?;
     let out = Output { is_json: global.json };
@@ -109,6 +115,30 @@ pub(super) async fn bench(global: &Global, payload: usize) -> Result<(), Failure
         ],
     )?;
     out.line(format!("a short call takes {round_trip_us} µs"))
+}
+
+/// A server that is nearly full would refuse the jobs of others meanwhile.
+async fn has_room(app: &App) -> Result<(), Failure> {
+    for server in app.inspector().servers().await? {
+        let free = server.max_memory.saturating_sub(server.used_memory);
+        if server.max_memory > 0 && free < ROOM {
+            let mib = |bytes: u64| bytes / 1024 / 1024;
+            let what = format!(
+                "a bench needs {} MiB to spare, and of its maxmemory the server has {} MiB left",
+                mib(ROOM),
+                mib(free)
+            );
+            return Err(Failure::wrong(what));
+        }
+        if server.max_memory > 0 && server.eviction_policy.starts_with("allkeys-") {
+            let what = format!(
+                "the server makes room by throwing keys away (maxmemory-policy {}), jobs among them",
+                server.eviction_policy
+            );
+            return Err(Failure::wrong(what));
+        }
+    }
+    Ok(())
 }
 
 /// Ctrl-C, SIGTERM, or the end of the terminal: none of them leaves keys behind.

@@ -327,13 +327,16 @@ async fn show(session: &Session, task: &str, id: &str, values: bool) -> Result<(
         let told = format!("`heartline events -t {task} --job {}` tells if there was one", quoted(id));
         return Err(Failure::Failed(format!("there is no job {id} of {task}; {told}")));
     };
+    let trouble = trouble_of(&session.inspector, &job).await?;
     if session.out.is_json {
-        return session.out.json(&job);
+        let mut told = serde_json::to_value(&job)?;
+        told["trouble"] = trouble.map_or(Value::Null, |(what, hint)| serde_json::json!({ "what": what, "hint": hint }));
+        return session.out.json(&told);
     }
     let mut told = vec![("job", Some(format!("{} of {}", shown(job.id.as_str()), shown(&job.task))))];
     told.extend(facts(&job, SystemTime::now()).into_iter().map(|(name, fact)| (name, Some(fact))));
     session.out.facts(told)?;
-    if let Some((what, hint)) = trouble_of(&session.inspector, &job).await? {
+    if let Some((what, hint)) = trouble {
         session.out.line(format!("! {}\n    {}", shown(&what), shown(&hint)))?;
     }
     for (name, value) in [("payload", &job.payload), ("result", &job.result), ("checkpoint", &job.checkpoint)] {

@@ -119,9 +119,6 @@ async fn silent_jobs(session: &Session, task: &str) -> Result<Vec<SilentJob>, Fa
 async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
     known_task(session, task).await?;
     let mut jobs = silent_jobs(session, task).await?;
-    if session.out.is_json {
-        return session.out.json(&jobs);
-    }
     let now = SystemTime::now();
     let report = session.inspector.task(task).await?;
     let workers = session.inspector.workers().await?;
@@ -135,6 +132,9 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
         jobs.retain(|job| job.is_set_aside || !is_lively(job));
         before - jobs.len()
     };
+    if session.out.is_json {
+        return session.out.json(&jobs);
+    }
     let patient = if waits_for_people(&report) { "you" } else { "its longer interval" };
     let cells = |job: &SilentJob| {
         vec![
@@ -289,7 +289,7 @@ async fn sweep(session: &Session, task: &str) -> Result<(), Failure> {
         // Its sweep may have been no more than a snapshot.
         session
             .out
-            .line("A live worker swept meanwhile: it decides about what is silent, with that sweep or its next one.")?;
+            .line("Somebody else swept meanwhile, a live worker or another person: `heartline stalls list` tells what was decided, then or at the next sweep.")?;
     }
     if report.is_complete { Ok(()) } else { Err(Failure::Failed("it did not come to its end: repeat it".to_owned())) }
 }

@@ -206,3 +206,23 @@ async fn top_needs_a_terminal_and_shows_tasks_and_workers_on_one() {
     bench.open();
     let _ = worker.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_bench_takes_no_memory_that_jobs_need() {
+    let bench = Bench::new().await;
+    let mut conn = bench.redis().await;
+    for (setting, value, why) in [
+        ("maxmemory", "32mb", "a bench needs 96 MiB to spare"),
+        ("maxmemory", "1gb", ""),
+        ("maxmemory-policy", "allkeys-lru", "throwing keys away (maxmemory-policy allkeys-lru), jobs among them"),
+    ] {
+        let set = redis::cmd("CONFIG").arg("SET").arg(setting).arg(value).query_async::<()>(&mut conn).await;
+        set.unwrap();
+        if !why.is_empty() {
+            let ran = bench.run(&["bench"]).await;
+            assert!(ran.status == 2 && ran.err.contains(why), "{ran:?}");
+        }
+    }
+    let left: Vec<String> = redis::cmd("KEYS").arg("heartline-bench-*").query_async(&mut conn).await.unwrap();
+    assert_eq!(left, Vec::<String>::new());
+}

@@ -1,8 +1,10 @@
 //! What somebody is told at three in the morning: a worker died, froze, or hangs.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use heartline::RetryPolicy;
+use heartline::{Context, JobError, RetryPolicy, TaskOptions};
 use serde_json::json;
 
 use crate::run::{Bench, until};
@@ -739,7 +741,10 @@ async fn a_job_that_waits_in_no_list_and_one_without_payload_are_told_of() {
     assert!(told.contains("heartline_jobs_nowhere{task=\"export\"} 1"), "{told}");
     redis::cmd("HDEL").arg("cli:{export}:payload").arg(&["a", "b"]).query_async::<()>(&mut conn).await.unwrap();
     let status = bench.run(&["status"]).await.out;
-    assert!(status.contains("? export: 1 job without payload") && !status.contains("in no place"), "{status}");
+    assert!(
+        status.contains("! export: 1 job without payload, which may wait") && !status.contains("in no place"),
+        "{status}"
+    );
 }
 
 #[tokio::test]
@@ -814,4 +819,51 @@ async fn of_a_paused_task_and_of_a_cancelled_job_suspicion_says_so() {
     bench.run(&["jobs", "cancel", "-t", "export", "a", "b"]).await.ok();
     let status = bench.run(&["status"]).await.out;
     assert!(!status.contains("at the deaths"), "{status}");
+}
+
+#[tokio::test]
+async fn a_worker_that_can_start_no_program_is_told_of_beside_jobs_that_complete() {
+    let bench = Bench::of_one_table().await;
+    let (started, noted) = (Arc::new(AtomicUsize::new(0)), "the program cannot be started: No such file or directory");
+    let handler = move |ctx: Context, input: String| {
+        let started = Arc::clone(&started);
+        async move {
+            if input == "x" {
+                return Ok::<(), JobError>(());
+            }
+            ctx.progress("put off", noted)?;
+            let long = if started.fetch_add(1, Ordering::SeqCst) < 3 { 0 } else { 3600 };
+            Err(JobError::snooze(Duration::from_secs(long)))
+        }
+    };
+    let script = bench.app.task("script", TaskOptions::new(), handler).unwrap();
+    let worker = bench.app.worker().only(["script"]).unwrap().spawn();
+    script.dispatch("x".into()).await.unwrap().result().await.unwrap();
+    script.dispatch("gone".into()).id("gone").await.unwrap();
+    until("it is told", async || {
+        let ran = bench.run(&["health"]).await;
+        ran.status == 1 && ran.out.contains(&format!("! script: 1 job put off again and again, 4 times: {noted}"))
+    })
+    .await;
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_job_whose_cancel_was_asked_for_is_none_that_will_fail() {
+    let bench = Bench::of_one_table().await;
+    for id in ["a", "b"] {
+        bench.export.dispatch("hold".into()).id(id).await.unwrap();
+    }
+    holds(&bench, &["a", "b"], Duration::from_secs(90), Duration::from_secs(40)).await;
+    let (mut conn, mut pipe) = (bench.redis().await, redis::pipe());
+    pipe.hset("cli:{export}:stalledCount", "a", 1).ignore().hset("cli:{export}:stalledCount", "b", 1).ignore();
+    pipe.hset("cli:{export}:meta", "maxCount", 1).ignore();
+    let () = pipe.query_async(&mut conn).await.unwrap();
+    assert!(bench.run(&["status"]).await.out.contains("! export: 2 jobs held by workers that are not live WILL FAIL"));
+    bench.run(&["jobs", "cancel", "-t", "export", "a"]).await.ok();
+    assert!(bench.run(&["status"]).await.out.contains("! export: 1 job held by workers that are not live WILL FAIL"));
+    let shown = bench.run(&["jobs", "show", "-t", "export", "a"]).await.ok();
+    assert!(!shown.contains("WILL FAIL"), "{shown}");
+    let told = bench.run(&["jobs", "show", "-t", "export", "b", "--json"]).await.json();
+    assert!(told["trouble"]["what"].as_str().unwrap().contains("IT WILL FAIL"), "{told}");
 }

@@ -213,6 +213,7 @@ impl Call {
         let is_needed = self.worker.store.is_cluster() && !slots.are_unbounded() && e.is_outage();
         if is_needed && !self.is_away.swap(true, Ordering::SeqCst) {
             slots.give_back(slots_of(self.want, &self.reports));
+            self.task.poke.notify_one();
         }
     }
 

@@ -24,7 +24,7 @@ impl Driver {
         let woken = self.worker.wake.take_woken(self.task.index);
         self.hungry |= woken || clock::now() >= self.look_at;
         // Slots that a call has just given back are not for the same node.
-        let is_away = self.lines.iter().any(|line| line.is_away.load(Ordering::SeqCst));
+        let is_away = self.is_away();
         let may_claim = self.task.beats_are_fresh() && !is_away && (self.hungry || !self.pending.is_empty());
         let looks = may_claim || self.ahead.claimed() > 0 && !is_away;
         let slots = self.take_slots(if looks { self.free_slots().min(self.batch()) } else { 0 });

@@ -173,6 +173,11 @@ impl Driver {
         self.task.slots(&self.worker)
     }
 
+    /// Whether a call waits for a node of a cluster that is away, and has given its slots back.
+    fn is_away(&self) -> bool {
+        self.lines.iter().any(|line| line.is_away.load(Ordering::SeqCst))
+    }
+
     /// Gives slots back; those that are owed come first.
     fn give_back(&mut self, slots: usize) {
         let pays = slots.min(self.owed);
@@ -270,6 +275,10 @@ impl Driver {
     async fn wait(&mut self) {
         let mut until = LOOK_AGAIN;
         let now = clock::now();
+        if self.is_away() {
+            // Nor may a slot that it was about to get, or its place in the queue for one, keep others waiting.
+            self.take_slots(0);
+        }
         let fresh = self.task.beats_are_fresh();
         // A large outcome may be on its way for long; the task looks for work all the same.
         if self.lines[..LARGE_LINE].iter().all(|line| line.wanted.is_none()) {
