@@ -51,7 +51,7 @@ use axum::routing::{get, post};
 use heartline::Inspector;
 
 pub use self::guard::ShortToken;
-pub use self::options::BoardOptions;
+pub use self::options::{BoardOptions, Colour};
 use self::pages::Board;
 
 /// How many bytes a form may have.

@@ -12,6 +12,36 @@ type Allowed = Arc<dyn Fn(&Parts, &str) -> bool + Send + Sync>;
 type Redacted = Arc<dyn Fn(&str, Value) -> Value + Send + Sync>;
 type Named = Arc<dyn Fn(&Parts) -> String + Send + Sync>;
 
+/// The colour of the line above every page, by which somebody with several boards tells them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Colour {
+    /// Blue.
+    Blue,
+    /// Green.
+    Green,
+    /// Orange.
+    Orange,
+    /// Violet.
+    Violet,
+}
+
+impl Colour {
+    /// All of them.
+    pub const ALL: [Colour; 4] = [Colour::Blue, Colour::Green, Colour::Orange, Colour::Violet];
+
+    /// Its name, in lower case.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Colour::Blue => "blue",
+            Colour::Green => "green",
+            Colour::Orange => "orange",
+            Colour::Violet => "violet",
+        }
+    }
+}
+
 /// How a board is mounted, who may see it, and what it lets them do.
 ///
 /// There is no default: who may see it must be decided.
@@ -20,6 +50,7 @@ type Named = Arc<dyn Fn(&Parts) -> String + Send + Sync>;
 pub struct BoardOptions {
     pub(crate) door: Door,
     pub(crate) name: String,
+    pub(crate) colour: Option<Colour>,
     pub(crate) base: String,
     pub(crate) is_production: bool,
     pub(crate) is_read_only: bool,
@@ -49,6 +80,7 @@ impl BoardOptions {
         BoardOptions {
             door,
             name: String::new(),
+            colour: None,
             base: String::new(),
             is_production: false,
             is_read_only: false,
@@ -63,6 +95,12 @@ impl BoardOptions {
     /// Stands in the title of every page: `production`, say. Defaults to nothing.
     pub fn name(mut self, name: impl Into<String>) -> BoardOptions {
         self.name = name.into();
+        self
+    }
+
+    /// A line of this colour stands above every page, to tell one board from another. Defaults to none.
+    pub fn colour(mut self, colour: Colour) -> BoardOptions {
+        self.colour = Some(colour);
         self
     }
 
@@ -156,6 +194,7 @@ impl fmt::Debug for BoardOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BoardOptions")
             .field("name", &self.name)
+            .field("colour", &self.colour)
             .field("base", &self.base)
             .field("is_production", &self.is_production)
             .field("is_read_only", &self.is_read_only)

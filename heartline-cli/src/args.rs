@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use heartline::{JobFilter, JobState, Priority};
+use heartline_board::Colour;
 
 /// See, explain and steer Heartline's tasks, jobs and workers.
 ///
@@ -312,6 +313,9 @@ pub(crate) struct BoardServing {
     /// What stands in the title of every page
     #[arg(long, default_value = "")]
     pub(crate) name: String,
+    /// A line of this colour above every page: blue, green, orange or violet
+    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(Colour::ALL.map(Colour::as_str)))]
+    pub(crate) colour: Option<String>,
     /// Let nobody do anything
     #[arg(long)]
     pub(crate) read_only: bool,

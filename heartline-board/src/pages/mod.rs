@@ -29,7 +29,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::live::Live;
-use crate::options::BoardOptions;
+use crate::options::{BoardOptions, Colour};
 use crate::pages::job::History;
 use crate::runs::Runs;
 use crate::scans::Scans;
@@ -129,6 +129,7 @@ pub(crate) struct Slow {
 #[derive(Clone)]
 pub(crate) struct Frame {
     pub(crate) name: String,
+    pub(crate) colour: &'static str,
     pub(crate) base: String,
     /// Where what it shows is from.
     pub(crate) place: String,
@@ -188,9 +189,10 @@ impl Board {
     }
 
     pub(crate) fn frame(&self, head: &Parts) -> Frame {
-        let BoardOptions { name, base, is_production, is_read_only, door, .. } = &self.options;
+        let BoardOptions { name, colour, base, is_production, is_read_only, door, .. } = &self.options;
         Frame {
             name: name.clone(),
+            colour: colour.map_or("", Colour::as_str),
             base: base.clone(),
             place: format!("{} under the prefix {}", self.inspector.place(), self.inspector.prefix()),
             is_production: *is_production,

@@ -1,6 +1,6 @@
 //! `board`: the web page.
 
-use heartline_board::BoardOptions;
+use heartline_board::{BoardOptions, Colour};
 
 use crate::args::BoardServing;
 use crate::failure::Failure;
@@ -17,6 +17,10 @@ pub(super) async fn board(session: &Session, asked: BoardServing) -> Result<(), 
     let by = session.by.clone();
     let name = if asked.name.is_empty() { session.context.clone().unwrap_or_default() } else { asked.name };
     options = options.name(name).by(move |_| by.clone());
+    let colour = asked.colour.and_then(|name| Colour::ALL.into_iter().find(|colour| colour.as_str() == name));
+    if let Some(colour) = colour {
+        options = options.colour(colour);
+    }
     if session.consent.is_production() {
         options = options.production();
     }

@@ -466,9 +466,14 @@ async fn a_board_may_be_read_only_hide_payloads_and_have_a_name() {
     bench.export.dispatch("of nobody's concern".into()).id("a").await.unwrap();
     let act = |board: &Exporter| post(board, "/act", "act=pause&task=export");
     let is_paused = async || bench.app.inspector().task("export").await.unwrap().paused.is_some();
-    let guarded = Exporter::of(&["board", "--read-only", "--no-payloads", "--name", "shop-eu"], &bench, None);
+    let guarded = Exporter::of(
+        &["board", "--read-only", "--no-payloads", "--name", "shop-eu", "--colour", "green"],
+        &bench,
+        None,
+    );
     let task = page(&guarded, "/task?task=export");
     assert!(task.contains("<title>export – shop-eu</title>") && task.contains(">shop-eu</span>"), "{task}");
+    assert!(task.contains("<header class=\"green\">"), "{task}");
     assert!(task.contains("read only") && !task.contains("value=\"pause\""), "{task}");
     let job = page(&guarded, "/job?task=export&id=a&values=yes");
     assert!(!job.contains("concern") && !job.contains("Show its payload") && !job.contains("<form"), "{job}");
