@@ -21,11 +21,17 @@ const ON_ONE: &str = "partitions_4_on_one_server";
 /// Three of them, by how many primaries there are.
 const ON_MANY: [&str; 3] = ["partitions_3_on_1_primary", "partitions_3_on_2_primaries", "partitions_3_on_3_primaries"];
 
+/// What an idle worker process costs, in turn with one of one partition.
+const IDLE: &str = "idle_worker_4_partitions";
+
+/// For how long it is idle.
+const IDLE_FOR: Duration = Duration::from_secs(30);
+
 const CONCURRENCY: usize = 100;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub fn rows() -> Vec<&'static str> {
-    [ON_ONE].into_iter().chain(ON_MANY).collect()
+    [ON_ONE, IDLE].into_iter().chain(ON_MANY).collect()
 }
 
 pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
@@ -41,6 +47,15 @@ pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
             runs.own(n, took, &counted[0]);
         }
         rows.push(runs.row(ON_ONE).note("raw: the task with one partition, in turn with it"));
+    }
+    if bench.wants(IDLE) {
+        let (count, mut own, mut raw) = (bench.few_runs(3), Vec::new(), Vec::new());
+        for run in 1..=count {
+            progress(&format!("{IDLE}: {IDLE_FOR:?} each, run {run} of {count}"));
+            raw.push(idle(&mut bench.server, 1).await?);
+            own.push(idle(&mut bench.server, 4).await?);
+        }
+        rows.push(Row::new(IDLE, own, "ms/s").raw(raw).note("CPU of the server; raw: one partition"));
     }
     for (primaries, name) in (1..).zip(ON_MANY).filter(|(_, name)| bench.wants(name)) {
         let (nodes, mut servers) = tokio::task::spawn_blocking(move || cluster(primaries)).await??;
@@ -90,6 +105,29 @@ fn cluster(primaries: usize) -> Result<(Vec<RedisServer>, Vec<Server>)> {
         }
     }
     Ok((nodes, servers))
+}
+
+/// How many ms of CPU a second an idle worker of a task with so many partitions costs the server.
+async fn idle(server: &mut Server, partitions: u32) -> Result<f64> {
+    let cost = async |server: &mut Server| {
+        let before = server.counted()?;
+        tokio::time::sleep(IDLE_FOR).await;
+        Ok::<_, anyhow::Error>(server.counted()?.since(&before).cpu_us() / 1000.0 / IDLE_FOR.as_secs_f64())
+    };
+    let alone = cost(server).await?;
+    let app = app(server).await?;
+    let def = TaskDef::<String, ()>::new("spread").options(options().partitions(partitions));
+    let task = app.register(def.handler(async |_: Context, _: String| Ok::<_, JobError>(())))?;
+    let stop = CancellationToken::new();
+    let (stopped, worker) = (stop.clone(), app.worker());
+    let worker = tokio::spawn(async move { worker.run_until(async move { stopped.cancelled().await }).await });
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let with = cost(server).await?;
+    stop.cancel();
+    let _ = worker.await??;
+    drop((task, app));
+    server.clean()?;
+    Ok(with - alone)
 }
 
 /// Lets one worker work `n` jobs of a task with so many partitions. What it took, from the first handler to the last outcome, and what each server counted.

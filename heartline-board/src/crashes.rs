@@ -18,6 +18,9 @@ const SUSPECT_FOR: Duration = Duration::from_secs(3600);
 /// For so long it is told that jobs were taken back.
 const TAKEN_FOR: Duration = Duration::from_secs(600);
 
+/// How many jobs that would fail are asked about one by one, whether they are to be cancelled.
+const CANCELLED: usize = 100;
+
 /// How many suspects are asked about one by one.
 const LOOKED_UP: usize = 20;
 
@@ -304,7 +307,7 @@ pub(crate) async fn would_fail(
     let last: Vec<&JobRow> = theirs.filter(|job| is_last_run(task, job.max_count, job.stalled_count)).collect();
     // One whose cancel was asked for ends as cancelled. Of many it is asked about some.
     let mut cancelled = 0;
-    for job in last.iter().take(LOOKED_UP) {
+    for job in last.iter().take(CANCELLED) {
         let job = inspector.job(&task.task, job.id.as_str(), JobValues::None).await;
         cancelled += u64::from(job.is_ok_and(|job| job.is_some_and(|job| job.cancel_requested.is_some())));
     }

@@ -250,7 +250,7 @@ pub async fn troubles_of(inspector: &Inspector, task: &TaskReport) -> Result<Vec
     let holders = holders(inspector, tasks, &mut workers).await?;
     let mut troubles = troubles(tasks, &workers, &holders);
     let doomed = doomed(inspector, tasks, &workers, &holders).await?;
-    troubles.extend(retrying(inspector, tasks).await?);
+    troubles.extend(ailing(inspector, tasks).await?);
     let suspicions = suspicions_of(inspector, task, &workers, &holders).await?;
     let mut troubles = together(suspicions, doomed, troubles);
     troubles.retain(|trouble| trouble.task.as_deref() == Some(&*task.task));
@@ -301,35 +301,41 @@ fn of_foreign(name: &str, fault: &str) -> String {
 /// How many delayed jobs are looked at for how often they put themselves off, and how often is often.
 const SNOOZED: (usize, u32) = (5, 3);
 
+/// What a worker has said of a job within this time still holds.
+const JUST_NOW: Duration = Duration::from_secs(60);
+
 /// Jobs that put themselves off again and again while none completes.
-/// A worker of `heartline work` that can start no program puts each job off: nothing is done, whatever completed before.
+/// Jobs that put themselves off again and again while none completes; or that a worker of `heartline work` has just put off since it can start
+/// no program: nothing is done by that one, whatever completed before.
 async fn snoozing(inspector: &Inspector, task: &TaskReport, delayed: &[JobRow]) -> Option<Trouble> {
-    let (mut often, mut looked) = (Vec::new(), 0);
+    let mut looked = Vec::new();
     for row in delayed.iter().take(SNOOZED.0) {
-        let Ok(Some(job)) = inspector.job(&task.task, row.id.as_str(), JobValues::None).await else { continue };
-        looked += 1;
-        if job.snoozed_count >= SNOOZED.1 {
-            often.push(job);
-        }
+        looked.extend(inspector.job(&task.task, row.id.as_str(), JobValues::None).await.ok().flatten());
     }
-    let most = often.iter().map(|job| job.snoozed_count).max().filter(|_| often.len() * 2 > looked)?;
-    let (name, first) = (&task.task, often.first()?);
+    let name = &task.task;
+    let is_late = |at| task.as_of.duration_since(at).unwrap_or_default() < JUST_NOW;
     let said = |job: &JobReport| {
-        Some(job.progress.as_ref()?.message.clone()).filter(|said| said.starts_with(NOT_STARTED_AT_ALL))
+        let progress = job.progress.as_ref().filter(|progress| is_late(progress.at))?;
+        progress.message.starts_with(NOT_STARTED_AT_ALL).then(|| progress.message.clone())
     };
-    if let Some(said) = often.iter().find_map(said) {
-        let what = format!("{} put off again and again, {most} times: {said}", many(often.len() as u64, "job"));
-        let hint =
-            format!("the log of a worker of {name} says the same: see to its program, then nothing else is needed");
-        return Some(Trouble::risk(Some(name), what, hint));
+    let broken: Vec<String> = looked.iter().filter_map(said).collect();
+    if let Some(why) = broken.first() {
+        let what = format!("a worker puts each job off that it gets: {why}");
+        let hint = format!(
+            "see to the program on the host of that worker, whose log says the same; `heartline workers` names those of {name}"
+        );
+        let are_all = broken.len() * 2 > looked.len() && task.completed_lately == 0;
+        let grade = if are_all { Grade::Risk } else { Grade::Note };
+        return Some(Trouble { grade, ..Trouble::note(name, what, hint) });
     }
-    if task.completed_lately > 0 {
-        return None;
-    }
+    let often: Vec<&JobReport> = looked.iter().filter(|job| job.snoozed_count >= SNOOZED.1).collect();
+    let most = often.iter().map(|job| job.snoozed_count).max().filter(|_| often.len() * 2 > looked.len())?;
+    let first = often.first().filter(|_| task.completed_lately == 0)?;
     let what = format!(
-        "{} delayed, {} of the next {looked} put off again and again, {most} times; none completed in the last 5 minutes",
+        "{} delayed, {} of the next {} put off again and again, {most} times; none completed in the last 5 minutes",
         many(task.counts.delayed, "job"),
         often.len(),
+        looked.len(),
     );
     let id = quoted(first.id.as_str());
     let hint =
@@ -337,16 +343,56 @@ async fn snoozing(inspector: &Inspector, task: &TaskReport, delayed: &[JobRow]) 
     Some(Trouble::note(name, what, hint))
 }
 
+/// How many jobs that wait are looked at for lost payloads, of each kind.
+const QUEUED: usize = 20;
+
+/// Jobs whose payload is gone: those of them that wait are lost.
+async fn payloadless(inspector: &Inspector, task: &TaskReport) -> Option<Trouble> {
+    let (name, jobs) = (&task.task, task.without_payload);
+    let (mut looked, mut lost) = (0, Vec::new());
+    for state in [JobState::Waiting, JobState::Delayed] {
+        let page = inspector.jobs(name, &JobFilter::new(state).oldest_first(), None, QUEUED).await.ok()?;
+        for row in page.jobs {
+            looked += 1;
+            // Of one without payload nothing else is told.
+            let is_lost = inspector.job(name, row.id.as_str(), JobValues::None).await.ok()?.is_none();
+            lost.extend(is_lost.then(|| row.id.to_string()));
+        }
+    }
+    // One that was done meanwhile is not there either.
+    lost.truncate(usize::try_from(jobs).unwrap_or(usize::MAX));
+    let Some(first) = lost.first() else {
+        let what = format!("{} without payload, none of the first {looked} that wait among them", many(jobs, "job"));
+        let hint =
+            "somebody deleted them in Redis, or the server lost them; what has ended needs none, but for a retry"
+                .to_owned();
+        return Some(Trouble::note(name, what, hint));
+    };
+    let what = format!(
+        "{} without payload, {} of the first {looked} that wait among them, {first} for one: they are removed when they are claimed",
+        many(jobs, "job"),
+        lost.len()
+    );
+    let hint = format!(
+        "somebody deleted them in Redis, or the server lost them; `heartline events -t {name}` names each that is removed (lost_payload=true): dispatch it again then"
+    );
+    Some(Trouble::risk(Some(name), what, hint))
+}
+
 /// Of how many tasks the delayed jobs are looked at, and how many of each.
 const RETRIED: (usize, usize) = (50, 20);
 
-/// Tasks of which nothing has completed of late while jobs wait for another try: what they need may be down.
+/// Tasks of which nothing has completed of late while jobs wait for another try, since what they need may be down; and those with jobs that are
+/// put off again and again, or have lost their payload.
 ///
 /// # Errors
 /// As every look.
-pub async fn retrying(inspector: &Inspector, tasks: &[TaskReport]) -> Result<Vec<Trouble>, Error> {
-    let is_asked = |task: &&TaskReport| task.fault.is_none() && task.counts.delayed > 0;
+pub async fn ailing(inspector: &Inspector, tasks: &[TaskReport]) -> Result<Vec<Trouble>, Error> {
     let mut troubles = Vec::new();
+    for task in tasks.iter().filter(|task| task.fault.is_none() && task.without_payload > 0).take(RETRIED.0) {
+        troubles.extend(payloadless(inspector, task).await);
+    }
+    let is_asked = |task: &&TaskReport| task.fault.is_none() && task.counts.delayed > 0;
     for task in tasks.iter().filter(is_asked).take(RETRIED.0) {
         let filter = JobFilter::new(JobState::Delayed).oldest_first();
         let Ok(page) = inspector.jobs(&task.task, &filter, None, RETRIED.1).await else { continue };
@@ -375,12 +421,10 @@ pub async fn retrying(inspector: &Inspector, tasks: &[TaskReport]) -> Result<Vec
         hint += &format!(
             "; what has failed by the end runs again by `heartline jobs retry -t {name} --state failed --code {code}`"
         );
-        // As many as are an outage when they have failed for good.
-        let grade = if failed.len() as u64 >= OUTAGE && task.failed_since_completed != Some(0) {
-            Grade::Risk
-        } else {
-            Grade::Note
-        };
+        // As many as are an outage when they have failed for good, by how many of those are that were looked at. Where no completed job is kept
+        // nobody knows whether some complete.
+        let about = task.counts.delayed * failed.len() as u64 / page.jobs.len().max(1) as u64;
+        let grade = if about >= OUTAGE && task.failed_since_completed.is_some() { Grade::Risk } else { Grade::Note };
         troubles.push(Trouble { grade, ..Trouble::note(name, what, hint) });
     }
     Ok(troubles)
@@ -436,8 +480,15 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     let waiting = counts.waiting + task.due;
     // What some workers do is not known where the node is away to which they tell it.
     let is_known = !workers.iter().any(is_untold);
+    // In a deploy the next worker comes some seconds behind the last one.
+    let has_just_stopped = workers.iter().any(|worker| {
+        let since = worker.stopped_at.map(|at| task.as_of.duration_since(at).unwrap_or_default());
+        since.is_some_and(|since| since < LEFT) && worker.tasks.iter().any(|its| its.task == *name)
+    });
     if waiting > 0 && task.live_workers == 0 && is_known {
-        troubles.push(trouble(format!("{} waiting, and no live worker works it", many(waiting, "job")), who_had(task)));
+        let grade = if has_just_stopped { Grade::Note } else { Grade::Risk };
+        let what = format!("{} waiting, and no live worker works it", many(waiting, "job"));
+        troubles.push(Trouble { grade, ..Trouble::note(name, what, who_had(task)) });
     }
     if waiting == 0 && held == 0 && task.live_workers == 0 && is_known {
         let last = workers.iter().filter(|worker| worker.tasks.iter().any(|its| its.task == *name));
@@ -468,23 +519,6 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
              one that a worker held may run there until its next heartbeat, within a third of the stall interval: repair behind that"
         );
         troubles.push(trouble(what, hint));
-    }
-    if task.without_payload > 0 {
-        let (jobs, queued) = (task.without_payload, counts.waiting + counts.delayed);
-        let at_most = match queued.min(jobs) {
-            0 => "none of which waits".to_owned(),
-            1 if jobs == 1 => "which may wait: it is removed when it is claimed then".to_owned(),
-            some if some == jobs => "which may all wait: those that do are removed when they are claimed".to_owned(),
-            some => format!("{some} of which may wait: those that do are removed when they are claimed"),
-        };
-        let hint = format!(
-            "somebody deleted them in Redis, or the server lost them; `heartline events -t {name}` names each that is removed (lost_payload=true): dispatch it again then"
-        );
-        let grade = if queued > 0 { Grade::Risk } else { Grade::Note };
-        troubles.push(Trouble {
-            grade,
-            ..Trouble::note(name, format!("{} without payload, {at_most}", many(jobs, "job")), hint)
-        });
     }
     if task.live_workers > 0 && claimers(name, workers).next().is_none() && has_waited(task, LEFT) {
         troubles.push(trouble(

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use futures_util::future::join_all;
 use heartline::{HolderReport, Inspector, ServerReport, TaskReport, WorkerReport};
 use heartline_board::crashes::{Suspicions, dead_handed, doomed, last_stalls, suspicions, taken_back, together};
-use heartline_board::troubles::{Trouble, all_troubles, damaged, holders, retrying};
+use heartline_board::troubles::{Trouble, ailing, all_troubles, damaged, holders};
 
 use crate::failure::Failure;
 
@@ -24,7 +24,7 @@ pub(crate) struct Fleet {
     /// The tasks with something foreign under a key.
     pub(crate) damaged: Vec<Trouble>,
     /// The tasks of which nothing completes while jobs are tried again.
-    pub(crate) retrying: Vec<Trouble>,
+    pub(crate) ailing: Vec<Trouble>,
 }
 
 impl Fleet {
@@ -33,8 +33,8 @@ impl Fleet {
         let (tasks, mut workers) = (inspector.tasks().await?, inspector.workers().await?);
         let holders = holders(inspector, &tasks, &mut workers).await?;
         let damaged = damaged(inspector, &tasks).await?;
-        let retrying = retrying(inspector, &tasks).await?;
-        Ok(Fleet { tasks, workers, holders, servers: inspector.servers().await?, damaged, retrying })
+        let ailing = ailing(inspector, &tasks).await?;
+        Ok(Fleet { tasks, workers, holders, servers: inspector.servers().await?, damaged, ailing })
     }
 
     /// What the last stalls tell, and what fails, task by task. A task whose stalls cannot be read hides no other.
@@ -56,7 +56,7 @@ impl Fleet {
     pub(crate) fn troubles(&self, lately: Lately) -> Vec<Trouble> {
         let mut troubles = all_troubles(&self.tasks, &self.workers, &self.holders, &self.servers);
         troubles.extend(self.damaged.iter().cloned());
-        troubles.extend(self.retrying.iter().cloned());
+        troubles.extend(self.ailing.iter().cloned());
         troubles.extend(lately.others);
         together(lately.suspicions, lately.doomed, troubles)
     }

@@ -16,7 +16,7 @@ use crate::crashes::{dead_handed, doomed, suspicions, taken_back, together};
 use crate::strip::Stalls;
 use crate::text::{rate_of, span};
 use crate::told::STATES;
-use crate::troubles::{Trouble, all_troubles, retrying};
+use crate::troubles::{Trouble, ailing, all_troubles};
 
 /// The size of the pictures, in their own units.
 const WIDTH: f64 = 480.0;
@@ -80,7 +80,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Respon
     };
     let mut troubles = all_troubles(&seen.tasks, &seen.workers, &seen.holders, &seen.slow.servers);
     troubles.extend(seen.slow.damaged.iter().cloned());
-    match retrying(&board.inspector, &seen.tasks).await {
+    match ailing(&board.inspector, &seen.tasks).await {
         Ok(found) => troubles.extend(found),
         Err(e) => return board.failed(&e),
     }

@@ -16,7 +16,7 @@ use crate::session::Session;
 pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
     let fleet = Fleet::look(&session.inspector).await?;
     let lately = fleet.lately(&session.inspector).await?;
-    let Fleet { tasks, workers, holders, servers, damaged, retrying } = fleet;
+    let Fleet { tasks, workers, holders, servers, damaged, ailing } = fleet;
     let mut checked = vec![ok(session.place.clone())];
     checked.extend(of_servers(&servers, SystemTime::now()));
     checked.extend(of_intervals(&servers, &tasks));
@@ -24,7 +24,7 @@ pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
     checked.extend(of_tasks(&tasks));
     // What `status` says, but for the server, which stands above.
     let is_new = tasks.is_empty() && !workers.iter().any(|worker| worker.state.is_live());
-    let others = [troubles(&tasks, &workers, &holders), damaged, retrying, lately.others].concat();
+    let others = [troubles(&tasks, &workers, &holders), damaged, ailing, lately.others].concat();
     let wrong = together(lately.suspicions, lately.doomed, others).into_iter().map(|trouble| {
         let grade = if is_new { Grade::Note } else { trouble.grade };
         let task = trouble.task.map_or_else(String::new, |task| format!("{task}: "));

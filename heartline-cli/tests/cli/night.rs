@@ -54,7 +54,7 @@ async fn jobs_that_a_silent_worker_holds_are_named_with_who_and_what_to_do() {
     let url = bench.url();
     let first = format!("{} under the prefix cli\n", url.trim_end_matches('/'));
     assert!(ran.out.starts_with(&first), "{url}: {}", ran.out);
-    assert!(ran.out.contains("! export: 1 job waiting, and no live worker works it"), "{}", ran.out);
+    assert!(ran.out.contains(" export: 1 job waiting, and no live worker works it"), "{}", ran.out);
     let held =
         format!("2 jobs held by {NOBODY} on web-7, last seen 40s ago: it is dead, frozen, or cut off from Redis");
     assert!(ran.out.contains(&format!("! export: {held}")), "{}", ran.out);
@@ -593,7 +593,7 @@ async fn a_server_that_lost_its_data_is_told_of_and_so_is_why_a_job_waits() {
     };
     shows("! no live worker works its task").await;
     let told = bench.run(&["status"]).await.out;
-    assert!(told.contains("! export: 1 job waiting, and no live worker works it"), "{told}");
+    assert!(told.contains("? export: 1 job waiting, and no live worker works it"), "it has just stopped: {told}");
     bench.run(&["task", "pause", "export", "--reason", "disk full"]).await.ok();
     shows("! its task is paused by ada (disk full)").await;
     let told = bench.run(&["status"]).await.out;
@@ -742,7 +742,8 @@ async fn a_job_that_waits_in_no_list_and_one_without_payload_are_told_of() {
     redis::cmd("HDEL").arg("cli:{export}:payload").arg(&["a", "b"]).query_async::<()>(&mut conn).await.unwrap();
     let status = bench.run(&["status"]).await.out;
     assert!(
-        status.contains("! export: 1 job without payload, which may wait") && !status.contains("in no place"),
+        status.contains("! export: 1 job without payload, 1 of the first 2 that wait among them, b for one")
+            && !status.contains("in no place"),
         "{status}"
     );
 }
@@ -842,7 +843,8 @@ async fn a_worker_that_can_start_no_program_is_told_of_beside_jobs_that_complete
     script.dispatch("gone".into()).id("gone").await.unwrap();
     until("it is told", async || {
         let ran = bench.run(&["health"]).await;
-        ran.status == 1 && ran.out.contains(&format!("! script: 1 job put off again and again, 4 times: {noted}"))
+        let ran = (ran.status, bench.run(&["status"]).await.out);
+        ran.0 == 0 && ran.1.contains(&format!("? script: a worker puts each job off that it gets: {noted}"))
     })
     .await;
     let _ = worker.stop().await.unwrap();
@@ -866,4 +868,35 @@ async fn a_job_whose_cancel_was_asked_for_is_none_that_will_fail() {
     assert!(!shown.contains("WILL FAIL"), "{shown}");
     let told = bench.run(&["jobs", "show", "-t", "export", "b", "--json"]).await.json();
     assert!(told["trouble"]["what"].as_str().unwrap().contains("IT WILL FAIL"), "{told}");
+}
+
+#[tokio::test]
+async fn an_outage_is_a_risk_while_its_jobs_are_still_tried_again() {
+    let bench = Bench::new().await;
+    let worker = bench.worker();
+    let slowly = RetryPolicy::new().attempts(3).fixed(Duration::from_secs(3600));
+    for at in 0..25 {
+        bench.export.dispatch("again".into()).id(format!("job-{at}")).retry(slowly.clone()).await.unwrap();
+    }
+    bench.export.dispatch("x".into()).id("later").delay(Duration::from_secs(60)).await.unwrap();
+    until("all are tried again later", async || bench.export.counts().await.unwrap().delayed == 26).await;
+    for command in ["health", "status", "doctor"] {
+        let ran = bench.run(&[command]).await;
+        assert!(ran.status == 1 && ran.out.contains("26 jobs delayed, 19 of the next 20 tried again"), "{ran:?}");
+    }
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn payloads_of_jobs_that_have_ended_are_no_risk() {
+    let bench = Bench::of_one_table().await;
+    let worker = bench.worker();
+    let _ = bench.export.dispatch("x".into()).id("done").await.unwrap().result().await.unwrap();
+    bench.export.dispatch("x".into()).id("later").delay(Duration::from_secs(3600)).await.unwrap();
+    let mut conn = bench.redis().await;
+    redis::cmd("HDEL").arg("cli:{export}:payload").arg("done").query_async::<()>(&mut conn).await.unwrap();
+    let ran = bench.run(&["status"]).await;
+    let told = "? export: 1 job without payload, none of the first 1 that wait among them";
+    assert!(ran.status == 0 && ran.out.contains(told), "{ran:?}");
+    let _ = worker.stop().await.unwrap();
 }
