@@ -170,7 +170,8 @@ impl Inspector {
                 cursors.0.iter().position(Option::is_some).filter(|_| jobs.len() < limit && looked < LOOKED)
             {
                 let from = cursors.0[at].clone().unwrap_or_default();
-                let page = self.page_of(&tables[at], filter, &from, (limit - jobs.len(), LOOKED), began_ms).await?;
+                let page =
+                    self.page_of(&tables[at], filter, &from, (limit - jobs.len(), LOOKED - looked), began_ms).await?;
                 looked += page.looked;
                 jobs.extend(page.jobs);
                 cursors.0[at] = page.next;

@@ -1,7 +1,8 @@
 //! What all tasks of one worker share.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -17,6 +18,7 @@ use super::wake::Wake;
 use crate::clock;
 use crate::options::retention::LimitMs;
 use crate::store::engine::Store;
+use crate::store::keys::TaskKeys;
 use crate::worker_id::WorkerId;
 
 /// How long the clean-up after the last job may take.
@@ -42,8 +44,8 @@ pub(crate) struct WorkerShared {
     pub(crate) resumed: AtomicU64,
     /// What the keeper has to tell handlers.
     pub(crate) news: Arc<News>,
-    /// For reading values that travel apart.
-    pub(crate) large_reads: Semaphore,
+    /// For reading values that travel apart, by the reign of the primary that has them: one that stands still keeps no others waiting.
+    large_reads: Mutex<HashMap<u64, Arc<Semaphore>>>,
     /// Every slot is held by a handler that waits for another job: what was claimed ahead must not wait behind it.
     pub(crate) clogged: AtomicBool,
     keeper_gone: AtomicBool,
@@ -56,7 +58,7 @@ pub(crate) struct WorkerShared {
     pub(crate) keep_dead: LimitMs,
 }
 
-/// How many large values a worker reads at a time.
+/// How many large values a worker reads at a time, of one primary.
 const LARGE_READS: usize = 4;
 
 impl WorkerShared {
@@ -82,7 +84,7 @@ impl WorkerShared {
             canary: Arc::new(AtomicU64::new(clock::now().as_millis())),
             resumed: AtomicU64::new(0),
             news: Arc::default(),
-            large_reads: Semaphore::new(LARGE_READS),
+            large_reads: Mutex::default(),
             clogged: AtomicBool::new(false),
             keeper_gone: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
@@ -90,6 +92,15 @@ impl WorkerShared {
             tally: WorkerTally::default(),
             keep_dead,
         }
+    }
+
+    /// Turns for reading large values of a task.
+    pub(crate) fn large_reads(&self, keys: &TaskKeys) -> Arc<Semaphore> {
+        let mut turns = self.large_reads.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of primaries that are none any more nobody reads.
+        turns.retain(|_, turns| Arc::strong_count(turns) > 1);
+        let own = turns.entry(self.store.reign_over(keys)).or_insert_with(|| Arc::new(Semaphore::new(LARGE_READS)));
+        Arc::clone(own)
     }
 
     pub(crate) fn is_replaced(&self) -> bool {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use heartline::testing::RedisCluster;
 use heartline::{App, Context, JobError, TaskDef, TaskOptions};
+use tokio::sync::Notify;
 
 use crate::six::{Six, TASKS, ask};
 use crate::support::load::Load;
@@ -208,15 +209,27 @@ async fn homes(six: &Six, ids: &[String]) -> BTreeMap<String, usize> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_one_slot_partitions_go_on_while_the_node_of_another_one_is_away() {
-    one_node_is_away(TaskOptions::new(), 1).await;
+    one_node_is_away(TaskOptions::new(), 1, Away::Frozen).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn so_they_do_where_jobs_are_claimed_ahead() {
-    one_node_is_away(TaskOptions::new().prefetch(6), 2).await;
+    one_node_is_away(TaskOptions::new().prefetch(6), 2, Away::Frozen).await;
 }
 
-async fn one_node_is_away(options: TaskOptions, slots: usize) {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_they_do_where_that_node_refuses_to_write() {
+    one_node_is_away(TaskOptions::new(), 1, Away::Refuses).await;
+}
+
+/// How a node is of no use.
+#[derive(Clone, Copy, PartialEq)]
+enum Away {
+    Frozen,
+    Refuses,
+}
+
+async fn one_node_is_away(options: TaskOptions, slots: usize, how: Away) {
     let mut six = Six::start().await;
     let ids: Vec<String> = (0..90).map(|number| format!("job-{number}")).collect();
     let homes = homes(&six, &ids).await;
@@ -246,8 +259,16 @@ async fn one_node_is_away(options: TaskOptions, slots: usize) {
         .collect();
     eventually("some have run", PATIENCE, async || runs.lock().unwrap().len() >= 5).await;
     let away = 0;
-    six.cluster.nodes[away + 3].kill();
-    six.cluster.nodes[away].freeze().unwrap();
+    let port = six.cluster.nodes[away].port();
+    let refuses = async |replicas: &str| {
+        ask::<String>(port, &["CONFIG", "SET", "min-replicas-to-write", replicas]).await.unwrap()
+    };
+    if how == Away::Refuses {
+        refuses("5").await;
+    } else {
+        six.cluster.nodes[away + 3].kill();
+        six.cluster.nodes[away].freeze().unwrap();
+    }
     let others: Vec<&String> = ids[45..].iter().filter(|id| homes[*id] != away).collect();
     assert!(others.len() >= 10, "{}", others.len());
     for id in &others {
@@ -258,7 +279,11 @@ async fn one_node_is_away(options: TaskOptions, slots: usize) {
         others.iter().all(|id| runs.contains(*id))
     };
     eventually("the other partitions go on", PATIENCE, have_run).await;
-    six.cluster.nodes[away].thaw().unwrap();
+    if how == Away::Refuses {
+        refuses("0").await;
+    } else {
+        six.cluster.nodes[away].thaw().unwrap();
+    }
     let mut wanted: Vec<String> = others.into_iter().cloned().collect();
     for (id, dispatched) in ids.iter().zip(dispatching) {
         if dispatched.await.unwrap() {
@@ -276,5 +301,36 @@ async fn one_node_is_away(options: TaskOptions, slots: usize) {
     told.sort();
     assert!(told.windows(2).all(|two| two[0] != two[1]), "{told:?}");
     assert!(most.load(Ordering::SeqCst) <= slots, "{most:?}");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_outcome_waits_for_a_failover_that_takes_long_and_is_recorded() {
+    let mut six = Six::start().await;
+    let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
+    let (gate, opened) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (waits, begins) = (Arc::clone(&gate), Arc::clone(&opened));
+    let handler = move |_: Context, _: u64| {
+        let (gate, begun) = (Arc::clone(&waits), Arc::clone(&begins));
+        async move {
+            begun.notify_one();
+            gate.notified().await;
+            Ok::<_, JobError>("x".repeat(700_000))
+        }
+    };
+    let task = app.task(TASKS[0], TaskOptions::new(), handler).unwrap();
+    let worker = TestWorker::start(app.worker());
+    let job = task.dispatch(1).await.unwrap();
+    opened.notified().await;
+    let before = six.primary_of(TASKS[0], six.ports()[0]).await.unwrap();
+    let at = six.ports().iter().position(|port| *port == before).unwrap();
+    six.cluster.nodes[at + 3].freeze().unwrap();
+    six.cluster.nodes[at].kill();
+    gate.notify_one();
+    // Longer than a server is given that closes the connection under a value again and again.
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    six.cluster.nodes[at + 3].thaw().unwrap();
+    let value = tokio::time::timeout(PATIENCE * 2, job.result()).await.unwrap().unwrap();
+    assert_eq!(value.len(), 700_000);
     worker.stop().await;
 }

@@ -145,7 +145,7 @@ impl Call {
             };
             if let Some(e) = e {
                 self.learn(&e, connected);
-                self.gives_slots_back(&e);
+                self.gives_slots_back();
                 self.task.tally().repeats();
                 let pause = self.pauses.next();
                 self.tell(&e, connected, pause);
@@ -184,7 +184,7 @@ impl Call {
         let copies = task.options.durability.copies().filter(|_| task.options.settle_replicated && !reports.is_empty());
         let Some(copies) = copies else {
             return if self.line == LARGE_LINE {
-                apart(worker, self.patience, connected, call).await
+                apart(worker, task, self.patience, connected, call).await
             } else {
                 worker.store.shared(self.patience, call).await
             };
@@ -198,7 +198,7 @@ impl Call {
         };
         let time = self.patience + copies.within;
         if self.line == LARGE_LINE {
-            apart(worker, time, connected, copied).await
+            apart(worker, task, time, connected, copied).await
         } else {
             // The lines of one task may wait one behind the other.
             let line = task.replicated.get_or_init(|| worker.store.line(Role::Replicated));
@@ -206,11 +206,11 @@ impl Call {
         }
     }
 
-    /// While a node of a cluster is away, what is on others goes on with the slots. What the call brings in the end begins as far as there are
-    /// slots then, and is handed back beyond that.
-    fn gives_slots_back(&self, e: &Error) {
+    /// While a node of a cluster is away, or refuses, what is on others goes on with the slots. What the call brings in the end begins as far as
+    /// there are slots then, and is handed back beyond that. A large outcome has none.
+    fn gives_slots_back(&self) {
         let slots = self.task.slots(&self.worker);
-        let is_needed = self.worker.store.is_cluster() && !slots.are_unbounded() && e.is_outage();
+        let is_needed = self.worker.store.is_cluster() && !slots.are_unbounded() && self.line != LARGE_LINE;
         if is_needed && !self.is_away.swap(true, Ordering::SeqCst) {
             slots.give_back(slots_of(self.want, &self.reports));
             self.task.poke.notify_one();
@@ -245,6 +245,9 @@ impl Call {
                 Arc::make_mut(&mut self.reports).iter_mut().for_each(too_large);
                 self.task.estate.sent(self.line, self.number, &self.reports);
             }
+        } else {
+            // A server that is not there says nothing of the value.
+            self.closed = (0, None);
         }
     }
 
@@ -265,17 +268,23 @@ impl Call {
     }
 }
 
-/// Makes a call on a connection of its own. `connected` tells whether the server was there when it was sent.
+/// Makes a call on a connection of its own. `connected` tells whether the server that has the task was there when it was sent.
 async fn apart<T>(
     worker: &WorkerShared,
+    task: &TaskRuntime,
     time: Duration,
     connected: &mut bool,
     call: impl AsyncFnOnce(&mut OwnConnection) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let made = async {
-        let mut conn = worker.store.dedicated(Role::Pool, None).await?;
-        let answers = tokio::time::timeout(RESPONSE_TIMEOUT, server_time_ms(&mut conn)).await;
-        answers.map_err(|_| Error::timed_out())??;
+        let conn = worker.store.dedicated(Role::Pool, None).await?;
+        let asked = async {
+            let mut conn = replicated::at_primary(&conn, &task.keys).await?;
+            server_time_ms(&mut conn).await?;
+            Ok::<_, Error>(conn)
+        };
+        let asked = tokio::time::timeout(RESPONSE_TIMEOUT, asked).await;
+        let mut conn = asked.map_err(|_| Error::timed_out())??;
         *connected = true;
         tokio::time::timeout(time, call(&mut conn)).await.unwrap_or_else(|_| Err(Error::late()))
     };

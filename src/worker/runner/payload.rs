@@ -38,8 +38,9 @@ async fn fetch(task: &TaskRuntime, worker: &WorkerShared, held: &Held, bytes: us
     let reading = async {
         let mut patience = response_time(bytes);
         loop {
-            // Nothing closes it.
-            let turn = worker.large_reads.acquire().await;
+            // Nothing closes them.
+            let turns = worker.large_reads(&task.keys);
+            let turn = turns.acquire().await;
             let read = async {
                 let mut conn = worker.store.dedicated(Role::Pool, None).await?;
                 let read = values::value(&mut conn, &task.keys, column, held.id.as_str());
