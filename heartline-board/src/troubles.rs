@@ -324,7 +324,7 @@ async fn snoozing(inspector: &Inspector, task: &TaskReport, delayed: &[JobRow]) 
         let hint = format!(
             "see to the program on the host of that worker, whose log says the same; `heartline workers` names those of {name}"
         );
-        let are_all = broken.len() * 2 > looked.len() && task.completed_lately == 0;
+        let are_all = broken.len() * 2 > looked.len() && lull(inspector, task).await.is_some();
         let grade = if are_all { Grade::Risk } else { Grade::Note };
         return Some(Trouble { grade, ..Trouble::note(name, what, hint) });
     }
@@ -344,7 +344,7 @@ async fn snoozing(inspector: &Inspector, task: &TaskReport, delayed: &[JobRow]) 
 }
 
 /// How many jobs that wait are looked at for lost payloads, of each kind.
-const QUEUED: usize = 20;
+const QUEUED: usize = 50;
 
 /// Jobs whose payload is gone: those of them that wait are lost.
 async fn payloadless(inspector: &Inspector, task: &TaskReport) -> Option<Trouble> {
@@ -380,7 +380,24 @@ async fn payloadless(inspector: &Inspector, task: &TaskReport) -> Option<Trouble
 }
 
 /// Of how many tasks the delayed jobs are looked at, and how many of each.
-const RETRIED: (usize, usize) = (50, 20);
+const RETRIED: (usize, usize) = (50, 100);
+
+/// So many jobs that are tried again, and none that completes, speak for those that wait.
+const SOME_FAILED: usize = 4;
+
+/// Without a job completed for so long, and for so many times as long as it usually takes until the next one completes, none does.
+const LULL: (Duration, u32) = (Duration::from_secs(60), 4);
+
+/// That no job completes any more, if so.
+async fn lull(inspector: &Inspector, task: &TaskReport) -> Option<String> {
+    let Ok(lately @ 1..) = u32::try_from(task.completed_lately) else {
+        return Some("none completed in the last 5 minutes".to_owned());
+    };
+    let page = inspector.jobs(&task.task, &JobFilter::new(JobState::Completed), None, 1).await.ok()?;
+    let last = task.as_of.duration_since(page.jobs.first()?.since?).unwrap_or_default();
+    let usual = Duration::from_secs(300) / lately;
+    (last > LULL.0.max(usual * LULL.1)).then(|| format!("none completed for {}", span(last)))
+}
 
 /// Tasks of which nothing has completed of late while jobs wait for another try, since what they need may be down; and those with jobs that are
 /// put off again and again, or have lost their payload.
@@ -397,8 +414,10 @@ pub async fn ailing(inspector: &Inspector, tasks: &[TaskReport]) -> Result<Vec<T
         let filter = JobFilter::new(JobState::Delayed).oldest_first();
         let Ok(page) = inspector.jobs(&task.task, &filter, None, RETRIED.1).await else { continue };
         let failed: Vec<&JobRow> = page.jobs.iter().filter(|job| job.failed_attempts > 0).collect();
-        let are_most = task.completed_lately == 0 && failed.len() * 2 >= page.jobs.len();
-        let Some(first) = failed.first().filter(|_| are_most) else {
+        let about = task.counts.delayed * failed.len() as u64 / page.jobs.len().max(1) as u64;
+        let are_many = failed.len() * 2 >= page.jobs.len() || about >= OUTAGE;
+        let lull = if are_many && !failed.is_empty() { lull(inspector, task).await } else { None };
+        let (Some(first), Some(lull)) = (failed.first(), lull) else {
             troubles.extend(snoozing(inspector, task, &page.jobs).await);
             continue;
         };
@@ -406,7 +425,7 @@ pub async fn ailing(inspector: &Inspector, tasks: &[TaskReport]) -> Result<Vec<T
         let message = brief(first.message.as_deref().unwrap_or_default(), 80);
         let name = &task.task;
         let what = format!(
-            "{} delayed, {} tried again behind a failed run, the first with {code}: {message}; none completed in the last 5 minutes",
+            "{} delayed, {} tried again behind a failed run, the first with {code}: {message}; {lull}",
             many(task.counts.delayed, "job"),
             match (failed.len(), page.jobs.len()) {
                 (all, looked) if all == looked => "all that were looked at".to_owned(),
@@ -421,10 +440,11 @@ pub async fn ailing(inspector: &Inspector, tasks: &[TaskReport]) -> Result<Vec<T
         hint += &format!(
             "; what has failed by the end runs again by `heartline jobs retry -t {name} --state failed --code {code}`"
         );
-        // As many as are an outage when they have failed for good, by how many of those are that were looked at. Where no completed job is kept
-        // nobody knows whether some complete.
-        let about = task.counts.delayed * failed.len() as u64 / page.jobs.len().max(1) as u64;
-        let grade = if about >= OUTAGE && task.failed_since_completed.is_some() { Grade::Risk } else { Grade::Note };
+        // As many as are an outage when they have failed for good, by how many of those are that were looked at, and with those that wait behind
+        // them. Where no completed job is kept nobody knows whether some complete.
+        let waits = if failed.len() >= SOME_FAILED { task.counts.waiting + task.due } else { 0 };
+        let is_outage = about + waits >= OUTAGE && task.failed_since_completed.is_some();
+        let grade = if is_outage { Grade::Risk } else { Grade::Note };
         troubles.push(Trouble { grade, ..Trouble::note(name, what, hint) });
     }
     Ok(troubles)
@@ -521,10 +541,12 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         troubles.push(trouble(what, hint));
     }
     if task.live_workers > 0 && claimers(name, workers).next().is_none() && has_waited(task, LEFT) {
-        troubles.push(trouble(
-            format!("{} waiting, and its workers are all stopping: they claim no more", many(waiting, "job")),
-            "start a worker that has the task; those end when their jobs have ended, or their grace is over".to_owned(),
-        ));
+        let has_begun_lately =
+            task.last_claimed_at.is_some_and(|at| task.as_of.duration_since(at).unwrap_or_default() < LEFT);
+        let grade = if has_begun_lately { Grade::Note } else { Grade::Risk };
+        let what = format!("{} waiting, and its workers are all stopping: they claim no more", many(waiting, "job"));
+        let hint = "start a worker that has the task; those end when their jobs have ended, or their grace is over";
+        troubles.push(Trouble { grade, ..Trouble::note(name, what, hint.to_owned()) });
     }
     if is_stuck(task, workers) {
         let none = task.last_claimed_at.map_or("none was ever begun".to_owned(), |at| {

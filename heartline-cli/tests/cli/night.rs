@@ -882,7 +882,7 @@ async fn an_outage_is_a_risk_while_its_jobs_are_still_tried_again() {
     until("all are tried again later", async || bench.export.counts().await.unwrap().delayed == 26).await;
     for command in ["health", "status", "doctor"] {
         let ran = bench.run(&[command]).await;
-        assert!(ran.status == 1 && ran.out.contains("26 jobs delayed, 19 of the next 20 tried again"), "{ran:?}");
+        assert!(ran.status == 1 && ran.out.contains("26 jobs delayed, 25 of the next 26 tried again"), "{ran:?}");
     }
     let _ = worker.stop().await.unwrap();
 }
@@ -898,5 +898,34 @@ async fn payloads_of_jobs_that_have_ended_are_no_risk() {
     let ran = bench.run(&["status"]).await;
     let told = "? export: 1 job without payload, none of the first 1 that wait among them";
     assert!(ran.status == 0 && ran.out.contains(told), "{ran:?}");
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_outage_behind_completions_is_a_risk_when_they_are_due_for_long() {
+    let bench = Bench::of_one_table().await;
+    let worker = bench.worker();
+    for at in 0..10 {
+        let _ = bench.export.dispatch("x".into()).id(format!("done-{at}")).await.unwrap().result().await.unwrap();
+    }
+    let slowly = RetryPolicy::new().attempts(3).fixed(Duration::from_secs(3600));
+    for at in 0..25 {
+        bench.export.dispatch("again".into()).id(format!("job-{at}")).retry(slowly.clone()).await.unwrap();
+    }
+    until("all are tried again later", async || bench.export.counts().await.unwrap().delayed == 25).await;
+    let ended = async |ago: Duration| {
+        let (mut conn, mut pipe) = (bench.redis().await, redis::pipe());
+        for at in 0..10 {
+            pipe.zadd("cli:{export}:completed", format!("done-{at}"), ms_ago(ago)).ignore();
+        }
+        let () = pipe.query_async(&mut conn).await.unwrap();
+        bench.run(&["health"]).await
+    };
+    // One each 30 s, by the last 5 minutes.
+    let ran = ended(Duration::from_secs(90)).await;
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let ran = ended(Duration::from_secs(150)).await;
+    assert!(ran.status == 1 && ran.out.contains("tried again behind a failed run"), "{ran:?}");
+    assert!(ran.out.contains("; none completed for 2m 3"), "{ran:?}");
     let _ = worker.stop().await.unwrap();
 }
