@@ -315,14 +315,17 @@ impl Keeper {
     pub(crate) async fn declare_again(&self, watch: &TaskWatch) -> Result<(), Error> {
         let task = &watch.task;
         let worker = self.worker.id.as_str();
-        let call = async |conn: &mut _| {
-            self.worker.store.register(conn, &task.name).await?;
-            declare::declare_again(conn, &task.keys, worker, task.stamp, &task.options).await
-        };
-        if self.call(watch, call).await? {
+        let declare =
+            async |conn: &mut _| declare::declare_again(conn, &task.keys, worker, task.stamp, &task.options).await;
+        if self.call(watch, declare).await? {
             let task = Arc::clone(&task.name);
             self.log.line(move || tell_declared(&task));
         }
-        Ok(())
+        // The list of tasks may be on a node that is away: it is for people.
+        let register = async |conn: &mut _| self.worker.store.register(conn, &task.name).await;
+        match self.housekeeping_call(register).await {
+            Err(e) if e.is_outage() => Ok(()),
+            registered => registered,
+        }
     }
 }

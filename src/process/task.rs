@@ -241,14 +241,17 @@ impl TaskRuntime {
 
     /// Writes the options of the task again, unless a worker that started later has: the server has lost them.
     pub(crate) async fn declare_again(&self, store: &Store, worker: &str) -> Result<(), Error> {
-        let call = async |conn: &mut _| {
-            store.register(conn, &self.name).await?;
-            declare::declare_again(conn, &self.keys, worker, self.stamp, &self.options).await
-        };
-        if store.shared(RESPONSE_TIMEOUT, call).await? {
+        let declare =
+            async |conn: &mut _| declare::declare_again(conn, &self.keys, worker, self.stamp, &self.options).await;
+        if store.shared(RESPONSE_TIMEOUT, declare).await? {
             tell_declared(&self.name);
         }
-        Ok(())
+        let register = async |conn: &mut _| store.register(conn, &self.name).await;
+        match store.shared(RESPONSE_TIMEOUT, register).await {
+            // The list of tasks is on a node of its own, and for people.
+            Err(e) if store.is_cluster() && e.is_outage() => Ok(()),
+            registered => registered,
+        }
     }
 }
 

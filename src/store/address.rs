@@ -278,19 +278,7 @@ impl Address {
 
     async fn connect_to(&self, client: &Client, config: AsyncConnectionConfig) -> Result<Plain, Error> {
         let config = config.set_connection_timeout(Some(CONNECT_TIMEOUT));
-        let connect = || client.get_multiplexed_async_connection_with_config(&config);
-        let conn = match connect().await {
-            Err(e) if e.kind() == ErrorKind::AuthenticationFailed => match refusal(client, &self.access).await {
-                Some(refusal) => Err(if is_of_the_password(&refusal) { e } else { refusal }),
-                None => connect().await.map_err(|e| match e.kind() {
-                    // The password is right.
-                    ErrorKind::AuthenticationFailed => std::io::Error::from(std::io::ErrorKind::ConnectionReset).into(),
-                    _ => e,
-                }),
-            },
-            conn => conn,
-        };
-        conn.map_err(|e| self.fault(e))
+        open(client, &self.access, &config).await.map_err(|e| self.fault(e))
     }
 
     fn fault(&self, e: redis::RedisError) -> Error {
@@ -311,6 +299,26 @@ impl Address {
     pub(super) fn works_as(&self, worker: &str) {
         let owner = Owner { name: worker.to_owned(), works: true };
         *self.owner.lock().unwrap_or_else(PoisonError::into_inner) = owner;
+    }
+}
+
+/// Connects. A server that takes no more clients is no wrong password.
+pub(super) async fn open(
+    client: &Client,
+    access: &Access,
+    config: &AsyncConnectionConfig,
+) -> Result<Plain, RedisError> {
+    let connect = || client.get_multiplexed_async_connection_with_config(config);
+    match connect().await {
+        Err(e) if e.kind() == ErrorKind::AuthenticationFailed => match refusal(client, access).await {
+            Some(refusal) => Err(if is_of_the_password(&refusal) { e } else { refusal }),
+            None => connect().await.map_err(|e| match e.kind() {
+                // The password is right.
+                ErrorKind::AuthenticationFailed => std::io::Error::from(std::io::ErrorKind::ConnectionReset).into(),
+                _ => e,
+            }),
+        },
+        conn => conn,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use futures_util::future::{try_join, try_join_all};
+use futures_util::future::{join, join_all};
 
 use super::close;
 use super::connection::{Connection, OwnConnection};
@@ -25,16 +25,19 @@ pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(15);
 /// The most workers that one look puts aside or forgets.
 const FORGOTTEN: u64 = 100;
 
+/// A call to one node of a cluster has so long: another one may be away, and what can be told is told.
+async fn in_time(is_routed: bool, call: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+    if !is_routed {
+        return call.await;
+    }
+    tokio::time::timeout(streams::NODE_PATIENCE, call).await.unwrap_or_else(|_| Err(Error::timed_out()))
+}
+
 /// Puts the worker into a list, with the time by the clock of the server.
 async fn enlist(conn: &mut OwnConnection, list: &str, worker: &str) -> Result<(), Error> {
     let is_routed = conn.is_routed();
     let mut enlist = scripts::ENLIST.on_key(list);
-    let enlisted = enlist.arg(worker).call(conn);
-    if !is_routed {
-        return enlisted.await.map(drop);
-    }
-    let enlisted = tokio::time::timeout(streams::NODE_PATIENCE, enlisted).await;
-    enlisted.unwrap_or_else(|_| Err(Error::timed_out())).map(drop)
+    in_time(is_routed, async { enlist.arg(worker).call(conn).await.map(drop) }).await
 }
 
 impl Store {
@@ -87,7 +90,17 @@ impl Store {
             leave.arg(keys::boot(&self.prefix, boot_id)).arg(worker);
             leave.query_async::<()>(&mut conn.clone()).await.map_err(|e| classify("presence", e))
         };
-        try_join(try_join_all(closes), leave).await?;
+        let is_routed = conn.is_routed();
+        let closes = join_all(closes.map(|close| in_time(is_routed, close)));
+        let (mut told, left) = join(closes, in_time(is_routed, leave)).await;
+        told.push(left);
+        let mut away = None;
+        for told in told {
+            match told {
+                Err(e) if is_routed && e.is_outage() => away = Some(e),
+                told => told?,
+            }
+        }
         let now = streams::server_time_ms(conn).await?;
         // By the names of its tasks it is forgotten, also where the server lost what it had said before.
         let mut held: BTreeMap<&str, usize> = BTreeMap::new();
@@ -96,7 +109,8 @@ impl Store {
         let mut fields = vec![("stoppedAt".to_owned(), now.to_string()), ("tasks".to_owned(), names.join(" "))];
         fields.push(("phase".to_owned(), phase.to_owned()));
         fields.extend(held.iter().map(|(name, jobs)| (format!("held:{name}"), jobs.to_string())));
-        self.announce(conn, worker, &fields).await
+        self.announce(conn, worker, &fields).await?;
+        away.map_or(Ok(()), Err)
     }
 
     /// Removes the records of the last calls of a worker that is gone, on each task that it worked, and puts it among those of whom

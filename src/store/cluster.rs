@@ -20,10 +20,11 @@ use futures_util::stream::FuturesUnordered;
 use redis::Value;
 use tokio::sync::watch;
 
+use super::address;
 use super::fault::{classify, not_connected};
 use super::joint::Joint;
 use super::slots::{SLOTS, slot_of};
-use super::ways::{Clients, Plain, Ways, is_tls};
+use super::ways::{Access, Clients, Plain, Ways, is_tls};
 use crate::error::Error;
 
 /// How long a node may say nothing before the next one is asked too.
@@ -200,6 +201,11 @@ impl Cluster {
     pub(super) async fn over(&self, reign: u64) {
         // The sender lives in `self`, so that an error cannot be.
         let _ = self.changes.subscribe().wait_for(|_| self.is_over(reign)).await;
+    }
+
+    /// How this client shows who it is.
+    pub(super) fn access(&self) -> &Access {
+        &self.ways.access
     }
 
     /// How connections to a node are made.
@@ -453,7 +459,7 @@ impl Cluster {
                 None => {
                     let config = self.ways.access.config().set_connection_timeout(None).set_response_timeout(None);
                     let client = self.clients(&node)?.client;
-                    let line = client.get_multiplexed_async_connection_with_config(&config).await;
+                    let line = address::open(&client, &self.ways.access, &config).await;
                     line.map_err(|e| not_connected(&e, self.is_tls))?
                 }
             };

@@ -10,6 +10,7 @@ use redis::{
     AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, ServerErrorKind, Value,
 };
 
+use super::address;
 use super::cluster::{Cluster, Node};
 use super::joint::Joint;
 use super::patience::Silence;
@@ -291,7 +292,7 @@ impl NodeLines {
     async fn open(&self, node: Node, reign: Option<u64>) -> RedisResult<NodeLine> {
         let clients = self.cluster.clients(&node);
         let client = clients.map_err(|_| RedisError::from((ErrorKind::InvalidClientConfig, "node")))?.client;
-        let conn = client.get_multiplexed_async_connection_with_config(&self.config).await?;
+        let conn = address::open(&client, self.cluster.access(), &self.config).await?;
         (self.name)(&conn);
         Ok(NodeLine { conn, node, reign, silence: Arc::default(), number: self.cluster.line_number() })
     }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::six::{Six, TASKS, ask};
 use crate::support::worker::TestWorker;
-use crate::support::{Child, PATIENCE, Warnings, eventually};
+use crate::support::{Child, PATIENCE, TestRedis, Warnings, eventually};
 
 /// An App whose jobs double their input; of 0 they go on until they are cancelled.
 async fn app(url: &str) -> (App, Vec<TaskRef<u64, u64>>) {
@@ -305,4 +305,32 @@ async fn a_worker_that_listened_for_cancels_at_a_primary_that_froze_listens_else
     assert!(begun.elapsed() < Duration::from_millis(600), "its heartbeat is 667 ms away: {:?}", begun.elapsed());
     six.cluster.nodes[at].thaw().unwrap();
     worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_takes_no_more_clients_is_no_wrong_password() {
+    let six = Six::start().await;
+    for port in six.ports() {
+        let user = ["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all"];
+        assert_eq!(ask::<String>(port, &user).await.as_deref(), Some("OK"));
+    }
+    let url = six.cluster.url().replace("redis-cluster://", "redis-cluster://app:secret@");
+    let (app, tasks) = app(&url).await;
+    tasks[0].dispatch(1).await.unwrap();
+    let node = six.primary_of(TASKS[0], six.ports()[0]).await.unwrap();
+    let client = redis::Client::open(format!("redis://127.0.0.1:{node}")).unwrap();
+    let mut admin = client.get_multiplexed_async_connection_with_config(&TestRedis::patient()).await.unwrap();
+    let mut tell = async |words: &str| {
+        let mut words = words.split(' ');
+        let mut cmd = redis::cmd(words.next().unwrap());
+        cmd.arg(words.collect::<Vec<_>>()).query_async::<redis::Value>(&mut admin).await.unwrap();
+    };
+    tell("CONFIG SET maxclients 1").await;
+    tell("CLIENT KILL USER app").await;
+    let worker = app.worker().spawn();
+    let mut done = std::pin::pin!(async { tasks[0].dispatch(2).await.unwrap().result().await.unwrap() });
+    assert!(tokio::time::timeout(Duration::from_secs(2), &mut done).await.is_err(), "it waits");
+    tell("CONFIG SET maxclients 1000").await;
+    assert_eq!(tokio::time::timeout(PATIENCE, done).await.unwrap(), 4);
+    let _ = worker.stop().await.unwrap();
 }
