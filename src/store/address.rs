@@ -5,18 +5,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::Either;
-use redis::{AsyncConnectionConfig, Client, ErrorKind, PushInfo, RedisConnectionInfo, RedisError};
+use redis::{AsyncConnectionConfig, Client, PushInfo};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::cluster::{Cluster, Node};
 use super::connection::OwnConnection;
-use super::fault::{classify, not_connected, says_full};
+use super::fault::{classify, not_connected};
 use super::patience::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
 use super::sentinel::{Primary, Sentinels};
 use super::slots::slot_of;
 use super::url::{ClusterUrl, SentinelUrl, info_of, place_of};
-use super::ways::{Clients, Plain, Ways, is_tls};
-use crate::credentials::Credentials;
+use super::ways::{self, Clients, Plain, Ways, is_tls};
 use crate::error::Error;
 
 pub(crate) use super::ways::Access;
@@ -278,7 +277,7 @@ impl Address {
 
     async fn connect_to(&self, client: &Client, config: AsyncConnectionConfig) -> Result<Plain, Error> {
         let config = config.set_connection_timeout(Some(CONNECT_TIMEOUT));
-        open(client, &self.access, &config).await.map_err(|e| self.fault(e))
+        ways::open(client, &self.access, &config).await.map_err(|e| self.fault(e))
     }
 
     fn fault(&self, e: redis::RedisError) -> Error {
@@ -299,26 +298,6 @@ impl Address {
     pub(super) fn works_as(&self, worker: &str) {
         let owner = Owner { name: worker.to_owned(), works: true };
         *self.owner.lock().unwrap_or_else(PoisonError::into_inner) = owner;
-    }
-}
-
-/// Connects. A server that takes no more clients is no wrong password.
-pub(super) async fn open(
-    client: &Client,
-    access: &Access,
-    config: &AsyncConnectionConfig,
-) -> Result<Plain, RedisError> {
-    let connect = || client.get_multiplexed_async_connection_with_config(config);
-    match connect().await {
-        Err(e) if e.kind() == ErrorKind::AuthenticationFailed => match refusal(client, access).await {
-            Some(refusal) => Err(if is_of_the_password(&refusal) { e } else { refusal }),
-            None => connect().await.map_err(|e| match e.kind() {
-                // The password is right.
-                ErrorKind::AuthenticationFailed => std::io::Error::from(std::io::ErrorKind::ConnectionReset).into(),
-                _ => e,
-            }),
-        },
-        conn => conn,
     }
 }
 
@@ -352,28 +331,4 @@ async fn is_primary(conn: &mut Plain) -> Result<(), Error> {
         Some(Ok(role)) if role == "master" => Ok(()),
         _ => Err(Error::primary_changed()),
     }
-}
-
-/// Shows the password by hand. To the client every answer to that is a wrong password, also one of a server that takes no more
-/// clients, and the text of it is lost. `None`: the password is right.
-async fn refusal(client: &Client, access: &Access) -> Option<RedisError> {
-    let settings = client.get_connection_info().redis_settings();
-    let info = client.get_connection_info().clone().set_redis_settings(RedisConnectionInfo::default());
-    let mut auth = redis::cmd("AUTH");
-    match access.current() {
-        Some(Credentials { username, password }) => auth.arg(username).arg(password),
-        None => auth.arg(settings.username()).arg(settings.password()),
-    };
-    let asked = async {
-        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let mut conn = Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?;
-        auth.query_async::<redis::Value>(&mut conn).await
-    };
-    let late = || Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
-    tokio::time::timeout(CONNECT_TIMEOUT, asked).await.unwrap_or_else(|_| late()).err()
-}
-
-/// Whether the server has looked at the password.
-fn is_of_the_password(refusal: &RedisError) -> bool {
-    !says_full(refusal) && !refusal.is_io_error()
 }

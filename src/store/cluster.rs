@@ -20,11 +20,10 @@ use futures_util::stream::FuturesUnordered;
 use redis::Value;
 use tokio::sync::watch;
 
-use super::address;
 use super::fault::{classify, not_connected};
 use super::joint::Joint;
 use super::slots::{SLOTS, slot_of};
-use super::ways::{Access, Clients, Plain, Ways, is_tls};
+use super::ways::{self, Access, Clients, Plain, Ways, is_tls};
 use crate::error::Error;
 
 /// How long a node may say nothing before the next one is asked too.
@@ -459,7 +458,7 @@ impl Cluster {
                 None => {
                     let config = self.ways.access.config().set_connection_timeout(None).set_response_timeout(None);
                     let client = self.clients(&node)?.client;
-                    let line = address::open(&client, &self.ways.access, &config).await;
+                    let line = ways::open(&client, &self.ways.access, &config).await;
                     line.map_err(|e| not_connected(&e, self.is_tls))?
                 }
             };

@@ -10,12 +10,11 @@ use redis::{
     AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, ServerErrorKind, Value,
 };
 
-use super::address;
 use super::cluster::{Cluster, Node};
 use super::joint::Joint;
 use super::patience::Silence;
 use super::slots::{key_of, slot_of};
-use super::ways::Plain;
+use super::ways::{self, Plain};
 
 pub(crate) use redis::aio::ConnectionLike as Connection;
 
@@ -292,7 +291,7 @@ impl NodeLines {
     async fn open(&self, node: Node, reign: Option<u64>) -> RedisResult<NodeLine> {
         let clients = self.cluster.clients(&node);
         let client = clients.map_err(|_| RedisError::from((ErrorKind::InvalidClientConfig, "node")))?.client;
-        let conn = address::open(&client, self.cluster.access(), &self.config).await?;
+        let conn = ways::open(&client, self.cluster.access(), &self.config).await?;
         (self.name)(&conn);
         Ok(NodeLine { conn, node, reign, silence: Arc::default(), number: self.cluster.line_number() })
     }

@@ -5,12 +5,14 @@ use std::pin::Pin;
 use futures_util::{Stream, StreamExt, stream};
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, BasicAuth, Client, ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisResult,
-    StreamingCredentialsProvider,
+    AsyncConnectionConfig, BasicAuth, Client, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion,
+    RedisConnectionInfo, RedisError, RedisResult, StreamingCredentialsProvider,
 };
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 
+use super::fault::says_full;
+use super::patience::CONNECT_TIMEOUT;
 use super::url::bad;
 use crate::credentials::Credentials;
 use crate::error::Error;
@@ -94,6 +96,50 @@ impl Ways {
         let client = |settings| client_of(info.clone().set_redis_settings(settings), &self.access);
         Ok(Clients { client: client(settings)?, listener: client(listener)? })
     }
+}
+
+/// Connects. A server that takes no more clients is no wrong password.
+pub(super) async fn open(
+    client: &Client,
+    access: &Access,
+    config: &AsyncConnectionConfig,
+) -> Result<Plain, RedisError> {
+    let connect = || client.get_multiplexed_async_connection_with_config(config);
+    match connect().await {
+        Err(e) if e.kind() == ErrorKind::AuthenticationFailed => match refusal(client, access).await {
+            Some(refusal) => Err(if is_of_the_password(&refusal) { e } else { refusal }),
+            None => connect().await.map_err(|e| match e.kind() {
+                // The password is right.
+                ErrorKind::AuthenticationFailed => std::io::Error::from(std::io::ErrorKind::ConnectionReset).into(),
+                _ => e,
+            }),
+        },
+        conn => conn,
+    }
+}
+
+/// Shows the password by hand. To the client every answer to that is a wrong password, also one of a server that takes no more
+/// clients, and the text of it is lost. `None`: the password is right.
+async fn refusal(client: &Client, access: &Access) -> Option<RedisError> {
+    let settings = client.get_connection_info().redis_settings();
+    let info = client.get_connection_info().clone().set_redis_settings(RedisConnectionInfo::default());
+    let mut auth = redis::cmd("AUTH");
+    match access.current() {
+        Some(Credentials { username, password }) => auth.arg(username).arg(password),
+        None => auth.arg(settings.username()).arg(settings.password()),
+    };
+    let asked = async {
+        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let mut conn = Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?;
+        auth.query_async::<redis::Value>(&mut conn).await
+    };
+    let late = || Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+    tokio::time::timeout(CONNECT_TIMEOUT, asked).await.unwrap_or_else(|_| late()).err()
+}
+
+/// Whether the server has looked at the password.
+fn is_of_the_password(refusal: &RedisError) -> bool {
+    !says_full(refusal) && !refusal.is_io_error()
 }
 
 pub(super) fn is_tls(addr: &ConnectionAddr) -> bool {
