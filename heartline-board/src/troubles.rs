@@ -250,7 +250,7 @@ pub async fn troubles_of(inspector: &Inspector, task: &TaskReport) -> Result<Vec
     let holders = holders(inspector, tasks, &mut workers).await?;
     let mut troubles = troubles(tasks, &workers, &holders);
     let doomed = doomed(inspector, tasks, &workers, &holders).await?;
-    troubles.extend(ailing(inspector, tasks).await?);
+    troubles.extend(ailing(inspector, tasks).await);
     let suspicions = suspicions_of(inspector, task, &workers, &holders).await?;
     let mut troubles = together(suspicions, doomed, troubles);
     troubles.retain(|trouble| trouble.task.as_deref() == Some(&*task.task));
@@ -304,15 +304,12 @@ const SNOOZED: (usize, u32) = (5, 3);
 /// What a worker has said of a job within this time still holds.
 const JUST_NOW: Duration = Duration::from_secs(60);
 
-/// Jobs that put themselves off again and again while none completes.
 /// Jobs that put themselves off again and again while none completes; or that a worker of `heartline work` has just put off since it can start
 /// no program: nothing is done by that one, whatever completed before.
 async fn snoozing(inspector: &Inspector, task: &TaskReport, delayed: &[JobRow]) -> Option<Trouble> {
-    let mut looked = Vec::new();
-    for row in delayed.iter().take(SNOOZED.0) {
-        looked.extend(inspector.job(&task.task, row.id.as_str(), JobValues::None).await.ok().flatten());
-    }
     let name = &task.task;
+    let looks = delayed.iter().take(SNOOZED.0).map(|row| inspector.job(name, row.id.as_str(), JobValues::None));
+    let looked: Vec<JobReport> = join_all(looks).await.into_iter().filter_map(|look| look.ok().flatten()).collect();
     let is_late = |at| task.as_of.duration_since(at).unwrap_or_default() < JUST_NOW;
     let said = |job: &JobReport| {
         let progress = job.progress.as_ref().filter(|progress| is_late(progress.at))?;
@@ -349,16 +346,16 @@ const QUEUED: usize = 50;
 /// Jobs whose payload is gone: those of them that wait are lost.
 async fn payloadless(inspector: &Inspector, task: &TaskReport) -> Option<Trouble> {
     let (name, jobs) = (&task.task, task.without_payload);
-    let (mut looked, mut lost) = (0, Vec::new());
+    let mut rows = Vec::new();
     for state in [JobState::Waiting, JobState::Delayed] {
-        let page = inspector.jobs(name, &JobFilter::new(state).oldest_first(), None, QUEUED).await.ok()?;
-        for row in page.jobs {
-            looked += 1;
-            // Of one without payload nothing else is told.
-            let is_lost = inspector.job(name, row.id.as_str(), JobValues::None).await.ok()?.is_none();
-            lost.extend(is_lost.then(|| row.id.to_string()));
-        }
+        rows.extend(inspector.jobs(name, &JobFilter::new(state).oldest_first(), None, QUEUED).await.ok()?.jobs);
     }
+    let looked = rows.len();
+    let looks = rows.iter().map(|row| inspector.job(name, row.id.as_str(), JobValues::None));
+    let looks = try_join_all(looks).await.ok()?;
+    // Of one without payload nothing else is told.
+    let lost = rows.iter().zip(looks).filter(|(_, look)| look.is_none());
+    let mut lost: Vec<String> = lost.map(|(row, _)| row.id.to_string()).collect();
     // One that was done meanwhile is not there either.
     lost.truncate(usize::try_from(jobs).unwrap_or(usize::MAX));
     let Some(first) = lost.first() else {
@@ -400,54 +397,57 @@ async fn lull(inspector: &Inspector, task: &TaskReport) -> Option<String> {
 }
 
 /// Tasks of which nothing has completed of late while jobs wait for another try, since what they need may be down; and those with jobs that are
-/// put off again and again, or have lost their payload.
-///
-/// # Errors
-/// As every look.
-pub async fn ailing(inspector: &Inspector, tasks: &[TaskReport]) -> Result<Vec<Trouble>, Error> {
+/// put off again and again, or have lost their payload. One of which that cannot be read is told of elsewhere.
+pub async fn ailing(inspector: &Inspector, tasks: &[TaskReport]) -> Vec<Trouble> {
+    let readable = || tasks.iter().filter(|task| task.fault.is_none());
+    let without: Vec<&TaskReport> = readable().filter(|task| task.without_payload > 0).take(RETRIED.0).collect();
+    let delayed: Vec<&TaskReport> = readable().filter(|task| task.counts.delayed > 0).take(RETRIED.0).collect();
     let mut troubles = Vec::new();
-    for task in tasks.iter().filter(|task| task.fault.is_none() && task.without_payload > 0).take(RETRIED.0) {
-        troubles.extend(payloadless(inspector, task).await);
+    for some in without.chunks(TOGETHER) {
+        troubles.extend(join_all(some.iter().map(|task| payloadless(inspector, task))).await.into_iter().flatten());
     }
-    let is_asked = |task: &&TaskReport| task.fault.is_none() && task.counts.delayed > 0;
-    for task in tasks.iter().filter(is_asked).take(RETRIED.0) {
-        let filter = JobFilter::new(JobState::Delayed).oldest_first();
-        let Ok(page) = inspector.jobs(&task.task, &filter, None, RETRIED.1).await else { continue };
-        let failed: Vec<&JobRow> = page.jobs.iter().filter(|job| job.failed_attempts > 0).collect();
-        let about = task.counts.delayed * failed.len() as u64 / page.jobs.len().max(1) as u64;
-        let are_many = failed.len() * 2 >= page.jobs.len() || about >= OUTAGE;
-        let lull = if are_many && !failed.is_empty() { lull(inspector, task).await } else { None };
-        let (Some(first), Some(lull)) = (failed.first(), lull) else {
-            troubles.extend(snoozing(inspector, task, &page.jobs).await);
-            continue;
-        };
-        let code = first.code.as_deref().unwrap_or("failed");
-        let message = brief(first.message.as_deref().unwrap_or_default(), 80);
-        let name = &task.task;
-        let what = format!(
-            "{} delayed, {} tried again behind a failed run, the first with {code}: {message}; {lull}",
-            many(task.counts.delayed, "job"),
-            match (failed.len(), page.jobs.len()) {
-                (all, looked) if all == looked => "all that were looked at".to_owned(),
-                (some, looked) => format!("{some} of the next {looked}"),
-            },
-        );
-        let mut hint =
-            format!("`heartline jobs list -t {name} -s delayed --oldest-first` shows when they are tried again");
-        if task.paused.is_none() {
-            hint += &format!("; `heartline task pause {name}` lets none begin meanwhile");
-        }
-        hint += &format!(
-            "; what has failed by the end runs again by `heartline jobs retry -t {name} --state failed --code {code}`"
-        );
-        // As many as are an outage when they have failed for good, by how many of those are that were looked at, and with those that wait behind
-        // them. Where no completed job is kept nobody knows whether some complete.
-        let waits = if failed.len() >= SOME_FAILED { task.counts.waiting + task.due } else { 0 };
-        let is_outage = about + waits >= OUTAGE && task.failed_since_completed.is_some();
-        let grade = if is_outage { Grade::Risk } else { Grade::Note };
-        troubles.push(Trouble { grade, ..Trouble::note(name, what, hint) });
+    for some in delayed.chunks(TOGETHER) {
+        troubles.extend(join_all(some.iter().map(|task| put_off(inspector, task))).await.into_iter().flatten());
     }
-    Ok(troubles)
+    troubles
+}
+
+/// Why delayed jobs of the task are that may never be done.
+async fn put_off(inspector: &Inspector, task: &TaskReport) -> Option<Trouble> {
+    let filter = JobFilter::new(JobState::Delayed).oldest_first();
+    let page = inspector.jobs(&task.task, &filter, None, RETRIED.1).await.ok()?;
+    let failed: Vec<&JobRow> = page.jobs.iter().filter(|job| job.failed_attempts > 0).collect();
+    let about = task.counts.delayed * failed.len() as u64 / page.jobs.len().max(1) as u64;
+    let are_many = failed.len() * 2 >= page.jobs.len() || about >= OUTAGE;
+    let lull = if are_many && !failed.is_empty() { lull(inspector, task).await } else { None };
+    let (Some(first), Some(lull)) = (failed.first(), lull) else {
+        return snoozing(inspector, task, &page.jobs).await;
+    };
+    let code = first.code.as_deref().unwrap_or("failed");
+    let message = brief(first.message.as_deref().unwrap_or_default(), 80);
+    let name = &task.task;
+    let what = format!(
+        "{} delayed, {} tried again behind a failed run, the first with {code}: {message}; {lull}",
+        many(task.counts.delayed, "job"),
+        match (failed.len(), page.jobs.len()) {
+            (all, looked) if all == looked => "all that were looked at".to_owned(),
+            (some, looked) => format!("{some} of the next {looked}"),
+        },
+    );
+    let mut hint = format!("`heartline jobs list -t {name} -s delayed --oldest-first` shows when they are tried again");
+    if task.paused.is_none() {
+        hint += &format!("; `heartline task pause {name}` lets none begin meanwhile");
+    }
+    hint += &format!(
+        "; what has failed by the end runs again by `heartline jobs retry -t {name} --state failed --code {}`",
+        quoted(code)
+    );
+    // As many as are an outage when they have failed for good, by how many of those are that were looked at, and with those that wait behind
+    // them. Where no completed job is kept nobody knows whether some complete.
+    let waits = if failed.len() >= SOME_FAILED { task.counts.waiting + task.due } else { 0 };
+    let is_outage = about + waits >= OUTAGE && task.failed_since_completed.is_some();
+    let grade = if is_outage { Grade::Risk } else { Grade::Note };
+    Some(Trouble { grade, ..Trouble::note(name, what, hint) })
 }
 
 /// Of which tasks the server lost the data, of late.

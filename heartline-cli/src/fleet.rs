@@ -33,7 +33,7 @@ impl Fleet {
         let (tasks, mut workers) = (inspector.tasks().await?, inspector.workers().await?);
         let holders = holders(inspector, &tasks, &mut workers).await?;
         let damaged = damaged(inspector, &tasks).await?;
-        let ailing = ailing(inspector, &tasks).await?;
+        let ailing = ailing(inspector, &tasks).await;
         Ok(Fleet { tasks, workers, holders, servers: inspector.servers().await?, damaged, ailing })
     }
 

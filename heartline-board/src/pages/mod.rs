@@ -37,7 +37,7 @@ use crate::sizes::Sizes;
 use crate::strip::Stalls;
 use crate::text::shown;
 use crate::told::CodeCount;
-use crate::troubles::{Trouble, damaged, holders};
+use crate::troubles::{Trouble, ailing, damaged, holders};
 
 /// For how long what was seen of all tasks and workers stands: a page that is open in ten browsers is asked for by each.
 const FRESH: Duration = Duration::from_secs(1);
@@ -123,6 +123,8 @@ pub(crate) struct Slow {
     pub(crate) servers: Vec<ServerReport>,
     /// The tasks with something foreign under a key.
     pub(crate) damaged: Vec<Trouble>,
+    /// The tasks with jobs that are tried again and again, put off, or without payload.
+    pub(crate) ailing: Vec<Trouble>,
 }
 
 /// What stands around every page.
@@ -243,7 +245,8 @@ impl Board {
             None => {
                 let servers = self.inspector.servers().await?;
                 let damaged = damaged(&self.inspector, &tasks).await?;
-                Arc::new(Slow { at: Instant::now(), servers, damaged })
+                let ailing = ailing(&self.inspector, &tasks).await;
+                Arc::new(Slow { at: Instant::now(), servers, damaged, ailing })
             }
         };
         Ok(Seen { at: Instant::now(), tasks, workers, holders, slow })

@@ -16,7 +16,7 @@ use crate::crashes::{dead_handed, doomed, suspicions, taken_back, together};
 use crate::strip::Stalls;
 use crate::text::{rate_of, span};
 use crate::told::STATES;
-use crate::troubles::{Trouble, ailing, all_troubles};
+use crate::troubles::{Trouble, all_troubles};
 
 /// The size of the pictures, in their own units.
 const WIDTH: f64 = 480.0;
@@ -80,10 +80,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Respon
     };
     let mut troubles = all_troubles(&seen.tasks, &seen.workers, &seen.holders, &seen.slow.servers);
     troubles.extend(seen.slow.damaged.iter().cloned());
-    match ailing(&board.inspector, &seen.tasks).await {
-        Ok(found) => troubles.extend(found),
-        Err(e) => return board.failed(&e),
-    }
+    troubles.extend(seen.slow.ailing.iter().cloned());
     let doomed = match doomed(&board.inspector, &seen.tasks, &seen.workers, &seen.holders).await {
         Ok(found) => found,
         Err(e) => return board.failed(&e),
