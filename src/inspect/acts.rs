@@ -285,8 +285,8 @@ impl Act {
     /// when the act was through before.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`]. The step can be made again. With
-    /// [`Error::Connect`] the jobs of the step may have been taken; a job that is named by its id and was dispatched or ended anew
+    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`]. The step can be made again: what
+    /// partitions answered while another one did not is in the report, and is not asked again. With [`Error::Connect`] the jobs of the step may have been taken; a job that is named by its id and was dispatched or ended anew
     /// meanwhile is then taken once more.
     ///
     /// # Cancel safety
@@ -347,9 +347,7 @@ impl Act {
                 Err(_) => invalid.push(id.clone()),
             }
         }
-        let told = self.apply(&named).await?;
-        self.seen.extend(own);
-        self.take_in(texts, &told);
+        self.apply(&named, &texts, true).await?;
         invalid.into_iter().for_each(|id| self.refuse(id, Refusal::InvalidId));
         self.report.looked += ids.len() as u64;
         self.index += ids.len();
@@ -372,12 +370,8 @@ impl Act {
             let fresh: Vec<&JobRow> = rows.iter().filter(fresh).copied().collect();
             let stamp = |row: &JobRow| if row.stamp.is_empty() { "-".to_owned() } else { row.stamp.clone() };
             let named: Vec<Named> = fresh.iter().map(|row| Named { id: row.id.clone(), stamp: stamp(row) }).collect();
-            let told = self.apply(&named).await?;
-            if !filter.is_ordered() {
-                let seen: Vec<u64> = named.iter().map(|job| self.hasher.hash_one(&job.id)).collect();
-                self.seen.extend(seen);
-            }
-            self.take_in(named.into_iter().map(|job| job.id.to_string()).collect(), &told);
+            let texts: Vec<String> = named.iter().map(|job| job.id.to_string()).collect();
+            self.apply(&named, &texts, !filter.is_ordered()).await?;
         }
         for row in later {
             if self.seen.insert(self.hasher.hash_one(&row.id)) {
@@ -392,18 +386,26 @@ impl Act {
         Ok(())
     }
 
-    /// Names the jobs, and those that are left of them again.
-    async fn apply(&self, named: &[Named]) -> Result<Vec<Told>, Error> {
-        let mut told = vec![Told::Left; named.len()];
-        loop {
-            let left: Vec<usize> = (0..named.len()).filter(|at| told[*at] == Told::Left).collect();
-            if left.is_empty() {
-                return Ok(told);
-            }
+    /// Names the jobs, and those that are left of them again, until all have their answer. What some tables answered holds when
+    /// another one fails: its jobs are not named again by the next step.
+    async fn apply(&mut self, named: &[Named], texts: &[String], is_kept_in_mind: bool) -> Result<(), Error> {
+        let mut left: Vec<usize> = (0..named.len()).collect();
+        while !left.is_empty() {
             let again: Vec<Named> = left.iter().map(|at| named[*at].clone()).collect();
-            let answers = self.call(&again).await?;
-            left.into_iter().zip(answers).for_each(|(at, answer)| told[at] = answer);
+            let (told, failed) = self.call(&again).await?;
+            if is_kept_in_mind || failed.is_some() {
+                let told = left.iter().zip(&told).filter(|(_, told)| **told != Told::Left);
+                self.seen.extend(told.map(|(at, _)| self.hasher.hash_one(&named[*at].id)));
+            }
+            for (at, told) in left.iter().zip(&told) {
+                self.take_in(&texts[*at], *told);
+            }
+            if let Some(e) = failed {
+                return Err(e);
+            }
+            left = left.into_iter().zip(told).filter(|(_, told)| *told == Told::Left).map(|(at, _)| at).collect();
         }
+        Ok(())
     }
 
     /// Takes some of the entries off the lists that the jobs have left there, so far as no other job is in front of them. Returns whether
@@ -426,8 +428,9 @@ impl Act {
         Ok(true)
     }
 
-    /// Names the jobs, each to its table.
-    async fn call(&self, named: &[Named]) -> Result<Vec<Told>, Error> {
+    /// Names the jobs, each to its table. Returns what was answered, and why a table did not answer: the others are asked all the same.
+    async fn call(&self, named: &[Named]) -> Result<(Vec<Told>, Option<Error>), Error> {
+        let mut failed = None;
         let (tables, by) = (self.inspector.tables(&self.task).await?, &*self.inspector.by);
         let mut told = vec![Told::Left; named.len()];
         for (keys, places) in tables.iter().zip(by_table(tables.len(), named, |job| job.id.as_str())) {
@@ -446,25 +449,26 @@ impl Act {
             };
             // A job that is named by its id alone may be another one, or stand elsewhere, when the call is repeated.
             let answers = match self.selection {
-                JobSelection::Ids(_) => self.inspector.ask_once(call).await?,
-                JobSelection::Filter(_) => self.inspector.ask(call).await?,
+                JobSelection::Ids(_) => self.inspector.ask_once(call).await,
+                JobSelection::Filter(_) => self.inspector.ask(call).await,
             };
-            places.into_iter().zip(answers).for_each(|(at, answer)| told[at] = answer);
+            match answers {
+                Ok(answers) => places.into_iter().zip(answers).for_each(|(at, answer)| told[at] = answer),
+                Err(e) => failed = failed.or(Some(e)),
+            }
         }
-        Ok(told)
+        Ok((told, failed))
     }
 
-    fn take_in(&mut self, ids: Vec<String>, told: &[Told]) {
-        for (id, told) in ids.into_iter().zip(told) {
-            match told {
-                Told::Done => self.report.done += 1,
-                Told::Requested => self.report.requested += 1,
-                Told::Stands(state) => self.refuse(id, Refusal::State(*state)),
-                Told::Changed => self.refuse(id, Refusal::Changed),
-                Told::Unknown => self.refuse(id, Refusal::Unknown),
-                // Those were named again until they were told otherwise.
-                Told::Left => {}
-            }
+    fn take_in(&mut self, id: &str, told: Told) {
+        match told {
+            Told::Done => self.report.done += 1,
+            Told::Requested => self.report.requested += 1,
+            Told::Stands(state) => self.refuse(id.to_owned(), Refusal::State(state)),
+            Told::Changed => self.refuse(id.to_owned(), Refusal::Changed),
+            Told::Unknown => self.refuse(id.to_owned(), Refusal::Unknown),
+            // Those are named again until they are told otherwise.
+            Told::Left => {}
         }
     }
 

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use heartline::{App, Context, JobError, StallOptions, TaskOptions, TaskRef};
+use heartline::{
+    App, Context, Error, JobError, JobFilter, JobState, Refusal, Refused, StallOptions, TaskOptions, TaskRef,
+};
 
 use crate::six::{Six, TASKS, ask};
 use crate::support::{Child, PATIENCE, TestRedis, eventually};
@@ -149,6 +151,41 @@ async fn goes(six: &mut Six, go: impl FnOnce(&mut Six)) {
         assert!(then < usual.max(plain) * 4 + Duration::from_millis(400), "{told}");
     }
     let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_act_tells_what_it_did_on_the_nodes_that_are_there_and_does_the_rest_later() {
+    let six = Six::start().await;
+    let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
+    let handler = |_: Context, input: u64| async move { Ok::<_, JobError>(input) };
+    let task = app.task(TASKS[0], TaskOptions::new().partitions(3), handler).unwrap();
+    let handles = task.dispatch_many(0..90).await.unwrap();
+    let ids: Vec<String> = handles.iter().map(|handle| handle.id().to_string()).collect();
+    let first = six.primary_of(TASKS[0], six.ports()[0]).await.unwrap();
+    let at = six.ports().iter().position(|port| *port == first).unwrap();
+    // A node that has another partition, and its replica, so that nobody takes over.
+    let servers = [(at + 1) % 3, (at + 1) % 3 + 3];
+    let inspector = app.inspector().by("night");
+    let mut named = inspector.cancel(TASKS[0], ids, "enough");
+    let mut listed = inspector.remove(TASKS[0], JobFilter::new(JobState::Cancelled));
+    for server in servers {
+        six.cluster.nodes[server].freeze().unwrap();
+    }
+    let refused = named.step().await.unwrap_err();
+    assert!(matches!(refused, Error::Connect { .. }), "{refused}");
+    let done = named.report().done;
+    assert!((30..90).contains(&done), "{done}");
+    for server in servers {
+        six.cluster.nodes[server].thaw().unwrap();
+    }
+    eventually("the rest is done", PATIENCE, async || named.step().await.is_ok()).await;
+    let report = named.report();
+    // The frozen node may have done what it was asked when nobody waited for it any more.
+    let is_done = |refused: &Refused| refused.why == Refusal::State(JobState::Cancelled);
+    assert!(report.done + report.refused == 90 && report.refusals.iter().all(is_done), "{report:?}");
+    assert!(report.done >= done && report.is_complete, "{report:?}");
+    while listed.step().await.unwrap().is_some() {}
+    assert_eq!((listed.report().done, listed.report().refused), (90, 0), "{:?}", listed.report());
 }
 
 /// The program of a child.
