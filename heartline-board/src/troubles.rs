@@ -265,7 +265,10 @@ const LOOKED_AT: usize = 50;
 /// # Errors
 /// As every look.
 pub async fn damaged(inspector: &Inspector, tasks: &[TaskReport]) -> Result<Vec<Trouble>, Error> {
-    let sound: Vec<&TaskReport> = tasks.iter().filter(|task| task.fault.is_none()).take(LOOKED_AT).collect();
+    let mut sound: Vec<&TaskReport> = tasks.iter().filter(|task| task.fault.is_none()).collect();
+    // Those with jobs first.
+    sound.sort_by_key(|task| std::cmp::Reverse(task.counts.unfinished()));
+    sound.truncate(LOOKED_AT);
     let mut troubles = Vec::new();
     for some in sound.chunks(TOGETHER) {
         let found = join_all(some.iter().map(|task| inspector.foreign_keys(&task.task))).await;
@@ -321,7 +324,8 @@ async fn snoozing(inspector: &Inspector, task: &TaskReport, delayed: &[JobRow]) 
         let hint = format!(
             "see to the program on the host of that worker, whose log says the same; `heartline workers` names those of {name}"
         );
-        let are_all = broken.len() * 2 > looked.len() && lull(inspector, task).await.is_some();
+        let none_is_done = completions(inspector, task).await.is_some_and(|seen| seen.is_known && seen.lull.is_some());
+        let are_all = broken.len() * 2 > looked.len() && none_is_done;
         let grade = if are_all { Grade::Risk } else { Grade::Note };
         return Some(Trouble { grade, ..Trouble::note(name, what, hint) });
     }
@@ -379,35 +383,83 @@ async fn payloadless(inspector: &Inspector, task: &TaskReport) -> Option<Trouble
 /// Of how many tasks the delayed jobs are looked at, and how many of each.
 const RETRIED: (usize, usize) = (50, 100);
 
-/// So many jobs that are tried again, and none that completes, speak for those that wait.
-const SOME_FAILED: usize = 4;
-
 /// Without a job completed for so long, and for so many times as long as it usually takes until the next one completes, none does.
 const LULL: (Duration, u32) = (Duration::from_secs(60), 4);
 
-/// That no job completes any more, if so.
-async fn lull(inspector: &Inspector, task: &TaskReport) -> Option<String> {
-    let Ok(lately @ 1..) = u32::try_from(task.completed_lately) else {
-        return Some("none completed in the last 5 minutes".to_owned());
-    };
-    let page = inspector.jobs(&task.task, &JobFilter::new(JobState::Completed), None, 1).await.ok()?;
-    let last = task.as_of.duration_since(page.jobs.first()?.since?).unwrap_or_default();
-    let usual = Duration::from_secs(300) / lately;
-    (last > LULL.0.max(usual * LULL.1)).then(|| format!("none completed for {}", span(last)))
+/// How far back the task reports count what completed.
+const LATELY: Duration = Duration::from_secs(300);
+
+/// How many completed jobs are looked at for how many there were before the last one.
+const COMPLETED: usize = 200;
+
+/// So many times as many jobs behind a failed run as have completed are an outage, while some complete.
+const OUTWEIGH: u64 = 4;
+
+/// What is known of the jobs of a task that complete.
+struct Completions {
+    /// That none completes any more, if so; or that nobody knows.
+    lull: Option<String>,
+    /// Whether it is known at all: where no completed job is kept it is not.
+    is_known: bool,
+    /// How many there were in the last 5 minutes, or, where there was none, in those before the last one.
+    done: u64,
+    /// When the last one was.
+    last: Option<SystemTime>,
 }
 
-/// Tasks of which nothing has completed of late while jobs wait for another try, since what they need may be down; and those with jobs that are
+/// Whether jobs of the task still complete.
+async fn completions(inspector: &Inspector, task: &TaskReport) -> Option<Completions> {
+    let lately = task.completed_lately;
+    if lately == 0 && task.failed_since_completed.is_none() {
+        let lull = Some("whether any completes is not known, since none is kept".to_owned());
+        return Some(Completions { lull, is_known: false, done: 0, last: None });
+    }
+    let limit = if lately == 0 { COMPLETED } else { 1 };
+    let page = inspector.jobs(&task.task, &JobFilter::new(JobState::Completed), None, limit).await.ok()?;
+    let last = page.jobs.first().and_then(|row| row.since);
+    let Ok(per_window @ 1..) = u32::try_from(lately) else {
+        let is_before = |row: &&JobRow| row.since.zip(last).is_some_and(|(since, last)| since + LATELY >= last);
+        let before = page.jobs.iter().filter(is_before).count();
+        // All that are kept, where there may be more of them.
+        let done = if before < COMPLETED { before as u64 } else { task.counts.completed };
+        let lull = Some("none completed in the last 5 minutes".to_owned());
+        return Some(Completions { lull, is_known: true, done, last });
+    };
+    let ago = task.as_of.duration_since(last?).unwrap_or_default();
+    let is_lull = ago > LULL.0.max(LATELY / per_window * LULL.1);
+    let lull = is_lull.then(|| format!("none completed for {}", span(ago)));
+    Some(Completions { lull, is_known: true, done: lately, last })
+}
+
+/// Tasks of which little completes beside the jobs that wait for another try, since what they need may be down; and those with jobs that are
 /// put off again and again, or have lost their payload. One of which that cannot be read is told of elsewhere.
 pub async fn ailing(inspector: &Inspector, tasks: &[TaskReport]) -> Vec<Trouble> {
-    let readable = || tasks.iter().filter(|task| task.fault.is_none());
-    let without: Vec<&TaskReport> = readable().filter(|task| task.without_payload > 0).take(RETRIED.0).collect();
-    let delayed: Vec<&TaskReport> = readable().filter(|task| task.counts.delayed > 0).take(RETRIED.0).collect();
+    let most = |what: fn(&TaskReport) -> u64| {
+        let mut found: Vec<&TaskReport> = tasks.iter().filter(|task| task.fault.is_none() && what(task) > 0).collect();
+        found.sort_by_key(|task| std::cmp::Reverse(what(task)));
+        let left_out = found.len().saturating_sub(RETRIED.0);
+        found.truncate(RETRIED.0);
+        (found, left_out)
+    };
+    let (without, _) = most(|task| task.without_payload);
+    // One with nothing but a job for tomorrow goes behind those that may be in trouble.
+    let (delayed, left_out) =
+        most(|task| if task.counts.delayed > 0 { task.counts.delayed + task.counts.waiting } else { 0 });
     let mut troubles = Vec::new();
     for some in without.chunks(TOGETHER) {
         troubles.extend(join_all(some.iter().map(|task| payloadless(inspector, task))).await.into_iter().flatten());
     }
     for some in delayed.chunks(TOGETHER) {
         troubles.extend(join_all(some.iter().map(|task| put_off(inspector, task))).await.into_iter().flatten());
+    }
+    let least = delayed.last().map_or(0, |task| task.counts.delayed + task.counts.waiting);
+    if left_out > 0 && least >= OUTAGE {
+        troubles.push(Trouble {
+            grade: Grade::Note,
+            task: None,
+            what: format!("why jobs are delayed was not looked for in {}", many(left_out as u64, "task")),
+            hint: format!("those have {least} jobs or fewer that wait: `heartline task show` looks at one"),
+        });
     }
     troubles
 }
@@ -417,22 +469,37 @@ async fn put_off(inspector: &Inspector, task: &TaskReport) -> Option<Trouble> {
     let filter = JobFilter::new(JobState::Delayed).oldest_first();
     let page = inspector.jobs(&task.task, &filter, None, RETRIED.1).await.ok()?;
     let failed: Vec<&JobRow> = page.jobs.iter().filter(|job| job.failed_attempts > 0).collect();
-    let about = task.counts.delayed * failed.len() as u64 / page.jobs.len().max(1) as u64;
+    let part_of_all = |jobs: usize| task.counts.delayed * jobs as u64 / page.jobs.len().max(1) as u64;
+    let about = part_of_all(failed.len());
     let are_many = failed.len() * 2 >= page.jobs.len() || about >= OUTAGE;
-    let lull = if are_many && !failed.is_empty() { lull(inspector, task).await } else { None };
-    let (Some(first), Some(lull)) = (failed.first(), lull) else {
+    if failed.is_empty() || !are_many || are_snoozed(inspector, task, &failed).await {
         return snoozing(inspector, task, &page.jobs).await;
-    };
+    }
+    let Completions { lull, is_known, done, last } = completions(inspector, task).await?;
+    let is_told = lull.is_some() || about >= OUTAGE && about > done / 10;
+    if !is_told {
+        return snoozing(inspector, task, &page.jobs).await;
+    }
+    // Those that came behind the last completion. Without one all did.
+    let is_fresh = |job: &&&JobRow| last.is_none_or(|last| job.dispatched_at.is_some_and(|at| at > last));
+    let fresh = part_of_all(failed.iter().filter(is_fresh).count());
+    // What waits behind them counts as long as jobs are begun: else they wait for what runs.
+    let begins = task.last_claimed_at.is_some_and(|at| task.as_of.duration_since(at).unwrap_or_default() < JUST_NOW);
+    let waits = if begins && about >= OUTAGE / 2 { task.counts.waiting + task.due } else { 0 };
+    let outweighs = about >= OUTAGE && about > OUTWEIGH * done;
+    let none_is_done = lull.is_some() && (fresh >= OUTAGE || waits > 0 && about + waits >= OUTAGE);
+    let grade = if is_known && (outweighs || none_is_done) { Grade::Risk } else { Grade::Note };
+    let (first, name) = (failed.first()?, &task.task);
     let code = first.code.as_deref().unwrap_or("failed");
     let message = brief(first.message.as_deref().unwrap_or_default(), 80);
-    let name = &task.task;
     let what = format!(
-        "{} delayed, {} tried again behind a failed run, the first with {code}: {message}; {lull}",
+        "{} delayed, {} tried again behind a failed run, the first with {code}: {message}; {}",
         many(task.counts.delayed, "job"),
         match (failed.len(), page.jobs.len()) {
             (all, looked) if all == looked => "all that were looked at".to_owned(),
             (some, looked) => format!("{some} of the next {looked}"),
         },
+        lull.unwrap_or_else(|| format!("{} completed in the last 5 minutes", task.completed_lately)),
     );
     let mut hint = format!("`heartline jobs list -t {name} -s delayed --oldest-first` shows when they are tried again");
     if task.paused.is_none() {
@@ -442,12 +509,14 @@ async fn put_off(inspector: &Inspector, task: &TaskReport) -> Option<Trouble> {
         "; what has failed by the end runs again by `heartline jobs retry -t {name} --state failed --code {}`",
         quoted(code)
     );
-    // As many as are an outage when they have failed for good, by how many of those are that were looked at, and with those that wait behind
-    // them. Where no completed job is kept nobody knows whether some complete.
-    let waits = if failed.len() >= SOME_FAILED { task.counts.waiting + task.due } else { 0 };
-    let is_outage = about + waits >= OUTAGE && task.failed_since_completed.is_some();
-    let grade = if is_outage { Grade::Risk } else { Grade::Note };
     Some(Trouble { grade, ..Trouble::note(name, what, hint) })
+}
+
+/// Whether most of them put themselves off, whatever failed before.
+async fn are_snoozed(inspector: &Inspector, task: &TaskReport, failed: &[&JobRow]) -> bool {
+    let looks = failed.iter().take(SNOOZED.0).map(|row| inspector.job(&task.task, row.id.as_str(), JobValues::None));
+    let looked: Vec<JobReport> = join_all(looks).await.into_iter().filter_map(|look| look.ok().flatten()).collect();
+    looked.iter().filter(|job| job.snoozed_count > 0).count() * 2 > looked.len()
 }
 
 /// Of which tasks the server lost the data, of late.

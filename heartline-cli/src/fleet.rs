@@ -1,5 +1,6 @@
 //! Everything at one time: tasks, workers, and the servers.
 
+use std::cmp::Reverse;
 use std::time::SystemTime;
 
 use futures_util::future::join_all;
@@ -39,9 +40,14 @@ impl Fleet {
 
     /// What the last stalls tell, and what fails, task by task. A task whose stalls cannot be read hides no other.
     pub(crate) async fn lately(&self, inspector: &Inspector) -> Result<Lately, Failure> {
-        let readable = self.tasks.iter().filter(|task| task.fault.is_none()).take(SUSPECTED);
-        let read =
-            join_all(readable.map(|task| async { (&*task.task, last_stalls(inspector, &task.task).await) })).await;
+        let mut readable: Vec<&TaskReport> = self.tasks.iter().filter(|task| task.fault.is_none()).collect();
+        // Those that stalled most first: most tasks never did.
+        readable.sort_by_key(|task| Reverse(task.stalled));
+        readable.truncate(SUSPECTED);
+        let read = join_all(
+            readable.into_iter().map(|task| async { (&*task.task, last_stalls(inspector, &task.task).await) }),
+        )
+        .await;
         let (to_come, now) = (dead_handed(inspector, &self.workers, &self.holders).await?, SystemTime::now());
         let stalls = || read.iter().filter_map(|(_, read)| read.as_ref().ok()).flat_map(|(stalls, _)| stalls);
         let is_whole = |task: &str| {

@@ -929,3 +929,116 @@ async fn an_outage_behind_completions_is_a_risk_when_they_are_due_for_long() {
     assert!(ran.out.contains("; none completed for 2m 3"), "{ran:?}");
     let _ = worker.stop().await.unwrap();
 }
+
+/// Jobs that all failed once, and are tried again in an hour.
+async fn tried_again(bench: &Bench, count: u64) {
+    let slowly = RetryPolicy::new().attempts(3).fixed(Duration::from_secs(3600));
+    for at in 0..count {
+        bench.export.dispatch("again".into()).id(format!("job-{at}")).retry(slowly.clone()).await.unwrap();
+    }
+    until("all are tried again later", async || bench.export.counts().await.unwrap().delayed == count).await;
+}
+
+#[tokio::test]
+async fn an_outage_of_most_jobs_is_told_while_a_few_complete() {
+    let bench = Bench::of_one_table().await;
+    let worker = bench.worker();
+    tried_again(&bench, 30).await;
+    for _ in 0..3 {
+        let _ = bench.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
+    }
+    let ran = bench.run(&["health"]).await;
+    let told = "! export: 30 jobs delayed, all that were looked at tried again behind a failed run, the first with disk: no space left; 3 completed in the last 5 minutes";
+    assert!(ran.status == 1 && ran.out.contains(told), "{ran:?}");
+    // As many as they are: some fail, and that is all.
+    for _ in 0..30 {
+        let _ = bench.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
+    }
+    let ran = bench.run(&["status"]).await;
+    assert!(ran.status == 0 && ran.out.contains("? export: 30 jobs delayed"), "{ran:?}");
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_few_retries_behind_the_end_of_a_burst_are_no_outage() {
+    let bench = Bench::of_one_table().await;
+    let worker = bench.worker();
+    tried_again(&bench, 22).await;
+    let done: Vec<String> = (0..60).map(|at| format!("done-{at}")).collect();
+    for job in bench.export.dispatch_many_with_ids(done.iter().map(|id| (id.clone(), "x".to_owned()))).await.unwrap() {
+        let _ = job.result().await.unwrap();
+    }
+    for ago in [Duration::from_secs(90), Duration::from_secs(3000)] {
+        let (mut conn, mut pipe) = (bench.redis().await, redis::pipe());
+        for id in &done {
+            pipe.zadd("cli:{export}:completed", id, ms_ago(ago)).ignore();
+        }
+        for at in 0..22 {
+            pipe.hset("cli:{export}:dispatchedAt", format!("job-{at}"), ms_ago(ago + Duration::from_secs(60))).ignore();
+        }
+        let () = pipe.query_async(&mut conn).await.unwrap();
+        let ran = bench.run(&["status"]).await;
+        assert!(ran.status == 0 && ran.out.contains("? export: 22 jobs delayed"), "{ago:?}: {ran:?}");
+    }
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn jobs_that_wait_for_slots_behind_long_runs_are_no_outage_for_a_few_that_fail() {
+    let bench = Bench::of_one_table().await;
+    let worker = bench.worker();
+    tried_again(&bench, 5).await;
+    for _ in 0..40 {
+        bench.export.dispatch("hold".into()).await.unwrap();
+    }
+    until("all slots are taken", async || bench.export.counts().await.unwrap().running > 0).await;
+    let ran = bench.run(&["health"]).await;
+    assert_eq!(ran.status, 0, "{ran:?}");
+    bench.open();
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn jobs_that_put_themselves_off_are_not_told_to_fail_for_a_failure_of_long_ago() {
+    let bench = Bench::of_one_table().await;
+    let worker = bench.worker();
+    let quickly = RetryPolicy::new().attempts(3).fixed(Duration::from_millis(1));
+    for at in 0..25 {
+        bench.export.dispatch("polls".into()).id(format!("job-{at}")).retry(quickly.clone()).await.unwrap();
+    }
+    let snoozed = async || {
+        let jobs = (0..25).map(|at| bench.export.job(format!("job-{at}")));
+        let jobs = futures_util::future::join_all(jobs).await;
+        jobs.into_iter().all(|job| job.unwrap().snoozed_count > 0)
+    };
+    until("all put themselves off", snoozed).await;
+    let ran = bench.run(&["status"]).await;
+    assert!(ran.status == 0 && !ran.out.contains("tried again behind a failed run"), "{ran:?}");
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn where_no_completed_job_is_kept_it_is_not_said_that_none_completes() {
+    let bench = Bench::of_one_table().await;
+    let worker = bench.worker();
+    let _ = bench.export.dispatch("x".into()).id("done").await.unwrap().result().await.unwrap();
+    tried_again(&bench, 1).await;
+    bench.run(&["-y", "task", "purge", "export", "--state", "completed"]).await.ok();
+    let ran = bench.run(&["status"]).await;
+    assert!(ran.status == 0 && ran.out.contains("; whether any completes is not known, since none is kept"), "{ran:?}");
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_outage_is_found_beside_many_tasks_with_a_job_for_tomorrow() {
+    let bench = Bench::of_one_table().await;
+    let worker = bench.worker();
+    tried_again(&bench, 25).await;
+    for at in 0..60 {
+        let task = bench.app.task_ref::<String, ()>(&format!("cron-{at}")).unwrap();
+        task.dispatch("x".into()).delay(Duration::from_secs(86_400)).await.unwrap();
+    }
+    let ran = bench.run(&["health"]).await;
+    assert!(ran.status == 1 && ran.out.contains("! export: 25 jobs delayed"), "{ran:?}");
+    let _ = worker.stop().await.unwrap();
+}

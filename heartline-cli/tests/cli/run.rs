@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 /// The longest that anything here may take.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server, and a task `export`. Its jobs `hold` until the gate opens, `fail` with the code `disk`, `again` with that and are tried again, and complete otherwise.
+/// A server, and a task `export`. Its jobs `hold` until the gate opens, `fail` with the code `disk`, `again` with that and are tried again, put themselves off behind a failed run (`polls`), and complete otherwise.
 pub struct Bench {
     test: TestApp,
     pub app: App,
@@ -201,13 +201,15 @@ fn declare(app: &App, gate: &Arc<Semaphore>, partitions: Option<u32>) -> TaskRef
     if let Some(count) = partitions {
         options = options.partitions(count);
     }
-    let handler = move |_: Context, input: String| {
+    let handler = move |ctx: Context, input: String| {
         let gate = Arc::clone(&gate);
         async move {
             match input.as_str() {
                 "hold" => gate.acquire().await.map(|_| 1).map_err(JobError::new),
                 "fail" => Err(JobError::new("no space \u{1b}[31m left".to_owned()).with_code("disk").fatal()),
                 "again" => Err(JobError::new("no space left").with_code("disk")),
+                "polls" if ctx.attempt() == 1 => Err(JobError::new("a hiccup")),
+                "polls" => Err(JobError::snooze(Duration::from_secs(3600))),
                 _ => Ok(2),
             }
         }
