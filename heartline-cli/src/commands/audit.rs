@@ -127,7 +127,8 @@ pub(super) async fn repair(session: &Session, task: &str, dry_run: bool) -> Resu
     let count = preview.mended.len();
     if dry_run || count == 0 {
         if session.out.is_json {
-            return session.out.json(&preview);
+            // Not the words of a repair that was made.
+            return session.out.json(&serde_json::json!({ "would_mend": preview.mended, "gone": preview.gone }));
         }
         session.out.line(format!("{} would be mended", many(count as u64, "fault")))?;
         return findings(session, preview.mended.iter());

@@ -325,7 +325,15 @@ async fn show(session: &Session, task: &str, id: &str, values: bool) -> Result<(
     let wanted = if values { JobValues::All } else { JobValues::None };
     let Some(job) = session.inspector.job(task, id, wanted).await? else {
         let told = format!("`heartline events -t {task} --job {}` tells if there was one", quoted(id));
-        return Err(Failure::Failed(format!("there is no job {id} of {task}; {told}")));
+        // Of one that has lost its payload nothing can be shown, though it stands in a list.
+        let lost = match session.inspector.task(task).await?.without_payload {
+            0 => String::new(),
+            jobs => format!(
+                "; {} of the task lost their payload: one that waits is listed, cannot be shown, and is removed when it is claimed, or by `heartline repair -t {task}`",
+                many(jobs, "job")
+            ),
+        };
+        return Err(Failure::Failed(format!("there is no job {id} of {task}; {told}{lost}")));
     };
     let trouble = trouble_of(&session.inspector, &job).await?;
     if session.out.is_json {

@@ -260,6 +260,11 @@ async fn an_audit_finds_damage_and_a_repair_mends_it() {
     let ran = bench.run(&["audit", "-t", "export"]).await;
     assert!(ran.status == 1 && ran.out.contains("  1 x nowhere: it is in no place"), "{ran:?}");
     let ran = bench.run(&["repair", "-t", "export", "--dry-run"]).await.ok();
+    let told = bench.run(&["repair", "-t", "export", "--dry-run", "--json"]).await.json();
+    assert!(
+        told["would_mend"].as_array().is_some_and(|faults| !faults.is_empty()) && told["mended"].is_null(),
+        "{told}"
+    );
     assert!(ran.starts_with("1 fault would be mended\n  1 x nowhere: ") && ran.ends_with("\n    lost\n"), "{ran}");
     let ran = bench.run(&["repair", "-t", "export"]).await;
     assert!(
