@@ -63,7 +63,7 @@ impl Inspector {
             let (mut cursor, most) = (0, LOOKED * (part + 1) / tables.len());
             loop {
                 let call = |mut conn| async move { scan::locks(&mut conn, keys, cursor, A_CALL).await };
-                let (next, some) = self.ask_for_entries(call).await?;
+                let (next, some) = self.look(call).await?;
                 tokens.extend(some);
                 cursor = next;
                 if cursor == 0 || tokens.len() >= most {

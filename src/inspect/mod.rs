@@ -11,6 +11,7 @@ pub(crate) mod history;
 pub(crate) mod holders;
 pub(crate) mod job;
 pub(crate) mod json;
+pub(crate) mod lists;
 pub(crate) mod page;
 mod parts;
 pub(crate) mod recover;
@@ -106,7 +107,16 @@ impl Inspector {
         self.store.ask(RESPONSE_TIMEOUT, call).await
     }
 
-    /// The same for a call that must not be repeated by itself.
+    /// The same for a call that reads, as one of many about many tasks and workers: in a cluster a node that says nothing is not waited for
+    /// each time.
+    pub(super) async fn look<T, F>(&self, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        self.store.look(RESPONSE_TIMEOUT, call).await
+    }
+
+    /// [`Inspector::ask`] for a call that must not be repeated by itself.
     pub(super) async fn ask_once<T, F>(&self, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
@@ -140,7 +150,7 @@ impl Inspector {
 
     /// The server's time, ms.
     pub(super) async fn now_ms(&self) -> Result<u64, Error> {
-        self.ask(|mut conn| async move { server_time_ms(&mut conn).await }).await
+        self.look(|mut conn| async move { server_time_ms(&mut conn).await }).await
     }
 }
 

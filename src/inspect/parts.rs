@@ -140,7 +140,15 @@ impl Inspector {
     /// All of its tables.
     pub(super) async fn tables(&self, task: &str) -> Result<Arc<[Arc<TaskKeys>]>, Error> {
         self.first(task)?;
-        self.store.tables(task).asked(&self.store).await
+        let tables = &self.store.tables(task);
+        if tables.is_old() {
+            match self.look(|mut conn| async move { tables.refresh_over(&mut conn).await }).await {
+                // What was known of several holds, also while the node of the first one is away.
+                Err(e) if e.is_outage() && tables.parts() > 1 => {}
+                answer => answer?,
+            }
+        }
+        Ok(tables.all())
     }
 
     /// All of its tables as they are now, for what must hold for all of them.
@@ -167,7 +175,7 @@ impl Inspector {
                 continue;
             }
             let own = &own;
-            let looked = self.ask(|mut conn| async move { states::states(&mut conn, keys, own).await }).await?;
+            let looked = self.look(|mut conn| async move { states::states(&mut conn, keys, own).await }).await?;
             places.into_iter().zip(looked.jobs).for_each(|(at, job)| found[at] = job);
         }
         Ok(found)

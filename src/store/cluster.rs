@@ -41,6 +41,9 @@ const WATCH: Duration = Duration::from_secs(1);
 /// The shortest time between two looks, and the longest while looks change nothing.
 const BETWEEN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
+/// For so long nobody who looks waits for a node again that gave him no answer.
+const SILENT: Duration = Duration::from_secs(5);
+
 /// A node, as the others name it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Node {
@@ -136,6 +139,8 @@ pub(super) struct Cluster {
     from: AtomicUsize,
     /// The lines over which the map came last.
     lines: Mutex<Vec<(Node, Plain)>>,
+    /// The nodes that gave no answer to somebody who looked, and when.
+    silent: Mutex<HashMap<Node, Instant>>,
 }
 
 impl fmt::Debug for Cluster {
@@ -161,6 +166,7 @@ impl Cluster {
             lines_made: AtomicU64::new(0),
             from: AtomicUsize::new(RandomState::new().build_hasher().finish() as usize),
             lines: Mutex::default(),
+            silent: Mutex::default(),
         })
     }
 
@@ -253,6 +259,22 @@ impl Cluster {
     /// A number that no line to a node had before.
     pub(super) fn line_number(&self) -> u64 {
         self.lines_made.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Whether a node gave no answer a moment ago.
+    pub(super) fn is_silent(&self, node: &Node) -> bool {
+        self.silent().get(node).is_some_and(|since| since.elapsed() < SILENT)
+    }
+
+    /// A node gave no answer in the time that a look has.
+    pub(super) fn fell_silent(&self, node: &Node) {
+        let mut silent = self.silent();
+        silent.retain(|_, since| since.elapsed() < SILENT);
+        silent.insert(node.clone(), Instant::now());
+    }
+
+    fn silent(&self) -> MutexGuard<'_, HashMap<Node, Instant>> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks for the map where nobody has yet.

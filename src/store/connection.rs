@@ -24,6 +24,9 @@ const LATE: Duration = Duration::from_millis(500);
 /// How long one of several nodes may take over a call that another one can answer as well.
 const ANY_PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long somebody who looks waits for a node: what the others say is told without it. Less than any other bound has for one node.
+const LOOK_PATIENCE: Duration = Duration::from_millis(1500);
+
 /// A connection that many may share.
 #[derive(Clone)]
 pub(crate) enum OwnConnection {
@@ -36,12 +39,15 @@ pub(crate) enum OwnConnection {
 }
 
 /// Connections to nodes, each made when it is needed first.
+#[derive(Clone)]
 pub(crate) struct NodeLines {
     cluster: Arc<Cluster>,
     config: AsyncConnectionConfig,
-    opened: Mutex<HashMap<Node, Opened>>,
+    opened: Arc<Mutex<HashMap<Node, Opened>>>,
     /// What is told to a server of a new connection.
-    name: Box<dyn Fn(&Plain) + Send + Sync>,
+    name: Arc<dyn Fn(&Plain) + Send + Sync>,
+    /// Whether they are for somebody who looks, and does not wait for a node that says nothing.
+    are_for_looks: bool,
 }
 
 /// A line that is open, or about to be, and the reign of its node when it was wanted first.
@@ -81,7 +87,19 @@ impl OwnConnection {
         config: AsyncConnectionConfig,
         name: impl Fn(&Plain) + Send + Sync + 'static,
     ) -> OwnConnection {
-        OwnConnection::Routed(Arc::new(NodeLines { cluster, config, opened: Mutex::default(), name: Box::new(name) }))
+        let (opened, name) = (Arc::default(), Arc::new(name));
+        OwnConnection::Routed(Arc::new(NodeLines { cluster, config, opened, name, are_for_looks: false }))
+    }
+
+    /// The same lines for somebody who looks at many nodes: one that says nothing fails the call soon, and for some time each later one at
+    /// once.
+    pub(super) fn for_looks(&self) -> OwnConnection {
+        match self {
+            OwnConnection::Routed(lines) => {
+                OwnConnection::Routed(Arc::new(NodeLines { are_for_looks: true, ..NodeLines::clone(lines) }))
+            }
+            own => own.clone(),
+        }
     }
 
     /// The connection to the server that has this key, for what must stay on one.
@@ -280,7 +298,7 @@ impl NodeLines {
                 opening.attempt(open).await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::NotConnected).into()))
             }),
         );
-        let line = opened.await.inspect_err(|_| self.cluster.suspect(node))?;
+        let line = self.looked(node, opened).await.inspect_err(|_| self.cluster.suspect(node))?;
         self.leave_past();
         let mut opened = self.opened();
         // Another one may have been made for a later reign.
@@ -321,10 +339,29 @@ impl NodeLines {
         }
     }
 
+    /// What a node answers to somebody who looks, in the time that there is for it.
+    async fn looked<T>(&self, node: &Node, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+        if !self.are_for_looks {
+            return answer.await;
+        }
+        let late = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        if self.cluster.is_silent(node) {
+            return late();
+        }
+        match tokio::time::timeout(LOOK_PATIENCE, answer).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                self.cluster.fell_silent(node);
+                late()
+            }
+        }
+    }
+
     /// Waits for an answer of a node. What took long is the answer of a primary only if it still is one.
     async fn answered<T>(&self, line: &NodeLine, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         let mut under_way = AtNode { lines: self, line, begun: Instant::now(), has_ended: false };
-        let answered = self.watched(&line.node, while_it_reigns(&self.cluster, line.reign, answer)).await;
+        let answer = self.watched(&line.node, while_it_reigns(&self.cluster, line.reign, answer));
+        let answered = self.looked(&line.node, answer).await;
         under_way.has_ended = true;
         if answered.as_ref().is_err_and(RedisError::is_io_error) {
             self.leave(line);

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::future::{join_all, ready, try_join_all};
+use futures_util::future::{ready, try_join_all};
+use futures_util::stream::FuturesUnordered;
 use futures_util::{Stream, StreamExt};
 use redis::{PushInfo, PushKind};
 use tokio::sync::watch;
@@ -58,6 +59,9 @@ const MANY_TABLES: usize = 1000;
 
 /// How long the first look at a node of a cluster may take: less than a caller has for all of them.
 const NODE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The same where another one is there: who wants that one does not wait for long.
+const OTHER_NODES_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Store {
     /// Takes the address, and the name that connections have until a worker runs; nothing is connected yet.
@@ -130,15 +134,21 @@ impl Store {
                             let conn = conn.to_node(node).await.map_err(|e| classify("connect", e))?;
                             check(conn, eviction, true).await
                         };
-                        let checked = tokio::time::timeout(NODE_TIMEOUT, checked).await;
-                        checked.unwrap_or_else(|_| Err(Error::timed_out()))?;
-                        cluster.was_checked(node);
-                        Ok::<_, Error>(())
+                        (node, checked.await)
                     });
+                    let (begun, mut silent) = (Instant::now(), unchecked.clone());
+                    let mut checks: FuturesUnordered<_> = checks.collect();
                     let (mut found, mut failure) = (before > 0 || unchecked.is_empty(), None);
-                    for checked in join_all(checks).await {
+                    loop {
+                        let patience = if found { OTHER_NODES_TIMEOUT } else { NODE_TIMEOUT };
+                        let next = tokio::time::timeout(patience.saturating_sub(begun.elapsed()), checks.next()).await;
+                        let Ok(Some((node, checked))) = next else { break };
+                        silent.retain(|silent| silent != node);
                         match checked {
-                            Ok(()) => found = true,
+                            Ok(()) => {
+                                cluster.was_checked(node);
+                                found = true;
+                            }
                             // Of a cluster that is there a node may be away, or not be as it should: that concerns the tasks that are on it.
                             Err(e) if e.is_outage() => failure = Some(e),
                             Err(e) if before > 0 => {
@@ -147,6 +157,8 @@ impl Store {
                             Err(e) => return Err(e),
                         }
                     }
+                    silent.iter().for_each(|node| cluster.fell_silent(node));
+                    let failure = failure.or_else(|| (!silent.is_empty()).then(Error::timed_out));
                     failure.filter(|_| !found).map_or(Ok(()), Err)
                 };
                 address.steady_since(address.generation(), checked).await
@@ -205,7 +217,20 @@ impl Store {
         self.calm.call_again(time, call).await
     }
 
-    /// The same, and once only: its answer may be lost.
+    /// The same for somebody who looks, at many tasks it may be: a node of a cluster that says nothing fails the call soon, and for some
+    /// time each later one at once.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn look<T, F>(&self, time: Duration, call: impl Fn(OwnConnection) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        self.ready().await?;
+        self.calm.call_again(time, |conn| call(conn.for_looks())).await
+    }
+
+    /// [`Store::ask`], and once only: its answer may be lost.
     ///
     /// # Cancel safety
     /// The call may have been carried out when the future is dropped.
@@ -274,6 +299,11 @@ impl Store {
     /// Whether the keys of different tasks may be on different servers, so that no call is about two of them.
     pub(crate) fn is_cluster(&self) -> bool {
         self.address.is_cluster()
+    }
+
+    /// The node of a cluster that has this key, as far as is known.
+    pub(super) fn place_of(&self, key: &str) -> Option<String> {
+        self.address.cluster()?.node_of_key(key).map(|node| node.to_string())
     }
 
     /// Which primary the address leads to: grows whenever that is another one. Of a server that stands alone it is always 0, and of a

@@ -35,7 +35,7 @@ impl Tables {
     }
 
     /// Whether it was asked some seconds ago, or never.
-    fn is_old(&self) -> bool {
+    pub(crate) fn is_old(&self) -> bool {
         // Several stay as many until somebody forgets the task.
         let fresh = if self.parts() > 1 { 12 * FRESH } else { FRESH };
         self.asked_at().is_none_or(|at| at.elapsed() > fresh)
