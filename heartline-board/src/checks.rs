@@ -74,6 +74,12 @@ pub fn of_server(server: &ServerReport, now: SystemTime) -> Vec<Checked> {
         ),
         (true, replicas) => ok(format!("{replicas} replicas follow it")),
     });
+    if let Some(wanted) = server.wanted_replicas.filter(|wanted| server.is_primary && server.replicas <= *wanted) {
+        let what =
+            format!("it takes writes only with {wanted} replicas (min-replicas-to-write), and has {}", server.replicas);
+        let todo = "one more than it asks for, or `CONFIG SET min-replicas-to-write 0`: when one of them is promoted, or away, those that are left are too few, and every write is refused until another one follows";
+        checked.push(found(Grade::Note, what, todo));
+    }
     if let Some(refusal) = server.write_refusal.as_ref().filter(|_| server.is_primary) {
         let todo = "nothing is dispatched, claimed or reported until it takes writes: NOREPLICAS asks for a replica, MISCONF for room on its disk";
         checked.push(found(Grade::Risk, format!("it refuses to write: {refusal}"), todo));

@@ -38,6 +38,10 @@ pub struct ServerReport {
     pub is_primary: bool,
     /// How many replicas follow it.
     pub replicas: u64,
+    /// How many have to for it to take writes (`min-replicas-to-write`), if any have to; 1 where how many is not told.
+    pub wanted_replicas: Option<u64>,
+    /// Whether it has followed another primary since it started: its data are those of that one, whenever it started.
+    pub has_followed: bool,
     /// Bytes that its data take.
     pub used_memory: u64,
     /// Bytes that they may take; 0: there is no limit.
@@ -70,13 +74,13 @@ impl Inspector {
     /// Cancel safe.
     pub async fn servers(&self) -> Result<Vec<ServerReport>, Error> {
         let names = match self.task_names().await {
-            Err(e) if e.is_outage() => return Err(e),
-            // Of a list that cannot be read the server is told of all the same.
+            Err(e) if self.hides_all(&e) => return Err(e),
+            // Of a list that cannot be read, or is on a node that is away, the servers are told of all the same.
             names => names.unwrap_or_default(),
         };
         let keys = names.iter().map(|name| self.store.tables(name).first().get(Key::Delayed).to_owned());
         let keys: Vec<String> = std::iter::once(tasks(self.store.prefix())).chain(keys).collect();
-        let looks = self.ask(|conn| {
+        let looks = self.look(|conn| {
             let keys = &keys;
             async move { look_at_all(&conn, keys).await }
         });
@@ -104,6 +108,8 @@ impl ServerReport {
             longest_round_trip: Duration::ZERO,
             is_primary: true,
             replicas: 0,
+            wanted_replicas: None,
+            has_followed: false,
             used_memory: 0,
             max_memory: 0,
             eviction_policy: String::new(),
@@ -136,6 +142,12 @@ impl ServerReport {
             longest_round_trip: told.round_trips.last().copied().unwrap_or_default(),
             is_primary: text("role").is_none_or(|role| role == "master"),
             replicas: number("connected_slaves"),
+            wanted_replicas: told.wanted_replicas,
+            // From Redis 7.0 on a restart keeps the second offset, too.
+            has_followed: match text("total_net_repl_input_bytes") {
+                Some(bytes) => bytes != "0",
+                None => text("second_repl_offset").is_some_and(|offset| offset != "-1"),
+            },
             used_memory: number("used_memory"),
             max_memory: number("maxmemory"),
             eviction_policy: text("maxmemory_policy").unwrap_or_default(),

@@ -1,5 +1,6 @@
 //! What must be true of the server before anything is written to it.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -90,6 +91,8 @@ pub(crate) struct ServerLook {
     pub(crate) round_trips: Vec<Duration>,
     /// What it says to a write, if it refuses that.
     pub(crate) refusal: Option<String>,
+    /// How many replicas it wants to take writes, if it wants any.
+    pub(crate) wanted_replicas: Option<u64>,
 }
 
 /// What a write is answered that this user may not make, or that meets something foreign: others may be taken.
@@ -147,5 +150,16 @@ async fn look(conn: &mut OwnConnection, keys: &[String]) -> Result<ServerLook, E
     };
     let refused =
         written.err().filter(|e| !e.is_io_error() && !NOT_OF_THE_SERVER.contains(&e.code().unwrap_or_default()));
-    Ok(ServerLook { info, now_ms, round_trips, refusal: refused.map(|e| e.to_string()) })
+    let refusal = refused.map(|e| e.to_string());
+    let wanted_replicas = wanted_replicas(conn, &info).await;
+    Ok(ServerLook { info, now_ms, round_trips, refusal, wanted_replicas })
+}
+
+/// How many replicas must follow for a write to be taken. `INFO` counts them where any must; how many is a setting, which not everybody may ask
+/// for.
+async fn wanted_replicas(conn: &mut OwnConnection, info: &InfoDict) -> Option<u64> {
+    info.get::<String>("min_slaves_good_slaves")?;
+    let mut ask = redis::cmd("CONFIG");
+    let told = ask.arg("GET").arg("min-replicas-to-write").query_async::<HashMap<String, u64>>(conn).await;
+    Some(told.ok().and_then(|told| told.into_values().next()).unwrap_or(1))
 }
