@@ -191,6 +191,7 @@ pub use inspect::filter::JobFilter;
 pub use inspect::history::{EventPage, LateReport, PauseEvent, TaskEvent};
 pub use inspect::holders::{Holder, HolderReport};
 pub use inspect::job::{JobOptions, JobReport, JobValues};
+pub use inspect::lists::ListsAway;
 pub use inspect::page::{JobCount, JobPage, JobRow};
 pub use inspect::recover::{RecoveredTask, RecoveryReport};
 pub use inspect::server::ServerReport;

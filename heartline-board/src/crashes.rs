@@ -278,7 +278,7 @@ pub(crate) fn spared(task: &TaskReport, which: &str) -> String {
     );
     match task.live_workers {
         _ if runs_wait_for_people(task) => again,
-        0 => format!("before a worker starts, {again}"),
+        0 if task.knows_workers => format!("before a worker starts, {again}"),
         _ => format!(
             "a live worker will take them back, about as soon as a person could: when they have failed, \
              `heartline jobs list -t {name} -s failed --code worker_crashed` names them, and `heartline jobs retry -t {name} ID` lets them run again"

@@ -28,6 +28,8 @@ pub mod checks;
 pub mod crashes;
 #[doc(hidden)]
 pub mod guard;
+#[doc(hidden)]
+pub mod listed;
 mod live;
 mod options;
 mod pages;

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use futures_util::future::join_all;
 use heartline::{ColumnReport, Error, Inspector};
 
+use crate::listed::task_names;
 use crate::pages::told_of;
 
 /// How many tasks are looked at.
@@ -30,7 +31,7 @@ impl Sizes {
     /// Looks at all of them. One that cannot be read does not hide the others.
     pub(crate) async fn look(inspector: &Inspector) -> Result<Sizes, Error> {
         let mut sizes = Sizes::default();
-        let names = inspector.task_names().await?;
+        let names = task_names(inspector).await?;
         sizes.tasks = names.len();
         for some in names[..names.len().min(TASKS)].chunks(TOGETHER) {
             for columns in join_all(some.iter().map(|task| inspector.columns(task))).await {
@@ -39,7 +40,6 @@ impl Sizes {
                         sizes.largest.extend(columns);
                         sizes.looked += 1;
                     }
-                    Err(e) if e.is_retryable() => return Err(e),
                     Err(e) => sizes.fault = Some(told_of(&e)),
                 }
             }

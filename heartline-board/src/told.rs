@@ -216,8 +216,16 @@ pub fn worker_state(worker: &WorkerReport) -> String {
         Some(death) if death.proof == DeathProof::SaidSo => format!("{}: {} said so", worker.state, shown(&death.by)),
         Some(death) => format!("{}: {}, says {}", worker.state, proof(death.proof), shown(&death.by)),
         None if worker.stopped_at.is_some() => format!("{}: it said that it stopped", worker.state),
+        // It may have said that it stopped.
+        None if worker.is_away && !worker.state.is_live() => "not known: its node is away".to_owned(),
         None => worker.state.to_string(),
     }
+}
+
+/// How many live workers a task has; `?` behind those that are known where others may be live.
+#[must_use]
+pub fn live_workers(task: &TaskReport) -> String {
+    format!("{}{}", task.live_workers, if task.knows_workers { "" } else { "?" })
 }
 
 /// What proves that a worker is dead.

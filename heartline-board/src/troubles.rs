@@ -5,13 +5,14 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::{join_all, try_join_all};
 use heartline::{
-    Error, Holder, HolderReport, Inspector, JobFilter, JobReport, JobRow, JobState, JobValues, ServerReport, TaskPause,
-    TaskReport, WatchReport, WorkerReport, WorkerState,
+    Error, Holder, HolderReport, Inspector, JobFilter, JobReport, JobRow, JobState, JobValues, ListsAway, ServerReport,
+    TaskPause, TaskReport, WatchReport, WorkerReport, WorkerState,
 };
 use serde::Serialize;
 
 use crate::checks::{Grade, of_servers};
 use crate::crashes::{doomed, heeding, is_last_run, spared, suspicions_of, together, would_fail};
+use crate::listed::{self, of_lists};
 use crate::text::{brief, many, printed, quoted, relative, shown, span};
 use crate::told::{NOT_STARTED_AT_ALL, is_overdue, proof};
 
@@ -111,11 +112,15 @@ pub async fn holders(
     let is_listed = |holder: &&Holder| workers.iter().any(|worker| worker.worker == holder.worker);
     let missing = found.iter().flat_map(|report| &report.holders).filter(|holder| !is_listed(holder));
     let missing: BTreeSet<String> = missing.map(|holder| holder.worker.to_string()).collect();
-    for worker in missing.iter().take(LOOKED_UP) {
-        workers.extend(inspector.worker(worker).await?);
-    }
     // Nobody is accused who was not looked up.
-    let others: BTreeSet<&str> = missing.iter().skip(LOOKED_UP).map(String::as_str).collect();
+    let mut others: BTreeSet<&str> = missing.iter().skip(LOOKED_UP).map(String::as_str).collect();
+    for worker in missing.iter().take(LOOKED_UP) {
+        match inspector.worker(worker).await {
+            // What it tells of itself may be on a node of a cluster that is away.
+            Err(e) if e.is_retryable() => drop(others.insert(worker)),
+            known => workers.extend(known?),
+        }
+    }
     for report in found.iter_mut().filter(|_| !others.is_empty()) {
         let before = report.holders.len();
         report.holders.retain(|holder| !others.contains(holder.worker.as_str()));
@@ -175,8 +180,13 @@ fn is_stuck(task: &TaskReport, workers: &[WorkerReport]) -> bool {
 
 /// Everything that is wrong with tasks and workers. `holders` are those that [`holders`] found.
 #[must_use]
-pub fn troubles(tasks: &[TaskReport], workers: &[WorkerReport], holders: &[HolderReport]) -> Vec<Trouble> {
-    let mut troubles = Vec::new();
+pub fn troubles(
+    tasks: &[TaskReport],
+    workers: &[WorkerReport],
+    holders: &[HolderReport],
+    away: &ListsAway,
+) -> Vec<Trouble> {
+    let mut troubles = of_lists(away);
     troubles.extend(of_lost_data(tasks));
     for task in tasks {
         let held_by = holders.iter().find(|report| report.task == task.task);
@@ -185,7 +195,9 @@ pub fn troubles(tasks: &[TaskReport], workers: &[WorkerReport], holders: &[Holde
     troubles.extend(of_away(tasks, workers));
     let now = tasks.iter().map(|task| task.as_of).max().unwrap_or_else(SystemTime::now);
     troubles.extend(workers.iter().filter_map(|worker| of_worker(worker, now)));
-    troubles.extend(of_lost_tasks(tasks, workers));
+    if away.tasks.is_none() {
+        troubles.extend(of_lost_tasks(tasks, workers));
+    }
     gravest_first(&mut troubles);
     troubles
 }
@@ -203,6 +215,8 @@ fn of_restart(server: &ServerReport, workers: &[WorkerReport]) -> Option<Trouble
         worker.state.is_live() && began.is_some_and(|before| before > RESTART)
     };
     if server.fault.is_some()
+        // It has had the data of another one since then.
+        || server.has_followed
         || server.has_append_only_file
         || server.uptime > TOLD_FOR
         || !workers.iter().any(is_older)
@@ -221,15 +235,17 @@ pub fn all_troubles(
     workers: &[WorkerReport],
     holders: &[HolderReport],
     servers: &[ServerReport],
+    away: &ListsAway,
 ) -> Vec<Trouble> {
     let risks = of_servers(servers, SystemTime::now()).into_iter().filter(|checked| checked.grade == Grade::Risk);
     let risks = risks.map(|risk| Trouble::risk(None, risk.what, risk.todo.unwrap_or_default()));
     let mut troubles: Vec<Trouble> = risks.collect();
     troubles.extend(servers.iter().filter_map(|server| of_restart(server, workers)));
     if servers.iter().all(|server| server.write_refusal.is_none()) {
-        troubles.extend(self::troubles(tasks, workers, holders));
+        troubles.extend(self::troubles(tasks, workers, holders, away));
         return troubles;
     }
+    troubles.extend(of_lists(away));
     // No worker can tell of itself: nobody is silent for it.
     troubles.push(Trouble {
         grade: Grade::Note,
@@ -246,9 +262,9 @@ pub fn all_troubles(
 /// # Errors
 /// As every look.
 pub async fn troubles_of(inspector: &Inspector, task: &TaskReport) -> Result<Vec<Trouble>, Error> {
-    let (tasks, mut workers) = (std::slice::from_ref(task), inspector.workers().await?);
+    let (tasks, mut workers) = (std::slice::from_ref(task), listed::workers(inspector).await?);
     let holders = holders(inspector, tasks, &mut workers).await?;
-    let mut troubles = troubles(tasks, &workers, &holders);
+    let mut troubles = troubles(tasks, &workers, &holders, &ListsAway::default());
     let doomed = doomed(inspector, tasks, &workers, &holders).await?;
     troubles.extend(ailing(inspector, tasks).await);
     let suspicions = suspicions_of(inspector, task, &workers, &holders).await?;
@@ -567,8 +583,8 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     let mut troubles = Vec::new();
     let (counts, held) = (&task.counts, task.counts.held());
     let waiting = counts.waiting + task.due;
-    // What some workers do is not known where the node is away to which they tell it.
-    let is_known = !workers.iter().any(is_untold);
+    // What some workers do is not known where the node is away to which they tell it, or that has their list.
+    let is_known = task.knows_workers;
     // In a deploy the next worker comes some seconds behind the last one.
     let has_just_stopped = workers.iter().any(|worker| {
         let since = worker.stopped_at.map(|at| task.as_of.duration_since(at).unwrap_or_default());
@@ -761,23 +777,47 @@ fn is_untold(worker: &WorkerReport) -> bool {
     worker.is_away && worker.state.is_live()
 }
 
-/// What is on nodes of a cluster that are away.
-fn of_away(tasks: &[TaskReport], workers: &[WorkerReport]) -> Option<Trouble> {
-    let away: Vec<&str> = tasks.iter().filter(|task| task.is_away).map(|task| task.task.as_str()).collect();
+/// What is on nodes of a cluster that are away, or on its way to another one.
+fn of_away(tasks: &[TaskReport], workers: &[WorkerReport]) -> impl Iterator<Item = Trouble> + use<> {
+    let (moving, away): (Vec<&TaskReport>, Vec<&TaskReport>) =
+        tasks.iter().filter(|task| task.is_away).partition(|task| is_moving(task));
     let untold = workers.iter().filter(|worker| is_untold(worker)).count() as u64;
-    if away.is_empty() && untold == 0 {
-        return None;
+    let named = |tasks: &[&TaskReport]| {
+        let named: Vec<&str> = tasks.iter().take(5).map(|task| task.task.as_str()).collect();
+        format!("{}{}", named.join(", "), if tasks.len() > 5 { ", …" } else { "" })
+    };
+    let tasks = |tasks: &[&TaskReport]| many(tasks.len() as u64, "task");
+    let moved = (!moving.is_empty()).then(|| {
+        let what = format!("{} on the way to another node of the cluster: {}", tasks(&moving), named(&moving));
+        let hint = "their slots are moved, and nothing of them is dispatched, claimed or reported until those have arrived; where nobody moves them any more, `redis-cli --cluster check` and `--cluster fix` end that";
+        Trouble::risk(None, what, hint.to_owned())
+    });
+    let mut parts = Vec::new();
+    if !away.is_empty() {
+        parts.push(format!("{} on nodes of the cluster that cannot be asked: {}", tasks(&away), named(&away)));
     }
-    let named = away.iter().take(5).copied().collect::<Vec<_>>().join(", ");
-    let more = if away.len() > 5 { ", …" } else { "" };
-    let of = if away.is_empty() { String::new() } else { format!(": {named}{more}") };
-    let tasks = many(away.len() as u64, "task");
-    let what = format!(
-        "{tasks} on nodes of the cluster that cannot be asked{of}; {} cannot tell of itself there",
-        many(untold, "worker")
-    );
-    let hint = "they stand still until the node is back, or its replica is the primary (`heartline doctor` names it); nothing of theirs is damaged, and whether those workers live is not known";
-    Some(Trouble::risk(None, what, hint.to_owned()))
+    if untold > 0 {
+        let there = if away.is_empty() { ", on nodes of the cluster that cannot be asked" } else { " there" };
+        let own = if untold == 1 { "itself" } else { "themselves" };
+        parts.push(format!("{} cannot tell of {own}{there}", many(untold, "live worker")));
+    }
+    let gone = (!parts.is_empty()).then(|| {
+        let until = "until the node is back, or its replica is the primary (`heartline doctor` names it)";
+        let hint = match (away.is_empty(), untold > 0) {
+            (true, _) => format!("whether they live is not known {until}; what they work on other nodes goes on"),
+            (false, true) => format!(
+                "they stand still {until}; nothing of theirs is damaged, and whether those workers live is not known"
+            ),
+            (false, false) => format!("they stand still {until}; nothing of theirs is damaged"),
+        };
+        Trouble::risk(None, parts.join("; "), hint)
+    });
+    moved.into_iter().chain(gone)
+}
+
+/// Whether a task cannot be asked since its slot is on its way: some of its keys are on one node, some on another.
+fn is_moving(task: &TaskReport) -> bool {
+    task.fault.as_ref().is_some_and(|fault| fault.contains("TRYAGAIN"))
 }
 
 /// That every slot was taken for long, if so: handlers may hang.
@@ -870,7 +910,7 @@ pub fn next_step(task: &TaskReport, worker: &str, known: Option<&WorkerReport>) 
             "they are set aside for a person: `heartline recover silent -t {name}`, then `recover running` or `fail`"
         );
     }
-    if task.live_workers == 0 {
+    if task.live_workers == 0 && task.knows_workers {
         return format!(
             "no live worker is there to take them back: start one, which does within two stall intervals; {at_once}"
         );
@@ -945,7 +985,7 @@ pub async fn trouble_of(inspector: &Inspector, job: &JobReport) -> Result<Option
 
 /// The advice about a job, where its task has suspects: they come before.
 async fn heeded(inspector: &Inspector, task: &TaskReport, hint: String) -> Result<String, Error> {
-    let mut workers = inspector.workers().await?;
+    let mut workers = listed::workers(inspector).await?;
     let holders = holders(inspector, std::slice::from_ref(task), &mut workers).await?;
     let suspicions = suspicions_of(inspector, task, &workers, &holders).await?;
     Ok(if suspicions.at_large.is_empty() { hint } else { heeding(&hint) })
@@ -992,7 +1032,7 @@ fn why_it_waits(job: &JobReport, task: &TaskReport) -> Option<(String, String)> 
         return Some((what, format!("that was {when}; `heartline task resume {name}` lets it begin")));
     }
     if task.live_workers == 0 {
-        return Some(("no live worker works its task".to_owned(), who_had(task)));
+        return task.knows_workers.then(|| ("no live worker works its task".to_owned(), who_had(task)));
     }
     if counts.claimed + counts.running < task.slots {
         return None;

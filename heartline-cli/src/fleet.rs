@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 use std::time::SystemTime;
 
 use futures_util::future::join_all;
-use heartline::{HolderReport, Inspector, ServerReport, TaskReport, WorkerReport};
+use heartline::{HolderReport, Inspector, ListsAway, ServerReport, TaskReport, WorkerReport};
 use heartline_board::crashes::{Suspicions, dead_handed, doomed, last_stalls, suspicions, taken_back, together};
+use heartline_board::listed::{Listed, listed};
 use heartline_board::troubles::{Trouble, ailing, all_troubles, damaged, holders};
 
 use crate::failure::Failure;
@@ -22,6 +23,8 @@ pub(crate) struct Fleet {
     pub(crate) holders: Vec<HolderReport>,
     /// The server, or the primaries of a cluster.
     pub(crate) servers: Vec<ServerReport>,
+    /// The lists that are on a node of a cluster that is away.
+    pub(crate) away: ListsAway,
     /// The tasks with something foreign under a key.
     pub(crate) damaged: Vec<Trouble>,
     /// The tasks of which nothing completes while jobs are tried again.
@@ -31,11 +34,11 @@ pub(crate) struct Fleet {
 impl Fleet {
     /// Asks for everything, in a handful of calls for each task and each worker, whatever their jobs.
     pub(crate) async fn look(inspector: &Inspector) -> Result<Fleet, Failure> {
-        let (tasks, mut workers) = (inspector.tasks().await?, inspector.workers().await?);
+        let Listed { tasks, mut workers, away } = listed(inspector).await?;
         let holders = holders(inspector, &tasks, &mut workers).await?;
         let damaged = damaged(inspector, &tasks).await?;
         let ailing = ailing(inspector, &tasks).await;
-        Ok(Fleet { tasks, workers, holders, servers: inspector.servers().await?, damaged, ailing })
+        Ok(Fleet { tasks, workers, holders, servers: inspector.servers().await?, away, damaged, ailing })
     }
 
     /// What the last stalls tell, and what fails, task by task. A task whose stalls cannot be read hides no other.
@@ -60,7 +63,7 @@ impl Fleet {
 
     /// What is wrong, or may be, the gravest first.
     pub(crate) fn troubles(&self, lately: Lately) -> Vec<Trouble> {
-        let mut troubles = all_troubles(&self.tasks, &self.workers, &self.holders, &self.servers);
+        let mut troubles = all_troubles(&self.tasks, &self.workers, &self.holders, &self.servers, &self.away);
         troubles.extend(self.damaged.iter().cloned());
         troubles.extend(self.ailing.iter().cloned());
         troubles.extend(lately.others);

@@ -35,6 +35,15 @@ pub(crate) fn text(fleet: Option<&Fleet>, age: Duration) -> Result<String, Failu
             Unit::Seconds,
             seen,
         );
+        let lists = levels();
+        for (list, away) in [("tasks", &fleet.away.tasks), ("workers", &fleet.away.workers)] {
+            set(&lists, vec![("list", list.to_owned())], f64::from(u8::from(away.is_none())));
+        }
+        registry.register(
+            "list_readable",
+            "Whether the list of tasks, and that of workers, can be read; 0: its node of a cluster is away, and nothing is told of them",
+            lists,
+        );
         of_tasks(&mut registry, &fleet.tasks);
         of_workers(&mut registry, fleet);
         of_servers(&mut registry, &fleet.servers);
@@ -82,7 +91,9 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
             }
         }
         set(&paused, label(), f64::from(u8::from(task.paused.is_some())));
-        set(&slots, label(), task.slots as f64);
+        if task.knows_workers {
+            set(&slots, label(), task.slots as f64);
+        }
         // Of several partitions the one is told that stands still for the longest. Before its first snapshot a task has no epoch.
         let ages = task.parts.iter().filter_map(|part| task.as_of.duration_since(part.epoch_at?).ok());
         if let Some(age) = ages.max() {
@@ -129,7 +140,8 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
 fn of_workers(registry: &mut Registry, fleet: &Fleet) {
     let counts = levels();
     let states = [WorkerState::Live, WorkerState::Stopping, WorkerState::Silent];
-    for task in &fleet.tasks {
+    // Where it is not known who is live, no task is said to have no worker.
+    for task in fleet.tasks.iter().filter(|task| task.knows_workers) {
         for state in states {
             let works =
                 |worker: &&WorkerReport| worker.state == state && worker.tasks.iter().any(|its| its.task == task.task);
@@ -153,6 +165,14 @@ fn of_servers(registry: &mut Registry, servers: &[ServerReport]) {
     let round_trip = known().map(|server| server.round_trip).max().unwrap_or_default();
     let sum = |of: fn(&ServerReport) -> u64| known().map(of).sum::<u64>() as f64;
     let (used, limit) = (sum(|server| server.used_memory), sum(|server| server.max_memory));
+    for (name, help, count) in [
+        ("redis_servers", "Redis servers: the one that there is, or the primaries of a cluster", servers.len()),
+        ("redis_servers_up", "Redis servers that answer", known().count()),
+    ] {
+        let level = Level::default();
+        level.set(count as f64);
+        registry.register(name, help, level);
+    }
     let mut register = |name: &str, help: &str, unit: Unit, value: f64| {
         let level = Level::default();
         level.set(value);

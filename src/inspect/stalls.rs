@@ -241,11 +241,19 @@ impl Inspector {
     /// Cancel safe.
     pub async fn recovery_outlook(&self, task: &str) -> Result<RecoveryOutlook, Error> {
         let (report, held_by) = (self.task(task).await?, self.holders(task).await?);
-        let (mut workers, mut watchers) = (self.workers().await?, Vec::new());
+        let mut workers = match self.workers().await {
+            // In a cluster the list may be away while the task is not.
+            Err(e) if e.is_outage() && !self.hides_all(&e) => Vec::new(),
+            workers => workers?,
+        };
+        let mut watchers = Vec::new();
         // One of many that died may be in no list any more.
         for holder in held_by.holders.iter().take(LOOKED_UP) {
             if !workers.iter().any(|worker| worker.worker == holder.worker) {
-                workers.extend(self.worker(holder.worker.as_str()).await?);
+                match self.worker(holder.worker.as_str()).await {
+                    Err(e) if e.is_outage() && !self.hides_all(&e) => {}
+                    known => workers.extend(known?),
+                }
             }
         }
         for worker in &workers {
@@ -316,7 +324,7 @@ fn outlook(
     held_by: HolderReport,
     workers: &[WorkerReport],
 ) -> RecoveryOutlook {
-    let TaskReport { task, as_of, parts, .. } = report;
+    let TaskReport { task, as_of, parts, knows_workers, .. } = report;
     let ago = |at: SystemTime| as_of.duration_since(at).unwrap_or_default();
     let mut reasons = Vec::new();
     let is_live = |id: &WorkerId| workers.iter().any(|worker| worker.worker == *id && worker.state.is_live());
@@ -398,12 +406,16 @@ fn outlook(
             }
             Some(WorkerReport { stopped_at: Some(at), .. }) => format!("stopped {} ago", span(ago(*at))),
             Some(worker) => format!("was last seen {} ago", span(ago(worker.last_seen_at))),
+            None if !knows_workers => "cannot be asked about now: a node of the cluster is away".to_owned(),
             None => "is not known any more".to_owned(),
         };
         let least = if held_by.is_whole { "" } else { "at least " };
         Some(format!("{least}{} held by {}, which {is}", many(holder.jobs, "job"), holder.worker))
     }));
-    if !is_watched {
+    if !is_watched && !knows_workers {
+        reasons
+            .push("who watches the task is not known: a node of the cluster is away that tells of workers".to_owned());
+    } else if !is_watched {
         // A worker tells of itself each 5 s, and of its watch from its second sign on.
         let none = "no worker has told lately that it watches the task: unless one has just started, or Redis has just come back, start one";
         let by_hand = format!(", or watch and resolve by hand (`heartline recover sweep -t {task}`)");

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::{join_all, try_join, try_join_all};
 use serde::Serialize;
 
 use super::Inspector;
@@ -84,8 +84,11 @@ pub struct TaskReport {
     pub audited: Option<TaskAudit>,
     /// The options in force.
     pub options: TaskOptionsInForce,
-    /// How many live workers work it, those that are stopping among them. With 0 no worker takes its jobs.
+    /// How many live workers work it, those that are stopping among them. With 0 no worker takes its jobs, if that is known.
     pub live_workers: u64,
+    /// Whether it is known who works it. Of a cluster a node may be away that has the list of workers, or what one of them tells of itself:
+    /// others than those counted may be live then.
+    pub knows_workers: bool,
     /// How many jobs those may hold together, by the concurrency of the task; a worker may hold fewer by its `max_jobs`.
     pub slots: u64,
     /// Its stall detection, partition by partition.
@@ -247,13 +250,13 @@ impl Inspector {
     /// a key of it, is told with its [`fault`](TaskReport::fault).
     ///
     /// # Errors
-    /// What every call may give, see [`Error`].
+    /// What every call may give, see [`Error`]. Of a cluster also if the node is away that has the list of tasks, see
+    /// [`lists_away`](Inspector::lists_away).
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub async fn tasks(&self) -> Result<Vec<TaskReport>, Error> {
-        let names = self.task_names().await?;
-        let live = self.live().await?;
+        let (names, fleet) = try_join(self.task_names(), self.live()).await?;
         let mut reports = Vec::with_capacity(names.len());
         for some in names.chunks(TOGETHER) {
             let looks = some.iter().map(|name| self.overviews(name));
@@ -266,7 +269,7 @@ impl Inspector {
                     // One that is damaged, or on a node that is away, does not hide the others.
                     Err(e) => (vec![Overview::default()], Some(self.fault_of(name, &e).await)),
                 };
-                reports.push(TaskReport { fault, is_away, ..report(name, &seen, live.get(name.as_str()).copied()) });
+                reports.push(TaskReport { fault, is_away, ..report(name, &seen, &fleet) });
             }
         }
         Ok(reports)
@@ -292,7 +295,7 @@ impl Inspector {
     pub async fn foreign_keys(&self, task: &str) -> Result<Vec<ForeignKey>, Error> {
         let mut found = Vec::new();
         for keys in self.tables_if_known(task).await?.iter() {
-            found.extend(self.ask(|conn| async move { overview::foreign(&conn, keys).await }).await?);
+            found.extend(self.look(|conn| async move { overview::foreign(&conn, keys).await }).await?);
         }
         Ok(found.into_iter().map(|(key, found, expected)| ForeignKey { key, found, expected }).collect())
     }
@@ -305,7 +308,7 @@ impl Inspector {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn foreign_lists(&self) -> Result<Vec<ForeignKey>, Error> {
-        let found = self.ask(|conn| async move { overview::foreign_lists(&conn, self.store.prefix()).await }).await?;
+        let found = self.look(|conn| async move { overview::foreign_lists(&conn, self.store.prefix()).await }).await?;
         Ok(found.into_iter().map(|(key, found, expected)| ForeignKey { key, found, expected }).collect())
     }
 
@@ -317,7 +320,7 @@ impl Inspector {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn task_names(&self) -> Result<Vec<String>, Error> {
-        let found = self.ask(|mut conn| async move { self.store.tasks(&mut conn).await }).await?;
+        let found = self.look(|mut conn| async move { self.store.tasks(&mut conn).await }).await?;
         let mut names: Vec<String> = found.into_iter().map(|(name, _)| name).collect();
         names.sort_unstable();
         Ok(names)
@@ -332,8 +335,7 @@ impl Inspector {
     /// Cancel safe.
     pub async fn task(&self, task: &str) -> Result<TaskReport, Error> {
         let seen = self.overviews(task).await?;
-        let live = self.live().await?;
-        Ok(report(task, &seen, live.get(task).copied()))
+        Ok(report(task, &seen, &self.live().await?))
     }
 
     /// The task as its first partition has it: the options, and what is of the task as a whole.
@@ -344,7 +346,7 @@ impl Inspector {
 
     /// One partition.
     pub(super) async fn overview_of(&self, keys: &TaskKeys) -> Result<Overview, Error> {
-        self.ask(|mut conn| async move { overview::overview(&mut conn, keys).await }).await
+        self.look(|mut conn| async move { overview::overview(&mut conn, keys).await }).await
     }
 
     /// All partitions, the first one first.
@@ -372,11 +374,16 @@ impl Inspector {
     }
 
     /// What the live workers of each task are together.
-    async fn live(&self) -> Result<BTreeMap<String, Live>, Error> {
-        let mut found: BTreeMap<String, Live> = BTreeMap::new();
-        for worker in self.live_workers().await? {
+    async fn live(&self) -> Result<LiveFleet, Error> {
+        let workers = match self.live_workers().await {
+            // The list is on one node of a cluster, and tasks on the others are told of.
+            Err(e) if e.is_outage() && !self.hides_all(&e) => return Ok(LiveFleet::default()),
+            workers => workers?,
+        };
+        let mut found = LiveFleet { is_known: workers.iter().all(|worker| !worker.is_away), ..LiveFleet::default() };
+        for worker in workers {
             for task in worker.tasks {
-                let live = found.entry(task.task).or_default();
+                let live = found.tasks.entry(task.task).or_default();
                 live.workers += 1;
                 live.slots += task.slots;
                 live.declared_at = live.declared_at.into_iter().chain(task.declared_at).min();
@@ -384,6 +391,14 @@ impl Inspector {
         }
         Ok(found)
     }
+}
+
+/// The live workers of all tasks.
+#[derive(Default)]
+struct LiveFleet {
+    tasks: BTreeMap<String, Live>,
+    /// Whether these are all that there are.
+    is_known: bool,
 }
 
 /// The live workers of a task.
@@ -409,7 +424,7 @@ fn counted_faults(found: &str) -> BTreeMap<Fault, u64> {
 }
 
 /// What there is to know of a task, by its partitions, of which there is one at least.
-fn report(task: &str, parts: &[Overview], live: Option<Live>) -> TaskReport {
+fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
     let nothing = Overview::default();
     let first = parts.first().unwrap_or(&nothing);
     let sum = |of: fn(&Overview) -> u64| parts.iter().map(of).sum::<u64>();
@@ -421,7 +436,7 @@ fn report(task: &str, parts: &[Overview], live: Option<Live>) -> TaskReport {
     // With more jobs than came since the counters began those were lost alone, and the jobs are there.
     let dispatched = counted("in");
     let jobs = counts.unfinished() + counts.completed + counts.failed + counts.cancelled;
-    let Live { workers: live_workers, slots, declared_at } = live.unwrap_or_default();
+    let Live { workers: live_workers, slots, declared_at } = fleet.tasks.get(task).copied().unwrap_or_default();
     // A worker declares one partition behind the other, and tells of when it began.
     let born = first.number("bornAt").map(at_ms).filter(|born| declared_at.is_some_and(|declared| declared < *born));
     let pause = parts.iter().find_map(|part| Some((part.number("paused")?, part)));
@@ -464,6 +479,7 @@ fn report(task: &str, parts: &[Overview], live: Option<Live>) -> TaskReport {
             declared_at: first.number("declaredAt").map(at_ms),
         },
         live_workers,
+        knows_workers: fleet.is_known,
         slots,
         parts: parts.iter().zip(0..).map(|(part, at)| part_report(part, at)).collect(),
         fault: None,

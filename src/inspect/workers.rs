@@ -62,7 +62,7 @@ pub struct WorkerReport {
     pub tasks: Vec<WorkerTask>,
     /// Why what it told of itself cannot be read, if so; but for its identity and when it was seen nothing of the report says anything then.
     pub fault: Option<String>,
-    /// Whether that is since the node of a cluster is away that has it: whether the worker lives is not known then.
+    /// Whether that is since the node of a cluster is away that has it: whether the worker lives is not known then, nor whether it stopped.
     pub is_away: bool,
 }
 
@@ -179,7 +179,8 @@ impl Inspector {
     /// is stored under its key, is told with its [`fault`](WorkerReport::fault).
     ///
     /// # Errors
-    /// What every call may give, see [`Error`].
+    /// What every call may give, see [`Error`]. Of a cluster also if the node is away that has the list of workers, see
+    /// [`lists_away`](Inspector::lists_away).
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -213,7 +214,7 @@ impl Inspector {
     }
 
     async fn listed(&self, now_ms: u64, most: [usize; 3]) -> Result<Vec<(String, u64)>, Error> {
-        self.ask(|mut conn| async move { self.store.workers(&mut conn, now_ms, most).await }).await
+        self.look(|mut conn| async move { self.store.workers(&mut conn, now_ms, most).await }).await
     }
 
     async fn reports(&self, listed: &[(String, u64)], now_ms: u64) -> Result<Vec<WorkerReport>, Error> {
@@ -237,7 +238,7 @@ impl Inspector {
     /// A worker whose word cannot be read. When it was seen is in a list, too; it may have had any task.
     async fn unreadable(&self, worker: &str, now_ms: u64, e: &Error) -> Result<WorkerReport, Error> {
         let seen =
-            self.ask(|mut conn| async move { self.store.last_seen(&mut conn, worker).await }).await?.unwrap_or(0);
+            self.look(|mut conn| async move { self.store.last_seen(&mut conn, worker).await }).await?.unwrap_or(0);
         let names = self.task_names().await?;
         let tasks = names.iter().map(|task| task_of(task, &HashMap::new(), seen)).collect();
         let fault = Some(e.chain().to_string());
@@ -245,7 +246,7 @@ impl Inspector {
     }
 
     pub(super) async fn presence(&self, worker: &str) -> Result<HashMap<String, String>, Error> {
-        self.ask(|mut conn| async move { self.store.presence(&mut conn, worker).await }).await
+        self.look(|mut conn| async move { self.store.presence(&mut conn, worker).await }).await
     }
 }
 

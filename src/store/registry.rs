@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::connection::Connection;
+use futures_util::future::join;
+
+use super::connection::{Connection, OwnConnection};
 use super::engine::Store;
 use super::fault::classify;
 use super::keys;
@@ -52,6 +54,19 @@ impl Store {
         cmd.arg(keys::tasks(&self.prefix)).arg(0).arg(-1).arg("WITHSCORES");
         let found: Vec<(Text, f64)> = cmd.query_async(conn).await.map_err(|e| classify("tasks", e))?;
         Ok(found.into_iter().map(|(Text(task), ms)| (task, ms as u64)).collect())
+    }
+
+    /// Where the lists of tasks and of workers are, of those that cannot be asked.
+    pub(crate) async fn lists_away(&self, conn: &OwnConnection) -> [Option<String>; 2] {
+        let looks = [keys::tasks(&self.prefix), keys::workers(&self.prefix)].map(|list| async move {
+            let mut first = redis::cmd("ZRANGE");
+            first.arg(&list).arg(0).arg(0);
+            let looked = first.query_async::<Vec<Text>>(&mut conn.clone()).await.map_err(|e| classify("lists", e));
+            let is_away = looked.is_err_and(|e| e.is_outage());
+            is_away.then(|| self.place_of(&list).unwrap_or_else(|| "a node that is not known".to_owned()))
+        });
+        let [tasks, workers] = looks;
+        join(tasks, workers).await.into()
     }
 
     /// Takes a task out of the list.

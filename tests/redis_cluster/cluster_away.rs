@@ -188,6 +188,87 @@ async fn an_act_tells_what_it_did_on_the_nodes_that_are_there_and_does_the_rest_
     assert_eq!((listed.report().done, listed.report().refused), (90, 0), "{:?}", listed.report());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn looks_tell_what_the_other_nodes_say_while_one_stands_still() {
+    let six = Six::start().await;
+    let (app, tasks) = app(&six.cluster.url()).await;
+    for task in &tasks {
+        task.dispatch(1).await.unwrap();
+    }
+    let worker = app.worker().spawn();
+    let inspector = app.inspector();
+    let is_worked = async || inspector.tasks().await.unwrap().iter().all(|task| task.live_workers == 1);
+    eventually("each task is worked", PATIENCE, is_worked).await;
+    // It has `export`, and the list of workers that are gone; neither that of tasks nor that of workers.
+    let away = format!("127.0.0.1:{}", six.ports()[1]);
+    for server in [1, 4] {
+        six.cluster.nodes[server].freeze().unwrap();
+    }
+    let told = async |inspector: &heartline::Inspector, most: Duration| {
+        let begun = Instant::now();
+        let tasks = inspector.tasks().await.unwrap();
+        let workers = inspector.workers().await.unwrap();
+        let servers = inspector.servers().await.unwrap();
+        let holders = inspector.holders("export").await;
+        let took = begun.elapsed();
+        println!("a look took {took:?}");
+        assert!(took < most, "{took:?}");
+        assert!(tasks.iter().all(|task| task.is_away == (task.task == "export")), "{tasks:?}");
+        assert!(tasks.len() == TASKS.len() && workers.len() == 1 && holders.is_err(), "{workers:?}");
+        assert!(servers.iter().all(|server| server.fault.is_some() == (server.place == away)), "{servers:?}");
+        assert_eq!(inspector.lists_away().await.unwrap(), heartline::ListsAway::default());
+    };
+    told(&inspector, Duration::from_secs(6)).await;
+    // It is known to be silent now.
+    told(&inspector, Duration::from_secs(2)).await;
+    // A process that starts.
+    let begun = Instant::now();
+    let other = App::builder().redis(six.cluster.url()).build().await.unwrap();
+    told(&other.inspector(), Duration::from_secs(6)).await;
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+    six.cluster.nodes[1].thaw().unwrap();
+    let is_back = async || inspector.tasks().await.unwrap().iter().all(|task| !task.is_away);
+    eventually("it is told of again", PATIENCE, is_back).await;
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_list_that_is_away_the_rest_is_told() {
+    let mut six = Six::start().await;
+    let (app, tasks) = app(&six.cluster.url()).await;
+    let inspector = app.inspector();
+    for task in &tasks {
+        task.dispatch(1).await.unwrap();
+    }
+    let place = |six: &Six, at: usize| Some(format!("127.0.0.1:{}", six.ports()[at]));
+    // The list of workers is on the first node, as `mail` is.
+    for server in [0, 3] {
+        six.cluster.nodes[server].freeze().unwrap();
+    }
+    let reports = inspector.tasks().await.unwrap();
+    assert!(reports.len() == TASKS.len() && reports.iter().all(|task| !task.knows_workers), "{reports:?}");
+    assert!(reports.iter().any(|task| task.is_away) && reports.iter().any(|task| task.counts.waiting == 1));
+    assert!(inspector.workers().await.is_err());
+    let away = inspector.lists_away().await.unwrap();
+    assert_eq!((away.tasks, away.workers), (None, place(&six, 0)));
+    let outlook = inspector.recovery_outlook("export").await.unwrap();
+    assert!(outlook.reasons.iter().all(|reason| !reason.contains("no worker")), "{outlook:?}");
+    six.cluster.nodes[0].thaw().unwrap();
+    let is_back = async || inspector.tasks().await.unwrap().iter().all(|task| task.knows_workers && !task.is_away);
+    eventually("the list of workers is back", PATIENCE, is_back).await;
+    // That of tasks is on the third one.
+    for server in [5, 2] {
+        six.cluster.nodes[server].kill();
+    }
+    assert!(inspector.tasks().await.is_err());
+    let away = inspector.lists_away().await.unwrap();
+    assert_eq!((away.tasks, away.workers), (place(&six, 2), None));
+    let report = inspector.task("export").await.unwrap();
+    assert!(report.counts.waiting == 1 && report.knows_workers, "{report:?}");
+    let servers = inspector.servers().await.unwrap();
+    assert_eq!(servers.iter().filter(|server| server.fault.is_some()).count(), 1, "{servers:?}");
+}
+
 /// The program of a child.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_dispatches_and_works() {

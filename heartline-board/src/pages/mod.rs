@@ -22,12 +22,13 @@ use axum::http::request::{Parts, Request};
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use heartline::{
-    AuditReport, Error, HolderReport, Inspector, JobCount, LateReport, ServerReport, TaskCounts, TaskReport,
+    AuditReport, Error, HolderReport, Inspector, JobCount, LateReport, ListsAway, ServerReport, TaskCounts, TaskReport,
     WorkerReport,
 };
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::listed::{Listed, listed, task_names};
 use crate::live::Live;
 use crate::options::{BoardOptions, Colour};
 use crate::pages::job::History;
@@ -114,6 +115,8 @@ pub(crate) struct Seen {
     pub(crate) tasks: Arc<Vec<TaskReport>>,
     pub(crate) workers: Arc<Vec<WorkerReport>>,
     pub(crate) holders: Arc<Vec<HolderReport>>,
+    /// The lists that are away.
+    pub(crate) away: ListsAway,
     pub(crate) slow: Arc<Slow>,
 }
 
@@ -235,8 +238,8 @@ impl Board {
     }
 
     async fn look_anew(&self, last: Option<&Seen>) -> Result<Seen, Error> {
-        let tasks = Arc::new(self.inspector.tasks().await?);
-        let mut workers = self.inspector.workers().await?;
+        let Listed { tasks, mut workers, away } = listed(&self.inspector).await?;
+        let tasks = Arc::new(tasks);
         let holders = Arc::new(holders(&self.inspector, &tasks, &mut workers).await?);
         let workers = Arc::new(workers);
         // These change slowly, and take longer to be asked.
@@ -249,7 +252,7 @@ impl Board {
                 Arc::new(Slow { at: Instant::now(), servers, damaged, ailing })
             }
         };
-        Ok(Seen { at: Instant::now(), tasks, workers, holders, slow })
+        Ok(Seen { at: Instant::now(), tasks, workers, holders, away, slow })
     }
 
     /// A page that says what went wrong.
@@ -294,7 +297,7 @@ impl Board {
 
     /// Whether anything is known of a task: of one of which nothing is, the name is most likely wrong.
     pub(crate) async fn knows(&self, task: &str) -> Result<bool, Error> {
-        if self.inspector.task_names().await?.iter().any(|name| name == task) {
+        if task_names(&self.inspector).await?.iter().any(|name| name == task) {
             return Ok(true);
         }
         // The list of tasks may have been lost alone.

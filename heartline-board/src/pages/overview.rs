@@ -15,7 +15,7 @@ use super::{Board, Frame, answer};
 use crate::crashes::{dead_handed, doomed, suspicions, taken_back, together};
 use crate::strip::Stalls;
 use crate::text::{rate_of, span};
-use crate::told::STATES;
+use crate::told::{STATES, live_workers};
 use crate::troubles::{Trouble, all_troubles};
 
 /// The size of the pictures, in their own units.
@@ -78,7 +78,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Respon
         Ok(found) => found,
         Err(e) => return board.failed(&e),
     };
-    let mut troubles = all_troubles(&seen.tasks, &seen.workers, &seen.holders, &seen.slow.servers);
+    let mut troubles = all_troubles(&seen.tasks, &seen.workers, &seen.holders, &seen.slow.servers, &seen.away);
     troubles.extend(seen.slow.damaged.iter().cloned());
     troubles.extend(seen.slow.ailing.iter().cloned());
     let doomed = match doomed(&board.inspector, &seen.tasks, &seen.workers, &seen.holders).await {
@@ -101,7 +101,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Respon
             oldest: task.next_waiting_age.map_or("–".to_owned(), span),
             rate_in: rate(|rates| rates.dispatched),
             rate_out: rate(|rates| rates.ended),
-            workers: task.live_workers.to_string(),
+            workers: live_workers(task),
             slots: known(format!("{}/{}", task.counts.claimed + task.counts.running, task.slots)),
         }
     };

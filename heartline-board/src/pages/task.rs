@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::{Board, Frame, answer};
 use crate::text::{exact, shown, span};
-use crate::told::{CodeCount, STATES, codes, heard, options};
+use crate::told::{CodeCount, STATES, codes, heard, live_workers, options};
 use crate::troubles::{Trouble, troubles_of};
 
 /// How many failed jobs are looked at for their codes.
@@ -83,7 +83,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     // Who paused it, and why, stands above.
     troubles.retain(|trouble| paused.is_none() || !trouble.what.starts_with("it is paused"));
     let mut facts = vec![
-        ("workers", format!("{} live, {} slots", task.live_workers, task.slots)),
+        ("workers", format!("{} live, {} slots", live_workers(&task), task.slots)),
         ("since it exists", format!("{} dispatched, {} ended", task.dispatched, task.ended)),
     ];
     if let Some(age) = task.next_waiting_age {
@@ -104,7 +104,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         frame: board.frame(&head),
         counts: STATES.map(|state| (state, task.counts.of_state(state))).to_vec(),
         options: options(&task),
-        is_unwatched: task.live_workers == 0 && task.counts.held() > 0,
+        is_unwatched: task.live_workers == 0 && task.knows_workers && task.counts.held() > 0,
         task: task.task,
         paused,
         troubles,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use heartline::{ServerReport, TaskReport, WorkerReport};
+use heartline::{ListsAway, ServerReport, TaskReport, WorkerReport};
 use heartline_board::checks::{Checked, Grade, found, of_servers, ok};
 use heartline_board::crashes::together;
 use heartline_board::text::{shown, span};
@@ -16,15 +16,20 @@ use crate::session::Session;
 pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
     let fleet = Fleet::look(&session.inspector).await?;
     let lately = fleet.lately(&session.inspector).await?;
-    let Fleet { tasks, workers, holders, servers, damaged, ailing } = fleet;
+    let Fleet { tasks, workers, holders, servers, away, damaged, ailing } = fleet;
     let mut checked = vec![ok(session.place.clone())];
     checked.extend(of_servers(&servers, SystemTime::now()));
     checked.extend(of_intervals(&servers, &tasks));
-    checked.extend(of_workers(&workers));
-    checked.extend(of_tasks(&tasks));
+    if away.workers.is_none() {
+        checked.extend(of_workers(&workers));
+    }
+    if away.tasks.is_none() {
+        checked.extend(of_tasks(&tasks));
+    }
     // What `status` says, but for the server, which stands above.
-    let is_new = tasks.is_empty() && !workers.iter().any(|worker| worker.state.is_live());
-    let others = [troubles(&tasks, &workers, &holders), damaged, ailing, lately.others].concat();
+    let is_new =
+        tasks.is_empty() && away == ListsAway::default() && !workers.iter().any(|worker| worker.state.is_live());
+    let others = [troubles(&tasks, &workers, &holders, &away), damaged, ailing, lately.others].concat();
     let wrong = together(lately.suspicions, lately.doomed, others).into_iter().map(|trouble| {
         let grade = if is_new { Grade::Note } else { trouble.grade };
         let task = trouble.task.map_or_else(String::new, |task| format!("{task}: "));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use heartline::{TaskReport, WorkerState};
+use heartline::{TaskReport, WorkerReport, WorkerState};
 use heartline_board::checks::Grade;
 use heartline_board::text::{many, shown};
 use heartline_board::troubles::{TOLD, Trouble, is_healthy, leaves_jobs};
@@ -40,8 +40,10 @@ pub(super) async fn status(session: &Session) -> Result<(), Failure> {
 }
 
 fn tell_status(session: &Session, fleet: &Fleet, troubles: &[Trouble], is_healthy: bool) -> Result<(), Failure> {
-    let Fleet { tasks, workers, .. } = fleet;
-    let count = |state| workers.iter().filter(|worker| worker.state == state).count();
+    let Fleet { tasks, workers, away, .. } = fleet;
+    // One whose word is on a node that is away may have said that it stopped.
+    let is_told = |worker: &&WorkerReport| !worker.is_away || worker.state.is_live();
+    let count = |state| workers.iter().filter(is_told).filter(|worker| worker.state == state).count();
     let sum = |of: fn(&TaskReport) -> u64| tasks.iter().map(of).sum::<u64>();
     let waiting = sum(|task| task.counts.waiting);
     let held = sum(|task| task.counts.held());
@@ -51,7 +53,7 @@ fn tell_status(session: &Session, fleet: &Fleet, troubles: &[Trouble], is_health
         session.out.json(&serde_json::json!({
             "healthy": is_healthy, "troubles": troubles, "tasks": tasks.len(), "waiting": waiting, "delayed": delayed, "held": held,
             "failed": failed, "workers": { "live": count(WorkerState::Live), "stopping": count(WorkerState::Stopping),
-            "silent": count(WorkerState::Silent) }, "server": session.place,
+            "silent": count(WorkerState::Silent) }, "server": session.place, "lists_away": away,
         }))?;
     } else {
         session.out.line(&session.place)?;
@@ -59,13 +61,19 @@ fn tell_status(session: &Session, fleet: &Fleet, troubles: &[Trouble], is_health
         let jobs = format!("{waiting} waiting, {later}{held} held, {failed} failed{}", most_failed(tasks));
         let unread = tasks.iter().filter(|task| task.fault.is_some()).count() as u64;
         let unread = if unread == 0 { String::new() } else { format!(", {unread} of which cannot be read") };
-        session.out.line(format!("{}{unread}: {jobs}", many(tasks.len() as u64, "task")))?;
+        match &away.tasks {
+            None => session.out.line(format!("{}{unread}: {jobs}", many(tasks.len() as u64, "task")))?,
+            Some(_) => session.out.line("tasks: not known")?,
+        }
         let states = [WorkerState::Live, WorkerState::Stopping, WorkerState::Silent];
         let states = states.map(|state| format!("{} {state}", count(state)));
         let left = workers.iter().filter(|worker| worker.state == WorkerState::Gone);
         let left = left.filter(|worker| leaves_jobs(worker, &fleet.holders)).count();
         let left = if left == 0 { String::new() } else { format!(", {left} gone that still hold jobs") };
-        session.out.line(format!("workers: {}{left}", states.join(", ")))?;
+        match &away.workers {
+            None => session.out.line(format!("workers: {}{left}", states.join(", ")))?,
+            Some(_) => session.out.line("workers: not known")?,
+        }
         if troubles.is_empty() {
             session.out.line("Nothing is wrong.")?;
         } else if is_healthy {

@@ -93,12 +93,12 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
         JobsCommand::Remove(jobs) => remove(session, &jobs).await,
         JobsCommand::Result { task, id } => {
             known_task(session, &task).await?;
-            warn_of_a_long_wait(session, &task).await?;
+            warn_of_a_long_wait(session, &task).await;
             session.out.json(&inspector.result_json(&task, &id).await?)
         }
         JobsCommand::Wait { task, id, timeout } => {
             known_task(session, &task).await?;
-            warn_of_a_long_wait(session, &task).await?;
+            warn_of_a_long_wait(session, &task).await;
             let state = inspector.wait(&task, &id, timeout).await?;
             let told = if session.out.is_json {
                 session.out.json(&serde_json::json!({ "task": task, "id": id, "state": state }))
@@ -216,15 +216,18 @@ async fn codes_of(session: &Session, task: &str, younger: Option<Duration>) -> R
 }
 
 /// Says beside the result what may keep a job from ever ending: nobody works the task, or it is paused.
-async fn warn_of_a_long_wait(session: &Session, task: &str) -> Result<(), Failure> {
-    let report = session.inspector.task(task).await?;
+async fn warn_of_a_long_wait(session: &Session, task: &str) {
+    // For a note: of a task with partitions one may be away, and not that of the job.
+    let Ok(report) = session.inspector.task(task).await else { return };
     if let Some(pause) = &report.paused {
         say!("note: {task} is paused by {}: what has not begun waits until it is resumed", shown(&pause.by));
     }
     if report.live_workers == 0 {
-        say!("note: no live worker works {task} now");
+        match report.knows_workers {
+            true => say!("note: no live worker works {task} now"),
+            false => say!("note: whether a live worker works {task} now is not known"),
+        }
     }
-    Ok(())
 }
 
 /// The input of a job: what was given, or standard input.

@@ -33,6 +33,7 @@ use crate::session::Session;
 #[cfg(unix)]
 use crate::session::connect;
 use heartline_board::crashes::{doomed, suspicions_of, together};
+use heartline_board::listed::{self, of_lists};
 use heartline_board::text::{relative, shown};
 use heartline_board::troubles::holders;
 
@@ -57,9 +58,19 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let lasts = matches!(args.command, Command::Metrics { .. } | Command::Board(_));
     let session = Session::open(&args.global, lasts).await?;
     match within(&session, args.command).await {
+        Err(Failure::Failed(what)) if what.contains("cannot reach") => {
+            Err(Failure::Failed(with_lists(&session, what).await))
+        }
         Err(Failure::Failed(what)) if what.contains("WRONGTYPE") => Err(Failure::Failed(named(&session, what).await)),
         ended => ended,
     }
+}
+
+/// A failure by a node of a cluster that is away; where it has the list of tasks, or of workers, with what may be asked all the same.
+async fn with_lists(session: &Session, what: String) -> String {
+    let away = session.inspector.lists_away().await.unwrap_or_default();
+    let told = of_lists(&away).into_iter().map(|trouble| format!("{}; {}", trouble.what, trouble.hint));
+    std::iter::once(what).chain(told).collect::<Vec<_>>().join(". ")
 }
 
 /// Of how many tasks the keys are looked at when one of them is foreign.
@@ -137,7 +148,7 @@ fn when(at: Option<SystemTime>, now: SystemTime) -> String {
 
 /// Tells, to a person, of jobs of a task that may take down the next worker, and of those that fail when they are taken back.
 async fn tell_risks(session: &Session, task: &str) -> Result<(), Failure> {
-    let (report, mut workers) = (session.inspector.task(task).await?, session.inspector.workers().await?);
+    let (report, mut workers) = (session.inspector.task(task).await?, listed::workers(&session.inspector).await?);
     let tasks = std::slice::from_ref(&report);
     let holders = holders(&session.inspector, tasks, &mut workers).await?;
     let failing = doomed(&session.inspector, tasks, &workers, &holders).await?;
@@ -150,11 +161,11 @@ async fn tell_risks(session: &Session, task: &str) -> Result<(), Failure> {
 
 /// A task of which nothing is known is most likely a typo: what was meant, if that can be guessed.
 async fn known_task(session: &Session, task: &str) -> Result<(), Failure> {
-    let names = session.inspector.task_names().await?;
+    let names = listed::task_names(&session.inspector).await?;
     if names.iter().any(|name| name == task) {
         return Ok(());
     }
-    // The list of tasks may have been lost alone.
+    // The list of tasks may have been lost alone, or be away.
     let report = session.inspector.task(task).await?;
     if report.dispatched > 0 || report.options.declared_by.is_some() || report.counts != TaskCounts::default() {
         return Ok(());
@@ -176,17 +187,24 @@ async fn known_job(session: &Session, task: &str, id: &str) -> Result<(), Failur
 
 /// Whether nobody has named the task yet.
 async fn is_new_task(session: &Session, task: &str) -> Result<bool, Failure> {
-    if session.inspector.task_names().await?.iter().any(|name| name == task) {
+    if listed::task_names(&session.inspector).await?.iter().any(|name| name == task) {
         return Ok(false);
     }
-    // The list of tasks may have been lost alone.
-    let report = session.inspector.task(task).await?;
-    Ok(report.dispatched == 0 && report.options.declared_by.is_none() && report.live_workers == 0)
+    // The list of tasks may have been lost alone, or be away.
+    let report = match session.inspector.task(task).await {
+        // The dispatch waits for its node, and tells where that stays away.
+        Err(e) if e.is_retryable() => return Ok(false),
+        report => report?,
+    };
+    Ok(report.dispatched == 0
+        && report.knows_workers
+        && report.options.declared_by.is_none()
+        && report.live_workers == 0)
 }
 
 /// The task that may have been meant by one that is not there.
 async fn near_task(session: &Session, task: &str) -> Result<Option<String>, Failure> {
-    let names = session.inspector.task_names().await?;
+    let names = listed::task_names(&session.inspector).await?;
     Ok(if names.iter().any(|name| name == task) { None } else { near(&names, task).cloned() })
 }
 

@@ -177,7 +177,7 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
             session.out.hint(format!("{}\n    {}", shown(&what), shown(&next_step(&report, id, worker))));
         }
     }
-    if report.live_workers == 0 && held > 0 {
+    if report.live_workers == 0 && report.knows_workers && held > 0 {
         session.out.hint(format!(
             "No live worker watches {task}: `heartline recover sweep -t {task}` does, for an interval or two."
         ));

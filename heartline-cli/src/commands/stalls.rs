@@ -40,8 +40,8 @@ async fn list(session: &Session, task: Option<&str>) -> Result<(), Failure> {
                 stalls.extend(page.stalls);
                 next = page.next.or(next);
             }
-            Err(e) if task.is_some() || e.is_retryable() => return Err(e.into()),
-            // One that is damaged does not hide the others.
+            Err(e) if task.is_some() => return Err(e.into()),
+            // One that is damaged, or on a node that is away, does not hide the others.
             Err(e) => {
                 is_whole = false;
                 Failure::Failed(format!("{name}: {e}")).tell();

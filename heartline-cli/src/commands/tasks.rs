@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use heartline::{ForgetOutcome, JobState, PartReport, TaskRates, TaskReport};
-use heartline_board::told::{STATES, heard, options};
+use heartline_board::listed::workers;
+use heartline_board::told::{STATES, heard, live_workers, options};
 use serde::Serialize;
 
 use super::{acts, known_task, tell_risks, when};
@@ -28,7 +29,7 @@ struct Row {
 pub(super) async fn list(session: &Session) -> Result<(), Failure> {
     let earlier = session.inspector.tasks().await?;
     if earlier.is_empty() && !session.out.is_json {
-        let is_worked = session.inspector.workers().await?.iter().any(|worker| worker.state.is_live());
+        let is_worked = workers(&session.inspector).await?.iter().any(|worker| worker.state.is_live());
         session.out.hint(match is_worked {
             true => format!(
                 "No task is listed on {}, and live workers are there: `heartline status` says why.",
@@ -83,7 +84,7 @@ pub(super) async fn list(session: &Session) -> Result<(), Failure> {
         cells.push(task.next_waiting_age.map_or_else(|| "-".to_owned(), span));
         let rates = row.rates.map(|rates| [rates.dispatched, rates.ended]);
         cells.extend(rates.map_or(["-".to_owned(), "-".to_owned()], |rates| rates.map(rate_of)));
-        cells.push(task.live_workers.to_string());
+        cells.push(live_workers(task));
         cells.push(format!("{}/{}", counts.claimed + counts.running, task.slots));
         cells
     };
@@ -167,7 +168,7 @@ async fn show(session: &Session, name: &str) -> Result<(), Failure> {
         ("next is due", task.next_due_at.map(|at| exact(at, now))),
         ("rates", rates.map(|rates| format!("{}/s in, {}/s out", rate_of(rates.dispatched), rate_of(rates.ended)))),
         ("since it exists", Some(format!("{} dispatched, {} ended", task.dispatched, task.ended))),
-        ("workers", Some(format!("{} live, {} slots", task.live_workers, task.slots))),
+        ("workers", Some(format!("{} live, {} slots", live_workers(&task), task.slots))),
         ("paused", paused),
         ("options of", declared.map(|(at, by)| format!("{}, which started {}", shown(by.as_str()), exact(at, now)))),
     ])?;

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use heartline::TaskReport;
 use heartline_board::checks::Grade;
 use heartline_board::text::{shown, span};
-use heartline_board::told::{Beat, beats};
+use heartline_board::told::{Beat, beats, live_workers};
 use heartline_board::troubles::Trouble;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
@@ -168,6 +168,6 @@ fn row(task: &TaskReport, before: &[TaskReport]) -> Row<'static> {
         task.next_waiting_age.map_or_else(|| "-".to_owned(), span),
         rate(rates.map(|rates| rates.dispatched)),
         rate(rates.map(|rates| rates.ended)),
-        task.live_workers.to_string(),
+        live_workers(task),
     ])
 }
