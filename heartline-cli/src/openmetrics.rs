@@ -138,7 +138,15 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
 }
 
 fn of_workers(registry: &mut Registry, fleet: &Fleet) {
-    let counts = levels();
+    let (counts, known) = (levels(), levels());
+    for task in &fleet.tasks {
+        set(&known, vec![("task", named(&task.task))], f64::from(u8::from(task.knows_workers)));
+    }
+    registry.register(
+        "task_workers_known",
+        "Whether it is known who works the task; 0: a node of a cluster is away that tells of workers",
+        known,
+    );
     let states = [WorkerState::Live, WorkerState::Stopping, WorkerState::Silent];
     // Where it is not known who is live, no task is said to have no worker.
     for task in fleet.tasks.iter().filter(|task| task.knows_workers) {
