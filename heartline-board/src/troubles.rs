@@ -817,7 +817,7 @@ fn of_away(tasks: &[TaskReport], workers: &[WorkerReport]) -> impl Iterator<Item
 
 /// Whether a task cannot be asked since its slot is on its way: some of its keys are on one node, some on another.
 fn is_moving(task: &TaskReport) -> bool {
-    task.fault.as_ref().is_some_and(|fault| fault.contains("TRYAGAIN"))
+    task.fault.as_ref().is_some_and(|fault| fault.to_ascii_uppercase().contains("TRYAGAIN"))
 }
 
 /// That every slot was taken for long, if so: handlers may hang.

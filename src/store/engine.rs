@@ -58,7 +58,7 @@ pub(crate) struct Store {
 const MANY_TABLES: usize = 1000;
 
 /// How long the first look at a node of a cluster may take: less than a caller has for all of them.
-const NODE_TIMEOUT: Duration = Duration::from_secs(3);
+const NODE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The same where another one is there: who wants that one does not wait for long.
 const OTHER_NODES_TIMEOUT: Duration = Duration::from_secs(2);

@@ -95,8 +95,8 @@ pub(crate) struct ServerLook {
     pub(crate) wanted_replicas: Option<u64>,
 }
 
-/// What a write is answered that this user may not make, or that meets something foreign: others may be taken.
-const NOT_OF_THE_SERVER: [&str; 2] = ["NOPERM", "WRONGTYPE"];
+/// What a write is answered that this user may not make, or that meets something foreign, or a slot on its way: others may be taken.
+const NOT_OF_THE_SERVER: [&str; 5] = ["NOPERM", "WRONGTYPE", "MOVED", "ASK", "TRYAGAIN"];
 
 /// How many short calls are timed.
 const TIMED: usize = 9;

@@ -39,6 +39,25 @@ async fn every_page_shows_what_is_on_any_node_also_beside_one_that_is_away() {
     let places: Vec<String> = site.nodes()[..3].iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
     let page = site.page("/server").await;
     assert!(places.iter().all(|place| page.contains(&format!("<h1>{place}</h1>"))), "{page}");
+    // The node of `mail`, of the list of tasks and of that of workers, and its replica.
+    for node in [3, 0] {
+        site.nodes()[node].freeze().unwrap();
+    }
+    let overview = site.page("/").await;
+    for list in ["tasks", "workers"] {
+        assert!(
+            overview.contains(&format!("the node with the list of {list} ({}) does not answer", places[0])),
+            "{overview}"
+        );
+    }
+    assert!(!overview.contains("no task under this prefix"), "{overview}");
+    assert!(site.page("/job?task=export&id=bad").await.contains("task:failed"));
+    site.page("/task?task=export").await;
+    for page in ["/workers", "/server", "/stalls", "/audit"] {
+        site.page(page).await;
+    }
+    site.nodes()[0].thaw().unwrap();
+    until("it is back", async || site.page("/").await.contains("/task?task=mail")).await;
     // The node of `export`, and its replica.
     for node in [4, 1] {
         site.nodes()[node].kill();

@@ -2,9 +2,12 @@
 
 use std::process::{Child, Command, Stdio};
 
-use heartline::testing::RedisCluster;
+use std::time::{Duration, Instant};
 
-use crate::run::{Ran, command, until};
+use heartline::testing::RedisCluster;
+use heartline::{App, Context, JobError, TaskOptions};
+
+use crate::run::{Ran, command, patient, until};
 
 /// Tasks with the slots 4,247, 9,909 and 12,682, which three nodes have, by their order.
 const TASKS: [&str; 3] = ["mail", "export", "billing"];
@@ -99,4 +102,126 @@ async fn every_command_shows_and_steers_what_is_on_any_node() {
     assert_eq!(readable, ["billing", "mail"], "{tasks}");
     assert!(tasks.as_array().unwrap().iter().all(|task| task["is_away"] == (task["task"] == "export")), "{tasks}");
     cluster.ok(&["jobs", "dispatch", "-t", "mail", "3"]).await;
+}
+
+impl Cluster {
+    fn place(&self, node: usize) -> String {
+        format!("127.0.0.1:{}", self.0.nodes[node].port())
+    }
+
+    async fn ask(&self, node: usize, words: &[&str]) -> String {
+        let client = redis::Client::open(format!("redis://{}", self.place(node))).unwrap();
+        let mut conn = client.get_multiplexed_async_connection_with_config(&patient()).await.unwrap();
+        let mut ask = redis::cmd(words[0]);
+        ask.arg(&words[1..]).query_async(&mut conn).await.unwrap()
+    }
+
+    /// What a command says that must not wait for a node that stands still.
+    async fn soon(&self, args: &[&str]) -> Ran {
+        let begun = Instant::now();
+        let ran = self.run(args).await;
+        assert!(begun.elapsed() < Duration::from_secs(6), "{args:?} took {:?}", begun.elapsed());
+        ran
+    }
+}
+
+#[tokio::test]
+async fn what_is_known_is_told_soon_while_a_node_stands_still_and_without_a_list_that_is_away() {
+    let started = tokio::task::spawn_blocking(RedisCluster::start).await.unwrap();
+    let mut cluster = Cluster(started.unwrap());
+    for task in TASKS {
+        cluster.ok(&["jobs", "dispatch", "-t", task, "1"]).await;
+    }
+    let app = App::builder().redis(cluster.0.url()).build().await.unwrap();
+    let handler = |_: Context, input: u64| async move { Ok::<_, JobError>(input) };
+    let parts = app.task("parts", TaskOptions::new().partitions(3), handler).unwrap();
+    let worker = app.worker().spawn();
+    let ids = ["a", "b", "c", "d", "e", "f"];
+    for id in ids {
+        parts.dispatch(1).id(id).await.unwrap().result().await.unwrap();
+    }
+
+    // The slot of `export` is on its way.
+    let other = cluster.ask(2, &["CLUSTER", "MYID"]).await;
+    let own = cluster.ask(1, &["CLUSTER", "MYID"]).await;
+    cluster.ask(2, &["CLUSTER", "SETSLOT", "9909", "IMPORTING", &own]).await;
+    cluster.ask(1, &["CLUSTER", "SETSLOT", "9909", "MIGRATING", &other]).await;
+    let status = cluster.run(&["status"]).await;
+    assert!(status.out.contains("1 task on the way to another node of the cluster: export"), "{status:?}");
+    assert!(!status.out.contains("cannot be asked") && !status.out.contains("0 live worker"), "{status:?}");
+    for node in [1, 2] {
+        cluster.ask(node, &["CLUSTER", "SETSLOT", "9909", "STABLE"]).await;
+    }
+
+    // It has none of the lists.
+    for node in [1, 4] {
+        cluster.0.nodes[node].freeze().unwrap();
+    }
+    let away = format!("{}: it cannot be asked", cluster.place(1));
+    for command in ["status", "doctor", "health"] {
+        let ran = cluster.soon(&[command]).await;
+        assert!(ran.status == 1 && ran.out.contains(&away) && ran.out.contains("export"), "{ran:?}");
+    }
+    let tasks = cluster.soon(&["tasks", "--json"]).await.json();
+    let is_away = |task: &serde_json::Value| task["task"] == "export" || task["task"] == "parts";
+    assert!(tasks.as_array().unwrap().iter().all(|task| task["is_away"] == is_away(task)), "{tasks}");
+    assert_eq!(cluster.soon(&["workers", "--json"]).await.json().as_array().unwrap().len(), 1);
+    let metrics = cluster.soon(&["metrics", "--once"]).await.ok();
+    assert!(metrics.contains("heartline_up 1") && metrics.contains("heartline_redis_servers_up 2"), "{metrics}");
+    // Those on the other partitions.
+    let waits = ids.map(|id| {
+        let mut command = cluster.command(&["jobs", "wait", "-t", "parts", id, "--timeout", "1s"]);
+        tokio::task::spawn_blocking(move || Ran::of(command.output().unwrap()))
+    });
+    let mut completed = 0;
+    for wait in waits {
+        let waited = wait.await.unwrap();
+        completed += u32::from(waited.status == 0 && waited.out.trim() == "completed");
+    }
+    assert!((1..6).contains(&completed), "{completed}");
+    cluster.0.nodes[1].thaw().unwrap();
+    until("it is back", async || !cluster.run(&["status"]).await.out.contains("cannot be asked")).await;
+
+    // The list of workers.
+    for node in [0, 3] {
+        cluster.0.nodes[node].freeze().unwrap();
+    }
+    let away = format!("the node with the list of workers ({}) does not answer", cluster.place(0));
+    for command in ["status", "doctor", "health"] {
+        let ran = cluster.soon(&[command]).await;
+        assert!(ran.status == 1 && ran.out.contains(&away) && ran.out.contains("mail"), "{ran:?}");
+        assert!(!ran.out.contains("no live worker") && !ran.out.contains("no worker is live"), "{ran:?}");
+    }
+    assert!(cluster.soon(&["workers"]).await.err.contains(&away));
+    assert!(cluster.soon(&["task", "show", "billing"]).await.ok().contains("0? live"));
+    let metrics = cluster.soon(&["metrics", "--once"]).await.ok();
+    assert!(metrics.contains("heartline_list_readable{list=\"workers\"} 0"), "{metrics}");
+    assert!(metrics.contains("heartline_task_workers_known{task=\"billing\"} 0"), "{metrics}");
+    assert!(!metrics.contains("heartline_workers{"), "{metrics}");
+    cluster.0.nodes[0].thaw().unwrap();
+    until("it is back", async || !cluster.run(&["status"]).await.out.contains("cannot be asked")).await;
+
+    // The list of tasks.
+    for node in [5, 2] {
+        cluster.0.nodes[node].kill();
+    }
+    let away = format!("the node with the list of tasks ({}) does not answer", cluster.place(2));
+    for command in ["status", "doctor", "health"] {
+        let ran = cluster.soon(&[command]).await;
+        assert!(ran.status == 1 && ran.out.contains(&away), "{ran:?}");
+        assert!(!ran.out.contains("no task under this prefix"), "{ran:?}");
+    }
+    for command in ["tasks", "audit"] {
+        let ran = cluster.soon(&[command]).await;
+        assert!(
+            ran.status == 1 && ran.err.contains(&away) && ran.err.contains("`heartline task show NAME`"),
+            "{ran:?}"
+        );
+    }
+    assert!(cluster.soon(&["task", "show", "export"]).await.ok().contains("1 waiting"));
+    assert!(cluster.soon(&["jobs", "list", "-t", "export", "-s", "waiting"]).await.ok().contains("waiting"));
+    cluster.soon(&["jobs", "dispatch", "-t", "export", "2"]).await.ok();
+    assert!(cluster.soon(&["metrics", "--once"]).await.ok().contains("heartline_list_readable{list=\"tasks\"} 0"));
+    // It cannot tell everybody.
+    drop(worker.stop().await);
 }
