@@ -31,6 +31,7 @@
 -- KEYS[29] finalizing    (zset)    ids whose hook is to run, by when, ms
 -- KEYS[30] wake          (zset)    marker for idle workers
 -- KEYS[31] claimed       (hash)    id -> fence of a job that is held and has not begun
+-- KEYS[32] outbox        (zset)    ended jobs that a workflow is to be told of, by when, ms
 -- ARGV[1]  reason        (text)
 -- ARGV[2]  channel       (of the hint for the keepers that hold the jobs)
 -- ARGV[3]  by            (who asks; '' for nobody)
@@ -42,13 +43,13 @@
 local reason, channel, by = ARGV[1], ARGV[2], ARGV[3]
 local lists, places = { wait_high, wait, wait_low },
   { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed, finalizing = finalizing,
-    outcome = outcome, errors = errors, claimed = claimed }
+    outcome = outcome, errors = errors, claimed = claimed, outbox = outbox }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
   deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
 
 local ids, states = named_jobs(4, payload, locks, places, dispatched_at)
 places.columns = columns
-expect_types(lists, {}, columns, { finalizing })
+expect_types(lists, {}, columns, { finalizing, outbox })
 expect_types({}, {}, { cancelling, ghosts, meta, claimed }, {})
 local ended, waited, put_off, held, values = {}, {}, {}, {}, {}
 local failure = error_json('cancelled', reason)

@@ -15,7 +15,7 @@
 local wire, stamp, worker = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 redis.call('HLEN', aside)
-local written = redis.call('HMGET', meta, 'wire', 'declaredAt', 'partitions')
+local written = redis.call('HMGET', meta, 'wire', 'declaredAt', 'partitions', 'nodes')
 if tonumber(written[1] or 0) > tonumber(wire) then
   return redis.error_reply('NEWERWIRE the task was written by wire version ' .. written[1])
 end
@@ -30,8 +30,10 @@ local needed, parts = redis.call('HLEN', outcome) > 0 and 2 or 1, '1'
 for at = 4, #ARGV, 2 do
   local name, value = ARGV[at], ARGV[at + 1]
   if name == 'hook' and value == '1' or name == 'patience' and value ~= '' then needed = math.max(needed, 2) end
-  if name == 'partitions' then parts, needed = value, 3 end
+  if name == 'partitions' then parts, needed = value, math.max(needed, 3) end
 end
+-- Version 3 begins a job of a workflow without asking whether that still wants it.
+if written[4] then needed = 4 end
 -- Behind a loss of data the workers know best.
 if written[1] and (written[3] or '1') ~= parts and (written[2] or ARGV[2] == '') then
   return redis.error_reply('OTHERPARTITIONS the task has ' .. (written[3] or 1) .. ' partitions')

@@ -32,15 +32,18 @@
 local count = tonumber(ARGV[3])
 local last = 3 + 2 * count
 
-local wire, default, event_mode, known_largest, paused, told, begun, parts = unpack(redis.call('HMGET', meta, 'wire',
-  'priority', 'eventMode', 'largest', 'paused', 'events', 'in', 'partitions'))
+local wire, default, event_mode, known_largest, paused, told, begun, parts, nodes = unpack(redis.call('HMGET', meta,
+  'wire', 'priority', 'eventMode', 'largest', 'paused', 'events', 'in', 'partitions', 'nodes'))
 if wire ~= ARGV[1] and tonumber(wire or 0) > tonumber(ARGV[1]) then
   return redis.error_reply('NEWERWIRE the task was written by wire version ' .. wire)
 end
 -- A table on which nothing was written has as many as its first writer says.
 if (parts or (wire and '1' or ARGV[2])) ~= ARGV[2] then return 'partitions ' .. (parts or 1) end
-local ids = {}
-for index = 1, count do ids[index] = ARGV[2 + 2 * index] end
+local ids, has_nodes = {}, false
+for index = 1, count do
+  ids[index] = ARGV[2 + 2 * index]
+  if string.byte(ids[index]) == 126 then has_nodes = true end
+end
 local stored = redis.call('HMGET', payload, unpack(ids))
 local terminal = terminal_of(filled('ZCARD', completed, failed, cancelled), ids)
 -- Plain jobs have a payload and a place in `wait`, and no more. For others types are asked for: a key of another type
@@ -79,8 +82,14 @@ end
 redis.call('HSET', payload, unpack(fields))
 local news, total = { 'in', (tonumber(begun) or 0) + #fresh }, (tonumber(told) or 0) + #fresh
 if event_mode ~= 'off' then news[3], news[4] = 'events', total end
+-- The first job of a workflow: who works the task must know of them from now on.
+local is_first_node = has_nodes and not nodes
+if is_first_node then news[#news + 1], news[#news + 2] = 'nodes', 1 end
+if not wire or is_first_node then
+  local needed = is_first_node and 4 or ARGV[2] == '1' and 1 or 3
+  news[#news + 1], news[#news + 2] = 'wire', math.max(needed, tonumber(wire or 0))
+end
 if not wire then
-  news[#news + 1], news[#news + 2] = 'wire', ARGV[2] == '1' and 1 or 3
   if ARGV[2] ~= '1' then news[#news + 1], news[#news + 2] = 'partitions', ARGV[2] end
 end
 -- A bound for what a claim may read at once, in powers of two, so that it is seldom written.

@@ -30,6 +30,7 @@
 -- KEYS[28] outcome       (hash)    column
 -- KEYS[29] finalizing    (zset)    ids whose hook is to run, by when, ms
 -- KEYS[30] wake          (zset)    marker for idle workers
+-- KEYS[31] outbox        (zset)    ended jobs that a workflow is to be told of, by when, ms
 -- ARGV[1]  worker        (id of the caller)
 -- ARGV[2]  limit         (jobs a call, at most 200)
 -- Returns  {'expired', number of jobs that failed, 1 when others are to follow, else 0}
@@ -48,9 +49,9 @@ local lists = { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
   deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
 local places = { completed = completed, failed = failed, cancelled = cancelled, delayed = delayed,
-  finalizing = finalizing, outcome = outcome, errors = errors, columns = columns, meta = meta }
+  finalizing = finalizing, outcome = outcome, errors = errors, outbox = outbox, columns = columns, meta = meta }
 local how = { keep = { failed = keep }, now_ms = now_ms, hook = hook == '1' }
-expect_types(lists, {}, columns, { finalizing })
+expect_types(lists, {}, columns, { finalizing, outbox })
 local ids = {}
 for at = 1, #due, 2 do ids[#ids + 1] = due[at] end
 -- An id may be that of another job by now, or of one that began.

@@ -32,6 +32,7 @@
 -- KEYS[31] progress     (hash)    column
 -- KEYS[32] outcome      (hash)    column
 -- KEYS[33] finalizing   (zset)    ids whose hook is to run, by when, ms
+-- KEYS[34] outbox       (zset)    ended jobs that a workflow is to be told of, by when, ms
 -- ARGV[1]  by           (who asks)
 -- ARGV[2]  began        (ms: since when the lists were read)
 -- ARGV[3]  jobs         (triples id, number of its entries in the lists, faults with spaces between; at most 200)
@@ -46,7 +47,7 @@ for at = 3, #ARGV, 3 do
   ids[#ids + 1], listed[#listed + 1], asked[#asked + 1] = ARGV[at], tonumber(ARGV[at + 1]), ' ' .. ARGV[at + 2] .. ' '
 end
 
-expect_types(lists, {}, columns, { finalizing })
+expect_types(lists, {}, columns, { finalizing, outbox })
 local event_mode, paused = unpack(redis.call('HMGET', meta, 'eventMode', 'paused'))
 local faults, places = faults_of(ids, listed, began, { payload = payload, locks = locks, delayed = delayed,
   completed = completed, failed = failed, cancelled = cancelled, active = active, candidates = candidates,
@@ -56,7 +57,8 @@ local faults, places = faults_of(ids, listed, began, { payload = payload, locks 
 local reply, removed, requeued, hooks, _, now_ms = { 'mended' }, {}, {}, {}, now_us()
 -- A shrinking command first: behind it a server at maxmemory takes the others.
 redis.call('HDEL', cancelling, '')
-local ends = { completed = completed, failed = failed, cancelled = cancelled, columns = columns, meta = meta }
+local ends = { completed = completed, failed = failed, cancelled = cancelled, outbox = outbox, columns = columns,
+  meta = meta }
 -- When it was nobody knows: it is to look like nothing that has just happened.
 local how = { keep = {}, now_ms = now_ms - 600000, is_again = true }
 local held, watched = { locks, cancelling, claimed }, { active, candidates }

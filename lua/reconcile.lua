@@ -34,6 +34,7 @@
 -- KEYS[31] progress      (hash)    column
 -- KEYS[32] outcome       (hash)    column
 -- KEYS[33] finalizing    (zset)    ids whose hook is to run, by when, ms
+-- KEYS[34] outbox        (zset)    ended jobs that a workflow is to be told of, by when, ms
 -- ARGV[1]  worker        (id of the caller)
 -- ARGV[2]  reason        (worker_restarted or manual)
 -- ARGV[3]  by            (who says so; '' for nobody)
@@ -71,7 +72,7 @@ if #ids == 0 then return { 'reconciled', scanned[1], 0, {} } end
 local lists = { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
   deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
-expect_types(lists, { active, candidates }, columns, { delayed, finalizing })
+expect_types(lists, { active, candidates }, columns, { delayed, finalizing, outbox })
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
 local crash = { mode = on_crash, max = tonumber(default_max) or 1, max_set = max_set == '1',
   policy = object_of(policy) }
@@ -81,8 +82,8 @@ local how = { verdict = 'auto', by = by, reason = reason, worker = worker, now_m
   keep = { completed = keep_completed, failed = keep_failed, cancelled = keep_cancelled }, hook = hook == '1',
   paused = paused, event_mode = event_mode,
   said = by == '' and 'worker %s is dead' or 'worker %s is dead, says ' .. string.gsub(by, '%%', '%%%%') }
-local places = { candidates = candidates, active = active, locks = locks, cancelling = cancelling, lists = lists,
-  delayed = delayed, completed = completed, failed = failed, cancelled = cancelled, outcome = outcome,
+local places = { outbox = outbox, candidates = candidates, active = active, locks = locks, cancelling = cancelling,
+  lists = lists, delayed = delayed, completed = completed, failed = failed, cancelled = cancelled, outcome = outcome,
   finalizing = finalizing, result = result, wake = wake, events = events, stalls = stalls, meta = meta,
   columns = columns, payload = payload, options = options, stalled_count = stalled_count, max_count = max_count,
   attempt = attempt, errors = errors, priority = priority, waiting_since = waiting_since, recovery = recovery,

@@ -34,6 +34,7 @@
 -- KEYS[33] progress      (hash)    column
 -- KEYS[34] outcome       (hash)    column
 -- KEYS[35] finalizing    (zset)    ids whose hook is to run, by when, ms
+-- KEYS[36] outbox        (zset)    ended jobs that a workflow is to be told of, by when, ms
 -- ARGV[1]  call          (number of this call; a repeated one is answered from the record. A worker may have other
 --                         calls under way, numbered by themselves: '7/2' is call 7 of its line 2)
 -- ARGV[2]  worker        (id)
@@ -46,9 +47,10 @@
 -- ARGV[7]  rest          (ids, then fences of the completed; pairs position, value; ids, then fences of those that
 --                         begin; then 6 words for each other outcome: id, fence, kind failed | retry | requeue |
 --                         unstart (it has not begun after all) | snooze | undecodable | hooked (the hook has run) |
---                         hook_retry, attempt (of snooze and undecodable: the new value of deferred), detail, error
---                         JSON. The detail: code, brief and how long it ran in us of a failed one; delay in ms and
---                         the same of both retries; code and brief of a hook that failed for good; delay of the others)
+--                         hook_retry | drop (its workflow wants it no more), attempt (of snooze and undecodable:
+--                         the new value of deferred), detail, error JSON. The detail: code, brief and how long it
+--                         ran in us of a failed one; delay in ms and the same of both retries; code and brief of a
+--                         hook that failed for good; delay of the others)
 -- Returns  {'settled', fences lost, fences taken back, first fence, ids, payloads, extras, ms to the next due job, how
 --          many of the ids begin: the first ones; 1 when hooks are left that are due; each id that had no payload,
 --          and was removed}. While the task is paused nothing begins but hooks: -1 less their number stands there. Of
@@ -73,19 +75,21 @@ local places = { active = active, candidates = candidates, locks = locks, cancel
   payload = payload, attempt = attempt, stalled_count = stalled_count, options = options, result = result,
   dispatched_at = dispatched_at, errors = errors, max_count = max_count, priority = priority, deferred = deferred,
   waiting_since = waiting_since, recovery = recovery, expires_at = expires_at, expires = expires,
-  checkpoint = checkpoint, progress = progress, outcome = outcome, finalizing = finalizing, meta = meta }
+  checkpoint = checkpoint, progress = progress, outcome = outcome, finalizing = finalizing, outbox = outbox,
+  meta = meta }
 
 local repeated = replay(calls, line, call, worker, locks, places, extra_columns)
 if repeated then return repeated end
 local last_fence, interval, asked, event_mode, keep_completed, keep_failed, keep_cancelled, told, declared, largest,
-  paused, ended, hook = unpack(redis.call('HMGET', meta, 'fence', 'interval', 'ask', 'eventMode',
-    'keepCompleted', 'keepFailed', 'keepCancelled', 'events', 'declaredAt', 'largest', 'paused', 'out', 'hook'))
+  paused, ended, hook, nodes, runs = unpack(redis.call('HMGET', meta, 'fence', 'interval', 'ask', 'eventMode',
+    'keepCompleted', 'keepFailed', 'keepCancelled', 'events', 'declaredAt', 'largest', 'paused', 'out', 'hook',
+    'nodes', 'runs'))
 if not declared then return { 'undeclared' } end
 -- A paused task hears outcomes and gives no jobs, nor does it wake anybody, and none begins. Its hooks run.
 if paused then want = 0 end
 local now, now_ms = now_us()
 local how = { keep = { completed = keep_completed, failed = keep_failed, cancelled = keep_cancelled }, now_ms = now_ms,
-  hook = hook == '1', has_hook = has_hook }
+  hook = hook == '1', has_hook = has_hook, nodes = nodes == '1' }
 local columns, terminal_places, is_plain = look_around(places)
 local sources, cancels, has_candidates, known, due, next_due = rare_work(places, is_plain, want, now_ms)
 local since = #due > 0 and waiting_since or one_of(columns, waiting_since)
@@ -96,9 +100,10 @@ table.insert(columns, 1, payload)
 places.columns = columns
 local out, fields = read_outcomes(7, tonumber(completed_count), ARGV[6], ran, locks, cancels, worker), {}
 if #due + #out.requeue > 0 or known then expect_types(lists, { active }, { locks, payload, waiting_since }, {}) end
-if #out.begins + #out.unstart + #out.requeue + #out.cancelled > 0 or room then redis.call('HLEN', claimed) end
+local leave = #out.unstart + #out.requeue + #out.cancelled + #out.drop
+if #out.begins + leave > 0 or room then redis.call('HLEN', claimed) end
 -- For its type: what expires before it begins waits for its hook, too.
-if how.hook then redis.call('ZCARD', finalizing) end
+if how.hook or how.nodes then expect_types({}, {}, {}, { finalizing, outbox }) end
 -- From here on writes, but for the heads of the lists: what is due may be among them, and ghosts are not to be.
 local hooks = NO_HOOKS
 if has_outcomes or how.hook and #out.all > 0 then
@@ -122,9 +127,7 @@ local ids, count = held.ids, #out.all - out.expired + #out.refused + #out.begins
   + #found.expired + #found.ghosts + #found.ids + hooks.told
 local fence, total = math.max((tonumber(last_fence) or 0) + 1, now), (tonumber(told) or 0) + count
 local lost, taken, given = table.concat(out.lost, ' '), table.concat(out.taken, ' '), table.concat(ids, ' ')
-local ends = #out.completed + #out.failed + #out.cancelled + out.ended + #found.corrupt
-  + (how.hook and 0 or #found.expired)
-local news = ends > 0 and { 'out', (tonumber(ended) or 0) + ends } or {}
+local news = news_of_ends(ended, runs, now_ms, out, found, how)
 if #ids > 0 then
   hold_jobs(held, worker, fence, active, locks, claimed, fields)
   ask_interval(meta, interval, asked, ask, worker)
@@ -134,10 +137,9 @@ add_started(fields, begun, begun == held and given)
 local to_tell = #fields > 0 and event_mode ~= 'off'
 if to_tell then news[#news + 1], news[#news + 2] = 'events', total end
 if #news > 0 then redis.call('HSET', meta, unpack(news)) end
-fence = string.format('%d', fence)
-local begin = paused and -1 - held.begin or held.begin
+local begin, first = paused and -1 - held.begin or held.begin, string.format('%d', fence)
 -- Every call is recorded, also one that changed nothing: a copy of it that comes late must not claim for nobody.
-redis.call('HSET', calls, line, table.concat({ call, lost, taken, fence, begin, given }, '\n'))
+redis.call('HSET', calls, line, table.concat({ call, lost, taken, first, begin, given }, '\n'))
 if to_tell then append_entry(events, meta, 'events', total, count, worker, fields) end
 local waits = not paused and (found.left or #out.requeue > 0)
 if waits or hooks.wakes or how.hook and #found.expired > 0 then ring_wake(wake) end
@@ -145,6 +147,6 @@ if #due + #out.retry + #out.snooze + #out.undecodable > 0 then
   next_due = tonumber(redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2])
 end
 local soon = math.min(next_due and not paused and next_due or math.huge, hooks.next_due)
-return { 'settled', lost, taken, fence, given, held.payloads, held.extras,
+return { 'settled', lost, taken, first, given, held.payloads, held.extras,
   soon < math.huge and math.max(0, math.ceil(soon - now / 1000)) or '', begin,
   (hooks.left or #found.ghosts > 0) and (hooks.left and 1 or 0) or nil, unpack(found.ghosts) }

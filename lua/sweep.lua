@@ -49,6 +49,7 @@
 -- KEYS[32] outcome       (hash)    column
 -- KEYS[33] finalizing    (zset)    ids whose hook is to run, by when, ms
 -- KEYS[34] aside         (hash)    id -> fence, phase, and since when it was silent, ms, of a job that is let be
+-- KEYS[35] outbox        (zset)    ended jobs that a workflow is to be told of, by when, ms
 -- ARGV[1]  worker        (id of the witness)
 -- ARGV[2]  ask           (the worker's interval, ms; 0 of a person, who asks for none)
 -- ARGV[3]  epoch         (the one that the witness watched; '' by a person: the ids are of jobs that were set aside)
@@ -84,7 +85,7 @@ local lists = { wait_high, wait, wait_low }
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
   deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
 if patience_of(patience) then redis.call('HLEN', aside) end
-expect_types(lists, {}, columns, { finalizing, on_crash == 'retry' and delayed or nil })
+expect_types(lists, {}, columns, { finalizing, outbox, on_crash == 'retry' and delayed or nil })
 local terminal_places = filled('ZCARD', completed, failed, cancelled)
 redis.call('SCARD', active)
 local named = { unpack(ARGV, 9) }
@@ -100,8 +101,8 @@ local how = { verdict = verdict, by = by, reason = verdict == 'auto' and silence
   patience = verdict == 'auto' and patience_of(patience), since = math.min(tonumber(snapshot_at) or now_ms, now_ms),
   hook = hook == '1', paused = paused, event_mode = event_mode,
   said = 'no beat came from worker %s for a watched interval' }
-local places = { candidates = candidates, active = active, locks = locks, cancelling = cancelling, lists = lists,
-  delayed = delayed, completed = completed, failed = failed, cancelled = cancelled, outcome = outcome,
+local places = { outbox = outbox, candidates = candidates, active = active, locks = locks, cancelling = cancelling,
+  lists = lists, delayed = delayed, completed = completed, failed = failed, cancelled = cancelled, outcome = outcome,
   finalizing = finalizing, result = result, wake = wake, events = events, stalls = stalls, meta = meta,
   columns = columns, payload = payload, options = options, stalled_count = stalled_count, max_count = max_count,
   attempt = attempt, errors = errors, priority = priority, waiting_since = waiting_since, recovery = recovery,

@@ -18,6 +18,7 @@
 -- KEYS[17] checkpoint    (hash)    column
 -- KEYS[18] progress      (hash)    column
 -- KEYS[19] outcome       (hash)    column
+-- KEYS[20] outbox        (zset)    ended jobs that a workflow is to be told of, by when, ms
 -- ARGV[1]  worker        (id)
 -- ARGV[2]  place         (Completed, Failed or Cancelled, as the names of the options end)
 -- ARGV[3]  min age       (ms: nothing younger is removed, unless the task keeps nothing)
@@ -42,17 +43,22 @@ local excess = most and redis.call('ZCARD', place) - most or 0
 local oldest = redis.call('ZRANGEBYSCORE', place, '-inf', string.format('%d', now_ms - min_age),
   'WITHSCORES', 'LIMIT', 0, limit)
 local ids, bytes, more = {}, 0, 0
+-- What a workflow was not told of yet stays.
+local told = redis.call('ZCARD', outbox) > 0
 for at = 1, #oldest, 2 do
   local id = oldest[at]
+  local is_kept = told and string.byte(id) == 126 and redis.call('ZSCORE', outbox, id)
   local too_old = max_age and tonumber(oldest[at + 1]) <= now_ms - max_age
   if not too_old and #ids >= excess then break end
-  bytes = bytes + redis.call('HSTRLEN', payload, id) + redis.call('HSTRLEN', result, id)
-  if bytes > LARGE and #ids > 0 then
-    more = 1
-    break
+  if not is_kept then
+    bytes = bytes + redis.call('HSTRLEN', payload, id) + redis.call('HSTRLEN', result, id)
+    if bytes > LARGE and #ids > 0 then
+      more = 1
+      break
+    end
+    ids[#ids + 1] = id
   end
-  ids[#ids + 1] = id
-  if #ids == limit then more = 1 end
+  if at == 2 * limit - 1 and #ids > 0 then more = 1 end
 end
 if #ids > 0 then
   redis.call('ZREM', place, unpack(ids))

@@ -17,6 +17,9 @@ use crate::events::event::Event;
 use crate::events::hub::EventHub;
 use crate::events::subscription::Subscription;
 use crate::faults::{ConfigError, ConfigErrors, Faults};
+use crate::flow::mover::Mover;
+use crate::flow::options::WorkflowOptions;
+use crate::flow::workflow::Workflow;
 use crate::inspect::Inspector;
 use crate::options::resolved::Resolved;
 use crate::options::retention::RetentionLimit;
@@ -61,6 +64,8 @@ struct Shared {
     data: Arc<Data>,
     errors: Vec<ErrorMap>,
     tasks: Mutex<AppTasks>,
+    /// Moves the workflows that this App starts.
+    mover: Arc<Mover>,
 }
 
 /// The tasks of an App by name.
@@ -263,7 +268,8 @@ impl AppBuilder {
         }
         let events = EventHub::new(Arc::clone(&store), self.event_capacity);
         let (defaults, data, errors) = (self.defaults, Arc::new(self.data), self.errors);
-        Ok(App(Arc::new(Shared { store, defaults, events, data, errors, tasks: Mutex::default() })))
+        let mover = Arc::new(Mover::new(Arc::clone(&store)));
+        Ok(App(Arc::new(Shared { store, defaults, events, data, errors, tasks: Mutex::default(), mover })))
     }
 }
 
@@ -429,6 +435,17 @@ impl App {
         let _ = shared.hook.set(None);
         tasks.named.insert(name, Arc::downgrade(&shared));
         Ok(TaskRef::new(shared))
+    }
+
+    /// A definition of workflows: graphs of jobs of any tasks, whose instances answer a `T`.
+    ///
+    /// Every worker of the prefix moves instances on, whichever tasks it works.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not 1 to 64 characters of `A-Z`, `a-z`, `0-9`, `.`, `_` and `-`.
+    pub fn workflow<T>(&self, name: &str, options: WorkflowOptions) -> Result<Workflow<T>, Error> {
+        let (store, mover) = (Arc::clone(&self.0.store), Arc::clone(&self.0.mover));
+        Ok(Workflow::new(name, options, store, mover)?)
     }
 
     fn resolve(&self, name: &str, options: &TaskOptions) -> Result<Resolved, Error> {

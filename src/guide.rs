@@ -5,6 +5,7 @@
 //! | how dead workers are found, heartbeats | [`stalls`] |
 //! | what becomes of the jobs of a dead worker | [`recovery`] |
 //! | what holds and what does not | [`guarantees`] |
+//! | graphs of jobs that go on whoever dies | [`workflows`] |
 //! | every option and its default | [`options`] |
 //! | Redis settings, shutdown, deploys, alerts, logs | [`production`] |
 //! | Sentinel, Redis Cluster | [`engines`] |
@@ -31,6 +32,7 @@ pages! {
     stalls = "stalls",
     recovery = "recovery",
     guarantees = "guarantees",
+    workflows = "workflows",
     options = "options",
     production = "production",
     engines = "engines",

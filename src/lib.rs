@@ -117,6 +117,7 @@
 //! | connecting, declaring tasks | [`App`], [`AppBuilder`], [`TaskDef`] |
 //! | options and their defaults | [`TaskOptions`], [`StallOptions`], [`RetryPolicy`], [`Retention`] |
 //! | dispatching jobs | [`TaskRef`], [`Dispatch`] |
+//! | graphs of jobs | [`Graph`], [`Workflow`], [`WorkflowHandle`] |
 //! | waiting for a result, cancelling | [`JobHandle`] |
 //! | what a handler can ask and tell | [`Context`], [`Interrupted`], [`JobError`] |
 //! | running a worker | [`Worker`], [`RunningWorker`], [`shutdown_signal`], [`StopReason`] |
@@ -153,6 +154,7 @@ mod credentials;
 mod error;
 mod events;
 mod faults;
+mod flow;
 pub mod guide;
 mod inspect;
 mod job;
@@ -183,6 +185,10 @@ pub use error::{Error, Interrupted, JobError, MissingData, NoteError, Result, Se
 pub use events::event::{Event, LateOutcome};
 pub use events::subscription::{RecvError, Subscription};
 pub use faults::{ConfigError, ConfigErrors};
+pub use flow::graph::{Graph, Node, NodeInputs, NodeTask};
+pub use flow::handle::{NodeState, NodeStatus, WorkflowHandle, WorkflowState, WorkflowStatus};
+pub use flow::options::{OnFailure, WorkflowOptions};
+pub use flow::workflow::{Start, Workflow};
 pub use inspect::Inspector;
 pub use inspect::acts::{Act, ActReport, ForgetOutcome, JobSelection, Refusal, Refused};
 pub use inspect::audit::{Audit, AuditProgress, AuditReport, AuditedPart, Fault, Finding, RepairReport};
@@ -198,7 +204,9 @@ pub use inspect::server::ServerReport;
 pub use inspect::silent::{ResolvedJob, SilentJob, SilentPage, SilentSelection, SweepReport};
 pub use inspect::stalls::{RecoveryOutlook, StallPage, StallReport, Watcher};
 pub use inspect::suspects::Suspect;
-pub use inspect::tasks::{ForeignKey, PartReport, TaskAudit, TaskOptionsInForce, TaskPause, TaskRates, TaskReport};
+pub use inspect::tasks::{
+    ForeignKey, PartReport, RunsLately, TaskAudit, TaskOptionsInForce, TaskPause, TaskRates, TaskReport,
+};
 pub use inspect::workers::{WatchReport, WorkerDeath, WorkerReport, WorkerState, WorkerTask};
 pub use job::failure::{Failure, codes};
 pub use job::id::JobId;
@@ -216,6 +224,7 @@ pub use process::context::Context;
 pub use process::death::DeathProof;
 pub use process::figures::{TaskFigures, WorkerFigures};
 pub use process::observer::{CallInfo, Observer, RunEnd, RunInfo, RunOutcome};
+pub use process::upstream::{NodeName, Upstream};
 pub use spread::Spread;
 pub use stall::action::{StallAction, StallReason, StalledEvent};
 pub use stall::recovery::Recovery;

@@ -22,6 +22,15 @@ pub(crate) const BATCH: usize = 200;
 /// milliseconds.
 pub(crate) const BATCH_BYTES: usize = LARGE;
 
+/// The most nodes that a graph has: its start is one call.
+pub(crate) const MOST_NODES: usize = 500;
+
+/// The most bytes of the payload, or of the value, of a node of a workflow: the workflow keeps it until it goes itself.
+pub(crate) const NODE_LIMIT: usize = 1024 * 1024;
+
+/// How many of those that wait for a node one record of its shape names; `lua/lib/flow.lua` counts on it.
+pub(crate) const DEPENDENTS: usize = 500;
+
 /// The most bytes of an error that its event has.
 pub(crate) const BRIEF: usize = 160;
 

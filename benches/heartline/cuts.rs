@@ -25,7 +25,7 @@ if repeated then return repeated end
     ),
     (
         Part::Replay,
-        "redis.call('HSET', calls, line, table.concat({ call, lost, taken, fence, begin, given }, '\\n'))\n",
+        "redis.call('HSET', calls, line, table.concat({ call, lost, taken, first, begin, given }, '\\n'))\n",
         "",
     ),
     (Part::Fences, "local tokens, prefix = redis.call('HMGET', locks, unpack(ids)), worker .. ':'\n", ""),

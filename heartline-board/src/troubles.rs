@@ -340,14 +340,13 @@ async fn snoozing(inspector: &Inspector, task: &TaskReport, delayed: &[JobRow]) 
         let hint = format!(
             "see to the program on the host of that worker, whose log says the same; `heartline workers` names those of {name}"
         );
-        let none_is_done = completions(inspector, task).await.is_some_and(|seen| seen.is_known && seen.lull.is_some());
-        let are_all = broken.len() * 2 > looked.len() && none_is_done;
+        let are_all = broken.len() * 2 > looked.len() && task.runs_lately.completed == 0;
         let grade = if are_all { Grade::Risk } else { Grade::Note };
         return Some(Trouble { grade, ..Trouble::note(name, what, hint) });
     }
     let often: Vec<&JobReport> = looked.iter().filter(|job| job.snoozed_count >= SNOOZED.1).collect();
     let most = often.iter().map(|job| job.snoozed_count).max().filter(|_| often.len() * 2 > looked.len())?;
-    let first = often.first().filter(|_| task.completed_lately == 0)?;
+    let first = often.first().filter(|_| task.runs_lately.completed == 0)?;
     let what = format!(
         "{} delayed, {} of the next {} put off again and again, {most} times; none completed in the last 5 minutes",
         many(task.counts.delayed, "job"),
@@ -399,52 +398,30 @@ async fn payloadless(inspector: &Inspector, task: &TaskReport) -> Option<Trouble
 /// Of how many tasks the delayed jobs are looked at, and how many of each.
 const RETRIED: (usize, usize) = (50, 100);
 
-/// Without a job completed for so long, and for so many times as long as it usually takes until the next one completes, none does.
-const LULL: (Duration, u32) = (Duration::from_secs(60), 4);
-
-/// How far back the task reports count what completed.
-const LATELY: Duration = Duration::from_secs(300);
-
-/// How many completed jobs are looked at for how many there were before the last one.
-const COMPLETED: usize = 200;
-
-/// So many times as many jobs behind a failed run as have completed are an outage, while some complete.
+/// So many times as many jobs that began to fail as runs that completed are an outage.
 const OUTWEIGH: u64 = 4;
 
-/// What is known of the jobs of a task that complete.
-struct Completions {
-    /// That none completes any more, if so; or that nobody knows.
-    lull: Option<String>,
-    /// Whether it is known at all: where no completed job is kept it is not.
-    is_known: bool,
-    /// How many there were in the last 5 minutes, or, where there was none, in those before the last one.
-    done: u64,
-    /// When the last one was.
-    last: Option<SystemTime>,
+/// How many completed jobs are looked at for how many there were before the last one, and within which time of it.
+const BEFORE: (usize, Duration) = (1000, Duration::from_secs(300));
+
+/// Whether most of what ran in the last 5 minutes failed: many jobs began to fail, and few runs completed beside them.
+fn most_fail(task: &TaskReport) -> bool {
+    let runs = task.runs_lately;
+    runs.failed_first >= OUTAGE && runs.failed_first > OUTWEIGH * runs.completed
 }
 
-/// Whether jobs of the task still complete.
-async fn completions(inspector: &Inspector, task: &TaskReport) -> Option<Completions> {
-    let lately = task.completed_lately;
-    if lately == 0 && task.failed_since_completed.is_none() {
-        let lull = Some("whether any completes is not known, since none is kept".to_owned());
-        return Some(Completions { lull, is_known: false, done: 0, last: None });
+/// Whether so many jobs are tried again and again, and nothing else was done in the last 5 minutes; not where far more completed before: what is
+/// left of a burst that has ended stops nobody.
+async fn none_is_done(inspector: &Inspector, task: &TaskReport, failing: u64) -> bool {
+    let runs = task.runs_lately;
+    if runs.completed > 0 || runs.failed < OUTAGE || failing < OUTAGE {
+        return false;
     }
-    let limit = if lately == 0 { COMPLETED } else { 1 };
-    let page = inspector.jobs(&task.task, &JobFilter::new(JobState::Completed), None, limit).await.ok()?;
-    let last = page.jobs.first().and_then(|row| row.since);
-    let Ok(per_window @ 1..) = u32::try_from(lately) else {
-        let is_before = |row: &&JobRow| row.since.zip(last).is_some_and(|(since, last)| since + LATELY >= last);
-        let before = page.jobs.iter().filter(is_before).count();
-        // All that are kept, where there may be more of them.
-        let done = if before < COMPLETED { before as u64 } else { task.counts.completed };
-        let lull = Some("none completed in the last 5 minutes".to_owned());
-        return Some(Completions { lull, is_known: true, done, last });
-    };
-    let ago = task.as_of.duration_since(last?).unwrap_or_default();
-    let is_lull = ago > LULL.0.max(LATELY / per_window * LULL.1);
-    let lull = is_lull.then(|| format!("none completed for {}", span(ago)));
-    Some(Completions { lull, is_known: true, done: lately, last })
+    let filter = JobFilter::new(JobState::Completed);
+    let page = inspector.jobs(&task.task, &filter, None, BEFORE.0).await.map(|page| page.jobs).unwrap_or_default();
+    let last = page.first().and_then(|row| row.since);
+    let is_before = |row: &&JobRow| row.since.zip(last).is_some_and(|(since, last)| since + BEFORE.1 >= last);
+    failing > page.iter().filter(is_before).count() as u64
 }
 
 /// Tasks of which little completes beside the jobs that wait for another try, since what they need may be down; and those with jobs that are
@@ -468,54 +445,64 @@ pub async fn ailing(inspector: &Inspector, tasks: &[TaskReport]) -> Vec<Trouble>
     for some in delayed.chunks(TOGETHER) {
         troubles.extend(join_all(some.iter().map(|task| put_off(inspector, task))).await.into_iter().flatten());
     }
-    let least = delayed.last().map_or(0, |task| task.counts.delayed + task.counts.waiting);
+    let least = delayed.last().map_or(0, |task| may_fail(task));
     if left_out > 0 && least >= OUTAGE {
         troubles.push(Trouble {
             grade: Grade::Note,
             task: None,
             what: format!("why jobs are delayed was not looked for in {}", many(left_out as u64, "task")),
-            hint: format!("those have {least} jobs or fewer that wait: `heartline task show` looks at one"),
+            hint: "less is delayed of them, or fails, than of those that were: `heartline task show` looks at one"
+                .to_owned(),
         });
     }
     troubles
 }
 
-/// Why delayed jobs of the task are that may never be done.
+/// How much there is to look at: what failed of late goes before what is only delayed, perhaps until tomorrow.
+fn may_fail(task: &TaskReport) -> u64 {
+    let runs = task.runs_lately;
+    if task.counts.delayed == 0 && runs.failed == 0 { 0 } else { runs.failed * 1_000_000 + task.counts.delayed }
+}
+
+/// Why jobs of the task are delayed that may never be done, or wait again behind a run that failed.
 async fn put_off(inspector: &Inspector, task: &TaskReport) -> Option<Trouble> {
-    let filter = JobFilter::new(JobState::Delayed).oldest_first();
-    let page = inspector.jobs(&task.task, &filter, None, RETRIED.1).await.ok()?;
-    let failed: Vec<&JobRow> = page.jobs.iter().filter(|job| job.failed_attempts > 0).collect();
-    let part_of_all = |jobs: usize| task.counts.delayed * jobs as u64 / page.jobs.len().max(1) as u64;
-    let about = part_of_all(failed.len());
-    let are_many = failed.len() * 2 >= page.jobs.len() || about >= OUTAGE;
-    if failed.is_empty() || !are_many || are_snoozed(inspector, task, &failed).await {
-        return snoozing(inspector, task, &page.jobs).await;
+    let of = |state, oldest_first| {
+        let filter = JobFilter::new(state);
+        let filter = if oldest_first { filter.oldest_first() } else { filter };
+        async move { inspector.jobs(&task.task, &filter, None, RETRIED.1).await.map(|page| page.jobs) }
+    };
+    // Those that are tried again soonest, and those that came back to the end of their list.
+    let (delayed, waiting) = (of(JobState::Delayed, true).await.ok()?, of(JobState::Waiting, false).await.ok()?);
+    let failed: Vec<&JobRow> = delayed.iter().chain(&waiting).filter(|job| job.failed_attempts > 0).collect();
+    let tried_again = delayed.iter().filter(|job| job.failed_attempts > 0).count();
+    // Where all of a page are, those behind it most likely are, too.
+    let behind = if tried_again == delayed.len() { task.counts.delayed.saturating_sub(tried_again as u64) } else { 0 };
+    let failing = failed.len() as u64 + behind;
+    let runs = task.runs_lately;
+    let is_outage = most_fail(task) || none_is_done(inspector, task, failing).await;
+    let Some(first) = failed.first().filter(|_| runs.failed > 0 || tried_again * 2 > delayed.len()) else {
+        return snoozing(inspector, task, &delayed).await;
+    };
+    let is_told = is_outage || runs.completed == 0 || failing >= OUTAGE && failing > runs.completed / 10;
+    if !is_told || runs.failed == 0 && are_snoozed(inspector, task, &failed).await {
+        return snoozing(inspector, task, &delayed).await;
     }
-    let Completions { lull, is_known, done, last } = completions(inspector, task).await?;
-    let is_told = lull.is_some() || about >= OUTAGE && about > done / 10;
-    if !is_told {
-        return snoozing(inspector, task, &page.jobs).await;
-    }
-    // Those that came behind the last completion. Without one all did.
-    let is_fresh = |job: &&&JobRow| last.is_none_or(|last| job.dispatched_at.is_some_and(|at| at > last));
-    let fresh = part_of_all(failed.iter().filter(is_fresh).count());
-    // What waits behind them counts as long as jobs are begun: else they wait for what runs.
-    let begins = task.last_claimed_at.is_some_and(|at| task.as_of.duration_since(at).unwrap_or_default() < JUST_NOW);
-    let waits = if begins && about >= OUTAGE / 2 { task.counts.waiting + task.due } else { 0 };
-    let outweighs = about >= OUTAGE && about > OUTWEIGH * done;
-    let none_is_done = lull.is_some() && (fresh >= OUTAGE || waits > 0 && about + waits >= OUTAGE);
-    let grade = if is_known && (outweighs || none_is_done) { Grade::Risk } else { Grade::Note };
-    let (first, name) = (failed.first()?, &task.task);
+    let grade = if is_outage { Grade::Risk } else { Grade::Note };
+    let name = &task.task;
     let code = first.code.as_deref().unwrap_or("failed");
     let message = brief(first.message.as_deref().unwrap_or_default(), 80);
     let what = format!(
-        "{} delayed, {} tried again behind a failed run, the first with {code}: {message}; {}",
+        "{} delayed, {} tried again behind a failed run, the first with {code}: {message}; in the last 5 minutes {} failed, and {} completed",
         many(task.counts.delayed, "job"),
-        match (failed.len(), page.jobs.len()) {
+        match (tried_again, delayed.len()) {
             (all, looked) if all == looked => "all that were looked at".to_owned(),
             (some, looked) => format!("{some} of the next {looked}"),
         },
-        lull.unwrap_or_else(|| format!("{} completed in the last 5 minutes", task.completed_lately)),
+        many(runs.failed, "run"),
+        match runs.completed {
+            0 => "none".to_owned(),
+            runs => runs.to_string(),
+        },
     );
     let mut hint = format!("`heartline jobs list -t {name} -s delayed --oldest-first` shows when they are tried again");
     if task.paused.is_none() {
@@ -708,10 +695,12 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
             0 => String::new(),
             jobs => format!(", {jobs} completed"),
         };
-        // An outage that has just begun is small beside what completed before.
-        let in_a_row = task.failed_since_completed.filter(|failed| *failed >= IN_A_ROW && task.completed_lately > 0);
+        // An outage that has just begun is small beside what completed before. Of partitions it is not known which completed last.
+        let in_a_row = task.failed_since_completed.filter(|_| task.parts.len() == 1);
+        let in_a_row = in_a_row.filter(|failed| *failed >= IN_A_ROW && task.runs_lately.completed > 0);
         let in_a_row = in_a_row.map_or_else(String::new, |failed| format!("; THE LAST {failed} ALL FAILED"));
-        let is_outage = task.failed_lately.min(task.failed_since_completed.unwrap_or(0)) >= OUTAGE;
+        let none = task.runs_lately.completed == 0 && task.completed_lately == 0;
+        let is_outage = most_fail(task) || none && task.failed_since_completed.unwrap_or(task.failed_lately) >= OUTAGE;
         let grade = if is_outage { Grade::Risk } else { Grade::Note };
         let what = format!("{} failed in the last 5 minutes{completed}{in_a_row}", many(task.failed_lately, "job"));
         let hint = format!("`heartline jobs codes -t {name}` counts why");

@@ -2,11 +2,16 @@
 -- kind has), or removes them at once when the task keeps none. Nothing else adds to a terminal set. Where the task has
 -- a hook, how they ended is stored instead, and the hook runs next: of a job that is `broken` there is none. `ran` has
 -- how long the handler of each ran, where that is known. What ended before, and lost its place, is not counted again.
+-- What a workflow waits for goes into `outbox` in the same write, and stays until the workflow was told.
 local function finish(places, how, kind, ids, values, broken, ran)
   local waits = how.hook and not broken
   local is_counted = kind == 'failed' and not (waits or how.is_again) and #ids > 0
   if is_counted then redis.pcall('HINCRBY', places.meta, 'outFailed', #ids) end
-  if not waits and how.keep[kind] == '0' then return remove_columns(places.columns, ids) end
+  local nodes = waits and {} or nodes_among(ids, how.nodes)
+  if not waits and how.keep[kind] == '0' then
+    if #nodes == 0 then return remove_columns(places.columns, ids) end
+    ids, values = leave_nodes(places, ids, values)
+  end
   local place, score, entries = waits and places.finalizing or places[kind], string.format('%d', how.now_ms), {}
   if #values > 0 then redis.call('HSET', kind == 'completed' and places.result or places.errors, unpack(values)) end
   for index = 1, #ids do entries[2 * index - 1], entries[2 * index] = score, ids[index] end
@@ -18,4 +23,9 @@ local function finish(places, how, kind, ids, values, broken, ran)
     redis.call('HSET', places.outcome, unpack(outcomes))
   end
   redis.call('ZADD', place, unpack(entries))
+  if #nodes > 0 then
+    local told = {}
+    for index, id in ipairs(nodes) do told[2 * index - 1], told[2 * index] = score, id end
+    redis.call('ZADD', places.outbox, unpack(told))
+  end
 end

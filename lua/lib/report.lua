@@ -19,7 +19,7 @@ end
 local function read_outcomes(at, completed_count, counts, ran, locks, cancelling, worker)
   local out = { all = {}, lost = {}, completed = {}, results = {}, failed = {}, retry = {}, requeue = {}, begins = {},
     begin_fences = {}, unstart = {}, snooze = {}, undecodable = {}, ran = ran, cancelled = {}, reasons = {},
-    taken = {}, refused = {}, expired = 0, hooked = {}, hook_retry = {}, ended = 0 }
+    taken = {}, refused = {}, expired = 0, hooked = {}, hook_retry = {}, drop = {}, ended = 0 }
   local value_count, begin_count = tonumber(counts), 0
   if not value_count then
     value_count, begin_count = string.match(counts, '^(%d+) (%d+)$')
@@ -117,7 +117,7 @@ end
 local function let_go(out, locks, cancelling, claimed, candidates)
   if candidates then redis.call('SREM', candidates, unpack(out.all)) end
   redis.call('HDEL', locks, unpack(out.all))
-  if #out.requeue + #out.cancelled + #out.taken > 0 then redis.call('HDEL', claimed, unpack(out.all)) end
+  if #out.requeue + #out.cancelled + #out.taken + #out.drop > 0 then redis.call('HDEL', claimed, unpack(out.all)) end
   if #out.cancelled > 0 then redis.call('HDEL', cancelling, unpack(out.cancelled)) end
 end
 
@@ -170,6 +170,11 @@ local function record_outcomes(out, places, how, fields)
   local delayed, since, now_ms = places.delayed, places.waiting_since, how.now_ms
   add_words(fields, 'refused', out.refused)
   record_ends(out, places, how, fields)
+  if #out.drop > 0 then
+    local ids = ids_of(out.drop)
+    remove_columns(places.columns, ids)
+    add_words(fields, 'removed', ids)
+  end
   if #out.retry > 0 then
     local _, _, values = ids_of(out.retry)
     redis.call('HSET', places.errors, unpack(values))

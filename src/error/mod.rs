@@ -140,6 +140,50 @@ pub enum Error {
         reason: String,
     },
 
+    /// No instance of the workflow has this id: it was never started, or is not kept any more.
+    #[error("the workflow {workflow} has no instance {id}")]
+    WorkflowNotFound {
+        /// The workflow asked.
+        workflow: String,
+        /// The id asked for.
+        id: String,
+    },
+
+    /// The instance of a workflow that was asked for ended as failed.
+    #[error("the instance {id} of the workflow {workflow} failed at its node {node}: {failure}")]
+    WorkflowFailed {
+        /// The workflow.
+        workflow: String,
+        /// The instance.
+        id: String,
+        /// The first node that broke it.
+        node: String,
+        /// How that node failed.
+        failure: Box<Failure>,
+    },
+
+    /// Nodes of the instance of a workflow are open: it cannot run once more now.
+    #[error("{open} nodes of the instance {id} of the workflow {workflow} are open")]
+    WorkflowBusy {
+        /// The workflow.
+        workflow: String,
+        /// The instance.
+        id: String,
+        /// How many of its nodes are open.
+        open: u64,
+    },
+
+    /// The instance of a workflow that was asked for was cancelled.
+    #[error("the instance {id} of the workflow {workflow} was cancelled: {}", Shown(reason))]
+    WorkflowCancelled {
+        /// The workflow.
+        workflow: String,
+        /// The instance.
+        id: String,
+        /// The reason given with the cancel.
+        reason: String,
+    },
+
     /// A value cannot be turned into JSON, or JSON into the type asked for.
     #[error("cannot encode or decode {what}")]
     Codec {
@@ -195,7 +239,10 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Error::Connect { source } => source.may_pass(),
-            Error::Refused { .. } | Error::TimedOut { .. } | Error::NotReplicated { .. } => true,
+            Error::Refused { .. }
+            | Error::TimedOut { .. }
+            | Error::NotReplicated { .. }
+            | Error::WorkflowBusy { .. } => true,
             Error::Partial { source, .. } => source.is_retryable(),
             Error::Config(_)
             | Error::Unsupported { .. }
@@ -204,6 +251,9 @@ impl Error {
             | Error::ResultGone { .. }
             | Error::JobFailed(_)
             | Error::JobCancelled { .. }
+            | Error::WorkflowNotFound { .. }
+            | Error::WorkflowFailed { .. }
+            | Error::WorkflowCancelled { .. }
             | Error::Denied { .. }
             | Error::Codec { .. }
             | Error::Server { .. }

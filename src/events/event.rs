@@ -517,6 +517,8 @@ pub enum LateOutcome {
     Hooked,
     /// Its hook had failed, and was to run again.
     HookRetry,
+    /// Its workflow wanted it no more, and its handler had not begun.
+    Drop,
 }
 
 names!(LateOutcome, "outcome", {
@@ -528,4 +530,5 @@ names!(LateOutcome, "outcome", {
     Undecodable = "undecodable",
     Hooked = "hooked",
     HookRetry = "hook_retry",
+    Drop = "drop",
 });

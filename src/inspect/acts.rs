@@ -132,6 +132,8 @@ pub enum Refusal {
     Later,
     /// It was heard from, or is not held: there is nothing to recover.
     NotSilent,
+    /// It is the job of a node of a workflow, which alone decides whether it runs again, and keeps it until it was told.
+    PartOfWorkflow,
 }
 
 impl fmt::Display for Refusal {
@@ -143,6 +145,7 @@ impl fmt::Display for Refusal {
             Refusal::InvalidId => f.write_str("that is no id of a job"),
             Refusal::Later => f.write_str("it came after the act had begun"),
             Refusal::NotSilent => f.write_str("it was heard from, or nobody holds it"),
+            Refusal::PartOfWorkflow => f.write_str("it is the job of a node of a workflow"),
         }
     }
 }
@@ -322,8 +325,14 @@ impl Act {
 
     async fn next_ids(&mut self, ids: &[String]) -> Result<(), Error> {
         let (mut named, mut texts, mut invalid, mut own) = (Vec::new(), Vec::new(), Vec::new(), HashSet::new());
+        let mut of_workflows = Vec::new();
         for id in ids {
             match JobId::parse(id) {
+                Ok(parsed) if self.leaves_workflows() && parsed.is_of_workflow() => {
+                    if self.seen.insert(self.hasher.hash_one(&parsed)) {
+                        of_workflows.push(id.clone());
+                    }
+                }
                 Ok(parsed) => {
                     let hash = self.hasher.hash_one(&parsed);
                     // Each once, however often it is named.
@@ -349,6 +358,7 @@ impl Act {
         }
         self.apply(&named, &texts, true).await?;
         invalid.into_iter().for_each(|id| self.refuse(id, Refusal::InvalidId));
+        of_workflows.into_iter().for_each(|id| self.refuse(id, Refusal::PartOfWorkflow));
         self.report.looked += ids.len() as u64;
         self.index += ids.len();
         Ok(())
@@ -362,8 +372,15 @@ impl Act {
             filter.older_than.get_or_insert(Duration::ZERO);
         }
         let page = self.inspector.page(&self.task, &filter, &self.cursor, BATCH, began_ms).await?;
+        let (rows, of_workflows): (Vec<&JobRow>, Vec<&JobRow>) =
+            page.jobs.iter().partition(|row| !(self.leaves_workflows() && row.id.is_of_workflow()));
+        for row in of_workflows {
+            if self.seen.insert(self.hasher.hash_one(&row.id)) {
+                self.refuse(row.id.to_string(), Refusal::PartOfWorkflow);
+            }
+        }
         let stood = |row: &JobRow| row.since.is_none_or(|since| ms_of(since) <= began_ms);
-        let (rows, later): (Vec<&JobRow>, Vec<&JobRow>) = page.jobs.iter().partition(|row| stood(row));
+        let (rows, later): (Vec<&JobRow>, Vec<&JobRow>) = rows.into_iter().partition(|row| stood(row));
         // A page of held jobs may be longer than asked for.
         for rows in rows.chunks(BATCH) {
             let fresh = |row: &&&JobRow| !self.seen.contains(&self.hasher.hash_one(&row.id));
@@ -384,6 +401,11 @@ impl Act {
         self.report.is_complete = page.next.is_none() && !self.tidies;
         self.cursor = page.next.unwrap_or_default();
         Ok(())
+    }
+
+    /// Whether it takes no jobs of workflows: one that runs again without its workflow, or is removed, would be lost to that.
+    fn leaves_workflows(&self) -> bool {
+        matches!(self.kind, Kind::Retry | Kind::Remove)
     }
 
     /// Names the jobs, and those that are left of them again, until all have their answer. What some tables answered holds when

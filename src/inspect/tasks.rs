@@ -73,6 +73,8 @@ pub struct TaskReport {
     /// Jobs that failed since the last one completed, in the last day and of those that are kept. `None` where that is not known: jobs have
     /// completed, and none of them is kept.
     pub failed_since_completed: Option<u64>,
+    /// How runs of handlers ended in the last 5 minutes, kept or not; those that ended with their worker do not count.
+    pub runs_lately: RunsLately,
     /// Jobs that completed in the last 5 minutes, of those that are kept.
     pub completed_lately: u64,
     /// When a job of it was claimed last.
@@ -97,6 +99,37 @@ pub struct TaskReport {
     pub fault: Option<String>,
     /// Whether that is since its node of a cluster is away: nothing is known to be wrong with the task then.
     pub is_away: bool,
+}
+
+/// How runs of a task ended of late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RunsLately {
+    /// Runs that completed.
+    pub completed: u64,
+    /// Runs that failed, with or without another to follow.
+    pub failed: u64,
+    /// How many of those were the first of their jobs to fail: so many jobs began to fail.
+    pub failed_first: u64,
+}
+
+impl RunsLately {
+    /// Reads the minutes of the field `runs` of `meta`, see `docs/wire-format.md`, and adds those of the last 5.
+    fn add(&mut self, text: &str, now_ms: u64) {
+        let minute = now_ms / 60_000;
+        for entry in text.split(';') {
+            let numbers: Vec<u64> = entry.split(' ').filter_map(|word| word.parse().ok()).collect();
+            // With the one that is not over yet.
+            if let [at, completed, failed, first] = numbers[..]
+                && at <= minute
+                && at + 5 > minute
+            {
+                self.completed += completed;
+                self.failed += failed;
+                self.failed_first += first;
+            }
+        }
+    }
 }
 
 /// The pause of a task.
@@ -463,6 +496,10 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
         failed_since_completed: (counts.completed > 0 || ended == failed)
             .then(|| parts.iter().map(|part| part.failed_since).min().unwrap_or(0)),
         completed_lately: sum(|part| part.completed_lately),
+        runs_lately: parts.iter().fold(RunsLately::default(), |mut runs, part| {
+            runs.add(part.text("runs").unwrap_or_default(), part.now_ms);
+            runs
+        }),
         // Fences are drawn from the time, in us.
         last_claimed_at: latest("fence").map(|fence| at_ms(fence / 1000)),
         paused: pause.map(|(at, part)| TaskPause {

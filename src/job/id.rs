@@ -7,8 +7,16 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
-use crate::faults::{self, ConfigErrors};
+use crate::faults::{self, ConfigError, ConfigErrors};
 use crate::shown::Shown;
+
+// No space, since events list ids with spaces between; no braces, so that an id is never taken for a hash tag.
+const fn is_allowed(b: u8) -> bool {
+    b.is_ascii_graphic() && !matches!(b, b'{' | b'}')
+}
+
+/// What the id of the job of a node of a workflow begins with.
+pub(crate) const MARK: char = '~';
 
 /// Length of an id that we make: the digits that the largest UUID needs in base62.
 const GENERATED_LEN: usize = 22;
@@ -30,16 +38,34 @@ impl JobId {
         JobId(format!("{digits:0>GENERATED_LEN$}").into())
     }
 
-    /// Takes a caller's own text as an id.
+    /// Takes the id of any job that there may be: one that a caller chose, see [`Dispatch::id`](crate::Dispatch::id), or that of a node of a workflow, which begins
+    /// with `~`.
     ///
     /// # Errors
-    /// [`ConfigErrors`] when the text is not 1 to 128 bytes of printable ASCII without space and braces.
+    /// [`ConfigErrors`] when the text is not 1 to 128 bytes of printable ASCII without space and braces, or, behind a `~`, up to 350 of them.
     pub fn parse(text: &str) -> Result<JobId, ConfigErrors> {
-        // No space, since events list ids with spaces between; no braces, so that an id is never taken for a hash tag.
-        let is_allowed = |b: u8| b.is_ascii_graphic() && !matches!(b, b'{' | b'}');
+        if text.starts_with(MARK) {
+            let rule = "must be 1 to 350 bytes of printable ASCII without space, '{' and '}'";
+            faults::text("id", text, 350, is_allowed, rule, "take it as it is shown")?;
+            return Ok(JobId(text.into()));
+        }
         let rule = "must be 1 to 128 bytes of printable ASCII without space, '{' and '}'";
         faults::text("id", text, 128, is_allowed, rule, "use an id like \"export-7\", or a hash of the longer key")?;
         Ok(JobId(text.into()))
+    }
+
+    /// Takes a caller's own text as the id of a job that is to be dispatched.
+    ///
+    /// # Errors
+    /// As [`parse`](JobId::parse), and for the ids of nodes of workflows.
+    pub(crate) fn chosen(text: &str) -> Result<JobId, ConfigErrors> {
+        if text.starts_with(MARK) {
+            let fix = "begin it with a letter or a digit";
+            return Err(
+                ConfigError::new("id", text, "must not begin with '~', as the ids of workflows' jobs do", fix).into()
+            );
+        }
+        JobId::parse(text)
     }
 
     /// Takes an id as Redis holds it; it was checked when it was written.

@@ -3,6 +3,8 @@
 pub(crate) mod deferred;
 pub(crate) mod failure;
 pub(crate) mod id;
+pub(crate) mod node_id;
 pub(crate) mod outcome;
 pub(crate) mod progress;
+pub(crate) mod shape;
 pub(crate) mod state;

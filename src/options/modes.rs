@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::names::names;
 
@@ -71,7 +71,7 @@ pub(crate) struct Copies {
 ///
 /// Jobs of one priority run in the order of dispatch; those that stalled or were requeued go to the front, the ones of a
 /// dead worker in no order among themselves. A steady flow of high ones keeps the others waiting.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
     /// Before all others.

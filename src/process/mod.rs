@@ -3,6 +3,7 @@
 pub(crate) mod context;
 pub(crate) mod data;
 pub(crate) mod death;
+pub(crate) mod desk;
 pub(crate) mod estate;
 pub(crate) mod figures;
 pub(crate) mod handler;
@@ -14,8 +15,10 @@ pub(crate) mod observer;
 pub(crate) mod open_claims;
 pub(crate) mod outage;
 pub(crate) mod outbox;
+pub(crate) mod shapes;
 pub(crate) mod shared;
 pub(crate) mod slots;
 pub(crate) mod task;
+pub(crate) mod upstream;
 pub(crate) mod waits;
 pub(crate) mod wake;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::held::Held;
+use super::shapes::KnownShapes;
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::store::engine::Store;
@@ -16,6 +17,8 @@ pub(crate) struct NoteStore {
     pub(crate) store: Arc<Store>,
     pub(crate) keys: Arc<TaskKeys>,
     pub(crate) worker: WorkerId,
+    /// Of the workflows whose nodes run here.
+    pub(crate) shapes: KnownShapes,
 }
 
 impl NoteStore {

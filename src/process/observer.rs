@@ -190,6 +190,7 @@ impl<'a> Observed<'a> {
             // Of hooks nobody is told here.
             Disposition::Hooked(_)
             | Disposition::HookRetry { .. }
+            | Disposition::Drop
             | Disposition::Requeue
             | Disposition::Begin
             | Disposition::Unstart => (RunOutcome::Interrupted, None),

@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::data::Data;
+use super::desk::Desk;
 use super::figures::WorkerTally;
 use super::held::News;
 use super::observer::Observer;
@@ -52,6 +53,8 @@ pub(crate) struct WorkerShared {
     /// Redis was told that this worker is dead, or replaced.
     replaced: AtomicBool,
     pub(crate) slots: Slots,
+    /// What its courier is to do.
+    pub(crate) desk: Desk,
     /// What this worker counts of itself.
     pub(crate) tally: WorkerTally,
     /// How long dead workers are listed, and how many.
@@ -89,6 +92,7 @@ impl WorkerShared {
             keeper_gone: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
             slots: Slots::new(max_jobs),
+            desk: Desk::default(),
             tally: WorkerTally::default(),
             keep_dead,
         }

@@ -8,7 +8,7 @@ use futures_util::future::Either;
 use redis::{AsyncConnectionConfig, Client, PushInfo};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::cluster::{Cluster, Node};
+use super::cluster::{Cluster, ClusterNode};
 use super::connection::OwnConnection;
 use super::fault::{classify, not_connected};
 use super::patience::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT};
@@ -88,7 +88,7 @@ impl Address {
             let ways = Ways { access: access.clone(), info };
             // What is wrong with the settings is told at once.
             ways.to(ways.info.addr().clone())?;
-            let nodes = nodes.into_iter().map(|(host, port)| Node { host, port }).collect();
+            let nodes = nodes.into_iter().map(|(host, port)| ClusterNode { host, port }).collect();
             return Ok(Address {
                 road: Road::Cluster(Cluster::new(nodes, ways)),
                 place: place.into(),
@@ -245,7 +245,7 @@ impl Address {
     /// The same from a node of a cluster.
     pub(super) async fn listen_at(
         &self,
-        node: &Node,
+        node: &ClusterNode,
         role: Role,
         to: UnboundedSender<PushInfo>,
     ) -> Result<Plain, Error> {

@@ -46,12 +46,12 @@ const SILENT: Duration = Duration::from_secs(5);
 
 /// A node, as the others name it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Node {
+pub(crate) struct ClusterNode {
     pub(super) host: String,
     pub(super) port: u16,
 }
 
-impl fmt::Display for Node {
+impl fmt::Display for ClusterNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
     }
@@ -61,13 +61,13 @@ impl fmt::Display for Node {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct SlotMap {
     /// The first and the last slot of each range, by their order.
-    ranges: Vec<(u16, u16, Node)>,
+    ranges: Vec<(u16, u16, ClusterNode)>,
     /// Slots of which a node said since that they are elsewhere.
-    moved: HashMap<u16, Node>,
+    moved: HashMap<u16, ClusterNode>,
     /// Every node that is known, replicas too.
-    nodes: BTreeSet<Node>,
+    nodes: BTreeSet<ClusterNode>,
     /// The reign of each primary.
-    reigns: HashMap<Node, u64>,
+    reigns: HashMap<ClusterNode, u64>,
     /// What the cluster counts its changes by, as the node knew it that told.
     epoch: u64,
     /// Whether that node takes part: one that is cut off from most of the others says so, and tells what was.
@@ -75,12 +75,12 @@ struct SlotMap {
 }
 
 impl SlotMap {
-    fn node_of(&self, slot: u16) -> Option<&Node> {
+    fn node_of(&self, slot: u16) -> Option<&ClusterNode> {
         let range = || self.ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot));
         self.moved.get(&slot).or_else(|| range().map(|(.., node)| node))
     }
 
-    fn primaries(&self) -> BTreeSet<&Node> {
+    fn primaries(&self) -> BTreeSet<&ClusterNode> {
         self.ranges.iter().map(|(.., node)| node).collect()
     }
 
@@ -119,7 +119,7 @@ impl LastLook {
 /// A cluster, and what its nodes say of it.
 pub(super) struct Cluster {
     /// The nodes that the address names.
-    seeds: Vec<Node>,
+    seeds: Vec<ClusterNode>,
     ways: Ways,
     is_tls: bool,
     map: Mutex<Arc<SlotMap>>,
@@ -138,9 +138,9 @@ pub(super) struct Cluster {
     /// failed.
     from: AtomicUsize,
     /// The lines over which the map came last.
-    lines: Mutex<Vec<(Node, Plain)>>,
+    lines: Mutex<Vec<(ClusterNode, Plain)>>,
     /// The nodes that gave no answer to somebody who looked, and when.
-    silent: Mutex<HashMap<Node, Instant>>,
+    silent: Mutex<HashMap<ClusterNode, Instant>>,
 }
 
 impl fmt::Debug for Cluster {
@@ -151,7 +151,7 @@ impl fmt::Debug for Cluster {
 
 impl Cluster {
     /// These nodes; nothing is connected yet.
-    pub(super) fn new(seeds: Vec<Node>, ways: Ways) -> Arc<Cluster> {
+    pub(super) fn new(seeds: Vec<ClusterNode>, ways: Ways) -> Arc<Cluster> {
         Arc::new(Cluster {
             seeds,
             is_tls: is_tls(ways.info.addr()),
@@ -178,7 +178,7 @@ impl Cluster {
         self.looked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lines(&self) -> MutexGuard<'_, Vec<(Node, Plain)>> {
+    fn lines(&self) -> MutexGuard<'_, Vec<(ClusterNode, Plain)>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -194,7 +194,7 @@ impl Cluster {
     }
 
     /// The reign of a node; `None` where it is no primary.
-    pub(super) fn reign_of(&self, node: &Node) -> Option<u64> {
+    pub(super) fn reign_of(&self, node: &ClusterNode) -> Option<u64> {
         self.map().reigns.get(node).copied()
     }
 
@@ -214,41 +214,41 @@ impl Cluster {
     }
 
     /// How connections to a node are made.
-    pub(super) fn clients(&self, node: &Node) -> Result<Clients, Error> {
+    pub(super) fn clients(&self, node: &ClusterNode) -> Result<Clients, Error> {
         self.ways.to_node(&node.host, node.port)
     }
 
     /// The node that has the slot, as far as is known.
-    pub(super) fn node_of(&self, slot: u16) -> Option<Node> {
+    pub(super) fn node_of(&self, slot: u16) -> Option<ClusterNode> {
         self.map().node_of(slot).cloned()
     }
 
     /// The node that has this key, as far as is known.
-    pub(super) fn node_of_key(&self, key: &str) -> Option<Node> {
+    pub(super) fn node_of_key(&self, key: &str) -> Option<ClusterNode> {
         self.node_of(slot_of(key.as_bytes()))
     }
 
     /// A node to listen to: each time another one, so that one that is away is left.
-    pub(super) fn any_node(&self) -> Node {
+    pub(super) fn any_node(&self) -> ClusterNode {
         let map = self.map();
-        let primaries: Vec<&Node> = map.primaries().into_iter().collect();
+        let primaries: Vec<&ClusterNode> = map.primaries().into_iter().collect();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         primaries.get(turn % primaries.len().max(1)).map_or_else(|| self.seeds[0].clone(), |node| (*node).clone())
     }
 
     /// Those that have slots.
-    pub(super) fn primaries(&self) -> Vec<Node> {
+    pub(super) fn primaries(&self) -> Vec<ClusterNode> {
         self.map().primaries().into_iter().cloned().collect()
     }
 
     /// The primaries that nobody has checked in this reign.
-    pub(super) fn unchecked(&self) -> Vec<Node> {
+    pub(super) fn unchecked(&self) -> Vec<ClusterNode> {
         let (map, checked) = (self.map(), self.checked());
-        let is_new = |node: &&Node| map.reigns.get(*node).is_some_and(|reign| !checked.contains(reign));
+        let is_new = |node: &&ClusterNode| map.reigns.get(*node).is_some_and(|reign| !checked.contains(reign));
         map.primaries().into_iter().filter(is_new).cloned().collect()
     }
 
-    pub(super) fn was_checked(&self, node: &Node) {
+    pub(super) fn was_checked(&self, node: &ClusterNode) {
         self.checked().extend(self.reign_of(node));
     }
 
@@ -262,18 +262,18 @@ impl Cluster {
     }
 
     /// Whether a node gave no answer a moment ago.
-    pub(super) fn is_silent(&self, node: &Node) -> bool {
+    pub(super) fn is_silent(&self, node: &ClusterNode) -> bool {
         self.silent().get(node).is_some_and(|since| since.elapsed() < SILENT)
     }
 
     /// A node gave no answer in the time that a look has.
-    pub(super) fn fell_silent(&self, node: &Node) {
+    pub(super) fn fell_silent(&self, node: &ClusterNode) {
         let mut silent = self.silent();
         silent.retain(|_, since| since.elapsed() < SILENT);
         silent.insert(node.clone(), Instant::now());
     }
 
-    fn silent(&self) -> MutexGuard<'_, HashMap<Node, Instant>> {
+    fn silent(&self) -> MutexGuard<'_, HashMap<ClusterNode, Instant>> {
         self.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -289,7 +289,7 @@ impl Cluster {
     }
 
     /// A node said that the slot is elsewhere.
-    pub(super) fn moved(self: &Arc<Self>, slot: u16, to: Node, from: &Node) {
+    pub(super) fn moved(self: &Arc<Self>, slot: u16, to: ClusterNode, from: &ClusterNode) {
         let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
         let newer = Arc::make_mut(&mut map);
         newer.nodes.insert(to.clone());
@@ -301,7 +301,7 @@ impl Cluster {
 
     /// A node took long to answer. Returns whether that was the answer of a primary: whether the others say, now that it is here, that it
     /// still is one.
-    pub(super) async fn confirms(self: &Arc<Self>, node: &Node, reign: u64) -> bool {
+    pub(super) async fn confirms(self: &Arc<Self>, node: &ClusterNode, reign: u64) -> bool {
         let came = Instant::now();
         // An attempt of others may have begun before.
         for _ in 0..2 {
@@ -325,7 +325,7 @@ impl Cluster {
     }
 
     /// Something is wrong with a node: somebody asks the others, unless somebody has just done so.
-    pub(super) fn suspect(self: &Arc<Self>, node: &Node) {
+    pub(super) fn suspect(self: &Arc<Self>, node: &ClusterNode) {
         let is_due = self.looked().is_due(|pause| pause);
         if is_due {
             let (cluster, node) = (Arc::clone(self), node.clone());
@@ -343,7 +343,7 @@ impl Cluster {
     }
 
     /// Asks for the map, one attempt at a time for all who want it.
-    async fn look(self: &Arc<Self>, except: Option<&Node>) -> Result<(), Error> {
+    async fn look(self: &Arc<Self>, except: Option<&ClusterNode>) -> Result<(), Error> {
         let look = || {
             let (cluster, except) = (Arc::clone(self), except.cloned());
             async move { cluster.look_now(except.as_ref()).await }
@@ -351,7 +351,7 @@ impl Cluster {
         self.looking.attempt(look).await
     }
 
-    async fn look_now(&self, except: Option<&Node>) -> Result<(), Error> {
+    async fn look_now(&self, except: Option<&ClusterNode>) -> Result<(), Error> {
         let (map, begun) = (self.map(), Instant::now());
         let is_known = !map.ranges.is_empty();
         let mut nodes = self.in_turn(&map);
@@ -406,7 +406,7 @@ impl Cluster {
         }
         // A line on which nothing comes is not asked again.
         let is_silent =
-            |node: &Node| silent.iter().any(|(silent, since)| silent == node && since.elapsed() >= PATIENCE);
+            |node: &ClusterNode| silent.iter().any(|(silent, since)| silent == node && since.elapsed() >= PATIENCE);
         self.lines().retain(|(node, _)| !is_silent(node));
         // Of a cluster that is down no node takes part. What none of them can tell better counts, if it is no older than what is known.
         let all_say_so = failure.is_none() || !is_known;
@@ -427,14 +427,14 @@ impl Cluster {
 
     /// The nodes in the order in which they are asked: those that told last; then the others in turn, with one of those that the address names
     /// among the first, since its name may lead elsewhere by now. It is not among the first two: by another name it may be the same as they.
-    fn in_turn(&self, map: &SlotMap) -> Vec<Node> {
-        let mut nodes: Vec<Node> = self.lines().iter().map(|(node, _)| node.clone()).collect();
-        let turned = |mut nodes: Vec<Node>| {
+    fn in_turn(&self, map: &SlotMap) -> Vec<ClusterNode> {
+        let mut nodes: Vec<ClusterNode> = self.lines().iter().map(|(node, _)| node.clone()).collect();
+        let turned = |mut nodes: Vec<ClusterNode>| {
             let from = self.from.load(Ordering::Relaxed) % nodes.len().max(1);
             nodes.rotate_left(from);
             nodes
         };
-        let known: BTreeSet<&Node> = map.primaries().into_iter().chain(&map.nodes).collect();
+        let known: BTreeSet<&ClusterNode> = map.primaries().into_iter().chain(&map.nodes).collect();
         let mut known = turned(known.into_iter().cloned().collect()).into_iter();
         let mut seeds = turned(self.seeds.clone()).into_iter();
         nodes.extend(
@@ -472,7 +472,7 @@ impl Cluster {
     }
 
     /// Asks one node. The line is kept for the next time where that is so.
-    async fn ask(&self, node: Node, is_kept: bool) -> Result<SlotMap, Error> {
+    async fn ask(&self, node: ClusterNode, is_kept: bool) -> Result<SlotMap, Error> {
         let own = self.lines().iter().find(|(own, _)| *own == node).map(|(_, line)| line.clone());
         let asked = async {
             let mut line = match own {
@@ -514,7 +514,7 @@ impl Cluster {
 }
 
 /// A server without cluster support says so.
-fn not_a_cluster(node: &Node, e: redis::RedisError) -> Error {
+fn not_a_cluster(node: &ClusterNode, e: redis::RedisError) -> Error {
     if e.to_string().contains("cluster support disabled") {
         let what = format!("{node} is no node of a cluster: write redis://{node}");
         return Error::Unsupported { what };
@@ -528,7 +528,7 @@ fn epoch_of(info: &str) -> Option<u64> {
 }
 
 /// Reads the answer of `CLUSTER SLOTS`: ranges, each with its primary and its replicas.
-fn read(asked: &Node, told: &Value) -> Option<SlotMap> {
+fn read(asked: &ClusterNode, told: &Value) -> Option<SlotMap> {
     let Value::Array(rows) = told else { return None };
     let mut map = SlotMap::default();
     for row in rows {
@@ -550,20 +550,20 @@ fn read(asked: &Node, told: &Value) -> Option<SlotMap> {
 }
 
 /// A node as `CLUSTER SLOTS` names it: without a host it is the one that was asked, `?` is nobody.
-fn node_of(asked: &Node, told: &Value) -> Option<Node> {
+fn node_of(asked: &ClusterNode, told: &Value) -> Option<ClusterNode> {
     let Value::Array(parts) = told else { return None };
     let [host, Value::Int(port), ..] = &parts[..] else { return None };
     let host: Option<String> = redis::from_redis_value_ref(host).ok()?;
     let host = host.filter(|host| !host.is_empty()).unwrap_or_else(|| asked.host.clone());
-    (host != "?").then(|| Some(Node { host, port: u16::try_from(*port).ok()? }))?
+    (host != "?").then(|| Some(ClusterNode { host, port: u16::try_from(*port).ok()? }))?
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn node(port: u16) -> Node {
-        Node { host: "10.0.0.1".to_owned(), port }
+    fn node(port: u16) -> ClusterNode {
+        ClusterNode { host: "10.0.0.1".to_owned(), port }
     }
 
     /// First and last slot, then the nodes.

@@ -10,7 +10,7 @@ use redis::{
     AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, ServerErrorKind, Value,
 };
 
-use super::cluster::{Cluster, Node};
+use super::cluster::{Cluster, ClusterNode};
 use super::joint::Joint;
 use super::patience::Silence;
 use super::slots::{key_of, slot_of};
@@ -43,7 +43,7 @@ pub(crate) enum OwnConnection {
 pub(crate) struct NodeLines {
     cluster: Arc<Cluster>,
     config: AsyncConnectionConfig,
-    opened: Arc<Mutex<HashMap<Node, Opened>>>,
+    opened: Arc<Mutex<HashMap<ClusterNode, Opened>>>,
     /// What is told to a server of a new connection.
     name: Arc<dyn Fn(&Plain) + Send + Sync>,
     /// Whether they are for somebody who looks, and does not wait for a node that says nothing.
@@ -63,7 +63,7 @@ struct Opened {
 #[derive(Clone)]
 pub(crate) struct NodeLine {
     conn: Plain,
-    node: Node,
+    node: ClusterNode,
     /// That of the node; `None` of one that has no slots.
     reign: Option<u64>,
     silence: Arc<Mutex<Silence>>,
@@ -112,7 +112,7 @@ impl OwnConnection {
     /// The primaries of a cluster, each as `host:port`; no place where there is one server alone.
     pub(crate) fn places(&self) -> Vec<String> {
         match self {
-            OwnConnection::Routed(lines) => lines.cluster.primaries().iter().map(Node::to_string).collect(),
+            OwnConnection::Routed(lines) => lines.cluster.primaries().iter().map(ClusterNode::to_string).collect(),
             _ => vec![String::new()],
         }
     }
@@ -125,7 +125,7 @@ impl OwnConnection {
     }
 
     /// The connection to a node of a cluster.
-    pub(super) async fn to_node(&self, node: &Node) -> RedisResult<OwnConnection> {
+    pub(super) async fn to_node(&self, node: &ClusterNode) -> RedisResult<OwnConnection> {
         match self {
             OwnConnection::Routed(lines) => lines.pinned(node).await,
             _ => Ok(self.clone()),
@@ -224,13 +224,13 @@ fn deposed() -> RedisError {
 /// Where a node says that a call belongs.
 enum Elsewhere {
     /// For good.
-    Moved(u16, Node),
+    Moved(u16, ClusterNode),
     /// This once: the slot is on its way.
-    Ask(Node),
+    Ask(ClusterNode),
 }
 
 impl Elsewhere {
-    fn of(answer: &RedisResult<Value>, asked: &Node) -> Option<Elsewhere> {
+    fn of(answer: &RedisResult<Value>, asked: &ClusterNode) -> Option<Elsewhere> {
         let e = match answer {
             Ok(Value::ServerError(e)) => RedisError::from(e.clone()),
             Ok(_) => return None,
@@ -239,7 +239,7 @@ impl Elsewhere {
         let (address, slot) = e.redirect_node()?;
         let (host, port) = address.rsplit_once(':')?;
         let host = if host.is_empty() { &asked.host } else { host.trim_matches(['[', ']']) };
-        let node = Node { host: host.to_owned(), port: port.parse().ok()? };
+        let node = ClusterNode { host: host.to_owned(), port: port.parse().ok()? };
         Some(match e.kind() {
             ErrorKind::Server(ServerErrorKind::Ask) => Elsewhere::Ask(node),
             _ => Elsewhere::Moved(slot, node),
@@ -264,17 +264,17 @@ impl NodeLines {
         self.opened().retain(|node, own| own.reign.is_none() || self.cluster.reign_of(node) == own.reign);
     }
 
-    fn opened(&self) -> MutexGuard<'_, HashMap<Node, Opened>> {
+    fn opened(&self) -> MutexGuard<'_, HashMap<ClusterNode, Opened>> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn node_of(&self, slot: u16) -> RedisResult<Node> {
+    fn node_of(&self, slot: u16) -> RedisResult<ClusterNode> {
         // Nobody has the slot, or who has it is not known yet.
         self.cluster.node_of(slot).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
     }
 
     /// The line to a node.
-    async fn to(self: &Arc<Self>, node: &Node) -> RedisResult<NodeLine> {
+    async fn to(self: &Arc<Self>, node: &ClusterNode) -> RedisResult<NodeLine> {
         let reign = self.cluster.reign_of(node);
         let opening = {
             let mut opened = self.opened();
@@ -306,7 +306,7 @@ impl NodeLines {
         Ok(own.map(|own| own.line.get_or_insert(line.clone()).clone()).unwrap_or(line))
     }
 
-    async fn open(&self, node: Node, reign: Option<u64>) -> RedisResult<NodeLine> {
+    async fn open(&self, node: ClusterNode, reign: Option<u64>) -> RedisResult<NodeLine> {
         let clients = self.cluster.clients(&node);
         let client = clients.map_err(|_| RedisError::from((ErrorKind::InvalidClientConfig, "node")))?.client;
         let conn = ways::open(&client, self.cluster.access(), &self.config).await?;
@@ -314,7 +314,7 @@ impl NodeLines {
         Ok(NodeLine { conn, node, reign, silence: Arc::default(), number: self.cluster.line_number() })
     }
 
-    async fn pinned(self: &Arc<Self>, node: &Node) -> RedisResult<OwnConnection> {
+    async fn pinned(self: &Arc<Self>, node: &ClusterNode) -> RedisResult<OwnConnection> {
         let line = Box::new(self.to(node).await?);
         Ok(OwnConnection::Pinned(Arc::clone(self), line))
     }
@@ -329,7 +329,7 @@ impl NodeLines {
     }
 
     /// Has a node asked about that takes long: one that stands still says nothing.
-    async fn watched<T>(&self, node: &Node, answer: impl Future<Output = T>) -> T {
+    async fn watched<T>(&self, node: &ClusterNode, answer: impl Future<Output = T>) -> T {
         tokio::pin!(answer);
         loop {
             match tokio::time::timeout(LATE, &mut answer).await {
@@ -340,7 +340,7 @@ impl NodeLines {
     }
 
     /// What a node answers to somebody who looks, in the time that there is for it.
-    async fn looked<T>(&self, node: &Node, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+    async fn looked<T>(&self, node: &ClusterNode, answer: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         if !self.are_for_looks {
             return answer.await;
         }
@@ -378,7 +378,7 @@ impl NodeLines {
     }
 
     /// Makes a call at a node.
-    async fn ask(self: &Arc<Self>, node: &Node, cmd: &Cmd) -> RedisResult<Value> {
+    async fn ask(self: &Arc<Self>, node: &ClusterNode, cmd: &Cmd) -> RedisResult<Value> {
         let line = self.to(node).await?;
         self.at(&line, cmd).await
     }
@@ -419,7 +419,7 @@ impl NodeLines {
     }
 
     /// Makes a call at the node to which its slot is on its way.
-    async fn ask_on_its_way(self: &Arc<Self>, node: &Node, cmd: &Cmd) -> RedisResult<Value> {
+    async fn ask_on_its_way(self: &Arc<Self>, node: &ClusterNode, cmd: &Cmd) -> RedisResult<Value> {
         let mut asking = redis::pipe();
         asking.cmd("ASKING").ignore().add_command(cmd.clone());
         let mut answers = self.ask_all(node, &asking, 1, 1).await?;
@@ -459,7 +459,7 @@ impl NodeLines {
 
     async fn ask_all(
         self: &Arc<Self>,
-        node: &Node,
+        node: &ClusterNode,
         pipeline: &Pipeline,
         offset: usize,
         count: usize,

@@ -9,7 +9,10 @@ use crate::options::resolved::Resolved;
 use crate::times::to_ms;
 
 /// The version of keys, fields and scripts that this crate speaks. A task that a newer version wrote is refused.
-pub(crate) const WIRE_VERSION: u32 = 3;
+pub(crate) const WIRE_VERSION: u32 = 4;
+
+/// The version that whoever works a task must speak which has jobs of workflows: 3 would begin them without asking.
+pub(crate) const WIRE_OF_NODES: u32 = 4;
 
 /// The version that whoever works a task with these options must speak: 1 knows no hook, and would run the handler again; nor does it
 /// know jobs that are set aside, and would decide about them. 2 knows no partitions, and would work the first one alone.

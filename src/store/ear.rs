@@ -19,7 +19,7 @@ use super::patience::CONNECT_TIMEOUT;
 use super::ways::Plain;
 use crate::error::Error;
 
-pub(crate) use super::cluster::Node;
+pub(crate) use super::cluster::ClusterNode;
 
 /// How often the node is asked whether it is there: it may have nothing to say for hours.
 const PING: Duration = Duration::from_secs(2);
@@ -29,13 +29,13 @@ pub(crate) struct Ear {
     conn: Plain,
     pushes: UnboundedReceiver<PushInfo>,
     cluster: Arc<Cluster>,
-    node: Node,
+    node: ClusterNode,
     reign: Option<u64>,
 }
 
 impl Store {
     /// The node that has the wake marker of the task, as far as that is known.
-    pub(crate) fn node_of(&self, keys: &TaskKeys) -> Option<Node> {
+    pub(crate) fn node_of(&self, keys: &TaskKeys) -> Option<ClusterNode> {
         self.address.cluster()?.node_of_key(keys.get(Key::Wake))
     }
 
@@ -43,7 +43,7 @@ impl Store {
     ///
     /// # Errors
     /// As every call; also where one of them is not there any more.
-    pub(crate) async fn ear(&self, node: &Node, tasks: &[&TaskKeys]) -> Result<Ear, Error> {
+    pub(crate) async fn ear(&self, node: &ClusterNode, tasks: &[&TaskKeys]) -> Result<Ear, Error> {
         let cluster = Arc::clone(self.address.cluster().ok_or(Error::Closed)?);
         let reign = cluster.reign_of(node);
         let (sender, pushes) = unbounded_channel();

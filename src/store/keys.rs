@@ -37,12 +37,25 @@ pub(crate) enum Key {
     Outcome,
     Finalizing,
     Expires,
+    Outbox,
     Ghosts,
     Calls,
     Meta,
     Events,
     Stalls,
     Wake,
+    /// Of a workflow.
+    Head,
+    Running,
+    Paused,
+    Stopping,
+    Nodes,
+    Input,
+    Value,
+    Shapes,
+    Cursor,
+    FlowTasks,
+    Output,
     /// Across tasks: all workers.
     Workers,
     /// Across tasks: one worker.
@@ -50,8 +63,8 @@ pub(crate) enum Key {
 }
 
 impl Key {
-    /// Every key of a task, in the order of the enum.
-    pub(crate) const ALL: [Key; 37] = [
+    /// Every key of a task, then those that only a workflow has, in the order of the enum.
+    pub(crate) const ALL: [Key; 49] = [
         Key::WaitHigh,
         Key::Wait,
         Key::WaitLow,
@@ -83,12 +96,24 @@ impl Key {
         Key::Outcome,
         Key::Finalizing,
         Key::Expires,
+        Key::Outbox,
         Key::Ghosts,
         Key::Calls,
         Key::Meta,
         Key::Events,
         Key::Stalls,
         Key::Wake,
+        Key::Head,
+        Key::Running,
+        Key::Paused,
+        Key::Stopping,
+        Key::Nodes,
+        Key::Input,
+        Key::Value,
+        Key::Shapes,
+        Key::Cursor,
+        Key::FlowTasks,
+        Key::Output,
     ];
 
     /// The last part of the key, as `docs/wire-format.md` and the script headers name it.
@@ -125,12 +150,24 @@ impl Key {
             Key::Outcome => "outcome",
             Key::Finalizing => "finalizing",
             Key::Expires => "expires",
+            Key::Outbox => "outbox",
             Key::Ghosts => "ghosts",
             Key::Calls => "calls",
             Key::Meta => "meta",
             Key::Events => "events",
             Key::Stalls => "stalls",
             Key::Wake => "wake",
+            Key::Head => "head",
+            Key::Running => "running",
+            Key::Paused => "paused",
+            Key::Stopping => "stopping",
+            Key::Nodes => "nodes",
+            Key::Input => "input",
+            Key::Value => "value",
+            Key::Shapes => "shapes",
+            Key::Cursor => "cursor",
+            Key::FlowTasks => "tasks",
+            Key::Output => "output",
             Key::Workers => "workers",
             Key::Worker => "worker",
         }
@@ -176,6 +213,10 @@ impl TaskKeys {
     /// Those of a partition, of so many.
     pub(crate) fn of_part(prefix: &str, task: &str, (part, parts): (u32, u32), is_cluster: bool) -> TaskKeys {
         let tag = if part == 0 { task.to_owned() } else { slots::tag_of_part(task, part, parts) };
+        TaskKeys::tagged(prefix, task, &tag, (part, parts), is_cluster)
+    }
+
+    fn tagged(prefix: &str, task: &str, tag: &str, (part, parts): (u32, u32), is_cluster: bool) -> TaskKeys {
         TaskKeys {
             is_cluster,
             task: task.to_owned(),
@@ -184,6 +225,11 @@ impl TaskKeys {
             keys: Key::ALL.iter().map(|key| format!("{prefix}:{{{tag}}}:{}", key.suffix())).collect(),
             cancel_channel: format!("{prefix}:{{{tag}}}:cancel"),
         }
+    }
+
+    /// Those of a workflow. No task has `:` in its name, nor a partition a word behind it.
+    pub(crate) fn of_workflow(prefix: &str, name: &str, is_cluster: bool) -> TaskKeys {
+        TaskKeys::tagged(prefix, name, &format!("{name}:flow"), (0, 1), is_cluster)
     }
 
     /// Which partition they are of, from 0.
@@ -229,6 +275,11 @@ pub(crate) fn gone(prefix: &str) -> String {
 /// The ZSET of all tasks, by when they were declared or dispatched to last (ms).
 pub(crate) fn tasks(prefix: &str) -> String {
     format!("{prefix}:tasks")
+}
+
+/// The ZSET of all workflows that were started, by when somebody looked after them last (ms).
+pub(crate) fn flows(prefix: &str) -> String {
+    format!("{prefix}:flows")
 }
 
 /// The ZSET of the workers of one boot of one host, by when they were seen last (ms).

@@ -26,6 +26,8 @@ pub(crate) enum Disposition {
     Hooked(Option<StoredError>),
     /// The hook failed, this often now, and runs again after the delay.
     HookRetry { failed: u32, delay: Duration, error: StoredError },
+    /// The workflow that it belongs to wants it no more: it is removed before its handler begins.
+    Drop,
     /// Requeued: to the front of its list, no attempt used.
     Requeue,
     /// It was claimed ahead and begins: no outcome yet, its worker goes on holding it.
@@ -80,7 +82,11 @@ impl Report {
             | Disposition::HookRetry { error, .. }
             | Disposition::Undecodable { error, .. } => error.message.len().min(MESSAGE_LIMIT),
             Disposition::Hooked(error) => error.as_ref().map_or(0, |error| error.message.len().min(MESSAGE_LIMIT)),
-            Disposition::Snooze { .. } | Disposition::Requeue | Disposition::Begin | Disposition::Unstart => 0,
+            Disposition::Snooze { .. }
+            | Disposition::Drop
+            | Disposition::Requeue
+            | Disposition::Begin
+            | Disposition::Unstart => 0,
         }
     }
 }

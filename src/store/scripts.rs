@@ -98,6 +98,7 @@ script!(
         "around",
         "terminal",
         "columns",
+        "nodes",
         "finish",
         "finished",
         "failure",
@@ -110,6 +111,7 @@ script!(
         "begin",
         "object",
         "finalize",
+        "runs",
         "replay",
         "report",
         "hooks"
@@ -149,9 +151,113 @@ script!(
         Checkpoint,
         Progress,
         Outcome,
-        Finalizing
+        Finalizing,
+        Outbox
     ]
 );
+
+script!(
+    FLOW_START,
+    "flow_start",
+    ["now", "types", "flow"],
+    [Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Input, Value, Shapes, Stopping, Outbox, FlowTasks]
+);
+
+script!(
+    FLOW_ADVANCE,
+    "flow_advance",
+    ["now", "types", "flow"],
+    [
+        Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Input, Value, Shapes, Stopping, Outbox, Cursor,
+        Output, Error
+    ]
+);
+
+script!(
+    FLOW_VISIT,
+    "flow_visit",
+    ["now", "types", "flow"],
+    [
+        Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Input, Value, Shapes, Stopping, Outbox, Cursor,
+        Output, Error
+    ]
+);
+
+script!(
+    FLOW_ENTER,
+    "flow_enter",
+    ["now", "types", "flow"],
+    [Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Value, Shapes, Stopping, Outbox, Output, Error]
+);
+
+script!(
+    FLOW_CONTROL,
+    "flow_control",
+    ["now", "types", "flow"],
+    [Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Value, Shapes, Stopping, Outbox, Output, Error]
+);
+
+script!(
+    FLOW_LOOK,
+    "flow_look",
+    ["now", "flow"],
+    [Head, Running, Paused, Nodes, Input, Value, Shapes, Stopping, Outbox]
+);
+
+script!(
+    FLOW_STATE,
+    "flow_state",
+    ["flow"],
+    [Head, Running, Paused, Completed, Failed, Cancelled, Value, Shapes, Stopping, Output, Error]
+);
+
+script!(
+    FLOW_PAUSE,
+    "flow_pause",
+    ["now", "types", "flow"],
+    [
+        Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Value, Shapes, Stopping, Outbox, Cursor, Output,
+        Error
+    ]
+);
+
+script!(
+    FLOW_OPEN,
+    "flow_open",
+    ["now", "types", "flow"],
+    [
+        Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Input, Value, Shapes, Stopping, Outbox, Cursor,
+        Output, Error
+    ]
+);
+
+script!(
+    FLOW_RETRY,
+    "flow_retry",
+    ["now", "types", "flow"],
+    [Head, Running, Paused, Failed, Cancelled, Nodes, Value, Shapes, Stopping, Outbox, Error]
+);
+
+script!(FLOW_AUDIT, "flow_audit", ["now", "types"], [Running, Paused, Head]);
+
+script!(
+    FLOW_RESEND,
+    "flow_resend",
+    ["now", "types", "flow"],
+    [Head, Running, Paused, Nodes, Input, Value, Shapes, Stopping, Outbox]
+);
+
+script!(
+    FLOW_TRIM,
+    "flow_trim",
+    Some("place"),
+    ["now", "types", "flow"],
+    [Completed, Head, Nodes, Input, Value, Output, Error, Stopping, Shapes]
+);
+
+script!(FLOW_NODES, "flow_nodes", ["flow"], [Head, Shapes, Nodes]);
+
+script!(ENDED, "ended", ["now"], [Outbox, Completed, Failed, Cancelled, Result, Error]);
 
 script!(
     EXTEND_LOCKS,
@@ -172,6 +278,7 @@ script!(
         "filled",
         "terminal",
         "columns",
+        "nodes",
         "finish",
         "finished",
         "failure",
@@ -219,7 +326,8 @@ script!(
         Progress,
         Outcome,
         Finalizing,
-        Aside
+        Aside,
+        Outbox
     ]
 );
 
@@ -235,6 +343,7 @@ script!(
         "filled",
         "terminal",
         "columns",
+        "nodes",
         "finish",
         "finished",
         "failure",
@@ -281,7 +390,8 @@ script!(
         Checkpoint,
         Progress,
         Outcome,
-        Finalizing
+        Finalizing,
+        Outbox
     ]
 );
 
@@ -289,8 +399,8 @@ script!(
     CANCEL,
     "cancel",
     [
-        "now", "events", "wake", "types", "terminal", "columns", "finish", "finished", "failure", "ghosts", "states",
-        "named"
+        "now", "events", "wake", "types", "terminal", "columns", "nodes", "finish", "finished", "failure", "ghosts",
+        "states", "named"
     ],
     [
         Payload,
@@ -323,14 +433,18 @@ script!(
         Outcome,
         Finalizing,
         Wake,
-        Claimed
+        Claimed,
+        Outbox
     ]
 );
 
 script!(
     EXPIRE,
     "expire",
-    ["now", "events", "wake", "types", "terminal", "columns", "finish", "finished", "failure", "ghosts", "states"],
+    [
+        "now", "events", "wake", "types", "terminal", "columns", "nodes", "finish", "finished", "failure", "ghosts",
+        "states"
+    ],
     [
         Expires,
         ExpiresAt,
@@ -361,7 +475,8 @@ script!(
         Progress,
         Outcome,
         Finalizing,
-        Wake
+        Wake,
+        Outbox
     ]
 );
 
@@ -389,7 +504,8 @@ script!(
         ExpiresAt,
         Checkpoint,
         Progress,
-        Outcome
+        Outcome,
+        Outbox
     ]
 );
 
@@ -754,6 +870,7 @@ script!(
         "types",
         "terminal",
         "columns",
+        "nodes",
         "finish",
         "unlock",
         "since",
@@ -796,7 +913,8 @@ script!(
         Checkpoint,
         Progress,
         Outcome,
-        Finalizing
+        Finalizing,
+        Outbox
     ]
 );
 
@@ -807,8 +925,10 @@ script!(ENLIST, "enlist", Some("seen"), ["now"], [Workers]);
 
 script!(TAKE_NAME, "take_name", Some("name"), ["now"], [Workers]);
 
+script!(FLOW_TURN, "flow_turn", Some("flows"), ["now"], [Workers]);
+
 /// Every script, for preloading and for tests.
-pub(crate) static ALL: [&ScriptDef; 33] = [
+pub(crate) static ALL: [&ScriptDef; 49] = [
     &DISPATCH,
     &SETTLE,
     &EXTEND_LOCKS,
@@ -842,6 +962,22 @@ pub(crate) static ALL: [&ScriptDef; 33] = [
     &ANNOUNCE,
     &ENLIST,
     &TAKE_NAME,
+    &ENDED,
+    &FLOW_START,
+    &FLOW_ADVANCE,
+    &FLOW_VISIT,
+    &FLOW_ENTER,
+    &FLOW_CONTROL,
+    &FLOW_LOOK,
+    &FLOW_STATE,
+    &FLOW_NODES,
+    &FLOW_PAUSE,
+    &FLOW_OPEN,
+    &FLOW_RETRY,
+    &FLOW_AUDIT,
+    &FLOW_RESEND,
+    &FLOW_TRIM,
+    &FLOW_TURN,
 ];
 
 /// How long the calls of this process took to be answered, of each script that it has called.

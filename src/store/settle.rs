@@ -190,6 +190,7 @@ pub(crate) async fn settle(
                 let detail = format!("{} {}", to_ms(*delay), words_of(error));
                 ("hook_retry", failed.to_string(), detail, String::new())
             }
+            Disposition::Drop => ("drop", "0".to_owned(), String::new(), String::new()),
             Disposition::Requeue => ("requeue", "0".to_owned(), String::new(), String::new()),
             Disposition::Unstart => ("unstart", "0".to_owned(), String::new(), String::new()),
         };

@@ -103,7 +103,7 @@ impl<I, O> Dispatch<I, O> {
         self
     }
 
-    /// An id of your own, unique within the task: 1 to 128 bytes of printable ASCII without space and braces.
+    /// An id of your own, unique within the task: 1 to 128 bytes of printable ASCII without space and braces, of which the first is no `~`.
     ///
     /// The job is then dispatched once, however often this is repeated, for as long as retention keeps the id.
     /// Defaults to a new id.
@@ -179,7 +179,7 @@ impl<I, O> Dispatch<I, O> {
         let payload = checked_payload(&self.task, payload)?;
         let overrides = std::mem::take(&mut self.overrides);
         let mut faults = Faults::default();
-        let id = self.id.take().and_then(|id| faults.gather(JobId::parse(&id)));
+        let id = self.id.take().and_then(|id| faults.gather(JobId::chosen(&id)));
         faults.gather(overrides.validate());
         if let Some(durability) = self.durability {
             faults.durability(durability);

@@ -215,7 +215,7 @@ impl<I: Serialize, O> TaskRef<I, O> {
         let (mut jobs, mut faults) = (Vec::with_capacity(inputs.size_hint().0), Faults::default());
         for (id, input) in inputs {
             let payload = checked_payload(&self.shared, serde_json::to_vec(&input))?;
-            let id = id.and_then(|id| faults.gather(JobId::parse(&id)));
+            let id = id.and_then(|id| faults.gather(JobId::chosen(&id)));
             jobs.push(new_job(&self.shared, id, payload));
         }
         faults.finish()?;

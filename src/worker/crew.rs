@@ -12,7 +12,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::driver::Driver;
 use super::panics;
 use super::stop::{StopReason, WorkerPart};
-use super::{ear, wake};
+use super::{courier, ear, wake};
 use crate::clock;
 use crate::error::Error;
 use crate::job::id::JobId;
@@ -31,6 +31,8 @@ pub(super) struct Crew {
     thread: std::thread::JoinHandle<()>,
     keeper_ended: oneshot::Receiver<()>,
     leaves_behind: LeavesBehind,
+    /// Tells the courier that no driver has anything to say any more.
+    drivers_over: DropGuard,
     stops_all: DropGuard,
     worker: Arc<WorkerShared>,
     tasks: Arc<[Arc<TaskRuntime>]>,
@@ -68,11 +70,27 @@ impl Crew {
         } else {
             loops.spawn(WorkerPart::Wake, wake::run(Arc::clone(&worker), Arc::clone(&tasks)));
         }
+        let drivers_over = CancellationToken::new();
+        if let Some(inbox) = worker.desk.inbox() {
+            loops.spawn(WorkerPart::Courier, courier::run(Arc::clone(&worker), inbox, drivers_over.clone()));
+        }
         for task in tasks.iter() {
             loops.drive(Driver::new(Arc::clone(task), Arc::clone(&worker)), task.index);
         }
         let toll = Toll::default();
-        Ok(Crew { loops, thread, keeper_ended, leaves_behind, stops_all, worker, tasks, ended: None, toll })
+        let drivers_over = drivers_over.drop_guard();
+        Ok(Crew {
+            loops,
+            thread,
+            keeper_ended,
+            leaves_behind,
+            drivers_over,
+            stops_all,
+            worker,
+            tasks,
+            ended: None,
+            toll,
+        })
     }
 
     /// How many jobs are held.
@@ -136,12 +154,12 @@ impl Crew {
 
     /// Waits until the keeper and the last loops have ended, tells Redis, and says why the worker stopped.
     pub(super) async fn stop(self) -> StopReason {
-        let Crew { mut loops, thread, leaves_behind, stops_all, worker, tasks, toll, .. } = self;
+        let Crew { mut loops, thread, leaves_behind, drivers_over, stops_all, worker, tasks, toll, .. } = self;
         let Toll { broken, left, .. } = toll;
         // The keeper ends before the presence says that the worker has, or it might say otherwise once more; the wake block
         // puts back what it has.
         leaves_behind.end.stop.cancel();
-        drop((leaves_behind, stops_all));
+        drop((leaves_behind, drivers_over, stops_all));
         let farewell = async {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
             // One that was cancelled with the runtime is over too.

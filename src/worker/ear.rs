@@ -13,7 +13,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use crate::pauses::{DENIED_PAUSE, Pauses};
 use crate::process::shared::WorkerShared;
 use crate::process::task::TaskRuntime;
-use crate::store::ear::{self, Node};
+use crate::store::ear::{self, ClusterNode};
 use crate::store::keys::Key;
 use crate::store::patience::RESPONSE_TIMEOUT;
 
@@ -90,15 +90,16 @@ pub(super) async fn run(worker: Arc<WorkerShared>, tasks: Arc<[Arc<TaskRuntime>]
 
 impl Ears {
     /// The nodes that have a task of the worker.
-    fn nodes(&self) -> Vec<Node> {
-        let mut nodes: Vec<Node> = self.tasks.iter().filter_map(|task| self.worker.store.node_of(&task.keys)).collect();
+    fn nodes(&self) -> Vec<ClusterNode> {
+        let mut nodes: Vec<ClusterNode> =
+            self.tasks.iter().filter_map(|task| self.worker.store.node_of(&task.keys)).collect();
         nodes.sort();
         nodes.dedup();
         nodes
     }
 
     /// The tasks that a node has.
-    fn tasks_of(&self, node: &Node) -> Vec<usize> {
+    fn tasks_of(&self, node: &ClusterNode) -> Vec<usize> {
         let is_there = |task: &&Arc<TaskRuntime>| self.worker.store.node_of(&task.keys).as_ref() == Some(node);
         self.tasks.iter().filter(is_there).map(|task| task.index).collect()
     }
@@ -130,7 +131,7 @@ impl Ears {
     }
 
     /// Listens at a node for as long as it has a task of the worker.
-    async fn at(&self, node: Node) -> Node {
+    async fn at(&self, node: ClusterNode) -> ClusterNode {
         let mut pauses = Pauses::until_answered();
         loop {
             let tasks = self.tasks_of(&node);

@@ -1,7 +1,8 @@
 //! A worker: one driver a task on the user's runtime, and a keeper on a thread of its own.
 
 pub(crate) mod builder;
-pub(crate) mod crew;
+pub(crate) mod courier;
+mod crew;
 pub(crate) mod driver;
 pub(crate) mod ear;
 mod fleet;

@@ -92,10 +92,12 @@ pub enum WorkerPart {
     Wake,
     /// What shows that the runtime runs.
     Canary,
+    /// What moves workflows on.
+    Courier,
 }
 
 impl WorkerPart {
-    /// The name: `keeper`, `driver`, `wake` or `canary`.
+    /// The name: `keeper`, `driver`, `wake`, `canary` or `courier`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -103,6 +105,7 @@ impl WorkerPart {
             WorkerPart::Driver => "driver",
             WorkerPart::Wake => "wake",
             WorkerPart::Canary => "canary",
+            WorkerPart::Courier => "courier",
         }
     }
 }

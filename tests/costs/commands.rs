@@ -118,9 +118,9 @@ const BEAT: &str = "7: hlen 1, hmget 2, sadd 1, scard 2, srem 1";
 // terminal jobs (EXISTS), the candidates (SSCAN), the time, an SREM of nobody, how many candidates are left (SCARD); then the
 // snapshot: EXISTS, RENAME, HSET.
 const SWEEP: &str =
-    "30: exists 2, hlen 16, hmget 1, hset 1, llen 3, rename 1, scard 2, srem 1, sscan 1, time 1, zcard 1";
+    "31: exists 2, hlen 16, hmget 1, hset 1, llen 3, rename 1, scard 2, srem 1, sscan 1, time 1, zcard 2";
 // Without a running job there is nothing to rename.
-const SWEEP_NOTHING: &str = "29: exists 2, hlen 16, hmget 1, hset 1, llen 3, scard 2, srem 1, sscan 1, time 1, zcard 1";
+const SWEEP_NOTHING: &str = "30: exists 2, hlen 16, hmget 1, hset 1, llen 3, scard 2, srem 1, sscan 1, time 1, zcard 2";
 // Another epoch, or too early, or without options: the settings.
 const SWEEP_TOO_EARLY: &str = "1: hmget 1";
 
@@ -130,8 +130,8 @@ const SWEEP_TOO_EARLY: &str = "1: hmget 1";
 fn sweep_of_stalled(n: usize) -> String {
     format!(
         "{}: exists 3, hdel 3, hexists {n}, hincrby {}, hlen 18, hmget 5, hset 3, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
-         time 1, xadd 2, zadd 1, zcard 1",
-        48 + 2 * n,
+         time 1, xadd 2, zadd 1, zcard 2",
+        49 + 2 * n,
         2 + n
     )
 }
@@ -142,18 +142,18 @@ const SHRINK: &str = "4: sadd 1, scard 2, srem 1";
 const SHRINK_ENOUGH: &str = "1: scard 1";
 
 /// The settings (HMGET), the types of the set and of all columns (ZCARD, HLEN 16), how many there are, where a count is declared
-/// (ZCARD), the time, the oldest jobs (ZRANGEBYSCORE) and of each that goes the size of its payload and its result
+/// (ZCARD), whether a workflow is to be told of any (ZCARD), the time, the oldest jobs (ZRANGEBYSCORE) and of each that goes the size of its payload and its result
 /// (HSTRLEN 2); then ZREM, the payloads (HDEL), whether there is another column (EXISTS), and the event, which is counted
 /// (HINCRBY, XADD).
 fn trim(n: usize) -> String {
     format!(
-        "{}: exists 1, hdel 1, hincrby 1, hlen 16, hmget 1, hstrlen {}, time 1, xadd 1, zcard 2, zrangebyscore 1, zrem 1",
-        26 + 2 * n,
+        "{}: exists 1, hdel 1, hincrby 1, hlen 16, hmget 1, hstrlen {}, time 1, xadd 1, zcard 3, zrangebyscore 1, zrem 1",
+        27 + 2 * n,
         2 * n
     )
 }
 // Nothing is old enough.
-const TRIM_NOTHING: &str = "21: hlen 16, hmget 1, time 1, zcard 2, zrangebyscore 1";
+const TRIM_NOTHING: &str = "22: hlen 16, hmget 1, time 1, zcard 3, zrangebyscore 1";
 // Without options: the settings.
 const TRIM_UNDECLARED: &str = "1: hmget 1";
 

@@ -4,7 +4,7 @@ use super::{code, files};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The rooms of the crate, from the ground up. Those of one line do not use each other, but for the ground floor.
-const ORDER: [&[&str]; 15] = [
+const ORDER: [&[&str]; 16] = [
     &[
         "shown",
         "times",
@@ -26,6 +26,7 @@ const ORDER: [&[&str]; 15] = [
     &["events"],
     &["process"],
     &["task", "keeper"],
+    &["flow"],
     &["inspect", "worker"],
     &["metrics"],
     &["app"],

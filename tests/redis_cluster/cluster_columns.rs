@@ -10,7 +10,7 @@ use heartline::{
 };
 use redis::aio::MultiplexedConnection;
 
-use crate::six::{Six, TASKS};
+use crate::six::{Six, TASKS, ask};
 use crate::support::journal::Journal;
 use crate::support::worker::TestWorker;
 use crate::support::{Child, PATIENCE, TestRedis, dump, eventually};
@@ -146,6 +146,9 @@ async fn a_slot_that_moves_key_by_key_takes_every_column_of_its_task_along() {
 
     let from = six.primary_of(TASK, six.ports()[0]).await.unwrap();
     let to = six.ports()[..3].iter().copied().find(|port| *port != from).unwrap();
+    // The end of a node of a workflow of which nobody has told it.
+    let outbox = format!("heartline:{{{TASK}}}:outbox");
+    let _: Option<u64> = ask(from, &["ZADD", &outbox, "1", "~nobody/a/0/1"]).await;
     let (names, before) = held_at(from).await;
     // Whether somebody is silent, and whether there is a marker, changes all the time.
     let missing: Vec<String> = described().into_iter().filter(|name| !names.contains(name)).collect();

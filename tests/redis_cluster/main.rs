@@ -14,4 +14,5 @@ mod cluster_cuts;
 mod cluster_failovers;
 mod cluster_rights;
 mod cluster_risk;
+mod cluster_workflows;
 mod six;

@@ -240,3 +240,22 @@ async fn a_job_that_is_claimed_ahead_is_asked_for_as_such_and_as_held() {
     assert_eq!(told, "[told requested changed]");
     assert_eq!(task.held("cancelling").await, r#"hash {"a": "why"}"#);
 }
+
+#[tokio::test]
+async fn cancelled_jobs_of_workflows_are_noted_also_where_the_task_keeps_none() {
+    for keep in ["1", "0"] {
+        let mut task = Task::new().await;
+        task.hset("meta", &[("keepCancelled", keep)]).await;
+        task.waiting(&["~f/a/0/1", "own"]).await;
+        task.hset("payload", &[("~f/a/1/1", "{}")]).await;
+        task.zadd("delayed", 9e15, "~f/a/1/1").await;
+        task.running("w", &[("~f/a/2/1", 7)]).await;
+        let reply = cancel(&mut task, &["~f/a/0/1", "own", "~f/a/1/1", "~f/a/2/1", "~f/a/3/1"]).await;
+        assert_eq!(reply, "[told ended ended ended requested unknown]");
+        assert_eq!(task.held("outbox").await, r#"zset ["~f/a/0/1": NOW, "~f/a/1/1": NOW]"#);
+        let own = if keep == "1" { r#""own": NOW, "# } else { "" };
+        assert_eq!(task.held("cancelled").await, format!(r#"zset [{own}"~f/a/0/1": NOW, "~f/a/1/1": NOW]"#));
+        assert_eq!(task.held("payload").await.contains("own"), keep == "1");
+        assert!(task.field("error", "~f/a/1/1").await.contains("cancelled"));
+    }
+}

@@ -139,3 +139,16 @@ async fn a_dispatch_says_when_its_job_expires() {
     task.ok("retry", &["", "a", ""]).await;
     assert!(!task.held("expiresAt").await.contains(r#""a""#));
 }
+
+#[tokio::test]
+async fn expired_jobs_of_workflows_are_noted_also_where_the_task_keeps_none() {
+    for keep in ["1", "0"] {
+        let mut task = expiring(&[("~f/a/0/1", 1.0), ("own", 2.0)]).await;
+        task.hset("meta", &[("keepFailed", keep)]).await;
+        assert_eq!(task.ok("expire", &["w", "200"]).await, "[expired 2 0]");
+        assert_eq!(task.held("outbox").await, r#"zset ["~f/a/0/1": NOW]"#);
+        let own = if keep == "1" { r#""own": NOW, "# } else { "" };
+        assert_eq!(task.held("failed").await, format!(r#"zset [{own}"~f/a/0/1": NOW]"#));
+        assert!(task.field("error", "~f/a/0/1").await.contains("expired"));
+    }
+}

@@ -2,6 +2,7 @@
 //! all of its work without that key.
 
 use crate::call::{Task, code_of, timeless, without};
+use crate::flow;
 
 /// Keys that a script writes by pcall, last: what goes wrong there must not undo the transition.
 const ANNOUNCEMENTS: [&str; 3] = ["events", "stalls", "wake"];
@@ -42,6 +43,57 @@ async fn busy() -> Task {
     task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
     task.hset("worker", &[("host", "h")]).await;
     task.zadd("workers", 1.0, "w").await;
+    task.running("w", &[("~f/a/0/1", 12)]).await;
+    // Ended jobs, of which workflows are to be told.
+    for id in ["old-completed", "old-failed", "old-cancelled", "gone"] {
+        task.zadd("outbox", 6.0, id).await;
+    }
+    task
+}
+
+/// Instances of workflows: one that runs, one that stops, one that is paused, one that has ended, and others.
+async fn busy_workflows() -> Task {
+    let mut task = Task::new().await;
+    let nodes: [(&str, &str, &[usize]); 4] =
+        [("p 0 0", "- -", &[1]), ("p 1 1", "- 0", &[]), ("p 0 0", "- -", &[]), ("p 1 1", "- -", &[])];
+    let graph = flow::graph("cancel", "1", &nodes);
+    for id in ["f-runs", "f-stops", "f-paused", "f-ended", "f-over", "f-ready", "f-failed"] {
+        flow::put(&mut task, &graph, id).await;
+    }
+    task.hset("head", &[("f-stops", "1 0 3 1 d 2"), ("f-ended", "1 1 0 0 d -")]).await;
+    task.hset("nodes", &[("f-stops/2", "f")]).await;
+    task.hset("value", &[("f-stops/2", "E")]).await;
+    task.hset("stopping", &[("f-stops", "failed ")]).await;
+    task.hset("output", &[("f-ended", "7")]).await;
+    task.hset("cursor", &[("f-runs/2/1", "0 c")]).await;
+    for id in ["f-paused", "f-ended"] {
+        let () = redis::AsyncCommands::zrem(&mut task.conn, task.prefix.clone() + "running", id).await.unwrap();
+    }
+    task.zadd("paused", 5.0, "f-paused").await;
+    task.zadd("completed", 5.0, "f-ended").await;
+    // One that was paused before its last node ended, one with a node that is ready, and one that failed.
+    for (id, place) in [("f-over", "paused"), ("f-ready", "running"), ("f-failed", "failed")] {
+        flow::take_out(&mut task, "running", id).await;
+        task.zadd(place, 5.0, id).await;
+        task.hset("nodes", &[(&format!("{id}/0"), "f"), (&format!("{id}/1"), "p 0 0")]).await;
+        task.hset("value", &[(&format!("{id}/0"), "E")]).await;
+        task.hset("head", &[(id, if id == "f-ready" { "1 0 2 0 d 0" } else { "1 0 0 0 d 0" })]).await;
+    }
+    task.hset("error", &[("f-failed", "E")]).await;
+    task.zadd("outbox", 5.0, "o f-ready/1").await;
+    for entry in ["s f-runs/0/1", "s f-paused/0/1", "s gone/0/1", "v f-runs/2/1", "x f-stops/1"] {
+        task.zadd("outbox", 5.0, entry).await;
+    }
+    task.zadd("tasks", 5.0, "t").await;
+    // The script for turns has the first key of the table in place of its own.
+    task.zadd("workers", 5.0, "f").await;
+    task
+}
+
+/// What the script has something to do with.
+async fn busy_for(name: &str, fields: &[(&str, &str)]) -> Task {
+    let mut task = if name.starts_with("flow_") { busy_workflows().await } else { busy().await };
+    task.hset("meta", fields).await;
     task
 }
 
@@ -51,13 +103,11 @@ async fn each_key_is_refused_or_not_needed(name: &str, args: &[&str]) {
 
 /// The same with these fields in `meta`.
 async fn each_key_beside(fields: &[(&str, &str)], name: &str, args: &[&str]) {
-    let mut healthy = busy().await;
-    healthy.hset("meta", fields).await;
+    let mut healthy = busy_for(name, fields).await;
     let reply = timeless(&healthy.ok(name, args).await);
     let left = healthy.keys().await;
     for key in healthy.script(name).keys.clone() {
-        let mut task = busy().await;
-        task.hset("meta", fields).await;
+        let mut task = busy_for(name, fields).await;
         task.make_foreign(key).await;
         let before = task.exact().await;
         match task.call(name, args).await.map(|answer| timeless(&answer)) {
@@ -241,6 +291,85 @@ async fn states_inspect_and_counts_change_nothing_beside_a_foreign_key() {
         each_key_is_refused_or_not_needed("inspect", &[id]).await;
     }
     each_key_is_refused_or_not_needed("counts", &[]).await;
+}
+
+#[tokio::test]
+async fn settle_notes_nothing_for_workflows_beside_a_foreign_key() {
+    for [id, fence] in [["run-1", "1"], ["~f/a/0/1", "12"]] {
+        let args = ["1", "w", "1000", "0", "1", "0", id, fence, "run-2", "2", "drop", "0", "", ""];
+        // So that the time to the next job that is due is the same in each answer.
+        let args = [&args[..], &["run-3", "3", "retry", "1", "9000000", "E"]].concat();
+        each_key_beside(&[("nodes", "1"), ("keepCompleted", "0")], "settle", &args).await;
+    }
+}
+
+#[tokio::test]
+async fn a_start_of_a_workflow_writes_nothing_beside_a_foreign_key() {
+    let (new, known) = (flow::line().start("new", true), flow::line().start("f-runs", true));
+    for args in [new, known] {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        each_key_is_refused_or_not_needed("flow_start", &args).await;
+    }
+    each_key_is_refused_or_not_needed("flow_start", &["new", "other", "1", "0", "t", "p 0 0", "0", "{}"]).await;
+}
+
+#[tokio::test]
+async fn ends_of_nodes_write_nothing_beside_a_foreign_key() {
+    for ends in ["f-runs 0 1 c 7", "f-runs 0 1 f E", "f-stops 0 1 x -", "f-paused 2 1 f E", "f-ended 0 1 c 7"] {
+        let args: Vec<&str> = ends.split(' ').collect();
+        each_key_is_refused_or_not_needed("flow_advance", &args).await;
+    }
+    for visit in [["f-runs", "2", "1"], ["f-stops", "2", "1"], ["nobody", "0", "1"]] {
+        each_key_is_refused_or_not_needed("flow_visit", &visit).await;
+    }
+}
+
+#[tokio::test]
+async fn flow_enter_and_control_write_nothing_beside_a_foreign_key() {
+    each_key_is_refused_or_not_needed("flow_enter", &["f-runs", "0", "1", "f-paused", "0", "1", "nobody", "0", "1"])
+        .await;
+    each_key_is_refused_or_not_needed("flow_enter", &["f-runs", "0", "1", "f-stops", "0", "1"]).await;
+    for id in ["f-runs", "f-stops", "f-paused", "f-ended", "nobody"] {
+        each_key_is_refused_or_not_needed("flow_control", &[id, "why"]).await;
+    }
+}
+
+#[tokio::test]
+async fn looks_after_workflows_take_nothing_off_beside_a_foreign_key() {
+    each_key_is_refused_or_not_needed("flow_look", &["10000", "200"]).await;
+    each_key_is_refused_or_not_needed("ended", &["10000", "200"]).await;
+    each_key_is_refused_or_not_needed("flow_turn", &["5000", "20"]).await;
+}
+
+#[tokio::test]
+async fn flow_state_and_flow_nodes_change_nothing_beside_a_foreign_key() {
+    for id in ["f-runs", "f-stops", "f-paused", "f-ended", "nobody"] {
+        each_key_is_refused_or_not_needed("flow_state", &[id]).await;
+        each_key_is_refused_or_not_needed("flow_nodes", &[id, "0", "500"]).await;
+    }
+}
+
+#[tokio::test]
+async fn turns_and_new_runs_of_workflows_write_nothing_beside_a_foreign_key() {
+    let turns = ["f-runs 0 pause", "f-paused 0 resume", "f-over 0 resume", "f-stops 0 pause", "f-ended 0 resume"];
+    for words in turns.into_iter().chain(["nobody 0 pause"]) {
+        each_key_is_refused_or_not_needed("flow_pause", &words.split(' ').collect::<Vec<_>>()).await;
+    }
+    for [id, run] in [["f-ready", "1"], ["f-runs", "1"], ["f-stops", "1"], ["nobody", "1"]] {
+        each_key_is_refused_or_not_needed("flow_open", &[id, run]).await;
+    }
+    for id in ["f-failed", "f-over", "f-paused", "f-runs", "nobody"] {
+        each_key_is_refused_or_not_needed("flow_retry", &[id, "0", "0", "p 0 0", "1", "p 1 1"]).await;
+    }
+}
+
+#[tokio::test]
+async fn audits_and_trims_of_workflows_write_nothing_beside_a_foreign_key() {
+    each_key_is_refused_or_not_needed("flow_audit", &["60000", "200"]).await;
+    let nodes = ["f-runs", "2", "1", "f-runs", "0", "1", "f-stops", "0", "1", "f-paused", "2", "1", "nobody", "0", "1"];
+    each_key_is_refused_or_not_needed("flow_resend", &nodes).await;
+    each_key_is_refused_or_not_needed("flow_trim", &["60000", "-", "5000"]).await;
+    each_key_is_refused_or_not_needed("flow_trim", &["9000000000000", "0", "5000"]).await;
 }
 
 #[tokio::test]

@@ -550,3 +550,29 @@ async fn an_outcome_of_no_kind_that_there_is_ends_as_failed() {
         assert!(task.held("failed").await.contains(r#""a""#), "{outcome}");
     }
 }
+
+#[tokio::test]
+async fn a_workflow_is_told_of_a_job_when_its_hook_has_run_and_not_before() {
+    for keep in ["1", "0"] {
+        let mut task = hooked(&[("~f/a/0/1", 7), ("own", 8)]).await;
+        task.hset("meta", &[("nodes", "1"), ("keepCompleted", keep)]).await;
+        let args = ["1", "w", "1000", "0 hooks", "2 15 15", "1", "~f/a/0/1", "own", "7", "8", "1", "42"];
+        task.ok("settle", &args).await;
+        assert_eq!(task.held("outbox").await, "");
+        let reply = task.ok("settle", &["2", "w", "1000", "2 hooks", "0", "0"]).await;
+        assert!(reply.contains(" own ~f/a/0/1 [") || reply.contains(" ~f/a/0/1 own ["), "{reply}");
+        let mut args: Vec<String> = ["3", "w", "1000", "0 hooks", "0", "0"].map(str::to_owned).to_vec();
+        for id in ["~f/a/0/1", "own"] {
+            let token = task.field("locks", id).await;
+            let fence = token.strip_prefix("w:").unwrap().to_owned();
+            args.extend([id.to_owned(), fence, "hooked".into(), "0".into(), String::new(), String::new()]);
+        }
+        task.ok("settle", &args.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        assert_eq!(task.held("outbox").await, r#"zset ["~f/a/0/1": NOW]"#);
+        let own = if keep == "1" { r#""own": NOW, "# } else { "" };
+        let completed = task.held("completed").await;
+        assert!(completed.contains("~f/a/0/1") && completed.contains(own), "{completed}");
+        assert_eq!(completed.contains("own"), keep == "1");
+        assert_eq!(task.ok("ended", &["0", "200"]).await, "[ended 0 ~f/a/0/1 c 42]");
+    }
+}

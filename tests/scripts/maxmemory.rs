@@ -1,6 +1,7 @@
 //! A server at maxmemory: dispatch is refused whole, and all that frees memory or keeps a job alive passes whole.
 
 use crate::call::{Task, timeless};
+use crate::flow;
 use crate::support::TestRedis;
 use std::sync::Arc;
 
@@ -308,4 +309,91 @@ async fn all_that_only_reads_passes() {
     assert!(task.ok("inspect", &["a"]).await.starts_with("[found waiting "));
     assert_eq!(task.ok("counts", &[]).await, "[counted 1 0 0 0 0 0 0 0 0]");
     assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn a_workflow_is_refused_whole() {
+    let mut task = task().await;
+    fill(&mut task).await;
+    let args = flow::line().start("a", true);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    assert_eq!(task.refused("flow_start", &args).await, "OOM");
+    let left: Vec<(String, String)> =
+        task.exact().await.into_iter().filter(|(key, _)| !key.ends_with("meta")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn workflows_go_on_to_their_ends() {
+    let mut task = task().await;
+    let graph = flow::line();
+    for id in ["ends", "stops", "late", "asked"] {
+        flow::put(&mut task, &graph, id).await;
+    }
+    task.hset("stopping", &[("late", "failed ")]).await;
+    flow::put(&mut task, &graph, "broken").await;
+    task.hset("head", &[("broken", "1 0 3 1 e -")]).await;
+    task.zadd("outbox", 5.0, "s broken/0/1").await;
+    task.zadd("outbox", 5.0, "s nobody/0/1").await;
+    task.zadd("flows", 5.0, "w").await;
+    fill(&mut task).await;
+    flow::said(&mut task, "flow_advance", "ends 0 1 c 7 stops 0 1 f E").await;
+    assert_eq!(flow::states(&mut task, "ends", 3).await, "c, o, p 1 1");
+    assert_eq!(flow::place(&mut task, "stops").await, "failed");
+    flow::said(&mut task, "flow_enter", "late 0 1").await;
+    assert_eq!(flow::place(&mut task, "late").await, "failed");
+    assert_eq!(task.ok("flow_control", &["asked", "why"]).await, "[stopping 1]");
+    assert!(task.ok("flow_look", &["1000", "200"]).await.starts_with("[looked 0 0"));
+    assert!(task.held("outbox").await.contains("x broken/1"));
+    assert_eq!(task.call_on("flow_turn", &["flows"], &["1000", "20"]).await.unwrap(), "[taken w]");
+    assert!(task.ok("flow_state", &["asked"]).await.starts_with("[state running "));
+    assert_eq!(task.ok("flow_nodes", &["asked", "0", "1"]).await, "[nodes 1 3 o]");
+}
+
+#[tokio::test]
+async fn dependents_are_visited_in_any_number_of_calls() {
+    let mut task = task().await;
+    flow::put(&mut task, &flow::fan(1_200), "a").await;
+    fill(&mut task).await;
+    flow::said(&mut task, "flow_advance", "a 0 1 c 7").await;
+    flow::said(&mut task, "flow_visit", "a 0 1").await;
+    assert_eq!(flow::head(&mut task, "a").await, "1 0 1200 1200 d -");
+}
+
+#[tokio::test]
+async fn workflows_are_paused_and_resumed_and_run_again_and_are_audited_and_trimmed() {
+    let mut task = task().await;
+    for id in ["turns", "lost", "old"] {
+        flow::put(&mut task, &flow::line(), id).await;
+    }
+    flow::take_out(&mut task, "running", "old").await;
+    task.zadd("completed", 5.0, "old").await;
+    task.hset("shapes", &[("d#", "3")]).await;
+    fill(&mut task).await;
+    assert_eq!(task.ok("flow_audit", &["60000", "200"]).await, "[taken 0 lost turns]");
+    assert_eq!(task.ok("flow_resend", &["lost", "0", "1"]).await, "[resent 0 lost 0 1 t '' here in-0]");
+    assert_eq!(task.field("nodes", "lost/0").await, "o1");
+    assert_eq!(task.ok("flow_pause", &["turns", "0", "pause"]).await, "[paused]");
+    flow::said(&mut task, "flow_advance", "turns 0 1 c 7").await;
+    assert_eq!(task.ok("flow_pause", &["turns", "1", "resume"]).await, "[resumed 1]");
+    assert_eq!(task.ok("flow_open", &["turns", "1"]).await, "[opened 0 turns 1 1 t '' here 7]");
+    flow::said(&mut task, "flow_advance", "turns 1 1 f E").await;
+    assert_eq!(task.ok("flow_retry", &["turns", "3", "1", "p 0 0", "2", "p 1 1"]).await, "[again 2]");
+    assert_eq!(flow::head(&mut task, "turns").await, "2 4 2 0 d -");
+    assert_eq!(task.ok("flow_open", &["turns", "2"]).await, "[opened 0 turns 1 2 t '' here 7]");
+    assert_eq!(task.ok("flow_trim", &["60000", "-", "5000"]).await, "[trimmed 1 0]");
+    assert_eq!(task.field("shapes", "d#").await, "2");
+}
+
+#[tokio::test]
+async fn ended_jobs_of_workflows_are_noted_told_and_dropped() {
+    let mut task = task().await;
+    task.hset("meta", &[("nodes", "1"), ("keepCompleted", "0")]).await;
+    task.running("w", &[("~w/a/0/1", 7), ("~w/a/1/1", 8)]).await;
+    fill(&mut task).await;
+    let args = ["1", "w", "1000", "0", "1", "1", "~w/a/0/1", "7", "1", "42"];
+    let drop = ["~w/a/1/1", "8", "drop", "0", "", ""];
+    task.ok("settle", &[&args[..], &drop].concat()).await;
+    assert_eq!(task.ok("ended", &["0", "200"]).await, "[ended 0 ~w/a/0/1 c 42]");
+    assert_eq!(task.held("payload").await, r#"hash {"~w/a/0/1": "{}"}"#);
 }

@@ -217,3 +217,20 @@ async fn beside_a_foreign_key_nothing_is_mended() {
         assert_eq!(task.exact().await, before, "{key}");
     }
 }
+
+#[tokio::test]
+async fn a_job_of_a_workflow_that_is_put_into_a_place_again_is_noted_again() {
+    let mut task = sound().await;
+    task.hset("payload", &[("~f/a/0/1", "{}")]).await;
+    task.hset("result", &[("~f/a/0/1", "7")]).await;
+    let fault = fault(&mut task, "~f/a/0/1").await;
+    let reply = task.ok("mend", &["anna", "9999999999999", "~f/a/0/1", "0", &fault]).await;
+    assert_eq!(reply, format!("[mended {fault}]"));
+    let place = ["completed", "failed", "cancelled"];
+    let mut ended = false;
+    for place in place {
+        ended |= task.held(place).await.contains("~f/a/0/1");
+    }
+    assert_eq!(task.held("outbox").await.contains("~f/a/0/1"), ended, "{fault}");
+    assert!(ended || task.list("wait").await.contains(&"~f/a/0/1".to_owned()), "{fault}");
+}

@@ -124,3 +124,17 @@ async fn a_crash_may_be_a_failed_run_here_too() {
         ]
     );
 }
+
+#[tokio::test]
+async fn jobs_of_workflows_that_end_with_their_worker_are_noted_also_where_the_task_keeps_none() {
+    for keep in ["1", "0"] {
+        let mut task = task_of(&[("w", "~f/a/0/1", 7), ("w", "own", 8), ("w", "~f/a/1/1", 9)]).await;
+        task.hset("meta", &[("keepFailed", keep)]).await;
+        task.hset("stalledCount", &[("~f/a/0/1", "1"), ("own", "1")]).await;
+        task.ok("reconcile", &[&PROVEN[..], &["w"]].concat()).await;
+        assert_eq!(task.list("wait").await, ["~f/a/1/1"]);
+        assert_eq!(task.held("outbox").await, r#"zset ["~f/a/0/1": NOW]"#);
+        let own = if keep == "1" { r#""own": NOW, "# } else { "" };
+        assert_eq!(task.held("failed").await, format!(r#"zset [{own}"~f/a/0/1": NOW]"#));
+    }
+}

@@ -724,3 +724,104 @@ async fn without_events_nothing_is_told_of_what_was_refused() {
     assert_eq!(reply, "[settled 7 '' 4000000000000001 '' [] [] '' 0]");
     assert_eq!(without(task.keys().await, &["calls"]), before);
 }
+
+/// A job of a workflow and one of its own, both held by `w`, in a task that knows of workflows.
+async fn of_a_workflow(keep: &[(&str, &str)]) -> Task {
+    let mut task = Task::new().await;
+    task.hset("meta", &[&[("nodes", "1")], keep].concat()).await;
+    task.running("w", &[("~f/a/0/1", 7), ("own", 8)]).await;
+    task
+}
+
+#[tokio::test]
+async fn a_job_that_its_workflow_wants_no_more_goes_with_all_that_is_known_of_it() {
+    let mut task = of_a_workflow(&[]).await;
+    let columns =
+        ["attempt", "stalledCount", "options", "dispatchedAt", "priority", "recovery", "claimed", "checkpoint"];
+    for column in columns {
+        task.hset(column, &[("~f/a/0/1", "7")]).await;
+    }
+    let args = ["1", "w", "1000", "0", "0", "0", "~f/a/0/1", "7", "drop", "0", "", ""];
+    assert!(task.ok("settle", &args).await.starts_with("[settled '' '' "));
+    assert_eq!(
+        without(task.keys().await, &["calls", "meta"]),
+        [
+            r#"active set {"own"}"#,
+            r#"events stream [NOW {"removed": "~f/a/0/1", "total": "1", "worker": "w"}]"#,
+            r#"locks hash {"own": "w:8"}"#,
+            r#"payload hash {"own": "{}"}"#,
+        ]
+    );
+    let before = task.exact().await;
+    task.ok("settle", &args).await;
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn a_drop_of_a_job_that_is_lost_is_refused_and_a_cancel_goes_before_it() {
+    let mut task = of_a_workflow(&[]).await;
+    let reply = task.ok("settle", &["1", "w", "1000", "0", "0", "0", "~f/a/0/1", "6", "drop", "0", "", ""]).await;
+    assert!(reply.starts_with("[settled 6 '' "), "{reply}");
+    assert!(task.held("payload").await.contains("~f/a/0/1"));
+    assert!(task.held("events").await.contains(r#""refused": "~f/a/0/1 6 drop""#));
+    task.hset("cancelling", &[("~f/a/0/1", "why")]).await;
+    let reply = task.ok("settle", &["2", "w", "1000", "0", "0", "0", "~f/a/0/1", "7", "drop", "0", "", ""]).await;
+    assert!(reply.starts_with("[settled '' 7 "), "{reply}");
+    assert_eq!(task.held("cancelled").await, r#"zset ["~f/a/0/1": NOW]"#);
+    assert_eq!(task.held("outbox").await, r#"zset ["~f/a/0/1": NOW]"#);
+}
+
+#[tokio::test]
+async fn ended_jobs_of_workflows_are_noted_in_the_write_of_their_place_and_no_others_are() {
+    let failed = ["~f/a/0/1", "7", "failed", "1", "panic %20 5", "E", "own", "8", "failed", "1", "panic %20 5", "E"];
+    let calls: [(&str, Vec<&str>); 3] = [
+        ("completed", ["1", "w", "1000", "0", "2", "1", "~f/a/0/1", "own", "7", "8", "1", "42"].to_vec()),
+        ("failed", [&["1", "w", "1000", "0", "0", "0"][..], &failed].concat()),
+        ("cancelled", ["1", "w", "1000", "0", "2", "0", "~f/a/0/1", "own", "7", "8"].to_vec()),
+    ];
+    for (place, args) in calls {
+        for keep in ["1", "0"] {
+            let mut task =
+                of_a_workflow(&[("keepCompleted", keep), ("keepFailed", keep), ("keepCancelled", keep)]).await;
+            if place == "cancelled" {
+                task.hset("cancelling", &[("~f/a/0/1", "why"), ("own", "why")]).await;
+            }
+            task.ok("settle", &args).await;
+            assert_eq!(task.held("outbox").await, r#"zset ["~f/a/0/1": NOW]"#, "{place} {keep}");
+            // What the task does not keep stays until its workflow was told; others go.
+            let own = if keep == "1" { r#""own": NOW, "# } else { "" };
+            assert_eq!(task.held(place).await, format!(r#"zset [{own}"~f/a/0/1": NOW]"#), "{place}");
+            assert_eq!(task.held("payload").await.contains("own"), keep == "1");
+            let said = task.held(if place == "completed" { "result" } else { "error" }).await;
+            assert!(said.contains("~f/a/0/1"), "{place} {keep}: {said}");
+            assert_eq!(said.contains("own"), place != "completed" && keep == "1", "{said}");
+            let how = [("completed", "c 42]"), ("failed", "f E]"), ("cancelled", "x {")];
+            let how = how.iter().find(|(name, _)| *name == place).unwrap().1;
+            let told = task.ok("ended", &["0", "200"]).await;
+            assert!(told.starts_with(&format!("[ended 0 ~f/a/0/1 {how}")), "{told}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_expires_at_a_claim_or_has_broken_counters_is_noted_too() {
+    let mut task = Task::new().await;
+    task.hset("meta", &[("nodes", "1"), ("keepFailed", "0")]).await;
+    task.waiting(&["~f/a/0/1", "~f/a/1/1", "own"]).await;
+    task.hset("expiresAt", &[("~f/a/0/1", "5"), ("own", "5")]).await;
+    task.zadd("expires", 5.0, "~f/a/0/1").await;
+    task.hset("attempt", &[("~f/a/1/1", "many")]).await;
+    task.ok("settle", &["1", "w", "1000", "5", "0", "0"]).await;
+    assert_eq!(task.held("outbox").await, r#"zset ["~f/a/0/1": NOW, "~f/a/1/1": NOW]"#);
+    assert_eq!(task.held("failed").await, r#"zset ["~f/a/0/1": NOW, "~f/a/1/1": NOW]"#);
+    assert_eq!(task.held("payload").await, r#"hash {"~f/a/0/1": "{}", "~f/a/1/1": "{}"}"#);
+}
+
+#[tokio::test]
+async fn what_does_not_end_a_job_of_a_workflow_tells_nobody() {
+    for (kind, detail) in [("retry", "9000 - 5"), ("requeue", ""), ("snooze", "9000")] {
+        let mut task = of_a_workflow(&[]).await;
+        task.ok("settle", &["1", "w", "1000", "0", "0", "0", "~f/a/0/1", "7", kind, "1", detail, "E"]).await;
+        assert_eq!(task.held("outbox").await, "", "{kind}");
+    }
+}

@@ -675,3 +675,27 @@ async fn a_foreign_place_for_delayed_jobs_keeps_a_crash_from_being_retried_and_n
     assert!(task.refused("sweep", &ARGS).await.contains("WRONGTYPE"));
     assert_eq!(task.exact().await, before);
 }
+
+#[tokio::test]
+async fn stalled_jobs_of_workflows_that_end_are_noted_also_where_the_task_keeps_none() {
+    for keep in ["1", "0"] {
+        let mut task = epoch_five().await;
+        task.hset("meta", &[("keepFailed", keep), ("keepCancelled", keep)]).await;
+        let jobs = [("~f/a/0/1", 7), ("~f/a/1/1", 8), ("~f/a/2/1", 9), ("~f/a/3/1", 10), ("own", 11)];
+        task.running("w", &jobs).await;
+        task.hset("stalledCount", &[("~f/a/0/1", "1"), ("own", "1"), ("~f/a/3/1", "many")]).await;
+        task.hset("cancelling", &[("~f/a/1/1", "why")]).await;
+        task.snapshot().await;
+        task.ok("sweep", &ARGS).await;
+        assert_eq!(task.list("wait").await, ["~f/a/2/1"]);
+        assert_eq!(
+            task.held("outbox").await,
+            r#"zset ["~f/a/0/1": NOW, "~f/a/1/1": NOW, "~f/a/3/1": NOW]"#,
+            "what runs again has not ended"
+        );
+        let own = if keep == "1" { r#""own": NOW, "# } else { "" };
+        assert_eq!(task.held("failed").await, format!(r#"zset [{own}"~f/a/0/1": NOW, "~f/a/3/1": NOW]"#));
+        assert_eq!(task.held("cancelled").await, r#"zset ["~f/a/1/1": NOW]"#);
+        assert!(task.field("error", "~f/a/0/1").await.contains("worker_crashed"));
+    }
+}

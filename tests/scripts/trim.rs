@@ -165,3 +165,39 @@ async fn an_empty_set_is_no_error() {
     assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 0 0]");
     assert_eq!(task.exact().await, before);
 }
+
+#[tokio::test]
+async fn what_a_workflow_was_not_told_of_stays_and_goes_when_it_was() {
+    for limits in
+        [[("keepCompleted", "0"), ("maxAgeCompleted", "")], [("keepCompleted", "1"), ("maxAgeCompleted", "0")]]
+    {
+        let mut task = ended("completed", 2).await;
+        task.hset("meta", &limits).await;
+        task.zadd("completed", 1.0, "~f/a/0/1").await;
+        task.zadd("completed", 1.0, "~f/a/1/1").await;
+        task.hset("payload", &[("~f/a/0/1", "{}"), ("~f/a/1/1", "{}")]).await;
+        // One that is no job of a workflow is left by nobody.
+        task.zadd("outbox", 1.0, "~f/a/0/1").await;
+        task.zadd("outbox", 1.0, "old-1").await;
+        task.ok("trim", &ARGS).await;
+        let left = task.held("completed").await;
+        assert!(left.contains("~f/a/0/1") && !left.contains("old") && !left.contains("~f/a/1/1"), "{left}");
+        assert!(task.held("payload").await.contains("~f/a/0/1"));
+        assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 0 0]");
+        task.del("outbox").await;
+        assert_eq!(task.ok("trim", &ARGS).await, "[trimmed 1 0]");
+        assert!(!task.held("payload").await.contains("~f/a/0/1"));
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_left_some_says_as_well_that_others_follow() {
+    let mut task = ended("completed", 4).await;
+    task.hset("meta", &[("maxAgeCompleted", "60000")]).await;
+    task.zadd("completed", 1.5, "~f/a/0/1").await;
+    task.zadd("outbox", 1.0, "~f/a/0/1").await;
+    for (removed, more) in [(2, 1), (2, 1), (0, 0)] {
+        assert_eq!(task.ok("trim", &["w", "Completed", "60000", "3"]).await, format!("[trimmed {removed} {more}]"));
+    }
+    assert_eq!(task.held("completed").await, r#"zset ["~f/a/0/1": 1.5, "young": NOW]"#);
+}

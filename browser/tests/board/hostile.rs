@@ -167,7 +167,7 @@ pub async fn odd_ids_lead_to_their_own_jobs(world: Rc<World>) {
         "/",
         "//evil.example/x",
         "a/b?c#d",
-        "~d/w/3/1",
+        "d~/w/3/1",
         "%2e%2e",
         "%2E%2E%2F",
         "%00",

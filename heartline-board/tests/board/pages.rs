@@ -57,7 +57,7 @@ async fn the_way_from_the_overview_to_a_failed_job_is_all_links() {
 #[tokio::test]
 async fn pages_go_on_behind_each_other_and_every_id_leads_to_its_job() {
     let site = Site::new().await;
-    let odd = ["..", "a/b?c#d", "~d/w/3/1", "a&b=c", "%41", "\"><script>", "'"];
+    let odd = ["..", "a/b?c#d", "d~/w/3/1", "a&b=c", "%41", "\"><script>", "'"];
     for id in odd {
         site.export.dispatch("x".into()).id(id).await.unwrap();
     }

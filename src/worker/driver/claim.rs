@@ -6,9 +6,12 @@ use std::sync::atomic::Ordering;
 use super::Driver;
 use super::ahead::NotBegun;
 use crate::clock::{self, Moment};
+use crate::job::node_id::NodeId;
 use crate::options::stall::{Heartbeat, OnCrash};
+use crate::process::desk::Notice;
 use crate::process::held::{Flags, Held};
-use crate::store::report::Report;
+use crate::store::flow_advance::{EndedNode, NodeEnd};
+use crate::store::report::{Disposition, Report};
 use crate::store::settle::{Claimed, Payload, Settled, Want};
 use crate::worker::runner::{self, Own};
 
@@ -203,6 +206,33 @@ impl Driver {
             } else {
                 self.pending.push(Report::requeue(held.id.clone(), fence));
             }
+        }
+    }
+
+    /// Leaves word of the nodes of workflows that ended: these are told at once, and go on.
+    pub(super) fn tell_workflows(&self, reports: &[Report], settled: &Settled) {
+        let mut look = false;
+        for report in reports.iter().filter(|report| report.id.is_of_workflow() && report.outcome.ends_the_hold()) {
+            if settled.lost.contains(&report.fence) {
+                continue;
+            }
+            if settled.taken.contains(&report.fence) || matches!(report.outcome, Disposition::Hooked(_)) {
+                look = true;
+                continue;
+            }
+            let (end, said) = match &report.outcome {
+                // With a hook nothing has ended yet.
+                _ if self.task.hook.is_some() => continue,
+                Disposition::Completed(value) => (NodeEnd::Completed, value.clone().unwrap_or_default()),
+                Disposition::Failed { error, .. } => (NodeEnd::Failed, error.to_json().into_bytes()),
+                _ => continue,
+            };
+            if let Some(id) = NodeId::of(&report.id) {
+                self.worker.desk.leave(Notice::Ended(EndedNode { id, end, said }, Arc::clone(&self.task.keys)));
+            }
+        }
+        if look {
+            self.worker.desk.leave(Notice::LookAt(Arc::clone(&self.task.keys)));
         }
     }
 

@@ -36,6 +36,7 @@ use crate::job::id::JobId;
 use crate::limits::{BATCH, BATCH_BYTES};
 use crate::process::held::Flags;
 use crate::process::note_store::NoteStore;
+use crate::process::shapes::KnownShapes;
 use crate::process::shared::WorkerShared;
 use crate::process::slots::TaskSlots;
 use crate::process::task::TaskRuntime;
@@ -120,7 +121,7 @@ impl Driver {
         let (store, keys, id) = (Arc::clone(&worker.store), Arc::clone(&task.keys), worker.id.clone());
         Driver {
             _alive: task.alive.token(),
-            note_store: Arc::new(NoteStore { store, keys, worker: id }),
+            note_store: Arc::new(NoteStore { store, keys, worker: id, shapes: KnownShapes::default() }),
             task,
             worker,
             runs: JoinSet::new(),
@@ -358,6 +359,7 @@ impl Driver {
         self.ahead.answered(round_trip);
         self.hooks_left = settled.hooks_left && self.task.hook.is_some();
         self.released(&reports, &settled);
+        self.tell_workflows(&reports, &settled);
         let begun = settled.claimed.iter().filter(|job| job.begins).count();
         self.give_back(want.begin.saturating_sub(begun));
         if want.jobs > 0 {

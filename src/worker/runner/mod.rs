@@ -3,6 +3,7 @@
 //! | step | from → to |
 //! |---|---|
 //! | [`payload`] | what was claimed → the bytes of the input |
+//! | [`gate`] | a node of a workflow → whether that still wants it |
 //! | `begin` | the claim → what handler, observer and log see of the run |
 //! | [`drive`] | the handler's future → how it ended: returned, panicked, timed out, dropped |
 //! | [`hook`] | the same for a job whose outcome is stored: its hook runs, not its handler |
@@ -10,6 +11,7 @@
 //! | `run` | the outcome → the `Report` that settle carries |
 
 mod drive;
+mod gate;
 mod hook;
 mod outcome;
 mod own;
@@ -88,6 +90,12 @@ async fn run_once(
         held.set(Flags::FINISHED);
         return (Disposition::Requeue, Duration::ZERO);
     };
+    if job.outcome.is_none()
+        && let Some(closed) = gate::closed(&worker, &held).await
+    {
+        held.set(Flags::FINISHED);
+        return (closed, Duration::ZERO);
+    }
     // Much may have happened since it was claimed, where the runtime or the process stood still.
     if held.flags().intersects(Flags::NOT_TO_BEGIN) || clock::now() >= held.deadline() {
         held.set(Flags::FINISHED);

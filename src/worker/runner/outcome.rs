@@ -7,6 +7,7 @@ use crate::error::job_error::{ErrorMap, mapped};
 use crate::job::deferred::Deferred;
 use crate::job::failure::{StoredError, codes};
 use crate::job::id::JobId;
+use crate::limits::NODE_LIMIT;
 use crate::options::resolved::Resolved;
 use crate::process::handler::RunError;
 use crate::process::held::{Flags, Held};
@@ -25,6 +26,11 @@ pub(super) fn outcome(
     let not_its_fault =
         flags.intersects(Flags::INTERRUPTED) || flags.intersects(Flags::FROZEN) || flags.intersects(Flags::TOLD_FROZEN);
     let (code, message, retry_after, fatal) = match ended {
+        HandlerEnd::Returned(Ok(Some(value))) if held.id.is_of_workflow() && value.len() > NODE_LIMIT => {
+            let what =
+                format!("the value has {} bytes, and a workflow keeps at most {NODE_LIMIT} of a node", value.len());
+            (codes::CODEC.to_owned(), what, None, true)
+        }
         HandlerEnd::Returned(Ok(value)) => return Disposition::Completed(value),
         HandlerEnd::Dropped => return Disposition::Requeue,
         _ if not_its_fault => return Disposition::Requeue,
@@ -95,6 +101,7 @@ pub(super) fn tell(task: &str, job_id: &JobId, outcome: &Disposition, options: &
         Disposition::Completed(_)
         | Disposition::Hooked(_)
         | Disposition::HookRetry { .. }
+        | Disposition::Drop
         | Disposition::Requeue
         | Disposition::Begin
         | Disposition::Unstart => {}

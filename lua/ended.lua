@@ -1,0 +1,38 @@
+-- Ended jobs of workflows, which these are to be told of.
+-- KEYS[1]  outbox     (zset)  ended jobs that a workflow is to be told of, by when, ms
+-- KEYS[2]  completed  (zset)  ids by finish time, ms
+-- KEYS[3]  failed     (zset)  ids by finish time, ms
+-- KEYS[4]  cancelled  (zset)  ids by finish time, ms
+-- KEYS[5]  result     (hash)  column
+-- KEYS[6]  error      (hash)  column
+-- ARGV[1]  grace      (ms: what is younger is still being told)
+-- ARGV[2]  limit      (jobs a call, at most 200)
+-- Returns  {'ended', 1 when others are to follow, else 0, three words for each: id, c | f | x, value or failure}:
+--          beyond the first no more than 512 KiB
+-- Emits    nothing
+-- Refuses  WRONGTYPE before the first write
+local grace, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
+local _, now_ms = now_us()
+local due = redis.call('ZRANGEBYSCORE', outbox, '-inf', string.format('%d', now_ms - grace), 'LIMIT', 0, limit)
+-- Of a server whose clock went back.
+local ahead = redis.call('ZRANGEBYSCORE', outbox, string.format('(%d', now_ms + 60000), '+inf', 'LIMIT', 0, limit)
+for _, id in ipairs(ahead) do due[#due + 1] = id end
+local reply, bytes, gone = { 'ended', #due >= limit and 1 or 0 }, 0, {}
+for _, id in ipairs(due) do
+  local how = redis.call('ZSCORE', completed, id) and 'c' or redis.call('ZSCORE', failed, id) and 'f'
+    or redis.call('ZSCORE', cancelled, id) and 'x'
+  if how then
+    local said = redis.call('HGET', how == 'c' and result or errors, id) or ''
+    bytes = bytes + #said
+    if bytes > LARGE and #reply > 2 then
+      reply[2] = 1
+      break
+    end
+    for _, word in ipairs({ id, how, said }) do reply[#reply + 1] = word end
+  else
+    -- It was removed, or runs again.
+    gone[#gone + 1] = id
+  end
+end
+if #gone > 0 then redis.call('ZREM', outbox, unpack(gone)) end
+return reply

@@ -1,0 +1,54 @@
+-- Tells workflows how nodes of theirs ended, and opens what waited for that.
+-- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[2]  running    (zset)  instances by when they were moved last, ms
+-- KEYS[3]  paused     (zset)  instances by when they were paused, ms
+-- KEYS[4]  completed  (zset)  instances by when they ended, ms
+-- KEYS[5]  failed     (zset)  instances by when they ended, ms
+-- KEYS[6]  cancelled  (zset)  instances by when they ended, ms
+-- KEYS[7]  nodes      (hash)  instance/node -> its state
+-- KEYS[8]  input      (hash)  instance/node -> payload
+-- KEYS[9]  value      (hash)  instance/node -> value, or failure
+-- KEYS[10] shapes     (hash)  records of graphs
+-- KEYS[11] stopping   (hash)  instance -> how it is to end, and why
+-- KEYS[12] outbox     (zset)  what is to be done, by from when on, ms
+-- KEYS[13] cursor     (hash)  instance/node/run -> next dependent of an ended node
+-- KEYS[14] output     (hash)  instance -> what it answers
+-- KEYS[15] error      (hash)  instance -> why it ended so
+-- ARGV[1]  ends       (words instance, node, run, c | f | x, value or failure; at most 200)
+-- Returns  {'advanced', how many nodes there are from which there is more to visit, those as instance/node/run, seven
+--          words for each node to be sent: see lib/flow.lua}
+-- Emits    nothing
+-- Refuses  WRONGTYPE before the first write
+local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
+  cancelled = cancelled, nodes = nodes, input = input, value = value, shapes = shapes, stopping = stopping,
+  outbox = outbox, cursor = cursor, output = output, error = errors }
+expect_types({}, {}, { head, nodes, input, value, shapes, stopping, cursor, output, errors },
+  { running, paused, completed, failed, cancelled, outbox })
+local known, touched, opened, budget, _, now_ms = {}, {}, { later = {} }, { edges = 1000 }, now_us()
+-- A shrinking command first: behind it a server at maxmemory takes the others.
+redis.call('HDEL', cursor, '')
+for at = 1, #ARGV, 5 do
+  local flow, index, run, how, said = unpack(ARGV, at, at + 4)
+  local one, name = instance_of(known, keys, flow), node_of(flow, index)
+  local state = goes_on(one, run) and redis.call('HGET', nodes, name)
+  if state and string.sub(state, 1, 1) == 'o' then
+    redis.call('HSET', nodes, name, how)
+    if said ~= '' then redis.call('HSET', value, name, said) end
+    redis.call('ZREM', outbox, 's ' .. name .. '/' .. run)
+    one.live, one.out = one.live - 1, one.out - 1
+    if how ~= 'c' then break_by(keys, one, index, record_of(keys, one, index), now_ms) end
+    -- Nothing opens in one that stops.
+    if not one.stopping then visit(keys, one, { { index, how == 'c', 0 } }, budget, now_ms, opened) end
+    if not touched[flow] then
+      touched[flow] = true
+      touched[#touched + 1] = one
+    end
+  end
+end
+local reply = { 'advanced' }
+for _, one in ipairs(touched) do
+  if one.runs then redis.call('ZADD', running, string.format('%d', now_ms), one.flow) end
+  end_or_keep(keys, one, now_ms)
+end
+add_news(reply, keys, opened)
+return reply

@@ -1,0 +1,35 @@
+-- Takes instances of a workflow that were not moved for long, to be compared with the jobs of their nodes.
+-- KEYS[1]  running  (zset)  instances by when they were moved last, ms
+-- KEYS[2]  paused   (zset)  instances by when they were paused, ms
+-- KEYS[3]  head     (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- ARGV[1]  age      (ms: what was moved since is let be)
+-- ARGV[2]  limit    (instances a call, at most 200)
+-- Returns  {'taken', 1 when others are to follow, else 0, instances that have open nodes}
+-- Emits    nothing
+-- Refuses  WRONGTYPE before the first write
+local limit, _, now_ms = tonumber(ARGV[2]), now_us()
+expect_types({}, {}, { head }, { running, paused })
+local taken, more = {}, 0
+-- A shrinking command first: behind it a server at maxmemory takes the others.
+redis.call('ZREM', running, '')
+for _, place in ipairs({ running, paused }) do
+  local found = redis.call('ZRANGEBYSCORE', place, '-inf', string.format('%d', now_ms - ARGV[1]), 'LIMIT', 0,
+    limit - #taken)
+  local marks = {}
+  for _, flow in ipairs(found) do
+    marks[#marks + 1], marks[#marks + 2], taken[#taken + 1] = string.format('%d', now_ms), flow, flow
+  end
+  -- They come last again.
+  if #marks > 0 then redis.call('ZADD', place, 'XX', unpack(marks)) end
+  if #taken >= limit then
+    more = 1
+    break
+  end
+end
+local reply = { 'taken', more }
+if #taken == 0 then return reply end
+for place, text in ipairs(redis.call('HMGET', head, unpack(taken))) do
+  local out = string.match(text or '', '^%d+ %d+ %d+ (%d+) ')
+  if out and out ~= '0' then reply[#reply + 1] = taken[place] end
+end
+return reply

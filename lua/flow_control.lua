@@ -1,0 +1,39 @@
+-- Has an instance cancelled.
+-- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[2]  running    (zset)  instances by when they were moved last, ms
+-- KEYS[3]  paused     (zset)  instances by when they were paused, ms
+-- KEYS[4]  completed  (zset)  instances by when they ended, ms
+-- KEYS[5]  failed     (zset)  instances by when they ended, ms
+-- KEYS[6]  cancelled  (zset)  instances by when they ended, ms
+-- KEYS[7]  nodes      (hash)  instance/node -> its state
+-- KEYS[8]  value      (hash)  instance/node -> value, or failure
+-- KEYS[9]  shapes     (hash)  records of graphs
+-- KEYS[10] stopping   (hash)  instance -> how it is to end, and why
+-- KEYS[11] outbox     (zset)  what is to be done, by from when on, ms
+-- KEYS[12] output     (hash)  instance -> what it answers
+-- KEYS[13] error      (hash)  instance -> why it ended so
+-- ARGV[1]  instance   (id)
+-- ARGV[2]  reason     (text)
+-- Returns  {'stopping', run}: what is open of it is to be cancelled
+-- Returns  {'ended', place} where it stands already, or now; {'unknown'}
+-- Emits    nothing
+-- Refuses  WRONGTYPE before the first write
+local flow, reason = ARGV[1], ARGV[2]
+local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
+  cancelled = cancelled, nodes = nodes, value = value, shapes = shapes, stopping = stopping, outbox = outbox,
+  output = output, error = errors }
+expect_types({}, {}, { nodes, value, stopping, output, errors }, { completed, failed, cancelled, outbox })
+local one = instance_of({}, keys, flow)
+if not one then return { 'unknown' } end
+if not (one.runs or one.is_paused) then
+  for _, place in ipairs({ 'completed', 'failed', 'cancelled' }) do
+    if redis.call('ZSCORE', keys[place], flow) then return { 'ended', place } end
+  end
+  return { 'unknown' }
+end
+local _, now_ms = now_us()
+if string.match(one.stopping or '', '^%l+') == 'cancelled' then return { 'stopping', one.run } end
+redis.call('HDEL', output, '')
+stop(keys, one, 'cancelled ' .. reason, now_ms)
+end_or_keep(keys, one, now_ms)
+return one.runs and { 'stopping', one.run } or { 'ended', 'cancelled' }

@@ -1,0 +1,49 @@
+-- What is to be done for the instances of a workflow, and was not done by whoever was to do it.
+-- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[2]  running    (zset)  instances by when they were moved last, ms
+-- KEYS[3]  paused     (zset)  instances by when they were paused, ms
+-- KEYS[4]  nodes      (hash)  instance/node -> its state
+-- KEYS[5]  input      (hash)  instance/node -> payload
+-- KEYS[6]  value      (hash)  instance/node -> value, or failure
+-- KEYS[7]  shapes     (hash)  records of graphs
+-- KEYS[8]  stopping   (hash)  instance -> how it is to end, and why
+-- KEYS[9]  outbox     (zset)  what is to be done, by from when on, ms
+-- ARGV[1]  grace      (ms: what is younger is still being done)
+-- ARGV[2]  limit      (entries a call, at most 200)
+-- Returns  {'looked', 1 when others are to follow, else 0, how many entries there are that are no sends, those, then
+--          seven words for each node to be sent: see lib/flow.lua}
+-- Emits    nothing
+-- Refuses  WRONGTYPE before the first write
+local grace, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
+local keys = { head = head, running = running, paused = paused, nodes = nodes, input = input, value = value,
+  shapes = shapes, stopping = stopping, outbox = outbox }
+local known, _, now_ms = {}, now_us()
+local due = redis.call('ZRANGEBYSCORE', outbox, '-inf', string.format('%d', now_ms - grace), 'LIMIT', 0, limit)
+-- Of a server whose clock went back.
+local ahead = redis.call('ZRANGEBYSCORE', outbox, string.format('(%d', now_ms + 60000), '+inf', 'LIMIT', 0, limit)
+for _, entry in ipairs(ahead) do due[#due + 1] = entry end
+local gone, others, sends, unreadable = {}, {}, {}, {}
+for _, entry in ipairs(due) do
+  local kind, flow, index, run = string.match(entry, '^(s) (%S+)/(%d+)/(%d+)$')
+  if kind then
+    local one = instance_of(known, keys, flow)
+    local state = goes_on(one, run) and not one.stopping and redis.call('HGET', nodes, node_of(flow, index))
+    local send = state and string.sub(state, 1, 1) == 'o' and sendable(keys, one, index)
+    sends[#sends + 1] = send or nil
+    if not send then gone[#gone + 1] = entry end
+    if send == nil then unreadable[#unreadable + 1] = one end
+  else
+    others[#others + 1] = entry
+  end
+end
+local reply = { 'looked', #due >= limit and 1 or 0, #others }
+for _, entry in ipairs(others) do reply[#reply + 1] = entry end
+add_opened(reply, keys, sends)
+if #gone > 0 then redis.call('ZREM', outbox, unpack(gone)) end
+for _, one in ipairs(unreadable) do
+  if not one.stopping then
+    stop(keys, one, UNREADABLE, now_ms)
+    write_head(keys, one)
+  end
+end
+return reply

@@ -1,0 +1,68 @@
+-- Opens nodes of an instance that are ready: behind a pause, or in a new run.
+-- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[2]  running    (zset)  instances by when they were moved last, ms
+-- KEYS[3]  paused     (zset)  instances by when they were paused, ms
+-- KEYS[4]  completed  (zset)  instances by when they ended, ms
+-- KEYS[5]  failed     (zset)  instances by when they ended, ms
+-- KEYS[6]  cancelled  (zset)  instances by when they ended, ms
+-- KEYS[7]  nodes      (hash)  instance/node -> its state
+-- KEYS[8]  input      (hash)  instance/node -> payload
+-- KEYS[9]  value      (hash)  instance/node -> value, or failure
+-- KEYS[10] shapes     (hash)  records of graphs
+-- KEYS[11] stopping   (hash)  instance -> how it is to end, and why
+-- KEYS[12] outbox     (zset)  what is to be done, by from when on, ms
+-- KEYS[13] cursor     (hash)  instance/node/run -> next dependent of an ended node; instance/run -> next node to open
+-- KEYS[14] output     (hash)  instance -> what it answers
+-- KEYS[15] error      (hash)  instance -> why it ended so
+-- ARGV[1]  instance   (id)
+-- ARGV[2]  run        (number)
+-- Returns  {'opened', 1 when there are more nodes to look at, else 0, seven words for each node to be sent: see
+--          lib/flow.lua}
+-- Emits    nothing
+-- Refuses  WRONGTYPE before the first write
+local flow, run = ARGV[1], ARGV[2]
+local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
+  cancelled = cancelled, nodes = nodes, input = input, value = value, shapes = shapes, stopping = stopping,
+  outbox = outbox, output = output, error = errors }
+expect_types({}, {}, { nodes, input, value, stopping, cursor, output, errors },
+  { running, paused, completed, failed, cancelled, outbox })
+local one, mark, _, now_ms = instance_of({}, keys, flow), flow .. '/' .. run, now_us()
+-- A call that comes late finds that it was done: there is no entry.
+local is_due = goes_on(one, run) and one.runs and not one.stopping and redis.call('ZSCORE', outbox, 'o ' .. mark)
+if not is_due then
+  redis.call('ZREM', outbox, 'o ' .. mark)
+  redis.call('HDEL', cursor, mark)
+  return { 'opened', 0 }
+end
+local count = tonumber(string.match(redis.call('HGET', shapes, one.digest .. '@') or '', '^%d+')) or 0
+local from = tonumber(string.match(redis.call('HGET', cursor, mark) or '', '^%d+$')) or 0
+-- One that no call has written says nothing of how far they have come.
+if from >= count or from % 500 > 0 then from = 0 end
+local names, opened, writes = {}, { later = {} }, {}
+for index = from, math.min(count, from + 500) - 1 do names[#names + 1] = node_of(flow, index) end
+redis.call('HDEL', cursor, '')
+-- Nobody else would ever come to what cannot be read.
+if #names == 0 then stop(keys, one, UNREADABLE, now_ms) end
+for place, state in ipairs(#names > 0 and redis.call('HMGET', nodes, unpack(names)) or {}) do
+  if one.stopping then break end
+  local need = string.match(state or '', '^[pP] (%d+) %d+$')
+  if need == '0' then
+    if open_node(keys, one, from + place - 1, now_ms, opened) then
+      writes[#writes + 1], writes[#writes + 2] = names[place], 'o'
+    end
+  elseif not need and not string.match(state or '', '^[cfgosx]') then
+    stop(keys, one, UNREADABLE, now_ms)
+  end
+end
+if #writes > 0 then redis.call('HSET', nodes, unpack(writes)) end
+local is_last = one.stopping or from + 500 >= count
+if is_last then
+  redis.call('ZREM', outbox, 'o ' .. mark)
+  redis.call('HDEL', cursor, mark)
+else
+  redis.call('HSET', cursor, mark, from + 500)
+end
+end_or_keep(keys, one, now_ms)
+local reply = { 'opened', is_last and 0 or 1 }
+add_opened(reply, keys, opened)
+return reply

@@ -1,0 +1,49 @@
+-- Pauses an instance of a workflow, or lets it go on.
+-- KEYS[1]  head       (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[2]  running    (zset)  instances by when they were moved last, ms
+-- KEYS[3]  paused     (zset)  instances by when they were paused, ms
+-- KEYS[4]  completed  (zset)  instances by when they ended, ms
+-- KEYS[5]  failed     (zset)  instances by when they ended, ms
+-- KEYS[6]  cancelled  (zset)  instances by when they ended, ms
+-- KEYS[7]  nodes      (hash)  instance/node -> its state
+-- KEYS[8]  value      (hash)  instance/node -> value, or failure
+-- KEYS[9]  shapes     (hash)  records of graphs
+-- KEYS[10] stopping   (hash)  instance -> how it is to end, and why
+-- KEYS[11] outbox     (zset)  what is to be done, by from when on, ms
+-- KEYS[12] cursor     (hash)  instance/node/run -> next dependent of an ended node; instance/run -> next node to open
+-- KEYS[13] output     (hash)  instance -> what it answers
+-- KEYS[14] error      (hash)  instance -> why it ended so
+-- ARGV[1]  instance   (id)
+-- ARGV[2]  turn       (how often it had changed its place when the caller looked)
+-- ARGV[3]  action     (pause or resume)
+-- Returns  {'paused'}: nothing of it opens any more; {'resumed', run}: what is ready is to be opened
+-- Returns  {'ended'}: nothing of it was left
+-- Returns  {'changed'}: it stands elsewhere by now, or stops; {'unknown'}
+-- Emits    nothing
+-- Refuses  WRONGTYPE before the first write
+local flow, turn, action = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
+  cancelled = cancelled, nodes = nodes, value = value, shapes = shapes, stopping = stopping, outbox = outbox,
+  output = output, error = errors }
+expect_types({}, {}, { nodes, value, stopping, output, errors, cursor },
+  { running, paused, completed, failed, cancelled, outbox })
+local one, _, now_ms = instance_of({}, keys, flow), now_us()
+if not one then return { 'unknown' } end
+local may = action == 'pause' and one.runs or action == 'resume' and one.is_paused
+if one.turn ~= turn or one.stopping or not may then return { 'changed' } end
+local entry, now = 'o ' .. flow .. '/' .. one.run, string.format('%d', now_ms)
+-- A shrinking command first: behind it a server at maxmemory takes the others.
+redis.call('HDEL', cursor, flow .. '/' .. one.run)
+one.turn, one.runs, one.is_paused = one.turn + 1, action == 'resume', action == 'pause'
+if action == 'pause' then
+  redis.call('ZREM', running, flow)
+  redis.call('ZADD', paused, now, flow)
+  redis.call('ZREM', outbox, entry)
+else
+  redis.call('ZREM', paused, flow)
+  redis.call('ZADD', running, now, flow)
+  note(keys, now_ms, entry)
+end
+end_or_keep(keys, one, now_ms)
+if action == 'pause' then return { 'paused' } end
+return one.runs and { 'resumed', one.run } or { 'ended' }

@@ -1,0 +1,295 @@
+//! A graph of jobs, as a plain value.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::mover::OwnOptions;
+use crate::options::modes::Priority;
+use crate::task::definition::TaskDef;
+use crate::task::task_ref::TaskRef;
+
+/// A graph of jobs, to be started by a [`Workflow`](crate::Workflow): nodes, and what each of them waits for. `T` is what it answers, see
+/// [`output`](Graph::output).
+///
+/// It is a plain value that knows no Redis: build it in a function, test it, hand it on. Faults are told by
+/// [`Workflow::start`](crate::Workflow::start), all at once.
+///
+/// ```
+/// use heartline::{Graph, TaskDef};
+///
+/// const FETCH: TaskDef<String, Vec<u8>> = TaskDef::new("fetch");
+/// const RESIZE: TaskDef<u32, String> = TaskDef::new("resize");
+/// const PUBLISH: TaskDef<(), u64> = TaskDef::new("publish");
+///
+/// let graph = Graph::new();
+/// let fetch = graph.node("fetch", &FETCH, "cat.png".to_owned());
+/// let sizes: Vec<_> = [64, 256, 1024].map(|px| graph.node(format!("resize-{px}"), &RESIZE, px).after(&fetch)).into();
+/// // Two of the three are enough.
+/// let publish = graph.node("publish", &PUBLISH, ()).after(&sizes).at_least(2);
+/// let graph: Graph<u64> = graph.output(&publish);
+/// ```
+pub struct Graph<T = ()> {
+    nodes: Nodes,
+    pub(super) output: Option<u32>,
+    answers: PhantomData<fn() -> T>,
+}
+
+type Nodes = Arc<Mutex<Vec<GraphNode>>>;
+
+/// A node while its graph is built.
+#[derive(Debug)]
+pub(super) struct GraphNode {
+    pub(super) name: String,
+    pub(super) task: String,
+    /// None where it is the value of its input.
+    pub(super) payload: Option<Result<Vec<u8>, serde_json::Error>>,
+    pub(super) inputs: Vec<u32>,
+    pub(super) at_least: Option<u32>,
+    pub(super) always: bool,
+    pub(super) optional: bool,
+    pub(super) own: OwnOptions,
+    /// It was told to wait for a node of another graph.
+    pub(super) is_mixed: bool,
+}
+
+fn lock(nodes: &Nodes) -> MutexGuard<'_, Vec<GraphNode>> {
+    nodes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A task by its name, with the types of its input and its value: a [`TaskDef`] or a [`TaskRef`].
+pub trait NodeTask<I, O>: sealed::Sealed {
+    /// The name of the task.
+    fn task_name(&self) -> &str;
+}
+
+/// One node, or several, that others wait for.
+pub trait NodeInputs: sealed::Sealed {
+    #[doc(hidden)]
+    fn each(&self, node: &mut dyn FnMut(&AnyNode<'_>));
+}
+
+/// A node without its type.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct AnyNode<'a> {
+    nodes: &'a Nodes,
+    index: u32,
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+impl<I, O> sealed::Sealed for TaskDef<I, O> {}
+impl<I, O> sealed::Sealed for TaskRef<I, O> {}
+impl<T> sealed::Sealed for Node<T> {}
+impl<T> sealed::Sealed for Vec<Node<T>> {}
+impl<T> sealed::Sealed for [Node<T>] {}
+impl<T, const N: usize> sealed::Sealed for [Node<T>; N] {}
+
+impl<I, O> NodeTask<I, O> for TaskDef<I, O> {
+    fn task_name(&self) -> &str {
+        self.name()
+    }
+}
+
+impl<I, O> NodeTask<I, O> for TaskRef<I, O> {
+    fn task_name(&self) -> &str {
+        self.name()
+    }
+}
+
+impl<T> NodeInputs for Node<T> {
+    fn each(&self, node: &mut dyn FnMut(&AnyNode<'_>)) {
+        node(&AnyNode { nodes: &self.nodes, index: self.index });
+    }
+}
+
+impl<T> NodeInputs for [Node<T>] {
+    fn each(&self, node: &mut dyn FnMut(&AnyNode<'_>)) {
+        self.iter().for_each(|one| one.each(node));
+    }
+}
+
+impl<T> NodeInputs for Vec<Node<T>> {
+    fn each(&self, node: &mut dyn FnMut(&AnyNode<'_>)) {
+        self.as_slice().each(node);
+    }
+}
+
+impl<T, const N: usize> NodeInputs for [Node<T>; N] {
+    fn each(&self, node: &mut dyn FnMut(&AnyNode<'_>)) {
+        self.as_slice().each(node);
+    }
+}
+
+impl Graph {
+    /// A graph without nodes.
+    #[must_use]
+    pub fn new() -> Graph {
+        Graph { nodes: Arc::default(), output: None, answers: PhantomData }
+    }
+}
+
+impl Default for Graph {
+    fn default() -> Graph {
+        Graph::new()
+    }
+}
+
+impl<T> Graph<T> {
+    /// Adds a node: a job of this task with this input. Its name, which others find its value by, is unique in the graph: 1 to 64 bytes of
+    /// printable ASCII without space, braces and `/`.
+    ///
+    /// It runs at once when the graph starts, unless it is told to wait for others.
+    pub fn node<I: Serialize, O>(&self, name: impl Into<String>, task: &impl NodeTask<I, O>, input: I) -> Node<O> {
+        self.add(name.into(), task.task_name(), Some(serde_json::to_vec(&input)))
+    }
+
+    fn add<O>(&self, name: String, task: &str, payload: Option<Result<Vec<u8>, serde_json::Error>>) -> Node<O> {
+        add(&self.nodes, name, task, payload)
+    }
+
+    /// Makes the value of this node what the graph answers. An instance of which it is missing at the end, since the node was skipped or may fail,
+    /// ends as failed.
+    #[must_use]
+    pub fn output<O>(self, node: &Node<O>) -> Graph<O> {
+        let is_own = Arc::ptr_eq(&self.nodes, &node.nodes);
+        // One of another graph is none of this: a fault, which the start tells.
+        let output = if is_own { node.index } else { u32::MAX };
+        Graph { nodes: self.nodes, output: Some(output), answers: PhantomData }
+    }
+
+    /// How many nodes it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        lock(&self.nodes).len()
+    }
+
+    /// Whether it has no nodes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn nodes(&self) -> MutexGuard<'_, Vec<GraphNode>> {
+        lock(&self.nodes)
+    }
+}
+
+fn add<O>(nodes: &Nodes, name: String, task: &str, payload: Option<Result<Vec<u8>, serde_json::Error>>) -> Node<O> {
+    let mut all = lock(nodes);
+    let index = u32::try_from(all.len()).unwrap_or(u32::MAX);
+    all.push(GraphNode {
+        name,
+        task: task.to_owned(),
+        payload,
+        inputs: Vec::new(),
+        at_least: None,
+        always: false,
+        optional: false,
+        own: OwnOptions::default(),
+        is_mixed: false,
+    });
+    Node { nodes: Arc::clone(nodes), index, value: PhantomData }
+}
+
+impl<T> fmt::Debug for Graph<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.nodes().iter().map(|node| node.name.clone()).collect();
+        f.debug_struct("Graph").field("nodes", &names).finish_non_exhaustive()
+    }
+}
+
+/// A node of a [`Graph`], with the type of its value. Cloning is cheap; clones are the same node.
+pub struct Node<T> {
+    nodes: Nodes,
+    index: u32,
+    value: PhantomData<fn() -> T>,
+}
+
+impl<T> Node<T> {
+    /// Lets it wait for these: one node, or several. It runs when all of them have completed, and is skipped once one of them cannot any more. What is
+    /// named again adds to it.
+    pub fn after<N: NodeInputs + ?Sized>(self, inputs: &N) -> Node<T> {
+        let mut found = Vec::new();
+        let mut is_mixed = false;
+        inputs.each(&mut |input| {
+            if Arc::ptr_eq(input.nodes, &self.nodes) { found.push(input.index) } else { is_mixed = true }
+        });
+        self.with(|node| {
+            node.inputs.extend(found);
+            node.is_mixed |= is_mixed;
+        })
+    }
+
+    /// Lets it run as soon as so many of what it waits for have completed; the rest goes on. It is skipped once so many cannot any more.
+    pub fn at_least(self, count: u32) -> Node<T> {
+        self.with(|node| node.at_least = Some(count))
+    }
+
+    /// [`at_least(1)`](Node::at_least).
+    pub fn any(self) -> Node<T> {
+        self.at_least(1)
+    }
+
+    /// Lets it run when all that it waits for has ended, whatever came of it: to clean up, to compensate, to tell somebody. Not in an instance that
+    /// was cancelled, nor behind a failure under [`OnFailure::Cancel`](crate::OnFailure::Cancel).
+    pub fn always(self) -> Node<T> {
+        self.with(|node| node.always = true)
+    }
+
+    /// Its failure does not fail the instance.
+    pub fn optional(self) -> Node<T> {
+        self.with(|node| node.optional = true)
+    }
+
+    /// Its job is delayed so long from when it is sent on.
+    pub fn delay(self, delay: Duration) -> Node<T> {
+        self.with(|node| node.own.overrides.delay = Some(delay).filter(|delay| !delay.is_zero()))
+    }
+
+    /// The priority of its job. Defaults to that of the task.
+    pub fn priority(self, priority: Priority) -> Node<T> {
+        self.with(|node| node.own.priority = Some(priority))
+    }
+
+    /// How often its handler runs until it has completed, 1 to 1,000. Defaults to that of the task.
+    pub fn attempts(self, attempts: u32) -> Node<T> {
+        self.with(|node| node.own.overrides.attempts = Some(attempts))
+    }
+
+    /// How long a run of its handler may take. Defaults to that of the task.
+    pub fn timeout(self, timeout: Duration) -> Node<T> {
+        self.with(|node| node.own.overrides.timeout = Some(timeout))
+    }
+
+    fn with(self, change: impl FnOnce(&mut GraphNode)) -> Node<T> {
+        if let Some(node) = lock(&self.nodes).get_mut(self.index as usize) {
+            change(node);
+        }
+        self
+    }
+
+    /// Adds a node behind this one whose input is the value of this one.
+    pub fn then<O>(&self, name: impl Into<String>, task: &impl NodeTask<T, O>) -> Node<O> {
+        add::<O>(&self.nodes, name.into(), task.task_name(), None).after(self)
+    }
+}
+
+impl<T> Clone for Node<T> {
+    fn clone(&self) -> Node<T> {
+        Node { nodes: Arc::clone(&self.nodes), index: self.index, value: PhantomData }
+    }
+}
+
+impl<T> fmt::Debug for Node<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = lock(&self.nodes).get(self.index as usize).map(|node| node.name.clone());
+        f.debug_struct("Node").field("name", &name).finish_non_exhaustive()
+    }
+}

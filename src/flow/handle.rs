@@ -1,0 +1,432 @@
+//! An instance of a workflow, from the side of whoever started it.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use super::shared::WorkflowShared;
+use crate::error::Error;
+use crate::job::failure::{Failure, StoredError};
+use crate::job::id::JobId;
+use crate::job::node_id::NodeId;
+use crate::job::shape::Shape;
+use crate::limits::{BATCH_BYTES, MESSAGE_LIMIT};
+use crate::names::names;
+use crate::pauses::Pauses;
+use crate::process::waits::NotedWait;
+use crate::shown::cut;
+use crate::store::flow_control::{self, Controlled};
+use crate::store::flow_nodes;
+use crate::store::flow_pause::{self, Turned};
+use crate::store::flow_retry::{self, Again};
+use crate::store::flow_state::{self, FlowPlace, FlowState};
+use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
+use crate::task::patience::{Patience, repeated};
+
+/// How often it is asked whether an instance has ended.
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+const LAST_LOOK: Duration = Duration::from_secs(1);
+
+/// An instance of a [`Workflow`](crate::Workflow), with the type of what it answers. Cloning is cheap. Dropping it does nothing to the instance.
+pub struct WorkflowHandle<T> {
+    shared: Arc<WorkflowShared>,
+    id: Arc<str>,
+    existed: Option<bool>,
+    answers: PhantomData<fn() -> T>,
+}
+
+impl<T> WorkflowHandle<T> {
+    pub(super) fn new(shared: Arc<WorkflowShared>, id: String, existed: Option<bool>) -> WorkflowHandle<T> {
+        WorkflowHandle { shared, id: id.into(), existed, answers: PhantomData }
+    }
+
+    /// The id of the instance.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The name of its definition.
+    #[must_use]
+    pub fn workflow(&self) -> &str {
+        self.shared.keys.task()
+    }
+
+    /// Whether the instance existed before the start that made this handle; `None` of a handle that was made without one.
+    #[must_use]
+    pub fn existed(&self) -> Option<bool> {
+        self.existed
+    }
+
+    /// Where the instance stands, and each of its nodes, in pages of 500.
+    ///
+    /// # Errors
+    /// [`Error::WorkflowNotFound`] if it was never started; what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn status(&self) -> Result<WorkflowStatus, Error> {
+        let state = self.state().await?;
+        let shape = self.shape(&state.digest).await?;
+        let (keys, store) = (&self.shared.keys, &self.shared.store);
+        let mut nodes = Vec::with_capacity(shape.nodes.len());
+        while nodes.len() < shape.nodes.len() {
+            let from = nodes.len() as u32;
+            let page = |mut conn| async move { flow_nodes::nodes(&mut conn, keys, &self.id, from).await };
+            let page = store.ask(RESPONSE_TIMEOUT, page).await?.ok_or_else(|| self.not_found())?;
+            if page.states.is_empty() {
+                break;
+            }
+            for (index, said) in (from..).zip(&page.states) {
+                let Some(node) = shape.nodes.get(index as usize) else { break };
+                let (definition, instance) = (keys.task().to_owned(), self.id.to_string());
+                let state = NodeState::from_wire(said);
+                let id = NodeId { definition, instance, node: index, run: page.run }.job_id();
+                let job = (state != NodeState::Pending && state != NodeState::Skipped).then_some(id);
+                nodes.push(NodeStatus { name: node.name.clone(), task: node.task.clone(), state, job });
+            }
+        }
+        Ok(WorkflowStatus { state: state.place.into(), unfinished: state.live, open: state.open, nodes })
+    }
+
+    /// Waits until the instance has ended, and returns what it answers.
+    ///
+    /// # Errors
+    /// - [`Error::WorkflowFailed`] with the node that broke it, [`Error::WorkflowCancelled`] with the reason.
+    /// - [`Error::WorkflowNotFound`] if it was never started.
+    /// - [`Error::Codec`] if what it answers is no `T`.
+    /// - What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn result(&self) -> Result<T, Error>
+    where
+        T: DeserializeOwned,
+    {
+        let _noted = NotedWait::begin();
+        let mut pauses = Pauses::new(FIRST_LOOK, LAST_LOOK);
+        loop {
+            match self.state().await {
+                Ok(state) => match state.place {
+                    FlowPlace::Running | FlowPlace::Paused => {}
+                    FlowPlace::Completed => return self.answer(&state.answer),
+                    FlowPlace::Failed => return Err(self.failure(state).await),
+                    FlowPlace::Cancelled => {
+                        let reason = String::from_utf8_lossy(&state.answer).into_owned();
+                        let (workflow, id) = (self.workflow().to_owned(), self.id.to_string());
+                        return Err(Error::WorkflowCancelled { workflow, id, reason });
+                    }
+                },
+                Err(e) if e.is_outage() => {}
+                Err(e) => return Err(e),
+            }
+            tokio::time::sleep(pauses.next()).await;
+        }
+    }
+
+    /// Cancels the instance: what is not open yet never runs, what waits is cancelled, and handlers that run are asked to stop. It has ended when none of its
+    /// handlers is left. A second cancel changes nothing. A reason is cut to 4 KiB.
+    ///
+    /// # Errors
+    /// [`Error::WorkflowNotFound`] if it was never started; what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// The cancel may be asked for or not when the future is dropped; it is safe to repeat, and once asked for it is carried out by workers.
+    pub async fn cancel(&self, reason: impl Into<String>) -> Result<WorkflowState, Error> {
+        let reason = reason.into();
+        let reason = cut(&reason, MESSAGE_LIMIT);
+        let WorkflowShared { keys, store, mover, .. } = &*self.shared;
+        let patience = Patience::new(store.dispatch_timeout, Instant::now(), reason.len());
+        let cancel = || {
+            let cancel = |mut conn| async move { flow_control::cancel(&mut conn, keys, &self.id, reason).await };
+            store.ask(response_time(reason.len()), cancel)
+        };
+        match repeated(patience, cancel).await? {
+            Controlled::Unknown => Err(self.not_found()),
+            Controlled::Ended(place) => Ok(place.into()),
+            Controlled::Stopping(run) => {
+                if let Err(e) = mover.cancel_open(keys, &self.id, run).await {
+                    tracing::debug!(workflow = self.workflow(), id = %self.id, error = %e.chain(),
+                        "workers go on to cancel the nodes of a workflow");
+                }
+                Ok(self.state().await?.place.into())
+            }
+        }
+    }
+
+    /// Opens nothing of the instance any more until it is resumed. What was sent goes on, and its ends are heard.
+    ///
+    /// # Errors
+    /// [`Error::WorkflowNotFound`] if it was never started; what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// It may be paused or not when the future is dropped; it is safe to repeat.
+    pub async fn pause(&self) -> Result<WorkflowState, Error> {
+        self.turned(FlowPlace::Running, false).await
+    }
+
+    /// Lets a paused instance go on. Where a node of it has failed, what does not depend on that runs, and the instance then ends as failed.
+    ///
+    /// # Errors
+    /// As [`pause`](WorkflowHandle::pause).
+    ///
+    /// # Cancel safety
+    /// It may be resumed or not when the future is dropped; it is safe to repeat, and once resumed it is carried on by workers.
+    pub async fn resume(&self) -> Result<WorkflowState, Error> {
+        self.turned(FlowPlace::Paused, true).await
+    }
+
+    /// Turns the instance where it is in this place; elsewhere it is let be. Returns where it stands then.
+    async fn turned(&self, from: FlowPlace, resumes: bool) -> Result<WorkflowState, Error> {
+        let WorkflowShared { keys, store, mover, .. } = &*self.shared;
+        loop {
+            let seen = self.state().await?;
+            if seen.place != from {
+                return Ok(seen.place.into());
+            }
+            let turn = |mut conn| async move { flow_pause::turn(&mut conn, keys, &self.id, seen.turn, resumes).await };
+            match store.ask(RESPONSE_TIMEOUT, turn).await? {
+                Turned::Unknown => return Err(self.not_found()),
+                Turned::Resumed(run) => {
+                    self.opened(mover.open(keys, &self.id, run).await);
+                    return Ok(self.state().await?.place.into());
+                }
+                // One that stops stays in its place until it has ended.
+                Turned::Changed if self.state().await?.turn == seen.turn => return Ok(seen.place.into()),
+                Turned::Changed => {}
+                Turned::Paused | Turned::Ended => return Ok(self.state().await?.place.into()),
+            }
+        }
+    }
+
+    /// Lets all nodes run once more that did not complete, of an instance that failed, was cancelled, or is paused: with what has completed as it is. Their
+    /// jobs are new ones.
+    ///
+    /// # Errors
+    /// - [`Error::WorkflowBusy`] while nodes of it are open: their handlers may run. Wait, or cancel it.
+    /// - [`Error::WorkflowNotFound`] if it was never started; what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// The new run may have begun or not when the future is dropped; it is safe to repeat: an instance that runs is let be.
+    pub async fn retry_failed(&self) -> Result<WorkflowState, Error> {
+        let WorkflowShared { keys, store, mover, .. } = &*self.shared;
+        loop {
+            let seen = self.state().await?;
+            if matches!(seen.place, FlowPlace::Running | FlowPlace::Completed) {
+                return Ok(seen.place.into());
+            }
+            let (shape, mut states) = (self.shape(&seen.digest).await?, Vec::new());
+            while states.len() < shape.nodes.len() {
+                let from = states.len() as u32;
+                let page = |mut conn| async move { flow_nodes::nodes(&mut conn, keys, &self.id, from).await };
+                let page = store.ask(RESPONSE_TIMEOUT, page).await?.ok_or_else(|| self.not_found())?;
+                if page.states.is_empty() {
+                    break;
+                }
+                states.extend(page.states);
+            }
+            let again = &shape.states_again(&states);
+            let retry = |mut conn| async move { flow_retry::retry(&mut conn, keys, &self.id, seen.turn, again).await };
+            match store.ask(RESPONSE_TIMEOUT, retry).await? {
+                Again::Run(run) => {
+                    self.opened(mover.open(keys, &self.id, run).await);
+                    return Ok(WorkflowState::Running);
+                }
+                Again::Busy(open) => {
+                    let (workflow, id) = (self.workflow().to_owned(), self.id.to_string());
+                    return Err(Error::WorkflowBusy { workflow, id, open });
+                }
+                Again::Changed if self.state().await?.turn == seen.turn => return Ok(seen.place.into()),
+                Again::Moved | Again::Changed => {}
+                Again::Unknown => return Err(self.not_found()),
+            }
+        }
+    }
+
+    fn opened(&self, opened: Result<(), Error>) {
+        if let Err(e) = opened {
+            tracing::debug!(workflow = self.workflow(), id = %self.id, error = %e.chain(),
+                "workers go on to open the nodes of a workflow");
+        }
+    }
+
+    async fn state(&self) -> Result<FlowState, Error> {
+        let keys = &self.shared.keys;
+        let look = |mut conn| async move { flow_state::state(&mut conn, keys, &self.id).await };
+        self.shared.store.ask(response_time(BATCH_BYTES), look).await?.ok_or_else(|| self.not_found())
+    }
+
+    async fn shape(&self, digest: &str) -> Result<Shape, Error> {
+        let keys = &self.shared.keys;
+        let read = |mut conn| async move { flow_nodes::shape(&mut conn, keys, digest).await };
+        let found = self.shared.store.ask(response_time(BATCH_BYTES), read).await?.ok_or_else(|| self.not_found())?;
+        serde_json::from_slice(&found).map_err(|source| self.unreadable(source))
+    }
+
+    fn unreadable(&self, source: serde_json::Error) -> Error {
+        Error::Codec {
+            what: format!("what is stored of the instance {} of the workflow {}", self.id, self.workflow()),
+            source,
+        }
+    }
+
+    fn answer(&self, stored: &[u8]) -> Result<T, Error>
+    where
+        T: DeserializeOwned,
+    {
+        let stored = if stored.is_empty() { b"null" } else { stored };
+        serde_json::from_slice(stored).map_err(|source| self.unreadable(source))
+    }
+
+    async fn failure(&self, state: FlowState) -> Error {
+        let (workflow, id) = (self.workflow().to_owned(), self.id.to_string());
+        let (node, error) = match state.broken_by {
+            Some((node, said)) if said.is_empty() => {
+                let message = "the node whose value it answers did not run".to_owned();
+                (node, StoredError { code: "skipped".to_owned(), message })
+            }
+            Some((node, said)) => (node, StoredError::from_json(&said)),
+            None => (0, StoredError::from_json(&String::from_utf8_lossy(&state.answer))),
+        };
+        let job = NodeId { definition: workflow.clone(), instance: id.clone(), node, run: state.run }.job_id();
+        let name =
+            self.shape(&state.digest).await.ok().and_then(|shape| Some(shape.nodes.get(node as usize)?.name.clone()));
+        Error::WorkflowFailed {
+            workflow,
+            id,
+            node: name.unwrap_or_default(),
+            failure: Box::new(Failure::new(job, error, 0, 0)),
+        }
+    }
+
+    fn not_found(&self) -> Error {
+        Error::WorkflowNotFound { workflow: self.workflow().to_owned(), id: self.id.to_string() }
+    }
+}
+
+impl<T> Clone for WorkflowHandle<T> {
+    fn clone(&self) -> WorkflowHandle<T> {
+        let (shared, id) = (Arc::clone(&self.shared), Arc::clone(&self.id));
+        WorkflowHandle { shared, id, existed: self.existed, answers: PhantomData }
+    }
+}
+
+impl<T> fmt::Debug for WorkflowHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkflowHandle")
+            .field("workflow", &self.workflow())
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where an instance of a workflow stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum WorkflowState {
+    /// It goes on.
+    Running,
+    /// Nothing opens before somebody resumes it.
+    Paused,
+    /// It has ended, and answers.
+    Completed,
+    /// It has ended without.
+    Failed,
+    /// Somebody cancelled it.
+    Cancelled,
+}
+
+names!(WorkflowState, "state of a workflow", {
+    Running = "running",
+    Paused = "paused",
+    Completed = "completed",
+    Failed = "failed",
+    Cancelled = "cancelled",
+});
+
+impl From<FlowPlace> for WorkflowState {
+    fn from(place: FlowPlace) -> WorkflowState {
+        match place {
+            FlowPlace::Running => WorkflowState::Running,
+            FlowPlace::Paused => WorkflowState::Paused,
+            FlowPlace::Completed => WorkflowState::Completed,
+            FlowPlace::Failed => WorkflowState::Failed,
+            FlowPlace::Cancelled => WorkflowState::Cancelled,
+        }
+    }
+}
+
+/// Where a node of an instance stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum NodeState {
+    /// It waits for others.
+    Pending,
+    /// Its job is sent, or about to be: where that stands, the task tells.
+    Open,
+    /// Its job completed.
+    Completed,
+    /// Its job failed.
+    Failed,
+    /// Its job was cancelled.
+    Cancelled,
+    /// It cannot run any more: too much that it waited for did not complete.
+    Skipped,
+}
+
+names!(NodeState, "state of a node", {
+    Pending = "pending",
+    Open = "open",
+    Completed = "completed",
+    Failed = "failed",
+    Cancelled = "cancelled",
+    Skipped = "skipped",
+});
+
+impl NodeState {
+    fn from_wire(state: &str) -> NodeState {
+        match state.as_bytes().first() {
+            Some(b'o') => NodeState::Open,
+            Some(b'c') => NodeState::Completed,
+            Some(b'f') => NodeState::Failed,
+            Some(b'x') => NodeState::Cancelled,
+            Some(b's') => NodeState::Skipped,
+            _ => NodeState::Pending,
+        }
+    }
+}
+
+/// An instance of a workflow as it was when it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct WorkflowStatus {
+    /// Where it stands.
+    pub state: WorkflowState,
+    /// How many of its nodes have not ended.
+    pub unfinished: u64,
+    /// How many of those are open: sent, or about to be.
+    pub open: u64,
+    /// Its nodes, in the order in which the graph made them.
+    pub nodes: Vec<NodeStatus>,
+}
+
+/// A node of an instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct NodeStatus {
+    /// Its name.
+    pub name: String,
+    /// The task of its job.
+    pub task: String,
+    /// Where it stands.
+    pub state: NodeState,
+    /// Its job in the present run of the instance; none of a node that was not opened.
+    pub job: Option<JobId>,
+}

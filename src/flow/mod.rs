@@ -1,0 +1,18 @@
+//! Workflows: graphs of jobs that go on whoever dies.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `options.rs` | what becomes of an instance when a node fails |
+//! | `graph.rs` | a graph as a plain value: nodes, what each waits for, and its faults |
+//! | `shape.rs` | a graph → the records that scripts read, and how each node begins |
+//! | `workflow.rs` | a definition, and the start of an instance |
+//! | `mover.rs` | what moves instances: ends are told, opened nodes are sent, open ones cancelled; whoever does it, and however often |
+//! | `handle.rs` | an instance from the side of whoever started it |
+
+pub(crate) mod graph;
+pub(crate) mod handle;
+pub(crate) mod mover;
+pub(crate) mod options;
+pub(crate) mod shape;
+pub(crate) mod shared;
+pub(crate) mod workflow;

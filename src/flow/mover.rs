@@ -1,0 +1,529 @@
+//! What moves workflows. Every step may be repeated by anybody at any time: what was done before is not done again.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use futures_util::future::join_all;
+
+use crate::error::Error;
+use crate::job::failure::StoredError;
+use crate::job::id::JobId;
+use crate::job::node_id::NodeId;
+use crate::job::shape::Shape;
+use crate::job::state::JobState;
+use crate::limits::{BATCH, BATCH_BYTES, NODE_LIMIT};
+use crate::options::modes::{Durability, Priority};
+use crate::options::overrides::Overrides;
+use crate::store::cancel;
+use crate::store::declare::{WIRE_OF_NODES, check_wire};
+use crate::store::dispatch::NewJob;
+use crate::store::ended::ended;
+use crate::store::engine::Store;
+use crate::store::fleet::named;
+use crate::store::flow_advance::{self, Advanced, EndedNode, NodeEnd};
+use crate::store::flow_audit;
+use crate::store::flow_look;
+use crate::store::flow_nodes;
+use crate::store::flow_open;
+use crate::store::flow_resend;
+use crate::store::flow_start::{NodePayload, ToSend};
+use crate::store::flow_state;
+use crate::store::flow_trim;
+use crate::store::flow_visit;
+use crate::store::keys::{Key, TaskKeys};
+use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
+use crate::store::states;
+use crate::store::tables::Tables;
+use crate::store::told::{Named, Told};
+use crate::store::values;
+use crate::task::dispatcher::Dispatcher;
+use crate::times::ms_of;
+
+/// With so many tasks the dispatchers of those are forgotten to which nothing is being sent.
+const MANY: usize = 1000;
+
+/// What was not moved for so long is compared with its jobs.
+const UNMOVED: Duration = Duration::from_secs(60);
+
+/// How many rounds one look makes at the most: the next one goes on.
+const ROUNDS: usize = 50;
+
+/// What the dispatch of a node sets, as JSON in its shape.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct OwnOptions {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) priority: Option<Priority>,
+    #[serde(skip_serializing_if = "Overrides::is_empty")]
+    pub(crate) overrides: Overrides,
+}
+
+impl OwnOptions {
+    /// Whether nothing is set.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == OwnOptions::default()
+    }
+}
+
+/// A node that ended, and the table in whose outbox that stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    pub(crate) node: EndedNode,
+    /// None where it never was a job.
+    pub(crate) table: Option<Arc<TaskKeys>>,
+}
+
+/// Moves workflows, in behalf of whoever starts them and of workers.
+pub(crate) struct Mover {
+    store: Arc<Store>,
+    dispatchers: Mutex<HashMap<String, Arc<Dispatcher>>>,
+    /// Tasks whose workers know of workflows.
+    known: Mutex<HashSet<String>>,
+}
+
+impl Mover {
+    pub(crate) fn new(store: Arc<Store>) -> Mover {
+        Mover { store, dispatchers: Mutex::default(), known: Mutex::default() }
+    }
+
+    /// Sees to it that whoever works these tasks knows of workflows.
+    ///
+    /// # Errors
+    /// `Unsupported` while a live worker of one of them does not.
+    pub(crate) async fn know(&self, tasks: &[String]) -> Result<(), Error> {
+        for task in tasks {
+            if self.known().contains(task) {
+                continue;
+            }
+            let keys = self.store.tables(task).first();
+            let (written, _) = self.store.shared(RESPONSE_TIMEOUT, async |conn| check_wire(conn, &keys).await).await?;
+            if written < WIRE_OF_NODES {
+                let older = self.store.older_workers(task, WIRE_OF_NODES).await?;
+                if !older.is_empty() {
+                    let what =
+                        format!("the jobs of workflows need, of the task {task}, {}", named(&older, WIRE_OF_NODES));
+                    return Err(Error::Unsupported { what });
+                }
+            }
+            self.known().insert(task.clone());
+        }
+        Ok(())
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn dispatcher(&self, task: &str) -> Arc<Dispatcher> {
+        let mut known = self.dispatchers.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MANY {
+            known.retain(|_, dispatcher| Arc::strong_count(dispatcher) > 1);
+        }
+        let new = || Arc::new(Dispatcher::new(Arc::clone(&self.store), self.store.tables(task), None));
+        Arc::clone(known.entry(task.to_owned()).or_insert_with(new))
+    }
+
+    /// Tells a workflow of the nodes that ended, all of them its own, takes them off the outboxes of their tasks, and sends what opened.
+    pub(crate) async fn advance(&self, keys: &TaskKeys, ended: &[Ended]) -> Result<(), Error> {
+        let nodes: Vec<EndedNode> = ended.iter().map(|ended| ended.node.clone()).collect();
+        let bytes = nodes.iter().map(|node| node.said.len()).sum();
+        let tell = async |conn: &mut _| flow_advance::advance(conn, keys, &nodes).await;
+        let advanced = self.store.shared(response_time(bytes), tell).await?;
+        let (_, went_on) = tokio::join!(self.told(ended), self.go_on(keys, advanced));
+        went_on
+    }
+
+    /// Sends what opened, and visits what was left to be visited.
+    async fn go_on(&self, keys: &TaskKeys, advanced: Advanced) -> Result<(), Error> {
+        self.send(keys, advanced.sends).await;
+        let mut visits = VecDeque::from(advanced.visits);
+        while let Some(mark) = visits.pop_front() {
+            self.visit(keys, &mark, &mut visits).await?;
+        }
+        Ok(())
+    }
+
+    async fn visit(&self, keys: &TaskKeys, mark: &str, visits: &mut VecDeque<String>) -> Result<(), Error> {
+        let visit = async |conn: &mut _| flow_visit::visit(conn, keys, mark).await;
+        let Advanced { visits: more, sends } = self.store.shared(RESPONSE_TIMEOUT, visit).await?;
+        visits.extend(more);
+        self.send(keys, sends).await;
+        Ok(())
+    }
+
+    /// The outboxes of tasks: what could not be taken off is told again.
+    async fn told(&self, ended: &[Ended]) {
+        let mut tables: Vec<(&Arc<TaskKeys>, Vec<String>)> = Vec::new();
+        for Ended { node, table } in ended {
+            let Some(table) = table else { continue };
+            let id = node.id.job_id().to_string();
+            match tables.iter_mut().find(|(known, _)| Arc::ptr_eq(known, table)) {
+                Some((_, ids)) => ids.push(id),
+                None => tables.push((table, vec![id])),
+            }
+        }
+        let takes = tables.into_iter().map(|(table, ids)| async move {
+            let take = async |conn: &mut _| flow_look::done(conn, table, &ids).await;
+            if let Err(e) = self.store.shared(RESPONSE_TIMEOUT, take).await {
+                tracing::debug!(task = table.task(), error = %e.chain(), "a workflow is told of ended jobs again");
+            }
+        });
+        join_all(takes).await;
+    }
+
+    /// Sends the nodes. What cannot be sent stays in the outbox of the workflow, for a later look.
+    pub(crate) async fn send(&self, keys: &TaskKeys, sends: Vec<ToSend>) {
+        let mut by_task: BTreeMap<String, Vec<ToSend>> = BTreeMap::new();
+        for node in sends {
+            by_task.entry(node.task.clone()).or_default().push(node);
+        }
+        join_all(by_task.into_iter().map(|(task, nodes)| self.send_to(keys, task, nodes))).await;
+    }
+
+    async fn send_to(&self, keys: &TaskKeys, task: String, nodes: Vec<ToSend>) {
+        for some in nodes.chunks(BATCH) {
+            let entries: Vec<String> = some.iter().map(|node| send_entry(&node.id)).collect();
+            let sent = async {
+                let mut jobs = Vec::with_capacity(some.len());
+                for node in some {
+                    jobs.push(self.job_of(keys, node).await?);
+                }
+                self.dispatcher(&task).dispatch_many(jobs, Durability::Memory).await
+            };
+            let settled = match sent.await {
+                Ok(_) => {
+                    let take = async |conn: &mut _| flow_look::done(conn, keys, &entries).await;
+                    self.store.shared(RESPONSE_TIMEOUT, take).await
+                }
+                Err(e) => {
+                    tracing::warn!(workflow = keys.task(), %task, nodes = some.len(), error = %e.chain(),
+                        "nodes of a workflow could not be sent; it is tried again");
+                    let off =
+                        async |conn: &mut _| flow_look::put_off(conn, keys, &entries, ms_of(SystemTime::now())).await;
+                    self.store.shared(RESPONSE_TIMEOUT, off).await
+                }
+            };
+            if let Err(e) = settled {
+                tracing::debug!(workflow = keys.task(), error = %e.chain(), "nodes of a workflow are sent again");
+            }
+        }
+    }
+
+    async fn job_of(&self, keys: &TaskKeys, node: &ToSend) -> Result<NewJob, Error> {
+        let payload = match &node.payload {
+            NodePayload::Here(payload) => payload.clone(),
+            NodePayload::Apart(column, field) => {
+                let (keys, column, field) = (self.store.workflow(keys.task()), *column, field.clone());
+                let read = move |mut conn| async move { values::value(&mut conn, &keys, column, &field).await };
+                let found = self.store.read_apart(response_time(BATCH_BYTES * 4), read).await?;
+                found.unwrap_or_else(|| b"null".to_vec())
+            }
+        };
+        // What is no JSON somebody has written by hand.
+        let OwnOptions { priority, overrides } = serde_json::from_str(&node.own).unwrap_or_default();
+        Ok(NewJob {
+            id: node.id.job_id(),
+            payload,
+            priority,
+            overrides,
+            expires_after: None,
+            dispatched_at_ms: Some(ms_of(SystemTime::now())),
+        })
+    }
+
+    /// Cancels what is open of an instance that stops. A job that never was, or was ended by this, is told as cancelled at once.
+    pub(crate) async fn cancel_open(&self, keys: &TaskKeys, instance: &str, run: u64) -> Result<(), Error> {
+        for (task, nodes) in self.open_nodes(keys, instance).await? {
+            // Of another run, where somebody let it run once more.
+            let nodes: Vec<NodeId> = nodes.into_iter().filter(|node| node.run == run).collect();
+            self.cancel_of(keys, &task, nodes).await?;
+        }
+        Ok(())
+    }
+
+    /// The open nodes of an instance, by their tasks.
+    async fn open_nodes(&self, keys: &TaskKeys, instance: &str) -> Result<BTreeMap<String, Vec<NodeId>>, Error> {
+        let (mut open, mut from): (BTreeMap<String, Vec<NodeId>>, u32) = (BTreeMap::new(), 0);
+        let state = async |conn: &mut _| flow_state::state(conn, keys, instance).await;
+        let Some(state) = self.store.shared(RESPONSE_TIMEOUT, state).await? else { return Ok(open) };
+        let read = async |conn: &mut _| flow_nodes::shape(conn, keys, &state.digest).await;
+        let shape = self.store.shared(response_time(BATCH_BYTES), read).await?;
+        let shape: Option<Shape> = shape.and_then(|json| serde_json::from_slice(&json).ok());
+        loop {
+            let page = async |conn: &mut _| flow_nodes::nodes(conn, keys, instance, from).await;
+            let Some(page) = self.store.shared(RESPONSE_TIMEOUT, page).await? else { return Ok(open) };
+            for (node, _) in (from..).zip(&page.states).filter(|(_, state)| state.starts_with('o')) {
+                let known = shape.as_ref().and_then(|shape| shape.nodes.get(node as usize));
+                let task = known.map_or_else(String::new, |node| node.task.clone());
+                let (definition, instance) = (keys.task().to_owned(), instance.to_owned());
+                open.entry(task).or_default().push(NodeId { definition, instance, node, run: page.run });
+            }
+            from += flow_nodes::NODE_PAGE;
+            if from >= page.count {
+                return Ok(open);
+            }
+        }
+    }
+
+    /// Cancels jobs of one task.
+    async fn cancel_of(&self, keys: &TaskKeys, task: &str, nodes: Vec<NodeId>) -> Result<(), Error> {
+        const REASON: &str = "its workflow was stopped";
+        let said = StoredError { code: "cancelled".to_owned(), message: REASON.to_owned() }.to_json();
+        let tables = self.store.tables(task);
+        tables.asked(&self.store).await?;
+        for (table, nodes) in by_table(&tables, nodes) {
+            for some in nodes.chunks(BATCH) {
+                let named: Vec<Named> = some.iter().map(|node| Named::anywhere(node.job_id())).collect();
+                let call = async |conn: &mut _| cancel::cancel(conn, &table, &named, REASON, "").await;
+                let told = self.store.shared(RESPONSE_TIMEOUT, call).await?;
+                let ended: Vec<Ended> = some
+                    .iter()
+                    .zip(told)
+                    .filter(|(_, told)| matches!(told, Told::Done | Told::Unknown))
+                    .map(|(id, told)| Ended {
+                        node: EndedNode { id: id.clone(), end: NodeEnd::Cancelled, said: said.clone().into_bytes() },
+                        table: (told == Told::Done).then(|| Arc::clone(&table)),
+                    })
+                    .collect();
+                if !ended.is_empty() {
+                    self.advance(keys, &ended).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks after a workflow: does what is older than the grace and was not done, whoever was to do it.
+    pub(crate) async fn look(&self, name: &str, grace: Duration) -> Result<(), Error> {
+        let keys = self.store.workflow(name);
+        for _ in 0..ROUNDS {
+            let look = async |conn: &mut _| flow_look::look(conn, &keys, grace).await;
+            let found = self.store.shared(response_time(BATCH_BYTES), look).await?;
+            let has_found = !found.entries.is_empty() || !found.sends.is_empty();
+            self.send(&keys, found.sends).await;
+            for entry in found.entries {
+                if let Err(e) = self.carry_out(&keys, &entry).await {
+                    tracing::debug!(workflow = name, entry, error = %e.chain(), "a step of a workflow is tried again");
+                    let off = async |conn: &mut _| {
+                        flow_look::put_off(conn, &keys, std::slice::from_ref(&entry), ms_of(SystemTime::now())).await
+                    };
+                    self.store.shared(RESPONSE_TIMEOUT, off).await?;
+                }
+            }
+            if !found.more || !has_found {
+                break;
+            }
+        }
+        let tasks = async |conn: &mut _| flow_look::tasks(conn, &keys).await;
+        let tasks = self.store.shared(RESPONSE_TIMEOUT, tasks).await?;
+        // Each on its own: the node of one may be away.
+        let looks = tasks.iter().map(|task| async move {
+            if let Err(e) = self.look_at_task(task, grace).await {
+                tracing::debug!(task, error = %e.chain(), "the ended jobs of workflows are looked for again");
+            }
+        });
+        join_all(looks).await;
+        self.audit(&keys).await?;
+        self.trim(&keys).await
+    }
+
+    /// Compares instances that were not moved for long with the jobs of their nodes: what a server lost is sent again, and what ended without a
+    /// word is told.
+    async fn audit(&self, keys: &TaskKeys) -> Result<(), Error> {
+        let take = async |conn: &mut _| flow_audit::audit(conn, keys, UNMOVED).await;
+        let (instances, _) = self.store.shared(RESPONSE_TIMEOUT, take).await?;
+        for instance in instances {
+            if let Err(e) = self.audit_instance(keys, &instance).await {
+                tracing::debug!(workflow = keys.task(), instance, error = %e.chain(), "an instance is audited later");
+            }
+        }
+        Ok(())
+    }
+
+    async fn audit_instance(&self, keys: &TaskKeys, instance: &str) -> Result<(), Error> {
+        for (task, nodes) in self.open_nodes(keys, instance).await? {
+            let tables = self.store.tables(&task);
+            tables.asked(&self.store).await?;
+            for (table, nodes) in by_table(&tables, nodes) {
+                for some in nodes.chunks(BATCH) {
+                    self.audit_nodes(keys, &table, some).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Open nodes whose jobs are of one table.
+    async fn audit_nodes(&self, keys: &TaskKeys, table: &Arc<TaskKeys>, nodes: &[NodeId]) -> Result<(), Error> {
+        let ids: Vec<JobId> = nodes.iter().map(NodeId::job_id).collect();
+        let look = async |conn: &mut _| states::states(conn, table, &ids).await;
+        let looked = self.store.shared(RESPONSE_TIMEOUT, look).await?.jobs;
+        let told = async |conn: &mut _| flow_look::among(conn, table, &ids).await;
+        let to_be_told = self.store.shared(RESPONSE_TIMEOUT, told).await?;
+        let (mut unknown, mut ended) = (Vec::new(), Vec::new());
+        for ((node, job), is_told_of) in nodes.iter().zip(looked).zip(to_be_told) {
+            match job {
+                None => unknown.push(node.clone()),
+                Some((state, bytes)) if state.is_terminal() && !is_told_of => ended.push((node.clone(), state, bytes)),
+                Some(_) => {}
+            }
+        }
+        if !unknown.is_empty() {
+            let again = async |conn: &mut _| flow_resend::resend(conn, keys, &unknown).await;
+            let (sends, lost) = self.store.shared(response_time(BATCH_BYTES), again).await?;
+            tracing::info!(
+                workflow = keys.task(),
+                task = table.task(),
+                sent = sends.len(),
+                lost = lost.len(),
+                "jobs of a workflow are not there; they are sent again"
+            );
+            self.send(keys, sends).await;
+            let is_lost = |node: &&NodeId| lost.contains(&format!("{}/{}/{}", node.instance, node.node, node.run));
+            for node in unknown.iter().filter(is_lost) {
+                ended.push((node.clone(), JobState::Failed, 0));
+            }
+        }
+        for (node, state, _) in ended {
+            let said = self.said(table, &node.job_id(), state).await?;
+            let end = match state {
+                JobState::Completed => NodeEnd::Completed,
+                JobState::Cancelled => NodeEnd::Cancelled,
+                _ => NodeEnd::Failed,
+            };
+            self.advance(keys, &[Ended { node: EndedNode { id: node, end, said }, table: None }]).await?;
+        }
+        Ok(())
+    }
+
+    /// What is kept of how a job ended.
+    async fn said(&self, table: &Arc<TaskKeys>, id: &JobId, state: JobState) -> Result<Vec<u8>, Error> {
+        let column = if state == JobState::Completed { Key::Result } else { Key::Error };
+        let (keys, id) = (Arc::clone(table), id.to_string());
+        let read = move |mut conn| async move { values::value(&mut conn, &keys, column, &id).await };
+        let found = self.store.read_apart(response_time(NODE_LIMIT), read).await?;
+        let missing = || {
+            let message = "its job, or what became of it, is not there any more".to_owned();
+            StoredError { code: "result_not_available".to_owned(), message }.to_json().into_bytes()
+        };
+        // Nothing is what a handler without a value has.
+        Ok(found.unwrap_or_else(|| if state == JobState::Completed { Vec::new() } else { missing() }))
+    }
+
+    /// Removes instances that ended long ago.
+    async fn trim(&self, keys: &TaskKeys) -> Result<(), Error> {
+        let kept = async |conn: &mut _| flow_trim::kept(conn, keys).await;
+        let Some(limit) = self.store.shared(RESPONSE_TIMEOUT, kept).await? else { return Ok(()) };
+        for place in [Key::Completed, Key::Failed, Key::Cancelled] {
+            for _ in 0..ROUNDS {
+                let trim = async |conn: &mut _| flow_trim::trim(conn, keys, place, limit).await;
+                let (_, more) = self.store.shared(RESPONSE_TIMEOUT, trim).await?;
+                if !more {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens what is ready of an instance, and sends it.
+    pub(crate) async fn open(&self, keys: &TaskKeys, instance: &str, run: u64) -> Result<(), Error> {
+        loop {
+            let open = async |conn: &mut _| flow_open::open(conn, keys, instance, run).await;
+            let (sends, more) = self.store.shared(response_time(BATCH_BYTES), open).await?;
+            self.send(keys, sends).await;
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn carry_out(&self, keys: &TaskKeys, entry: &str) -> Result<(), Error> {
+        let (kind, named) = entry.split_once(' ').unwrap_or((entry, ""));
+        match kind {
+            "v" => {
+                let mut visits = VecDeque::from([named.to_owned()]);
+                while let Some(mark) = visits.pop_front() {
+                    self.visit(keys, &mark, &mut visits).await?;
+                }
+                return Ok(());
+            }
+            "o" => {
+                return match named.rsplit_once('/').and_then(|(instance, run)| Some((instance, run.parse().ok()?))) {
+                    Some((instance, run)) => self.open(keys, instance, run).await,
+                    None => Ok(()),
+                };
+            }
+            "x" => {
+                if let Some((instance, run)) = named.rsplit_once('/')
+                    && let Ok(run) = run.parse()
+                {
+                    self.cancel_open(keys, instance, run).await?;
+                }
+            }
+            _ => {}
+        }
+        let entry = [entry.to_owned()];
+        let take = async |conn: &mut _| flow_look::done(conn, keys, &entry).await;
+        self.store.shared(RESPONSE_TIMEOUT, take).await
+    }
+
+    /// Tells workflows of the jobs of a task that ended longer ago than the grace.
+    async fn look_at_task(&self, task: &str, grace: Duration) -> Result<(), Error> {
+        let tables = self.store.tables(task).asked(&self.store).await?;
+        for table in tables.iter() {
+            self.look_at(table, grace).await?;
+        }
+        Ok(())
+    }
+
+    /// The same of one table.
+    pub(crate) async fn look_at(&self, table: &Arc<TaskKeys>, grace: Duration) -> Result<(), Error> {
+        for _ in 0..ROUNDS {
+            let look = async |conn: &mut _| ended(conn, table, grace).await;
+            let (found, strange, more) = self.store.shared(response_time(BATCH_BYTES), look).await?;
+            let is_empty = found.is_empty() && strange.is_empty();
+            let mut by_workflow: BTreeMap<String, Vec<Ended>> = BTreeMap::new();
+            for node in found {
+                let ended = Ended { table: Some(Arc::clone(table)), node };
+                by_workflow.entry(ended.node.id.definition.clone()).or_default().push(ended);
+            }
+            for (name, ended) in by_workflow {
+                let keys = self.store.workflow(&name);
+                if let Err(e) = self.advance(&keys, &ended).await {
+                    tracing::debug!(workflow = name, error = %e.chain(), "a workflow is told of ended jobs again");
+                    let ids: Vec<String> = ended.iter().map(|ended| ended.node.id.job_id().to_string()).collect();
+                    let off =
+                        async |conn: &mut _| flow_look::put_off(conn, table, &ids, ms_of(SystemTime::now())).await;
+                    self.store.shared(RESPONSE_TIMEOUT, off).await?;
+                }
+            }
+            let strange: Vec<&str> = strange.iter().map(JobId::as_str).collect();
+            let take = async |conn: &mut _| flow_look::done(conn, table, &strange).await;
+            self.store.shared(RESPONSE_TIMEOUT, take).await?;
+            if !more || is_empty {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The nodes by the tables of their jobs.
+fn by_table(tables: &Tables, nodes: Vec<NodeId>) -> Vec<(Arc<TaskKeys>, Vec<NodeId>)> {
+    let mut found: Vec<(Arc<TaskKeys>, Vec<NodeId>)> = Vec::new();
+    for node in nodes {
+        let table = tables.of(node.job_id().as_str());
+        match found.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &table)) {
+            Some((_, nodes)) => nodes.push(node),
+            None => found.push((table, vec![node])),
+        }
+    }
+    found
+}
+
+/// How the outbox of a workflow names a node that is to be sent.
+fn send_entry(id: &NodeId) -> String {
+    format!("s {}/{}/{}", id.instance, id.node, id.run)
+}

@@ -1,0 +1,196 @@
+//! A graph → what a start writes.
+
+use std::collections::HashMap;
+
+use uuid::Uuid;
+
+use super::graph::{Graph, GraphNode};
+use super::options::OnFailure;
+use crate::error::Error;
+use crate::faults::{self, ConfigError, Faults};
+use crate::job::shape::{Shape, ShapeNode};
+use crate::limits::{DEPENDENTS, MOST_NODES, NODE_LIMIT};
+use crate::options::validate;
+use crate::store::flow_start::ShapeRecords;
+
+/// What the start of an instance writes.
+pub(super) struct StartPlan {
+    pub(super) shape: ShapeRecords,
+    /// By the numbers of the nodes that have an input of their own.
+    pub(super) inputs: Vec<(u32, Vec<u8>)>,
+}
+
+/// Checks the graph, and writes its records.
+///
+/// # Errors
+/// `Config` with every fault of the graph; `Codec` and `TooLarge` of inputs.
+pub(super) fn plan<T>(graph: &Graph<T>, on_failure: OnFailure) -> Result<StartPlan, Error> {
+    let mut nodes = graph.nodes();
+    let mut faults = Faults::default();
+    for node in nodes.iter_mut() {
+        // In the order in which they were named, each once.
+        let mut seen = std::collections::HashSet::new();
+        node.inputs.retain(|input| seen.insert(*input));
+    }
+    check(&nodes, graph.output, &mut faults);
+    faults.finish()?;
+    let mut inputs = Vec::new();
+    for (index, node) in (0..).zip(nodes.iter_mut()) {
+        let Some(payload) = node.payload.take() else { continue };
+        let payload = payload.map_err(|source| Error::Codec {
+            what: format!("the input of the node {}", faults::shown(&node.name)),
+            source,
+        })?;
+        if payload.len() > NODE_LIMIT {
+            return Err(Error::TooLarge { size: payload.len(), limit: NODE_LIMIT });
+        }
+        inputs.push((index, payload));
+    }
+    let takes_value: Vec<bool> = {
+        let given: std::collections::HashSet<u32> = inputs.iter().map(|(index, _)| *index).collect();
+        (0..nodes.len() as u32).map(|index| !given.contains(&index)).collect()
+    };
+    let mut shape_nodes = Vec::with_capacity(nodes.len());
+    for (node, takes_value) in nodes.iter().zip(takes_value) {
+        let own = if node.own.is_empty() { String::new() } else { json(&node.own)? };
+        shape_nodes.push(ShapeNode {
+            name: node.name.clone(),
+            task: node.task.clone(),
+            inputs: node.inputs.clone(),
+            at_least: node.at_least,
+            always: node.always,
+            optional: node.optional,
+            takes_value,
+            own,
+        });
+    }
+    let shape = Shape { nodes: shape_nodes, output: graph.output, on_failure: on_failure.as_str().to_owned() };
+    Ok(StartPlan { shape: records(&shape)?, inputs })
+}
+
+fn json(value: &impl serde::Serialize) -> Result<String, Error> {
+    serde_json::to_string(value).map_err(|source| Error::Codec { what: "the graph".to_owned(), source })
+}
+
+fn check(nodes: &[GraphNode], output: Option<u32>, faults: &mut Faults) {
+    if nodes.is_empty() {
+        faults.push(ConfigError::new("graph", "without a node", "must have one", "add one with Graph::node"));
+    }
+    faults.number("nodes", nodes.len().max(1) as u64, 1, MOST_NODES as u64);
+    if output.is_some_and(|output| output as usize >= nodes.len()) {
+        let fix = "name a node that this graph made";
+        faults.push(ConfigError::new("output", "a node of another graph", "must be a node of the graph", fix));
+    }
+    let mut names = HashMap::new();
+    for node in nodes {
+        let name = faults::shown(&node.name);
+        let field = format!("node {name}");
+        let is_allowed = |b: u8| b.is_ascii_graphic() && !matches!(b, b'{' | b'}' | b'/');
+        let rule = "must be 1 to 64 bytes of printable ASCII without space, '{', '}' and '/'";
+        faults.gather(faults::text("node", &node.name, 64, is_allowed, rule, "use a name like \"resize-64\""));
+        if names.insert(&node.name, ()).is_some() {
+            faults.push(ConfigError::new(
+                &field,
+                &name,
+                "must be the only node of its name",
+                "give one of them another name",
+            ));
+        }
+        faults.gather(validate::task_name(&node.task));
+        faults.gather(node.own.overrides.validate());
+        if node.is_mixed {
+            let fix = "name nodes that this graph made";
+            faults.push(ConfigError::new(
+                &field,
+                "after a node of another graph",
+                "must wait for nodes of its own",
+                fix,
+            ));
+        }
+        let count = node.inputs.len() as u64;
+        if let Some(least) = node.at_least {
+            if node.always {
+                let fix = "leave one of the two out";
+                faults.push(ConfigError::new(&field, "at_least and always", "must be one of them", fix));
+            }
+            if least == 0 || u64::from(least) > count {
+                let (rule, fix) =
+                    (format!("must be 1 to {count}, as many as it waits for"), "name them with `after` first");
+                faults.push(ConfigError::new(format!("{field}, at_least"), least.to_string(), rule, fix));
+            }
+        }
+    }
+    if let Some(node) = on_a_circle(nodes) {
+        let fix = "a node cannot wait for what waits for it";
+        faults.push(ConfigError::new(
+            "graph",
+            format!("a circle by the node {}", faults::shown(&node.name)),
+            "must have none",
+            fix,
+        ));
+    }
+}
+
+/// A node that waits for itself, directly or by others. Kahn's algorithm: what is never free of inputs is on a circle, or behind one.
+fn on_a_circle(nodes: &[GraphNode]) -> Option<&GraphNode> {
+    let mut left: Vec<usize> = nodes.iter().map(|node| node.inputs.len()).collect();
+    let dependents = dependents(nodes.iter().map(|node| &*node.inputs));
+    let mut free: Vec<usize> = (0..nodes.len()).filter(|index| left[*index] == 0).collect();
+    let mut seen = 0;
+    while let Some(index) = free.pop() {
+        seen += 1;
+        for dependent in dependents[index].iter().map(|index| *index as usize) {
+            left[dependent] -= 1;
+            if left[dependent] == 0 {
+                free.push(dependent);
+            }
+        }
+    }
+    (seen < nodes.len()).then(|| nodes.iter().zip(left).find(|(_, left)| *left > 0).map(|(node, _)| node)).flatten()
+}
+
+/// Of each node those that wait for it.
+fn dependents<'a>(inputs: impl Iterator<Item = &'a [u32]> + Clone) -> Vec<Vec<u32>> {
+    let mut found = vec![Vec::new(); inputs.clone().count()];
+    for (index, inputs) in (0..).zip(inputs) {
+        for input in inputs {
+            if let Some(known) = found.get_mut(*input as usize) {
+                known.push(index);
+            }
+        }
+    }
+    found
+}
+
+/// The records as `lua/lib/flow.lua` reads them.
+fn records(shape: &Shape) -> Result<ShapeRecords, Error> {
+    let text = json(shape)?;
+    // By its content, so that all instances with such a graph share it.
+    let digest = base62::encode(Uuid::new_v5(&Uuid::NAMESPACE_OID, text.as_bytes()).as_u128());
+    let output = shape.output.map_or_else(|| "-".to_owned(), |output| output.to_string());
+    let mut records = vec![
+        (digest.clone(), text.into_bytes()),
+        (format!("{digest}@"), format!("{} {} {output}", shape.nodes.len(), shape.on_failure).into_bytes()),
+    ];
+    let dependents = dependents(shape.nodes.iter().map(|node| &*node.inputs));
+    let mut states = Vec::with_capacity(shape.nodes.len());
+    let mut tasks: Vec<String> = Vec::new();
+    for ((index, node), dependents) in shape.nodes.iter().enumerate().zip(dependents) {
+        states.push(node.waits(0));
+        let source = if node.takes_value { node.inputs.first() } else { None };
+        let source = source.map_or_else(|| "-".to_owned(), u32::to_string);
+        let flags = if node.optional { "o" } else { "-" };
+        let mut pages = dependents.chunks(DEPENDENTS);
+        let words = |page: &[u32]| page.iter().map(|index| format!(" {index}")).collect::<String>();
+        let first = words(pages.next().unwrap_or_default());
+        let record = format!("{flags} {source} {}\n{}\n{}{first}", node.task, node.own, dependents.len());
+        records.push((format!("{digest}/{index}"), record.into_bytes()));
+        for (page, named) in (1..).zip(pages) {
+            records.push((format!("{digest}/{index}/{page}"), words(named).into_bytes()));
+        }
+        if !tasks.contains(&node.task) {
+            tasks.push(node.task.clone());
+        }
+    }
+    Ok(ShapeRecords { digest, states, tasks, records })
+}

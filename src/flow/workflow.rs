@@ -1,0 +1,211 @@
+//! A definition of workflows, and the start of an instance.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::graph::Graph;
+use super::handle::WorkflowHandle;
+use super::mover::Mover;
+use super::options::WorkflowOptions;
+use super::shape::{StartPlan, plan};
+use super::shared::WorkflowShared;
+use crate::error::Error;
+use crate::faults::{self, ConfigErrors, Faults};
+use crate::job::id::JobId;
+use crate::options::retention::{LimitMs, RetentionLimit};
+use crate::store::engine::Store;
+use crate::store::flow_start::{self, NewInstance, Started};
+use crate::store::flow_trim;
+use crate::store::patience::response_time;
+use crate::task::patience::{Patience, repeated};
+
+/// How long ended instances are kept where nobody says otherwise.
+const MONTH: Duration = Duration::from_secs(30 * 86_400);
+
+/// A definition of workflows: its instances are graphs of jobs that go on to their end, whoever dies meanwhile. `T` is what an instance answers.
+///
+/// Made by [`App::workflow`](crate::App::workflow). Cloning is cheap.
+///
+/// The end of a node's job and the note that its instance must go on are one write, and everything behind the note may be done by any worker, any number of times:
+/// a handler begins only if its instance says at that moment that it may. A node's handler begins once, and again only by its own retries, when its
+/// worker died or stopped with it, or when a failover lost what was written.
+///
+/// ```no_run
+/// # use heartline::{App, Graph, TaskDef, WorkflowOptions};
+/// # const FETCH: TaskDef<String, String> = TaskDef::new("fetch");
+/// # const COUNT: TaskDef<String, u64> = TaskDef::new("count");
+/// # async fn run(app: App) -> heartline::Result<()> {
+/// let counts = app.workflow::<u64>("counts", WorkflowOptions::new())?;
+/// let graph = Graph::new();
+/// let fetch = graph.node("fetch", &FETCH, "https://example.org".to_owned());
+/// let count = fetch.then("count", &COUNT);
+/// let instance = counts.start(graph.output(&count)).id("2026-11-21").await?;
+/// println!("{} words", instance.result().await?);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Workflow<T> {
+    pub(super) shared: Arc<WorkflowShared>,
+    answers: PhantomData<fn() -> T>,
+}
+
+impl<T> Workflow<T> {
+    /// # Errors
+    /// `Config` when the name is not valid.
+    pub(crate) fn new(
+        name: &str,
+        options: WorkflowOptions,
+        store: Arc<Store>,
+        mover: Arc<Mover>,
+    ) -> Result<Workflow<T>, ConfigErrors> {
+        let is_allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+        let rule = "must be 1 to 64 characters of A-Z, a-z, 0-9, '.', '_' and '-'";
+        let mut faults = Faults::default();
+        faults.gather(faults::text("workflow", name, 64, is_allowed, rule, "use a name like \"nightly-report\""));
+        if let Some(limit) = options.retention {
+            limit.check("retention", &mut faults);
+        }
+        faults.finish()?;
+        let keys = store.workflow(name);
+        Ok(Workflow { shared: Arc::new(WorkflowShared { keys, store, mover, options }), answers: PhantomData })
+    }
+
+    /// The name of the definition.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.shared.keys.task()
+    }
+
+    /// Starts an instance with this graph, when the value is awaited.
+    pub fn start(&self, graph: Graph<T>) -> Start<T> {
+        Start { shared: Arc::clone(&self.shared), graph, id: None }
+    }
+
+    /// A handle to an instance that was started before, here or elsewhere. Redis is not asked whether it exists.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the id is not valid.
+    pub fn handle(&self, id: impl AsRef<str>) -> Result<WorkflowHandle<T>, Error> {
+        Ok(WorkflowHandle::new(Arc::clone(&self.shared), instance_id(id.as_ref())?, None))
+    }
+}
+
+impl<T> Clone for Workflow<T> {
+    fn clone(&self) -> Workflow<T> {
+        Workflow { shared: Arc::clone(&self.shared), answers: PhantomData }
+    }
+}
+
+impl<T> fmt::Debug for Workflow<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workflow").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+/// The id of an instance.
+fn instance_id(id: &str) -> Result<String, ConfigErrors> {
+    let is_allowed = |b: u8| b.is_ascii_graphic() && !matches!(b, b'{' | b'}' | b'/');
+    let rule = "must be 1 to 64 bytes of printable ASCII without space, '{', '}' and '/'";
+    faults::text("id", id, 64, is_allowed, rule, "use an id like \"2026-11-21\", or a hash of the longer key")?;
+    Ok(id.to_owned())
+}
+
+/// An instance about to start: it does when this is awaited, and its handle is the value.
+///
+/// # Errors
+/// - [`Error::Config`] if the graph has faults or the id is not valid; it lists all of them. [`Error::Codec`] and [`Error::TooLarge`] of an input
+///   that is no JSON, or is over 1 MiB. Nothing is written.
+/// - [`Error::Unsupported`] while a live worker of one of its tasks is of a version that knows no workflows; it names them.
+/// - What every call may give, see [`Error`]. A start is repeated for as long as a dispatch is, and may have been written when it fails with
+///   [`Error::Connect`].
+///
+/// # Cancel safety
+/// A future that is dropped may have started the instance or not; with an id of your own it is safe to repeat.
+#[must_use = "an instance starts when this is awaited"]
+pub struct Start<T> {
+    shared: Arc<WorkflowShared>,
+    graph: Graph<T>,
+    id: Option<String>,
+}
+
+impl<T> Start<T> {
+    /// An id of your own, unique within the definition: 1 to 64 bytes of printable ASCII without space, braces and `/`. An instance of this id is
+    /// started once, however often this is repeated. Defaults to a new id.
+    pub fn id(mut self, id: impl Into<String>) -> Start<T> {
+        self.id = Some(id.into());
+        self
+    }
+
+    async fn start(self) -> Result<WorkflowHandle<T>, Error> {
+        let Start { shared, graph, id } = self;
+        let mut faults = Faults::default();
+        let id = id.map_or_else(|| Ok(JobId::generate().to_string()), |id| instance_id(&id));
+        let id = faults.gather(id);
+        let planned = match plan(&graph, shared.options.on_failure) {
+            Err(Error::Config(found)) => faults.gather(Err(found)),
+            planned => Some(planned?),
+        };
+        faults.finish()?;
+        // Both are there where there is no fault.
+        let (Some(id), Some(StartPlan { shape, inputs })) = (id, planned) else { return Err(Error::Closed) };
+        let WorkflowShared { keys, store, mover, .. } = &*shared;
+        store.ready_in_time().await?;
+        mover.know(&shape.tasks).await?;
+        let inputs_bytes: usize = inputs.iter().map(|(_, payload)| payload.len()).sum();
+        let bytes = inputs_bytes + shape.records.iter().map(|(_, record)| record.len()).sum::<usize>();
+        let patience = Patience::new(store.dispatch_timeout, Instant::now(), bytes);
+        // It is looked after from before it is there on.
+        let limit = LimitMs::from(shared.options.retention.unwrap_or(RetentionLimit::age(MONTH)));
+        let list = || {
+            let list = async move |conn: &mut _| {
+                flow_trim::keep(conn, keys, limit).await?;
+                store.list_workflow(conn, keys.task()).await
+            };
+            store.shared(response_time(0), list)
+        };
+        repeated(patience, list).await?;
+        let instance = NewInstance { id: &id, shape: &shape, inputs: &inputs };
+        let write = |with_shape| {
+            let instance = &instance;
+            let call = move || {
+                let start = async move |conn: &mut _| flow_start::start(conn, keys, instance, with_shape).await;
+                store.shared(response_time(bytes), start)
+            };
+            repeated(patience, call)
+        };
+        let started = match write(false).await? {
+            Started::ShapeUnknown => write(true).await?,
+            started => started,
+        };
+        let existed = matches!(started, Started::Existed);
+        if let Started::Now(sends) = started {
+            mover.send(keys, sends).await;
+        }
+        drop(graph);
+        Ok(WorkflowHandle::new(shared, id, Some(existed)))
+    }
+}
+
+impl<T: 'static> IntoFuture for Start<T> {
+    type Output = Result<WorkflowHandle<T>, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.start())
+    }
+}
+
+impl<T> fmt::Debug for Start<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Start")
+            .field("workflow", &self.shared.keys.task())
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,228 @@
+//! What the handler of a node of a workflow reads of the others.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use super::context::Context;
+use crate::error::Error;
+use crate::faults::{self, ConfigError, ConfigErrors};
+use crate::job::failure::{Failure, StoredError};
+use crate::job::node_id::NodeId;
+use crate::job::shape::Shape;
+use crate::limits::{LOOK_BATCH, NODE_LIMIT};
+use crate::store::engine::Store;
+use crate::store::flow_nodes;
+use crate::store::flow_state;
+use crate::store::keys::TaskKeys;
+use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
+
+/// How many values are read in one call: each may have 1 MiB.
+const VALUES: usize = 8;
+
+/// The name of a node with the type of its value, for both ends: a constant that whoever builds the graph and whoever reads the value share.
+///
+/// ```
+/// # use heartline::{Context, Graph, JobError, NodeName, TaskDef};
+/// # const FETCH: TaskDef<String, Vec<u8>> = TaskDef::new("fetch");
+/// # const COUNT: TaskDef<(), usize> = TaskDef::new("count");
+/// const PAGE: NodeName<Vec<u8>> = NodeName::new("page");
+///
+/// fn graph() -> Graph<usize> {
+///     let graph = Graph::new();
+///     let page = graph.node(PAGE, &FETCH, "https://example.org".to_owned());
+///     let count = graph.node("count", &COUNT, ()).after(&page);
+///     graph.output(&count)
+/// }
+///
+/// async fn count(ctx: Context, _: ()) -> Result<usize, JobError> {
+///     Ok(ctx.upstream(PAGE).await?.len())
+/// }
+/// ```
+pub struct NodeName<T> {
+    name: &'static str,
+    value: PhantomData<fn() -> T>,
+}
+
+impl<T> NodeName<T> {
+    /// A name. It is checked where it is used.
+    #[must_use]
+    pub const fn new(name: &'static str) -> NodeName<T> {
+        NodeName { name, value: PhantomData }
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl<T> Clone for NodeName<T> {
+    fn clone(&self) -> NodeName<T> {
+        *self
+    }
+}
+
+impl<T> Copy for NodeName<T> {}
+
+impl<T> std::fmt::Debug for NodeName<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("NodeName").field(&self.name).finish()
+    }
+}
+
+impl<T> From<NodeName<T>> for String {
+    fn from(name: NodeName<T>) -> String {
+        name.name.to_owned()
+    }
+}
+
+/// What names a node whose value is a `T`: text, or a [`NodeName`].
+pub trait Upstream<T>: sealed::Sealed {
+    /// The name of the node.
+    fn node_name(&self) -> &str;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for &str {}
+    impl Sealed for &String {}
+    impl<T> Sealed for super::NodeName<T> {}
+}
+
+impl<T> Upstream<T> for &str {
+    fn node_name(&self) -> &str {
+        self
+    }
+}
+
+impl<T> Upstream<T> for &String {
+    fn node_name(&self) -> &str {
+        self
+    }
+}
+
+impl<T> Upstream<T> for NodeName<T> {
+    fn node_name(&self) -> &str {
+        self.name
+    }
+}
+
+/// What a handler may read of its instance.
+struct NodeReader<'a> {
+    store: &'a Store,
+    keys: TaskKeys,
+    node: NodeId,
+    shape: Arc<Shape>,
+}
+
+impl Context {
+    /// The value of a node of the same instance that has completed before: mostly one that this one waited for.
+    ///
+    /// # Errors
+    /// - [`Error::JobFailed`] if the node did not complete: with its failure, the code `cancelled`, `skipped` where it did not run, or `not_ended`.
+    /// - [`Error::Config`] if the graph has no node of this name, or this job is no node of a workflow.
+    /// - [`Error::Codec`] if its value is no `T`.
+    /// - What every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn upstream<T: DeserializeOwned>(&self, node: impl Upstream<T>) -> Result<T, Error> {
+        let (name, reader) = (node.node_name(), self.reader().await?);
+        let Some(index) = (0..).zip(&reader.shape.nodes).find(|(_, node)| node.name == name).map(|(index, _)| index)
+        else {
+            let rule = "must be the name of a node of the graph";
+            let fix = "give both ends the same constant, see NodeName";
+            return Err(Error::Config(ConfigErrors::from(ConfigError::new("node", faults::shown(name), rule, fix))));
+        };
+        let found = reader.read::<T>(&[index]).await?.pop();
+        found.ok_or(Error::Closed)?.1.map_err(Error::JobFailed)
+    }
+
+    /// The names and values of all nodes that this one waits for, in the order in which they were named, or how they failed. Of a node that
+    /// [waits for some of them](crate::Node::at_least) the others may end meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if this job is no node of a workflow, [`Error::Codec`] if a value is no `T`, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn upstreams<T: DeserializeOwned>(&self) -> Result<Vec<(String, Result<T, Failure>)>, Error> {
+        let reader = self.reader().await?;
+        let inputs = reader.shape.nodes.get(reader.node.node as usize).map(|node| node.inputs.clone());
+        reader.read(&inputs.unwrap_or_default()).await
+    }
+
+    async fn reader(&self) -> Result<NodeReader<'_>, Error> {
+        let (Some(node), Some(notes)) = (NodeId::of(self.id()), &self.0.note_store) else {
+            let fix = "start it as a node of a graph, with Workflow::start";
+            let fault = ConfigError::new("job", self.id().to_string(), "must be a node of a workflow", fix);
+            return Err(Error::Config(ConfigErrors::from(fault)));
+        };
+        let store = &*notes.store;
+        let keys = store.workflow(&node.definition);
+        let instance = format!("{}/{}", node.definition, node.instance);
+        let shape = match notes.shapes.get(&instance) {
+            Some(shape) => shape,
+            None => notes.shapes.keep(instance, read_shape(store, &keys, &node).await?),
+        };
+        Ok(NodeReader { store, keys, node, shape })
+    }
+}
+
+async fn read_shape(store: &Store, keys: &TaskKeys, node: &NodeId) -> Result<Shape, Error> {
+    let gone = || Error::WorkflowNotFound { workflow: node.definition.clone(), id: node.instance.clone() };
+    let look = |mut conn| async move { flow_state::state(&mut conn, keys, &node.instance).await };
+    let state = store.ask(response_time(NODE_LIMIT), look).await?.ok_or_else(gone)?;
+    let digest = &state.digest;
+    let read = |mut conn| async move { flow_nodes::shape(&mut conn, keys, digest).await };
+    let json = store.ask(response_time(NODE_LIMIT), read).await?.ok_or_else(gone)?;
+    serde_json::from_slice(&json)
+        .map_err(|source| Error::Codec { what: "the graph of the workflow".to_owned(), source })
+}
+
+impl NodeReader<'_> {
+    /// The names and values of these nodes, or how they failed.
+    async fn read<T: DeserializeOwned>(&self, nodes: &[u32]) -> Result<Vec<(String, Result<T, Failure>)>, Error> {
+        let (keys, instance) = (&self.keys, &*self.node.instance);
+        let mut found = Vec::with_capacity(nodes.len());
+        for some in nodes.chunks(LOOK_BATCH) {
+            let look = |mut conn| async move { flow_nodes::states(&mut conn, keys, instance, some).await };
+            let states = self.store.ask(RESPONSE_TIMEOUT, look).await?;
+            for (some, states) in some.chunks(VALUES).zip(states.chunks(VALUES)) {
+                let read = async |conn: &mut _| flow_nodes::values(conn, keys, instance, some).await;
+                let values = self.store.read(response_time(VALUES * NODE_LIMIT), read).await?;
+                for ((node, state), value) in some.iter().zip(states).zip(values) {
+                    found.push(self.said(*node, state.as_deref().unwrap_or_default(), value)?);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn said<T: DeserializeOwned>(
+        &self,
+        node: u32,
+        state: &str,
+        value: Option<Vec<u8>>,
+    ) -> Result<(String, Result<T, Failure>), Error> {
+        let name = self.shape.nodes.get(node as usize).map_or_else(String::new, |node| node.name.clone());
+        let plain = |code: &str, message: &str| StoredError { code: code.to_owned(), message: message.to_owned() };
+        let error = match state.as_bytes().first() {
+            Some(b'c') => {
+                let json = value.as_deref().unwrap_or(b"null");
+                let read = serde_json::from_slice(json);
+                let what = || format!("the value of the node {}", faults::shown(&name));
+                let value = read.map_err(|source| Error::Codec { what: what(), source })?;
+                return Ok((name, Ok(value)));
+            }
+            Some(b'f' | b'x') => StoredError::from_json(&String::from_utf8_lossy(&value.unwrap_or_default())),
+            Some(b's') => plain("skipped", "the node did not run"),
+            _ => plain("not_ended", "the node has not ended"),
+        };
+        let id = NodeId { node, ..self.node.clone() }.job_id();
+        Ok((name, Err(Failure::new(id, error, 0, 0))))
+    }
+}

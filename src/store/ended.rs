@@ -1,0 +1,38 @@
+//! `lua/ended.lua`: ended jobs of workflows, which these are to be told of.
+
+use std::time::Duration;
+
+use super::connection::Connection;
+use super::flow_advance::{EndedNode, NodeEnd};
+use super::keys::TaskKeys;
+use super::scripts::{self, Text};
+use crate::error::Error;
+use crate::job::id::JobId;
+use crate::job::node_id::NodeId;
+use crate::limits::BATCH;
+use crate::times::to_ms;
+
+/// Those that ended longer ago than the grace, and whether there may be more. Ids of which no node can be read are told apart.
+pub(crate) async fn ended(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    grace: Duration,
+) -> Result<(Vec<EndedNode>, Vec<JobId>, bool), Error> {
+    let mut call = scripts::ENDED.on(keys);
+    call.arg(to_ms(grace)).arg(BATCH);
+    let mut reply = call.call(conn).await?;
+    let _: String = reply.next()?;
+    let more: u8 = reply.next()?;
+    let words: Vec<redis::Value> = reply.rest()?;
+    let (mut found, mut strange, mut words) = (Vec::new(), Vec::new(), words.into_iter());
+    while let (Some(id), Some(end), Some(said)) = (words.next(), words.next(), words.next()) {
+        let text = |value| redis::from_redis_value::<Text>(value).map_or_else(|_| String::new(), |Text(text)| text);
+        let (id, end, said) =
+            (JobId::from_wire(text(id)), text(end), redis::from_redis_value(said).unwrap_or_default());
+        match NodeId::of(&id) {
+            Some(node) => found.push(EndedNode { id: node, end: NodeEnd::from_wire(&end), said }),
+            None => strange.push(id),
+        }
+    }
+    Ok((found, strange, more > 0))
+}

@@ -1,0 +1,75 @@
+//! `lua/flow_advance.lua`: tells workflows how nodes of theirs ended.
+
+use super::connection::Connection;
+use super::flow_start::{ToSend, to_send};
+use super::keys::TaskKeys;
+use super::scripts::{self, Reply, Text};
+use crate::error::Error;
+use crate::job::node_id::NodeId;
+
+/// How a node ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeEnd {
+    Completed,
+    Failed,
+    Cancelled,
+}
+
+impl NodeEnd {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            NodeEnd::Completed => "c",
+            NodeEnd::Failed => "f",
+            NodeEnd::Cancelled => "x",
+        }
+    }
+
+    pub(crate) fn from_wire(word: &str) -> NodeEnd {
+        match word {
+            "c" => NodeEnd::Completed,
+            "x" => NodeEnd::Cancelled,
+            _ => NodeEnd::Failed,
+        }
+    }
+}
+
+/// A node that ended.
+#[derive(Clone, Debug)]
+pub(crate) struct EndedNode {
+    pub(crate) id: NodeId,
+    pub(crate) end: NodeEnd,
+    /// Its value, or its failure, as JSON; empty for none.
+    pub(crate) said: Vec<u8>,
+}
+
+/// What is to be done next.
+#[derive(Debug, Default)]
+pub(crate) struct Advanced {
+    /// Ended nodes from which there is more to visit, as `<instance>/<node>/<run>`.
+    pub(crate) visits: Vec<String>,
+    pub(crate) sends: Vec<ToSend>,
+}
+
+/// Tells of the nodes, all of them of the workflow of these keys, at most 200. It is safe to repeat.
+pub(crate) async fn advance(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ended: &[EndedNode],
+) -> Result<Advanced, Error> {
+    let mut call = scripts::FLOW_ADVANCE.on(keys);
+    for EndedNode { id, end, said } in ended {
+        call.arg(&id.instance).arg(id.node).arg(id.run).arg(end.as_str()).arg(said.as_slice());
+    }
+    advanced(&mut call.call(conn).await?, keys)
+}
+
+pub(super) fn advanced(reply: &mut Reply, keys: &TaskKeys) -> Result<Advanced, Error> {
+    let _: String = reply.next()?;
+    let count: usize = reply.next()?;
+    let mut visits = Vec::with_capacity(count);
+    for _ in 0..count {
+        let Text(mark) = reply.next()?;
+        visits.push(mark);
+    }
+    Ok(Advanced { visits, sends: to_send(reply, keys)? })
+}

@@ -1,0 +1,82 @@
+//! `lua/flow_nodes.lua`: pages of the nodes of an instance.
+
+use super::connection::Connection;
+use super::fault::classify;
+use super::keys::{Key, TaskKeys};
+use super::scripts::{self, Text};
+use crate::error::Error;
+
+/// A page of nodes.
+#[derive(Debug)]
+pub(crate) struct NodePage {
+    pub(crate) run: u64,
+    /// How many there are in all.
+    pub(crate) count: u32,
+    /// Their states, see `docs/wire-format.md`.
+    pub(crate) states: Vec<String>,
+}
+
+/// The most nodes of a page.
+pub(crate) const NODE_PAGE: u32 = 500;
+
+/// The nodes from this one on; `None` when there is no such instance.
+pub(crate) async fn nodes(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    instance: &str,
+    from: u32,
+) -> Result<Option<NodePage>, Error> {
+    let mut call = scripts::FLOW_NODES.on(keys);
+    call.arg(instance).arg(from).arg(NODE_PAGE);
+    let mut reply = call.call(conn).await?;
+    if reply.next::<String>()? != "nodes" {
+        return Ok(None);
+    }
+    let (run, count) = (reply.next()?, reply.next()?);
+    let states = reply.rest::<Text>()?.into_iter().map(|Text(state)| state).collect();
+    Ok(Some(NodePage { run, count, states }))
+}
+
+/// The JSON of a shape, see `docs/wire-format.md`; `None` when it is gone.
+pub(crate) async fn shape(conn: &mut impl Connection, keys: &TaskKeys, digest: &str) -> Result<Option<Vec<u8>>, Error> {
+    let mut cmd = redis::cmd("HGET");
+    cmd.arg(keys.get(Key::Shapes)).arg(digest);
+    cmd.query_async(conn).await.map_err(|e| classify("shapes", e))
+}
+
+/// Values, or failures, of ended nodes of an instance, in their order; `None` of those that have none.
+pub(crate) async fn values(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    instance: &str,
+    nodes: &[u32],
+) -> Result<Vec<Option<Vec<u8>>>, Error> {
+    of_nodes(conn, keys.get(Key::Value), instance, nodes).await
+}
+
+/// The states of nodes of an instance, in their order.
+pub(crate) async fn states(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    instance: &str,
+    nodes: &[u32],
+) -> Result<Vec<Option<String>>, Error> {
+    of_nodes(conn, keys.get(Key::Nodes), instance, nodes).await
+}
+
+async fn of_nodes<T: redis::FromRedisValue>(
+    conn: &mut impl Connection,
+    key: &str,
+    instance: &str,
+    nodes: &[u32],
+) -> Result<Vec<T>, Error> {
+    if nodes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut cmd = redis::cmd("HMGET");
+    cmd.arg(key);
+    for node in nodes {
+        cmd.arg(format!("{instance}/{node}"));
+    }
+    cmd.query_async(conn).await.map_err(|e| classify("nodes", e))
+}

@@ -1,0 +1,67 @@
+//! `lua/flow_state.lua`: tells where an instance of a workflow stands.
+
+use super::connection::Connection;
+use super::keys::TaskKeys;
+use super::scripts::{self, Text};
+use crate::error::Error;
+
+/// Where an instance stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlowPlace {
+    Running,
+    Paused,
+    Completed,
+    Failed,
+    Cancelled,
+}
+
+impl FlowPlace {
+    /// One that there is not is a failure: somebody has written it by hand.
+    pub(super) fn from_wire(word: &str) -> FlowPlace {
+        match word {
+            "running" => FlowPlace::Running,
+            "paused" => FlowPlace::Paused,
+            "completed" => FlowPlace::Completed,
+            "cancelled" => FlowPlace::Cancelled,
+            _ => FlowPlace::Failed,
+        }
+    }
+}
+
+/// An instance as it is.
+#[derive(Debug)]
+pub(crate) struct FlowState {
+    pub(crate) place: FlowPlace,
+    pub(crate) run: u64,
+    /// Nodes that have not ended.
+    pub(crate) live: u64,
+    /// Nodes that are open.
+    pub(crate) open: u64,
+    pub(crate) digest: String,
+    /// The first node that broke it, and its failure as JSON.
+    pub(crate) broken_by: Option<(u32, String)>,
+    /// What it answers as JSON, or why it did not complete; empty for nothing.
+    pub(crate) answer: Vec<u8>,
+    /// How often it changed its place.
+    pub(crate) turn: u64,
+}
+
+/// Where the instance stands; `None` when there is none.
+pub(crate) async fn state(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    instance: &str,
+) -> Result<Option<FlowState>, Error> {
+    let mut call = scripts::FLOW_STATE.on(keys);
+    call.arg(instance);
+    let mut reply = call.call(conn).await?;
+    if reply.next::<String>()? != "state" {
+        return Ok(None);
+    }
+    let place = FlowPlace::from_wire(&reply.next::<String>()?);
+    let (run, live, open) = (reply.next()?, reply.next()?, reply.next()?);
+    let (Text(digest), Text(bad), Text(said)) = (reply.next()?, reply.next()?, reply.next()?);
+    let broken_by = bad.parse().ok().map(|node| (node, said));
+    let (answer, turn) = (reply.next()?, reply.next()?);
+    Ok(Some(FlowState { place, run, live, open, digest, broken_by, answer, turn }))
+}

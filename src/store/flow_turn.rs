@@ -1,0 +1,42 @@
+//! `lua/flow_turn.lua`: which workflows somebody is to look after.
+
+use std::time::Duration;
+
+use super::connection::Connection;
+use super::engine::Store;
+use super::fault::classify;
+use super::keys::{self, TaskKeys};
+use super::scripts::{self, Text};
+use crate::error::Error;
+use crate::times::to_ms;
+
+/// The most workflows that a worker takes at a time.
+const TAKEN: usize = 20;
+
+impl Store {
+    /// The keys of a workflow.
+    pub(crate) fn workflow(&self, name: &str) -> TaskKeys {
+        TaskKeys::of_workflow(&self.prefix, name, self.is_cluster())
+    }
+
+    /// Puts a workflow among those that are looked after.
+    pub(crate) async fn list_workflow(&self, conn: &mut impl Connection, name: &str) -> Result<(), Error> {
+        let mut cmd = redis::cmd("ZADD");
+        // Due at once, where it is new.
+        cmd.arg(keys::flows(&self.prefix)).arg("NX").arg(0).arg(name);
+        cmd.query_async(conn).await.map_err(|e| classify("flows", e))
+    }
+
+    /// Takes those that nobody has looked after for so long.
+    pub(crate) async fn take_workflows(
+        &self,
+        conn: &mut impl Connection,
+        pause: Duration,
+    ) -> Result<Vec<String>, Error> {
+        let mut call = scripts::FLOW_TURN.on_key(&keys::flows(&self.prefix));
+        call.arg(to_ms(pause)).arg(TAKEN);
+        let mut reply = call.call(conn).await?;
+        let _: String = reply.next()?;
+        Ok(reply.rest::<Text>()?.into_iter().map(|Text(name)| name).collect())
+    }
+}

@@ -1,0 +1,238 @@
+//! The courier of a worker: tells workflows how nodes ended, sends what opened, asks for runs whether they may begin, and looks after
+//! workflows that somebody left half moved.
+//!
+//! All that it does stands in an outbox first, and is done again by anybody who looks. So nothing here waits for what does not
+//! answer: it is left to a look.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::{JoinError, JoinSet};
+
+use crate::error::Error;
+use crate::flow::mover::{Ended, Mover};
+use crate::job::node_id::NodeId;
+use crate::limits::{BATCH, BATCH_BYTES};
+use crate::pauses::Pauses;
+use crate::process::desk::{Ask, Inbox, Notice};
+use crate::process::shared::WorkerShared;
+use crate::store::flow_enter;
+use crate::store::keys::TaskKeys;
+use crate::store::patience::RESPONSE_TIMEOUT;
+
+/// What is younger is still being done by whoever it was left to.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// How often each workflow is looked after, by whichever worker.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// How many workflows are looked after at the same time.
+const LOOKS: usize = 4;
+
+/// How long the last calls of a worker that stops may take.
+const LAST_CALLS: Duration = Duration::from_secs(1);
+
+/// What is under way of one workflow, and what waits behind it.
+#[derive(Default)]
+struct Errands {
+    ended: Vec<Ended>,
+    tells: bool,
+    asks: Vec<Ask>,
+    asking: bool,
+}
+
+/// What a call of the courier was about.
+enum Done {
+    Told(String),
+    Asked(String, Vec<Ask>),
+    Looked,
+    LookedAt,
+    Turn(Vec<String>),
+}
+
+struct Courier {
+    worker: Arc<WorkerShared>,
+    mover: Arc<Mover>,
+    errands: HashMap<String, Errands>,
+    calls: JoinSet<Done>,
+    /// Workflows that are to be looked after.
+    turns: Vec<String>,
+    looking: usize,
+}
+
+/// Runs until the worker's drivers have ended, which `over` tells.
+pub(super) async fn run(worker: Arc<WorkerShared>, mut inbox: Inbox, over: tokio_util::sync::CancellationToken) {
+    let mover = Arc::new(Mover::new(Arc::clone(&worker.store)));
+    let mut courier =
+        Courier { worker, mover, errands: HashMap::new(), calls: JoinSet::new(), turns: Vec::new(), looking: 0 };
+    let mut look = tokio::time::interval(LOOK);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut notices = Vec::new();
+    while !over.is_cancelled() {
+        tokio::select! {
+            _ = inbox.notices.recv_many(&mut notices, BATCH) => courier.take_in(notices.drain(..)),
+            Some(ask) = inbox.asks.recv() => courier.ask(ask),
+            Some(done) = courier.calls.join_next() => courier.done(done),
+            _ = look.tick() => courier.take_turn(),
+            () = over.cancelled() => {}
+        }
+        courier.go_on();
+    }
+    // What the drivers left last.
+    while let Ok(notice) = inbox.notices.try_recv() {
+        courier.take_in(std::iter::once(notice));
+    }
+    let last = async {
+        courier.go_on();
+        while let Some(done) = courier.calls.join_next().await {
+            courier.done(done);
+            courier.turns.clear();
+            courier.go_on();
+        }
+    };
+    if tokio::time::timeout(LAST_CALLS, last).await.is_err() {
+        tracing::debug!("some workflows are left to be told by others that nodes of theirs ended");
+    }
+}
+
+impl Courier {
+    fn take_in(&mut self, notices: impl Iterator<Item = Notice>) {
+        for notice in notices {
+            match notice {
+                Notice::Ended(node, table) => {
+                    let own = self.errands.entry(node.id.definition.clone()).or_default();
+                    own.ended.push(Ended { node, table: Some(table) });
+                }
+                Notice::LookAt(table) => self.look_at(table),
+            }
+        }
+    }
+
+    fn ask(&mut self, ask: Ask) {
+        self.errands.entry(ask.node.definition.clone()).or_default().asks.push(ask);
+    }
+
+    /// Looks for ended jobs of a table now; once more where that is being done already.
+    fn look_at(&mut self, table: Arc<TaskKeys>) {
+        let mover = Arc::clone(&self.mover);
+        self.calls.spawn(async move {
+            if let Err(e) = mover.look_at(&table, Duration::ZERO).await {
+                tracing::debug!(task = table.task(), error = %e.chain(), "ended jobs of workflows are left to a look");
+            }
+            Done::LookedAt
+        });
+    }
+
+    fn take_turn(&mut self) {
+        let worker = Arc::clone(&self.worker);
+        self.calls.spawn(async move {
+            let store = &worker.store;
+            let take = async |conn: &mut _| store.take_workflows(conn, LOOK).await;
+            let taken = store.shared(RESPONSE_TIMEOUT, take).await.unwrap_or_else(|e| {
+                tracing::debug!(error = %e.chain(), "no workflows can be looked after now");
+                Vec::new()
+            });
+            Done::Turn(taken)
+        });
+    }
+
+    fn done(&mut self, done: Result<Done, JoinError>) {
+        let done = match done {
+            Ok(done) => done,
+            // Whoever waits for the courier is to know.
+            Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
+            Err(_) => return,
+        };
+        match done {
+            Done::Told(name) => {
+                if let Some(own) = self.errands.get_mut(&name) {
+                    own.tells = false;
+                }
+            }
+            Done::Asked(name, again) => {
+                if let Some(own) = self.errands.get_mut(&name) {
+                    own.asking = false;
+                    own.asks.extend(again);
+                }
+            }
+            Done::Looked => self.looking -= 1,
+            Done::Turn(names) => self.turns.extend(names),
+            Done::LookedAt => {}
+        }
+    }
+
+    /// Starts the calls for which there is something to say, one of each kind for each workflow.
+    fn go_on(&mut self) {
+        for (name, own) in &mut self.errands {
+            if !own.asks.is_empty() && !own.asking {
+                own.asking = true;
+                let asks: Vec<Ask> = own.asks.drain(..own.asks.len().min(BATCH)).collect();
+                let (worker, name) = (Arc::clone(&self.worker), name.clone());
+                self.calls.spawn(async move {
+                    let again = enter(&worker, &name, asks).await;
+                    Done::Asked(name, again)
+                });
+            }
+            if !own.ended.is_empty() && !own.tells {
+                own.tells = true;
+                let (mut bytes, mut count) = (0, 0);
+                for ended in own.ended.iter().take(BATCH) {
+                    bytes += ended.node.said.len();
+                    if count > 0 && bytes > BATCH_BYTES {
+                        break;
+                    }
+                    count += 1;
+                }
+                let ended: Vec<Ended> = own.ended.drain(..count).collect();
+                let (mover, keys, name) = (Arc::clone(&self.mover), self.worker.store.workflow(name), name.clone());
+                self.calls.spawn(async move {
+                    if let Err(e) = mover.advance(&keys, &ended).await {
+                        tracing::debug!(workflow = name, error = %e.chain(), "a workflow is told of ended nodes later");
+                    }
+                    Done::Told(name)
+                });
+            }
+        }
+        self.errands.retain(|_, own| own.asking || own.tells || !own.asks.is_empty() || !own.ended.is_empty());
+        while self.looking < LOOKS
+            && let Some(name) = self.turns.pop()
+        {
+            self.looking += 1;
+            let mover = Arc::clone(&self.mover);
+            self.calls.spawn(async move {
+                if let Err(e) = mover.look(&name, GRACE).await {
+                    tracing::debug!(workflow = name, error = %e.chain(), "a workflow is looked after later");
+                }
+                Done::Looked
+            });
+        }
+    }
+}
+
+/// Asks for the runs whether they may begin. Returns those that were not answered, after a pause.
+async fn enter(worker: &WorkerShared, name: &str, asks: Vec<Ask>) -> Vec<Ask> {
+    let asks: Vec<Ask> = asks.into_iter().filter(|ask| !ask.answer.is_closed()).collect();
+    if asks.is_empty() {
+        return asks;
+    }
+    let keys = worker.store.workflow(name);
+    let nodes: Vec<NodeId> = asks.iter().map(|ask| ask.node.clone()).collect();
+    let call = async |conn: &mut _| flow_enter::enter(conn, &keys, &nodes).await;
+    match worker.store.shared(RESPONSE_TIMEOUT, call).await {
+        Ok(answers) if answers.len() == asks.len() => {
+            for (ask, answer) in asks.into_iter().zip(answers) {
+                // Whoever asked may have been dropped.
+                let _ = ask.answer.send(answer);
+            }
+            Vec::new()
+        }
+        failed => {
+            let e = failed.err().unwrap_or_else(Error::timed_out);
+            tracing::warn!(workflow = name, runs = asks.len(), error = %e.chain(),
+                "nobody says whether nodes of a workflow may begin; it is asked again");
+            tokio::time::sleep(Pauses::until_answered().next()).await;
+            asks
+        }
+    }
+}

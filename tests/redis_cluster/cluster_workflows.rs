@@ -1,0 +1,70 @@
+//! Workflows whose table and tasks are on different nodes.
+
+use std::time::Duration;
+
+use heartline::{App, Context, Graph, JobError, Node, StallOptions, TaskDef, TaskOptions, WorkflowOptions};
+
+use crate::six::{Six, TASKS};
+use crate::support::PATIENCE;
+use crate::support::worker::TestWorker;
+
+/// A job of one of the tasks, which are on all nodes.
+fn node(graph: &Graph<()>, name: String, task: usize, input: u64) -> Node<u64> {
+    const DEFS: [TaskDef<u64, u64>; 5] = [
+        TaskDef::new(TASKS[0]),
+        TaskDef::new(TASKS[1]),
+        TaskDef::new(TASKS[2]),
+        TaskDef::new(TASKS[3]),
+        TaskDef::new(TASKS[4]),
+    ];
+    graph.node(name, &DEFS[task % TASKS.len()], input)
+}
+
+/// Adds up what it waits for, and its input.
+async fn sum(ctx: Context, input: u64) -> Result<u64, JobError> {
+    let inputs = ctx.upstreams::<u64>().await?;
+    Ok(input + inputs.into_iter().filter_map(|(_, value)| value.ok()).sum::<u64>())
+}
+
+async fn app(url: &str) -> App {
+    let app = App::builder().redis(url).build().await.unwrap();
+    let stall = StallOptions::new().interval(Duration::from_secs(3)).max_count(100);
+    for task in TASKS {
+        app.task(task, TaskOptions::new().concurrency(8).stall(stall.clone()), sum).unwrap();
+    }
+    app
+}
+
+fn graph(at: u64) -> Graph<u64> {
+    let graph = Graph::new();
+    let first = node(&graph, "first".to_owned(), at as usize, at);
+    let parts: Vec<Node<u64>> = (0..10).map(|n| node(&graph, format!("part-{n}"), n, 1).after(&first)).collect();
+    let sum = node(&graph, "sum".to_owned(), 1, 0).after(&parts);
+    graph.output(&sum)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workflows_go_on_over_all_nodes_and_over_a_primary_that_is_away_for_a_while() {
+    let six = Six::start().await;
+    let app = app(&six.cluster.url()).await;
+    let worker = TestWorker::start(app.worker());
+    worker.working().await;
+    let flow = app.workflow::<u64>("flow", WorkflowOptions::new()).unwrap();
+    let handle = flow.start(graph(7)).await.unwrap();
+    assert_eq!(tokio::time::timeout(PATIENCE, handle.result()).await.unwrap().unwrap(), 80);
+    // Two of the three stand still for less than it takes until others take their places.
+    for stopped in [0, 1] {
+        let mut handles = Vec::new();
+        for at in 0..10 {
+            handles.push(flow.start(graph(at)).id(format!("{stopped}-{at}")).await.unwrap());
+        }
+        six.cluster.nodes[stopped].freeze().unwrap();
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        six.cluster.nodes[stopped].thaw().unwrap();
+        for (at, handle) in (0..).zip(handles) {
+            let answer = tokio::time::timeout(PATIENCE * 4, handle.result()).await.expect("it hangs");
+            assert_eq!(answer.unwrap(), 10 * (at + 1), "{stopped}-{at}");
+        }
+    }
+    worker.stop().await;
+}

@@ -1,0 +1,64 @@
+use crate::call::Task;
+use crate::flow::{line, lose, put, said, take_out};
+
+/// Instances that were moved at these times.
+async fn with(ids: &[(&str, &str, f64)]) -> Task {
+    let mut task = Task::new().await;
+    for (id, place, score) in ids {
+        put(&mut task, &line(), id).await;
+        take_out(&mut task, "running", id).await;
+        task.zadd(place, *score, id).await;
+    }
+    task
+}
+
+#[tokio::test]
+async fn what_was_not_moved_for_long_is_taken_once_and_comes_last_again() {
+    let mut task = with(&[("old", "running", 7.0), ("older", "running", 5.0), ("held", "paused", 6.0)]).await;
+    let young = task.now_ms().await - 1_000.0;
+    put(&mut task, &line(), "young").await;
+    task.zadd("running", young, "young").await;
+    assert_eq!(said(&mut task, "flow_audit", "60000 200").await, "[taken 0 older old held]");
+    assert_eq!(task.held("running").await, r#"zset ["young": NOW, "old": NOW, "older": NOW]"#);
+    assert_eq!(task.held("paused").await, r#"zset ["held": NOW]"#);
+    assert_eq!(task.score("running", "young").await, young);
+    let before = task.exact().await;
+    assert_eq!(said(&mut task, "flow_audit", "60000 200").await, "[taken 0]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn no_more_are_taken_than_asked_for_and_the_others_next() {
+    let mut task =
+        with(&[("a", "running", 1.0), ("b", "running", 2.0), ("c", "running", 3.0), ("d", "paused", 1.0)]).await;
+    assert_eq!(said(&mut task, "flow_audit", "60000 2").await, "[taken 1 a b]");
+    assert_eq!(said(&mut task, "flow_audit", "60000 2").await, "[taken 1 c d]");
+    assert_eq!(said(&mut task, "flow_audit", "60000 2").await, "[taken 0]");
+}
+
+#[tokio::test]
+async fn only_what_has_open_nodes_is_told_and_what_cannot_be_read_holds_up_no_other() {
+    let all = ["none", "garbled", "gone", "some"];
+    let mut task = with(&all.map(|id| (id, "running", 5.0))).await;
+    task.hset("head", &[("none", "1 0 3 0 d -"), ("garbled", "1 0"), ("some", "1 0 3 12 d -")]).await;
+    lose(&mut task, "head", "gone").await;
+    assert_eq!(said(&mut task, "flow_audit", "60000 200").await, "[taken 0 some]");
+    assert_eq!(task.held("running").await.matches(": NOW").count(), 4);
+}
+
+#[tokio::test]
+async fn what_has_ended_is_not_taken_and_where_nothing_is_nothing_is_written() {
+    let mut task = with(&[("a", "completed", 1.0), ("b", "failed", 1.0), ("c", "cancelled", 1.0)]).await;
+    let before = task.exact().await;
+    assert_eq!(said(&mut task, "flow_audit", "0 200").await, "[taken 0]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn the_graph_and_its_nodes_are_let_be() {
+    let mut task = with(&[("a", "running", 1.0)]).await;
+    let before: Vec<_> = task.exact().await.into_iter().filter(|(key, _)| !key.ends_with(":running")).collect();
+    said(&mut task, "flow_audit", "60000 200").await;
+    let after: Vec<_> = task.exact().await.into_iter().filter(|(key, _)| !key.ends_with(":running")).collect();
+    assert_eq!(after, before);
+}

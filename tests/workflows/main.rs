@@ -1,0 +1,15 @@
+//! Workflows, on real servers: graphs that go on, end as their rules say, and outlive whoever dies.
+
+#![cfg(test)]
+#![cfg(unix)]
+
+// The other tests use the rest.
+#[allow(dead_code)]
+#[path = "../support/mod.rs"]
+mod support;
+
+mod crashes;
+mod kills;
+mod rules;
+mod turns;
+mod world;

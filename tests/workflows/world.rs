@@ -1,0 +1,89 @@
+//! A few tasks that note each run of a handler, and workers of them.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use heartline::{App, Context, JobError, RetryPolicy, StallOptions, TaskOptions, TaskRef, Workflow, WorkflowOptions};
+
+use crate::support::TestRedis;
+use crate::support::worker::TestWorker;
+
+/// What a handler is told to do: `value N` answers N, `sum` adds up what it waits for, `fail`, `wait` until it is cancelled.
+pub const WORK: &str = "work";
+
+pub struct World {
+    pub redis: Arc<TestRedis>,
+    pub prefix: String,
+    /// The ids of the jobs whose handlers began, in their order.
+    pub runs: Arc<Mutex<Vec<String>>>,
+}
+
+impl World {
+    pub fn new() -> World {
+        let redis = TestRedis::shared();
+        let prefix = redis.unique_prefix();
+        World { redis, prefix, runs: Arc::default() }
+    }
+
+    /// On a server that no other test has.
+    pub fn alone() -> World {
+        let redis = Arc::new(TestRedis::start());
+        let prefix = redis.unique_prefix();
+        World { redis, prefix, runs: Arc::default() }
+    }
+
+    pub async fn app(&self) -> App {
+        App::builder().redis(self.redis.url()).prefix(&self.prefix).build().await.unwrap()
+    }
+
+    /// A producer, with its definition and the task.
+    pub async fn producer(&self, options: WorkflowOptions) -> (Workflow<u64>, TaskRef<String, u64>) {
+        let app = self.app().await;
+        (app.workflow("flow", options).unwrap(), app.task_ref(WORK).unwrap())
+    }
+
+    pub async fn worker(&self) -> TestWorker {
+        self.worker_with(options()).await
+    }
+
+    pub async fn worker_with(&self, options: TaskOptions) -> TestWorker {
+        let app = self.app().await;
+        let runs = Arc::clone(&self.runs);
+        let handler = move |ctx: Context, what: String| {
+            runs.lock().unwrap().push(ctx.id().to_string());
+            work(ctx, what)
+        };
+        app.task(WORK, options, handler).unwrap();
+        let worker = TestWorker::start(app.worker());
+        worker.working().await;
+        worker
+    }
+
+    /// The nodes whose handlers began, by their numbers, in their order.
+    pub fn began(&self) -> Vec<u32> {
+        let runs = self.runs.lock().unwrap();
+        runs.iter().map(|id| id.rsplit('/').nth(1).unwrap().parse().unwrap()).collect()
+    }
+}
+
+pub fn options() -> TaskOptions {
+    let stall = StallOptions::new().interval(Duration::from_secs(1));
+    TaskOptions::new().concurrency(8).retry(RetryPolicy::new().attempts(1)).stall(stall)
+}
+
+pub async fn work(ctx: Context, what: String) -> Result<u64, JobError> {
+    match what.split_once(' ').unwrap_or((&what, "")) {
+        ("value", number) => Ok(number.parse().unwrap()),
+        ("sum", _) => {
+            let inputs = ctx.upstreams::<u64>().await?;
+            Ok(inputs.into_iter().filter_map(|(_, value)| value.ok()).sum())
+        }
+        ("named", name) => Ok(ctx.upstream::<u64>(name).await? + 1),
+        ("fail", _) => Err(JobError::new("no luck").with_code("luck")),
+        ("wait", _) => {
+            ctx.cancelled().await;
+            Err(JobError::new("stopped"))
+        }
+        _ => Err(JobError::new(format!("what is {what}?"))),
+    }
+}
