@@ -527,6 +527,40 @@ async fn rights_declares_its_keys() {
     assert_eq!(task.ok("rights", &[]).await, "[rights]");
 }
 
+#[tokio::test]
+async fn the_scripts_of_workflows_declare_their_keys() {
+    let mut task = cluster().await;
+    // Three nodes in a line.
+    let shape = ["d", "{}", "d@", "3 pause 2", "d/0", "- - t\n\n1 1", "d/1", "- - t\n\n1 2", "d/2", "- - t\n\n0"];
+    let head = ["one", "d", "3", "5", "t", "p 0 0", "p 1 1", "p 1 1"];
+    let args = [&head[..], &shape, &["0", "7", "1", "7", "2", "7"]].concat();
+    assert_eq!(task.ok("flow_start", &args).await, "[started one 0 1 t '' here 7]");
+    for (script, args, start) in [
+        ("flow_state", &["one"][..], "[state running 1 3 1 d "),
+        ("flow_nodes", &["one", "0", "500"], "[nodes 1 3 "),
+        ("flow_enter", &["one", "0", "1"], "[entered go]"),
+        ("flow_look", &["0", "200"], "[looked 0 0"),
+        ("flow_resend", &["one", "0", "1"], "[resent 0]"),
+        ("flow_advance", &["one", "0", "1", "c", "5"], "[advanced 0 one 1 1 t '' here 7]"),
+        ("flow_visit", &["one", "0", "1"], "[visited 0]"),
+        ("flow_pause", &["one", "0", "pause"], "[paused]"),
+        ("flow_pause", &["one", "1", "resume"], "[resumed 1]"),
+        ("flow_open", &["one", "1"], "[opened 0]"),
+        ("flow_audit", &["0", "200"], "[taken 0 one]"),
+        ("flow_advance", &["one", "1", "1", "f", "E"], "[advanced 0]"),
+        ("flow_retry", &["one", "3", "1", "p 0 0", "2", "p 1 1"], "[again 2]"),
+        ("flow_control", &["one", "why"], "[ended cancelled]"),
+        ("flow_turn", &["0", "20"], "[taken]"),
+        ("ended", &["0", "200"], "[ended 0]"),
+    ] {
+        let reply = task.ok(script, args).await;
+        assert!(reply.starts_with(start), "{script}: {reply}");
+    }
+    let mut keys = task.script("flow_trim").keys.clone();
+    keys[0] = "cancelled";
+    assert_eq!(task.call_on("flow_trim", &keys, &["0", "-", "0"]).await.unwrap(), "[trimmed 1 0]");
+}
+
 #[test]
 fn every_script_is_run_here() {
     let source = include_str!("cluster.rs");
