@@ -211,7 +211,7 @@ impl Task {
     }
 
     /// Every key and what it holds, one a line; times of now read NOW, as the id of each stream entry does. Without what
-    /// [`declared`](Self::declared) writes, and without the totals of jobs that came and went: [`totals`](Self::totals).
+    /// [`declared`](Self::declared) writes, and without the totals of jobs that came and went, [`totals`](Self::totals), and how runs ended of late.
     pub async fn keys(&mut self) -> Vec<String> {
         let dump = dump(&mut self.conn, &self.prefix).await;
         let shown = dump.iter().map(|(key, held)| {
@@ -244,8 +244,8 @@ impl Task {
 /// A dump of `meta` without what every task has in it.
 fn without_totals(held: &str) -> String {
     let fields = held.trim_start_matches("hash {").trim_end_matches('}').split(", ");
-    let is_shown =
-        |field: &&str| *field != DECLARED && !field.starts_with(r#""in": "#) && !field.starts_with(r#""out": "#);
+    let totals = [r#""in": "#, r#""out": "#, r#""runs": "#];
+    let is_shown = |field: &&str| *field != DECLARED && !totals.iter().any(|total| field.starts_with(total));
     format!("hash {{{}}}", fields.filter(is_shown).collect::<Vec<_>>().join(", "))
 }
 

@@ -825,3 +825,36 @@ async fn what_does_not_end_a_job_of_a_workflow_tells_nobody() {
         assert_eq!(task.held("outbox").await, "", "{kind}");
     }
 }
+
+#[tokio::test]
+async fn how_runs_end_is_counted_minute_by_minute() {
+    let mut task = Task::new().await;
+    let minute = (task.now_ms().await / 60_000.0) as u64;
+    let before = format!("{} 5 4 3;{} 1 1 1;{} 9 9 9", minute - 1, minute - 5, minute - 6);
+    task.hset("meta", &[("runs", &before)]).await;
+    task.running("w", &[("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 5)]).await;
+    let args = ["1", "w", "1000", "0", "2", "0", "a", "b", "1", "2"];
+    let failed = ["c", "3", "failed", "2", "disk - 9", "E", "d", "4", "retry", "1", "60000 disk - 9", "E"];
+    task.ok("settle", &[&args[..], &failed].concat()).await;
+    task.ok("settle", &["2", "w", "1000", "0", "0", "0", "e", "5", "requeue", "0", "", ""]).await;
+    let counted = task.field("meta", "runs").await;
+    // A minute may have passed meanwhile.
+    let then = |now: u64| {
+        let kept: Vec<String> = [(minute - 1, "5 4 3"), (minute - 5, "1 1 1")]
+            .into_iter()
+            .filter(|(at, _)| at + 6 > now)
+            .map(|(at, counts)| format!(";{at} {counts}"))
+            .collect();
+        format!("{now} 2 2 1{}", kept.concat())
+    };
+    assert!([then(minute), then(minute + 1)].contains(&counted), "{counted}");
+    task.running("w", &[("f", 6)]).await;
+    task.ok("settle", &["3", "w", "1000", "0", "1", "0", "f", "6"]).await;
+    let counted = task.field("meta", "runs").await;
+    assert!(
+        counted.starts_with(&format!("{minute} 3 2 1;"))
+            || counted.contains(&format!(";{minute} 2 2 1"))
+            || counted.starts_with(&format!("{} 3 2 1", minute + 1)),
+        "{counted}"
+    );
+}
