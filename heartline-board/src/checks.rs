@@ -81,7 +81,7 @@ pub fn of_server(server: &ServerReport, now: SystemTime) -> Vec<Checked> {
         checked.push(found(Grade::Note, what, todo));
     }
     if let Some(refusal) = server.write_refusal.as_ref().filter(|_| server.is_primary) {
-        let todo = "nothing is dispatched, claimed or reported until it takes writes: NOREPLICAS asks for a replica, MISCONF for room on its disk";
+        let todo = "nothing is dispatched, claimed or reported until it takes writes: NOREPLICAS asks for a replica, MISCONF for room on its disk, CLUSTERDOWN for the node that is away, or `cluster-require-full-coverage no`";
         checked.push(found(Grade::Risk, format!("it refuses to write: {refusal}"), todo));
     }
     checked.push(if server.eviction_policy == "noeviction" {

@@ -407,14 +407,17 @@ const BEFORE: (usize, Duration) = (1000, Duration::from_secs(300));
 /// Whether most of what ran in the last 5 minutes failed: many jobs began to fail, and few runs completed beside them.
 fn most_fail(task: &TaskReport) -> bool {
     let runs = task.runs_lately;
-    runs.failed_first >= OUTAGE && runs.failed_first > OUTWEIGH * runs.completed
+    runs.failed_first >= OUTAGE && runs.failed_first > runs.completed.saturating_mul(OUTWEIGH)
 }
 
 /// Whether so many jobs are tried again and again, and nothing else was done in the last 5 minutes; not where far more completed before: what is
 /// left of a burst that has ended stops nobody.
 async fn none_is_done(inspector: &Inspector, task: &TaskReport, failing: u64) -> bool {
     let runs = task.runs_lately;
-    if runs.completed > 0 || runs.failed < OUTAGE || failing < OUTAGE {
+    // Of jobs that are not kept nobody knows how many had completed.
+    let are_kept =
+        task.counts.completed >= task.ended.saturating_sub(task.failed) || task.counts.completed >= BEFORE.0 as u64;
+    if runs.completed > 0 || runs.failed < OUTAGE || !are_kept {
         return false;
     }
     let filter = JobFilter::new(JobState::Completed);
@@ -475,15 +478,18 @@ async fn put_off(inspector: &Inspector, task: &TaskReport) -> Option<Trouble> {
     let (delayed, waiting) = (of(JobState::Delayed, true).await.ok()?, of(JobState::Waiting, false).await.ok()?);
     let failed: Vec<&JobRow> = delayed.iter().chain(&waiting).filter(|job| job.failed_attempts > 0).collect();
     let tried_again = delayed.iter().filter(|job| job.failed_attempts > 0).count();
-    // Where all of a page are, those behind it most likely are, too.
-    let behind = if tried_again == delayed.len() { task.counts.delayed.saturating_sub(tried_again as u64) } else { 0 };
-    let failing = failed.len() as u64 + behind;
+    let came_back = failed.len() - tried_again;
+    // Of those behind the pages about as many.
+    let about = |all: u64, some: usize, looked: usize| all * some as u64 / looked.max(1) as u64;
+    let failing =
+        about(task.counts.delayed, tried_again, delayed.len()) + about(task.counts.waiting, came_back, waiting.len());
+    let are_many = failed.len() as u64 >= OUTAGE;
     let runs = task.runs_lately;
-    let is_outage = most_fail(task) || none_is_done(inspector, task, failing).await;
+    let is_outage = most_fail(task) || are_many && none_is_done(inspector, task, failing).await;
     let Some(first) = failed.first().filter(|_| runs.failed > 0 || tried_again * 2 > delayed.len()) else {
         return snoozing(inspector, task, &delayed).await;
     };
-    let is_told = is_outage || runs.completed == 0 || failing >= OUTAGE && failing > runs.completed / 10;
+    let is_told = is_outage || runs.completed == 0 || are_many && failing > runs.completed / 10;
     if !is_told || runs.failed == 0 && are_snoozed(inspector, task, &failed).await {
         return snoozing(inspector, task, &delayed).await;
     }
@@ -690,17 +696,29 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     if is_crowded(task, workers) && held_by.is_none_or(|report| report.is_whole) {
         troubles.extend(crowd(task, held_by.map_or(&[], |report| &report.holders)));
     }
+    if task.failed_lately == 0 && most_fail(task) {
+        let runs = task.runs_lately;
+        let completed = if runs.completed == 0 { "none".to_owned() } else { runs.completed.to_string() };
+        let what = format!(
+            "in the last 5 minutes {} failed, and {completed} completed; jobs that failed for good are not kept",
+            many(runs.failed, "run")
+        );
+        let hint = format!("the log of a worker, or `heartline events -t {name}`, says why");
+        troubles.push(Trouble { grade: Grade::Risk, ..Trouble::note(name, what, hint) });
+    }
     if task.failed_lately > 0 {
         let completed = match task.completed_lately {
             0 => String::new(),
             jobs => format!(", {jobs} completed"),
         };
         // An outage that has just begun is small beside what completed before. Of partitions it is not known which completed last.
-        let in_a_row = task.failed_since_completed.filter(|_| task.parts.len() == 1);
-        let in_a_row = in_a_row.filter(|failed| *failed >= IN_A_ROW && task.runs_lately.completed > 0);
-        let in_a_row = in_a_row.map_or_else(String::new, |failed| format!("; THE LAST {failed} ALL FAILED"));
         let none = task.runs_lately.completed == 0 && task.completed_lately == 0;
         let is_outage = most_fail(task) || none && task.failed_since_completed.unwrap_or(task.failed_lately) >= OUTAGE;
+        let in_a_row = task.failed_since_completed.filter(|_| task.parts.len() == 1);
+        let in_a_row = in_a_row.filter(|failed| {
+            *failed >= IN_A_ROW && (task.runs_lately.completed > 0 || is_outage && *failed > task.failed_lately)
+        });
+        let in_a_row = in_a_row.map_or_else(String::new, |failed| format!("; THE LAST {failed} ALL FAILED"));
         let grade = if is_outage { Grade::Risk } else { Grade::Note };
         let what = format!("{} failed in the last 5 minutes{completed}{in_a_row}", many(task.failed_lately, "job"));
         let hint = format!("`heartline jobs codes -t {name}` counts why");

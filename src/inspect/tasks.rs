@@ -101,7 +101,7 @@ pub struct TaskReport {
     pub is_away: bool,
 }
 
-/// How runs of a task ended of late.
+/// How runs of a task ended in the present minute and the four before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RunsLately {
@@ -124,9 +124,10 @@ impl RunsLately {
                 && at <= minute
                 && at + 5 > minute
             {
-                self.completed += completed;
-                self.failed += failed;
-                self.failed_first += first;
+                // Somebody may have written anything there.
+                self.completed = self.completed.saturating_add(completed);
+                self.failed = self.failed.saturating_add(failed);
+                self.failed_first = self.failed_first.saturating_add(first);
             }
         }
     }

@@ -46,6 +46,9 @@ const FRESH: Duration = Duration::from_secs(1);
 /// The same of the servers.
 const SLOW_FRESH: Duration = Duration::from_secs(15);
 
+/// The same while a server cannot be asked.
+const AWAY_FRESH: Duration = Duration::from_secs(2);
+
 /// How many looks are remembered, for the curve of the overview.
 const REMEMBERED: usize = 120;
 
@@ -243,7 +246,12 @@ impl Board {
         let holders = Arc::new(holders(&self.inspector, &tasks, &mut workers).await?);
         let workers = Arc::new(workers);
         // These change slowly, and take longer to be asked.
-        let slow = match last.filter(|last| last.slow.at.elapsed() < SLOW_FRESH) {
+        // A node that was away may be back.
+        let fresh = |last: &&Seen| {
+            let is_away = last.slow.servers.iter().any(|server| server.fault.is_some());
+            last.slow.at.elapsed() < if is_away { AWAY_FRESH } else { SLOW_FRESH }
+        };
+        let slow = match last.filter(fresh) {
             Some(last) => Arc::clone(&last.slow),
             None => {
                 let servers = self.inspector.servers().await?;

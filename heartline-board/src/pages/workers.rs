@@ -11,6 +11,7 @@ use heartline::{HolderReport, WorkerReport, WorkerState};
 use serde::Deserialize;
 
 use super::{Board, Frame, answer};
+use crate::listed::of_lists;
 use crate::text::{relative, shown, span};
 use crate::told::{Beat, beats, watch_word, worker_state};
 use crate::troubles::leaves_jobs;
@@ -34,6 +35,8 @@ struct WorkersPage {
     rows: Vec<Row>,
     beats: Vec<Beat>,
     gone: usize,
+    /// Why not all of them are told of.
+    away: Option<String>,
     /// How many more there are, and where.
     more: Option<(usize, String)>,
 }
@@ -71,6 +74,10 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         rows: page.iter().map(|worker| row(worker, &seen.holders)).collect(),
         beats: beats.into_iter().take(LISTED).collect(),
         gone,
+        away: of_lists(&seen.away)
+            .pop()
+            .filter(|_| seen.away.workers.is_some())
+            .map(|trouble| format!("{}; {}.", trouble.what, trouble.hint)),
         more: (more > 0).then(|| {
             let all = if asked.all.is_empty() { "" } else { "&all=yes" };
             (more, board.url(&format!("/workers?from={}{all}", asked.from + LISTED)))

@@ -54,9 +54,11 @@ async fn every_page_shows_what_is_on_any_node_also_beside_one_that_is_away() {
     assert!(!overview.contains("no task under this prefix"), "{overview}");
     assert!(site.page("/job?task=export&id=bad").await.contains("task:failed"));
     site.page("/task?task=export").await;
-    for page in ["/workers", "/server", "/stalls", "/audit"] {
+    for page in ["/server", "/stalls", "/audit"] {
         site.page(page).await;
     }
+    let workers = site.page("/workers").await;
+    assert!(workers.contains(&away[1]) && !workers.contains("There is no worker."), "{workers}");
     site.nodes()[0].thaw().unwrap();
     until("it is back", async || site.page("/").await.contains("/task?task=mail")).await;
     // The node of `export`, and its replica.

@@ -983,6 +983,50 @@ async fn a_batch_that_fails_on_and_on_behind_a_few_that_completed_is_an_outage()
 }
 
 #[tokio::test]
+async fn a_job_for_later_among_those_that_fail_hides_no_outage() {
+    let bench = Bench::of_one_table().await;
+    let worker = bench.worker();
+    for _ in 0..100 {
+        let _ = bench.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
+    }
+    bench.export.dispatch("x".into()).delay(Duration::from_secs(60)).await.unwrap();
+    let slowly = RetryPolicy::new().attempts(3).fixed(Duration::from_secs(3600));
+    for at in 0..150 {
+        bench.export.dispatch("again".into()).id(format!("job-{at}")).retry(slowly.clone()).await.unwrap();
+    }
+    until("all are tried again later", async || bench.export.counts().await.unwrap().delayed == 151).await;
+    ran(&bench, [0, 150, 0]).await;
+    let told = bench.run(&["health"]).await;
+    assert!(told.status == 1 && told.out.contains("99 of the next 100 tried again"), "{told:?}");
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_outage_is_seen_where_no_failed_job_is_kept_and_words_say_why_there_is_one() {
+    let bench = Bench::of_one_table().await;
+    let worker = bench.worker();
+    for at in 0..25 {
+        let _ = bench.export.dispatch("fail".into()).id(format!("bad-{at}")).await.unwrap().result().await;
+    }
+    let (mut conn, mut pipe) = (bench.redis().await, redis::pipe());
+    for at in 0..24 {
+        pipe.zadd("cli:{export}:failed", format!("bad-{at}"), ms_ago(Duration::from_secs(3600))).ignore();
+    }
+    let () = pipe.query_async(&mut conn).await.unwrap();
+    ran(&bench, [0, 1, 1]).await;
+    let told = bench.run(&["health"]).await;
+    assert!(told.out.contains("! export: 1 job failed in the last 5 minutes; THE LAST 25 ALL FAILED"), "{told:?}");
+    bench.run(&["-y", "task", "purge", "export", "--state", "failed"]).await.ok();
+    ran(&bench, [0, 25, 25]).await;
+    let told = bench.run(&["health"]).await;
+    assert!(
+        told.status == 1 && told.out.contains("in the last 5 minutes 25 runs failed, and none completed"),
+        "{told:?}"
+    );
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn an_outage_is_seen_where_no_completed_job_is_kept_and_none_waits_for_its_next_try() {
     let bench = Bench::of_one_table().await;
     let worker = bench.worker();
