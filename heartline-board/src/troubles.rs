@@ -407,17 +407,23 @@ const BEFORE: (usize, Duration) = (1000, Duration::from_secs(300));
 /// Whether most of what ran in the last 5 minutes failed: many jobs began to fail, and few runs completed beside them.
 fn most_fail(task: &TaskReport) -> bool {
     let runs = task.runs_lately;
-    runs.failed_first >= OUTAGE && runs.failed_first > runs.completed.saturating_mul(OUTWEIGH)
+    let outweigh = |failed: u64| failed > runs.completed.saturating_mul(OUTWEIGH);
+    // A job that is tried again may complete in the end: what began to fail is then no more than some of what failed.
+    let most = outweigh(runs.failed_first) || outweigh(runs.failed) && runs.failed_first > runs.completed;
+    runs.failed_first >= OUTAGE && most
+}
+
+/// Whether jobs that ended so are kept for some time, by the option of this name.
+fn keeps(task: &TaskReport, option: &str) -> bool {
+    task.options.values.get(option).is_none_or(|value| value != "0")
 }
 
 /// Whether so many jobs are tried again and again, and nothing else was done in the last 5 minutes; not where far more completed before: what is
 /// left of a burst that has ended stops nobody.
 async fn none_is_done(inspector: &Inspector, task: &TaskReport, failing: u64) -> bool {
     let runs = task.runs_lately;
-    // Of jobs that are not kept nobody knows how many had completed.
-    let are_kept =
-        task.counts.completed >= task.ended.saturating_sub(task.failed) || task.counts.completed >= BEFORE.0 as u64;
-    if runs.completed > 0 || runs.failed < OUTAGE || !are_kept {
+    // Of jobs that are not kept nobody knows how many had completed. One try may take long: few of them end in 5 minutes.
+    if runs.completed > 0 || runs.failed == 0 || !keeps(task, "keepCompleted") {
         return false;
     }
     let filter = JobFilter::new(JobState::Completed);
@@ -696,7 +702,7 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     if is_crowded(task, workers) && held_by.is_none_or(|report| report.is_whole) {
         troubles.extend(crowd(task, held_by.map_or(&[], |report| &report.holders)));
     }
-    if task.failed_lately == 0 && most_fail(task) {
+    if task.failed_lately == 0 && most_fail(task) && !keeps(task, "keepFailed") {
         let runs = task.runs_lately;
         let completed = if runs.completed == 0 { "none".to_owned() } else { runs.completed.to_string() };
         let what = format!(

@@ -71,7 +71,7 @@ pub struct TaskReport {
     /// Jobs that failed in the last 5 minutes, of those that are kept.
     pub failed_lately: u64,
     /// Jobs that failed since the last one completed, in the last day and of those that are kept. `None` where that is not known: jobs have
-    /// completed, and none of them is kept.
+    /// completed, and none of them is kept for a day.
     pub failed_since_completed: Option<u64>,
     /// How runs of handlers ended in the last 5 minutes, kept or not; those that ended with their worker do not count.
     pub runs_lately: RunsLately,
@@ -457,6 +457,13 @@ fn counted_faults(found: &str) -> BTreeMap<Fault, u64> {
     pairs.collect()
 }
 
+/// Whether jobs that complete are kept for a day at least: where none is, none completed in that time.
+fn keeps_a_day(part: &Overview) -> bool {
+    let day = 86_400_000;
+    let is_old = part.number("maxAgeCompleted").is_none_or(|age| age >= day);
+    part.text("keepCompleted") == Some("1") && is_old && part.number("maxCountCompleted") != Some(0)
+}
+
 /// What there is to know of a task, by its partitions, of which there is one at least.
 fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
     let nothing = Overview::default();
@@ -494,7 +501,7 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
         without_payload: sum(|part| part.counts.iter().sum::<u64>().saturating_sub(part.payloads)),
         failed_lately: sum(|part| part.failed_lately),
         // So many at least: which partition had the last one that completed is not known.
-        failed_since_completed: (counts.completed > 0 || ended == failed)
+        failed_since_completed: (counts.completed > 0 || ended == failed || keeps_a_day(first))
             .then(|| parts.iter().map(|part| part.failed_since).min().unwrap_or(0)),
         completed_lately: sum(|part| part.completed_lately),
         runs_lately: parts.iter().fold(RunsLately::default(), |mut runs, part| {

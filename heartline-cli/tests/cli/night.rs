@@ -1002,6 +1002,28 @@ async fn a_job_for_later_among_those_that_fail_hides_no_outage() {
 }
 
 #[tokio::test]
+async fn an_outage_does_not_end_when_what_completed_before_is_kept_no_more_nor_while_tries_take_long() {
+    let bench = Bench::of_one_table().await;
+    let worker = bench.worker();
+    for at in 0..5 {
+        let _ = bench.export.dispatch("x".into()).id(format!("done-{at}")).await.unwrap().result().await.unwrap();
+    }
+    tried_again(&bench, 25).await;
+    // Retention took all but one; a few hang, and their tries end one by one.
+    let mut conn = bench.redis().await;
+    let gone: [String; 4] = std::array::from_fn(|at| format!("done-{at}"));
+    let () = redis::cmd("ZREM").arg("cli:{export}:completed").arg(&gone).query_async(&mut conn).await.unwrap();
+    ran(&bench, [0, 3, 1]).await;
+    let told = bench.run(&["health"]).await;
+    assert!(told.status == 1 && told.out.contains("! export: 25 jobs delayed"), "{told:?}");
+    // Most of what is tried fails, though some get through in the end.
+    ran(&bench, [121, 800, 270]).await;
+    let told = bench.run(&["health"]).await;
+    assert!(told.status == 1 && !told.out.contains("not kept"), "{told:?}");
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn an_outage_is_seen_where_no_failed_job_is_kept_and_words_say_why_there_is_one() {
     let bench = Bench::of_one_table().await;
     let worker = bench.worker();
@@ -1017,6 +1039,7 @@ async fn an_outage_is_seen_where_no_failed_job_is_kept_and_words_say_why_there_i
     let told = bench.run(&["health"]).await;
     assert!(told.out.contains("! export: 1 job failed in the last 5 minutes; THE LAST 25 ALL FAILED"), "{told:?}");
     bench.run(&["-y", "task", "purge", "export", "--state", "failed"]).await.ok();
+    redis::cmd("HSET").arg("cli:{export}:meta").arg("keepFailed").arg(0).query_async::<()>(&mut conn).await.unwrap();
     ran(&bench, [0, 25, 25]).await;
     let told = bench.run(&["health"]).await;
     assert!(
