@@ -62,9 +62,8 @@ impl Store {
             let mut first = redis::cmd("ZRANGE");
             first.arg(&list).arg(0).arg(0);
             let looked = first.query_async::<Vec<Text>>(&mut conn.clone()).await.map_err(|e| classify("lists", e));
-            // With full coverage all nodes refuse when one is away: then nothing is known, and it is not this one.
-            let is_away =
-                looked.is_err_and(|e| e.is_outage() && !e.chain().to_string().contains("The cluster is down"));
+            // One that has just started, or is cut off from the others, says that the cluster is down.
+            let is_away = looked.is_err_and(|e| e.is_outage());
             is_away.then(|| self.place_of(&list).unwrap_or_else(|| "a node that is not known".to_owned()))
         });
         let [tasks, workers] = looks;

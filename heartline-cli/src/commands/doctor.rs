@@ -79,8 +79,10 @@ fn span_us(time: Duration) -> String {
 
 fn of_workers(workers: &[WorkerReport]) -> Vec<Checked> {
     let live: Vec<&WorkerReport> = workers.iter().filter(|worker| worker.state.is_live()).collect();
-    let versions: BTreeSet<&str> = live.iter().map(|worker| worker.version.as_str()).collect();
-    let wires: BTreeSet<u32> = live.iter().map(|worker| worker.wire.unwrap_or(1)).collect();
+    // Of one whose word is on a node that is away that is not known.
+    let told = || live.iter().filter(|worker| !worker.is_away);
+    let versions: BTreeSet<&str> = told().map(|worker| worker.version.as_str()).collect();
+    let wires: BTreeSet<u32> = told().map(|worker| worker.wire.unwrap_or(1)).collect();
     let mut checked = Vec::new();
     checked.push(if live.is_empty() {
         found(Grade::Note, "no worker is live", "start one; `heartline workers --all` shows those that are gone")

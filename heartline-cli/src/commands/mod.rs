@@ -187,7 +187,12 @@ async fn known_job(session: &Session, task: &str, id: &str) -> Result<(), Failur
 
 /// Whether nobody has named the task yet.
 async fn is_new_task(session: &Session, task: &str) -> Result<bool, Failure> {
-    if listed::task_names(&session.inspector).await?.iter().any(|name| name == task) {
+    let names = match listed::task_names(&session.inspector).await {
+        // As below.
+        Err(e) if e.is_retryable() => return Ok(false),
+        names => names?,
+    };
+    if names.iter().any(|name| name == task) {
         return Ok(false);
     }
     // The list of tasks may have been lost alone, or be away.
