@@ -445,8 +445,7 @@ pub async fn ailing(inspector: &Inspector, tasks: &[TaskReport]) -> Vec<Trouble>
     };
     let (without, _) = most(|task| task.without_payload);
     // One with nothing but a job for tomorrow goes behind those that may be in trouble.
-    let (delayed, left_out) =
-        most(|task| if task.counts.delayed > 0 { task.counts.delayed + task.counts.waiting } else { 0 });
+    let (delayed, left_out) = most(may_fail);
     let mut troubles = Vec::new();
     for some in without.chunks(TOGETHER) {
         troubles.extend(join_all(some.iter().map(|task| payloadless(inspector, task))).await.into_iter().flatten());
@@ -469,8 +468,7 @@ pub async fn ailing(inspector: &Inspector, tasks: &[TaskReport]) -> Vec<Trouble>
 
 /// How much there is to look at: what failed of late goes before what is only delayed, perhaps until tomorrow.
 fn may_fail(task: &TaskReport) -> u64 {
-    let runs = task.runs_lately;
-    if task.counts.delayed == 0 && runs.failed == 0 { 0 } else { runs.failed * 1_000_000 + task.counts.delayed }
+    task.runs_lately.failed.saturating_mul(1_000_000).saturating_add(task.counts.delayed)
 }
 
 /// Why jobs of the task are delayed that may never be done, or wait again behind a run that failed.
@@ -503,18 +501,21 @@ async fn put_off(inspector: &Inspector, task: &TaskReport) -> Option<Trouble> {
     let name = &task.task;
     let code = first.code.as_deref().unwrap_or("failed");
     let message = brief(first.message.as_deref().unwrap_or_default(), 80);
+    let which = match (tried_again, delayed.len()) {
+        (0, _) => {
+            format!("{}, {came_back} of the last {} back", many(task.counts.waiting, "waiting job"), waiting.len())
+        }
+        (all, looked) if all == looked => {
+            format!("{} delayed, all that were looked at tried again", many(task.counts.delayed, "job"))
+        }
+        (some, looked) => {
+            format!("{} delayed, {some} of the next {looked} tried again", many(task.counts.delayed, "job"))
+        }
+    };
+    let completed = if runs.completed == 0 { "none".to_owned() } else { runs.completed.to_string() };
     let what = format!(
-        "{} delayed, {} tried again behind a failed run, the first with {code}: {message}; in the last 5 minutes {} failed, and {} completed",
-        many(task.counts.delayed, "job"),
-        match (tried_again, delayed.len()) {
-            (all, looked) if all == looked => "all that were looked at".to_owned(),
-            (some, looked) => format!("{some} of the next {looked}"),
-        },
+        "{which} behind a failed run, the first with {code}: {message}; in the last 5 minutes {} failed, and {completed} completed",
         many(runs.failed, "run"),
-        match runs.completed {
-            0 => "none".to_owned(),
-            runs => runs.to_string(),
-        },
     );
     let mut hint = format!("`heartline jobs list -t {name} -s delayed --oldest-first` shows when they are tried again");
     if task.paused.is_none() {

@@ -275,7 +275,7 @@ impl<T> Node<T> {
         self
     }
 
-    /// Adds a node behind this one whose input is the value of this one.
+    /// Adds a node behind this one whose input is the value of this one. It may wait for others too, but not run without this one.
     pub fn then<O>(&self, name: impl Into<String>, task: &impl NodeTask<T, O>) -> Node<O> {
         add::<O>(&self.nodes, name.into(), task.task_name(), None).after(self)
     }

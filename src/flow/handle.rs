@@ -57,7 +57,8 @@ impl<T> WorkflowHandle<T> {
         self.shared.keys.task()
     }
 
-    /// Whether the instance existed before the start that made this handle; `None` of a handle that was made without one.
+    /// Whether the instance existed before the start that made this handle, which may be of this very start where an answer was lost; `None` of a
+    /// handle that was made without one.
     #[must_use]
     pub fn existed(&self) -> Option<bool> {
         self.existed
@@ -73,24 +74,15 @@ impl<T> WorkflowHandle<T> {
     pub async fn status(&self) -> Result<WorkflowStatus, Error> {
         let state = self.state().await?;
         let shape = self.shape(&state.digest).await?;
-        let (keys, store) = (&self.shared.keys, &self.shared.store);
-        let mut nodes = Vec::with_capacity(shape.nodes.len());
-        while nodes.len() < shape.nodes.len() {
-            let from = nodes.len() as u32;
-            let page = |mut conn| async move { flow_nodes::nodes(&mut conn, keys, &self.id, from).await };
-            let page = store.ask(RESPONSE_TIMEOUT, page).await?.ok_or_else(|| self.not_found())?;
-            if page.states.is_empty() {
-                break;
-            }
-            for (index, said) in (from..).zip(&page.states) {
-                let Some(node) = shape.nodes.get(index as usize) else { break };
-                let (definition, instance) = (keys.task().to_owned(), self.id.to_string());
-                let state = NodeState::from_wire(said);
-                let id = NodeId { definition, instance, node: index, run: page.run }.job_id();
-                let job = (state != NodeState::Pending && state != NodeState::Skipped).then_some(id);
-                nodes.push(NodeStatus { name: node.name.clone(), task: node.task.clone(), state, job });
-            }
-        }
+        let (run, states) = self.node_states(shape.nodes.len()).await?;
+        let told = (0..).zip(shape.nodes).zip(&states).map(|((index, node), said)| {
+            let (definition, instance) = (self.workflow().to_owned(), self.id.to_string());
+            let state = NodeState::from_wire(said);
+            let id = NodeId { definition, instance, node: index, run }.job_id();
+            let job = (state != NodeState::Pending && state != NodeState::Skipped).then_some(id);
+            NodeStatus { name: node.name, task: node.task, state, job }
+        });
+        let nodes = told.collect();
         Ok(WorkflowStatus { state: state.place.into(), unfinished: state.live, open: state.open, nodes })
     }
 
@@ -220,16 +212,8 @@ impl<T> WorkflowHandle<T> {
             if matches!(seen.place, FlowPlace::Running | FlowPlace::Completed) {
                 return Ok(seen.place.into());
             }
-            let (shape, mut states) = (self.shape(&seen.digest).await?, Vec::new());
-            while states.len() < shape.nodes.len() {
-                let from = states.len() as u32;
-                let page = |mut conn| async move { flow_nodes::nodes(&mut conn, keys, &self.id, from).await };
-                let page = store.ask(RESPONSE_TIMEOUT, page).await?.ok_or_else(|| self.not_found())?;
-                if page.states.is_empty() {
-                    break;
-                }
-                states.extend(page.states);
-            }
+            let shape = self.shape(&seen.digest).await?;
+            let (_, states) = self.node_states(shape.nodes.len()).await?;
             let again = &shape.states_again(&states);
             let retry = |mut conn| async move { flow_retry::retry(&mut conn, keys, &self.id, seen.turn, again).await };
             match store.ask(RESPONSE_TIMEOUT, retry).await? {
@@ -261,6 +245,23 @@ impl<T> WorkflowHandle<T> {
         self.shared.store.ask(response_time(BATCH_BYTES), look).await?.ok_or_else(|| self.not_found())
     }
 
+    /// In which run the instance is, and the states of so many nodes, in pages of 500.
+    async fn node_states(&self, count: usize) -> Result<(u64, Vec<String>), Error> {
+        let keys = &self.shared.keys;
+        let (mut run, mut states) = (0, Vec::with_capacity(count));
+        while states.len() < count {
+            let from = states.len() as u32;
+            let page = |mut conn| async move { flow_nodes::nodes(&mut conn, keys, &self.id, from).await };
+            let page = self.shared.store.ask(RESPONSE_TIMEOUT, page).await?.ok_or_else(|| self.not_found())?;
+            if page.states.is_empty() {
+                break;
+            }
+            run = page.run;
+            states.extend(page.states);
+        }
+        Ok((run, states))
+    }
+
     async fn shape(&self, digest: &str) -> Result<Shape, Error> {
         let keys = &self.shared.keys;
         let read = |mut conn| async move { flow_nodes::shape(&mut conn, keys, digest).await };
@@ -288,14 +289,15 @@ impl<T> WorkflowHandle<T> {
         let (node, error) = match state.broken_by {
             Some((node, said)) if said.is_empty() => {
                 let message = "the node whose value it answers did not run".to_owned();
-                (node, StoredError { code: "skipped".to_owned(), message })
+                (Some(node), StoredError { code: "skipped".to_owned(), message })
             }
-            Some((node, said)) => (node, StoredError::from_json(&said)),
-            None => (0, StoredError::from_json(&String::from_utf8_lossy(&state.answer))),
+            Some((node, said)) => (Some(node), StoredError::from_json(&said)),
+            None => (None, StoredError::from_json(&String::from_utf8_lossy(&state.answer))),
         };
-        let job = NodeId { definition: workflow.clone(), instance: id.clone(), node, run: state.run }.job_id();
-        let name =
-            self.shape(&state.digest).await.ok().and_then(|shape| Some(shape.nodes.get(node as usize)?.name.clone()));
+        let of = node.unwrap_or(0);
+        let job = NodeId { definition: workflow.clone(), instance: id.clone(), node: of, run: state.run }.job_id();
+        let shape = self.shape(&state.digest).await.ok();
+        let name = node.zip(shape).and_then(|(node, shape)| Some(shape.nodes.get(node as usize)?.name.clone()));
         Error::WorkflowFailed {
             workflow,
             id,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::join_all;
 
@@ -46,6 +46,9 @@ const MANY: usize = 1000;
 /// What was not moved for so long is compared with its jobs.
 const UNMOVED: Duration = Duration::from_secs(60);
 
+/// To a task that could not be reached nothing is sent for so long: it is left to a look, and holds up no others.
+const AWAY: Duration = Duration::from_secs(5);
+
 /// How many rounds one look makes at the most: the next one goes on.
 const ROUNDS: usize = 50;
 
@@ -80,11 +83,13 @@ pub(crate) struct Mover {
     dispatchers: Mutex<HashMap<String, Arc<Dispatcher>>>,
     /// Tasks whose workers know of workflows.
     known: Mutex<HashSet<String>>,
+    /// Tasks that could not be reached, and when.
+    away: Mutex<HashMap<String, Instant>>,
 }
 
 impl Mover {
     pub(crate) fn new(store: Arc<Store>) -> Mover {
-        Mover { store, dispatchers: Mutex::default(), known: Mutex::default() }
+        Mover { store, dispatchers: Mutex::default(), known: Mutex::default(), away: Mutex::default() }
     }
 
     /// Sees to it that whoever works these tasks knows of workflows.
@@ -124,14 +129,28 @@ impl Mover {
         Arc::clone(known.entry(task.to_owned()).or_insert_with(new))
     }
 
-    /// Tells a workflow of the nodes that ended, all of them its own, takes them off the outboxes of their tasks, and sends what opened.
-    pub(crate) async fn advance(&self, keys: &TaskKeys, ended: &[Ended]) -> Result<(), Error> {
+    fn away(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        self.away.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells a workflow of the nodes that ended, all of them its own. What follows from it is for [`Mover::follow`].
+    pub(crate) async fn tell(&self, keys: &TaskKeys, ended: &[Ended]) -> Result<Advanced, Error> {
         let nodes: Vec<EndedNode> = ended.iter().map(|ended| ended.node.clone()).collect();
         let bytes = nodes.iter().map(|node| node.said.len()).sum();
         let tell = async |conn: &mut _| flow_advance::advance(conn, keys, &nodes).await;
-        let advanced = self.store.shared(response_time(bytes), tell).await?;
-        let (_, went_on) = tokio::join!(self.told(ended), self.go_on(keys, advanced));
+        self.store.shared(response_time(bytes), tell).await
+    }
+
+    /// Takes the nodes of which a workflow was told off the outboxes of their tasks, and sends what opened.
+    pub(crate) async fn follow(&self, keys: &TaskKeys, ended: &[Ended], advanced: Advanced) -> Result<(), Error> {
+        let ((), went_on) = tokio::join!(self.told(ended), self.go_on(keys, advanced));
         went_on
+    }
+
+    /// Both.
+    async fn advance(&self, keys: &TaskKeys, ended: &[Ended]) -> Result<(), Error> {
+        let advanced = self.tell(keys, ended).await?;
+        self.follow(keys, ended, advanced).await
     }
 
     /// Sends what opened, and visits what was left to be visited.
@@ -139,16 +158,11 @@ impl Mover {
         self.send(keys, advanced.sends).await;
         let mut visits = VecDeque::from(advanced.visits);
         while let Some(mark) = visits.pop_front() {
-            self.visit(keys, &mark, &mut visits).await?;
+            let visit = async |conn: &mut _| flow_visit::visit(conn, keys, &mark).await;
+            let Advanced { visits: more, sends } = self.store.shared(RESPONSE_TIMEOUT, visit).await?;
+            visits.extend(more);
+            self.send(keys, sends).await;
         }
-        Ok(())
-    }
-
-    async fn visit(&self, keys: &TaskKeys, mark: &str, visits: &mut VecDeque<String>) -> Result<(), Error> {
-        let visit = async |conn: &mut _| flow_visit::visit(conn, keys, mark).await;
-        let Advanced { visits: more, sends } = self.store.shared(RESPONSE_TIMEOUT, visit).await?;
-        visits.extend(more);
-        self.send(keys, sends).await;
         Ok(())
     }
 
@@ -184,7 +198,11 @@ impl Mover {
     async fn send_to(&self, keys: &TaskKeys, task: String, nodes: Vec<ToSend>) {
         for some in nodes.chunks(BATCH) {
             let entries: Vec<String> = some.iter().map(|node| send_entry(&node.id)).collect();
+            let since = self.away().get(&task).copied();
             let sent = async {
+                if since.is_some_and(|since| since.elapsed() < AWAY) {
+                    return Err(Error::timed_out());
+                }
                 let mut jobs = Vec::with_capacity(some.len());
                 for node in some {
                     jobs.push(self.job_of(keys, node).await?);
@@ -197,8 +215,7 @@ impl Mover {
                     self.store.shared(RESPONSE_TIMEOUT, take).await
                 }
                 Err(e) => {
-                    tracing::warn!(workflow = keys.task(), %task, nodes = some.len(), error = %e.chain(),
-                        "nodes of a workflow could not be sent; it is tried again");
+                    self.could_not_send(keys, &task, some.len(), &e);
                     let off =
                         async |conn: &mut _| flow_look::put_off(conn, keys, &entries, ms_of(SystemTime::now())).await;
                     self.store.shared(RESPONSE_TIMEOUT, off).await
@@ -208,6 +225,21 @@ impl Mover {
                 tracing::debug!(workflow = keys.task(), error = %e.chain(), "nodes of a workflow are sent again");
             }
         }
+    }
+
+    fn could_not_send(&self, keys: &TaskKeys, task: &str, nodes: usize, e: &Error) {
+        let source = if let Error::Partial { source, .. } = e { source } else { e };
+        // Of a task with partitions the others are there.
+        if source.is_outage() && self.store.tables(task).parts() == 1 {
+            let mut away = self.away();
+            away.retain(|_, since| since.elapsed() < AWAY);
+            if away.contains_key(task) {
+                return;
+            }
+            away.insert(task.to_owned(), Instant::now());
+        }
+        tracing::warn!(workflow = keys.task(), %task, nodes, error = %e.chain(),
+            "nodes of a workflow could not be sent; it is tried again");
     }
 
     async fn job_of(&self, keys: &TaskKeys, node: &ToSend) -> Result<NewJob, Error> {
@@ -365,7 +397,7 @@ impl Mover {
         for ((node, job), is_told_of) in nodes.iter().zip(looked).zip(to_be_told) {
             match job {
                 None => unknown.push(node.clone()),
-                Some((state, bytes)) if state.is_terminal() && !is_told_of => ended.push((node.clone(), state, bytes)),
+                Some((state, _)) if state.is_terminal() && !is_told_of => ended.push((node.clone(), state)),
                 Some(_) => {}
             }
         }
@@ -382,10 +414,10 @@ impl Mover {
             self.send(keys, sends).await;
             let is_lost = |node: &&NodeId| lost.contains(&format!("{}/{}/{}", node.instance, node.node, node.run));
             for node in unknown.iter().filter(is_lost) {
-                ended.push((node.clone(), JobState::Failed, 0));
+                ended.push((node.clone(), JobState::Failed));
             }
         }
-        for (node, state, _) in ended {
+        for (node, state) in ended {
             let said = self.said(table, &node.job_id(), state).await?;
             let end = match state {
                 JobState::Completed => NodeEnd::Completed,
@@ -441,27 +473,15 @@ impl Mover {
 
     async fn carry_out(&self, keys: &TaskKeys, entry: &str) -> Result<(), Error> {
         let (kind, named) = entry.split_once(' ').unwrap_or((entry, ""));
-        match kind {
-            "v" => {
-                let mut visits = VecDeque::from([named.to_owned()]);
-                while let Some(mark) = visits.pop_front() {
-                    self.visit(keys, &mark, &mut visits).await?;
-                }
-                return Ok(());
+        let instance = named.rsplit_once('/').and_then(|(instance, run)| Some((instance, run.parse::<u64>().ok()?)));
+        match (kind, instance) {
+            // These take their entry off themselves.
+            ("v", _) => {
+                let visits = vec![named.to_owned()];
+                return self.go_on(keys, Advanced { visits, sends: Vec::new() }).await;
             }
-            "o" => {
-                return match named.rsplit_once('/').and_then(|(instance, run)| Some((instance, run.parse().ok()?))) {
-                    Some((instance, run)) => self.open(keys, instance, run).await,
-                    None => Ok(()),
-                };
-            }
-            "x" => {
-                if let Some((instance, run)) = named.rsplit_once('/')
-                    && let Ok(run) = run.parse()
-                {
-                    self.cancel_open(keys, instance, run).await?;
-                }
-            }
+            ("o", Some((instance, run))) => return self.open(keys, instance, run).await,
+            ("x", Some((instance, run))) => self.cancel_open(keys, instance, run).await?,
             _ => {}
         }
         let entry = [entry.to_owned()];

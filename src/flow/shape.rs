@@ -1,6 +1,6 @@
 //! A graph → what a start writes.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use uuid::Uuid;
 
@@ -29,11 +29,12 @@ pub(super) fn plan<T>(graph: &Graph<T>, on_failure: OnFailure) -> Result<StartPl
     let mut faults = Faults::default();
     for node in nodes.iter_mut() {
         // In the order in which they were named, each once.
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         node.inputs.retain(|input| seen.insert(*input));
     }
     check(&nodes, graph.output, &mut faults);
     faults.finish()?;
+    let takes_value: Vec<bool> = nodes.iter().map(|node| node.payload.is_none()).collect();
     let mut inputs = Vec::new();
     for (index, node) in (0..).zip(nodes.iter_mut()) {
         let Some(payload) = node.payload.take() else { continue };
@@ -46,10 +47,6 @@ pub(super) fn plan<T>(graph: &Graph<T>, on_failure: OnFailure) -> Result<StartPl
         }
         inputs.push((index, payload));
     }
-    let takes_value: Vec<bool> = {
-        let given: std::collections::HashSet<u32> = inputs.iter().map(|(index, _)| *index).collect();
-        (0..nodes.len() as u32).map(|index| !given.contains(&index)).collect()
-    };
     let mut shape_nodes = Vec::with_capacity(nodes.len());
     for (node, takes_value) in nodes.iter().zip(takes_value) {
         let own = if node.own.is_empty() { String::new() } else { json(&node.own)? };
@@ -81,14 +78,14 @@ fn check(nodes: &[GraphNode], output: Option<u32>, faults: &mut Faults) {
         let fix = "name a node that this graph made";
         faults.push(ConfigError::new("output", "a node of another graph", "must be a node of the graph", fix));
     }
-    let mut names = HashMap::new();
+    let mut names = HashSet::new();
     for node in nodes {
         let name = faults::shown(&node.name);
         let field = format!("node {name}");
         let is_allowed = |b: u8| b.is_ascii_graphic() && !matches!(b, b'{' | b'}' | b'/');
         let rule = "must be 1 to 64 bytes of printable ASCII without space, '{', '}' and '/'";
         faults.gather(faults::text("node", &node.name, 64, is_allowed, rule, "use a name like \"resize-64\""));
-        if names.insert(&node.name, ()).is_some() {
+        if !names.insert(&node.name) {
             faults.push(ConfigError::new(
                 &field,
                 &name,
@@ -108,6 +105,13 @@ fn check(nodes: &[GraphNode], output: Option<u32>, faults: &mut Faults) {
             ));
         }
         let count = node.inputs.len() as u64;
+        if node.payload.is_none() && (node.always || node.at_least.is_some_and(|least| u64::from(least) < count)) {
+            let (rule, fix) = (
+                "must wait for the node whose value it takes",
+                "give it an input, and read the value with Context::upstream",
+            );
+            faults.push(ConfigError::new(&field, "a node behind `then` that may run without it", rule, fix));
+        }
         if let Some(least) = node.at_least {
             if node.always {
                 let fix = "leave one of the two out";

@@ -156,10 +156,10 @@ impl<T> Start<T> {
         let (Some(id), Some(StartPlan { shape, inputs })) = (id, planned) else { return Err(Error::Closed) };
         let WorkflowShared { keys, store, mover, .. } = &*shared;
         store.ready_in_time().await?;
-        mover.know(&shape.tasks).await?;
         let inputs_bytes: usize = inputs.iter().map(|(_, payload)| payload.len()).sum();
         let bytes = inputs_bytes + shape.records.iter().map(|(_, record)| record.len()).sum::<usize>();
         let patience = Patience::new(store.dispatch_timeout, Instant::now(), bytes);
+        repeated(patience, || mover.know(&shape.tasks)).await?;
         // It is looked after from before it is there on.
         let limit = LimitMs::from(shared.options.retention.unwrap_or(RetentionLimit::age(MONTH)));
         let list = || {

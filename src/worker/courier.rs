@@ -4,7 +4,7 @@
 //! All that it does stands in an outbox first, and is done again by anybody who looks. So nothing here waits for what does not
 //! answer: it is left to a look.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use crate::limits::{BATCH, BATCH_BYTES};
 use crate::pauses::Pauses;
 use crate::process::desk::{Ask, Inbox, Notice};
 use crate::process::shared::WorkerShared;
+use crate::store::flow_advance::Advanced;
 use crate::store::flow_enter;
 use crate::store::keys::TaskKeys;
 use crate::store::patience::RESPONSE_TIMEOUT;
@@ -30,13 +31,21 @@ const LOOK: Duration = Duration::from_secs(5);
 /// How many workflows are looked after at the same time.
 const LOOKS: usize = 4;
 
+/// What is behind more calls than this is left to a look.
+const FOLLOWED: usize = 256;
+
+/// Nodes that wait to be told take no more memory than this, a workflow: what comes then is left to a look.
+const WAITING_BYTES: usize = 16 * 1024 * 1024;
+
 /// How long the last calls of a worker that stops may take.
 const LAST_CALLS: Duration = Duration::from_secs(1);
 
 /// What is under way of one workflow, and what waits behind it.
 #[derive(Default)]
 struct Errands {
-    ended: Vec<Ended>,
+    ended: VecDeque<Ended>,
+    /// Of these.
+    bytes: usize,
     tells: bool,
     asks: Vec<Ask>,
     asking: bool,
@@ -44,10 +53,12 @@ struct Errands {
 
 /// What a call of the courier was about.
 enum Done {
-    Told(String),
+    /// The nodes of which the workflow was told, and what follows from it.
+    Told(String, Option<(Vec<Ended>, Advanced)>),
+    Followed,
     Asked(String, Vec<Ask>),
     Looked,
-    LookedAt,
+    LookedAt(Arc<TaskKeys>),
     Turn(Vec<String>),
 }
 
@@ -59,13 +70,24 @@ struct Courier {
     /// Workflows that are to be looked after.
     turns: Vec<String>,
     looking: usize,
+    following: usize,
+    /// Tables whose ended jobs are being looked for, and whether that is to be done once more.
+    tables: HashMap<(String, u32), bool>,
 }
 
 /// Runs until the worker's drivers have ended, which `over` tells.
 pub(super) async fn run(worker: Arc<WorkerShared>, mut inbox: Inbox, over: tokio_util::sync::CancellationToken) {
     let mover = Arc::new(Mover::new(Arc::clone(&worker.store)));
-    let mut courier =
-        Courier { worker, mover, errands: HashMap::new(), calls: JoinSet::new(), turns: Vec::new(), looking: 0 };
+    let mut courier = Courier {
+        worker,
+        mover,
+        errands: HashMap::new(),
+        calls: JoinSet::new(),
+        turns: Vec::new(),
+        looking: 0,
+        following: 0,
+        tables: HashMap::new(),
+    };
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut notices = Vec::new();
@@ -102,7 +124,11 @@ impl Courier {
             match notice {
                 Notice::Ended(node, table) => {
                     let own = self.errands.entry(node.id.definition.clone()).or_default();
-                    own.ended.push(Ended { node, table: Some(table) });
+                    if own.bytes < WAITING_BYTES {
+                        let ended = Ended { node, table: Some(table) };
+                        own.bytes += size_of_ended(&ended);
+                        own.ended.push_back(ended);
+                    }
                 }
                 Notice::LookAt(table) => self.look_at(table),
             }
@@ -115,16 +141,25 @@ impl Courier {
 
     /// Looks for ended jobs of a table now; once more where that is being done already.
     fn look_at(&mut self, table: Arc<TaskKeys>) {
+        if let Some(again) = self.tables.get_mut(&named(&table)) {
+            *again = true;
+            return;
+        }
+        self.tables.insert(named(&table), false);
         let mover = Arc::clone(&self.mover);
         self.calls.spawn(async move {
             if let Err(e) = mover.look_at(&table, Duration::ZERO).await {
                 tracing::debug!(task = table.task(), error = %e.chain(), "ended jobs of workflows are left to a look");
             }
-            Done::LookedAt
+            Done::LookedAt(table)
         });
     }
 
+    /// Takes workflows to look after, where nothing is left of those that were taken before.
     fn take_turn(&mut self) {
+        if !self.turns.is_empty() {
+            return;
+        }
         let worker = Arc::clone(&self.worker);
         self.calls.spawn(async move {
             let store = &worker.store;
@@ -145,11 +180,23 @@ impl Courier {
             Err(_) => return,
         };
         match done {
-            Done::Told(name) => {
+            Done::Told(name, told) => {
                 if let Some(own) = self.errands.get_mut(&name) {
                     own.tells = false;
                 }
+                // Beside what the workflow is told next: the node of a task may be away.
+                if let Some((ended, advanced)) = told.filter(|_| self.following < FOLLOWED) {
+                    self.following += 1;
+                    let (mover, keys) = (Arc::clone(&self.mover), self.worker.store.workflow(&name));
+                    self.calls.spawn(async move {
+                        if let Err(e) = mover.follow(&keys, &ended, advanced).await {
+                            tracing::debug!(workflow = name, error = %e.chain(), "a workflow goes on with a look");
+                        }
+                        Done::Followed
+                    });
+                }
             }
+            Done::Followed => self.following -= 1,
             Done::Asked(name, again) => {
                 if let Some(own) = self.errands.get_mut(&name) {
                     own.asking = false;
@@ -158,7 +205,11 @@ impl Courier {
             }
             Done::Looked => self.looking -= 1,
             Done::Turn(names) => self.turns.extend(names),
-            Done::LookedAt => {}
+            Done::LookedAt(table) => {
+                if self.tables.remove(&named(&table)) == Some(true) {
+                    self.look_at(table);
+                }
+            }
         }
     }
 
@@ -185,12 +236,16 @@ impl Courier {
                     count += 1;
                 }
                 let ended: Vec<Ended> = own.ended.drain(..count).collect();
+                own.bytes -= ended.iter().map(size_of_ended).sum::<usize>();
                 let (mover, keys, name) = (Arc::clone(&self.mover), self.worker.store.workflow(name), name.clone());
                 self.calls.spawn(async move {
-                    if let Err(e) = mover.advance(&keys, &ended).await {
-                        tracing::debug!(workflow = name, error = %e.chain(), "a workflow is told of ended nodes later");
+                    match mover.tell(&keys, &ended).await {
+                        Ok(advanced) => Done::Told(name, Some((ended, advanced))),
+                        Err(e) => {
+                            tracing::debug!(workflow = name, error = %e.chain(), "a workflow is told of ended nodes later");
+                            Done::Told(name, None)
+                        }
                     }
-                    Done::Told(name)
                 });
             }
         }
@@ -208,6 +263,16 @@ impl Courier {
             });
         }
     }
+}
+
+/// How much memory a node takes that waits to be told: its value, and its names.
+fn size_of_ended(ended: &Ended) -> usize {
+    ended.node.said.len() + 256
+}
+
+/// A table by its task and partition.
+fn named(table: &TaskKeys) -> (String, u32) {
+    (table.task().to_owned(), table.part())
 }
 
 /// Asks for the runs whether they may begin. Returns those that were not answered, after a pause.

@@ -1,6 +1,6 @@
 //! Workflows whose table and tasks are on different nodes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use heartline::{App, Context, Graph, JobError, Node, StallOptions, TaskDef, TaskOptions, WorkflowOptions};
 
@@ -65,6 +65,61 @@ async fn workflows_go_on_over_all_nodes_and_over_a_primary_that_is_away_for_a_wh
             let answer = tokio::time::timeout(PATIENCE * 4, handle.result()).await.expect("it hangs");
             assert_eq!(answer.unwrap(), 10 * (at + 1), "{stopped}-{at}");
         }
+    }
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_of_a_task_that_is_away_hold_up_no_others() {
+    let six = Six::start().await;
+    let app = app(&six.cluster.url()).await;
+    let ports = six.ports();
+    let gone = six.primary_of(TASKS[0], ports[0]).await.unwrap();
+    let at = ports.iter().position(|port| *port == gone).unwrap();
+    let (mut elsewhere, mut names) = (Vec::new(), (0..).map(|at| format!("flow-{at}")));
+    for (at, task) in TASKS.iter().enumerate() {
+        if six.primary_of(task, ports[0]).await != Some(gone) {
+            elsewhere.push(at);
+        }
+    }
+    let name = loop {
+        let name = names.next().unwrap();
+        if six.primary_of(&format!("{name}:flow"), ports[0]).await != Some(gone) {
+            break name;
+        }
+    };
+    let flow = app.workflow::<u64>(&name, WorkflowOptions::new()).unwrap();
+    let line = |tasks: &[usize]| {
+        let graph = Graph::new();
+        let mut last = node(&graph, "0".to_owned(), tasks[0], 1);
+        for (at, task) in tasks.iter().enumerate().skip(1) {
+            last = node(&graph, at.to_string(), *task, 1).after(&last);
+        }
+        graph.output(&last)
+    };
+    let worker = TestWorker::start(app.worker());
+    worker.working().await;
+    // Everybody has asked which partitions there are.
+    assert_eq!(flow.start(line(&[0, 1, 2, 3, 4])).await.unwrap().result().await.unwrap(), 5);
+    for server in [at, at + 3] {
+        six.cluster.nodes[server].freeze().unwrap();
+    }
+    // Their next nodes can be sent to nobody.
+    let mut stand = Vec::new();
+    for _ in 0..5 {
+        stand.push(flow.start(line(&[elsewhere[0], 0])).await.unwrap());
+    }
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(8) {
+        let goes_on = flow.start(line(&[elsewhere[0], elsewhere[1], elsewhere[0], elsewhere[1]])).await.unwrap();
+        let answer = tokio::time::timeout(Duration::from_secs(5), goes_on.result()).await;
+        assert_eq!(answer.expect("it waits for the node that is away").unwrap(), 4);
+    }
+    for server in [at, at + 3] {
+        six.cluster.nodes[server].thaw().unwrap();
+    }
+    for handle in stand {
+        assert_eq!(tokio::time::timeout(PATIENCE * 3, handle.result()).await.expect("it hangs").unwrap(), 2);
     }
     worker.stop().await;
 }

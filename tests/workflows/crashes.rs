@@ -15,6 +15,15 @@ fn chain(graph: &Graph<()>) -> Node<u64> {
     graph.node("third", &TASK, "sum".to_owned()).after(&second)
 }
 
+/// Nothing is left of the task of the nodes.
+async fn lose_the_task(world: &World) {
+    let mut conn = world.redis.conn().await;
+    for part in ["wait", "payload", "dispatchedAt", "meta", "events", "wake"] {
+        let key = format!("{}:{{{WORK}}}:{part}", world.prefix);
+        let () = redis::cmd("DEL").arg(key).query_async(&mut conn).await.unwrap();
+    }
+}
+
 /// Long enough for the grace, and a look.
 const LOOKED: Duration = Duration::from_secs(16);
 
@@ -27,10 +36,7 @@ async fn what_a_producer_wrote_and_did_not_send_is_sent_by_a_look() {
     let handle = flow.start(graph.output(&last)).id("one").await.unwrap();
     // As if it had died between the two calls: the instance is written, its first job is not.
     let mut conn = world.redis.conn().await;
-    let table = format!("{}:{{{WORK}}}", world.prefix);
-    for part in ["wait", "payload", "dispatchedAt", "meta", "events", "wake"] {
-        let () = redis::cmd("DEL").arg(format!("{table}:{part}")).query_async(&mut conn).await.unwrap();
-    }
+    lose_the_task(&world).await;
     let outbox = format!("{}:{{flow:flow}}:outbox", world.prefix);
     let () = redis::cmd("ZADD").arg(&outbox).arg(0).arg("s one/0/1").query_async(&mut conn).await.unwrap();
     assert_eq!(tasks.counts().await.unwrap().waiting, 0);
@@ -98,19 +104,15 @@ async fn a_worker_that_dies_between_the_end_of_a_node_and_its_telling_stops_noth
 #[tokio::test]
 async fn a_job_that_a_server_lost_is_sent_again() {
     let world = World::new();
-    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
     let graph = Graph::new();
     let last = chain(&graph);
     let handle = flow.start(graph.output(&last)).id("one").await.unwrap();
     let mut conn = world.redis.conn().await;
-    let table = format!("{}:{{{WORK}}}", world.prefix);
-    for part in ["wait", "payload", "dispatchedAt", "meta", "events", "wake"] {
-        let () = redis::cmd("DEL").arg(format!("{table}:{part}")).query_async(&mut conn).await.unwrap();
-    }
+    lose_the_task(&world).await;
     // It was not moved for long.
     let running = format!("{}:{{flow:flow}}:running", world.prefix);
     let () = redis::cmd("ZADD").arg(&running).arg(0).arg("one").query_async(&mut conn).await.unwrap();
-    let _ = tasks;
     let worker = world.worker().await;
     assert_eq!(tokio::time::timeout(LOOKED, handle.result()).await.unwrap().unwrap(), 1);
     assert_eq!(world.began(), [0, 1, 2]);

@@ -183,11 +183,11 @@ async fn faults_of_a_graph_are_told_all_at_once_and_nothing_is_written() {
     let (a, other) = (node(&graph, "a", "value 1"), Graph::new());
     let b = node(&graph, "b b", "value 1").after(&a).at_least(2);
     node(&graph, "a", "value 1").after(&node(&other, "x", "value 1"));
-    let _ = a.after(&b);
+    let _ = a.after(&b).then("next", &TaskDef::<u64, u64>::new(WORK)).always();
     let e = flow.start(graph.output(&b)).id("one/two").await.unwrap_err();
     let Error::Config(faults) = &e else { panic!("{e:?}") };
     let told = faults.to_string();
-    for part in ["id", "node \"a\"", "\"b b\"", "at_least", "circle", "another graph"] {
+    for part in ["id", "node \"a\"", "\"b b\"", "at_least", "circle", "another graph", "behind `then`"] {
         assert!(told.contains(part), "{part} in {told}");
     }
     assert!(flow.start(Graph::new().output(&b)).await.is_err());
