@@ -1116,3 +1116,17 @@ async fn an_outage_is_found_beside_many_tasks_with_a_job_for_tomorrow() {
     assert!(ran.status == 1 && ran.out.contains("! export: 25 jobs delayed"), "{ran:?}");
     let _ = worker.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn an_outage_is_seen_where_all_that_failed_waits_again() {
+    let bench = Bench::of_one_table().await;
+    bench.export.dispatch_many_with_ids((0..25).map(|at| (format!("job-{at}"), "x".to_owned()))).await.unwrap();
+    let (mut conn, mut pipe) = (bench.redis().await, redis::pipe());
+    for at in 0..25 {
+        pipe.hset("cli:{export}:attempt", format!("job-{at}"), 1).ignore();
+    }
+    let () = pipe.query_async(&mut conn).await.unwrap();
+    ran(&bench, [0, 25, 25]).await;
+    let told = bench.run(&["health"]).await;
+    assert!(told.out.contains("! export: 25 waiting jobs, 25 of the last 25 back behind a failed run"), "{told:?}");
+}
