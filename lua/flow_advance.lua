@@ -14,15 +14,18 @@
 -- KEYS[13] cursor     (hash)  instance/node/run -> next dependent of an ended node
 -- KEYS[14] output     (hash)  instance -> what it answers
 -- KEYS[15] error      (hash)  instance -> why it ended so
--- ARGV[1]  ends       (words instance, node, run, c | f | x, value or failure; at most 200)
--- Returns  {'advanced', how many nodes there are from which there is more to visit, those as instance/node/run, seven
+-- KEYS[16] grow       (hash)  instance/node -> graph that its job returned
+-- ARGV[1]  ends       (words instance, node, run, c | f | x of a job, F | X of a graph that is not there, value or
+--                     failure, of a job that returned a graph byte 1, bytes of the value, space, value, graph; at most
+--                     200)
+-- Returns  {'advanced', how many nodes there are from which there is more to visit, those as instance/node/run, eight
 --          words for each node to be sent: see lib/flow.lua}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
   cancelled = cancelled, nodes = nodes, input = input, value = value, shapes = shapes, stopping = stopping,
-  outbox = outbox, cursor = cursor, output = output, error = errors }
-expect_types({}, {}, { head, nodes, input, value, shapes, stopping, cursor, output, errors },
+  outbox = outbox, cursor = cursor, output = output, error = errors, grow = grow }
+expect_types({}, {}, { head, nodes, input, value, shapes, stopping, cursor, output, errors, grow },
   { running, paused, completed, failed, cancelled, outbox })
 local known, touched, opened, budget, _, now_ms = {}, {}, { later = {} }, { edges = 1000 }, now_us()
 -- A shrinking command first: behind it a server at maxmemory takes the others.
@@ -31,24 +34,22 @@ for at = 1, #ARGV, 5 do
   local flow, index, run, how, said = unpack(ARGV, at, at + 4)
   local one, name = instance_of(known, keys, flow), node_of(flow, index)
   local state = goes_on(one, run) and redis.call('HGET', nodes, name)
-  if state and string.sub(state, 1, 1) == 'o' then
-    redis.call('HSET', nodes, name, how)
-    if said ~= '' then redis.call('HSET', value, name, said) end
-    redis.call('ZREM', outbox, 's ' .. name .. '/' .. run)
-    one.live, one.out = one.live - 1, one.out - 1
-    if how ~= 'c' then break_by(keys, one, index, record_of(keys, one, index), now_ms) end
-    -- Nothing opens in one that stops.
-    if not one.stopping then visit(keys, one, { { index, how == 'c', 0 } }, budget, now_ms, opened) end
-    if not touched[flow] then
-      touched[flow] = true
-      touched[#touched + 1] = one
-    end
+  local kind, size = state and string.sub(state, 1, 1), how == 'c' and string.match(said, '^\1(%d+) ')
+  -- Nothing opens in one that stops.
+  if kind == 'o' and size and one.stopping then how, said, size = 'x', CANCELLED, nil end
+  if kind == 'o' and size then
+    grow_node(keys, one, index, said, #size + 2, tonumber(size), now_ms, opened)
+  elseif kind == (string.match(how, '^[FX]$') and 'g' or 'o') then
+    end_node(keys, one, index, string.lower(how), said, budget, now_ms, opened)
+  else
+    one = nil
+  end
+  if one and not touched[flow] then
+    touched[flow] = true
+    touched[#touched + 1] = one
   end
 end
+end_or_keep_all(known, keys, touched, budget, now_ms, opened)
 local reply = { 'advanced' }
-for _, one in ipairs(touched) do
-  if one.runs then redis.call('ZADD', running, string.format('%d', now_ms), one.flow) end
-  end_or_keep(keys, one, now_ms)
-end
-add_news(reply, keys, opened)
+add_news(reply, keys, opened, now_ms)
 return reply

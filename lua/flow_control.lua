@@ -12,28 +12,35 @@
 -- KEYS[11] outbox     (zset)  what is to be done, by from when on, ms
 -- KEYS[12] output     (hash)  instance -> what it answers
 -- KEYS[13] error      (hash)  instance -> why it ended so
+-- KEYS[14] input      (hash)  instance/node -> payload
+-- KEYS[15] cursor     (hash)  instance/node/run -> next dependent of an ended node
+-- KEYS[16] grow       (hash)  instance/node -> graph that its job returned
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  reason     (text)
 -- Returns  {'stopping', run}: what is open of it is to be cancelled
--- Returns  {'ended', place} where it stands already, or now; {'unknown'}
+-- Returns  {'ended', place, and what advance returns} where it stands already, or now; {'unknown'}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local flow, reason = ARGV[1], ARGV[2]
 local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
   cancelled = cancelled, nodes = nodes, value = value, shapes = shapes, stopping = stopping, outbox = outbox,
-  output = output, error = errors }
-expect_types({}, {}, { nodes, value, stopping, output, errors }, { completed, failed, cancelled, outbox })
-local one = instance_of({}, keys, flow)
+  output = output, error = errors, input = input, cursor = cursor, grow = grow }
+expect_types({}, {}, { nodes, value, stopping, output, errors, input, cursor, grow },
+  { completed, failed, cancelled, outbox })
+local known = {}
+local one = instance_of(known, keys, flow)
 if not one then return { 'unknown' } end
 if not (one.runs or one.is_paused) then
-  for _, place in ipairs({ 'completed', 'failed', 'cancelled' }) do
-    if redis.call('ZSCORE', keys[place], flow) then return { 'ended', place } end
-  end
-  return { 'unknown' }
+  local place = ended_in(keys, one)
+  return place and { 'ended', place, 0 } or { 'unknown' }
 end
 local _, now_ms = now_us()
 if string.match(one.stopping or '', '^%l+') == 'cancelled' then return { 'stopping', one.run } end
 redis.call('HDEL', output, '')
 stop(keys, one, 'cancelled ' .. reason, now_ms)
-end_or_keep(keys, one, now_ms)
-return one.runs and { 'stopping', one.run } or { 'ended', 'cancelled' }
+local opened = { later = {} }
+end_or_keep_all(known, keys, { one }, { edges = 1000 }, now_ms, opened)
+if one.runs then return { 'stopping', one.run } end
+local reply = { 'ended', 'cancelled' }
+add_news(reply, keys, opened, now_ms)
+return reply

@@ -12,42 +12,39 @@
 -- KEYS[11] outbox     (zset)  what is to be done, by from when on, ms
 -- KEYS[12] output     (hash)  instance -> what it answers
 -- KEYS[13] error      (hash)  instance -> why it ended so
+-- KEYS[14] input      (hash)  instance/node -> payload
+-- KEYS[15] cursor     (hash)  instance/node/run -> next dependent of an ended node
+-- KEYS[16] grow       (hash)  instance/node -> graph that its job returned
 -- ARGV[1]  nodes      (triples instance, node, run; at most 200)
--- Returns  {'entered', go or stale for each}: one of an instance that stops is cancelled, and one that is not open in
---          this run has no business any more
+-- Returns  {'entered', go or stale for each, and what advance returns}: one of an instance that stops is cancelled, and
+--          one that is not open in this run has no business any more
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
   cancelled = cancelled, nodes = nodes, value = value, shapes = shapes, stopping = stopping, outbox = outbox,
-  output = output, error = errors }
+  output = output, error = errors, input = input, cursor = cursor, grow = grow }
 local known, reply, stopped, names = {}, { 'entered' }, {}, {}
 for at = 1, #ARGV, 3 do names[#names + 1] = node_of(ARGV[at], ARGV[at + 1]) end
 local states = redis.call('HMGET', nodes, unpack(names))
 for place, state in ipairs(states) do
   local one, run = instance_of(known, keys, ARGV[3 * place - 2]), ARGV[3 * place]
-  local is_open = goes_on(one, run) and state and string.sub(state, 1, 1) == 'o'
-  reply[place + 1] = is_open and not one.stopping and 'go' or 'stale'
-  if is_open and one.stopping then stopped[#stopped + 1] = { one, names[place], run } end
+  local is_sent = goes_on(one, run) and state and string.sub(state, 1, 1) == 'o'
+  reply[place + 1] = is_sent and not one.stopping and 'go' or 'stale'
+  if is_sent and one.stopping then stopped[#stopped + 1] = { one, ARGV[3 * place - 1], names[place] } end
 end
-if #stopped == 0 then return reply end
-expect_types({}, {}, { value, output, errors }, { completed, failed, cancelled, outbox })
-local _, now_ms = now_us()
-local seen = {}
-redis.call('HDEL', output, '')
+local opened, budget, touched, seen, _, now_ms = { later = {} }, { edges = 1000 }, {}, {}, now_us()
+if #stopped > 0 then
+  expect_types({}, {}, { value, output, errors, input, cursor, grow }, { completed, failed, cancelled, outbox })
+  redis.call('HDEL', output, '')
+end
 for _, found in ipairs(stopped) do
-  local one, name, run = unpack(found)
+  local one, index, name = unpack(found)
   if not seen[name] then
     seen[name] = true
-    redis.call('HSET', nodes, name, 'x')
-    redis.call('ZREM', outbox, 's ' .. name .. '/' .. run)
-    one.live, one.out = one.live - 1, one.out - 1
+    end_node(keys, one, index, 'x', '', budget, now_ms, opened)
+    touched[#touched + 1] = one
   end
 end
-for _, found in ipairs(stopped) do
-  local one = found[1]
-  if not seen[one] then
-    seen[one] = true
-    end_or_keep(keys, one, now_ms)
-  end
-end
+end_or_keep_all(known, keys, touched, budget, now_ms, opened)
+add_news(reply, keys, opened, now_ms)
 return reply

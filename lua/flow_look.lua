@@ -8,27 +8,46 @@
 -- KEYS[7]  shapes     (hash)  records of graphs
 -- KEYS[8]  stopping   (hash)  instance -> how it is to end, and why
 -- KEYS[9]  outbox     (zset)  what is to be done, by from when on, ms
+-- KEYS[10] grow       (hash)  instance/node -> graph that its job returned
+-- KEYS[11] deadlines  (zset)  instances by when they are stopped, ms
+-- KEYS[12] completed  (zset)  instances by when they ended, ms
+-- KEYS[13] failed     (zset)  instances by when they ended, ms
+-- KEYS[14] cancelled  (zset)  instances by when they ended, ms
+-- KEYS[15] output     (hash)  instance -> what it answers
+-- KEYS[16] error      (hash)  instance -> why it ended so
 -- ARGV[1]  grace      (ms: what is younger is still being done)
 -- ARGV[2]  limit      (entries a call, at most 200)
 -- Returns  {'looked', 1 when others are to follow, else 0, how many entries there are that are no sends, those, then
---          seven words for each node to be sent: see lib/flow.lua}
+--          eight words for each node to be sent: see lib/flow.lua}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local grace, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
 local keys = { head = head, running = running, paused = paused, nodes = nodes, input = input, value = value,
-  shapes = shapes, stopping = stopping, outbox = outbox }
+  shapes = shapes, stopping = stopping, outbox = outbox, grow = grow, completed = completed, failed = failed,
+  cancelled = cancelled, output = output, error = errors }
 local known, _, now_ms = {}, now_us()
 local due = redis.call('ZRANGEBYSCORE', outbox, '-inf', string.format('%d', now_ms - grace), 'LIMIT', 0, limit)
 -- Of a server whose clock went back.
 local ahead = redis.call('ZRANGEBYSCORE', outbox, string.format('(%d', now_ms + 60000), '+inf', 'LIMIT', 0, limit)
 for _, entry in ipairs(ahead) do due[#due + 1] = entry end
 local gone, others, sends, unreadable = {}, {}, {}, {}
+local late = redis.call('ZRANGEBYSCORE', deadlines, '-inf', string.format('%d', now_ms), 'LIMIT', 0, limit)
+if #late > 0 then expect_types({}, {}, { output, errors, stopping }, { completed, failed, cancelled }) end
+for _, flow in ipairs(late) do
+  local one = instance_of(known, keys, flow)
+  if one and (one.runs or one.is_paused) and not one.stopping then
+    stop(keys, one, 'failed {"code":"timeout","message":"its deadline passed"}', now_ms)
+    end_or_keep(keys, one, now_ms)
+    if one.runs then others[#others + 1] = 'x ' .. flow .. '/' .. one.run end
+  end
+  redis.call('ZREM', deadlines, flow)
+end
 for _, entry in ipairs(due) do
   local kind, flow, index, run = string.match(entry, '^(s) (%S+)/(%d+)/(%d+)$')
   if kind then
     local one = instance_of(known, keys, flow)
     local state = goes_on(one, run) and not one.stopping and redis.call('HGET', nodes, node_of(flow, index))
-    local send = state and string.sub(state, 1, 1) == 'o' and sendable(keys, one, index)
+    local send = state and is_open(state) and sendable(keys, one, index, state)
     sends[#sends + 1] = send or nil
     if not send then gone[#gone + 1] = entry end
     if send == nil then unreadable[#unreadable + 1] = one end
@@ -38,7 +57,7 @@ for _, entry in ipairs(due) do
 end
 local reply = { 'looked', #due >= limit and 1 or 0, #others }
 for _, entry in ipairs(others) do reply[#reply + 1] = entry end
-add_opened(reply, keys, sends)
+add_opened(reply, keys, sends, now_ms)
 if #gone > 0 then redis.call('ZREM', outbox, unpack(gone)) end
 for _, one in ipairs(unreadable) do
   if not one.stopping then

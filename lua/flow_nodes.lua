@@ -10,7 +10,7 @@
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local flow, from, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local run, digest = string.match(redis.call('HGET', head, flow) or '', '^(%d+) %d+ %d+ %d+ (%S+) %S+$')
+local run, digest = string.match(redis.call('HGET', head, flow) or '', '^(%d+) %d+ %d+ %d+ (%S+) %S+')
 local count = run and tonumber(string.match(redis.call('HGET', shapes, digest .. '@') or '', '^%d+'))
 if not count then return { 'unknown' } end
 local names = {}

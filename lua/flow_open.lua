@@ -14,25 +14,26 @@
 -- KEYS[13] cursor     (hash)  instance/node/run -> next dependent of an ended node; instance/run -> next node to open
 -- KEYS[14] output     (hash)  instance -> what it answers
 -- KEYS[15] error      (hash)  instance -> why it ended so
+-- KEYS[16] grow       (hash)  instance/node -> graph that its job returned
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  run        (number)
--- Returns  {'opened', 1 when there are more nodes to look at, else 0, seven words for each node to be sent: see
---          lib/flow.lua}
+-- Returns  {'opened', 1 when there are more nodes to look at, else 0, and what advance returns}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local flow, run = ARGV[1], ARGV[2]
 local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
   cancelled = cancelled, nodes = nodes, input = input, value = value, shapes = shapes, stopping = stopping,
-  outbox = outbox, output = output, error = errors }
-expect_types({}, {}, { nodes, input, value, stopping, cursor, output, errors },
+  outbox = outbox, cursor = cursor, output = output, error = errors, grow = grow }
+expect_types({}, {}, { nodes, input, value, stopping, cursor, output, errors, grow },
   { running, paused, completed, failed, cancelled, outbox })
-local one, mark, _, now_ms = instance_of({}, keys, flow), flow .. '/' .. run, now_us()
+local known, _, now_ms = {}, now_us()
+local one, mark = instance_of(known, keys, flow), flow .. '/' .. run
 -- A call that comes late finds that it was done: there is no entry.
 local is_due = goes_on(one, run) and one.runs and not one.stopping and redis.call('ZSCORE', outbox, 'o ' .. mark)
 if not is_due then
   redis.call('ZREM', outbox, 'o ' .. mark)
   redis.call('HDEL', cursor, mark)
-  return { 'opened', 0 }
+  return { 'opened', 0, 0 }
 end
 local count = tonumber(string.match(redis.call('HGET', shapes, one.digest .. '@') or '', '^%d+')) or 0
 local from = tonumber(string.match(redis.call('HGET', cursor, mark) or '', '^%d+$')) or 0
@@ -47,9 +48,8 @@ for place, state in ipairs(#names > 0 and redis.call('HMGET', nodes, unpack(name
   if one.stopping then break end
   local need = string.match(state or '', '^[pP] (%d+) %d+$')
   if need == '0' then
-    if open_node(keys, one, from + place - 1, now_ms, opened) then
-      writes[#writes + 1], writes[#writes + 2] = names[place], 'o'
-    end
+    local now = open_node(keys, one, from + place - 1, now_ms, opened)
+    if now then writes[#writes + 1], writes[#writes + 2] = names[place], now end
   elseif not need and not string.match(state or '', '^[cfgosx]') then
     stop(keys, one, UNREADABLE, now_ms)
   end
@@ -62,7 +62,7 @@ if is_last then
 else
   redis.call('HSET', cursor, mark, from + 500)
 end
-end_or_keep(keys, one, now_ms)
+end_or_keep_all(known, keys, { one }, { edges = 1000 }, now_ms, opened)
 local reply = { 'opened', is_last and 0 or 1 }
-add_opened(reply, keys, opened)
+add_news(reply, keys, opened, now_ms)
 return reply

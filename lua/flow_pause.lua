@@ -28,7 +28,8 @@ local keys = { head = head, running = running, paused = paused, completed = comp
 expect_types({}, {}, { nodes, value, stopping, output, errors, cursor },
   { running, paused, completed, failed, cancelled, outbox })
 local one, _, now_ms = instance_of({}, keys, flow), now_us()
-if not one then return { 'unknown' } end
+-- A child goes on: what it is of is paused.
+if not one or one.parent then return { 'unknown' } end
 local may = action == 'pause' and one.runs or action == 'resume' and one.is_paused
 if one.turn ~= turn or one.stopping or not may then return { 'changed' } end
 local entry, now = 'o ' .. flow .. '/' .. one.run, string.format('%d', now_ms)

@@ -8,26 +8,28 @@
 -- KEYS[7]  shapes    (hash)  records of graphs
 -- KEYS[8]  stopping  (hash)  instance -> how it is to end, and why
 -- KEYS[9]  outbox    (zset)  what is to be done, by from when on, ms
+-- KEYS[10] grow      (hash)  instance/node -> graph that its job returned
 -- ARGV[1]  nodes     (triples instance, node, run; at most 200)
 -- Returns  {'resent', how many are not sent again, those as instance/node/run: of an instance that stops, or they were
---          sent three times; seven words for each node to be sent: see lib/flow.lua}
+--          sent three times; eight words for each node to be sent: see lib/flow.lua}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local keys = { head = head, running = running, paused = paused, nodes = nodes, input = input, value = value,
-  shapes = shapes, stopping = stopping, outbox = outbox }
-expect_types({}, {}, { nodes, input, value, shapes, stopping }, { running, paused, outbox })
+  shapes = shapes, stopping = stopping, outbox = outbox, grow = grow }
+expect_types({}, {}, { nodes, input, value, shapes, stopping, grow }, { running, paused, outbox })
 local known, sends, lost, _, now_ms = {}, {}, {}, now_us()
 -- A shrinking command first: behind it a server at maxmemory takes the others.
 redis.call('ZREM', outbox, '')
 for at = 1, #ARGV, 3 do
   local one, name, run = instance_of(known, keys, ARGV[at]), node_of(ARGV[at], ARGV[at + 1]), ARGV[at + 2]
-  local times = goes_on(one, run) and string.match(redis.call('HGET', nodes, name) or '', '^o(%d*)$')
+  local state = goes_on(one, run) and redis.call('HGET', nodes, name) or ''
+  local kind, times = string.match(state, '^([og])(%d*)$')
   -- One that is still to be sent is no news.
   if times and not redis.call('ZSCORE', outbox, 's ' .. name .. '/' .. run) then
     times = (tonumber(times) or 0) + 1
-    local send = not one.stopping and times <= 2 and sendable(keys, one, ARGV[at + 1])
+    local send = not one.stopping and times <= 2 and sendable(keys, one, ARGV[at + 1], state)
     if send then
-      redis.call('HSET', nodes, name, 'o' .. times)
+      redis.call('HSET', nodes, name, kind .. times)
       note(keys, now_ms, 's ' .. name .. '/' .. run)
       sends[#sends + 1] = send
     else
@@ -36,5 +38,5 @@ for at = 1, #ARGV, 3 do
   end
 end
 local reply = { 'resent', #lost, unpack(lost) }
-add_opened(reply, keys, sends)
+add_opened(reply, keys, sends, now_ms)
 return reply

@@ -10,24 +10,27 @@
 -- KEYS[9]  stopping   (hash)  instance -> how it is to end, and why
 -- KEYS[10] outbox     (zset)  what is to be done, by from when on, ms
 -- KEYS[11] error      (hash)  instance -> why it ended so
+-- KEYS[12] grow       (hash)  instance/node -> graph that its job returned
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  turn       (how often it had changed its place when the caller looked)
--- ARGV[3]  nodes      (pairs number, state of each that did not complete, at most 500)
--- Returns  {'again', run}: what is ready is to be opened
+-- ARGV[3]  live       (how many did not complete, with the last part; '-' with the others)
+-- ARGV[4]  nodes      (pairs number, state of each of the part that did not complete, at most 500)
+-- Returns  {'again', run}: what is ready is to be opened; {'part'}: the next one is to come
 -- Returns  {'moved'}: one of the nodes has completed meanwhile, the caller is to look again
 -- Returns  {'busy', open nodes}: handlers of it may run; {'changed'}: it stands elsewhere by now; {'unknown'}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
-local flow, turn = ARGV[1], tonumber(ARGV[2])
+local flow, turn, live = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local keys = { head = head, running = running, paused = paused, shapes = shapes, stopping = stopping, outbox = outbox }
-expect_types({}, {}, { nodes, value, stopping, errors }, { running, paused, failed, cancelled, outbox })
+expect_types({}, {}, { nodes, value, stopping, errors, grow }, { running, paused, failed, cancelled, outbox })
 local one, _, now_ms = instance_of({}, keys, flow), now_us()
-if not one then return { 'unknown' } end
+-- A child runs again as a whole.
+if not one or one.parent then return { 'unknown' } end
 local may = one.is_paused or redis.call('ZSCORE', failed, flow) or redis.call('ZSCORE', cancelled, flow)
 if one.turn ~= turn or one.runs or one.stopping or not may then return { 'changed' } end
 if one.out > 0 then return { 'busy', one.out } end
 local states, names = {}, {}
-for at = 3, #ARGV, 2 do
+for at = 4, #ARGV, 2 do
   names[#names + 1] = node_of(flow, ARGV[at])
   states[#states + 1], states[#states + 2] = names[#names], ARGV[at + 1]
 end
@@ -37,11 +40,14 @@ for _, state in ipairs(redis.call('HMGET', nodes, unpack(names))) do
 end
 -- A shrinking command first: behind it a server at maxmemory takes the others.
 redis.call('HDEL', value, unpack(names))
+redis.call('HDEL', grow, unpack(names))
+redis.call('HSET', nodes, unpack(states))
+-- Whoever comes to a part finds the instance where it was.
+if not live then return { 'part' } end
 for _, place in ipairs({ paused, failed, cancelled }) do redis.call('ZREM', place, flow) end
 redis.call('HDEL', errors, flow)
-redis.call('HSET', nodes, unpack(states))
 redis.call('ZADD', running, string.format('%d', now_ms), flow)
-one.run, one.turn, one.live, one.out, one.bad = one.run + 1, one.turn + 1, #names, 0, '-'
+one.run, one.turn, one.live, one.out, one.bad = one.run + 1, one.turn + 1, live, 0, '-'
 note(keys, now_ms, 'o ' .. flow .. '/' .. one.run)
 write_head(keys, one)
 return { 'again', one.run }

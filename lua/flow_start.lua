@@ -12,58 +12,69 @@
 -- KEYS[11] stopping   (hash)  instance -> how it is to end, and why
 -- KEYS[12] outbox     (zset)  what is to be done, by from when on, ms
 -- KEYS[13] tasks      (zset)  tasks of its nodes by when they were used last, ms
+-- KEYS[14] children   (zset)  instances that run as nodes of others, all with the score 0
+-- KEYS[15] deadlines  (zset)  instances by when they are stopped, ms
+-- KEYS[16] staging    (hash)  instance -> how much of it is written
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  digest     (of the shape)
 -- ARGV[3]  nodes      (how many there are)
--- ARGV[4]  records    (how many pairs field, record of the shape come; 0 where it is to be there)
--- ARGV[5]  tasks      (names with spaces between)
--- ARGV[6]  rest       (states of the nodes; pairs of the shape; pairs number of a node, payload)
--- Returns  {'started', seven words for each node to be sent: see lib/flow.lua}
+-- ARGV[4]  staged     (nonce and parts of one of which all is written, else '-')
+-- ARGV[5]  records    (how many pairs field, record of the shape come; 0 where it is to be there)
+-- ARGV[6]  delay      (ms: its jobs do not run before; 0 for none)
+-- ARGV[7]  deadline   (ms from now on; 0 for none)
+-- ARGV[8]  tasks      (names with spaces between)
+-- ARGV[9]  rest       (states of the nodes; pairs of the shape; pairs number of a node, payload; none of one in parts)
+-- Returns  {'started', eight words for each node to be sent: see lib/flow.lua}: of one in parts they are to be opened
 -- Returns  {'existed'}: there is an instance of the id; nothing is written
--- Returns  {'shape'}: the shape is not known, and is to come along; nothing is written
+-- Returns  {'stale'}: of a child, that its node waits for it no more; nothing is written
+-- Returns  {'shape'}, {'parts'}: the shape, or a part, is not there, and is to come along; nothing is written
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
-local flow, digest, count, records = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local flow, digest, count, staged, records = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 local keys = { head = head, running = running, paused = paused, nodes = nodes, input = input, value = value,
   shapes = shapes, stopping = stopping, outbox = outbox }
 if redis.call('HEXISTS', head, flow) == 1 then return { 'existed' } end
-expect_types({}, {}, { nodes, input, value, shapes, stopping }, { running, paused, completed, failed, cancelled, outbox,
-  tasks })
+expect_types({}, {}, { nodes, input, value, shapes, stopping, staging }, { running, paused, completed, failed,
+  cancelled, outbox, tasks, children, deadlines })
+local parent, node, run = string.match(flow, '^(.+)/(%d+)%.(%d+)$')
+local above = parent and instance_of({}, keys, parent)
+if parent and not (goes_on(above, run) and not above.stopping
+  and string.match(redis.call('HGET', nodes, node_of(parent, node)) or '', '^g')) then return { 'stale' } end
+local is_whole = staged == '-'
+if not is_whole and string.match(redis.call('HGET', staging, flow) or '', '^%S+ %d+') ~= staged then
+  return { 'parts' }
+end
 local is_known = redis.call('HEXISTS', shapes, digest .. '@') == 1
 if not is_known and records == 0 then return { 'shape' } end
-local _, now_ms = now_us()
+local states, inputs, opened, _, now_ms = {}, {}, { later = {} }, now_us()
 now_ms = math.floor(now_ms)
-local states, inputs, one = {}, {}, { flow = flow, run = 1, digest = digest }
+local due = tonumber(ARGV[6]) > 0 and now_ms + ARGV[6] or 0
+local one = { flow = flow, run = 1, turn = 0, live = count, out = 0, digest = digest, bad = '-', due = due, over = '' }
 -- A growing command first: a server at maxmemory refuses the call whole.
-for at = 1, count do
-  local state = ARGV[5 + at]
-  states[2 * at - 1], states[2 * at] = node_of(flow, at - 1), state == 'p 0 0' and 'o' or state
+redis.call('ZADD', running, string.format('%d', now_ms), flow)
+for at = 1, is_whole and count or 0 do
+  states[2 * at - 1], states[2 * at] = node_of(flow, at - 1), ARGV[8 + at]
 end
-redis.call('HSET', nodes, unpack(states))
-if not is_known then
-  local fields = {}
-  for at = 6 + count, 5 + count + 2 * records do fields[#fields + 1] = ARGV[at] end
-  redis.call('HSET', shapes, unpack(fields))
-end
+if is_whole then redis.call('HSET', nodes, unpack(states)) end
+local rest = 9 + (is_whole and count or 0)
+if not is_known then redis.call('HSET', shapes, unpack(ARGV, rest, rest + 2 * records - 1)) end
 -- For people: one that is no number any more stops nobody.
-redis.pcall('HINCRBY', shapes, digest .. '#', 1)
-for at = 6 + count + 2 * records, #ARGV, 2 do
+if is_whole then redis.pcall('HINCRBY', shapes, digest .. '#', 1) end
+for at = rest + 2 * records, #ARGV, 2 do
   inputs[#inputs + 1], inputs[#inputs + 2] = node_of(flow, ARGV[at]), ARGV[at + 1]
 end
 if #inputs > 0 then redis.call('HSET', input, unpack(inputs)) end
-local used = {}
-for name in string.gmatch(ARGV[5], '%S+') do
-  used[#used + 1], used[#used + 2] = string.format('%d', now_ms), name
-end
-redis.call('ZADD', tasks, unpack(used))
-local opened = { later = {} }
-one.out = 0
-for at = 1, count do
+for name in string.gmatch(ARGV[8], '%S+') do redis.call('ZADD', tasks, string.format('%d', now_ms), name) end
+for at = 1, #states / 2 do
   -- One that cannot be sent is open, too: it is cancelled with the others.
-  if states[2 * at] == 'o' and not open_node(keys, one, at - 1, now_ms, opened) then one.out = one.out + 1 end
+  local is_first = is_open(states[2 * at])
+  if is_first and not open_node(keys, one, at - 1, now_ms, opened) then one.out = one.out + 1 end
 end
-redis.call('ZADD', running, string.format('%d', now_ms), flow)
-redis.call('HSET', head, flow, string.format('1 0 %d %d %s -', count, one.out, digest))
+if not is_whole then note(keys, now_ms, 'o ' .. flow .. '/1') end
+if parent then redis.call('ZADD', children, 0, flow) end
+if ARGV[7] ~= '0' then redis.call('ZADD', deadlines, string.format('%d', now_ms + ARGV[7]), flow) end
+redis.call('HDEL', staging, flow)
+write_head(keys, one)
 local reply = { 'started' }
-add_opened(reply, keys, opened)
+add_opened(reply, keys, opened, now_ms)
 return reply

@@ -17,14 +17,11 @@
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local flow = ARGV[1]
-local keys = { head = head, running = running, paused = paused, shapes = shapes, stopping = stopping }
+local keys = { head = head, running = running, paused = paused, shapes = shapes, stopping = stopping,
+  completed = completed, failed = failed, cancelled = cancelled }
 local one = instance_of({}, keys, flow)
 if not one then return { 'unknown' } end
-local place = one.runs and 'running' or one.is_paused and 'paused'
-if not place then
-  place = redis.call('ZSCORE', completed, flow) and 'completed' or redis.call('ZSCORE', failed, flow) and 'failed'
-    or redis.call('ZSCORE', cancelled, flow) and 'cancelled' or 'unknown'
-end
+local place = one.runs and 'running' or one.is_paused and 'paused' or ended_in(keys, one) or 'unknown'
 local said = one.bad ~= '-' and redis.call('HGET', value, node_of(flow, one.bad)) or ''
 local answer = redis.call('HGET', place == 'completed' and output or errors, flow) or ''
 return { 'state', place, one.run, one.live, one.out, one.digest, one.bad, said, answer, one.turn }

@@ -14,39 +14,40 @@
 -- KEYS[13] cursor     (hash)  instance/node/run -> next dependent of an ended node
 -- KEYS[14] output     (hash)  instance -> what it answers
 -- KEYS[15] error      (hash)  instance -> why it ended so
+-- KEYS[16] grow       (hash)  instance/node -> graph that its job returned
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  node       (number)
 -- ARGV[3]  run        (number)
--- Returns  {'visited', how many nodes there are from which there is more to visit, those as instance/node/run, seven
+-- Returns  {'visited', how many nodes there are from which there is more to visit, those as instance/node/run, eight
 --          words for each node to be sent: see lib/flow.lua}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local flow, index, run = ARGV[1], ARGV[2], ARGV[3]
 local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
   cancelled = cancelled, nodes = nodes, input = input, value = value, shapes = shapes, stopping = stopping,
-  outbox = outbox, cursor = cursor, output = output, error = errors }
-expect_types({}, {}, { head, nodes, input, value, shapes, stopping, cursor, output, errors },
+  outbox = outbox, cursor = cursor, output = output, error = errors, grow = grow }
+expect_types({}, {}, { head, nodes, input, value, shapes, stopping, cursor, output, errors, grow },
   { running, paused, completed, failed, cancelled, outbox })
 local mark, _, now_ms = flow .. '/' .. index .. '/' .. run, now_us()
-local one = instance_of({}, keys, flow)
+local known = {}
+local one = instance_of(known, keys, flow)
 local from, how = string.match(redis.call('HGET', cursor, mark) or '', '^(%d+) ([c-])$')
 if not goes_on(one, run) or one.stopping or not (from or redis.call('ZSCORE', outbox, 'v ' .. mark)) then
   redis.call('ZREM', outbox, 'v ' .. mark)
   redis.call('HDEL', cursor, mark)
   return { 'visited', 0 }
 end
-local opened = { later = {} }
+local opened, budget = { later = {} }, { edges = 1000 }
 redis.call('HDEL', cursor, '')
 if from then
-  visit(keys, one, { { index, how == 'c', tonumber(from), true } }, { edges = 1000 }, now_ms, opened)
+  visit(keys, one, { { index, how == 'c', tonumber(from), true } }, budget, now_ms, opened)
 else
   -- How far it had come nobody knows.
   redis.call('ZREM', outbox, 'v ' .. mark)
   redis.call('HDEL', cursor, mark)
   stop(keys, one, UNREADABLE, now_ms)
 end
-if one.runs then redis.call('ZADD', running, string.format('%d', now_ms), flow) end
-end_or_keep(keys, one, now_ms)
+end_or_keep_all(known, keys, { one }, budget, now_ms, opened)
 local reply = { 'visited' }
-add_news(reply, keys, opened)
+add_news(reply, keys, opened, now_ms)
 return reply

@@ -25,6 +25,14 @@ impl ConfigErrors {
         self.0.len()
     }
 
+    /// The same of what stands in a node of a graph.
+    pub(crate) fn within(mut self, node: &str) -> ConfigErrors {
+        for fault in &mut self.0 {
+            fault.field = format!("{} in the graph {}", fault.field, shown(node));
+        }
+        self
+    }
+
     /// Whether there is no fault, which never happens in an error that was returned.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -108,6 +116,11 @@ impl Faults {
     /// Adds a fault.
     pub(crate) fn push(&mut self, fault: ConfigError) {
         self.0.push(fault);
+    }
+
+    /// Adds faults.
+    pub(crate) fn extend(&mut self, faults: ConfigErrors) {
+        self.0.extend(faults);
     }
 
     /// What was asked for, unless it has faults, which are added.

@@ -22,8 +22,18 @@ pub(crate) const BATCH: usize = 200;
 /// milliseconds.
 pub(crate) const BATCH_BYTES: usize = LARGE;
 
-/// The most nodes that a graph has: its start is one call.
-pub(crate) const MOST_NODES: usize = 500;
+/// The most nodes that a graph has, and how often one of them waits for another.
+pub(crate) const MOST_NODES: usize = 10_000;
+pub(crate) const MOST_EDGES: u64 = 100_000;
+
+/// The most nodes that one waits for.
+pub(crate) const MOST_INPUTS: u64 = 10_000;
+
+/// The most nodes of a workflow that one call writes.
+pub(crate) const NODE_BATCH: usize = 500;
+
+/// How deep graphs stand in graphs at the most: a child and what it is of end in one call.
+pub(crate) const DEPTH: usize = 8;
 
 /// The most bytes of the payload, or of the value, of a node of a workflow: the workflow keeps it until it goes itself.
 pub(crate) const NODE_LIMIT: usize = 1024 * 1024;

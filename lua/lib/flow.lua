@@ -1,5 +1,7 @@
 -- An instance of a workflow has a line in `head`: its run, how often it changed its place, how many of its nodes have
--- not ended, how many are open, its shape, and the first node that broke it, or '-'.
+-- not ended, how many are open, its shape, the first node that broke it, or '-', and, where that says anything, before
+-- when none of its jobs may run (ms, else 0) and, of a child that ended, how: c, f or x. The child that a node runs as
+-- has the id <instance>/<node>.<run>, and stands in no place once it has ended.
 
 -- The node as `nodes`, `input` and `value` name it.
 local function node_of(flow, index)
@@ -9,14 +11,16 @@ end
 -- The instance, read once a call into `known`; false where there is none that can be read.
 local function instance_of(known, keys, flow)
   if known[flow] ~= nil then return known[flow] end
-  local run, turn, live, out, digest, bad = string.match(redis.call('HGET', keys.head, flow) or '',
-    '^(%d+) (%d+) (%d+) (%d+) (%S+) (%S+)$')
+  local run, turn, live, out, digest, bad, due, over = string.match(redis.call('HGET', keys.head, flow) or '',
+    '^(%d+) (%d+) (%d+) (%d+) (%S+) (%S+) ?(%d*) ?([cfx]?)$')
   local one = false
   if run then
     one = { flow = flow, run = tonumber(run), turn = tonumber(turn), live = tonumber(live), out = tonumber(out),
-      digest = digest, bad = bad, runs = redis.call('ZSCORE', keys.running, flow),
+      digest = digest, bad = bad, due = tonumber(due) or 0, over = over,
+      runs = redis.call('ZSCORE', keys.running, flow),
       stopping = redis.call('HGET', keys.stopping, flow) }
     one.is_paused = not one.runs and redis.call('ZSCORE', keys.paused, flow)
+    one.parent, one.node, one.parent_run = string.match(flow, '^(.+)/(%d+)%.(%d+)$')
     one.policy, one.output = string.match(redis.call('HGET', keys.shapes, digest .. '@') or '', '^%d+ (%l+) (%S+)$')
   end
   known[flow] = one
@@ -28,13 +32,23 @@ local function goes_on(one, run)
   return one and (one.runs or one.is_paused) and one.run == tonumber(run)
 end
 
+-- How the instance ended; nil where it did not.
+local function ended_in(keys, one)
+  local of_child = { c = 'completed', f = 'failed', x = 'cancelled' }
+  if one.parent then return of_child[one.over] end
+  for _, place in pairs(of_child) do
+    if redis.call('ZSCORE', keys[place], one.flow) then return place end
+  end
+  return nil
+end
+
 -- Notes what is to be done, from this time on.
 local function note(keys, now_ms, entry)
   redis.call('ZADD', keys.outbox, string.format('%d', now_ms), entry)
 end
 
--- The record of a node: its flags, of which node its input is the value ('-': it has one of its own), its task, what
--- its dispatch sets, and its first dependents.
+-- The record of a node: its flags ('o': optional, 'g': a graph), of which node its input is the value ('-': it has one
+-- of its own), its task, what its dispatch sets, and its first dependents.
 local function record_of(keys, one, index)
   local head, own, count, dependents = string.match(redis.call('HGET', keys.shapes, one.digest .. '/' .. index) or '',
     '^([^\n]*)\n([^\n]*)\n(%d+)(.*)$')
@@ -52,17 +66,26 @@ local function dependents_of(keys, one, index, record, from)
   return found
 end
 
--- What is to be sent of an open node: its task, what its dispatch sets, and where the payload is; nil where that cannot
--- be read.
-local function sendable(keys, one, index)
+-- Whether the node is open: its job is sent, or its graph runs.
+local function is_open(state)
+  return state and string.match(state, '^[og]') ~= nil
+end
+
+-- What is to be sent of an open node: its task ('@': a graph, which runs as a child), what its dispatch sets, and where
+-- the payload, or the graph, is; nil where that cannot be read.
+local function sendable(keys, one, index, state)
   local record = record_of(keys, one, index)
   if not record or record.task == '' then return nil end
-  local is_value = record.source ~= '-'
-  local column, field = is_value and 'value' or 'input', node_of(one.flow, is_value and record.source or index)
+  local task, column, source = record.task, 'input', index
+  if record.source ~= '-' then column, source = 'value', record.source end
+  if string.sub(state, 1, 1) == 'g' then
+    if task ~= '@' then column, source = 'grow', index end
+    task = '@'
+  end
+  local field = node_of(one.flow, source)
   local bytes = redis.call('HSTRLEN', keys[column], field)
-  if bytes == 0 and not is_value then return nil end
-  return { one = one, index = index, task = record.task, own = record.own, column = column, field = field,
-    bytes = bytes }
+  if bytes == 0 and column ~= 'value' then return nil end
+  return { one = one, index = index, task = task, own = record.own, column = column, field = field, bytes = bytes }
 end
 
 -- Nothing of the instance opens any more: it ends like this, `failed` or `cancelled` and why, once none is open.
@@ -77,20 +100,25 @@ local function stop(keys, one, how, now_ms)
   end
 end
 
+-- What a node says that ran as a child: one that was cancelled, and one that was to answer with the value of a node
+-- that did not run.
+local CANCELLED = '{"code":"cancelled","message":"its workflow was stopped"}'
+local SKIPPED = '{"code":"skipped","message":"the node whose value it answers did not run"}'
+
 -- How an instance ends of which something cannot be read that it needs.
 local UNREADABLE = 'failed {"code":"corrupt","message":"the graph, or the state of a node, cannot be read"}'
 
--- Opens a node whose inputs are there. Returns whether it is open: where it cannot be sent, its instance stops.
+-- Opens a node whose inputs are there. Returns its state: nil where it cannot be sent, and its instance stops.
 local function open_node(keys, one, index, now_ms, opened)
-  local send = sendable(keys, one, index)
+  local send = sendable(keys, one, index, 'o')
   if not send then
     stop(keys, one, UNREADABLE, now_ms)
-    return false
+    return nil
   end
   one.out = one.out + 1
   note(keys, now_ms, 's ' .. node_of(one.flow, index) .. '/' .. one.run)
   opened[#opened + 1] = send
-  return true
+  return send.task == '@' and 'g' or 'o'
 end
 
 -- Goes on from ended nodes to their dependents: { node, whether it completed, from which dependent on }. What is over
@@ -118,7 +146,7 @@ local function visit(keys, one, ended, budget, now_ms, opened)
           if is_completed or kind == 'P' then need = math.max(0, need - 1) end
           local now = kind .. ' ' .. need .. ' ' .. left
           if need == 0 and one.runs and not one.stopping then
-            if open_node(keys, one, dependent, now_ms, opened) then now = 'o' end
+            now = open_node(keys, one, dependent, now_ms, opened) or now
           elseif left < need then
             now, one.live = 's', one.live - 1
             ended[#ended + 1] = { dependent, false, 0 }
@@ -145,14 +173,16 @@ end
 
 -- Writes the line of the instance.
 local function write_head(keys, one)
+  local more = one.over ~= '' and string.format(' %d %s', one.due, one.over) or one.due > 0
+    and string.format(' %d', one.due) or ''
   redis.call('HSET', keys.head, one.flow, string.format('%d %d %d %d %s %s', one.run, one.turn, math.max(0, one.live),
-    math.max(0, one.out), one.digest, one.bad))
+    math.max(0, one.out), one.digest, one.bad) .. more)
 end
 
--- Ends the instance if nothing of it can go on, and writes its head.
+-- Ends the instance if nothing of it can go on, and writes its head. Of a child that ended: how, and what it said.
 local function end_or_keep(keys, one, now_ms)
-  local is_over = one.runs and (one.live <= 0 or one.stopping and one.out <= 0)
-  if is_over then
+  local how, said
+  if one.runs and (one.live <= 0 or one.stopping and one.out <= 0) then
     local word, why = string.match(one.stopping or '', '^(%l+) (.*)$')
     if one.stopping and not word then word = 'failed' end
     local output = one.output and one.output ~= '-' and one.output
@@ -163,20 +193,26 @@ local function end_or_keep(keys, one, now_ms)
         word, one.bad = 'failed', output
       end
     end
-    local place = word == 'completed' and keys.completed or word == 'cancelled' and keys.cancelled or keys.failed
     redis.call('ZREM', keys.running, one.flow)
-    redis.call('ZADD', place, string.format('%d', now_ms), one.flow)
-    if word == 'completed' then
-      local value = output and redis.call('HGET', keys.value, node_of(one.flow, output))
+    local value = word == 'completed' and output and redis.call('HGET', keys.value, node_of(one.flow, output))
+    if one.parent then
+      how = word == 'completed' and 'c' or word == 'cancelled' and 'x' or 'f'
+      said, one.over = how == 'x' and CANCELLED or value or '', how
+      if how == 'f' then
+        said = why and why ~= '' and why or redis.call('HGET', keys.value, node_of(one.flow, one.bad)) or SKIPPED
+      end
+    else
+      local place = word == 'completed' and keys.completed or word == 'cancelled' and keys.cancelled or keys.failed
+      redis.call('ZADD', place, string.format('%d', now_ms), one.flow)
       if value then redis.call('HSET', keys.output, one.flow, value) end
-    elseif why and why ~= '' then
-      redis.call('HSET', keys.error, one.flow, why)
     end
+    if why and why ~= '' then redis.call('HSET', keys.error, one.flow, why) end
     redis.call('HDEL', keys.stopping, one.flow)
     redis.call('ZREM', keys.outbox, 'x ' .. one.flow .. '/' .. one.run, 'o ' .. one.flow .. '/' .. one.run)
     one.turn, one.runs, one.stopping = one.turn + 1, false, false
   end
   write_head(keys, one)
+  return how, said
 end
 
 -- A node ended: what becomes of its instance where it did not complete.
@@ -192,23 +228,64 @@ local function break_by(keys, one, index, record, now_ms)
   end
 end
 
--- The words of the reply for opened nodes: instance, node, run, task, what its dispatch sets, 'here' and the payload,
--- or in which column it is and under which field, of those that are over 512 KiB in all.
-local function add_opened(reply, keys, opened)
+-- An open node ended like this, and said this: what waits for it goes on.
+local function end_node(keys, one, index, how, said, budget, now_ms, opened)
+  local name = node_of(one.flow, index)
+  redis.call('HSET', keys.nodes, name, how)
+  if said ~= '' then redis.call('HSET', keys.value, name, said) end
+  redis.call('ZREM', keys.outbox, 's ' .. name .. '/' .. one.run)
+  one.live, one.out = one.live - 1, one.out - 1
+  if how ~= 'c' then break_by(keys, one, index, record_of(keys, one, index), now_ms) end
+  -- Nothing opens in one that stops.
+  if not one.stopping then visit(keys, one, { { index, how == 'c', 0 } }, budget, now_ms, opened) end
+end
+
+-- The job of a node returned a value and a graph: the node ends when that has ended, which runs as a child.
+local function grow_node(keys, one, index, said, head, size, now_ms, opened)
+  local name = node_of(one.flow, index)
+  redis.call('HSET', keys.grow, name, string.sub(said, head + size + 1))
+  if size > 0 then redis.call('HSET', keys.value, name, string.sub(said, head + 1, head + size)) end
+  redis.call('HSET', keys.nodes, name, 'g')
+  note(keys, now_ms, 's ' .. name .. '/' .. one.run)
+  opened[#opened + 1] = sendable(keys, one, index, 'g')
+end
+
+-- Ends what is over of these instances, and with a child the node that ran as it: in the same call, so that nobody has
+-- to hear of it.
+local function end_or_keep_all(known, keys, touched, budget, now_ms, opened)
+  local at = 1
+  while at <= #touched do
+    local one = touched[at]
+    if one.runs then redis.call('ZADD', keys.running, string.format('%d', now_ms), one.flow) end
+    local how, said = end_or_keep(keys, one, now_ms)
+    local parent = how and instance_of(known, keys, one.parent)
+    local state = goes_on(parent, one.parent_run) and redis.call('HGET', keys.nodes, node_of(one.parent, one.node))
+    if state and string.sub(state, 1, 1) == 'g' then
+      end_node(keys, parent, one.node, how, said, budget, now_ms, opened)
+      touched[#touched + 1] = parent
+    end
+    at = at + 1
+  end
+end
+
+-- The words of the reply for opened nodes: instance, node, run, task, what its dispatch sets, in how many ms it may
+-- run, 'here' and the payload, or in which column it is and under which field, of those that are over 512 KiB in all.
+local function add_opened(reply, keys, opened, now_ms)
   local bytes = 0
   for _, send in ipairs(opened) do
     bytes = bytes + send.bytes
     local where, payload = send.column, send.field
     if bytes <= LARGE then where, payload = 'here', redis.call('HGET', keys[where], payload) or 'null' end
-    for _, word in ipairs({ send.one.flow, send.index, send.one.run, send.task, send.own, where, payload }) do
+    local wait = string.format('%d', math.max(0, send.one.due - now_ms))
+    for _, word in ipairs({ send.one.flow, send.index, send.one.run, send.task, send.own, wait, where, payload }) do
       reply[#reply + 1] = tostring(word)
     end
   end
 end
 
 -- The same behind the nodes from which there is more to visit.
-local function add_news(reply, keys, opened)
+local function add_news(reply, keys, opened, now_ms)
   reply[#reply + 1] = #opened.later
   for _, mark in ipairs(opened.later) do reply[#reply + 1] = mark end
-  add_opened(reply, keys, opened)
+  add_opened(reply, keys, opened, now_ms)
 end

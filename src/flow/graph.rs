@@ -45,8 +45,7 @@ type Nodes = Arc<Mutex<Vec<GraphNode>>>;
 pub(super) struct GraphNode {
     pub(super) name: String,
     pub(super) task: String,
-    /// None where it is the value of its input.
-    pub(super) payload: Option<Result<Vec<u8>, serde_json::Error>>,
+    pub(super) input: NodeInput,
     pub(super) inputs: Vec<u32>,
     pub(super) at_least: Option<u32>,
     pub(super) always: bool,
@@ -54,6 +53,16 @@ pub(super) struct GraphNode {
     pub(super) own: OwnOptions,
     /// It was told to wait for a node of another graph.
     pub(super) is_mixed: bool,
+}
+
+/// What a node begins with.
+#[derive(Debug)]
+pub(super) enum NodeInput {
+    Own(Result<Vec<u8>, serde_json::Error>),
+    /// The value of the node that it was put behind.
+    Value,
+    /// It is a graph.
+    Graph(Graph),
 }
 
 fn lock(nodes: &Nodes) -> MutexGuard<'_, Vec<GraphNode>> {
@@ -147,11 +156,15 @@ impl<T> Graph<T> {
     ///
     /// It runs at once when the graph starts, unless it is told to wait for others.
     pub fn node<I: Serialize, O>(&self, name: impl Into<String>, task: &impl NodeTask<I, O>, input: I) -> Node<O> {
-        self.add(name.into(), task.task_name(), Some(serde_json::to_vec(&input)))
+        add(&self.nodes, name.into(), task.task_name(), NodeInput::Own(serde_json::to_vec(&input)))
     }
 
-    fn add<O>(&self, name: String, task: &str, payload: Option<Result<Vec<u8>, serde_json::Error>>) -> Node<O> {
-        add(&self.nodes, name, task, payload)
+    /// Adds a graph as a node: it runs when the node would, and its output is the value of the node, which fails where the graph does, and runs again as a
+    /// whole. Graphs may stand in graphs eight deep. The names of its nodes are its own, and [`Context::upstream`](crate::Context::upstream) reads those alone. A
+    /// graph with all inputs of its nodes takes at most 1 MiB of JSON.
+    pub fn child<O>(&self, name: impl Into<String>, graph: Graph<O>) -> Node<O> {
+        let Graph { nodes, output, .. } = graph;
+        add(&self.nodes, name.into(), "", NodeInput::Graph(Graph { nodes, output, answers: PhantomData }))
     }
 
     /// Makes the value of this node what the graph answers. An instance of which it is missing at the end, since the node was skipped or may fail,
@@ -181,13 +194,13 @@ impl<T> Graph<T> {
     }
 }
 
-fn add<O>(nodes: &Nodes, name: String, task: &str, payload: Option<Result<Vec<u8>, serde_json::Error>>) -> Node<O> {
+fn add<O>(nodes: &Nodes, name: String, task: &str, input: NodeInput) -> Node<O> {
     let mut all = lock(nodes);
     let index = u32::try_from(all.len()).unwrap_or(u32::MAX);
     all.push(GraphNode {
         name,
         task: task.to_owned(),
-        payload,
+        input,
         inputs: Vec::new(),
         at_least: None,
         always: false,
@@ -277,7 +290,7 @@ impl<T> Node<T> {
 
     /// Adds a node behind this one whose input is the value of this one. It may wait for others too, but not run without this one.
     pub fn then<O>(&self, name: impl Into<String>, task: &impl NodeTask<T, O>) -> Node<O> {
-        add::<O>(&self.nodes, name.into(), task.task_name(), None).after(self)
+        add::<O>(&self.nodes, name.into(), task.task_name(), NodeInput::Value).after(self)
     }
 }
 

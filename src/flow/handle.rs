@@ -15,7 +15,7 @@ use crate::job::failure::{Failure, StoredError};
 use crate::job::id::JobId;
 use crate::job::node_id::NodeId;
 use crate::job::shape::Shape;
-use crate::limits::{BATCH_BYTES, MESSAGE_LIMIT};
+use crate::limits::{BATCH_BYTES, MESSAGE_LIMIT, NODE_BATCH};
 use crate::names::names;
 use crate::pauses::Pauses;
 use crate::process::waits::NotedWait;
@@ -79,8 +79,8 @@ impl<T> WorkflowHandle<T> {
             let (definition, instance) = (self.workflow().to_owned(), self.id.to_string());
             let state = NodeState::from_wire(said);
             let id = NodeId { definition, instance, node: index, run }.job_id();
-            let job = (state != NodeState::Pending && state != NodeState::Skipped).then_some(id);
-            NodeStatus { name: node.name, task: node.task, state, job }
+            let job = (state != NodeState::Pending && state != NodeState::Skipped && !node.is_graph).then_some(id);
+            NodeStatus { name: node.name, task: Some(node.task).filter(|task| !task.is_empty()), state, job }
         });
         let nodes = told.collect();
         Ok(WorkflowStatus { state: state.place.into(), unfinished: state.live, open: state.open, nodes })
@@ -140,7 +140,7 @@ impl<T> WorkflowHandle<T> {
         };
         match repeated(patience, cancel).await? {
             Controlled::Unknown => Err(self.not_found()),
-            Controlled::Ended(place) => Ok(place.into()),
+            Controlled::Ended(place, _) => Ok(place.into()),
             Controlled::Stopping(run) => {
                 if let Err(e) = mover.cancel_open(keys, &self.id, run).await {
                     tracing::debug!(workflow = self.workflow(), id = %self.id, error = %e.chain(),
@@ -206,7 +206,7 @@ impl<T> WorkflowHandle<T> {
     /// # Cancel safety
     /// The new run may have begun or not when the future is dropped; it is safe to repeat: an instance that runs is let be.
     pub async fn retry_failed(&self) -> Result<WorkflowState, Error> {
-        let WorkflowShared { keys, store, mover, .. } = &*self.shared;
+        let WorkflowShared { keys, mover, .. } = &*self.shared;
         loop {
             let seen = self.state().await?;
             if matches!(seen.place, FlowPlace::Running | FlowPlace::Completed) {
@@ -214,9 +214,8 @@ impl<T> WorkflowHandle<T> {
             }
             let shape = self.shape(&seen.digest).await?;
             let (_, states) = self.node_states(shape.nodes.len()).await?;
-            let again = &shape.states_again(&states);
-            let retry = |mut conn| async move { flow_retry::retry(&mut conn, keys, &self.id, seen.turn, again).await };
-            match store.ask(RESPONSE_TIMEOUT, retry).await? {
+            match self.again(&shape.states_again(&states), seen.turn).await? {
+                Again::Part => {}
                 Again::Run(run) => {
                     self.opened(mover.open(keys, &self.id, run).await);
                     return Ok(WorkflowState::Running);
@@ -228,6 +227,22 @@ impl<T> WorkflowHandle<T> {
                 Again::Changed if self.state().await?.turn == seen.turn => return Ok(seen.place.into()),
                 Again::Moved | Again::Changed => {}
                 Again::Unknown => return Err(self.not_found()),
+            }
+        }
+    }
+
+    /// Writes these states of nodes, in parts.
+    async fn again(&self, states: &[(u32, String)], turn: u64) -> Result<Again, Error> {
+        let keys = &self.shared.keys;
+        let mut done = 0;
+        loop {
+            let some = &states[done..states.len().min(done + NODE_BATCH)];
+            done += some.len();
+            let last = (done == states.len()).then_some(done);
+            let retry = |mut conn| async move { flow_retry::retry(&mut conn, keys, &self.id, turn, some, last).await };
+            match self.shared.store.ask(RESPONSE_TIMEOUT, retry).await? {
+                Again::Part if last.is_none() => {}
+                answer => return Ok(answer),
             }
         }
     }
@@ -395,7 +410,7 @@ names!(NodeState, "state of a node", {
 impl NodeState {
     fn from_wire(state: &str) -> NodeState {
         match state.as_bytes().first() {
-            Some(b'o') => NodeState::Open,
+            Some(b'o' | b'g') => NodeState::Open,
             Some(b'c') => NodeState::Completed,
             Some(b'f') => NodeState::Failed,
             Some(b'x') => NodeState::Cancelled,
@@ -425,10 +440,10 @@ pub struct WorkflowStatus {
 pub struct NodeStatus {
     /// Its name.
     pub name: String,
-    /// The task of its job.
-    pub task: String,
+    /// The task of its job; none of a node that is a graph.
+    pub task: Option<String>,
     /// Where it stands.
     pub state: NodeState,
-    /// Its job in the present run of the instance; none of a node that was not opened.
+    /// Its job in the present run of the instance; none of a node that was not opened, or is a graph.
     pub job: Option<JobId>,
 }

@@ -5,12 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::future::join_all;
+use serde_json::value::RawValue;
+
+use super::shape::records;
+use super::starter::Starter;
 
 use crate::error::Error;
-use crate::job::failure::StoredError;
+use crate::job::failure::{StoredError, codes};
 use crate::job::id::JobId;
 use crate::job::node_id::NodeId;
-use crate::job::shape::Shape;
+use crate::job::shape::{ChildGraph, Shape};
 use crate::job::state::JobState;
 use crate::limits::{BATCH, BATCH_BYTES, NODE_LIMIT};
 use crate::options::modes::{Durability, Priority};
@@ -23,12 +27,14 @@ use crate::store::engine::Store;
 use crate::store::fleet::named;
 use crate::store::flow_advance::{self, Advanced, EndedNode, NodeEnd};
 use crate::store::flow_audit;
+use crate::store::flow_control::{self, Controlled};
 use crate::store::flow_look;
 use crate::store::flow_nodes;
 use crate::store::flow_open;
 use crate::store::flow_resend;
-use crate::store::flow_start::{NodePayload, ToSend};
-use crate::store::flow_state;
+use crate::store::flow_stage;
+use crate::store::flow_start::{GRAPH, NewInstance, NodePayload, Started, ToSend};
+use crate::store::flow_state::{self, FlowPlace};
 use crate::store::flow_trim;
 use crate::store::flow_visit;
 use crate::store::keys::{Key, TaskKeys};
@@ -42,6 +48,9 @@ use crate::times::ms_of;
 
 /// With so many tasks the dispatchers of those are forgotten to which nothing is being sent.
 const MANY: usize = 1000;
+
+/// How many graphs are started at a time.
+const GRAPHS: usize = 16;
 
 /// What was not moved for so long is compared with its jobs.
 const UNMOVED: Duration = Duration::from_secs(60);
@@ -154,7 +163,7 @@ impl Mover {
     }
 
     /// Sends what opened, and visits what was left to be visited.
-    async fn go_on(&self, keys: &TaskKeys, advanced: Advanced) -> Result<(), Error> {
+    pub(crate) async fn go_on(&self, keys: &TaskKeys, advanced: Advanced) -> Result<(), Error> {
         self.send(keys, advanced.sends).await;
         let mut visits = VecDeque::from(advanced.visits);
         while let Some(mark) = visits.pop_front() {
@@ -189,10 +198,64 @@ impl Mover {
     /// Sends the nodes. What cannot be sent stays in the outbox of the workflow, for a later look.
     pub(crate) async fn send(&self, keys: &TaskKeys, sends: Vec<ToSend>) {
         let mut by_task: BTreeMap<String, Vec<ToSend>> = BTreeMap::new();
+        let mut graphs = Vec::new();
         for node in sends {
-            by_task.entry(node.task.clone()).or_default().push(node);
+            if node.task == GRAPH {
+                graphs.push(node);
+            } else {
+                by_task.entry(node.task.clone()).or_default().push(node);
+            }
         }
         join_all(by_task.into_iter().map(|(task, nodes)| self.send_to(keys, task, nodes))).await;
+        for some in graphs.chunks(GRAPHS) {
+            join_all(some.iter().map(|node| self.start_child(keys, node))).await;
+        }
+    }
+
+    /// Starts the graph that a node is. What cannot be started is left to a look.
+    async fn start_child(&self, keys: &TaskKeys, node: &ToSend) {
+        let entry = [send_entry(&node.id)];
+        let settled = match self.begin_child(keys, node).await {
+            Ok(()) => {
+                let take = async |conn: &mut _| flow_look::done(conn, keys, &entry).await;
+                self.store.shared(RESPONSE_TIMEOUT, take).await
+            }
+            Err(e) => {
+                tracing::warn!(workflow = keys.task(), id = node.id.child(), error = %e.chain(),
+                    "a graph in a workflow could not be started; it is tried again");
+                let off = async |conn: &mut _| flow_look::put_off(conn, keys, &entry, ms_of(SystemTime::now())).await;
+                self.store.shared(RESPONSE_TIMEOUT, off).await
+            }
+        };
+        if let Err(e) = settled {
+            tracing::debug!(workflow = keys.task(), error = %e.chain(), "a graph in a workflow is started again");
+        }
+    }
+
+    async fn begin_child(&self, keys: &TaskKeys, node: &ToSend) -> Result<(), Error> {
+        let json = self.payload_of(keys, node).await?;
+        let read = serde_json::from_slice::<ChildGraph>(&json);
+        let Ok((shape, ChildGraph { inputs, .. })) =
+            read.and_then(|child| Ok((records(&child.shape).map_err(serde::de::Error::custom)?, child)))
+        else {
+            let message = "the graph cannot be read".to_owned();
+            let said = StoredError { code: codes::CORRUPT.to_owned(), message }.to_json().into_bytes();
+            let node = EndedNode { id: node.id.clone(), end: NodeEnd::GraphFailed, said };
+            return Box::pin(self.advance(keys, &[Ended { node, table: None }])).await;
+        };
+        self.know(&shape.tasks).await?;
+        let (id, bytes) = (node.id.child(), |input: Box<RawValue>| String::from(Box::<str>::from(input)).into_bytes());
+        let inputs: Vec<(u32, Vec<u8>)> = inputs.into_iter().map(|(node, input)| (node, bytes(input))).collect();
+        let instance = NewInstance { id: &id, shape: &shape, inputs: &inputs, delay: Duration::ZERO, deadline: None };
+        match (Starter { store: &self.store, keys, instance: &instance }).start(None).await? {
+            Started::Now(sends) => {
+                Box::pin(self.send(keys, sends)).await;
+                Ok(())
+            }
+            Started::InParts => Box::pin(self.open(keys, &id, 1)).await,
+            // Somebody else has started it, or nothing waits for it.
+            _ => Ok(()),
+        }
     }
 
     async fn send_to(&self, keys: &TaskKeys, task: String, nodes: Vec<ToSend>) {
@@ -242,18 +305,25 @@ impl Mover {
             "nodes of a workflow could not be sent; it is tried again");
     }
 
-    async fn job_of(&self, keys: &TaskKeys, node: &ToSend) -> Result<NewJob, Error> {
-        let payload = match &node.payload {
-            NodePayload::Here(payload) => payload.clone(),
+    async fn payload_of(&self, keys: &TaskKeys, node: &ToSend) -> Result<Vec<u8>, Error> {
+        match &node.payload {
+            NodePayload::Here(payload) => Ok(payload.clone()),
             NodePayload::Apart(column, field) => {
                 let (keys, column, field) = (self.store.workflow(keys.task()), *column, field.clone());
                 let read = move |mut conn| async move { values::value(&mut conn, &keys, column, &field).await };
                 let found = self.store.read_apart(response_time(BATCH_BYTES * 4), read).await?;
-                found.unwrap_or_else(|| b"null".to_vec())
+                Ok(found.unwrap_or_else(|| b"null".to_vec()))
             }
-        };
+        }
+    }
+
+    async fn job_of(&self, keys: &TaskKeys, node: &ToSend) -> Result<NewJob, Error> {
+        let payload = self.payload_of(keys, node).await?;
         // What is no JSON somebody has written by hand.
-        let OwnOptions { priority, overrides } = serde_json::from_str(&node.own).unwrap_or_default();
+        let OwnOptions { priority, mut overrides } = serde_json::from_str(&node.own).unwrap_or_default();
+        if node.wait_ms > 0 {
+            overrides.delay = Some(overrides.delay.unwrap_or_default() + Duration::from_millis(node.wait_ms));
+        }
         Ok(NewJob {
             id: node.id.job_id(),
             payload,
@@ -269,12 +339,33 @@ impl Mover {
         for (task, nodes) in self.open_nodes(keys, instance).await? {
             // Of another run, where somebody let it run once more.
             let nodes: Vec<NodeId> = nodes.into_iter().filter(|node| node.run == run).collect();
-            self.cancel_of(keys, &task, nodes).await?;
+            if task == GRAPH {
+                for node in nodes {
+                    Box::pin(self.cancel_child(keys, node)).await?;
+                }
+            } else {
+                self.cancel_of(keys, &task, nodes).await?;
+            }
         }
         Ok(())
     }
 
-    /// The open nodes of an instance, by their tasks.
+    /// Cancels what a node runs as. One that never was is told as cancelled at once.
+    async fn cancel_child(&self, keys: &TaskKeys, node: NodeId) -> Result<(), Error> {
+        let child = node.child();
+        let cancel = async |conn: &mut _| flow_control::cancel(conn, keys, &child, REASON).await;
+        match self.store.shared(RESPONSE_TIMEOUT, cancel).await? {
+            Controlled::Stopping(run) => self.cancel_open(keys, &child, run).await,
+            Controlled::Ended(_, follows) => self.go_on(keys, follows).await,
+            Controlled::Unknown => {
+                let said = cancelled().into_bytes();
+                let node = EndedNode { id: node, end: NodeEnd::GraphCancelled, said };
+                self.advance(keys, &[Ended { node, table: None }]).await
+            }
+        }
+    }
+
+    /// The open nodes of an instance, by their tasks; those that are graphs under [`GRAPH`].
     async fn open_nodes(&self, keys: &TaskKeys, instance: &str) -> Result<BTreeMap<String, Vec<NodeId>>, Error> {
         let (mut open, mut from): (BTreeMap<String, Vec<NodeId>>, u32) = (BTreeMap::new(), 0);
         let state = async |conn: &mut _| flow_state::state(conn, keys, instance).await;
@@ -285,9 +376,10 @@ impl Mover {
         loop {
             let page = async |conn: &mut _| flow_nodes::nodes(conn, keys, instance, from).await;
             let Some(page) = self.store.shared(RESPONSE_TIMEOUT, page).await? else { return Ok(open) };
-            for (node, _) in (from..).zip(&page.states).filter(|(_, state)| state.starts_with('o')) {
+            for (node, state) in (from..).zip(&page.states).filter(|(_, state)| state.starts_with(['o', 'g'])) {
                 let known = shape.as_ref().and_then(|shape| shape.nodes.get(node as usize));
                 let task = known.map_or_else(String::new, |node| node.task.clone());
+                let task = if state.starts_with('g') { GRAPH.to_owned() } else { task };
                 let (definition, instance) = (keys.task().to_owned(), instance.to_owned());
                 open.entry(task).or_default().push(NodeId { definition, instance, node, run: page.run });
             }
@@ -300,8 +392,7 @@ impl Mover {
 
     /// Cancels jobs of one task.
     async fn cancel_of(&self, keys: &TaskKeys, task: &str, nodes: Vec<NodeId>) -> Result<(), Error> {
-        const REASON: &str = "its workflow was stopped";
-        let said = StoredError { code: "cancelled".to_owned(), message: REASON.to_owned() }.to_json();
+        let said = cancelled();
         let tables = self.store.tables(task);
         tables.asked(&self.store).await?;
         for (table, nodes) in by_table(&tables, nodes) {
@@ -357,6 +448,12 @@ impl Mover {
         });
         join_all(looks).await;
         self.audit(&keys).await?;
+        let unstage = async |conn: &mut _| flow_stage::unstage(conn, &keys).await;
+        for _ in 0..ROUNDS {
+            if !self.store.shared(RESPONSE_TIMEOUT, unstage).await? {
+                break;
+            }
+        }
         self.trim(&keys).await
     }
 
@@ -375,6 +472,12 @@ impl Mover {
 
     async fn audit_instance(&self, keys: &TaskKeys, instance: &str) -> Result<(), Error> {
         for (task, nodes) in self.open_nodes(keys, instance).await? {
+            if task == GRAPH {
+                for some in nodes.chunks(BATCH) {
+                    self.audit_children(keys, some).await?;
+                }
+                continue;
+            }
             let tables = self.store.tables(&task);
             tables.asked(&self.store).await?;
             for (table, nodes) in by_table(&tables, nodes) {
@@ -384,6 +487,44 @@ impl Mover {
             }
         }
         Ok(())
+    }
+
+    /// Open nodes that are graphs.
+    async fn audit_children(&self, keys: &TaskKeys, nodes: &[NodeId]) -> Result<(), Error> {
+        let mut missing = Vec::new();
+        for node in nodes {
+            let child = node.child();
+            let look = async |conn: &mut _| flow_state::state(conn, keys, &child).await;
+            let state = self.store.shared(response_time(BATCH_BYTES), look).await?;
+            let is_there = state.is_some_and(|state| matches!(state.place, FlowPlace::Running | FlowPlace::Paused));
+            if !is_there {
+                missing.push(node.clone());
+            }
+        }
+        for node in self.send_again(keys, GRAPH, &missing).await? {
+            let node = EndedNode { id: node, end: NodeEnd::GraphFailed, said: not_available() };
+            self.advance(keys, &[Ended { node, table: None }]).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends nodes again that are not there. Returns those that were sent often enough.
+    async fn send_again(&self, keys: &TaskKeys, task: &str, missing: &[NodeId]) -> Result<Vec<NodeId>, Error> {
+        if missing.is_empty() {
+            return Ok(Vec::new());
+        }
+        let again = async |conn: &mut _| flow_resend::resend(conn, keys, missing).await;
+        let (sends, lost) = self.store.shared(response_time(BATCH_BYTES), again).await?;
+        tracing::info!(
+            workflow = keys.task(),
+            task,
+            sent = sends.len(),
+            lost = lost.len(),
+            "jobs of a workflow are not there; they are sent again"
+        );
+        self.send(keys, sends).await;
+        let is_lost = |node: &&NodeId| lost.contains(&format!("{}/{}/{}", node.instance, node.node, node.run));
+        Ok(missing.iter().filter(is_lost).cloned().collect())
     }
 
     /// Open nodes whose jobs are of one table.
@@ -401,22 +542,8 @@ impl Mover {
                 Some(_) => {}
             }
         }
-        if !unknown.is_empty() {
-            let again = async |conn: &mut _| flow_resend::resend(conn, keys, &unknown).await;
-            let (sends, lost) = self.store.shared(response_time(BATCH_BYTES), again).await?;
-            tracing::info!(
-                workflow = keys.task(),
-                task = table.task(),
-                sent = sends.len(),
-                lost = lost.len(),
-                "jobs of a workflow are not there; they are sent again"
-            );
-            self.send(keys, sends).await;
-            let is_lost = |node: &&NodeId| lost.contains(&format!("{}/{}/{}", node.instance, node.node, node.run));
-            for node in unknown.iter().filter(is_lost) {
-                ended.push((node.clone(), JobState::Failed));
-            }
-        }
+        let lost = self.send_again(keys, table.task(), &unknown).await?;
+        ended.extend(lost.into_iter().map(|node| (node, JobState::Failed)));
         for (node, state) in ended {
             let said = self.said(table, &node.job_id(), state).await?;
             let end = match state {
@@ -435,12 +562,8 @@ impl Mover {
         let (keys, id) = (Arc::clone(table), id.to_string());
         let read = move |mut conn| async move { values::value(&mut conn, &keys, column, &id).await };
         let found = self.store.read_apart(response_time(NODE_LIMIT), read).await?;
-        let missing = || {
-            let message = "its job, or what became of it, is not there any more".to_owned();
-            StoredError { code: "result_not_available".to_owned(), message }.to_json().into_bytes()
-        };
         // Nothing is what a handler without a value has.
-        Ok(found.unwrap_or_else(|| if state == JobState::Completed { Vec::new() } else { missing() }))
+        Ok(found.unwrap_or_else(|| if state == JobState::Completed { Vec::new() } else { not_available() }))
     }
 
     /// Removes instances that ended long ago.
@@ -463,8 +586,8 @@ impl Mover {
     pub(crate) async fn open(&self, keys: &TaskKeys, instance: &str, run: u64) -> Result<(), Error> {
         loop {
             let open = async |conn: &mut _| flow_open::open(conn, keys, instance, run).await;
-            let (sends, more) = self.store.shared(response_time(BATCH_BYTES), open).await?;
-            self.send(keys, sends).await;
+            let (follows, more) = self.store.shared(response_time(BATCH_BYTES), open).await?;
+            self.go_on(keys, follows).await?;
             if !more {
                 return Ok(());
             }
@@ -528,6 +651,20 @@ impl Mover {
         }
         Ok(())
     }
+}
+
+/// Why nodes of an instance are cancelled that stops.
+const REASON: &str = "its workflow was stopped";
+
+/// What such a node has said.
+fn cancelled() -> String {
+    StoredError { code: "cancelled".to_owned(), message: REASON.to_owned() }.to_json()
+}
+
+/// What a node has said whose job, or child, is not there.
+fn not_available() -> Vec<u8> {
+    let message = "its job, or what became of it, is not there any more".to_owned();
+    StoredError { code: "result_not_available".to_owned(), message }.to_json().into_bytes()
 }
 
 /// The nodes by the tables of their jobs.

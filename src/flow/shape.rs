@@ -2,42 +2,89 @@
 
 use std::collections::HashSet;
 
+use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::graph::{Graph, GraphNode};
+use super::graph::{Graph, GraphNode, NodeInput};
 use super::options::OnFailure;
 use crate::error::Error;
 use crate::faults::{self, ConfigError, Faults};
-use crate::job::shape::{Shape, ShapeNode};
-use crate::limits::{DEPENDENTS, MOST_NODES, NODE_LIMIT};
+use crate::job::shape::{ChildGraph, Shape, ShapeNode};
+use crate::limits::{DEPENDENTS, DEPTH, MOST_EDGES, MOST_INPUTS, MOST_NODES, NODE_LIMIT};
 use crate::options::validate;
-use crate::store::flow_start::ShapeRecords;
+use crate::store::flow_start::{GRAPH, ShapeRecords};
 
-/// What the start of an instance writes.
-pub(super) struct StartPlan {
-    pub(super) shape: ShapeRecords,
+/// A graph that was found to have no faults.
+pub(crate) struct Plan {
+    pub(super) shape: Shape,
     /// By the numbers of the nodes that have an input of their own.
     pub(super) inputs: Vec<(u32, Vec<u8>)>,
+    /// The tasks of its nodes, and of those of graphs in it, each once.
+    pub(super) tasks: Vec<String>,
 }
 
-/// Checks the graph, and writes its records.
+impl Plan {
+    /// The graph as a node has it, as JSON.
+    pub(crate) fn into_child(mut self) -> Result<Vec<u8>, Error> {
+        if self.shape.on_failure == OnFailure::Pause.as_str() {
+            // What it is of is paused, since its node fails.
+            self.shape.on_failure = OnFailure::Finish.as_str().to_owned();
+        }
+        let raw = |(node, json): (u32, Vec<u8>)| {
+            let text = String::from_utf8(json).unwrap_or_default();
+            RawValue::from_string(text).map(|input| (node, input))
+        };
+        let inputs = self.inputs.into_iter().map(raw).collect::<Result<_, _>>();
+        let json = inputs.and_then(|inputs| serde_json::to_vec(&ChildGraph { shape: self.shape, inputs }));
+        let json = json.map_err(|source| Error::Codec { what: "the graph".to_owned(), source })?;
+        if json.len() > NODE_LIMIT {
+            return Err(Error::TooLarge { size: json.len(), limit: NODE_LIMIT });
+        }
+        Ok(json)
+    }
+}
+
+/// Checks the graph, which stands in so many others, and takes it apart.
 ///
 /// # Errors
 /// `Config` with every fault of the graph; `Codec` and `TooLarge` of inputs.
-pub(super) fn plan<T>(graph: &Graph<T>, on_failure: OnFailure) -> Result<StartPlan, Error> {
+pub(crate) fn plan<T>(graph: &Graph<T>, on_failure: OnFailure, depth: usize) -> Result<Plan, Error> {
     let mut nodes = graph.nodes();
     let mut faults = Faults::default();
+    if depth > DEPTH {
+        let fix = "put its nodes into the graph around it";
+        let fault = ConfigError::new("graph", format!("{depth} deep"), format!("must be at most {DEPTH} deep"), fix);
+        return Err(Error::Config(fault.into()));
+    }
     for node in nodes.iter_mut() {
         // In the order in which they were named, each once.
         let mut seen = HashSet::new();
         node.inputs.retain(|input| seen.insert(*input));
     }
     check(&nodes, graph.output, &mut faults);
+    let (mut tasks, mut children) = (Vec::new(), Vec::new());
+    for node in nodes.iter() {
+        let NodeInput::Graph(child) = &node.input else {
+            add_task(&mut tasks, &node.task);
+            continue;
+        };
+        match plan(child, on_failure, depth + 1) {
+            Err(Error::Config(found)) => faults.extend(found.within(&node.name)),
+            planned => {
+                let planned = planned?;
+                planned.tasks.iter().for_each(|task| add_task(&mut tasks, task));
+                children.push(planned.into_child()?);
+            }
+        }
+    }
     faults.finish()?;
-    let takes_value: Vec<bool> = nodes.iter().map(|node| node.payload.is_none()).collect();
-    let mut inputs = Vec::new();
+    let (mut inputs, mut children) = (Vec::new(), children.into_iter());
     for (index, node) in (0..).zip(nodes.iter_mut()) {
-        let Some(payload) = node.payload.take() else { continue };
+        let payload = match &mut node.input {
+            NodeInput::Own(payload) => std::mem::replace(payload, Ok(Vec::new())),
+            NodeInput::Graph(_) => Ok(children.next().unwrap_or_default()),
+            NodeInput::Value => continue,
+        };
         let payload = payload.map_err(|source| Error::Codec {
             what: format!("the input of the node {}", faults::shown(&node.name)),
             source,
@@ -48,7 +95,7 @@ pub(super) fn plan<T>(graph: &Graph<T>, on_failure: OnFailure) -> Result<StartPl
         inputs.push((index, payload));
     }
     let mut shape_nodes = Vec::with_capacity(nodes.len());
-    for (node, takes_value) in nodes.iter().zip(takes_value) {
+    for node in nodes.iter() {
         let own = if node.own.is_empty() { String::new() } else { json(&node.own)? };
         shape_nodes.push(ShapeNode {
             name: node.name.clone(),
@@ -57,12 +104,19 @@ pub(super) fn plan<T>(graph: &Graph<T>, on_failure: OnFailure) -> Result<StartPl
             at_least: node.at_least,
             always: node.always,
             optional: node.optional,
-            takes_value,
+            is_graph: matches!(node.input, NodeInput::Graph(_)),
+            takes_value: matches!(node.input, NodeInput::Value),
             own,
         });
     }
     let shape = Shape { nodes: shape_nodes, output: graph.output, on_failure: on_failure.as_str().to_owned() };
-    Ok(StartPlan { shape: records(&shape)?, inputs })
+    Ok(Plan { shape, inputs, tasks })
+}
+
+fn add_task(tasks: &mut Vec<String>, task: &str) {
+    if !tasks.iter().any(|known| known == task) {
+        tasks.push(task.to_owned());
+    }
 }
 
 fn json(value: &impl serde::Serialize) -> Result<String, Error> {
@@ -74,6 +128,8 @@ fn check(nodes: &[GraphNode], output: Option<u32>, faults: &mut Faults) {
         faults.push(ConfigError::new("graph", "without a node", "must have one", "add one with Graph::node"));
     }
     faults.number("nodes", nodes.len().max(1) as u64, 1, MOST_NODES as u64);
+    let edges = nodes.iter().map(|node| node.inputs.len() as u64).sum();
+    faults.number("edges", edges, 0, MOST_EDGES);
     if output.is_some_and(|output| output as usize >= nodes.len()) {
         let fix = "name a node that this graph made";
         faults.push(ConfigError::new("output", "a node of another graph", "must be a node of the graph", fix));
@@ -93,7 +149,14 @@ fn check(nodes: &[GraphNode], output: Option<u32>, faults: &mut Faults) {
                 "give one of them another name",
             ));
         }
-        faults.gather(validate::task_name(&node.task));
+        if matches!(node.input, NodeInput::Graph(_)) {
+            if !node.own.is_empty() {
+                let (rule, fix) = ("must have none, since it is no job", "give them to the nodes of the graph");
+                faults.push(ConfigError::new(&field, "a graph with a delay, priority, attempts or timeout", rule, fix));
+            }
+        } else {
+            faults.gather(validate::task_name(&node.task));
+        }
         faults.gather(node.own.overrides.validate());
         if node.is_mixed {
             let fix = "name nodes that this graph made";
@@ -105,7 +168,10 @@ fn check(nodes: &[GraphNode], output: Option<u32>, faults: &mut Faults) {
             ));
         }
         let count = node.inputs.len() as u64;
-        if node.payload.is_none() && (node.always || node.at_least.is_some_and(|least| u64::from(least) < count)) {
+        faults.number(&format!("{field}, after"), count, 0, MOST_INPUTS);
+        if matches!(node.input, NodeInput::Value)
+            && (node.always || node.at_least.is_some_and(|least| u64::from(least) < count))
+        {
             let (rule, fix) = (
                 "must wait for the node whose value it takes",
                 "give it an input, and read the value with Context::upstream",
@@ -167,34 +233,47 @@ fn dependents<'a>(inputs: impl Iterator<Item = &'a [u32]> + Clone) -> Vec<Vec<u3
 }
 
 /// The records as `lua/lib/flow.lua` reads them.
-fn records(shape: &Shape) -> Result<ShapeRecords, Error> {
+///
+/// # Errors
+/// `Codec` when it is no JSON.
+pub(super) fn records(shape: &Shape) -> Result<ShapeRecords, Error> {
     let text = json(shape)?;
     // By its content, so that all instances with such a graph share it.
     let digest = base62::encode(Uuid::new_v5(&Uuid::NAMESPACE_OID, text.as_bytes()).as_u128());
     let output = shape.output.map_or_else(|| "-".to_owned(), |output| output.to_string());
-    let mut records = vec![
-        (digest.clone(), text.into_bytes()),
-        (format!("{digest}@"), format!("{} {} {output}", shape.nodes.len(), shape.on_failure).into_bytes()),
-    ];
+    let mut records = vec![(digest.clone(), text.into_bytes())];
     let dependents = dependents(shape.nodes.iter().map(|node| &*node.inputs));
     let mut states = Vec::with_capacity(shape.nodes.len());
     let mut tasks: Vec<String> = Vec::new();
     for ((index, node), dependents) in shape.nodes.iter().enumerate().zip(dependents) {
-        states.push(node.waits(0));
+        states.push(match (node.inputs.is_empty(), node.is_graph) {
+            (true, true) => "g".to_owned(),
+            (true, false) => "o".to_owned(),
+            _ => node.waits(0),
+        });
         let source = if node.takes_value { node.inputs.first() } else { None };
         let source = source.map_or_else(|| "-".to_owned(), u32::to_string);
-        let flags = if node.optional { "o" } else { "-" };
+        let flags = match (node.optional, node.is_graph) {
+            (true, true) => "og",
+            (true, false) => "o",
+            (false, true) => "g",
+            _ => "-",
+        };
+        let task = if node.is_graph { GRAPH } else { &node.task };
         let mut pages = dependents.chunks(DEPENDENTS);
         let words = |page: &[u32]| page.iter().map(|index| format!(" {index}")).collect::<String>();
         let first = words(pages.next().unwrap_or_default());
-        let record = format!("{flags} {source} {}\n{}\n{}{first}", node.task, node.own, dependents.len());
+        let record = format!("{flags} {source} {task}\n{}\n{}{first}", node.own, dependents.len());
         records.push((format!("{digest}/{index}"), record.into_bytes()));
         for (page, named) in (1..).zip(pages) {
             records.push((format!("{digest}/{index}/{page}"), words(named).into_bytes()));
         }
-        if !tasks.contains(&node.task) {
-            tasks.push(node.task.clone());
+        if !node.is_graph {
+            add_task(&mut tasks, &node.task);
         }
     }
+    // The last one, so that who finds it finds the others.
+    let all = format!("{} {} {output}", shape.nodes.len(), shape.on_failure);
+    records.push((format!("{digest}@"), all.into_bytes()));
     Ok(ShapeRecords { digest, states, tasks, records })
 }

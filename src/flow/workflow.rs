@@ -13,14 +13,16 @@ use super::graph::Graph;
 use super::handle::WorkflowHandle;
 use super::mover::Mover;
 use super::options::WorkflowOptions;
-use super::shape::{StartPlan, plan};
+use super::shape::{Plan, plan, records};
 use super::shared::WorkflowShared;
+use super::starter::Starter;
 use crate::error::Error;
-use crate::faults::{self, ConfigErrors, Faults};
+use crate::faults::{self, ConfigError, ConfigErrors, Faults};
 use crate::job::id::JobId;
+use crate::limits::LONGEST;
 use crate::options::retention::{LimitMs, RetentionLimit};
 use crate::store::engine::Store;
-use crate::store::flow_start::{self, NewInstance, Started};
+use crate::store::flow_start::{NewInstance, Started};
 use crate::store::flow_trim;
 use crate::store::patience::response_time;
 use crate::task::patience::{Patience, repeated};
@@ -84,7 +86,7 @@ impl<T> Workflow<T> {
 
     /// Starts an instance with this graph, when the value is awaited.
     pub fn start(&self, graph: Graph<T>) -> Start<T> {
-        Start { shared: Arc::clone(&self.shared), graph, id: None }
+        Start { shared: Arc::clone(&self.shared), graph, id: None, delay: Duration::ZERO, deadline: None }
     }
 
     /// A handle to an instance that was started before, here or elsewhere. Redis is not asked whether it exists.
@@ -132,6 +134,8 @@ pub struct Start<T> {
     shared: Arc<WorkflowShared>,
     graph: Graph<T>,
     id: Option<String>,
+    delay: Duration,
+    deadline: Option<Duration>,
 }
 
 impl<T> Start<T> {
@@ -142,24 +146,46 @@ impl<T> Start<T> {
         self
     }
 
+    /// Its first jobs run after so long, at most 10 years. The instance is there at once, and can be cancelled meanwhile.
+    pub fn delay(mut self, delay: Duration) -> Start<T> {
+        self.delay = delay;
+        self
+    }
+
+    /// An instance that has not ended so long after its start, 1 s to 10 years, is stopped, within 5 s: what is open is cancelled, and it has failed with the code
+    /// `timeout`. A [new run](WorkflowHandle::retry_failed) has no deadline. Defaults to none.
+    pub fn deadline(mut self, deadline: Duration) -> Start<T> {
+        self.deadline = Some(deadline);
+        self
+    }
+
     async fn start(self) -> Result<WorkflowHandle<T>, Error> {
-        let Start { shared, graph, id } = self;
+        let Start { shared, graph, id, delay, deadline } = self;
         let mut faults = Faults::default();
         let id = id.map_or_else(|| Ok(JobId::generate().to_string()), |id| instance_id(&id));
         let id = faults.gather(id);
-        let planned = match plan(&graph, shared.options.on_failure) {
+        let planned = match plan(&graph, shared.options.on_failure, 0) {
             Err(Error::Config(found)) => faults.gather(Err(found)),
             planned => Some(planned?),
         };
+        faults.at_most("delay", delay, LONGEST);
+        if let Some(deadline) = deadline {
+            faults.at_most("deadline", deadline, LONGEST);
+            if deadline < Duration::from_secs(1) {
+                let fix = "use 1 s or more";
+                faults.push(ConfigError::new("deadline", format!("{deadline:?}"), "must be at least 1 s", fix));
+            }
+        }
         faults.finish()?;
         // Both are there where there is no fault.
-        let (Some(id), Some(StartPlan { shape, inputs })) = (id, planned) else { return Err(Error::Closed) };
+        let (Some(id), Some(Plan { shape, inputs, tasks })) = (id, planned) else { return Err(Error::Closed) };
+        let shape = records(&shape)?;
+        drop(graph);
         let WorkflowShared { keys, store, mover, .. } = &*shared;
         store.ready_in_time().await?;
-        let inputs_bytes: usize = inputs.iter().map(|(_, payload)| payload.len()).sum();
-        let bytes = inputs_bytes + shape.records.iter().map(|(_, record)| record.len()).sum::<usize>();
-        let patience = Patience::new(store.dispatch_timeout, Instant::now(), bytes);
-        repeated(patience, || mover.know(&shape.tasks)).await?;
+        let instance = NewInstance { id: &id, shape: &shape, inputs: &inputs, delay, deadline };
+        let patience = Patience::new(store.dispatch_timeout, Instant::now(), instance.bytes());
+        repeated(patience, || mover.know(&tasks)).await?;
         // It is looked after from before it is there on.
         let limit = LimitMs::from(shared.options.retention.unwrap_or(RetentionLimit::age(MONTH)));
         let list = || {
@@ -170,24 +196,19 @@ impl<T> Start<T> {
             store.shared(response_time(0), list)
         };
         repeated(patience, list).await?;
-        let instance = NewInstance { id: &id, shape: &shape, inputs: &inputs };
-        let write = |with_shape| {
-            let instance = &instance;
-            let call = move || {
-                let start = async move |conn: &mut _| flow_start::start(conn, keys, instance, with_shape).await;
-                store.shared(response_time(bytes), start)
-            };
-            repeated(patience, call)
+        let existed = match (Starter { store, keys, instance: &instance }).start(Some(patience)).await? {
+            Started::Now(sends) => {
+                mover.send(keys, sends).await;
+                false
+            }
+            Started::InParts => {
+                if let Err(e) = mover.open(keys, &id, 1).await {
+                    tracing::debug!(workflow = keys.task(), id, error = %e.chain(), "workers go on to open the nodes of a workflow");
+                }
+                false
+            }
+            _ => true,
         };
-        let started = match write(false).await? {
-            Started::ShapeUnknown => write(true).await?,
-            started => started,
-        };
-        let existed = matches!(started, Started::Existed);
-        if let Started::Now(sends) = started {
-            mover.send(keys, sends).await;
-        }
-        drop(graph);
         Ok(WorkflowHandle::new(shared, id, Some(existed)))
     }
 }

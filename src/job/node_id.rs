@@ -25,6 +25,17 @@ impl NodeId {
         })
     }
 
+    /// The instance that it runs as, where it is a graph.
+    pub(crate) fn child(&self) -> String {
+        let NodeId { instance, node, run, .. } = self;
+        format!("{instance}/{node}.{run}")
+    }
+
+    /// In how many graphs its instance is a node.
+    pub(crate) fn depth(&self) -> usize {
+        self.instance.matches('/').count()
+    }
+
     /// The id of its job.
     pub(crate) fn job_id(&self) -> JobId {
         let NodeId { definition, instance, node, run } = self;

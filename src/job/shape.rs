@@ -1,6 +1,15 @@
 //! The shape of a graph: what all instances that were started with it share.
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// A graph that a node runs as, with what all of its nodes begin with: as JSON in `input` or in `grow`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ChildGraph {
+    pub(crate) shape: Shape,
+    /// By the numbers of the nodes that have an input of their own.
+    pub(crate) inputs: Vec<(u32, Box<RawValue>)>,
+}
 
 /// A graph without the inputs of its nodes, as JSON in `shapes`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +48,8 @@ impl Shape {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShapeNode {
     pub(crate) name: String,
+    /// Empty of a graph.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) task: String,
     /// The nodes that it waits for, in the order in which they were named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -52,6 +63,9 @@ pub(crate) struct ShapeNode {
     /// Its failure does not fail the instance.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) optional: bool,
+    /// It is a graph, which runs as a child.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) is_graph: bool,
     /// Its payload is the value of its input.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) takes_value: bool,

@@ -27,9 +27,19 @@ struct Latest {
     /// What Redis may not know, each with its number.
     checkpoint: Option<(u64, Arc<str>)>,
     progress: Option<(u64, Arc<str>)>,
+    /// A graph that the node of a workflow goes on as.
+    grown: Option<Arc<[u8]>>,
 }
 
 impl Notes {
+    pub(crate) fn grow(&self, graph: Vec<u8>) {
+        self.latest().grown = Some(graph.into());
+    }
+
+    pub(crate) fn grown(&self) -> Option<Arc<[u8]>> {
+        self.latest().grown.clone()
+    }
+
     fn latest(&self) -> MutexGuard<'_, Latest> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

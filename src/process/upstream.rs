@@ -9,6 +9,7 @@ use super::context::Context;
 use crate::error::Error;
 use crate::faults::{self, ConfigError, ConfigErrors};
 use crate::job::failure::{Failure, StoredError};
+use crate::job::id::JobId;
 use crate::job::node_id::NodeId;
 use crate::job::shape::Shape;
 use crate::limits::{LOOK_BATCH, NODE_LIMIT};
@@ -157,9 +158,7 @@ impl Context {
 
     async fn reader(&self) -> Result<NodeReader<'_>, Error> {
         let (Some(node), Some(notes)) = (NodeId::of(self.id()), &self.0.note_store) else {
-            let fix = "start it as a node of a graph, with Workflow::start";
-            let fault = ConfigError::new("job", self.id().to_string(), "must be a node of a workflow", fix);
-            return Err(Error::Config(ConfigErrors::from(fault)));
+            return Err(no_node(self.id()));
         };
         let store = &*notes.store;
         let keys = store.workflow(&node.definition);
@@ -170,6 +169,12 @@ impl Context {
         };
         Ok(NodeReader { store, keys, node, shape })
     }
+}
+
+pub(crate) fn no_node(id: &JobId) -> Error {
+    let fix = "start it as a node of a graph, with Workflow::start";
+    let fault = ConfigError::new("job", id.to_string(), "must be a node of a workflow", fix);
+    Error::Config(ConfigErrors::from(fault))
 }
 
 async fn read_shape(store: &Store, keys: &TaskKeys, node: &NodeId) -> Result<Shape, Error> {

@@ -13,6 +13,9 @@ pub(crate) enum NodeEnd {
     Completed,
     Failed,
     Cancelled,
+    /// Its graph is not there: it never ran, or was lost.
+    GraphFailed,
+    GraphCancelled,
 }
 
 impl NodeEnd {
@@ -21,6 +24,8 @@ impl NodeEnd {
             NodeEnd::Completed => "c",
             NodeEnd::Failed => "f",
             NodeEnd::Cancelled => "x",
+            NodeEnd::GraphFailed => "F",
+            NodeEnd::GraphCancelled => "X",
         }
     }
 
@@ -50,6 +55,13 @@ pub(crate) struct Advanced {
     pub(crate) sends: Vec<ToSend>,
 }
 
+impl Advanced {
+    /// Whether nothing is to be done.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.visits.is_empty() && self.sends.is_empty()
+    }
+}
+
 /// Tells of the nodes, all of them of the workflow of these keys, at most 200. It is safe to repeat.
 pub(crate) async fn advance(
     conn: &mut impl Connection,
@@ -60,11 +72,13 @@ pub(crate) async fn advance(
     for EndedNode { id, end, said } in ended {
         call.arg(&id.instance).arg(id.node).arg(id.run).arg(end.as_str()).arg(said.as_slice());
     }
-    advanced(&mut call.call(conn).await?, keys)
+    let mut reply = call.call(conn).await?;
+    let _: String = reply.next()?;
+    news(&mut reply, keys)
 }
 
-pub(super) fn advanced(reply: &mut Reply, keys: &TaskKeys) -> Result<Advanced, Error> {
-    let _: String = reply.next()?;
+/// The end of a reply, see `add_news` of `lua/lib/flow.lua`.
+pub(super) fn news(reply: &mut Reply, keys: &TaskKeys) -> Result<Advanced, Error> {
     let count: usize = reply.next()?;
     let mut visits = Vec::with_capacity(count);
     for _ in 0..count {

@@ -56,6 +56,10 @@ pub(crate) enum Key {
     Cursor,
     FlowTasks,
     Output,
+    Grow,
+    Children,
+    Deadlines,
+    Staging,
     /// Across tasks: all workers.
     Workers,
     /// Across tasks: one worker.
@@ -64,7 +68,7 @@ pub(crate) enum Key {
 
 impl Key {
     /// Every key of a task, then those that only a workflow has, in the order of the enum.
-    pub(crate) const ALL: [Key; 49] = [
+    pub(crate) const ALL: [Key; 53] = [
         Key::WaitHigh,
         Key::Wait,
         Key::WaitLow,
@@ -114,6 +118,10 @@ impl Key {
         Key::Cursor,
         Key::FlowTasks,
         Key::Output,
+        Key::Grow,
+        Key::Children,
+        Key::Deadlines,
+        Key::Staging,
     ];
 
     /// The last part of the key, as `docs/wire-format.md` and the script headers name it.
@@ -168,6 +176,10 @@ impl Key {
             Key::Cursor => "cursor",
             Key::FlowTasks => "tasks",
             Key::Output => "output",
+            Key::Grow => "grow",
+            Key::Children => "children",
+            Key::Deadlines => "deadlines",
+            Key::Staging => "staging",
             Key::Workers => "workers",
             Key::Worker => "worker",
         }

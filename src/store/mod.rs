@@ -33,6 +33,7 @@ pub(crate) mod flow_open;
 pub(crate) mod flow_pause;
 pub(crate) mod flow_resend;
 pub(crate) mod flow_retry;
+pub(crate) mod flow_stage;
 pub(crate) mod flow_start;
 pub(crate) mod flow_state;
 pub(crate) mod flow_trim;

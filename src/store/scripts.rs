@@ -160,7 +160,19 @@ script!(
     FLOW_START,
     "flow_start",
     ["now", "types", "flow"],
-    [Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Input, Value, Shapes, Stopping, Outbox, FlowTasks]
+    [
+        Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Input, Value, Shapes, Stopping, Outbox, FlowTasks,
+        Children, Deadlines, Staging
+    ]
+);
+
+script!(FLOW_STAGE, "flow_stage", ["now", "types", "flow"], [Head, Nodes, Input, Shapes, Staging]);
+
+script!(
+    FLOW_UNSTAGE,
+    "flow_unstage",
+    ["now", "types", "flow", "flow_remove"],
+    [Staging, Nodes, Input, Value, Grow, Shapes, Cursor]
 );
 
 script!(
@@ -169,7 +181,7 @@ script!(
     ["now", "types", "flow"],
     [
         Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Input, Value, Shapes, Stopping, Outbox, Cursor,
-        Output, Error
+        Output, Error, Grow
     ]
 );
 
@@ -179,7 +191,7 @@ script!(
     ["now", "types", "flow"],
     [
         Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Input, Value, Shapes, Stopping, Outbox, Cursor,
-        Output, Error
+        Output, Error, Grow
     ]
 );
 
@@ -187,21 +199,30 @@ script!(
     FLOW_ENTER,
     "flow_enter",
     ["now", "types", "flow"],
-    [Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Value, Shapes, Stopping, Outbox, Output, Error]
+    [
+        Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Value, Shapes, Stopping, Outbox, Output, Error,
+        Input, Cursor, Grow
+    ]
 );
 
 script!(
     FLOW_CONTROL,
     "flow_control",
     ["now", "types", "flow"],
-    [Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Value, Shapes, Stopping, Outbox, Output, Error]
+    [
+        Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Value, Shapes, Stopping, Outbox, Output, Error,
+        Input, Cursor, Grow
+    ]
 );
 
 script!(
     FLOW_LOOK,
     "flow_look",
-    ["now", "flow"],
-    [Head, Running, Paused, Nodes, Input, Value, Shapes, Stopping, Outbox]
+    ["now", "types", "flow"],
+    [
+        Head, Running, Paused, Nodes, Input, Value, Shapes, Stopping, Outbox, Grow, Deadlines, Completed, Failed,
+        Cancelled, Output, Error
+    ]
 );
 
 script!(
@@ -227,7 +248,7 @@ script!(
     ["now", "types", "flow"],
     [
         Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Input, Value, Shapes, Stopping, Outbox, Cursor,
-        Output, Error
+        Output, Error, Grow
     ]
 );
 
@@ -235,7 +256,7 @@ script!(
     FLOW_RETRY,
     "flow_retry",
     ["now", "types", "flow"],
-    [Head, Running, Paused, Failed, Cancelled, Nodes, Value, Shapes, Stopping, Outbox, Error]
+    [Head, Running, Paused, Failed, Cancelled, Nodes, Value, Shapes, Stopping, Outbox, Error, Grow]
 );
 
 script!(FLOW_AUDIT, "flow_audit", ["now", "types"], [Running, Paused, Head]);
@@ -244,15 +265,15 @@ script!(
     FLOW_RESEND,
     "flow_resend",
     ["now", "types", "flow"],
-    [Head, Running, Paused, Nodes, Input, Value, Shapes, Stopping, Outbox]
+    [Head, Running, Paused, Nodes, Input, Value, Shapes, Stopping, Outbox, Grow]
 );
 
 script!(
     FLOW_TRIM,
     "flow_trim",
     Some("place"),
-    ["now", "types", "flow"],
-    [Completed, Head, Nodes, Input, Value, Output, Error, Stopping, Shapes]
+    ["now", "types", "flow", "flow_remove"],
+    [Completed, Head, Nodes, Input, Value, Output, Error, Stopping, Shapes, Grow, Cursor, Children, Deadlines]
 );
 
 script!(FLOW_NODES, "flow_nodes", ["flow"], [Head, Shapes, Nodes]);
@@ -928,7 +949,7 @@ script!(TAKE_NAME, "take_name", Some("name"), ["now"], [Workers]);
 script!(FLOW_TURN, "flow_turn", Some("flows"), ["now"], [Workers]);
 
 /// Every script, for preloading and for tests.
-pub(crate) static ALL: [&ScriptDef; 49] = [
+pub(crate) static ALL: [&ScriptDef; 51] = [
     &DISPATCH,
     &SETTLE,
     &EXTEND_LOCKS,
@@ -964,6 +985,8 @@ pub(crate) static ALL: [&ScriptDef; 49] = [
     &TAKE_NAME,
     &ENDED,
     &FLOW_START,
+    &FLOW_STAGE,
+    &FLOW_UNSTAGE,
     &FLOW_ADVANCE,
     &FLOW_VISIT,
     &FLOW_ENTER,

@@ -5,6 +5,7 @@ use super::fault::classify;
 use super::keys::{Key, TaskKeys};
 use super::scripts::Text;
 use crate::error::Error;
+use crate::job::grown::value_of;
 
 /// The payload of a job; `None` when the job is gone.
 pub(crate) async fn payload(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<Vec<u8>>, Error> {
@@ -13,7 +14,13 @@ pub(crate) async fn payload(conn: &mut impl Connection, keys: &TaskKeys, id: &st
 
 /// The value of a completed job; `None` when none is kept.
 pub(crate) async fn result(conn: &mut impl Connection, keys: &TaskKeys, id: &str) -> Result<Option<Vec<u8>>, Error> {
-    value(conn, keys, Key::Result, id).await
+    Ok(value(conn, keys, Key::Result, id).await?.and_then(without_graph))
+}
+
+/// The value in a result, of which a node's job may have returned a graph beside it.
+fn without_graph(result: Vec<u8>) -> Option<Vec<u8>> {
+    let value = value_of(&result);
+    if value.len() == result.len() { Some(result) } else { Some(value.to_vec()).filter(|value| !value.is_empty()) }
 }
 
 /// What a column has of a job. Read by a plain command: through a script the server would copy it several times.
@@ -32,7 +39,8 @@ pub(crate) async fn results(
     keys: &TaskKeys,
     ids: &[crate::job::id::JobId],
 ) -> Result<Vec<Option<Vec<u8>>>, Error> {
-    columns(conn, keys.get(Key::Result), ids).await
+    let results: Vec<Option<Vec<u8>>> = columns(conn, keys.get(Key::Result), ids).await?;
+    Ok(results.into_iter().map(|result| result.and_then(without_graph)).collect())
 }
 
 /// Of jobs that did not complete, in their order: the failed runs, the stalls and the error.

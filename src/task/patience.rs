@@ -25,6 +25,11 @@ impl Patience {
         Patience { deadline: since + dispatch_timeout + transfer_time(bytes), least: dispatch_timeout / 10 }
     }
 
+    /// Whether nothing is repeated any more.
+    pub(crate) fn is_over(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
     /// The same for a call whose every attempt takes so much longer.
     pub(super) fn and(self, time: Duration) -> Patience {
         Patience { deadline: self.deadline + time, least: self.least + time }

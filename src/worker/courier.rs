@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use tokio::task::{JoinError, JoinSet};
 
-use crate::error::Error;
 use crate::flow::mover::{Ended, Mover};
 use crate::job::node_id::NodeId;
 use crate::limits::{BATCH, BATCH_BYTES};
@@ -56,7 +55,7 @@ enum Done {
     /// The nodes of which the workflow was told, and what follows from it.
     Told(String, Option<(Vec<Ended>, Advanced)>),
     Followed,
-    Asked(String, Vec<Ask>),
+    Asked(String, Vec<Ask>, Advanced),
     Looked,
     LookedAt(Arc<TaskKeys>),
     Turn(Vec<String>),
@@ -184,23 +183,18 @@ impl Courier {
                 if let Some(own) = self.errands.get_mut(&name) {
                     own.tells = false;
                 }
-                // Beside what the workflow is told next: the node of a task may be away.
-                if let Some((ended, advanced)) = told.filter(|_| self.following < FOLLOWED) {
-                    self.following += 1;
-                    let (mover, keys) = (Arc::clone(&self.mover), self.worker.store.workflow(&name));
-                    self.calls.spawn(async move {
-                        if let Err(e) = mover.follow(&keys, &ended, advanced).await {
-                            tracing::debug!(workflow = name, error = %e.chain(), "a workflow goes on with a look");
-                        }
-                        Done::Followed
-                    });
+                if let Some((ended, advanced)) = told {
+                    self.follow(name, ended, advanced);
                 }
             }
             Done::Followed => self.following -= 1,
-            Done::Asked(name, again) => {
+            Done::Asked(name, again, follows) => {
                 if let Some(own) = self.errands.get_mut(&name) {
                     own.asking = false;
                     own.asks.extend(again);
+                }
+                if !follows.is_empty() {
+                    self.follow(name, Vec::new(), follows);
                 }
             }
             Done::Looked => self.looking -= 1,
@@ -213,6 +207,21 @@ impl Courier {
         }
     }
 
+    /// Does what follows beside what the workflow is told next: the node of a task may be away.
+    fn follow(&mut self, name: String, ended: Vec<Ended>, advanced: Advanced) {
+        if self.following >= FOLLOWED {
+            return;
+        }
+        self.following += 1;
+        let (mover, keys) = (Arc::clone(&self.mover), self.worker.store.workflow(&name));
+        self.calls.spawn(async move {
+            if let Err(e) = mover.follow(&keys, &ended, advanced).await {
+                tracing::debug!(workflow = name, error = %e.chain(), "a workflow goes on with a look");
+            }
+            Done::Followed
+        });
+    }
+
     /// Starts the calls for which there is something to say, one of each kind for each workflow.
     fn go_on(&mut self) {
         for (name, own) in &mut self.errands {
@@ -221,8 +230,8 @@ impl Courier {
                 let asks: Vec<Ask> = own.asks.drain(..own.asks.len().min(BATCH)).collect();
                 let (worker, name) = (Arc::clone(&self.worker), name.clone());
                 self.calls.spawn(async move {
-                    let again = enter(&worker, &name, asks).await;
-                    Done::Asked(name, again)
+                    let (again, follows) = enter(&worker, &name, asks).await;
+                    Done::Asked(name, again, follows)
                 });
             }
             if !own.ended.is_empty() && !own.tells {
@@ -275,29 +284,28 @@ fn named(table: &TaskKeys) -> (String, u32) {
     (table.task().to_owned(), table.part())
 }
 
-/// Asks for the runs whether they may begin. Returns those that were not answered, after a pause.
-async fn enter(worker: &WorkerShared, name: &str, asks: Vec<Ask>) -> Vec<Ask> {
+/// Asks for the runs whether they may begin. Returns those that were not answered, after a pause, and what follows from those that may not.
+async fn enter(worker: &WorkerShared, name: &str, asks: Vec<Ask>) -> (Vec<Ask>, Advanced) {
     let asks: Vec<Ask> = asks.into_iter().filter(|ask| !ask.answer.is_closed()).collect();
     if asks.is_empty() {
-        return asks;
+        return (asks, Advanced::default());
     }
     let keys = worker.store.workflow(name);
     let nodes: Vec<NodeId> = asks.iter().map(|ask| ask.node.clone()).collect();
     let call = async |conn: &mut _| flow_enter::enter(conn, &keys, &nodes).await;
     match worker.store.shared(RESPONSE_TIMEOUT, call).await {
-        Ok(answers) if answers.len() == asks.len() => {
+        Ok((answers, follows)) => {
             for (ask, answer) in asks.into_iter().zip(answers) {
                 // Whoever asked may have been dropped.
                 let _ = ask.answer.send(answer);
             }
-            Vec::new()
+            (Vec::new(), follows)
         }
-        failed => {
-            let e = failed.err().unwrap_or_else(Error::timed_out);
+        Err(e) => {
             tracing::warn!(workflow = name, runs = asks.len(), error = %e.chain(),
                 "nobody says whether nodes of a workflow may begin; it is asked again");
             tokio::time::sleep(Pauses::until_answered().next()).await;
-            asks
+            (asks, Advanced::default())
         }
     }
 }

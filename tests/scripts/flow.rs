@@ -73,6 +73,13 @@ impl Graph {
         records
     }
 
+    /// How the node begins: open, where it waits for nothing.
+    pub fn first_state(&self, node: usize) -> String {
+        let is_graph = self.heads[node].split(' ').next().unwrap().contains('g');
+        let open = if is_graph { "g" } else { "o" };
+        if self.states[node] == "p 0 0" { open.to_owned() } else { self.states[node].clone() }
+    }
+
     /// What did not complete by these states, and how it waits in a new run, as arguments of a retry.
     fn again(&self, states: &[&str]) -> String {
         let mut words = String::new();
@@ -83,7 +90,8 @@ impl Graph {
             let [need, left] = [numbers.next(), numbers.next()].map(|number| number.unwrap().parse::<usize>().unwrap());
             words += &format!("|{node}|{kind} {} {}", need.saturating_sub(completed), left - completed);
         }
-        words
+        let live = states.iter().filter(|state| **state != "c").count();
+        format!("|{live}{words}")
     }
 
     /// The payload of each node that has one of its own: `in-<number>`.
@@ -95,9 +103,9 @@ impl Graph {
     /// The arguments of a start, with or without the records.
     pub fn start(&self, id: &str, with_records: bool) -> Vec<String> {
         let records = if with_records { self.records() } else { Vec::new() };
-        let mut args = vec![id.to_owned(), "d".to_owned(), self.states.len().to_string(), records.len().to_string()];
-        args.push("t".to_owned());
-        args.extend(self.states.iter().cloned());
+        let mut args = vec![id.to_owned(), "d".to_owned(), self.states.len().to_string(), "-".to_owned()];
+        args.extend([&records.len().to_string(), "0", "0", "t"].map(str::to_owned));
+        args.extend((0..self.states.len()).map(|node| self.first_state(node)));
         args.extend(records.into_iter().flat_map(|(field, record)| [field, record]));
         args.extend(self.inputs().into_iter().flat_map(|(node, input)| [node.to_string(), input]));
         args

@@ -10,7 +10,7 @@ async fn the_next_node_is_opened_with_the_value_of_the_one_that_completed() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     task.zadd("outbox", 5.0, "s a/0/1").await;
-    assert_eq!(advance(&mut task, "a 0 1 c 7").await, "[advanced 0 a 1 1 t '' here 7]");
+    assert_eq!(advance(&mut task, "a 0 1 c 7").await, "[advanced 0 a 1 1 t '' 0 here 7]");
     assert_eq!(
         without(task.keys().await, &["meta", "shapes"]),
         [
@@ -23,7 +23,7 @@ async fn the_next_node_is_opened_with_the_value_of_the_one_that_completed() {
         ]
     );
     // One without a value gives none.
-    assert_eq!(advance(&mut task, "a 1 1 c -").await, "[advanced 0 a 2 1 t '' here null]");
+    assert_eq!(advance(&mut task, "a 1 1 c -").await, "[advanced 0 a 2 1 t '' 0 here null]");
     assert_eq!(advance(&mut task, "a 2 1 c 9").await, "[advanced 0]");
     assert_eq!(
         without(task.keys().await, &["meta", "shapes", "input", "value"]),
@@ -101,7 +101,7 @@ async fn a_node_that_always_runs_waits_for_all_and_runs_whatever_came_of_them() 
         put(&mut task, &graph("finish", "-", &nodes), "a").await;
         assert_eq!(advance(&mut task, &format!("a 0 1 {} -", ends[0])).await, "[advanced 0]");
         assert_eq!(task.field("nodes", "a/2").await, "P 1 1");
-        assert_eq!(advance(&mut task, &format!("a 1 1 {} -", ends[1])).await, "[advanced 0 a 2 1 t '' here in-2]");
+        assert_eq!(advance(&mut task, &format!("a 1 1 {} -", ends[1])).await, "[advanced 0 a 2 1 t '' 0 here in-2]");
         advance(&mut task, "a 2 1 c -").await;
         assert_eq!(head(&mut task, "a").await, format!("1 1 0 0 d {last}"));
         assert_eq!(place(&mut task, "a").await, if last == "-" { "completed" } else { "failed" });
@@ -113,7 +113,7 @@ async fn a_node_that_always_runs_is_reached_through_skipped_ones() {
     let mut task = Task::new().await;
     let nodes: [(&str, &str, &[usize]); 3] = [("p 0 0", "- -", &[1]), ("p 1 1", "- -", &[2]), ("P 1 1", "- 1", &[])];
     put(&mut task, &graph("finish", "-", &nodes), "a").await;
-    assert_eq!(advance(&mut task, "a 0 1 f E").await, "[advanced 0 a 2 1 t '' here null]");
+    assert_eq!(advance(&mut task, "a 0 1 f E").await, "[advanced 0 a 2 1 t '' 0 here null]");
     assert_eq!(states(&mut task, "a", 3).await, "f, s, o");
     assert_eq!(head(&mut task, "a").await, "1 0 1 1 d 0");
 }
@@ -177,7 +177,7 @@ async fn under_the_policy_cancel_a_failure_stops_all_and_the_last_open_node_ends
     let nodes: [(&str, &str, &[usize]); 2] = [("p 0 0", "o -", &[1]), ("P 1 1", "- -", &[])];
     let mut task = Task::new().await;
     put(&mut task, &graph("cancel", "-", &nodes), "a").await;
-    assert_eq!(advance(&mut task, "a 0 1 f E").await, "[advanced 0 a 1 1 t '' here in-1]");
+    assert_eq!(advance(&mut task, "a 0 1 f E").await, "[advanced 0 a 1 1 t '' 0 here in-1]");
     advance(&mut task, "a 1 1 f E").await;
     assert_eq!((head(&mut task, "a").await.as_str(), place(&mut task, "a").await.as_str()), ("1 1 0 0 d 1", "failed"));
 }
@@ -187,10 +187,10 @@ async fn what_was_opened_by_the_call_that_stops_it_is_open_and_counted() {
     let nodes: [(&str, &str, &[usize]); 3] = [("p 0 0", "- -", &[2]), ("p 0 0", "- -", &[]), ("p 1 1", "- -", &[])];
     let mut task = Task::new().await;
     put(&mut task, &graph("cancel", "-", &nodes), "a").await;
-    assert_eq!(advance(&mut task, "a 0 1 c 7 a 1 1 f E").await, "[advanced 0 a 2 1 t '' here in-2]");
+    assert_eq!(advance(&mut task, "a 0 1 c 7 a 1 1 f E").await, "[advanced 0 a 2 1 t '' 0 here in-2]");
     assert_eq!(head(&mut task, "a").await, "1 0 1 1 d 1");
     assert_eq!(task.held("outbox").await, r#"zset ["s a/2/1": NOW, "x a/1": NOW]"#);
-    assert_eq!(said(&mut task, "flow_enter", "a 2 1").await, "[entered stale]");
+    assert_eq!(said(&mut task, "flow_enter", "a 2 1").await, "[entered stale 0]");
     assert_eq!(place(&mut task, "a").await, "failed");
     assert_eq!(task.held("outbox").await, "");
 }
@@ -228,8 +228,8 @@ async fn a_call_tells_of_200_nodes_of_many_instances() {
         ends.push(format!("{number} 0 1 c {number} {number} 1 1 c {number}"));
     }
     let reply = advance(&mut task, &ends.join(" ")).await;
-    assert_eq!(reply.matches(" 2 1 t '' here ").count(), 100);
-    assert!(reply.contains(" 99 1 1 t '' here 99 99 2 1 t '' here 99]"), "{reply}");
+    assert_eq!(reply.matches(" 2 1 t '' 0 here ").count(), 100);
+    assert!(reply.contains(" 99 1 1 t '' 0 here 99 99 2 1 t '' 0 here 99]"), "{reply}");
     for number in 0..100 {
         assert_eq!(head(&mut task, &number.to_string()).await, "1 0 1 1 d -");
     }
@@ -240,7 +240,7 @@ async fn a_call_visits_a_thousand_dependents_and_notes_how_far_it_came() {
     let mut task = Task::new().await;
     put(&mut task, &fan(1_750), "a").await;
     let reply = advance(&mut task, "a 0 1 c 7").await;
-    assert!(reply.starts_with("[advanced 1 a/0/1 a 1 1 t '' here in-1 "), "{}", &reply[..60]);
+    assert!(reply.starts_with("[advanced 1 a/0/1 a 1 1 t '' 0 here in-1 "), "{}", &reply[..60]);
     assert_eq!(reply.matches(" here in-").count(), 1_000);
     assert_eq!(task.held("cursor").await, r#"hash {"a/0/1": "1000 c"}"#);
     assert!(task.held("outbox").await.contains(r#""v a/0/1": NOW"#));
@@ -289,15 +289,15 @@ async fn values_beyond_512_kib_stay_where_they_are_and_are_named() {
     let nodes: [(&str, &str, &[usize]); 4] =
         [("p 0 0", "- -", &[1, 2, 3]), ("p 1 1", "- -", &[]), ("p 1 1", "- 0", &[]), ("p 1 1", "- -", &[])];
     for (bytes, told) in [
-        (512 * 1024 - 8, "here in-1 a 2 1 t '' here VALUE a 3 1 t '' here in-3]"),
-        (512 * 1024 - 7, "here in-1 a 2 1 t '' here VALUE a 3 1 t '' input a/3]"),
-        (512 * 1024 - 3, "here in-1 a 2 1 t '' value a/0 a 3 1 t '' input a/3]"),
-        (1024 * 1024, "here in-1 a 2 1 t '' value a/0 a 3 1 t '' input a/3]"),
+        (512 * 1024 - 8, "here in-1 a 2 1 t '' 0 here VALUE a 3 1 t '' 0 here in-3]"),
+        (512 * 1024 - 7, "here in-1 a 2 1 t '' 0 here VALUE a 3 1 t '' 0 input a/3]"),
+        (512 * 1024 - 3, "here in-1 a 2 1 t '' 0 value a/0 a 3 1 t '' 0 input a/3]"),
+        (1024 * 1024, "here in-1 a 2 1 t '' 0 value a/0 a 3 1 t '' 0 input a/3]"),
     ] {
         put(&mut task, &graph("finish", "-", &nodes), "a").await;
         let value = "v".repeat(bytes);
         let reply = advance(&mut task, &format!("a 0 1 c {value}")).await;
-        assert_eq!(reply.replace(&value, "VALUE"), format!("[advanced 0 a 1 1 t '' {told}"), "{bytes}");
+        assert_eq!(reply.replace(&value, "VALUE"), format!("[advanced 0 a 1 1 t '' 0 {told}"), "{bytes}");
     }
 }
 
@@ -308,7 +308,7 @@ async fn a_head_that_cannot_be_read_is_left_alone_and_the_others_of_the_batch_go
         put(&mut task, &line(), "broken").await;
         put(&mut task, &line(), "a").await;
         task.hset("head", &[("broken", broken)]).await;
-        assert_eq!(advance(&mut task, "broken 0 1 c 7 a 0 1 c 7").await, "[advanced 0 a 1 1 t '' here 7]", "{broken}");
+        assert_eq!(advance(&mut task, "broken 0 1 c 7 a 0 1 c 7").await, "[advanced 0 a 1 1 t '' 0 here 7]", "{broken}");
         assert_eq!(task.field("head", "broken").await, broken);
         assert_eq!(states(&mut task, "broken", 3).await, "o, p 1 1, p 1 1");
     }
@@ -342,7 +342,7 @@ async fn what_cannot_be_read_ends_its_instance_as_failed_and_no_other() {
         put(&mut task, &graph("finish", "-", &nodes), "a").await;
         task.hset(key, &[(field, value)]).await;
         let reply = advance(&mut task, "a 0 1 c 7 b 0 1 c 7").await;
-        assert!(reply.contains(" b 1 1 t '' here in-1"), "{key} {field} {value}: {reply}");
+        assert!(reply.contains(" b 1 1 t '' 0 here in-1"), "{key} {field} {value}: {reply}");
         assert_eq!(task.field("stopping", "a").await, format!("failed {UNREADABLE}"), "{key} {field} {value}");
         assert!(task.held("outbox").await.contains(r#""x a/1""#));
         assert!(head(&mut task, "a").await.ends_with(" d -"));

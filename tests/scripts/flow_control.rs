@@ -12,7 +12,7 @@ async fn a_cancel_stops_what_runs_and_the_first_reason_stays() {
             r#"head hash {"a": "1 0 3 1 d -"}"#,
             r#"nodes hash {"a/0": "o", "a/1": "p 1 1", "a/2": "p 1 1"}"#,
             r#"outbox zset ["x a/1": NOW]"#,
-            r#"running zset ["a": 5]"#,
+            r#"running zset ["a": NOW]"#,
             r#"stopping hash {"a": "cancelled too late\nfor it"}"#,
         ]
     );
@@ -25,7 +25,7 @@ async fn a_cancel_stops_what_runs_and_the_first_reason_stays() {
     said(&mut task, "flow_advance", "a 0 1 c 7").await;
     assert_eq!(task.field("error", "a").await, "too late\nfor it");
     let before = task.exact().await;
-    assert_eq!(task.ok("flow_control", &["a", "another reason"]).await, "[ended cancelled]");
+    assert_eq!(task.ok("flow_control", &["a", "another reason"]).await, "[ended cancelled 0]");
     assert_eq!(task.exact().await, before);
 }
 
@@ -39,7 +39,7 @@ async fn where_nothing_is_open_it_ends_at_once() {
         task.hset("head", &[("a", "3 4 2 0 d -")]).await;
         task.del("running").await;
         task.zadd(from, 5.0, "a").await;
-        assert_eq!(task.ok("flow_control", &["a", "why"]).await, "[ended cancelled]");
+        assert_eq!(task.ok("flow_control", &["a", "why"]).await, "[ended cancelled 0]");
         assert_eq!(place(&mut task, "a").await, "cancelled");
         let turn = if from == "running" { 5 } else { 6 };
         assert_eq!(head(&mut task, "a").await, format!("3 {turn} 2 0 d -"));
@@ -89,7 +89,7 @@ async fn what_has_ended_is_told_by_its_place_and_what_never_was_is_unknown() {
     task.zadd("running", 5.0, "unreadable").await;
     let before = task.exact().await;
     for id in ["completed", "failed", "cancelled"] {
-        assert_eq!(task.ok("flow_control", &[id, "why"]).await, format!("[ended {id}]"));
+        assert_eq!(task.ok("flow_control", &[id, "why"]).await, format!("[ended {id} 0]"));
     }
     for id in ["nobody", "nowhere", "unreadable"] {
         assert_eq!(task.ok("flow_control", &[id, "why"]).await, "[unknown]");

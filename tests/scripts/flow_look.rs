@@ -14,7 +14,7 @@ async fn what_was_not_done_is_told_again_until_it_was() {
     for _ in 0..2 {
         assert_eq!(
             said(&mut task, "flow_look", "10000 200").await,
-            "[looked 0 3 v a/0/1 what x a/1 a 0 1 t '' here in-0]"
+            "[looked 0 3 v a/0/1 what x a/1 a 0 1 t '' 0 here in-0]"
         );
     }
     assert_eq!(task.exact().await, before);
@@ -27,7 +27,7 @@ async fn entries_of_a_clock_that_went_back_are_found_too() {
     let soon = task.now_ms().await + 30_000.0;
     task.zadd("outbox", soon, "x soon/1").await;
     task.zadd("outbox", 9e15, "s a/0/1").await;
-    assert_eq!(said(&mut task, "flow_look", "10000 200").await, "[looked 0 0 a 0 1 t '' here in-0]");
+    assert_eq!(said(&mut task, "flow_look", "10000 200").await, "[looked 0 0 a 0 1 t '' 0 here in-0]");
 }
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn a_send_that_nobody_wants_any_more_is_taken_off() {
         task.zadd("outbox", 5.0, entry).await;
     }
     let before = (task.held("head").await, task.held("nodes").await, task.held("stopping").await);
-    assert_eq!(said(&mut task, "flow_look", "10000 200").await, "[looked 0 0 a 0 1 t '' here in-0]");
+    assert_eq!(said(&mut task, "flow_look", "10000 200").await, "[looked 0 0 a 0 1 t '' 0 here in-0]");
     assert_eq!(task.held("outbox").await, r#"zset ["s a/0/1": 5]"#);
     assert_eq!((task.held("head").await, task.held("nodes").await, task.held("stopping").await), before);
 }
@@ -73,7 +73,7 @@ async fn payloads_beyond_512_kib_stay_where_they_are_and_are_named() {
     let reply = said(&mut task, "flow_look", "10000 200").await;
     assert_eq!(
         reply.replace(&large, "LARGE"),
-        "[looked 0 0 a 0 1 t '' here LARGE a 1 1 t '' input a/1 a 2 1 t '' value a/0]"
+        "[looked 0 0 a 0 1 t '' 0 here LARGE a 1 1 t '' 0 input a/1 a 2 1 t '' 0 value a/0]"
     );
 }
 
@@ -99,7 +99,7 @@ async fn what_cannot_be_sent_holds_up_nothing_and_ends_its_instance() {
             assert_eq!(task.held("outbox").await, r#"zset ["s b/1/1": 6, "x a/1": NOW]"#);
             assert_eq!(head(&mut task, "a").await, format!("1 {} 3 1 d -", u8::from(from == "paused")));
             let reply = said(&mut task, "flow_look", "10000 1").await;
-            assert_eq!(reply, "[looked 1 0 b 1 1 t '' here null]");
+            assert_eq!(reply, "[looked 1 0 b 1 1 t '' 0 here null]");
             // What is open is cancelled, and it ends.
             said(&mut task, "flow_advance", "a 0 1 x -").await;
             assert_eq!(place(&mut task, "a").await, "failed");

@@ -24,18 +24,18 @@ async fn all_ready(count: usize) -> Task {
 #[tokio::test]
 async fn what_is_ready_is_opened_and_the_others_stay() {
     let mut task = ready().await;
-    assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0 a 1 1 t '' here 7]");
+    assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0 0 a 1 1 t '' 0 here 7]");
     assert_eq!(
         without(task.keys().await, &["meta", "shapes", "input", "value"]),
         [
             r#"head hash {"a": "1 2 2 1 d -"}"#,
             r#"nodes hash {"a/0": "c", "a/1": "o", "a/2": "p 1 1"}"#,
             r#"outbox zset ["s a/1/1": NOW]"#,
-            r#"running zset ["a": 5]"#,
+            r#"running zset ["a": NOW]"#,
         ]
     );
     let before = task.exact().await;
-    assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0]");
+    assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0 0]");
     assert_eq!(task.exact().await, before);
 }
 
@@ -48,7 +48,7 @@ async fn each_state_but_ready_is_let_be() {
     task.hset("head", &[("a", "1 0 8 2 d -")]).await;
     task.zadd("outbox", 5.0, "o a/1").await;
     let reply = said(&mut task, "flow_open", "a 1").await;
-    assert_eq!(reply, "[opened 0 a 9 1 t '' here in-9 a 10 1 t '' here in-10]");
+    assert_eq!(reply, "[opened 0 0 a 9 1 t '' 0 here in-9 a 10 1 t '' 0 here in-10]");
     assert_eq!(states(&mut task, "a", 12).await, "o, o2, c, f, x, s, p 1 1, p 1 0, P 2 3, o, o, p 10 10");
     assert_eq!(head(&mut task, "a").await, "1 0 8 4 d -");
 }
@@ -58,7 +58,7 @@ async fn each_call_looks_at_500_nodes_and_the_next_goes_on_from_there() {
     let mut task = all_ready(1_250).await;
     for (from, more, open) in [(0, 1, 500), (500, 1, 1000), (1000, 0, 1250)] {
         let reply = said(&mut task, "flow_open", "a 1").await;
-        assert!(reply.starts_with(&format!("[opened {more} a {from} 1 t '' here in-{from} ")), "{}", &reply[..60]);
+        assert!(reply.starts_with(&format!("[opened {more} 0 a {from} 1 t '' 0 here in-{from} ")), "{}", &reply[..60]);
         assert_eq!(reply.matches(" here in-").count(), open - from);
         assert_eq!(head(&mut task, "a").await, format!("1 0 1250 {open} d -"));
         let cursor = if more == 1 { format!(r#"hash {{"a/1": "{open}"}}"#) } else { String::new() };
@@ -66,15 +66,15 @@ async fn each_call_looks_at_500_nodes_and_the_next_goes_on_from_there() {
         assert_eq!(task.held("outbox").await.contains("\"o a/1\""), more == 1);
     }
     let before = task.exact().await;
-    assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0]");
+    assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0 0]");
     assert_eq!(task.exact().await, before);
 }
 
 #[tokio::test]
 async fn the_last_of_full_pages_is_the_last_call() {
     let mut task = all_ready(1_000).await;
-    assert!(said(&mut task, "flow_open", "a 1").await.starts_with("[opened 1 a 0 "));
-    assert!(said(&mut task, "flow_open", "a 1").await.starts_with("[opened 0 a 500 "));
+    assert!(said(&mut task, "flow_open", "a 1").await.starts_with("[opened 1 0 a 0 "));
+    assert!(said(&mut task, "flow_open", "a 1").await.starts_with("[opened 0 0 a 500 "));
     assert_eq!(task.held("cursor").await, "");
 }
 
@@ -95,10 +95,10 @@ async fn what_is_not_to_be_opened_any_more_is_taken_off_and_nothing_else_is_writ
             _ => task.del("outbox").await,
         }
         let before = without(task.keys().await, &["outbox", "cursor"]);
-        assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0]", "{change}");
+        assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0 0]", "{change}");
         assert_eq!(task.keys().await, before, "{change}");
         let before = task.exact().await;
-        assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0]", "{change}");
+        assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0 0]", "{change}");
         assert_eq!(task.exact().await, before, "{change}");
     }
 }
@@ -108,7 +108,7 @@ async fn a_call_of_another_run_or_for_nobody_changes_nothing() {
     let mut task = ready().await;
     let before = task.exact().await;
     for words in ["a 0", "a 2", "a x", "nobody 1", "a/1 1"] {
-        assert_eq!(said(&mut task, "flow_open", words).await, "[opened 0]", "{words}");
+        assert_eq!(said(&mut task, "flow_open", words).await, "[opened 0 0]", "{words}");
     }
     assert_eq!(task.exact().await, before);
 }
@@ -118,7 +118,7 @@ async fn a_cursor_that_cannot_be_read_lets_it_begin_at_the_front() {
     for cursor in ["", "x", "7", "-500", "500", "99999", "1e3", "0.5"] {
         let mut task = ready().await;
         task.hset("cursor", &[("a/1", cursor)]).await;
-        assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0 a 1 1 t '' here 7]", "{cursor}");
+        assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0 0 a 1 1 t '' 0 here 7]", "{cursor}");
         assert_eq!(task.held("cursor").await, "");
     }
 }
@@ -147,13 +147,13 @@ async fn what_cannot_be_read_or_sent_ends_the_instance_where_nothing_is_open() {
             assert_eq!(task.field("stopping", "a").await, format!("failed {UNREADABLE}"), "{field} {value}");
             assert_eq!(head(&mut task, "a").await, "1 2 2 1 d -");
             assert!(task.held("outbox").await.contains("x a/1"));
-            assert_eq!(said(&mut task, "flow_enter", "a 1 1").await, "[entered stale]");
+            assert_eq!(said(&mut task, "flow_enter", "a 1 1").await, "[entered stale 0]");
         }
         assert_eq!(place(&mut task, "a").await, "failed", "{field} {value}");
         assert_eq!(task.field("error", "a").await, UNREADABLE);
         assert_eq!(task.held("outbox").await + &task.held("cursor").await + &task.held("stopping").await, "");
         let before = task.exact().await;
-        assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0]");
+        assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0 0]");
         assert_eq!(task.exact().await, before);
     }
 }
@@ -175,5 +175,5 @@ async fn payloads_beyond_512_kib_stay_where_they_are_and_are_named() {
     let large = "x".repeat(300 * 1024);
     task.hset("input", &[("a/0", &large), ("a/1", &large), ("a/2", "{}")]).await;
     let reply = said(&mut task, "flow_open", "a 1").await.replace(&large, "LARGE");
-    assert_eq!(reply, "[opened 0 a 0 1 t '' here LARGE a 1 1 t '' input a/1 a 2 1 t '' input a/2]");
+    assert_eq!(reply, "[opened 0 0 a 0 1 t '' 0 here LARGE a 1 1 t '' 0 input a/1 a 2 1 t '' 0 input a/2]");
 }

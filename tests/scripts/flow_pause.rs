@@ -24,7 +24,7 @@ async fn a_paused_instance_opens_nothing_and_what_was_sent_goes_on() {
             r#"paused zset ["a": NOW]"#,
         ]
     );
-    assert_eq!(said(&mut task, "flow_enter", "a 0 1").await, "[entered go]");
+    assert_eq!(said(&mut task, "flow_enter", "a 0 1").await, "[entered go 0]");
     assert_eq!(said(&mut task, "flow_advance", "a 0 1 c 7").await, "[advanced 0]");
     assert_eq!(states(&mut task, "a", 3).await, "c, p 0 0, p 1 1");
     assert_eq!(head(&mut task, "a").await, "1 1 2 0 d -");
@@ -39,7 +39,7 @@ async fn a_paused_instance_opens_nothing_and_what_was_sent_goes_on() {
             r#"running zset ["a": NOW]"#,
         ]
     );
-    assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0 a 1 1 t '' here 7]");
+    assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0 0 a 1 1 t '' 0 here 7]");
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn one_that_a_failure_paused_goes_on_with_what_does_not_depend_on_it() {
     // That it was paused by hand meanwhile nobody believes.
     assert_eq!(said(&mut task, "flow_pause", "a 0 pause").await, "[changed]");
     assert_eq!(said(&mut task, "flow_pause", "a 1 resume").await, "[resumed 1]");
-    assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0 a 3 1 t '' here in-3]");
+    assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0 0 a 3 1 t '' 0 here in-3]");
     said(&mut task, "flow_advance", "a 3 1 c -").await;
     assert_eq!(place(&mut task, "a").await, "failed");
     assert_eq!(head(&mut task, "a").await, "1 3 0 0 d 0");

@@ -11,7 +11,7 @@ async fn sent() -> Task {
 async fn an_open_node_is_sent_twice_more_and_then_said_to_be_lost() {
     let mut task = sent().await;
     for time in 1..=2 {
-        assert_eq!(said(&mut task, "flow_resend", "a 0 1").await, "[resent 0 a 0 1 t '' here in-0]");
+        assert_eq!(said(&mut task, "flow_resend", "a 0 1").await, "[resent 0 a 0 1 t '' 0 here in-0]");
         assert_eq!(
             without(task.keys().await, &["meta", "shapes", "input"]),
             [
@@ -25,7 +25,7 @@ async fn an_open_node_is_sent_twice_more_and_then_said_to_be_lost() {
         let before = task.exact().await;
         assert_eq!(said(&mut task, "flow_resend", "a 0 1 a 0 1").await, "[resent 0]");
         assert_eq!(task.exact().await, before);
-        assert_eq!(said(&mut task, "flow_enter", "a 0 1").await, "[entered go]");
+        assert_eq!(said(&mut task, "flow_enter", "a 0 1").await, "[entered go 0]");
         task.del("outbox").await;
     }
     let before = task.exact().await;
@@ -62,7 +62,7 @@ async fn what_was_sent_of_a_paused_instance_is_sent_again() {
     let mut task = sent().await;
     task.del("running").await;
     task.zadd("paused", 5.0, "a").await;
-    assert_eq!(said(&mut task, "flow_resend", "a 0 1").await, "[resent 0 a 0 1 t '' here in-0]");
+    assert_eq!(said(&mut task, "flow_resend", "a 0 1").await, "[resent 0 a 0 1 t '' 0 here in-0]");
     assert_eq!(place(&mut task, "a").await, "paused");
 }
 
@@ -82,7 +82,7 @@ async fn of_what_stops_or_cannot_be_sent_it_is_said_that_it_is_lost() {
         task.hset(key, &[(field, value)]).await;
         // The others are sent all the same.
         let reply = said(&mut task, "flow_resend", "a 0 1 b 1 1").await;
-        assert_eq!(reply, "[resent 1 a/0/1 b 1 1 t '' here 7]", "{key} {value}");
+        assert_eq!(reply, "[resent 1 a/0/1 b 1 1 t '' 0 here 7]", "{key} {value}");
         assert_eq!(task.field("nodes", "a/0").await, "o");
         assert_eq!(task.field("nodes", "b/1").await, "o2");
         assert_eq!(task.held("outbox").await, r#"zset ["s b/1/1": NOW]"#);
@@ -111,5 +111,5 @@ async fn payloads_beyond_512_kib_stay_where_they_are_and_are_named() {
     let large = "x".repeat(300 * 1024);
     task.hset("input", &[("a/0", &large), ("a/1", &large)]).await;
     let reply = said(&mut task, "flow_resend", "a 0 1 a 1 1").await.replace(&large, "LARGE");
-    assert_eq!(reply, "[resent 0 a 0 1 t '' here LARGE a 1 1 t '' input a/1]");
+    assert_eq!(reply, "[resent 0 a 0 1 t '' 0 here LARGE a 1 1 t '' 0 input a/1]");
 }

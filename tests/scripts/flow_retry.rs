@@ -12,7 +12,8 @@ async fn failed() -> Task {
 }
 
 async fn retry(task: &mut Task, turn: &str, pairs: &[(&str, &str)]) -> String {
-    let mut args = vec!["a", turn];
+    let live = pairs.len().to_string();
+    let mut args = vec!["a", turn, &live];
     args.extend(pairs.iter().flat_map(|(node, state)| [*node, *state]));
     task.ok("flow_retry", &args).await
 }
@@ -37,7 +38,7 @@ async fn what_did_not_complete_runs_in_a_new_run_and_what_completed_stays() {
             r#"value hash {"a/0": "7"}"#,
         ]
     );
-    assert_eq!(said(&mut task, "flow_open", "a 2").await, "[opened 0 a 1 2 t '' here 7]");
+    assert_eq!(said(&mut task, "flow_open", "a 2").await, "[opened 0 0 a 1 2 t '' 0 here 7]");
     said(&mut task, "flow_advance", "a 1 2 c 8").await;
     said(&mut task, "flow_advance", "a 2 2 c 9").await;
     assert_eq!(place(&mut task, "a").await, "completed");
@@ -79,7 +80,7 @@ async fn what_runs_or_has_completed_or_stops_or_is_unknown_is_let_be() {
     let before = task.exact().await;
     // Nothing of it is named.
     assert_eq!(retry(&mut task, "1", &[]).await, "[changed]");
-    assert_eq!(task.ok("flow_retry", &["nobody", "1", "1", "p 0 0"]).await, "[unknown]");
+    assert_eq!(task.ok("flow_retry", &["nobody", "1", "1", "1", "p 0 0"]).await, "[unknown]");
     assert_eq!(task.exact().await, before);
     task.hset("stopping", &[("a", "failed ")]).await;
     assert_eq!(retry(&mut task, "1", &REST).await, "[changed]");
@@ -123,10 +124,10 @@ async fn one_that_a_failure_paused_runs_again_with_what_was_held_back() {
     let reply = retry(&mut task, "1", &[("0", "p 0 0"), ("2", "p 0 0"), ("3", "p 1 1")]).await;
     assert_eq!(reply, "[again 2]");
     let reply = said(&mut task, "flow_open", "a 2").await;
-    assert_eq!(reply, "[opened 0 a 0 2 t '' here in-0 a 2 2 t '' here 7]");
+    assert_eq!(reply, "[opened 0 0 a 0 2 t '' 0 here in-0 a 2 2 t '' 0 here 7]");
     assert_eq!(head(&mut task, "a").await, "2 2 3 2 d -");
     let reply = said(&mut task, "flow_advance", "a 0 2 c 8 a 2 2 c 9").await;
-    assert_eq!(reply, "[advanced 0 a 3 2 t '' here 8]");
+    assert_eq!(reply, "[advanced 0 a 3 2 t '' 0 here 8]");
     said(&mut task, "flow_advance", "a 3 2 c 10").await;
     assert_eq!(place(&mut task, "a").await, "completed");
     assert_eq!(head(&mut task, "a").await, "2 3 0 0 d -");
@@ -151,9 +152,9 @@ async fn a_cancelled_one_runs_again_and_what_its_first_run_left_to_do_is_taken_o
     said(&mut task, "flow_open", "a 2").await;
     let head_before = head(&mut task, "a").await;
     assert_eq!(head_before, "2 2 3 1 d -");
-    assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0]");
+    assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0 0]");
     assert_eq!(said(&mut task, "flow_visit", "a 0 1").await, "[visited 0]");
-    assert_eq!(said(&mut task, "flow_enter", "a 0 1 a 0 2").await, "[entered stale go]");
+    assert_eq!(said(&mut task, "flow_enter", "a 0 1 a 0 2").await, "[entered stale go 0]");
     assert_eq!(said(&mut task, "flow_advance", "a 0 1 c 7").await, "[advanced 0]");
     assert_eq!(said(&mut task, "flow_look", "1000 200").await, "[looked 0 0]");
     assert_eq!(head(&mut task, "a").await, head_before);

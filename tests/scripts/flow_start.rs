@@ -5,7 +5,7 @@ use crate::flow::{UNREADABLE, graph, head, line, long_line, place, said, start, 
 async fn a_start_writes_the_instance_and_opens_the_nodes_that_wait_for_nothing() {
     let mut task = Task::new().await;
     let graph = graph("finish", "2", &[("p 0 0", "- -", &[2]), ("p 0 0", "o -", &[2]), ("P 2 2", "- -", &[])]);
-    assert_eq!(start(&mut task, &graph, "a").await, "[started a 0 1 t '' here in-0 a 1 1 t '' here in-1]");
+    assert_eq!(start(&mut task, &graph, "a").await, "[started a 0 1 t '' 0 here in-0 a 1 1 t '' 0 here in-1]");
     assert_eq!(
         without(task.keys().await, &["meta"]),
         [
@@ -53,10 +53,10 @@ async fn a_shape_comes_along_once_and_is_counted_with_each_instance() {
     start(&mut task, &line(), "a").await;
     let args = bare("b");
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    assert_eq!(task.ok("flow_start", &args).await, "[started b 0 1 t '' here in-0]");
+    assert_eq!(task.ok("flow_start", &args).await, "[started b 0 1 t '' 0 here in-0]");
     assert_eq!(task.field("shapes", "d#").await, "2");
     // Two clients that brought it at the same time.
-    assert_eq!(start(&mut task, &line(), "c").await, "[started c 0 1 t '' here in-0]");
+    assert_eq!(start(&mut task, &line(), "c").await, "[started c 0 1 t '' 0 here in-0]");
     assert_eq!(task.field("shapes", "d#").await, "3");
     assert_eq!(task.field("shapes", "d@").await, "3 finish 2");
 }
@@ -80,7 +80,7 @@ async fn payloads_beyond_512_kib_stay_where_they_are_and_are_named() {
     let at = args.len() - 3;
     args[at] = large.clone();
     let reply = task.ok("flow_start", &args.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    assert_eq!(reply, format!("[started a 0 1 t '' here {large} a 1 1 t '' input a/1]"));
+    assert_eq!(reply, format!("[started a 0 1 t '' 0 here {large} a 1 1 t '' 0 input a/1]"));
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn a_count_of_instances_that_is_no_number_stops_no_start() {
     let mut task = Task::new().await;
     start(&mut task, &line(), "a").await;
     task.hset("shapes", &[("d#", "many")]).await;
-    assert_eq!(start(&mut task, &line(), "b").await, "[started b 0 1 t '' here in-0]");
+    assert_eq!(start(&mut task, &line(), "b").await, "[started b 0 1 t '' 0 here in-0]");
     assert_eq!(head(&mut task, "b").await, "1 0 3 1 d -");
 }
 

@@ -13,7 +13,7 @@ async fn begun(how: &str) -> Task {
 async fn the_rest_of_the_dependents_is_visited_once() {
     let mut task = begun("c").await;
     let reply = said(&mut task, "flow_visit", "a 0 1").await;
-    assert!(reply.starts_with("[visited 0 a 1001 1 t '' here in-1001 "), "{}", &reply[..60]);
+    assert!(reply.starts_with("[visited 0 a 1001 1 t '' 0 here in-1001 "), "{}", &reply[..60]);
     assert_eq!(reply.matches(" here in-").count(), 750);
     assert_eq!(head(&mut task, "a").await, "1 0 1750 1750 d -");
     assert_eq!(task.held("cursor").await, "");

@@ -359,7 +359,7 @@ async fn turns_and_new_runs_of_workflows_write_nothing_beside_a_foreign_key() {
         each_key_is_refused_or_not_needed("flow_open", &[id, run]).await;
     }
     for id in ["f-failed", "f-over", "f-paused", "f-runs", "nobody"] {
-        each_key_is_refused_or_not_needed("flow_retry", &[id, "0", "0", "p 0 0", "1", "p 1 1"]).await;
+        each_key_is_refused_or_not_needed("flow_retry", &[id, "0", "2", "0", "p 0 0", "1", "p 1 1"]).await;
     }
 }
 

@@ -371,16 +371,16 @@ async fn workflows_are_paused_and_resumed_and_run_again_and_are_audited_and_trim
     task.hset("shapes", &[("d#", "3")]).await;
     fill(&mut task).await;
     assert_eq!(task.ok("flow_audit", &["60000", "200"]).await, "[taken 0 lost turns]");
-    assert_eq!(task.ok("flow_resend", &["lost", "0", "1"]).await, "[resent 0 lost 0 1 t '' here in-0]");
+    assert_eq!(task.ok("flow_resend", &["lost", "0", "1"]).await, "[resent 0 lost 0 1 t '' 0 here in-0]");
     assert_eq!(task.field("nodes", "lost/0").await, "o1");
     assert_eq!(task.ok("flow_pause", &["turns", "0", "pause"]).await, "[paused]");
     flow::said(&mut task, "flow_advance", "turns 0 1 c 7").await;
     assert_eq!(task.ok("flow_pause", &["turns", "1", "resume"]).await, "[resumed 1]");
-    assert_eq!(task.ok("flow_open", &["turns", "1"]).await, "[opened 0 turns 1 1 t '' here 7]");
+    assert_eq!(task.ok("flow_open", &["turns", "1"]).await, "[opened 0 0 turns 1 1 t '' 0 here 7]");
     flow::said(&mut task, "flow_advance", "turns 1 1 f E").await;
-    assert_eq!(task.ok("flow_retry", &["turns", "3", "1", "p 0 0", "2", "p 1 1"]).await, "[again 2]");
+    assert_eq!(task.ok("flow_retry", &["turns", "3", "2", "1", "p 0 0", "2", "p 1 1"]).await, "[again 2]");
     assert_eq!(flow::head(&mut task, "turns").await, "2 4 2 0 d -");
-    assert_eq!(task.ok("flow_open", &["turns", "2"]).await, "[opened 0 turns 1 2 t '' here 7]");
+    assert_eq!(task.ok("flow_open", &["turns", "2"]).await, "[opened 0 0 turns 1 2 t '' 0 here 7]");
     assert_eq!(task.ok("flow_trim", &["60000", "-", "5000"]).await, "[trimmed 1 0]");
     assert_eq!(task.field("shapes", "d#").await, "2");
 }

@@ -9,6 +9,7 @@
 mod support;
 
 mod crashes;
+mod graphs;
 mod kills;
 mod rules;
 mod turns;

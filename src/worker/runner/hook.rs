@@ -8,6 +8,7 @@ use tracing::Instrument;
 use super::drive::{self, HandlerEnd};
 use crate::error::job_error::mapped;
 use crate::job::failure::{Failure, StoredError, codes};
+use crate::job::grown::value_of;
 use crate::job::id::JobId;
 use crate::job::outcome::{Outcome, StoredOutcome};
 use crate::job::state::JobState;
@@ -49,7 +50,7 @@ pub(super) async fn run(
 /// What the hook is told.
 fn outcome_of(id: &JobId, state: JobState, told: Vec<u8>, (failed, stalled): (u32, u32)) -> Outcome<Vec<u8>> {
     if state == JobState::Completed {
-        return Outcome::Completed(told);
+        return Outcome::Completed(value_of(&told).to_vec());
     }
     let error = StoredError::from_json(&String::from_utf8_lossy(&told));
     match state {

@@ -6,6 +6,7 @@ use super::drive::HandlerEnd;
 use crate::error::job_error::{ErrorMap, mapped};
 use crate::job::deferred::Deferred;
 use crate::job::failure::{StoredError, codes};
+use crate::job::grown::with_graph;
 use crate::job::id::JobId;
 use crate::limits::NODE_LIMIT;
 use crate::options::resolved::Resolved;
@@ -31,7 +32,10 @@ pub(super) fn outcome(
                 format!("the value has {} bytes, and a workflow keeps at most {NODE_LIMIT} of a node", value.len());
             (codes::CODEC.to_owned(), what, None, true)
         }
-        HandlerEnd::Returned(Ok(value)) => return Disposition::Completed(value),
+        HandlerEnd::Returned(Ok(value)) => {
+            let grown = held.notes.grown().map(|graph| with_graph(value.as_deref(), &graph));
+            return Disposition::Completed(grown.or(value));
+        }
         HandlerEnd::Dropped => return Disposition::Requeue,
         _ if not_its_fault => return Disposition::Requeue,
         HandlerEnd::Returned(Err(RunError::Handler(e))) => {

@@ -1,0 +1,48 @@
+-- Writes a part of an instance that is too large for one call: flow_start makes it run.
+-- KEYS[1]  head      (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[2]  nodes     (hash)  instance/node -> its state
+-- KEYS[3]  input     (hash)  instance/node -> payload
+-- KEYS[4]  shapes    (hash)  records of graphs
+-- KEYS[5]  staging   (hash)  instance -> nonce, parts written, when (ms), shape, nodes
+-- ARGV[1]  instance  (id)
+-- ARGV[2]  nonce     (of this start)
+-- ARGV[3]  part      (number, from 0)
+-- ARGV[4]  digest    (of the shape)
+-- ARGV[5]  nodes     (how many there are in all)
+-- ARGV[6]  states    (how many pairs number of a node, state come)
+-- ARGV[7]  records   (how many pairs field, record of the shape come)
+-- ARGV[8]  patience  (ms: a start of somebody else of which no part came for so long is given up)
+-- ARGV[9]  rest      (those pairs; pairs number of a node, payload; at most 512 KiB, or one value)
+-- Returns  {'staged', 1 when the shape is known, and need not come along, else 0}
+-- Returns  {'existed'}: there is an instance of the id
+-- Returns  {'other'}: somebody else is starting it; {'parts', how many there are}: it is another part's turn
+-- Emits    nothing
+-- Refuses  WRONGTYPE before the first write
+local flow, own, part, digest = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local states, records = tonumber(ARGV[6]), tonumber(ARGV[7])
+if redis.call('HEXISTS', head, flow) == 1 then return { 'existed' } end
+expect_types({}, {}, { nodes, input, shapes, staging }, {})
+local _, now_ms = now_us()
+local nonce, got, at, before = string.match(redis.call('HGET', staging, flow) or '', '^(%S+) (%d+) (%d+) (%S+) %d+$')
+local is_known = redis.call('HEXISTS', shapes, digest .. '@')
+got = nonce == own and tonumber(got) or 0
+if nonce and nonce ~= own and math.abs(now_ms - at) < tonumber(ARGV[8]) then return { 'other' } end
+-- What was written before is not written again.
+if part < got then return { 'staged', is_known } end
+if part > got then return { 'parts', got } end
+-- A growing command first: a server at maxmemory refuses the call whole.
+redis.call('HSET', staging, flow, table.concat({ own, part + 1, string.format('%d', now_ms), digest, ARGV[5] }, ' '))
+if part == 0 then
+  -- Whoever is being started has its shape too: it is not removed meanwhile.
+  redis.pcall('HINCRBY', shapes, digest .. '#', 1)
+  if before then redis.pcall('HINCRBY', shapes, before .. '#', -1) end
+end
+local rest = 9
+for place, pairs_of in ipairs({ states, records, (#ARGV - 8) / 2 - states - records }) do
+  local target = place == 2 and shapes or place == 1 and nodes or input
+  local fields = { unpack(ARGV, rest, rest + 2 * pairs_of - 1) }
+  for field = 1, place == 2 and 0 or #fields, 2 do fields[field] = node_of(flow, fields[field]) end
+  if #fields > 0 then redis.call('HSET', target, unpack(fields)) end
+  rest = rest + 2 * pairs_of
+end
+return { 'staged', is_known }

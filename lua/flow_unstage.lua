@@ -1,0 +1,30 @@
+-- Removes what is written of instances in parts whose starts were given up.
+-- KEYS[1]  staging  (hash)  instance -> nonce, parts written, when (ms), shape, nodes
+-- KEYS[2]  nodes    (hash)  instance/node -> its state
+-- KEYS[3]  input    (hash)  instance/node -> payload
+-- KEYS[4]  value    (hash)  instance/node -> value, or failure
+-- KEYS[5]  grow     (hash)  instance/node -> graph that its job returned
+-- KEYS[6]  shapes   (hash)  records of graphs
+-- KEYS[7]  cursor   (hash)  't ' and an instance -> how much of it is left to be removed
+-- ARGV[1]  age      (ms: of younger ones parts may come)
+-- Returns  {'unstaged', how many, 1 when others are to follow, else 0}
+-- Emits    nothing
+-- Refuses  WRONGTYPE before the first write
+local keys = { nodes = nodes, input = input, value = value, grow = grow, shapes = shapes, cursor = cursor }
+local found = redis.call('HRANDFIELD', staging, 20, 'WITHVALUES')
+expect_types({}, {}, { nodes, input, value, grow, shapes, cursor }, {})
+local budget, gone, _, now_ms = 500, 0, now_us()
+for at = 1, #found, 2 do
+  local flow, start, written, digest, count = found[at], string.match(found[at + 1], '^(%S+ %d+) (%d+) (%S+) (%d+)$')
+  if budget > 0 and (not start or math.abs(now_ms - written) > tonumber(ARGV[1])) then
+    -- No part of it comes any more.
+    if start then redis.call('HSET', staging, flow, '- 0 0 ' .. digest .. ' ' .. count) end
+    local is_gone
+    budget, is_gone = remove_instance(keys, flow, digest, tonumber(count) or 0, budget)
+    if is_gone then
+      redis.call('HDEL', staging, flow)
+      gone = gone + 1
+    end
+  end
+end
+return { 'unstaged', gone, budget > 0 and 0 or 1 }

@@ -1,0 +1,48 @@
+-- Removes an instance, or what is written of one that never started, with all that is kept of it, and its shape where
+-- none else has that: up to `budget` of its `count` nodes, the last ones first. Returns what is left of the budget, and
+-- whether nothing is left of the instance. How far it has come stands in `cursor`.
+local function remove_instance(keys, flow, digest, count, budget)
+  local mark = 't ' .. flow
+  local phase, left = string.match(redis.call('HGET', keys.cursor, mark) or '', '^([ns]) (%d+)$')
+  left = tonumber(left) or count
+  if phase ~= 's' then
+    local fields = {}
+    for index = math.max(0, left - budget), left - 1 do fields[#fields + 1] = node_of(flow, index) end
+    for _, key in ipairs(#fields > 0 and { keys.nodes, keys.input, keys.value, keys.grow } or {}) do
+      redis.call('HDEL', key, unpack(fields))
+    end
+    left, budget = left - #fields, budget - #fields
+    if left > 0 then
+      redis.call('HSET', keys.cursor, mark, 'n ' .. left)
+      return 0, false
+    end
+    -- Where nobody knows how many have the shape, it stays.
+    local users = digest and tonumber(string.match(redis.call('HGET', keys.shapes, digest .. '#') or '', '^%d+$'))
+    if users and users > 1 then
+      redis.call('HSET', keys.shapes, digest .. '#', string.format('%d', users - 1))
+    elseif users then
+      redis.call('HSET', keys.shapes, digest .. '#', '0')
+      redis.call('HDEL', keys.shapes, digest, digest .. '@')
+      left = count
+    end
+  end
+  -- The shape, unless somebody starts one with it meanwhile.
+  if left > 0 and redis.call('HGET', keys.shapes, digest .. '#') == '0' then
+    local from, names = math.max(0, left - 500), {}
+    for index = from, left - 1 do names[#names + 1] = digest .. '/' .. index end
+    for place, record in ipairs(redis.call('HMGET', keys.shapes, unpack(names))) do
+      local dependents = tonumber(string.match(record or '', '\n(%d+)[^\n]*$')) or 0
+      for page = 1, math.ceil(dependents / 500) - 1 do
+        redis.call('HDEL', keys.shapes, names[place] .. '/' .. page)
+      end
+    end
+    redis.call('HDEL', keys.shapes, unpack(names))
+    if from > 0 then
+      redis.call('HSET', keys.cursor, mark, 's ' .. from)
+      return 0, false
+    end
+    redis.call('HDEL', keys.shapes, digest .. '#')
+  end
+  redis.call('HDEL', keys.cursor, mark)
+  return budget, true
+end

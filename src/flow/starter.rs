@@ -1,0 +1,139 @@
+//! Writes an instance: in one call, or, of a large graph, in parts.
+
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::job::id::JobId;
+use crate::limits::{BATCH_BYTES, NODE_BATCH};
+use crate::pauses::Pauses;
+use crate::store::engine::Store;
+use crate::store::flow_stage::{self, Part, Staged};
+use crate::store::flow_start::{self, Comes, NewInstance, Started};
+use crate::store::keys::TaskKeys;
+use crate::store::patience::response_time;
+use crate::task::patience::{Patience, repeated};
+
+/// How often it begins anew where parts of it were taken away meanwhile.
+const BEGINS: usize = 3;
+
+/// How often it is asked whether somebody else has started one of the same id.
+const FIRST_LOOK: Duration = Duration::from_millis(100);
+const LAST_LOOK: Duration = Duration::from_secs(1);
+
+/// An instance about to be written.
+pub(super) struct Starter<'a> {
+    pub(super) store: &'a Store,
+    pub(super) keys: &'a TaskKeys,
+    pub(super) instance: &'a NewInstance<'a>,
+}
+
+impl Starter<'_> {
+    /// Writes it; every call is repeated for as long as that is worth it, or none is.
+    pub(super) async fn start(&self, patience: Option<Patience>) -> Result<Started, Error> {
+        let NewInstance { shape, .. } = self.instance;
+        if shape.states.len() <= NODE_BATCH && self.instance.bytes() <= BATCH_BYTES {
+            return match self.begin(Comes::Instance, patience).await? {
+                Started::ShapeUnknown => self.begin(Comes::InstanceAndShape, patience).await,
+                started => Ok(started),
+            };
+        }
+        for _ in 0..BEGINS {
+            if let Some(started) = self.start_in_parts(patience).await? {
+                return Ok(started);
+            }
+        }
+        Err(Error::timed_out())
+    }
+
+    async fn begin(&self, comes: Comes<'_>, patience: Option<Patience>) -> Result<Started, Error> {
+        let bytes = if matches!(comes, Comes::Parts { .. }) { 0 } else { self.instance.bytes() };
+        let call = || {
+            let start = async move |conn: &mut _| flow_start::start(conn, self.keys, self.instance, comes).await;
+            self.store.shared(response_time(bytes), start)
+        };
+        asked(patience, call).await
+    }
+
+    /// `None` where parts of it were taken away.
+    async fn start_in_parts(&self, patience: Option<Patience>) -> Result<Option<Started>, Error> {
+        let nonce = JobId::generate().to_string();
+        let (mut part, mut is_known, mut pauses) = (0, true, Pauses::new(FIRST_LOOK, LAST_LOOK));
+        let first =
+            Part { states: (0..self.instance.shape.states.len().min(NODE_BATCH) as u32).collect(), ..Part::default() };
+        let mut rest = Vec::new().into_iter();
+        let mut next = Some(first);
+        while let Some(some) = next.take() {
+            let call = || {
+                let stage =
+                    async |conn: &mut _| flow_stage::stage(conn, self.keys, self.instance, (&nonce, part), &some).await;
+                self.store.shared(response_time(BATCH_BYTES), stage)
+            };
+            match asked(patience, call).await? {
+                Staged::Written { shape_is_known } => {
+                    if part == 0 {
+                        is_known = shape_is_known;
+                        rest = self.parts(is_known).into_iter();
+                    }
+                    part += 1;
+                    next = rest.next();
+                }
+                Staged::Existed => return Ok(Some(Started::Existed)),
+                Staged::PartsUnknown => return Ok(None),
+                Staged::Other if patience.is_none_or(|patience| patience.is_over()) => {
+                    return Err(Error::timed_out());
+                }
+                Staged::Other => {
+                    tokio::time::sleep(pauses.next()).await;
+                    next = Some(some);
+                }
+            }
+        }
+        match self.begin(Comes::Parts { nonce: &nonce, parts: part, is_new: !is_known }, patience).await? {
+            Started::PartsUnknown | Started::ShapeUnknown => Ok(None),
+            started => Ok(Some(started)),
+        }
+    }
+
+    /// What comes behind the first nodes, each no larger than a call may be.
+    fn parts(&self, shape_is_known: bool) -> Vec<Part> {
+        let NewInstance { shape, inputs, .. } = self.instance;
+        let mut parts = vec![(Part::default(), 0, 0)];
+        let mut add = |size: usize, put: &dyn Fn(&mut Part)| {
+            if parts
+                .last()
+                .is_some_and(|(_, count, bytes)| *count >= NODE_BATCH || *count > 0 && bytes + size > BATCH_BYTES)
+            {
+                parts.push((Part::default(), 0, 0));
+            }
+            if let Some((part, count, bytes)) = parts.last_mut() {
+                put(part);
+                *count += 1;
+                *bytes += size;
+            }
+        };
+        for index in NODE_BATCH.min(shape.states.len())..shape.states.len() {
+            add(32, &|part| part.states.push(index as u32));
+        }
+        // The last one comes with the start.
+        let records = shape.records.iter().enumerate().take(shape.records.len() - 1).filter(|_| !shape_is_known);
+        for (index, (_, record)) in records {
+            add(record.len(), &|part| part.records.push(index));
+        }
+        for (index, (_, payload)) in inputs.iter().enumerate() {
+            add(payload.len(), &|part| part.inputs.push(index));
+        }
+        parts.into_iter().filter(|(_, count, _)| *count > 0).map(|(part, ..)| part).collect()
+    }
+}
+
+/// Asks, again and again for as long as that is worth it, or once.
+async fn asked<T, F: Future<Output = Result<T, Error>>>(
+    patience: Option<Patience>,
+    call: impl FnMut() -> F,
+) -> Result<T, Error> {
+    let mut call = call;
+    match patience {
+        Some(patience) => repeated(patience, call).await,
+        None => call().await,
+    }
+}

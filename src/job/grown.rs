@@ -1,0 +1,41 @@
+//! The result of a node's job that returned a graph beside its value: byte 1, how many bytes the value has, a space, the value, the graph. So both are
+//! written with the end of the job, and no JSON begins with that byte.
+
+const MARK: u8 = 1;
+
+/// A value and a graph as one result.
+pub(crate) fn with_graph(value: Option<&[u8]>, graph: &[u8]) -> Vec<u8> {
+    let value = value.unwrap_or_default();
+    let mut result = vec![MARK];
+    result.extend_from_slice(value.len().to_string().as_bytes());
+    result.push(b' ');
+    result.extend_from_slice(value);
+    result.extend_from_slice(graph);
+    result
+}
+
+/// The value in a result; empty for null.
+pub(crate) fn value_of(result: &[u8]) -> &[u8] {
+    let parts = || {
+        let rest = result.strip_prefix(&[MARK])?;
+        let space = rest.iter().position(|byte| *byte == b' ')?;
+        let size: usize = std::str::from_utf8(&rest[..space]).ok()?.parse().ok()?;
+        rest.get(space + 1..space + 1 + size)
+    };
+    parts().unwrap_or(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_read_back_from_beside_a_graph() {
+        assert_eq!(with_graph(Some(b"[1]"), b"{}"), b"\x013 [1]{}");
+        assert_eq!(value_of(&with_graph(Some(b"\"a b\""), b"{}")), b"\"a b\"");
+        assert_eq!(value_of(&with_graph(None, b"{}")), b"");
+        for plain in [&b"17"[..], b"", b"\x01", b"\x019 x"] {
+            assert_eq!(value_of(plain), plain);
+        }
+    }
+}
