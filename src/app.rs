@@ -21,6 +21,7 @@ use crate::flow::mover::Mover;
 use crate::flow::options::WorkflowOptions;
 use crate::flow::workflow::Workflow;
 use crate::inspect::Inspector;
+use crate::inspect::flows::RecoveredWorkflow;
 use crate::options::resolved::Resolved;
 use crate::options::retention::RetentionLimit;
 use crate::options::task::TaskOptions;
@@ -446,6 +447,17 @@ impl App {
     pub fn workflow<T>(&self, name: &str, options: WorkflowOptions) -> Result<Workflow<T>, Error> {
         let (store, mover) = (Arc::clone(&self.0.store), Arc::clone(&self.0.mover));
         Ok(Workflow::new(name, options, store, mover)?)
+    }
+
+    /// Looks after every workflow of the prefix at once, see [`Inspector::recover_stuck_workflows`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub async fn recover_stuck_workflows(&self) -> Result<Vec<RecoveredWorkflow>, Error> {
+        self.inspector().recover_stuck_workflows().await
     }
 
     fn resolve(&self, name: &str, options: &TaskOptions) -> Result<Resolved, Error> {

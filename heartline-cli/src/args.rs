@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
-use heartline::{JobFilter, JobState, Priority};
+use heartline::{JobFilter, JobState, Priority, WorkflowState};
 use heartline_board::Colour;
 
 /// See, explain and steer Heartline's tasks, jobs and workers.
@@ -110,6 +110,9 @@ pub(crate) enum Command {
         #[arg(long, conflicts_with_all = ["worker", "all"])]
         beats: bool,
     },
+    /// Workflows: list, show one node by node with why it waits, cancel, pause, resume, retry, recover
+    #[command(subcommand)]
+    Flows(FlowsCommand),
     /// Stalls: the last ones, one explained, and why nothing is recovered yet
     #[command(subcommand)]
     Stalls(StallsCommand),
@@ -559,6 +562,87 @@ pub(crate) enum JobsCommand {
         #[arg(long, default_value = "1h", value_parser = humantime::parse_duration)]
         timeout: Duration,
     },
+}
+
+/// An instance of a workflow.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InstanceNamed {
+    /// The workflow
+    pub(crate) workflow: String,
+    /// The instance
+    pub(crate) id: String,
+}
+
+/// Workflows.
+#[derive(Debug, Subcommand)]
+pub(crate) enum FlowsCommand {
+    /// Every workflow: how many instances are in each state, and whether steps of them wait
+    #[command(after_help = "Example:\n  heartline flows summary")]
+    Summary,
+    /// Instances of a workflow, the latest first [default: those that are paused, that run, and that failed]
+    #[command(
+        after_help = "Example:\n  heartline flows list nightly\n  heartline flows list nightly --state failed --limit 100"
+    )]
+    List {
+        /// The workflow
+        workflow: String,
+        /// Only those in this state: running, paused, completed, failed, cancelled
+        #[arg(long, short)]
+        state: Option<WorkflowState>,
+        /// How many at most of each state, 1 to 500
+        #[arg(long, default_value_t = 20)]
+        limit: usize,
+        /// Begin with the oldest
+        #[arg(long)]
+        oldest_first: bool,
+        /// Go on behind a page: its `next`
+        #[arg(long, requires = "state")]
+        cursor: Option<String>,
+    },
+    /// An instance, node by node: where each stands, where its job does, and why it waits
+    #[command(
+        after_help = "Example:\n  heartline flows show nightly 2026-11-21\n  heartline flows show nightly 2026-11-21/3.1   a graph that runs as its node 3"
+    )]
+    Show {
+        #[command(flatten)]
+        of: InstanceNamed,
+        /// Of a large graph also nodes that completed, or were skipped
+        #[arg(long, short)]
+        all: bool,
+        /// The number of the first node, 500 are shown
+        #[arg(long, default_value_t = 0)]
+        from: u32,
+    },
+    /// Cancel an instance: it ends when none of its handlers is left
+    #[command(after_help = "Example:\n  heartline flows cancel nightly 2026-11-21 --reason 'wrong day'")]
+    Cancel {
+        #[command(flatten)]
+        of: InstanceNamed,
+        /// Why, for whoever looks [default: cancelled by NAME, as --by has it]
+        #[arg(long)]
+        reason: Option<String>,
+    },
+    /// Open no more nodes of an instance; what was sent goes on
+    #[command(after_help = "Example:\n  heartline flows pause nightly 2026-11-21")]
+    Pause {
+        #[command(flatten)]
+        of: InstanceNamed,
+    },
+    /// Let a paused instance go on
+    #[command(after_help = "Example:\n  heartline flows resume nightly 2026-11-21")]
+    Resume {
+        #[command(flatten)]
+        of: InstanceNamed,
+    },
+    /// Run once more what did not complete of an instance that failed, was cancelled, or is paused
+    #[command(after_help = "Example:\n  heartline flows retry nightly 2026-11-21")]
+    Retry {
+        #[command(flatten)]
+        of: InstanceNamed,
+    },
+    /// Look after every workflow at once, as workers do each few seconds: it is safe beside them
+    #[command(after_help = "Example:\n  heartline flows recover")]
+    Recover,
 }
 
 /// Stalls.

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use futures_util::future::join_all;
 use heartline::{HolderReport, Inspector, ListsAway, ServerReport, TaskReport, WorkerReport};
 use heartline_board::crashes::{Suspicions, dead_handed, doomed, last_stalls, suspicions, taken_back, together};
+use heartline_board::flows::flow_troubles;
 use heartline_board::listed::{Listed, listed};
 use heartline_board::troubles::{Trouble, ailing, all_troubles, damaged, holders};
 
@@ -27,7 +28,7 @@ pub(crate) struct Fleet {
     pub(crate) away: ListsAway,
     /// The tasks with something foreign under a key.
     pub(crate) damaged: Vec<Trouble>,
-    /// The tasks of which nothing completes while jobs are tried again.
+    /// The tasks of which nothing completes while jobs are tried again, and workflows that do not go on.
     pub(crate) ailing: Vec<Trouble>,
 }
 
@@ -37,7 +38,8 @@ impl Fleet {
         let Listed { tasks, mut workers, away } = listed(inspector).await?;
         let holders = holders(inspector, &tasks, &mut workers).await?;
         let damaged = damaged(inspector, &tasks).await?;
-        let ailing = ailing(inspector, &tasks).await;
+        let mut ailing = ailing(inspector, &tasks).await;
+        ailing.extend(flow_troubles(inspector).await);
         Ok(Fleet { tasks, workers, holders, servers: inspector.servers().await?, away, damaged, ailing })
     }
 

@@ -32,12 +32,14 @@ local function goes_on(one, run)
   return one and (one.runs or one.is_paused) and one.run == tonumber(run)
 end
 
+-- How a node has ended whose child ended so.
+local LETTERS = { completed = 'c', failed = 'f', cancelled = 'x' }
+
 -- How the instance ended; nil where it did not.
 local function ended_in(keys, one)
-  local of_child = { c = 'completed', f = 'failed', x = 'cancelled' }
-  if one.parent then return of_child[one.over] end
-  for _, place in pairs(of_child) do
-    if redis.call('ZSCORE', keys[place], one.flow) then return place end
+  for _, place in ipairs({ 'completed', 'failed', 'cancelled' }) do
+    if one.parent and one.over == LETTERS[place] then return place end
+    if not one.parent and redis.call('ZSCORE', keys[place], one.flow) then return place end
   end
   return nil
 end
@@ -196,7 +198,7 @@ local function end_or_keep(keys, one, now_ms)
     redis.call('ZREM', keys.running, one.flow)
     local value = word == 'completed' and output and redis.call('HGET', keys.value, node_of(one.flow, output))
     if one.parent then
-      how = word == 'completed' and 'c' or word == 'cancelled' and 'x' or 'f'
+      how = LETTERS[word] or 'f'
       said, one.over = how == 'x' and CANCELLED or value or '', how
       if how == 'f' then
         said = why and why ~= '' and why or redis.call('HGET', keys.value, node_of(one.flow, one.bad)) or SKIPPED

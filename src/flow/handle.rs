@@ -367,6 +367,14 @@ names!(WorkflowState, "state of a workflow", {
     Cancelled = "cancelled",
 });
 
+impl WorkflowState {
+    /// Whether it has ended, until somebody lets it run once more.
+    #[must_use]
+    pub const fn is_ended(self) -> bool {
+        matches!(self, WorkflowState::Completed | WorkflowState::Failed | WorkflowState::Cancelled)
+    }
+}
+
 impl From<FlowPlace> for WorkflowState {
     fn from(place: FlowPlace) -> WorkflowState {
         match place {
@@ -408,7 +416,7 @@ names!(NodeState, "state of a node", {
 });
 
 impl NodeState {
-    fn from_wire(state: &str) -> NodeState {
+    pub(crate) fn from_wire(state: &str) -> NodeState {
         match state.as_bytes().first() {
             Some(b'o' | b'g') => NodeState::Open,
             Some(b'c') => NodeState::Completed,

@@ -1,6 +1,7 @@
 //! What moves workflows. Every step may be repeated by anybody at any time: what was done before is not done again.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -49,6 +50,11 @@ use crate::times::ms_of;
 /// With so many tasks the dispatchers of those are forgotten to which nothing is being sent.
 const MANY: usize = 1000;
 
+/// What [`Mover::tally`] counts.
+const TOLD: usize = 0;
+const SENT: usize = 1;
+const SYNTHESISED: usize = 2;
+
 /// How many graphs are started at a time.
 const GRAPHS: usize = 16;
 
@@ -94,11 +100,28 @@ pub(crate) struct Mover {
     known: Mutex<HashSet<String>>,
     /// Tasks that could not be reached, and when.
     away: Mutex<HashMap<String, Instant>>,
+    /// Nodes of which workflows were told, that were sent, and that ended without a word.
+    tally: [AtomicU64; 3],
 }
 
 impl Mover {
     pub(crate) fn new(store: Arc<Store>) -> Mover {
-        Mover { store, dispatchers: Mutex::default(), known: Mutex::default(), away: Mutex::default() }
+        Mover {
+            store,
+            dispatchers: Mutex::default(),
+            known: Mutex::default(),
+            away: Mutex::default(),
+            tally: Default::default(),
+        }
+    }
+
+    /// Of how many nodes workflows were told by this, how many were sent, and how many ended without a word of their jobs.
+    pub(crate) fn tally(&self) -> [u64; 3] {
+        self.tally.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    fn count(&self, what: usize, nodes: usize) {
+        self.tally[what].fetch_add(nodes as u64, Ordering::Relaxed);
     }
 
     /// Sees to it that whoever works these tasks knows of workflows.
@@ -147,7 +170,9 @@ impl Mover {
         let nodes: Vec<EndedNode> = ended.iter().map(|ended| ended.node.clone()).collect();
         let bytes = nodes.iter().map(|node| node.said.len()).sum();
         let tell = async |conn: &mut _| flow_advance::advance(conn, keys, &nodes).await;
-        self.store.shared(response_time(bytes), tell).await
+        let advanced = self.store.shared(response_time(bytes), tell).await?;
+        self.count(TOLD, nodes.len());
+        Ok(advanced)
     }
 
     /// Takes the nodes of which a workflow was told off the outboxes of their tasks, and sends what opened.
@@ -274,6 +299,7 @@ impl Mover {
             };
             let settled = match sent.await {
                 Ok(_) => {
+                    self.count(SENT, some.len());
                     let take = async |conn: &mut _| flow_look::done(conn, keys, &entries).await;
                     self.store.shared(RESPONSE_TIMEOUT, take).await
                 }
@@ -417,6 +443,14 @@ impl Mover {
         Ok(())
     }
 
+    /// Looks after a workflow at once, and compares all of its instances with their jobs.
+    pub(crate) async fn recover(&self, name: &str) -> Result<(), Error> {
+        let (began, keys) = (Instant::now(), self.store.workflow(name));
+        // Before anything is moved: what was moved since this began is let be.
+        while self.audit(&keys, began.elapsed()).await? {}
+        self.look(name, Duration::ZERO).await
+    }
+
     /// Looks after a workflow: does what is older than the grace and was not done, whoever was to do it.
     pub(crate) async fn look(&self, name: &str, grace: Duration) -> Result<(), Error> {
         let keys = self.store.workflow(name);
@@ -447,7 +481,7 @@ impl Mover {
             }
         });
         join_all(looks).await;
-        self.audit(&keys).await?;
+        self.audit(&keys, UNMOVED).await?;
         let unstage = async |conn: &mut _| flow_stage::unstage(conn, &keys).await;
         for _ in 0..ROUNDS {
             if !self.store.shared(RESPONSE_TIMEOUT, unstage).await? {
@@ -457,17 +491,17 @@ impl Mover {
         self.trim(&keys).await
     }
 
-    /// Compares instances that were not moved for long with the jobs of their nodes: what a server lost is sent again, and what ended without a
-    /// word is told.
-    async fn audit(&self, keys: &TaskKeys) -> Result<(), Error> {
-        let take = async |conn: &mut _| flow_audit::audit(conn, keys, UNMOVED).await;
-        let (instances, _) = self.store.shared(RESPONSE_TIMEOUT, take).await?;
+    /// Compares instances that were not moved for so long with the jobs of their nodes: what a server lost is sent again, and what ended without a
+    /// word is told. Returns whether there may be more of them.
+    async fn audit(&self, keys: &TaskKeys, unmoved: Duration) -> Result<bool, Error> {
+        let take = async |conn: &mut _| flow_audit::audit(conn, keys, unmoved).await;
+        let (instances, more) = self.store.shared(RESPONSE_TIMEOUT, take).await?;
         for instance in instances {
             if let Err(e) = self.audit_instance(keys, &instance).await {
                 tracing::debug!(workflow = keys.task(), instance, error = %e.chain(), "an instance is audited later");
             }
         }
-        Ok(())
+        Ok(more)
     }
 
     async fn audit_instance(&self, keys: &TaskKeys, instance: &str) -> Result<(), Error> {
@@ -523,6 +557,7 @@ impl Mover {
             "jobs of a workflow are not there; they are sent again"
         );
         self.send(keys, sends).await;
+        self.count(SYNTHESISED, lost.len());
         let is_lost = |node: &&NodeId| lost.contains(&format!("{}/{}/{}", node.instance, node.node, node.run));
         Ok(missing.iter().filter(is_lost).cloned().collect())
     }
@@ -681,6 +716,6 @@ fn by_table(tables: &Tables, nodes: Vec<NodeId>) -> Vec<(Arc<TaskKeys>, Vec<Node
 }
 
 /// How the outbox of a workflow names a node that is to be sent.
-fn send_entry(id: &NodeId) -> String {
+pub(crate) fn send_entry(id: &NodeId) -> String {
     format!("s {}/{}/{}", id.instance, id.node, id.run)
 }

@@ -15,7 +15,7 @@ use crate::options::validate;
 use crate::store::flow_start::{GRAPH, ShapeRecords};
 
 /// A graph that was found to have no faults.
-pub(crate) struct Plan {
+pub(crate) struct GraphPlan {
     pub(super) shape: Shape,
     /// By the numbers of the nodes that have an input of their own.
     pub(super) inputs: Vec<(u32, Vec<u8>)>,
@@ -23,7 +23,7 @@ pub(crate) struct Plan {
     pub(super) tasks: Vec<String>,
 }
 
-impl Plan {
+impl GraphPlan {
     /// The graph as a node has it, as JSON.
     pub(crate) fn into_child(mut self) -> Result<Vec<u8>, Error> {
         if self.shape.on_failure == OnFailure::Pause.as_str() {
@@ -48,7 +48,7 @@ impl Plan {
 ///
 /// # Errors
 /// `Config` with every fault of the graph; `Codec` and `TooLarge` of inputs.
-pub(crate) fn plan<T>(graph: &Graph<T>, on_failure: OnFailure, depth: usize) -> Result<Plan, Error> {
+pub(crate) fn plan<T>(graph: &Graph<T>, on_failure: OnFailure, depth: usize) -> Result<GraphPlan, Error> {
     let mut nodes = graph.nodes();
     let mut faults = Faults::default();
     if depth > DEPTH {
@@ -110,7 +110,7 @@ pub(crate) fn plan<T>(graph: &Graph<T>, on_failure: OnFailure, depth: usize) -> 
         });
     }
     let shape = Shape { nodes: shape_nodes, output: graph.output, on_failure: on_failure.as_str().to_owned() };
-    Ok(Plan { shape, inputs, tasks })
+    Ok(GraphPlan { shape, inputs, tasks })
 }
 
 fn add_task(tasks: &mut Vec<String>, task: &str) {

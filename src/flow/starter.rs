@@ -7,7 +7,7 @@ use crate::job::id::JobId;
 use crate::limits::{BATCH_BYTES, NODE_BATCH};
 use crate::pauses::Pauses;
 use crate::store::engine::Store;
-use crate::store::flow_stage::{self, Part, Staged};
+use crate::store::flow_stage::{self, Staged, StagedPart};
 use crate::store::flow_start::{self, Comes, NewInstance, Started};
 use crate::store::keys::TaskKeys;
 use crate::store::patience::response_time;
@@ -58,8 +58,10 @@ impl Starter<'_> {
     async fn start_in_parts(&self, patience: Option<Patience>) -> Result<Option<Started>, Error> {
         let nonce = JobId::generate().to_string();
         let (mut part, mut is_known, mut pauses) = (0, true, Pauses::new(FIRST_LOOK, LAST_LOOK));
-        let first =
-            Part { states: (0..self.instance.shape.states.len().min(NODE_BATCH) as u32).collect(), ..Part::default() };
+        let first = StagedPart {
+            states: (0..self.instance.shape.states.len().min(NODE_BATCH) as u32).collect(),
+            ..StagedPart::default()
+        };
         let mut rest = Vec::new().into_iter();
         let mut next = Some(first);
         while let Some(some) = next.take() {
@@ -95,15 +97,15 @@ impl Starter<'_> {
     }
 
     /// What comes behind the first nodes, each no larger than a call may be.
-    fn parts(&self, shape_is_known: bool) -> Vec<Part> {
+    fn parts(&self, shape_is_known: bool) -> Vec<StagedPart> {
         let NewInstance { shape, inputs, .. } = self.instance;
-        let mut parts = vec![(Part::default(), 0, 0)];
-        let mut add = |size: usize, put: &dyn Fn(&mut Part)| {
+        let mut parts = vec![(StagedPart::default(), 0, 0)];
+        let mut add = |size: usize, put: &dyn Fn(&mut StagedPart)| {
             if parts
                 .last()
                 .is_some_and(|(_, count, bytes)| *count >= NODE_BATCH || *count > 0 && bytes + size > BATCH_BYTES)
             {
-                parts.push((Part::default(), 0, 0));
+                parts.push((StagedPart::default(), 0, 0));
             }
             if let Some((part, count, bytes)) = parts.last_mut() {
                 put(part);

@@ -13,7 +13,7 @@ use super::graph::Graph;
 use super::handle::WorkflowHandle;
 use super::mover::Mover;
 use super::options::WorkflowOptions;
-use super::shape::{Plan, plan, records};
+use super::shape::{GraphPlan, plan, records};
 use super::shared::WorkflowShared;
 use super::starter::Starter;
 use crate::error::Error;
@@ -66,10 +66,8 @@ impl<T> Workflow<T> {
         store: Arc<Store>,
         mover: Arc<Mover>,
     ) -> Result<Workflow<T>, ConfigErrors> {
-        let is_allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
-        let rule = "must be 1 to 64 characters of A-Z, a-z, 0-9, '.', '_' and '-'";
         let mut faults = Faults::default();
-        faults.gather(faults::text("workflow", name, 64, is_allowed, rule, "use a name like \"nightly-report\""));
+        faults.gather(check_name(name));
         if let Some(limit) = options.retention {
             limit.check("retention", &mut faults);
         }
@@ -108,6 +106,16 @@ impl<T> fmt::Debug for Workflow<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Workflow").field("name", &self.name()).finish_non_exhaustive()
     }
+}
+
+/// Whether a definition may have this name.
+///
+/// # Errors
+/// If not.
+pub(crate) fn check_name(name: &str) -> Result<(), ConfigErrors> {
+    let is_allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    let rule = "must be 1 to 64 characters of A-Z, a-z, 0-9, '.', '_' and '-'";
+    faults::text("workflow", name, 64, is_allowed, rule, "use a name like \"nightly-report\"")
 }
 
 /// The id of an instance.
@@ -178,7 +186,7 @@ impl<T> Start<T> {
         }
         faults.finish()?;
         // Both are there where there is no fault.
-        let (Some(id), Some(Plan { shape, inputs, tasks })) = (id, planned) else { return Err(Error::Closed) };
+        let (Some(id), Some(GraphPlan { shape, inputs, tasks })) = (id, planned) else { return Err(Error::Closed) };
         let shape = records(&shape)?;
         drop(graph);
         let WorkflowShared { keys, store, mover, .. } = &*shared;

@@ -7,6 +7,7 @@ pub(crate) mod acts;
 pub(crate) mod audit;
 pub(crate) mod columns;
 pub(crate) mod filter;
+pub(crate) mod flows;
 pub(crate) mod history;
 pub(crate) mod holders;
 pub(crate) mod job;

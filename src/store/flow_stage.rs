@@ -17,7 +17,7 @@ const GIVEN_UP: Duration = Duration::from_secs(3600);
 
 /// A part of an instance: numbers of nodes and their states, numbers of records, numbers of inputs.
 #[derive(Debug, Default)]
-pub(crate) struct Part {
+pub(crate) struct StagedPart {
     pub(crate) states: Vec<u32>,
     pub(crate) records: Vec<usize>,
     pub(crate) inputs: Vec<usize>,
@@ -42,7 +42,7 @@ pub(crate) async fn stage(
     keys: &TaskKeys,
     instance: &NewInstance<'_>,
     (nonce, number): (&str, u32),
-    part: &Part,
+    part: &StagedPart,
 ) -> Result<Staged, Error> {
     let NewInstance { id, shape, inputs, .. } = instance;
     let mut call = scripts::FLOW_STAGE.on(keys);

@@ -44,6 +44,8 @@ pub(crate) struct FlowState {
     pub(crate) answer: Vec<u8>,
     /// How often it changed its place.
     pub(crate) turn: u64,
+    /// Nothing of it opens any more.
+    pub(crate) is_stopping: bool,
 }
 
 /// Where the instance stands; `None` when there is none.
@@ -62,6 +64,6 @@ pub(crate) async fn state(
     let (run, live, open) = (reply.next()?, reply.next()?, reply.next()?);
     let (Text(digest), Text(bad), Text(said)) = (reply.next()?, reply.next()?, reply.next()?);
     let broken_by = bad.parse().ok().map(|node| (node, said));
-    let (answer, turn) = (reply.next()?, reply.next()?);
-    Ok(Some(FlowState { place, run, live, open, digest, broken_by, answer, turn }))
+    let (answer, turn, is_stopping) = (reply.next()?, reply.next()?, reply.next::<u8>()? > 0);
+    Ok(Some(FlowState { place, run, live, open, digest, broken_by, answer, turn, is_stopping }))
 }

@@ -27,6 +27,7 @@ pub(crate) mod flow_advance;
 pub(crate) mod flow_audit;
 pub(crate) mod flow_control;
 pub(crate) mod flow_enter;
+pub(crate) mod flow_list;
 pub(crate) mod flow_look;
 pub(crate) mod flow_nodes;
 pub(crate) mod flow_open;

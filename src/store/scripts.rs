@@ -276,6 +276,8 @@ script!(
     [Completed, Head, Nodes, Input, Value, Output, Error, Stopping, Shapes, Grow, Cursor, Children, Deadlines]
 );
 
+script!(FLOW_LIST, "flow_list", Some("place"), ["page"], [Completed, Head, Stopping]);
+
 script!(FLOW_NODES, "flow_nodes", ["flow"], [Head, Shapes, Nodes]);
 
 script!(ENDED, "ended", ["now"], [Outbox, Completed, Failed, Cancelled, Result, Error]);
@@ -949,7 +951,7 @@ script!(TAKE_NAME, "take_name", Some("name"), ["now"], [Workers]);
 script!(FLOW_TURN, "flow_turn", Some("flows"), ["now"], [Workers]);
 
 /// Every script, for preloading and for tests.
-pub(crate) static ALL: [&ScriptDef; 51] = [
+pub(crate) static ALL: [&ScriptDef; 52] = [
     &DISPATCH,
     &SETTLE,
     &EXTEND_LOCKS,
@@ -993,6 +995,7 @@ pub(crate) static ALL: [&ScriptDef; 51] = [
     &FLOW_CONTROL,
     &FLOW_LOOK,
     &FLOW_STATE,
+    &FLOW_LIST,
     &FLOW_NODES,
     &FLOW_PAUSE,
     &FLOW_OPEN,

@@ -308,7 +308,11 @@ async fn a_head_that_cannot_be_read_is_left_alone_and_the_others_of_the_batch_go
         put(&mut task, &line(), "broken").await;
         put(&mut task, &line(), "a").await;
         task.hset("head", &[("broken", broken)]).await;
-        assert_eq!(advance(&mut task, "broken 0 1 c 7 a 0 1 c 7").await, "[advanced 0 a 1 1 t '' 0 here 7]", "{broken}");
+        assert_eq!(
+            advance(&mut task, "broken 0 1 c 7 a 0 1 c 7").await,
+            "[advanced 0 a 1 1 t '' 0 here 7]",
+            "{broken}"
+        );
         assert_eq!(task.field("head", "broken").await, broken);
         assert_eq!(states(&mut task, "broken", 3).await, "o, p 1 1, p 1 1");
     }

@@ -157,7 +157,8 @@ async fn a_node_that_grew_ends_with_what_its_graph_answers() {
     let graph = Graph::new();
     let root = graph.node("root", &TREE, 3);
     let handle = flow.start(graph.output(&root)).id("one").await.unwrap();
-    let answer = tokio::time::timeout(Duration::from_secs(10), handle.result()).await.expect("nobody waited for a look");
+    let answer =
+        tokio::time::timeout(Duration::from_secs(10), handle.result()).await.expect("nobody waited for a look");
     // 8 leaves, and a sum for each of the 7 others.
     assert_eq!(answer.unwrap(), 15);
     // The job itself answers what its handler returned.

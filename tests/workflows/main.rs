@@ -12,5 +12,6 @@ mod crashes;
 mod graphs;
 mod kills;
 mod rules;
+mod seen;
 mod turns;
 mod world;

@@ -28,6 +28,7 @@ use heartline::{
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::flows::flow_troubles;
 use crate::listed::{Listed, listed, task_names};
 use crate::live::Live;
 use crate::options::{BoardOptions, Colour};
@@ -256,7 +257,8 @@ impl Board {
             None => {
                 let servers = self.inspector.servers().await?;
                 let damaged = damaged(&self.inspector, &tasks).await?;
-                let ailing = ailing(&self.inspector, &tasks).await;
+                let mut ailing = ailing(&self.inspector, &tasks).await;
+                ailing.extend(flow_troubles(&self.inspector).await);
                 Arc::new(Slow { at: Instant::now(), servers, damaged, ailing })
             }
         };

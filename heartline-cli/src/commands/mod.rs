@@ -6,6 +6,7 @@ mod bench;
 mod board;
 mod doctor;
 mod events;
+mod flows;
 mod health;
 mod jobs;
 mod metrics;
@@ -109,6 +110,7 @@ async fn within(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Workers { worker: Some(worker), .. } => workers::show(session, &worker).await,
         Command::Workers { beats: true, .. } => workers::list_beats(session).await,
         Command::Workers { worker: None, all, .. } => workers::list(session, all).await,
+        Command::Flows(command) => flows::run(session, command).await,
         Command::Stalls(command) => stalls::run(session, command).await,
         Command::Recover(command) => recover::run(session, command).await,
         Command::Audit { task } => audit::audit(session, task).await,

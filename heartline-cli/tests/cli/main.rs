@@ -9,6 +9,7 @@ mod contexts;
 mod demo;
 #[cfg(target_os = "linux")]
 mod explain;
+mod flows;
 mod metrics;
 mod monitoring;
 #[cfg(target_os = "linux")]

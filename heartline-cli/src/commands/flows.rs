@@ -1,0 +1,241 @@
+//! `flows …`: workflows, their instances, and why a node of one waits.
+
+use std::time::SystemTime;
+
+use heartline::{Error, InstanceReport, NodeReport, NodeState, WorkflowReport, WorkflowState};
+use heartline_board::text::{exact, many, quoted, relative, shown, span};
+use serde_json::json;
+
+use super::{near, when};
+use crate::args::{FlowsCommand, InstanceNamed};
+use crate::ask::confirm;
+use crate::failure::{Failure, ended};
+use crate::session::Session;
+
+pub(super) async fn run(session: &Session, command: FlowsCommand) -> Result<(), Failure> {
+    match command {
+        FlowsCommand::Summary => summary(session).await,
+        FlowsCommand::List { workflow, state, limit, oldest_first, cursor } => {
+            let states = state.map_or_else(
+                || vec![WorkflowState::Paused, WorkflowState::Running, WorkflowState::Failed],
+                |state| vec![state],
+            );
+            list(session, &workflow, &states, (!oldest_first, cursor.as_deref(), limit)).await
+        }
+        FlowsCommand::Show { of, all, from } => show(session, of, all, from).await,
+        FlowsCommand::Cancel { of, reason } => {
+            let reason = reason.unwrap_or_else(|| format!("cancelled by {}", session.by));
+            confirm(&session.consent, &format!("cancel the instance {} of {}", shown(&of.id), shown(&of.workflow)))?;
+            act(session, of, async |handle| handle.cancel(reason).await).await
+        }
+        FlowsCommand::Pause { of } => act(session, of, async |handle| handle.pause().await).await,
+        FlowsCommand::Resume { of } => act(session, of, async |handle| handle.resume().await).await,
+        FlowsCommand::Retry { of } => act(session, of, async |handle| handle.retry_failed().await).await,
+        FlowsCommand::Recover => recover(session).await,
+    }
+}
+
+async fn summary(session: &Session) -> Result<(), Failure> {
+    let flows = session.inspector.workflows().await?;
+    let is_sound = flows.iter().all(|flow| flow.fault.is_none());
+    if session.out.is_json {
+        return ended(is_sound, session.out.json(&flows));
+    }
+    if flows.is_empty() {
+        session.out.hint(format!("No workflow was started on {} under this prefix.", session.place));
+        return Ok(());
+    }
+    const COLUMNS: [&str; 9] =
+        ["WORKFLOW", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED", "STEPS", "OLDEST", "LOOKED AT"];
+    let now = session.inspector.server_time().await?;
+    let cells = |flow: &WorkflowReport| {
+        if let Some(fault) = &flow.fault {
+            return vec![shown(&flow.workflow), shown(fault)];
+        }
+        let counts = [flow.running, flow.paused, flow.completed, flow.failed, flow.cancelled, flow.steps];
+        let mut cells = vec![shown(&flow.workflow)];
+        cells.extend(counts.map(|count| count.to_string()));
+        cells.push(flow.oldest_step.map_or_else(|| "-".to_owned(), span));
+        cells.push(when(flow.looked_at, now));
+        cells
+    };
+    session.out.table(&COLUMNS, flows.iter().map(cells).collect())?;
+    for flow in &flows {
+        for trouble in heartline_board::flows::troubles_of(flow, now) {
+            session.out.hint(format!("! {}\n    {}", shown(&trouble.what), shown(&trouble.hint)));
+        }
+    }
+    ended(is_sound, Ok(()))
+}
+
+async fn list(
+    session: &Session,
+    workflow: &str,
+    states: &[WorkflowState],
+    (newest, cursor, limit): (bool, Option<&str>, usize),
+) -> Result<(), Failure> {
+    known(session, workflow).await?;
+    if cursor.is_some() && states.len() > 1 {
+        return Err(Failure::wrong("--cursor goes on in one state: say --state too"));
+    }
+    let (mut instances, mut next, mut as_of) = (Vec::new(), None, SystemTime::now());
+    for state in states {
+        let page = session.inspector.instances(workflow, *state, newest, cursor, limit).await?;
+        instances.extend(page.instances);
+        as_of = page.as_of;
+        next = page.next.filter(|_| states.len() == 1).or(next);
+    }
+    if session.out.is_json {
+        return session.out.json(&json!({ "instances": instances, "next": next }));
+    }
+    if instances.is_empty() {
+        let words: Vec<&str> = states.iter().map(|state| state.as_str()).collect();
+        session.out.hint(format!("No instance of {} is {}.", shown(workflow), words.join(" or ")));
+        return Ok(());
+    }
+    let rows = instances.iter().map(|instance| {
+        let state =
+            if instance.is_stopping { format!("{} (stops)", instance.state) } else { instance.state.to_string() };
+        vec![
+            shown(&instance.id),
+            state,
+            relative(instance.since, as_of),
+            instance.run.to_string(),
+            instance.unfinished.to_string(),
+            instance.open.to_string(),
+        ]
+    });
+    session.out.table(&["ID", "STATE", "SINCE", "RUN", "UNFINISHED", "OPEN"], rows.collect())?;
+    if let Some(next) = next {
+        session.out.hint(format!("There are more: --cursor {}", quoted(&next)));
+    }
+    Ok(())
+}
+
+async fn show(session: &Session, of: InstanceNamed, all: bool, from: u32) -> Result<(), Failure> {
+    let found = found(session, &of, from).await?;
+    if session.out.is_json {
+        return session.out.json(&found);
+    }
+    let now = found.as_of;
+    let left = if found.state.is_ended() {
+        String::new()
+    } else {
+        format!(", {} of {} not ended, {} open", found.unfinished, many(found.node_count as u64, "node"), found.open)
+    };
+    let broken = found.broken_by.as_ref().map(|node| format!("node {}", shown(node)));
+    let why = found.message.as_ref().map(|message| {
+        let code = found.code.as_deref().unwrap_or_default();
+        format!("{}: {}", shown(code), shown(message))
+    });
+    session.out.facts(vec![
+        ("instance", Some(format!("{} of {}", shown(&found.id), shown(&found.workflow)))),
+        ("state", Some(format!("{}{left}", found.state))),
+        ("run", Some(found.run.to_string()).filter(|_| found.run > 1)),
+        ("broken by", broken),
+        ("why", why),
+    ])?;
+    session.out.line("")?;
+    // Of a large graph what has ended well says little.
+    let is_told = |node: &&NodeReport| {
+        all || found.node_count <= 40 || !matches!(node.state, NodeState::Completed | NodeState::Skipped)
+    };
+    let rows: Vec<Vec<String>> = found.nodes.iter().filter(is_told).map(|node| row(node, now)).collect();
+    let hidden = found.nodes.len() - rows.len();
+    session.out.table(&["NODE", "STATE", "TASK", "JOB", "WHY"], rows)?;
+    if hidden > 0 {
+        session.out.hint(format!("{} completed, or skipped: --all shows them too.", many(hidden as u64, "node")));
+    }
+    if let Some(next) = found.next {
+        session.out.hint(format!("There are more nodes: --from {next}"));
+    }
+    for line in heartline_board::flows::advice(&found) {
+        session.out.hint(line);
+    }
+    Ok(())
+}
+
+fn row(node: &NodeReport, now: SystemTime) -> Vec<String> {
+    let job = match (&node.job, node.job_state) {
+        (Some(job), Some(state)) => format!("{} ({state})", shown(job.as_str())),
+        (Some(job), None) if node.state == NodeState::Open => format!("{} (not there)", shown(job.as_str())),
+        (Some(job), None) => shown(job.as_str()),
+        (None, _) => node.child.as_ref().map_or_else(|| "-".to_owned(), |child| shown(child)),
+    };
+    let why = node.why.as_ref().map_or_else(String::new, |why| shown(why));
+    let since = node.to_send_since.map_or_else(String::new, |at| format!(" (since {})", exact(at, now)));
+    let task = node.task.as_ref().map_or_else(|| "a graph".to_owned(), |task| shown(task));
+    vec![shown(&node.name), node.state.to_string(), task, job, format!("{why}{since}")]
+}
+
+/// The instance, or what was meant where there is none.
+async fn found(session: &Session, of: &InstanceNamed, from: u32) -> Result<InstanceReport, Failure> {
+    if let Some(found) = session.inspector.instance(&of.workflow, &of.id, from).await? {
+        return Ok(found);
+    }
+    known(session, &of.workflow).await?;
+    Err(gone(of))
+}
+
+fn gone(of: &InstanceNamed) -> Failure {
+    let (id, workflow) = (shown(&of.id), shown(&of.workflow));
+    Failure::Failed(format!("there is no instance {id} of {workflow}, and nothing of it is kept"))
+}
+
+/// A workflow of which nothing is known is most likely a typo.
+async fn known(session: &Session, workflow: &str) -> Result<(), Failure> {
+    let names: Vec<String> = session.inspector.workflows().await?.into_iter().map(|flow| flow.workflow).collect();
+    if names.iter().any(|name| name == workflow) {
+        return Ok(());
+    }
+    let workflow = shown(workflow);
+    Err(Failure::wrong(match (near(&names, &workflow), names.is_empty()) {
+        (Some(near), _) => format!("there is no workflow {workflow}; did you mean {near}?"),
+        (None, true) => {
+            format!("there is no workflow {workflow}, nor any other under this prefix: see --prefix and --redis")
+        }
+        (None, false) => {
+            format!("there is no workflow {workflow}; `heartline flows summary` lists those that there are")
+        }
+    }))
+}
+
+/// Does something to an instance, and tells where it stands then.
+async fn act(
+    session: &Session,
+    of: InstanceNamed,
+    act: impl AsyncFnOnce(heartline::WorkflowHandle<serde_json::Value>) -> Result<WorkflowState, Error>,
+) -> Result<(), Failure> {
+    let handle = session.inspector.workflow_handle(&of.workflow, &of.id)?;
+    let state = match act(handle).await {
+        Err(Error::WorkflowNotFound { .. }) => {
+            known(session, &of.workflow).await?;
+            return Err(gone(&of));
+        }
+        state => state?,
+    };
+    if session.out.is_json {
+        return session.out.json(&json!({ "workflow": of.workflow, "id": of.id, "state": state }));
+    }
+    session.out.line(format!("{} of {} is {state}", shown(&of.id), shown(&of.workflow)))
+}
+
+async fn recover(session: &Session) -> Result<(), Failure> {
+    let done = session.inspector.recover_stuck_workflows().await?;
+    let is_whole = done.iter().all(|flow| flow.fault.is_none());
+    if session.out.is_json {
+        return ended(is_whole, session.out.json(&done));
+    }
+    if done.is_empty() {
+        session.out.hint("No workflow was started under this prefix.");
+    }
+    let rows = done.iter().map(|flow| {
+        let fault = flow.fault.as_ref().map_or_else(String::new, |fault| shown(fault));
+        vec![shown(&flow.workflow), flow.told.to_string(), flow.sent.to_string(), flow.synthesised.to_string(), fault]
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    if !rows.is_empty() {
+        session.out.table(&["WORKFLOW", "TOLD", "SENT", "SYNTHESISED", "FAULT"], rows)?;
+    }
+    ended(is_whole, Ok(()))
+}

@@ -1,0 +1,115 @@
+//! Workflows: what it shows of them, and what it does to them.
+
+use heartline::{Graph, OnFailure, TaskDef, WorkflowHandle, WorkflowOptions};
+
+use crate::run::{Bench, until};
+
+const EXPORT: TaskDef<String, u64> = TaskDef::new("export");
+
+/// An instance `id` of `nightly`: two jobs with these inputs, and one behind both; and a graph of one job as a node.
+async fn start(bench: &Bench, id: &str, inputs: [&str; 2], on_failure: OnFailure) -> WorkflowHandle<()> {
+    let flow = bench.app.workflow::<()>("nightly", WorkflowOptions::new().on_failure(on_failure)).unwrap();
+    let (graph, child) = (Graph::new(), Graph::new());
+    let parts =
+        [("one", inputs[0]), ("other", inputs[1])].map(|(name, what)| graph.node(name, &EXPORT, what.to_owned()));
+    graph.node("mail", &EXPORT, "x".to_owned()).after(&parts);
+    child.node("inner", &EXPORT, "x".to_owned());
+    graph.child("child", child);
+    flow.start(graph).id(id).await.unwrap()
+}
+
+#[tokio::test]
+async fn an_instance_is_shown_node_by_node_with_why_it_waits() {
+    let bench = Bench::new().await;
+    let none = bench.run(&["flows", "summary"]).await;
+    assert!(none.err.contains("No workflow was started"), "{none:?}");
+    start(&bench, "2026-11-21", ["hold", "x"], OnFailure::Finish).await;
+    let shown = bench.run(&["flows", "show", "nightly", "2026-11-21"]).await.ok();
+    for part in [
+        "running, 4 of 4 nodes not ended, 3 open",
+        "~nightly/2026-11-21/0/1 (waiting)",
+        "its job waits, and no worker works the task export",
+        "it waits for one, other",
+        "its graph runs as 2026-11-21/3.1",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let json = bench.run(&["flows", "show", "nightly", "2026-11-21", "--json"]).await.json();
+    assert_eq!((&json["state"], &json["nodes"][2]["needs"]), (&"running".into(), &2.into()), "{json}");
+    assert_eq!(json["nodes"][0]["job_state"], "waiting");
+    let child = bench.run(&["flows", "show", "nightly", "2026-11-21/3.1"]).await;
+    assert!(child.err.contains("`heartline flows show nightly 2026-11-21` shows what it is of"), "{child:?}");
+    assert!(child.ok().contains("inner"));
+    let summary = bench.run(&["flows", "summary"]).await;
+    assert!(summary.err.contains("nobody has looked after the workflow nightly"), "{summary:?}");
+    let status = bench.run(&["status"]).await;
+    assert!(status.out.contains("nobody has looked after the workflow nightly"), "{status:?}");
+    assert_eq!(status.status, 1);
+    let worker = bench.worker();
+    until("a worker looked after it", async || {
+        let json = bench.run(&["flows", "summary", "--json"]).await.json();
+        json[0]["looked_at_ms"].is_number() && json[0]["steps"] == 0
+    })
+    .await;
+    let list = bench.run(&["flows", "list", "nightly"]).await.ok();
+    assert!(list.contains("2026-11-21") && !list.contains("3.1"), "{list}");
+    bench.open();
+    until("it ended", async || {
+        bench.run(&["flows", "show", "nightly", "2026-11-21", "--json"]).await.json()["state"] == "completed"
+    })
+    .await;
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_instance_is_paused_resumed_retried_and_cancelled() {
+    let bench = Bench::new().await;
+    let worker = bench.worker();
+    let handle = start(&bench, "one", ["fail", "hold"], OnFailure::Pause).await;
+    let state = async || handle.status().await.unwrap();
+    until("it is paused", async || state().await.state.as_str() == "paused").await;
+    let summary = bench.run(&["flows", "summary"]).await;
+    assert!(summary.err.contains("1 instance is paused of the workflow nightly"), "{summary:?}");
+    let busy = bench.run(&["flows", "retry", "nightly", "one"]).await;
+    assert_eq!(busy.status, 1);
+    bench.open();
+    until("nothing is open", async || state().await.open == 0).await;
+    let shown = bench.run(&["flows", "show", "nightly", "one"]).await;
+    assert!(shown.err.contains("`heartline flows retry nightly one`"), "{shown:?}");
+    assert!(shown.err.contains("`heartline jobs show -t export '~nightly/one/0/1'`"), "{shown:?}");
+    let shown = shown.ok();
+    assert!(shown.contains("broken by  node one") && shown.contains("disk: no space"), "{shown}");
+    assert!(!shown.contains('\u{1b}'), "{shown:?}");
+    assert_eq!(bench.run(&["flows", "resume", "nightly", "one"]).await.ok(), "one of nightly is failed\n");
+    let retried = bench.run(&["flows", "retry", "nightly", "one", "--json"]).await.json();
+    assert_eq!((&retried["state"], &retried["id"]), (&"running".into(), &"one".into()));
+    until("it is paused again", async || state().await.state.as_str() == "paused").await;
+    until("nothing is open", async || state().await.open == 0).await;
+    let unasked = bench.run(&["flows", "cancel", "nightly", "one"]).await;
+    assert_eq!(unasked.status, 2, "{unasked:?}");
+    assert_eq!(bench.run(&["flows", "cancel", "nightly", "one", "--yes"]).await.ok(), "one of nightly is cancelled\n");
+    let shown = bench.run(&["flows", "show", "nightly", "one"]).await.ok();
+    assert!(shown.contains("cancelled: cancelled by ada"), "{shown}");
+    let recovered = bench.run(&["flows", "recover", "--json"]).await.json();
+    assert_eq!((&recovered[0]["workflow"], &recovered[0]["synthesised"]), (&"nightly".into(), &0.into()));
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_said_with_what_was_meant() {
+    let bench = Bench::new().await;
+    start(&bench, "one", ["x", "x"], OnFailure::Finish).await;
+    let typo = bench.run(&["flows", "show", "nigthly", "one"]).await;
+    assert_eq!(typo.status, 2);
+    assert!(typo.err.contains("did you mean nightly?"), "{typo:?}");
+    for act in ["show", "pause", "resume", "retry"] {
+        let gone = bench.run(&["flows", act, "nightly", "two"]).await;
+        assert_eq!(
+            (gone.status, gone.err.contains("there is no instance two of nightly")),
+            (1, true),
+            "{act} {gone:?}"
+        );
+    }
+    let empty = bench.run(&["flows", "list", "nightly", "--state", "failed"]).await;
+    assert!(empty.err.contains("No instance of nightly is failed"), "{empty:?}");
+}

@@ -1,0 +1,571 @@
+//! Workflows: which there are, how many instances of each, and one of them node by node, with why it waits.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use futures_util::future::join_all;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Inspector;
+use super::parts::config;
+use crate::error::Error;
+use crate::faults::ConfigErrors;
+use crate::flow::handle::{NodeState, WorkflowHandle, WorkflowState};
+use crate::flow::mover::{Mover, send_entry};
+use crate::flow::options::WorkflowOptions;
+use crate::flow::workflow::Workflow;
+use crate::job::failure::StoredError;
+use crate::job::id::JobId;
+use crate::job::node_id::NodeId;
+use crate::job::shape::{Shape, ShapeNode};
+use crate::job::state::JobState;
+use crate::limits::{BATCH_BYTES, LOOK_BATCH};
+use crate::store::flow_list::{self, FlowSizes};
+use crate::store::flow_look;
+use crate::store::flow_nodes;
+use crate::store::flow_state::{self, FlowState};
+use crate::store::keys::{Key, TaskKeys};
+use crate::store::patience::response_time;
+use crate::times::{as_ms_where_known, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};
+
+/// How many workflows are asked about at a time.
+const TOGETHER: usize = 50;
+
+/// How many of the nodes that one waits for are named.
+const NAMED: usize = 10;
+
+/// The most rows of a page.
+const MOST_ROWS: usize = 500;
+
+/// A definition of workflows, and how many instances of it there are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct WorkflowReport {
+    /// Its name.
+    pub workflow: String,
+    /// Instances that run, with graphs that run as nodes of others.
+    pub running: u64,
+    /// Instances that are paused.
+    pub paused: u64,
+    /// Ended instances that are still kept.
+    pub completed: u64,
+    /// The same that failed.
+    pub failed: u64,
+    /// The same that were cancelled.
+    pub cancelled: u64,
+    /// How many steps are to be made: nodes to be sent, dependents to be visited. Mostly none, or those of this moment.
+    pub steps: u64,
+    /// For how long the oldest of them is to be made. Workers make what is 10 s old, whoever left it.
+    #[serde(rename = "oldest_step_ms", serialize_with = "as_ms_where_known")]
+    pub oldest_step: Option<Duration>,
+    /// When a worker looked after it last, which one does every 5 s.
+    #[serde(rename = "looked_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub looked_at: Option<SystemTime>,
+    /// The tasks of its nodes.
+    pub tasks: Vec<String>,
+    /// Why nothing is known of it but its name, if so: its node of a cluster is away, or something foreign is stored.
+    pub fault: Option<String>,
+}
+
+/// A page of instances.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct InstancePage {
+    /// When this was read.
+    #[serde(rename = "as_of_ms", serialize_with = "ms_since_1970")]
+    pub as_of: SystemTime,
+    /// The instances.
+    pub instances: Vec<InstanceRow>,
+    /// What to give for the page behind this one, as it is; `None` at the end. A page may be short, or empty, although others follow.
+    pub next: Option<String>,
+}
+
+/// An instance of a page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct InstanceRow {
+    /// Its id.
+    pub id: String,
+    /// Where it stands.
+    pub state: WorkflowState,
+    /// Since when: one that runs since it was moved last, others since they were paused or ended.
+    #[serde(rename = "since_ms", serialize_with = "ms_since_1970")]
+    pub since: SystemTime,
+    /// Its run, from 1.
+    pub run: u64,
+    /// How many of its nodes have not ended.
+    pub unfinished: u64,
+    /// How many of those are open: sent, or about to be.
+    pub open: u64,
+    /// Whether nothing of it opens any more: it ends when none is open.
+    pub is_stopping: bool,
+}
+
+/// An instance, with a page of its nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct InstanceReport {
+    /// When this was read.
+    #[serde(rename = "as_of_ms", serialize_with = "ms_since_1970")]
+    pub as_of: SystemTime,
+    /// Its definition.
+    pub workflow: String,
+    /// Its id.
+    pub id: String,
+    /// Where it stands.
+    pub state: WorkflowState,
+    /// Its run, from 1.
+    pub run: u64,
+    /// How many of its nodes have not ended.
+    pub unfinished: u64,
+    /// How many of those are open.
+    pub open: u64,
+    /// The node that broke it first, if one did.
+    pub broken_by: Option<String>,
+    /// The code of the failure of that node, or why it did not complete: of a cancel the reason.
+    pub code: Option<String>,
+    /// The failure of that node, or why it did not complete.
+    pub message: Option<String>,
+    /// How many nodes it has in all.
+    pub node_count: usize,
+    /// The nodes of this page, in the order in which the graph made them.
+    pub nodes: Vec<NodeReport>,
+    /// The number of the first node of the page behind this one.
+    pub next: Option<u32>,
+}
+
+/// A node of an instance, with both of its halves: what the workflow knows of it, and where its job stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct NodeReport {
+    /// Its number in the graph.
+    pub number: u32,
+    /// Its name.
+    pub name: String,
+    /// The task of its job; none of a node that is a graph.
+    pub task: Option<String>,
+    /// Where the workflow has it.
+    pub state: NodeState,
+    /// The nodes that it waits for by its graph.
+    pub after: Vec<u32>,
+    /// How many of these must still complete, of one that waits.
+    pub needs: Option<u32>,
+    /// The first of these that have not ended, of one that waits: ten at the most.
+    pub waits_for: Vec<String>,
+    /// Its job in the present run; none of a node that was not opened, or is a graph.
+    pub job: Option<JobId>,
+    /// Where its job stands, of an open one; `None` where it is not there, or could not be asked for.
+    pub job_state: Option<JobState>,
+    /// The instance that it runs as, where it is a graph.
+    pub child: Option<String>,
+    /// Since when it is to be sent.
+    #[serde(rename = "to_send_since_ms", serialize_with = "ms_since_1970_where_known")]
+    pub to_send_since: Option<SystemTime>,
+    /// Whether its job has ended, and its workflow is still to be told.
+    pub is_to_be_told: bool,
+    /// Why it does not run, or goes on only later, in words; `None` where there is nothing to say.
+    pub why: Option<String>,
+}
+
+/// What was done for a workflow that was looked after at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RecoveredWorkflow {
+    /// Its name.
+    pub workflow: String,
+    /// Of how many ended jobs it was told.
+    pub told: u64,
+    /// How many nodes were sent.
+    pub sent: u64,
+    /// How many nodes were ended without a word of their jobs: these were lost.
+    pub synthesised: u64,
+    /// Why some may be left, if so; it is safe to repeat.
+    pub fault: Option<String>,
+}
+
+impl Inspector {
+    /// The workflows of which an instance was started, at most 1,000, by their names.
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`]. What is wrong with one of them is its [`fault`](WorkflowReport::fault).
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn workflows(&self) -> Result<Vec<WorkflowReport>, Error> {
+        let now = self.now_ms().await?;
+        let found = self.look(|mut conn| async move { self.store.workflows(&mut conn).await }).await?;
+        let mut reports = Vec::with_capacity(found.len());
+        for some in found.chunks(TOGETHER) {
+            reports.extend(join_all(some.iter().map(|(name, looked)| self.workflow_report(name, *looked, now))).await);
+        }
+        Ok(reports)
+    }
+
+    async fn workflow_report(&self, name: &str, looked_ms: u64, now_ms: u64) -> WorkflowReport {
+        let keys = &self.store.workflow(name);
+        let sizes = self.look(|mut conn| async move { flow_list::sizes(&mut conn, keys).await }).await;
+        let (sizes, fault) = match sizes {
+            Ok(sizes) => (sizes, None),
+            Err(e) => (FlowSizes::default(), Some(e.chain().to_string())),
+        };
+        let FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, tasks } = sizes;
+        WorkflowReport {
+            workflow: name.to_owned(),
+            running,
+            paused,
+            completed,
+            failed,
+            cancelled,
+            steps: outbox,
+            oldest_step: oldest_ms.map(|ms| Duration::from_millis(now_ms.saturating_sub(ms))),
+            looked_at: (looked_ms > 0).then(|| at_ms(looked_ms)),
+            tasks,
+            fault,
+        }
+    }
+
+    /// A page of up to `limit` instances (1 to 500) that stand there, newest or oldest first, behind a cursor: the [`InstancePage::next`] of the
+    /// page before, or `None` to begin. Graphs that run as nodes of others are left out. A page costs the same however many there are.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name or the limit is not valid, and what every call may give, see [`Error`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn instances(
+        &self,
+        workflow: &str,
+        state: WorkflowState,
+        newest: bool,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<InstancePage, Error> {
+        if limit == 0 || limit > MOST_ROWS {
+            return Err(config("limit", &limit.to_string(), "must be 1 to 500", "use 100"));
+        }
+        let keys = &self.workflow_keys(workflow)?;
+        let place = match state {
+            WorkflowState::Running => Key::Running,
+            WorkflowState::Paused => Key::Paused,
+            WorkflowState::Completed => Key::Completed,
+            WorkflowState::Failed => Key::Failed,
+            WorkflowState::Cancelled => Key::Cancelled,
+        };
+        let now = self.now_ms().await?;
+        let from = (newest, cursor.unwrap_or_default());
+        let list = |mut conn| async move { flow_list::list(&mut conn, keys, place, from, limit).await };
+        let (lines, next) = self.ask(list).await?;
+        let row = |line: flow_list::InstanceLine| InstanceRow {
+            id: line.id,
+            state,
+            since: at_ms(line.since_ms),
+            run: line.run,
+            unfinished: line.live,
+            open: line.open,
+            is_stopping: line.is_stopping,
+        };
+        Ok(InstancePage { as_of: at_ms(now), instances: lines.into_iter().map(row).collect(), next })
+    }
+
+    /// An instance, or one that runs as a node of another, with up to 500 of its nodes from this number on, and why each of them waits; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name is not valid, [`Error::Codec`] if its graph cannot be read, and what every call may give, see [`Error`].
+    /// Where the jobs of a task cannot be asked for, the nodes say so.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn instance(&self, workflow: &str, id: &str, from: u32) -> Result<Option<InstanceReport>, Error> {
+        let keys = &self.workflow_keys(workflow)?;
+        let now = self.now_ms().await?;
+        let look = |mut conn| async move { flow_state::state(&mut conn, keys, id).await };
+        let Some(state) = self.store.ask(response_time(BATCH_BYTES), look).await? else { return Ok(None) };
+        let digest = &state.digest;
+        let read = |mut conn| async move { flow_nodes::shape(&mut conn, keys, digest).await };
+        let Some(json) = self.store.ask(response_time(BATCH_BYTES), read).await? else { return Ok(None) };
+        let what = format!("the graph of the instance {id} of the workflow {workflow}");
+        let shape: Shape = serde_json::from_slice(&json).map_err(|source| Error::Codec { what, source })?;
+        let mut states: Vec<String> = Vec::with_capacity(shape.nodes.len());
+        while states.len() < shape.nodes.len() {
+            let at = states.len() as u32;
+            let page = |mut conn| async move { flow_nodes::nodes(&mut conn, keys, id, at).await };
+            match self.ask(page).await?.filter(|page| !page.states.is_empty()) {
+                Some(page) => states.extend(page.states),
+                None => break,
+            }
+        }
+        states.resize(shape.nodes.len(), String::new());
+        let first = from as usize;
+        let last = shape.nodes.len().min(first + LOOK_BATCH);
+        let view = View { keys, id, state: &state, shape: &shape, states: &states };
+        let mut nodes: Vec<NodeReport> = (first..last).map(|at| view.node(at)).collect();
+        self.both_halves(&view, &mut nodes, now).await?;
+        let (code, message) = view.said();
+        Ok(Some(InstanceReport {
+            as_of: at_ms(now),
+            workflow: workflow.to_owned(),
+            id: id.to_owned(),
+            state: state.place.into(),
+            run: state.run,
+            unfinished: state.live,
+            open: state.open,
+            broken_by: state
+                .broken_by
+                .as_ref()
+                .and_then(|(node, _)| Some(shape.nodes.get(*node as usize)?.name.clone())),
+            code,
+            message,
+            node_count: shape.nodes.len(),
+            nodes,
+            next: (last < shape.nodes.len()).then_some(last as u32),
+        }))
+    }
+
+    /// Asks where the jobs of open nodes stand, and says why they do.
+    async fn both_halves(&self, view: &View<'_>, nodes: &mut [NodeReport], now_ms: u64) -> Result<(), Error> {
+        let mut by_task: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        let mut entries = Vec::new();
+        let open: Vec<usize> = (0..nodes.len()).filter(|at| nodes[*at].state == NodeState::Open).collect();
+        for at in &open {
+            entries.push(send_entry(&view.node_id(nodes[*at].number)));
+            if let Some(task) = &nodes[*at].task {
+                by_task.entry(task.clone()).or_default().push(*at);
+            }
+        }
+        let (keys, asked) = (view.keys, &entries);
+        let since = self.ask(|mut conn| async move { flow_list::in_outbox(&mut conn, keys, asked).await }).await?;
+        for (at, since) in open.iter().zip(since) {
+            nodes[*at].to_send_since = since.map(at_ms);
+        }
+        // Nobody is said to be missing where the list of workers is away.
+        let workers = if by_task.is_empty() { None } else { self.live_workers().await.ok() };
+        for (task, places) in by_task {
+            let ids: Vec<JobId> = places.iter().filter_map(|at| nodes[*at].job.clone()).collect();
+            let found = match self.states_of(&task, &ids).await {
+                Ok(found) => found,
+                Err(e) => {
+                    for at in places {
+                        nodes[at].why = Some(format!("where its job stands could not be asked for: {}", e.chain()));
+                    }
+                    continue;
+                }
+            };
+            let untold = self.untold(&task, &ids).await?;
+            let works = |worker: &super::workers::WorkerReport| worker.tasks.iter().any(|its| its.task == task);
+            let is_worked = workers.as_ref().is_none_or(|workers| workers.iter().any(works));
+            for ((at, job), is_untold) in places.into_iter().zip(found).zip(untold) {
+                let node = &mut nodes[at];
+                node.job_state = job.map(|(state, _)| state);
+                node.is_to_be_told = is_untold;
+                node.why = why_open(node, is_worked, now_ms);
+            }
+        }
+        for at in open.into_iter().filter(|at| nodes[*at].task.is_none()).collect::<Vec<_>>() {
+            let node = &mut nodes[at];
+            node.why = Some(match (node.to_send_since, &node.child) {
+                (Some(since), _) => format!("its graph is to be started{}", for_so_long(since, now_ms)),
+                (None, child) => format!("its graph runs as {}", child.as_deref().unwrap_or_default()),
+            });
+        }
+        Ok(())
+    }
+
+    /// Which of the jobs have ended without that their workflow was told yet.
+    async fn untold(&self, task: &str, ids: &[JobId]) -> Result<Vec<bool>, Error> {
+        let tables = self.tables(task).await?;
+        let mut found = vec![false; ids.len()];
+        for (keys, places) in tables.iter().zip(super::parts::by_table(tables.len(), ids, JobId::as_str)) {
+            let own: &Vec<JobId> = &places.iter().map(|at| ids[*at].clone()).collect();
+            if own.is_empty() {
+                continue;
+            }
+            let told = self.ask(|mut conn| async move { flow_look::among(&mut conn, keys, own).await }).await?;
+            for (at, told) in places.into_iter().zip(told) {
+                found[at] = told;
+            }
+        }
+        Ok(found)
+    }
+
+    /// A handle to an instance, to cancel, pause, resume or retry it, or to wait for it. Whether there is one is not asked.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the name or the id is not valid.
+    pub fn workflow_handle(&self, workflow: &str, id: &str) -> Result<WorkflowHandle<Value>, Error> {
+        let mover = Arc::new(Mover::new(Arc::clone(&self.store)));
+        Workflow::<Value>::new(workflow, WorkflowOptions::new(), Arc::clone(&self.store), mover)?.handle(id)
+    }
+
+    /// Looks after every workflow at once, as workers do within 15 s to 75 s: tells it of jobs that ended, sends what is to be sent, stops what is past its deadline, and
+    /// compares every instance with its jobs. It is safe beside workers, and to repeat.
+    ///
+    /// # Errors
+    /// What every call may give, see [`Error`], before anything was done. What goes wrong with one of them is its
+    /// [`fault`](RecoveredWorkflow::fault).
+    ///
+    /// # Cancel safety
+    /// Some may be looked after or not when the future is dropped; it is safe to repeat.
+    pub async fn recover_stuck_workflows(&self) -> Result<Vec<RecoveredWorkflow>, Error> {
+        let found = self.ask(|mut conn| async move { self.store.workflows(&mut conn).await }).await?;
+        let mut done = Vec::with_capacity(found.len());
+        for (name, _) in found {
+            let mover = Mover::new(Arc::clone(&self.store));
+            let fault = Box::pin(mover.recover(&name)).await.err().map(|e| e.chain().to_string());
+            let [told, sent, synthesised] = mover.tally();
+            done.push(RecoveredWorkflow { workflow: name, told, sent, synthesised, fault });
+        }
+        Ok(done)
+    }
+
+    fn workflow_keys(&self, workflow: &str) -> Result<TaskKeys, ConfigErrors> {
+        crate::flow::workflow::check_name(workflow)?;
+        Ok(self.store.workflow(workflow))
+    }
+}
+
+/// An instance as it was read.
+struct View<'a> {
+    keys: &'a TaskKeys,
+    id: &'a str,
+    state: &'a FlowState,
+    shape: &'a Shape,
+    states: &'a [String],
+}
+
+impl View<'_> {
+    fn node_id(&self, node: u32) -> NodeId {
+        let (definition, instance) = (self.keys.task().to_owned(), self.id.to_owned());
+        NodeId { definition, instance, node, run: self.state.run }
+    }
+
+    fn node(&self, at: usize) -> NodeReport {
+        let (node, said, number) = (&self.shape.nodes[at], &*self.states[at], at as u32);
+        let (state, id) = (NodeState::from_wire(said), self.node_id(number));
+        let was_opened = state != NodeState::Pending && state != NodeState::Skipped;
+        let is_graph = node.is_graph || said.starts_with('g');
+        let waits = (state == NodeState::Pending).then(|| self.waits(node, said));
+        let (needs, waits_for, why) = match waits {
+            Some((needs, waits_for, why)) => (Some(needs), waits_for, Some(why)),
+            None => (None, Vec::new(), None),
+        };
+        NodeReport {
+            number,
+            name: node.name.clone(),
+            task: Some(node.task.clone()).filter(|_| !is_graph || !node.is_graph && state != NodeState::Open),
+            state,
+            after: node.inputs.clone(),
+            needs,
+            waits_for,
+            job: (was_opened && !node.is_graph).then(|| id.job_id()),
+            job_state: None,
+            child: (was_opened && is_graph).then(|| id.child()),
+            to_send_since: None,
+            is_to_be_told: false,
+            why,
+        }
+    }
+
+    /// How many inputs must still complete of a node that waits, which have not ended, and why it waits.
+    fn waits(&self, node: &ShapeNode, said: &str) -> (u32, Vec<String>, String) {
+        let needs = said.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+        let has_ended = |input: &u32| {
+            let state = self.states.get(*input as usize).map_or(NodeState::Pending, |said| NodeState::from_wire(said));
+            !matches!(state, NodeState::Pending | NodeState::Open)
+        };
+        let mut seen = HashSet::new();
+        let left: Vec<u32> =
+            node.inputs.iter().copied().filter(|input| !has_ended(input) && seen.insert(*input)).collect();
+        let name =
+            |input: &u32| self.shape.nodes.get(*input as usize).map_or_else(String::new, |node| node.name.clone());
+        let named: Vec<String> = left.iter().take(NAMED).map(name).collect();
+        let place = WorkflowState::from(self.state.place);
+        let why = if place.is_ended() {
+            "the instance ended before it could run".to_owned()
+        } else if self.state.is_stopping {
+            "the instance stops: it does not run any more".to_owned()
+        } else if needs == 0 && place == WorkflowState::Paused {
+            "it is ready, and the instance is paused".to_owned()
+        } else if needs == 0 {
+            "it is ready, and is about to be opened".to_owned()
+        } else {
+            let more = left.len().saturating_sub(NAMED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let some = (needs as usize) < left.len();
+            let some = if some { format!("; {needs} of them must complete") } else { String::new() };
+            format!("it waits for {}{more}{some}", named.join(", "))
+        };
+        (needs, named, why)
+    }
+
+    /// The code and the message of what broke the instance.
+    fn said(&self) -> (Option<String>, Option<String>) {
+        let answer = String::from_utf8_lossy(&self.state.answer);
+        let error = match (&self.state.broken_by, WorkflowState::from(self.state.place)) {
+            (_, WorkflowState::Cancelled) => return (Some("cancelled".to_owned()), Some(answer.into_owned())),
+            (_, WorkflowState::Completed) => return (None, None),
+            (Some((_, said)), _) if !said.is_empty() => StoredError::from_json(said),
+            (Some(_), _) => {
+                return (Some("skipped".to_owned()), Some("its value is what the instance answers".to_owned()));
+            }
+            (None, WorkflowState::Failed) => StoredError::from_json(&answer),
+            _ => return (None, None),
+        };
+        (Some(error.code), Some(error.message))
+    }
+}
+
+/// Why an open node whose job was asked for does not run, or goes on only later.
+fn why_open(node: &NodeReport, is_worked: bool, now_ms: u64) -> Option<String> {
+    let task = node.task.as_deref().unwrap_or_default();
+    let nobody = || format!("no worker works the task {task}");
+    match node.job_state {
+        Some(state) if state.is_terminal() && node.is_to_be_told => Some(format!(
+            "its job {}, and the workflow is about to be told: a worker does that within 15 s",
+            ended(state)
+        )),
+        Some(state) if state.is_terminal() => Some(format!(
+            "its job {}, and nobody told the workflow: an audit does within two minutes, while a worker runs",
+            ended(state)
+        )),
+        Some(JobState::Waiting) if !is_worked => Some(format!("its job waits, and {}", nobody())),
+        Some(JobState::Waiting) => Some(format!("its job waits for a free worker of the task {task}")),
+        Some(JobState::Delayed) if !is_worked => Some(format!("its job is delayed, and {}", nobody())),
+        Some(JobState::Delayed) => Some("its job is delayed, or waits for its next run".to_owned()),
+        Some(_) => None,
+        None => Some(match node.to_send_since {
+            Some(since) => format!("its job is to be sent{}", for_so_long(since, now_ms)),
+            None => "its job is not there: an audit sends it again within two minutes, while a worker runs".to_owned(),
+        }),
+    }
+}
+
+fn ended(state: JobState) -> &'static str {
+    match state {
+        JobState::Completed => "has completed",
+        JobState::Cancelled => "was cancelled",
+        _ => "has failed",
+    }
+}
+
+/// ` for 12 s`, where it is that long.
+fn for_so_long(since: SystemTime, now_ms: u64) -> String {
+    let seconds = now_ms.saturating_sub(ms_of(since)) / 1000;
+    if seconds > 0 {
+        format!(" for {seconds} s: its task could not be reached, or whoever was to do it died")
+    } else {
+        String::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_is_late_says_for_how_long() {
+        assert_eq!(for_so_long(at_ms(5000), 5999), "");
+        assert!(for_so_long(at_ms(5000), 17_100).starts_with(" for 12 s"));
+    }
+}

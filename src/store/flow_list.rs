@@ -1,0 +1,111 @@
+//! `lua/flow_list.lua`: pages of the instances of a workflow; and how many there are of each kind, by plain commands.
+
+use super::connection::Connection;
+use super::engine::Store;
+use super::fault::classify;
+use super::keys::{self, Key, TaskKeys};
+use super::scripts::{self, Text};
+use crate::error::Error;
+
+/// The most workflows of one answer.
+const MOST: isize = 1000;
+
+/// An instance of a page.
+#[derive(Debug)]
+pub(crate) struct InstanceLine {
+    pub(crate) id: String,
+    /// Since when it is in its place, ms.
+    pub(crate) since_ms: u64,
+    pub(crate) run: u64,
+    /// Nodes that have not ended, and those that are open.
+    pub(crate) live: u64,
+    pub(crate) open: u64,
+    pub(crate) is_stopping: bool,
+}
+
+/// A page of the instances in this place, and the cursor of the next one.
+pub(crate) async fn list(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    place: Key,
+    (newest, cursor): (bool, &str),
+    look: usize,
+) -> Result<(Vec<InstanceLine>, Option<String>), Error> {
+    let mut call = scripts::FLOW_LIST.on_place(keys, place);
+    call.arg(u8::from(newest)).arg(cursor).arg(look);
+    let mut reply = call.call(conn).await?;
+    let _: String = reply.next()?;
+    let Text(next) = reply.next()?;
+    let words: Vec<Text> = reply.rest()?;
+    let number = |word: &Text| word.0.parse::<f64>().unwrap_or(0.0) as u64;
+    let line = |words: &[Text]| InstanceLine {
+        id: words[0].0.clone(),
+        since_ms: number(&words[1]),
+        run: number(&words[2]),
+        live: number(&words[3]),
+        open: number(&words[4]),
+        is_stopping: words[5].0 == "1",
+    };
+    Ok((words.chunks_exact(6).map(line).collect(), Some(next).filter(|next| !next.is_empty())))
+}
+
+/// How much there is of a workflow.
+#[derive(Debug, Default)]
+pub(crate) struct FlowSizes {
+    /// With those that run as nodes of others.
+    pub(crate) running: u64,
+    pub(crate) paused: u64,
+    pub(crate) completed: u64,
+    pub(crate) failed: u64,
+    pub(crate) cancelled: u64,
+    /// What is to be done.
+    pub(crate) outbox: u64,
+    /// Since when the oldest of it is, ms.
+    pub(crate) oldest_ms: Option<u64>,
+    pub(crate) tasks: Vec<String>,
+}
+
+/// Counts what there is of a workflow.
+pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result<FlowSizes, Error> {
+    let mut pipe = redis::pipe();
+    for key in [Key::Running, Key::Paused, Key::Completed, Key::Failed, Key::Cancelled, Key::Outbox] {
+        pipe.zcard(keys.get(key));
+    }
+    pipe.zrange_withscores(keys.get(Key::Outbox), 0, 0).zrange(keys.get(Key::FlowTasks), 0, -1);
+    type Found = (u64, u64, u64, u64, u64, u64, Vec<(Text, f64)>, Vec<Text>);
+    let found: Found = pipe.query_async(conn).await.map_err(|e| classify("flow sizes", e))?;
+    let (running, paused, completed, failed, cancelled, outbox, oldest, tasks) = found;
+    let oldest_ms = oldest.first().map(|(_, score)| *score as u64);
+    let tasks = tasks.into_iter().map(|Text(task)| task).collect();
+    Ok(FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, tasks })
+}
+
+/// Since when what is to be done with these nodes is to be done, ms; `None` of those with which nothing is.
+pub(crate) async fn in_outbox(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    entries: &[String],
+) -> Result<Vec<Option<u64>>, Error> {
+    if entries.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut cmd = redis::cmd("ZMSCORE");
+    cmd.arg(keys.get(Key::Outbox));
+    for entry in entries {
+        cmd.arg(entry);
+    }
+    let found: Vec<Option<f64>> = cmd.query_async(conn).await.map_err(|e| classify("outbox", e))?;
+    Ok(found.into_iter().map(|score| score.map(|ms| ms as u64)).collect())
+}
+
+impl Store {
+    /// The workflows that are looked after, at most 1,000, and when somebody did last, ms.
+    pub(crate) async fn workflows(&self, conn: &mut impl Connection) -> Result<Vec<(String, u64)>, Error> {
+        let mut cmd = redis::cmd("ZRANGE");
+        cmd.arg(keys::flows(&self.prefix)).arg(0).arg(MOST - 1).arg("WITHSCORES");
+        let found: Vec<(Text, f64)> = cmd.query_async(conn).await.map_err(|e| classify("flows", e))?;
+        let mut found: Vec<(String, u64)> = found.into_iter().map(|(Text(name), ms)| (name, ms as u64)).collect();
+        found.sort();
+        Ok(found)
+    }
+}

@@ -1,0 +1,158 @@
+//! What people see of workflows: lists, and why each node of an instance waits.
+
+use std::time::Duration;
+
+use heartline::{
+    Graph, Inspector, InstanceReport, JobState, Node, NodeReport, NodeState, OnFailure, TaskDef, WorkflowOptions,
+    WorkflowState,
+};
+use redis::AsyncCommands;
+
+use crate::support::{PATIENCE, eventually};
+use crate::world::{WORK, World};
+
+const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
+
+fn node(graph: &Graph<()>, name: &str, what: &str) -> Node<u64> {
+    graph.node(name, &TASK, what.to_owned())
+}
+
+async fn seen(inspector: &Inspector, id: &str) -> InstanceReport {
+    inspector.instance("flow", id, 0).await.unwrap().unwrap()
+}
+
+fn of<'a>(report: &'a InstanceReport, name: &str) -> &'a NodeReport {
+    report.nodes.iter().find(|node| node.name == name).unwrap()
+}
+
+fn why<'a>(report: &'a InstanceReport, name: &str) -> &'a str {
+    of(report, name).why.as_deref().unwrap_or("-")
+}
+
+#[tokio::test]
+async fn each_node_says_why_it_waits_and_both_of_its_halves() {
+    let world = World::new();
+    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let inspector = world.app().await.inspector();
+    let (graph, child) = (Graph::new(), Graph::new());
+    let first = node(&graph, "first", "value 1");
+    let parts: Vec<Node<u64>> = (0..12).map(|n| node(&graph, &format!("part-{n}"), "value 1").after(&first)).collect();
+    let sum = node(&graph, "sum", "sum").after(&parts).at_least(9);
+    node(&child, "inner", "wait");
+    graph.child("child", child);
+    node(&graph, "late", "value 1").delay(Duration::from_secs(3600));
+    let handle = flow.start(graph.output(&sum)).id("one").await.unwrap();
+    let report = seen(&inspector, "one").await;
+    assert_eq!((report.state, report.unfinished, report.open, report.node_count), (WorkflowState::Running, 16, 3, 16));
+    assert_eq!(why(&report, "first"), "its job waits, and no worker works the task work");
+    assert_eq!(of(&report, "first").job.as_ref().unwrap().as_str(), "~flow/one/0/1");
+    assert_eq!(of(&report, "first").job_state, Some(JobState::Waiting));
+    assert_eq!((why(&report, "part-3"), of(&report, "part-3").job.as_ref()), ("it waits for first", None));
+    assert_eq!(
+        why(&report, "sum"),
+        "it waits for part-0, part-1, part-2, part-3, part-4, part-5, part-6, part-7, part-8, part-9 and 2 more; 9 of them must complete"
+    );
+    assert_eq!(of(&report, "sum").needs, Some(9));
+    assert_eq!((why(&report, "child"), of(&report, "child").task.as_ref()), ("its graph runs as one/14.1", None));
+    assert_eq!(why(&report, "late"), "its job is delayed, and no worker works the task work");
+    let inner = seen(&inspector, "one/14.1").await;
+    assert_eq!((inner.state, inner.nodes.len()), (WorkflowState::Running, 1));
+    let worker = world.worker().await;
+    let job = tasks.handle("~flow/one/14.1/0/1").unwrap();
+    eventually("it runs", PATIENCE, async || job.state().await.is_ok_and(|state| state == JobState::Running)).await;
+    assert_eq!((why(&seen(&inspector, "one/14.1").await, "inner")), "-");
+    handle.cancel("enough").await.unwrap();
+    eventually("it ended", PATIENCE, async || handle.status().await.unwrap().state.is_ended()).await;
+    let report = seen(&inspector, "one").await;
+    assert_eq!((report.code.as_deref(), report.message.as_deref()), (Some("cancelled"), Some("enough")));
+    assert_eq!(seen(&inspector, "one/14.1").await.state, WorkflowState::Cancelled);
+    assert!(inspector.instance("flow", "two", 0).await.unwrap().is_none());
+    assert!(inspector.instance("none", "one", 0).await.unwrap().is_none());
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_whose_job_is_lost_or_untold_says_so_and_a_recovery_mends_it() {
+    let world = World::new();
+    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let app = world.app().await;
+    let inspector = app.inspector();
+    let graph = Graph::new();
+    let lost = node(&graph, "lost", "value 1");
+    let untold = node(&graph, "untold", "value 1");
+    let sum = node(&graph, "sum", "sum").after(&[lost, untold]).always();
+    let handle = flow.start(graph.output(&sum)).id("one").await.unwrap();
+    // A server that lost one of them, and a worker that died when another one had ended.
+    let mut conn = world.redis.conn().await;
+    let key = |name: &str| format!("{}:{{work}}:{name}", world.prefix);
+    let () = conn.hdel(key("payload"), "~flow/one/0/1").await.unwrap();
+    let () = conn.lrem(key("wait"), 0, "~flow/one/0/1").await.unwrap();
+    tasks.handle("~flow/one/1/1").unwrap().cancel("by hand").await.unwrap();
+    let report = seen(&inspector, "one").await;
+    assert!(why(&report, "lost").starts_with("its job is not there: an audit"), "{report:?}");
+    assert!(why(&report, "untold").starts_with("its job was cancelled, and the workflow is about"), "{report:?}");
+    assert!(of(&report, "untold").is_to_be_told);
+    let done = app.recover_stuck_workflows().await.unwrap();
+    assert_eq!(
+        (done[0].workflow.as_str(), done[0].told, done[0].sent, done[0].synthesised),
+        ("flow", 1, 1, 0),
+        "{done:?}"
+    );
+    let report = seen(&inspector, "one").await;
+    assert_eq!(of(&report, "untold").state, NodeState::Cancelled);
+    assert_eq!(of(&report, "lost").job_state, Some(JobState::Waiting));
+    let worker = world.worker().await;
+    eventually("it ended", PATIENCE, async || handle.status().await.unwrap().state == WorkflowState::Failed).await;
+    let report = seen(&inspector, "one").await;
+    assert_eq!((report.broken_by.as_deref(), report.code.as_deref()), (Some("untold"), Some("cancelled")));
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn workflows_and_their_instances_are_listed_by_where_they_stand() {
+    let world = World::new();
+    let worker = world.worker().await;
+    let (flow, _) = world.producer(WorkflowOptions::new().on_failure(OnFailure::Pause)).await;
+    let inspector = world.app().await.inspector();
+    assert_eq!(inspector.workflows().await.unwrap(), []);
+    let start = async |id: String, what: &str| {
+        let (graph, child) = (Graph::new(), Graph::new());
+        let inner = node(&child, "inner", what);
+        let one = graph.child("one", child.output(&inner));
+        flow.start(graph.output(&one)).id(id).await.unwrap()
+    };
+    for n in 0..5 {
+        start(format!("good-{n}"), "value 1").await;
+    }
+    start("bad".to_owned(), "fail").await;
+    start("long".to_owned(), "wait").await;
+    let report = async || inspector.workflows().await.unwrap().remove(0);
+    eventually("all stand", PATIENCE, async || {
+        let found = report().await;
+        (found.completed, found.paused, found.steps) == (5, 1, 0)
+    })
+    .await;
+    let found = report().await;
+    // The long one, and what it runs as.
+    assert_eq!((found.workflow.as_str(), found.running, &*found.tasks), ("flow", 2, &[WORK.to_owned()][..]));
+    assert_eq!((found.fault, found.oldest_step), (None, None));
+    let page = inspector.instances("flow", WorkflowState::Running, true, None, 10).await.unwrap();
+    assert_eq!((page.instances.len(), page.next.as_ref()), (1, None));
+    assert_eq!((page.instances[0].id.as_str(), page.instances[0].open), ("long", 1));
+    let (mut ids, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = inspector.instances("flow", WorkflowState::Completed, false, cursor.as_deref(), 2).await.unwrap();
+        ids.extend(page.instances.into_iter().map(|row| row.id));
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    ids.sort();
+    assert_eq!(ids, (0..5).map(|n| format!("good-{n}")).collect::<Vec<_>>());
+    assert!(inspector.instances("flow", WorkflowState::Paused, true, None, 0).await.is_err());
+    let handle = inspector.workflow_handle("flow", "long").unwrap();
+    handle.cancel("enough").await.unwrap();
+    eventually("it ended", PATIENCE, async || handle.status().await.unwrap().state == WorkflowState::Cancelled).await;
+    worker.stop().await;
+}
