@@ -38,6 +38,7 @@ pub(crate) struct Wanted {
     act: String,
     id: String,
     worker: String,
+    workflow: String,
     reason: String,
     confirmed: String,
     /// When the job was dispatched that was asked about, ms since 1970.
@@ -65,8 +66,13 @@ impl Wanted {
 
     /// The field that is longer than what is kept of a run may be, if one is.
     fn too_long(&self) -> Option<&'static str> {
-        let names =
-            [("the task", &self.task), ("the id", &self.id), ("the worker", &self.worker), ("the act", &self.act)];
+        let names = [
+            ("the task", &self.task),
+            ("the id", &self.id),
+            ("the worker", &self.worker),
+            ("the act", &self.act),
+            ("the workflow", &self.workflow),
+        ];
         let texts = [
             ("the reason", &self.reason),
             ("what was typed", &self.confirmed),
@@ -76,6 +82,11 @@ impl Wanted {
         let texts = texts.into_iter().chain([("the state", &self.state), ("the age", &self.older)]);
         let fields = names.into_iter().map(|field| (field, NAME)).chain(texts.map(|field| (field, TEXT)));
         fields.filter(|((_, value), most)| value.len() > *most).map(|((name, _), _)| name).next()
+    }
+
+    /// Whether it is about an instance of a workflow.
+    fn is_of_flow(&self) -> bool {
+        self.act.starts_with("flow_")
     }
 
     /// What is offered under this name.
@@ -89,6 +100,9 @@ impl Wanted {
         match self.act.as_str() {
             "pause" | "resume" | "sweep" => board.url(&format!("/task?task={task}")),
             "audit" | "preview" | "repair" => board.url(&format!("/audit?task={task}")),
+            _ if self.is_of_flow() => {
+                board.url(&format!("/instance?workflow={}&id={}", encoded(&self.workflow), encoded(&self.id)))
+            }
             "recover_worker" => board.url(&format!("/worker?worker={}", encoded(&self.worker))),
             _ if self.id.is_empty() => self.jobs().url(board),
             _ => board.url(&format!("/job?task={task}&id={}", encoded(&self.id))),
@@ -97,11 +111,12 @@ impl Wanted {
 
     /// All of it again, to be confirmed, with when it was asked about.
     fn fields(&self, as_of: SystemTime, dispatched: Option<SystemTime>) -> Vec<(&'static str, String)> {
-        let Wanted { act, id, worker, reason, task, state, code, text, older, .. } = self.clone();
+        let Wanted { act, id, worker, workflow, reason, task, state, code, text, older, .. } = self.clone();
         vec![
             ("act", act),
             ("id", id),
             ("worker", worker),
+            ("workflow", workflow),
             ("reason", reason),
             ("as_of", in_form(as_of)),
             ("dispatched", dispatched.map(in_form).unwrap_or_default()),
@@ -204,7 +219,8 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: Parts, Form(mut w
         Ok(poison) => poison,
         Err(e) => return board.not_begun(&e),
     };
-    let is_asked_about = is_asked_about || to_type.is_some() && matches!(&*wanted.act, "retry" | "run_now");
+    let is_asked_about =
+        is_asked_about || to_type.is_some() && matches!(&*wanted.act, "retry" | "run_now" | "flow_retry");
     if (is_asked_about || poison.is_some()) && !is_confirmed {
         let (as_of, text) = match question(&board, &wanted).await {
             Ok(Ok(asked)) => asked,
@@ -232,7 +248,7 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: Parts, Form(mut w
         Ok(selection) => selection,
         Err(wrong) => return board.problem(StatusCode::BAD_REQUEST, "That cannot be asked for", &wrong),
     };
-    if wanted.act != "recover_worker" {
+    if wanted.act != "recover_worker" && !wanted.is_of_flow() {
         match board.knows(&wanted.task).await {
             Ok(true) => {}
             Ok(false) => {
@@ -243,13 +259,17 @@ pub(crate) async fn act(State(board): State<Arc<Board>>, head: Parts, Form(mut w
         }
     }
     let by = (board.options.by)(&head);
-    if wanted.act == "cancel" {
+    if matches!(wanted.act.as_str(), "cancel" | "flow_cancel") {
         // The event of a running one is written by its worker, which does not know who asked.
         let named = format!("cancelled by {by}");
         wanted.reason = if wanted.reason.is_empty() { named } else { format!("{} ({named})", wanted.reason) };
     }
     let inspector = board.inspector.clone().by(by);
-    let on = if wanted.act == "recover_worker" { &wanted.worker } else { &wanted.task };
+    let on = match wanted.act.as_str() {
+        "recover_worker" => &wanted.worker,
+        _ if wanted.is_of_flow() => &wanted.workflow,
+        _ => &wanted.task,
+    };
     let on = if wanted.id.is_empty() { shown(on) } else { format!("{} of {}", shown(&wanted.id), shown(on)) };
     let (what, back) = (format!("{verb}: {on}"), wanted.back(&board));
     let begun = board.runs.begin(what, back, wanted.offer().to_owned(), |run| {
@@ -301,7 +321,7 @@ async fn poison(board: &Board, wanted: &Wanted) -> Result<Option<String>, Error>
 
 /// When the job was dispatched that an act is about, if it is about one.
 async fn dispatched_at(board: &Board, wanted: &Wanted) -> Result<Option<SystemTime>, Error> {
-    if wanted.id.is_empty() {
+    if wanted.id.is_empty() || wanted.is_of_flow() {
         return Ok(None);
     }
     let job = board.inspector.job(&wanted.task, &wanted.id, JobValues::None).await?;
@@ -322,6 +342,10 @@ fn verb(wanted: &Wanted) -> Option<(&'static str, bool)> {
         "recover_running" => ("Run again", true),
         "fail_running" => ("Let fail", true),
         "recover_worker" => ("Take its jobs from it", true),
+        "flow_pause" => ("Pause", false),
+        "flow_resume" => ("Resume", false),
+        "flow_retry" => ("Retry", false),
+        "flow_cancel" => ("Cancel", true),
         "sweep" => ("Resolve what stays silent", true),
         "audit" => ("Audit", false),
         "preview" => ("What a repair would do", false),
@@ -347,6 +371,10 @@ async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, 
     }
     if wanted.act == "recover_worker" {
         return of_worker(board, &wanted.worker).await.map(Ok);
+    }
+    if wanted.is_of_flow() {
+        let text = "What is not open yet never runs, what waits is cancelled, and what runs is asked to stop.";
+        return Ok(Ok((now, format!("{} of {}. {text}", wanted.id, wanted.workflow))));
     }
     let is_watched = matches!(wanted.act.as_str(), "requeue_claimed" | "recover_running" | "fail_running");
     if !wanted.id.is_empty() {
@@ -464,11 +492,29 @@ async fn done(
             run.lines(report.tasks.iter().map(of_task).collect());
             Ok("Its jobs are taken from it.".to_owned())
         }
+        _ if wanted.is_of_flow() => of_flow(inspector, wanted).await,
         "sweep" => sweep(inspector, task, run).await,
         "audit" => audit(board, inspector, task, run).await,
         "preview" => preview(board, inspector, wanted, run).await,
         _ => repair(board, inspector, wanted, run).await,
     }
+}
+
+/// Does it to an instance of a workflow.
+async fn of_flow(inspector: &Inspector, wanted: &Wanted) -> Result<String, Error> {
+    let handle = inspector.workflow_handle(&wanted.workflow, &wanted.id)?;
+    let state = match wanted.act.as_str() {
+        "flow_pause" => handle.pause().await,
+        "flow_resume" => handle.resume().await,
+        "flow_retry" => handle.retry_failed().await,
+        _ => handle.cancel(&*wanted.reason).await,
+    };
+    let stops = if wanted.act == "flow_cancel" && state.as_ref().is_ok_and(|state| !state.is_ended()) {
+        ", and ends when none of its handlers is left"
+    } else {
+        ""
+    };
+    Ok(format!("It is {}{stops}.", state?))
 }
 
 async fn step_by_step(mut act: Act, done: &str, run: &Run) -> Result<String, Error> {

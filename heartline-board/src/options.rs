@@ -159,7 +159,7 @@ impl BoardOptions {
     }
 
     /// What they may do, by the head of a request and the name of the act: `pause`, `resume`, `retry`, `run_now`, `cancel`, `remove`,
-    /// `requeue_claimed`, `recover_running`, `fail_running`, `recover_worker`, `sweep`, `audit` (which reads all of a task) and `repair`. Defaults to everything.
+    /// `requeue_claimed`, `recover_running`, `fail_running`, `recover_worker`, `sweep`, `audit` (which reads all of a task), `repair`, and of workflows `flow_pause`, `flow_resume`, `flow_retry` and `flow_cancel`. Defaults to everything.
     /// What they may not do they are not offered.
     pub fn allow(mut self, is_allowed: impl Fn(&Parts, &str) -> bool + Send + Sync + 'static) -> BoardOptions {
         self.allow = Arc::new(is_allowed);

@@ -245,6 +245,11 @@ impl Inspector {
         if limit == 0 || limit > MOST_ROWS {
             return Err(config("limit", &limit.to_string(), "must be 1 to 500", "use 100"));
         }
+        let is_cursor = |text: &str| text.split_once(' ').is_some_and(|(score, _)| score.parse::<f64>().is_ok());
+        if let Some(text) = cursor.filter(|text| !text.is_empty() && !is_cursor(text)) {
+            let rule = "must be the `next` of a page of the same workflow";
+            return Err(config("cursor", text, rule, "begin again without a cursor"));
+        }
         let keys = &self.workflow_keys(workflow)?;
         let place = match state {
             WorkflowState::Running => Key::Running,

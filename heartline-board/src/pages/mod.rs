@@ -1,6 +1,7 @@
 //! The pages: each asks the `Inspector`, and fills a template that escapes whatever it shows.
 
 pub(crate) mod audit;
+pub(crate) mod flows;
 pub(crate) mod job;
 pub(crate) mod jobs;
 pub(crate) mod overview;
@@ -54,7 +55,7 @@ const AWAY_FRESH: Duration = Duration::from_secs(2);
 const REMEMBERED: usize = 120;
 
 /// What can be done, by the names under which [`BoardOptions::allow`] is asked.
-pub(crate) const ACTS: [&str; 13] = [
+pub(crate) const ACTS: [&str; 17] = [
     "pause",
     "resume",
     "retry",
@@ -68,6 +69,10 @@ pub(crate) const ACTS: [&str; 13] = [
     "sweep",
     "audit",
     "repair",
+    "flow_pause",
+    "flow_resume",
+    "flow_retry",
+    "flow_cancel",
 ];
 
 /// For how long a count of jobs stands that are looked through.

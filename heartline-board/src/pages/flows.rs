@@ -1,0 +1,276 @@
+//! Workflows: all of them, the instances of one, and an instance with its graph.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+use heartline::{InstanceReport, NodeReport, NodeState, WorkflowReport, WorkflowState};
+use serde::Deserialize;
+
+use super::{Board, Frame, answer, encoded};
+use crate::flows::{Picture, advice, picture, troubles_of};
+use crate::text::{relative, shown, span};
+use crate::troubles::Trouble;
+
+/// How many instances a page has.
+const LISTED: usize = 50;
+
+/// The states in which instances are listed, in the order in which they are asked for.
+const PLACES: [WorkflowState; 5] = [
+    WorkflowState::Running,
+    WorkflowState::Paused,
+    WorkflowState::Completed,
+    WorkflowState::Failed,
+    WorkflowState::Cancelled,
+];
+
+#[derive(Template)]
+#[template(path = "flows.html")]
+struct FlowsPage {
+    frame: Frame,
+    states: [WorkflowState; 5],
+    rows: Vec<FlowRow>,
+    troubles: Vec<Trouble>,
+}
+
+struct FlowRow {
+    name: String,
+    counts: Vec<(WorkflowState, String)>,
+    steps: String,
+    oldest: String,
+    looked: String,
+    tasks: Vec<String>,
+}
+
+pub(crate) async fn all(State(board): State<Arc<Board>>, head: Parts) -> Response {
+    let (flows, now) = match tokio::try_join!(board.inspector.workflows(), board.inspector.server_time()) {
+        Ok(found) => found,
+        Err(e) => return board.failed(&e),
+    };
+    let row = |flow: &WorkflowReport| {
+        // What cannot be read is not 0.
+        let known = |told: String| if flow.fault.is_some() { "–".to_owned() } else { told };
+        FlowRow {
+            name: flow.workflow.clone(),
+            counts: PLACES.map(|state| (state, known(count(flow, state).to_string()))).to_vec(),
+            steps: known(flow.steps.to_string()),
+            oldest: flow.oldest_step.map_or("–".to_owned(), span),
+            looked: flow.looked_at.map_or("never".to_owned(), |at| relative(at, now)),
+            tasks: flow.tasks.clone(),
+        }
+    };
+    answer(&FlowsPage {
+        frame: board.frame(&head),
+        states: PLACES,
+        rows: flows.iter().map(row).collect(),
+        troubles: flows.iter().flat_map(|flow| troubles_of(flow, now)).collect(),
+    })
+}
+
+fn count(flow: &WorkflowReport, state: WorkflowState) -> u64 {
+    match state {
+        WorkflowState::Running => flow.running,
+        WorkflowState::Paused => flow.paused,
+        WorkflowState::Completed => flow.completed,
+        WorkflowState::Failed => flow.failed,
+        _ => flow.cancelled,
+    }
+}
+
+#[derive(Deserialize)]
+pub(crate) struct AskedList {
+    workflow: String,
+    #[serde(default)]
+    state: String,
+    #[serde(default)]
+    cursor: String,
+    #[serde(default)]
+    oldest: String,
+}
+
+#[derive(Template)]
+#[template(path = "flow.html")]
+struct FlowPage {
+    frame: Frame,
+    workflow: String,
+    states: [WorkflowState; 5],
+    state: WorkflowState,
+    is_oldest: bool,
+    rows: Vec<InstanceCells>,
+    next: Option<String>,
+}
+
+struct InstanceCells {
+    id: String,
+    state: String,
+    since: String,
+    run: String,
+    unfinished: String,
+    open: String,
+}
+
+pub(crate) async fn one(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<AskedList>) -> Response {
+    let state = if asked.state.is_empty() { Ok(WorkflowState::Running) } else { asked.state.parse() };
+    let state: WorkflowState = match state {
+        Ok(state) => state,
+        Err(e) => return board.failed(&heartline::Error::from(e)),
+    };
+    let (newest, cursor) = (asked.oldest.is_empty(), Some(&*asked.cursor).filter(|cursor| !cursor.is_empty()));
+    let page = match board.inspector.instances(&asked.workflow, state, newest, cursor, LISTED).await {
+        Ok(page) => page,
+        Err(e) => return board.failed(&e),
+    };
+    let rows = page.instances.iter().map(|instance| InstanceCells {
+        id: instance.id.clone(),
+        state: if instance.is_stopping { format!("{} (stops)", instance.state) } else { instance.state.to_string() },
+        since: relative(instance.since, page.as_of),
+        run: instance.run.to_string(),
+        unfinished: instance.unfinished.to_string(),
+        open: instance.open.to_string(),
+    });
+    let oldest = if newest { "" } else { "&oldest=yes" };
+    let next = |cursor: &String| {
+        let (workflow, cursor) = (encoded(&asked.workflow), encoded(cursor));
+        board.url(&format!("/flow?workflow={workflow}&state={state}{oldest}&cursor={cursor}"))
+    };
+    answer(&FlowPage {
+        frame: board.frame(&head),
+        rows: rows.collect(),
+        next: page.next.as_ref().map(next),
+        workflow: asked.workflow,
+        states: PLACES,
+        state,
+        is_oldest: !newest,
+    })
+}
+
+#[derive(Deserialize)]
+pub(crate) struct AskedInstance {
+    workflow: String,
+    id: String,
+    #[serde(default)]
+    from: u32,
+}
+
+#[derive(Template)]
+#[template(path = "instance.html")]
+struct InstancePage {
+    frame: Frame,
+    workflow: String,
+    id: String,
+    facts: Vec<(&'static str, String)>,
+    broken: Option<String>,
+    advice: Vec<String>,
+    acts: Vec<(&'static str, &'static str, bool)>,
+    /// The graph, where it is small enough to be seen.
+    picture: Option<Picture>,
+    rows: Vec<NodeCells>,
+    next: Option<String>,
+    /// What it is of, where it runs as a node.
+    root: Option<String>,
+}
+
+struct NodeCells {
+    name: String,
+    state: String,
+    class: &'static str,
+    task: String,
+    job: String,
+    job_state: String,
+    child: String,
+    why: String,
+}
+
+pub(crate) async fn instance(
+    State(board): State<Arc<Board>>,
+    head: Parts,
+    Query(asked): Query<AskedInstance>,
+) -> Response {
+    let found = match board.inspector.instance(&asked.workflow, &asked.id, asked.from).await {
+        Ok(Some(found)) => found,
+        Ok(None) => {
+            let (id, workflow) = (shown(&asked.id), shown(&asked.workflow));
+            let text = format!("Nothing is known of {id} of the workflow {workflow}: it may have been removed.");
+            return board.problem(StatusCode::NOT_FOUND, "There is no such instance", &text);
+        }
+        Err(e) => return board.failed(&e),
+    };
+    let frame = board.frame(&head);
+    let is_root = !found.id.contains('/');
+    let at = |from: u32| {
+        let (workflow, id) = (encoded(&found.workflow), encoded(&found.id));
+        board.url(&format!("/instance?workflow={workflow}&id={id}&from={from}"))
+    };
+    answer(&InstancePage {
+        facts: facts(&found),
+        broken: broken(&found),
+        advice: advice(&found),
+        acts: frame.offered(if is_root { acts_on(&found) } else { Vec::new() }),
+        frame,
+        picture: picture(&found),
+        rows: found.nodes.iter().map(|node| cells(node, found.as_of)).collect(),
+        next: found.next.map(at),
+        root: found.id.split_once('/').map(|(root, _)| root.to_owned()),
+        workflow: found.workflow,
+        id: found.id,
+    })
+}
+
+fn facts(found: &InstanceReport) -> Vec<(&'static str, String)> {
+    let mut facts = vec![("State", found.state.to_string())];
+    if !found.state.is_ended() {
+        facts.push(("Not ended", format!("{} of {} nodes, {} open", found.unfinished, found.node_count, found.open)));
+    } else {
+        facts.push(("Nodes", found.node_count.to_string()));
+    }
+    if found.run > 1 {
+        facts.push(("Run", found.run.to_string()));
+    }
+    facts
+}
+
+fn broken(found: &InstanceReport) -> Option<String> {
+    let message = found.message.as_ref()?;
+    let code = found.code.as_deref().unwrap_or_default();
+    let node = found.broken_by.as_ref().map_or_else(String::new, |node| format!("{}: ", shown(node)));
+    Some(format!("{node}{} ({})", shown(message), shown(code)))
+}
+
+/// What may be done with an instance, as it stands.
+fn acts_on(found: &InstanceReport) -> Vec<(&'static str, &'static str, bool)> {
+    let (retry, cancel) = (("flow_retry", "Retry what did not complete", false), ("flow_cancel", "Cancel", true));
+    match found.state {
+        WorkflowState::Running => vec![("flow_pause", "Pause", false), cancel],
+        WorkflowState::Paused => vec![("flow_resume", "Resume", false), retry, cancel],
+        WorkflowState::Failed | WorkflowState::Cancelled => vec![retry],
+        _ => Vec::new(),
+    }
+}
+
+fn cells(node: &NodeReport, now: SystemTime) -> NodeCells {
+    let since = node.to_send_since.map_or_else(String::new, |at| format!(" (since {})", relative(at, now)));
+    let job_state = match node.job_state {
+        Some(state) => state.to_string(),
+        None if node.job.is_some() && node.state == NodeState::Open => "not there".to_owned(),
+        None => String::new(),
+    };
+    NodeCells {
+        name: shown(&node.name),
+        state: node.state.to_string(),
+        class: match node.state {
+            NodeState::Failed | NodeState::Cancelled => "bad",
+            NodeState::Completed => "good",
+            NodeState::Skipped | NodeState::Pending => "dim",
+            _ => "",
+        },
+        task: node.task.clone().unwrap_or_default(),
+        job: node.job.as_ref().map_or_else(String::new, ToString::to_string),
+        job_state,
+        child: node.child.clone().unwrap_or_default(),
+        why: node.why.as_ref().map_or_else(String::new, |why| format!("{}{since}", shown(why))),
+    }
+}

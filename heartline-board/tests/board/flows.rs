@@ -1,0 +1,95 @@
+//! Workflows on the page: all of them, the instances of one, and an instance with its graph and what may be done.
+
+use heartline::{Graph, TaskDef, WorkflowOptions};
+
+use crate::site::{Site, hidden, until};
+
+const EXPORT: TaskDef<String, u64> = TaskDef::new("export");
+
+/// An instance whose names are as bad as names may be.
+async fn start(site: &Site, id: &str, last: &str) {
+    let flow = site.app.workflow::<()>("nightly", WorkflowOptions::new()).unwrap();
+    let (graph, child) = (Graph::new(), Graph::new());
+    let first = graph.node("\"><script>", &EXPORT, "x".to_owned());
+    graph.node("last", &EXPORT, last.to_owned()).after(&first);
+    child.node("inner", &EXPORT, "x".to_owned());
+    graph.child("child", child);
+    flow.start(graph).id(id).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_way_from_the_workflows_to_a_node_that_waits_is_all_links() {
+    let site = Site::new().await;
+    assert!(site.page("/flows").await.contains("No workflow was started."));
+    start(&site, "a&b=c", "x").await;
+    let all = site.page("/flows").await;
+    for part in [
+        "href=\"/flow?workflow=nightly&amp;state=running\">2</a>",
+        "nobody has looked after the workflow nightly",
+        "href=\"/task?task=export\"",
+    ] {
+        assert!(all.contains(part), "{part}: {all}");
+    }
+    assert!(site.page("/").await.contains("nobody has looked after the workflow nightly"));
+    let list = site.page("/flow?workflow=nightly").await;
+    let link = "href=\"/instance?workflow=nightly&amp;id=a%26b%3Dc\"";
+    assert!(list.contains(link) && !list.contains("2.1"), "{list}");
+    let instance = site.page("/instance?workflow=nightly&id=a%26b%3Dc").await;
+    for part in [
+        "3 of 3 nodes, 2 open",
+        "its job waits, and no worker works the task export",
+        "it waits for &#34;&#62;&#60;script&#62;",
+        "href=\"/job?task=export&amp;id=~nightly%2Fa%26b%3Dc%2F0%2F1\"",
+        "href=\"/instance?workflow=nightly&amp;id=a%26b%3Dc%2F2.1\"",
+        "<svg class=\"graph\"",
+        "value=\"flow_pause\"",
+    ] {
+        assert!(instance.contains(part), "{part}: {instance}");
+    }
+    assert!(!instance.contains("\"><script>") && instance.matches("<rect").count() == 3, "{instance}");
+    let child = site.page("/instance?workflow=nightly&id=a%26b%3Dc%2F2.1").await;
+    assert!(
+        child.contains("as a node of <a href=\"/instance?workflow=nightly&amp;id=a%26b%3Dc\"")
+            && !child.contains("name=\"act\"")
+    );
+    let job = site.page("/job?task=export&id=%7Enightly%2Fa%26b%3Dc%2F0%2F1").await;
+    assert!(job.contains("<dt>state</dt><dd>waiting</dd>"), "{job}");
+    for (path, status) in [
+        ("/instance?workflow=nightly&id=nobody", 404),
+        ("/instance?workflow=a%20b&id=x", 400),
+        ("/flow?workflow=nightly&state=done", 400),
+        ("/flow?workflow=nightly&cursor=x", 400),
+    ] {
+        let answer = site.get(path).await;
+        assert_eq!((answer.status, answer.body.contains("<h1>")), (status, true), "{path}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_instance_is_paused_resumed_cancelled_and_retried() {
+    let site = Site::new().await;
+    start(&site, "one", "fail").await;
+    let act = async |act: &str| site.post("/act", &[("act", act), ("workflow", "nightly"), ("id", "one")]).await;
+    let page = async || site.page("/instance?workflow=nightly&id=one").await;
+    assert!(act("flow_pause").await.body.contains("It is paused."));
+    assert!(page().await.contains("value=\"flow_resume\""));
+    assert!(act("flow_resume").await.body.contains("It is running."));
+    let asked = act("flow_cancel").await;
+    assert!(asked.body.contains("one of nightly. What is not open yet never runs"), "{asked:?}");
+    assert_eq!(hidden(&asked.body, "workflow"), "nightly");
+    let done = site
+        .post("/act", &[("act", "flow_cancel"), ("workflow", "nightly"), ("id", "one"), ("confirmed", "yes")])
+        .await;
+    assert!(done.body.contains("It is cancelled."), "{done:?}");
+    let cancelled = page().await;
+    assert!(cancelled.contains("cancelled by board (cancelled)"), "{cancelled}");
+    assert!(act("flow_retry").await.body.contains("It is running."));
+    let worker = site.app.worker().spawn();
+    until("it failed", async || page().await.contains("<dt>State</dt><dd>failed</dd>")).await;
+    let failed = page().await;
+    assert!(
+        failed.contains("last: &#60;img src=x onerror=alert(1)&#62;") && failed.contains("<dt>Run</dt><dd>2</dd>"),
+        "{failed}"
+    );
+    let _ = worker.stop().await.unwrap();
+}
