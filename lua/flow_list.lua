@@ -5,8 +5,8 @@
 -- ARGV[1]  newest    (1: newest first, else oldest first)
 -- ARGV[2]  cursor    (of the page before; '' to begin)
 -- ARGV[3]  look      (how many to look at)
--- Returns  {'page', next cursor ('': the end), rows: instance, since when it is there, ms, run, live nodes, open nodes, 1
---          if it stops, else 0}; those that run as nodes of others are left out
+-- Returns  {'page', next cursor ('': the end), rows: instance, since when it is there, ms, run, live nodes, open nodes,
+--          1 if it stops, else 0}; those that run as nodes of others are left out
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local ids, scores, behind = ordered_page(place, ARGV[1] == '1', ARGV[2], tonumber(ARGV[3]), '-inf', '+inf')

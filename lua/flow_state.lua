@@ -12,8 +12,8 @@
 -- KEYS[11] error      (hash)  instance -> why it ended so
 -- ARGV[1]  instance   (id)
 -- Returns  {'state', place, run, live nodes, open nodes, shape, first node that broke it or '-', its value or '', what
---          it answers, or, of one that did not complete, why, or '', how often it changed its place, 1 if it stops, else
---          0}
+--          it answers, or, of one that did not complete, why, or '', how often it changed its place, 1 if it stops,
+--          else 0}
 -- Returns  {'unknown'}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
@@ -25,4 +25,5 @@ if not one then return { 'unknown' } end
 local place = one.runs and 'running' or one.is_paused and 'paused' or ended_in(keys, one) or 'unknown'
 local said = one.bad ~= '-' and redis.call('HGET', value, node_of(flow, one.bad)) or ''
 local answer = redis.call('HGET', place == 'completed' and output or errors, flow) or ''
-return { 'state', place, one.run, one.live, one.out, one.digest, one.bad, said, answer, one.turn, one.stopping and 1 or 0 }
+return { 'state', place, one.run, one.live, one.out, one.digest, one.bad, said, answer, one.turn,
+  one.stopping and 1 or 0 }

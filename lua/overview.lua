@@ -21,8 +21,8 @@
 -- Returns  {'seen', now (ms), counts (waiting, delayed, claimed, running, finalizing, completed, failed, cancelled),
 --          id and time since when it waits (ms; '': the id tells it) of the first job of each list ('': none), first
 --          due time (ms) or '', candidates, active, fields of meta, how many jobs are set aside, how many failed,
---          and how many completed, in the last 5 minutes, how many delayed jobs are due, how many of the kept ones
---          failed since the last one completed, in the last day, how many jobs there are in any place or none}
+--          and how many completed, in the last 5 minutes, how many delayed jobs are due, how many jobs there are in
+--          any place or none}
 -- Emits    nothing
 -- Refuses  WRONGTYPE
 local lists = { wait_high, wait, wait_low }
@@ -51,11 +51,8 @@ for _, list in ipairs(lists) do
 end
 local now = math.floor(now_us() / 1000)
 local lately = string.format('%d', now - 300000)
-local last = redis.call('ZREVRANGE', completed, 0, 0, 'WITHSCORES')[2]
-local since = string.format('(%d', math.max(tonumber(last) or 0, now - 86400000))
 return { 'seen', string.format('%d', now), counts, heads,
   redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2] or '', redis.call('SCARD', candidates),
   redis.call('SCARD', active), redis.call('HGETALL', meta), redis.call('HLEN', aside),
   redis.call('ZCOUNT', failed, lately, '+inf'), redis.call('ZCOUNT', completed, lately, '+inf'),
-  redis.call('ZCOUNT', delayed, '-inf', string.format('%d', now)), redis.call('ZCOUNT', failed, since, '+inf'),
-  redis.call('HLEN', payload) }
+  redis.call('ZCOUNT', delayed, '-inf', string.format('%d', now)), redis.call('HLEN', payload) }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::{join_all, try_join_all};
 use heartline::{
     Error, Holder, HolderReport, Inspector, JobFilter, JobReport, JobRow, JobState, JobValues, ListsAway, ServerReport,
-    TaskPause, TaskReport, WatchReport, WorkerReport, WorkerState,
+    TaskPause, TaskReport, WatchReport, WorkerReport, WorkerState, codes,
 };
 use serde::Serialize;
 
@@ -401,8 +401,8 @@ const RETRIED: (usize, usize) = (50, 100);
 /// So many times as many jobs that began to fail as runs that completed are an outage.
 const OUTWEIGH: u64 = 4;
 
-/// How many completed jobs are looked at for how many there were before the last one, and within which time of it.
-const BEFORE: (usize, Duration) = (1000, Duration::from_secs(300));
+/// What has failed longer ago than this is no news.
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// Whether most of what ran in the last 5 minutes failed: many jobs began to fail, and few runs completed beside them.
 fn most_fail(task: &TaskReport) -> bool {
@@ -418,19 +418,18 @@ fn keeps(task: &TaskReport, option: &str) -> bool {
     task.options.values.get(option).is_none_or(|value| value != "0")
 }
 
-/// Whether so many jobs are tried again and again, and nothing else was done in the last 5 minutes; not where far more completed before: what is
-/// left of a burst that has ended stops nobody.
-async fn none_is_done(inspector: &Inspector, task: &TaskReport, failing: u64) -> bool {
-    let runs = task.runs_lately;
-    // Of jobs that are not kept nobody knows how many had completed. One try may take long: few of them end in 5 minutes.
-    if runs.completed > 0 || runs.failed == 0 || !keeps(task, "keepCompleted") {
-        return false;
-    }
-    let filter = JobFilter::new(JobState::Completed);
-    let page = inspector.jobs(&task.task, &filter, None, BEFORE.0).await.map(|page| page.jobs).unwrap_or_default();
-    let last = page.first().and_then(|row| row.since);
-    let is_before = |row: &&JobRow| row.since.zip(last).is_some_and(|(since, last)| since + BEFORE.1 >= last);
-    failing > page.iter().filter(is_before).count() as u64
+/// How many jobs began to fail since one completed, of late: not where a person has cleared away what failed.
+fn in_a_row(task: &TaskReport) -> u64 {
+    let (runs, counts) = (task.runs_lately, &task.counts);
+    let is_late = |at| task.as_of.duration_since(at).unwrap_or_default() < DAY;
+    let left = counts.failed + counts.delayed + counts.waiting + counts.held();
+    let is_left = left > 0 || !keeps(task, "keepFailed");
+    if runs.last_failed_at.is_some_and(is_late) && is_left { runs.failed_in_a_row } else { 0 }
+}
+
+/// Whether jobs are run and none, or hardly any, is done.
+fn is_outage(task: &TaskReport) -> bool {
+    in_a_row(task) >= OUTAGE || most_fail(task)
 }
 
 /// Tasks of which little completes beside the jobs that wait for another try, since what they need may be down; and those with jobs that are
@@ -480,8 +479,10 @@ async fn put_off(inspector: &Inspector, task: &TaskReport) -> Option<Trouble> {
     };
     // Those that are tried again soonest, and those that came back to the end of their list.
     let (delayed, waiting) = (of(JobState::Delayed, true).await.ok()?, of(JobState::Waiting, false).await.ok()?);
-    let failed: Vec<&JobRow> = delayed.iter().chain(&waiting).filter(|job| job.failed_attempts > 0).collect();
-    let tried_again = delayed.iter().filter(|job| job.failed_attempts > 0).count();
+    // Of an input that cannot be read no run has failed.
+    let has_failed = |job: &&JobRow| job.failed_attempts > 0 || job.code.as_deref() == Some(codes::CODEC);
+    let failed: Vec<&JobRow> = delayed.iter().chain(&waiting).filter(has_failed).collect();
+    let tried_again = delayed.iter().filter(has_failed).count();
     let came_back = failed.len() - tried_again;
     // Of those behind the pages about as many.
     let about = |all: u64, some: usize, looked: usize| all * some as u64 / looked.max(1) as u64;
@@ -489,7 +490,7 @@ async fn put_off(inspector: &Inspector, task: &TaskReport) -> Option<Trouble> {
         about(task.counts.delayed, tried_again, delayed.len()) + about(task.counts.waiting, came_back, waiting.len());
     let are_many = failed.len() as u64 >= OUTAGE;
     let runs = task.runs_lately;
-    let is_outage = most_fail(task) || are_many && none_is_done(inspector, task, failing).await;
+    let is_outage = is_outage(task);
     let Some(first) = failed.first().filter(|_| runs.failed > 0 || tried_again * 2 > delayed.len()) else {
         return snoozing(inspector, task, &delayed).await;
     };
@@ -497,7 +498,6 @@ async fn put_off(inspector: &Inspector, task: &TaskReport) -> Option<Trouble> {
     if !is_told || runs.failed == 0 && are_snoozed(inspector, task, &failed).await {
         return snoozing(inspector, task, &delayed).await;
     }
-    let grade = if is_outage { Grade::Risk } else { Grade::Note };
     let name = &task.task;
     let code = first.code.as_deref().unwrap_or("failed");
     let message = brief(first.message.as_deref().unwrap_or_default(), 80);
@@ -525,6 +525,7 @@ async fn put_off(inspector: &Inspector, task: &TaskReport) -> Option<Trouble> {
         "; what has failed by the end runs again by `heartline jobs retry -t {name} --state failed --code {}`",
         quoted(code)
     );
+    let grade = if is_outage { Grade::Risk } else { Grade::Note };
     Some(Trouble { grade, ..Trouble::note(name, what, hint) })
 }
 
@@ -703,41 +704,7 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     if is_crowded(task, workers) && held_by.is_none_or(|report| report.is_whole) {
         troubles.extend(crowd(task, held_by.map_or(&[], |report| &report.holders)));
     }
-    if task.failed_lately == 0 && most_fail(task) && !keeps(task, "keepFailed") {
-        let runs = task.runs_lately;
-        let completed = if runs.completed == 0 { "none".to_owned() } else { runs.completed.to_string() };
-        let what = format!(
-            "in the last 5 minutes {} failed, and {completed} completed; jobs that failed for good are not kept",
-            many(runs.failed, "run")
-        );
-        let hint = format!("the log of a worker, or `heartline events -t {name}`, says why");
-        troubles.push(Trouble { grade: Grade::Risk, ..Trouble::note(name, what, hint) });
-    }
-    if task.failed_lately > 0 {
-        let completed = match task.completed_lately {
-            0 => String::new(),
-            jobs => format!(", {jobs} completed"),
-        };
-        // An outage that has just begun is small beside what completed before. Of partitions it is not known which completed last.
-        let none = task.runs_lately.completed == 0 && task.completed_lately == 0;
-        let is_outage = most_fail(task) || none && task.failed_since_completed.unwrap_or(task.failed_lately) >= OUTAGE;
-        let in_a_row = task.failed_since_completed.filter(|_| task.parts.len() == 1);
-        let in_a_row = in_a_row.filter(|failed| {
-            *failed >= IN_A_ROW && (task.runs_lately.completed > 0 || is_outage && *failed > task.failed_lately)
-        });
-        let in_a_row = in_a_row.map_or_else(String::new, |failed| format!("; THE LAST {failed} ALL FAILED"));
-        let grade = if is_outage { Grade::Risk } else { Grade::Note };
-        let what = format!("{} failed in the last 5 minutes{completed}{in_a_row}", many(task.failed_lately, "job"));
-        let hint = format!("`heartline jobs codes -t {name}` counts why");
-        troubles.push(Trouble { grade, ..Trouble::note(name, what, hint) });
-    } else if let Some(failed) = task.failed_since_completed.filter(|failed| *failed > 0) {
-        let last = if failed == 1 { "the last job".to_owned() } else { format!("the last {failed} jobs") };
-        troubles.push(Trouble::note(
-            name,
-            format!("{last} failed, and none completed since"),
-            format!("`heartline jobs codes -t {name}` counts why"),
-        ));
-    }
+    troubles.extend(of_failures(task));
     if let Some(lost) = task.options_lost_at {
         let ago = task.as_of.duration_since(lost).unwrap_or_default();
         if ago < TOLD_FOR {
@@ -765,6 +732,36 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         }
     }
     troubles
+}
+
+/// What fails, and whether it is an outage: many jobs began to fail and none completed since, or few did beside them.
+fn of_failures(task: &TaskReport) -> Option<Trouble> {
+    let (name, runs, row, is_outage) = (&task.task, task.runs_lately, in_a_row(task), is_outage(task));
+    let counted = |jobs: u64| if jobs == 0 { "none".to_owned() } else { jobs.to_string() };
+    let is_said = row >= IN_A_ROW && (runs.completed > 0 || is_outage && row > task.failed_lately);
+    let all = if is_said { format!("; THE LAST {row} ALL FAILED") } else { String::new() };
+    let what = if task.failed_lately > 0 {
+        let completed = match task.completed_lately {
+            0 => String::new(),
+            jobs => format!(", {jobs} completed"),
+        };
+        format!("{} failed in the last 5 minutes{completed}{all}", many(task.failed_lately, "job"))
+    } else if is_outage && runs.failed > 0 {
+        let failed = many(runs.failed, "run");
+        format!("in the last 5 minutes {failed} failed, and {} completed{all}", counted(runs.completed))
+    } else if row > 0 {
+        let last = if row == 1 { "the last job".to_owned() } else { format!("the last {row} jobs") };
+        let when = runs.last_failed_at.map_or_else(String::new, |at| format!(", {}", relative(at, task.as_of)));
+        format!("{last} failed{when}, and none completed since")
+    } else {
+        return None;
+    };
+    let hint = match keeps(task, "keepFailed") && task.counts.failed > 0 {
+        true => format!("`heartline jobs codes -t {name}` counts why"),
+        false => format!("the log of a worker, or `heartline events -t {name}`, says why"),
+    };
+    let grade = if is_outage { Grade::Risk } else { Grade::Note };
+    Some(Trouble { grade, ..Trouble::note(name, what, hint) })
 }
 
 /// Whether a task can be of this name, so that it may stand in a command as it is.

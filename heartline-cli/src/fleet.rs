@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::time::SystemTime;
 
 use futures_util::future::join_all;
-use heartline::{HolderReport, Inspector, ListsAway, ServerReport, TaskReport, WorkerReport};
+use heartline::{HolderReport, Inspector, ListsAway, ServerReport, TaskReport, WorkerReport, WorkflowReport};
 use heartline_board::crashes::{Suspicions, dead_handed, doomed, last_stalls, suspicions, taken_back, together};
-use heartline_board::flows::flow_troubles;
+use heartline_board::flows::troubles_of;
 use heartline_board::listed::{Listed, listed};
 use heartline_board::troubles::{Trouble, ailing, all_troubles, damaged, holders};
 
@@ -28,8 +28,10 @@ pub(crate) struct Fleet {
     pub(crate) away: ListsAway,
     /// The tasks with something foreign under a key.
     pub(crate) damaged: Vec<Trouble>,
-    /// The tasks of which nothing completes while jobs are tried again, and workflows that do not go on.
+    /// The tasks whose jobs are put off, and why.
     pub(crate) ailing: Vec<Trouble>,
+    /// The workflows, where their list can be read.
+    pub(crate) flows: Vec<WorkflowReport>,
 }
 
 impl Fleet {
@@ -38,9 +40,9 @@ impl Fleet {
         let Listed { tasks, mut workers, away } = listed(inspector).await?;
         let holders = holders(inspector, &tasks, &mut workers).await?;
         let damaged = damaged(inspector, &tasks).await?;
-        let mut ailing = ailing(inspector, &tasks).await;
-        ailing.extend(flow_troubles(inspector).await);
-        Ok(Fleet { tasks, workers, holders, servers: inspector.servers().await?, away, damaged, ailing })
+        let ailing = ailing(inspector, &tasks).await;
+        let flows = inspector.workflows().await.unwrap_or_default();
+        Ok(Fleet { tasks, workers, holders, servers: inspector.servers().await?, away, damaged, ailing, flows })
     }
 
     /// What the last stalls tell, and what fails, task by task. A task whose stalls cannot be read hides no other.
@@ -68,6 +70,7 @@ impl Fleet {
         let mut troubles = all_troubles(&self.tasks, &self.workers, &self.holders, &self.servers, &self.away);
         troubles.extend(self.damaged.iter().cloned());
         troubles.extend(self.ailing.iter().cloned());
+        troubles.extend(self.flows.iter().flat_map(|flow| troubles_of(flow, SystemTime::now())));
         troubles.extend(lately.others);
         together(lately.suspicions, lately.doomed, troubles)
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
-use heartline::{ServerReport, TaskReport, WorkerReport, WorkerState};
+use heartline::{ServerReport, TaskReport, WorkerReport, WorkerState, WorkflowReport, WorkflowState};
 use heartline_board::text::shown;
 use heartline_board::told::STATES;
 use prometheus_client::encoding::text::encode;
@@ -45,6 +45,7 @@ pub(crate) fn text(fleet: Option<&Fleet>, age: Duration) -> Result<String, Failu
             lists,
         );
         of_tasks(&mut registry, &fleet.tasks);
+        of_workflows(&mut registry, &fleet.flows);
         of_workers(&mut registry, fleet);
         of_servers(&mut registry, &fleet.servers);
     }
@@ -60,7 +61,7 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
     let (oldest, paused, slots, readable) = (levels(), levels(), levels(), levels());
     let (epoch_age, interval, silent) = (levels(), levels(), levels());
     let (findings, audit_age, due, lost) = (levels(), levels(), levels(), levels());
-    let nowhere = levels();
+    let (nowhere, in_a_row) = (levels(), levels());
     for task in tasks {
         let label = || vec![("task", named(&task.task))];
         set(&readable, label(), f64::from(u8::from(task.fault.is_none())));
@@ -77,6 +78,7 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
         stalled.get_or_create(&label()).inc_by(task.stalled);
         set(&due, label(), task.due as f64);
         set(&nowhere, label(), task.nowhere as f64);
+        set(&in_a_row, label(), task.runs_lately.failed_in_a_row as f64);
         let lost_age = task.data_lost_at.and_then(|at| task.as_of.duration_since(at).ok());
         if let Some(age) = lost_age {
             set(&lost, label(), age.as_secs_f64());
@@ -113,6 +115,11 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
     registry.register("task_dispatched", "Jobs dispatched since the task exists", dispatched);
     registry.register("task_ended", "Jobs completed, failed or cancelled since the task exists", ended);
     registry.register("task_failed", "Jobs that ended as failed since the task exists", failed);
+    registry.register(
+        "task_failed_in_a_row",
+        "Jobs that began to fail since one completed, with those that are tried again",
+        in_a_row,
+    );
     registry.register("task_stalls", "Stalls since the task exists: jobs whose worker fell silent or died", stalled);
     registry.register("jobs_due", "Delayed jobs whose time has come", due);
     registry.register("jobs_nowhere", "Jobs that are in no place, by counting: a key was deleted, or lost", nowhere);
@@ -135,6 +142,31 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
     registry.register("audit_findings", "What the last audit found that was noted", findings);
     registry.register_with_unit("audit_age", "Since that audit", Unit::Seconds, audit_age);
     registry.register("silent_jobs", "Held jobs that were silent since the last snapshot", silent);
+}
+
+fn of_workflows(registry: &mut Registry, flows: &[WorkflowReport]) {
+    let (instances, oldest, looked) = (levels(), levels(), levels());
+    let now = SystemTime::now();
+    for flow in flows.iter().filter(|flow| flow.fault.is_none()) {
+        let label = || vec![("workflow", named(&flow.workflow))];
+        for (state, count) in [
+            (WorkflowState::Running, flow.running),
+            (WorkflowState::Paused, flow.paused),
+            (WorkflowState::Completed, flow.completed),
+            (WorkflowState::Failed, flow.failed),
+            (WorkflowState::Cancelled, flow.cancelled),
+        ] {
+            set(&instances, vec![("workflow", named(&flow.workflow)), ("state", state.to_string())], count as f64);
+        }
+        set(&oldest, label(), seconds(flow.oldest_step.unwrap_or_default()));
+        if let Some(at) = flow.looked_at {
+            set(&looked, label(), seconds(now.duration_since(at).unwrap_or_default()));
+        }
+    }
+    registry.register("workflow_instances", "Instances of a workflow by state", instances);
+    let oldest_help = "How long the oldest step of a workflow waits: a node to be sent, an end to be followed";
+    registry.register_with_unit("workflow_oldest_step", oldest_help, Unit::Seconds, oldest);
+    registry.register_with_unit("workflow_look_age", "Since a worker looked after the workflow", Unit::Seconds, looked);
 }
 
 fn of_workers(registry: &mut Registry, fleet: &Fleet) {

@@ -32,7 +32,8 @@ local function decide(ids, places, terminal_places, crash, how)
   local found = { dropped = {}, failed = {}, errors = {}, cancelled = {}, reasons = {}, recovered = {}, retried = {},
     crashes = {}, attempts = {}, delays = {}, counted = {}, holders = {}, words = {}, resolved = {}, failed_words = {},
     retried_words = {}, requeued = {}, times = {}, fences = {}, broken = {}, faults = {}, broken_words = {}, hooks = {},
-    outcomes = {}, finals = {}, final_words = {}, final_fields = {}, decided = {}, aside = {}, marks = {} }
+    outcomes = {}, finals = {}, final_words = {}, final_fields = {}, decided = {}, aside = {}, marks = {},
+    runs = 0, first_runs = 0 }
   if #ids == 0 then return found end
   local function read(column) return redis.call('HMGET', column, unpack(ids)) end
   local tokens, reasons, counts, own_max = read(places.locks), read(places.cancelling), read(places.stalled_count),
@@ -149,6 +150,11 @@ local function decide(ids, places, terminal_places, crash, how)
         action = 'recovered'
         add(found.recovered, nil, id)
       end
+      -- A job whose worker died once runs again, and says nothing of the task.
+      if action ~= 'cancelled' and (count > 1 or action ~= 'recovered') then
+        found.runs = found.runs + 1
+        if count == 1 or count == 2 and not retries then found.first_runs = found.first_runs + 1 end
+      end
       found.holders[id] = holder
     end
     if not is_let_be then found.decided[#found.decided + 1] = id end
@@ -186,6 +192,7 @@ local function resolve(ids, found, places, how)
     redis.call('HDEL', places.claimed, unpack(ids))
   end
   for _, id in ipairs(found.counted) do redis.call('HINCRBY', places.stalled_count, id, 1) end
+  count_failed(places.meta, how.now_ms, found.runs, found.first_runs)
   if #found.attempts > 0 then redis.call('HSET', places.attempt, unpack(found.attempts)) end
   if #found.dropped > 0 then remove_columns(places.columns, found.dropped) end
   if #found.failed > 0 then

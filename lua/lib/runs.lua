@@ -1,34 +1,56 @@
--- How runs ended in each of the last minutes: `<minute> <completed> <failed> <first>` with ';' between, the last minute
--- first. `first` of those that failed were the first of their jobs to fail. Returns the text with those of this call.
-local function count_runs(text, now_ms, out)
-  local completed, failed, first = #out.completed, #out.failed + #out.retry, 0
-  for _, group in ipairs(failed > 0 and { out.failed, out.retry } or {}) do
-    for _, outcome in ipairs(group) do
-      if outcome.attempt == '1' then first = first + 1 end
-    end
+-- How runs ended: `<row> <begun> <last> <done>|`, then each of the last minutes as `<minute> <completed> <failed>
+-- <first>` with ';' between, the last one first. `first` of those that failed were the first of their jobs to fail, and
+-- `row` is how many of these there were since a run completed, or put its job off; the first of them at `begun`, the
+-- last failure at `last`, the last run that did not fail at `done`, ms. Returns the text with those of this call.
+local function count_runs(text, now_ms, completed, snoozed, failed, first)
+  local row, begun, last, done, minutes = string.match(text, '^(%d+) (%d+) (%d+) (%d+)|(.*)$')
+  row, now_ms, minutes = tonumber(row) or 0, math.floor(now_ms), minutes or ''
+  if completed + snoozed > 0 then
+    row, done = 0, now_ms
+  elseif first > 0 then
+    if row == 0 then begun = now_ms end
+    row = row + first
   end
+  if failed > 0 then last = now_ms end
   local minute = math.floor(now_ms / 60000)
-  local at, had_completed, had_failed, had_first, rest = string.match(text, '^(%d+) (%d+) (%d+) (%d+)(.*)$')
+  local at, had_completed, had_failed, had_first, rest = string.match(minutes, '^(%d+) (%d+) (%d+) (%d+)(.*)$')
   if tonumber(at) == minute then
     completed, failed, first = completed + had_completed, failed + had_failed, first + had_first
   else
     -- Of those before only such as are counted yet.
     rest = ''
-    for entry, its in string.gmatch(text, '((%d+) %d+ %d+ %d+)') do
+    for entry, its in string.gmatch(minutes, '((%d+) %d+ %d+ %d+)') do
       if tonumber(its) < minute and tonumber(its) > minute - 6 then rest = rest .. ';' .. entry end
     end
   end
-  return string.format('%d %d %d %d', minute, completed, failed, first) .. rest
+  return string.format('%d %d %d %d|%d %d %d %d', row, tonumber(begun) or 0, tonumber(last) or 0, tonumber(done) or 0,
+    minute, completed, failed, first) .. rest
+end
+
+-- The same of runs that failed without the word of a worker: it died with them, or nobody began them in time. By pcall:
+-- a count that cannot be written undoes nothing.
+local function count_failed(meta, now_ms, failed, first)
+  if failed == 0 then return end
+  local text = redis.pcall('HGET', meta, 'runs')
+  redis.pcall('HSET', meta, 'runs', count_runs(type(text) == 'string' and text or '', now_ms, 0, 0, failed, first))
 end
 
 -- The fields of `meta` that tell how many jobs ended, and how runs did.
 local function news_of_ends(ended, runs, now_ms, out, found, how)
-  local news = {}
+  local news, first, missed = {}, 0, #found.corrupt + #found.expired
   local ends = #out.completed + #out.failed + #out.cancelled + out.ended + #found.corrupt
     + (how.hook and 0 or #found.expired)
   if ends > 0 then news[1], news[2] = 'out', (tonumber(ended) or 0) + ends end
-  if #out.completed + #out.failed + #out.retry > 0 then
-    news[#news + 1], news[#news + 2] = 'runs', count_runs(runs or '', now_ms, out)
+  local failed = #out.failed + #out.retry + #out.undecodable
+  for _, group in ipairs(failed > 0 and { out.failed, out.retry, out.undecodable } or {}) do
+    for _, outcome in ipairs(group) do
+      -- Of an input that cannot be read the attempt is how often it was put off.
+      if outcome.attempt == '1' or string.find(outcome.attempt, ':1$') then first = first + 1 end
+    end
+  end
+  if #out.completed + #out.snooze + failed + missed > 0 then
+    news[#news + 1] = 'runs'
+    news[#news + 1] = count_runs(runs or '', now_ms, #out.completed, #out.snooze, failed + missed, first + missed)
   end
   return news
 end

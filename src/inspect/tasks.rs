@@ -70,10 +70,7 @@ pub struct TaskReport {
     pub without_payload: u64,
     /// Jobs that failed in the last 5 minutes, of those that are kept.
     pub failed_lately: u64,
-    /// Jobs that failed since the last one completed, in the last day and of those that are kept. `None` where that is not known: jobs have
-    /// completed, and none of them is kept for a day.
-    pub failed_since_completed: Option<u64>,
-    /// How runs of handlers ended in the last 5 minutes, kept or not; those that ended with their worker do not count.
+    /// How runs ended, kept or not, in the last 5 minutes, and since the last one that completed.
     pub runs_lately: RunsLately,
     /// Jobs that completed in the last 5 minutes, of those that are kept.
     pub completed_lately: u64,
@@ -101,23 +98,55 @@ pub struct TaskReport {
     pub is_away: bool,
 }
 
-/// How runs of a task ended in the present minute and the four before.
+/// How runs of a task ended. A job whose worker died once runs again, and does not count; one that nobody began in time counts as a run that failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RunsLately {
-    /// Runs that completed.
+    /// Runs that completed in the present minute and the four before.
     pub completed: u64,
-    /// Runs that failed, with or without another to follow.
+    /// Runs that failed in that time, with or without another to follow.
     pub failed: u64,
     /// How many of those were the first of their jobs to fail: so many jobs began to fail.
     pub failed_first: u64,
+    /// How many jobs began to fail since a run completed, or put its job off, whenever that was.
+    pub failed_in_a_row: u64,
+    /// When the first of those did.
+    #[serde(rename = "failing_since_ms", serialize_with = "ms_since_1970_where_known")]
+    pub failing_since: Option<SystemTime>,
+    /// When a run failed last.
+    #[serde(rename = "last_failed_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub last_failed_at: Option<SystemTime>,
 }
 
 impl RunsLately {
-    /// Reads the minutes of the field `runs` of `meta`, see `docs/wire-format.md`, and adds those of the last 5.
-    fn add(&mut self, text: &str, now_ms: u64) {
+    /// Sums up the fields `runs` of the `meta` of partitions, see `docs/wire-format.md`, each with the time of its server, ms.
+    fn of(parts: &[(&str, u64)]) -> RunsLately {
+        let mut runs = RunsLately::default();
+        let rows = parts.iter().filter_map(|(text, _)| {
+            let (row, _) = text.split_once('|')?;
+            let numbers: Vec<u64> = row.split(' ').filter_map(|word| word.parse().ok()).collect();
+            <[u64; 4]>::try_from(numbers).ok()
+        });
+        let rows: Vec<[u64; 4]> = rows.collect();
+        let completed = rows.iter().map(|[.., done]| *done).max().unwrap_or(0);
+        // What began to fail in one partition before something completed in another is no row.
+        let rows = rows.iter().filter(|[row, _, last, _]| *row > 0 && *last > completed);
+        for [row, begun, ..] in rows.clone() {
+            runs.failed_in_a_row = runs.failed_in_a_row.saturating_add(*row);
+            let begun = at_ms((*begun).max(completed));
+            runs.failing_since = Some(runs.failing_since.map_or(begun, |since| since.min(begun)));
+        }
+        runs.last_failed_at = rows.map(|[_, _, last, _]| at_ms(*last)).max();
+        for (text, now_ms) in parts {
+            runs.add(text.split_once('|').map_or(*text, |(_, minutes)| minutes), *now_ms);
+        }
+        runs
+    }
+
+    /// Adds the minutes of the last 5.
+    fn add(&mut self, minutes: &str, now_ms: u64) {
         let minute = now_ms / 60_000;
-        for entry in text.split(';') {
+        for entry in minutes.split(';') {
             let numbers: Vec<u64> = entry.split(' ').filter_map(|word| word.parse().ok()).collect();
             // With the one that is not over yet.
             if let [at, completed, failed, first] = numbers[..]
@@ -457,13 +486,6 @@ fn counted_faults(found: &str) -> BTreeMap<Fault, u64> {
     pairs.collect()
 }
 
-/// Whether jobs that complete are kept for a day at least: where none is, none completed in that time.
-fn keeps_a_day(part: &Overview) -> bool {
-    let day = 86_400_000;
-    let is_old = part.number("maxAgeCompleted").is_none_or(|age| age >= day);
-    part.text("keepCompleted") == Some("1") && is_old && part.number("maxCountCompleted") != Some(0)
-}
-
 /// What there is to know of a task, by its partitions, of which there is one at least.
 fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
     let nothing = Overview::default();
@@ -500,14 +522,10 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
         nowhere: sum(|part| part.payloads.saturating_sub(part.counts.iter().sum())),
         without_payload: sum(|part| part.counts.iter().sum::<u64>().saturating_sub(part.payloads)),
         failed_lately: sum(|part| part.failed_lately),
-        // So many at least: which partition had the last one that completed is not known.
-        failed_since_completed: (counts.completed > 0 || ended == failed || keeps_a_day(first))
-            .then(|| parts.iter().map(|part| part.failed_since).min().unwrap_or(0)),
         completed_lately: sum(|part| part.completed_lately),
-        runs_lately: parts.iter().fold(RunsLately::default(), |mut runs, part| {
-            runs.add(part.text("runs").unwrap_or_default(), part.now_ms);
-            runs
-        }),
+        runs_lately: RunsLately::of(
+            &parts.iter().map(|part| (part.text("runs").unwrap_or_default(), part.now_ms)).collect::<Vec<_>>(),
+        ),
         // Fences are drawn from the time, in us.
         last_claimed_at: latest("fence").map(|fence| at_ms(fence / 1000)),
         paused: pause.map(|(at, part)| TaskPause {

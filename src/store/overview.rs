@@ -33,8 +33,6 @@ pub(crate) struct Overview {
     pub(crate) completed_lately: u64,
     /// Delayed jobs whose time has come.
     pub(crate) due: u64,
-    /// Kept jobs that failed since the last one that completed and is kept, in the last day.
-    pub(crate) failed_since: u64,
     /// How many jobs have a payload, which each has, wherever it is.
     pub(crate) payloads: u64,
 }
@@ -67,7 +65,7 @@ pub(crate) async fn overview(conn: &mut impl Connection, keys: &TaskKeys) -> Res
     let meta = meta.chunks_exact(2).map(|pair| (pair[0].0.clone(), pair[1].0.clone())).collect();
     let first_due_ms = due.parse::<f64>().ok().map(|due| due as u64);
     let (set_aside, failed_lately, completed_lately) = (reply.next()?, reply.next()?, reply.next()?);
-    let (due, failed_since, payloads) = (reply.next()?, reply.next()?, reply.next()?);
+    let (due, payloads) = (reply.next()?, reply.next()?);
     Ok(Overview {
         now_ms,
         counts,
@@ -80,7 +78,6 @@ pub(crate) async fn overview(conn: &mut impl Connection, keys: &TaskKeys) -> Res
         failed_lately,
         completed_lately,
         due,
-        failed_since,
         payloads,
     })
 }

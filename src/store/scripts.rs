@@ -294,6 +294,7 @@ script!(
     "sweep",
     [
         "now",
+        "runs",
         "events",
         "dropped",
         "wake",
@@ -359,6 +360,7 @@ script!(
     "reconcile",
     [
         "now",
+        "runs",
         "events",
         "dropped",
         "wake",
@@ -465,8 +467,8 @@ script!(
     EXPIRE,
     "expire",
     [
-        "now", "events", "wake", "types", "terminal", "columns", "nodes", "finish", "finished", "failure", "ghosts",
-        "states"
+        "now", "runs", "events", "wake", "types", "terminal", "columns", "nodes", "finish", "finished", "failure",
+        "ghosts", "states"
     ],
     [
         Expires,

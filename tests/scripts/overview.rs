@@ -6,7 +6,7 @@ async fn a_task_that_nobody_has_used_is_empty() {
     task.del("meta").await;
     assert_eq!(
         timeless(&task.ok("overview", &[]).await),
-        "[seen NOW [0 0 0 0 0 0 0 0] ['' '' '' '' '' ''] '' 0 0 [] 0 0 0 0 0 0]"
+        "[seen NOW [0 0 0 0 0 0 0 0] ['' '' '' '' '' ''] '' 0 0 [] 0 0 0 0 0]"
     );
     assert!(task.exact().await.is_empty());
 }
@@ -41,7 +41,7 @@ async fn what_there_is_to_know_is_told_in_one_step() {
     let heads = "[h-1 55 n-1 45 l-1 '']";
     assert_eq!(
         timeless(&reply),
-        format!("[seen NOW [4 2 0 3 0 3 3 3] {heads} 8000000000000 2 1 [paused 77] 1 1 2 0 0 7]")
+        format!("[seen NOW [4 2 0 3 0 3 3 3] {heads} 8000000000000 2 1 [paused 77] 1 1 2 0 7]")
     );
     assert_eq!(task.exact().await, before);
 }

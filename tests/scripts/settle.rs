@@ -826,11 +826,50 @@ async fn what_does_not_end_a_job_of_a_workflow_tells_nobody() {
     }
 }
 
+/// How many jobs began to fail since one completed.
+async fn in_a_row(task: &mut Task) -> String {
+    let runs = task.field("meta", "runs").await;
+    runs.split(' ').next().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn jobs_that_begin_to_fail_are_counted_until_one_completes() {
+    let mut task = Task::new().await;
+    let ids: Vec<(String, u64)> = (1..=9).map(|number| (format!("j-{number}"), number)).collect();
+    let held: Vec<(&str, u64)> = ids.iter().map(|(id, fence)| (id.as_str(), *fence)).collect();
+    task.running("w", &held).await;
+    let ends = [
+        ("failed", "1", "disk - 9", "E", "1"),
+        ("failed", "2", "disk - 9", "E", "1"),
+        ("retry", "1", "60000 disk - 9", "E", "2"),
+        ("retry", "2", "60000 disk - 9", "E", "2"),
+        ("undecodable", "0:1", "60000 codec - 9", "E", "3"),
+        ("undecodable", "0:2", "60000 codec - 9", "E", "3"),
+        ("requeue", "0", "", "", "3"),
+        // It says that the handler works.
+        ("snooze", "1:0", "60000 - 9", "", "0"),
+    ];
+    for (at, (kind, attempt, detail, error, row)) in ends.into_iter().enumerate() {
+        let (number, fence) = ((at + 1).to_string(), (at + 1).to_string());
+        task.ok("settle", &[&number, "w", "1000", "0", "0", "0", &ids[at].0, &fence, kind, attempt, detail, error])
+            .await;
+        assert_eq!(in_a_row(&mut task).await, row, "{kind} {attempt}");
+    }
+    task.ok("settle", &["9", "w", "1000", "0", "1", "0", "j-9", "9"]).await;
+    assert_eq!(in_a_row(&mut task).await, "0");
+    // Nobody began it in time.
+    task.waiting(&["late"]).await;
+    task.hset("expiresAt", &[("late", "5")]).await;
+    task.zadd("expires", 5.0, "late").await;
+    task.ok("expire", &["w", "200"]).await;
+    assert_eq!(in_a_row(&mut task).await, "1");
+}
+
 #[tokio::test]
 async fn how_runs_end_is_counted_minute_by_minute() {
     let mut task = Task::new().await;
     let minute = (task.now_ms().await / 60_000.0) as u64;
-    let before = format!("{} 5 4 3;{} 1 1 1;{} 9 9 9", minute - 1, minute - 5, minute - 6);
+    let before = format!("7 5 6 5|{} 5 4 3;{} 1 1 1;{} 9 9 9", minute - 1, minute - 5, minute - 6);
     task.hset("meta", &[("runs", &before)]).await;
     task.running("w", &[("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 5)]).await;
     let args = ["1", "w", "1000", "0", "2", "0", "a", "b", "1", "2"];
@@ -838,6 +877,8 @@ async fn how_runs_end_is_counted_minute_by_minute() {
     task.ok("settle", &[&args[..], &failed].concat()).await;
     task.ok("settle", &["2", "w", "1000", "0", "0", "0", "e", "5", "requeue", "0", "", ""]).await;
     let counted = task.field("meta", "runs").await;
+    let (row, counted) = counted.split_once('|').unwrap();
+    assert!(row.starts_with("0 5 "), "what completed ends the row: {row}");
     // A minute may have passed meanwhile.
     let then = |now: u64| {
         let kept: Vec<String> = [(minute - 1, "5 4 3"), (minute - 5, "1 1 1")]
@@ -847,10 +888,11 @@ async fn how_runs_end_is_counted_minute_by_minute() {
             .collect();
         format!("{now} 2 2 1{}", kept.concat())
     };
-    assert!([then(minute), then(minute + 1)].contains(&counted), "{counted}");
+    assert!([then(minute), then(minute + 1)].contains(&counted.to_owned()), "{counted}");
     task.running("w", &[("f", 6)]).await;
     task.ok("settle", &["3", "w", "1000", "0", "1", "0", "f", "6"]).await;
     let counted = task.field("meta", "runs").await;
+    let (_, counted) = counted.split_once('|').unwrap();
     assert!(
         counted.starts_with(&format!("{minute} 3 2 1;"))
             || counted.contains(&format!(";{minute} 2 2 1"))

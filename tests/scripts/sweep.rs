@@ -699,3 +699,21 @@ async fn stalled_jobs_of_workflows_that_end_are_noted_also_where_the_task_keeps_
         assert!(task.field("error", "~f/a/0/1").await.contains("worker_crashed"));
     }
 }
+
+#[tokio::test]
+async fn a_job_whose_second_worker_died_with_it_or_that_failed_by_it_counts_as_one_that_began_to_fail() {
+    let mut task = epoch_five().await;
+    task.running("w", &[("once", 1), ("again", 2), ("often", 3), ("cancelled", 4)]).await;
+    task.hset("stalledCount", &[("again", "1"), ("often", "2"), ("cancelled", "1")]).await;
+    task.hset("cancelling", &[("cancelled", "why")]).await;
+    task.hset("maxCount", &[("again", "5"), ("often", "2")]).await;
+    task.snapshot().await;
+    let reply = task.ok("sweep", &ARGS).await;
+    for said in ["once 1 recovered", "again 2 recovered", "often 3 failed", "cancelled 2 cancelled"] {
+        assert!(reply.contains(said), "{said}: {reply}");
+    }
+    let runs = task.field("meta", "runs").await;
+    let (row, minutes) = runs.split_once('|').unwrap();
+    // The one that was lost before has been counted.
+    assert!(row.starts_with("1 ") && minutes.ends_with(" 0 2 1"), "{runs}");
+}

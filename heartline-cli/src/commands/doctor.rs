@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use heartline::{ListsAway, ServerReport, TaskReport, WorkerReport};
 use heartline_board::checks::{Checked, Grade, found, of_servers, ok};
 use heartline_board::crashes::together;
+use heartline_board::flows::troubles_of;
 use heartline_board::text::{shown, span};
 use heartline_board::troubles::troubles;
 
@@ -16,7 +17,7 @@ use crate::session::Session;
 pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
     let fleet = Fleet::look(&session.inspector).await?;
     let lately = fleet.lately(&session.inspector).await?;
-    let Fleet { tasks, workers, holders, servers, away, damaged, ailing } = fleet;
+    let Fleet { tasks, workers, holders, servers, away, damaged, ailing, flows } = fleet;
     let mut checked = vec![ok(session.place.clone())];
     checked.extend(of_servers(&servers, SystemTime::now()));
     checked.extend(of_intervals(&servers, &tasks));
@@ -29,7 +30,8 @@ pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
     // What `status` says, but for the server, which stands above.
     let is_new =
         tasks.is_empty() && away == ListsAway::default() && !workers.iter().any(|worker| worker.state.is_live());
-    let others = [troubles(&tasks, &workers, &holders, &away), damaged, ailing, lately.others].concat();
+    let flows = flows.iter().flat_map(|flow| troubles_of(flow, SystemTime::now())).collect();
+    let others = [troubles(&tasks, &workers, &holders, &away), damaged, ailing, flows, lately.others].concat();
     let wrong = together(lately.suspicions, lately.doomed, others).into_iter().map(|trouble| {
         let grade = if is_new { Grade::Note } else { trouble.grade };
         let task = trouble.task.map_or_else(String::new, |task| format!("{task}: "));
