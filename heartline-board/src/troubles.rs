@@ -648,9 +648,15 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     }
     if let Some(pause) = &task.paused {
         let of = if waiting > 0 { format!(", and {} waiting", many(waiting, "job")) } else { String::new() };
-        let what = format!("it is {}{of}", paused_by(pause));
-        let hint =
-            format!("that was {}; `heartline task resume {name}` lets its jobs begin", relative(pause.at, task.as_of));
+        let (mut what, when) = (format!("it is {}{of}", paused_by(pause)), relative(pause.at, task.as_of));
+        let mut hint = format!("that was {when}; `heartline task resume {name}` lets its jobs begin");
+        if task.is_paused_in_part() {
+            let of = format!("{} of its {} partitions", pause.partitions, task.parts.len());
+            what = format!("{of} are {}, and jobs of the others begin", paused_by(pause));
+            hint = format!(
+                "one was away when that was asked for, {when}: `heartline task pause {name}` pauses all, `task resume {name}` lets all go on"
+            );
+        }
         troubles.push(if waiting > 0 { trouble(what, hint) } else { Trouble::note(name, what, hint) });
     }
     let of_worker = |holder: &Holder| workers.iter().find(|worker| worker.worker == holder.worker);

@@ -199,7 +199,7 @@ impl<T> Start<T> {
         let list = || {
             let list = async move |conn: &mut _| {
                 flow_trim::keep(conn, keys, limit).await?;
-                store.list_workflow(conn, keys.task()).await
+                store.list_workflows(conn, &[keys.task()]).await
             };
             store.shared(response_time(0), list)
         };

@@ -570,23 +570,26 @@ impl Inspector {
         self.remove(task, JobFilter::new(state))
     }
 
-    /// Pauses a task: no job of it is claimed until [`resume`](Inspector::resume). What runs goes on, with its heartbeats, and is
+    /// Pauses a task, with all of its partitions: no job of it is claimed until [`resume`](Inspector::resume). What runs goes on, with its heartbeats, and is
     /// recorded; what waits and what is due stays. Returns the pause that was there before, if the task was paused already: it is
     /// kept. A reason is cut to 4 KiB.
     ///
     /// # Errors
-    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`].
+    /// [`Error::Config`] if the name is not valid, and what every call may give, see [`Error`]. Where the node of a partition is away the others are paused all the
+    /// same, see [`TaskReport::is_paused_in_part`](crate::TaskReport::is_paused_in_part).
     ///
     /// # Cancel safety
     /// The task may be paused or not when the future is dropped; it is safe to repeat.
     pub async fn pause(&self, task: &str, reason: &str) -> Result<Option<TaskPause>, Error> {
         let (tables, reason) = (self.tables_now(task).await?, cut(reason, MESSAGE_LIMIT));
-        let mut before = None;
-        // The first one last: it tells of the pause.
-        for keys in tables.iter().rev() {
-            before = self.ask(|mut conn| async move { pause::pause(&mut conn, keys, &self.by, reason).await }).await?;
-        }
-        Ok(before.map(|before| TaskPause { at: at_ms(before.at_ms), by: before.by, reason: before.reason }))
+        let pause = |keys| async move {
+            self.ask(|mut conn| async move { pause::pause(&mut conn, keys, &self.by, reason).await }).await
+        };
+        // Beside each other: one whose node is away keeps none of the others running.
+        let mut answers = try_all(tables.iter().map(|keys| pause(&**keys))).await?;
+        let partitions = answers.len();
+        let before = answers.swap_remove(0);
+        Ok(before.map(|before| TaskPause { at: at_ms(before.at_ms), by: before.by, reason: before.reason, partitions }))
     }
 
     /// Ends the pause of a task. Returns how long it lasted; `None` if the task was not paused.
@@ -597,12 +600,11 @@ impl Inspector {
     /// # Cancel safety
     /// The pause may be over or not when the future is dropped; it is safe to repeat.
     pub async fn resume(&self, task: &str) -> Result<Option<Duration>, Error> {
-        let mut paused = None;
-        for keys in self.tables_now(task).await?.iter().rev() {
-            let its = self.ask(|mut conn| async move { resume::resume(&mut conn, keys, &self.by).await }).await?;
-            paused = its.or(paused);
-        }
-        Ok(paused)
+        let tables = self.tables_now(task).await?;
+        let resume = |keys| async move {
+            self.ask(|mut conn| async move { resume::resume(&mut conn, keys, &self.by).await }).await
+        };
+        Ok(try_all(tables.iter().map(|keys| resume(&**keys))).await?.into_iter().flatten().max())
     }
 
     /// Removes what is left of a task that nobody works and that has no job in any state: options, counters, events. It is then
@@ -646,4 +648,9 @@ impl Inspector {
         }
         Ok(ForgetOutcome::Forgotten)
     }
+}
+
+/// Makes all of the calls, to their ends, and gives their answers, or the first failure.
+async fn try_all<T>(calls: impl Iterator<Item = impl Future<Output = Result<T, Error>>>) -> Result<Vec<T>, Error> {
+    futures_util::future::join_all(calls).await.into_iter().collect()
 }

@@ -118,6 +118,14 @@ pub struct RunsLately {
     pub last_failed_at: Option<SystemTime>,
 }
 
+impl TaskReport {
+    /// Whether some of its partitions are paused, and others are not: their jobs begin.
+    #[must_use]
+    pub fn is_paused_in_part(&self) -> bool {
+        self.paused.as_ref().is_some_and(|pause| pause.partitions < self.parts.len())
+    }
+}
+
 impl RunsLately {
     /// Sums up the fields `runs` of the `meta` of partitions, see `docs/wire-format.md`, each with the time of its server, ms.
     fn of(parts: &[(&str, u64)]) -> RunsLately {
@@ -173,6 +181,8 @@ pub struct TaskPause {
     pub by: String,
     /// Why.
     pub reason: String,
+    /// How many of its partitions are paused: not all, where one of them was away when somebody paused it, or resumed it.
+    pub partitions: usize,
 }
 
 /// The last audit of a task that was noted.
@@ -532,6 +542,7 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
             at: at_ms(at),
             by: part.text("pausedBy").unwrap_or_default().to_owned(),
             reason: part.text("pauseReason").unwrap_or_default().to_owned(),
+            partitions: parts.iter().filter(|part| part.number("paused").is_some()).count(),
         }),
         audited: first
             .number("auditedAt")

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::HOUSEKEEPING;
 use super::Keeper;
@@ -11,10 +11,14 @@ use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::process::identity;
 use crate::process::task::TaskRuntime;
+use crate::times::ms_of;
 
 /// How long this process itself must have seen nothing of a worker. The clock of the server may have jumped by an hour,
 /// and then every worker looks long gone until it has announced itself again.
 const WATCHED: Duration = Duration::from_secs(60);
+
+/// How often its tasks are put into their list.
+const RELISTED: Duration = Duration::from_secs(60);
 
 /// How far apart announcements are at least: a server may let connections come up, and no call come through.
 const APART: Duration = Duration::from_secs(1);
@@ -22,8 +26,14 @@ const APART: Duration = Duration::from_secs(1);
 /// Tells that the worker is there, whatever else is to be done.
 pub(super) async fn run(keeper: Arc<Keeper>) {
     let mut unseen = HashMap::new();
+    let mut listed = clock::now();
     loop {
-        match run_once(&keeper, &mut unseen).await {
+        let told = run_once(&keeper, &mut unseen).await;
+        if clock::now().since(listed) >= RELISTED {
+            listed = clock::now();
+            relist(&keeper).await;
+        }
+        match told {
             Ok(_) => keeper.answered("presence", 0),
             Err(e) if e.is_outage() => keeper.unanswered("presence", 0, e),
             Err(e) => keeper.log.line(move || tracing::warn!(error = %e.chain(), "presence could not be told")),
@@ -37,6 +47,16 @@ pub(super) async fn run(keeper: Arc<Keeper>) {
             () = pause => {}
             () = keeper.resumed.notified() => {}
         }
+    }
+}
+
+/// Puts our tasks into their list, should it have been lost.
+async fn relist(keeper: &Keeper) {
+    let tasks: Vec<&str> =
+        keeper.watches.iter().map(|watch| &watch.task).filter(|task| task.is_first()).map(|task| &*task.name).collect();
+    let (store, now_ms) = (&keeper.worker.store, ms_of(SystemTime::now()));
+    if let Err(e) = keeper.housekeeping_call(async |conn| store.relist(conn, &tasks, now_ms).await).await {
+        keeper.log.line(move || tracing::debug!(error = %e.chain(), "the list of tasks could not be written"));
     }
 }
 

@@ -16,6 +16,7 @@ use crate::stall::action::StallReason;
 use crate::stall::cadence;
 use crate::stall::witness::WatchBreak;
 use crate::store::connection::OwnConnection;
+use crate::store::rights::check_rights;
 use crate::store::shrink;
 use crate::store::sweep::{self, SweepReply};
 
@@ -71,10 +72,16 @@ async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
         let plan = watch.pass().plan(epoch);
         let mut answers = Vec::new();
         let round = async |conn: &mut OwnConnection| {
-            let line = watch.watched_line(conn).await?;
+            let mut line = watch.watched_line(conn).await?;
+            let reign = keeper.worker.store.reign_over(&task.keys);
+            task.rights.make_sure(reign, async || check_rights(&mut line, &task.keys).await).await?;
             answers = send(keeper, watch, &line, &plan, epoch, waited).await;
             // What some of the calls decided is told all the same.
-            answers.iter().find_map(|answer| answer.as_ref().err()).map_or(Ok(()), |e| Err(e.again()))
+            let failed = answers.iter().find_map(|answer| answer.as_ref().err());
+            failed.map_or(Ok(()), |e| {
+                task.rights.heard(e);
+                Err(e.again())
+            })
         };
         let answered = keeper.call(watch, round).await;
         for answer in answers.into_iter().flatten() {

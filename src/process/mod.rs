@@ -15,6 +15,7 @@ pub(crate) mod observer;
 pub(crate) mod open_claims;
 pub(crate) mod outage;
 pub(crate) mod outbox;
+pub(crate) mod rights;
 pub(crate) mod shapes;
 pub(crate) mod shared;
 pub(crate) mod slots;

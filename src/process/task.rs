@@ -14,6 +14,7 @@ use super::handler::{Handler, Hook};
 use super::held::{Bells, HeldTable};
 use super::open_claims::OpenClaims;
 use super::outbox::Outbox;
+use super::rights::Rights;
 use super::shared::WorkerShared;
 use super::slots::{Slots, TaskSlots};
 use crate::clock::{self, Moment};
@@ -25,6 +26,7 @@ use crate::store::declare;
 use crate::store::engine::Store;
 use crate::store::keys::TaskKeys;
 use crate::store::patience::RESPONSE_TIMEOUT;
+use crate::store::rights::check_rights;
 use crate::store::slot::Slot;
 
 /// A task with a handler.
@@ -112,6 +114,7 @@ pub(crate) struct TaskRuntime {
     pub(crate) replicated: OnceLock<Slot>,
     /// Whether fewer replicas than asked for had the last ones.
     lacks_copies: AtomicBool,
+    pub(crate) rights: Rights,
 }
 
 /// What was counted last of a task: every few seconds, for the health of the worker.
@@ -124,8 +127,11 @@ pub(crate) struct Counted {
 
 impl TaskRuntime {
     /// The task of this position in its worker, which declared its options at `stamp`.
-    pub(crate) fn new(index: usize, task: Definition, stamp: u64) -> TaskRuntime {
+    pub(crate) fn new(index: usize, task: Definition, stamp: u64, store: &Store) -> TaskRuntime {
+        // The start asked the primary of the first partition.
+        let reign = if task.keys.part() == 0 { store.reign_over(&task.keys) } else { u64::MAX };
         TaskRuntime {
+            rights: Rights::at(reign),
             index,
             stamp,
             name: task.name,
@@ -162,6 +168,15 @@ impl TaskRuntime {
     /// The slots that its jobs need.
     pub(crate) fn slots<'a>(&'a self, worker: &'a WorkerShared) -> TaskSlots<'a> {
         TaskSlots { worker: &worker.slots, task: self.shared.as_deref().map(|shared| &shared.slots) }
+    }
+
+    /// Makes sure that we may write, before a call that would leave jobs nowhere if it were refused in the middle.
+    ///
+    /// # Errors
+    /// `Unsupported` with what is missing; what every call may give.
+    pub(crate) async fn may_write(&self, store: &Store) -> Result<(), Error> {
+        let ask = async || store.shared(RESPONSE_TIMEOUT, async |conn| check_rights(conn, &self.keys).await).await;
+        self.rights.make_sure(store.reign_over(&self.keys), ask).await
     }
 
     /// Whether it is the first partition of its task, or all of it.

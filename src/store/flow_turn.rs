@@ -19,11 +19,14 @@ impl Store {
         TaskKeys::of_workflow(&self.prefix, name, self.is_cluster())
     }
 
-    /// Puts a workflow among those that are looked after.
-    pub(crate) async fn list_workflow(&self, conn: &mut impl Connection, name: &str) -> Result<(), Error> {
+    /// Puts workflows among those that are looked after.
+    pub(crate) async fn list_workflows(&self, conn: &mut impl Connection, names: &[&str]) -> Result<(), Error> {
         let mut cmd = redis::cmd("ZADD");
-        // Due at once, where it is new.
-        cmd.arg(keys::flows(&self.prefix)).arg("NX").arg(0).arg(name);
+        cmd.arg(keys::flows(&self.prefix)).arg("NX");
+        for name in names {
+            // Due at once, where it is new.
+            cmd.arg(0).arg(name);
+        }
         cmd.query_async(conn).await.map_err(|e| classify("flows", e))
     }
 

@@ -12,7 +12,7 @@ use super::scripts::{self, Text};
 use crate::error::Error;
 
 /// How often a process puts a task into the registry that it dispatches to.
-const AGAIN: Duration = Duration::from_secs(3600);
+const AGAIN: Duration = Duration::from_secs(60);
 
 /// How long it is let be in a cluster when that failed.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -27,7 +27,20 @@ impl Store {
         enlist.arg(task).call(conn).await.map(drop)
     }
 
-    /// The same, once an hour for each task, since somebody may have had it forgotten. It must not fail whoever dispatches, nor
+    /// Puts tasks among those that there are, where they are not: the node of the list may have lost it, and nothing else.
+    pub(crate) async fn relist(&self, conn: &mut impl Connection, tasks: &[&str], now_ms: u64) -> Result<(), Error> {
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        let mut cmd = redis::cmd("ZADD");
+        cmd.arg(keys::tasks(&self.prefix)).arg("NX");
+        for task in tasks {
+            cmd.arg(now_ms).arg(task);
+        }
+        cmd.query_async(conn).await.map_err(|e| classify("tasks", e))
+    }
+
+    /// The same, once a minute for each task, since somebody may have had it forgotten, or its node lost the list. It must not fail whoever dispatches, nor
     /// keep him for long: what fails is tried with the next dispatch, unless it would fail again.
     pub(crate) async fn register_once(&self, task: &str) {
         if self.registered().get(task).is_some_and(|at| at.elapsed() < AGAIN) {

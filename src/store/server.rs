@@ -150,7 +150,12 @@ async fn look(conn: &mut OwnConnection, keys: &[String]) -> Result<ServerLook, E
     };
     let refused =
         written.err().filter(|e| !e.is_io_error() && !NOT_OF_THE_SERVER.contains(&e.code().unwrap_or_default()));
-    let refusal = refused.map(|e| e.to_string());
+    let mut refusal = refused.map(|e| e.to_string());
+    if refusal.is_none() && info.get::<u8>("cluster_enabled") == Some(1) {
+        // One that has no key of ours has nothing to refuse. Whether it may be asked or not, it is asked.
+        let state = redis::cmd("CLUSTER").arg("INFO").query_async::<String>(conn).await.unwrap_or_default();
+        refusal = state.contains("cluster_state:fail").then(|| "CLUSTERDOWN The cluster is down".to_owned());
+    }
     let wanted_replicas = wanted_replicas(conn, &info).await;
     Ok(ServerLook { info, now_ms, round_trips, refusal, wanted_replicas })
 }

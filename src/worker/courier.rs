@@ -4,9 +4,9 @@
 //! All that it does stands in an outbox first, and is done again by anybody who looks. So nothing here waits for what does not
 //! answer: it is left to a look.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::{JoinError, JoinSet};
 
@@ -26,6 +26,10 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// How often each workflow is looked after, by whichever worker.
 const LOOK: Duration = Duration::from_secs(5);
+
+/// How often workflows of which a node was here are put into their list: the node of that may have lost it, and nothing else; and how many.
+const RELISTED: Duration = Duration::from_secs(60);
+const MOST_SEEN: usize = 1000;
 
 /// How many workflows are looked after at the same time.
 const LOOKS: usize = 4;
@@ -70,6 +74,8 @@ struct Courier {
     turns: Vec<String>,
     looking: usize,
     following: usize,
+    /// Workflows of which a node was here, and when they were put into their list last.
+    seen: (HashSet<String>, Instant),
     /// Tables whose ended jobs are being looked for, and whether that is to be done once more.
     tables: HashMap<(String, u32), bool>,
 }
@@ -85,6 +91,7 @@ pub(super) async fn run(worker: Arc<WorkerShared>, mut inbox: Inbox, over: tokio
         turns: Vec::new(),
         looking: 0,
         following: 0,
+        seen: (HashSet::new(), Instant::now()),
         tables: HashMap::new(),
     };
     let mut look = tokio::time::interval(LOOK);
@@ -135,6 +142,9 @@ impl Courier {
     }
 
     fn ask(&mut self, ask: Ask) {
+        if self.seen.0.len() < MOST_SEEN {
+            self.seen.0.insert(ask.node.definition.clone());
+        }
         self.errands.entry(ask.node.definition.clone()).or_default().asks.push(ask);
     }
 
@@ -160,8 +170,20 @@ impl Courier {
             return;
         }
         let worker = Arc::clone(&self.worker);
+        let mut listed = Vec::new();
+        if self.seen.1.elapsed() >= RELISTED {
+            listed.extend(self.seen.0.drain());
+            self.seen.1 = Instant::now();
+        }
         self.calls.spawn(async move {
             let store = &worker.store;
+            let names: Vec<&str> = listed.iter().map(String::as_str).collect();
+            let list = async |conn: &mut _| store.list_workflows(conn, &names).await;
+            if !names.is_empty()
+                && let Err(e) = store.shared(RESPONSE_TIMEOUT, list).await
+            {
+                tracing::debug!(error = %e.chain(), "the list of workflows could not be written");
+            }
             let take = async |conn: &mut _| store.take_workflows(conn, LOOK).await;
             let taken = store.shared(RESPONSE_TIMEOUT, take).await.unwrap_or_else(|e| {
                 tracing::debug!(error = %e.chain(), "no workflows can be looked after now");

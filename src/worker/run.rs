@@ -305,7 +305,7 @@ impl Worker {
             format!("{} (concurrency {concurrency}, interval {interval:?}{parts})", task.name)
         };
         let about: Vec<String> = self.tasks.iter().map(describe).collect();
-        let runtime = |(index, (task, stamp))| Arc::new(TaskRuntime::new(index, task, stamp));
+        let runtime = |(index, (task, stamp))| Arc::new(TaskRuntime::new(index, task, stamp, &self.store));
         let tasks: Arc<[_]> = tasks.into_iter().enumerate().map(runtime).collect();
         let worker = Arc::new(WorkerShared::new(
             self.id,

@@ -98,13 +98,23 @@ pub(super) async fn list(session: &Session) -> Result<(), Failure> {
     if damaged.is_empty() { Ok(()) } else { Err(Failure::Told) }
 }
 
+/// What failed may have been done to some partitions.
+fn in_part(failure: Failure) -> Failure {
+    match failure {
+        Failure::Failed(what) => Failure::Failed(format!(
+            "{what}; of a task with partitions it may have been done to the others: repeat it when the node is back"
+        )),
+        failure => failure,
+    }
+}
+
 pub(super) async fn run(session: &Session, command: TaskCommand) -> Result<(), Failure> {
     match command {
         TaskCommand::Show { task } => show(session, &task.name()).await,
         TaskCommand::Pause { task, reason } => {
             let task = task.name();
             known_task(session, &task).await?;
-            let before = session.inspector.pause(&task, &reason).await?;
+            let before = session.inspector.pause(&task, &reason).await.map_err(|e| in_part(e.into()))?;
             if session.out.is_json {
                 return session.out.json(&session.inspector.task(&task).await?.paused);
             }
@@ -122,7 +132,7 @@ pub(super) async fn run(session: &Session, command: TaskCommand) -> Result<(), F
         TaskCommand::Resume { task } => {
             let task = task.name();
             known_task(session, &task).await?;
-            let paused = session.inspector.resume(&task).await?;
+            let paused = session.inspector.resume(&task).await.map_err(|e| in_part(e.into()))?;
             if session.out.is_json {
                 return session
                     .out

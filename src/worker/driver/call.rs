@@ -144,6 +144,7 @@ impl Call {
                 Err(e) => Some(e),
             };
             if let Some(e) = e {
+                self.task.rights.heard(&e);
                 self.learn(&e, connected);
                 self.gives_slots_back();
                 self.task.tally().repeats();
@@ -174,6 +175,7 @@ impl Call {
     /// Makes it once. `connected` tells whether the server was there when a large outcome was sent.
     async fn attempt(&self, connected: &mut bool) -> Result<SettleReply, Error> {
         let Call { task, worker, number, asked, reports, .. } = self;
+        task.may_write(&worker.store).await?;
         if self.want.jobs > 0 {
             task.claims_now();
         }
