@@ -340,3 +340,21 @@ async fn each_connection_says_what_it_is_for() {
     }
     worker.stop().await;
 }
+
+#[tokio::test]
+async fn a_list_of_tasks_that_was_lost_alone_is_written_again_within_a_minute() {
+    let test = TestTask::new();
+    let app = test.app().await;
+    let task = app.task(TASK, fast(), |_, input: u32| async move { Ok::<_, heartline::JobError>(input) }).unwrap();
+    let worker = TestWorker::start(app.worker());
+    task.dispatch(1).await.unwrap().result().await.unwrap();
+    let inspector = app.inspector();
+    assert_eq!(inspector.task_names().await.unwrap(), [TASK]);
+    // Of a cluster its node may lose it, and nothing else.
+    let list = format!("{}:tasks", inspector.prefix());
+    let () = redis::AsyncCommands::del(&mut test.conn().await, list).await.unwrap();
+    assert_eq!(inspector.task_names().await.unwrap(), [""; 0]);
+    let is_there = async || inspector.task_names().await.unwrap() == [TASK];
+    eventually("it is listed", Duration::from_secs(70), is_there).await;
+    worker.stop().await;
+}

@@ -345,3 +345,39 @@ async fn a_process_does_no_more_while_a_primary_is_away_than_under_load() {
     let most = (under_load.max(30.0) * 1.5).min(90.0);
     assert!(frozen.max(dead) < most, "{under_load} under load, then {frozen} and {dead}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_holds_on_the_nodes_that_are_there_and_is_told_as_what_it_is() {
+    let six = Six::start().await;
+    let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
+    let handler = |_: Context, input: u64| async move { Ok::<_, JobError>(input) };
+    let task = app.task(TASKS[0], TaskOptions::new().partitions(3), handler).unwrap();
+    task.dispatch_many(0..30).await.unwrap();
+    let first = six.primary_of(TASKS[0], six.ports()[0]).await.unwrap();
+    let at = six.ports().iter().position(|port| *port == first).unwrap();
+    // A node that has another partition, and its replica, so that nobody takes over.
+    let servers = [(at + 1) % 3, (at + 1) % 3 + 3];
+    let inspector = app.inspector().by("night");
+    for server in servers {
+        six.cluster.nodes[server].freeze().unwrap();
+    }
+    let refused = inspector.pause(TASKS[0], "maintenance").await.unwrap_err();
+    assert!(matches!(refused, Error::Connect { .. }), "{refused}");
+    // It answers no more: what it was asked meanwhile is nothing that it did.
+    let keys = format!("heartline:{{{}}}:meta", TASKS[0]);
+    for server in servers {
+        six.cluster.nodes[server].thaw().unwrap();
+    }
+    let report = async || inspector.task(TASKS[0]).await;
+    eventually("it is told of again", PATIENCE, async || report().await.is_ok()).await;
+    assert!(report().await.unwrap().paused.is_some_and(|pause| pause.partitions >= 2), "those that were there");
+    // One partition goes on.
+    assert_eq!(ask::<u64>(first, &["HDEL", &keys, "paused"]).await, Some(1));
+    let told = report().await.unwrap();
+    assert!(told.is_paused_in_part() && told.paused.as_ref().is_some_and(|pause| pause.by == "night"), "{told:?}");
+    inspector.pause(TASKS[0], "maintenance").await.unwrap();
+    let told = report().await.unwrap();
+    assert!(!told.is_paused_in_part() && told.paused.is_some_and(|pause| pause.partitions == 3));
+    inspector.resume(TASKS[0]).await.unwrap();
+    assert!(report().await.unwrap().paused.is_none());
+}

@@ -172,3 +172,42 @@ async fn a_user_of_the_sentinels_needs_four_commands() {
     let e = App::builder().redis(url.replace("s3cret", "other")).build().await.unwrap_err();
     assert!(e.to_string().contains("redis-sentinel://127.0.0.1") && !e.is_retryable(), "{e}");
 }
+
+/// Rights are not replicated: what a user may do at a replica shows when it is promoted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_left_nowhere_where_a_new_primary_lets_us_write_less_than_the_one_before() {
+    let trio = Trio::start().await;
+    let before = trio.servers[0].port();
+    for server in &trio.servers {
+        let less = if server.port() == before { "" } else { " -hset" };
+        let rule = format!("reset on >secret ~* &* +@all{less}");
+        let words: Vec<&str> = ["ACL", "SETUSER", "jobs"].into_iter().chain(rule.split(' ')).collect();
+        assert_eq!(ask::<String>(server.port(), &words).await.as_deref(), Some("OK"));
+    }
+    let url = trio.url().replace("redis-sentinel://", "redis-sentinel://jobs:secret@");
+    let app = App::builder().redis(&url).build().await.unwrap();
+    let handler = |ctx: Context, input: u64| async move {
+        // It ends when the failover is over.
+        ctx.heartbeat()?;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        Ok::<_, JobError>(input)
+    };
+    let task = app.task(TASK, TaskOptions::new().concurrency(20), handler).unwrap();
+    let worker = app.worker().spawn();
+    let jobs = task.dispatch_many(0..40).await.unwrap();
+    eventually("some run", PATIENCE, async || task.counts().await.is_ok_and(|counts| counts.running == 20)).await;
+    trio.fail_over().await;
+    let now = trio.another_than(before).await;
+    // Their outcomes are refused before anything is written.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let counts = task.counts().await.unwrap();
+    assert_eq!((counts.running, counts.waiting, counts.completed), (20, 20, 0), "{counts:?}");
+    let report = app.inspector().task(TASK).await.unwrap();
+    assert_eq!((report.nowhere, report.without_payload), (0, 0));
+    assert_eq!(ask::<String>(now, &["ACL", "SETUSER", "jobs", "+hset"]).await.as_deref(), Some("OK"));
+    for job in jobs {
+        tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap();
+    }
+    assert_eq!(app.inspector().task(TASK).await.unwrap().stalled, 0);
+    let _ = worker.stop().await.unwrap();
+}
