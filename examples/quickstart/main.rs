@@ -4,10 +4,11 @@
 //! set. Three worker processes run one job for each file; the parent kills them with SIGKILL while they hold jobs, starts
 //! them again, freezes one for three intervals, lets a poison job take its process down, and cancels a job whose worker
 //! is being killed. At the end it checks the totals against a direct count of the same files. With `--cluster` it does so on a private
-//! Redis Cluster, and kills a primary as well.
+//! Redis Cluster, and kills a primary as well. With `--workflow` it runs 200 graphs of 30 jobs instead.
 
 mod crew;
 mod files;
+mod flows;
 mod report;
 mod servers;
 mod tasks;
@@ -40,6 +41,9 @@ struct Arguments {
     /// Run on a private cluster of three primaries and their replicas, and kill a primary too (needs Redis 7.0 or Valkey).
     #[arg(long)]
     cluster: bool,
+    /// Run workflows: 200 graphs of 30 jobs, and one that dies at each step of its way.
+    #[arg(long, conflicts_with_all = ["cluster", "board"])]
+    workflow: bool,
     /// Work as one of the demo's workers under this prefix, on the Redis of REDIS_URL (used by the demo itself).
     #[arg(long, hide = true)]
     worker: Option<String>,
@@ -53,7 +57,7 @@ async fn main() -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     tokio::select! {
-        outcome = demo(arguments) => outcome,
+        outcome = async { if arguments.workflow { flows::demo(arguments.directory).await } else { demo(arguments).await } } => outcome,
         _ = tokio::signal::ctrl_c() => {
             eprintln!("\nstopped; the workers are stopped too, and their jobs stay in Redis for the next worker");
             Ok(ExitCode::from(130))

@@ -6,7 +6,7 @@ use anyhow::Result;
 use heartline::{App, Context, JobError, StallOptions, TaskOptions, TaskRef};
 use serde::{Deserialize, Serialize};
 
-use crate::files;
+use crate::{files, flows};
 
 /// What was counted in one file, or in many.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,8 +69,14 @@ async fn index(ctx: Context, path: String) -> Result<Counted, JobError> {
 
 /// Works until standard input ends: when the parent closes it, or is gone.
 pub async fn work(url: &str, prefix: &str) -> Result<()> {
+    // Behind the prefix it says whether it is the demo of workflows.
+    let (prefix, of_workflows) = prefix.split_once(' ').map_or((prefix, false), |(prefix, _)| (prefix, true));
     let app = App::builder().redis(url).prefix(prefix).build().await?;
-    declare(&app)?;
+    if of_workflows {
+        flows::declare(&app, prefix)?;
+    } else {
+        declare(&app)?;
+    }
     let parent_is_gone = async {
         let _ = tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink())).await;
     };
