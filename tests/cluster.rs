@@ -532,24 +532,25 @@ async fn the_scripts_of_workflows_declare_their_keys() {
     let mut task = cluster().await;
     // Three nodes in a line.
     let shape = ["d", "{}", "d@", "3 pause 2", "d/0", "- - t\n\n1 1", "d/1", "- - t\n\n1 2", "d/2", "- - t\n\n0"];
-    let head = ["one", "d", "3", "5", "t", "p 0 0", "p 1 1", "p 1 1"];
+    let head = ["one", "d", "3", "-", "5", "0", "0", "t", "o", "p 1 1", "p 1 1"];
     let args = [&head[..], &shape, &["0", "7", "1", "7", "2", "7"]].concat();
-    assert_eq!(task.ok("flow_start", &args).await, "[started one 0 1 t '' here 7]");
+    assert_eq!(task.ok("flow_start", &args).await, "[started one 0 1 t '' 0 here 7]");
     for (script, args, start) in [
         ("flow_state", &["one"][..], "[state running 1 3 1 d "),
         ("flow_nodes", &["one", "0", "500"], "[nodes 1 3 "),
-        ("flow_enter", &["one", "0", "1"], "[entered go]"),
+        ("flow_enter", &["one", "0", "1"], "[entered go 0]"),
         ("flow_look", &["0", "200"], "[looked 0 0"),
         ("flow_resend", &["one", "0", "1"], "[resent 0]"),
-        ("flow_advance", &["one", "0", "1", "c", "5"], "[advanced 0 one 1 1 t '' here 7]"),
+        ("flow_advance", &["one", "0", "1", "c", "5"], "[advanced 0 one 1 1 t '' 0 here 7]"),
         ("flow_visit", &["one", "0", "1"], "[visited 0]"),
         ("flow_pause", &["one", "0", "pause"], "[paused]"),
         ("flow_pause", &["one", "1", "resume"], "[resumed 1]"),
-        ("flow_open", &["one", "1"], "[opened 0]"),
+        ("flow_open", &["one", "1"], "[opened 0 0]"),
         ("flow_audit", &["0", "200"], "[taken 0 one]"),
         ("flow_advance", &["one", "1", "1", "f", "E"], "[advanced 0]"),
-        ("flow_retry", &["one", "3", "1", "p 0 0", "2", "p 1 1"], "[again 2]"),
-        ("flow_control", &["one", "why"], "[ended cancelled]"),
+        ("flow_retry", &["one", "3", "-", "1", "p 0 0"], "[part]"),
+        ("flow_retry", &["one", "3", "2", "2", "p 1 1"], "[again 2]"),
+        ("flow_control", &["one", "why"], "[ended cancelled 0]"),
         ("flow_turn", &["0", "20"], "[taken]"),
         ("ended", &["0", "200"], "[ended 0]"),
     ] {
@@ -559,6 +560,45 @@ async fn the_scripts_of_workflows_declare_their_keys() {
     let mut keys = task.script("flow_trim").keys.clone();
     keys[0] = "cancelled";
     assert_eq!(task.call_on("flow_trim", &keys, &["0", "-", "0"]).await.unwrap(), "[trimmed 1 0]");
+}
+
+#[tokio::test]
+async fn the_scripts_of_graphs_in_graphs_and_of_starts_in_parts_declare_their_keys() {
+    let mut task = cluster().await;
+    let shape = ["e", "{}", "e@", "1 finish 0", "e/0", "- - t\n\n0"];
+    let outer = ["g", "{}", "g@", "1 finish 0", "g/0", "g - @\n\n0"];
+    let start = |id, digest, state| [id, digest, "1", "-", "3", "60000", "90000", "t", state];
+    for (script, args, begin) in [
+        (
+            "flow_start",
+            [&start("one", "g", "g")[..], &outer, &["0", "{}"]].concat(),
+            "[started one 0 1 @ '' 60000 here {}]",
+        ),
+        ("flow_start", [&start("one/0.1", "e", "o")[..], &shape, &["0", "7"]].concat(), "[started one/0.1 0 1 t '' "),
+        ("flow_start", [&start("one/9.1", "e", "o")[..], &shape, &["0", "7"]].concat(), "[stale]"),
+        ("flow_advance", vec!["one/0.1", "0", "1", "c", "\u{1}2 42{}"], "[advanced 0 one/0.1 0 1 @ '' "),
+        ("flow_resend", vec!["one/0.1", "0", "1"], "[resent 0]"),
+        ("flow_start", [&start("one/0.1/0.1", "e", "o")[..], &shape, &["0", "7"]].concat(), "[started one/0.1/0.1 "),
+        ("flow_advance", vec!["one/0.1/0.1", "0", "1", "c", "8"], "[advanced 0]"),
+        ("flow_state", vec!["one/0.1"], "[state completed 1 0 0 e - '' '' 1]"),
+        ("flow_state", vec!["one"], "[state completed 1 0 0 g - '' 8 1]"),
+        ("flow_trim", vec!["0", "-", "0"], "[trimmed 1 0]"),
+        ("flow_start", [&start("late", "e", "o")[..], &shape, &["0", "7"]].concat(), "[started late 0 1 t '' "),
+        ("flow_stage", vec!["two", "n", "0", "e", "1", "1", "0", "10000", "0", "p 0 0"], "[staged 1]"),
+        ("flow_stage", vec!["two", "n", "1", "e", "1", "0", "0", "10000", "0", "7"], "[staged 1]"),
+        ("flow_start", vec!["two", "e", "1", "n 2", "0", "0", "0", "t"], "[started]"),
+        ("flow_open", vec!["two", "1"], "[opened 0 0 two 0 1 t '' 0 here 7]"),
+        ("flow_stage", vec!["given-up", "n", "0", "e", "1", "1", "0", "10000", "0", "p 0 0"], "[staged 1]"),
+        ("flow_unstage", vec!["60000"], "[unstaged 0 0]"),
+    ] {
+        let reply = task.ok(script, &args).await;
+        assert!(reply.starts_with(begin), "{script} {args:?}: {reply}");
+    }
+    task.hset("staging", &[("given-up", "n 1 5 e 1")]).await;
+    assert_eq!(task.ok("flow_unstage", &["60000"]).await, "[unstaged 1 0]");
+    task.zadd("deadlines", 5.0, "late").await;
+    assert_eq!(task.ok("flow_look", &["10000", "200"]).await, "[looked 0 1 x late/1]");
+    assert_eq!(task.held("staging").await + &task.held("children").await, "");
 }
 
 #[test]

@@ -177,3 +177,24 @@ async fn payloads_beyond_512_kib_stay_where_they_are_and_are_named() {
     let reply = said(&mut task, "flow_open", "a 1").await.replace(&large, "LARGE");
     assert_eq!(reply, "[opened 0 0 a 0 1 t '' 0 here LARGE a 1 1 t '' 0 input a/1 a 2 1 t '' 0 input a/2]");
 }
+
+// FAULT: the entry in the outbox goes with the end, and the cursor stays for good.
+#[tokio::test]
+async fn one_that_ends_before_all_of_its_pages_were_opened_leaves_no_cursor() {
+    for end in ["cancel", "failure"] {
+        let mut task = all_ready(700).await;
+        let reply = said(&mut task, "flow_open", "a 1").await;
+        assert!(reply.starts_with("[opened 1 0 a 0 1 "));
+        if end == "cancel" {
+            task.ok("flow_control", &["a", "why"]).await;
+        } else {
+            task.hset("stopping", &[("a", "failed ")]).await;
+        }
+        let ends: Vec<String> = (0..500).map(|node| format!("a {node} 1 x -")).collect();
+        for some in ends.chunks(200) {
+            said(&mut task, "flow_advance", &some.join(" ")).await;
+        }
+        assert_eq!(head(&mut task, "a").await, "1 1 200 0 d -");
+        assert_eq!(task.held("outbox").await + &task.held("cursor").await, "", "{end}");
+    }
+}

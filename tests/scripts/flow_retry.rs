@@ -1,5 +1,5 @@
 use crate::call::{Task, without};
-use crate::flow::{Node, graph, head, line, place, put, said, states};
+use crate::flow::{Node, fan, graph, head, line, place, put, said, states, take_out, trim_whole};
 
 /// An instance `a` of three nodes in a line that failed at its second one.
 async fn failed() -> Task {
@@ -180,4 +180,162 @@ async fn five_hundred_nodes_run_again_in_one_call() {
     assert_eq!(head(&mut task, "a").await, "2 4 500 0 d -");
     assert_eq!(said(&mut task, "flow_open", "a 2").await.matches(" here in-").count(), 500);
     assert_eq!(head(&mut task, "a").await, "2 4 500 500 d -");
+}
+
+/// A part of a retry of `a`, with these nodes; the last one says how many there are in all.
+async fn part(task: &mut Task, turn: &str, live: &str, nodes: std::ops::Range<usize>, state: &str) -> String {
+    let numbers: Vec<String> = nodes.map(|node| node.to_string()).collect();
+    let mut args = vec!["a", turn, live];
+    args.extend(numbers.iter().flat_map(|node| [node.as_str(), state]));
+    task.ok("flow_retry", &args).await
+}
+
+/// An instance `a` of so many nodes that failed, with each of them.
+async fn all_failed(count: usize) -> Task {
+    let mut task = Task::new().await;
+    let nodes: Vec<Node> = (0..count).map(|_| ("p 0 0", "- -", &[][..])).collect();
+    put(&mut task, &graph("finish", "-", &nodes), "a").await;
+    task.hset("head", &[("a", "1 3 0 0 d 7")]).await;
+    task.del("running").await;
+    task.zadd("failed", 5.0, "a").await;
+    task.hset("error", &[("a", "why")]).await;
+    for node in 0..count {
+        task.hset("nodes", &[(&format!("a/{node}"), ["f", "x", "s"][node % 3])]).await;
+    }
+    task.hset("value", &[("a/0", "E"), ("a/500", "E")]).await;
+    task.hset("grow", &[("a/0", "{}"), ("a/500", "{}")]).await;
+    task
+}
+
+#[tokio::test]
+async fn a_large_one_runs_again_once_the_last_part_of_it_is_there() {
+    let mut task = all_failed(1_200).await;
+    for (from, left) in [(0, 1), (500, 0)] {
+        assert_eq!(part(&mut task, "3", "-", from..from + 500, "p 0 0").await, "[part]");
+        assert_eq!(task.ok("flow_state", &["a"]).await.replace(" E ", " '' "), "[state failed 1 0 0 d 7 '' why 3]");
+        assert_eq!(head(&mut task, "a").await, "1 3 0 0 d 7");
+        assert_eq!(task.held("value").await.matches('E').count(), left);
+        assert_eq!(task.held("grow").await.matches("{}").count(), left);
+        // The same once more, and what else is done to one that failed.
+        let before = task.exact().await;
+        assert_eq!(part(&mut task, "3", "-", from..from + 500, "p 0 0").await, "[part]");
+        assert_eq!(part(&mut task, "2", "-", 0..500, "p 0 0").await, "[changed]");
+        assert_eq!(part(&mut task, "2", "1200", 1000..1200, "p 0 0").await, "[changed]");
+        assert_eq!(task.ok("flow_pause", &["a", "3", "resume"]).await, "[changed]");
+        assert_eq!(task.ok("flow_control", &["a", "why"]).await, "[ended failed 0]");
+        assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0 0]");
+        assert_eq!(said(&mut task, "flow_open", "a 2").await, "[opened 0 0]");
+        assert_eq!(said(&mut task, "flow_advance", "a 0 1 c 7 a 1 2 c 7").await, "[advanced 0]");
+        assert_eq!(said(&mut task, "flow_enter", "a 0 1 a 1 2").await, "[entered stale stale 0]");
+        assert_eq!(task.exact().await, before);
+    }
+    assert_eq!(part(&mut task, "3", "1200", 1000..1200, "p 0 0").await, "[again 2]");
+    assert_eq!(head(&mut task, "a").await, "2 4 1200 0 d -");
+    assert_eq!(place(&mut task, "a").await, "running");
+    assert_eq!(task.held("outbox").await, r#"zset ["o a/2": NOW]"#);
+    assert_eq!(task.held("error").await, "");
+    let before = task.exact().await;
+    for from in [0, 500] {
+        assert_eq!(part(&mut task, "3", "-", from..from + 500, "p 0 0").await, "[changed]");
+    }
+    assert_eq!(part(&mut task, "3", "1200", 1000..1200, "p 0 0").await, "[changed]");
+    assert_eq!(task.exact().await, before);
+    for _ in 0..3 {
+        said(&mut task, "flow_open", "a 2").await;
+    }
+    assert_eq!(head(&mut task, "a").await, "2 4 1200 1200 d -");
+}
+
+#[tokio::test]
+async fn of_two_that_let_it_run_again_in_parts_one_begins_the_run() {
+    let mut task = all_failed(600).await;
+    for _ in 0..2 {
+        assert_eq!(part(&mut task, "3", "-", 0..500, "p 0 0").await, "[part]");
+    }
+    assert_eq!(part(&mut task, "3", "600", 500..600, "p 0 0").await, "[again 2]");
+    said(&mut task, "flow_open", "a 2").await;
+    let before = task.exact().await;
+    assert_eq!(part(&mut task, "3", "600", 500..600, "p 0 0").await, "[changed]");
+    assert_eq!(part(&mut task, "3", "-", 0..500, "p 0 0").await, "[changed]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn a_part_with_a_node_that_completed_writes_nothing() {
+    let mut task = all_failed(600).await;
+    task.hset("nodes", &[("a/7", "c"), ("a/599", "c")]).await;
+    let before = task.exact().await;
+    assert_eq!(part(&mut task, "3", "-", 0..500, "p 0 0").await, "[moved]");
+    assert_eq!(part(&mut task, "3", "600", 500..600, "p 0 0").await, "[moved]");
+    assert_eq!(part(&mut task, "3", "-", 0..0, "p 0 0").await, "[changed]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
+async fn one_whose_new_run_never_began_runs_again_later_or_is_removed_whole() {
+    let mut task = all_failed(600).await;
+    part(&mut task, "3", "-", 0..500, "p 0 0").await;
+    assert_eq!(part(&mut task, "3", "-", 0..300, "p 0 0").await, "[part]");
+    assert_eq!(part(&mut task, "3", "600", 300..600, "p 0 0").await, "[again 2]");
+    assert_eq!(head(&mut task, "a").await, "2 4 600 0 d -");
+    let mut task = all_failed(600).await;
+    part(&mut task, "3", "-", 0..500, "p 0 0").await;
+    task.hset("shapes", &[("d#", "1")]).await;
+    take_out(&mut task, "failed", "a").await;
+    assert_eq!(trim_whole(&mut task, "a").await, [""; 0]);
+}
+
+#[tokio::test]
+async fn one_that_is_half_removed_does_not_run_again() {
+    let mut task = all_failed(1_200).await;
+    part(&mut task, "3", "-", 0..500, "p 0 0").await;
+    let keys = [&["failed"], &task.script("flow_trim").keys[1..]].concat();
+    assert_eq!(task.call_on("flow_trim", &keys, &["60000", "-", "5000"]).await.unwrap(), "[trimmed 0 1]");
+    let before = task.exact().await;
+    assert_eq!(part(&mut task, "3", "-", 500..1000, "p 0 0").await, "[changed]");
+    assert_eq!(part(&mut task, "3", "1200", 1000..1200, "p 0 0").await, "[changed]");
+    assert_eq!(task.exact().await, before);
+}
+
+/// How many nodes of `a` are live by its line, and by their states.
+async fn live(task: &mut Task, count: usize) -> (usize, usize) {
+    let by_line = head(task, "a").await.split(' ').nth(2).unwrap().parse().unwrap();
+    let states = states(task, "a", count).await;
+    (by_line, states.split(", ").filter(|state| state.starts_with(['p', 'P', 'o', 'g'])).count())
+}
+
+// FAULT: what the part set back is opened in the run in which it failed, and is not counted.
+#[tokio::test]
+async fn one_that_goes_on_between_two_parts_counts_each_of_its_nodes() {
+    let nodes: [Node; 3] = [("p 0 0", "- -", &[]), ("p 0 0", "- -", &[2]), ("p 1 1", "- -", &[])];
+    let mut task = Task::new().await;
+    put(&mut task, &graph("pause", "-", &nodes), "a").await;
+    said(&mut task, "flow_advance", "a 0 1 f E").await;
+    said(&mut task, "flow_advance", "a 1 1 c 7").await;
+    assert_eq!(head(&mut task, "a").await, "1 1 1 0 d 0");
+    assert_eq!(part(&mut task, "1", "-", 0..1, "p 0 0").await, "[part]");
+    if task.ok("flow_pause", &["a", "1", "resume"]).await == "[resumed 1]" {
+        said(&mut task, "flow_open", "a 1").await;
+    }
+    let (by_line, by_states) = live(&mut task, 3).await;
+    assert_eq!(by_line, by_states);
+}
+
+// FAULT: a visit of the run before skips what a part has set back; the new run never ends.
+#[tokio::test]
+async fn a_visit_of_the_run_before_that_comes_between_two_parts_changes_nothing() {
+    let mut task = Task::new().await;
+    let mut graph = fan(1_750);
+    graph.policy = "pause";
+    put(&mut task, &graph, "a").await;
+    assert_eq!(said(&mut task, "flow_advance", "a 0 1 f E").await, "[advanced 1 a/0/1]");
+    assert_eq!(place(&mut task, "a").await, "paused");
+    assert_eq!(part(&mut task, "1", "-", 0..1, "p 0 0").await, "[part]");
+    for from in [1, 501, 1001] {
+        assert_eq!(part(&mut task, "1", "-", from..from + 500, "p 1 1").await, "[part]");
+    }
+    said(&mut task, "flow_visit", "a 0 1").await;
+    assert_eq!(part(&mut task, "1", "1751", 1501..1751, "p 1 1").await, "[again 2]");
+    let (by_line, by_states) = live(&mut task, 1_751).await;
+    assert_eq!(by_line, by_states);
 }

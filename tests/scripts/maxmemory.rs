@@ -386,6 +386,104 @@ async fn workflows_are_paused_and_resumed_and_run_again_and_are_audited_and_trim
 }
 
 #[tokio::test]
+async fn a_start_in_parts_is_refused_whole() {
+    let mut task = task().await;
+    let (parts, last) = flow::line().parts("a", "n", 2, false);
+    for part in &parts[..2] {
+        flow::with(&mut task, "flow_stage", part).await;
+    }
+    flow::start_in_parts(&mut task, &flow::line(), "whole", "n", 2).await;
+    for part in flow::line().parts("staged", "n", 2, true).0 {
+        flow::with(&mut task, "flow_stage", &part).await;
+    }
+    flow::put(&mut task, &flow::graph("finish", "0", &[("p 0 0", "g -", &[])]).named("g"), "outer").await;
+    fill(&mut task).await;
+    let before = task.exact().await;
+    let next: Vec<&str> = parts[2].iter().map(String::as_str).collect();
+    assert_eq!(task.refused("flow_stage", &next).await, "OOM");
+    let first = flow::line().parts("b", "n", 2, true).0.remove(0);
+    assert_eq!(task.refused("flow_stage", &first.iter().map(String::as_str).collect::<Vec<_>>()).await, "OOM");
+    let ready = ["staged", "d", "3", "n 2", "0", "60000", "90000", "t"];
+    assert_eq!(task.refused("flow_start", &ready).await, "OOM");
+    let child = flow::line().start("outer/0.1", false);
+    assert_eq!(task.refused("flow_start", &child.iter().map(String::as_str).collect::<Vec<_>>()).await, "OOM");
+    assert_eq!(task.exact().await, before);
+    // What writes nothing is no matter of memory.
+    assert_eq!(flow::with(&mut task, "flow_stage", &parts[1]).await, "[staged 1]");
+    assert_eq!(flow::with(&mut task, "flow_start", &last).await, "[parts]");
+}
+
+#[tokio::test]
+async fn children_end_with_their_nodes_and_what_a_job_made_is_kept() {
+    let mut task = task().await;
+    let child = flow::graph("finish", "0", &[("p 0 0", "- -", &[])]).named("e");
+    for id in ["ends", "stops", "asked", "grows"] {
+        let nodes: [flow::Node; 2] = [("p 0 0", "g -", &[1]), ("p 1 1", "- 0", &[])];
+        flow::put(&mut task, &flow::graph("finish", "1", &nodes), id).await;
+        flow::start(&mut task, &child, &format!("{id}/0.1")).await;
+    }
+    task.hset("stopping", &[("stops/0.1", "cancelled why"), ("asked", "cancelled why")]).await;
+    flow::take_out(&mut task, "running", "asked/0.1").await;
+    flow::start_in_parts(&mut task, &child, "other", "n", 2).await;
+    task.zadd("running", 5.0, "asked/0.1").await;
+    task.hset("nodes", &[("asked/0.1/0", "p 0 0")]).await;
+    task.hset("head", &[("asked/0.1", "1 0 1 0 e -")]).await;
+    fill(&mut task).await;
+    let reply = flow::said(&mut task, "flow_advance", "ends/0.1 0 1 c 7").await;
+    assert_eq!(reply, "[advanced 0 ends 1 1 t '' 0 here 7]");
+    flow::said(&mut task, "flow_enter", "stops/0.1 0 1").await;
+    assert_eq!(flow::place(&mut task, "stops").await, "failed");
+    assert_eq!(task.ok("flow_control", &["asked/0.1", "why"]).await, "[ended cancelled 0]");
+    assert_eq!(flow::place(&mut task, "asked").await, "cancelled");
+    let reply = task.ok("flow_advance", &["grows/0.1", "0", "1", "c", "\u{1}2 42{}"]).await;
+    assert_eq!(reply, "[advanced 0 grows/0.1 0 1 @ '' 0 here {}]");
+    assert_eq!(task.held("grow").await, r#"hash {"grows/0.1/0": "{}"}"#);
+    assert_eq!(flow::said(&mut task, "flow_open", "other 1").await, "[opened 0 0 other 0 1 t '' 0 here in-0]");
+}
+
+// FAULT: the first command grows, so nothing at all is looked for once a deadline has passed.
+#[tokio::test]
+async fn a_deadline_that_passed_stops_its_instance() {
+    let mut task = task().await;
+    flow::put(&mut task, &flow::line(), "a").await;
+    task.zadd("deadlines", 5.0, "a").await;
+    fill(&mut task).await;
+    assert_eq!(task.ok("flow_look", &["10000", "200"]).await, "[looked 0 1 x a/1]");
+}
+
+// FAULT: the first command grows, so what would free memory is refused.
+#[tokio::test]
+async fn starts_that_were_given_up_are_removed() {
+    let mut task = task().await;
+    for part in flow::line().parts("a", "n", 2, false).0 {
+        flow::with(&mut task, "flow_stage", &part).await;
+    }
+    task.hset("staging", &[("a", "n 4 5 d 3")]).await;
+    fill(&mut task).await;
+    assert_eq!(task.ok("flow_unstage", &["60000"]).await, "[unstaged 1 0]");
+}
+
+#[tokio::test]
+async fn large_workflows_run_again_in_parts_and_are_removed_in_pages() {
+    let mut task = task().await;
+    let nodes: Vec<flow::Node> = (0..600).map(|_| ("p 0 0", "- -", &[][..])).collect();
+    for (id, place) in [("again", "failed"), ("old", "completed")] {
+        flow::put(&mut task, &flow::graph("finish", "-", &nodes), id).await;
+        task.hset("head", &[(id, "1 1 0 0 d 0")]).await;
+        flow::take_out(&mut task, "running", id).await;
+        task.zadd(place, 5.0, id).await;
+    }
+    task.hset("shapes", &[("d#", "1")]).await;
+    fill(&mut task).await;
+    assert_eq!(task.ok("flow_retry", &["again", "1", "-", "0", "p 0 0", "1", "p 0 0"]).await, "[part]");
+    assert_eq!(task.ok("flow_retry", &["again", "1", "3", "2", "p 0 0"]).await, "[again 2]");
+    for reply in ["[trimmed 0 1]", "[trimmed 0 1]", "[trimmed 1 0]"] {
+        assert_eq!(task.ok("flow_trim", &["60000", "-", "5000"]).await, reply);
+    }
+    assert_eq!(task.held("shapes").await, "");
+}
+
+#[tokio::test]
 async fn ended_jobs_of_workflows_are_noted_told_and_dropped() {
     let mut task = task().await;
     task.hset("meta", &[("nodes", "1"), ("keepCompleted", "0")]).await;
