@@ -349,3 +349,16 @@ async fn a_line_that_is_damaged_while_its_shape_is_removed_holds_up_no_other() {
         assert_eq!(task.held("completed").await + &task.held("cursor").await, "");
     }
 }
+
+// FAULT: pages are removed one by one up to the number in the record, however large: the server answers nobody meanwhile.
+#[tokio::test]
+async fn a_record_with_a_number_that_no_graph_has_costs_no_more_than_another() {
+    let mut task = Task::on(std::sync::Arc::new(crate::support::TestRedis::start()), "").await;
+    ended(&mut task, &line(), "a", 2.0 * MINUTE).await;
+    task.hset("shapes", &[("d/0", "- - t\n\n20000000 1")]).await;
+    let () = redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut task.conn).await.unwrap();
+    assert_eq!(trim(&mut task).await, "[trimmed 1 0]");
+    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut task.conn).await.unwrap();
+    let calls = stats.split_once("cmdstat_hdel:calls=").unwrap().1.split(',').next().unwrap().parse::<u64>().unwrap();
+    assert!(calls < 500, "{calls} calls");
+}

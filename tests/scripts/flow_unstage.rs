@@ -164,9 +164,29 @@ async fn whoever_begins_anew_takes_no_shape_from_one_that_runs() {
     assert_eq!(task.field("cursor", "t a").await, "s 100");
     start_in_parts(&mut task, &loose(600), "a", "m", 500).await;
     start_in_parts(&mut task, &loose(600), "b", "m", 500).await;
-    trim_whole(&mut task, "b").await;
     assert!(said(&mut task, "flow_open", "a 1").await.starts_with("[opened 1 0 a 0 1 "));
-    assert_eq!(head(&mut task, "a").await, "1 0 600 500 d -");
+    trim_whole(&mut task, "b").await;
+    assert!(task.held("shapes").await.contains(r#""d@": "600 finish -""#), "its shape is gone");
+    task.zadd("outbox", 5.0, "o a/1").await;
+    assert_eq!(task.field("cursor", "a/1").await, "500");
+    let reply = said(&mut task, "flow_open", "a 1").await;
+    assert!(reply.starts_with("[opened 0 0 a 500 1 "), "{reply}");
+    assert_eq!(head(&mut task, "a").await, "1 0 600 600 d -");
+}
+
+// FAULT: a start of another graph takes the count of the shape down once more: below zero.
+#[tokio::test]
+async fn whoever_begins_anew_with_another_graph_counts_no_shape_below_nothing() {
+    let mut task = Task::new().await;
+    given_up(&mut task, &loose(600), "a").await;
+    for _ in 0..2 {
+        assert_eq!(unstage(&mut task).await, "[unstaged 0 1]");
+    }
+    start_in_parts(&mut task, &line().named("e"), "a", "m", 500).await;
+    for id in ["b", "c"] {
+        start_in_parts(&mut task, &loose(600), id, "m", 500).await;
+    }
+    assert_eq!(task.field("shapes", "d#").await, "2");
 }
 
 // FAULT: the same where the new start comes in one call.

@@ -483,6 +483,18 @@ async fn large_workflows_run_again_in_parts_and_are_removed_in_pages() {
     assert_eq!(task.held("shapes").await, "");
 }
 
+// FAULT: where the number of nodes cannot be read the first command grows, and nothing is removed of any instance.
+#[tokio::test]
+async fn workflows_whose_graph_cannot_be_read_are_removed() {
+    let mut task = task().await;
+    flow::put(&mut task, &flow::line(), "a").await;
+    flow::take_out(&mut task, "running", "a").await;
+    task.zadd("completed", 5.0, "a").await;
+    task.hset("shapes", &[("d@", "many finish 2"), ("d#", "2")]).await;
+    fill(&mut task).await;
+    assert_eq!(task.ok("flow_trim", &["60000", "-", "5000"]).await, "[trimmed 1 0]");
+}
+
 #[tokio::test]
 async fn ended_jobs_of_workflows_are_noted_told_and_dropped() {
     let mut task = task().await;
