@@ -556,7 +556,8 @@ fn parent_of(id: &str) -> Option<(&str, &str, &str)> {
     Some((parent, node, run))
 }
 
-/// Checks what holds of all instances at any time. How the nodes of each run ended never changes.
+/// Checks what holds of all instances at any time. How the nodes of each run ended never changes, and those that were
+/// graphs end with these.
 async fn check_all(task: &mut Task, ended: &mut BTreeMap<String, String>, seed: u64) -> Seen {
     let seen = Seen::of(task).await;
     for (id, head) in &seen.heads {
@@ -574,9 +575,21 @@ async fn check_all(task: &mut Task, ended: &mut BTreeMap<String, String>, seed: 
         assert!(place != "running" || goes_on, "seed {seed}: {id} hangs: {head}");
         let runs = ["running", "paused"].contains(&place);
         assert!(runs || open == 0, "seed {seed}: {id} has ended, and nodes are open: {head}");
-        for (node, state) in seen.of_instance(id).filter(|(_, state)| state.starts_with(['c', 'f', 'x', 's'])) {
-            let was = ended.entry(format!("{id}/{node}/{}", words[0])).or_insert_with(|| state.to_owned());
+        for (node, state) in seen.of_instance(id).filter(|(_, state)| !state.starts_with(['p', 'P', 'o'])) {
+            let name = format!("{id}/{node}/{}", words[0]);
+            if state.starts_with('g') {
+                ended.insert(format!("g {name}"), String::new());
+                continue;
+            }
+            let was = ended.entry(name.clone()).or_insert_with(|| state.to_owned());
             assert_eq!(was, state, "seed {seed}: {id}/{node} ended twice");
+            if ended.contains_key(&format!("g {name}")) && state != "x" {
+                let child = seen.heads.get(&format!("{id}/{node}.{}", words[0]));
+                assert!(
+                    child.is_some_and(|child| child.ends_with(state)),
+                    "seed {seed}: {name} ended without its graph"
+                );
+            }
         }
         let Some((parent, node, run)) = parent_of(id) else {
             assert!(!place.is_empty() && !place.contains(" and "), "seed {seed}: {id} stands in '{place}'");
@@ -629,7 +642,8 @@ fn next_calls(dice: &mut Dice, seen: &Seen, root: &Graph) -> Vec<Call> {
     for (id, node, run) in some_of(dice, graphs, 3) {
         let child = format!("{id}/{node}.{run}");
         let graph = child_graph(&child);
-        if dice.one_in(3) {
+        // Each graph is started in parts by all, or by none.
+        if child.len() % 3 == 0 {
             let (parts, last) = graph.parts(&child, &format!("n{}", dice.below(2)), 2, false);
             calls.extend(parts.into_iter().map(|part| ("flow_stage", part)));
             calls.push(("flow_start", last));
@@ -726,6 +740,11 @@ async fn over_graphs_in_graphs_the_counters_are_right_and_each_node_ends_once_wi
                 calls.extend(copies.get(dice.below(copies.len().max(1))).cloned());
             }
             for (name, args) in calls.into_iter().filter(|(_, args)| !args.is_empty()) {
+                // Some come late.
+                if dice.one_in(5) {
+                    copies.push((name, args));
+                    continue;
+                }
                 with(&mut task, name, &args).await;
                 copies.push((name, args));
                 check_all(&mut task, &mut ended, seed).await;
