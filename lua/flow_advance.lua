@@ -39,7 +39,9 @@ for at = 1, #ARGV, 5 do
   if kind == 'o' and size and one.stopping then how, said, size = 'x', CANCELLED, nil end
   if kind == 'o' and size then
     grow_node(keys, one, index, said, #size + 2, tonumber(size), now_ms, opened)
-  elseif kind == (string.match(how, '^[FX]$') and 'g' or 'o') then
+  elseif string.match(how, '^[FX]$') and kind == 'g' and is_gone(known, keys, name .. '.' .. run) then
+    end_node(keys, one, index, string.lower(how), said, budget, now_ms, opened)
+  elseif string.match(how, '^[cfx]$') and kind == 'o' then
     end_node(keys, one, index, string.lower(how), said, budget, now_ms, opened)
   else
     one = nil

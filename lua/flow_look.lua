@@ -15,6 +15,7 @@
 -- KEYS[14] cancelled  (zset)  instances by when they ended, ms
 -- KEYS[15] output     (hash)  instance -> what it answers
 -- KEYS[16] error      (hash)  instance -> why it ended so
+-- KEYS[17] cursor     (hash)  instance/run -> next node to open
 -- ARGV[1]  grace      (ms: what is younger is still being done)
 -- ARGV[2]  limit      (entries a call, at most 200)
 -- Returns  {'looked', 1 when others are to follow, else 0, how many entries there are that are no sends, those, then
@@ -24,7 +25,7 @@
 local grace, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
 local keys = { head = head, running = running, paused = paused, nodes = nodes, input = input, value = value,
   shapes = shapes, stopping = stopping, outbox = outbox, grow = grow, completed = completed, failed = failed,
-  cancelled = cancelled, output = output, error = errors }
+  cancelled = cancelled, output = output, error = errors, cursor = cursor }
 local known, _, now_ms = {}, now_us()
 local due = redis.call('ZRANGEBYSCORE', outbox, '-inf', string.format('%d', now_ms - grace), 'LIMIT', 0, limit)
 -- Of a server whose clock went back.
@@ -32,7 +33,12 @@ local ahead = redis.call('ZRANGEBYSCORE', outbox, string.format('(%d', now_ms + 
 for _, entry in ipairs(ahead) do due[#due + 1] = entry end
 local gone, others, sends, unreadable = {}, {}, {}, {}
 local late = redis.call('ZRANGEBYSCORE', deadlines, '-inf', string.format('%d', now_ms), 'LIMIT', 0, limit)
-if #late > 0 then expect_types({}, {}, { output, errors, stopping }, { completed, failed, cancelled }) end
+if #late > 0 then
+  expect_types({}, {}, { head, nodes, input, value, shapes, stopping, grow, output, errors, cursor },
+    { running, paused, completed, failed, cancelled })
+  -- A shrinking command first: behind it a server at maxmemory takes the others.
+  redis.call('ZREM', deadlines, '')
+end
 for _, flow in ipairs(late) do
   local one = instance_of(known, keys, flow)
   if one and (one.runs or one.is_paused) and not one.stopping then

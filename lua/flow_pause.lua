@@ -24,7 +24,7 @@
 local flow, turn, action = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
   cancelled = cancelled, nodes = nodes, value = value, shapes = shapes, stopping = stopping, outbox = outbox,
-  output = output, error = errors }
+  output = output, error = errors, cursor = cursor }
 expect_types({}, {}, { nodes, value, stopping, output, errors, cursor },
   { running, paused, completed, failed, cancelled, outbox })
 local one, _, now_ms = instance_of({}, keys, flow), now_us()

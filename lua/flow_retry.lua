@@ -27,7 +27,9 @@ local one, _, now_ms = instance_of({}, keys, flow), now_us()
 -- A child runs again as a whole.
 if not one or one.parent then return { 'unknown' } end
 local may = one.is_paused or redis.call('ZSCORE', failed, flow) or redis.call('ZSCORE', cancelled, flow)
-if one.turn ~= turn or one.runs or one.stopping or not may then return { 'changed' } end
+-- Between its parts nothing of the run before goes on.
+local is_begun = one.stopping == 'again '
+if one.turn ~= turn or one.runs or one.stopping and not is_begun or not may then return { 'changed' } end
 if one.out > 0 then return { 'busy', one.out } end
 local states, names = {}, {}
 for at = 4, #ARGV, 2 do
@@ -43,7 +45,11 @@ redis.call('HDEL', value, unpack(names))
 redis.call('HDEL', grow, unpack(names))
 redis.call('HSET', nodes, unpack(states))
 -- Whoever comes to a part finds the instance where it was.
-if not live then return { 'part' } end
+if not live then
+  redis.call('HSET', stopping, flow, 'again ')
+  return { 'part' }
+end
+redis.call('HDEL', stopping, flow)
 for _, place in ipairs({ paused, failed, cancelled }) do redis.call('ZREM', place, flow) end
 redis.call('HDEL', errors, flow)
 redis.call('ZADD', running, string.format('%d', now_ms), flow)

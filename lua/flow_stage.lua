@@ -15,7 +15,8 @@
 -- ARGV[9]  rest      (those pairs; pairs number of a node, payload; at most 512 KiB, or one value)
 -- Returns  {'staged', 1 when the shape is known, and need not come along, else 0}
 -- Returns  {'existed'}: there is an instance of the id
--- Returns  {'other'}: somebody else is starting it; {'parts', how many there are}: it is another part's turn
+-- Returns  {'other'}: somebody else is starting it; {'left'}: somebody has given it up, and what is written of that is
+--          to be removed; {'parts', how many there are}: it is another part's turn
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local flow, own, part, digest = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
@@ -23,20 +24,20 @@ local states, records = tonumber(ARGV[6]), tonumber(ARGV[7])
 if redis.call('HEXISTS', head, flow) == 1 then return { 'existed' } end
 expect_types({}, {}, { nodes, input, shapes, staging }, {})
 local _, now_ms = now_us()
-local nonce, got, at, before = string.match(redis.call('HGET', staging, flow) or '', '^(%S+) (%d+) (%d+) (%S+) %d+$')
+local known = redis.call('HGET', staging, flow)
+local nonce, got, at = string.match(known or '', '^(%S+) (%d+) (%d+) %S+ %d+$')
 local is_known = redis.call('HEXISTS', shapes, digest .. '@')
-got = nonce == own and tonumber(got) or 0
-if nonce and nonce ~= own and math.abs(now_ms - at) < tonumber(ARGV[8]) then return { 'other' } end
+if known and nonce ~= own then
+  return { nonce and math.abs(now_ms - at) < tonumber(ARGV[8]) and 'other' or 'left' }
+end
+got = tonumber(got) or 0
 -- What was written before is not written again.
 if part < got then return { 'staged', is_known } end
 if part > got then return { 'parts', got } end
 -- A growing command first: a server at maxmemory refuses the call whole.
 redis.call('HSET', staging, flow, table.concat({ own, part + 1, string.format('%d', now_ms), digest, ARGV[5] }, ' '))
-if part == 0 then
-  -- Whoever is being started has its shape too: it is not removed meanwhile.
-  redis.pcall('HINCRBY', shapes, digest .. '#', 1)
-  if before then redis.pcall('HINCRBY', shapes, before .. '#', -1) end
-end
+-- Whoever is being started has its shape too: it is not removed meanwhile.
+if part == 0 then redis.pcall('HINCRBY', shapes, digest .. '#', 1) end
 local rest = 9
 for place, pairs_of in ipairs({ states, records, (#ARGV - 8) / 2 - states - records }) do
   local target = place == 2 and shapes or place == 1 and nodes or input

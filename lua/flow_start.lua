@@ -27,7 +27,8 @@
 -- Returns  {'started', eight words for each node to be sent: see lib/flow.lua}: of one in parts they are to be opened
 -- Returns  {'existed'}: there is an instance of the id; nothing is written
 -- Returns  {'stale'}: of a child, that its node waits for it no more; nothing is written
--- Returns  {'shape'}, {'parts'}: the shape, or a part, is not there, and is to come along; nothing is written
+-- Returns  {'shape'}, {'parts'}: the shape, or a part, is not there, and is to come along; {'left'}: somebody else has
+--          begun to write it; nothing is written
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local flow, digest, count, staged, records = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
@@ -40,10 +41,9 @@ local parent, node, run = string.match(flow, '^(.+)/(%d+)%.(%d+)$')
 local above = parent and instance_of({}, keys, parent)
 if parent and not (goes_on(above, run) and not above.stopping
   and string.match(redis.call('HGET', nodes, node_of(parent, node)) or '', '^g')) then return { 'stale' } end
-local is_whole = staged == '-'
-if not is_whole and string.match(redis.call('HGET', staging, flow) or '', '^%S+ %d+') ~= staged then
-  return { 'parts' }
-end
+local is_whole, known = staged == '-', redis.call('HGET', staging, flow)
+if is_whole and known then return { 'left' } end
+if not is_whole and string.match(known or '', '^%S+ %d+') ~= staged then return { 'parts' } end
 local is_known = redis.call('HEXISTS', shapes, digest .. '@') == 1
 if not is_known and records == 0 then return { 'shape' } end
 local states, inputs, opened, _, now_ms = {}, {}, { later = {} }, now_us()

@@ -28,13 +28,13 @@ local excess = most and redis.call('ZCARD', place) - most or 0
 local oldest = redis.call('ZRANGEBYSCORE', place, '-inf', string.format('%d', now_ms - least), 'WITHSCORES', 'LIMIT', 0,
   100)
 local gone, budget, more = 0, 500, 0
+-- A shrinking command first: behind it a server at maxmemory takes the others.
+if #oldest > 0 then redis.call('HDEL', cursor, '') end
 
 -- Removes one; false when some of it is left.
 local function remove(flow)
   local digest = string.match(redis.call('HGET', head, flow) or '', '^%d+ %d+ %d+ %d+ (%S+) %S+')
   local count = digest and tonumber(string.match(redis.call('HGET', shapes, digest .. '@') or '', '^%d+')) or 0
-  -- No graph has more: another number is none that a start has written.
-  if count > 10000 then count = 0 end
   local is_gone
   budget, is_gone = remove_instance(keys, flow, digest, count, budget)
   if not is_gone then

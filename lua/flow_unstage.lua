@@ -1,22 +1,27 @@
 -- Removes what is written of instances in parts whose starts were given up.
--- KEYS[1]  staging  (hash)  instance -> nonce, parts written, when (ms), shape, nodes
--- KEYS[2]  nodes    (hash)  instance/node -> its state
--- KEYS[3]  input    (hash)  instance/node -> payload
--- KEYS[4]  value    (hash)  instance/node -> value, or failure
--- KEYS[5]  grow     (hash)  instance/node -> graph that its job returned
--- KEYS[6]  shapes   (hash)  records of graphs
--- KEYS[7]  cursor   (hash)  't ' and an instance -> how much of it is left to be removed
--- ARGV[1]  age      (ms: of younger ones parts may come)
+-- KEYS[1]  staging   (hash)  instance -> nonce, parts written, when (ms), shape, nodes
+-- KEYS[2]  nodes     (hash)  instance/node -> its state
+-- KEYS[3]  input     (hash)  instance/node -> payload
+-- KEYS[4]  value     (hash)  instance/node -> value, or failure
+-- KEYS[5]  grow      (hash)  instance/node -> graph that its job returned
+-- KEYS[6]  shapes    (hash)  records of graphs
+-- KEYS[7]  cursor    (hash)  't ' and an instance -> how much of it is left to be removed
+-- ARGV[1]  age       (ms: of younger ones parts may come)
+-- ARGV[2]  instance  (id; '' or nothing: any)
 -- Returns  {'unstaged', how many, 1 when others are to follow, else 0}
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local keys = { nodes = nodes, input = input, value = value, grow = grow, shapes = shapes, cursor = cursor }
 local found = redis.call('HRANDFIELD', staging, 20, 'WITHVALUES')
+if ARGV[2] and ARGV[2] ~= '' then found = { ARGV[2], redis.call('HGET', staging, ARGV[2]) or nil } end
 expect_types({}, {}, { nodes, input, value, grow, shapes, cursor }, {})
-local budget, gone, _, now_ms = 500, 0, now_us()
-for at = 1, #found, 2 do
+local budget, gone, left, _, now_ms = 500, 0, 0, now_us()
+-- A shrinking command first: behind it a server at maxmemory takes the others.
+if #found > 1 then redis.call('HDEL', cursor, '') end
+for at = 1, #found - 1, 2 do
   local flow, start, written, digest, count = found[at], string.match(found[at + 1], '^(%S+ %d+) (%d+) (%S+) (%d+)$')
-  if budget > 0 and (not start or math.abs(now_ms - written) > tonumber(ARGV[1])) then
+  local is_old = not start or math.abs(now_ms - written) > tonumber(ARGV[1])
+  if is_old and budget > 0 then
     -- No part of it comes any more.
     if start then redis.call('HSET', staging, flow, '- 0 0 ' .. digest .. ' ' .. count) end
     local is_gone
@@ -26,5 +31,6 @@ for at = 1, #found, 2 do
       gone = gone + 1
     end
   end
+  if is_old and budget == 0 then left = 1 end
 end
-return { 'unstaged', gone, budget > 0 and 0 or 1 }
+return { 'unstaged', gone, (left == 1 or gone >= 20) and 1 or 0 }

@@ -211,6 +211,7 @@ local function end_or_keep(keys, one, now_ms)
     if why and why ~= '' then redis.call('HSET', keys.error, one.flow, why) end
     redis.call('HDEL', keys.stopping, one.flow)
     redis.call('ZREM', keys.outbox, 'x ' .. one.flow .. '/' .. one.run, 'o ' .. one.flow .. '/' .. one.run)
+    redis.call('HDEL', keys.cursor, one.flow .. '/' .. one.run)
     one.turn, one.runs, one.stopping = one.turn + 1, false, false
   end
   write_head(keys, one)
@@ -250,6 +251,14 @@ local function grow_node(keys, one, index, said, head, size, now_ms, opened)
   redis.call('HSET', keys.nodes, name, 'g')
   note(keys, now_ms, 's ' .. name .. '/' .. one.run)
   opened[#opened + 1] = sendable(keys, one, index, 'g')
+end
+
+-- Whether there is no such child, nor ever was: one that cannot be read goes no further.
+local function is_gone(known, keys, child)
+  local one = instance_of(known, keys, child)
+  if one and (one.runs or one.is_paused) then return false end
+  redis.call('ZREM', keys.running, child)
+  return true
 end
 
 -- Ends what is over of these instances, and with a child the node that ran as it: in the same call, so that nobody has

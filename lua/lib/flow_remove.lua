@@ -4,7 +4,10 @@
 local function remove_instance(keys, flow, digest, count, budget)
   local mark = 't ' .. flow
   local phase, left = string.match(redis.call('HGET', keys.cursor, mark) or '', '^([ns]) (%d+)$')
-  left = tonumber(left) or count
+  -- No graph has more nodes: another number is none that a start has written.
+  count = count <= 10000 and count or 0
+  left = math.min(tonumber(left) or count, count > 0 and count or 10000)
+  if phase == 's' and not digest then left = 0 end
   if phase ~= 's' then
     local fields = {}
     for index = math.max(0, left - budget), left - 1 do fields[#fields + 1] = node_of(flow, index) end
@@ -31,7 +34,7 @@ local function remove_instance(keys, flow, digest, count, budget)
     local from, names = math.max(0, left - 500), {}
     for index = from, left - 1 do names[#names + 1] = digest .. '/' .. index end
     for place, record in ipairs(redis.call('HMGET', keys.shapes, unpack(names))) do
-      local dependents = tonumber(string.match(record or '', '\n(%d+)[^\n]*$')) or 0
+      local dependents = math.min(tonumber(string.match(record or '', '\n(%d+)[^\n]*$')) or 0, 10000)
       for page = 1, math.ceil(dependents / 500) - 1 do
         redis.call('HDEL', keys.shapes, names[place] .. '/' .. page)
       end

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::mover::OwnOptions;
+use super::options::OwnOptions;
 use crate::options::modes::Priority;
 use crate::task::definition::TaskDef;
 use crate::task::task_ref::TaskRef;

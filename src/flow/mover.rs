@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use futures_util::future::join_all;
 use serde_json::value::RawValue;
 
+use super::options::OwnOptions;
 use super::shape::records;
 use super::starter::Starter;
 
@@ -18,8 +19,7 @@ use crate::job::node_id::NodeId;
 use crate::job::shape::{ChildGraph, Shape};
 use crate::job::state::JobState;
 use crate::limits::{BATCH, BATCH_BYTES, NODE_LIMIT};
-use crate::options::modes::{Durability, Priority};
-use crate::options::overrides::Overrides;
+use crate::options::modes::Durability;
 use crate::store::cancel;
 use crate::store::declare::{WIRE_OF_NODES, check_wire};
 use crate::store::dispatch::NewJob;
@@ -66,23 +66,6 @@ const AWAY: Duration = Duration::from_secs(5);
 
 /// How many rounds one look makes at the most: the next one goes on.
 const ROUNDS: usize = 50;
-
-/// What the dispatch of a node sets, as JSON in its shape.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-pub(crate) struct OwnOptions {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) priority: Option<Priority>,
-    #[serde(skip_serializing_if = "Overrides::is_empty")]
-    pub(crate) overrides: Overrides,
-}
-
-impl OwnOptions {
-    /// Whether nothing is set.
-    pub(crate) fn is_empty(&self) -> bool {
-        *self == OwnOptions::default()
-    }
-}
 
 /// A node that ended, and the table in whose outbox that stands.
 #[derive(Clone, Debug)]
@@ -271,7 +254,13 @@ impl Mover {
         self.know(&shape.tasks).await?;
         let (id, bytes) = (node.id.child(), |input: Box<RawValue>| String::from(Box::<str>::from(input)).into_bytes());
         let inputs: Vec<(u32, Vec<u8>)> = inputs.into_iter().map(|(node, input)| (node, bytes(input))).collect();
-        let instance = NewInstance { id: &id, shape: &shape, inputs: &inputs, delay: Duration::ZERO, deadline: None };
+        let instance = NewInstance {
+            id: &id,
+            shape: &shape,
+            inputs: &inputs,
+            delay: Duration::from_millis(node.wait_ms),
+            deadline: None,
+        };
         match (Starter { store: &self.store, keys, instance: &instance }).start(None).await? {
             Started::Now(sends) => {
                 Box::pin(self.send(keys, sends)).await;
@@ -482,7 +471,7 @@ impl Mover {
         });
         join_all(looks).await;
         self.audit(&keys, UNMOVED).await?;
-        let unstage = async |conn: &mut _| flow_stage::unstage(conn, &keys).await;
+        let unstage = async |conn: &mut _| flow_stage::unstage(conn, &keys, None).await;
         for _ in 0..ROUNDS {
             if !self.store.shared(RESPONSE_TIMEOUT, unstage).await? {
                 break;

@@ -1,6 +1,8 @@
 //! How instances of a workflow behave.
 
 use crate::names::names;
+use crate::options::modes::Priority;
+use crate::options::overrides::Overrides;
 use crate::options::retention::RetentionLimit;
 
 /// How instances of a [`Workflow`](crate::Workflow) behave.
@@ -50,3 +52,20 @@ names!(OnFailure, "way to go on", {
     Cancel = "cancel",
     Pause = "pause",
 });
+
+/// What the dispatch of a node sets, as JSON in its shape.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+pub(crate) struct OwnOptions {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) priority: Option<Priority>,
+    #[serde(skip_serializing_if = "Overrides::is_empty")]
+    pub(crate) overrides: Overrides,
+}
+
+impl OwnOptions {
+    /// Whether nothing is set.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == OwnOptions::default()
+    }
+}

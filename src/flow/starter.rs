@@ -10,7 +10,7 @@ use crate::store::engine::Store;
 use crate::store::flow_stage::{self, Staged, StagedPart};
 use crate::store::flow_start::{self, Comes, NewInstance, Started};
 use crate::store::keys::TaskKeys;
-use crate::store::patience::response_time;
+use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::task::patience::{Patience, repeated};
 
 /// How often it begins anew where parts of it were taken away meanwhile.
@@ -32,10 +32,14 @@ impl Starter<'_> {
     pub(super) async fn start(&self, patience: Option<Patience>) -> Result<Started, Error> {
         let NewInstance { shape, .. } = self.instance;
         if shape.states.len() <= NODE_BATCH && self.instance.bytes() <= BATCH_BYTES {
-            return match self.begin(Comes::Instance, patience).await? {
-                Started::ShapeUnknown => self.begin(Comes::InstanceAndShape, patience).await,
-                started => Ok(started),
-            };
+            match self.begin(Comes::Instance, patience).await? {
+                Started::ShapeUnknown => match self.begin(Comes::InstanceAndShape, patience).await? {
+                    Started::Left => {}
+                    started => return Ok(started),
+                },
+                Started::Left => {}
+                started => return Ok(started),
+            }
         }
         for _ in 0..BEGINS {
             if let Some(started) = self.start_in_parts(patience).await? {
@@ -79,6 +83,10 @@ impl Starter<'_> {
                     part += 1;
                     next = rest.next();
                 }
+                Staged::Left => {
+                    self.clear_away(patience).await?;
+                    next = Some(some);
+                }
                 Staged::Existed => return Ok(Some(Started::Existed)),
                 Staged::PartsUnknown => return Ok(None),
                 Staged::Other if patience.is_none_or(|patience| patience.is_over()) => {
@@ -94,6 +102,16 @@ impl Starter<'_> {
             Started::PartsUnknown | Started::ShapeUnknown => Ok(None),
             started => Ok(Some(started)),
         }
+    }
+
+    /// Removes what somebody has written of an instance of the same id who gave it up, or died.
+    async fn clear_away(&self, patience: Option<Patience>) -> Result<(), Error> {
+        let call = || {
+            let clear = async |conn: &mut _| flow_stage::unstage(conn, self.keys, Some(self.instance.id)).await;
+            self.store.shared(RESPONSE_TIMEOUT, clear)
+        };
+        while asked(patience, call).await? {}
+        Ok(())
     }
 
     /// What comes behind the first nodes, each no larger than a call may be.

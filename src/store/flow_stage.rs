@@ -32,6 +32,8 @@ pub(crate) enum Staged {
     Existed,
     /// Somebody else is starting one of this id.
     Other,
+    /// Somebody else has given one up, and what is written of that is to be removed.
+    Left,
     /// Some of the parts before it are not there.
     PartsUnknown,
 }
@@ -64,15 +66,20 @@ pub(crate) async fn stage(
         "staged" => Ok(Staged::Written { shape_is_known: reply.next::<u8>()? > 0 }),
         "existed" => Ok(Staged::Existed),
         "other" => Ok(Staged::Other),
+        "left" => Ok(Staged::Left),
         "parts" => Ok(Staged::PartsUnknown),
         other => Err(reply.unexpected(other)),
     }
 }
 
-/// Removes some of what was given up. Returns whether others may follow at once.
-pub(crate) async fn unstage(conn: &mut impl Connection, keys: &TaskKeys) -> Result<bool, Error> {
+/// Removes some of what was given up an hour ago; or of one instance, of which no part came for some seconds. Returns whether others, or more of it, may follow at once.
+pub(crate) async fn unstage(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    instance: Option<&str>,
+) -> Result<bool, Error> {
     let mut call = scripts::FLOW_UNSTAGE.on(keys);
-    call.arg(to_ms(GIVEN_UP));
+    call.arg(to_ms(if instance.is_some() { PATIENCE } else { GIVEN_UP })).arg(instance.unwrap_or_default());
     let mut reply = call.call(conn).await?;
     let _: String = reply.next()?;
     let (_, more): (u64, u8) = (reply.next()?, reply.next()?);

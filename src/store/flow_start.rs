@@ -57,6 +57,8 @@ pub(crate) enum Started {
     ShapeUnknown,
     /// Some of its parts are not there.
     PartsUnknown,
+    /// Somebody else has begun to write it in parts.
+    Left,
 }
 
 /// What the scripts call the task of a node that is a graph.
@@ -133,6 +135,7 @@ pub(crate) async fn start(
         "stale" => Ok(Started::Stale),
         "shape" => Ok(Started::ShapeUnknown),
         "parts" => Ok(Started::PartsUnknown),
+        "left" => Ok(Started::Left),
         other => Err(reply.unexpected(other)),
     }
 }

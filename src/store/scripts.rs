@@ -221,7 +221,7 @@ script!(
     ["now", "types", "flow"],
     [
         Head, Running, Paused, Nodes, Input, Value, Shapes, Stopping, Outbox, Grow, Deadlines, Completed, Failed,
-        Cancelled, Output, Error
+        Cancelled, Output, Error, Cursor
     ]
 );
 

@@ -107,7 +107,7 @@ fn every_header_names_the_keys_of_the_table_in_their_order() {
         for ((number, name, kind, usage), key) in keys.iter().zip(&script.keys) {
             // These work on each of several keys; the table has the first of them.
             let own = match script.name {
-                "trim" | "jobs" | "scan" | "flow_trim" => Some("place"),
+                "trim" | "jobs" | "scan" | "flow_trim" | "flow_list" => Some("place"),
                 "history" => Some("stream"),
                 "enlist" => Some("seen"),
                 "take_name" => Some("name"),

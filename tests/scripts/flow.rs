@@ -161,7 +161,12 @@ pub async fn with(task: &mut Task, name: &str, args: &[String]) -> String {
 /// Starts an instance in parts of so many pairs, as a client does.
 pub async fn start_in_parts(task: &mut Task, graph: &Graph, id: &str, nonce: &str, size: usize) -> String {
     let (parts, _) = graph.parts(id, nonce, size, false);
-    let is_known = with(task, "flow_stage", &parts[0]).await == "[staged 1]";
+    let mut first = with(task, "flow_stage", &parts[0]).await;
+    if first == "[left]" {
+        clear_away(task, id).await;
+        first = with(task, "flow_stage", &parts[0]).await;
+    }
+    let is_known = first == "[staged 1]";
     let (parts, last) = graph.parts(id, nonce, size, is_known);
     for part in &parts[1..] {
         assert!(with(task, "flow_stage", part).await.starts_with("[staged "), "{part:?}");
@@ -176,7 +181,17 @@ pub async fn said(task: &mut Task, name: &str, words: &str) -> String {
 }
 
 pub async fn start(task: &mut Task, graph: &Graph, id: &str) -> String {
+    let reply = with(task, "flow_start", &graph.start(id, true)).await;
+    if reply != "[left]" {
+        return reply;
+    }
+    clear_away(task, id).await;
     with(task, "flow_start", &graph.start(id, true)).await
+}
+
+/// Removes what somebody else has written of a start, however old it is.
+async fn clear_away(task: &mut Task, id: &str) {
+    while task.ok("flow_unstage", &["-1", id]).await.ends_with(" 1]") {}
 }
 
 /// Writes an instance whose first nodes were sent already, however large its graph is.

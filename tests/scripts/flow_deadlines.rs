@@ -89,7 +89,7 @@ async fn whoever_sends_a_node_is_told_how_long_its_job_waits_still() {
         assert_eq!(head(&mut task, "a").await, format!("2 4 1 0 d - {due}"));
         assert!((least..=most).contains(&wait_of(&said(&mut task, "flow_open", "a 2").await)));
         assert_eq!(task.ok("flow_nodes", &["a", "0", "3"]).await, "[nodes 2 3 c c o]");
-        assert_eq!(timeless(&task.ok("flow_state", &["a"]).await), "[state running 2 1 1 d - '' '' 4]");
+        assert_eq!(timeless(&task.ok("flow_state", &["a"]).await), "[state running 2 1 1 d - '' '' 4 0]");
     }
 }
 
@@ -111,7 +111,7 @@ async fn an_instance_whose_deadline_passed_stops_and_ends_with_its_last_open_nod
     assert_eq!(look(&mut task).await, "[looked 0 0]");
     assert_eq!(task.exact().await, before);
     assert_eq!(said(&mut task, "flow_enter", "a 0 1").await, "[entered stale 0]");
-    assert_eq!(task.ok("flow_state", &["a"]).await, format!("[state failed 1 2 0 d - '' {PASSED} 1]"));
+    assert_eq!(task.ok("flow_state", &["a"]).await, format!("[state failed 1 2 0 d - '' {PASSED} 1 0]"));
     assert_eq!(task.held("outbox").await + &task.held("stopping").await, "");
     let before = task.exact().await;
     for (name, words) in [("flow_look", "0 200"), ("flow_advance", "a 0 1 c 7"), ("flow_enter", "a 0 1")] {
@@ -141,7 +141,7 @@ async fn where_nothing_is_open_it_ends_at_once_also_out_of_a_pause() {
     assert_eq!(look(&mut task).await, "[looked 0 1 x a/1]");
     assert_eq!(place(&mut task, "a").await, "running");
     said(&mut task, "flow_advance", "a 0 1 c 7").await;
-    assert_eq!(task.ok("flow_state", &["a"]).await, format!("[state failed 1 2 0 d - '' {PASSED} 2]"));
+    assert_eq!(task.ok("flow_state", &["a"]).await, format!("[state failed 1 2 0 d - '' {PASSED} 2 0]"));
 }
 
 #[tokio::test]
@@ -206,8 +206,8 @@ async fn children_of_an_instance_whose_deadline_passed_end_it_as_failed() {
     assert_eq!(look(&mut task).await, "[looked 0 1 x a/1]");
     assert_eq!(task.ok("flow_control", &["a/0.1", "why"]).await, "[stopping 1]");
     assert_eq!(said(&mut task, "flow_enter", "a/0.1 0 1").await, "[entered stale 0]");
-    assert_eq!(task.ok("flow_state", &["a"]).await, format!("[state failed 1 0 0 d - '' {PASSED} 1]"));
-    assert_eq!(task.ok("flow_state", &["a/0.1"]).await, "[state cancelled 1 0 0 e - '' why 1]");
+    assert_eq!(task.ok("flow_state", &["a"]).await, format!("[state failed 1 0 0 d - '' {PASSED} 1 0]"));
+    assert_eq!(task.ok("flow_state", &["a/0.1"]).await, "[state cancelled 1 0 0 e - '' why 1 0]");
 }
 
 #[tokio::test]
@@ -220,7 +220,7 @@ async fn a_deadline_holds_in_a_new_run_and_passes_once() {
     task.zadd("deadlines", 5.0, "a").await;
     assert_eq!(look(&mut task).await, "[looked 0 1 x a/2]");
     said(&mut task, "flow_enter", "a 0 2").await;
-    assert_eq!(task.ok("flow_state", &["a"]).await, format!("[state failed 2 2 0 d - '' {PASSED} 3]"));
+    assert_eq!(task.ok("flow_state", &["a"]).await, format!("[state failed 2 2 0 d - '' {PASSED} 3 0]"));
     task.ok("flow_retry", &["a", "3", "3", "0", "p 0 0", "1", "p 1 1", "2", "p 1 1"]).await;
     said(&mut task, "flow_open", "a 3").await;
     assert_eq!(look(&mut task).await, "[looked 0 0]");

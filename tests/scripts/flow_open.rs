@@ -178,7 +178,6 @@ async fn payloads_beyond_512_kib_stay_where_they_are_and_are_named() {
     assert_eq!(reply, "[opened 0 0 a 0 1 t '' 0 here LARGE a 1 1 t '' 0 input a/1 a 2 1 t '' 0 input a/2]");
 }
 
-// FAULT: the entry in the outbox goes with the end, and the cursor stays for good.
 #[tokio::test]
 async fn one_that_ends_before_all_of_its_pages_were_opened_leaves_no_cursor() {
     for end in ["cancel", "failure"] {

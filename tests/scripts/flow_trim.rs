@@ -186,7 +186,7 @@ async fn a_large_one_goes_in_pages_and_is_let_be_by_all_others_meanwhile() {
         assert_eq!(task.ok("flow_retry", &["a", "1", "1", "0", "p 0 0"]).await, "[changed]");
         assert_eq!(task.ok("flow_pause", &["a", "1", "pause"]).await, "[changed]");
         assert_eq!(task.ok("flow_control", &["a", "why"]).await, "[ended completed 0]");
-        assert_eq!(task.ok("flow_state", &["a"]).await, "[state completed 1 0 0 d - '' 7 1]");
+        assert_eq!(task.ok("flow_state", &["a"]).await, "[state completed 1 0 0 d - '' 7 1 1]");
         for (name, words) in [
             ("flow_advance", "a 0 1 c 7"),
             ("flow_enter", "a 0 1"),
@@ -320,7 +320,6 @@ async fn a_cursor_that_cannot_be_read_lets_the_removal_begin_at_the_front() {
     }
 }
 
-// FAULT: so many nodes are removed, 500 a call, and all others wait for that.
 #[tokio::test]
 async fn a_cursor_with_a_number_that_no_graph_has_holds_up_no_other() {
     for cursor in ["n 999999999", "s 999999999"] {
@@ -333,7 +332,6 @@ async fn a_cursor_with_a_number_that_no_graph_has_holds_up_no_other() {
     }
 }
 
-// FAULT: a line that is damaged while the shape is being removed makes every call fail.
 #[tokio::test]
 async fn a_line_that_is_damaged_while_its_shape_is_removed_holds_up_no_other() {
     for line_of_it in ["what", ""] {
@@ -350,7 +348,6 @@ async fn a_line_that_is_damaged_while_its_shape_is_removed_holds_up_no_other() {
     }
 }
 
-// FAULT: pages are removed one by one up to the number in the record, however large: the server answers nobody meanwhile.
 #[tokio::test]
 async fn a_record_with_a_number_that_no_graph_has_costs_no_more_than_another() {
     let mut task = Task::on(std::sync::Arc::new(crate::support::TestRedis::start()), "").await;

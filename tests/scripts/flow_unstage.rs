@@ -124,7 +124,7 @@ async fn a_client_that_comes_back_meanwhile_is_told_that_its_parts_are_gone() {
         assert_eq!(unstage(&mut task).await, "[unstaged 0 1]");
         let before = task.exact().await;
         for part in &parts[1..] {
-            assert_eq!(with(&mut task, "flow_stage", part).await, "[parts 0]");
+            assert_eq!(with(&mut task, "flow_stage", part).await, "[left]");
         }
         assert_eq!(with(&mut task, "flow_start", &last).await, "[parts]");
         assert_eq!(task.exact().await, before);
@@ -133,8 +133,6 @@ async fn a_client_that_comes_back_meanwhile_is_told_that_its_parts_are_gone() {
     nothing_is_left(&mut task).await;
 }
 
-// FAULT: the cursor of the removal stays, and the trim of the new one goes on from there; in the phase of the shape its
-// count is taken down once more by the new start.
 #[tokio::test]
 async fn one_that_begins_anew_while_it_is_being_removed_is_whole_and_goes_whole() {
     for calls in 1..5 {
@@ -153,7 +151,6 @@ async fn one_that_begins_anew_while_it_is_being_removed_is_whole_and_goes_whole(
     }
 }
 
-// FAULT: a shape loses an instance too many: it goes while an instance with it runs.
 #[tokio::test]
 async fn whoever_begins_anew_takes_no_shape_from_one_that_runs() {
     let mut task = Task::new().await;
@@ -174,7 +171,6 @@ async fn whoever_begins_anew_takes_no_shape_from_one_that_runs() {
     assert_eq!(head(&mut task, "a").await, "1 0 600 600 d -");
 }
 
-// FAULT: a start of another graph takes the count of the shape down once more: below zero.
 #[tokio::test]
 async fn whoever_begins_anew_with_another_graph_counts_no_shape_below_nothing() {
     let mut task = Task::new().await;
@@ -189,7 +185,6 @@ async fn whoever_begins_anew_with_another_graph_counts_no_shape_below_nothing() 
     assert_eq!(task.field("shapes", "d#").await, "2");
 }
 
-// FAULT: the same where the new start comes in one call.
 #[tokio::test]
 async fn one_that_begins_anew_in_one_call_is_whole_and_goes_whole() {
     for calls in 1..5 {
@@ -228,7 +223,6 @@ async fn an_entry_whose_shape_nobody_counts_goes_and_the_shape_stays() {
     }
 }
 
-// FAULT: with a cursor of the phase of the shape, a damaged entry makes every call fail.
 #[tokio::test]
 async fn an_entry_that_is_damaged_while_its_shape_is_removed_goes_and_holds_up_no_other() {
     let mut task = Task::new().await;
@@ -239,7 +233,6 @@ async fn an_entry_that_is_damaged_while_its_shape_is_removed_goes_and_holds_up_n
     nothing_is_left(&mut task).await;
 }
 
-// FAULT: so many nodes are removed, 500 a call, and others wait for that.
 #[tokio::test]
 async fn a_number_of_nodes_that_none_has_holds_up_no_other() {
     let mut task = Task::new().await;
@@ -253,7 +246,6 @@ async fn a_number_of_nodes_that_none_has_holds_up_no_other() {
     nothing_is_left(&mut task).await;
 }
 
-// FAULT: of more than twenty the call says that no others follow.
 #[tokio::test]
 async fn a_call_removes_twenty_and_says_that_others_follow() {
     let mut task = Task::new().await;

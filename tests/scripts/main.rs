@@ -28,6 +28,7 @@ mod flow_children;
 mod flow_control;
 mod flow_deadlines;
 mod flow_enter;
+mod flow_list;
 mod flow_look;
 mod flow_nodes;
 mod flow_open;

@@ -441,7 +441,6 @@ async fn children_end_with_their_nodes_and_what_a_job_made_is_kept() {
     assert_eq!(flow::said(&mut task, "flow_open", "other 1").await, "[opened 0 0 other 0 1 t '' 0 here in-0]");
 }
 
-// FAULT: the first command grows, so nothing at all is looked for once a deadline has passed.
 #[tokio::test]
 async fn a_deadline_that_passed_stops_its_instance() {
     let mut task = task().await;
@@ -451,7 +450,6 @@ async fn a_deadline_that_passed_stops_its_instance() {
     assert_eq!(task.ok("flow_look", &["10000", "200"]).await, "[looked 0 1 x a/1]");
 }
 
-// FAULT: the first command grows, so what would free memory is refused.
 #[tokio::test]
 async fn starts_that_were_given_up_are_removed() {
     let mut task = task().await;
@@ -483,7 +481,6 @@ async fn large_workflows_run_again_in_parts_and_are_removed_in_pages() {
     assert_eq!(task.held("shapes").await, "");
 }
 
-// FAULT: where the number of nodes cannot be read the first command grows, and nothing is removed of any instance.
 #[tokio::test]
 async fn workflows_whose_graph_cannot_be_read_are_removed() {
     let mut task = task().await;
