@@ -557,6 +557,10 @@ async fn the_scripts_of_workflows_declare_their_keys() {
         let reply = task.ok(script, args).await;
         assert!(reply.starts_with(start), "{script}: {reply}");
     }
+    let mut keys = task.script("flow_list").keys.clone();
+    keys[0] = "cancelled";
+    let page = task.call_on("flow_list", &keys, &["1", "", "10"]).await.unwrap();
+    assert!(page.starts_with("[page '' one "), "{page}");
     let mut keys = task.script("flow_trim").keys.clone();
     keys[0] = "cancelled";
     assert_eq!(task.call_on("flow_trim", &keys, &["0", "-", "0"]).await.unwrap(), "[trimmed 1 0]");

@@ -14,6 +14,7 @@ use super::notes::{MESSAGE_CUT, checkpoint_json, progress_json};
 use crate::error::Interrupted;
 use crate::error::NoteError;
 use crate::error::job_error::MissingData;
+use crate::job::failure::StoredError;
 use crate::job::id::JobId;
 use crate::options::overrides::Headers;
 use crate::shown::cut;
@@ -52,7 +53,12 @@ pub(crate) struct Run {
     pub(crate) data: Arc<Data>,
     /// None in a test of a handler.
     pub(crate) note_store: Option<Arc<NoteStore>>,
+    /// In a test of a handler of a node: the names of those that it waits for, and what they have said.
+    pub(crate) given: Vec<GivenNode>,
 }
+
+/// The name of a node, and its value as JSON or how it failed.
+pub(crate) type GivenNode = (String, Result<Vec<u8>, StoredError>);
 
 impl Context {
     /// The id of the job.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
-use super::context::Context;
+use super::context::{Context, GivenNode};
 use crate::error::Error;
 use crate::faults::{self, ConfigError, ConfigErrors};
 use crate::job::failure::{Failure, StoredError};
@@ -131,12 +131,15 @@ impl Context {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn upstream<T: DeserializeOwned>(&self, node: impl Upstream<T>) -> Result<T, Error> {
+        if !self.0.given.is_empty() {
+            let name = node.node_name();
+            let given = self.0.given.iter().find(|(given, _)| given == name).ok_or_else(|| no_such_node(name))?;
+            return self.given(given)?.1.map_err(Error::JobFailed);
+        }
         let (name, reader) = (node.node_name(), self.reader().await?);
         let Some(index) = (0..).zip(&reader.shape.nodes).find(|(_, node)| node.name == name).map(|(index, _)| index)
         else {
-            let rule = "must be the name of a node of the graph";
-            let fix = "give both ends the same constant, see NodeName";
-            return Err(Error::Config(ConfigErrors::from(ConfigError::new("node", faults::shown(name), rule, fix))));
+            return Err(no_such_node(name));
         };
         let found = reader.read::<T>(&[index]).await?.pop();
         found.ok_or(Error::Closed)?.1.map_err(Error::JobFailed)
@@ -151,9 +154,24 @@ impl Context {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn upstreams<T: DeserializeOwned>(&self) -> Result<Vec<(String, Result<T, Failure>)>, Error> {
+        if !self.0.given.is_empty() {
+            return self.0.given.iter().map(|given| self.given(given)).collect();
+        }
         let reader = self.reader().await?;
         let inputs = reader.shape.nodes.get(reader.node.node as usize).map(|node| node.inputs.clone());
         reader.read(&inputs.unwrap_or_default()).await
+    }
+
+    /// What a test has given.
+    fn given<T: DeserializeOwned>(&self, (name, said): &GivenNode) -> Result<(String, Result<T, Failure>), Error> {
+        let value = match said {
+            Ok(json) => Ok(serde_json::from_slice(json).map_err(|source| {
+                let what = format!("the value of the node {}", faults::shown(name));
+                Error::Codec { what, source }
+            })?),
+            Err(error) => Err(Failure::new(self.id().clone(), error.clone(), 0, 0)),
+        };
+        Ok((name.clone(), value))
     }
 
     async fn reader(&self) -> Result<NodeReader<'_>, Error> {
@@ -169,6 +187,12 @@ impl Context {
         };
         Ok(NodeReader { store, keys, node, shape })
     }
+}
+
+fn no_such_node(name: &str) -> Error {
+    let rule = "must be the name of a node of the graph";
+    let fix = "give both ends the same constant, see NodeName";
+    Error::Config(ConfigErrors::from(ConfigError::new("node", faults::shown(name), rule, fix)))
 }
 
 pub(crate) fn no_node(id: &JobId) -> Error {

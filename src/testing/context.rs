@@ -9,11 +9,14 @@ use serde::Serialize;
 
 use crate::clock;
 use crate::error::{Error, NoteError};
+use crate::job::failure::StoredError;
 use crate::job::id::JobId;
+use crate::job::node_id::NodeId;
 use crate::job::progress::JobProgress;
+use crate::job::shape::ChildGraph;
 use crate::options::overrides::Headers;
 use crate::options::stall::{Heartbeat, OnRisk};
-use crate::process::context::{Context, Run};
+use crate::process::context::{Context, GivenNode, Run};
 use crate::process::data::Data;
 use crate::process::held::{Flags, Guard, Held};
 use crate::process::notes::checkpoint_json;
@@ -53,6 +56,7 @@ pub struct TestContext {
     recovery: Option<Recovery>,
     headers: Headers,
     data: Data,
+    given: Vec<GivenNode>,
 }
 
 impl Context {
@@ -69,6 +73,7 @@ impl Context {
             recovery: None,
             headers: Headers::new(),
             data: Data::default(),
+            given: Vec::new(),
         }
     }
 }
@@ -151,6 +156,38 @@ impl TestContext {
         self
     }
 
+    /// Lets the job be a node of a workflow that waited for this one, which completed: [`Context::upstream`] and
+    /// [`upstreams`](Context::upstreams) read what was given so, and [`Context::grow`] is allowed. The id of the job is then that of a node.
+    ///
+    /// # Errors
+    /// [`Error::Codec`] if the value is no JSON.
+    pub fn upstream<T: Serialize + ?Sized>(self, node: impl Into<String>, value: &T) -> Result<TestContext, Error> {
+        let what = "the value of the node".to_owned();
+        let json = serde_json::to_vec(value).map_err(|source| Error::Codec { what, source })?;
+        Ok(self.with_node(node.into(), Ok(json)))
+    }
+
+    /// The same of one that failed with this code and message: `skipped` and `not_ended` are those of nodes that did not run, or have not ended.
+    #[must_use]
+    pub fn failed_upstream(self, node: impl Into<String>, code: &str, message: &str) -> TestContext {
+        let (code, message) = (code.to_owned(), message.to_owned());
+        self.with_node(node.into(), Err(StoredError { code, message }))
+    }
+
+    fn with_node(mut self, name: String, said: Result<Vec<u8>, StoredError>) -> TestContext {
+        let (definition, instance) = ("test".to_owned(), "test".to_owned());
+        self.held = held(NodeId { definition, instance, node: 0, run: 1 }.job_id());
+        self.given.push((name, said));
+        self
+    }
+
+    /// The names of the nodes of the graph that the handler gave to [`Context::grow`], if it did.
+    #[must_use]
+    pub fn grown(&self) -> Option<Vec<String>> {
+        let graph: ChildGraph = serde_json::from_slice(&self.held.notes.grown()?).ok()?;
+        Some(graph.shape.nodes.into_iter().map(|node| node.name).collect())
+    }
+
     /// What an earlier run has left with [`Context::checkpoint`].
     ///
     /// # Errors
@@ -189,6 +226,7 @@ impl TestContext {
             headers: self.headers.clone(),
             data: Arc::new(self.data.clone()),
             note_store: None,
+            given: self.given.clone(),
         }))
     }
 

@@ -1,7 +1,7 @@
 //! What the feature `testing` gives to users' tests.
 
 use heartline::testing::TestApp;
-use heartline::{Context, Interrupted, JobError, RetryPolicy, TaskOptions, TaskRef};
+use heartline::{Context, Error, Graph, Interrupted, JobError, RetryPolicy, TaskDef, TaskOptions, TaskRef};
 use std::time::Duration;
 
 async fn export(ctx: Context, pages: u32) -> Result<u32, JobError> {
@@ -126,4 +126,43 @@ async fn a_parent_that_is_put_off_until_slow_children_have_ended_is_drained_with
     let drained = tokio::time::timeout(Duration::from_secs(20), app.worker().drain()).await.unwrap().unwrap();
     assert_eq!((drained.completed, drained.left.len()), (4, 0), "{drained:?}");
     assert_eq!(sum.result().await.unwrap(), 460);
+}
+
+#[tokio::test]
+async fn a_handler_of_a_node_reads_what_the_test_gives_and_says_what_it_grows() {
+    const NEXT: TaskDef<u64, u64> = TaskDef::new("next");
+    async fn sum(ctx: Context, (): ()) -> Result<u64, JobError> {
+        let first: u64 = ctx.upstream("first").await?;
+        let all = ctx.upstreams::<u64>().await?;
+        if let Some((name, Err(failure))) = all.into_iter().find(|(_, value)| value.is_err()) {
+            return Err(JobError::new(format!("{name}: {}", failure.message)).with_code(failure.code));
+        }
+        let graph = Graph::new();
+        graph.node("more", &NEXT, first);
+        ctx.grow(graph)?;
+        Ok(first + 1)
+    }
+    let test = Context::for_test().upstream("first", &4).unwrap().upstream("second", &5).unwrap();
+    assert_eq!(sum(test.context(), ()).await.unwrap(), 5);
+    assert_eq!(test.grown(), Some(vec!["more".to_owned()]));
+    assert!(
+        test.context().upstream::<u64>("third").await.unwrap_err().to_string().contains("must be the name of a node")
+    );
+    assert!(matches!(test.context().upstream::<String>("first").await, Err(Error::Codec { .. })));
+    let test = test.failed_upstream("third", "skipped", "the node did not run");
+    let failed = sum(test.context(), ()).await.unwrap_err();
+    assert_eq!((failed.code(), failed.to_string().as_str()), ("skipped", "third: the node did not run"));
+    assert_eq!(test.grown(), None);
+    // Of a job that is no node nothing can be read, and it grows nothing.
+    let plain = Context::for_test();
+    assert!(
+        plain
+            .context()
+            .upstream::<u64>("first")
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("must be a node of a workflow")
+    );
+    assert!(plain.context().grow(Graph::new()).is_err());
 }

@@ -11,6 +11,7 @@ mod support;
 mod crashes;
 mod graphs;
 mod kills;
+mod losses;
 mod rules;
 mod seen;
 mod turns;

@@ -127,6 +127,7 @@ async fn run_once(
         headers,
         data,
         note_store: Some(note_store),
+        given: Vec::new(),
     }));
     if let Some(stored) = job.outcome {
         let began = Instant::now();

@@ -1,0 +1,116 @@
+//! One of two tables goes back in time, as a slot does whose new primary had not got the last writes of the one before.
+
+use std::time::Duration;
+
+use heartline::{Graph, TaskDef, WorkflowHandle, WorkflowOptions, WorkflowState};
+use redis::AsyncCommands;
+
+use crate::support::{PATIENCE, eventually};
+use crate::world::{WORK, World};
+
+const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
+
+/// All keys with a hash tag, as they are.
+async fn dump(world: &World, tag: &str) -> Vec<(String, Vec<u8>)> {
+    let mut conn = world.redis.conn().await;
+    let keys: Vec<String> = conn.keys(format!("{}:{{{tag}}}:*", world.prefix)).await.unwrap();
+    let mut found = Vec::new();
+    for key in keys {
+        let value: Vec<u8> = redis::cmd("DUMP").arg(&key).query_async(&mut conn).await.unwrap();
+        found.push((key, value));
+    }
+    found
+}
+
+/// Puts them back, in one step.
+async fn go_back(world: &World, tag: &str, before: &[(String, Vec<u8>)]) {
+    let mut conn = world.redis.conn().await;
+    let now: Vec<String> = conn.keys(format!("{}:{{{tag}}}:*", world.prefix)).await.unwrap();
+    let mut pipe = redis::pipe();
+    pipe.atomic().del(now).ignore();
+    for (key, value) in before {
+        pipe.cmd("RESTORE").arg(key).arg(0).arg(value).ignore();
+    }
+    let () = pipe.query_async(&mut conn).await.unwrap();
+}
+
+/// Looks after workflows again and again, as workers do each few seconds and audits each minute.
+async fn ends(world: &World, handle: &WorkflowHandle<u64>) {
+    let app = world.app().await;
+    eventually("it ends", PATIENCE * 2, async || {
+        app.recover_stuck_workflows().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        handle.status().await.unwrap().state == WorkflowState::Completed
+    })
+    .await;
+}
+
+/// A line of four, the third of which has not begun: its input waits for a while.
+async fn line(world: &World) -> WorkflowHandle<u64> {
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let graph = Graph::new();
+    let first = graph.node("first", &TASK, "value 1".to_owned());
+    let second = graph.node("second", &TASK, "sum".to_owned()).after(&first);
+    let third = graph.node("third", &TASK, "sum".to_owned()).after(&second).delay(Duration::from_secs(3));
+    let last = graph.node("last", &TASK, "sum".to_owned()).after(&third);
+    flow.start(graph.output(&last)).id("one").await.unwrap()
+}
+
+/// Waits until so many nodes have not ended.
+async fn left(handle: &WorkflowHandle<u64>, nodes: u64) {
+    eventually("it came so far", PATIENCE, async || handle.status().await.unwrap().unfinished == nodes).await;
+}
+
+#[tokio::test]
+async fn a_workflow_that_goes_back_in_time_comes_to_its_end_and_runs_nothing_twice() {
+    let world = World::new();
+    let handle = line(&world).await;
+    let before = dump(&world, "flow:flow").await;
+    let worker = world.worker().await;
+    left(&handle, 2).await;
+    // It knows nothing of the two that have completed, nor that the third was sent.
+    go_back(&world, "flow:flow", &before).await;
+    assert_eq!(handle.status().await.unwrap().unfinished, 4);
+    ends(&world, &handle).await;
+    assert_eq!((handle.result().await.unwrap(), world.began()), (1, vec![0, 1, 2, 3]));
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_task_that_goes_back_in_time_runs_no_node_again_that_has_ended_and_loses_none() {
+    let world = World::new();
+    let handle = line(&world).await;
+    let before = dump(&world, WORK).await;
+    let worker = world.worker().await;
+    left(&handle, 2).await;
+    worker.stop().await;
+    // The first job waits again, and the third one is gone.
+    go_back(&world, WORK, &before).await;
+    let worker = world.worker().await;
+    ends(&world, &handle).await;
+    assert_eq!((handle.result().await.unwrap(), world.began()), (1, vec![0, 1, 2, 3]));
+    eventually("nothing is left to do", PATIENCE, async || {
+        world.app().await.task_ref_for(&TASK).unwrap().counts().await.unwrap().unfinished() == 0
+    })
+    .await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_graph_in_a_graph_that_was_lost_is_started_again() {
+    let world = World::new();
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let (graph, child) = (Graph::new(), Graph::new());
+    let first = graph.node("first", &TASK, "value 1".to_owned());
+    let inner = child.node("inner", &TASK, "value 7".to_owned());
+    let child = graph.child("child", child.output(&inner)).after(&first);
+    let handle = flow.start(graph.output(&child)).id("one").await.unwrap();
+    let before = dump(&world, "flow:flow").await;
+    let worker = world.worker().await;
+    handle.result().await.unwrap();
+    go_back(&world, "flow:flow", &before).await;
+    ends(&world, &handle).await;
+    // Its job is the same one, which has its value.
+    assert_eq!((handle.result().await.unwrap(), world.began()), (7, vec![0, 0]));
+    worker.stop().await;
+}
