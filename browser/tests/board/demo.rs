@@ -114,6 +114,7 @@ pub async fn every_page_opens_from_the_navigation(world: Rc<World>) {
     browser.open(&demo.origin).await;
     let pages = [
         ("Workers", "Workers"),
+        ("Workflows", "Workflows"),
         ("Stalls", "Stalls of the last 24 hours"),
         ("Audit", "Audit"),
         ("Server", "Server"),
@@ -219,6 +220,7 @@ pub async fn no_page_of_the_demo_scrolls_sideways_on_a_phone(world: Rc<World>) {
         "/audit",
         "/audit?task=export",
         "/server",
+        "/flows",
         "/task?task=mail",
         "/jobs?task=mail&state=failed",
         "/jobs?task=export&state=running",

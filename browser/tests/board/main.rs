@@ -7,6 +7,7 @@
 mod acts;
 mod browser;
 mod demo;
+mod flows;
 mod hostile;
 mod keys;
 mod looks;
@@ -46,6 +47,8 @@ const PARTS: &[(&str, Part)] = &parts![
     acts::jobs_of_a_killed_worker_run_again_or_fail_as_a_person_says,
     acts::a_killed_worker_is_said_to_be_dead_and_its_jobs_run_again,
     acts::whoever_has_the_token_signs_in_and_out,
+    flows::a_graph_is_seen_changes_by_itself_and_is_acted_on,
+    flows::a_graph_fits_a_phone_and_has_its_picture_taken,
     keys::tab_reaches_every_link_and_the_skip_link_comes_first,
     keys::the_keyboard_alone_filters_moves_opens_and_goes_on,
     keys::focus_survives_a_live_update,

@@ -1,0 +1,107 @@
+//! Workflows: from the list to a graph, and what a person does to an instance.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use heartline::{Graph, Node, OnFailure, TaskDef, WorkflowOptions};
+use heartline_board::BoardOptions;
+
+use crate::browser::{Scratch, until};
+use crate::looks::assert_fits_a_phone;
+use crate::site::{Site, encoded};
+use crate::world::World;
+
+const EXPORT: TaskDef<String, u64> = TaskDef::new("export");
+
+/// An instance whose graph has a bit of everything; one of its jobs fails, one holds.
+async fn start(site: &Site, id: &str) {
+    let options = WorkflowOptions::new().on_failure(OnFailure::Pause);
+    let flow = site.app.workflow::<()>("nightly", options).unwrap();
+    let (graph, mail) = (Graph::new(), Graph::new());
+    let job = |name: &str, what: &str| graph.node(name, &EXPORT, what.to_owned());
+    let fetch = job("fetch", "x");
+    let shops: Vec<Node<u64>> = [("north", "x"), ("south", "fail"), ("harbour", "hold"), ("airport", "x")]
+        .map(|(name, what)| job(name, what).after(&fetch))
+        .into();
+    let total = job("total", "x").after(&shops).at_least(3);
+    mail.node("write", &EXPORT, "x".to_owned());
+    graph.child("mail", mail).after(&total);
+    job("clean-up", "x").after(&shops).always();
+    flow.start(graph).id(id).await.unwrap();
+}
+
+pub async fn a_graph_is_seen_changes_by_itself_and_is_acted_on(world: Rc<World>) {
+    let (browser, site) = (&world.browser, Site::new().await);
+    start(&site, "2026-11-21").await;
+    browser.open(&site.origin).await;
+    browser.click_text("nav a", "Workflows").await;
+    browser.until_heading("Workflows").await;
+    browser.click_text("main a.row", "nightly").await;
+    browser.until_heading("nightly").await;
+    browser.click_text("main a.row", "2026-11-21").await;
+    browser.until_heading("2026-11-21").await;
+    browser.until_text("no worker works the task export").await;
+    assert_eq!(browser.count("svg.graph g").await, 8);
+    browser.eval("window.mark = 'the same page'").await;
+    let worker = site.app.worker().spawn();
+    // One failed: it is paused, and another one holds.
+    browser.until_text("south: no space left on device (disk)").await;
+    assert_eq!(browser.eval("return window.mark").await, "the same page", "it was loaded anew");
+    until("the failed one is drawn so", async || browser.count("svg.graph g.failed").await == 1).await;
+    for (verb, told) in [("Resume", "It is running."), ("Cancel", "2026-11-21 of nightly.")] {
+        browser.click_text("main form button", verb).await;
+        browser.until_text(told).await;
+        if verb == "Resume" {
+            browser.click_text("main a", "Back").await;
+            browser.until_heading("2026-11-21").await;
+        }
+    }
+    browser.click_text("main form button", "Yes, cancel").await;
+    browser.until_text("It is ").await;
+    site.open(10);
+    browser.click_text("main a", "Back").await;
+    browser.until_text("cancelled by board (cancelled)").await;
+    browser.click_text("main form button", "Retry what did not complete").await;
+    browser.until_text("It is running.").await;
+    browser.click_text("main a", "Back").await;
+    // From a node to its job.
+    until("its job is linked", async || browser.count("main a.row[href*=\"/job?\"]").await > 0).await;
+    browser.click("main a.row[href*=\"/job?\"]").await;
+    browser.until_text("What has happened").await;
+    let _ = worker.stop().await.unwrap();
+}
+
+pub async fn a_graph_fits_a_phone_and_has_its_picture_taken(world: Rc<World>) {
+    let (browser, site) = (&world.browser, Site::with(BoardOptions::behind_own_auth().name("demo")).await);
+    start(&site, "2026-11-21").await;
+    start(&site, &"i".repeat(64)).await;
+    let worker = site.app.worker().spawn();
+    let page = site.at("/instance?workflow=nightly&id=2026-11-21");
+    browser.open(&page).await;
+    browser.until_text("south: no space left on device (disk)").await;
+    until("three have completed", async || browser.count("svg.graph g.completed").await == 3).await;
+    let scratch = Scratch::new("pictures");
+    let kept = std::env::var_os("HEARTLINE_SCREENSHOTS").map(PathBuf::from);
+    let dir = kept.unwrap_or_else(|| scratch.0.clone());
+    std::fs::create_dir_all(&dir).unwrap();
+    for mode in ["light", "dark"] {
+        browser.dark(mode == "dark").await;
+        let picture = browser.driver.screenshot_as_png().await.unwrap();
+        assert!(picture.starts_with(b"\x89PNG\r\n\x1a\n") && picture.len() > 5_000, "{mode}: {} bytes", picture.len());
+        std::fs::write(dir.join(format!("board-workflow-{mode}.png")), picture).unwrap();
+    }
+    browser.dark(false).await;
+    browser.size(390, 800).await;
+    let long = encoded(&"i".repeat(64));
+    for path in [
+        "/flows".to_owned(),
+        "/flow?workflow=nightly&state=paused".to_owned(),
+        format!("/instance?workflow=nightly&id={long}"),
+        format!("/instance?workflow=nightly&id={}", "n".repeat(64)),
+    ] {
+        browser.open(&site.at(&path)).await;
+        assert_fits_a_phone(browser, &path).await;
+    }
+    site.open(10);
+    let _ = worker.stop().await.unwrap();
+}
