@@ -25,7 +25,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## Run the demo, on REDIS_URL or a private server (ARGS=--board shows it on a web page, ARGS=--cluster kills a primary too)
+demo: ## Run the demo, on REDIS_URL or a private server (ARGS=--board shows it on a web page, --cluster kills a primary too, --workflow runs graphs)
 	@scripts/ensure redis-url
 	$(if $(filter --board,$(ARGS)),cargo build -p heartline-cli)
 	cargo run -p heartline-examples --example quickstart -- $(ARGS)

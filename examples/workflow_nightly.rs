@@ -36,10 +36,14 @@ async fn main() -> anyhow::Result<()> {
     let app = App::builder().redis(url).prefix(format!("nightly-{}", uuid::Uuid::now_v7())).build().await?;
     let is_open = Arc::new(AtomicBool::new(false));
     let open = Arc::clone(&is_open);
-    app.register(READ.handler(move |_: Context, shop: String| {
-        let is_closed = shop == "harbour" && !open.load(Ordering::SeqCst);
-        async move { if is_closed { Err(JobError::new("the shop does not answer").fatal()) } else { Ok(shop.len() as u64) } }
-    }))?;
+    app.register(
+        READ.handler(move |_: Context, shop: String| {
+            let is_closed = shop == "harbour" && !open.load(Ordering::SeqCst);
+            async move {
+                if is_closed { Err(JobError::new("the shop does not answer").fatal()) } else { Ok(shop.len() as u64) }
+            }
+        }),
+    )?;
     app.register(REPORT.handler(report))?;
     app.register(MAIL.handler(|_: Context, (): ()| async { Err::<(), _>(JobError::new("the mail bounced").fatal()) }))?;
     let worker = app.worker().spawn();

@@ -30,6 +30,7 @@ mod server;
 mod settle;
 mod stall;
 mod work;
+mod workflows;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -109,7 +110,7 @@ impl Bench {
 }
 
 /// The names of all rows: by group, and within it by what is measured together.
-fn groups() -> [Vec<Vec<&'static str>>; 14] {
+fn groups() -> [Vec<Vec<&'static str>>; 15] {
     let alone = |rows: &[&'static str]| rows.iter().map(|row| vec![*row]).collect();
     [
         alone(dispatch::ROWS),
@@ -126,6 +127,7 @@ fn groups() -> [Vec<Vec<&'static str>>; 14] {
         vec![restart::ROWS.to_vec()],
         vec![engines::rows()],
         alone(&partitions::rows()),
+        alone(&workflows::rows()),
     ]
 }
 
@@ -173,7 +175,8 @@ async fn measure_part(bench: &mut Bench, group: usize) -> Result<Vec<Row>> {
         10 => inspector::run(bench).await,
         11 => restart::run(bench).await,
         12 => engines::run(bench).await,
-        _ => partitions::run(bench).await,
+        13 => partitions::run(bench).await,
+        _ => workflows::run(bench).await,
     }
 }
 

@@ -1,0 +1,339 @@
+//! What workflows cost beside plain jobs: nodes a second, a hop of a line, and the longest call of the largest graphs.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use heartline::{App, Context, Graph, JobError, Node, TaskDef, WorkflowOptions, WorkflowStatus};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::Bench;
+use crate::dispatch::{app, fill, options, payload};
+use crate::report::{Row, Runs, Stat, percentile, progress};
+use crate::server::{Counted, Server};
+
+/// Nodes of one definition beside plain jobs.
+const NODES: &str = "workflow_nodes_concurrency_100";
+
+/// From the beginning of a handler to that of the next one in a line.
+const HOP: &str = "workflow_hop_p50";
+
+/// The longest call while the largest graphs run: in one line, and all behind one.
+const LINE: &str = "workflow_line_10000";
+const FAN: &str = "workflow_fan_10000";
+
+/// What a node takes that waits.
+const BYTES: &str = "workflow_node_bytes";
+
+/// What one call costs that tells of an end, alone and beside a million instances.
+const BESIDE: &str = "workflow_advance_beside_1m";
+
+const TASK: TaskDef<String, ()> = TaskDef::new("step");
+
+/// How wide the graphs of [`NODES`] are: a node, so many behind it, and one behind those.
+const WIDE: usize = 48;
+
+const CONCURRENCY: usize = 100;
+const LARGEST: usize = 10_000;
+const PATIENCE: Duration = Duration::from_secs(300);
+
+pub fn rows() -> Vec<&'static str> {
+    vec![NODES, HOP, LINE, FAN, BYTES, BESIDE]
+}
+
+pub async fn run(bench: &mut Bench) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    if bench.wants(NODES) {
+        let (graphs, count, mut runs) = (bench.size(1_000), bench.few_runs(3), Runs::default());
+        let n = graphs * (WIDE + 2);
+        for run in 1..=count {
+            progress(&format!("{NODES}: {n} nodes, run {run} of {count}"));
+            let (took, counted) = plain(&mut bench.server, n).await?;
+            runs.raw(n, took, &counted);
+            let (took, counted) = nodes(&mut bench.server, graphs).await?;
+            runs.own(n, took, &counted);
+        }
+        let row = runs.row(NODES).note("raw: as many plain jobs, in turn with them");
+        rows.push(row.must("≥ 0.30 of raw", |_, ratio| ratio >= 0.3));
+    }
+    if bench.wants(HOP) {
+        let (hops, count) = (bench.size(2_000).max(300), bench.few_runs(3));
+        let (mut p50, mut trips) = (Vec::new(), Vec::new());
+        for run in 1..=count {
+            progress(&format!("{HOP}: {hops} hops, run {run} of {count}"));
+            p50.push(percentile(&hops_of(&mut bench.server, hops).await?, 50));
+            trips.push(5.0 * percentile(&pings(&mut bench.server, 300)?, 50));
+        }
+        let bound = Stat::median_of(trips.clone()) + 100.0;
+        let row = Row::new(HOP, p50, "µs").raw(trips).must("≤ raw + 100 µs", |value, _| value <= bound);
+        rows.push(row.note("raw: five PINGs, one behind the other, blocking client"));
+    }
+    for name in [LINE, FAN] {
+        if bench.wants(name) {
+            let (count, n) = (bench.few_runs(2), bench.size(LARGEST));
+            let (mut longest, mut rates) = (Vec::new(), Vec::new());
+            for run in 1..=count {
+                progress(&format!("{name}: {n} nodes, run {run} of {count}"));
+                let (call, took) = largest(&mut bench.server, n, name == LINE).await?;
+                longest.push(call);
+                rates.push(n as f64 / took.as_secs_f64());
+            }
+            let note = format!("the longest call of the server; {:.0} nodes/s", Stat::median_of(rates));
+            rows.push(Row::new(name, longest, "µs").must("≤ 2,000 µs", |value, _| value <= 2_000.0).note(note));
+        }
+    }
+    if bench.wants(BYTES) {
+        progress(&format!("{BYTES}: {LARGEST} nodes"));
+        let n = bench.size(LARGEST);
+        let bytes = node_bytes(&mut bench.server, n).await?;
+        rows.push(Row::new(BYTES, vec![bytes], "bytes").must("≤ 260", |value, _| value <= 260.0));
+    }
+    if bench.wants(BESIDE) {
+        let others = bench.size(1_000_000);
+        progress(&format!("{BESIDE}: {others} instances"));
+        let (alone, beside) = beside(&mut bench.server, others).await?;
+        let row = Row::new(BESIDE, vec![beside], "µs").raw(vec![alone]);
+        rows.push(row.must("≤ 1.2 × raw", |_, ratio| ratio <= 1.2).note("server time of a call; raw: one instance"));
+    }
+    Ok(rows)
+}
+
+/// Rings when a handler has begun so often.
+#[derive(Clone, Default)]
+struct Begun(Arc<(AtomicUsize, Notify, Mutex<Vec<Instant>>)>);
+
+impl Begun {
+    async fn all(&self) -> Result<()> {
+        tokio::time::timeout(PATIENCE, self.0.1.notified()).await.context("some handlers did not begin")
+    }
+
+    fn first(&self) -> Option<Instant> {
+        self.0.2.lock().ok()?.first().copied()
+    }
+
+    fn times(&self) -> Vec<Instant> {
+        self.0.2.lock().map(|times| times.clone()).unwrap_or_default()
+    }
+}
+
+/// A worker of the task whose handlers do nothing but be counted.
+fn worker(app: &App, n: usize, concurrency: usize) -> Result<(Begun, impl Future<Output = Result<()>> + Send + use<>)> {
+    let begun = Begun::default();
+    let counted = begun.clone();
+    app.register(TASK.options(options().concurrency(concurrency)).handler(move |_: Context, _: String| {
+        let (count, all, times) = &*counted.0;
+        if let Ok(mut times) = times.lock() {
+            times.push(Instant::now());
+        }
+        if count.fetch_add(1, Ordering::Relaxed) + 1 == n {
+            all.notify_one();
+        }
+        async { Ok::<_, JobError>(()) }
+    }))?;
+    let stop = CancellationToken::new();
+    let (stopped, worker) = (stop.clone(), app.worker());
+    let worker = tokio::spawn(async move { worker.run_until(async move { stopped.cancelled().await }).await });
+    let end = async move {
+        stop.cancel();
+        let _ = worker.await??;
+        Ok(())
+    };
+    Ok((begun, end))
+}
+
+/// Plain jobs: what it took from the first handler to the last outcome.
+async fn plain(server: &mut Server, n: usize) -> Result<(Duration, Counted)> {
+    let app = app(server).await?;
+    let task = app.task_ref_for(&TASK)?;
+    fill(&task, n, 64).await?;
+    let before = server.counted()?;
+    let (begun, end) = worker(&app, n, CONCURRENCY)?;
+    begun.all().await?;
+    while task.counts().await?.unfinished() > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let took = begun.first().context("no handler ran")?.elapsed();
+    let counted = server.counted()?.since(&before);
+    end.await?;
+    drop((task, app));
+    server.clean()?;
+    Ok((took, counted))
+}
+
+fn diamond() -> Graph {
+    let graph = Graph::new();
+    let first = graph.node("first", &TASK, payload(64));
+    let wide: Vec<Node<()>> =
+        (0..WIDE).map(|at| graph.node(format!("n-{at}"), &TASK, payload(64)).after(&first)).collect();
+    graph.node("last", &TASK, payload(64)).after(&wide);
+    graph
+}
+
+/// Waits until every instance has ended.
+async fn all_ended(app: &App) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        let flows = app.inspector().workflows().await?;
+        if flows.iter().all(|flow| flow.running == 0 && flow.steps == 0) {
+            return Ok(());
+        }
+        ensure!(begun.elapsed() < PATIENCE, "some instances do not end");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// So many graphs, which are started before.
+async fn nodes(server: &mut Server, graphs: usize) -> Result<(Duration, Counted)> {
+    let app = app(server).await?;
+    let flow = app.workflow::<()>("bench", WorkflowOptions::new())?;
+    for _ in 0..graphs {
+        flow.start(diamond()).await?;
+    }
+    let before = server.counted()?;
+    let n = graphs * (WIDE + 2);
+    let (begun, end) = worker(&app, n, CONCURRENCY)?;
+    begun.all().await?;
+    all_ended(&app).await?;
+    let took = begun.first().context("no handler ran")?.elapsed();
+    let counted = server.counted()?.since(&before);
+    end.await?;
+    ensure!(begun.times().len() == n, "nodes ran twice");
+    drop((flow, app));
+    server.clean()?;
+    Ok((took, counted))
+}
+
+fn line(n: usize) -> Graph {
+    let graph = Graph::new();
+    let mut last = graph.node("n-0", &TASK, payload(64));
+    for at in 1..n {
+        last = graph.node(format!("n-{at}"), &TASK, payload(64)).after(&last);
+    }
+    graph
+}
+
+fn fan(n: usize) -> Graph {
+    let graph = Graph::new();
+    let first = graph.node("n-0", &TASK, payload(64));
+    for at in 1..n {
+        graph.node(format!("n-{at}"), &TASK, payload(64)).after(&first);
+    }
+    graph
+}
+
+/// The times between the beginnings of handlers in a line, µs.
+async fn hops_of(server: &mut Server, hops: usize) -> Result<Vec<f64>> {
+    let app = app(server).await?;
+    let flow = app.workflow::<()>("bench", WorkflowOptions::new())?;
+    let (begun, end) = worker(&app, hops + 1, 1)?;
+    flow.start(line(hops + 1)).await?;
+    begun.all().await?;
+    all_ended(&app).await?;
+    end.await?;
+    let times = begun.times();
+    let between = times.windows(2).map(|pair| pair[1].duration_since(pair[0]).as_secs_f64() * 1e6);
+    drop((flow, app));
+    server.clean()?;
+    Ok(between.collect())
+}
+
+fn pings(server: &mut Server, count: usize) -> Result<Vec<f64>> {
+    tokio::task::block_in_place(|| {
+        let mut times = Vec::with_capacity(count);
+        for _ in 0..count {
+            std::thread::sleep(Duration::from_millis(1));
+            let begun = Instant::now();
+            server.ask::<String>(&["PING"])?;
+            times.push(begun.elapsed().as_secs_f64() * 1e6);
+        }
+        Ok(times)
+    })
+}
+
+/// The longest call of the server while a graph is started, and runs to its end, in µs, and how long that took.
+async fn largest(server: &mut Server, n: usize, is_line: bool) -> Result<(f64, Duration)> {
+    let app = app(server).await?;
+    let flow = app.workflow::<()>("bench", WorkflowOptions::new())?;
+    for setting in [["slowlog-log-slower-than", "100"], ["slowlog-max-len", "20000"]] {
+        server.ask::<String>(&["CONFIG", "SET", setting[0], setting[1]])?;
+    }
+    server.ask::<String>(&["SLOWLOG", "RESET"])?;
+    let begun = Instant::now();
+    let handle = flow.start(if is_line { line(n) } else { fan(n) }).await?;
+    let (all, end) = worker(&app, n, CONCURRENCY)?;
+    all.all().await?;
+    all_ended(&app).await?;
+    let took = begun.elapsed();
+    let WorkflowStatus { unfinished, .. } = handle.status().await?;
+    ensure!(unfinished == 0, "the graph did not end");
+    end.await?;
+    let slow: Vec<(i64, i64, f64, Vec<redis::Value>, String, String)> = server.ask(&["SLOWLOG", "GET", "-1"])?;
+    let scripts = slow.iter().filter(|entry| {
+        let name = entry.3.first().map(|name| format!("{name:?}").to_lowercase()).unwrap_or_default();
+        name.contains("eval")
+    });
+    let longest = scripts.map(|entry| entry.2).fold(0.0, f64::max);
+    server.ask::<String>(&["CONFIG", "SET", "slowlog-log-slower-than", "10000"])?;
+    drop((flow, app));
+    server.clean()?;
+    Ok((longest, took))
+}
+
+/// What a node of 64 bytes takes that waits.
+async fn node_bytes(server: &mut Server, n: usize) -> Result<f64> {
+    let app = app(server).await?;
+    let flow = app.workflow::<()>("bench", WorkflowOptions::new())?;
+    // The records of its shape are those of all that have the same one.
+    flow.start(line(n)).id("first").await?;
+    let before = server.used_memory()?;
+    flow.start(line(n)).id("other").await?;
+    let bytes = (server.used_memory()? - before) / n as f64;
+    drop((flow, app));
+    server.clean()?;
+    Ok(bytes)
+}
+
+/// What a call costs the server that tells of one end, µs: alone, and beside so many instances.
+async fn beside(server: &mut Server, others: usize) -> Result<(f64, f64)> {
+    let alone = advance_us(server).await?;
+    let app = app(server).await?;
+    let flow = app.workflow::<()>("bench", WorkflowOptions::new())?;
+    let handle = flow.start(diamond()).id("one").await?;
+    let head = server.key("bench:flow", "head");
+    let known: String = server.ask(&["HGET", &head, handle.id()])?;
+    let keys = ["head", "nodes", "running"].map(|name| server.key("bench:flow", name));
+    for from in (0..others).step_by(1000) {
+        let mut pipe = redis::pipe();
+        for at in from..(from + 1000).min(others) {
+            pipe.hset(&keys[0], format!("other-{at}"), &known).ignore();
+            pipe.hset(&keys[1], format!("other-{at}/0"), "o").ignore();
+            // As if they had been moved just now: no audit comes to them.
+            pipe.zadd(&keys[2], format!("other-{at}"), "9000000000000").ignore();
+        }
+        tokio::task::block_in_place(|| pipe.query::<()>(server.conn()))?;
+    }
+    let with = advance_us(server).await?;
+    drop((flow, app));
+    server.clean()?;
+    Ok((alone, with))
+}
+
+/// What a call costs the server that tells of an end and opens one node, the mean of 2,000.
+async fn advance_us(server: &mut Server) -> Result<f64> {
+    const CALLS: usize = 2_000;
+    let app = app(server).await?;
+    let flow = app.workflow::<()>("bench", WorkflowOptions::new())?;
+    let id = format!("line-{}", uuid::Uuid::now_v7());
+    flow.start(line(CALLS + 1)).id(&id).await?;
+    let advance = server.script("flow_advance", "bench:flow")?;
+    let before = server.counted()?;
+    for at in 0..CALLS {
+        let mut call = advance.call();
+        call.arg(&id).arg(at).arg(1).arg("c").arg("");
+        tokio::task::block_in_place(|| call.query::<redis::Value>(server.conn()))?;
+    }
+    let counted = server.counted()?.since(&before);
+    Ok(counted.script_us() / CALLS as f64)
+}
