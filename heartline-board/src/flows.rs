@@ -1,6 +1,6 @@
 //! What is wrong with workflows, and what may be done about an instance.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use heartline::{Inspector, InstanceReport, NodeState, WorkflowReport, WorkflowState};
 
@@ -13,22 +13,23 @@ const LATE: Duration = Duration::from_secs(30);
 
 /// The same of all workflows.
 pub async fn flow_troubles(inspector: &Inspector) -> Vec<Trouble> {
-    let (Ok(flows), Ok(now)) = (inspector.workflows().await, inspector.server_time().await) else { return Vec::new() };
-    flows.iter().flat_map(|flow| troubles_of(flow, now)).collect()
+    inspector.workflows().await.unwrap_or_default().iter().flat_map(troubles_of).collect()
 }
 
 /// What is wrong with a workflow.
 #[must_use]
-pub fn troubles_of(flow: &WorkflowReport, now: SystemTime) -> Vec<Trouble> {
+pub fn troubles_of(flow: &WorkflowReport) -> Vec<Trouble> {
     let name = shown(&flow.workflow);
     if let Some(fault) = &flow.fault {
         let what = format!("the workflow {name} cannot be read: {}", shown(fault));
         return vec![Trouble::risk(None, what, "none of its instances goes on until it can be".to_owned())];
     }
     let mut troubles = Vec::new();
-    let unseen = flow.looked_at.map_or(Duration::MAX, |at| now.duration_since(at).unwrap_or_default());
+    // One that has just begun nobody has looked after yet.
+    let unseen = flow.looked_at.map_or(Duration::ZERO, |at| flow.as_of.duration_since(at).unwrap_or_default());
     let oldest = flow.oldest_step.filter(|oldest| *oldest >= LATE);
-    if flow.running > 0 && unseen >= LATE {
+    let is_unseen = unseen >= LATE || flow.looked_at.is_none() && oldest.is_some();
+    if flow.running > 0 && is_unseen {
         let long = flow.looked_at.map_or_else(String::new, |_| format!(" for {}", span(unseen)));
         let what =
             format!("nobody has looked after the workflow {name}{long}, and {} of it", are(flow.running, "running"));

@@ -404,6 +404,9 @@ const OUTWEIGH: u64 = 4;
 /// What has failed longer ago than this is no news.
 const DAY: Duration = Duration::from_secs(86_400);
 
+/// What was tried longer ago than this is not being tried.
+const HOUR: Duration = Duration::from_secs(3600);
+
 /// Whether most of what ran in the last 5 minutes failed: many jobs began to fail, and few runs completed beside them.
 fn most_fail(task: &TaskReport) -> bool {
     let runs = task.runs_lately;
@@ -419,17 +422,32 @@ fn keeps(task: &TaskReport, option: &str) -> bool {
 }
 
 /// How many jobs began to fail since one completed, of late: not where a person has cleared away what failed.
-fn in_a_row(task: &TaskReport) -> u64 {
-    let (runs, counts) = (task.runs_lately, &task.counts);
+#[must_use]
+pub fn in_a_row(task: &TaskReport) -> u64 {
+    let runs = task.runs_lately;
     let is_late = |at| task.as_of.duration_since(at).unwrap_or_default() < DAY;
-    let left = counts.failed + counts.delayed + counts.waiting + counts.held();
-    let is_left = left > 0 || !keeps(task, "keepFailed");
-    if runs.last_failed_at.is_some_and(is_late) && is_left { runs.failed_in_a_row } else { 0 }
+    if runs.last_failed_at.is_some_and(is_late) && is_left(task) { runs.failed_in_a_row } else { 0 }
+}
+
+/// Whether any of what failed may be left: among the failed jobs, among those that are tried again, or where none is kept.
+fn is_left(task: &TaskReport) -> bool {
+    let counts = &task.counts;
+    let unfinished = counts.delayed + counts.waiting + counts.held();
+    counts.failed + unfinished > 0 || !keeps(task, "keepFailed")
+}
+
+/// Whether most of what began in this hour and the one before failed, and goes on to: what is tried again and again, or comes seldom, makes no row.
+fn most_failed(task: &TaskReport) -> bool {
+    let runs = task.runs_lately;
+    let is_late = |at| task.as_of.duration_since(at).unwrap_or_default() < HOUR;
+    let goes_on = runs.last_failed_at > runs.last_completed_at && runs.last_failed_at.is_some_and(is_late);
+    let most = runs.failed_first_hours > runs.completed_hours.saturating_mul(OUTWEIGH);
+    goes_on && is_left(task) && runs.failed_first_hours >= OUTAGE && most
 }
 
 /// Whether jobs are run and none, or hardly any, is done.
 fn is_outage(task: &TaskReport) -> bool {
-    in_a_row(task) >= OUTAGE || most_fail(task)
+    in_a_row(task) >= OUTAGE || most_fail(task) || most_failed(task)
 }
 
 /// Tasks of which little completes beside the jobs that wait for another try, since what they need may be down; and those with jobs that are
@@ -763,7 +781,9 @@ fn of_failures(task: &TaskReport) -> Option<Trouble> {
         return None;
     };
     let hint = match keeps(task, "keepFailed") && task.counts.failed > 0 {
-        true => format!("`heartline jobs codes -t {name}` counts why"),
+        true => format!(
+            "`heartline jobs codes -t {name}` counts why; one that completes ends this, and so does `heartline task purge {name} --state failed` where nothing else is left"
+        ),
         false => format!("the log of a worker, or `heartline events -t {name}`, says why"),
     };
     let grade = if is_outage { Grade::Risk } else { Grade::Note };

@@ -421,7 +421,7 @@ pub(crate) struct Filter {
     /// Only jobs whose last failure has this text in its message
     #[arg(long, requires = "state")]
     pub(crate) text: Option<String>,
-    /// Only jobs that are where they are for longer than this, as 10m or '2h 30m'
+    /// Only jobs that are where they are for longer than this, as 10m or '2h 30m'; delayed ones that are due for longer
     #[arg(long, requires = "state", value_parser = humantime::parse_duration)]
     pub(crate) older: Option<Duration>,
     /// Only jobs that are where they are for no longer than this

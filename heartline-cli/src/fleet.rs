@@ -70,7 +70,7 @@ impl Fleet {
         let mut troubles = all_troubles(&self.tasks, &self.workers, &self.holders, &self.servers, &self.away);
         troubles.extend(self.damaged.iter().cloned());
         troubles.extend(self.ailing.iter().cloned());
-        troubles.extend(self.flows.iter().flat_map(|flow| troubles_of(flow, SystemTime::now())));
+        troubles.extend(self.flows.iter().flat_map(troubles_of));
         troubles.extend(lately.others);
         together(lately.suspicions, lately.doomed, troubles)
     }

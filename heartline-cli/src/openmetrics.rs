@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use heartline::{ServerReport, TaskReport, WorkerReport, WorkerState, WorkflowReport, WorkflowState};
 use heartline_board::text::shown;
 use heartline_board::told::STATES;
+use heartline_board::troubles::in_a_row;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -61,7 +62,7 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
     let (oldest, paused, slots, readable) = (levels(), levels(), levels(), levels());
     let (epoch_age, interval, silent) = (levels(), levels(), levels());
     let (findings, audit_age, due, lost) = (levels(), levels(), levels(), levels());
-    let (nowhere, in_a_row) = (levels(), levels());
+    let (nowhere, row) = (levels(), levels());
     for task in tasks {
         let label = || vec![("task", named(&task.task))];
         set(&readable, label(), f64::from(u8::from(task.fault.is_none())));
@@ -78,7 +79,7 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
         stalled.get_or_create(&label()).inc_by(task.stalled);
         set(&due, label(), task.due as f64);
         set(&nowhere, label(), task.nowhere as f64);
-        set(&in_a_row, label(), task.runs_lately.failed_in_a_row as f64);
+        set(&row, label(), in_a_row(task) as f64);
         let lost_age = task.data_lost_at.and_then(|at| task.as_of.duration_since(at).ok());
         if let Some(age) = lost_age {
             set(&lost, label(), age.as_secs_f64());
@@ -117,8 +118,8 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
     registry.register("task_failed", "Jobs that ended as failed since the task exists", failed);
     registry.register(
         "task_failed_in_a_row",
-        "Jobs that began to fail since one completed, with those that are tried again",
-        in_a_row,
+        "Jobs that began to fail since one completed, in the last day, while any of them is left",
+        row,
     );
     registry.register("task_stalls", "Stalls since the task exists: jobs whose worker fell silent or died", stalled);
     registry.register("jobs_due", "Delayed jobs whose time has come", due);
@@ -146,7 +147,6 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
 
 fn of_workflows(registry: &mut Registry, flows: &[WorkflowReport]) {
     let (instances, oldest, looked) = (levels(), levels(), levels());
-    let now = SystemTime::now();
     for flow in flows.iter().filter(|flow| flow.fault.is_none()) {
         let label = || vec![("workflow", named(&flow.workflow))];
         for (state, count) in [
@@ -160,7 +160,7 @@ fn of_workflows(registry: &mut Registry, flows: &[WorkflowReport]) {
         }
         set(&oldest, label(), seconds(flow.oldest_step.unwrap_or_default()));
         if let Some(at) = flow.looked_at {
-            set(&looked, label(), seconds(now.duration_since(at).unwrap_or_default()));
+            set(&looked, label(), seconds(flow.as_of.duration_since(at).unwrap_or_default()));
         }
     }
     registry.register("workflow_instances", "Instances of a workflow by state", instances);

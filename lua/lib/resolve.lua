@@ -151,9 +151,9 @@ local function decide(ids, places, terminal_places, crash, how)
         add(found.recovered, nil, id)
       end
       -- A job whose worker died once runs again, and says nothing of the task.
-      if action ~= 'cancelled' and (count > 1 or action ~= 'recovered') then
+      if action ~= 'cancelled' and (count > 1 or action == 'failed') then
         found.runs = found.runs + 1
-        if count == 1 or count == 2 and not retries then found.first_runs = found.first_runs + 1 end
+        if count <= 2 then found.first_runs = found.first_runs + 1 end
       end
       found.holders[id] = holder
     end

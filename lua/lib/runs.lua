@@ -1,17 +1,28 @@
--- How runs ended: `<row> <begun> <last> <done>|`, then each of the last minutes as `<minute> <completed> <failed>
--- <first>` with ';' between, the last one first. `first` of those that failed were the first of their jobs to fail, and
--- `row` is how many of these there were since a run completed, or put its job off; the first of them at `begun`, the
--- last failure at `last`, the last run that did not fail at `done`, ms. Returns the text with those of this call.
+-- How runs ended: `<row> <begun> <last> <done> <hour> <completed> <first> <completed> <first>|`, then each of the last
+-- minutes as `<minute> <completed> <failed> <first>` with ';' between, the last one first. `first` of those that failed
+-- were the first of their jobs to fail, and `row` is how many of these there were since a run completed, or put its job
+-- off; the first of them at `begun`, the last failure at `last`, the last completion at `done`, ms. Those of this hour
+-- stand before those of the hour before it. Returns the text with those of this call.
 local function count_runs(text, now_ms, completed, snoozed, failed, first)
-  local row, begun, last, done, minutes = string.match(text, '^(%d+) (%d+) (%d+) (%d+)|(.*)$')
+  local row, begun, last, done, hours, minutes = string.match(text, '^(%d+) (%d+) (%d+) (%d+) ([%d ]+)|(.*)$')
   row, now_ms, minutes = tonumber(row) or 0, math.floor(now_ms), minutes or ''
+  if completed > 0 then done = now_ms end
   if completed + snoozed > 0 then
-    row, done = 0, now_ms
+    row = 0
   elseif first > 0 then
     if row == 0 then begun = now_ms end
     row = row + first
   end
   if failed > 0 then last = now_ms end
+  local hour = math.floor(now_ms / 3600000)
+  local its, now_completed, now_first, then_completed, then_first = string.match(hours or '',
+    '^(%d+) (%d+) (%d+) (%d+) (%d+)$')
+  if tonumber(its) ~= hour then
+    local is_next = tonumber(its) == hour - 1
+    then_completed, then_first = is_next and now_completed or 0, is_next and now_first or 0
+    now_completed, now_first = 0, 0
+  end
+  now_completed, now_first = now_completed + completed, now_first + first
   local minute = math.floor(now_ms / 60000)
   local at, had_completed, had_failed, had_first, rest = string.match(minutes, '^(%d+) (%d+) (%d+) (%d+)(.*)$')
   if tonumber(at) == minute then
@@ -19,12 +30,13 @@ local function count_runs(text, now_ms, completed, snoozed, failed, first)
   else
     -- Of those before only such as are counted yet.
     rest = ''
-    for entry, its in string.gmatch(minutes, '((%d+) %d+ %d+ %d+)') do
-      if tonumber(its) < minute and tonumber(its) > minute - 6 then rest = rest .. ';' .. entry end
+    for entry, of in string.gmatch(minutes, '((%d+) %d+ %d+ %d+)') do
+      if tonumber(of) < minute and tonumber(of) > minute - 6 then rest = rest .. ';' .. entry end
     end
   end
-  return string.format('%d %d %d %d|%d %d %d %d', row, tonumber(begun) or 0, tonumber(last) or 0, tonumber(done) or 0,
-    minute, completed, failed, first) .. rest
+  return string.format('%d %d %d %d %d %d %d %d %d|%d %d %d %d', row, tonumber(begun) or 0, tonumber(last) or 0,
+    tonumber(done) or 0, hour, now_completed, now_first, then_completed, then_first, minute, completed, failed, first)
+    .. rest
 end
 
 -- The same of runs that failed without the word of a worker: it died with them, or nobody began them in time. By pcall:

@@ -79,7 +79,10 @@ impl<T> WorkflowHandle<T> {
             let (definition, instance) = (self.workflow().to_owned(), self.id.to_string());
             let state = NodeState::from_wire(said);
             let id = NodeId { definition, instance, node: index, run }.job_id();
-            let job = (state != NodeState::Pending && state != NodeState::Skipped && !node.is_graph).then_some(id);
+            // In which run a node completed is not known behind a retry.
+            let is_older = state == NodeState::Completed && run > 1;
+            let was_sent = !matches!(state, NodeState::Pending | NodeState::Skipped) && !node.is_graph;
+            let job = (was_sent && !is_older).then_some(id);
             NodeStatus { name: node.name, task: Some(node.task).filter(|task| !task.is_empty()), state, job }
         });
         let nodes = told.collect();
@@ -452,6 +455,6 @@ pub struct NodeStatus {
     pub task: Option<String>,
     /// Where it stands.
     pub state: NodeState,
-    /// Its job in the present run of the instance; none of a node that was not opened, or is a graph.
+    /// Its job in the present run of the instance; none of a node that was not opened, is a graph, or may have completed in an earlier run.
     pub job: Option<JobId>,
 }

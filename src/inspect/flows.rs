@@ -43,6 +43,9 @@ const MOST_ROWS: usize = 500;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct WorkflowReport {
+    /// When this was read.
+    #[serde(rename = "as_of_ms", serialize_with = "ms_since_1970")]
+    pub as_of: SystemTime,
     /// Its name.
     pub workflow: String,
     /// Instances that run, with graphs that run as nodes of others.
@@ -154,7 +157,7 @@ pub struct NodeReport {
     pub needs: Option<u32>,
     /// The first of these that have not ended, of one that waits: ten at the most.
     pub waits_for: Vec<String>,
-    /// Its job in the present run; none of a node that was not opened, or is a graph.
+    /// Its job in the present run; none of a node that was not opened, is a graph, or may have completed in an earlier run.
     pub job: Option<JobId>,
     /// Where its job stands, of an open one; `None` where it is not there, or could not be asked for.
     pub job_state: Option<JobState>,
@@ -212,6 +215,7 @@ impl Inspector {
         };
         let FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, tasks } = sizes;
         WorkflowReport {
+            as_of: at_ms(now_ms),
             workflow: name.to_owned(),
             running,
             paused,
@@ -463,9 +467,10 @@ impl View<'_> {
             after: node.inputs.clone(),
             needs,
             waits_for,
-            job: (was_opened && !node.is_graph).then(|| id.job_id()),
+            // In which run a node completed is not known behind a retry.
+            job: (was_opened && !node.is_graph && !(state == NodeState::Completed && id.run > 1)).then(|| id.job_id()),
             job_state: None,
-            child: (was_opened && is_graph).then(|| id.child()),
+            child: (was_opened && is_graph && !(state == NodeState::Completed && id.run > 1)).then(|| id.child()),
             to_send_since: None,
             is_to_be_told: false,
             why,

@@ -116,6 +116,13 @@ pub struct RunsLately {
     /// When a run failed last.
     #[serde(rename = "last_failed_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub last_failed_at: Option<SystemTime>,
+    /// When a run completed last.
+    #[serde(rename = "last_completed_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub last_completed_at: Option<SystemTime>,
+    /// Runs that completed in the present hour and the one before.
+    pub completed_hours: u64,
+    /// How many jobs began to fail in that time.
+    pub failed_first_hours: u64,
 }
 
 impl TaskReport {
@@ -133,18 +140,28 @@ impl RunsLately {
         let rows = parts.iter().filter_map(|(text, _)| {
             let (row, _) = text.split_once('|')?;
             let numbers: Vec<u64> = row.split(' ').filter_map(|word| word.parse().ok()).collect();
-            <[u64; 4]>::try_from(numbers).ok()
+            <[u64; 9]>::try_from(numbers).ok()
         });
-        let rows: Vec<[u64; 4]> = rows.collect();
-        let completed = rows.iter().map(|[.., done]| *done).max().unwrap_or(0);
-        // What began to fail in one partition before something completed in another is no row.
-        let rows = rows.iter().filter(|[row, _, last, _]| *row > 0 && *last > completed);
-        for [row, begun, ..] in rows.clone() {
+        let rows: Vec<[u64; 9]> = rows.collect();
+        let latest = |at: usize| rows.iter().map(|row| row[at]).max().filter(|ms| *ms > 0);
+        let completed = latest(3).unwrap_or(0);
+        // What began to fail in one partition before something completed in another is no row, and how much of it did is not known.
+        for [row, begun, ..] in rows.iter().filter(|row| row[0] > 0 && row[1] >= completed) {
             runs.failed_in_a_row = runs.failed_in_a_row.saturating_add(*row);
-            let begun = at_ms((*begun).max(completed));
+            let begun = at_ms(*begun);
             runs.failing_since = Some(runs.failing_since.map_or(begun, |since| since.min(begun)));
         }
-        runs.last_failed_at = rows.map(|[_, _, last, _]| at_ms(*last)).max();
+        (runs.last_failed_at, runs.last_completed_at) = (latest(2).map(at_ms), latest(3).map(at_ms));
+        let hour = parts.iter().map(|(_, now_ms)| *now_ms).max().unwrap_or(0) / 3_600_000;
+        for [_, _, _, _, at, now_completed, now_first, then_completed, then_first] in &rows {
+            let counted = match hour.checked_sub(*at) {
+                Some(0) => [now_completed.saturating_add(*then_completed), now_first.saturating_add(*then_first)],
+                Some(1) => [*now_completed, *now_first],
+                _ => [0, 0],
+            };
+            runs.completed_hours = runs.completed_hours.saturating_add(counted[0]);
+            runs.failed_first_hours = runs.failed_first_hours.saturating_add(counted[1]);
+        }
         for (text, now_ms) in parts {
             runs.add(text.split_once('|').map_or(*text, |(_, minutes)| minutes), *now_ms);
         }

@@ -104,7 +104,9 @@ fn kind_of(key: Key) -> &'static str {
     match key {
         Key::WaitHigh | Key::Wait | Key::WaitLow => "list",
         Key::Active | Key::Candidates => "set",
-        Key::Delayed | Key::Completed | Key::Failed | Key::Cancelled | Key::Finalizing | Key::Expires => "zset",
+        Key::Delayed | Key::Completed | Key::Failed | Key::Cancelled | Key::Finalizing | Key::Expires | Key::Outbox => {
+            "zset"
+        }
         Key::Wake | Key::Workers => "zset",
         Key::Events | Key::Stalls => "stream",
         _ => "hash",

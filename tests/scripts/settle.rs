@@ -869,7 +869,8 @@ async fn jobs_that_begin_to_fail_are_counted_until_one_completes() {
 async fn how_runs_end_is_counted_minute_by_minute() {
     let mut task = Task::new().await;
     let minute = (task.now_ms().await / 60_000.0) as u64;
-    let before = format!("7 5 6 5|{} 5 4 3;{} 1 1 1;{} 9 9 9", minute - 1, minute - 5, minute - 6);
+    let before =
+        format!("7 5 6 5 {} 9 9 4 3|{} 5 4 3;{} 1 1 1;{} 9 9 9", minute / 60, minute - 1, minute - 5, minute - 6);
     task.hset("meta", &[("runs", &before)]).await;
     task.running("w", &[("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 5)]).await;
     let args = ["1", "w", "1000", "0", "2", "0", "a", "b", "1", "2"];

@@ -67,7 +67,7 @@ pub(crate) async fn all(State(board): State<Arc<Board>>, head: Parts) -> Respons
         frame: board.frame(&head),
         states: PLACES,
         rows: flows.iter().map(row).collect(),
-        troubles: flows.iter().flat_map(|flow| troubles_of(flow, now)).collect(),
+        troubles: flows.iter().flat_map(troubles_of).collect(),
     })
 }
 

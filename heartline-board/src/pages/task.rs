@@ -84,7 +84,10 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     troubles.retain(|trouble| paused.is_none() || !trouble.what.starts_with("it is paused"));
     let mut facts = vec![
         ("workers", format!("{} live, {} slots", live_workers(&task), task.slots)),
-        ("since it exists", format!("{} dispatched, {} ended", task.dispatched, task.ended)),
+        (
+            "since it exists",
+            format!("{} dispatched, {} ended, {} of them failed", task.dispatched, task.ended, task.failed),
+        ),
     ];
     if let Some(age) = task.next_waiting_age {
         facts.push(("next has waited", span(age)));

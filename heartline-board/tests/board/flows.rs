@@ -22,6 +22,10 @@ async fn the_way_from_the_workflows_to_a_node_that_waits_is_all_links() {
     let site = Site::new().await;
     assert!(site.page("/flows").await.contains("No workflow was started."));
     start(&site, "a&b=c", "x").await;
+    let (mut conn, long_ago) = (site.raw().await, 1_000);
+    let mut late = redis::cmd("ZADD");
+    late.arg("board:{nightly:flow}:outbox").arg(long_ago).arg("o a&b=c/1");
+    late.query_async::<()>(&mut conn).await.unwrap();
     let all = site.page("/flows").await;
     for part in [
         "href=\"/flow?workflow=nightly&amp;state=running\">2</a>",

@@ -19,9 +19,12 @@ async fn the_way_from_the_overview_to_a_failed_job_is_all_links() {
     assert!(overview.contains("href=\"/jobs?task=export&amp;state=failed\">1</a>"), "{overview}");
 
     let task = site.page("/task?task=export").await;
-    for part in
-        ["3 dispatched, 2 ended", "no job is held", "href=\"/stalls?task=export\"", "<dt>runs of a job</dt><dd>1</dd>"]
-    {
+    for part in [
+        "3 dispatched, 2 ended, 1 of them failed",
+        "no job is held",
+        "href=\"/stalls?task=export\"",
+        "<dt>runs of a job</dt><dd>1</dd>",
+    ] {
         assert!(task.contains(part), "{part}: {task}");
     }
     let jobs = site.page("/jobs?task=export&state=failed&code=disk&text=onerror").await;

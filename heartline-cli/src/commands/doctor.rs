@@ -30,7 +30,7 @@ pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
     // What `status` says, but for the server, which stands above.
     let is_new =
         tasks.is_empty() && away == ListsAway::default() && !workers.iter().any(|worker| worker.state.is_live());
-    let flows = flows.iter().flat_map(|flow| troubles_of(flow, SystemTime::now())).collect();
+    let flows = flows.iter().flat_map(troubles_of).collect();
     let others = [troubles(&tasks, &workers, &holders, &away), damaged, ailing, flows, lately.others].concat();
     let wrong = together(lately.suspicions, lately.doomed, others).into_iter().map(|trouble| {
         let grade = if is_new { Grade::Note } else { trouble.grade };

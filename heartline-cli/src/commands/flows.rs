@@ -61,7 +61,7 @@ async fn summary(session: &Session) -> Result<(), Failure> {
     };
     session.out.table(&COLUMNS, flows.iter().map(cells).collect())?;
     for flow in &flows {
-        for trouble in heartline_board::flows::troubles_of(flow, now) {
+        for trouble in heartline_board::flows::troubles_of(flow) {
             session.out.hint(format!("! {}\n    {}", shown(&trouble.what), shown(&trouble.hint)));
         }
     }

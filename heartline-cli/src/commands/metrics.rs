@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use heartline::Inspector;
 use heartline_board::checks::Grade;
+use heartline_board::text::many;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
@@ -147,7 +148,9 @@ async fn healthy(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Resp
     };
     match fleet.troubles(Lately::default()).iter().filter(|trouble| trouble.grade == Grade::Risk).count() {
         0 => "healthy\n".into_response(),
-        troubles => (StatusCode::SERVICE_UNAVAILABLE, format!("{troubles} troubles; `heartline health` names them\n"))
-            .into_response(),
+        troubles => {
+            let told = format!("{}; `heartline health` tells of each\n", many(troubles as u64, "trouble"));
+            (StatusCode::SERVICE_UNAVAILABLE, told).into_response()
+        }
     }
 }

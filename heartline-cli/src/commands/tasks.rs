@@ -177,7 +177,10 @@ async fn show(session: &Session, name: &str) -> Result<(), Failure> {
         ("next has waited", task.next_waiting_age.map(span)),
         ("next is due", task.next_due_at.map(|at| exact(at, now))),
         ("rates", rates.map(|rates| format!("{}/s in, {}/s out", rate_of(rates.dispatched), rate_of(rates.ended)))),
-        ("since it exists", Some(format!("{} dispatched, {} ended", task.dispatched, task.ended))),
+        (
+            "since it exists",
+            Some(format!("{} dispatched, {} ended, {} of them failed", task.dispatched, task.ended, task.failed)),
+        ),
         ("workers", Some(format!("{} live, {} slots", live_workers(&task), task.slots))),
         ("paused", paused),
         ("options of", declared.map(|(at, by)| format!("{}, which started {}", shown(by.as_str()), exact(at, now)))),

@@ -41,6 +41,12 @@ async fn an_instance_is_shown_node_by_node_with_why_it_waits() {
     assert!(child.err.contains("`heartline flows show nightly 2026-11-21` shows what it is of"), "{child:?}");
     assert!(child.ok().contains("inner"));
     let summary = bench.run(&["flows", "summary"]).await;
+    assert!(!summary.err.contains("nobody has looked after"), "it has just begun: {summary:?}");
+    let (mut conn, long_ago) = (bench.redis().await, 1_000);
+    let mut late = redis::cmd("ZADD");
+    late.arg("cli:{nightly:flow}:outbox").arg(long_ago).arg("o 2026-11-21/1");
+    late.query_async::<()>(&mut conn).await.unwrap();
+    let summary = bench.run(&["flows", "summary"]).await;
     assert!(summary.err.contains("nobody has looked after the workflow nightly"), "{summary:?}");
     let status = bench.run(&["status"]).await;
     assert!(status.out.contains("nobody has looked after the workflow nightly"), "{status:?}");
@@ -51,6 +57,7 @@ async fn an_instance_is_shown_node_by_node_with_why_it_waits() {
         json[0]["looked_at_ms"].is_number() && json[0]["steps"] == 0
     })
     .await;
+    bench.run(&["health"]).await.ok();
     let list = bench.run(&["flows", "list", "nightly"]).await.ok();
     assert!(list.contains("2026-11-21") && !list.contains("3.1"), "{list}");
     bench.open();
@@ -58,6 +65,7 @@ async fn an_instance_is_shown_node_by_node_with_why_it_waits() {
         bench.run(&["flows", "show", "nightly", "2026-11-21", "--json"]).await.json()["state"] == "completed"
     })
     .await;
+    bench.run(&["health"]).await.ok();
     let _ = worker.stop().await.unwrap();
 }
 

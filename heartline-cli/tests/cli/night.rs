@@ -911,7 +911,7 @@ async fn ran(bench: &Bench, runs: [u64; 3]) {
     let before: Option<String> =
         redis::cmd("HGET").arg("cli:{export}:meta").arg("runs").query_async(&mut conn).await.unwrap();
     let before = before.unwrap_or_default();
-    let row = before.split_once('|').map_or("0 0 0 0", |(row, _)| row);
+    let row = before.split_once('|').map_or("0 0 0 0 0 0 0 0 0", |(row, _)| row);
     let text = format!("{row}|{} {completed} {failed} {first}", ms_ago(Duration::ZERO) / 60_000);
     redis::cmd("HSET").arg("cli:{export}:meta").arg("runs").arg(text).query_async::<()>(&mut conn).await.unwrap();
 }
@@ -982,6 +982,23 @@ async fn a_batch_that_fails_on_and_on_behind_a_few_that_completed_is_an_outage()
     ran(&bench, [0, 50, 0]).await;
     let told = bench.run(&["health"]).await;
     assert!(told.status == 1 && told.out.contains("! export: 25 jobs delayed"), "{told:?}");
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_outage_in_which_a_job_got_through_once_is_told_while_only_tries_fail() {
+    let bench = Bench::of_one_table().await;
+    let worker = bench.worker();
+    tried_again(&bench, 25).await;
+    let _ = bench.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
+    ran(&bench, [0, 25, 0]).await;
+    let told = bench.run(&["status"]).await;
+    assert!(told.status == 0 && told.out.contains("? export: 25 jobs delayed"), "it may be over: {told:?}");
+    let slowly = RetryPolicy::new().attempts(3).fixed(Duration::from_secs(3600));
+    bench.export.dispatch("again".into()).id("next").retry(slowly).await.unwrap();
+    until("one fails behind it", async || bench.export.counts().await.unwrap().delayed == 26).await;
+    let told = bench.run(&["health"]).await;
+    assert!(told.status == 1 && told.out.contains("! export: 26 jobs delayed"), "{told:?}");
     let _ = worker.stop().await.unwrap();
 }
 
