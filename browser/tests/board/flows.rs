@@ -80,6 +80,10 @@ pub async fn a_graph_fits_a_phone_and_has_its_picture_taken(world: Rc<World>) {
     browser.open(&page).await;
     browser.until_text("south: no space left on device (disk)").await;
     until("three have completed", async || browser.count("svg.graph g.completed").await == 3).await;
+    // At its own size: it is read, or scrolled, but never made small.
+    let drawn = "const g = document.querySelector('svg.graph'); return [g.clientWidth, g.clientHeight].join(' ')";
+    let own = "const b = document.querySelector('svg.graph').viewBox.baseVal; return [b.width, b.height].join(' ')";
+    assert_eq!(browser.eval(drawn).await, browser.eval(own).await);
     let scratch = Scratch::new("pictures");
     let kept = std::env::var_os("HEARTLINE_SCREENSHOTS").map(PathBuf::from);
     let dir = kept.unwrap_or_else(|| scratch.0.clone());
