@@ -36,8 +36,9 @@ const TOGETHER: usize = 50;
 /// How many of the nodes that one waits for are named.
 const NAMED: usize = 10;
 
-/// The most rows of a page.
+/// The most rows of a page, and how often it is looked for as many, where graphs that run as nodes stand between them.
 const MOST_ROWS: usize = 500;
+const LOOKS: usize = 10;
 
 /// A definition of workflows, and how many instances of it there are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -263,9 +264,15 @@ impl Inspector {
             WorkflowState::Cancelled => Key::Cancelled,
         };
         let now = self.now_ms().await?;
-        let from = (newest, cursor.unwrap_or_default());
-        let list = |mut conn| async move { flow_list::list(&mut conn, keys, place, from, limit).await };
-        let (lines, next) = self.ask(list).await?;
+        let (mut lines, mut next) = (Vec::new(), Some(cursor.unwrap_or_default().to_owned()));
+        for _ in 0..LOOKS {
+            let Some(behind) = next.as_deref().filter(|_| lines.len() < limit) else { break };
+            let (from, left) = ((newest, behind), limit - lines.len());
+            let list = |mut conn| async move { flow_list::list(&mut conn, keys, place, from, left).await };
+            let (some, behind) = self.ask(list).await?;
+            lines.extend(some);
+            next = behind;
+        }
         let row = |line: flow_list::InstanceLine| InstanceRow {
             id: line.id,
             state,
@@ -352,7 +359,8 @@ impl Inspector {
         let workers = if by_task.is_empty() { None } else { self.live_workers().await.ok() };
         for (task, places) in by_task {
             let ids: Vec<JobId> = places.iter().filter_map(|at| nodes[*at].job.clone()).collect();
-            let found = match self.states_of(&task, &ids).await {
+            let asked = async { Ok::<_, Error>((self.states_of(&task, &ids).await?, self.untold(&task, &ids).await?)) };
+            let (found, untold) = match asked.await {
                 Ok(found) => found,
                 Err(e) => {
                     for at in places {
@@ -361,7 +369,6 @@ impl Inspector {
                     continue;
                 }
             };
-            let untold = self.untold(&task, &ids).await?;
             let works = |worker: &super::workers::WorkerReport| worker.tasks.iter().any(|its| its.task == task);
             let is_worked = workers.as_ref().is_none_or(|workers| workers.iter().any(works));
             for ((at, job), is_untold) in places.into_iter().zip(found).zip(untold) {
@@ -452,7 +459,9 @@ impl View<'_> {
     fn node(&self, at: usize) -> NodeReport {
         let (node, said, number) = (&self.shape.nodes[at], &*self.states[at], at as u32);
         let (state, id) = (NodeState::from_wire(said), self.node_id(number));
-        let was_opened = state != NodeState::Pending && state != NodeState::Skipped;
+        // In which run a node completed is not known behind a retry.
+        let is_older = state == NodeState::Completed && id.run > 1;
+        let was_opened = !matches!(state, NodeState::Pending | NodeState::Skipped) && !is_older;
         let is_graph = node.is_graph || said.starts_with('g');
         let waits = (state == NodeState::Pending).then(|| self.waits(node, said));
         let (needs, waits_for, why) = match waits {
@@ -462,15 +471,14 @@ impl View<'_> {
         NodeReport {
             number,
             name: node.name.clone(),
-            task: Some(node.task.clone()).filter(|_| !is_graph || !node.is_graph && state != NodeState::Open),
+            task: (!is_graph).then(|| node.task.clone()),
             state,
             after: node.inputs.clone(),
             needs,
             waits_for,
-            // In which run a node completed is not known behind a retry.
-            job: (was_opened && !node.is_graph && !(state == NodeState::Completed && id.run > 1)).then(|| id.job_id()),
+            job: (was_opened && !node.is_graph).then(|| id.job_id()),
             job_state: None,
-            child: (was_opened && is_graph && !(state == NodeState::Completed && id.run > 1)).then(|| id.child()),
+            child: (was_opened && is_graph).then(|| id.child()),
             to_send_since: None,
             is_to_be_told: false,
             why,

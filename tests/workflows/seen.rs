@@ -139,6 +139,10 @@ async fn workflows_and_their_instances_are_listed_by_where_they_stand() {
     let page = inspector.instances("flow", WorkflowState::Running, true, None, 10).await.unwrap();
     assert_eq!((page.instances.len(), page.next.as_ref()), (1, None));
     assert_eq!((page.instances[0].id.as_str(), page.instances[0].open), ("long", 1));
+    for newest in [true, false] {
+        let page = inspector.instances("flow", WorkflowState::Running, newest, None, 1).await.unwrap();
+        assert_eq!(page.instances.len(), 1, "what it runs as takes no place of the page");
+    }
     let (mut ids, mut cursor) = (Vec::new(), None);
     loop {
         let page = inspector.instances("flow", WorkflowState::Completed, false, cursor.as_deref(), 2).await.unwrap();

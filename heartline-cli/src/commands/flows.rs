@@ -78,17 +78,21 @@ async fn list(
     if cursor.is_some() && states.len() > 1 {
         return Err(Failure::wrong("--cursor goes on in one state: say --state too"));
     }
-    let (mut instances, mut next, mut as_of) = (Vec::new(), None, SystemTime::now());
+    let (mut instances, mut next, mut more, mut as_of) = (Vec::new(), None, Vec::new(), SystemTime::now());
     for state in states {
         let page = session.inspector.instances(workflow, *state, newest, cursor, limit).await?;
         instances.extend(page.instances);
         as_of = page.as_of;
-        next = page.next.filter(|_| states.len() == 1).or(next);
+        if page.next.is_some() {
+            more.push(state.as_str());
+        }
+        // A cursor goes on in one state.
+        next = page.next.filter(|_| states.len() == 1);
     }
     if session.out.is_json {
-        return session.out.json(&json!({ "instances": instances, "next": next }));
+        return session.out.json(&json!({ "instances": instances, "next": next, "more": more }));
     }
-    if instances.is_empty() {
+    if instances.is_empty() && more.is_empty() {
         let words: Vec<&str> = states.iter().map(|state| state.as_str()).collect();
         session.out.hint(format!("No instance of {} is {}.", shown(workflow), words.join(" or ")));
         return Ok(());
@@ -105,9 +109,13 @@ async fn list(
             instance.open.to_string(),
         ]
     });
-    session.out.table(&["ID", "STATE", "SINCE", "RUN", "UNFINISHED", "OPEN"], rows.collect())?;
+    if !instances.is_empty() {
+        session.out.table(&["ID", "STATE", "SINCE", "RUN", "UNFINISHED", "OPEN"], rows.collect())?;
+    }
     if let Some(next) = next {
         session.out.hint(format!("There are more: --cursor {}", quoted(&next)));
+    } else if let Some(state) = more.first() {
+        session.out.hint(format!("There are more that are {}: --state {state} goes on", more.join(" or ")));
     }
     Ok(())
 }

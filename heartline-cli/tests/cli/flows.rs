@@ -70,6 +70,20 @@ async fn an_instance_is_shown_node_by_node_with_why_it_waits() {
 }
 
 #[tokio::test]
+async fn a_list_of_several_states_says_where_it_leaves_some_out() {
+    let bench = Bench::new().await;
+    for id in ["one", "two"] {
+        start(&bench, id, ["x", "x"], OnFailure::Finish).await;
+    }
+    let some = bench.run(&["flows", "list", "nightly", "--limit", "3"]).await;
+    assert!(!some.err.contains("There are more") && some.out.contains("one") && some.out.contains("two"), "{some:?}");
+    let cut = bench.run(&["flows", "list", "nightly", "--limit", "1"]).await;
+    assert!(cut.err.contains("There are more that are running: --state running"), "{cut:?}");
+    let json = bench.run(&["flows", "list", "nightly", "--limit", "1", "--json"]).await.json();
+    assert_eq!((&json["more"], &json["next"]), (&serde_json::json!(["running"]), &serde_json::Value::Null), "{json}");
+}
+
+#[tokio::test]
 async fn an_instance_is_paused_resumed_retried_and_cancelled() {
     let bench = Bench::new().await;
     let worker = bench.worker();
