@@ -41,6 +41,15 @@ const IN_A_ROW: u64 = 5;
 /// So many of late are an outage: jobs are run, and none is done.
 const OUTAGE: u64 = 20;
 
+/// So many times as many runs as there are slots were given back with none completed in between: a note, and what keeps jobs from being done.
+const GIVEN_BACK: (u64, u64) = (2, 5);
+
+/// And so many at least.
+const LEAST_GIVEN_BACK: (u64, u64) = (3, 5);
+
+/// So many workers that hold jobs and are not live are told one by one, the others of the task together.
+const HOLDERS: usize = 3;
+
 /// How many holders that are in no list are looked up.
 const LOOKED_UP: usize = 100;
 
@@ -677,17 +686,7 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         }
         troubles.push(if waiting > 0 { trouble(what, hint) } else { Trouble::note(name, what, hint) });
     }
-    let of_worker = |holder: &Holder| workers.iter().find(|worker| worker.worker == holder.worker);
-    for holder in held_by.iter().flat_map(|report| &report.holders) {
-        let worker = of_worker(holder);
-        let may_live = worker.is_some_and(|worker| worker.state.is_live() || claims(holder, worker, task.as_of));
-        if !may_live {
-            let least = if held_by.is_some_and(|report| report.is_whole) { "" } else { "at least " };
-            let jobs = many(holder.jobs, "job");
-            let what = format!("{least}{jobs} held by {}", standing(holder.worker.as_str(), worker, task.as_of));
-            troubles.push(trouble(what, next_step(task, holder.worker.as_str(), worker)));
-        }
-    }
+    troubles.extend(of_holders(task, held_by, workers));
     for part in &task.parts {
         let stood = part.epoch_at.and_then(|at| task.as_of.duration_since(at).ok()).unwrap_or_default();
         let interval = part.interval.unwrap_or(Duration::from_secs(30));
@@ -729,6 +728,7 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         troubles.extend(crowd(task, held_by.map_or(&[], |report| &report.holders)));
     }
     troubles.extend(of_failures(task));
+    troubles.extend(of_given_back(task));
     if let Some(lost) = task.options_lost_at {
         let ago = task.as_of.duration_since(lost).unwrap_or_default();
         if ago < TOLD_FOR {
@@ -756,6 +756,63 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         }
     }
     troubles
+}
+
+/// The workers that hold jobs of the task and are not live, those with the most jobs first.
+fn of_holders(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerReport]) -> Vec<Trouble> {
+    let of_worker = |holder: &Holder| workers.iter().find(|worker| worker.worker == holder.worker);
+    let may_live = |holder: &Holder| {
+        of_worker(holder).is_some_and(|worker| worker.state.is_live() || claims(holder, worker, task.as_of))
+    };
+    let lost = held_by.iter().flat_map(|report| &report.holders).filter(|holder| !may_live(holder));
+    let mut lost: Vec<&Holder> = lost.collect();
+    lost.sort_by(|one, other| other.jobs.cmp(&one.jobs).then_with(|| one.worker.cmp(&other.worker)));
+    // One more is as long as the line about it.
+    let told = if lost.len() <= HOLDERS + 1 { lost.len() } else { HOLDERS };
+    let least = if held_by.is_some_and(|report| report.is_whole) { "" } else { "at least " };
+    let one_by_one = lost.iter().take(told).map(|holder| {
+        let (worker, jobs) = (of_worker(holder), many(holder.jobs, "job"));
+        let what = format!("{least}{jobs} held by {}", standing(holder.worker.as_str(), worker, task.as_of));
+        Trouble::risk(Some(&task.task), what, next_step(task, holder.worker.as_str(), worker))
+    });
+    let mut troubles: Vec<Trouble> = one_by_one.collect();
+    if let Some(rest) = lost.get(told..).filter(|rest| !rest.is_empty()) {
+        let dead = rest.iter().filter(|holder| of_worker(holder).is_some_and(|worker| worker.death.is_some())).count();
+        let proven = match dead {
+            0 => "none of which is proven to be dead".to_owned(),
+            dead if dead == rest.len() => "which are dead".to_owned(),
+            dead => format!("{dead} of which are proven to be dead"),
+        };
+        let jobs = many(rest.iter().map(|holder| holder.jobs).sum(), "job");
+        let what =
+            format!("{least}{jobs} held by {} more that are not live, {proven}", many(rest.len() as u64, "worker"));
+        let hint = "what is said above of the first ones is so of these: `heartline workers --all` lists them";
+        troubles.push(Trouble::risk(Some(&task.task), what, hint.to_owned()));
+    }
+    troubles
+}
+
+/// That runs are given back again and again as workers stop, while none completes: those that take longer than a worker lives never end.
+fn of_given_back(task: &TaskReport) -> Option<Trouble> {
+    let (name, runs) = (&task.task, task.runs_lately);
+    let back = runs.given_back_in_a_row;
+    let last = runs.last_given_back_at.filter(|at| task.as_of.duration_since(*at).unwrap_or_default() < HOUR)?;
+    let rounds = |times: u64, least: u64| back >= task.slots.saturating_mul(times).max(least);
+    if !rounds(GIVEN_BACK.0, LEAST_GIVEN_BACK.0) || task.counts.unfinished() == 0 {
+        return None;
+    }
+    let when = relative(last, task.as_of);
+    let what = format!(
+        "the last {back} runs were given back before they ended, as their workers stopped, the last one {when}; none completed since"
+    );
+    let hint = format!(
+        "workers are stopped sooner than a job takes, so that it begins anew each time: `heartline workers --all` shows when they started and stopped; \
+         a longer grace, here and in what stops them, lets runs end, and a checkpoint lets the next run go on (`heartline jobs list -t {name} -s running`)"
+    );
+    // In the moments between two workers no slots are known.
+    let is_grave = task.slots > 0 && rounds(GIVEN_BACK.1, LEAST_GIVEN_BACK.1);
+    let grade = if is_grave { Grade::Risk } else { Grade::Note };
+    Some(Trouble { grade, ..Trouble::note(name, what, hint) })
 }
 
 /// What fails, and whether it is an outage: many jobs began to fail and none completed since, or few did beside them.

@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 use heartline_board::text::shown;
 
+use crate::output::Output;
+
 /// Why a command ended without success.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -26,9 +28,9 @@ impl Failure {
     }
 
     /// One line, or one a fault.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn tell(&self, out: Output) {
         match self {
-            Failure::Wrong(what) | Failure::Failed(what) => say!("error: {}", shown(what)),
+            Failure::Wrong(what) | Failure::Failed(what) => out.say(format!("error: {}", shown(what))),
             Failure::Told | Failure::Unread => {}
         }
     }

@@ -39,7 +39,8 @@ fn main() -> ExitCode {
     if let Command::Exec { parent, sign, argv } = &args.command {
         return commands::work::become_program(*parent, sign, argv);
     }
-    let tells_health = args.global.json && matches!(args.command, Command::Status | Command::Health);
+    let out = Output::of(&args.global);
+    let tells_health = out.is_json && matches!(args.command, Command::Status | Command::Health);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let ended = match runtime {
         Ok(runtime) => runtime.block_on(commands::run(args)),
@@ -50,9 +51,9 @@ fn main() -> ExitCode {
         Err(failure) => {
             // Who reads JSON is to read that nothing is known, too.
             if let (Failure::Failed(what), true) = (&failure, tells_health) {
-                let _ = Output { is_json: true }.json(&serde_json::json!({ "healthy": false, "error": what }));
+                let _ = out.json(&serde_json::json!({ "healthy": false, "error": what }));
             }
-            failure.tell();
+            failure.tell(out);
             failure.code()
         }
     }

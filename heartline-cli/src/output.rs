@@ -5,6 +5,9 @@ use std::io::{self, IsTerminal, Write};
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde::Serialize;
 
+use heartline_board::text::quoted;
+
+use crate::args::Global;
 use crate::failure::Failure;
 
 /// A longer word is no id of a job or a worker as they mostly are, and may be cut.
@@ -15,9 +18,35 @@ const WORD: usize = 48;
 pub(crate) struct Output {
     /// Whether a program reads it.
     pub(crate) is_json: bool,
+    /// The options that say on which server and under which prefix this command looks: the commands that it names look there too.
+    place: &'static str,
 }
 
+/// How a line names a command.
+const COMMAND: &str = "`heartline ";
+
 impl Output {
+    /// As the options of the command say.
+    pub(crate) fn of(global: &Global) -> Output {
+        let redis = match &global.redis {
+            Some(_) if global.tells_password() => Some("URL".to_owned()),
+            redis => redis.as_deref().map(quoted),
+        };
+        // What the environment says it says to the next command, too.
+        let is_told = global.prefix.is_some() && std::env::var("HEARTLINE_PREFIX").ok() == global.prefix;
+        let prefix = global.prefix.as_deref().filter(|_| !is_told).map(quoted);
+        let context = global.context.as_deref().map(quoted);
+        let options = [("--redis", redis), ("--context", context), ("--prefix", prefix)];
+        let given = options.into_iter().filter_map(|(name, value)| Some(format!("{name} {} ", value?)));
+        // Once in a process.
+        Output { is_json: global.json, place: given.collect::<String>().leak() }
+    }
+
+    /// The line, with the options of this command in each command that it names.
+    fn placed(self, line: &str) -> String {
+        if self.place.is_empty() { line.to_owned() } else { line.replace(COMMAND, &format!("{COMMAND}{}", self.place)) }
+    }
+
     /// One document, on as many lines as it takes.
     pub(crate) fn json(self, value: &impl Serialize) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
@@ -36,6 +65,11 @@ impl Output {
 
     /// A line for people.
     pub(crate) fn line(self, line: impl AsRef<str>) -> Result<(), Failure> {
+        self.verbatim(self.placed(line.as_ref()))
+    }
+
+    /// A line with what others wrote, as they wrote it.
+    pub(crate) fn verbatim(self, line: impl AsRef<str>) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         writeln!(out, "{}", line.as_ref())?;
         Ok(out.flush()?)
@@ -44,8 +78,13 @@ impl Output {
     /// A line beside the result, for people alone.
     pub(crate) fn hint(self, line: impl AsRef<str>) {
         if !self.is_json {
-            say!("{}", line.as_ref());
+            self.say(line);
         }
+    }
+
+    /// A line beside the result, whoever reads that.
+    pub(crate) fn say(self, line: impl AsRef<str>) {
+        say!("{}", self.placed(line.as_ref()));
     }
 
     /// Rows under the names of their columns. A terminal gets lines as wide as it is, anything else lines as wide as they are.

@@ -29,7 +29,7 @@ impl Session {
         let place = Place::of(global)?;
         let app = connect(&place, global, lasts).await?;
         let production = place.context.clone().filter(|_| place.is_production);
-        let out = Output { is_json: global.json };
+        let out = Output::of(global);
         match (&global.confirm, &production) {
             (Some(said), named) if named.as_ref() != Some(said) => {
                 let is =

@@ -112,6 +112,16 @@ local function put_off(group, name, column, delayed, waiting_since, now_ms, fiel
   add_words(fields, name, words)
 end
 
+-- How many of the jobs that are put back had begun.
+local function given_back(group, claimed)
+  if #group == 0 then return 0 end
+  local count = 0
+  for _, mark in ipairs(redis.call('HMGET', claimed, unpack((ids_of(group))))) do
+    if not mark then count = count + 1 end
+  end
+  return count
+end
+
 -- The jobs of these outcomes are held no more; `candidates` is given where it holds anything. One that completed, or
 -- failed, or is put off, has begun: it is not in `claimed`.
 local function let_go(out, locks, cancelling, claimed, candidates)

@@ -119,6 +119,11 @@ pub struct RunsLately {
     /// When a run completed last.
     #[serde(rename = "last_completed_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub last_completed_at: Option<SystemTime>,
+    /// How many runs were given back before they ended, since their worker stopped, since a run completed, or put its job off.
+    pub given_back_in_a_row: u64,
+    /// When a run was given back last.
+    #[serde(rename = "last_given_back_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub last_given_back_at: Option<SystemTime>,
     /// Runs that completed in the present hour and the one before.
     pub completed_hours: u64,
     /// How many jobs began to fail in that time.
@@ -140,9 +145,9 @@ impl RunsLately {
         let rows = parts.iter().filter_map(|(text, _)| {
             let (row, _) = text.split_once('|')?;
             let numbers: Vec<u64> = row.split(' ').filter_map(|word| word.parse().ok()).collect();
-            <[u64; 9]>::try_from(numbers).ok()
+            <[u64; 11]>::try_from(numbers).ok()
         });
-        let rows: Vec<[u64; 9]> = rows.collect();
+        let rows: Vec<[u64; 11]> = rows.collect();
         let latest = |at: usize| rows.iter().map(|row| row[at]).max().filter(|ms| *ms > 0);
         let completed = latest(3).unwrap_or(0);
         // What began to fail in one partition before something completed in another is no row, and how much of it did is not known.
@@ -151,9 +156,13 @@ impl RunsLately {
             let begun = at_ms(*begun);
             runs.failing_since = Some(runs.failing_since.map_or(begun, |since| since.min(begun)));
         }
+        for [_, _, _, _, back, given, ..] in rows.iter().filter(|row| row[5] >= completed) {
+            runs.given_back_in_a_row = runs.given_back_in_a_row.saturating_add(*back);
+            runs.last_given_back_at = runs.last_given_back_at.max(Some(at_ms(*given)).filter(|_| *given > 0));
+        }
         (runs.last_failed_at, runs.last_completed_at) = (latest(2).map(at_ms), latest(3).map(at_ms));
         let hour = parts.iter().map(|(_, now_ms)| *now_ms).max().unwrap_or(0) / 3_600_000;
-        for [_, _, _, _, at, now_completed, now_first, then_completed, then_first] in &rows {
+        for [_, _, _, _, _, _, at, now_completed, now_first, then_completed, then_first] in &rows {
             let counted = match hour.checked_sub(*at) {
                 Some(0) => [now_completed.saturating_add(*then_completed), now_first.saturating_add(*then_first)],
                 Some(1) => [*now_completed, *now_first],

@@ -100,7 +100,7 @@ pub(super) async fn bench(global: &Global, payload: usize) -> Result<(), Failure
     removed.map_err(|e| Failure::Failed(format!("keys under {prefix} are left: {e}; {how}")))?;
     let Some(measured) = measured else { return Err(Failure::Failed("stopped; its keys are removed".to_owned())) };
     let figures = measured?;
-    let out = Output { is_json: global.json };
+    let out = Output::of(global);
     if out.is_json {
         return out.json(&figures);
     }

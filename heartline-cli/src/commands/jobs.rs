@@ -172,7 +172,13 @@ async fn tell_of_holders(session: &Session, jobs: &Selected) -> Result<(), Failu
             _ => continue,
         };
         if let Some((what, hint)) = trouble_of(&session.inspector, &job).await? {
-            say!("note: {} is cancelled when it is recovered: {}\n    {}", shown(id), shown(&what), shown(&hint));
+            let told = format!(
+                "note: {} is cancelled when it is recovered: {}\n    {}",
+                shown(id),
+                shown(&what),
+                shown(&hint)
+            );
+            session.out.say(told);
         }
     }
     Ok(())
@@ -352,7 +358,7 @@ async fn show(session: &Session, task: &str, id: &str, values: bool) -> Result<(
     }
     for (name, value) in [("payload", &job.payload), ("result", &job.result), ("checkpoint", &job.checkpoint)] {
         if let Some(value) = value {
-            session.out.line(format!("{name}:\n{}", serde_json::to_string_pretty(value)?))?;
+            session.out.verbatim(format!("{name}:\n{}", serde_json::to_string_pretty(value)?))?;
         }
     }
     if job.stalled_count > 1 {

@@ -18,6 +18,7 @@ use crate::args::Serving;
 use crate::failure::Failure;
 use crate::fleet::{Fleet, Lately};
 use crate::openmetrics::text;
+use crate::output::Output;
 use crate::serve::serve_guarded;
 use crate::session::Session;
 
@@ -43,6 +44,7 @@ const TOLD_FOR: Duration = Duration::from_secs(30);
 /// What the exporter holds.
 struct Exporter {
     inspector: Inspector,
+    out: Output,
     /// The last look and when it was. Those who come together wait for one.
     last: Mutex<Option<(Instant, Seen)>>,
     /// The last one that came to its end, and when.
@@ -93,7 +95,7 @@ impl Exporter {
                 Seen::Fleet(fleet)
             }
             Err(failure) => {
-                failure.tell();
+                failure.tell(self.out);
                 // What was seen before that is no answer to those who ask now.
                 self.good.lock().unwrap_or_else(PoisonError::into_inner).take();
                 Seen::Failed
@@ -106,13 +108,13 @@ impl Exporter {
 
 pub(super) async fn once(session: &Session) -> Result<(), Failure> {
     let fleet = Fleet::look(&session.inspector).await;
-    session.out.line(text(fleet.as_ref().ok(), Duration::ZERO)?.trim_end())?;
+    session.out.verbatim(text(fleet.as_ref().ok(), Duration::ZERO)?.trim_end())?;
     fleet.map(drop)
 }
 
 pub(super) async fn export(session: &Session, serving: Serving) -> Result<(), Failure> {
     let (last, good) = (Mutex::default(), std::sync::Mutex::default());
-    let exporter = Arc::new(Exporter { inspector: session.inspector.clone(), last, good });
+    let exporter = Arc::new(Exporter { inspector: session.inspector.clone(), out: session.out, last, good });
     let pages = Router::new()
         .route("/", get(|| async { "heartline metrics: /metrics, /health\n" }))
         .route("/metrics", get(metrics))
@@ -122,12 +124,13 @@ pub(super) async fn export(session: &Session, serving: Serving) -> Result<(), Fa
 }
 
 async fn metrics(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Response {
+    let out = exporter.out;
     let (seen, age) = exporter.seen(&head).await;
     let fleet = if let Seen::Fleet(fleet) = &seen { Some(&**fleet) } else { None };
     match text(fleet, age) {
         Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
         Err(failure) => {
-            failure.tell();
+            failure.tell(out);
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }

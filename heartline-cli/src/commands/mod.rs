@@ -43,12 +43,12 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     match args.command {
         Command::Completions { shell } => return pages::completions(shell),
         Command::Man { directory } => return pages::man(&directory),
-        Command::Contexts => return contexts(Output { is_json: args.global.json }),
+        Command::Contexts => return contexts(Output::of(&args.global)),
         Command::Bench { payload } => return bench::bench(&args.global, payload as usize).await,
         #[cfg(unix)]
         Command::Work(work) => return work::work(&args.global, work).await,
         #[cfg(unix)]
-        Command::Demo(asked) => return demo::run(asked, Output { is_json: args.global.json }).await,
+        Command::Demo(asked) => return demo::run(asked, Output::of(&args.global)).await,
         #[cfg(unix)]
         Command::DemoWorker => {
             let place = Place::of(&args.global)?;

@@ -44,7 +44,7 @@ async fn list(session: &Session, task: Option<&str>) -> Result<(), Failure> {
             // One that is damaged, or on a node that is away, does not hide the others.
             Err(e) => {
                 is_whole = false;
-                Failure::Failed(format!("{name}: {e}")).tell();
+                Failure::Failed(format!("{name}: {e}")).tell(session.out);
             }
         }
     }

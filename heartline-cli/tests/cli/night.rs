@@ -911,7 +911,7 @@ async fn ran(bench: &Bench, runs: [u64; 3]) {
     let before: Option<String> =
         redis::cmd("HGET").arg("cli:{export}:meta").arg("runs").query_async(&mut conn).await.unwrap();
     let before = before.unwrap_or_default();
-    let row = before.split_once('|').map_or("0 0 0 0 0 0 0 0 0", |(row, _)| row);
+    let row = before.split_once('|').map_or("0 0 0 0 0 0 0 0 0 0 0", |(row, _)| row);
     let text = format!("{row}|{} {completed} {failed} {first}", ms_ago(Duration::ZERO) / 60_000);
     redis::cmd("HSET").arg("cli:{export}:meta").arg("runs").arg(text).query_async::<()>(&mut conn).await.unwrap();
 }

@@ -238,6 +238,76 @@ async fn a_worker_that_is_told_to_stop_lets_programs_end_in_their_grace_and_hand
 }
 
 #[tokio::test]
+async fn workers_that_are_stopped_sooner_than_their_jobs_end_are_told_of() {
+    let bench = Bench::of_one_table().await;
+    let file = scratch("again");
+    let script = format!("echo $$ >> {}; sleep $(cat)", file.display());
+    let task = bench.app.task_ref::<serde_json::Value, serde_json::Value>("script").unwrap();
+    let long = task.dispatch(json!(600)).await.unwrap();
+    let mut started = 0;
+    let mut stopped = async |times: usize| {
+        for _ in 0..times {
+            started += 1;
+            let mut worker = Script::start(&bench, &["--grace", "0s"], &script);
+            let _ = pids(&file, started).await;
+            worker.signal("-TERM");
+            assert!(worker.child.wait().unwrap().success());
+        }
+    };
+    stopped(2).await;
+    let ran = bench.run(&["status"]).await;
+    assert!(!ran.out.contains("given back"), "a deploy or two are none: {ran:?}");
+    stopped(1).await;
+    let ran = bench.run(&["status"]).await;
+    let told = "? script: the last 3 runs were given back before they ended, as their workers stopped";
+    assert!(ran.out.contains(told), "{ran:?}");
+    stopped(2).await;
+    let mut worker = Script::start(&bench, &["--grace", "0s"], &script);
+    let _ = pids(&file, 6).await;
+    let told = "! script: the last 5 runs were given back before they ended, as their workers stopped";
+    let url = bench.url();
+    let args = ["--redis", &url, "--prefix", "cli", "health"];
+    let ran = bench.run(&args).await;
+    assert!(ran.status == 1 && ran.out.contains(told), "{ran:?}");
+    // A command that it names looks where this one does: what the environment says goes without saying.
+    assert!(ran.out.contains(&format!("`heartline --redis {url} workers --all`")), "{ran:?}");
+    let ran = bench.run(&["metrics", "--once"]).await;
+    assert!(ran.out.contains("heartline_task_given_back_in_a_row{task=\"script\"} 5"), "{ran:?}");
+    long.cancel("enough").await.unwrap();
+    // One that completes ends it.
+    let short = task.dispatch(json!(0)).await.unwrap();
+    assert_eq!(short.result().await.unwrap(), serde_json::Value::Null);
+    let ran = bench.run(&["health"]).await;
+    assert!(ran.status == 0, "{ran:?}");
+    worker.signal("-TERM");
+    assert!(worker.child.wait().unwrap().success());
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[tokio::test]
+async fn many_workers_that_died_are_told_of_together() {
+    let bench = Bench::of_one_table().await;
+    let file = scratch("many");
+    let script = format!("echo $$ >> {}; sleep $(cat)", file.display());
+    let mut workers: Vec<Script> = (0..6).map(|_| Script::start(&bench, &["--concurrency", "1"], &script)).collect();
+    for _ in 0..6 {
+        workers[0].jobs.dispatch(json!(600)).await.unwrap();
+    }
+    let _ = pids(&file, 6).await;
+    for worker in &mut workers {
+        worker.child.kill().unwrap();
+        worker.child.wait().unwrap();
+    }
+    until("all are known to be silent", async || {
+        let ran = bench.run(&["status"]).await;
+        let one_by_one = ran.out.matches("! script: 1 job held by").count();
+        one_by_one == 3 && ran.out.contains("! script: 3 jobs held by 3 workers more that are not live")
+    })
+    .await;
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[tokio::test]
 async fn a_worker_that_is_to_outlive_its_terminal_does() {
     let bench = Bench::new().await;
     let mut command = std::process::Command::new("nohup");
