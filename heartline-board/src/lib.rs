@@ -27,6 +27,8 @@ pub mod checks;
 #[doc(hidden)]
 pub mod crashes;
 #[doc(hidden)]
+pub mod failing;
+#[doc(hidden)]
 pub mod flows;
 #[doc(hidden)]
 pub mod guard;

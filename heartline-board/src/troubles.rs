@@ -5,16 +5,17 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::{join_all, try_join_all};
 use heartline::{
-    Error, Holder, HolderReport, Inspector, JobFilter, JobReport, JobRow, JobState, JobValues, ListsAway, ServerReport,
-    TaskPause, TaskReport, WatchReport, WorkerReport, WorkerState, codes,
+    Error, Holder, HolderReport, Inspector, JobReport, JobState, JobValues, ListsAway, ServerReport, TaskPause,
+    TaskReport, WatchReport, WorkerReport, WorkerState,
 };
 use serde::Serialize;
 
 use crate::checks::{Grade, of_servers};
 use crate::crashes::{doomed, heeding, is_last_run, spared, suspicions_of, together, would_fail};
+use crate::failing::{ailing, of_failures, of_given_back};
 use crate::listed::{self, of_lists};
-use crate::text::{brief, many, printed, quoted, relative, shown, span};
-use crate::told::{NOT_STARTED_AT_ALL, is_overdue, proof};
+use crate::text::{many, printed, quoted, relative, shown, span};
+use crate::told::{is_overdue, proof};
 
 /// How many intervals an epoch may last while jobs are held, before stall detection counts as standing still: it takes one, and a third
 /// more until the next heartbeat.
@@ -34,18 +35,6 @@ const HUNG: Duration = Duration::from_secs(1800);
 
 /// Behind so long a wait workers that stop are no deploy any more.
 const LEFT: Duration = Duration::from_secs(15);
-
-/// So many failures with no job completed among them are told of beside what completed before.
-const IN_A_ROW: u64 = 5;
-
-/// So many of late are an outage: jobs are run, and none is done.
-const OUTAGE: u64 = 20;
-
-/// So many times as many runs as there are slots were given back with none completed in between: a note, and what keeps jobs from being done.
-const GIVEN_BACK: (u64, u64) = (2, 5);
-
-/// And so many at least.
-const LEAST_GIVEN_BACK: (u64, u64) = (3, 5);
 
 /// So many workers that hold jobs and are not live are told one by one, the others of the task together.
 const HOLDERS: usize = 3;
@@ -326,243 +315,6 @@ fn of_foreign(name: &str, fault: &str) -> String {
     )
 }
 
-/// How many delayed jobs are looked at for how often they put themselves off, and how often is often.
-const SNOOZED: (usize, u32) = (5, 3);
-
-/// What a worker has said of a job within this time still holds.
-const JUST_NOW: Duration = Duration::from_secs(60);
-
-/// Jobs that put themselves off again and again while none completes; or that a worker of `heartline work` has just put off since it can start
-/// no program: nothing is done by that one, whatever completed before.
-async fn snoozing(inspector: &Inspector, task: &TaskReport, delayed: &[JobRow]) -> Option<Trouble> {
-    let name = &task.task;
-    let looks = delayed.iter().take(SNOOZED.0).map(|row| inspector.job(name, row.id.as_str(), JobValues::None));
-    let looked: Vec<JobReport> = join_all(looks).await.into_iter().filter_map(|look| look.ok().flatten()).collect();
-    let is_late = |at| task.as_of.duration_since(at).unwrap_or_default() < JUST_NOW;
-    let said = |job: &JobReport| {
-        let progress = job.progress.as_ref().filter(|progress| is_late(progress.at))?;
-        progress.message.starts_with(NOT_STARTED_AT_ALL).then(|| progress.message.clone())
-    };
-    let broken: Vec<String> = looked.iter().filter_map(said).collect();
-    if let Some(why) = broken.first() {
-        let what = format!("a worker puts each job off that it gets: {why}");
-        let hint = format!(
-            "see to the program on the host of that worker, whose log says the same; `heartline workers` names those of {name}"
-        );
-        let are_all = broken.len() * 2 > looked.len() && task.runs_lately.completed == 0;
-        let grade = if are_all { Grade::Risk } else { Grade::Note };
-        return Some(Trouble { grade, ..Trouble::note(name, what, hint) });
-    }
-    let often: Vec<&JobReport> = looked.iter().filter(|job| job.snoozed_count >= SNOOZED.1).collect();
-    let most = often.iter().map(|job| job.snoozed_count).max().filter(|_| often.len() * 2 > looked.len())?;
-    let first = often.first().filter(|_| task.runs_lately.completed == 0)?;
-    let what = format!(
-        "{} delayed, {} of the next {} put off again and again, {most} times; none completed in the last 5 minutes",
-        many(task.counts.delayed, "job"),
-        often.len(),
-        looked.len(),
-    );
-    let id = quoted(first.id.as_str());
-    let hint =
-        format!("what they wait for may never come: `heartline jobs show -t {name} {id}`, and the log of a worker");
-    Some(Trouble::note(name, what, hint))
-}
-
-/// How many jobs that wait are looked at for lost payloads, of each kind.
-const QUEUED: usize = 50;
-
-/// Jobs whose payload is gone: those of them that wait are lost.
-async fn payloadless(inspector: &Inspector, task: &TaskReport) -> Option<Trouble> {
-    let (name, jobs) = (&task.task, task.without_payload);
-    let mut rows = Vec::new();
-    for state in [JobState::Waiting, JobState::Delayed] {
-        rows.extend(inspector.jobs(name, &JobFilter::new(state).oldest_first(), None, QUEUED).await.ok()?.jobs);
-    }
-    let looked = rows.len();
-    let looks = rows.iter().map(|row| inspector.job(name, row.id.as_str(), JobValues::None));
-    let looks = try_join_all(looks).await.ok()?;
-    // Of one without payload nothing else is told.
-    let lost = rows.iter().zip(looks).filter(|(_, look)| look.is_none());
-    let mut lost: Vec<String> = lost.map(|(row, _)| row.id.to_string()).collect();
-    // One that was done meanwhile is not there either.
-    lost.truncate(usize::try_from(jobs).unwrap_or(usize::MAX));
-    let Some(first) = lost.first() else {
-        let what = format!("{} without payload, none of the first {looked} that wait among them", many(jobs, "job"));
-        let hint =
-            "somebody deleted them in Redis, or the server lost them; what has ended needs none, but for a retry"
-                .to_owned();
-        return Some(Trouble::note(name, what, hint));
-    };
-    let what = format!(
-        "{} without payload, {} of the first {looked} that wait among them, {first} for one: they are removed when they are claimed",
-        many(jobs, "job"),
-        lost.len()
-    );
-    let hint = format!(
-        "somebody deleted them in Redis, or the server lost them; `heartline events -t {name}` names each that is removed (lost_payload=true): dispatch it again then"
-    );
-    Some(Trouble::risk(Some(name), what, hint))
-}
-
-/// Of how many tasks the delayed jobs are looked at, and how many of each.
-const RETRIED: (usize, usize) = (50, 100);
-
-/// So many times as many jobs that began to fail as runs that completed are an outage.
-const OUTWEIGH: u64 = 4;
-
-/// What has failed longer ago than this is no news.
-const DAY: Duration = Duration::from_secs(86_400);
-
-/// What was tried longer ago than this is not being tried.
-const HOUR: Duration = Duration::from_secs(3600);
-
-/// Whether most of what ran in the last 5 minutes failed: many jobs began to fail, and few runs completed beside them.
-fn most_fail(task: &TaskReport) -> bool {
-    let runs = task.runs_lately;
-    let outweigh = |failed: u64| failed > runs.completed.saturating_mul(OUTWEIGH);
-    // A job that is tried again may complete in the end: what began to fail is then no more than some of what failed.
-    let most = outweigh(runs.failed_first) || outweigh(runs.failed) && runs.failed_first > runs.completed;
-    runs.failed_first >= OUTAGE && most
-}
-
-/// Whether jobs that ended so are kept for some time, by the option of this name.
-fn keeps(task: &TaskReport, option: &str) -> bool {
-    task.options.values.get(option).is_none_or(|value| value != "0")
-}
-
-/// How many jobs began to fail since one completed, of late: not where a person has cleared away what failed.
-#[must_use]
-pub fn in_a_row(task: &TaskReport) -> u64 {
-    let runs = task.runs_lately;
-    let is_late = |at| task.as_of.duration_since(at).unwrap_or_default() < DAY;
-    if runs.last_failed_at.is_some_and(is_late) && is_left(task) { runs.failed_in_a_row } else { 0 }
-}
-
-/// Whether any of what failed may be left: among the failed jobs, among those that are tried again, or where none is kept.
-fn is_left(task: &TaskReport) -> bool {
-    let counts = &task.counts;
-    let unfinished = counts.delayed + counts.waiting + counts.held();
-    counts.failed + unfinished > 0 || !keeps(task, "keepFailed")
-}
-
-/// Whether most of what began in this hour and the one before failed, and goes on to: what is tried again and again, or comes seldom, makes no row.
-fn most_failed(task: &TaskReport) -> bool {
-    let runs = task.runs_lately;
-    let is_late = |at| task.as_of.duration_since(at).unwrap_or_default() < HOUR;
-    let goes_on = runs.last_failed_at > runs.last_completed_at && runs.last_failed_at.is_some_and(is_late);
-    let most = runs.failed_first_hours > runs.completed_hours.saturating_mul(OUTWEIGH);
-    goes_on && is_left(task) && runs.failed_first_hours >= OUTAGE && most
-}
-
-/// Whether jobs are run and none, or hardly any, is done.
-fn is_outage(task: &TaskReport) -> bool {
-    in_a_row(task) >= OUTAGE || most_fail(task) || most_failed(task)
-}
-
-/// Tasks of which little completes beside the jobs that wait for another try, since what they need may be down; and those with jobs that are
-/// put off again and again, or have lost their payload. One of which that cannot be read is told of elsewhere.
-pub async fn ailing(inspector: &Inspector, tasks: &[TaskReport]) -> Vec<Trouble> {
-    let most = |what: fn(&TaskReport) -> u64| {
-        let mut found: Vec<&TaskReport> = tasks.iter().filter(|task| task.fault.is_none() && what(task) > 0).collect();
-        found.sort_by_key(|task| std::cmp::Reverse(what(task)));
-        let left_out = found.len().saturating_sub(RETRIED.0);
-        found.truncate(RETRIED.0);
-        (found, left_out)
-    };
-    let (without, _) = most(|task| task.without_payload);
-    // One with nothing but a job for tomorrow goes behind those that may be in trouble.
-    let (delayed, left_out) = most(may_fail);
-    let mut troubles = Vec::new();
-    for some in without.chunks(TOGETHER) {
-        troubles.extend(join_all(some.iter().map(|task| payloadless(inspector, task))).await.into_iter().flatten());
-    }
-    for some in delayed.chunks(TOGETHER) {
-        troubles.extend(join_all(some.iter().map(|task| put_off(inspector, task))).await.into_iter().flatten());
-    }
-    let least = delayed.last().map_or(0, |task| may_fail(task));
-    if left_out > 0 && least >= OUTAGE {
-        troubles.push(Trouble {
-            grade: Grade::Note,
-            task: None,
-            what: format!("why jobs are delayed was not looked for in {}", many(left_out as u64, "task")),
-            hint: "less is delayed of them, or fails, than of those that were: `heartline task show` looks at one"
-                .to_owned(),
-        });
-    }
-    troubles
-}
-
-/// How much there is to look at: what failed of late goes before what is only delayed, perhaps until tomorrow.
-fn may_fail(task: &TaskReport) -> u64 {
-    task.runs_lately.failed.saturating_mul(1_000_000).saturating_add(task.counts.delayed)
-}
-
-/// Why jobs of the task are delayed that may never be done, or wait again behind a run that failed.
-async fn put_off(inspector: &Inspector, task: &TaskReport) -> Option<Trouble> {
-    let of = |state, oldest_first| {
-        let filter = JobFilter::new(state);
-        let filter = if oldest_first { filter.oldest_first() } else { filter };
-        async move { inspector.jobs(&task.task, &filter, None, RETRIED.1).await.map(|page| page.jobs) }
-    };
-    // Those that are tried again soonest, and those that came back to the end of their list.
-    let (delayed, waiting) = (of(JobState::Delayed, true).await.ok()?, of(JobState::Waiting, false).await.ok()?);
-    // Of an input that cannot be read no run has failed.
-    let has_failed = |job: &&JobRow| job.failed_attempts > 0 || job.code.as_deref() == Some(codes::CODEC);
-    let failed: Vec<&JobRow> = delayed.iter().chain(&waiting).filter(has_failed).collect();
-    let tried_again = delayed.iter().filter(has_failed).count();
-    let came_back = failed.len() - tried_again;
-    // Of those behind the pages about as many.
-    let about = |all: u64, some: usize, looked: usize| all * some as u64 / looked.max(1) as u64;
-    let failing =
-        about(task.counts.delayed, tried_again, delayed.len()) + about(task.counts.waiting, came_back, waiting.len());
-    let are_many = failed.len() as u64 >= OUTAGE;
-    let runs = task.runs_lately;
-    let is_outage = is_outage(task);
-    let Some(first) = failed.first().filter(|_| runs.failed > 0 || tried_again * 2 > delayed.len()) else {
-        return snoozing(inspector, task, &delayed).await;
-    };
-    let is_told = is_outage || runs.completed == 0 || are_many && failing > runs.completed / 10;
-    if !is_told || runs.failed == 0 && are_snoozed(inspector, task, &failed).await {
-        return snoozing(inspector, task, &delayed).await;
-    }
-    let name = &task.task;
-    let code = first.code.as_deref().unwrap_or("failed");
-    let message = brief(first.message.as_deref().unwrap_or_default(), 80);
-    let which = match (tried_again, delayed.len()) {
-        (0, _) => {
-            format!("{}, {came_back} of the last {} back", many(task.counts.waiting, "waiting job"), waiting.len())
-        }
-        (all, looked) if all == looked => {
-            format!("{} delayed, all that were looked at tried again", many(task.counts.delayed, "job"))
-        }
-        (some, looked) => {
-            format!("{} delayed, {some} of the next {looked} tried again", many(task.counts.delayed, "job"))
-        }
-    };
-    let completed = if runs.completed == 0 { "none".to_owned() } else { runs.completed.to_string() };
-    let what = format!(
-        "{which} behind a failed run, the first with {code}: {message}; in the last 5 minutes {} failed, and {completed} completed",
-        many(runs.failed, "run"),
-    );
-    let mut hint = format!("`heartline jobs list -t {name} -s delayed --oldest-first` shows when they are tried again");
-    if task.paused.is_none() {
-        hint += &format!("; `heartline task pause {name}` lets none begin meanwhile");
-    }
-    hint += &format!(
-        "; what has failed by the end runs again by `heartline jobs retry -t {name} --state failed --code {}`",
-        quoted(code)
-    );
-    let grade = if is_outage { Grade::Risk } else { Grade::Note };
-    Some(Trouble { grade, ..Trouble::note(name, what, hint) })
-}
-
-/// Whether most of them put themselves off, whatever failed before.
-async fn are_snoozed(inspector: &Inspector, task: &TaskReport, failed: &[&JobRow]) -> bool {
-    let looks = failed.iter().take(SNOOZED.0).map(|row| inspector.job(&task.task, row.id.as_str(), JobValues::None));
-    let looked: Vec<JobReport> = join_all(looks).await.into_iter().filter_map(|look| look.ok().flatten()).collect();
-    looked.iter().filter(|job| job.snoozed_count > 0).count() * 2 > looked.len()
-}
-
 /// Of which tasks the server lost the data, of late.
 fn of_lost_data(tasks: &[TaskReport]) -> Option<Trouble> {
     let ago = |task: &TaskReport| Some(task.as_of.duration_since(task.data_lost_at?).unwrap_or_default());
@@ -790,61 +542,6 @@ fn of_holders(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[Work
         troubles.push(Trouble::risk(Some(&task.task), what, hint.to_owned()));
     }
     troubles
-}
-
-/// That runs are given back again and again as workers stop, while none completes: those that take longer than a worker lives never end.
-fn of_given_back(task: &TaskReport) -> Option<Trouble> {
-    let (name, runs) = (&task.task, task.runs_lately);
-    let back = runs.given_back_in_a_row;
-    let last = runs.last_given_back_at.filter(|at| task.as_of.duration_since(*at).unwrap_or_default() < HOUR)?;
-    let rounds = |times: u64, least: u64| back >= task.slots.saturating_mul(times).max(least);
-    if !rounds(GIVEN_BACK.0, LEAST_GIVEN_BACK.0) || task.counts.unfinished() == 0 {
-        return None;
-    }
-    let when = relative(last, task.as_of);
-    let what = format!(
-        "the last {back} runs were given back before they ended, as their workers stopped, the last one {when}; none completed since"
-    );
-    let hint = format!(
-        "workers are stopped sooner than a job takes, so that it begins anew each time: `heartline workers --all` shows when they started and stopped; \
-         a longer grace, here and in what stops them, lets runs end, and a checkpoint lets the next run go on (`heartline jobs list -t {name} -s running`)"
-    );
-    // In the moments between two workers no slots are known.
-    let is_grave = task.slots > 0 && rounds(GIVEN_BACK.1, LEAST_GIVEN_BACK.1);
-    let grade = if is_grave { Grade::Risk } else { Grade::Note };
-    Some(Trouble { grade, ..Trouble::note(name, what, hint) })
-}
-
-/// What fails, and whether it is an outage: many jobs began to fail and none completed since, or few did beside them.
-fn of_failures(task: &TaskReport) -> Option<Trouble> {
-    let (name, runs, row, is_outage) = (&task.task, task.runs_lately, in_a_row(task), is_outage(task));
-    let counted = |jobs: u64| if jobs == 0 { "none".to_owned() } else { jobs.to_string() };
-    let is_said = row >= IN_A_ROW && (runs.completed > 0 || is_outage && row > task.failed_lately);
-    let all = if is_said { format!("; THE LAST {row} ALL FAILED") } else { String::new() };
-    let what = if task.failed_lately > 0 {
-        let completed = match task.completed_lately {
-            0 => String::new(),
-            jobs => format!(", {jobs} completed"),
-        };
-        format!("{} failed in the last 5 minutes{completed}{all}", many(task.failed_lately, "job"))
-    } else if is_outage && runs.failed > 0 {
-        let failed = many(runs.failed, "run");
-        format!("in the last 5 minutes {failed} failed, and {} completed{all}", counted(runs.completed))
-    } else if row > 0 {
-        let last = if row == 1 { "the last job".to_owned() } else { format!("the last {row} jobs") };
-        let when = runs.last_failed_at.map_or_else(String::new, |at| format!(", {}", relative(at, task.as_of)));
-        format!("{last} failed{when}, and none completed since")
-    } else {
-        return None;
-    };
-    let hint = match keeps(task, "keepFailed") && task.counts.failed > 0 {
-        true => format!(
-            "`heartline jobs codes -t {name}` counts why; one that completes ends this, and so does `heartline task purge {name} --state failed` where nothing else is left"
-        ),
-        false => format!("the log of a worker, or `heartline events -t {name}`, says why"),
-    };
-    let grade = if is_outage { Grade::Risk } else { Grade::Note };
-    Some(Trouble { grade, ..Trouble::note(name, what, hint) })
 }
 
 /// Whether a task can be of this name, so that it may stand in a command as it is.

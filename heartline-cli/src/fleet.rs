@@ -6,9 +6,10 @@ use std::time::SystemTime;
 use futures_util::future::join_all;
 use heartline::{HolderReport, Inspector, ListsAway, ServerReport, TaskReport, WorkerReport, WorkflowReport};
 use heartline_board::crashes::{Suspicions, dead_handed, doomed, last_stalls, suspicions, taken_back, together};
+use heartline_board::failing::ailing;
 use heartline_board::flows::troubles_of;
 use heartline_board::listed::{Listed, listed};
-use heartline_board::troubles::{Trouble, ailing, all_troubles, damaged, holders};
+use heartline_board::troubles::{Trouble, all_troubles, damaged, holders};
 
 use crate::failure::Failure;
 

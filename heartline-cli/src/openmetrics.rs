@@ -4,9 +4,9 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
 use heartline::{ServerReport, TaskReport, WorkerReport, WorkerState, WorkflowReport, WorkflowState};
+use heartline_board::failing::in_a_row;
 use heartline_board::text::shown;
 use heartline_board::told::STATES;
-use heartline_board::troubles::in_a_row;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

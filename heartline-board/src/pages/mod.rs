@@ -29,6 +29,7 @@ use heartline::{
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::failing::ailing;
 use crate::flows::flow_troubles;
 use crate::listed::{Listed, listed, task_names};
 use crate::live::Live;
@@ -40,7 +41,7 @@ use crate::sizes::Sizes;
 use crate::strip::Stalls;
 use crate::text::shown;
 use crate::told::CodeCount;
-use crate::troubles::{Trouble, ailing, damaged, holders};
+use crate::troubles::{Trouble, damaged, holders};
 
 /// For how long what was seen of all tasks and workers stands: a page that is open in ten browsers is asked for by each.
 const FRESH: Duration = Duration::from_secs(1);
