@@ -27,13 +27,22 @@ local keys = { head = head, running = running, paused = paused, completed = comp
   outbox = outbox, cursor = cursor, output = output, error = errors, grow = grow }
 expect_types({}, {}, { head, nodes, input, value, shapes, stopping, cursor, output, errors, grow },
   { running, paused, completed, failed, cancelled, outbox })
-local known, touched, opened, budget, _, now_ms = {}, {}, { later = {} }, { edges = 1000 }, now_us()
+local known, touched, opened, budget, _, now_ms = {}, {}, { later = {} }, a_budget(), now_us()
 -- A shrinking command first: behind it a server at maxmemory takes the others.
 redis.call('HDEL', cursor, '')
+local flows, names, ends = {}, {}, {}
+for at = 1, #ARGV, 5 do flows[#flows + 1], names[#names + 1] = ARGV[at], node_of(ARGV[at], ARGV[at + 1]) end
+meet(known, keys, flows)
+fetch(keys, 'nodes', names)
+for place, name in ipairs(names) do
+  local one = known[flows[place]]
+  if one and is_open(read(keys, 'nodes', name)) then ends[#ends + 1] = { one, ARGV[5 * place - 3] } end
+end
+foresee_all(keys, ends, budget)
 for at = 1, #ARGV, 5 do
   local flow, index, run, how, said = unpack(ARGV, at, at + 4)
-  local one, name = instance_of(known, keys, flow), node_of(flow, index)
-  local state = goes_on(one, run) and redis.call('HGET', nodes, name)
+  local one, name = known[flow], node_of(flow, index)
+  local state = goes_on(one, run) and read(keys, 'nodes', name)
   local kind, size = state and string.sub(state, 1, 1), how == 'c' and string.match(said, '^\1(%d+) ')
   -- Nothing opens in one that stops.
   if kind == 'o' and size and one.stopping then how, said, size = 'x', CANCELLED, nil end
@@ -52,6 +61,7 @@ for at = 1, #ARGV, 5 do
   end
 end
 end_or_keep_all(known, keys, touched, budget, now_ms, opened)
+write_all(keys)
 local reply = { 'advanced' }
 add_news(reply, keys, opened, now_ms)
 return reply

@@ -39,7 +39,8 @@ if string.match(one.stopping or '', '^%l+') == 'cancelled' then return { 'stoppi
 redis.call('HDEL', output, '')
 stop(keys, one, 'cancelled ' .. reason, now_ms)
 local opened = { later = {} }
-end_or_keep_all(known, keys, { one }, { edges = 1000 }, now_ms, opened)
+end_or_keep_all(known, keys, { one }, a_budget(), now_ms, opened)
+write_all(keys)
 if one.runs then return { 'stopping', one.run } end
 local reply = { 'ended', 'cancelled' }
 add_news(reply, keys, opened, now_ms)

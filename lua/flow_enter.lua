@@ -24,15 +24,17 @@ local keys = { head = head, running = running, paused = paused, completed = comp
   cancelled = cancelled, nodes = nodes, value = value, shapes = shapes, stopping = stopping, outbox = outbox,
   output = output, error = errors, input = input, cursor = cursor, grow = grow }
 local known, reply, stopped, names = {}, { 'entered' }, {}, {}
-for at = 1, #ARGV, 3 do names[#names + 1] = node_of(ARGV[at], ARGV[at + 1]) end
-local states = redis.call('HMGET', nodes, unpack(names))
-for place, state in ipairs(states) do
-  local one, run = instance_of(known, keys, ARGV[3 * place - 2]), ARGV[3 * place]
+local flows = {}
+for at = 1, #ARGV, 3 do flows[#flows + 1], names[#names + 1] = ARGV[at], node_of(ARGV[at], ARGV[at + 1]) end
+meet(known, keys, flows)
+fetch(keys, 'nodes', names)
+for place, name in ipairs(names) do
+  local one, run, state = known[flows[place]], ARGV[3 * place], read(keys, 'nodes', name)
   local is_sent = goes_on(one, run) and state and string.sub(state, 1, 1) == 'o'
   reply[place + 1] = is_sent and not one.stopping and 'go' or 'stale'
-  if is_sent and one.stopping then stopped[#stopped + 1] = { one, ARGV[3 * place - 1], names[place] } end
+  if is_sent and one.stopping then stopped[#stopped + 1] = { one, ARGV[3 * place - 1], name } end
 end
-local opened, budget, touched, seen, _, now_ms = { later = {} }, { edges = 1000 }, {}, {}, now_us()
+local opened, budget, touched, seen, _, now_ms = { later = {} }, a_budget(), {}, {}, now_us()
 if #stopped > 0 then
   expect_types({}, {}, { value, output, errors, input, cursor, grow }, { completed, failed, cancelled, outbox })
   redis.call('HDEL', output, '')
@@ -46,5 +48,6 @@ for _, found in ipairs(stopped) do
   end
 end
 end_or_keep_all(known, keys, touched, budget, now_ms, opened)
+write_all(keys)
 add_news(reply, keys, opened, now_ms)
 return reply

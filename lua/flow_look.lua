@@ -71,4 +71,5 @@ for _, one in ipairs(unreadable) do
     write_head(keys, one)
   end
 end
+write_all(keys)
 return reply

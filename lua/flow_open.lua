@@ -38,31 +38,31 @@ end
 local count = tonumber(string.match(redis.call('HGET', shapes, one.digest .. '@') or '', '^%d+')) or 0
 local from = tonumber(string.match(redis.call('HGET', cursor, mark) or '', '^%d+$')) or 0
 -- One that no call has written says nothing of how far they have come.
-if from >= count or from % 500 > 0 then from = 0 end
-local names, opened, writes = {}, { later = {} }, {}
-for index = from, math.min(count, from + 500) - 1 do names[#names + 1] = node_of(flow, index) end
+if from >= count or from % OPENS > 0 then from = 0 end
+local names, records, opened = {}, {}, { later = {} }
+for index = from, math.min(count, from + OPENS) - 1 do
+  names[#names + 1], records[#records + 1] = node_of(flow, index), one.digest .. '/' .. index
+end
+foresee(keys, names, records, 0, #names)
 redis.call('HDEL', cursor, '')
 -- Nobody else would ever come to what cannot be read.
 if #names == 0 then stop(keys, one, UNREADABLE, now_ms) end
-for place, state in ipairs(#names > 0 and redis.call('HMGET', nodes, unpack(names)) or {}) do
+for place, name in ipairs(names) do
   if one.stopping then break end
-  local need = string.match(state or '', '^[pP] (%d+) %d+$')
+  local state = read(keys, 'nodes', name) or ''
+  local need = string.match(state, '^[pP] (%d+) %d+$')
   if need == '0' then
     local now = open_node(keys, one, from + place - 1, now_ms, opened)
-    if now then writes[#writes + 1], writes[#writes + 2] = names[place], now end
-  elseif not need and not string.match(state or '', '^[cfgosx]') then
+    if now then write(keys, 'nodes', name, now) end
+  elseif not need and not string.match(state, '^[cfgosx]') then
     stop(keys, one, UNREADABLE, now_ms)
   end
 end
-if #writes > 0 then redis.call('HSET', nodes, unpack(writes)) end
-local is_last = one.stopping or from + 500 >= count
-if is_last then
-  redis.call('ZREM', outbox, 'o ' .. mark)
-  redis.call('HDEL', cursor, mark)
-else
-  redis.call('HSET', cursor, mark, from + 500)
-end
-end_or_keep_all(known, keys, { one }, { edges = 1000 }, now_ms, opened)
+local is_last = one.stopping or from + OPENS >= count
+if is_last then put(keys, 'outbox', 'o ' .. mark, false) end
+write(keys, 'cursor', mark, not is_last and tostring(from + OPENS))
+end_or_keep_all(known, keys, { one }, a_budget(), now_ms, opened)
+write_all(keys)
 local reply = { 'opened', is_last and 0 or 1 }
 add_news(reply, keys, opened, now_ms)
 return reply

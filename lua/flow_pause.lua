@@ -46,5 +46,6 @@ else
   note(keys, now_ms, entry)
 end
 end_or_keep(keys, one, now_ms)
+write_all(keys)
 if action == 'pause' then return { 'paused' } end
 return one.runs and { 'resumed', one.run } or { 'ended' }

@@ -31,6 +31,7 @@ for at = 1, #ARGV, 3 do
     if send then
       redis.call('HSET', nodes, name, kind .. times)
       note(keys, now_ms, 's ' .. name .. '/' .. run)
+      write_all(keys)
       sends[#sends + 1] = send
     else
       lost[#lost + 1] = name .. '/' .. run

@@ -56,4 +56,5 @@ redis.call('ZADD', running, string.format('%d', now_ms), flow)
 one.run, one.turn, one.live, one.out, one.bad = one.run + 1, one.turn + 1, live, 0, '-'
 note(keys, now_ms, 'o ' .. flow .. '/' .. one.run)
 write_head(keys, one)
+write_all(keys)
 return { 'again', one.run }

@@ -65,6 +65,11 @@ for at = rest + 2 * records, #ARGV, 2 do
 end
 if #inputs > 0 then redis.call('HSET', input, unpack(inputs)) end
 for name in string.gmatch(ARGV[8], '%S+') do redis.call('ZADD', tasks, string.format('%d', now_ms), name) end
+local roots = {}
+for at = 1, #states, 2 do
+  if is_open(states[at + 1]) then roots[#roots + 1] = digest .. '/' .. (at - 1) / 2 end
+end
+fetch(keys, 'shapes', roots)
 for at = 1, #states / 2 do
   -- One that cannot be sent is open, too: it is cancelled with the others.
   local is_first = is_open(states[2 * at])
@@ -75,6 +80,7 @@ if parent then redis.call('ZADD', children, 0, flow) end
 if ARGV[7] ~= '0' then redis.call('ZADD', deadlines, string.format('%d', now_ms + ARGV[7]), flow) end
 redis.call('HDEL', staging, flow)
 write_head(keys, one)
+write_all(keys)
 local reply = { 'started' }
 add_opened(reply, keys, opened, now_ms)
 return reply

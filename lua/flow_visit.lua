@@ -37,17 +37,18 @@ if not goes_on(one, run) or one.stopping or not (from or redis.call('ZSCORE', ou
   redis.call('HDEL', cursor, mark)
   return { 'visited', 0 }
 end
-local opened, budget = { later = {} }, { edges = 1000 }
+local opened, budget = { later = {} }, a_budget()
 redis.call('HDEL', cursor, '')
 if from then
   visit(keys, one, { { index, how == 'c', tonumber(from), true } }, budget, now_ms, opened)
 else
   -- How far it had come nobody knows.
-  redis.call('ZREM', outbox, 'v ' .. mark)
-  redis.call('HDEL', cursor, mark)
+  put(keys, 'outbox', 'v ' .. mark, false)
+  write(keys, 'cursor', mark, false)
   stop(keys, one, UNREADABLE, now_ms)
 end
 end_or_keep_all(known, keys, { one }, budget, now_ms, opened)
+write_all(keys)
 local reply = { 'visited' }
 add_news(reply, keys, opened, now_ms)
 return reply

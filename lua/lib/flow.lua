@@ -8,23 +8,38 @@ local function node_of(flow, index)
   return flow .. '/' .. index
 end
 
+-- Reads those of the instances into `known` that are not there yet: false where there is none that can be read.
+local function meet(known, keys, flows)
+  local fresh = {}
+  for _, flow in ipairs(flows) do
+    if known[flow] == nil then
+      known[flow] = false
+      fresh[#fresh + 1] = flow
+    end
+  end
+  if #fresh == 0 then return end
+  fetch(keys, 'head', fresh)
+  fetch(keys, 'stopping', fresh)
+  local runs = redis.call('ZMSCORE', keys.running, unpack(fresh))
+  for place, flow in ipairs(fresh) do
+    local run, turn, live, out, digest, bad, due, over = string.match(read(keys, 'head', flow) or '',
+      '^(%d+) (%d+) (%d+) (%d+) (%S+) (%S+) ?(%d*) ?([cfx]?)$')
+    if run then
+      local one = { flow = flow, run = tonumber(run), turn = tonumber(turn), live = tonumber(live), out = tonumber(out),
+        digest = digest, bad = bad, due = tonumber(due) or 0, over = over, runs = runs[place],
+        stopping = read(keys, 'stopping', flow) }
+      one.is_paused = not one.runs and redis.call('ZSCORE', keys.paused, flow)
+      one.parent, one.node, one.parent_run = string.match(flow, '^(.+)/(%d+)%.(%d+)$')
+      one.policy, one.output = string.match(read(keys, 'shapes', digest .. '@') or '', '^%d+ (%l+) (%S+)$')
+      known[flow] = one
+    end
+  end
+end
+
 -- The instance, read once a call into `known`; false where there is none that can be read.
 local function instance_of(known, keys, flow)
-  if known[flow] ~= nil then return known[flow] end
-  local run, turn, live, out, digest, bad, due, over = string.match(redis.call('HGET', keys.head, flow) or '',
-    '^(%d+) (%d+) (%d+) (%d+) (%S+) (%S+) ?(%d*) ?([cfx]?)$')
-  local one = false
-  if run then
-    one = { flow = flow, run = tonumber(run), turn = tonumber(turn), live = tonumber(live), out = tonumber(out),
-      digest = digest, bad = bad, due = tonumber(due) or 0, over = over,
-      runs = redis.call('ZSCORE', keys.running, flow),
-      stopping = redis.call('HGET', keys.stopping, flow) }
-    one.is_paused = not one.runs and redis.call('ZSCORE', keys.paused, flow)
-    one.parent, one.node, one.parent_run = string.match(flow, '^(.+)/(%d+)%.(%d+)$')
-    one.policy, one.output = string.match(redis.call('HGET', keys.shapes, digest .. '@') or '', '^%d+ (%l+) (%S+)$')
-  end
-  known[flow] = one
-  return one
+  meet(known, keys, { flow })
+  return known[flow]
 end
 
 -- Whether handlers of this run may begin, and ends of them count.
@@ -46,25 +61,44 @@ end
 
 -- Notes what is to be done, from this time on.
 local function note(keys, now_ms, entry)
-  redis.call('ZADD', keys.outbox, string.format('%d', now_ms), entry)
+  put(keys, 'outbox', entry, now_ms)
 end
 
 -- The record of a node: its flags ('o': optional, 'g': a graph), of which node its input is the value ('-': it has one
 -- of its own), its task, what its dispatch sets, and its first dependents.
 local function record_of(keys, one, index)
-  local head, own, count, dependents = string.match(redis.call('HGET', keys.shapes, one.digest .. '/' .. index) or '',
-    '^([^\n]*)\n([^\n]*)\n(%d+)(.*)$')
+  local text, records = read(keys, 'shapes', one.digest .. '/' .. index) or '', page_of(keys, 'parsed', 'shapes')
+  if records[text] then return records[text] end
+  local head, own, count, dependents = string.match(text, '^([^\n]*)\n([^\n]*)\n(%d+)(.*)$')
   if not head then return nil end
   local flags, source, task = string.match(head, '^(%S+) (%S+) (%S+)$')
-  return { flags = flags or '-', source = source or '-', task = task or '', own = own, count = tonumber(count),
+  local record = { flags = flags or '-', source = source or '-', task = task or '', own = own, count = tonumber(count),
     dependents = dependents }
+  records[text] = record
+  return record
+end
+
+-- Whether the node waits for its inputs, how many of them must still complete, and how many have not ended; of one whose
+-- state cannot be read all that is false.
+local function waits_of(keys, name)
+  local state, states = read(keys, 'nodes', name) or '', page_of(keys, 'parsed', 'nodes')
+  local waits = states[state]
+  if not waits then
+    local kind, need, left = string.match(state, '^([pP]) (%d+) (%d+)$')
+    waits = { kind = kind, need = tonumber(need), left = tonumber(left),
+      is_known = kind or string.match(state, '^[cfgosx]') }
+    states[state] = waits
+  end
+  return waits
 end
 
 -- 500 of the dependents of a node, from one that is a multiple of that.
 local function dependents_of(keys, one, index, record, from)
+  if from == 0 and record.first then return record.first end
   local text, found = record.dependents, {}
-  if from > 0 then text = redis.call('HGET', keys.shapes, one.digest .. '/' .. index .. '/' .. from / 500) or '' end
+  if from > 0 then text = read(keys, 'shapes', one.digest .. '/' .. index .. '/' .. from / 500) or '' end
   for word in string.gmatch(text, '%d+') do found[#found + 1] = word end
+  if from == 0 then record.first = found end
   return found
 end
 
@@ -85,7 +119,8 @@ local function sendable(keys, one, index, state)
     task = '@'
   end
   local field = node_of(one.flow, source)
-  local bytes = redis.call('HSTRLEN', keys[column], field)
+  local told = page_of(keys, 'known', column)[field]
+  local bytes = told and #told or told == nil and redis.call('HSTRLEN', keys[column], field) or 0
   if bytes == 0 and column ~= 'value' then return nil end
   return { one = one, index = index, task = task, own = record.own, column = column, field = field, bytes = bytes }
 end
@@ -93,11 +128,11 @@ end
 -- Nothing of the instance opens any more: it ends like this, `failed` or `cancelled` and why, once none is open.
 local function stop(keys, one, how, now_ms)
   one.stopping = how
-  redis.call('HSET', keys.stopping, one.flow, how)
+  write(keys, 'stopping', one.flow, how)
   note(keys, now_ms, 'x ' .. one.flow .. '/' .. one.run)
   if one.is_paused then
-    redis.call('ZREM', keys.paused, one.flow)
-    redis.call('ZADD', keys.running, string.format('%d', now_ms), one.flow)
+    put(keys, 'paused', one.flow, false)
+    put(keys, 'running', one.flow, now_ms)
     one.turn, one.runs, one.is_paused = one.turn + 1, true, false
   end
 end
@@ -110,6 +145,14 @@ local SKIPPED = '{"code":"skipped","message":"the node whose value it answers di
 -- How an instance ends of which something cannot be read that it needs.
 local UNREADABLE = 'failed {"code":"corrupt","message":"the graph, or the state of a node, cannot be read"}'
 
+-- How many nodes a call opens, which is what costs most in it: as many as it may tell of.
+local OPENS = 200
+
+-- How much a call does: edges that it follows, and nodes that it opens.
+local function a_budget()
+  return { edges = 1000, opens = OPENS }
+end
+
 -- Opens a node whose inputs are there. Returns its state: nil where it cannot be sent, and its instance stops.
 local function open_node(keys, one, index, now_ms, opened)
   local send = sendable(keys, one, index, 'o')
@@ -118,9 +161,37 @@ local function open_node(keys, one, index, now_ms, opened)
     return nil
   end
   one.out = one.out + 1
-  note(keys, now_ms, 's ' .. node_of(one.flow, index) .. '/' .. one.run)
+  note(keys, now_ms, 's ' .. one.flow .. '/' .. index .. '/' .. one.run)
   opened[#opened + 1] = send
   return send.task == '@' and 'g' or 'o'
+end
+
+-- Reads ahead the states of these nodes, which have records of these names, and the records of those that may open
+-- behind so many ends, as many as are to.
+local function foresee(keys, named, records, ends, most)
+  fetch(keys, 'nodes', named)
+  local opening = {}
+  for place, name in ipairs(named) do
+    if #opening >= most then break end
+    local waits = waits_of(keys, name)
+    if waits.kind and waits.need <= ends then opening[#opening + 1] = records[place] end
+  end
+  fetch(keys, 'shapes', opening)
+end
+
+-- Reads ahead most of what follows from the ends of these nodes ({ instance, number }).
+local function foresee_all(keys, ends, budget)
+  local records, named, dependents = {}, {}, {}
+  for place, ended in ipairs(ends) do records[place] = ended[1].digest .. '/' .. ended[2] end
+  fetch(keys, 'shapes', records)
+  for _, ended in ipairs(ends) do
+    local one, record = ended[1], record_of(keys, ended[1], ended[2])
+    for _, index in ipairs(record and dependents_of(keys, one, ended[2], record, 0) or {}) do
+      if #named >= 2 * budget.opens then break end
+      named[#named + 1], dependents[#dependents + 1] = node_of(one.flow, index), one.digest .. '/' .. index
+    end
+  end
+  foresee(keys, named, dependents, #ends, budget.opens)
 end
 
 -- Goes on from ended nodes to their dependents: { node, whether it completed, from which dependent on }. What is over
@@ -130,44 +201,45 @@ local function visit(keys, one, ended, budget, now_ms, opened)
   local at = 1
   while at <= #ended do
     local index, is_completed, from = unpack(ended[at])
-    local record, mark = record_of(keys, one, index), node_of(one.flow, index) .. '/' .. one.run
+    local record = record_of(keys, one, index)
     if not record then return stop(keys, one, UNREADABLE, now_ms) end
     local count = record.count
-    while from < count and budget.edges > 0 do
-      local page, named, writes = dependents_of(keys, one, index, record, from - from % 500), {}, {}
-      for offset = from % 500 + 1, math.min(#page, from % 500 + budget.edges) do
-        named[#named + 1] = node_of(one.flow, page[offset])
+    while from < count and budget.edges > 0 and budget.opens > 0 do
+      local page, named, records = dependents_of(keys, one, index, record, from - from % 500), {}, {}
+      for offset = from % 500 + 1, math.min(#page, from % 500 + math.min(budget.edges, budget.opens)) do
+        named[#named + 1], records[#records + 1] = node_of(one.flow, page[offset]), one.digest .. '/' .. page[offset]
       end
       if #named == 0 then return stop(keys, one, UNREADABLE, now_ms) end
-      local states = redis.call('HMGET', keys.nodes, unpack(named))
-      for place, state in ipairs(states) do
-        local dependent = page[from % 500 + place]
-        local kind, need, left = string.match(state or '', '^([pP]) (%d+) (%d+)$')
-        if kind then
-          need, left = tonumber(need), left - 1
+      foresee(keys, named, records, 1, budget.opens)
+      for _, name in ipairs(named) do
+        if budget.opens == 0 then break end
+        local dependent, waits = page[from % 500 + 1], waits_of(keys, name)
+        if waits.kind then
+          local kind, need, left = waits.kind, waits.need, waits.left - 1
           if is_completed or kind == 'P' then need = math.max(0, need - 1) end
           local now = kind .. ' ' .. need .. ' ' .. left
           if need == 0 and one.runs and not one.stopping then
-            now = open_node(keys, one, dependent, now_ms, opened) or now
+            now, budget.opens = open_node(keys, one, dependent, now_ms, opened) or now, budget.opens - 1
           elseif left < need then
             now, one.live = 's', one.live - 1
             ended[#ended + 1] = { dependent, false, 0 }
           end
-          writes[#writes + 1], writes[#writes + 2] = named[place], now
-        elseif not string.match(state or '', '^[cfgosx]') and not one.stopping then
+          write(keys, 'nodes', name, now)
+        elseif not waits.is_known and not one.stopping then
           stop(keys, one, UNREADABLE, now_ms)
         end
+        from, budget.edges = from + 1, budget.edges - 1
       end
-      if #writes > 0 then redis.call('HSET', keys.nodes, unpack(writes)) end
-      from, budget.edges = from + #named, budget.edges - #named
     end
-    if from < count then
-      redis.call('HSET', keys.cursor, mark, from .. (is_completed and ' c' or ' -'))
+    local is_over = from >= count
+    local mark = not (is_over and not ended[at][4]) and node_of(one.flow, index) .. '/' .. one.run
+    if not is_over then
+      write(keys, 'cursor', mark, from .. (is_completed and ' c' or ' -'))
       note(keys, now_ms, 'v ' .. mark)
       opened.later[#opened.later + 1] = mark
-    elseif ended[at][4] then
-      redis.call('HDEL', keys.cursor, mark)
-      redis.call('ZREM', keys.outbox, 'v ' .. mark)
+    elseif mark then
+      write(keys, 'cursor', mark, false)
+      put(keys, 'outbox', 'v ' .. mark, false)
     end
     at = at + 1
   end
@@ -177,7 +249,7 @@ end
 local function write_head(keys, one)
   local more = one.over ~= '' and string.format(' %d %s', one.due, one.over) or one.due > 0
     and string.format(' %d', one.due) or ''
-  redis.call('HSET', keys.head, one.flow, string.format('%d %d %d %d %s %s', one.run, one.turn, math.max(0, one.live),
+  write(keys, 'head', one.flow, string.format('%d %d %d %d %s %s', one.run, one.turn, math.max(0, one.live),
     math.max(0, one.out), one.digest, one.bad) .. more)
 end
 
@@ -190,28 +262,28 @@ local function end_or_keep(keys, one, now_ms)
     local output = one.output and one.output ~= '-' and one.output
     if not word then
       word = one.bad == '-' and 'completed' or 'failed'
-      if word == 'completed' and output and redis.call('HGET', keys.nodes, node_of(one.flow, output)) ~= 'c' then
+      if word == 'completed' and output and read(keys, 'nodes', node_of(one.flow, output)) ~= 'c' then
         -- What it was to answer is missing.
         word, one.bad = 'failed', output
       end
     end
-    redis.call('ZREM', keys.running, one.flow)
-    local value = word == 'completed' and output and redis.call('HGET', keys.value, node_of(one.flow, output))
+    put(keys, 'running', one.flow, false)
+    local value = word == 'completed' and output and read(keys, 'value', node_of(one.flow, output))
     if one.parent then
       how = LETTERS[word] or 'f'
       said, one.over = how == 'x' and CANCELLED or value or '', how
       if how == 'f' then
-        said = why and why ~= '' and why or redis.call('HGET', keys.value, node_of(one.flow, one.bad)) or SKIPPED
+        said = why and why ~= '' and why or read(keys, 'value', node_of(one.flow, one.bad)) or SKIPPED
       end
     else
-      local place = word == 'completed' and keys.completed or word == 'cancelled' and keys.cancelled or keys.failed
-      redis.call('ZADD', place, string.format('%d', now_ms), one.flow)
-      if value then redis.call('HSET', keys.output, one.flow, value) end
+      put(keys, (word == 'completed' or word == 'cancelled') and word or 'failed', one.flow, now_ms)
+      if value then write(keys, 'output', one.flow, value) end
     end
-    if why and why ~= '' then redis.call('HSET', keys.error, one.flow, why) end
-    redis.call('HDEL', keys.stopping, one.flow)
-    redis.call('ZREM', keys.outbox, 'x ' .. one.flow .. '/' .. one.run, 'o ' .. one.flow .. '/' .. one.run)
-    redis.call('HDEL', keys.cursor, one.flow .. '/' .. one.run)
+    if why and why ~= '' then write(keys, 'error', one.flow, why) end
+    write(keys, 'stopping', one.flow, false)
+    put(keys, 'outbox', 'x ' .. one.flow .. '/' .. one.run, false)
+    put(keys, 'outbox', 'o ' .. one.flow .. '/' .. one.run, false)
+    write(keys, 'cursor', one.flow .. '/' .. one.run, false)
     one.turn, one.runs, one.stopping = one.turn + 1, false, false
   end
   write_head(keys, one)
@@ -225,8 +297,8 @@ local function break_by(keys, one, index, record, now_ms)
   if one.policy == 'cancel' then
     stop(keys, one, 'failed ', now_ms)
   elseif one.policy == 'pause' and one.runs then
-    redis.call('ZREM', keys.running, one.flow)
-    redis.call('ZADD', keys.paused, string.format('%d', now_ms), one.flow)
+    put(keys, 'running', one.flow, false)
+    put(keys, 'paused', one.flow, now_ms)
     one.turn, one.runs, one.is_paused = one.turn + 1, false, true
   end
 end
@@ -234,9 +306,9 @@ end
 -- An open node ended like this, and said this: what waits for it goes on.
 local function end_node(keys, one, index, how, said, budget, now_ms, opened)
   local name = node_of(one.flow, index)
-  redis.call('HSET', keys.nodes, name, how)
-  if said ~= '' then redis.call('HSET', keys.value, name, said) end
-  redis.call('ZREM', keys.outbox, 's ' .. name .. '/' .. one.run)
+  write(keys, 'nodes', name, how)
+  if said ~= '' then write(keys, 'value', name, said) end
+  put(keys, 'outbox', 's ' .. name .. '/' .. one.run, false)
   one.live, one.out = one.live - 1, one.out - 1
   if how ~= 'c' then break_by(keys, one, index, record_of(keys, one, index), now_ms) end
   -- Nothing opens in one that stops.
@@ -246,9 +318,9 @@ end
 -- The job of a node returned a value and a graph: the node ends when that has ended, which runs as a child.
 local function grow_node(keys, one, index, said, head, size, now_ms, opened)
   local name = node_of(one.flow, index)
-  redis.call('HSET', keys.grow, name, string.sub(said, head + size + 1))
-  if size > 0 then redis.call('HSET', keys.value, name, string.sub(said, head + 1, head + size)) end
-  redis.call('HSET', keys.nodes, name, 'g')
+  write(keys, 'grow', name, string.sub(said, head + size + 1))
+  if size > 0 then write(keys, 'value', name, string.sub(said, head + 1, head + size)) end
+  write(keys, 'nodes', name, 'g')
   note(keys, now_ms, 's ' .. name .. '/' .. one.run)
   opened[#opened + 1] = sendable(keys, one, index, 'g')
 end
@@ -257,7 +329,7 @@ end
 local function is_gone(known, keys, child)
   local one = instance_of(known, keys, child)
   if one and (one.runs or one.is_paused) then return false end
-  redis.call('ZREM', keys.running, child)
+  put(keys, 'running', child, false)
   return true
 end
 
@@ -267,10 +339,10 @@ local function end_or_keep_all(known, keys, touched, budget, now_ms, opened)
   local at = 1
   while at <= #touched do
     local one = touched[at]
-    if one.runs then redis.call('ZADD', keys.running, string.format('%d', now_ms), one.flow) end
+    if one.runs then put(keys, 'running', one.flow, now_ms) end
     local how, said = end_or_keep(keys, one, now_ms)
     local parent = how and instance_of(known, keys, one.parent)
-    local state = goes_on(parent, one.parent_run) and redis.call('HGET', keys.nodes, node_of(one.parent, one.node))
+    local state = goes_on(parent, one.parent_run) and read(keys, 'nodes', node_of(one.parent, one.node))
     if state and string.sub(state, 1, 1) == 'g' then
       end_node(keys, parent, one.node, how, said, budget, now_ms, opened)
       touched[#touched + 1] = parent
@@ -282,15 +354,24 @@ end
 -- The words of the reply for opened nodes: instance, node, run, task, what its dispatch sets, in how many ms it may
 -- run, 'here' and the payload, or in which column it is and under which field, of those that are over 512 KiB in all.
 local function add_opened(reply, keys, opened, now_ms)
-  local bytes = 0
+  local bytes, here = 0, {}
   for _, send in ipairs(opened) do
     bytes = bytes + send.bytes
-    local where, payload = send.column, send.field
-    if bytes <= LARGE then where, payload = 'here', redis.call('HGET', keys[where], payload) or 'null' end
-    local wait = string.format('%d', math.max(0, send.one.due - now_ms))
-    for _, word in ipairs({ send.one.flow, send.index, send.one.run, send.task, send.own, wait, where, payload }) do
-      reply[#reply + 1] = tostring(word)
+    send.is_here = bytes <= LARGE
+    if send.is_here then
+      here[send.column] = here[send.column] or {}
+      table.insert(here[send.column], send.field)
     end
+  end
+  for column, fields in pairs(here) do fetch(keys, column, fields) end
+  for _, send in ipairs(opened) do
+    local where, payload = send.column, send.field
+    if send.is_here then where, payload = 'here', read(keys, where, payload) or 'null' end
+    local one, at = send.one, #reply
+    one.wait = one.wait or string.format('%d', math.max(0, one.due - now_ms))
+    reply[at + 1], reply[at + 2], reply[at + 3] = one.flow, tostring(send.index), tostring(one.run)
+    reply[at + 4], reply[at + 5], reply[at + 6] = send.task, send.own, one.wait
+    reply[at + 7], reply[at + 8] = where, payload
   end
 end
 

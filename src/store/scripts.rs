@@ -159,26 +159,26 @@ script!(
 script!(
     FLOW_START,
     "flow_start",
-    ["now", "types", "flow"],
+    ["now", "types", "book", "flow"],
     [
         Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Input, Value, Shapes, Stopping, Outbox, FlowTasks,
         Children, Deadlines, Staging
     ]
 );
 
-script!(FLOW_STAGE, "flow_stage", ["now", "types", "flow"], [Head, Nodes, Input, Shapes, Staging]);
+script!(FLOW_STAGE, "flow_stage", ["now", "types", "book", "flow"], [Head, Nodes, Input, Shapes, Staging]);
 
 script!(
     FLOW_UNSTAGE,
     "flow_unstage",
-    ["now", "types", "flow", "flow_remove"],
+    ["now", "types", "book", "flow", "flow_remove"],
     [Staging, Nodes, Input, Value, Grow, Shapes, Cursor]
 );
 
 script!(
     FLOW_ADVANCE,
     "flow_advance",
-    ["now", "types", "flow"],
+    ["now", "types", "book", "flow"],
     [
         Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Input, Value, Shapes, Stopping, Outbox, Cursor,
         Output, Error, Grow
@@ -188,7 +188,7 @@ script!(
 script!(
     FLOW_VISIT,
     "flow_visit",
-    ["now", "types", "flow"],
+    ["now", "types", "book", "flow"],
     [
         Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Input, Value, Shapes, Stopping, Outbox, Cursor,
         Output, Error, Grow
@@ -198,7 +198,7 @@ script!(
 script!(
     FLOW_ENTER,
     "flow_enter",
-    ["now", "types", "flow"],
+    ["now", "types", "book", "flow"],
     [
         Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Value, Shapes, Stopping, Outbox, Output, Error,
         Input, Cursor, Grow
@@ -208,7 +208,7 @@ script!(
 script!(
     FLOW_CONTROL,
     "flow_control",
-    ["now", "types", "flow"],
+    ["now", "types", "book", "flow"],
     [
         Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Value, Shapes, Stopping, Outbox, Output, Error,
         Input, Cursor, Grow
@@ -218,7 +218,7 @@ script!(
 script!(
     FLOW_LOOK,
     "flow_look",
-    ["now", "types", "flow"],
+    ["now", "types", "book", "flow"],
     [
         Head, Running, Paused, Nodes, Input, Value, Shapes, Stopping, Outbox, Grow, Deadlines, Completed, Failed,
         Cancelled, Output, Error, Cursor
@@ -228,14 +228,14 @@ script!(
 script!(
     FLOW_STATE,
     "flow_state",
-    ["flow"],
+    ["book", "flow"],
     [Head, Running, Paused, Completed, Failed, Cancelled, Value, Shapes, Stopping, Output, Error]
 );
 
 script!(
     FLOW_PAUSE,
     "flow_pause",
-    ["now", "types", "flow"],
+    ["now", "types", "book", "flow"],
     [
         Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Value, Shapes, Stopping, Outbox, Cursor, Output,
         Error
@@ -245,7 +245,7 @@ script!(
 script!(
     FLOW_OPEN,
     "flow_open",
-    ["now", "types", "flow"],
+    ["now", "types", "book", "flow"],
     [
         Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Input, Value, Shapes, Stopping, Outbox, Cursor,
         Output, Error, Grow
@@ -255,7 +255,7 @@ script!(
 script!(
     FLOW_RETRY,
     "flow_retry",
-    ["now", "types", "flow"],
+    ["now", "types", "book", "flow"],
     [Head, Running, Paused, Failed, Cancelled, Nodes, Value, Shapes, Stopping, Outbox, Error, Grow]
 );
 
@@ -264,7 +264,7 @@ script!(FLOW_AUDIT, "flow_audit", ["now", "types"], [Running, Paused, Head]);
 script!(
     FLOW_RESEND,
     "flow_resend",
-    ["now", "types", "flow"],
+    ["now", "types", "book", "flow"],
     [Head, Running, Paused, Nodes, Input, Value, Shapes, Stopping, Outbox, Grow]
 );
 
@@ -272,13 +272,13 @@ script!(
     FLOW_TRIM,
     "flow_trim",
     Some("place"),
-    ["now", "types", "flow", "flow_remove"],
+    ["now", "types", "book", "flow", "flow_remove"],
     [Completed, Head, Nodes, Input, Value, Output, Error, Stopping, Shapes, Grow, Cursor, Children, Deadlines]
 );
 
 script!(FLOW_LIST, "flow_list", Some("place"), ["page"], [Completed, Head, Stopping]);
 
-script!(FLOW_NODES, "flow_nodes", ["flow"], [Head, Shapes, Nodes]);
+script!(FLOW_NODES, "flow_nodes", ["book", "flow"], [Head, Shapes, Nodes]);
 
 script!(ENDED, "ended", ["now"], [Outbox, Completed, Failed, Cancelled, Result, Error]);
 

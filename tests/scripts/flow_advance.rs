@@ -236,17 +236,17 @@ async fn a_call_tells_of_200_nodes_of_many_instances() {
 }
 
 #[tokio::test]
-async fn a_call_visits_a_thousand_dependents_and_notes_how_far_it_came() {
+async fn a_call_opens_200_nodes_and_notes_how_far_it_came() {
     let mut task = Task::new().await;
-    put(&mut task, &fan(1_750), "a").await;
+    put(&mut task, &fan(400), "a").await;
     let reply = advance(&mut task, "a 0 1 c 7").await;
     assert!(reply.starts_with("[advanced 1 a/0/1 a 1 1 t '' 0 here in-1 "), "{}", &reply[..60]);
-    assert_eq!(reply.matches(" here in-").count(), 1_000);
-    assert_eq!(task.held("cursor").await, r#"hash {"a/0/1": "1000 c"}"#);
+    assert_eq!(reply.matches(" here in-").count(), 200);
+    assert_eq!(task.held("cursor").await, r#"hash {"a/0/1": "200 c"}"#);
     assert!(task.held("outbox").await.contains(r#""v a/0/1": NOW"#));
-    assert_eq!(head(&mut task, "a").await, "1 0 1750 1000 d -");
+    assert_eq!(head(&mut task, "a").await, "1 0 400 200 d -");
     assert_eq!(
-        (task.field("nodes", "a/1000").await, task.field("nodes", "a/1001").await),
+        (task.field("nodes", "a/200").await, task.field("nodes", "a/201").await),
         ("o".into(), "p 1 1".into())
     );
     // A copy of the call does not go on, nor begin again.
@@ -261,12 +261,22 @@ async fn the_budget_is_one_for_all_ends_of_a_call() {
     for id in ["a", "b", "c"] {
         put(&mut task, &fan(700), id).await;
     }
-    let reply = advance(&mut task, "a 0 1 c 7 b 0 1 f E c 0 1 c 7").await;
-    assert!(reply.starts_with("[advanced 2 b/0/1 c/0/1 a 1 1 "), "{}", &reply[..60]);
+    assert_eq!(advance(&mut task, "a 0 1 f E b 0 1 f E c 0 1 c 7").await, "[advanced 2 b/0/1 c/0/1]");
+    assert_eq!(place(&mut task, "a").await, "failed");
     assert_eq!(task.held("cursor").await, r#"hash {"b/0/1": "300 -", "c/0/1": "0 c"}"#);
     assert_eq!(head(&mut task, "b").await, "1 0 400 0 d 0");
     assert_eq!(head(&mut task, "c").await, "1 0 700 0 d -");
     assert_eq!(place(&mut task, "c").await, "running");
+    // And so is that of nodes to be opened.
+    let mut task = Task::new().await;
+    for id in ["a", "b", "c"] {
+        put(&mut task, &fan(150), id).await;
+    }
+    let reply = advance(&mut task, "a 0 1 c 7 b 0 1 c 7 c 0 1 f E").await;
+    assert!(reply.starts_with("[advanced 2 b/0/1 c/0/1 a 1 1 "), "{}", &reply[..60]);
+    assert_eq!(reply.matches(" here in-").count(), 200);
+    assert_eq!(task.held("cursor").await, r#"hash {"b/0/1": "50 c", "c/0/1": "0 -"}"#);
+    assert_eq!(head(&mut task, "b").await, "1 0 150 50 d -");
 }
 
 #[tokio::test]

@@ -165,9 +165,11 @@ async fn whoever_begins_anew_takes_no_shape_from_one_that_runs() {
     trim_whole(&mut task, "b").await;
     assert!(task.held("shapes").await.contains(r#""d@": "600 finish -""#), "its shape is gone");
     task.zadd("outbox", 5.0, "o a/1").await;
-    assert_eq!(task.field("cursor", "a/1").await, "500");
-    let reply = said(&mut task, "flow_open", "a 1").await;
-    assert!(reply.starts_with("[opened 0 0 a 500 1 "), "{reply}");
+    assert_eq!(task.field("cursor", "a/1").await, "200");
+    for (more, from) in [(1, 200), (0, 400)] {
+        let reply = said(&mut task, "flow_open", "a 1").await;
+        assert!(reply.starts_with(&format!("[opened {more} 0 a {from} 1 ")), "{reply}");
+    }
     assert_eq!(head(&mut task, "a").await, "1 0 600 600 d -");
 }
 

@@ -356,7 +356,7 @@ async fn dependents_are_visited_in_any_number_of_calls() {
     flow::put(&mut task, &flow::fan(1_200), "a").await;
     fill(&mut task).await;
     flow::said(&mut task, "flow_advance", "a 0 1 c 7").await;
-    flow::said(&mut task, "flow_visit", "a 0 1").await;
+    while flow::said(&mut task, "flow_visit", "a 0 1").await.starts_with("[visited 1 ") {}
     assert_eq!(flow::head(&mut task, "a").await, "1 0 1200 1200 d -");
 }
 

@@ -1,0 +1,86 @@
+-- What a call knows of the hashes and sorted sets of its `keys`, and what it is to write there: each field is read once,
+-- and written once, together with others. A field that is not there, or is to go, is false, and so is a member.
+local function page_of(keys, book, name)
+  local pages = keys[book]
+  if not pages then
+    pages = {}
+    keys[book] = pages
+  end
+  local page = pages[name]
+  if not page then
+    page = {}
+    pages[name] = page
+  end
+  return page
+end
+
+-- Reads those of the fields that are not known yet.
+local function fetch(keys, name, fields)
+  local known, missing = page_of(keys, 'known', name), {}
+  for _, field in ipairs(fields) do
+    if known[field] == nil then missing[#missing + 1] = field end
+  end
+  for from = 1, #missing, 1000 do
+    local last = math.min(#missing, from + 999)
+    for place, value in ipairs(redis.call('HMGET', keys[name], unpack(missing, from, last))) do
+      known[missing[from + place - 1]] = value
+    end
+  end
+end
+
+local function read(keys, name, field)
+  local known = page_of(keys, 'known', name)
+  if known[field] == nil then known[field] = redis.call('HGET', keys[name], field) end
+  return known[field]
+end
+
+local function write(keys, name, field, value)
+  local fresh = page_of(keys, 'fresh', name)
+  if fresh[field] == nil then fresh[#fresh + 1] = field end
+  fresh[field] = true
+  page_of(keys, 'known', name)[field] = value
+end
+
+-- Puts a member of a sorted set at this time; false takes it out.
+local function put(keys, name, member, time)
+  local fresh, scores = page_of(keys, 'moved', name), page_of(keys, 'scores', name)
+  if scores[member] == nil then fresh[#fresh + 1] = member end
+  if time and time ~= keys.time then keys.time, keys.stamp = time, string.format('%d', time) end
+  scores[member] = time and keys.stamp
+end
+
+-- The command with these words behind the key, as often as it takes.
+local function in_pages(command, key, words)
+  for from = 1, #words, 2000 do redis.call(command, key, unpack(words, from, math.min(#words, from + 1999))) end
+end
+
+-- Writes what is to be written.
+local function write_all(keys)
+  for name, fields in pairs(keys.fresh or {}) do
+    local known, kept, gone = keys.known[name], {}, {}
+    for _, field in ipairs(fields) do
+      local value = known[field]
+      if value then
+        kept[#kept + 1], kept[#kept + 2] = field, value
+      else
+        gone[#gone + 1] = field
+      end
+    end
+    in_pages('HSET', keys[name], kept)
+    in_pages('HDEL', keys[name], gone)
+  end
+  for name, members in pairs(keys.moved or {}) do
+    local scores, kept, gone = keys.scores[name], {}, {}
+    for _, member in ipairs(members) do
+      local score = scores[member]
+      if score then
+        kept[#kept + 1], kept[#kept + 2] = score, member
+      else
+        gone[#gone + 1] = member
+      end
+    end
+    in_pages('ZADD', keys[name], kept)
+    in_pages('ZREM', keys[name], gone)
+  end
+  keys.fresh, keys.moved, keys.scores = nil, nil, nil
+end
