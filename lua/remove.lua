@@ -64,6 +64,8 @@ if #gone == 0 and #ids > 0 then return { 'told', unpack(states) } end
 
 for state, ids_there in pairs(from) do redis.call('ZREM', places[state], unpack(ids_there)) end
 if #gone > 0 then remove_columns(columns, gone) end
+-- Whoever has removed the last job that had failed knows of them: what failed is counted anew.
+if from.failed and redis.call('ZCARD', failed) == 0 then redis.call('HDEL', meta, 'runs') end
 if #waited > 0 or #ids == 0 then
   count_ghosts(ghosts, meta, waited, 1)
   strip_ghosts(lists, ghosts, meta, payload, locks, { delayed, completed, failed, cancelled, finalizing })

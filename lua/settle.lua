@@ -115,7 +115,7 @@ end
 local elsewhere = clear_heads(places, due, known, terminal_places, meta, now_ms)
 local found = next_jobs(sources, want, payload, tonumber(largest), locks, elsewhere, extras, known, now_ms)
 local begun = begun_jobs(out, found, room, columns, max_count, expires_at, extras, paused, now_ms)
-local held, back = lead_with(hooks, found), given_back(out.requeue, claimed)
+local held, off = lead_with(hooks, found), broken_off(out.requeue, claimed, locks)
 
 -- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
 redis.call('SREM', active, '', unpack(out.all))
@@ -127,7 +127,7 @@ local ids, count = held.ids, #out.all - out.expired + #out.refused + #out.begins
   + #found.expired + #found.ghosts + #found.ids + hooks.told
 local fence, total = math.max((tonumber(last_fence) or 0) + 1, now), (tonumber(told) or 0) + count
 local lost, taken, given = table.concat(out.lost, ' '), table.concat(out.taken, ' '), table.concat(ids, ' ')
-local news = news_of_ends(ended, runs, now_ms, out, found, how, back)
+local news = news_of_ends(ended, runs, now_ms, out, found, how, off)
 if #ids > 0 then
   hold_jobs(held, worker, fence, active, locks, claimed, fields)
   ask_interval(meta, interval, asked, ask, worker)

@@ -176,6 +176,9 @@ pub fn accusation(task: &str, suspects: &[&Suspect], is_paused: bool) -> String 
             } else {
                 format!("`heartline task pause {task}` lets none begin until that worker is the only one")
             };
+            if suspects.iter().all(|suspect| suspect.alone == suspect.deaths) {
+                return "each of them was alone when its workers died, so that it is hardly the jobs: see what stops the workers (the log of their host tells of a kill for want of memory)".to_owned();
+            }
             format!(
                 "which of them cannot be told, since they died together: one at a time, on a worker with one slot, they tell themselves apart ({until})"
             )
@@ -343,11 +346,15 @@ pub async fn suspicions_of(
     suspicions(inspector, stalls.iter().chain(&to_come), tasks, workers, SystemTime::now()).await
 }
 
+/// Whether the advice is to let jobs run.
+fn lets_run(hint: &str) -> bool {
+    ["start", "run again", "begin"].iter().any(|word| hint.contains(word))
+}
+
 /// The same advice for a task with suspects: where it is to start a worker, or to let jobs run again, they come before.
 #[must_use]
 pub fn heeding(hint: &str) -> String {
-    let lets_run = ["start", "run again", "begin"].iter().any(|word| hint.contains(word));
-    if lets_run { format!("see to its suspects before; {hint}") } else { hint.to_owned() }
+    if lets_run(hint) { format!("see to its suspects before; {hint}") } else { hint.to_owned() }
 }
 
 /// All of them, the gravest first, and first among those what fails by the advice about others. Where jobs may take down the next worker, nothing sends anybody to start one, or to let jobs run again,
@@ -357,6 +364,13 @@ pub fn together(suspicions: Suspicions, mut doomed: Vec<Trouble>, others: Vec<Tr
     let Suspicions { at_large, failed } = suspicions;
     let is_suspected =
         |task: &Option<String>| task.is_some() && at_large.iter().any(|suspicion| suspicion.task == *task);
+    let is_doomed: Vec<Option<String>> = doomed.iter().map(|trouble| trouble.task.clone()).collect();
+    let mut others = others;
+    for trouble in others.iter_mut().filter(|trouble| is_doomed.contains(&trouble.task)) {
+        if lets_run(&trouble.hint) {
+            trouble.hint = format!("see to those that will fail before; {}", trouble.hint);
+        }
+    }
     doomed.extend(others);
     let mut troubles = doomed;
     for trouble in troubles.iter_mut().filter(|trouble| is_suspected(&trouble.task)) {

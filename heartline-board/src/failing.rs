@@ -16,11 +16,11 @@ const IN_A_ROW: u64 = 5;
 /// So many of late are an outage: jobs are run, and none is done.
 const OUTAGE: u64 = 20;
 
-/// So many times as many runs as there are slots were given back with none completed in between: a note, and what keeps jobs from being done.
-const GIVEN_BACK: (u64, u64) = (2, 5);
+/// So often all jobs that were held began anew with none completed in between: for a person to judge, and what keeps jobs from being done.
+const BROKEN_OFF: (u64, u64) = (2, 5);
 
-/// And so many at least.
-const LEAST_GIVEN_BACK: (u64, u64) = (3, 5);
+/// And so many runs broke off at least.
+const LEAST_BROKEN_OFF: u64 = 3;
 
 /// How many delayed jobs are looked at for how often they put themselves off, and how often is often.
 const SNOOZED: (usize, u32) = (5, 3);
@@ -259,26 +259,24 @@ async fn are_snoozed(inspector: &Inspector, task: &TaskReport, failed: &[&JobRow
     looked.iter().filter(|job| job.snoozed_count > 0).count() * 2 > looked.len()
 }
 
-/// That runs are given back again and again as workers stop, while none completes: those that take longer than a worker lives never end.
-pub(crate) fn of_given_back(task: &TaskReport) -> Option<Trouble> {
+/// That runs break off again and again, as workers stop or die, while none completes: those that take longer than a worker lives never end.
+pub(crate) fn of_broken_off(task: &TaskReport) -> Option<Trouble> {
     let (name, runs) = (&task.task, task.runs_lately);
-    let back = runs.given_back_in_a_row;
-    let last = runs.last_given_back_at.filter(|at| task.as_of.duration_since(*at).unwrap_or_default() < HOUR)?;
-    let rounds = |times: u64, least: u64| back >= task.slots.saturating_mul(times).max(least);
-    if !rounds(GIVEN_BACK.0, LEAST_GIVEN_BACK.0) || task.counts.unfinished() == 0 {
+    let last = runs.last_broken_off_at.filter(|at| task.as_of.duration_since(*at).unwrap_or_default() < HOUR)?;
+    let (broken, rounds) = (runs.broken_off_in_a_row, runs.rounds_broken_off());
+    if rounds < BROKEN_OFF.0 || broken < LEAST_BROKEN_OFF || task.counts.unfinished() == 0 {
         return None;
     }
     let when = relative(last, task.as_of);
     let what = format!(
-        "the last {back} runs were given back before they ended, as their workers stopped, the last one {when}; none completed since"
+        "the last {broken} runs broke off, as their workers stopped or died, the last one {when}, and none completed since"
     );
     let hint = format!(
-        "workers are stopped sooner than a job takes, so that it begins anew each time: `heartline workers --all` shows when they started and stopped; \
-         a longer grace, here and in what stops them, lets runs end, and a checkpoint lets the next run go on (`heartline jobs list -t {name} -s running`)"
+        "each of these jobs begins anew each time: `heartline workers --all` shows when workers started, stopped and died, \
+         `heartline stalls list -t {name}` which jobs were taken back; where workers are stopped sooner than a job takes, a longer grace lets it \
+         end, here and in what stops them, and a checkpoint lets the next run go on"
     );
-    // In the moments between two workers no slots are known.
-    let is_grave = task.slots > 0 && rounds(GIVEN_BACK.1, LEAST_GIVEN_BACK.1);
-    let grade = if is_grave { Grade::Risk } else { Grade::Note };
+    let grade = if rounds >= BROKEN_OFF.1 { Grade::Risk } else { Grade::Note };
     Some(Trouble { grade, ..Trouble::note(name, what, hint) })
 }
 
@@ -288,7 +286,15 @@ pub(crate) fn of_failures(task: &TaskReport) -> Option<Trouble> {
     let counted = |jobs: u64| if jobs == 0 { "none".to_owned() } else { jobs.to_string() };
     let is_said = row >= IN_A_ROW && (runs.completed > 0 || is_outage && row > task.failed_lately);
     let all = if is_said { format!("; THE LAST {row} ALL FAILED") } else { String::new() };
-    let what = if task.failed_lately > 0 {
+    // What is told of the last minutes alone would be no outage.
+    let of_hours = most_failed(task) && row < OUTAGE && !most_fail(task);
+    let what = if of_hours {
+        let began = many(runs.failed_first_hours, "job");
+        format!(
+            "in this hour and the one before {began} began to fail, and {} completed{all}",
+            counted(runs.completed_hours)
+        )
+    } else if task.failed_lately > 0 {
         let completed = match task.completed_lately {
             0 => String::new(),
             jobs => format!(", {jobs} completed"),
@@ -306,9 +312,10 @@ pub(crate) fn of_failures(task: &TaskReport) -> Option<Trouble> {
     };
     let hint = match keeps(task, "keepFailed") && task.counts.failed > 0 {
         true => format!(
-            "`heartline jobs codes -t {name}` counts why; one that completes ends this, and so does `heartline task purge {name} --state failed` where nothing else is left"
+            "`heartline jobs codes -t {name}` counts why; `heartline jobs retry -t {name} --state failed` lets them run again once that is mended, \
+             and this ends as jobs complete. `heartline task purge {name} --state failed` throws them away, and ends it too"
         ),
-        false => format!("the log of a worker, or `heartline events -t {name}`, says why"),
+        false => format!("the log of a worker, or `heartline events -t {name}`, says why; this ends as jobs complete"),
     };
     let grade = if is_outage { Grade::Risk } else { Grade::Note };
     Some(Trouble { grade, ..Trouble::note(name, what, hint) })

@@ -5,14 +5,14 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::{join_all, try_join_all};
 use heartline::{
-    Error, Holder, HolderReport, Inspector, JobReport, JobState, JobValues, ListsAway, ServerReport, TaskPause,
-    TaskReport, WatchReport, WorkerReport, WorkerState,
+    Error, Holder, HolderReport, Inspector, JobReport, JobState, JobValues, ListsAway, PartReport, ServerReport,
+    TaskPause, TaskReport, WatchReport, WorkerReport, WorkerState,
 };
 use serde::Serialize;
 
 use crate::checks::{Grade, of_servers};
 use crate::crashes::{doomed, heeding, is_last_run, spared, suspicions_of, together, would_fail};
-use crate::failing::{ailing, of_failures, of_given_back};
+use crate::failing::{ailing, of_broken_off, of_failures};
 use crate::listed::{self, of_lists};
 use crate::text::{many, printed, quoted, relative, shown, span};
 use crate::told::{is_overdue, proof};
@@ -169,11 +169,16 @@ fn is_crowded(task: &TaskReport, workers: &[WorkerReport]) -> bool {
     has_waited(task, LONG_WAIT) && claimers.peek().is_some() && claimers.all(|worker| !worker.has_room(&task.task))
 }
 
-/// Whether jobs have waited for long and none was begun, although slots are free.
-fn is_stuck(task: &TaskReport, workers: &[WorkerReport]) -> bool {
-    let since = task.last_claimed_at.map(|at| task.as_of.duration_since(at).unwrap_or_default());
-    let has_room = claimers(&task.task, workers).any(|worker| worker.has_room(&task.task));
-    has_waited(task, LONG_WAIT) && since.is_none_or(|since| since >= LONG_WAIT) && has_room
+/// The partitions in which jobs have waited for long and none was begun, although slots are free.
+fn stuck_parts<'a>(task: &'a TaskReport, workers: &[WorkerReport]) -> Vec<&'a PartReport> {
+    if !has_waited(task, LONG_WAIT) || !claimers(&task.task, workers).any(|worker| worker.has_room(&task.task)) {
+        return Vec::new();
+    }
+    let is_stuck = |part: &&PartReport| {
+        let since = part.last_claimed_at.map(|at| task.as_of.duration_since(at).unwrap_or_default());
+        part.next_waiting_age.is_some_and(|age| age >= LONG_WAIT) && since.is_none_or(|since| since >= LONG_WAIT)
+    };
+    task.parts.iter().filter(is_stuck).collect()
 }
 
 /// Everything that is wrong with tasks and workers. `holders` are those that [`holders`] found.
@@ -413,13 +418,23 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         let hint = "start a worker that has the task; those end when their jobs have ended, or their grace is over";
         troubles.push(Trouble { grade, ..Trouble::note(name, what, hint.to_owned()) });
     }
-    if is_stuck(task, workers) {
-        let none = task.last_claimed_at.map_or("none was ever begun".to_owned(), |at| {
+    let stuck = stuck_parts(task, workers);
+    if let Some(first) = stuck.iter().max_by_key(|part| part.next_waiting_age) {
+        let none = first.last_claimed_at.map_or("none was ever begun".to_owned(), |at| {
             format!("none was begun for {}", span(task.as_of.duration_since(at).unwrap_or_default()))
         });
-        let waited = span(task.next_waiting_age.unwrap_or_default());
+        let waited = span(first.next_waiting_age.unwrap_or_default());
+        let of = match stuck.len() == task.parts.len() {
+            true => format!("{} waiting, the next one", many(waiting, "job")),
+            false => format!(
+                "jobs wait in {} of its {} partitions, the next one of number {}",
+                stuck.len(),
+                task.parts.len(),
+                first.part
+            ),
+        };
         troubles.push(trouble(
-            format!("{} waiting, the next one for {waited}; {none}, although slots are free", many(waiting, "job")),
+            format!("{of} for {waited}; {none}, although slots are free"),
             format!(
                 "the log of its workers says why; `heartline audit -t {name}` tells whether a key of it is damaged"
             ),
@@ -433,7 +448,7 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
             let of = format!("{} of its {} partitions", pause.partitions, task.parts.len());
             what = format!("{of} are {}, and jobs of the others begin", paused_by(pause));
             hint = format!(
-                "one was away when that was asked for, {when}: `heartline task pause {name}` pauses all, `task resume {name}` lets all go on"
+                "one was away when that was asked for, {when}: `heartline task pause {name}` pauses all, `heartline task resume {name}` lets all go on"
             );
         }
         troubles.push(if waiting > 0 { trouble(what, hint) } else { Trouble::note(name, what, hint) });
@@ -480,7 +495,7 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         troubles.extend(crowd(task, held_by.map_or(&[], |report| &report.holders)));
     }
     troubles.extend(of_failures(task));
-    troubles.extend(of_given_back(task));
+    troubles.extend(of_broken_off(task));
     if let Some(lost) = task.options_lost_at {
         let ago = task.as_of.duration_since(lost).unwrap_or_default();
         if ago < TOLD_FOR {
@@ -890,7 +905,7 @@ fn of_lost_tasks(tasks: &[TaskReport], workers: &[WorkerReport]) -> Vec<Trouble>
     let names: BTreeSet<&str> = live.map(|its| its.task.as_str()).collect();
     let lost = names.into_iter().filter(|name| !tasks.iter().any(|task| task.task == *name));
     let what = "live workers have it, and it is not in the list of tasks";
-    let hint = "the server has lost data, or a worker that has just started has not told of it yet";
+    let hint = "its workers list it again within a minute or so; where they do not, or its jobs are gone, the server has lost data";
     lost.map(|name| Trouble::risk(Some(name), what.to_owned(), hint.to_owned())).collect()
 }
 

@@ -62,7 +62,7 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
     let (oldest, paused, slots, readable) = (levels(), levels(), levels(), levels());
     let (epoch_age, interval, silent) = (levels(), levels(), levels());
     let (findings, audit_age, due, lost) = (levels(), levels(), levels(), levels());
-    let (nowhere, row, given_back) = (levels(), levels(), levels());
+    let (nowhere, row, rounds) = (levels(), levels(), levels());
     for task in tasks {
         let label = || vec![("task", named(&task.task))];
         set(&readable, label(), f64::from(u8::from(task.fault.is_none())));
@@ -80,7 +80,7 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
         set(&due, label(), task.due as f64);
         set(&nowhere, label(), task.nowhere as f64);
         set(&row, label(), in_a_row(task) as f64);
-        set(&given_back, label(), task.runs_lately.given_back_in_a_row as f64);
+        set(&rounds, label(), task.runs_lately.rounds_broken_off() as f64);
         let lost_age = task.data_lost_at.and_then(|at| task.as_of.duration_since(at).ok());
         if let Some(age) = lost_age {
             set(&lost, label(), age.as_secs_f64());
@@ -123,9 +123,9 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
         row,
     );
     registry.register(
-        "task_given_back_in_a_row",
-        "Runs that were given back before they ended, as their workers stopped, since one completed",
-        given_back,
+        "task_broken_off_rounds",
+        "How often all held jobs have begun anew, as their workers stopped or died, since a run completed",
+        rounds,
     );
     registry.register("task_stalls", "Stalls since the task exists: jobs whose worker fell silent or died", stalled);
     registry.register("jobs_due", "Delayed jobs whose time has come", due);

@@ -533,7 +533,8 @@ impl fmt::Debug for Act {
 pub enum ForgetOutcome {
     /// Nothing is left of it.
     Forgotten,
-    /// These workers work it, or were seen in the last hour and did not say that they stopped.
+    /// These workers work it, or may: they were seen in the last hour and did not say that they stopped, or what they tell is on a node of a
+    /// cluster that is away.
     Worked(Vec<WorkerId>),
     /// It has so many jobs, in whatever state.
     HasJobs(u64),
@@ -617,8 +618,10 @@ impl Inspector {
     /// The task may be forgotten or not when the future is dropped; it is safe to repeat.
     pub async fn forget_task(&self, task: &str) -> Result<ForgetOutcome, Error> {
         let tables = self.tables_now(task).await?;
+        // Which tasks one has is not known while the node is away to which it tells that.
         let workers = self.workers().await?.into_iter().filter(|worker| {
-            worker.state != super::workers::WorkerState::Gone && worker.tasks.iter().any(|its| its.task == task)
+            let may_have_it = worker.is_away || worker.tasks.iter().any(|its| its.task == task);
+            worker.state != super::workers::WorkerState::Gone && may_have_it
         });
         let workers: Vec<WorkerId> = workers.map(|worker| worker.worker).collect();
         if !workers.is_empty() {

@@ -151,11 +151,20 @@ impl Inspector {
         Ok(tables.all())
     }
 
-    /// All of its tables as they are now, for what must hold for all of them.
+    /// All of its tables as they are now, for what must hold for all of them. While the node of the first one is away that is as
+    /// many as were known, or as workers of the task know.
     pub(super) async fn tables_now(&self, task: &str) -> Result<Arc<[Arc<TaskKeys>]>, Error> {
         self.first(task)?;
         let tables = self.store.tables(task);
-        tables.refresh(&self.store).await?;
+        match tables.refresh(&self.store).await {
+            Err(e) if e.is_outage() && tables.parts() == 1 => {
+                let workers = self.workers().await.unwrap_or_default();
+                let its = workers.iter().flat_map(|worker| &worker.tasks).filter(|its| its.task == task);
+                tables.learn(its.map(|its| its.parts).max().filter(|parts| *parts > 1).ok_or(e)?);
+            }
+            Err(e) if e.is_outage() => {}
+            answer => answer?,
+        }
         Ok(tables.all())
     }
 

@@ -98,7 +98,9 @@ pub struct TaskReport {
     pub is_away: bool,
 }
 
-/// How runs of a task ended. A job whose worker died once runs again, and does not count; one that nobody began in time counts as a run that failed.
+/// How runs of a task ended. One whose worker died has failed where the job failed by that, or is tried again by its retries, and has broken off
+/// in any case; a job that nobody began in time counts as a run that failed. All that is counted anew once a person has removed the last job that
+/// had failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RunsLately {
@@ -119,12 +121,14 @@ pub struct RunsLately {
     /// When a run completed last.
     #[serde(rename = "last_completed_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub last_completed_at: Option<SystemTime>,
-    /// How many runs were given back before they ended, since their worker stopped, since a run completed, or put its job off.
-    pub given_back_in_a_row: u64,
-    /// When a run was given back last.
-    #[serde(rename = "last_given_back_at_ms", serialize_with = "ms_since_1970_where_known")]
-    pub last_given_back_at: Option<SystemTime>,
-    /// Runs that completed in the present hour and the one before.
+    /// How many runs broke off, as their worker stopped or died, since a run completed, or put its job off.
+    pub broken_off_in_a_row: u64,
+    /// How many jobs were held at a time when any of those did, at the most: by so many of them each job has begun anew once.
+    pub held_at_most: u64,
+    /// When a run broke off last.
+    #[serde(rename = "last_broken_off_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub last_broken_off_at: Option<SystemTime>,
+    /// Runs that completed in the present hour and the one before, or put their job off.
     pub completed_hours: u64,
     /// How many jobs began to fail in that time.
     pub failed_first_hours: u64,
@@ -139,15 +143,21 @@ impl TaskReport {
 }
 
 impl RunsLately {
+    /// How often all jobs that were held have begun anew, none having completed in between.
+    #[must_use]
+    pub fn rounds_broken_off(&self) -> u64 {
+        self.broken_off_in_a_row / self.held_at_most.max(1)
+    }
+
     /// Sums up the fields `runs` of the `meta` of partitions, see `docs/wire-format.md`, each with the time of its server, ms.
     fn of(parts: &[(&str, u64)]) -> RunsLately {
         let mut runs = RunsLately::default();
         let rows = parts.iter().filter_map(|(text, _)| {
             let (row, _) = text.split_once('|')?;
             let numbers: Vec<u64> = row.split(' ').filter_map(|word| word.parse().ok()).collect();
-            <[u64; 11]>::try_from(numbers).ok()
+            <[u64; 12]>::try_from(numbers).ok()
         });
-        let rows: Vec<[u64; 11]> = rows.collect();
+        let rows: Vec<[u64; 12]> = rows.collect();
         let latest = |at: usize| rows.iter().map(|row| row[at]).max().filter(|ms| *ms > 0);
         let completed = latest(3).unwrap_or(0);
         // What began to fail in one partition before something completed in another is no row, and how much of it did is not known.
@@ -156,13 +166,14 @@ impl RunsLately {
             let begun = at_ms(*begun);
             runs.failing_since = Some(runs.failing_since.map_or(begun, |since| since.min(begun)));
         }
-        for [_, _, _, _, back, given, ..] in rows.iter().filter(|row| row[5] >= completed) {
-            runs.given_back_in_a_row = runs.given_back_in_a_row.saturating_add(*back);
-            runs.last_given_back_at = runs.last_given_back_at.max(Some(at_ms(*given)).filter(|_| *given > 0));
+        for [_, _, _, _, broken, held, off, ..] in rows.iter().filter(|row| row[4] > 0 && row[6] >= completed) {
+            runs.broken_off_in_a_row = runs.broken_off_in_a_row.saturating_add(*broken);
+            runs.held_at_most = runs.held_at_most.saturating_add(*held);
+            runs.last_broken_off_at = runs.last_broken_off_at.max(Some(at_ms(*off)));
         }
         (runs.last_failed_at, runs.last_completed_at) = (latest(2).map(at_ms), latest(3).map(at_ms));
         let hour = parts.iter().map(|(_, now_ms)| *now_ms).max().unwrap_or(0) / 3_600_000;
-        for [_, _, _, _, _, _, at, now_completed, now_first, then_completed, then_first] in &rows {
+        for [_, _, _, _, _, _, _, at, now_completed, now_first, then_completed, then_first] in &rows {
             let counted = match hour.checked_sub(*at) {
                 Some(0) => [now_completed.saturating_add(*then_completed), now_first.saturating_add(*then_first)],
                 Some(1) => [*now_completed, *now_first],
@@ -262,6 +273,12 @@ pub struct PartReport {
     /// Held jobs that sweeps found silent and set aside, since their phase waits for longer or for a person. A job that was taken from its
     /// worker since then may be counted until the next snapshots.
     pub set_aside: u64,
+    /// How long its next job has waited, or is due.
+    #[serde(rename = "next_waiting_age_ms", serialize_with = "as_ms_where_known")]
+    pub next_waiting_age: Option<Duration>,
+    /// When a job of it was claimed last.
+    #[serde(rename = "last_claimed_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub last_claimed_at: Option<SystemTime>,
 }
 
 /// How fast a task moves.
@@ -605,5 +622,8 @@ fn part_report(seen: &Overview, part: u32) -> PartReport {
         candidates: seen.candidates,
         heard: seen.active,
         set_aside: seen.set_aside,
+        next_waiting_age: waits_since(seen).map(|since| Duration::from_millis(seen.now_ms.saturating_sub(since))),
+        // Fences are drawn from the time, in us.
+        last_claimed_at: seen.number("fence").map(|fence| at_ms(fence / 1000)),
     }
 }

@@ -142,6 +142,9 @@ pub struct WorkerTask {
     pub beat_took: Duration,
     /// Its watch, partition by partition.
     pub watches: Vec<WatchReport>,
+    /// How many partitions the task has, as the worker knows it.
+    #[serde(skip)]
+    pub(super) parts: u32,
 }
 
 /// The watch of a worker over a part of a task: how long it has seen the epoch without a gap, and what broke it last.
@@ -317,7 +320,8 @@ fn task_of(task: &str, presence: &HashMap<String, String>, seen_ms: u64) -> Work
         [ago, took] => (before(ago), took.parse().unwrap_or(0)),
         _ => (None, 0),
     };
-    let watches = (0..number(presence, &format!("partitions:{task}")).unwrap_or(1)).filter_map(|part| {
+    let parts = number(presence, &format!("partitions:{task}")).unwrap_or(1);
+    let watches = (0..parts).filter_map(|part| {
         let field = if part == 0 { format!("watch:{task}") } else { format!("watch:{task}:{part}") };
         let words: Vec<&str> = presence.get(&field)?.split(' ').collect();
         let [epoch, watched, interval, cause, ago] = words[..] else { return None };
@@ -339,6 +343,7 @@ fn task_of(task: &str, presence: &HashMap<String, String>, seen_ms: u64) -> Work
         last_beat_at,
         beat_took: Duration::from_millis(beat_took),
         watches: watches.filter(|watch| !watch.interval.is_zero()).collect(),
+        parts: u32::try_from(parts).unwrap_or(1),
     }
 }
 

@@ -11,6 +11,9 @@ use crate::error::server::{NO_ANSWER, Nature, Said, ServerError};
 
 const AUTH_CODES: [&str; 2] = ["NOAUTH", "WRONGPASS"];
 
+/// How Redis 6.2 and 7.0 tell, under no code of its own, that a script may not run a command, or touch a key.
+const DENIED_IN_SCRIPT: &str = "The user executing the script can't ";
+
 const REFUSING_CODES: [&str; 4] = ["OOM", "READONLY", "NOREPLICAS", "MISCONF"];
 
 const UNREADY_CODES: [&str; 8] =
@@ -24,6 +27,9 @@ fn code_of(error: &RedisError) -> Option<String> {
     let first =
         error.clone().into_server_errors().and_then(|all| all.first().map(|(_, first)| first.code().to_owned()));
     let code = first.or_else(|| error.code().map(str::to_owned))?;
+    if code == "ERR" && error.to_string().contains(DENIED_IN_SCRIPT) {
+        return Some("NOPERM".to_owned());
+    }
     if code == "ERR" {
         return raised_inside(&error.to_string()).or(Some(code));
     }
@@ -205,6 +211,20 @@ mod tests {
         for code in ["NOPERM", "BUSY", "TRYAGAIN", "OOM", "WRONGTYPE"] {
             assert!(!server(code).ends_connection(), "{code}");
         }
+    }
+
+    #[test]
+    fn what_a_script_may_not_do_is_denied_whatever_the_server_calls_it() {
+        let told = [
+            "The user executing the script can't run this command or subcommand script: 5ca1ab1e, on @user_script:1.",
+            "Error running script (call to f_1): @user_script:3: @user_script: 3: The user executing the script can't access at least one of the keys mentioned in the command arguments",
+        ];
+        for text in told {
+            let error = classify("settle", make_extension_error("ERR".into(), Some(text.into())));
+            assert!(error.is_denied() && !error.is_retryable(), "{error:?}");
+        }
+        let error = classify("settle", make_extension_error("NOPERM".into(), Some("ACL failure in script".into())));
+        assert!(error.is_denied(), "{error:?}");
     }
 
     #[test]

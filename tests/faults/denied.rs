@@ -1,9 +1,11 @@
 //! A user of the server who may do all but one thing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use heartline::Error;
+use heartline::{Context, Error, JobError};
 
+use crate::support::journal::Journal;
 use crate::support::task::{INTERVAL, TestTask, options};
 use crate::support::{PATIENCE, TestRedis, Warnings, eventually, stat};
 
@@ -81,5 +83,50 @@ async fn a_dispatch_that_was_denied_in_the_middle_is_as_if_it_had_not_been_made(
     let worker = test.start_worker(options(INTERVAL)).await;
     tokio::time::timeout(PATIENCE, job.result()).await.expect("the job does not run").unwrap();
     eventually("it is alone", PATIENCE, async || jobs.counts().await.unwrap().completed == 1).await;
+    worker.stop().await;
+}
+
+/// Takes a right from a user of the server, or gives it back.
+async fn set_right(conn: &mut redis::aio::MultiplexedConnection, right: &str) {
+    let mut acl = redis::cmd("ACL");
+    let () = acl.arg("SETUSER").arg("bounded").arg(right).query_async(conn).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_right_that_is_taken_from_a_running_worker_costs_no_more_than_the_calls_under_way() {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    if !tells_of_rights(&test).await {
+        return;
+    }
+    let mut conn = test.conn().await;
+    let mut acl = redis::cmd("ACL");
+    acl.arg("SETUSER").arg("bounded").arg("on").arg(">secret").arg("~*").arg("&*").arg("+@all");
+    let () = acl.query_async(&mut conn).await.unwrap();
+    let (_app, jobs) = test.producer().await;
+    let all = jobs.dispatch_many((0..2_000).map(|at| at.to_string())).await.unwrap();
+    let url = redis.url().replace("redis://", "redis://bounded:secret@");
+    let handler = |_: Arc<Journal>, _: Context, _: String| async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        Ok::<u64, JobError>(1)
+    };
+    let worker = test.start_worker_with(&url, options(INTERVAL).concurrency(20), handler).await;
+    eventually("it works", PATIENCE, async || jobs.counts().await.unwrap().completed > 100).await;
+    set_right(&mut conn, "-hset").await;
+    // It would repeat its calls several times in that time, each with other jobs.
+    let before = jobs.counts().await.unwrap();
+    tokio::time::sleep(INTERVAL * 2).await;
+    let counts = jobs.counts().await.unwrap();
+    assert_eq!(counts.completed, before.completed, "nothing is written without the right");
+    set_right(&mut conn, "+hset").await;
+    eventually("the rest is done", PATIENCE, async || {
+        let counts = jobs.counts().await.unwrap();
+        counts.waiting + counts.held() == 0
+    })
+    .await;
+    let counts = jobs.counts().await.unwrap();
+    let nowhere = all.len() as u64 - counts.completed - counts.failed;
+    // Of the two calls that were under way when it was taken.
+    assert!(nowhere <= 2 * 20, "{nowhere} are nowhere: {counts:?}");
     worker.stop().await;
 }

@@ -381,3 +381,96 @@ async fn a_pause_holds_on_the_nodes_that_are_there_and_is_told_as_what_it_is() {
     inspector.resume(TASKS[0]).await.unwrap();
     assert!(report().await.unwrap().paused.is_none());
 }
+
+/// Freezes this primary and its replica, so that nobody takes over.
+fn freeze_both(six: &Six, at: usize) -> [usize; 2] {
+    let servers = [at, at + 3];
+    for server in servers {
+        six.cluster.nodes[server].freeze().unwrap();
+    }
+    servers
+}
+
+/// Which of the primaries has this key, whose slot is that of its whole name.
+async fn place_of(six: &Six, key: &str) -> usize {
+    let port = six.primary_of(key, six.ports()[0]).await.unwrap();
+    six.ports().iter().position(|own| *own == port).unwrap()
+}
+
+/// One of the tasks whose first table is not where the lists are, and where it is.
+async fn task_beside_the_lists(six: &Six) -> (&'static str, usize) {
+    let lists = [place_of(six, "heartline:workers").await, place_of(six, "heartline:tasks").await];
+    for task in TASKS {
+        let at = place_of(six, task).await;
+        if !lists.contains(&at) {
+            return (task, at);
+        }
+    }
+    panic!("no task is where the lists are not");
+}
+
+/// Starts workers until one of them tells of itself there, or, without `is_there`, elsewhere.
+async fn worker_that_tells(six: &Six, app: &App, at: usize, is_there: bool) -> heartline::RunningWorker {
+    for _ in 0..50 {
+        let worker = app.worker().spawn();
+        if (place_of(six, &format!("heartline:worker:{}", worker.id())).await == at) == is_there {
+            return worker;
+        }
+        let _ = worker.stop().await.unwrap();
+    }
+    panic!("no id of 50 is as it should be");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_holds_for_the_partitions_that_are_there_also_without_the_first_one() {
+    let six = Six::start().await;
+    let (name, at) = task_beside_the_lists(&six).await;
+    let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
+    let handler = |_: Context, input: u64| async move { Ok::<_, JobError>(input) };
+    let task = app.task(name, TaskOptions::new().partitions(3), handler).unwrap();
+    let worker = worker_that_tells(&six, &app, at, false).await;
+    task.dispatch(1).await.unwrap().result().await.unwrap();
+    let inspector = app.inspector();
+    let knows = async || inspector.workers().await.unwrap().iter().any(|worker| worker.tasks.len() == 1);
+    eventually("it told of itself", PATIENCE, knows).await;
+    // Somebody who has not asked before how many there are.
+    let other = App::builder().redis(six.cluster.url()).build().await.unwrap();
+    let frozen = freeze_both(&six, at);
+    let refused = other.inspector().by("night").pause(name, "maintenance").await.unwrap_err();
+    assert!(matches!(refused, Error::Connect { .. }), "{refused}");
+    for server in frozen {
+        six.cluster.nodes[server].thaw().unwrap();
+    }
+    eventually("it is told of again", PATIENCE, async || inspector.task(name).await.is_ok()).await;
+    let pause = inspector.task(name).await.unwrap().paused.expect("those that were there are paused");
+    assert!(pause.by == "night" && pause.partitions >= 2, "{pause:?}");
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_task_is_forgotten_that_a_worker_may_have_who_cannot_tell() {
+    let six = Six::start().await;
+    let (beside, at) = task_beside_the_lists(&six).await;
+    let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
+    let handler = |_: Context, input: u64| async move { Ok::<_, JobError>(input) };
+    let mut elsewhere = beside;
+    for task in TASKS {
+        if place_of(&six, task).await != at {
+            elsewhere = task;
+        }
+    }
+    app.task(elsewhere, TaskOptions::new(), handler).unwrap();
+    let worker = worker_that_tells(&six, &app, at, true).await;
+    let inspector = app.inspector();
+    let knows = async || inspector.workers().await.unwrap().iter().any(|worker| worker.tasks.len() == 1);
+    eventually("it told of itself", PATIENCE, knows).await;
+    let frozen = freeze_both(&six, at);
+    let outcome =
+        eventually("it is known that the node is away", PATIENCE, async || inspector.forget_task(elsewhere).await.ok())
+            .await;
+    assert_eq!(outcome, heartline::ForgetOutcome::Worked(vec![worker.id().clone()]));
+    for server in frozen {
+        six.cluster.nodes[server].thaw().unwrap();
+    }
+    let _ = worker.stop().await.unwrap();
+}

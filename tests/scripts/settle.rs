@@ -865,10 +865,10 @@ async fn jobs_that_begin_to_fail_are_counted_until_one_completes() {
     assert_eq!(in_a_row(&mut task).await, "1");
 }
 
-/// How many runs were given back since one completed.
-async fn given_back(task: &mut Task) -> String {
+/// How many runs broke off since one completed, and how many jobs were held then.
+async fn broken_off(task: &mut Task) -> String {
     let runs = task.field("meta", "runs").await;
-    runs.split(' ').nth(4).unwrap_or_default().to_owned()
+    runs.split(' ').skip(4).take(2).collect::<Vec<_>>().join(" ")
 }
 
 #[tokio::test]
@@ -879,18 +879,18 @@ async fn runs_that_are_given_back_are_counted_until_one_completes() {
     let back =
         ["a", "1", "requeue", "0", "0", "", "b", "2", "requeue", "0", "0", "", "ahead", "3", "requeue", "0", "0", ""];
     task.ok("settle", &[&["1", "w", "1000", "0", "0", "0"][..], &back].concat()).await;
-    assert_eq!(given_back(&mut task).await, "2", "one of them had not begun");
+    assert_eq!(broken_off(&mut task).await, "2 6", "one of them had not begun");
     // What fails says nothing of it.
     task.ok("settle", &["2", "w", "1000", "0", "0", "0", "c", "4", "failed", "1", "disk - 9", "E"]).await;
-    assert_eq!(given_back(&mut task).await, "2");
+    assert_eq!(broken_off(&mut task).await, "2 6");
     assert_eq!(in_a_row(&mut task).await, "1");
     task.ok("settle", &["3", "w", "1000", "0", "0", "0", "d", "5", "requeue", "0", "0", ""]).await;
-    assert_eq!(given_back(&mut task).await, "3");
-    let given = task.field("meta", "runs").await;
-    let at: f64 = given.split(' ').nth(5).unwrap().parse().unwrap();
-    assert!((task.now_ms().await - at).abs() < 60_000.0, "{given}");
+    assert_eq!(broken_off(&mut task).await, "3 6");
+    let runs = task.field("meta", "runs").await;
+    let at: f64 = runs.split(' ').nth(6).unwrap().parse().unwrap();
+    assert!((task.now_ms().await - at).abs() < 60_000.0, "{runs}");
     task.ok("settle", &["4", "w", "1000", "0", "1", "0", "e", "6"]).await;
-    assert_eq!(given_back(&mut task).await, "0");
+    assert_eq!(broken_off(&mut task).await, "0 0");
 }
 
 #[tokio::test]
@@ -898,7 +898,7 @@ async fn how_runs_end_is_counted_minute_by_minute() {
     let mut task = Task::new().await;
     let minute = (task.now_ms().await / 60_000.0) as u64;
     let before =
-        format!("7 5 6 5 0 0 {} 9 9 4 3|{} 5 4 3;{} 1 1 1;{} 9 9 9", minute / 60, minute - 1, minute - 5, minute - 6);
+        format!("7 5 6 5 0 0 0 {} 9 9 4 3|{} 5 4 3;{} 1 1 1;{} 9 9 9", minute / 60, minute - 1, minute - 5, minute - 6);
     task.hset("meta", &[("runs", &before)]).await;
     task.running("w", &[("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 5)]).await;
     let args = ["1", "w", "1000", "0", "2", "0", "a", "b", "1", "2"];

@@ -12,7 +12,7 @@ use crate::args::TaskCommand;
 use crate::ask::confirm;
 use crate::failure::{Failure, ended};
 use crate::session::Session;
-use heartline_board::text::{exact, rate_of, shown, span};
+use heartline_board::text::{exact, many, rate_of, shown, span};
 use heartline_board::troubles::troubles_of;
 
 /// Between two looks, from which rates are told.
@@ -102,7 +102,7 @@ pub(super) async fn list(session: &Session) -> Result<(), Failure> {
 fn in_part(failure: Failure) -> Failure {
     match failure {
         Failure::Failed(what) => Failure::Failed(format!(
-            "{what}; of a task with partitions it may have been done to the others: repeat it when the node is back"
+            "{what}; of a task with partitions it may have been done to the others, as `heartline task show` tells: repeat it when the node is back"
         )),
         failure => failure,
     }
@@ -243,7 +243,7 @@ async fn forget(session: &Session, task: &str) -> Result<(), Failure> {
         ForgetOutcome::Forgotten => session.out.line(format!("{task} is forgotten")),
         ForgetOutcome::Worked(workers) => {
             let named: Vec<String> = workers.iter().take(5).map(|worker| shown(worker.as_str())).collect();
-            Err(Failure::Failed(format!("{task} is worked by {} workers: {}", workers.len(), named.join(", "))))
+            Err(Failure::Failed(format!("{task} is worked, or may be, by {}: {}", many(workers.len() as u64, "worker"), named.join(", "))))
         }
         ForgetOutcome::HasJobs(jobs) => {
             Err(Failure::Failed(format!("{task} has {jobs} jobs: purge them first, state by state")))

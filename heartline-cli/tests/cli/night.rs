@@ -230,6 +230,44 @@ async fn a_job_for_a_task_that_nobody_has_named_is_told_to_wait() {
 }
 
 #[tokio::test]
+async fn one_partition_that_stands_still_is_told_of_beside_others_that_go_on() {
+    let bench = Bench::of_one_table().await;
+    let handler = |_: Context, input: String| async move { Ok::<_, JobError>(input) };
+    let spread = bench.app.task("spread", TaskOptions::new().partitions(3), handler).unwrap();
+    for at in 0..20 {
+        spread.dispatch("x".into()).id(format!("job-{at}")).await.unwrap();
+    }
+    holds(&bench, &[], Duration::ZERO, Duration::ZERO).await;
+    let mut conn = bench.redis().await;
+    let mut set = async |key: String, field: &str, value: String| {
+        redis::cmd("HSET").arg(key).arg(field).arg(value).query_async::<()>(&mut conn).await.unwrap();
+    };
+    let presence = format!("cli:worker:{NOBODY}");
+    set(presence.clone(), "tasks", "export spread".to_owned()).await;
+    set(presence, "slots:spread", "5".to_owned()).await;
+    let mut keys = bench.redis().await;
+    let metas: Vec<String> = redis::cmd("KEYS").arg("cli:{spread:*}:meta").query_async(&mut keys).await.unwrap();
+    let metas: Vec<String> = metas.into_iter().chain(["cli:{spread}:meta".to_owned()]).collect();
+    assert_eq!(metas.len(), 3);
+    for meta in &metas {
+        let payload = meta.replace(":meta", ":payload");
+        let ids: Vec<String> = redis::cmd("HKEYS").arg(payload).query_async(&mut keys).await.unwrap();
+        for id in ids {
+            let since = ms_ago(Duration::from_secs(200)).to_string();
+            set(meta.replace(":meta", ":waitingSince"), &id, since).await;
+        }
+        set(meta.clone(), "fence", (ms_ago(Duration::from_secs(5)) * 1000).to_string()).await;
+    }
+    let about = |ran: &crate::run::Ran| ran.out.contains("although slots are free");
+    let ran = bench.run(&["health"]).await;
+    assert!(!about(&ran), "a backlog that moves: {ran:?}");
+    set(metas[0].clone(), "fence", (ms_ago(Duration::from_secs(90)) * 1000).to_string()).await;
+    let ran = bench.run(&["health"]).await;
+    assert!(ran.status == 1 && about(&ran), "{ran:?}");
+    assert!(ran.out.contains("! spread: jobs wait in 1 of its 3 partitions, the next one of number "), "{ran:?}");
+}
+
+#[tokio::test]
 async fn jobs_that_wait_beside_free_slots_or_workers_that_stop_are_told_of() {
     let bench = Bench::of_one_table().await;
     bench.export.dispatch("hold".into()).id("c").await.unwrap();
@@ -911,7 +949,7 @@ async fn ran(bench: &Bench, runs: [u64; 3]) {
     let before: Option<String> =
         redis::cmd("HGET").arg("cli:{export}:meta").arg("runs").query_async(&mut conn).await.unwrap();
     let before = before.unwrap_or_default();
-    let row = before.split_once('|').map_or("0 0 0 0 0 0 0 0 0 0 0", |(row, _)| row);
+    let row = before.split_once('|').map_or("0 0 0 0 0 0 0 0 0 0 0 0", |(row, _)| row);
     let text = format!("{row}|{} {completed} {failed} {first}", ms_ago(Duration::ZERO) / 60_000);
     redis::cmd("HSET").arg("cli:{export}:meta").arg("runs").arg(text).query_async::<()>(&mut conn).await.unwrap();
 }
@@ -1205,5 +1243,27 @@ async fn dead_jobs_that_are_tried_again_on_an_idle_task_are_no_outage() {
     ran(&bench, [0, 32, 0]).await;
     let told = bench.run(&["status"]).await;
     assert!(told.status == 0 && told.out.contains("? export: 25 jobs delayed"), "{told:?}");
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn whoever_removes_what_failed_ends_its_alarm_and_is_told_what_else_he_may_do() {
+    let bench = Bench::of_one_table().await;
+    let worker = bench.worker();
+    for at in 0..25 {
+        bench.export.dispatch("fail".into()).id(format!("job-{at}")).await.unwrap();
+    }
+    until("all have failed", async || bench.export.counts().await.unwrap().failed == 25).await;
+    bench.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
+    let ran = bench.run(&["health"]).await;
+    assert!(ran.status == 1, "25 failed, and one completed: {ran:?}");
+    let told = ran.out.find("jobs retry -t export --state failed").zip(ran.out.find("throws them away"));
+    assert!(told.is_some_and(|(retry, purge)| retry < purge), "what keeps the jobs is named first: {ran:?}");
+    // An unrelated one that waits for tomorrow changes nothing.
+    bench.export.dispatch("x".into()).id("later").delay(Duration::from_secs(3600)).await.unwrap();
+    assert_eq!(bench.run(&["task", "purge", "export", "--state", "failed", "--yes"]).await.status, 0);
+    assert_eq!(bench.run(&["health"]).await.status, 0);
+    bench.export.dispatch("fail".into()).await.unwrap().result().await.unwrap_err();
+    assert_eq!(bench.run(&["health"]).await.status, 0, "one more says nothing of those");
     let _ = worker.stop().await.unwrap();
 }

@@ -238,49 +238,69 @@ async fn a_worker_that_is_told_to_stop_lets_programs_end_in_their_grace_and_hand
 }
 
 #[tokio::test]
-async fn workers_that_are_stopped_sooner_than_their_jobs_end_are_told_of() {
+async fn workers_that_are_stopped_or_die_sooner_than_their_jobs_end_are_told_of() {
     let bench = Bench::of_one_table().await;
     let file = scratch("again");
     let script = format!("echo $$ >> {}; sleep $(cat)", file.display());
-    let task = bench.app.task_ref::<serde_json::Value, serde_json::Value>("script").unwrap();
-    let long = task.dispatch(json!(600)).await.unwrap();
+    let task = bench.app.task_ref::<Value, Value>("script").unwrap();
+    let longs: Vec<_> = task.dispatch_many((0..2).map(|_| json!(600))).await.unwrap();
     let mut started = 0;
-    let mut stopped = async |times: usize| {
+    let mut goes = async |times: usize, signal: &str| {
         for _ in 0..times {
-            started += 1;
-            let mut worker = Script::start(&bench, &["--grace", "0s"], &script);
+            started += 2;
+            let mut worker = Script::start(&bench, &["--grace", "0s", "--max-count", "50", "--concurrency", "2"], &script);
             let _ = pids(&file, started).await;
-            worker.signal("-TERM");
-            assert!(worker.child.wait().unwrap().success());
+            worker.signal(signal);
+            worker.child.wait().unwrap();
         }
     };
-    stopped(2).await;
+    goes(1, "-TERM").await;
     let ran = bench.run(&["status"]).await;
-    assert!(!ran.out.contains("given back"), "a deploy or two are none: {ran:?}");
-    stopped(1).await;
+    assert!(!ran.out.contains("broke off"), "a deploy is nothing: {ran:?}");
+    goes(1, "-TERM").await;
     let ran = bench.run(&["status"]).await;
-    let told = "? script: the last 3 runs were given back before they ended, as their workers stopped";
+    let told = "? script: the last 4 runs broke off, as their workers stopped or died";
     assert!(ran.out.contains(told), "{ran:?}");
-    stopped(2).await;
-    let mut worker = Script::start(&bench, &["--grace", "0s"], &script);
-    let _ = pids(&file, 6).await;
-    let told = "! script: the last 5 runs were given back before they ended, as their workers stopped";
+    // Whether they were stopped or killed is the same.
+    goes(1, "-KILL").await;
+    goes(2, "-TERM").await;
+    let told = "! script: the last 10 runs broke off, as their workers stopped or died";
     let url = bench.url();
     let args = ["--redis", &url, "--prefix", "cli", "health"];
     let ran = bench.run(&args).await;
-    assert!(ran.status == 1 && ran.out.contains(told), "{ran:?}");
+    assert!(ran.status == 1 && ran.out.contains(told), "also between two workers: {ran:?}");
     // A command that it names looks where this one does: what the environment says goes without saying.
     assert!(ran.out.contains(&format!("`heartline --redis {url} workers --all`")), "{ran:?}");
     let ran = bench.run(&["metrics", "--once"]).await;
-    assert!(ran.out.contains("heartline_task_given_back_in_a_row{task=\"script\"} 5"), "{ran:?}");
-    long.cancel("enough").await.unwrap();
+    assert!(ran.out.contains("heartline_task_broken_off_rounds{task=\"script\"} 5"), "{ran:?}");
+    for long in &longs {
+        long.cancel("enough").await.unwrap();
+    }
     // One that completes ends it.
-    let short = task.dispatch(json!(0)).await.unwrap();
-    assert_eq!(short.result().await.unwrap(), serde_json::Value::Null);
+    let worker = Script::start(&bench, &[], &script);
+    assert_eq!(worker.result(json!(0)).await.unwrap(), Value::Null);
     let ran = bench.run(&["health"]).await;
     assert!(ran.status == 0, "{ran:?}");
-    worker.signal("-TERM");
-    assert!(worker.child.wait().unwrap().success());
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[tokio::test]
+async fn workers_of_which_most_are_stopped_once_are_no_outage() {
+    let bench = Bench::of_one_table().await;
+    let file = scratch("fewer");
+    let script = format!("echo $$ >> {}; sleep $(cat)", file.display());
+    let options = ["--grace", "0s", "--concurrency", "1"];
+    let mut workers: Vec<Script> = (0..6).map(|_| Script::start(&bench, &options, &script)).collect();
+    for _ in 0..6 {
+        workers[0].jobs.dispatch(json!(600)).await.unwrap();
+    }
+    let _ = pids(&file, 6).await;
+    for worker in &mut workers[1..] {
+        worker.signal("-TERM");
+        assert!(worker.child.wait().unwrap().success());
+    }
+    let ran = bench.run(&["health"]).await;
+    assert!(ran.status == 0 && !ran.out.contains("broke off"), "{ran:?}");
     std::fs::remove_file(&file).unwrap();
 }
 
