@@ -69,7 +69,7 @@ bench-viewers: ## Measure what ten open pages and an exporter cost Redis beside 
 	cargo bench -p heartline-cli --bench viewers
 
 .PHONY: check-all
-check-all: check test examples check-board check-monitoring check-versions check-features check-msrv check-deps check-servers check-races check-soak ## All of the above and what takes longer
+check-all: check test examples check-board check-monitoring check-versions check-features check-msrv check-deps check-servers check-races check-soak check-workflows ## All of the above and what takes longer
 
 .PHONY: check-board
 check-board: ## Run the tests of the web board in a real browser, with Chromium (PART=... runs some of them)
@@ -126,6 +126,15 @@ test-engines: ## Run the tests of recovery and results through a cluster and thr
 	@scripts/ensure redis-server
 	HEARTLINE_TEST_ENGINE=cluster cargo test --all-features --test integration -- recovery:: results::
 	HEARTLINE_TEST_ENGINE=sentinel cargo test --all-features --test integration -- recovery:: results::
+
+.PHONY: check-workflows
+check-workflows: ## Run the tests of workflows by each engine, with the largest graphs, 120 kills and four times the demo
+	@scripts/ensure redis
+	HEARTLINE_TEST_ENGINE=cluster cargo test --all-features --test workflows
+	HEARTLINE_TEST_ENGINE=sentinel cargo test --all-features --test workflows
+	HEARTLINE_KILLS=120 cargo test --all-features --test workflows -- --include-ignored largest kills::
+	cargo test --all-features --test redis_cluster -- cluster_workflows
+	@set -e; for run in 1 2 3 4; do cargo run -p heartline-examples --example quickstart -- --workflow; done
 
 .PHONY: check-engines
 check-engines: ## Run the tests of Sentinel, Cluster and replicas on each of REDIS_SERVERS five times, and the simulation on a cluster

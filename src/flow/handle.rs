@@ -26,7 +26,7 @@ use crate::store::flow_pause::{self, Turned};
 use crate::store::flow_retry::{self, Again};
 use crate::store::flow_state::{self, FlowPlace, FlowState};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
-use crate::task::patience::{Patience, repeated};
+use crate::store::repeated::{Patience, repeated};
 
 /// How often it is asked whether an instance has ended.
 const FIRST_LOOK: Duration = Duration::from_millis(20);

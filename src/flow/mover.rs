@@ -437,7 +437,8 @@ impl Mover {
         let (began, keys) = (Instant::now(), self.store.workflow(name));
         // Before anything is moved: what was moved since this began is let be.
         while self.audit(&keys, began.elapsed()).await? {}
-        self.look(name, Duration::ZERO).await
+        self.look(name, Duration::ZERO).await?;
+        self.store.shared(RESPONSE_TIMEOUT, async |conn: &mut _| self.store.looked_after(conn, name).await).await
     }
 
     /// Looks after a workflow: does what is older than the grace and was not done, whoever was to do it.

@@ -11,7 +11,7 @@ use crate::store::flow_stage::{self, Staged, StagedPart};
 use crate::store::flow_start::{self, Comes, NewInstance, Started};
 use crate::store::keys::TaskKeys;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
-use crate::task::patience::{Patience, repeated};
+use crate::store::repeated::{Patience, repeated};
 
 /// How often it begins anew where parts of it were taken away meanwhile.
 const BEGINS: usize = 3;

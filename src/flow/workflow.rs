@@ -25,7 +25,7 @@ use crate::store::engine::Store;
 use crate::store::flow_start::{NewInstance, Started};
 use crate::store::flow_trim;
 use crate::store::patience::response_time;
-use crate::task::patience::{Patience, repeated};
+use crate::store::repeated::{Patience, repeated};
 
 /// How long ended instances are kept where nobody says otherwise.
 const MONTH: Duration = Duration::from_secs(30 * 86_400);

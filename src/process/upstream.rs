@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use super::context::{Context, GivenNode};
 use crate::error::Error;
@@ -18,6 +19,7 @@ use crate::store::flow_nodes;
 use crate::store::flow_state;
 use crate::store::keys::TaskKeys;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
+use crate::store::repeated::{Patience, repeated};
 
 /// How many values are read in one call: each may have 1 MiB.
 const VALUES: usize = 8;
@@ -120,7 +122,9 @@ struct NodeReader<'a> {
 }
 
 impl Context {
-    /// The value of a node of the same instance that has completed before: mostly one that this one waited for.
+    /// The value of a node of the same instance that has completed before: mostly one that this one waited for. While Redis cannot be
+    /// reached, or a failover is under way, it is asked again for as long as a dispatch would be (10 s by default), see
+    /// [`AppBuilder::dispatch_timeout`](crate::AppBuilder::dispatch_timeout).
     ///
     /// # Errors
     /// - [`Error::JobFailed`] if the node did not complete: with its failure, the code `cancelled`, `skipped` where it did not run, or `not_ended`.
@@ -146,7 +150,7 @@ impl Context {
     }
 
     /// The names and values of all nodes that this one waits for, in the order in which they were named, or how they failed. Of a node that
-    /// [waits for some of them](crate::Node::at_least) the others may end meanwhile.
+    /// [waits for some of them](crate::Node::at_least) the others may end meanwhile. It is asked again as by [`upstream`](Context::upstream).
     ///
     /// # Errors
     /// [`Error::Config`] if this job is no node of a workflow, [`Error::Codec`] if a value is no `T`, and what every call may give, see [`Error`].
@@ -201,13 +205,19 @@ pub(crate) fn no_node(id: &JobId) -> Error {
     Error::Config(ConfigErrors::from(fault))
 }
 
+/// A read of so many bytes is repeated over a failover, as a dispatch is: a run is worth more than the wait.
+fn patience(store: &Store, bytes: usize) -> Patience {
+    Patience::new(store.dispatch_timeout, Instant::now(), bytes)
+}
+
 async fn read_shape(store: &Store, keys: &TaskKeys, node: &NodeId) -> Result<Shape, Error> {
     let gone = || Error::WorkflowNotFound { workflow: node.definition.clone(), id: node.instance.clone() };
     let look = |mut conn| async move { flow_state::state(&mut conn, keys, &node.instance).await };
-    let state = store.ask(response_time(NODE_LIMIT), look).await?.ok_or_else(gone)?;
-    let digest = &state.digest;
+    let state = repeated(patience(store, NODE_LIMIT), || store.ask(response_time(NODE_LIMIT), look)).await?;
+    let digest = &state.ok_or_else(gone)?.digest;
     let read = |mut conn| async move { flow_nodes::shape(&mut conn, keys, digest).await };
-    let json = store.ask(response_time(NODE_LIMIT), read).await?.ok_or_else(gone)?;
+    let json = repeated(patience(store, NODE_LIMIT), || store.ask(response_time(NODE_LIMIT), read)).await?;
+    let json = json.ok_or_else(gone)?;
     serde_json::from_slice(&json)
         .map_err(|source| Error::Codec { what: "the graph of the workflow".to_owned(), source })
 }
@@ -219,10 +229,12 @@ impl NodeReader<'_> {
         let mut found = Vec::with_capacity(nodes.len());
         for some in nodes.chunks(LOOK_BATCH) {
             let look = |mut conn| async move { flow_nodes::states(&mut conn, keys, instance, some).await };
-            let states = self.store.ask(RESPONSE_TIMEOUT, look).await?;
+            let states = repeated(patience(self.store, 0), || self.store.ask(RESPONSE_TIMEOUT, look)).await?;
             for (some, states) in some.chunks(VALUES).zip(states.chunks(VALUES)) {
                 let read = async |conn: &mut _| flow_nodes::values(conn, keys, instance, some).await;
-                let values = self.store.read(response_time(VALUES * NODE_LIMIT), read).await?;
+                let bytes = VALUES * NODE_LIMIT;
+                let values =
+                    repeated(patience(self.store, bytes), || self.store.read(response_time(bytes), read)).await?;
                 for ((node, state), value) in some.iter().zip(states).zip(values) {
                     found.push(self.said(*node, state.as_deref().unwrap_or_default(), value)?);
                 }

@@ -30,6 +30,11 @@ impl Store {
         cmd.query_async(conn).await.map_err(|e| classify("flows", e))
     }
 
+    /// Notes that a workflow was looked after just now.
+    pub(crate) async fn looked_after(&self, conn: &mut impl Connection, name: &str) -> Result<(), Error> {
+        scripts::ENLIST.on_key(&keys::flows(&self.prefix)).arg(name).call(conn).await.map(drop)
+    }
+
     /// Takes those that nobody has looked after for so long.
     pub(crate) async fn take_workflows(
         &self,

@@ -59,6 +59,7 @@ pub(crate) mod reconcile;
 pub(crate) mod records;
 pub(crate) mod registry;
 pub(crate) mod remove;
+pub(crate) mod repeated;
 pub(crate) mod replicated;
 pub(crate) mod report;
 pub(crate) mod resume;

@@ -12,7 +12,6 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::patience::{Patience, repeated};
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::limits::{BATCH, BATCH_BYTES, LARGE};
@@ -24,6 +23,7 @@ use crate::store::engine::Store;
 use crate::store::joint::{SILENCE, Sign, own_task};
 use crate::store::keys::TaskKeys;
 use crate::store::patience::{doubled, response_time};
+use crate::store::repeated::{Patience, repeated};
 use crate::store::replicated;
 use crate::store::slot::Slot;
 use crate::store::tables::{Tables, part_of};

@@ -8,7 +8,6 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use super::patience::{Patience, repeated};
 use super::shared::TaskShared;
 use crate::error::Error;
 use crate::events::event::Event;
@@ -25,6 +24,7 @@ use crate::store::inspect::{self, StoredJob};
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::note;
 use crate::store::patience::{RESPONSE_TIMEOUT, doubled, response_time};
+use crate::store::repeated::{Patience, repeated};
 use crate::store::settle::Payload;
 use crate::store::told::{Named, Told};
 use crate::store::{states, values};

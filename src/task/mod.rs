@@ -4,6 +4,5 @@ pub(crate) mod definition;
 pub(crate) mod dispatch;
 pub(crate) mod dispatcher;
 pub(crate) mod handle;
-pub(crate) mod patience;
 pub(crate) mod shared;
 pub(crate) mod task_ref;

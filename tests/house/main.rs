@@ -235,9 +235,20 @@ fn one_fragment_alone_writes_a_terminal_place() {
             .contains(&place.trim_start_matches("keys."));
         !(is_open && path.contains("flow") || path == "lua/lib/finish.lua" && place == "places.outbox")
     });
-    let ends = ("lua/lib/flow.lua".to_owned(), "place".to_owned());
-    assert_eq!(writes.iter().filter(|write| **write == ends).count(), 1);
-    writes.retain(|write| *write != ends);
+    // Those write through a book.
+    let mut ends = Vec::new();
+    for path in files("lua", "lua") {
+        for (_, line) in lua(&path)
+            .into_iter()
+            .filter(|(_, line)| line.contains(" put(keys, ") && !line.starts_with("local function"))
+        {
+            let place = line.split("put(keys, ").nth(1).unwrap_or_default();
+            if !["'running'", "'paused'", "'outbox'"].iter().any(|open| place.starts_with(open)) {
+                ends.push((path.clone(), place.to_owned()));
+            }
+        }
+    }
+    assert!(ends.len() == 1 && ends[0].0 == "lua/lib/flow.lua" && ends[0].1.contains("'failed'"), "{ends:?}");
     // Due times, those of hooks and of expiry, the marker for idle workers, the lists of workers and tasks, and names are no places of jobs that have ended.
     let known = ["delayed", "finalizing", "expires", "wake", "seen", "name"];
     let terminal = writes.iter().filter(|(_, place)| !known.contains(&place.as_str())).collect::<Vec<_>>();

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use heartline::{App, Context, Graph, JobError, Node, StallOptions, TaskDef, TaskOptions, WorkflowOptions};
 
-use crate::six::{Six, TASKS};
-use crate::support::PATIENCE;
+use crate::six::{Six, TASKS, ask};
 use crate::support::worker::TestWorker;
+use crate::support::{PATIENCE, eventually};
 
 /// A job of one of the tasks, which are on all nodes.
 fn node(graph: &Graph<()>, name: String, task: usize, input: u64) -> Node<u64> {
@@ -121,5 +121,52 @@ async fn nodes_of_a_task_that_is_away_hold_up_no_others() {
     for handle in stand {
         assert_eq!(tokio::time::timeout(PATIENCE * 3, handle.result()).await.expect("it hangs").unwrap(), 2);
     }
+    worker.stop().await;
+}
+
+/// Waits until the replica of this primary has all that it wrote.
+async fn is_followed(six: &Six, at: usize) {
+    let offset = async |server: usize, field: &str| {
+        let info: String = ask(six.ports()[server], &["INFO", "replication"]).await?;
+        info.lines().find_map(|line| line.strip_prefix(field)?.trim().parse::<u64>().ok())
+    };
+    eventually("the replica has it all", PATIENCE, async || {
+        let (primary, replica) = (offset(at, "master_repl_offset:").await, offset(at + 3, "slave_repl_offset:").await);
+        primary.is_some() && replica >= primary
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_workflow_ends_once_although_the_primary_of_its_table_dies_and_loses_its_last_writes() {
+    let mut six = Six::start().await;
+    let app = app(&six.cluster.url()).await;
+    let flow = app.workflow::<u64>("flow", WorkflowOptions::new()).unwrap();
+    let mut handles = Vec::new();
+    for at in 0..40 {
+        handles.push(flow.start(graph(at)).id(at.to_string()).await.unwrap());
+    }
+    let primary = six.primary_of("flow:flow", six.ports()[0]).await.unwrap();
+    let at = six.ports().iter().position(|port| *port == primary).unwrap();
+    is_followed(&six, at).await;
+    let worker = TestWorker::start(app.worker());
+    worker.working().await;
+    eventually("some have ended, and others not", PATIENCE, async || {
+        handles[0].status().await.is_ok_and(|status| status.unfinished == 0)
+    })
+    .await;
+    six.cluster.nodes[at].kill();
+    six.another_than(primary, "flow:flow").await;
+    // What the new primary had not got is found by an audit, which workers make each minute and anybody may ask for.
+    for (at, handle) in (0..).zip(&handles) {
+        eventually("it ends", PATIENCE * 4, async || {
+            let _ = app.recover_stuck_workflows().await;
+            handle.status().await.is_ok_and(|status| status.unfinished == 0)
+        })
+        .await;
+        assert_eq!(handle.result().await.unwrap(), 10 * (at + 1), "{at}");
+    }
+    let flows = app.inspector().workflows().await.unwrap();
+    assert!(flows.iter().all(|flow| flow.running == 0 && flow.steps == 0 && flow.failed == 0), "{flows:?}");
     worker.stop().await;
 }

@@ -245,10 +245,7 @@ async fn a_call_opens_200_nodes_and_notes_how_far_it_came() {
     assert_eq!(task.held("cursor").await, r#"hash {"a/0/1": "200 c"}"#);
     assert!(task.held("outbox").await.contains(r#""v a/0/1": NOW"#));
     assert_eq!(head(&mut task, "a").await, "1 0 400 200 d -");
-    assert_eq!(
-        (task.field("nodes", "a/200").await, task.field("nodes", "a/201").await),
-        ("o".into(), "p 1 1".into())
-    );
+    assert_eq!((task.field("nodes", "a/200").await, task.field("nodes", "a/201").await), ("o".into(), "p 1 1".into()));
     // A copy of the call does not go on, nor begin again.
     let before = task.exact().await;
     assert_eq!(advance(&mut task, "a 0 1 c 7").await, "[advanced 0]");

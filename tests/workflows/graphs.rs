@@ -296,6 +296,35 @@ async fn a_large_graph_is_started_in_parts_and_runs_each_node_once() {
     worker.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long: make check-workflows"]
+async fn the_largest_graphs_run_each_node_once_all_into_one_and_all_in_a_line() {
+    let world = World::alone();
+    let worker = world.worker_with(options().concurrency(100)).await;
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let many = Graph::new();
+    let first = node(&many, "first", "value 1");
+    let parts: Vec<Node<u64>> =
+        (0..9_998).map(|n| node(&many, &format!("part-{n}"), "value 1").after(&first)).collect();
+    let sum = node(&many, "sum", "sum").after(&parts);
+    let handle = flow.start(many.output(&sum)).id("many").await.unwrap();
+    assert_eq!(tokio::time::timeout(PATIENCE * 20, handle.result()).await.unwrap().unwrap(), 9_998);
+    let mut began = std::mem::take(&mut *world.runs.lock().unwrap()).len();
+    assert_eq!(began, 10_000);
+    let line = Graph::new();
+    let mut last = node(&line, "0", "value 1");
+    for at in 1..10_000 {
+        last = node(&line, &at.to_string(), "sum").after(&last);
+    }
+    let handle = flow.start(line.output(&last)).id("line").await.unwrap();
+    assert_eq!(tokio::time::timeout(PATIENCE * 20, handle.result()).await.unwrap().unwrap(), 1);
+    began = world.began().len();
+    assert_eq!(began, 10_000);
+    assert!(world.began().windows(2).all(|pair| pair[0] < pair[1]), "not in their order");
+    nothing_is_left_to_do(&world).await;
+    worker.stop().await;
+}
+
 #[tokio::test]
 async fn what_did_not_complete_of_a_large_graph_runs_again_in_parts() {
     let world = World::alone();

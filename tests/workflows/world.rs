@@ -33,7 +33,7 @@ impl World {
     }
 
     pub async fn app(&self) -> App {
-        App::builder().redis(self.redis.url()).prefix(&self.prefix).build().await.unwrap()
+        App::builder().redis(self.redis.app_url()).prefix(&self.prefix).build().await.unwrap()
     }
 
     /// A producer, with its definition and the task.

@@ -243,7 +243,11 @@ async fn forget(session: &Session, task: &str) -> Result<(), Failure> {
         ForgetOutcome::Forgotten => session.out.line(format!("{task} is forgotten")),
         ForgetOutcome::Worked(workers) => {
             let named: Vec<String> = workers.iter().take(5).map(|worker| shown(worker.as_str())).collect();
-            Err(Failure::Failed(format!("{task} is worked, or may be, by {}: {}", many(workers.len() as u64, "worker"), named.join(", "))))
+            Err(Failure::Failed(format!(
+                "{task} is worked, or may be, by {}: {}",
+                many(workers.len() as u64, "worker"),
+                named.join(", ")
+            )))
         }
         ForgetOutcome::HasJobs(jobs) => {
             Err(Failure::Failed(format!("{task} has {jobs} jobs: purge them first, state by state")))

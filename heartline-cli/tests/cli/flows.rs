@@ -1,5 +1,7 @@
 //! Workflows: what it shows of them, and what it does to them.
 
+use std::time::Duration;
+
 use heartline::{Graph, OnFailure, TaskDef, WorkflowHandle, WorkflowOptions};
 
 use crate::run::{Bench, until};
@@ -51,6 +53,11 @@ async fn an_instance_is_shown_node_by_node_with_why_it_waits() {
     let status = bench.run(&["status"]).await;
     assert!(status.out.contains("nobody has looked after the workflow nightly"), "{status:?}");
     assert_eq!(status.status, 1);
+    // Whoever recovers it looks after it.
+    bench.run(&["flows", "recover"]).await.ok();
+    let summary = bench.run(&["flows", "summary", "--json"]).await.json();
+    let looked = summary[0]["looked_at_ms"].as_u64().unwrap();
+    assert!(looked > crate::night::ms_ago(Duration::from_secs(60)), "{summary}");
     let worker = bench.worker();
     until("a worker looked after it", async || {
         let json = bench.run(&["flows", "summary", "--json"]).await.json();

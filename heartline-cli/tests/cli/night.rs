@@ -11,7 +11,7 @@ use crate::run::{Bench, until};
 
 const NOBODY: &str = "web-7-4711-0f3a9c21";
 
-fn ms_ago(ago: Duration) -> u64 {
+pub fn ms_ago(ago: Duration) -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() - ago;
     u64::try_from(since.as_millis()).unwrap()
 }

@@ -248,7 +248,8 @@ async fn workers_that_are_stopped_or_die_sooner_than_their_jobs_end_are_told_of(
     let mut goes = async |times: usize, signal: &str| {
         for _ in 0..times {
             started += 2;
-            let mut worker = Script::start(&bench, &["--grace", "0s", "--max-count", "50", "--concurrency", "2"], &script);
+            let mut worker =
+                Script::start(&bench, &["--grace", "0s", "--max-count", "50", "--concurrency", "2"], &script);
             let _ = pids(&file, started).await;
             worker.signal(signal);
             worker.child.wait().unwrap();

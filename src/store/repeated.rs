@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::patience::transfer_time;
 use crate::error::Error;
 use crate::pauses::Pauses;
-use crate::store::patience::transfer_time;
 
 /// The times of one call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     /// Until when it is repeated.
-    pub(super) deadline: Instant,
+    pub(crate) deadline: Instant,
     /// The least that one attempt is given, also when the time for repeats is over.
-    pub(super) least: Duration,
+    pub(crate) least: Duration,
 }
 
 impl Patience {
@@ -31,7 +31,7 @@ impl Patience {
     }
 
     /// The same for a call whose every attempt takes so much longer.
-    pub(super) fn and(self, time: Duration) -> Patience {
+    pub(crate) fn and(self, time: Duration) -> Patience {
         Patience { deadline: self.deadline + time, least: self.least + time }
     }
 }
