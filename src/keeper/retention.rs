@@ -9,12 +9,12 @@ use crate::error::Error;
 use crate::store::keys::Key;
 use crate::store::trim::{self, Trimmed};
 
-/// The most jobs that one call removes.
-const TRIM_BATCH: usize = 500;
+/// The most jobs that one call removes: of jobs with long ids, 500 kept the server busy for some milliseconds.
+const TRIM_BATCH: usize = 200;
 
 /// The most jobs that one pass removes from a set: what is behind that waits for the next pass, since the server has other
 /// things to do.
-const PASS: usize = 20 * TRIM_BATCH;
+const PASS: usize = 50 * TRIM_BATCH;
 
 /// The most calls of one pass over a set. Of large jobs a call removes few.
 const CALLS: usize = 400;
