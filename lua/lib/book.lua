@@ -1,5 +1,5 @@
--- What a call knows of the hashes and sorted sets of its `keys`, and what it is to write there: each field is read once,
--- and written once, together with others. A field that is not there, or is to go, is false, and so is a member.
+-- What a call knows of the hashes and sorted sets of its `keys`, and what it is to write there: each field is read
+-- once, and written once, together with others. A field that is not there, or is to go, is false, and so is a member.
 local function page_of(keys, book, name)
   local pages = keys[book]
   if not pages then

@@ -78,8 +78,8 @@ local function record_of(keys, one, index)
   return record
 end
 
--- Whether the node waits for its inputs, how many of them must still complete, and how many have not ended; of one whose
--- state cannot be read all that is false.
+-- Whether the node waits for its inputs, how many of them must still complete, and how many have not ended; of one
+-- whose state cannot be read all that is false.
 local function waits_of(keys, name)
   local state, states = read(keys, 'nodes', name) or '', page_of(keys, 'parsed', 'nodes')
   local waits = states[state]

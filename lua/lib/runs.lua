@@ -1,6 +1,6 @@
 -- How runs ended: `<row> <begun> <last> <done> <broken> <held> <off> <hour> <completed> <first> <completed> <first>|`,
--- then each of the last minutes as `<minute> <completed> <failed> <first>` with ';' between, the last one first. `first`
--- of those that failed were the first of their jobs to fail, and `row` is how many of these there were since a run
+-- then each of the last minutes as `<minute> <completed> <failed> <first>` with ';' between, the last one first.
+-- `first` of those that failed were the first of their jobs to fail, and `row` is how many there were since a run
 -- completed, or put its job off; the first of them at `begun`, the last failure at `last`, the last completion at
 -- `done`, ms. `broken` is how many broke off since then, as their worker stopped or died, the last one at `off`, and
 -- `held` how many jobs were held at a time when any did. Those of this hour stand before those of the hour before it,
