@@ -42,6 +42,7 @@ local places = { completed = completed, failed = failed, cancelled = cancelled, 
 local columns = { payload, attempt, stalled_count, result, errors, options, max_count, priority, dispatched_at,
   deferred, waiting_since, recovery, expires_at, checkpoint, progress, outcome }
 
+
 local ids, states = named_jobs(2, payload, locks, places, dispatched_at)
 expect_types(lists, {}, columns, { finalizing })
 expect_types({}, {}, { ghosts, meta }, {})
@@ -64,8 +65,12 @@ if #gone == 0 and #ids > 0 then return { 'told', unpack(states) } end
 
 for state, ids_there in pairs(from) do redis.call('ZREM', places[state], unpack(ids_there)) end
 if #gone > 0 then remove_columns(columns, gone) end
--- Whoever has removed the last job that had failed knows of them: what failed is counted anew.
-if from.failed and redis.call('ZCARD', failed) == 0 then redis.call('HDEL', meta, 'runs') end
+-- Whoever has removed the last job that had failed knows of them, and what fails is counted anew; not while others fail
+-- that are tried again.
+if from.failed and redis.call('ZCARD', failed) == 0 and not any_tried_again(delayed, lists, attempt) then
+  local runs = redis.call('HGET', meta, 'runs')
+  if runs then redis.call('HSET', meta, 'runs', forgive(runs)) end
+end
 if #waited > 0 or #ids == 0 then
   count_ghosts(ghosts, meta, waited, 1)
   strip_ghosts(lists, ghosts, meta, payload, locks, { delayed, completed, failed, cancelled, finalizing })

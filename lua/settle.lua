@@ -115,7 +115,8 @@ end
 local elsewhere = clear_heads(places, due, known, terminal_places, meta, now_ms)
 local found = next_jobs(sources, want, payload, tonumber(largest), locks, elsewhere, extras, known, now_ms)
 local begun = begun_jobs(out, found, room, columns, max_count, expires_at, extras, paused, now_ms)
-local held, off = lead_with(hooks, found), broken_off(out.requeue, claimed, locks)
+local held = lead_with(hooks, found)
+local off = broken_off(places, begun_among(out.requeue, claimed), runs or '')
 
 -- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
 redis.call('SREM', active, '', unpack(out.all))

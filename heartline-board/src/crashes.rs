@@ -145,8 +145,9 @@ pub async fn suspicions<'a>(
     }
     let told = |(task, suspects): (&str, Vec<&Suspect>)| {
         let what = format!(
-            "{} failed that were held at the deaths of two workers or more: {}",
+            "{} failed that {} held at the deaths of two workers or more: {}",
             many(suspects.len() as u64, "job"),
+            if suspects.len() == 1 { "was" } else { "were" },
             named(&suspects)
         );
         let hint = format!(
@@ -177,7 +178,12 @@ pub fn accusation(task: &str, suspects: &[&Suspect], is_paused: bool) -> String 
                 format!("`heartline task pause {task}` lets none begin until that worker is the only one")
             };
             if suspects.iter().all(|suspect| suspect.alone == suspect.deaths) {
-                return "each of them was alone when its workers died, so that it is hardly the jobs: see what stops the workers (the log of their host tells of a kill for want of memory)".to_owned();
+                let named: Vec<String> = suspects.iter().take(3).map(|suspect| quoted(suspect.id.as_str())).collect();
+                return format!(
+                    "each of them was alone when its workers died: where other jobs complete it is these, and `heartline jobs cancel -t {task} {}` ends them; \
+                     where none does, see what stops the workers (the log of their host tells of a kill for want of memory)",
+                    named.join(" ")
+                );
             }
             format!(
                 "which of them cannot be told, since they died together: one at a time, on a worker with one slot, they tell themselves apart ({until})"

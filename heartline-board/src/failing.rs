@@ -16,11 +16,8 @@ const IN_A_ROW: u64 = 5;
 /// So many of late are an outage: jobs are run, and none is done.
 const OUTAGE: u64 = 20;
 
-/// So often all jobs that were held began anew with none completed in between: for a person to judge, and what keeps jobs from being done.
-const BROKEN_OFF: (u64, u64) = (2, 5);
-
-/// And so many runs broke off at least.
-const LEAST_BROKEN_OFF: u64 = 3;
+/// So often one job began anew with none completed in between: for a person to judge, and what keeps jobs from being done.
+const BROKEN_OFF: (u64, u64) = (3, 5);
 
 /// How many delayed jobs are looked at for how often they put themselves off, and how often is often.
 const SNOOZED: (usize, u32) = (5, 3);
@@ -263,20 +260,21 @@ async fn are_snoozed(inspector: &Inspector, task: &TaskReport, failed: &[&JobRow
 pub(crate) fn of_broken_off(task: &TaskReport) -> Option<Trouble> {
     let (name, runs) = (&task.task, task.runs_lately);
     let last = runs.last_broken_off_at.filter(|at| task.as_of.duration_since(*at).unwrap_or_default() < HOUR)?;
-    let (broken, rounds) = (runs.broken_off_in_a_row, runs.rounds_broken_off());
-    if rounds < BROKEN_OFF.0 || broken < LEAST_BROKEN_OFF || task.counts.unfinished() == 0 {
+    let (broken, again) = (runs.broken_off_in_a_row, runs.broken_off_again);
+    if again < BROKEN_OFF.0 || task.counts.unfinished() == 0 {
         return None;
     }
     let when = relative(last, task.as_of);
     let what = format!(
-        "the last {broken} runs broke off, as their workers stopped or died, the last one {when}, and none completed since"
+        "{} broke off since one completed, as their workers stopped, died or froze, a job of them {again} times, the last one {when}",
+        many(broken, "run"),
     );
     let hint = format!(
-        "each of these jobs begins anew each time: `heartline workers --all` shows when workers started, stopped and died, \
+        "such a job begins anew each time: `heartline workers --all` shows when workers started, stopped and died, \
          `heartline stalls list -t {name}` which jobs were taken back; where workers are stopped sooner than a job takes, a longer grace lets it \
          end, here and in what stops them, and a checkpoint lets the next run go on"
     );
-    let grade = if rounds >= BROKEN_OFF.1 { Grade::Risk } else { Grade::Note };
+    let grade = if again >= BROKEN_OFF.1 { Grade::Risk } else { Grade::Note };
     Some(Trouble { grade, ..Trouble::note(name, what, hint) })
 }
 

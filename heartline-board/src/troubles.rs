@@ -703,7 +703,8 @@ pub fn next_step(task: &TaskReport, worker: &str, known: Option<&WorkerReport>) 
     let doubt = if is_dead { "" } else { ", if it is dead," };
     // Which of the two it is only its host tells.
     let frozen = known.filter(|known| !is_dead && known.stopped_at.is_none() && !known.host.is_empty());
-    let frozen = frozen.and_then(|known| Some((known.pid?, &known.host))).map_or_else(String::new, |(pid, host)| {
+    // The first process of a container is another one on its host.
+    let frozen = frozen.and_then(|known| Some((known.pid.filter(|pid| *pid > 1)?, &known.host))).map_or_else(String::new, |(pid, host)| {
         format!("; on {host} `ps -o stat= -p {pid}` says whether it is frozen (T, and `kill -CONT {pid}` lets it go on) or dead (nothing)")
     });
     let at_once = format!(

@@ -80,7 +80,7 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
         set(&due, label(), task.due as f64);
         set(&nowhere, label(), task.nowhere as f64);
         set(&row, label(), in_a_row(task) as f64);
-        set(&rounds, label(), task.runs_lately.rounds_broken_off() as f64);
+        set(&rounds, label(), task.runs_lately.broken_off_again as f64);
         let lost_age = task.data_lost_at.and_then(|at| task.as_of.duration_since(at).ok());
         if let Some(age) = lost_age {
             set(&lost, label(), age.as_secs_f64());
@@ -123,8 +123,8 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
         row,
     );
     registry.register(
-        "task_broken_off_rounds",
-        "How often all held jobs have begun anew, as their workers stopped or died, since a run completed",
+        "task_broken_off_again",
+        "How often a job of it has begun anew, as its workers stopped or died, while none completed",
         rounds,
     );
     registry.register("task_stalls", "Stalls since the task exists: jobs whose worker fell silent or died", stalled);

@@ -112,14 +112,14 @@ local function put_off(group, name, column, delayed, waiting_since, now_ms, fiel
   add_words(fields, name, words)
 end
 
--- How many of the jobs that are put back had begun, and how many are held in all.
-local function broken_off(group, claimed, locks)
-  if #group == 0 then return { broken = 0, held = 0 } end
-  local count = 0
-  for _, mark in ipairs(redis.call('HMGET', claimed, unpack((ids_of(group))))) do
-    if not mark then count = count + 1 end
+-- Those of the jobs that are put back that had begun.
+local function begun_among(group, claimed)
+  if #group == 0 then return {} end
+  local ids, begun = ids_of(group), {}
+  for place, mark in ipairs(redis.call('HMGET', claimed, unpack(ids))) do
+    if not mark then begun[#begun + 1] = ids[place] end
   end
-  return { broken = count, held = redis.call('HLEN', locks) }
+  return begun
 end
 
 -- The jobs of these outcomes are held no more; `candidates` is given where it holds anything. One that completed, or

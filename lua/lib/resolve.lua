@@ -33,7 +33,7 @@ local function decide(ids, places, terminal_places, crash, how)
     crashes = {}, attempts = {}, delays = {}, counted = {}, holders = {}, words = {}, resolved = {}, failed_words = {},
     retried_words = {}, requeued = {}, times = {}, fences = {}, broken = {}, faults = {}, broken_words = {}, hooks = {},
     outcomes = {}, finals = {}, final_words = {}, final_fields = {}, decided = {}, aside = {}, marks = {},
-    runs = 0, first_runs = 0, off = { broken = 0, held = 0 } }
+    runs = 0, first_runs = 0, broken_off = {} }
   if #ids == 0 then return found end
   local function read(column) return redis.call('HMGET', column, unpack(ids)) end
   local tokens, reasons, counts, own_max = read(places.locks), read(places.cancelling), read(places.stalled_count),
@@ -150,7 +150,7 @@ local function decide(ids, places, terminal_places, crash, how)
         action = 'recovered'
         add(found.recovered, nil, id)
       end
-      if action ~= 'cancelled' then found.off.broken = found.off.broken + 1 end
+      if action ~= 'cancelled' then found.broken_off[#found.broken_off + 1] = id end
       if action == 'failed' or action == 'retrying' then
         found.runs = found.runs + 1
         if not retries or found.attempts[#found.attempts] == 1 then found.first_runs = found.first_runs + 1 end
@@ -184,7 +184,6 @@ end
 -- Writes what was decided about the jobs: they are held no more. A shrinking command first, even when it names nobody:
 -- behind it a server at maxmemory takes the others.
 local function resolve(ids, found, places, how)
-  found.off.held = redis.call('HLEN', places.locks)
   redis.call('SREM', places.candidates, '', unpack(ids))
   if #ids > 0 then
     redis.call('SREM', places.active, unpack(ids))
@@ -193,7 +192,7 @@ local function resolve(ids, found, places, how)
     redis.call('HDEL', places.claimed, unpack(ids))
   end
   for _, id in ipairs(found.counted) do redis.call('HINCRBY', places.stalled_count, id, 1) end
-  count_failed(places.meta, how.now_ms, found.runs, found.first_runs, found.off)
+  count_failed(places, how.now_ms, found.runs, found.first_runs, found.broken_off)
   if #found.attempts > 0 then redis.call('HSET', places.attempt, unpack(found.attempts)) end
   if #found.dropped > 0 then remove_columns(places.columns, found.dropped) end
   if #found.failed > 0 then

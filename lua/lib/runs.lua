@@ -1,23 +1,23 @@
--- How runs ended: `<row> <begun> <last> <done> <broken> <held> <off> <hour> <completed> <first> <completed> <first>|`,
+-- How runs ended: `<row> <begun> <last> <done> <broken> <again> <off> <hour> <completed> <first> <completed> <first>|`,
 -- then each of the last minutes as `<minute> <completed> <failed> <first>` with ';' between, the last one first.
 -- `first` of those that failed were the first of their jobs to fail, and `row` is how many there were since a run
 -- completed, or put its job off; the first of them at `begun`, the last failure at `last`, the last completion at
 -- `done`, ms. `broken` is how many broke off since then, as their worker stopped or died, the last one at `off`, and
--- `held` how many jobs were held at a time when any did. Those of this hour stand before those of the hour before it,
--- and what put its job off is among what completed there. Returns the text with those of this call: `off` has how many
--- broke off, and how many were held.
+-- `again` how often one job of them did, the witness. Those of this hour stand before those of the hour before it, and
+-- what put its job off is among what completed there. Returns the text with those of this call: `off` has how many
+-- broke off, and whether the witness did.
 local function count_runs(text, now_ms, completed, snoozed, failed, first, off)
-  local row, begun, last, done, broken, held, off_at, hours, minutes = string.match(text,
+  local row, begun, last, done, broken, again, off_at, hours, minutes = string.match(text,
     '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ([%d ]+)|(.*)$')
   row, now_ms, minutes = tonumber(row) or 0, math.floor(now_ms), minutes or ''
-  broken, held = tonumber(broken) or 0, tonumber(held) or 0
+  broken, again = tonumber(broken) or 0, tonumber(again) or 0
   if off.broken > 0 then off_at = now_ms end
   if completed > 0 then done = now_ms end
   if completed + snoozed > 0 then
-    row, broken, held = 0, 0, 0
+    row, broken, again = 0, 0, 0
   else
     if row == 0 and first > 0 then begun = now_ms end
-    row, broken, held = row + first, broken + off.broken, math.max(held, off.held)
+    row, broken, again = row + first, broken + off.broken, again + (off.is_witness and 1 or 0)
   end
   if failed > 0 then last = now_ms end
   local hour = math.floor(now_ms / 3600000)
@@ -41,16 +41,43 @@ local function count_runs(text, now_ms, completed, snoozed, failed, first, off)
     end
   end
   return string.format('%d %d %d %d %d %d %d %d %d %d %d %d|%d %d %d %d', row, tonumber(begun) or 0,
-    tonumber(last) or 0, tonumber(done) or 0, broken, held, tonumber(off_at) or 0, hour, now_completed, now_first,
+    tonumber(last) or 0, tonumber(done) or 0, broken, again, tonumber(off_at) or 0, hour, now_completed, now_first,
     then_completed, then_first, minute, completed, failed, first) .. rest
+end
+
+-- What there is to count of runs that broke off, of these jobs. The witness is one job of them, for as long as it has
+-- not ended and none completes: by it is told how often a job begins anew. A `new` one is to be written.
+local function broken_off(places, ids, text)
+  if #ids == 0 then return { broken = 0 } end
+  local witness = redis.call('HGET', places.meta, 'brokenJob')
+  local is_over = not witness or not string.match(text, '^%d+ %d+ %d+ %d+ %d+ [1-9]')
+    or redis.call('HEXISTS', places.payload, witness) == 0 or redis.call('ZSCORE', places.failed, witness)
+    or redis.call('ZSCORE', places.cancelled, witness)
+  if is_over then return { broken = #ids, is_witness = true, new = ids[1] } end
+  for _, id in ipairs(ids) do
+    if id == witness then return { broken = #ids, is_witness = true } end
+  end
+  return { broken = #ids }
 end
 
 -- The same of runs that failed or broke off without the word of a worker: it died with them, or nobody began them in
 -- time. By pcall: a count that cannot be written undoes nothing.
-local function count_failed(meta, now_ms, failed, first, off)
-  if failed + off.broken == 0 then return end
-  local text = redis.pcall('HGET', meta, 'runs')
-  redis.pcall('HSET', meta, 'runs', count_runs(type(text) == 'string' and text or '', now_ms, 0, 0, failed, first, off))
+local function count_failed(places, now_ms, failed, first, broken)
+  if failed + #broken == 0 then return end
+  local text = redis.pcall('HGET', places.meta, 'runs')
+  text = type(text) == 'string' and text or ''
+  local off = broken_off(places, broken, text)
+  redis.pcall('HSET', places.meta, 'runs', count_runs(text, now_ms, 0, 0, failed, first, off))
+  if off.new then redis.pcall('HSET', places.meta, 'brokenJob', off.new) end
+end
+
+-- The text when somebody has seen what failed: that is counted anew.
+local function forgive(text)
+  local done, rest, hour, completed, before, minutes = string.match(text,
+    '^%d+ %d+ %d+ (%d+) (%d+ %d+ %d+) (%d+) (%d+) %d+ (%d+) %d+|(.*)$')
+  if not done then return '' end
+  minutes = string.gsub(minutes, '(%d+ %d+ %d+) %d+', '%1 0')
+  return string.format('0 0 0 %s %s %s %s 0 %s 0|%s', done, rest, hour, completed, before, minutes)
 end
 
 -- The fields of `meta` that tell how many jobs ended, and how runs did. `off` has how many broke off.
@@ -69,6 +96,19 @@ local function news_of_ends(ended, runs, now_ms, out, found, how, off)
   if #out.completed + #out.snooze + failed + missed + off.broken > 0 then
     news[#news + 1] = 'runs'
     news[#news + 1] = count_runs(runs or '', now_ms, #out.completed, #out.snooze, failed + missed, first + missed, off)
+    if off.new then news[#news + 1], news[#news + 2] = 'brokenJob', off.new end
   end
   return news
+end
+
+-- Whether any of the next delayed jobs, or of those that wait last, had failed before.
+local function any_tried_again(later, waiting, attempts)
+  local some = redis.call('ZRANGE', later, 0, 199)
+  for _, list in ipairs(waiting) do
+    for _, id in ipairs(redis.call('LRANGE', list, -200, -1)) do some[#some + 1] = id end
+  end
+  for _, failed_runs in ipairs(#some > 0 and redis.call('HMGET', attempts, unpack(some)) or {}) do
+    if failed_runs and failed_runs ~= '0' then return true end
+  end
+  return false
 end

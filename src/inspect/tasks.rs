@@ -99,8 +99,8 @@ pub struct TaskReport {
 }
 
 /// How runs of a task ended. One whose worker died has failed where the job failed by that, or is tried again by its retries, and has broken off
-/// in any case; a job that nobody began in time counts as a run that failed. All that is counted anew once a person has removed the last job that
-/// had failed.
+/// in any case; a job that nobody began in time counts as a run that failed. What failed is counted anew once a person has removed the last
+/// job that had failed, while none is tried again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RunsLately {
@@ -123,8 +123,8 @@ pub struct RunsLately {
     pub last_completed_at: Option<SystemTime>,
     /// How many runs broke off, as their worker stopped or died, since a run completed, or put its job off.
     pub broken_off_in_a_row: u64,
-    /// How many jobs were held at a time when any of those did, at the most: by so many of them each job has begun anew once.
-    pub held_at_most: u64,
+    /// How often one and the same of those jobs has begun anew by that: in the partition where it was the most often.
+    pub broken_off_again: u64,
     /// When a run broke off last.
     #[serde(rename = "last_broken_off_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub last_broken_off_at: Option<SystemTime>,
@@ -143,12 +143,6 @@ impl TaskReport {
 }
 
 impl RunsLately {
-    /// How often all jobs that were held have begun anew, none having completed in between.
-    #[must_use]
-    pub fn rounds_broken_off(&self) -> u64 {
-        self.broken_off_in_a_row / self.held_at_most.max(1)
-    }
-
     /// Sums up the fields `runs` of the `meta` of partitions, see `docs/wire-format.md`, each with the time of its server, ms.
     fn of(parts: &[(&str, u64)]) -> RunsLately {
         let mut runs = RunsLately::default();
@@ -166,9 +160,9 @@ impl RunsLately {
             let begun = at_ms(*begun);
             runs.failing_since = Some(runs.failing_since.map_or(begun, |since| since.min(begun)));
         }
-        for [_, _, _, _, broken, held, off, ..] in rows.iter().filter(|row| row[4] > 0 && row[6] >= completed) {
+        for [_, _, _, _, broken, again, off, ..] in rows.iter().filter(|row| row[4] > 0 && row[6] >= completed) {
             runs.broken_off_in_a_row = runs.broken_off_in_a_row.saturating_add(*broken);
-            runs.held_at_most = runs.held_at_most.saturating_add(*held);
+            runs.broken_off_again = runs.broken_off_again.max(*again);
             runs.last_broken_off_at = runs.last_broken_off_at.max(Some(at_ms(*off)));
         }
         (runs.last_failed_at, runs.last_completed_at) = (latest(2).map(at_ms), latest(3).map(at_ms));

@@ -736,7 +736,7 @@ script!(
 script!(
     REMOVE,
     "remove",
-    ["events", "types", "terminal", "columns", "ghosts", "states", "named"],
+    ["events", "types", "terminal", "columns", "ghosts", "states", "named", "runs"],
     [
         Payload,
         Locks,

@@ -865,7 +865,7 @@ async fn jobs_that_begin_to_fail_are_counted_until_one_completes() {
     assert_eq!(in_a_row(&mut task).await, "1");
 }
 
-/// How many runs broke off since one completed, and how many jobs were held then.
+/// How many runs broke off since one completed, and how often one job did.
 async fn broken_off(task: &mut Task) -> String {
     let runs = task.field("meta", "runs").await;
     runs.split(' ').skip(4).take(2).collect::<Vec<_>>().join(" ")
@@ -879,17 +879,25 @@ async fn runs_that_are_given_back_are_counted_until_one_completes() {
     let back =
         ["a", "1", "requeue", "0", "0", "", "b", "2", "requeue", "0", "0", "", "ahead", "3", "requeue", "0", "0", ""];
     task.ok("settle", &[&["1", "w", "1000", "0", "0", "0"][..], &back].concat()).await;
-    assert_eq!(broken_off(&mut task).await, "2 6", "one of them had not begun");
+    assert_eq!(broken_off(&mut task).await, "2 1", "one of them had not begun");
     // What fails says nothing of it.
     task.ok("settle", &["2", "w", "1000", "0", "0", "0", "c", "4", "failed", "1", "disk - 9", "E"]).await;
-    assert_eq!(broken_off(&mut task).await, "2 6");
+    assert_eq!(broken_off(&mut task).await, "2 1");
     assert_eq!(in_a_row(&mut task).await, "1");
     task.ok("settle", &["3", "w", "1000", "0", "0", "0", "d", "5", "requeue", "0", "0", ""]).await;
-    assert_eq!(broken_off(&mut task).await, "3 6");
+    assert_eq!(broken_off(&mut task).await, "3 1", "another one");
+    // The first one once more, and when that has ended another one tells.
+    task.running("w", &[("a", 7)]).await;
+    task.ok("settle", &["4", "w", "1000", "0", "0", "0", "a", "7", "requeue", "0", "0", ""]).await;
+    assert_eq!((broken_off(&mut task).await, task.field("meta", "brokenJob").await), ("4 2".into(), "a".into()));
+    task.zadd("failed", 5.0, "a").await;
+    task.running("w", &[("d", 8)]).await;
+    task.ok("settle", &["5", "w", "1000", "0", "0", "0", "d", "8", "requeue", "0", "0", ""]).await;
+    assert_eq!((broken_off(&mut task).await, task.field("meta", "brokenJob").await), ("5 3".into(), "d".into()));
     let runs = task.field("meta", "runs").await;
     let at: f64 = runs.split(' ').nth(6).unwrap().parse().unwrap();
     assert!((task.now_ms().await - at).abs() < 60_000.0, "{runs}");
-    task.ok("settle", &["4", "w", "1000", "0", "1", "0", "e", "6"]).await;
+    task.ok("settle", &["6", "w", "1000", "0", "1", "0", "e", "6"]).await;
     assert_eq!(broken_off(&mut task).await, "0 0");
 }
 

@@ -258,14 +258,14 @@ async fn workers_that_are_stopped_or_die_sooner_than_their_jobs_end_are_told_of(
     goes(1, "-TERM").await;
     let ran = bench.run(&["status"]).await;
     assert!(!ran.out.contains("broke off"), "a deploy is nothing: {ran:?}");
-    goes(1, "-TERM").await;
+    goes(2, "-TERM").await;
     let ran = bench.run(&["status"]).await;
-    let told = "? script: the last 4 runs broke off, as their workers stopped or died";
+    let told = "? script: 6 runs broke off since one completed, as their workers stopped, died or froze, a job of them 3 times";
     assert!(ran.out.contains(told), "{ran:?}");
     // Whether they were stopped or killed is the same.
     goes(1, "-KILL").await;
-    goes(2, "-TERM").await;
-    let told = "! script: the last 10 runs broke off, as their workers stopped or died";
+    goes(1, "-TERM").await;
+    let told = "! script: 10 runs broke off since one completed, as their workers stopped, died or froze, a job of them 5 times";
     let url = bench.url();
     let args = ["--redis", &url, "--prefix", "cli", "health"];
     let ran = bench.run(&args).await;
@@ -273,7 +273,7 @@ async fn workers_that_are_stopped_or_die_sooner_than_their_jobs_end_are_told_of(
     // A command that it names looks where this one does: what the environment says goes without saying.
     assert!(ran.out.contains(&format!("`heartline --redis {url} workers --all`")), "{ran:?}");
     let ran = bench.run(&["metrics", "--once"]).await;
-    assert!(ran.out.contains("heartline_task_broken_off_rounds{task=\"script\"} 5"), "{ran:?}");
+    assert!(ran.out.contains("heartline_task_broken_off_again{task=\"script\"} 5"), "{ran:?}");
     for long in &longs {
         long.cancel("enough").await.unwrap();
     }
