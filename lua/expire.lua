@@ -71,6 +71,12 @@ for at, id in ipairs(ids) do
   end
 end
 
+must_be_allowed('ZREM', { expires, delayed }, 'x')
+must_be_allowed('ZADD', { expires, failed, finalizing }, 0, 'x')
+must_be_allowed('HDEL', { expires_at }, 'x')
+must_be_allowed('HSET', { errors, ghosts, meta, outcome }, 'x', 'x')
+must_be_allowed('HINCRBY', { meta }, 'x', 1)
+must_be_allowed('XADD', { events }, '*', 'x', 'x')
 redis.call('ZREM', expires, unpack(ids))
 if #ahead > 0 then redis.call('ZADD', expires, unpack(ahead)) end
 if #ended > 0 then

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::{join_all, try_join_all};
 use heartline::{
     Error, Holder, HolderReport, Inspector, JobReport, JobState, JobValues, ListsAway, PartReport, ServerReport,
-    TaskPause, TaskReport, WatchReport, WorkerReport, WorkerState,
+    TaskPause, TaskReport, WatchBreak, WatchReport, WorkerReport, WorkerState,
 };
 use serde::Serialize;
 
@@ -910,6 +910,16 @@ fn of_lost_tasks(tasks: &[TaskReport], workers: &[WorkerReport]) -> Vec<Trouble>
     lost.map(|name| Trouble::risk(Some(name), what.to_owned(), hint.to_owned())).collect()
 }
 
+/// A task of a live worker whose last sweep the server refused, in the last two intervals.
+fn refused(worker: &WorkerReport, now: SystemTime) -> Option<&str> {
+    let is_refused = |watch: &WatchReport| {
+        let since = watch.broken_at.map(|at| now.duration_since(at).unwrap_or_default());
+        watch.broken == Some(WatchBreak::SweepRefused) && since.is_some_and(|since| since < watch.interval * 2)
+    };
+    let mut tasks = worker.tasks.iter().filter(|its| its.watches.iter().any(is_refused));
+    tasks.next().filter(|_| worker.state.is_live()).map(|its| its.task.as_str())
+}
+
 /// A worker that fell silent and holds nothing, or whose handlers keep its runtime.
 fn of_worker(worker: &WorkerReport, now: SystemTime) -> Option<Trouble> {
     if worker.is_away {
@@ -922,6 +932,11 @@ fn of_worker(worker: &WorkerReport, now: SystemTime) -> Option<Trouble> {
             format!("the worker {} cannot be read: {fault}", worker.worker),
             hint.to_owned(),
         ));
+    }
+    if let Some(task) = refused(worker, now) {
+        let what = format!("the server refuses what the worker {} asks for {task}", worker.worker);
+        let hint = "its log says what: mostly its user lacks a right (docs/acl.md), or something foreign is under a key of the task; it goes on by itself when that is mended".to_owned();
+        return Some(Trouble::risk(None, what, hint));
     }
     let held: u64 = worker.tasks.iter().map(|its| its.held).sum();
     if worker.state == WorkerState::Silent && held == 0 {

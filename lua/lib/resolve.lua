@@ -184,6 +184,7 @@ end
 -- Writes what was decided about the jobs: they are held no more. A shrinking command first, even when it names nobody:
 -- behind it a server at maxmemory takes the others.
 local function resolve(ids, found, places, how)
+  if #ids > 0 then must_be_allowed_to_move(places) end
   redis.call('SREM', places.candidates, '', unpack(ids))
   if #ids > 0 then
     redis.call('SREM', places.active, unpack(ids))

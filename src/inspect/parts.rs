@@ -159,7 +159,9 @@ impl Inspector {
         match tables.refresh(&self.store).await {
             Err(e) if e.is_outage() && tables.parts() == 1 => {
                 let workers = self.workers().await.unwrap_or_default();
-                let its = workers.iter().flat_map(|worker| &worker.tasks).filter(|its| its.task == task);
+                // One that is gone may have known another number, from before somebody forgot the task.
+                let live = workers.iter().filter(|worker| worker.state.is_live());
+                let its = live.flat_map(|worker| &worker.tasks).filter(|its| its.task == task);
                 tables.learn(its.map(|its| its.parts).max().filter(|parts| *parts > 1).ok_or(e)?);
             }
             Err(e) if e.is_outage() => {}

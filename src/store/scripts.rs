@@ -314,6 +314,7 @@ script!(
         "finalize",
         "patience",
         "aside",
+        "may",
         "resolve"
     ],
     [
@@ -380,6 +381,7 @@ script!(
         "finalize",
         "patience",
         "aside",
+        "may",
         "resolve"
     ],
     [
@@ -467,8 +469,8 @@ script!(
     EXPIRE,
     "expire",
     [
-        "now", "runs", "events", "wake", "types", "terminal", "columns", "nodes", "finish", "finished", "failure",
-        "ghosts", "states"
+        "now", "may", "runs", "events", "wake", "types", "terminal", "columns", "nodes", "finish", "finished",
+        "failure", "ghosts", "states"
     ],
     [
         Expires,
@@ -509,7 +511,7 @@ script!(
     TRIM,
     "trim",
     Some("place"),
-    ["now", "events", "types", "columns"],
+    ["now", "events", "types", "columns", "may"],
     [
         Completed,
         Meta,

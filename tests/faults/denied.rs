@@ -130,3 +130,39 @@ async fn a_right_that_is_taken_from_a_running_worker_costs_no_more_than_the_call
     assert!(nowhere <= 2 * 20, "{nowhere} are nowhere: {counts:?}");
     worker.stop().await;
 }
+
+#[tokio::test]
+async fn jobs_of_a_dead_worker_stay_where_they_are_until_somebody_may_take_them_back() {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    if !tells_of_rights(&test).await {
+        return;
+    }
+    let mut conn = test.conn().await;
+    let mut acl = redis::cmd("ACL");
+    acl.arg("SETUSER").arg("bounded").arg("on").arg(">secret").arg("~*").arg("&*").arg("+@all");
+    let () = acl.query_async(&mut conn).await.unwrap();
+    let (_app, jobs) = test.producer().await;
+    let dead = test.start_mortal_worker(&redis, options(INTERVAL).concurrency(50)).await;
+    let all = jobs.dispatch_many((0..50).map(|at| at.to_string())).await.unwrap();
+    eventually("it holds them all", PATIENCE, async || jobs.counts().await.unwrap().running == 50).await;
+    let url = redis.url().replace("redis://", "redis://bounded:secret@");
+    let worker = test.start_worker_at(&url, options(INTERVAL).concurrency(50)).await;
+    worker.working().await;
+    for right in ["lpush", "hincrby", "xadd"] {
+        set_right(&mut conn, &format!("-{right}")).await;
+    }
+    dead.dies().await;
+    tokio::time::sleep(INTERVAL * 5).await;
+    assert_eq!(jobs.counts().await.unwrap().running, 50, "they were taken and put nowhere");
+    for right in ["lpush", "hincrby", "xadd"] {
+        set_right(&mut conn, &format!("+{right}")).await;
+    }
+    for at in 0..50 {
+        test.journal.open(&at.to_string());
+    }
+    for job in &all {
+        tokio::time::timeout(PATIENCE, job.result()).await.expect("it is lost").unwrap();
+    }
+    worker.stop().await;
+}

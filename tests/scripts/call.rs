@@ -69,6 +69,20 @@ impl Task {
         self.bound = Some(client.get_multiplexed_async_connection_with_config(&config).await.unwrap());
     }
 
+    /// From now on each script is called by a user of the server who may do all but run this command.
+    pub async fn lack(&mut self, command: &str) {
+        let name = format!("lacks-{}", self.prefix.replace([':', '{', '}'], "-"));
+        let mut cmd = redis::cmd("ACL");
+        cmd.arg("SETUSER").arg(&name).arg("on").arg(">secret").arg("allkeys").arg("allchannels").arg("+@all");
+        let () = cmd.arg(format!("-{command}")).query_async(&mut self.conn).await.unwrap();
+        if self.bound.is_none() {
+            let client =
+                redis::Client::open(self.url().replace("redis://", &format!("redis://{name}:secret@"))).unwrap();
+            let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+            self.bound = Some(client.get_multiplexed_async_connection_with_config(&config).await.unwrap());
+        }
+    }
+
     async fn bind(&mut self, keys: &[String]) {
         let mut cmd = redis::cmd("ACL");
         cmd.arg("SETUSER").arg("bound").arg("on").arg(">secret").arg("+@all").arg("allchannels").arg("resetkeys");

@@ -1273,3 +1273,18 @@ async fn whoever_removes_what_failed_ends_its_alarm_and_is_told_what_else_he_may
     assert!(ran.status == 1 && !ran.out.contains(" 0 runs failed"), "{ran:?}");
     let _ = worker.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_worker_whose_calls_the_server_refuses_is_told_of() {
+    let bench = Bench::of_one_table().await;
+    bench.export.dispatch("hold".into()).id("c").await.unwrap();
+    holds(&bench, &[], Duration::ZERO, Duration::ZERO).await;
+    assert_eq!(bench.run(&["health"]).await.ok(), "healthy\n");
+    let mut conn = bench.redis().await;
+    let mut watch = redis::cmd("HSET");
+    watch.arg(format!("cli:worker:{NOBODY}")).arg("watch:export").arg("1 5000 1000 sweep_refused 500");
+    watch.query_async::<()>(&mut conn).await.unwrap();
+    let ran = bench.run(&["health"]).await;
+    let told = format!("! the server refuses what the worker {NOBODY} asks for export");
+    assert!(ran.status == 1 && ran.out.contains(&told), "{ran:?}");
+}
