@@ -47,9 +47,8 @@ end
 
 -- What there is to count of runs that broke off, of these jobs. The witness is one job of them, for as long as it has
 -- not ended and none completes: by it is told how often a job begins anew. A `new` one is to be written.
-local function broken_off(places, ids, text)
+local function broken_off(places, ids, text, witness)
   if #ids == 0 then return { broken = 0 } end
-  local witness = redis.call('HGET', places.meta, 'brokenJob')
   local is_over = not witness or not string.match(text, '^%d+ %d+ %d+ %d+ %d+ [1-9]')
     or redis.call('HEXISTS', places.payload, witness) == 0 or redis.call('ZSCORE', places.failed, witness)
     or redis.call('ZSCORE', places.cancelled, witness)
@@ -64,11 +63,12 @@ end
 -- time. By pcall: a count that cannot be written undoes nothing.
 local function count_failed(places, now_ms, failed, first, broken)
   if failed + #broken == 0 then return end
-  local text = redis.pcall('HGET', places.meta, 'runs')
-  text = type(text) == 'string' and text or ''
-  local off = broken_off(places, broken, text)
-  redis.pcall('HSET', places.meta, 'runs', count_runs(text, now_ms, 0, 0, failed, first, off))
-  if off.new then redis.pcall('HSET', places.meta, 'brokenJob', off.new) end
+  local text, witness = unpack(redis.pcall('HMGET', places.meta, 'runs', 'brokenJob'))
+  text = text or ''
+  local off = broken_off(places, broken, text, witness)
+  local news = { 'runs', count_runs(text, now_ms, 0, 0, failed, first, off) }
+  if off.new then news[3], news[4] = 'brokenJob', off.new end
+  redis.pcall('HSET', places.meta, unpack(news))
 end
 
 -- The text when somebody has seen what failed: that is counted anew.

@@ -67,7 +67,8 @@ const SETTLE_BESIDE_CANDIDATES: &str = "26: exists 3, hdel 2, hget 1, hlen 2, hm
 // Requeued jobs stand at the front of their lists (LPUSH), and since when is written (HSET); they may have been claimed ahead
 // (HDEL). Before that, types of the three lists and of `locks`, `payload`, `claimed` and that column (LLEN 3, HLEN 4), and
 // `active` (SCARD).
-const SETTLE_REQUEUE: &str = "25: exists 2, hdel 2, hget 1, hlen 5, hmget 2, hset 3, llen 3, lpush 1, lrange 1, scard 1, \
+// Which of them had begun, so that their runs broke off (HMGET).
+const SETTLE_REQUEUE: &str = "26: exists 2, hdel 2, hget 1, hlen 5, hmget 3, hset 3, llen 3, lpush 1, lrange 1, scard 1, \
     srem 1, time 1, xadd 1, zadd 1";
 // That column is filled until they are claimed: terminal sets (EXISTS), which columns are filled (HLEN 5, EXISTS); the claimed
 // jobs leave it (HDEL).
@@ -127,11 +128,12 @@ const SWEEP_TOO_EARLY: &str = "1: hmget 1";
 /// Stalled jobs: locks, cancels, counts and limits (HMGET 4), and whether any was claimed ahead or has a stored outcome (HLEN 2); out of `active`, `locks`,
 /// `cancelling`, `claimed` (SREM, HDEL 3); priorities (EXISTS), LPUSH, since when they wait and how they were recovered (HSET 2), the wake (ZADD); two streams, each counted (HINCRBY 2, XADD 2). Each job: its payload (HEXISTS) and
 /// its count (HINCRBY).
+// How many runs broke off (HMGET, HSET of `meta`).
 fn sweep_of_stalled(n: usize) -> String {
     format!(
-        "{}: exists 3, hdel 3, hexists {n}, hincrby {}, hlen 18, hmget 5, hset 3, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
+        "{}: exists 3, hdel 3, hexists {n}, hincrby {}, hlen 18, hmget 6, hset 4, llen 3, lpush 1, scard 2, srem 2, sscan 1, \
          time 1, xadd 2, zadd 1, zcard 2",
-        49 + 2 * n,
+        51 + 2 * n,
         2 + n
     )
 }
