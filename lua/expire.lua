@@ -36,7 +36,7 @@
 -- Returns  {'expired', number of jobs that failed, 1 when others are to follow, else 0}
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is decided
 -- Emits    failed, finalizing
--- Refuses  WRONGTYPE before the first write
+-- Refuses  NOPERM, WRONGTYPE before the first write
 local worker, limit = ARGV[1], tonumber(ARGV[2])
 
 local declared, keep, event_mode, hook = unpack(redis.call('HMGET', meta, 'declaredAt', 'keepFailed', 'eventMode',

@@ -46,7 +46,7 @@
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is decided
 -- Emits    stalled, into events and into stalls; behind it, into events, failed, retrying, cancelled, removed,
 --          finalizing, hook_failed, completed
--- Refuses  WRONGTYPE before the first write
+-- Refuses  NOPERM, WRONGTYPE before the first write
 local worker, reason, by, cursor, count = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 
 local default_max, event_mode, keep_failed, keep_cancelled, declared, paused, max_set, on_crash, policy,

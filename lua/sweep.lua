@@ -67,7 +67,7 @@
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is decided
 -- Emits    stalled, into events and into stalls; behind it, into events, failed, retrying, cancelled, removed,
 --          finalizing, hook_failed, completed
--- Refuses  WRONGTYPE before the first write
+-- Refuses  NOPERM, WRONGTYPE before the first write
 local worker, ask, epoch, waited = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local cursor, limit, verdict, by = ARGV[5], tonumber(ARGV[6]), ARGV[7] or 'auto', ARGV[8] or ''
 

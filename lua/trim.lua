@@ -26,7 +26,7 @@
 -- Returns  {'trimmed', number of jobs, 1 when others are to follow, else 0}
 -- Returns  {'undeclared'}: the server has lost the options of the task; nothing is removed
 -- Emits    removed
--- Refuses  WRONGTYPE before the first write
+-- Refuses  NOPERM, WRONGTYPE before the first write
 local worker, name, min_age, limit = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local declared, keep, max_age, most, event_mode = unpack(redis.call('HMGET', meta, 'declaredAt', 'keep' .. name,
