@@ -51,7 +51,7 @@ end
 for at = 1, #oldest, 2 do
   local flow = oldest[at]
   if tonumber(oldest[at + 1]) > now_ms - age and gone >= excess then break end
-  local of_it = redis.call('ZRANGEBYLEX', children, '[' .. flow .. '/', '(' .. flow .. '0', 'LIMIT', 0, 100)
+  local of_it = redis.call('ZRANGE', children, '[' .. flow .. '/', '(' .. flow .. '0', 'BYLEX', 'LIMIT', 0, 100)
   local is_gone = #of_it < 100
   for _, child in ipairs(of_it) do is_gone = budget > 0 and remove(child) and is_gone end
   is_gone = is_gone and budget > 0 and remove(flow)

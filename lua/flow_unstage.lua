@@ -12,7 +12,8 @@
 -- Emits    nothing
 -- Refuses  WRONGTYPE before the first write
 local keys = { nodes = nodes, input = input, value = value, grow = grow, shapes = shapes, cursor = cursor }
-local found = redis.call('HRANDFIELD', staging, 20, 'WITHVALUES')
+-- From anywhere on: those that are young are not to hide the others. Of a few all come.
+local found = redis.call('HSCAN', staging, string.format('%d', now_us() % 65536), 'COUNT', 20)[2]
 if ARGV[2] and ARGV[2] ~= '' then found = { ARGV[2], redis.call('HGET', staging, ARGV[2]) or nil } end
 expect_types({}, {}, { nodes, input, value, grow, shapes, cursor }, {})
 local budget, gone, left, _, now_ms = 500, 0, 0, now_us()
@@ -21,7 +22,7 @@ if #found > 1 then redis.call('HDEL', cursor, '') end
 for at = 1, #found - 1, 2 do
   local flow, start, written, digest, count = found[at], string.match(found[at + 1], '^(%S+ %d+) (%d+) (%S+) (%d+)$')
   local is_old = not start or math.abs(now_ms - written) > tonumber(ARGV[1])
-  if is_old and budget > 0 then
+  if is_old and budget > 0 and gone < 20 then
     -- No part of it comes any more.
     if start then redis.call('HSET', staging, flow, '- 0 0 ' .. digest .. ' ' .. count) end
     local is_gone

@@ -67,7 +67,7 @@ for state, ids_there in pairs(from) do redis.call('ZREM', places[state], unpack(
 if #gone > 0 then remove_columns(columns, gone) end
 -- Whoever has removed the last job that had failed knows of them, and what fails is counted anew; not while others fail
 -- that are tried again.
-if from.failed and redis.call('ZCARD', failed) == 0 and not any_tried_again(delayed, lists, attempt) then
+if from.failed and redis.call('ZCARD', failed) == 0 and not any_tried_again(delayed, lists, locks, attempt) then
   local runs = redis.call('HGET', meta, 'runs')
   if runs then redis.call('HSET', meta, 'runs', forgive(runs)) end
 end

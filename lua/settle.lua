@@ -81,9 +81,9 @@ local places = { active = active, candidates = candidates, locks = locks, cancel
 local repeated = replay(calls, line, call, worker, locks, places, extra_columns)
 if repeated then return repeated end
 local last_fence, interval, asked, event_mode, keep_completed, keep_failed, keep_cancelled, told, declared, largest,
-  paused, ended, hook, nodes, runs, witness = unpack(redis.call('HMGET', meta, 'fence', 'interval', 'ask', 'eventMode',
-    'keepCompleted', 'keepFailed', 'keepCancelled', 'events', 'declaredAt', 'largest', 'paused', 'out', 'hook',
-    'nodes', 'runs', 'brokenJob'))
+  paused, ended, hook, nodes, runs, broken_jobs = unpack(redis.call('HMGET', meta, 'fence', 'interval', 'ask',
+    'eventMode', 'keepCompleted', 'keepFailed', 'keepCancelled', 'events', 'declaredAt', 'largest', 'paused', 'out',
+    'hook', 'nodes', 'runs', 'brokenJobs'))
 if not declared then return { 'undeclared' } end
 -- A paused task hears outcomes and gives no jobs, nor does it wake anybody, and none begins. Its hooks run.
 if paused then want = 0 end
@@ -116,7 +116,7 @@ local elsewhere = clear_heads(places, due, known, terminal_places, meta, now_ms)
 local found = next_jobs(sources, want, payload, tonumber(largest), locks, elsewhere, extras, known, now_ms)
 local begun = begun_jobs(out, found, room, columns, max_count, expires_at, extras, paused, now_ms)
 local held = lead_with(hooks, found)
-local off = broken_off(places, begun_among(out.requeue, claimed), runs or '', witness)
+local off = broken_off(places, begun_among(out.requeue, claimed), runs or '', broken_jobs)
 
 -- A shrinking command first, even when it names nobody: behind it a server at maxmemory takes the others.
 redis.call('SREM', active, '', unpack(out.all))

@@ -6,7 +6,7 @@ use futures_util::future::{join_all, try_join_all};
 use heartline::{Inspector, JobFilter, JobReport, JobRow, JobState, JobValues, TaskReport, codes};
 
 use crate::checks::Grade;
-use crate::text::{brief, many, quoted, relative};
+use crate::text::{brief, many, quoted, relative, shown};
 use crate::told::NOT_STARTED_AT_ALL;
 use crate::troubles::{TOGETHER, Trouble};
 
@@ -153,7 +153,7 @@ fn is_outage(task: &TaskReport) -> bool {
 }
 
 /// Tasks of which little completes beside the jobs that wait for another try, since what they need may be down; and those with jobs that are
-/// put off again and again, or have lost their payload. One of which that cannot be read is told of elsewhere.
+/// put off again and again, begin anew again and again, or have lost their payload. One of which that cannot be read is told of elsewhere.
 pub async fn ailing(inspector: &Inspector, tasks: &[TaskReport]) -> Vec<Trouble> {
     let most = |what: fn(&TaskReport) -> u64| {
         let mut found: Vec<&TaskReport> = tasks.iter().filter(|task| task.fault.is_none() && what(task) > 0).collect();
@@ -163,11 +163,16 @@ pub async fn ailing(inspector: &Inspector, tasks: &[TaskReport]) -> Vec<Trouble>
         (found, left_out)
     };
     let (without, _) = most(|task| task.without_payload);
+    let (anew, _) = most(|task| task.runs_lately.broken_off_again);
     // One with nothing but a job for tomorrow goes behind those that may be in trouble.
     let (delayed, left_out) = most(may_fail);
     let mut troubles = Vec::new();
     for some in without.chunks(TOGETHER) {
         troubles.extend(join_all(some.iter().map(|task| payloadless(inspector, task))).await.into_iter().flatten());
+    }
+    for some in anew.chunks(TOGETHER) {
+        let looks = some.iter().map(|task| of_broken_off(inspector, task));
+        troubles.extend(join_all(looks).await.into_iter().flatten());
     }
     for some in delayed.chunks(TOGETHER) {
         troubles.extend(join_all(some.iter().map(|task| put_off(inspector, task))).await.into_iter().flatten());
@@ -257,21 +262,23 @@ async fn are_snoozed(inspector: &Inspector, task: &TaskReport, failed: &[&JobRow
 }
 
 /// That runs break off again and again, as workers stop or die, while none completes: those that take longer than a worker lives never end.
-pub(crate) fn of_broken_off(task: &TaskReport) -> Option<Trouble> {
+async fn of_broken_off(inspector: &Inspector, task: &TaskReport) -> Option<Trouble> {
     let (name, runs) = (&task.task, task.runs_lately);
     let last = runs.last_broken_off_at.filter(|at| task.as_of.duration_since(*at).unwrap_or_default() < HOUR)?;
     let (broken, again) = (runs.broken_off_in_a_row, runs.broken_off_again);
-    if again < BROKEN_OFF.0 || task.counts.unfinished() == 0 {
-        return None;
-    }
-    let when = relative(last, task.as_of);
+    let id = task.broken_off_job.as_ref().filter(|_| again >= BROKEN_OFF.0)?;
+    // One that was cancelled, or has failed, begins anew no more.
+    let job = inspector.job(name, id.as_str(), JobValues::None).await.ok()?;
+    job.filter(|job| !job.state.is_terminal())?;
+    let (id, when) = (quoted(id.as_str()), relative(last, task.as_of));
     let what = format!(
-        "{} broke off since one completed, as their workers stopped, died or froze, a job of them {again} times, the last one {when}",
+        "{} broke off since one completed, as their workers stopped, died or froze, those of {} {again} times, the last one {when}",
         many(broken, "run"),
+        shown(&id),
     );
     let hint = format!(
-        "such a job begins anew each time: `heartline workers --all` shows when workers started, stopped and died, \
-         `heartline stalls list -t {name}` which jobs were taken back; where workers are stopped sooner than a job takes, a longer grace lets it \
+        "it begins anew each time: `heartline jobs show -t {name} {id}`; `heartline workers --all` shows when workers started, stopped and died, \
+         `heartline stalls list -t {name}` which jobs were taken back. Where workers are stopped sooner than a job takes, a longer grace lets it \
          end, here and in what stops them, and a checkpoint lets the next run go on"
     );
     let grade = if again >= BROKEN_OFF.1 { Grade::Risk } else { Grade::Note };
@@ -311,7 +318,7 @@ pub(crate) fn of_failures(task: &TaskReport) -> Option<Trouble> {
     let hint = match keeps(task, "keepFailed") && task.counts.failed > 0 {
         true => format!(
             "`heartline jobs codes -t {name}` counts why; `heartline jobs retry -t {name} --state failed` lets them run again once that is mended, \
-             and this ends as jobs complete. `heartline task purge {name} --state failed` throws them away, and ends it too"
+             and this ends as jobs complete. `heartline task purge {name} --state failed` throws them away, and ends it too unless others are tried again"
         ),
         false => format!("the log of a worker, or `heartline events -t {name}`, says why; this ends as jobs complete"),
     };

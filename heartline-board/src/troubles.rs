@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::checks::{Grade, of_servers};
 use crate::crashes::{doomed, heeding, is_last_run, spared, suspicions_of, together, would_fail};
-use crate::failing::{ailing, of_broken_off, of_failures};
+use crate::failing::{ailing, of_failures};
 use crate::listed::{self, of_lists};
 use crate::text::{many, printed, quoted, relative, shown, span};
 use crate::told::{is_overdue, proof};
@@ -495,7 +495,6 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         troubles.extend(crowd(task, held_by.map_or(&[], |report| &report.holders)));
     }
     troubles.extend(of_failures(task));
-    troubles.extend(of_broken_off(task));
     if let Some(lost) = task.options_lost_at {
         let ago = task.as_of.duration_since(lost).unwrap_or_default();
         if ago < TOLD_FOR {

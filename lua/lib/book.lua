@@ -54,33 +54,24 @@ local function in_pages(command, key, words)
   for from = 1, #words, 2000 do redis.call(command, key, unpack(words, from, math.min(#words, from + 1999))) end
 end
 
+-- Writes these names under a key, each with its value: in a sorted set that stands before it. Those without one go.
+local function write_page(key, names, values, is_sorted)
+  local kept, gone = {}, {}
+  for _, name in ipairs(names) do
+    local value = values[name]
+    if value then
+      kept[#kept + 1], kept[#kept + 2] = is_sorted and value or name, is_sorted and name or value
+    else
+      gone[#gone + 1] = name
+    end
+  end
+  in_pages(is_sorted and 'ZADD' or 'HSET', key, kept)
+  in_pages(is_sorted and 'ZREM' or 'HDEL', key, gone)
+end
+
 -- Writes what is to be written.
 local function write_all(keys)
-  for name, fields in pairs(keys.fresh or {}) do
-    local known, kept, gone = keys.known[name], {}, {}
-    for _, field in ipairs(fields) do
-      local value = known[field]
-      if value then
-        kept[#kept + 1], kept[#kept + 2] = field, value
-      else
-        gone[#gone + 1] = field
-      end
-    end
-    in_pages('HSET', keys[name], kept)
-    in_pages('HDEL', keys[name], gone)
-  end
-  for name, members in pairs(keys.moved or {}) do
-    local scores, kept, gone = keys.scores[name], {}, {}
-    for _, member in ipairs(members) do
-      local score = scores[member]
-      if score then
-        kept[#kept + 1], kept[#kept + 2] = score, member
-      else
-        gone[#gone + 1] = member
-      end
-    end
-    in_pages('ZADD', keys[name], kept)
-    in_pages('ZREM', keys[name], gone)
-  end
+  for name, fields in pairs(keys.fresh or {}) do write_page(keys[name], fields, keys.known[name]) end
+  for name, members in pairs(keys.moved or {}) do write_page(keys[name], members, keys.scores[name], true) end
   keys.fresh, keys.moved, keys.scores = nil, nil, nil
 end

@@ -72,6 +72,8 @@ pub struct TaskReport {
     pub failed_lately: u64,
     /// How runs ended, kept or not, in the last 5 minutes, and since the last one that completed.
     pub runs_lately: RunsLately,
+    /// The job of which runs broke off most often since one completed, as its workers stopped or died. It may have ended since.
+    pub broken_off_job: Option<JobId>,
     /// Jobs that completed in the last 5 minutes, of those that are kept.
     pub completed_lately: u64,
     /// When a job of it was claimed last.
@@ -123,7 +125,7 @@ pub struct RunsLately {
     pub last_completed_at: Option<SystemTime>,
     /// How many runs broke off, as their worker stopped or died, since a run completed, or put its job off.
     pub broken_off_in_a_row: u64,
-    /// How often one and the same of those jobs has begun anew by that: in the partition where it was the most often.
+    /// How often one and the same of those jobs has begun anew by that, the one that did most often: see [`TaskReport::broken_off_job`].
     pub broken_off_again: u64,
     /// When a run broke off last.
     #[serde(rename = "last_broken_off_at_ms", serialize_with = "ms_since_1970_where_known")]
@@ -573,6 +575,7 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
         runs_lately: RunsLately::of(
             &parts.iter().map(|part| (part.text("runs").unwrap_or_default(), part.now_ms)).collect::<Vec<_>>(),
         ),
+        broken_off_job: parts.iter().filter_map(broken_off_most).max().map(|(_, id)| JobId::from_wire(id)),
         // Fences are drawn from the time, in us.
         last_claimed_at: latest("fence").map(|fence| at_ms(fence / 1000)),
         paused: pause.map(|(at, part)| TaskPause {
@@ -596,6 +599,13 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
         fault: None,
         is_away: false,
     }
+}
+
+/// The job of a partition that began anew most often, and how often.
+fn broken_off_most(seen: &Overview) -> Option<(u64, &str)> {
+    let mut words = seen.text("brokenJobs")?.split(' ');
+    let (id, times) = (words.next()?, words.next()?.parse().ok()?);
+    Some((times, id))
 }
 
 /// Since when the next job of a partition waits, or is due, ms.

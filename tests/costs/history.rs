@@ -57,7 +57,7 @@ async fn jobs_that_are_not_kept_leave_nothing_behind() {
     }
     // One field a worker in `calls`; in `meta` wire, the stamp and whose it is, fence, 13 options, the largest payload, the
     // interval and who asked for it, ask and who asked, the epoch with 2 times, 6 counters, and how runs
-    // ended, with the job that tells how often one begins anew.
+    // ended, with the jobs that began anew.
     let left = ["calls hash 1", "events stream", "meta hash 33", "stalls stream", "wake zset 1"];
     for (at, shape) in shapes.iter().enumerate() {
         assert_eq!(shape, &left, "after round {}", at + 1);

@@ -14,11 +14,7 @@ async fn a_worker_that_may_not_block_for_work_looks_for_it_now_and_then_and_says
     let warnings = Warnings::capture();
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
-    let mut conn = test.conn().await;
-    let mut acl = redis::cmd("ACL");
-    acl.arg("SETUSER").arg("bounded").arg("on").arg(">secret").arg("~*").arg("&*").arg("+@all").arg("-bzpopmin");
-    let () = acl.query_async(&mut conn).await.unwrap();
-    let url = redis.url().replace("redis://", "redis://bounded:secret@");
+    let (mut conn, url) = bounded(&test, &redis, &["bzpopmin"]).await;
     let (_app, jobs) = test.producer().await;
 
     let before = stat(&mut conn, "total_connections_received").await;
@@ -34,6 +30,16 @@ async fn a_worker_that_may_not_block_for_work_looks_for_it_now_and_then_and_says
     let told = warnings.all().into_iter().filter(|line| line.to_lowercase().contains("bzpopmin")).collect::<Vec<_>>();
     assert!(told.len() == 1 && told[0].starts_with("ERROR "), "{told:?}");
     worker.stop().await;
+}
+
+/// A user of the server who may do all but these, on a connection of its own.
+async fn bounded(test: &TestTask, redis: &TestRedis, lacks: &[&str]) -> (redis::aio::MultiplexedConnection, String) {
+    let mut conn = test.conn().await;
+    let mut acl = redis::cmd("ACL");
+    acl.arg("SETUSER").arg("bounded").arg("on").arg(">secret").arg("~*").arg("&*").arg("+@all");
+    let rights: Vec<String> = lacks.iter().map(|right| format!("-{right}")).collect();
+    let () = acl.arg(rights).query_async(&mut conn).await.unwrap();
+    (conn, redis.url().replace("redis://", "redis://bounded:secret@"))
 }
 
 /// A server of Redis 7.0 and later says what a user may not do; an older one is not asked.
@@ -67,16 +73,12 @@ async fn a_worker_that_may_not_run_a_command_that_writes_does_not_start_and_says
 async fn a_dispatch_that_was_denied_in_the_middle_is_as_if_it_had_not_been_made() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
-    let mut conn = test.conn().await;
-    let mut acl = redis::cmd("ACL");
-    acl.arg("SETUSER").arg("bounded").arg("on").arg(">secret").arg("~*").arg("&*").arg("+@all").arg("-zadd");
-    let () = acl.query_async(&mut conn).await.unwrap();
-    let app = test.app_at(&redis.url().replace("redis://", "redis://bounded:secret@")).await;
+    let (mut conn, url) = bounded(&test, &redis, &["zadd"]).await;
+    let app = test.app_at(&url).await;
     let jobs = app.task_ref::<String, u64>(&test.name).unwrap();
     let dispatch = || jobs.dispatch("go".to_owned()).id("later").delay(Duration::from_millis(1));
     dispatch().await.unwrap_err();
-    let mut acl = redis::cmd("ACL");
-    let () = acl.arg("SETUSER").arg("bounded").arg("+zadd").query_async(&mut conn).await.unwrap();
+    set_right(&mut conn, "+zadd").await;
     let job = dispatch().await.unwrap();
     assert_eq!(job.existed(), Some(false), "it was taken for written");
     test.journal.open("go");
@@ -99,13 +101,9 @@ async fn a_right_that_is_taken_from_a_running_worker_costs_no_more_than_the_call
     if !tells_of_rights(&test).await {
         return;
     }
-    let mut conn = test.conn().await;
-    let mut acl = redis::cmd("ACL");
-    acl.arg("SETUSER").arg("bounded").arg("on").arg(">secret").arg("~*").arg("&*").arg("+@all");
-    let () = acl.query_async(&mut conn).await.unwrap();
+    let (mut conn, url) = bounded(&test, &redis, &[]).await;
     let (_app, jobs) = test.producer().await;
     let all = jobs.dispatch_many((0..2_000).map(|at| at.to_string())).await.unwrap();
-    let url = redis.url().replace("redis://", "redis://bounded:secret@");
     let handler = |_: Arc<Journal>, _: Context, _: String| async {
         tokio::time::sleep(Duration::from_millis(20)).await;
         Ok::<u64, JobError>(1)
@@ -138,15 +136,11 @@ async fn jobs_of_a_dead_worker_stay_where_they_are_until_somebody_may_take_them_
     if !tells_of_rights(&test).await {
         return;
     }
-    let mut conn = test.conn().await;
-    let mut acl = redis::cmd("ACL");
-    acl.arg("SETUSER").arg("bounded").arg("on").arg(">secret").arg("~*").arg("&*").arg("+@all");
-    let () = acl.query_async(&mut conn).await.unwrap();
+    let (mut conn, url) = bounded(&test, &redis, &[]).await;
     let (_app, jobs) = test.producer().await;
     let dead = test.start_mortal_worker(&redis, options(INTERVAL).concurrency(50)).await;
     let all = jobs.dispatch_many((0..50).map(|at| at.to_string())).await.unwrap();
     eventually("it holds them all", PATIENCE, async || jobs.counts().await.unwrap().running == 50).await;
-    let url = redis.url().replace("redis://", "redis://bounded:secret@");
     let worker = test.start_worker_at(&url, options(INTERVAL).concurrency(50)).await;
     worker.working().await;
     for right in ["lpush", "hincrby", "xadd"] {

@@ -260,16 +260,17 @@ async fn workers_that_are_stopped_or_die_sooner_than_their_jobs_end_are_told_of(
     assert!(!ran.out.contains("broke off"), "a deploy is nothing: {ran:?}");
     goes(2, "-TERM").await;
     let ran = bench.run(&["status"]).await;
-    let told = "? script: 6 runs broke off since one completed, as their workers stopped, died or froze, a job of them 3 times";
-    assert!(ran.out.contains(told), "{ran:?}");
+    let told = "? script: 6 runs broke off since one completed, as their workers stopped, died or froze, those of ";
+    assert!(ran.out.contains(told) && ran.out.contains(" 3 times, the last one "), "{ran:?}");
     // Whether they were stopped or killed is the same.
     goes(1, "-KILL").await;
     goes(1, "-TERM").await;
-    let told = "! script: 10 runs broke off since one completed, as their workers stopped, died or froze, a job of them 5 times";
+    let told = "! script: 10 runs broke off since one completed, as their workers stopped, died or froze, those of ";
     let url = bench.url();
     let args = ["--redis", &url, "--prefix", "cli", "health"];
     let ran = bench.run(&args).await;
     assert!(ran.status == 1 && ran.out.contains(told), "also between two workers: {ran:?}");
+    assert!(ran.out.contains(" 5 times, the last one "), "{ran:?}");
     // A command that it names looks where this one does: what the environment says goes without saying.
     assert!(ran.out.contains(&format!("`heartline --redis {url} workers --all`")), "{ran:?}");
     let ran = bench.run(&["metrics", "--once"]).await;
@@ -277,6 +278,10 @@ async fn workers_that_are_stopped_or_die_sooner_than_their_jobs_end_are_told_of(
     for long in &longs {
         long.cancel("enough").await.unwrap();
     }
+    // What is cancelled begins anew no more.
+    task.dispatch(json!(600)).delay(Duration::from_secs(3600)).await.unwrap();
+    let ran = bench.run(&["health"]).await;
+    assert!(!ran.out.contains("broke off"), "{ran:?}");
     // One that completes ends it.
     let worker = Script::start(&bench, &[], &script);
     assert_eq!(worker.result(json!(0)).await.unwrap(), Value::Null);
