@@ -13,7 +13,7 @@ use crate::limits::LARGE;
 use crate::process::estate::Left;
 use crate::process::held::Flags;
 use crate::process::identity;
-use crate::process::shared::{FAREWELL, KeeperEnd};
+use crate::process::shared::{self, KeeperEnd};
 use crate::stall::cadence::reporting_time;
 use crate::store::address::Role;
 use crate::store::connection::OwnConnection;
@@ -53,7 +53,7 @@ pub(super) async fn end(keeper: &Keeper, told: bool) {
             worker.store.close(&mut conn, worker.id.as_str(), &named, identity::boot_id().as_deref(), "stopped").await
         };
         // Its presence ends by itself when this does not get through.
-        let _ = tokio::time::timeout(FAREWELL, goodbye).await;
+        let _ = shared::farewell(goodbye).await;
     }
     let worker_id = worker.id.clone();
     keeper.log.line(move || tracing::info!(%worker_id, told, "stopped"));

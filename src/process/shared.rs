@@ -1,6 +1,7 @@
 //! What all tasks of one worker share.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,6 +25,21 @@ use crate::worker_id::WorkerId;
 
 /// How long the clean-up after the last job may take.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(3);
+
+/// In so many parts it is waited for.
+const PARTS: u32 = 30;
+
+/// Waits for the clean-up after the last job; `None` where it takes too long. Time in which the process stood still counts as one
+/// part at most: whoever is frozen while it says goodbye says it afterwards.
+pub(crate) async fn farewell<T>(clean_up: impl Future<Output = T>) -> Option<T> {
+    let mut clean_up = pin!(clean_up);
+    for _ in 0..PARTS {
+        if let Ok(done) = tokio::time::timeout(FAREWELL / PARTS, &mut clean_up).await {
+            return Some(done);
+        }
+    }
+    None
+}
 
 /// What all tasks of one worker share.
 pub(crate) struct WorkerShared {

@@ -19,7 +19,7 @@ use crate::job::id::JobId;
 use crate::keeper::thread;
 use crate::process::held::News;
 use crate::process::identity;
-use crate::process::shared::{FAREWELL, KeeperEnd, WorkerShared};
+use crate::process::shared::{self, FAREWELL, KeeperEnd, WorkerShared};
 use crate::process::task::TaskRuntime;
 use crate::shown::Shown;
 use crate::store::keys::TaskKeys;
@@ -160,7 +160,7 @@ impl Crew {
         // puts back what it has.
         leaves_behind.end.stop.cancel();
         drop((leaves_behind, drivers_over, stops_all));
-        let farewell = async {
+        let clean_up = async {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
             // One that was cancelled with the runtime is over too.
             while loops.next().await.is_some() {}
@@ -169,7 +169,7 @@ impl Crew {
                 say_goodbye(&worker, &tasks).await;
             }
         };
-        if tokio::time::timeout(FAREWELL, farewell).await.is_err() {
+        if shared::farewell(clean_up).await.is_none() {
             tracing::debug!(worker_id = %worker.id, "redis was not told that the worker stopped");
         }
         match &left {

@@ -114,6 +114,25 @@ async fn a_worker_whose_first_farewell_is_lost_says_it_again() {
 }
 
 #[tokio::test]
+async fn a_worker_that_is_frozen_while_it_says_goodbye_says_it_afterwards() {
+    let redis = TestRedis::start();
+    let test = TestTask::on(&redis);
+    let proxy = Proxy::start(redis.address()).await;
+    let worker = test.start_worker_at(&proxy.url(), options(INTERVAL)).await;
+    worker.working().await;
+    let id = worker.id.clone();
+    // The first half of the goodbye is said, and answered when the process runs on.
+    let mut half = proxy.hold_next_reply_to("ZREM\r\n");
+    let stopping = tokio::spawn(worker.stop());
+    half.happened().await;
+    // This thread runs the worker, too.
+    std::thread::sleep(Duration::from_secs(4));
+    drop(half);
+    stopping.await.unwrap();
+    said_goodbye(&test, &id).await;
+}
+
+#[tokio::test]
 async fn a_worker_whose_connections_drop_right_before_it_stops_says_goodbye_over_new_ones() {
     let redis = TestRedis::start();
     let test = TestTask::on(&redis);
