@@ -15,17 +15,19 @@
 -- KEYS[14] output     (hash)  instance -> what it answers
 -- KEYS[15] error      (hash)  instance -> why it ended so
 -- KEYS[16] grow       (hash)  instance/node -> graph that its job returned
+-- KEYS[17] meta       (hash)  events so far
+-- KEYS[18] events     (stream)  what happened to instances and nodes
 -- ARGV[1]  ends       (words instance, node, run, c | f | x of a job, F | X of a graph that is not there, value or
 --                     failure, of a job that returned a graph byte 1, bytes of the value, space, value, graph; at most
 --                     200)
 -- Returns  {'advanced', how many nodes there are from which there is more to visit, those as instance/node/run, eight
 --          words for each node to be sent: see lib/flow.lua}
--- Emits    nothing
+-- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
 local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
   cancelled = cancelled, nodes = nodes, input = input, value = value, shapes = shapes, stopping = stopping,
   outbox = outbox, cursor = cursor, output = output, error = errors, grow = grow }
-expect_types({}, {}, { head, nodes, input, value, shapes, stopping, cursor, output, errors, grow },
+expect_types({}, {}, { head, nodes, input, value, shapes, stopping, cursor, output, errors, grow, meta },
   { running, paused, completed, failed, cancelled, outbox })
 local known, touched, opened, budget, _, now_ms = {}, {}, { later = {} }, a_budget(), now_us()
 -- A shrinking command first: behind it a server at maxmemory takes the others.
@@ -62,6 +64,7 @@ for at = 1, #ARGV, 5 do
 end
 end_or_keep_all(known, keys, touched, budget, now_ms, opened)
 write_all(keys)
+tell_all(keys, meta, events)
 local reply = { 'advanced' }
 add_news(reply, keys, opened, now_ms)
 return reply

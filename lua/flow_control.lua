@@ -15,17 +15,19 @@
 -- KEYS[14] input      (hash)  instance/node -> payload
 -- KEYS[15] cursor     (hash)  instance/node/run -> next dependent of an ended node
 -- KEYS[16] grow       (hash)  instance/node -> graph that its job returned
+-- KEYS[17] meta       (hash)  events so far
+-- KEYS[18] events     (stream)  what happened to instances and nodes
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  reason     (text)
 -- Returns  {'stopping', run}: what is open of it is to be cancelled
 -- Returns  {'ended', place, and what advance returns} where it stands already, or now; {'unknown'}
--- Emits    nothing
+-- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
 local flow, reason = ARGV[1], ARGV[2]
 local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
   cancelled = cancelled, nodes = nodes, value = value, shapes = shapes, stopping = stopping, outbox = outbox,
   output = output, error = errors, input = input, cursor = cursor, grow = grow }
-expect_types({}, {}, { nodes, value, stopping, output, errors, input, cursor, grow },
+expect_types({}, {}, { nodes, value, stopping, output, errors, input, cursor, grow, meta },
   { completed, failed, cancelled, outbox })
 local known = {}
 local one = instance_of(known, keys, flow)
@@ -41,6 +43,7 @@ stop(keys, one, 'cancelled ' .. reason, now_ms)
 local opened = { later = {} }
 end_or_keep_all(known, keys, { one }, a_budget(), now_ms, opened)
 write_all(keys)
+tell_all(keys, meta, events)
 if one.runs then return { 'stopping', one.run } end
 local reply = { 'ended', 'cancelled' }
 add_news(reply, keys, opened, now_ms)

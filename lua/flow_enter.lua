@@ -15,10 +15,12 @@
 -- KEYS[14] input      (hash)  instance/node -> payload
 -- KEYS[15] cursor     (hash)  instance/node/run -> next dependent of an ended node
 -- KEYS[16] grow       (hash)  instance/node -> graph that its job returned
+-- KEYS[17] meta       (hash)  events so far
+-- KEYS[18] events     (stream)  what happened to instances and nodes
 -- ARGV[1]  nodes      (triples instance, node, run; at most 200)
 -- Returns  {'entered', go or stale for each, and what advance returns}: one of an instance that stops is cancelled, and
 --          one that is not open in this run has no business any more
--- Emits    nothing
+-- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
 local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
   cancelled = cancelled, nodes = nodes, value = value, shapes = shapes, stopping = stopping, outbox = outbox,
@@ -36,7 +38,7 @@ for place, name in ipairs(names) do
 end
 local opened, budget, touched, seen, _, now_ms = { later = {} }, a_budget(), {}, {}, now_us()
 if #stopped > 0 then
-  expect_types({}, {}, { value, output, errors, input, cursor, grow }, { completed, failed, cancelled, outbox })
+  expect_types({}, {}, { value, output, errors, input, cursor, grow, meta }, { completed, failed, cancelled, outbox })
   redis.call('HDEL', output, '')
 end
 for _, found in ipairs(stopped) do
@@ -49,5 +51,6 @@ for _, found in ipairs(stopped) do
 end
 end_or_keep_all(known, keys, touched, budget, now_ms, opened)
 write_all(keys)
+tell_all(keys, meta, events)
 add_news(reply, keys, opened, now_ms)
 return reply

@@ -16,11 +16,13 @@
 -- KEYS[15] output     (hash)  instance -> what it answers
 -- KEYS[16] error      (hash)  instance -> why it ended so
 -- KEYS[17] cursor     (hash)  instance/run -> next node to open
+-- KEYS[18] meta       (hash)  events so far
+-- KEYS[19] events     (stream)  what happened to instances and nodes
 -- ARGV[1]  grace      (ms: what is younger is still being done)
 -- ARGV[2]  limit      (entries a call, at most 200)
 -- Returns  {'looked', 1 when others are to follow, else 0, how many entries there are that are no sends, those, then
 --          eight words for each node to be sent: see lib/flow.lua}
--- Emits    nothing
+-- Emits    ended
 -- Refuses  WRONGTYPE before the first write
 local grace, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
 local keys = { head = head, running = running, paused = paused, nodes = nodes, input = input, value = value,
@@ -34,7 +36,7 @@ for _, entry in ipairs(ahead) do due[#due + 1] = entry end
 local gone, others, sends, unreadable = {}, {}, {}, {}
 local late = redis.call('ZRANGEBYSCORE', deadlines, '-inf', string.format('%d', now_ms), 'LIMIT', 0, limit)
 if #late > 0 then
-  expect_types({}, {}, { head, nodes, input, value, shapes, stopping, grow, output, errors, cursor },
+  expect_types({}, {}, { head, nodes, input, value, shapes, stopping, grow, output, errors, cursor, meta },
     { running, paused, completed, failed, cancelled })
   -- A shrinking command first: behind it a server at maxmemory takes the others.
   redis.call('ZREM', deadlines, '')
@@ -72,4 +74,5 @@ for _, one in ipairs(unreadable) do
   end
 end
 write_all(keys)
+tell_all(keys, meta, events)
 return reply

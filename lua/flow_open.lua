@@ -15,16 +15,18 @@
 -- KEYS[14] output     (hash)  instance -> what it answers
 -- KEYS[15] error      (hash)  instance -> why it ended so
 -- KEYS[16] grow       (hash)  instance/node -> graph that its job returned
+-- KEYS[17] meta       (hash)  events so far
+-- KEYS[18] events     (stream)  what happened to instances and nodes
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  run        (number)
 -- Returns  {'opened', 1 when there are more nodes to look at, else 0, and what advance returns}
--- Emits    nothing
+-- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
 local flow, run = ARGV[1], ARGV[2]
 local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
   cancelled = cancelled, nodes = nodes, input = input, value = value, shapes = shapes, stopping = stopping,
   outbox = outbox, cursor = cursor, output = output, error = errors, grow = grow }
-expect_types({}, {}, { nodes, input, value, stopping, cursor, output, errors, grow },
+expect_types({}, {}, { nodes, input, value, stopping, cursor, output, errors, grow, meta },
   { running, paused, completed, failed, cancelled, outbox })
 local known, _, now_ms = {}, now_us()
 local one, mark = instance_of(known, keys, flow), flow .. '/' .. run
@@ -63,6 +65,7 @@ if is_last then put(keys, 'outbox', 'o ' .. mark, false) end
 write(keys, 'cursor', mark, not is_last and tostring(from + OPENS))
 end_or_keep_all(known, keys, { one }, a_budget(), now_ms, opened)
 write_all(keys)
+tell_all(keys, meta, events)
 local reply = { 'opened', is_last and 0 or 1 }
 add_news(reply, keys, opened, now_ms)
 return reply

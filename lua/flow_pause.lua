@@ -13,19 +13,21 @@
 -- KEYS[12] cursor     (hash)  instance/node/run -> next dependent of an ended node; instance/run -> next node to open
 -- KEYS[13] output     (hash)  instance -> what it answers
 -- KEYS[14] error      (hash)  instance -> why it ended so
+-- KEYS[15] meta       (hash)  events so far
+-- KEYS[16] events     (stream)  what happened to instances and nodes
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  turn       (how often it had changed its place when the caller looked)
 -- ARGV[3]  action     (pause or resume)
 -- Returns  {'paused'}: nothing of it opens any more; {'resumed', run}: what is ready is to be opened
 -- Returns  {'ended'}: nothing of it was left
 -- Returns  {'changed'}: it stands elsewhere by now, or stops; {'unknown'}
--- Emits    nothing
+-- Emits    paused, resumed, ended
 -- Refuses  WRONGTYPE before the first write
 local flow, turn, action = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
   cancelled = cancelled, nodes = nodes, value = value, shapes = shapes, stopping = stopping, outbox = outbox,
   output = output, error = errors, cursor = cursor }
-expect_types({}, {}, { nodes, value, stopping, output, errors, cursor },
+expect_types({}, {}, { nodes, value, stopping, output, errors, cursor, meta },
   { running, paused, completed, failed, cancelled, outbox })
 local one, _, now_ms = instance_of({}, keys, flow), now_us()
 -- A child goes on: what it is of is paused.
@@ -40,12 +42,15 @@ if action == 'pause' then
   redis.call('ZREM', running, flow)
   redis.call('ZADD', paused, now, flow)
   redis.call('ZREM', outbox, entry)
+  tell(keys, 'paused', flow .. '/' .. one.run)
 else
   redis.call('ZREM', paused, flow)
   redis.call('ZADD', running, now, flow)
   note(keys, now_ms, entry)
+  tell(keys, 'resumed', flow .. '/' .. one.run)
 end
 end_or_keep(keys, one, now_ms)
 write_all(keys)
+tell_all(keys, meta, events)
 if action == 'pause' then return { 'paused' } end
 return one.runs and { 'resumed', one.run } or { 'ended' }

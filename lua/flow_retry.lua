@@ -11,6 +11,8 @@
 -- KEYS[10] outbox     (zset)  what is to be done, by from when on, ms
 -- KEYS[11] error      (hash)  instance -> why it ended so
 -- KEYS[12] grow       (hash)  instance/node -> graph that its job returned
+-- KEYS[13] meta       (hash)  events so far
+-- KEYS[14] events     (stream)  what happened to instances and nodes
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  turn       (how often it had changed its place when the caller looked)
 -- ARGV[3]  live       (how many did not complete, with the last part; '-' with the others)
@@ -18,11 +20,11 @@
 -- Returns  {'again', run}: what is ready is to be opened; {'part'}: the next one is to come
 -- Returns  {'moved'}: one of the nodes has completed meanwhile, the caller is to look again
 -- Returns  {'busy', open nodes}: handlers of it may run; {'changed'}: it stands elsewhere by now; {'unknown'}
--- Emits    nothing
+-- Emits    started
 -- Refuses  WRONGTYPE before the first write
 local flow, turn, live = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local keys = { head = head, running = running, paused = paused, shapes = shapes, stopping = stopping, outbox = outbox }
-expect_types({}, {}, { nodes, value, stopping, errors, grow }, { running, paused, failed, cancelled, outbox })
+expect_types({}, {}, { nodes, value, stopping, errors, grow, meta }, { running, paused, failed, cancelled, outbox })
 local one, _, now_ms = instance_of({}, keys, flow), now_us()
 -- A child runs again as a whole.
 if not one or one.parent then return { 'unknown' } end
@@ -56,5 +58,7 @@ redis.call('ZADD', running, string.format('%d', now_ms), flow)
 one.run, one.turn, one.live, one.out, one.bad = one.run + 1, one.turn + 1, live, 0, '-'
 note(keys, now_ms, 'o ' .. flow .. '/' .. one.run)
 write_head(keys, one)
+tell(keys, 'started', flow .. '/' .. one.run)
 write_all(keys)
+tell_all(keys, meta, events)
 return { 'again', one.run }

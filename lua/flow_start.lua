@@ -15,6 +15,8 @@
 -- KEYS[14] children   (zset)  instances that run as nodes of others, all with the score 0
 -- KEYS[15] deadlines  (zset)  instances by when they are stopped, ms
 -- KEYS[16] staging    (hash)  instance -> how much of it is written
+-- KEYS[17] meta       (hash)  events so far
+-- KEYS[18] events     (stream)  what happened to instances and nodes
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  digest     (of the shape)
 -- ARGV[3]  nodes      (how many there are)
@@ -29,13 +31,13 @@
 -- Returns  {'stale'}: of a child, that its node waits for it no more; nothing is written
 -- Returns  {'shape'}, {'parts'}: the shape, or a part, is not there, and is to come along; {'left'}: somebody else has
 --          begun to write it; nothing is written
--- Emits    nothing
+-- Emits    started
 -- Refuses  WRONGTYPE before the first write
 local flow, digest, count, staged, records = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 local keys = { head = head, running = running, paused = paused, nodes = nodes, input = input, value = value,
   shapes = shapes, stopping = stopping, outbox = outbox }
 if redis.call('HEXISTS', head, flow) == 1 then return { 'existed' } end
-expect_types({}, {}, { nodes, input, value, shapes, stopping, staging }, { running, paused, completed, failed,
+expect_types({}, {}, { nodes, input, value, shapes, stopping, staging, meta }, { running, paused, completed, failed,
   cancelled, outbox, tasks, children, deadlines })
 local parent, node, run = string.match(flow, '^(.+)/(%d+)%.(%d+)$')
 local above = parent and instance_of({}, keys, parent)
@@ -80,7 +82,9 @@ if parent then redis.call('ZADD', children, 0, flow) end
 if ARGV[7] ~= '0' then redis.call('ZADD', deadlines, string.format('%d', now_ms + ARGV[7]), flow) end
 redis.call('HDEL', staging, flow)
 write_head(keys, one)
+tell(keys, 'started', flow .. '/1')
 write_all(keys)
+tell_all(keys, meta, events)
 local reply = { 'started' }
 add_opened(reply, keys, opened, now_ms)
 return reply

@@ -15,18 +15,20 @@
 -- KEYS[14] output     (hash)  instance -> what it answers
 -- KEYS[15] error      (hash)  instance -> why it ended so
 -- KEYS[16] grow       (hash)  instance/node -> graph that its job returned
+-- KEYS[17] meta       (hash)  events so far
+-- KEYS[18] events     (stream)  what happened to instances and nodes
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  node       (number)
 -- ARGV[3]  run        (number)
 -- Returns  {'visited', how many nodes there are from which there is more to visit, those as instance/node/run, eight
 --          words for each node to be sent: see lib/flow.lua}
--- Emits    nothing
+-- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
 local flow, index, run = ARGV[1], ARGV[2], ARGV[3]
 local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
   cancelled = cancelled, nodes = nodes, input = input, value = value, shapes = shapes, stopping = stopping,
   outbox = outbox, cursor = cursor, output = output, error = errors, grow = grow }
-expect_types({}, {}, { head, nodes, input, value, shapes, stopping, cursor, output, errors, grow },
+expect_types({}, {}, { head, nodes, input, value, shapes, stopping, cursor, output, errors, grow, meta },
   { running, paused, completed, failed, cancelled, outbox })
 local mark, _, now_ms = flow .. '/' .. index .. '/' .. run, now_us()
 local known = {}
@@ -49,6 +51,7 @@ else
 end
 end_or_keep_all(known, keys, { one }, budget, now_ms, opened)
 write_all(keys)
+tell_all(keys, meta, events)
 local reply = { 'visited' }
 add_news(reply, keys, opened, now_ms)
 return reply

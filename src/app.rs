@@ -446,7 +446,7 @@ impl App {
     /// [`Error::Config`] if the name is not 1 to 64 characters of `A-Z`, `a-z`, `0-9`, `.`, `_` and `-`.
     pub fn workflow<T>(&self, name: &str, options: WorkflowOptions) -> Result<Workflow<T>, Error> {
         let (store, mover) = (Arc::clone(&self.0.store), Arc::clone(&self.0.mover));
-        Ok(Workflow::new(name, options, store, mover)?)
+        Ok(Workflow::new(name, options, store, mover, Arc::clone(&self.0.events))?)
     }
 
     /// Looks after every workflow of the prefix at once, see [`Inspector::recover_stuck_workflows`].

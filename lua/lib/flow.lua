@@ -59,6 +59,13 @@ local function ended_in(keys, one)
   return nil
 end
 
+-- Notes what is told of nodes and instances when all is written: each time the words of one event.
+local function tell(keys, kind, words)
+  keys.told = keys.told or {}
+  keys.told[kind] = keys.told[kind] or {}
+  table.insert(keys.told[kind], words)
+end
+
 -- Notes what is to be done, from this time on.
 local function note(keys, now_ms, entry)
   put(keys, 'outbox', entry, now_ms)
@@ -223,6 +230,7 @@ local function visit(keys, one, ended, budget, now_ms, opened)
           elseif left < need then
             now, one.live = 's', one.live - 1
             ended[#ended + 1] = { dependent, false, 0 }
+            tell(keys, 'node', 's ' .. name .. '/' .. one.run)
           end
           write(keys, 'nodes', name, now)
         elseif not waits.is_known and not one.stopping then
@@ -268,6 +276,7 @@ local function end_or_keep(keys, one, now_ms)
       end
     end
     put(keys, 'running', one.flow, false)
+    tell(keys, 'ended', word .. ' ' .. one.flow .. '/' .. one.run)
     local value = word == 'completed' and output and read(keys, 'value', node_of(one.flow, output))
     if one.parent then
       how = LETTERS[word] or 'f'
@@ -299,6 +308,7 @@ local function break_by(keys, one, index, record, now_ms)
   elseif one.policy == 'pause' and one.runs then
     put(keys, 'running', one.flow, false)
     put(keys, 'paused', one.flow, now_ms)
+    tell(keys, 'paused', one.flow .. '/' .. one.run)
     one.turn, one.runs, one.is_paused = one.turn + 1, false, true
   end
 end
@@ -308,7 +318,9 @@ local function end_node(keys, one, index, how, said, budget, now_ms, opened)
   local name = node_of(one.flow, index)
   write(keys, 'nodes', name, how)
   if said ~= '' then write(keys, 'value', name, said) end
-  put(keys, 'outbox', 's ' .. name .. '/' .. one.run, false)
+  local mark = name .. '/' .. one.run
+  put(keys, 'outbox', 's ' .. mark, false)
+  tell(keys, 'node', how .. ' ' .. mark)
   one.live, one.out = one.live - 1, one.out - 1
   if how ~= 'c' then break_by(keys, one, index, record_of(keys, one, index), now_ms) end
   -- Nothing opens in one that stops.

@@ -8,8 +8,8 @@ use tokio::sync::{Notify, broadcast};
 use tokio::task::AbortHandle;
 use tokio::time::{Duration, Instant};
 
-use super::event::Event;
 use super::source::{Position, Source};
+use super::stream_event::StreamEvent;
 use crate::store::joint::{SUPERVISION, Sign};
 use crate::store::keys::Key;
 
@@ -31,7 +31,7 @@ pub(super) type Read<T> = fn(Arc<Channel<T>>, u64, Instant) -> BoxFuture<'static
 /// One kind of events: its listeners and its reader.
 pub(super) struct Channel<T> {
     pub(super) key: Key,
-    pub(super) pick: fn(Event) -> Option<T>,
+    pub(super) pick: fn(StreamEvent) -> Option<T>,
     pub(super) capacity: usize,
     pub(super) source: Arc<Source>,
     read: Read<T>,
@@ -72,7 +72,7 @@ impl<T> ChannelState<T> {
 impl<T: Clone + Send + 'static> Channel<T> {
     pub(super) fn new(
         key: Key,
-        pick: fn(Event) -> Option<T>,
+        pick: fn(StreamEvent) -> Option<T>,
         capacity: usize,
         source: Arc<Source>,
         read: Read<T>,
@@ -318,13 +318,14 @@ impl<T> Drop for Listener<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::events::event::Event;
     use crate::events::reader;
     use crate::events::reader::tests::unreachable_source;
     use crate::events::subscription::RecvError;
     use futures_util::StreamExt;
 
     fn channel(capacity: usize) -> Arc<Channel<Event>> {
-        Channel::new(Key::Events, Some, capacity, unreachable_source(), reader::run)
+        Channel::new(Key::Events, StreamEvent::job, capacity, unreachable_source(), reader::run)
     }
 
     impl Channel<Event> {

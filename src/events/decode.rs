@@ -14,11 +14,17 @@ use crate::store::streams::Entry;
 use crate::worker_id::WorkerId;
 
 /// What one stream entry says.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Decoded {
-    pub(crate) events: Vec<Event>,
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Decoded<E = Event> {
+    pub(crate) events: Vec<E>,
     /// Whether there were fields that this version does not know, which may be events too.
     pub(super) unknown_fields: bool,
+}
+
+impl<E> Default for Decoded<E> {
+    fn default() -> Decoded<E> {
+        Decoded { events: Vec::new(), unknown_fields: false }
+    }
 }
 
 /// The cumulative count of a stream's events, up to and including this entry.
@@ -232,7 +238,10 @@ fn delay_of(ms: &str) -> Option<Duration> {
 }
 
 /// Hands the words on, `N` at a time; `None` when they do not come out even, or are refused.
-fn groups<'a, const N: usize>(words: &'a str, mut each: impl FnMut([&'a str; N]) -> Option<()>) -> Option<()> {
+pub(super) fn groups<'a, const N: usize>(
+    words: &'a str,
+    mut each: impl FnMut([&'a str; N]) -> Option<()>,
+) -> Option<()> {
     let mut words = words.split_ascii_whitespace().peekable();
     while words.peek().is_some() {
         let mut group = [""; N];
@@ -254,7 +263,7 @@ fn job(id: &str) -> JobId {
 }
 
 /// When the entry was written: the first half of its id.
-fn written_at(entry_id: &str) -> Option<SystemTime> {
+pub(super) fn written_at(entry_id: &str) -> Option<SystemTime> {
     let (ms, _) = entry_id.split_once('-')?;
     time(ms)
 }

@@ -1,4 +1,4 @@
-//! Events of jobs: what they say, how a stream entry is read, and the subscriptions to them.
+//! Events of jobs and workflows: what they say, how a stream entry is read, and the subscriptions to them.
 //!
 //! Every script call that changes something adds one entry to the event stream of its task. The [`hub`] of an app has a
 //! [`reader`] of the streams of all its tasks, over one connection, which passes them on through a [`channel`].
@@ -10,5 +10,7 @@ pub(crate) mod hub;
 pub(crate) mod looker;
 pub(crate) mod reader;
 pub(crate) mod source;
+pub(crate) mod stream_event;
 pub(crate) mod subscription;
 pub(crate) mod waiter;
+pub(crate) mod workflow_event;

@@ -12,9 +12,9 @@ use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 
 use super::channel::Channel;
-use super::decode::{Decoded, decode, total_of};
-use super::event::Event;
+use super::decode::{Decoded, total_of};
 use super::source::{Followed, Position, Source};
+use super::stream_event::{self, StreamEvent};
 use crate::error::Error;
 use crate::pauses::Pauses;
 use crate::shown::Shown;
@@ -280,7 +280,11 @@ impl<T: Clone + Send + 'static> Reader<'_, T> {
                 if missed > 0 {
                     self.channel.source.waiters.look_for_all();
                 }
-                events.iter().for_each(|event| self.channel.source.waiters.tell(event));
+                for event in &events {
+                    if let StreamEvent::Job(event) = event {
+                        self.channel.source.waiters.tell(event);
+                    }
+                }
             }
             let wanted: Vec<T> = events.into_iter().filter_map(self.channel.pick).collect();
             batch.push((missed, wanted));
@@ -391,9 +395,9 @@ fn start_ms(server_ms: u64, ago: Duration) -> u64 {
 }
 
 /// Moves the position behind the entry. Returns how many events in front of it, or in it, cannot be told, and those that can.
-fn read_entry(position: &mut Position, entry: Entry) -> (u64, Vec<Event>) {
+fn read_entry(position: &mut Position, entry: Entry) -> (u64, Vec<StreamEvent>) {
     let task = &*position.name;
-    let (decoded, damaged) = match decode(task, &entry) {
+    let (decoded, damaged) = match stream_event::read(task, &entry) {
         Ok(decoded) => (decoded, false),
         Err(field) => {
             tracing::warn!(task, entry = entry.id, field = %Shown(&field), "an event entry is damaged and was skipped");

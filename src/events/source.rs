@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::looker::Waiters;
 use crate::store::engine::Store;
-use crate::store::keys::TaskKeys;
+use crate::store::keys::{TaskKeys, workflow_of};
 use crate::store::tables::Tables;
 
 /// What both readers of a hub read from, and who waits for single jobs.
@@ -27,7 +27,7 @@ struct FollowedTasks {
     tidy_at: usize,
 }
 
-/// A task whose events are read.
+/// A task whose events are read; or a workflow, under the tag of its keys.
 #[derive(Debug)]
 pub(crate) struct Followed {
     pub(super) name: Arc<str>,
@@ -36,8 +36,9 @@ pub(crate) struct Followed {
 }
 
 impl Followed {
+    /// The name of the task, or of the workflow.
     pub(super) fn name(&self) -> &str {
-        &self.name
+        workflow_of(&self.name).unwrap_or(&self.name)
     }
 }
 

@@ -17,6 +17,10 @@ use super::shape::{GraphPlan, plan, records};
 use super::shared::WorkflowShared;
 use super::starter::Starter;
 use crate::error::Error;
+use crate::events::hub::EventHub;
+use crate::events::source::Followed;
+use crate::events::subscription::Subscription;
+use crate::events::workflow_event::WorkflowEvent;
 use crate::faults::{self, ConfigError, ConfigErrors, Faults};
 use crate::job::id::JobId;
 use crate::limits::LONGEST;
@@ -54,6 +58,9 @@ const MONTH: Duration = Duration::from_secs(30 * 86_400);
 /// ```
 pub struct Workflow<T> {
     pub(super) shared: Arc<WorkflowShared>,
+    events: Arc<EventHub>,
+    /// While it is kept, the reader of events follows the workflow.
+    followed: Arc<Followed>,
     answers: PhantomData<fn() -> T>,
 }
 
@@ -65,6 +72,7 @@ impl<T> Workflow<T> {
         options: WorkflowOptions,
         store: Arc<Store>,
         mover: Arc<Mover>,
+        events: Arc<EventHub>,
     ) -> Result<Workflow<T>, ConfigErrors> {
         let mut faults = Faults::default();
         faults.gather(check_name(name));
@@ -72,8 +80,10 @@ impl<T> Workflow<T> {
             limit.check("retention", &mut faults);
         }
         faults.finish()?;
+        let followed = events.follow_workflow(&store.workflow_tables(name));
         let keys = store.workflow(name);
-        Ok(Workflow { shared: Arc::new(WorkflowShared { keys, store, mover, options }), answers: PhantomData })
+        let shared = Arc::new(WorkflowShared { keys, store, mover, options });
+        Ok(Workflow { shared, events, followed, answers: PhantomData })
     }
 
     /// The name of the definition.
@@ -87,18 +97,26 @@ impl<T> Workflow<T> {
         Start { shared: Arc::clone(&self.shared), graph, id: None, delay: Duration::ZERO, deadline: None }
     }
 
+    /// Subscribes to every event of its instances, whichever process caused it: that they start, that their nodes end, that they are paused, resumed, and end. What
+    /// their jobs do meanwhile, the tasks tell ([`TaskRef::events`](crate::TaskRef::events)).
+    pub fn events(&self) -> Subscription<WorkflowEvent> {
+        self.events.workflows().only(Arc::clone(&self.followed), WorkflowEvent::workflow)
+    }
+
     /// A handle to an instance that was started before, here or elsewhere. Redis is not asked whether it exists.
     ///
     /// # Errors
     /// [`Error::Config`] if the id is not valid.
     pub fn handle(&self, id: impl AsRef<str>) -> Result<WorkflowHandle<T>, Error> {
-        Ok(WorkflowHandle::new(Arc::clone(&self.shared), instance_id(id.as_ref())?, None))
+        handle(&self.shared, id.as_ref())
     }
 }
 
 impl<T> Clone for Workflow<T> {
     fn clone(&self) -> Workflow<T> {
-        Workflow { shared: Arc::clone(&self.shared), answers: PhantomData }
+        let (shared, events, followed) =
+            (Arc::clone(&self.shared), Arc::clone(&self.events), Arc::clone(&self.followed));
+        Workflow { shared, events, followed, answers: PhantomData }
     }
 }
 
@@ -106,6 +124,26 @@ impl<T> fmt::Debug for Workflow<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Workflow").field("name", &self.name()).finish_non_exhaustive()
     }
+}
+
+/// A handle to an instance of which only its id is known.
+fn handle<T>(shared: &Arc<WorkflowShared>, id: &str) -> Result<WorkflowHandle<T>, Error> {
+    Ok(WorkflowHandle::new(Arc::clone(shared), instance_id(id)?, None))
+}
+
+/// The same of a definition of which only its name is known.
+///
+/// # Errors
+/// `Config` when the name or the id is not valid.
+pub(crate) fn handle_of<T>(
+    name: &str,
+    id: &str,
+    store: Arc<Store>,
+    mover: Arc<Mover>,
+) -> Result<WorkflowHandle<T>, Error> {
+    check_name(name)?;
+    let (keys, options) = (store.workflow(name), WorkflowOptions::new());
+    handle(&Arc::new(WorkflowShared { keys, store, mover, options }), id)
 }
 
 /// Whether a definition may have this name.

@@ -12,12 +12,12 @@ use super::Inspector;
 use super::parts::config;
 use crate::error::Error;
 use crate::faults::ConfigErrors;
-use crate::flow::handle::{NodeState, WorkflowHandle, WorkflowState};
+use crate::flow::handle::WorkflowHandle;
 use crate::flow::mover::{Mover, send_entry};
-use crate::flow::options::WorkflowOptions;
-use crate::flow::workflow::Workflow;
+use crate::flow::workflow::{check_name, handle_of};
 use crate::job::failure::StoredError;
 use crate::job::id::JobId;
+use crate::job::instance::{NodeState, WorkflowState};
 use crate::job::node_id::NodeId;
 use crate::job::shape::{Shape, ShapeNode};
 use crate::job::state::JobState;
@@ -411,7 +411,7 @@ impl Inspector {
     /// [`Error::Config`] if the name or the id is not valid.
     pub fn workflow_handle(&self, workflow: &str, id: &str) -> Result<WorkflowHandle<Value>, Error> {
         let mover = Arc::new(Mover::new(Arc::clone(&self.store)));
-        Workflow::<Value>::new(workflow, WorkflowOptions::new(), Arc::clone(&self.store), mover)?.handle(id)
+        handle_of(workflow, id, Arc::clone(&self.store), mover)
     }
 
     /// Looks after every workflow at once, as workers do within 15 s to 75 s: tells it of jobs that ended, sends what is to be sent, stops what is past its deadline, and
@@ -436,7 +436,7 @@ impl Inspector {
     }
 
     fn workflow_keys(&self, workflow: &str) -> Result<TaskKeys, ConfigErrors> {
-        crate::flow::workflow::check_name(workflow)?;
+        check_name(workflow)?;
         Ok(self.store.workflow(workflow))
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod deferred;
 pub(crate) mod failure;
 pub(crate) mod grown;
 pub(crate) mod id;
+pub(crate) mod instance;
 pub(crate) mod node_id;
 pub(crate) mod outcome;
 pub(crate) mod progress;

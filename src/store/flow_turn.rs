@@ -1,5 +1,6 @@
 //! `lua/flow_turn.lua`: which workflows somebody is to look after.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::connection::Connection;
@@ -7,6 +8,7 @@ use super::engine::Store;
 use super::fault::classify;
 use super::keys::{self, TaskKeys};
 use super::scripts::{self, Text};
+use super::tables::Tables;
 use crate::error::Error;
 use crate::times::to_ms;
 
@@ -17,6 +19,11 @@ impl Store {
     /// The keys of a workflow.
     pub(crate) fn workflow(&self, name: &str) -> TaskKeys {
         TaskKeys::of_workflow(&self.prefix, name, self.is_cluster())
+    }
+
+    /// The table of a workflow, for whoever reads its events.
+    pub(crate) fn workflow_tables(&self, name: &str) -> Arc<Tables> {
+        self.tables(&keys::workflow_tag(name))
     }
 
     /// Puts workflows among those that are looked after.

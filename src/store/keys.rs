@@ -241,7 +241,7 @@ impl TaskKeys {
 
     /// Those of a workflow. No task has `:` in its name, nor a partition a word behind it.
     pub(crate) fn of_workflow(prefix: &str, name: &str, is_cluster: bool) -> TaskKeys {
-        TaskKeys::tagged(prefix, name, &format!("{name}:flow"), (0, 1), is_cluster)
+        TaskKeys::tagged(prefix, name, &workflow_tag(name), (0, 1), is_cluster)
     }
 
     /// Which partition they are of, from 0.
@@ -287,6 +287,19 @@ pub(crate) fn gone(prefix: &str) -> String {
 /// The ZSET of all tasks, by when they were declared or dispatched to last (ms).
 pub(crate) fn tasks(prefix: &str) -> String {
     format!("{prefix}:tasks")
+}
+
+/// What is behind the name of a workflow in the tag of its keys.
+const OF_WORKFLOW: &str = ":flow";
+
+/// The tag of the keys of a workflow.
+pub(super) fn workflow_tag(name: &str) -> String {
+    format!("{name}{OF_WORKFLOW}")
+}
+
+/// The workflow that the tag of its keys names.
+pub(crate) fn workflow_of(tag: &str) -> Option<&str> {
+    tag.strip_suffix(OF_WORKFLOW)
 }
 
 /// The ZSET of all workflows that were started, by when somebody looked after them last (ms).

@@ -159,10 +159,10 @@ script!(
 script!(
     FLOW_START,
     "flow_start",
-    ["now", "types", "book", "flow"],
+    ["now", "events", "types", "book", "flow", "told"],
     [
         Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Input, Value, Shapes, Stopping, Outbox, FlowTasks,
-        Children, Deadlines, Staging
+        Children, Deadlines, Staging, Meta, Events
     ]
 );
 
@@ -178,50 +178,50 @@ script!(
 script!(
     FLOW_ADVANCE,
     "flow_advance",
-    ["now", "types", "book", "flow"],
+    ["now", "events", "types", "book", "flow", "told"],
     [
         Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Input, Value, Shapes, Stopping, Outbox, Cursor,
-        Output, Error, Grow
+        Output, Error, Grow, Meta, Events
     ]
 );
 
 script!(
     FLOW_VISIT,
     "flow_visit",
-    ["now", "types", "book", "flow"],
+    ["now", "events", "types", "book", "flow", "told"],
     [
         Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Input, Value, Shapes, Stopping, Outbox, Cursor,
-        Output, Error, Grow
+        Output, Error, Grow, Meta, Events
     ]
 );
 
 script!(
     FLOW_ENTER,
     "flow_enter",
-    ["now", "types", "book", "flow"],
+    ["now", "events", "types", "book", "flow", "told"],
     [
         Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Value, Shapes, Stopping, Outbox, Output, Error,
-        Input, Cursor, Grow
+        Input, Cursor, Grow, Meta, Events
     ]
 );
 
 script!(
     FLOW_CONTROL,
     "flow_control",
-    ["now", "types", "book", "flow"],
+    ["now", "events", "types", "book", "flow", "told"],
     [
         Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Value, Shapes, Stopping, Outbox, Output, Error,
-        Input, Cursor, Grow
+        Input, Cursor, Grow, Meta, Events
     ]
 );
 
 script!(
     FLOW_LOOK,
     "flow_look",
-    ["now", "types", "book", "flow"],
+    ["now", "events", "types", "book", "flow", "told"],
     [
         Head, Running, Paused, Nodes, Input, Value, Shapes, Stopping, Outbox, Grow, Deadlines, Completed, Failed,
-        Cancelled, Output, Error, Cursor
+        Cancelled, Output, Error, Cursor, Meta, Events
     ]
 );
 
@@ -235,28 +235,28 @@ script!(
 script!(
     FLOW_PAUSE,
     "flow_pause",
-    ["now", "types", "book", "flow"],
+    ["now", "events", "types", "book", "flow", "told"],
     [
         Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Value, Shapes, Stopping, Outbox, Cursor, Output,
-        Error
+        Error, Meta, Events
     ]
 );
 
 script!(
     FLOW_OPEN,
     "flow_open",
-    ["now", "types", "book", "flow"],
+    ["now", "events", "types", "book", "flow", "told"],
     [
         Head, Running, Paused, Completed, Failed, Cancelled, Nodes, Input, Value, Shapes, Stopping, Outbox, Cursor,
-        Output, Error, Grow
+        Output, Error, Grow, Meta, Events
     ]
 );
 
 script!(
     FLOW_RETRY,
     "flow_retry",
-    ["now", "types", "book", "flow"],
-    [Head, Running, Paused, Failed, Cancelled, Nodes, Value, Shapes, Stopping, Outbox, Error, Grow]
+    ["now", "events", "types", "book", "flow", "told"],
+    [Head, Running, Paused, Failed, Cancelled, Nodes, Value, Shapes, Stopping, Outbox, Error, Grow, Meta, Events]
 );
 
 script!(FLOW_AUDIT, "flow_audit", ["now", "types"], [Running, Paused, Head]);

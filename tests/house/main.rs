@@ -154,7 +154,7 @@ fn a_header_names_exactly_the_events_that_its_script_emits() {
     let context = ["ran", "reason", "since", "by", "why", "watched"];
     let mut seen = BTreeSet::new();
     for script in scripts() {
-        let (header, _) = header(script.name);
+        let (header, body) = header(script.name);
         let at = header.iter().position(|line| line.starts_with("-- Emits    ")).unwrap();
         let more = header[at + 1..].iter().take_while(|line| line.starts_with("--   "));
         let parts: Vec<&str> = header[at..=at].iter().chain(more).map(|line| line[2..].trim()).collect();
@@ -173,6 +173,14 @@ fn a_header_names_exactly_the_events_that_its_script_emits() {
                 let called = line.split_once(call).and_then(|(_, args)| args.split('\'').nth(1));
                 emitted.extend(called.map(str::to_owned));
             }
+        }
+        // What happened to instances of workflows is gathered, and told at the end.
+        for line in body.iter().filter(|_| script.source.contains("tell_all(")) {
+            let told = line.split_once("tell(keys, ").and_then(|(_, words)| words.split_once(", flow"));
+            emitted.extend(told.iter().flat_map(|(kind, _)| kind.split('\'').skip(1).step_by(2)).map(str::to_owned));
+            emitted.extend(line.contains("end_or_keep").then(|| "ended".to_owned()));
+            let ends_nodes = line.contains("end_or_keep_all(");
+            emitted.extend(["node", "paused"].iter().filter(|_| ends_nodes).map(|name| (*name).to_owned()));
         }
         emitted.retain(|name| !context.contains(&name.as_str()));
         let others = ["", "nothing", "into", "and", "behind", "it", "events", "stalls"];

@@ -22,6 +22,8 @@ pub struct Task {
     scripts: Vec<ScriptSource>,
     /// A connection whose user may touch the declared keys of a call and no other.
     bound: Option<MultiplexedConnection>,
+    /// Whether it is a workflow, whose events are told by [`events`](Self::events) alone.
+    is_workflow: bool,
     redis: Arc<TestRedis>,
 }
 
@@ -44,7 +46,15 @@ impl Task {
     /// A task of its own on `redis`, whose options were declared; each script is given `header` as its first line.
     pub async fn on(redis: Arc<TestRedis>, header: &'static str) -> Task {
         let prefix = format!("{}:{{task}}:", redis.unique_prefix());
-        let mut task = Task { conn: redis.conn().await, prefix, header, scripts: scripts(), bound: None, redis };
+        let mut task = Task {
+            conn: redis.conn().await,
+            prefix,
+            header,
+            scripts: scripts(),
+            bound: None,
+            is_workflow: false,
+            redis,
+        };
         task.declared().await;
         task
     }
@@ -145,6 +155,7 @@ impl Task {
     pub async fn call_on(&mut self, name: &str, keys: &[&str], args: &[&str]) -> Result<String, RedisError> {
         let keys = keys.iter().map(|key| self.key(key)).collect::<Vec<_>>();
         let source = self.script(name).source;
+        self.is_workflow |= name.starts_with("flow_");
         self.eval(source, &keys, args).await
     }
 
@@ -230,10 +241,24 @@ impl Task {
         let dump = dump(&mut self.conn, &self.prefix).await;
         let shown = dump.iter().map(|(key, held)| {
             let key = &key[self.prefix.len()..];
-            let held = if key == "meta" { without_totals(held) } else { held.clone() };
+            let held = if key == "meta" { without_totals(held, self.is_workflow) } else { held.clone() };
             format!("{key} {}", timeless(&held))
         });
-        shown.filter(|line| *line != "meta hash {}").collect()
+        let is_left_out =
+            |line: &String| line == "meta hash {}" || self.is_workflow && line.starts_with("events stream ");
+        shown.filter(|line| !is_left_out(line)).collect()
+    }
+
+    /// Each entry of its stream of events: its total, and its fields.
+    pub async fn events(&mut self) -> Vec<String> {
+        let entries: Vec<(String, Vec<String>)> =
+            redis::cmd("XRANGE").arg(self.key("events")).arg("-").arg("+").query_async(&mut self.conn).await.unwrap();
+        let shown = entries.into_iter().map(|(_, fields)| {
+            let pairs = fields.chunks(2).filter(|pair| pair[0] != "worker" && pair[0] != "total");
+            let pairs: Vec<String> = pairs.map(|pair| format!("{} {}", pair[0], pair[1])).collect();
+            format!("{}: {}", fields[1], pairs.join(", "))
+        });
+        shown.collect()
     }
 
     /// How many jobs were dispatched, and how many have ended, by `meta`; empty where nothing is written.
@@ -256,10 +281,12 @@ impl Task {
 }
 
 /// A dump of `meta` without what every task has in it.
-fn without_totals(held: &str) -> String {
+fn without_totals(held: &str, is_workflow: bool) -> String {
     let fields = held.trim_start_matches("hash {").trim_end_matches('}').split(", ");
     let totals = [r#""in": "#, r#""out": "#, r#""runs": "#];
-    let is_shown = |field: &&str| *field != DECLARED && !totals.iter().any(|total| field.starts_with(total));
+    let is_total = |field: &str| totals.iter().any(|total| field.starts_with(total));
+    let is_events = |field: &str| is_workflow && field.starts_with(r#""events": "#);
+    let is_shown = |field: &&str| *field != DECLARED && !is_total(field) && !is_events(field);
     format!("hash {{{}}}", fields.filter(is_shown).collect::<Vec<_>>().join(", "))
 }
 

@@ -38,6 +38,7 @@ mod flow_retry;
 mod flow_stage;
 mod flow_start;
 mod flow_state;
+mod flow_told;
 mod flow_trim;
 mod flow_turn;
 mod flow_unstage;

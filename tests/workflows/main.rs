@@ -14,5 +14,6 @@ mod kills;
 mod losses;
 mod rules;
 mod seen;
+mod told;
 mod turns;
 mod world;

@@ -1,0 +1,55 @@
+//! What a reader hears of: events of jobs, and of workflows.
+
+use super::decode::{self, Decoded};
+use super::event::Event;
+use super::workflow_event::{self, WorkflowEvent};
+use crate::stall::action::StalledEvent;
+use crate::store::keys::workflow_of;
+use crate::store::streams::Entry;
+
+/// What a reader hears of.
+pub(super) enum StreamEvent {
+    Job(Event),
+    Workflow(WorkflowEvent),
+}
+
+impl StreamEvent {
+    pub(super) fn job(self) -> Option<Event> {
+        match self {
+            StreamEvent::Job(event) => Some(event),
+            StreamEvent::Workflow(_) => None,
+        }
+    }
+
+    pub(super) fn stall(self) -> Option<StalledEvent> {
+        match self {
+            StreamEvent::Job(Event::Stalled(stalled)) => Some(stalled),
+            _ => None,
+        }
+    }
+
+    pub(super) fn workflow(self) -> Option<WorkflowEvent> {
+        match self {
+            StreamEvent::Workflow(event) => Some(event),
+            StreamEvent::Job(_) => None,
+        }
+    }
+}
+
+/// Reads an entry of the stream of a task, or of a workflow.
+///
+/// # Errors
+/// The name of the field that is no list of words as `docs/wire-format.md` has it.
+pub(super) fn read(name: &str, entry: &Entry) -> Result<Decoded<StreamEvent>, String> {
+    let (events, unknown_fields) = match workflow_of(name) {
+        Some(workflow) => {
+            let Decoded { events, unknown_fields } = workflow_event::decode(workflow, entry)?;
+            (events.into_iter().map(StreamEvent::Workflow).collect(), unknown_fields)
+        }
+        None => {
+            let Decoded { events, unknown_fields } = decode::decode(name, entry)?;
+            (events.into_iter().map(StreamEvent::Job).collect(), unknown_fields)
+        }
+    };
+    Ok(Decoded { events, unknown_fields })
+}
