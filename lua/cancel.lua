@@ -68,6 +68,10 @@ local event_mode, keep, hook = unpack(redis.call('HMGET', meta, 'eventMode', 'ke
 local _, now_ms = now_us()
 local how = { keep = { cancelled = keep }, now_ms = now_ms, hook = hook == '1' }
 
+if #ended > 0 then
+  must_be_allowed_all('ZREM HDEL HSET HGET HMGET EXISTS ZADD LINDEX HEXISTS LRANGE LTRIM ZMSCORE',
+    { delayed, payload, wait })
+end
 -- A shrinking command first: behind it a server at maxmemory takes the others.
 redis.call('HDEL', cancelling, '')
 for _, id in ipairs(held) do

@@ -55,6 +55,7 @@ local faults, places = faults_of(ids, listed, began, { payload = payload, locks 
   waiting_since = waiting_since, finalizing = finalizing, outcome = outcome, result = result, errors = errors,
   options = options, meta = meta, columns = columns })
 local reply, removed, requeued, hooks, _, now_ms = { 'mended' }, {}, {}, {}, now_us()
+must_be_allowed_all('SADD SREM ZREM ZADD HDEL HSET HGET HMGET EXISTS LPUSH', { delayed, payload, wait })
 -- A shrinking command first: behind it a server at maxmemory takes the others.
 redis.call('HDEL', cancelling, '')
 local ends = { completed = completed, failed = failed, cancelled = cancelled, outbox = outbox, columns = columns,

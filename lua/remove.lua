@@ -63,6 +63,8 @@ for at, id in ipairs(ids) do
 end
 if #gone == 0 and #ids > 0 then return { 'told', unpack(states) } end
 
+must_be_allowed_all('ZREM HDEL EXISTS ZCARD ZRANGE HSCAN LRANGE HMGET HGET HSET LINDEX HEXISTS LTRIM ZMSCORE',
+  { delayed, payload, wait })
 for state, ids_there in pairs(from) do redis.call('ZREM', places[state], unpack(ids_there)) end
 if #gone > 0 then remove_columns(columns, gone) end
 -- Whoever has removed the last job that had failed knows of them, and what fails is counted anew; not while others fail

@@ -47,11 +47,12 @@ for at, id in ipairs(ids) do
 end
 if #again == 0 then return { 'told', unpack(states) } end
 local event_mode, paused = unpack(redis.call('HMGET', meta, 'eventMode', 'paused'))
+local _, now_ms = now_us()
 
+must_be_allowed_all('ZREM HDEL EXISTS HMGET RPUSH HSET', { failed, priority, wait })
 redis.call('ZREM', failed, unpack(again))
 redis.call('ZREM', cancelled, unpack(again))
 for _, column in ipairs(anew) do redis.call('HDEL', column, unpack(again)) end
-local _, now_ms = now_us()
 back_to_wait('RPUSH', lists, priority, again, waiting_since, now_ms)
 local fields = {}
 add_words(fields, 'by', by == '' and {} or { by })

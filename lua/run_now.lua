@@ -33,9 +33,11 @@ for at, id in ipairs(ids) do
 end
 if #now == 0 then return { 'told', unpack(states) } end
 local event_mode, paused = unpack(redis.call('HMGET', meta, 'eventMode', 'paused'))
+local now_ms = math.floor(now_us() / 1000)
 
+must_be_allowed_all('ZREM EXISTS HMGET LPUSH HSET', { delayed, priority, wait })
 redis.call('ZREM', delayed, unpack(now))
-back_to_wait('LPUSH', lists, priority, now, waiting_since, math.floor(now_us() / 1000))
+back_to_wait('LPUSH', lists, priority, now, waiting_since, now_ms)
 local fields = {}
 add_words(fields, 'by', by == '' and {} or { by })
 add_words(fields, 'promoted', now)

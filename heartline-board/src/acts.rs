@@ -356,7 +356,7 @@ fn verb(wanted: &Wanted) -> Option<(&'static str, bool)> {
 
 /// What a person is asked, as of when by the server's clock; or what is wrong with what they want.
 async fn question(board: &Board, wanted: &Wanted) -> Result<Result<(SystemTime, String), String>, Error> {
-    let now = SystemTime::now();
+    let now = board.inspector.now().await;
     if wanted.act == "repair" {
         let Some((at, found)) = board.audited(&wanted.task) else {
             return Ok(Err("nothing is known to be wrong: audit it first".to_owned()));
@@ -418,11 +418,11 @@ async fn of_worker(board: &Board, id: &str) -> Result<(SystemTime, String), Erro
         return Ok((SystemTime::UNIX_EPOCH, format!("nothing is known of {id}.")));
     };
     let worker = held_by(board, worker).await?;
-    let is_overdue = is_sign_overdue(&worker, SystemTime::now());
+    let is_overdue = is_sign_overdue(&worker, board.inspector.now().await);
     let as_of = if is_overdue { worker.last_seen_at } else { SystemTime::UNIX_EPOCH };
     let held = holdings(&board.inspector, &worker).await?;
     let held = if held.is_empty() { "no job; what it claims meanwhile is taken too".to_owned() } else { held };
-    let seen = relative(worker.last_seen_at, SystemTime::now());
+    let seen = relative(worker.last_seen_at, board.inspector.now().await);
     let host = if worker.host.is_empty() { String::new() } else { format!(" on {}", worker.host) };
     let unreadable = if worker.fault.is_some() { " What it tells of itself cannot be read." } else { "" };
     let alive = if worker.state.is_live() { " IT IS MOST LIKELY ALIVE." } else { "" };

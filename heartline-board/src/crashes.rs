@@ -35,10 +35,10 @@ const HELD_LOOKED_AT: usize = 1000;
 /// # Errors
 /// As every look.
 pub async fn last_stalls(inspector: &Inspector, task: &str) -> Result<(Vec<StalledEvent>, bool), Error> {
-    let (mut stalls, mut cursor) = (Vec::new(), None);
+    let (mut stalls, mut cursor, now) = (Vec::new(), None, inspector.now().await);
     for _ in 0..PAGES {
         let (some, next) = inspector.stalled_events(task, cursor.as_deref()).await?;
-        let is_old = |stall: &StalledEvent| SystemTime::now().duration_since(stall.at).unwrap_or_default() > TAKEN_FOR;
+        let is_old = |stall: &StalledEvent| now.duration_since(stall.at).unwrap_or_default() > TAKEN_FOR;
         let is_through = next.is_none() || some.last().is_none_or(is_old);
         stalls.extend(some);
         if is_through {
@@ -94,7 +94,9 @@ pub async fn suspicions<'a>(
 ) -> Result<Suspicions, Error> {
     let deaths: Vec<&StalledEvent> = stalls.into_iter().filter(|stall| !survived(stall, workers)).collect();
     let mut found = Suspect::among(deaths.iter().copied());
-    found.retain(|suspect| now.duration_since(suspect.last_at).unwrap_or_default() < SUSPECT_FOR);
+    let is_late = |suspect: &Suspect| now.duration_since(suspect.last_at).unwrap_or_default() < SUSPECT_FOR;
+    // While nobody is left whom it could take down it waits for the next worker, however long.
+    found.retain(|suspect| is_late(suspect) || claimers(&suspect.task, workers).next().is_none());
     match inspector.look_up_suspects(&mut found).await {
         Err(e) if e.is_retryable() => return Err(e),
         // Of a task with a damaged key no suspect is told.
@@ -140,7 +142,8 @@ pub async fn suspicions<'a>(
     };
     let at_large = suspects.into_iter().map(told).collect();
     let mut failed: BTreeMap<&str, Vec<&Suspect>> = BTreeMap::new();
-    for suspect in found.iter().filter(|suspect| suspect.state == Some(JobState::Failed) && suspect.unexplained > 1) {
+    let has_failed = |suspect: &&Suspect| suspect.state == Some(JobState::Failed) && suspect.unexplained > 1;
+    for suspect in found.iter().filter(|suspect| is_late(suspect)).filter(has_failed) {
         failed.entry(&suspect.task).or_default().push(suspect);
     }
     let told = |(task, suspects): (&str, Vec<&Suspect>)| {
@@ -168,6 +171,11 @@ fn named(suspects: &[&Suspect]) -> String {
 #[must_use]
 pub fn accusation(task: &str, suspects: &[&Suspect], is_paused: bool) -> String {
     match Suspect::foremost(suspects) {
+        Some(foremost) if suspects.len() == 1 && foremost.alone == foremost.deaths => format!(
+            "it was alone each time: where other jobs complete it is this one, and `heartline jobs cancel -t {task} {}` ends it; where none does, see \
+             what stops the workers (the log of their host tells of a kill for want of memory)",
+            quoted(foremost.id.as_str())
+        ),
         Some(foremost) => {
             format!("`heartline jobs cancel -t {task} {}` ends the most suspicious one", quoted(foremost.id.as_str()))
         }
@@ -349,7 +357,7 @@ pub async fn suspicions_of(
     };
     let to_come = dead_handed(inspector, workers, holders).await?;
     let tasks = std::slice::from_ref(task);
-    suspicions(inspector, stalls.iter().chain(&to_come), tasks, workers, SystemTime::now()).await
+    suspicions(inspector, stalls.iter().chain(&to_come), tasks, workers, inspector.now().await).await
 }
 
 /// Whether the advice is to let jobs run.

@@ -242,7 +242,10 @@ async fn put_off(inspector: &Inspector, task: &TaskReport) -> Option<Trouble> {
         "{which} behind a failed run, the first with {code}: {message}; in the last 5 minutes {} failed, and {completed} completed",
         many(runs.failed, "run"),
     );
-    let mut hint = format!("`heartline jobs list -t {name} -s delayed --oldest-first` shows when they are tried again");
+    let mut hint = match tried_again {
+        0 => format!("`heartline jobs list -t {name} -s waiting` lists them"),
+        _ => format!("`heartline jobs list -t {name} -s delayed --oldest-first` shows when they are tried again"),
+    };
     if task.paused.is_none() {
         hint += &format!("; `heartline task pause {name}` lets none begin meanwhile");
     }
@@ -271,8 +274,10 @@ async fn of_broken_off(inspector: &Inspector, task: &TaskReport) -> Option<Troub
     let job = inspector.job(name, id.as_str(), JobValues::None).await.ok()?;
     job.filter(|job| !job.state.is_terminal())?;
     let (id, when) = (quoted(id.as_str()), relative(last, task.as_of));
+    let since =
+        if runs.completed == 0 && task.counts.completed == 0 { "and none completed" } else { "since one completed" };
     let what = format!(
-        "{} broke off since one completed, as their workers stopped, died or froze, those of {} {again} times, the last one {when}",
+        "{} broke off {since}, as their workers stopped, died or froze, those of {} {again} times, the last one {when}",
         many(broken, "run"),
         shown(&id),
     );
@@ -309,7 +314,9 @@ pub(crate) fn of_failures(task: &TaskReport) -> Option<Trouble> {
         let failed = many(runs.failed, "run");
         format!("in the last 5 minutes {failed} failed, and {} completed{all}", counted(runs.completed))
     } else if row > 0 {
-        let last = if row == 1 { "the last job".to_owned() } else { format!("the last {row} jobs") };
+        // Those that are tried again have not failed for good.
+        let one = if keeps(task, "keepFailed") && task.counts.failed == 0 { "run" } else { "job" };
+        let last = if row == 1 { format!("the last {one}") } else { format!("the last {row} {one}s") };
         let when = runs.last_failed_at.map_or_else(String::new, |at| format!(", {}", relative(at, task.as_of)));
         format!("{last} failed{when}, and none completed since")
     } else {

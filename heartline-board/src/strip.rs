@@ -71,7 +71,7 @@ impl Stalls {
 impl StallLog {
     /// What was known, and what came since; a task that cannot be read keeps what was known of it.
     async fn read(inspector: &Inspector, tasks: &[(String, u64)], known: &StallLog) -> StallLog {
-        let from = SystemTime::now().checked_sub(DAY).unwrap_or(SystemTime::UNIX_EPOCH);
+        let from = inspector.now().await.checked_sub(DAY).unwrap_or(SystemTime::UNIX_EPOCH);
         let mut log = StallLog::default();
         for some in tasks.chunks(TOGETHER) {
             let reads = some.iter().map(|(task, stalled)| {

@@ -125,7 +125,8 @@ pub async fn holders(
         report.is_whole &= report.holders.len() == before;
     }
     correct(workers, &found);
-    let is_idle = |name: &str| tasks.iter().any(|task| task.task == name && task.counts.held() == 0);
+    let is_idle =
+        |name: &str| tasks.iter().any(|task| task.task == name && task.fault.is_none() && task.counts.held() == 0);
     let lost = workers.iter_mut().filter(|worker| !worker.state.is_live());
     for its in lost.flat_map(|worker| &mut worker.tasks).filter(|its| is_idle(&its.task)) {
         its.held = 0;
@@ -309,6 +310,10 @@ pub async fn damaged(inspector: &Inspector, tasks: &[TaskReport]) -> Result<Vec<
     Ok(troubles)
 }
 
+/// What to do where our own user may not read something.
+pub const DENIED: &str =
+    "whoever looks here lacks a right (docs/acl.md has all that this needs), and nothing is known to be wrong with it";
+
 /// What to do about what is foreign under a key of a task.
 fn of_foreign(name: &str, fault: &str) -> String {
     let is_of_options = fault.contains("}:meta is");
@@ -363,7 +368,8 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
         return vec![trouble(format!("it is no name of a task: {fault}"), hint)];
     }
     if let Some(fault) = &task.fault {
-        return vec![trouble(format!("it cannot be read: {fault}"), of_foreign(name, fault))];
+        let hint = if task.is_denied { DENIED.to_owned() } else { of_foreign(name, fault) };
+        return vec![trouble(format!("it cannot be read: {fault}"), hint)];
     }
     let mut troubles = Vec::new();
     let (counts, held) = (&task.counts, task.counts.held());
@@ -702,20 +708,27 @@ pub fn next_step(task: &TaskReport, worker: &str, known: Option<&WorkerReport>) 
     let doubt = if is_dead { "" } else { ", if it is dead," };
     // Which of the two it is only its host tells.
     let frozen = known.filter(|known| !is_dead && known.stopped_at.is_none() && !known.host.is_empty());
-    // The first process of a container is another one on its host.
-    let frozen = frozen.and_then(|known| Some((known.pid.filter(|pid| *pid > 1)?, &known.host))).map_or_else(String::new, |(pid, host)| {
-        format!("; on {host} `ps -o stat= -p {pid}` says whether it is frozen (T, and `kill -CONT {pid}` lets it go on) or dead (nothing)")
+    let frozen = frozen.and_then(|known| Some((known.pid?, known))).map_or_else(String::new, |(pid, known)| {
+        // In a container it has another number than on the host.
+        let place = if known.is_contained { "inside its container on" } else { "on" };
+        format!("; {place} {} `ps -o stat= -p {pid}` says whether it is frozen (T, and `kill -CONT {pid}` lets it go on) or dead (nothing)", known.host)
     });
     let at_once = format!(
         "`heartline recover worker {}`{doubt} does at once, and lets those fail that stalled as often as they may{frozen}",
         quoted(worker)
     );
-    if waits_for_people(task) {
-        let name = &task.task;
+    let name = &task.task;
+    if runs_wait_for_people(task) {
         return format!(
             "they are set aside for a person: `heartline recover silent -t {name}`, then `recover running` or `fail`"
         );
     }
+    let at_once = match waits_for_people(task) {
+        true => format!(
+            "{at_once}; those of them that its options leave to a person are in `heartline recover silent -t {name}`"
+        ),
+        false => at_once,
+    };
     if task.live_workers == 0 && task.knows_workers {
         return format!(
             "no live worker is there to take them back: start one, which does within two stall intervals; {at_once}"
@@ -726,7 +739,6 @@ pub fn next_step(task: &TaskReport, worker: &str, known: Option<&WorkerReport>) 
     let epoch = task.parts.iter().filter_map(|part| part.epoch_at).chain(task.options.declared_at).max();
     let swept = epoch.map_or(Duration::ZERO, |at| task.as_of.duration_since(at).unwrap_or_default());
     if swept > interval * 3 {
-        let name = &task.task;
         return format!(
             "its live workers were to take them back by now, and have not: `heartline stalls outlook -t {name}` says why; {at_once}"
         );
@@ -877,7 +889,7 @@ pub async fn holdings(inspector: &Inspector, worker: &WorkerReport) -> Result<St
     let mut held = Vec::new();
     for its in worker.tasks.iter().filter(|its| its.held > 0) {
         let task = inspector.task(&its.task).await?;
-        let kept = if waits_for_people(&task) { ", which its options leave to a person" } else { "" };
+        let kept = if runs_wait_for_people(&task) { ", which its options leave to a person" } else { "" };
         let failing = match would_fail(inspector, &task, |id| id == worker.worker.as_str()).await? {
             0 => String::new(),
             failing => format!(", {failing} of which will fail: their options allow no other run"),
@@ -909,6 +921,16 @@ fn of_lost_tasks(tasks: &[TaskReport], workers: &[WorkerReport]) -> Vec<Trouble>
     lost.map(|name| Trouble::risk(Some(name), what.to_owned(), hint.to_owned())).collect()
 }
 
+/// A task of a live worker of which the server denied it a call in the last minute, and what it said.
+fn denied(worker: &WorkerReport, now: SystemTime) -> Option<(&str, &str)> {
+    let is_late = |at: SystemTime| now.duration_since(at).unwrap_or_default() < DENIED_FOR;
+    let its = worker.tasks.iter().find(|its| its.denied_at.is_some_and(is_late));
+    its.filter(|_| worker.state.is_live()).map(|its| (&*its.task, &*its.denied))
+}
+
+/// What was denied is tried again within seconds: behind so long without a denial the right is there.
+const DENIED_FOR: Duration = Duration::from_secs(60);
+
 /// A task of a live worker whose last sweep the server refused, in the last two intervals.
 fn refused(worker: &WorkerReport, now: SystemTime) -> Option<&str> {
     let is_refused = |watch: &WatchReport| {
@@ -925,12 +947,21 @@ fn of_worker(worker: &WorkerReport, now: SystemTime) -> Option<Trouble> {
         return None;
     }
     if let Some(fault) = &worker.fault {
-        let hint = "something foreign is stored under its key: remove that, and it tells of itself again within 5s";
+        let hint = match worker.is_denied {
+            true => DENIED,
+            false => "something foreign is stored under its key: remove that, and it tells of itself again within 5s",
+        };
         return Some(Trouble::risk(
             None,
             format!("the worker {} cannot be read: {fault}", worker.worker),
             hint.to_owned(),
         ));
+    }
+    if let Some((task, said)) = denied(worker, now) {
+        let what = format!("the server denies the worker {} what it asks for {task}: {said}", worker.worker);
+        let hint = "grant its user the right (docs/acl.md has all that a worker needs); it goes on by itself within a minute. What `heartline audit` \
+                    finds meanwhile may come of it: repair behind that";
+        return Some(Trouble::risk(None, what, hint.to_owned()));
     }
     if let Some(task) = refused(worker, now) {
         let what = format!("the server refuses what the worker {} asks for {task}", worker.worker);

@@ -5,16 +5,18 @@ use std::time::SystemTime;
 
 use futures_util::future::join_all;
 use heartline::{HolderReport, Inspector, ListsAway, ServerReport, TaskReport, WorkerReport, WorkflowReport};
+use heartline_board::checks::Grade;
 use heartline_board::crashes::{Suspicions, dead_handed, doomed, last_stalls, suspicions, taken_back, together};
 use heartline_board::failing::ailing;
 use heartline_board::flows::troubles_of;
 use heartline_board::listed::{Listed, listed};
+use heartline_board::text::many;
 use heartline_board::troubles::{Trouble, all_troubles, damaged, holders};
 
 use crate::failure::Failure;
 
 /// Of how many tasks the last stalls are looked at.
-const SUSPECTED: usize = 50;
+const SUSPECTED: usize = 200;
 
 /// What was seen at one time.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub(crate) struct Fleet {
     pub(crate) damaged: Vec<Trouble>,
     /// The tasks whose jobs are put off, and why.
     pub(crate) ailing: Vec<Trouble>,
+    /// When that was, by the clock of the server.
+    pub(crate) now: SystemTime,
     /// The workflows, where their list can be read.
     pub(crate) flows: Vec<WorkflowReport>,
 }
@@ -43,7 +47,8 @@ impl Fleet {
         let damaged = damaged(inspector, &tasks).await?;
         let ailing = ailing(inspector, &tasks).await;
         let flows = inspector.workflows().await.unwrap_or_default();
-        Ok(Fleet { tasks, workers, holders, servers: inspector.servers().await?, away, damaged, ailing, flows })
+        let (servers, now) = (inspector.servers().await?, inspector.now().await);
+        Ok(Fleet { tasks, workers, holders, servers, away, damaged, ailing, flows, now })
     }
 
     /// What the last stalls tell, and what fails, task by task. A task whose stalls cannot be read hides no other.
@@ -51,19 +56,29 @@ impl Fleet {
         let mut readable: Vec<&TaskReport> = self.tasks.iter().filter(|task| task.fault.is_none()).collect();
         // Those that stalled most first: most tasks never did.
         readable.sort_by_key(|task| Reverse(task.stalled));
+        let left = readable.iter().skip(SUSPECTED).filter(|task| task.stalled > 0).count();
         readable.truncate(SUSPECTED);
         let read = join_all(
             readable.into_iter().map(|task| async { (&*task.task, last_stalls(inspector, &task.task).await) }),
         )
         .await;
-        let (to_come, now) = (dead_handed(inspector, &self.workers, &self.holders).await?, SystemTime::now());
+        let (to_come, now) = (dead_handed(inspector, &self.workers, &self.holders).await?, self.now);
         let stalls = || read.iter().filter_map(|(_, read)| read.as_ref().ok()).flat_map(|(stalls, _)| stalls);
         let is_whole = |task: &str| {
             read.iter().any(|(name, read)| *name == task && read.as_ref().is_ok_and(|(_, is_whole)| *is_whole))
         };
         let suspicions = suspicions(inspector, stalls().chain(&to_come), &self.tasks, &self.workers, now).await?;
         let doomed = doomed(inspector, &self.tasks, &self.workers, &self.holders).await?;
-        Ok(Lately { suspicions, doomed, others: taken_back(stalls(), is_whole, now) })
+        let mut others = taken_back(stalls(), is_whole, now);
+        if left > 0 {
+            let what = format!(
+                "of {} the last stalls were not looked at: too many tasks have some",
+                many(left as u64, "task")
+            );
+            let hint = "`heartline task show TASK` looks at those of one".to_owned();
+            others.push(Trouble { grade: Grade::Note, task: None, what, hint });
+        }
+        Ok(Lately { suspicions, doomed, others })
     }
 
     /// What is wrong, or may be, the gravest first.

@@ -9,6 +9,11 @@ local function must_be_allowed(command, keys, ...)
   end
 end
 
+-- The same of several commands, words with spaces between.
+local function must_be_allowed_all(commands, keys)
+  for command in string.gmatch(commands, '%u+') do must_be_allowed(command, keys, 'x', 'x', 'x') end
+end
+
 -- The same of what is written when jobs leave the place where they are.
 local function must_be_allowed_to_move(places)
   must_be_allowed('SREM', { places.active, places.candidates }, 'x')

@@ -25,8 +25,8 @@ pub(crate) mod workers;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::error::Error;
 use crate::options::task::TaskOptions;
@@ -35,7 +35,7 @@ use crate::store::engine::Store;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::streams::server_time_ms;
 use crate::task::shared::TaskShared;
-use crate::times::at_ms;
+use crate::times::{at_ms, ms_of};
 
 /// How many bytes the entries of one answer may have, about: some hundred that each tell of hundreds of jobs.
 const ENTRIES: usize = 2 * 1024 * 1024;
@@ -71,12 +71,49 @@ pub struct Inspector {
     pub(super) by: Arc<str>,
     /// The tasks whose jobs are dispatched or waited for.
     pub(super) shared: Arc<Mutex<HashMap<String, Arc<TaskShared>>>>,
+    /// By how much the clock of the server was ahead of ours, ms, and when it was asked.
+    clock: Arc<Mutex<Option<(Instant, i64)>>>,
 }
+
+/// How long what is known of the clock of the server holds.
+const CLOCK_HOLDS: Duration = Duration::from_secs(60);
 
 impl Inspector {
     /// An inspector of what is on this store.
     pub(crate) fn new(store: Arc<Store>, defaults: TaskOptions) -> Inspector {
-        Inspector { store, defaults: Arc::new(defaults), by: "inspector".into(), shared: Arc::default() }
+        let (by, shared, clock) = ("inspector".into(), Arc::default(), Arc::default());
+        Inspector { store, defaults: Arc::new(defaults), by, shared, clock }
+    }
+
+    /// The time by the clock of the Redis server, by which all times are that an inspector tells: how long ago something was is the
+    /// difference to this, and not to the clock of this process. The server is asked once a minute at the most; where it does not answer, what
+    /// it said last holds, or else the clock of this process.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn now(&self) -> SystemTime {
+        let known = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        let ahead_ms = match known {
+            Some((at, ahead_ms)) if at.elapsed() < CLOCK_HOLDS => ahead_ms,
+            _ => {
+                let asked = Instant::now();
+                let told = self.look(|mut conn| async move { server_time_ms(&mut conn).await }).await;
+                // One that was long on its way tells nothing exact.
+                match told.ok().filter(|_| asked.elapsed() < CLOCK_HOLDS / 60) {
+                    Some(server_ms) => {
+                        let ahead_ms = (server_ms as i64).saturating_sub(ms_of(SystemTime::now()) as i64);
+                        let learned = Some((Instant::now(), ahead_ms));
+                        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = learned;
+                        ahead_ms
+                    }
+                    None => known.map_or(0, |(_, ahead_ms)| ahead_ms),
+                }
+            }
+        };
+        let ahead = Duration::from_millis(ahead_ms.unsigned_abs());
+        let local = SystemTime::now();
+        let now = if ahead_ms < 0 { local.checked_sub(ahead) } else { local.checked_add(ahead) };
+        now.unwrap_or(local)
     }
 
     /// The same, acting in this name: it stands in the event of each act. At most 200 bytes are kept. Defaults to `inspector`.

@@ -98,6 +98,8 @@ pub struct TaskReport {
     pub fault: Option<String>,
     /// Whether that is since its node of a cluster is away: nothing is known to be wrong with the task then.
     pub is_away: bool,
+    /// Whether that is since our user of the server lacks a right: nothing is known to be wrong with the task then.
+    pub is_denied: bool,
 }
 
 /// How runs of a task ended. One whose worker died has failed where the job failed by that, or is tried again by its retries, and has broken off
@@ -374,14 +376,15 @@ impl Inspector {
             let looks = some.iter().map(|name| self.overviews(name));
             for (name, seen) in some.iter().zip(join_all(looks).await) {
                 let is_away = seen.as_ref().is_err_and(Error::is_outage);
+                let is_denied = seen.as_ref().is_err_and(Error::is_denied);
                 let (seen, fault) = match seen {
                     Ok(seen) => (seen, None),
                     Err(e) if self.hides_all(&e) => return Err(e),
-                    Err(e) if is_away => (vec![Overview::default()], Some(e.chain().to_string())),
+                    Err(e) if is_away || is_denied => (vec![Overview::default()], Some(e.chain().to_string())),
                     // One that is damaged, or on a node that is away, does not hide the others.
                     Err(e) => (vec![Overview::default()], Some(self.fault_of(name, &e).await)),
                 };
-                reports.push(TaskReport { fault, is_away, ..report(name, &seen, &fleet) });
+                reports.push(TaskReport { fault, is_away, is_denied, ..report(name, &seen, &fleet) });
             }
         }
         Ok(reports)
@@ -598,6 +601,7 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
         parts: parts.iter().zip(0..).map(|(part, at)| part_report(part, at)).collect(),
         fault: None,
         is_away: false,
+        is_denied: false,
     }
 }
 

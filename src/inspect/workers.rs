@@ -64,6 +64,10 @@ pub struct WorkerReport {
     pub fault: Option<String>,
     /// Whether that is since the node of a cluster is away that has it: whether the worker lives is not known then, nor whether it stopped.
     pub is_away: bool,
+    /// Whether that is since our user of the server lacks a right.
+    pub is_denied: bool,
+    /// Whether it is in a container: its [`pid`](WorkerReport::pid) is another one on its host then. Only told on Linux.
+    pub is_contained: bool,
 }
 
 impl WorkerReport {
@@ -140,6 +144,11 @@ pub struct WorkerTask {
     /// How long its answer took; zero for one that named no job.
     #[serde(rename = "beat_took_ms", serialize_with = "as_ms")]
     pub beat_took: Duration,
+    /// When the server last denied it a call for want of a right, and what it said.
+    #[serde(rename = "denied_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub denied_at: Option<SystemTime>,
+    /// What the server said then; empty where it denied nothing.
+    pub denied: String,
     /// Its watch, partition by partition.
     pub watches: Vec<WatchReport>,
     /// How many partitions the task has, as the worker knows it.
@@ -226,13 +235,14 @@ impl Inspector {
             let presences = join_all(some.iter().map(|(worker, _)| self.presence(worker))).await;
             for ((worker, seen), presence) in some.iter().zip(presences) {
                 let is_away = presence.as_ref().is_err_and(Error::is_outage);
+                let is_denied = presence.as_ref().is_err_and(Error::is_denied);
                 let (presence, fault) = match presence {
                     Ok(presence) => (presence, None),
                     Err(e) if self.hides_all(&e) => return Err(e),
                     // One that is damaged, or on a node that is away, does not hide the others.
                     Err(e) => (HashMap::new(), Some(e.chain().to_string())),
                 };
-                reports.push(WorkerReport { fault, is_away, ..report(worker, *seen, &presence, now_ms) });
+                reports.push(WorkerReport { fault, is_away, is_denied, ..report(worker, *seen, &presence, now_ms) });
             }
         }
         Ok(reports)
@@ -245,7 +255,8 @@ impl Inspector {
         let names = self.task_names().await?;
         let tasks = names.iter().map(|task| task_of(task, &HashMap::new(), seen)).collect();
         let fault = Some(e.chain().to_string());
-        Ok(WorkerReport { fault, tasks, ..report(worker, seen, &HashMap::new(), now_ms) })
+        let is_denied = e.is_denied();
+        Ok(WorkerReport { fault, tasks, is_denied, ..report(worker, seen, &HashMap::new(), now_ms) })
     }
 
     pub(super) async fn presence(&self, worker: &str) -> Result<HashMap<String, String>, Error> {
@@ -299,8 +310,13 @@ pub(super) fn report(worker: &str, seen_ms: u64, presence: &HashMap<String, Stri
         tasks,
         fault: None,
         is_away: false,
+        is_denied: false,
+        is_contained: presence.get("pidNamespace").is_some_and(|namespace| namespace != FIRST_NAMESPACE),
     }
 }
+
+/// The pid namespace in which a machine has started: Linux gives it always this number (`PROC_PID_INIT_INO`).
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
 fn death_of(presence: &HashMap<String, String>) -> Option<WorkerDeath> {
     Some(WorkerDeath {
@@ -335,8 +351,11 @@ fn task_of(task: &str, presence: &HashMap<String, String>, seen_ms: u64) -> Work
             broken_at: broken.and(before(ago)),
         })
     });
+    let denied = presence.get(&format!("denied:{task}")).and_then(|said| said.split_once(' '));
     WorkerTask {
         task: task.to_owned(),
+        denied_at: denied.and_then(|(ago, _)| before(ago)),
+        denied: denied.map_or_else(String::new, |(_, said)| said.to_owned()),
         held: number(presence, &format!("held:{task}")).unwrap_or(0),
         slots: number(presence, &format!("slots:{task}")).unwrap_or(0),
         declared_at: number(presence, &format!("declared:{task}")).map(at_ms),

@@ -46,6 +46,7 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
             match beaten {
                 Err(e) if e.is_outage() => keeper.unanswered("beat", watch.task.index, e),
                 Err(e) => {
+                    watch.task.rights.heard(&e);
                     keeper.log.line(move || tracing::warn!(%task, error = %e.chain(), ?pause, "a beat was refused"));
                 }
                 Ok(_) => {

@@ -11,6 +11,7 @@ use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::process::identity;
 use crate::process::task::TaskRuntime;
+use crate::shown::cut;
 use crate::times::ms_of;
 
 /// How long this process itself must have seen nothing of a worker. The clock of the server may have jumped by an hour,
@@ -22,6 +23,9 @@ const RELISTED: Duration = Duration::from_secs(60);
 
 /// How far apart announcements are at least: a server may let connections come up, and no call come through.
 const APART: Duration = Duration::from_secs(1);
+
+/// How much is told of what the server said when it denied a call.
+const DENIED_BYTES: usize = 300;
 
 /// Tells that the worker is there, whatever else is to be done.
 pub(super) async fn run(keeper: Arc<Keeper>) {
@@ -110,6 +114,11 @@ fn facts(keeper: &Keeper, now: Moment) -> Vec<(String, String)> {
         let beat = beat.map_or("-".to_owned(), |ago| ago.as_millis().to_string());
         let took = parts_of(name).map(|watch| watch.task.beat_took()).max().unwrap_or_default();
         fields.push((format!("beat:{name}"), format!("{beat} {}", took.as_millis())));
+        let denied = parts_of(name).filter_map(|watch| watch.task.rights.denied()).max_by_key(|(at, _)| at.as_millis());
+        if let Some((at, said)) = denied {
+            let said = format!("{} {}", now.since(at).as_millis(), cut(&said, DENIED_BYTES));
+            fields.push((format!("denied:{name}"), said));
+        }
         if task.keys.parts() > 1 {
             fields.push((format!("partitions:{name}"), task.keys.parts().to_string()));
         }

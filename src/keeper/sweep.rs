@@ -46,6 +46,7 @@ pub(crate) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
                 }
                 if let Err(e) = run_once(&keeper, &watch).await {
                     watch.witness().broken(clock::now(), WatchBreak::SweepRefused);
+                    watch.task.rights.heard(&e);
                     if !e.is_retryable() {
                         let task = Arc::clone(&watch.task.name);
                         keeper.log.line(move || {

@@ -426,8 +426,8 @@ script!(
     CANCEL,
     "cancel",
     [
-        "now", "events", "wake", "types", "terminal", "columns", "nodes", "finish", "finished", "failure", "ghosts",
-        "states", "named"
+        "now", "events", "wake", "types", "may", "terminal", "columns", "nodes", "finish", "finished", "failure",
+        "ghosts", "states", "named"
     ],
     [
         Payload,
@@ -702,7 +702,7 @@ script!(HISTORY, "history", Some("stream"), [], [Events]);
 script!(
     RETRY,
     "retry",
-    ["now", "events", "wake", "types", "since", "back_to_wait", "states", "named"],
+    ["now", "events", "wake", "types", "may", "since", "back_to_wait", "states", "named"],
     [
         Payload,
         Locks,
@@ -738,7 +738,7 @@ script!(
 script!(
     REMOVE,
     "remove",
-    ["events", "types", "terminal", "columns", "ghosts", "states", "named", "runs"],
+    ["events", "types", "may", "terminal", "columns", "ghosts", "states", "named", "runs"],
     [
         Payload,
         Locks,
@@ -774,7 +774,7 @@ script!(
 script!(
     RUN_NOW,
     "run_now",
-    ["now", "events", "wake", "types", "since", "back_to_wait", "states", "named"],
+    ["now", "events", "wake", "types", "may", "since", "back_to_wait", "states", "named"],
     [
         Payload,
         Locks,
@@ -895,6 +895,7 @@ script!(
         "dropped",
         "wake",
         "types",
+        "may",
         "terminal",
         "columns",
         "nodes",

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use crate::call::Task;
 
 #[tokio::test]
@@ -50,5 +52,49 @@ async fn what_would_be_refused_in_its_middle_is_refused_before_anything_is_writt
         task.lack("shutdown").await;
         task.ok(script, args).await;
         assert_ne!(task.exact().await, before, "{script}");
+    }
+}
+
+/// The commands that a script may run.
+fn commands_of(source: &str) -> BTreeSet<String> {
+    let calls = source.split("call('").skip(1).filter_map(|rest| rest.split('\'').next());
+    // Which of them puts jobs back is said where that is asked for.
+    let puts = ["LPUSH", "RPUSH"].into_iter().filter(|put| source.contains(&format!("back_to_wait('{put}'")));
+    calls.filter(|name| !name.is_empty()).chain(puts).map(str::to_lowercase).collect()
+}
+
+#[tokio::test]
+async fn an_act_is_carried_out_whole_or_refused_before_anything_is_written() {
+    for (script, args) in [
+        ("run_now", &["ada", "later", ""][..]),
+        ("retry", &["ada", "failed", "", "ended", ""]),
+        ("cancel", &["why", "channel", "ada", "later", "", "waits", ""]),
+        ("remove", &["ada", "waits", "", "later", "", "failed", "", "ended", ""]),
+        ("mend", &["ada", "9999999999999", "lost", "0", "nowhere", "later", "0", "two_places"]),
+    ] {
+        let mut refused = 0;
+        let commands = commands_of(Task::new().await.script(script).source);
+        for command in &commands {
+            let mut task = Task::new().await;
+            if !tells(&mut task).await {
+                return;
+            }
+            task.waiting(&["waits"]).await;
+            task.hset("payload", &[("later", "1"), ("failed", "1"), ("ended", "1"), ("lost", "1")]).await;
+            task.hset("priority", &[("later", "high"), ("failed", "low")]).await;
+            for (place, id) in [("delayed", "later"), ("failed", "failed"), ("cancelled", "ended")] {
+                task.zadd(place, 5.0, id).await;
+            }
+            let before = task.exact().await;
+            task.lack(command).await;
+            match task.call(script, args).await {
+                Ok(_) => assert_ne!(task.exact().await, before, "{script} without {command}"),
+                Err(e) => {
+                    refused += 1;
+                    assert_eq!(task.exact().await, before, "{script} without {command}: {e}");
+                }
+            }
+        }
+        assert!(refused >= 3, "{script}: {refused} of {commands:?}");
     }
 }

@@ -55,14 +55,14 @@ struct Found {
 }
 
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> Response {
-    let frame = board.frame(&head);
+    let (frame, now) = (board.frame(&head), board.inspector.now().await);
     if asked.task.is_empty() {
         let tasks = match board.look().await {
             Ok((seen, _)) => seen.tasks,
             Err(e) => return board.failed(&e),
         };
         let rows = tasks.iter().map(|task| {
-            let (when, found) = noted(task);
+            let (when, found) = noted(task, now);
             (task.task.clone(), when, found)
         });
         return answer(&AuditsPage { frame, rows: rows.collect() });
@@ -71,7 +71,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         Ok(task) => task,
         Err(e) => return board.failed(&e),
     };
-    let (when, found) = noted(&task);
+    let (when, found) = noted(&task, now);
     let columns = board.inspector.columns(&asked.task).await.map_err(|e| told_of(&e));
     answer(&AuditPage {
         frame,
@@ -83,11 +83,11 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
 }
 
 /// When a task was audited last, and what that found.
-fn noted(task: &TaskReport) -> (String, String) {
+fn noted(task: &TaskReport, now: SystemTime) -> (String, String) {
     let Some(audit) = &task.audited else { return ("never noted".to_owned(), "–".to_owned()) };
     let kinds = audit.found.iter().map(|(kind, count)| format!("{count} {kind}"));
     let found = kinds.collect::<Vec<_>>().join(", ");
-    (exact(audit.at, SystemTime::now()), if found.is_empty() { "nothing is wrong".to_owned() } else { found })
+    (exact(audit.at, now), if found.is_empty() { "nothing is wrong".to_owned() } else { found })
 }
 
 fn found_by(at: SystemTime, report: &AuditReport) -> Found {

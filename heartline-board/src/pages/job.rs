@@ -61,7 +61,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         Ok(trouble) => trouble,
         Err(e) => return board.failed(&e),
     };
-    let now = SystemTime::now();
+    let now = board.inspector.now().await;
     let mut acts = acts_on(job.state);
     if job.is_silent || trouble.is_some() {
         match job.state {

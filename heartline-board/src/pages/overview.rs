@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use askama::Template;
 use axum::extract::State;
@@ -67,7 +66,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Respon
         Err(e) => return board.failed(&e),
     };
     let log = Stalls::log(&board, &seen.tasks).await;
-    let now = SystemTime::now();
+    let now = board.inspector.now().await;
     let hours = log.hours(now);
     let to_come = match dead_handed(&board.inspector, &seen.workers, &seen.holders).await {
         Ok(to_come) => to_come,

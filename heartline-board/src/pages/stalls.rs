@@ -56,7 +56,7 @@ struct Accused {
 }
 
 pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(asked): Query<Asked>) -> Response {
-    let now = SystemTime::now();
+    let now = board.inspector.now().await;
     let seen = match board.look().await {
         Ok((seen, _)) => seen,
         Err(e) => return board.failed(&e),

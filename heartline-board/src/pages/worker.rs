@@ -1,7 +1,6 @@
 //! One worker: what is known of it, its heartbeats and its watches, task by task.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use askama::Template;
 use axum::extract::{Query, State};
@@ -57,7 +56,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         }
         Err(e) => return board.failed(&e),
     };
-    let now = SystemTime::now();
+    let now = board.inspector.now().await;
     let holds = worker.tasks.iter().any(|its| its.held > 0);
     answer(&WorkerPage {
         facts: worker_facts(&worker, now),

@@ -68,10 +68,11 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     shown.sort_by_key(|worker| !leaves(worker));
     let more = shown.len().saturating_sub(asked.from + LISTED);
     let page: Vec<&WorkerReport> = shown.into_iter().skip(asked.from).take(LISTED).collect();
-    let beats = beats(page.iter().copied(), SystemTime::now());
+    let now = board.inspector.now().await;
+    let beats = beats(page.iter().copied(), now);
     answer(&WorkersPage {
         frame: board.frame(&head),
-        rows: page.iter().map(|worker| row(worker, &seen.holders)).collect(),
+        rows: page.iter().map(|worker| row(worker, &seen.holders, now)).collect(),
         beats: beats.into_iter().take(LISTED).collect(),
         gone,
         away: of_lists(&seen.away)
@@ -85,8 +86,8 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
     })
 }
 
-fn row(worker: &WorkerReport, holders: &[HolderReport]) -> Row {
-    let (now, is_live) = (SystemTime::now(), worker.state.is_live());
+fn row(worker: &WorkerReport, holders: &[HolderReport], now: SystemTime) -> Row {
+    let is_live = worker.state.is_live();
     // Where nobody asked who holds jobs, none is held by the dead.
     let is_known = |task: &str| holders.iter().any(|report| report.task == task);
     let held = worker.tasks.iter().map(|its| {

@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::time::SystemTime;
 
-use heartline::{Act, ActReport, JobSelection, JobState};
+use heartline::{Act, ActReport, Error, JobSelection, JobState};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::known_task;
@@ -142,7 +142,7 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
         bar.set_style(style);
     }
     let mut stop = std::pin::pin!(heartline::shutdown_signal());
-    let (mut failure, mut is_stopped) = (None, false);
+    let (mut failure, mut is_denied, mut is_stopped) = (None, false, false);
     while !is_stopped {
         let stepped = {
             let mut step = std::pin::pin!(act.step());
@@ -167,14 +167,17 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
             Ok(Some(so_far)) => bar.set_position(so_far.done + so_far.requested + so_far.refused),
             Ok(None) => break,
             Err(e) => {
+                is_denied = matches!(e, Error::Denied { .. });
                 failure = Some(Failure::from(e));
                 break;
             }
         }
     }
     bar.finish_and_clear();
-    let told = tell(session, act.report(), done);
+    let told = tell(session, act.report(), done, is_denied);
     match failure {
+        // That is asked before anything is written.
+        Some(failure) if is_denied => Err(failure),
         Some(failure) => {
             say!("note: the step that was under way may have taken up to {A_STEP} jobs more");
             Err(failure)
@@ -187,12 +190,12 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
 }
 
 /// Tells what an act did, and fails if it did nothing but refuse.
-pub(super) fn tell(session: &Session, report: &ActReport, done: &str) -> Result<(), Failure> {
+pub(super) fn tell(session: &Session, report: &ActReport, done: &str, is_denied: bool) -> Result<(), Failure> {
     let nothing = report.done + report.requested == 0 && report.refused > 0;
-    ended(!nothing, told(session, report, done))
+    ended(!nothing, told(session, report, done, is_denied))
 }
 
-fn told(session: &Session, report: &ActReport, done: &str) -> Result<(), Failure> {
+fn told(session: &Session, report: &ActReport, done: &str, is_denied: bool) -> Result<(), Failure> {
     if session.out.is_json {
         session.out.json(report)?;
     } else {
@@ -212,7 +215,8 @@ fn told(session: &Session, report: &ActReport, done: &str) -> Result<(), Failure
             )?;
         }
         if !report.is_complete && !report.swept_by_worker {
-            session.out.line("It did not come to its end: repeat it for the others.")?;
+            let again = if is_denied { "the others are as they were" } else { "repeat it for the others" };
+            session.out.line(format!("It did not come to its end: {again}."))?;
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use heartline_board::checks::{Checked, Grade, found, of_servers, ok};
 use heartline_board::crashes::together;
 use heartline_board::flows::troubles_of;
 use heartline_board::text::{shown, span};
-use heartline_board::troubles::troubles;
+use heartline_board::troubles::{DENIED, troubles};
 
 use crate::failure::{Failure, ended};
 use crate::fleet::Fleet;
@@ -17,7 +17,7 @@ use crate::session::Session;
 pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
     let fleet = Fleet::look(&session.inspector).await?;
     let lately = fleet.lately(&session.inspector).await?;
-    let Fleet { tasks, workers, holders, servers, away, damaged, ailing, flows } = fleet;
+    let Fleet { tasks, workers, holders, servers, away, damaged, ailing, flows, .. } = fleet;
     let mut checked = vec![ok(session.place.clone())];
     checked.extend(of_servers(&servers, SystemTime::now()));
     checked.extend(of_intervals(&servers, &tasks));
@@ -112,8 +112,12 @@ fn of_tasks(tasks: &[TaskReport]) -> Vec<Checked> {
     for task in tasks {
         let name = &task.task;
         if let Some(fault) = task.fault.as_ref().filter(|_| !task.is_away) {
-            let todo =
-                format!("something foreign is stored under a key of it; `heartline audit -t {name}` looks closer");
+            let todo = match task.is_denied {
+                true => DENIED.to_owned(),
+                false => {
+                    format!("something foreign is stored under a key of it; `heartline audit -t {name}` looks closer")
+                }
+            };
             checked.push(found(Grade::Risk, format!("{name} cannot be read: {fault}"), todo));
         }
     }

@@ -78,7 +78,7 @@ async fn list(
     if cursor.is_some() && states.len() > 1 {
         return Err(Failure::wrong("--cursor goes on in one state: say --state too"));
     }
-    let (mut instances, mut next, mut more, mut as_of) = (Vec::new(), None, Vec::new(), SystemTime::now());
+    let (mut instances, mut next, mut more, mut as_of) = (Vec::new(), None, Vec::new(), session.inspector.now().await);
     for state in states {
         let page = session.inspector.instances(workflow, *state, newest, cursor, limit).await?;
         instances.extend(page.instances);

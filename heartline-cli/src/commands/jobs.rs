@@ -1,7 +1,7 @@
 //! `jobs …`.
 
 use std::io::{self, Read};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use heartline::codes;
 use heartline::{JobFilter, JobRow, JobState, JobValues};
@@ -351,7 +351,7 @@ async fn show(session: &Session, task: &str, id: &str, values: bool) -> Result<(
         return session.out.json(&told);
     }
     let mut told = vec![("job", Some(format!("{} of {}", shown(job.id.as_str()), shown(&job.task))))];
-    told.extend(facts(&job, SystemTime::now()).into_iter().map(|(name, fact)| (name, Some(fact))));
+    told.extend(facts(&job, session.inspector.now().await).into_iter().map(|(name, fact)| (name, Some(fact))));
     session.out.facts(told)?;
     if let Some((what, hint)) = trouble {
         session.out.line(format!("! {}\n    {}", shown(&what), shown(&hint)))?;
@@ -387,11 +387,11 @@ async fn remove(session: &Session, jobs: &Selected) -> Result<(), Failure> {
 }
 /// What a dispatch says of a job that was there before: an id names one job for as long as it is kept.
 async fn already_there(session: &Session, task: &str, id: &str) -> Result<String, Failure> {
+    let now = session.inspector.now().await;
     let Some(job) = session.inspector.job(task, id, JobValues::None).await? else {
         return Ok(format!("{id} was there already, and is gone by now."));
     };
-    let since =
-        job.ended_at.or(job.dispatched_at).map_or_else(String::new, |at| format!(", {}", exact(at, SystemTime::now())));
+    let since = job.ended_at.or(job.dispatched_at).map_or_else(String::new, |at| format!(", {}", exact(at, now)));
     let word = quoted(id);
     let way = match job.state {
         JobState::Completed => {

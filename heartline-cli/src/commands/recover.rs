@@ -1,6 +1,6 @@
 //! `recover`: what a person decides about held jobs.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use heartline::{ResolvedJob, SilentJob, SilentSelection, WorkerState};
 
@@ -28,15 +28,15 @@ pub(super) async fn run(session: &Session, command: RecoverCommand) -> Result<()
         RecoverCommand::Silent { task } => silent(session, &task).await,
         RecoverCommand::Claimed(jobs) => {
             let selected = selected(session, &jobs, "put back claimed", session.consent.is_production()).await?;
-            acts::tell(session, &inspector.requeue_claimed(&jobs.task, selected).await?, "put back")
+            acts::tell(session, &inspector.requeue_claimed(&jobs.task, selected).await?, "put back", false)
         }
         RecoverCommand::Running(jobs) => {
             let selected = selected(session, &jobs, "run again", session.consent.is_production()).await?;
-            acts::tell(session, &inspector.recover_running(&jobs.task, selected).await?, "run again")
+            acts::tell(session, &inspector.recover_running(&jobs.task, selected).await?, "run again", false)
         }
         RecoverCommand::Fail(jobs) => {
             let selected = selected(session, &jobs, "let fail", true).await?;
-            acts::tell(session, &inspector.fail_running(&jobs.task, selected).await?, "failed")
+            acts::tell(session, &inspector.fail_running(&jobs.task, selected).await?, "failed", false)
         }
         RecoverCommand::Worker { worker } => of_worker(session, &worker).await,
         RecoverCommand::Sweep { task } => sweep(session, &task).await,
@@ -119,7 +119,7 @@ async fn silent_jobs(session: &Session, task: &str) -> Result<Vec<SilentJob>, Fa
 async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
     known_task(session, task).await?;
     let mut jobs = silent_jobs(session, task).await?;
-    let now = SystemTime::now();
+    let now = session.inspector.now().await;
     let report = session.inspector.task(task).await?;
     let workers = session.inspector.workers().await?;
     let of = |job: &SilentJob| workers.iter().find(|worker| Some(&worker.worker) == job.worker.as_ref());
@@ -186,6 +186,7 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
 }
 
 async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
+    let now = session.inspector.now().await;
     let Some(mut known) = session.inspector.worker(id).await? else {
         return Err(Failure::Failed(format!(
             "nothing is known of a worker {id}; `heartline workers --all` lists them"
@@ -193,14 +194,13 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
     };
     let holders = workers::held_by(session, std::slice::from_mut(&mut known)).await?;
     let proof = known.death.as_ref().map_or("its death is not proven", |death| proof(death.proof));
-    let seen = relative(known.last_seen_at, SystemTime::now());
+    let seen = relative(known.last_seen_at, now);
     let own = holders.iter().flat_map(|report| &report.holders).filter(|holder| holder.worker == known.worker);
-    let claimed =
-        own.filter(|holder| claims(holder, &known, SystemTime::now())).map(|holder| holder.last_claimed_at).max();
+    let claimed = own.filter(|holder| claims(holder, &known, now)).map(|holder| holder.last_claimed_at).max();
     let alive = match claimed {
         Some(at) => format!(
             "; IT IS MOST LIKELY ALIVE, since it claimed a job {}, and its jobs would run twice",
-            relative(at, SystemTime::now())
+            relative(at, now)
         ),
         None if known.state.is_live() => "; IT IS MOST LIKELY ALIVE, and its jobs would run twice".to_owned(),
         None => String::new(),
@@ -223,7 +223,7 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
     let held = if held.is_empty() { "none now; what it claims meanwhile is taken too".to_owned() } else { held };
     let what = format!("take the jobs of {id} from it: {held}. They run again, or fail past max_count");
     let stops = if known.death.is_some() { "" } else { "; if it lives it hears of that within 10s, and stops" };
-    let is_overdue = is_sign_overdue(&known, SystemTime::now());
+    let is_overdue = is_sign_overdue(&known, now);
     if !session.out.is_json {
         for its in known.tasks.iter().filter(|its| its.held > 0) {
             super::tell_risks(session, &its.task).await?;

@@ -1,7 +1,6 @@
 //! `stalls`.
 
 use std::cmp::Reverse;
-use std::time::SystemTime;
 
 use super::{known_job, known_task};
 use crate::args::StallsCommand;
@@ -64,7 +63,7 @@ async fn list(session: &Session, task: Option<&str>) -> Result<(), Failure> {
     }
     const COLUMNS: [&str; 10] =
         ["WHEN", "TASK", "ID", "STALL", "ACTION", "REASON", "HELD BY", "LAST SEEN", "WITNESS", "EPOCH"];
-    let now = SystemTime::now();
+    let now = session.inspector.now().await;
     let rows = stalls.iter().map(|report| {
         let stall = &report.stall;
         let of = report.max_count.map_or_else(String::new, |max| format!(" of {max}"));
@@ -107,7 +106,7 @@ async fn explain(session: &Session, task: &str, id: &str) -> Result<(), Failure>
             "No stall of {id} is known. `heartline stalls outlook -t {task}` says why nothing is recovered yet."
         ));
     }
-    let now = SystemTime::now();
+    let now = session.inspector.now().await;
     for stall in &stalls {
         session.out.line(format!("{}  {}", exact(stall.stall.at, now), shown(&stall.to_string())))?;
     }
@@ -144,7 +143,7 @@ async fn suspects(session: &Session, task: &str) -> Result<(), Failure> {
         session.out.hint(format!("No job of {task} was held at the death of two workers."));
         return Ok(());
     }
-    let now = SystemTime::now();
+    let now = session.inspector.now().await;
     let rows = suspects.iter().map(|job| {
         vec![
             shown(job.id.as_str()),
@@ -178,7 +177,7 @@ async fn late(session: &Session, task: &str) -> Result<(), Failure> {
         session.out.hint(format!("No late outcome of {task} is known."));
         return Ok(());
     }
-    let now = SystemTime::now();
+    let now = session.inspector.now().await;
     let rows = late.iter().map(|late| {
         vec![
             relative(late.at, now),

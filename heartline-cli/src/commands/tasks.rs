@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heartline::{ForgetOutcome, JobState, PartReport, TaskRates, TaskReport};
+use heartline::{Error, ForgetOutcome, JobState, PartReport, TaskRates, TaskReport};
 use heartline_board::listed::workers;
 use heartline_board::told::{STATES, heard, live_workers, options};
 use serde::Serialize;
@@ -99,8 +99,12 @@ pub(super) async fn list(session: &Session) -> Result<(), Failure> {
 }
 
 /// What failed may have been done to some partitions.
-fn in_part(failure: Failure) -> Failure {
-    match failure {
+fn in_part(e: Error) -> Failure {
+    // One that is denied is denied before anything is written.
+    if matches!(e, Error::Denied { .. }) {
+        return e.into();
+    }
+    match Failure::from(e) {
         Failure::Failed(what) => Failure::Failed(format!(
             "{what}; of a task with partitions it may have been done to the others, as `heartline task show` tells: repeat it when the node is back"
         )),
@@ -114,7 +118,7 @@ pub(super) async fn run(session: &Session, command: TaskCommand) -> Result<(), F
         TaskCommand::Pause { task, reason } => {
             let task = task.name();
             known_task(session, &task).await?;
-            let before = session.inspector.pause(&task, &reason).await.map_err(|e| in_part(e.into()))?;
+            let before = session.inspector.pause(&task, &reason).await.map_err(in_part)?;
             if session.out.is_json {
                 return session.out.json(&session.inspector.task(&task).await?.paused);
             }
@@ -132,7 +136,7 @@ pub(super) async fn run(session: &Session, command: TaskCommand) -> Result<(), F
         TaskCommand::Resume { task } => {
             let task = task.name();
             known_task(session, &task).await?;
-            let paused = session.inspector.resume(&task).await.map_err(|e| in_part(e.into()))?;
+            let paused = session.inspector.resume(&task).await.map_err(in_part)?;
             if session.out.is_json {
                 return session
                     .out

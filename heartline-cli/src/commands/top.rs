@@ -1,7 +1,7 @@
 //! `top`: tasks and workers on the whole terminal, each second anew.
 
 use std::io::IsTerminal;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use heartline::TaskReport;
 use heartline_board::checks::Grade;
@@ -142,7 +142,7 @@ fn draw(frame: &mut Frame<'_>, seen: &Fleet, before: &[TaskReport], troubles: &[
     frame.render_widget(Table::new(rows, widths).header(Row::new(names).style(bold)), tasks);
     let names = ["WORKER", "TASK", "HELD", "HEARTBEAT", "TOOK", "RECOVERED", ""];
     let widths = [32, 18, 9, 12, 8, 13, 14].map(Constraint::Length);
-    let rows = beats(&seen.workers, SystemTime::now()).into_iter().map(|beat| {
+    let rows = beats(&seen.workers, seen.now).into_iter().map(|beat| {
         let style = if beat.is_at_risk { bad } else { Style::new() };
         let Beat { worker, task, held, slots, answered, took, deadline, verdict, .. } = beat;
         let cells =

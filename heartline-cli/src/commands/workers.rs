@@ -1,7 +1,6 @@
 //! `workers`.
 
 use std::collections::BTreeSet;
-use std::time::SystemTime;
 
 use heartline::{HolderReport, WorkerReport, WorkerState};
 
@@ -28,7 +27,7 @@ pub(super) async fn list(session: &Session, all: bool) -> Result<(), Failure> {
     }
     const COLUMNS: [&str; 10] =
         ["WORKER", "STATE", "HOST", "PID", "VERSION", "STARTED", "LAST SEEN", "HELD", "RUNTIME", "WATCH"];
-    let now = SystemTime::now();
+    let now = session.inspector.now().await;
     let cells = |worker: &WorkerReport| {
         let is_live = worker.state.is_live();
         let held = worker.tasks.iter().map(|its| {
@@ -86,7 +85,7 @@ pub(super) async fn show(session: &Session, id: &str) -> Result<(), Failure> {
     if session.out.is_json {
         return session.out.json(&worker);
     }
-    let now = SystemTime::now();
+    let now = session.inspector.now().await;
     let facts = worker_facts(&worker, now).into_iter().map(|(name, fact)| (name, Some(fact)));
     session.out.facts(facts.collect())?;
     for beat in beats([&worker], now) {
@@ -116,7 +115,7 @@ pub(super) async fn list_beats(session: &Session) -> Result<(), Failure> {
     let mut workers = session.inspector.workers().await?;
     workers.retain(|worker| worker.state != WorkerState::Gone);
     held_by(session, &mut workers).await?;
-    let beats = beats(&workers, SystemTime::now());
+    let beats = beats(&workers, session.inspector.now().await);
     if session.out.is_json {
         return session.out.json(&beats);
     }

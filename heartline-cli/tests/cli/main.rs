@@ -15,6 +15,7 @@ mod monitoring;
 #[cfg(target_os = "linux")]
 mod night;
 mod reads;
+mod rights;
 mod run;
 mod usage;
 #[cfg(target_os = "linux")]

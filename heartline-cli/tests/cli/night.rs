@@ -348,10 +348,15 @@ async fn a_server_that_takes_no_writes_is_told_of() {
 
 /// Tells of stalls at the death of a worker that held these jobs.
 async fn died_with(bench: &Bench, worker: &str, ids: &[&str]) {
+    died_with_at(bench, "*", worker, ids).await;
+}
+
+/// The same at this place of the stream.
+async fn died_with_at(bench: &Bench, at: &str, worker: &str, ids: &[&str]) {
     let mut conn = bench.redis().await;
     let stalled: Vec<String> = ids.iter().map(|id| format!("{id} 1 recovered {worker}")).collect();
     let mut add = redis::cmd("XADD");
-    add.arg("cli:{export}:stalls").arg("*").arg("total").arg(9).arg("worker").arg("w-1-00000000");
+    add.arg("cli:{export}:stalls").arg(at).arg("total").arg(9).arg("worker").arg("w-1-00000000");
     add.arg("reason").arg("silent").arg("stalled").arg(stalled.join(" "));
     add.query_async::<()>(&mut conn).await.unwrap();
 }
@@ -423,6 +428,44 @@ async fn a_foreign_column_that_no_look_at_the_task_reads_is_named_by_whatever_fa
     let mut del = redis::cmd("DEL");
     del.arg("cli:{export}:progress").query_async::<()>(&mut conn).await.unwrap();
     bench.run(&["jobs", "show", "-t", "export", "a"]).await.ok();
+}
+
+#[tokio::test]
+async fn a_suspect_is_told_of_while_nobody_is_left_whom_it_could_take_down() {
+    let bench = Bench::of_one_table().await;
+    bench.export.dispatch("hold".into()).id("a").await.unwrap();
+    for (at, worker) in ["w-2-00000000", "w-3-00000000"].into_iter().enumerate() {
+        let at = format!("{}-{at}", ms_ago(Duration::from_secs(3 * 3600)));
+        died_with_at(&bench, &at, worker, &["a"]).await;
+    }
+    let ran = bench.run(&["status"]).await;
+    assert!(ran.out.contains("1 job held at the deaths of two workers or more: a\n"), "{ran:?}");
+    // One job alone may be innocent, where something else stops its workers.
+    assert!(ran.out.contains("it was alone each time") && ran.out.contains("see what stops the workers"), "{ran:?}");
+    holds(&bench, &[], Duration::ZERO, Duration::ZERO).await;
+    assert!(
+        !bench.run(&["status"]).await.out.contains("held at the deaths"),
+        "a worker is there, and that was long ago"
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn how_long_ago_something_was_is_told_by_the_clock_of_the_server() {
+    let bench = Bench::of_one_table().await;
+    bench.export.dispatch("hold".into()).id("a").await.unwrap();
+    for worker in ["w-2-00000000", "w-3-00000000"] {
+        died_with(&bench, worker, &["a"]).await;
+    }
+    for ahead in ["+3h", "-3h"] {
+        let ran = bench.run_at(ahead, &["status"]).await;
+        assert!(ran.out.contains("1 job held at the deaths of two workers or more: a\n"), "{ahead}: {ran:?}");
+        let ran = bench.run_at(ahead, &["stalls", "list", "-t", "export"]).await;
+        assert!(
+            ran.out.contains("s ago") && !ran.out.contains("h ago") && !ran.out.contains("in 2h"),
+            "{ahead}: {ran:?}"
+        );
+    }
 }
 
 #[tokio::test]
@@ -1287,4 +1330,28 @@ async fn a_worker_whose_calls_the_server_refuses_is_told_of() {
     let ran = bench.run(&["health"]).await;
     let told = format!("! the server refuses what the worker {NOBODY} asks for export");
     assert!(ran.status == 1 && ran.out.contains(&told), "{ran:?}");
+}
+
+#[tokio::test]
+async fn whether_a_worker_is_frozen_is_asked_where_its_process_has_that_number() {
+    let bench = Bench::of_one_table().await;
+    bench.export.dispatch("hold".into()).id("a").await.unwrap();
+    holds(&bench, &["a"], Duration::from_secs(60), Duration::from_secs(50)).await;
+    let mut conn = bench.redis().await;
+    for (namespace, place) in [
+        ("pid:[4026531836]", "; on web-7 `ps -o stat= -p 4711`"),
+        ("pid:[4026532587]", "; inside its container on web-7 `ps"),
+    ] {
+        let mut set = redis::cmd("HSET");
+        set.arg(format!("cli:worker:{NOBODY}")).arg("pidNamespace").arg(namespace);
+        set.query_async::<()>(&mut conn).await.unwrap();
+        let ran = bench.run(&["status"]).await;
+        assert!(ran.out.contains(place), "{namespace}: {ran:?}");
+    }
+    // What waits for a person by its phase alone is no other job's advice.
+    let mut set = redis::cmd("HSET");
+    set.arg("cli:{export}:meta").arg("patience").arg("off 0 0");
+    set.query_async::<()>(&mut conn).await.unwrap();
+    let ran = bench.run(&["status"]).await;
+    assert!(ran.out.contains("start one, which does") && ran.out.contains("leave to a person are in"), "{ran:?}");
 }

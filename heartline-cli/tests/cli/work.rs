@@ -260,12 +260,12 @@ async fn workers_that_are_stopped_or_die_sooner_than_their_jobs_end_are_told_of(
     assert!(!ran.out.contains("broke off"), "a deploy is nothing: {ran:?}");
     goes(2, "-TERM").await;
     let ran = bench.run(&["status"]).await;
-    let told = "? script: 6 runs broke off since one completed, as their workers stopped, died or froze, those of ";
+    let told = "? script: 6 runs broke off and none completed, as their workers stopped, died or froze, those of ";
     assert!(ran.out.contains(told) && ran.out.contains(" 3 times, the last one "), "{ran:?}");
     // Whether they were stopped or killed is the same.
     goes(1, "-KILL").await;
     goes(1, "-TERM").await;
-    let told = "! script: 10 runs broke off since one completed, as their workers stopped, died or froze, those of ";
+    let told = "! script: 10 runs broke off and none completed, as their workers stopped, died or froze, those of ";
     let url = bench.url();
     let args = ["--redis", &url, "--prefix", "cli", "health"];
     let ran = bench.run(&args).await;

@@ -1,0 +1,73 @@
+//! What somebody is told while a user of the server lacks a right.
+
+use std::time::Duration;
+
+use heartline::{App, Context, JobError, StallOptions, TaskOptions};
+
+use crate::run::{Bench, until};
+
+/// A user who may do all but these, and the address at which it is that user.
+async fn lacks(bench: &Bench, name: &str, commands: &[&str]) -> String {
+    let mut user = redis::cmd("ACL");
+    user.arg("SETUSER").arg(name).arg("on").arg(">secret").arg("~*").arg("&*").arg("+@all");
+    let rights: Vec<String> = commands.iter().map(|command| format!("-{command}")).collect();
+    user.arg(rights);
+    user.query_async::<()>(&mut bench.redis().await).await.unwrap();
+    bench.url().replace("redis://", &format!("redis://{name}:secret@"))
+}
+
+#[tokio::test]
+async fn a_worker_that_is_denied_a_right_is_told_of_with_the_right_it_lacks() {
+    let bench = Bench::of_one_table().await;
+    let app = App::builder().redis(lacks(&bench, "worker", &[]).await).prefix("cli").build().await.unwrap();
+    let options = TaskOptions::new().stall(StallOptions::new().interval(Duration::from_secs(3)));
+    let quick = async |_: Context, _: String| Ok::<(), JobError>(());
+    let jobs = app.task("quick", options, quick).unwrap();
+    let worker = app.worker().spawn();
+    jobs.dispatch("x".to_owned()).await.unwrap().result().await.unwrap();
+    assert_eq!(bench.run(&["health"]).await.status, 0);
+    // What beats ask for, and what ends of jobs do.
+    lacks(&bench, "worker", &["srem"]).await;
+    bench.app.task_ref::<String, ()>("quick").unwrap().dispatch("y".to_owned()).await.unwrap();
+    let told = || async { bench.run(&["status"]).await.out };
+    let is_told = |out: &str| out.contains("denies the worker") && out.contains("quick") && out.contains("srem");
+    until("its right is named", async || is_told(&told().await.to_lowercase())).await;
+    assert_eq!(bench.run(&["health"]).await.status, 1);
+    lacks(&bench, "worker", &[]).await;
+    until("all is done", async || {
+        bench.app.task_ref::<String, ()>("quick").unwrap().counts().await.unwrap().completed == 2
+    })
+    .await;
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_our_own_user_may_not_read_is_no_damage() {
+    let bench = Bench::of_one_table().await;
+    let worker = bench.worker();
+    bench.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
+    for commands in [&["hgetall"][..], &["hlen", "llen", "zcard"]] {
+        let url = lacks(&bench, "reader", commands).await;
+        for command in [&["status"][..], &["doctor"]] {
+            let ran = bench.run(&[command, &["--redis", &url]].concat()).await;
+            let out = ran.out.to_lowercase();
+            assert!(!out.contains("foreign") && !out.contains("rename or delete"), "without {commands:?}: {ran:?}");
+            assert!(out.contains("lacks a right") && out.contains("docs/acl.md"), "without {commands:?}: {ran:?}");
+        }
+    }
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_act_that_is_denied_changes_nothing_and_says_so() {
+    let bench = Bench::of_one_table().await;
+    for at in 0..3 {
+        let job = bench.export.dispatch("x".into()).id(format!("later-{at}")).delay(Duration::from_secs(600));
+        job.await.unwrap();
+    }
+    let url = lacks(&bench, "producer", &["lpush"]).await;
+    let ran = bench.run(&["jobs", "run-now", "-t", "export", "-s", "delayed", "--yes", "--redis", &url]).await;
+    assert!(ran.status != 0 && !ran.out.contains("repeat it") && !ran.err.contains("repeat it"), "{ran:?}");
+    assert!(ran.err.contains("LPUSH") || ran.out.contains("LPUSH"), "{ran:?}");
+    assert_eq!(bench.export.counts().await.unwrap().delayed, 3);
+}
