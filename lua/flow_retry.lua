@@ -13,6 +13,7 @@
 -- KEYS[12] grow       (hash)  instance/node -> graph that its job returned
 -- KEYS[13] meta       (hash)  events so far
 -- KEYS[14] events     (stream)  what happened to instances and nodes
+-- KEYS[15] deadlines  (zset)  instances by when they are stopped, ms
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  turn       (how often it had changed its place when the caller looked)
 -- ARGV[3]  live       (how many did not complete, with the last part; '-' with the others)
@@ -24,7 +25,8 @@
 -- Refuses  WRONGTYPE before the first write
 local flow, turn, live = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local keys = { head = head, running = running, paused = paused, shapes = shapes, stopping = stopping, outbox = outbox }
-expect_types({}, {}, { nodes, value, stopping, errors, grow, meta }, { running, paused, failed, cancelled, outbox })
+expect_types({}, {}, { nodes, value, stopping, errors, grow, meta }, { running, paused, failed, cancelled, outbox,
+  deadlines })
 local one, _, now_ms = instance_of({}, keys, flow), now_us()
 -- A child runs again as a whole.
 if not one or one.parent then return { 'unknown' } end
@@ -54,6 +56,7 @@ end
 redis.call('HDEL', stopping, flow)
 for _, place in ipairs({ paused, failed, cancelled }) do redis.call('ZREM', place, flow) end
 redis.call('HDEL', errors, flow)
+redis.call('ZREM', deadlines, flow)
 redis.call('ZADD', running, string.format('%d', now_ms), flow)
 one.run, one.turn, one.live, one.out, one.bad = one.run + 1, one.turn + 1, live, 0, '-'
 note(keys, now_ms, 'o ' .. flow .. '/' .. one.run)

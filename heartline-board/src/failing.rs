@@ -329,6 +329,13 @@ pub(crate) fn of_failures(task: &TaskReport) -> Option<Trouble> {
         ),
         false => format!("the log of a worker, or `heartline events -t {name}`, says why; this ends as jobs complete"),
     };
+    // Those are no jobs that a person retries or removes.
+    let hint = match task.has_workflows && task.counts.failed > 0 {
+        true => format!(
+            "{hint}. Jobs of workflows, whose ids begin with `~`, run again with their instances: `heartline flows list NAME`, `heartline flows retry NAME ID`"
+        ),
+        false => hint,
+    };
     let grade = if is_outage { Grade::Risk } else { Grade::Note };
     Some(Trouble { grade, ..Trouble::note(name, what, hint) })
 }

@@ -119,17 +119,18 @@ end
 local function sendable(keys, one, index, state)
   local record = record_of(keys, one, index)
   if not record or record.task == '' then return nil end
-  local task, column, source = record.task, 'input', index
+  local task, own, column, source = record.task, record.own, 'input', index
   if record.source ~= '-' then column, source = 'value', record.source end
   if string.sub(state, 1, 1) == 'g' then
-    if task ~= '@' then column, source = 'grow', index end
+    -- A graph that its job returned goes by the policy of the instance.
+    if task ~= '@' then own, column, source = one.policy or '', 'grow', index end
     task = '@'
   end
   local field = node_of(one.flow, source)
   local told = page_of(keys, 'known', column)[field]
   local bytes = told and #told or told == nil and redis.call('HSTRLEN', keys[column], field) or 0
   if bytes == 0 and column ~= 'value' then return nil end
-  return { one = one, index = index, task = task, own = record.own, column = column, field = field, bytes = bytes }
+  return { one = one, index = index, task = task, own = own, column = column, field = field, bytes = bytes }
 end
 
 -- Nothing of the instance opens any more: it ends like this, `failed` or `cancelled` and why, once none is open.
@@ -280,7 +281,8 @@ local function end_or_keep(keys, one, now_ms)
     local value = word == 'completed' and output and read(keys, 'value', node_of(one.flow, output))
     if one.parent then
       how = LETTERS[word] or 'f'
-      said, one.over = how == 'x' and CANCELLED or value or '', how
+      -- One that answers nothing lets the node keep what its job returned; what answers no value answers null.
+      said, one.over = how == 'x' and CANCELLED or value or how == 'c' and output and 'null' or '', how
       if how == 'f' then
         said = why and why ~= '' and why or read(keys, 'value', node_of(one.flow, one.bad)) or SKIPPED
       end

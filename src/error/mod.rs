@@ -150,7 +150,7 @@ pub enum Error {
     },
 
     /// The instance of a workflow that was asked for ended as failed.
-    #[error("the instance {id} of the workflow {workflow} failed at its node {node}: {failure}")]
+    #[error("the instance {id} of the workflow {workflow} failed{}", how_failed(node, failure))]
     WorkflowFailed {
         /// The workflow.
         workflow: String,
@@ -260,6 +260,12 @@ impl Error {
             | Error::Closed => false,
         }
     }
+}
+
+/// At which node an instance failed, if it was one, and how. A node may be a graph, and have no job.
+fn how_failed(node: &str, failure: &Failure) -> String {
+    let at = if node.is_empty() { String::new() } else { format!(" at its node {node}") };
+    format!("{at} ({}): {}", Shown(&failure.code), Shown(&failure.message))
 }
 
 impl Error {

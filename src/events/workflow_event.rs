@@ -34,7 +34,7 @@ use crate::times::ms_since_1970;
 /// |---|---|---|
 /// | `Started` | `workflow:started` | the instance was written, or begins a new run |
 /// | `Node` | `workflow:node` | one of its nodes ended, or was skipped |
-/// | `Paused` | `workflow:paused` | nothing of it opens any more: a person, or its policy, paused it |
+/// | `Paused` | `workflow:paused` | none of its nodes opens any more: a person, or its policy, paused it |
 /// | `Resumed` | `workflow:resumed` | a person let it go on |
 /// | `Ended` | `workflow:ended` | it completed, failed or was cancelled |
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

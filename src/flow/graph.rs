@@ -271,7 +271,7 @@ impl<T> Node<T> {
         self.with(|node| node.own.priority = Some(priority))
     }
 
-    /// How often its handler runs until it has completed, 1 to 1,000. Defaults to that of the task.
+    /// How often its handler runs until it has completed, 1 to 1,000,000. Defaults to that of the task.
     pub fn attempts(self, attempts: u32) -> Node<T> {
         self.with(|node| node.own.overrides.attempts = Some(attempts))
     }

@@ -11,7 +11,7 @@ use crate::process::upstream::no_node;
 impl Context {
     /// Lets the node go on as a graph: once the handler has returned a value, the node ends when the graph has ended, as it did. Its value is then the output of
     /// the graph, which is to be of the type of the task's value, or, where the graph has none, what the handler returned. The graph is written with the
-    /// end of the job, so neither is there without the other; a handler that fails has grown nothing. Called again, the last graph counts.
+    /// end of the job, so neither is there without the other, and goes by the [`OnFailure`] of the instance (under `Pause` by `Finish`); a handler that fails has grown nothing. Called again, the last graph counts.
     ///
     /// The names of its nodes are its own, and its nodes read no values of those around it: give them as inputs.
     ///

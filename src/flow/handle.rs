@@ -154,7 +154,8 @@ impl<T> WorkflowHandle<T> {
         }
     }
 
-    /// Opens nothing of the instance any more until it is resumed. What was sent goes on, and its ends are heard.
+    /// Opens nothing of the instance any more until it is resumed. What was sent goes on, and its ends are heard: so does a graph that runs already as a
+    /// node of it, to its own end. To stop such a graph, cancel the instance.
     ///
     /// # Errors
     /// [`Error::WorkflowNotFound`] if it was never started; what every call may give, see [`Error`].

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use futures_util::future::join_all;
 use serde_json::value::RawValue;
 
-use super::options::OwnOptions;
+use super::options::{OnFailure, OwnOptions};
 use super::shape::records;
 use super::starter::Starter;
 
@@ -23,12 +23,13 @@ use crate::options::modes::Durability;
 use crate::store::cancel;
 use crate::store::declare::{WIRE_OF_NODES, check_wire};
 use crate::store::dispatch::NewJob;
-use crate::store::ended::ended;
+use crate::store::ended::{ended, ended_at};
 use crate::store::engine::Store;
 use crate::store::fleet::named;
 use crate::store::flow_advance::{self, Advanced, EndedNode, NodeEnd};
 use crate::store::flow_audit;
 use crate::store::flow_control::{self, Controlled};
+use crate::store::flow_list;
 use crate::store::flow_look;
 use crate::store::flow_nodes;
 use crate::store::flow_open;
@@ -40,6 +41,7 @@ use crate::store::flow_trim;
 use crate::store::flow_visit;
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
+use crate::store::remove;
 use crate::store::states;
 use crate::store::tables::Tables;
 use crate::store::told::{Named, Told};
@@ -63,6 +65,9 @@ const UNMOVED: Duration = Duration::from_secs(60);
 
 /// To a task that could not be reached nothing is sent for so long: it is left to a look, and holds up no others.
 const AWAY: Duration = Duration::from_secs(5);
+
+/// A job that ended so long before its node opened is of an earlier instance: none is removed sooner behind its end, and clocks differ.
+const STALE: Duration = Duration::from_secs(2);
 
 /// How many rounds one look makes at the most: the next one goes on.
 const ROUNDS: usize = 50;
@@ -242,7 +247,13 @@ impl Mover {
 
     async fn begin_child(&self, keys: &TaskKeys, node: &ToSend) -> Result<(), Error> {
         let json = self.payload_of(keys, node).await?;
-        let read = serde_json::from_slice::<ChildGraph>(&json);
+        let mut read = serde_json::from_slice::<ChildGraph>(&json);
+        // A graph that a job returned knows nothing of the policy of its instance. Children are not paused.
+        if let Ok(child) = read.as_mut()
+            && node.own == OnFailure::Cancel.as_str()
+        {
+            child.shape.on_failure.clone_from(&node.own);
+        }
         let Ok((shape, ChildGraph { inputs, .. })) =
             read.and_then(|child| Ok((records(&child.shape).map_err(serde::de::Error::custom)?, child)))
         else {
@@ -284,10 +295,12 @@ impl Mover {
                 for node in some {
                     jobs.push(self.job_of(keys, node).await?);
                 }
-                self.dispatcher(&task).dispatch_many(jobs, Durability::Memory).await
+                let existed = self.dispatcher(&task).dispatch_many(jobs, Durability::Memory).await?;
+                let there = some.iter().zip(existed).filter_map(|(node, existed)| existed.then_some(node));
+                self.replace_stale(keys, &task, there.collect()).await
             };
             let settled = match sent.await {
-                Ok(_) => {
+                Ok(()) => {
                     self.count(SENT, some.len());
                     let take = async |conn: &mut _| flow_look::done(conn, keys, &entries).await;
                     self.store.shared(RESPONSE_TIMEOUT, take).await
@@ -303,6 +316,50 @@ impl Mover {
                 tracing::debug!(workflow = keys.task(), error = %e.chain(), "nodes of a workflow are sent again");
             }
         }
+    }
+
+    /// Sends these nodes anew, of those that are there, whose jobs are of an earlier instance of the same id, which is gone: they had ended before the
+    /// node opened, and their workflow was told.
+    async fn replace_stale(&self, keys: &TaskKeys, task: &str, there: Vec<&ToSend>) -> Result<(), Error> {
+        if there.is_empty() {
+            return Ok(());
+        }
+        let entries: Vec<String> = there.iter().map(|node| send_entry(&node.id)).collect();
+        let since = async |conn: &mut _| flow_list::in_outbox(conn, keys, &entries).await;
+        let since = self.store.shared(RESPONSE_TIMEOUT, since).await?;
+        let tables = self.store.tables(task);
+        let mut open: HashMap<NodeId, (&ToSend, u64)> = HashMap::new();
+        for (node, since) in there.into_iter().zip(since).filter_map(|(node, since)| Some((node, since?))) {
+            open.insert(node.id.clone(), (node, since));
+        }
+        for (table, nodes) in by_table(&tables, open.keys().cloned().collect()) {
+            let ids: Vec<JobId> = nodes.iter().map(NodeId::job_id).collect();
+            let told = async |conn: &mut _| flow_look::among(conn, &table, &ids).await;
+            let untold = self.store.shared(RESPONSE_TIMEOUT, told).await?;
+            let ended = async |conn: &mut _| ended_at(conn, &table, &ids).await;
+            let ended = self.store.shared(RESPONSE_TIMEOUT, ended).await?;
+            let looked = nodes.iter().filter_map(|node| open.get(node)).zip(untold).zip(ended);
+            let stale = looked.filter_map(|((&(node, since), is_untold), ended)| {
+                (!is_untold && ended? + STALE.as_millis() as u64 <= since).then_some(node)
+            });
+            let stale: Vec<&ToSend> = stale.collect();
+            if stale.is_empty() {
+                continue;
+            }
+            let mut left: Vec<Named> = stale.iter().map(|node| Named::anywhere(node.id.job_id())).collect();
+            while !left.is_empty() {
+                let call = async |conn: &mut _| remove::remove(conn, &table, &left, "").await;
+                let told = self.store.shared(response_time(BATCH_BYTES), call).await?;
+                let again = left.into_iter().zip(told).filter(|(_, told)| *told == Told::Left);
+                left = again.map(|(job, _)| job).collect();
+            }
+            let mut jobs = Vec::with_capacity(stale.len());
+            for node in stale {
+                jobs.push(self.job_of(keys, node).await?);
+            }
+            self.dispatcher(task).dispatch_many(jobs, Durability::Memory).await?;
+        }
+        Ok(())
     }
 
     fn could_not_send(&self, keys: &TaskKeys, task: &str, nodes: usize, e: &Error) {
@@ -559,9 +616,14 @@ impl Mover {
         let looked = self.store.shared(RESPONSE_TIMEOUT, look).await?.jobs;
         let told = async |conn: &mut _| flow_look::among(conn, table, &ids).await;
         let to_be_told = self.store.shared(RESPONSE_TIMEOUT, told).await?;
+        // What is to be sent is for whoever sends it: a job that is there may be of an earlier instance.
+        let entries: Vec<String> = nodes.iter().map(send_entry).collect();
+        let to_send = async |conn: &mut _| flow_list::in_outbox(conn, keys, &entries).await;
+        let to_send = self.store.shared(RESPONSE_TIMEOUT, to_send).await?;
         let (mut unknown, mut ended) = (Vec::new(), Vec::new());
-        for ((node, job), is_told_of) in nodes.iter().zip(looked).zip(to_be_told) {
+        for (((node, job), is_told_of), to_send) in nodes.iter().zip(looked).zip(to_be_told).zip(to_send) {
             match job {
+                _ if to_send.is_some() => {}
                 None => unknown.push(node.clone()),
                 Some((state, _)) if state.is_terminal() && !is_told_of => ended.push((node.clone(), state)),
                 Some(_) => {}

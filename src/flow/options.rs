@@ -25,7 +25,7 @@ impl WorkflowOptions {
         self
     }
 
-    /// How long ended instances are kept, with the inputs and values of their nodes: an id is free again behind it. Defaults to 30 days. None is removed in its first
+    /// How long ended instances are kept, with the inputs and values of their nodes: an id is free again behind it, and an instance of it starts anew. Defaults to 30 days. None is removed in its first
     /// 60 s. The App that starts instances last decides for all of the definition.
     pub const fn retention(mut self, retention: RetentionLimit) -> WorkflowOptions {
         self.retention = Some(retention);

@@ -371,11 +371,14 @@ impl Inspector {
             };
             let works = |worker: &super::workers::WorkerReport| worker.tasks.iter().any(|its| its.task == task);
             let is_worked = workers.as_ref().is_none_or(|workers| workers.iter().any(works));
+            let is_anybody = workers.as_ref().is_none_or(|workers| !workers.is_empty());
+            let is_paused = self.task(&task).await.is_ok_and(|task| task.paused.is_some());
+            let of_task = Worked { is_worked, is_anybody, is_paused };
             for ((at, job), is_untold) in places.into_iter().zip(found).zip(untold) {
                 let node = &mut nodes[at];
                 node.job_state = job.map(|(state, _)| state);
                 node.is_to_be_told = is_untold;
-                node.why = why_open(node, is_worked, now_ms);
+                node.why = why_open(node, of_task, now_ms);
             }
         }
         for at in open.into_iter().filter(|at| nodes[*at].task.is_none()).collect::<Vec<_>>() {
@@ -534,27 +537,42 @@ impl View<'_> {
     }
 }
 
+/// Who is there for the jobs of a task, as far as is known.
+#[derive(Clone, Copy)]
+struct Worked {
+    /// A live worker works it.
+    is_worked: bool,
+    /// A live worker is there, whatever it works: it moves workflows on.
+    is_anybody: bool,
+    is_paused: bool,
+}
+
 /// Why an open node whose job was asked for does not run, or goes on only later.
-fn why_open(node: &NodeReport, is_worked: bool, now_ms: u64) -> Option<String> {
+fn why_open(node: &NodeReport, of_task: Worked, now_ms: u64) -> Option<String> {
+    let Worked { is_worked, is_anybody, is_paused } = of_task;
     let task = node.task.as_deref().unwrap_or_default();
     let nobody = || format!("no worker works the task {task}");
+    let soon = |within: &str| match is_anybody {
+        true => format!("a worker does that within {within}"),
+        false => "no worker is there that would".to_owned(),
+    };
     match node.job_state {
-        Some(state) if state.is_terminal() && node.is_to_be_told => Some(format!(
-            "its job {}, and the workflow is about to be told: a worker does that within 15 s",
-            ended(state)
-        )),
-        Some(state) if state.is_terminal() => Some(format!(
-            "its job {}, and nobody told the workflow: an audit does within two minutes, while a worker runs",
-            ended(state)
-        )),
+        Some(state) if state.is_terminal() && node.is_to_be_told => {
+            Some(format!("its job {}, and the workflow is to be told: {}", ended(state), soon("15 s")))
+        }
+        Some(state) if state.is_terminal() => {
+            Some(format!("its job {}, and nobody told the workflow: {}", ended(state), soon("two minutes")))
+        }
+        Some(JobState::Waiting) if is_paused => Some(format!("its job waits, and the task {task} is paused")),
         Some(JobState::Waiting) if !is_worked => Some(format!("its job waits, and {}", nobody())),
         Some(JobState::Waiting) => Some(format!("its job waits for a free worker of the task {task}")),
         Some(JobState::Delayed) if !is_worked => Some(format!("its job is delayed, and {}", nobody())),
         Some(JobState::Delayed) => Some("its job is delayed, or waits for its next run".to_owned()),
+        Some(_) if !is_worked => Some(format!("its job is held, and {}: the next one takes it back", nobody())),
         Some(_) => None,
         None => Some(match node.to_send_since {
             Some(since) => format!("its job is to be sent{}", for_so_long(since, now_ms)),
-            None => "its job is not there: an audit sends it again within two minutes, while a worker runs".to_owned(),
+            None => format!("its job is not there, and is to be sent again: {}", soon("two minutes")),
         }),
     }
 }
@@ -571,7 +589,7 @@ fn ended(state: JobState) -> &'static str {
 fn for_so_long(since: SystemTime, now_ms: u64) -> String {
     let seconds = now_ms.saturating_sub(ms_of(since)) / 1000;
     if seconds > 0 {
-        format!(" for {seconds} s: its task could not be reached, or whoever was to do it died")
+        format!(" for {seconds} s: its task could not be reached, the server refused it, or whoever was to do it died")
     } else {
         String::new()
     }

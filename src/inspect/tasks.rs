@@ -92,6 +92,8 @@ pub struct TaskReport {
     pub knows_workers: bool,
     /// How many jobs those may hold together, by the concurrency of the task; a worker may hold fewer by its `max_jobs`.
     pub slots: u64,
+    /// Whether nodes of workflows have it: nobody retries or removes their jobs by hand.
+    pub has_workflows: bool,
     /// Its stall detection, partition by partition.
     pub parts: Vec<PartReport>,
     /// Why it cannot be read, if so; nothing else of the report says anything then.
@@ -601,6 +603,7 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
         parts: parts.iter().zip(0..).map(|(part, at)| part_report(part, at)).collect(),
         fault: None,
         is_away: false,
+        has_workflows: first.meta.get("nodes").is_some_and(|nodes| nodes == "1"),
         is_denied: false,
     }
 }

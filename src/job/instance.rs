@@ -11,7 +11,7 @@ use crate::names::names;
 pub enum WorkflowState {
     /// It goes on.
     Running,
-    /// Nothing opens before somebody resumes it.
+    /// Nothing of its own opens before somebody resumes it; graphs that run as nodes of it go on.
     Paused,
     /// It has ended, and answers.
     Completed,

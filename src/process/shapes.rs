@@ -8,7 +8,7 @@ use crate::job::shape::Shape;
 /// With so many of them all are forgotten.
 const KNOWN: usize = 256;
 
-/// By workflow and instance.
+/// By workflow and digest: an instance may be another one under an id that is free again.
 #[derive(Debug, Default)]
 pub(crate) struct KnownShapes(Mutex<HashMap<String, Arc<Shape>>>);
 
@@ -17,16 +17,16 @@ impl KnownShapes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn get(&self, instance: &str) -> Option<Arc<Shape>> {
-        self.shapes().get(instance).cloned()
+    pub(crate) fn get(&self, shape: &str) -> Option<Arc<Shape>> {
+        self.shapes().get(shape).cloned()
     }
 
-    pub(crate) fn keep(&self, instance: String, shape: Shape) -> Arc<Shape> {
+    pub(crate) fn keep(&self, name: String, shape: Shape) -> Arc<Shape> {
         let (mut shapes, shape) = (self.shapes(), Arc::new(shape));
         if shapes.len() >= KNOWN {
             shapes.clear();
         }
-        shapes.insert(instance, Arc::clone(&shape));
+        shapes.insert(name, Arc::clone(&shape));
         shape
     }
 }

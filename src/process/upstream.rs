@@ -16,7 +16,6 @@ use crate::job::shape::Shape;
 use crate::limits::{LOOK_BATCH, NODE_LIMIT};
 use crate::store::engine::Store;
 use crate::store::flow_nodes;
-use crate::store::flow_state;
 use crate::store::keys::TaskKeys;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::repeated::{Patience, repeated};
@@ -184,10 +183,14 @@ impl Context {
         };
         let store = &*notes.store;
         let keys = store.workflow(&node.definition);
-        let instance = format!("{}/{}", node.definition, node.instance);
-        let shape = match notes.shapes.get(&instance) {
+        let gone = || Error::WorkflowNotFound { workflow: node.definition.clone(), id: node.instance.clone() };
+        let of = (&keys, &*node.instance);
+        let look = |mut conn| async move { flow_nodes::digest(&mut conn, of.0, of.1).await };
+        let digest = repeated(patience(store, 0), || store.ask(RESPONSE_TIMEOUT, look)).await?.ok_or_else(gone)?;
+        let name = format!("{}/{digest}", node.definition);
+        let shape = match notes.shapes.get(&name) {
             Some(shape) => shape,
-            None => notes.shapes.keep(instance, read_shape(store, &keys, &node).await?),
+            None => notes.shapes.keep(name, read_shape(store, &keys, &digest).await?.ok_or_else(gone)?),
         };
         Ok(NodeReader { store, keys, node, shape })
     }
@@ -210,16 +213,11 @@ fn patience(store: &Store, bytes: usize) -> Patience {
     Patience::new(store.dispatch_timeout, Instant::now(), bytes)
 }
 
-async fn read_shape(store: &Store, keys: &TaskKeys, node: &NodeId) -> Result<Shape, Error> {
-    let gone = || Error::WorkflowNotFound { workflow: node.definition.clone(), id: node.instance.clone() };
-    let look = |mut conn| async move { flow_state::state(&mut conn, keys, &node.instance).await };
-    let state = repeated(patience(store, NODE_LIMIT), || store.ask(response_time(NODE_LIMIT), look)).await?;
-    let digest = &state.ok_or_else(gone)?.digest;
+async fn read_shape(store: &Store, keys: &TaskKeys, digest: &str) -> Result<Option<Shape>, Error> {
     let read = |mut conn| async move { flow_nodes::shape(&mut conn, keys, digest).await };
     let json = repeated(patience(store, NODE_LIMIT), || store.ask(response_time(NODE_LIMIT), read)).await?;
-    let json = json.ok_or_else(gone)?;
-    serde_json::from_slice(&json)
-        .map_err(|source| Error::Codec { what: "the graph of the workflow".to_owned(), source })
+    let read = json.map(|json| serde_json::from_slice(&json)).transpose();
+    read.map_err(|source| Error::Codec { what: "the graph of the workflow".to_owned(), source })
 }
 
 impl NodeReader<'_> {

@@ -3,14 +3,36 @@
 use std::time::Duration;
 
 use super::connection::Connection;
+use super::fault::classify;
 use super::flow_advance::{EndedNode, NodeEnd};
-use super::keys::TaskKeys;
+use super::keys::{Key, TaskKeys};
 use super::scripts::{self, Text};
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::job::node_id::NodeId;
 use crate::limits::BATCH;
 use crate::times::to_ms;
+
+/// When these jobs ended, ms; `None` of those that have not.
+pub(crate) async fn ended_at(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    ids: &[JobId],
+) -> Result<Vec<Option<u64>>, Error> {
+    let mut found = vec![None; ids.len()];
+    for place in [Key::Completed, Key::Failed, Key::Cancelled] {
+        let mut cmd = redis::cmd("ZMSCORE");
+        cmd.arg(keys.get(place));
+        for id in ids {
+            cmd.arg(id.as_str());
+        }
+        let scores: Vec<Option<f64>> = cmd.query_async(conn).await.map_err(|e| classify("ended", e))?;
+        for (at, score) in found.iter_mut().zip(scores) {
+            *at = at.or(score.map(|ms| ms as u64));
+        }
+    }
+    Ok(found)
+}
 
 /// Those that ended longer ago than the grace, and whether there may be more. Ids of which no node can be read are told apart.
 pub(crate) async fn ended(

@@ -44,6 +44,18 @@ pub(crate) async fn shape(conn: &mut impl Connection, keys: &TaskKeys, digest: &
     cmd.query_async(conn).await.map_err(|e| classify("shapes", e))
 }
 
+/// The digest of the shape of an instance; `None` when there is no such instance.
+pub(crate) async fn digest(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    instance: &str,
+) -> Result<Option<String>, Error> {
+    let mut cmd = redis::cmd("HGET");
+    cmd.arg(keys.get(Key::Head)).arg(instance);
+    let head: Option<Text> = cmd.query_async(conn).await.map_err(|e| classify("head", e))?;
+    Ok(head.and_then(|Text(head)| head.split(' ').nth(4).map(str::to_owned)))
+}
+
 /// Values, or failures, of ended nodes of an instance, in their order; `None` of those that have none.
 pub(crate) async fn values(
     conn: &mut impl Connection,

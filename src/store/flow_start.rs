@@ -72,7 +72,7 @@ pub(crate) struct ToSend {
     pub(crate) task: String,
     /// In how many ms its job may run, from when it was opened on.
     pub(crate) wait_ms: u64,
-    /// JSON of what its dispatch sets; empty for nothing.
+    /// JSON of what its dispatch sets; empty for nothing. Of a graph that its job returned the policy of its instance.
     pub(crate) own: String,
     pub(crate) payload: NodePayload,
 }

@@ -256,7 +256,10 @@ script!(
     FLOW_RETRY,
     "flow_retry",
     ["now", "events", "types", "book", "flow", "told"],
-    [Head, Running, Paused, Failed, Cancelled, Nodes, Value, Shapes, Stopping, Outbox, Error, Grow, Meta, Events]
+    [
+        Head, Running, Paused, Failed, Cancelled, Nodes, Value, Shapes, Stopping, Outbox, Error, Grow, Meta, Events,
+        Deadlines
+    ]
 );
 
 script!(FLOW_AUDIT, "flow_audit", ["now", "types"], [Running, Paused, Head]);

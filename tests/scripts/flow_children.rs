@@ -576,7 +576,7 @@ async fn a_job_that_returns_a_graph_keeps_its_node_open_until_that_has_ended() {
     put(&mut task, &line(), "a").await;
     task.hset("shapes", &[("d#", "1")]).await;
     task.zadd("outbox", 5.0, "s a/0/1").await;
-    assert_eq!(grow(&mut task, "a 0 1", "42", "{graph}").await, "[advanced 0 a 0 1 @ '' 0 here {graph}]");
+    assert_eq!(grow(&mut task, "a 0 1", "42", "{graph}").await, "[advanced 0 a 0 1 @ finish 0 here {graph}]");
     assert_eq!(
         without(task.keys().await, &["meta", "shapes", "input"]),
         [
@@ -599,11 +599,11 @@ async fn a_job_that_returns_a_graph_keeps_its_node_open_until_that_has_ended() {
     assert_eq!(start(&mut task, &quiet, "a/0.1").await, "[started a/0.1 0 1 t '' 0 here in-0]");
     assert_eq!(advance(&mut task, "a/0.1 0 1 c 8").await, "[advanced 0 a 1 1 t '' 0 here 42]");
     // One with an output gives its own.
-    assert_eq!(grow(&mut task, "a 1 1", "42", "{graph}").await, "[advanced 0 a 1 1 @ '' 0 here {graph}]");
+    assert_eq!(grow(&mut task, "a 1 1", "42", "{graph}").await, "[advanced 0 a 1 1 @ finish 0 here {graph}]");
     start(&mut task, &one(), "a/1.1").await;
     assert_eq!(advance(&mut task, "a/1.1 0 1 c 8").await, "[advanced 0 a 2 1 t '' 0 here 8]");
     // Also where the job had none; a failure is what the node says then.
-    assert_eq!(grow(&mut task, "a 2 1", "", "{graph}").await, "[advanced 0 a 2 1 @ '' 0 here {graph}]");
+    assert_eq!(grow(&mut task, "a 2 1", "", "{graph}").await, "[advanced 0 a 2 1 @ finish 0 here {graph}]");
     start(&mut task, &one(), "a/2.1").await;
     assert_eq!(advance(&mut task, "a/2.1 0 1 f E").await, "[advanced 0]");
     assert_eq!(states(&mut task, "a", 3).await, "c, c, f");
@@ -618,12 +618,12 @@ async fn a_grown_graph_is_sent_again_as_any_other() {
     put(&mut task, &line(), "a").await;
     grow(&mut task, "a 0 1", "42", "{graph}").await;
     task.zadd("outbox", 5.0, "s a/0/1").await;
-    assert_eq!(said(&mut task, "flow_look", "10000 200").await, "[looked 0 0 a 0 1 @ '' 0 here {graph}]");
+    assert_eq!(said(&mut task, "flow_look", "10000 200").await, "[looked 0 0 a 0 1 @ finish 0 here {graph}]");
     task.del("outbox").await;
-    assert_eq!(said(&mut task, "flow_resend", "a 0 1").await, "[resent 0 a 0 1 @ '' 0 here {graph}]");
+    assert_eq!(said(&mut task, "flow_resend", "a 0 1").await, "[resent 0 a 0 1 @ finish 0 here {graph}]");
     let large = "x".repeat(600 * 1024);
     task.hset("grow", &[("a/0", &large)]).await;
-    assert_eq!(said(&mut task, "flow_look", "-1 200").await, "[looked 0 0 a 0 1 @ '' 0 grow a/0]");
+    assert_eq!(said(&mut task, "flow_look", "-1 200").await, "[looked 0 0 a 0 1 @ finish 0 grow a/0]");
     // Without the graph it is lost, and its instance ends.
     task.del("grow").await;
     assert_eq!(said(&mut task, "flow_look", "-1 200").await, "[looked 0 0]");
@@ -644,7 +644,7 @@ async fn a_new_run_forgets_the_graph_that_a_job_returned() {
     assert_eq!(reply, "[again 2]");
     assert_eq!(task.held("grow").await, "");
     assert_eq!(said(&mut task, "flow_open", "a 2").await, "[opened 0 0 a 0 2 t '' 0 here in-0]");
-    assert_eq!(grow(&mut task, "a 0 2", "", "{again}").await, "[advanced 0 a 0 2 @ '' 0 here {again}]");
+    assert_eq!(grow(&mut task, "a 0 2", "", "{again}").await, "[advanced 0 a 0 2 @ finish 0 here {again}]");
     nothing_changes(&mut task, &[("flow_advance", "a/0.1 0 1 c 7 a 0 1 F E")]).await;
     start(&mut task, &one(), "a/0.2").await;
     assert_eq!(advance(&mut task, "a/0.2 0 1 c 8").await, "[advanced 0 a 1 2 t '' 0 here 8]");
@@ -666,7 +666,7 @@ async fn a_graph_that_a_job_returned_opens_nothing_in_one_that_stops() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;
     said(&mut task, "flow_pause", "a 0 pause").await;
-    assert_eq!(grow(&mut task, "a 0 1", "42", "{graph}").await, "[advanced 0 a 0 1 @ '' 0 here {graph}]");
+    assert_eq!(grow(&mut task, "a 0 1", "42", "{graph}").await, "[advanced 0 a 0 1 @ finish 0 here {graph}]");
     start(&mut task, &one(), "a/0.1").await;
     advance(&mut task, "a/0.1 0 1 c 8").await;
     assert_eq!(states(&mut task, "a", 3).await, "c, p 0 0, p 1 1");

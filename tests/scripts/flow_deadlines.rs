@@ -211,11 +211,12 @@ async fn children_of_an_instance_whose_deadline_passed_end_it_as_failed() {
 }
 
 #[tokio::test]
-async fn a_deadline_holds_in_a_new_run_and_passes_once() {
+async fn a_new_run_has_no_deadline_and_one_passes_once() {
     let mut task = Task::new().await;
     start(&mut task, "a", "0", "60000").await;
     said(&mut task, "flow_advance", "a 0 1 f E").await;
     task.ok("flow_retry", &["a", "1", "3", "0", "p 0 0", "1", "p 1 1", "2", "p 1 1"]).await;
+    assert_eq!(task.held("deadlines").await, "");
     said(&mut task, "flow_open", "a 2").await;
     task.zadd("deadlines", 5.0, "a").await;
     assert_eq!(look(&mut task).await, "[looked 0 1 x a/2]");

@@ -436,7 +436,7 @@ async fn children_end_with_their_nodes_and_what_a_job_made_is_kept() {
     assert_eq!(task.ok("flow_control", &["asked/0.1", "why"]).await, "[ended cancelled 0]");
     assert_eq!(flow::place(&mut task, "asked").await, "cancelled");
     let reply = task.ok("flow_advance", &["grows/0.1", "0", "1", "c", "\u{1}2 42{}"]).await;
-    assert_eq!(reply, "[advanced 0 grows/0.1 0 1 @ '' 0 here {}]");
+    assert_eq!(reply, "[advanced 0 grows/0.1 0 1 @ finish 0 here {}]");
     assert_eq!(task.held("grow").await, r#"hash {"grows/0.1/0": "{}"}"#);
     assert_eq!(flow::said(&mut task, "flow_open", "other 1").await, "[opened 0 0 other 0 1 t '' 0 here in-0]");
 }

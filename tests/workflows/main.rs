@@ -12,6 +12,7 @@ mod crashes;
 mod graphs;
 mod kills;
 mod losses;
+mod reused;
 mod rules;
 mod seen;
 mod told;

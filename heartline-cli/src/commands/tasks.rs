@@ -254,7 +254,13 @@ async fn forget(session: &Session, task: &str) -> Result<(), Failure> {
             )))
         }
         ForgetOutcome::HasJobs(jobs) => {
-            Err(Failure::Failed(format!("{task} has {jobs} jobs: purge them first, state by state")))
+            let has_workflows = session.inspector.task(task).await.is_ok_and(|task| task.has_workflows);
+            let stay = if has_workflows {
+                "; those of workflows go by the retention of the task alone, while a worker works it"
+            } else {
+                ""
+            };
+            Err(Failure::Failed(format!("{task} has {jobs} jobs: purge them first, state by state{stay}")))
         }
         _ => Err(Failure::Failed(format!("{task} was not forgotten"))),
     }
