@@ -166,7 +166,7 @@ impl Inspector {
             let (keys, id) = (keys.clone(), id.clone());
             async move { inspect::inspect(&mut conn, &keys, id.as_str()).await }
         };
-        let dispatched = self.ask(call).await?.and_then(|job| job.dispatched_at_ms.map(at_ms));
+        let dispatched = self.look(call).await?.and_then(|job| job.dispatched_at_ms.map(at_ms));
         let dispatched = dispatched.or_else(|| id.created_at()).and_then(|at| at.checked_sub(SKEW)).map_or(0, ms_of);
         let mut events = Vec::new();
         for stream in [Key::Events, Key::Stalls] {

@@ -144,7 +144,7 @@ impl Inspector {
             let (keys, id) = (keys.clone(), id.clone());
             async move { inspect::inspect(&mut conn, &keys, id.as_str()).await }
         };
-        let Some(found) = self.ask(call).await? else { return Ok(None) };
+        let Some(found) = self.look(call).await? else { return Ok(None) };
         let mut report = report(task, id, found);
         let is_wanted = |bytes: usize| match values {
             JobValues::None => false,

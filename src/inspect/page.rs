@@ -232,7 +232,7 @@ impl Inspector {
                 let look = look.clone();
                 async move { jobs::jobs(&mut conn, keys, &look).await }
             };
-            let page = self.ask(call).await?;
+            let page = self.look(call).await?;
             looked += page.looked;
             let found = page.rows.into_iter().map(|row| job_row(filter.state, row));
             rows.extend(found.filter(|row| filter.is_ordered() || is_within(row, filter.times(began_ms))));
@@ -268,7 +268,7 @@ impl Inspector {
                 times => {
                     let tables = self.tables(task).await?;
                     let counts = tables.iter().map(|keys| {
-                        self.ask(move |mut conn| async move {
+                        self.look(move |mut conn| async move {
                             jobs::count_between(&mut conn, keys, filter.state, times).await
                         })
                     });

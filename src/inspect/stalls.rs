@@ -221,7 +221,7 @@ impl Inspector {
             let (keys, id) = (keys.clone(), id.clone());
             async move { inspect::inspect(&mut conn, &keys, id.as_str()).await }
         };
-        let own = self.ask(call).await?.and_then(|job| job.max_count);
+        let own = self.look(call).await?.and_then(|job| job.max_count);
         let of_task = self.overview(task).await?.number("maxCount").and_then(|max| u32::try_from(max).ok());
         let entries = self.entries_with(&keys, Key::Stalls, id.as_str(), 0).await?;
         let told = entries.iter().flat_map(|entry| explain(task, entry, own.or(of_task)));

@@ -174,6 +174,8 @@ impl Crew {
         }
         match &left {
             None => tracing::info!(worker_id = %worker.id, left = 0, "stopped"),
+            Some(left) if left.is_empty() => tracing::warn!(worker_id = %worker.id,
+                "stopped, with a claim that was not answered: what it brought is left to the sweep of another worker"),
             Some(left) => {
                 let ids: Vec<&str> = left.iter().take(10).map(JobId::as_str).collect();
                 tracing::warn!(worker_id = %worker.id, left = left.len(), ids = %Shown(&ids.join(" ")),

@@ -53,6 +53,9 @@ impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StopReason::Shutdown => f.write_str("shut down"),
+            StopReason::Unclean { left } if left.is_empty() => {
+                f.write_str("shut down, with a claim that was not answered left to the sweep")
+            }
             StopReason::Unclean { left } => write!(f, "shut down, with {} jobs left to the sweep", left.len()),
             StopReason::Replaced { left } => {
                 write!(
