@@ -50,7 +50,7 @@ local is_known = redis.call('HEXISTS', shapes, digest .. '@') == 1
 if not is_known and records == 0 then return { 'shape' } end
 local states, inputs, opened, _, now_ms = {}, {}, { later = {} }, now_us()
 now_ms = math.floor(now_ms)
-local due = tonumber(ARGV[6]) > 0 and now_ms + ARGV[6] or 0
+local due = now_ms + ARGV[6]
 local one = { flow = flow, run = 1, turn = 0, live = count, out = 0, digest = digest, bad = '-', due = due, over = '' }
 -- A growing command first: a server at maxmemory refuses the call whole.
 redis.call('ZADD', running, string.format('%d', now_ms), flow)

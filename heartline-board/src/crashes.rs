@@ -119,7 +119,8 @@ pub async fn suspicions<'a>(
     let told = |(task, suspects): (&str, Vec<&Suspect>)| {
         let jobs = many(suspects.len() as u64, "job");
         let is_paused = tasks.iter().any(|report| report.task == task && report.paused.is_some());
-        let act = accusation(task, &suspects, is_paused);
+        let all: Vec<&Suspect> = found.iter().filter(|suspect| suspect.task == task).collect();
+        let act = accusation(task, &all, &suspects, is_paused);
         let is_proven = |stall: &&&StalledEvent| {
             let held = workers.iter().find(|worker| Some(&worker.worker) == stall.worker.as_ref());
             held.is_some_and(|worker| worker.death.is_some())
@@ -167,10 +168,12 @@ fn named(suspects: &[&Suspect]) -> String {
     format!("{}{}", named.join(", "), if suspects.len() > 3 { ", …" } else { "" })
 }
 
-/// What to do about suspects that are at large: an innocent job that ran beside a guilty one looks the same.
+/// What to do about suspects that are at large, of all that there are: an innocent job that ran beside a guilty one looks the same, also when that one has
+/// ended.
 #[must_use]
-pub fn accusation(task: &str, suspects: &[&Suspect], is_paused: bool) -> String {
-    match Suspect::foremost(suspects) {
+pub fn accusation(task: &str, all: &[&Suspect], suspects: &[&Suspect], is_paused: bool) -> String {
+    let is_at_large = |foremost: &&Suspect| suspects.iter().any(|suspect| suspect.id == foremost.id);
+    match Suspect::foremost(all).filter(is_at_large) {
         Some(foremost) if suspects.len() == 1 && foremost.alone == foremost.deaths => format!(
             "it was alone each time: where other jobs complete it is this one, and `heartline jobs cancel -t {task} {}` ends it; where none does, see \
              what stops the workers (the log of their host tells of a kill for want of memory)",
@@ -193,8 +196,13 @@ pub fn accusation(task: &str, suspects: &[&Suspect], is_paused: bool) -> String 
                     named.join(" ")
                 );
             }
+            let which = if all.len() == suspects.len() {
+                "which of them"
+            } else {
+                "whether it was one of these, or one that has ended since,"
+            };
             format!(
-                "which of them cannot be told, since they died together: one at a time, on a worker with one slot, they tell themselves apart ({until})"
+                "{which} cannot be told, since they died together: one at a time, on a worker with one slot, they tell themselves apart ({until})"
             )
         }
     }

@@ -1,6 +1,6 @@
 -- An instance of a workflow has a line in `head`: its run, how often it changed its place, how many of its nodes have
--- not ended, how many are open, its shape, the first node that broke it, or '-', and, where that says anything, before
--- when none of its jobs may run (ms, else 0) and, of a child that ended, how: c, f or x. The child that a node runs as
+-- not ended, how many are open, its shape, the first node that broke it, or '-', before when none of its jobs may run
+-- (ms; 0: not known) and, of a child that ended, how: c, f or x. The child that a node runs as
 -- has the id <instance>/<node>.<run>, and stands in no place once it has ended.
 
 -- The node as `nodes`, `input` and `value` name it.

@@ -11,7 +11,14 @@ end
 
 -- The same of several commands, words with spaces between.
 local function must_be_allowed_all(commands, keys)
-  for command in string.gmatch(commands, '%u+') do must_be_allowed(command, keys, 'x', 'x', 'x') end
+  for command in string.gmatch(commands, '%u+') do
+    -- Whatever more EXISTS is given would be keys, too.
+    if command == 'EXISTS' then
+      must_be_allowed(command, keys)
+    else
+      must_be_allowed(command, keys, 'x', 'x', 'x')
+    end
+  end
 end
 
 -- The same of what is written when jobs leave the place where they are.

@@ -1,6 +1,6 @@
 //! What moves workflows. Every step may be repeated by anybody at any time: what was done before is not done again.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -66,7 +66,7 @@ const UNMOVED: Duration = Duration::from_secs(60);
 /// To a task that could not be reached nothing is sent for so long: it is left to a look, and holds up no others.
 const AWAY: Duration = Duration::from_secs(5);
 
-/// A job that ended so long before its node opened is of an earlier instance: none is removed sooner behind its end, and clocks differ.
+/// A job that ended so long before its instance began is of an earlier one: none is removed sooner behind its end, and clocks differ.
 const STALE: Duration = Duration::from_secs(2);
 
 /// How many rounds one look makes at the most: the next one goes on.
@@ -318,40 +318,42 @@ impl Mover {
         }
     }
 
-    /// Sends these nodes anew, of those that are there, whose jobs are of an earlier instance of the same id, which is gone: they had ended before the
-    /// node opened, and their workflow was told.
+    /// Sends these nodes anew, of those that are there, whose jobs are of an earlier instance of the same id, which is gone: they had ended before this
+    /// one began, and their workflow was told.
     async fn replace_stale(&self, keys: &TaskKeys, task: &str, there: Vec<&ToSend>) -> Result<(), Error> {
         if there.is_empty() {
             return Ok(());
         }
-        let entries: Vec<String> = there.iter().map(|node| send_entry(&node.id)).collect();
-        let since = async |conn: &mut _| flow_list::in_outbox(conn, keys, &entries).await;
-        let since = self.store.shared(RESPONSE_TIMEOUT, since).await?;
-        let tables = self.store.tables(task);
-        let mut open: HashMap<NodeId, (&ToSend, u64)> = HashMap::new();
-        for (node, since) in there.into_iter().zip(since).filter_map(|(node, since)| Some((node, since?))) {
-            open.insert(node.id.clone(), (node, since));
-        }
-        for (table, nodes) in by_table(&tables, open.keys().cloned().collect()) {
+        let instances: BTreeSet<&str> = there.iter().map(|node| &*node.id.instance).collect();
+        let instances: Vec<&str> = instances.into_iter().collect();
+        let begins = async |conn: &mut _| flow_nodes::begins(conn, keys, &instances).await;
+        let begins = self.store.shared(RESPONSE_TIMEOUT, begins).await?;
+        let begins: HashMap<&str, u64> =
+            instances.iter().zip(begins).filter_map(|(instance, at)| Some((*instance, at?))).collect();
+        let sends: HashMap<NodeId, &ToSend> = there.into_iter().map(|node| (node.id.clone(), node)).collect();
+        for (table, nodes) in by_table(&self.store.tables(task), sends.keys().cloned().collect()) {
             let ids: Vec<JobId> = nodes.iter().map(NodeId::job_id).collect();
-            let told = async |conn: &mut _| flow_look::among(conn, &table, &ids).await;
-            let untold = self.store.shared(RESPONSE_TIMEOUT, told).await?;
             let ended = async |conn: &mut _| ended_at(conn, &table, &ids).await;
             let ended = self.store.shared(RESPONSE_TIMEOUT, ended).await?;
-            let looked = nodes.iter().filter_map(|node| open.get(node)).zip(untold).zip(ended);
-            let stale = looked.filter_map(|((&(node, since), is_untold), ended)| {
-                (!is_untold && ended? + STALE.as_millis() as u64 <= since).then_some(node)
+            let told = async |conn: &mut _| flow_look::among(conn, &table, &ids).await;
+            let untold = self.store.shared(RESPONSE_TIMEOUT, told).await?;
+            let looked = nodes.iter().zip(untold).zip(ended);
+            let stale = looked.filter_map(|((node, is_untold), ended)| {
+                let begins = begins.get(&*node.instance)?;
+                (!is_untold && ended? + STALE.as_millis() as u64 <= *begins).then_some((*sends.get(node)?, ended?))
             });
-            let stale: Vec<&ToSend> = stale.collect();
-            if stale.is_empty() {
-                continue;
-            }
-            let mut left: Vec<Named> = stale.iter().map(|node| Named::anywhere(node.id.job_id())).collect();
+            let (stale, mut left): (Vec<&ToSend>, Vec<Named>) = stale
+                // Only while it is the one that was looked at: somebody else may have sent it anew meanwhile.
+                .map(|(node, ended)| (node, Named { id: node.id.job_id(), stamp: ended.to_string() }))
+                .unzip();
             while !left.is_empty() {
                 let call = async |conn: &mut _| remove::remove(conn, &table, &left, "").await;
                 let told = self.store.shared(response_time(BATCH_BYTES), call).await?;
                 let again = left.into_iter().zip(told).filter(|(_, told)| *told == Told::Left);
                 left = again.map(|(job, _)| job).collect();
+            }
+            if stale.is_empty() {
+                continue;
             }
             let mut jobs = Vec::with_capacity(stale.len());
             for node in stale {
@@ -612,14 +614,14 @@ impl Mover {
     /// Open nodes whose jobs are of one table.
     async fn audit_nodes(&self, keys: &TaskKeys, table: &Arc<TaskKeys>, nodes: &[NodeId]) -> Result<(), Error> {
         let ids: Vec<JobId> = nodes.iter().map(NodeId::job_id).collect();
+        // Before their states: what is to be sent is for whoever sends it, since a job that is there may be of an earlier instance.
+        let entries: Vec<String> = nodes.iter().map(send_entry).collect();
+        let to_send = async |conn: &mut _| flow_list::in_outbox(conn, keys, &entries).await;
+        let to_send = self.store.shared(RESPONSE_TIMEOUT, to_send).await?;
         let look = async |conn: &mut _| states::states(conn, table, &ids).await;
         let looked = self.store.shared(RESPONSE_TIMEOUT, look).await?.jobs;
         let told = async |conn: &mut _| flow_look::among(conn, table, &ids).await;
         let to_be_told = self.store.shared(RESPONSE_TIMEOUT, told).await?;
-        // What is to be sent is for whoever sends it: a job that is there may be of an earlier instance.
-        let entries: Vec<String> = nodes.iter().map(send_entry).collect();
-        let to_send = async |conn: &mut _| flow_list::in_outbox(conn, keys, &entries).await;
-        let to_send = self.store.shared(RESPONSE_TIMEOUT, to_send).await?;
         let (mut unknown, mut ended) = (Vec::new(), Vec::new());
         for (((node, job), is_told_of), to_send) in nodes.iter().zip(looked).zip(to_be_told).zip(to_send) {
             match job {

@@ -211,7 +211,12 @@ impl Inspector {
     pub async fn worker(&self, worker: &str) -> Result<Option<WorkerReport>, Error> {
         let now = self.now_ms().await?;
         match self.presence(worker).await {
-            Ok(presence) => Ok(number(&presence, "lastSeenAt").map(|seen| report(worker, seen, &presence, now))),
+            Ok(presence) => {
+                let Some(told) = number(&presence, "lastSeenAt") else { return Ok(None) };
+                // One that may not write there is in the list all the same.
+                let listed = self.look(|mut conn| async move { self.store.last_seen(&mut conn, worker).await }).await;
+                Ok(Some(report(worker, told.max(listed.ok().flatten().unwrap_or(0)), &presence, now)))
+            }
             Err(e) if e.is_outage() => Err(e),
             Err(e) => Ok(Some(self.unreadable(worker, now, &e).await?)),
         }

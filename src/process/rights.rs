@@ -3,9 +3,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::clock::{self, Moment};
 use crate::error::Error;
+
+/// How long the name of a right that is lacking is kept from the last denial on.
+const NAMED_FOR: Duration = Duration::from_secs(60);
 
 /// What is known of the rights at the primary of a table.
 #[derive(Debug)]
@@ -13,8 +17,8 @@ pub(crate) struct Rights {
     /// The primary that was asked last.
     reign: AtomicU64,
     is_doubted: AtomicBool,
-    /// When a call was denied last, and what was said of it.
-    denied: Mutex<Option<(Moment, String)>>,
+    /// When a call was denied last, what was said of it, and whether that names the right.
+    denied: Mutex<Option<(Moment, String, bool)>>,
 }
 
 impl Rights {
@@ -27,18 +31,23 @@ impl Rights {
     pub(crate) fn heard(&self, e: &Error) {
         if e.is_denied() {
             self.is_doubted.store(true, Ordering::Relaxed);
-            self.note(e);
+            self.note(e, false);
         }
     }
 
-    fn note(&self, e: &Error) {
-        let said = Some((clock::now(), e.chain().to_string()));
-        *self.denied.lock().unwrap_or_else(PoisonError::into_inner) = said;
+    /// What a script is denied a server may tell without the right: who has asked for that knows more, for some time.
+    fn note(&self, e: &Error, names_right: bool) {
+        let (mut denied, now) = (self.denied.lock().unwrap_or_else(PoisonError::into_inner), clock::now());
+        match denied.as_mut() {
+            Some((at, _, true)) if !names_right && now.since(*at) < NAMED_FOR => *at = now,
+            _ => *denied = Some((now, e.chain().to_string(), names_right)),
+        }
     }
 
     /// When a call was denied last, and what was said of it.
     pub(crate) fn denied(&self) -> Option<(Moment, String)> {
-        self.denied.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        denied.as_ref().map(|(at, said, _)| (*at, said.clone()))
     }
 
     /// Asks this primary, where that is not known.
@@ -57,7 +66,7 @@ impl Rights {
         if let Err(e) = asked.as_ref()
             && !e.is_retryable()
         {
-            self.note(e);
+            self.note(e, true);
         }
         asked?;
         self.reign.store(reign, Ordering::Relaxed);

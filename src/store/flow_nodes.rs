@@ -56,6 +56,20 @@ pub(crate) async fn digest(
     Ok(head.and_then(|Text(head)| head.split(' ').nth(4).map(str::to_owned)))
 }
 
+/// Before when none of the jobs of these instances may run, ms: when they began, and their delay. `None` where that is not known.
+pub(crate) async fn begins(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    instances: &[&str],
+) -> Result<Vec<Option<u64>>, Error> {
+    let mut cmd = redis::cmd("HMGET");
+    cmd.arg(keys.get(Key::Head)).arg(instances);
+    let heads: Vec<Option<Text>> = cmd.query_async(conn).await.map_err(|e| classify("head", e))?;
+    let due =
+        |head: Option<Text>| head.and_then(|Text(head)| head.split(' ').nth(6)?.parse().ok().filter(|ms| *ms > 0));
+    Ok(heads.into_iter().map(due).collect())
+}
+
 /// Values, or failures, of ended nodes of an instance, in their order; `None` of those that have none.
 pub(crate) async fn values(
     conn: &mut impl Connection,

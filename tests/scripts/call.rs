@@ -83,7 +83,9 @@ impl Task {
     pub async fn lack(&mut self, command: &str) {
         let name = format!("lacks-{}", self.prefix.replace([':', '{', '}'], "-"));
         let mut cmd = redis::cmd("ACL");
-        cmd.arg("SETUSER").arg(&name).arg("on").arg(">secret").arg("allkeys").arg("allchannels").arg("+@all");
+        cmd.arg("SETUSER").arg(&name).arg("on").arg(">secret").arg("resetkeys");
+        // No more keys than a user has who is made as it is documented.
+        cmd.arg(format!("~{}*", self.prefix)).arg("allchannels").arg("+@all");
         let () = cmd.arg(format!("-{command}")).query_async(&mut self.conn).await.unwrap();
         if self.bound.is_none() {
             let client =
@@ -242,7 +244,15 @@ impl Task {
         let shown = dump.iter().map(|(key, held)| {
             let key = &key[self.prefix.len()..];
             let held = if key == "meta" { without_totals(held, self.is_workflow) } else { held.clone() };
-            format!("{key} {}", timeless(&held))
+            let held = timeless(&held);
+            // When an instance began stands for nothing, too.
+            let held = match key {
+                "head" => ["c", "f", "x"].iter().fold(held.replace(" NOW\"", "\""), |held, over| {
+                    held.replace(&format!(" NOW {over}\""), &format!(" 0 {over}\""))
+                }),
+                _ => held,
+            };
+            format!("{key} {held}")
         });
         let is_left_out =
             |line: &String| line == "meta hash {}" || self.is_workflow && line.starts_with("events stream ");

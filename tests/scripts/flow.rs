@@ -236,7 +236,17 @@ pub async fn lose(task: &mut Task, key: &str, field: &str) {
 }
 
 pub async fn head(task: &mut Task, id: &str) -> String {
-    task.field("head", id).await
+    let head = task.field("head", id).await;
+    // When it began just now is left out, and stands for nothing where more is behind it.
+    let now = task.now_ms().await;
+    let words: Vec<&str> = head.split(' ').collect();
+    match words.get(6).and_then(|began| began.parse::<f64>().ok()) {
+        Some(began) if (now - 30_000.0..=now).contains(&began) => {
+            let more = words.get(7).map_or_else(String::new, |over| format!(" 0 {over}"));
+            format!("{}{more}", words[..6].join(" "))
+        }
+        _ => head,
+    }
 }
 
 /// The states of the nodes from the first to this one.

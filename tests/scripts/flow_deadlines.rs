@@ -36,7 +36,7 @@ async fn a_deadline_and_a_delay_are_written_with_the_start() {
         without(task.keys().await, &["meta", "shapes", "input", "nodes", "tasks"]),
         [
             r#"deadlines zset ["a": NOW]"#,
-            r#"head hash {"a": "1 0 3 1 d - NOW"}"#,
+            r#"head hash {"a": "1 0 3 1 d -"}"#,
             r#"outbox zset ["s a/0/1": NOW]"#,
             r#"running zset ["a": NOW]"#,
         ]

@@ -167,7 +167,8 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
             Ok(Some(so_far)) => bar.set_position(so_far.done + so_far.requested + so_far.refused),
             Ok(None) => break,
             Err(e) => {
-                is_denied = matches!(e, Error::Denied { .. });
+                // That is asked before anything is written, where the server can tell.
+                is_denied = matches!(&e, Error::Denied { source } if source.to_string().contains(ASKED_BEFORE));
                 failure = Some(Failure::from(e));
                 break;
             }
@@ -176,7 +177,6 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
     bar.finish_and_clear();
     let told = tell(session, act.report(), done, is_denied);
     match failure {
-        // That is asked before anything is written.
         Some(failure) if is_denied => Err(failure),
         Some(failure) => {
             say!("note: the step that was under way may have taken up to {A_STEP} jobs more");
@@ -188,6 +188,9 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
         None => told,
     }
 }
+
+/// What a script says that has asked for a right, and has written nothing (`lua/lib/may.lua`).
+const ASKED_BEFORE: &str = "our user may not run";
 
 /// Tells what an act did, and fails if it did nothing but refuse.
 pub(super) fn tell(session: &Session, report: &ActReport, done: &str, is_denied: bool) -> Result<(), Failure> {

@@ -162,7 +162,7 @@ async fn suspects(session: &Session, task: &str) -> Result<(), Failure> {
     let at_large: Vec<&Suspect> = suspects.iter().filter(|suspect| suspect.is_at_large()).collect();
     session.out.hint(match at_large.is_empty() {
         true => "None of them may take a worker down now: each has ended, or its deaths are those of another job, perhaps of another task, that was held at more of them (UNEXPLAINED 0 or 1). One that failed may do it again when it is retried.".to_owned(),
-        false => accusation(task, &at_large, session.inspector.task(task).await?.paused.is_some()),
+        false => accusation(task, &suspects.iter().collect::<Vec<_>>(), &at_large, session.inspector.task(task).await?.paused.is_some()),
     });
     Ok(())
 }

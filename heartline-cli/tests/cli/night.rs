@@ -431,6 +431,23 @@ async fn a_foreign_column_that_no_look_at_the_task_reads_is_named_by_whatever_fa
 }
 
 #[tokio::test]
+async fn who_died_with_a_job_that_has_ended_since_is_as_suspicious_as_that() {
+    let bench = Bench::of_one_table().await;
+    for id in ["a", "b"] {
+        bench.export.dispatch("hold".into()).id(id).await.unwrap();
+    }
+    for worker in ["w-2-00000000", "w-3-00000000"] {
+        died_with(&bench, worker, &["a", "b"]).await;
+    }
+    bench.export.handle("b").unwrap().cancel("it was this one").await.unwrap();
+    for command in [&["status"][..], &["stalls", "suspects", "-t", "export"]] {
+        let ran = bench.run(command).await;
+        let out = format!("{}{}", ran.out, ran.err);
+        assert!(!out.contains("jobs cancel") && out.contains("or one that has ended since"), "{ran:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_suspect_is_told_of_while_nobody_is_left_whom_it_could_take_down() {
     let bench = Bench::of_one_table().await;
     bench.export.dispatch("hold".into()).id("a").await.unwrap();

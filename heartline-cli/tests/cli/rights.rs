@@ -9,7 +9,7 @@ use crate::run::{Bench, until};
 /// A user who may do all but these, and the address at which it is that user.
 async fn lacks(bench: &Bench, name: &str, commands: &[&str]) -> String {
     let mut user = redis::cmd("ACL");
-    user.arg("SETUSER").arg(name).arg("on").arg(">secret").arg("~*").arg("&*").arg("+@all");
+    user.arg("SETUSER").arg(name).arg("on").arg(">secret").arg("resetkeys").arg("~cli:*").arg("&*").arg("+@all");
     let rights: Vec<String> = commands.iter().map(|command| format!("-{command}")).collect();
     user.arg(rights);
     user.query_async::<()>(&mut bench.redis().await).await.unwrap();
@@ -70,4 +70,8 @@ async fn an_act_that_is_denied_changes_nothing_and_says_so() {
     assert!(ran.status != 0 && !ran.out.contains("repeat it") && !ran.err.contains("repeat it"), "{ran:?}");
     assert!(ran.err.contains("LPUSH") || ran.out.contains("LPUSH"), "{ran:?}");
     assert_eq!(bench.export.counts().await.unwrap().delayed, 3);
+    // Who has the right may do it, on these keys alone.
+    let url = lacks(&bench, "producer", &[]).await;
+    let ran = bench.run(&["jobs", "run-now", "-t", "export", "-s", "delayed", "--yes", "--redis", &url]).await;
+    assert!(ran.status == 0 && bench.export.counts().await.unwrap().delayed == 0, "{ran:?}");
 }
