@@ -580,7 +580,7 @@ async fn the_scripts_of_graphs_in_graphs_and_of_starts_in_parts_declare_their_ke
         ),
         ("flow_start", [&start("one/0.1", "e", "o")[..], &shape, &["0", "7"]].concat(), "[started one/0.1 0 1 t '' "),
         ("flow_start", [&start("one/9.1", "e", "o")[..], &shape, &["0", "7"]].concat(), "[stale]"),
-        ("flow_advance", vec!["one/0.1", "0", "1", "c", "\u{1}2 42{}"], "[advanced 0 one/0.1 0 1 @ '' "),
+        ("flow_advance", vec!["one/0.1", "0", "1", "c", "\u{1}2 42{}"], "[advanced 0 one/0.1 0 1 @ finish "),
         ("flow_resend", vec!["one/0.1", "0", "1"], "[resent 0]"),
         ("flow_start", [&start("one/0.1/0.1", "e", "o")[..], &shape, &["0", "7"]].concat(), "[started one/0.1/0.1 "),
         ("flow_advance", vec!["one/0.1/0.1", "0", "1", "c", "8"], "[advanced 0]"),
