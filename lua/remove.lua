@@ -28,7 +28,7 @@
 -- KEYS[26] progress      (hash)    column
 -- KEYS[27] outcome       (hash)    column
 -- KEYS[28] finalizing    (zset)    ids whose hook is to run, by when, ms
--- ARGV[1]  by            (who asks; '' for nobody)
+-- ARGV[1]  by            (who asks; '' for no person: then nobody has seen what failed)
 -- ARGV[2]  jobs          (pairs id, stamp: at most 200; see lib/named.lua. Without any, what such jobs left at the
 --                         heads of the lists goes)
 -- Returns  {'told', one word a job}: removed; left: it is to be named again, since
@@ -69,7 +69,8 @@ for state, ids_there in pairs(from) do redis.call('ZREM', places[state], unpack(
 if #gone > 0 then remove_columns(columns, gone) end
 -- Whoever has removed the last job that had failed knows of them, and what fails is counted anew; not while others fail
 -- that are tried again.
-if from.failed and redis.call('ZCARD', failed) == 0 and not any_tried_again(delayed, lists, locks, attempt) then
+if by ~= '' and from.failed and redis.call('ZCARD', failed) == 0
+  and not any_tried_again(delayed, lists, locks, attempt) then
   local runs = redis.call('HGET', meta, 'runs')
   if runs then redis.call('HSET', meta, 'runs', forgive(runs)) end
 end

@@ -184,7 +184,7 @@ pub use credentials::Credentials;
 pub use error::{Error, Interrupted, JobError, MissingData, NoteError, Result, ServerError};
 pub use events::event::{Event, LateOutcome};
 pub use events::subscription::{RecvError, Subscription};
-pub use events::workflow_event::WorkflowEvent;
+pub use events::workflow_event::{WorkflowEvent, WorkflowStep};
 pub use faults::{ConfigError, ConfigErrors};
 pub use flow::graph::{Graph, Node, NodeInputs, NodeTask};
 pub use flow::handle::{NodeStatus, WorkflowHandle, WorkflowStatus};

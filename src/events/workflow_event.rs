@@ -9,16 +9,16 @@ use crate::job::instance::{NodeState, WorkflowState};
 use crate::store::streams::Entry;
 use crate::times::ms_since_1970;
 
-/// One step of an instance of a workflow, from [`Workflow::events`](crate::Workflow::events).
+/// What happened to an instance of a workflow, from [`Workflow::events`](crate::Workflow::events).
 ///
 /// ```no_run
-/// # use heartline::{Workflow, WorkflowEvent};
+/// # use heartline::{Workflow, WorkflowStep};
 /// # async fn run(nightly: Workflow<u64>) {
 /// let mut events = nightly.events();
 /// while let Ok(event) = events.recv().await {
-///     match &event {
-///         WorkflowEvent::Node { node, state, .. } => println!("{}: node {node} {state}", event.id()),
-///         _ => println!("{}: {}", event.id(), event.name()),
+///     match event.step {
+///         WorkflowStep::Node { node, state, .. } => println!("{}: node {node} {state}", event.id),
+///         _ => println!("{}: {}", event.id, event.name()),
 ///     }
 /// }
 /// # }
@@ -26,140 +26,71 @@ use crate::times::ms_since_1970;
 ///
 /// When an event arrives, the state in Redis has already changed, and may have changed again since. What the job of a node does until it
 /// ends, its task tells: [`TaskRef::events`](crate::TaskRef::events), under the id of the job. A graph that runs as a node is an instance of its own with the id
-/// `<instance>/<node>.<run>`, and has its own events.
+/// `<instance>/<node>.<run>`, and has its own events. What one call did comes in the order of the table below, nodes in the order in which they ended.
 ///
 /// As JSON an event is an object with `event` (`ended`), and the time in ms since 1970.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct WorkflowEvent {
+    /// The definition.
+    pub workflow: String,
+    /// The instance.
+    pub id: String,
+    /// Which run of it, from 1: [`retry_failed`](crate::WorkflowHandle::retry_failed) begins another.
+    pub run: u64,
+    /// What happened.
+    #[serde(flatten)]
+    pub step: WorkflowStep,
+    /// When, to the millisecond and by the clock of the Redis server.
+    #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
+    pub at: SystemTime,
+}
+
+/// What happened to an instance of a workflow.
 ///
-/// | event | name | when |
+/// | step | name | when |
 /// |---|---|---|
 /// | `Started` | `workflow:started` | the instance was written, or begins a new run |
 /// | `Node` | `workflow:node` | one of its nodes ended, or was skipped |
 /// | `Paused` | `workflow:paused` | none of its nodes opens any more: a person, or its policy, paused it |
 /// | `Resumed` | `workflow:resumed` | a person let it go on |
 /// | `Ended` | `workflow:ended` | it completed, failed or was cancelled |
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum WorkflowEvent {
-    /// The instance was written, or begins a new run.
-    #[non_exhaustive]
-    Started {
-        /// The definition.
-        workflow: String,
-        /// The instance.
-        id: String,
-        /// Which run of it, from 1: [`retry_failed`](crate::WorkflowHandle::retry_failed) begins another.
-        run: u64,
-        /// When it happened, to the millisecond and by the clock of the Redis server.
-        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
-        at: SystemTime,
-    },
-    /// One of its nodes ended, or was skipped. The job of a node that ended so may have ended long before, and what waited for it is on its way.
+pub enum WorkflowStep {
+    /// It was written, or begins a new run.
+    Started,
+    /// One of its nodes ended, or was skipped. What waited for it is on its way.
     #[non_exhaustive]
     Node {
-        /// The definition.
-        workflow: String,
-        /// The instance.
-        id: String,
-        /// Which run of it.
-        run: u64,
         /// The number of the node, from 0, in the order in which the graph made them: that of [`WorkflowStatus::nodes`](crate::WorkflowStatus::nodes).
         node: u32,
         /// How it ended: completed, failed, cancelled or skipped.
         state: NodeState,
-        /// When it happened, to the millisecond and by the clock of the Redis server.
-        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
-        at: SystemTime,
     },
-    /// Nothing of it opens any more until somebody resumes it.
-    #[non_exhaustive]
-    Paused {
-        /// The definition.
-        workflow: String,
-        /// The instance.
-        id: String,
-        /// Which run of it.
-        run: u64,
-        /// When it happened, to the millisecond and by the clock of the Redis server.
-        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
-        at: SystemTime,
-    },
+    /// None of its nodes opens any more until somebody resumes it.
+    Paused,
     /// A person let it go on.
-    #[non_exhaustive]
-    Resumed {
-        /// The definition.
-        workflow: String,
-        /// The instance.
-        id: String,
-        /// Which run of it.
-        run: u64,
-        /// When it happened, to the millisecond and by the clock of the Redis server.
-        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
-        at: SystemTime,
-    },
+    Resumed,
     /// It has ended.
     #[non_exhaustive]
     Ended {
-        /// The definition.
-        workflow: String,
-        /// The instance.
-        id: String,
-        /// Which run of it.
-        run: u64,
         /// How it ended: completed, failed or cancelled.
         state: WorkflowState,
-        /// When it happened, to the millisecond and by the clock of the Redis server.
-        #[serde(rename = "at_ms", serialize_with = "ms_since_1970")]
-        at: SystemTime,
     },
 }
 
 impl WorkflowEvent {
-    /// The definition.
-    #[must_use]
-    pub fn workflow(&self) -> &str {
-        match self {
-            WorkflowEvent::Started { workflow, .. }
-            | WorkflowEvent::Node { workflow, .. }
-            | WorkflowEvent::Paused { workflow, .. }
-            | WorkflowEvent::Resumed { workflow, .. }
-            | WorkflowEvent::Ended { workflow, .. } => workflow,
-        }
-    }
-
-    /// The instance.
-    #[must_use]
-    pub fn id(&self) -> &str {
-        match self {
-            WorkflowEvent::Started { id, .. }
-            | WorkflowEvent::Node { id, .. }
-            | WorkflowEvent::Paused { id, .. }
-            | WorkflowEvent::Resumed { id, .. }
-            | WorkflowEvent::Ended { id, .. } => id,
-        }
-    }
-
     /// The name of the event: `workflow:ended`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
-        match self {
-            WorkflowEvent::Started { .. } => "workflow:started",
-            WorkflowEvent::Node { .. } => "workflow:node",
-            WorkflowEvent::Paused { .. } => "workflow:paused",
-            WorkflowEvent::Resumed { .. } => "workflow:resumed",
-            WorkflowEvent::Ended { .. } => "workflow:ended",
-        }
-    }
-
-    /// When it happened, to the millisecond and by the clock of the Redis server.
-    #[must_use]
-    pub const fn at(&self) -> SystemTime {
-        match self {
-            WorkflowEvent::Started { at, .. }
-            | WorkflowEvent::Node { at, .. }
-            | WorkflowEvent::Paused { at, .. }
-            | WorkflowEvent::Resumed { at, .. }
-            | WorkflowEvent::Ended { at, .. } => *at,
+        match self.step {
+            WorkflowStep::Started => "workflow:started",
+            WorkflowStep::Node { .. } => "workflow:node",
+            WorkflowStep::Paused => "workflow:paused",
+            WorkflowStep::Resumed => "workflow:resumed",
+            WorkflowStep::Ended { .. } => "workflow:ended",
         }
     }
 }
@@ -172,35 +103,26 @@ pub(super) fn decode(workflow: &str, entry: &Entry) -> Result<Decoded<WorkflowEv
     let mut decoded = Decoded::default();
     let at = written_at(&entry.id);
     for (name, words) in &entry.fields {
-        let workflow = || workflow.to_owned();
-        let mut push = |event| {
-            decoded.events.push(event);
+        // Of an instance in a run.
+        let mut push = |id: &str, run, step| {
+            decoded.events.push(WorkflowEvent { workflow: workflow.to_owned(), id: id.to_owned(), run, step, at: at? });
             Some(())
         };
+        let mut plain = |step| groups(words, |[mark]| run_of(mark).and_then(|(id, run)| push(id, run, step)));
         let read = match name.as_str() {
             "total" => words.parse::<u64>().ok().map(drop),
             "worker" => Some(()),
-            "started" => groups(words, |[mark]| {
-                let (id, run) = run_of(mark)?;
-                push(WorkflowEvent::Started { workflow: workflow(), id: id.to_owned(), run, at: at? })
-            }),
+            "started" => plain(WorkflowStep::Started),
+            "paused" => plain(WorkflowStep::Paused),
+            "resumed" => plain(WorkflowStep::Resumed),
             "node" => groups(words, |[letter, mark]| {
                 let (named, run) = run_of(mark)?;
                 let (id, node) = named.rsplit_once('/')?;
-                let (id, node, state) = (id.to_owned(), node.parse().ok()?, NodeState::from_wire(letter));
-                push(WorkflowEvent::Node { workflow: workflow(), id, run, node, state, at: at? })
-            }),
-            "paused" => groups(words, |[mark]| {
-                let (id, run) = run_of(mark)?;
-                push(WorkflowEvent::Paused { workflow: workflow(), id: id.to_owned(), run, at: at? })
-            }),
-            "resumed" => groups(words, |[mark]| {
-                let (id, run) = run_of(mark)?;
-                push(WorkflowEvent::Resumed { workflow: workflow(), id: id.to_owned(), run, at: at? })
+                push(id, run, WorkflowStep::Node { node: node.parse().ok()?, state: NodeState::from_wire(letter) })
             }),
             "ended" => groups(words, |[state, mark]| {
-                let ((id, run), state) = (run_of(mark)?, state.parse().ok()?);
-                push(WorkflowEvent::Ended { workflow: workflow(), id: id.to_owned(), run, state, at: at? })
+                let (id, run) = run_of(mark)?;
+                push(id, run, WorkflowStep::Ended { state: state.parse().ok()? })
             }),
             _ => {
                 decoded.unknown_fields = true;
@@ -241,18 +163,19 @@ mod tests {
         let decoded = decode("nightly", &entry).unwrap();
         assert!(!decoded.unknown_fields);
         let json: Vec<String> = decoded.events.iter().map(|event| serde_json::to_string(event).unwrap()).collect();
-        let head = |event: &str, id: &str| format!(r#"{{"event":"{event}","workflow":"nightly","id":"{id}""#);
-        let at = r#""at_ms":1700000000123}"#;
+        let told = |id: &str, run: u64, step: &str| {
+            format!(r#"{{"workflow":"nightly","id":"{id}","run":{run},"event":{step},"at_ms":1700000000123}}"#)
+        };
         assert_eq!(
             json,
             [
-                format!(r#"{},"run":1,{at}"#, head("started", "a")),
-                format!(r#"{},"run":1,{at}"#, head("started", "a/3.1")),
-                format!(r#"{},"run":1,"node":0,"state":"completed",{at}"#, head("node", "a")),
-                format!(r#"{},"run":1,"node":12,"state":"skipped",{at}"#, head("node", "a/3.1")),
-                format!(r#"{},"run":2,{at}"#, head("paused", "b")),
-                format!(r#"{},"run":2,{at}"#, head("resumed", "b")),
-                format!(r#"{},"run":1,"state":"cancelled",{at}"#, head("ended", "c")),
+                told("a", 1, r#""started""#),
+                told("a/3.1", 1, r#""started""#),
+                told("a", 1, r#""node","node":0,"state":"completed""#),
+                told("a/3.1", 1, r#""node","node":12,"state":"skipped""#),
+                told("b", 2, r#""paused""#),
+                told("b", 2, r#""resumed""#),
+                told("c", 1, r#""ended","state":"cancelled""#),
             ]
         );
     }

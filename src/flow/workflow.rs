@@ -100,7 +100,7 @@ impl<T> Workflow<T> {
     /// Subscribes to every event of its instances, whichever process caused it: that they start, that their nodes end, that they are paused, resumed, and end. What
     /// their jobs do meanwhile, the tasks tell ([`TaskRef::events`](crate::TaskRef::events)).
     pub fn events(&self) -> Subscription<WorkflowEvent> {
-        self.events.workflows().only(Arc::clone(&self.followed), WorkflowEvent::workflow)
+        self.events.workflows().only(Arc::clone(&self.followed), |event| &event.workflow)
     }
 
     /// A handle to an instance that was started before, here or elsewhere. Redis is not asked whether it exists.

@@ -372,7 +372,7 @@ impl Inspector {
             let works = |worker: &super::workers::WorkerReport| worker.tasks.iter().any(|its| its.task == task);
             let is_worked = workers.as_ref().is_none_or(|workers| workers.iter().any(works));
             let is_anybody = workers.as_ref().is_none_or(|workers| !workers.is_empty());
-            let is_paused = self.task(&task).await.is_ok_and(|task| task.paused.is_some());
+            let is_paused = self.is_paused(&task).await.unwrap_or(false);
             let of_task = Worked { is_worked, is_anybody, is_paused };
             for ((at, job), is_untold) in places.into_iter().zip(found).zip(untold) {
                 let node = &mut nodes[at];

@@ -35,7 +35,7 @@ use crate::store::engine::Store;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::streams::server_time_ms;
 use crate::task::shared::TaskShared;
-use crate::times::{at_ms, ms_of};
+use crate::times::at_ms;
 
 /// How many bytes the entries of one answer may have, about: some hundred that each tell of hundreds of jobs.
 const ENTRIES: usize = 2 * 1024 * 1024;
@@ -71,8 +71,8 @@ pub struct Inspector {
     pub(super) by: Arc<str>,
     /// The tasks whose jobs are dispatched or waited for.
     pub(super) shared: Arc<Mutex<HashMap<String, Arc<TaskShared>>>>,
-    /// By how much the clock of the server was ahead of ours, ms, and when it was asked.
-    clock: Arc<Mutex<Option<(Instant, i64)>>>,
+    /// When the server was asked for the time, and what it said.
+    clock: Arc<Mutex<Option<(Instant, SystemTime)>>>,
 }
 
 /// How long what is known of the clock of the server holds.
@@ -93,27 +93,19 @@ impl Inspector {
     /// Cancel safe.
     pub async fn now(&self) -> SystemTime {
         let known = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
-        let ahead_ms = match known {
-            Some((at, ahead_ms)) if at.elapsed() < CLOCK_HOLDS => ahead_ms,
-            _ => {
-                let asked = Instant::now();
-                let told = self.look(|mut conn| async move { server_time_ms(&mut conn).await }).await;
-                // One that was long on its way tells nothing exact.
-                match told.ok().filter(|_| asked.elapsed() < CLOCK_HOLDS / 60) {
-                    Some(server_ms) => {
-                        let ahead_ms = (server_ms as i64).saturating_sub(ms_of(SystemTime::now()) as i64);
-                        let learned = Some((Instant::now(), ahead_ms));
-                        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = learned;
-                        ahead_ms
-                    }
-                    None => known.map_or(0, |(_, ahead_ms)| ahead_ms),
-                }
+        let by_now = |(at, said): (Instant, SystemTime)| said.checked_add(at.elapsed()).unwrap_or(said);
+        if let Some(known) = known.filter(|(at, _)| at.elapsed() < CLOCK_HOLDS) {
+            return by_now(known);
+        }
+        let asked = Instant::now();
+        match self.server_time().await {
+            // One that was long on its way tells nothing exact.
+            Ok(said) if asked.elapsed() < CLOCK_HOLDS / 60 => {
+                *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), said));
+                said
             }
-        };
-        let ahead = Duration::from_millis(ahead_ms.unsigned_abs());
-        let local = SystemTime::now();
-        let now = if ahead_ms < 0 { local.checked_sub(ahead) } else { local.checked_add(ahead) };
-        now.unwrap_or(local)
+            _ => known.map_or_else(SystemTime::now, by_now),
+        }
     }
 
     /// The same, acting in this name: it stands in the event of each act. At most 200 bytes are kept. Defaults to `inspector`.

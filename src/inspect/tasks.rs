@@ -477,6 +477,11 @@ impl Inspector {
         Ok(seen)
     }
 
+    /// Whether no job of the task begins: all of its partitions are paused.
+    pub(super) async fn is_paused(&self, task: &str) -> Result<bool, Error> {
+        Ok(self.overviews(task).await?.iter().all(|part| part.number("paused").is_some()))
+    }
+
     /// The tables of a task; where the first one cannot be read, those that are known.
     async fn tables_if_known(&self, task: &str) -> Result<Arc<[Arc<TaskKeys>]>, Error> {
         match self.tables(task).await {

@@ -205,7 +205,9 @@ async fn a_job_that_is_named_with_its_state_is_taken_in_that_one_alone() {
 async fn who_removes_the_last_job_that_had_failed_has_seen_what_failed_unless_others_are_tried_again() {
     const RUNS: &str = "26 5 6 7 8 2 9 100 4 26 3 20|200 4 30 26;199 1 2 1";
     const SEEN: &str = "0 0 0 7 8 2 9 100 4 0 3 0|200 4 30 0;199 1 2 0";
-    for (tried, runs) in [("", SEEN), ("delayed", RUNS), ("waiting", RUNS), ("held", RUNS)] {
+    for (by, tried, runs) in
+        [("ada", "", SEEN), ("", "", RUNS), ("ada", "delayed", RUNS), ("ada", "waiting", RUNS), ("ada", "held", RUNS)]
+    {
         let mut task = Task::new().await;
         task.hset("meta", &[("runs", RUNS)]).await;
         for id in ["old", "other"] {
@@ -225,7 +227,7 @@ async fn who_removes_the_last_job_that_had_failed_has_seen_what_failed_unless_ot
         task.hset("attempt", &[("again", "1")]).await;
         task.ok("remove", &["ada", "old", ""]).await;
         assert_eq!(task.field("meta", "runs").await, RUNS, "one is left");
-        task.ok("remove", &["ada", "other", ""]).await;
-        assert_eq!(task.field("meta", "runs").await, runs, "tried again: {tried}");
+        task.ok("remove", &[by, "other", ""]).await;
+        assert_eq!(task.field("meta", "runs").await, runs, "by {by:?}, tried again: {tried}");
     }
 }

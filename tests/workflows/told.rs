@@ -2,7 +2,7 @@
 
 use heartline::{
     Context, Graph, JobError, NodeState, OnFailure, Subscription, TaskDef, WorkflowEvent, WorkflowOptions,
-    WorkflowState,
+    WorkflowState, WorkflowStep,
 };
 
 use crate::support::PATIENCE;
@@ -13,11 +13,11 @@ const GROWING: TaskDef<String, u64> = TaskDef::new("growing");
 
 /// An event, short.
 fn short(event: &WorkflowEvent) -> String {
-    let id = event.id();
-    match event {
-        WorkflowEvent::Started { run, .. } => format!("{id} started {run}"),
-        WorkflowEvent::Node { node, state, run, .. } => format!("{id} {node} {state} {run}"),
-        WorkflowEvent::Ended { state, run, .. } => format!("{id} {state} {run}"),
+    let WorkflowEvent { id, run, step, .. } = event;
+    match step {
+        WorkflowStep::Started => format!("{id} started {run}"),
+        WorkflowStep::Node { node, state, .. } => format!("{id} {node} {state} {run}"),
+        WorkflowStep::Ended { state, .. } => format!("{id} {state} {run}"),
         _ => format!("{id} {}", event.name()),
     }
 }
