@@ -20,7 +20,7 @@ use crate::pages::jobs::Asked;
 use crate::pages::worker::held_by;
 use crate::pages::{Board, Frame, answer, encoded, run, told_of};
 use crate::runs::Run;
-use crate::text::{many, relative, shown};
+use crate::text::{many, placed, relative, shown};
 use crate::told::{changed, runs_again};
 use crate::troubles::{holders, holdings, is_sign_overdue};
 
@@ -440,7 +440,9 @@ async fn of_sweep(board: &Board, name: &str) -> Result<(SystemTime, String), Err
     let tasks = std::slice::from_ref(&task);
     let holders = holders(&board.inspector, tasks, &mut workers).await?;
     let failing = doomed(&board.inspector, tasks, &workers, &holders).await?;
-    let failing: String = failing.iter().map(|trouble| format!(" {}: {}.", trouble.what, trouble.hint)).collect();
+    let options = board.command_options();
+    let failing: String =
+        failing.iter().map(|trouble| format!(" {}: {}.", trouble.what, placed(&trouble.hint, &options))).collect();
     let text = format!(
         "Jobs of {name} that stay silent for a stall interval, or two, run again, or fail past max_count. It is for a task that no live \
          worker watches.{failing}"

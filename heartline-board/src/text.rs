@@ -40,6 +40,15 @@ pub fn quoted(word: &str) -> String {
     if word.starts_with('-') { format!("-- {quoted}") } else { quoted }
 }
 
+/// How a line names a command.
+const COMMAND: &str = "`heartline ";
+
+/// The line, with these options in each command that it names.
+#[must_use]
+pub fn placed(line: &str, options: &str) -> String {
+    if options.is_empty() { line.to_owned() } else { line.replace(COMMAND, &format!("{COMMAND}{options} ")) }
+}
+
 /// So many of a thing: `1 job`, `2 jobs`.
 #[must_use]
 pub fn many(count: u64, one: &str) -> String {

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde::Serialize;
 
-use heartline_board::text::quoted;
+use heartline_board::text::{placed, quoted};
 
 use crate::args::Global;
 use crate::failure::Failure;
@@ -22,9 +22,6 @@ pub(crate) struct Output {
     place: &'static str,
 }
 
-/// How a line names a command.
-const COMMAND: &str = "`heartline ";
-
 impl Output {
     /// As the options of the command say.
     pub(crate) fn of(global: &Global) -> Output {
@@ -37,14 +34,9 @@ impl Output {
         let prefix = global.prefix.as_deref().filter(|_| !is_told).map(quoted);
         let context = global.context.as_deref().map(quoted);
         let options = [("--redis", redis), ("--context", context), ("--prefix", prefix)];
-        let given = options.into_iter().filter_map(|(name, value)| Some(format!("{name} {} ", value?)));
+        let given = options.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?)));
         // Once in a process.
-        Output { is_json: global.json, place: given.collect::<String>().leak() }
-    }
-
-    /// The line, with the options of this command in each command that it names.
-    fn placed(self, line: &str) -> String {
-        if self.place.is_empty() { line.to_owned() } else { line.replace(COMMAND, &format!("{COMMAND}{}", self.place)) }
+        Output { is_json: global.json, place: given.collect::<Vec<_>>().join(" ").leak() }
     }
 
     /// One document, on as many lines as it takes.
@@ -65,7 +57,7 @@ impl Output {
 
     /// A line for people.
     pub(crate) fn line(self, line: impl AsRef<str>) -> Result<(), Failure> {
-        self.verbatim(self.placed(line.as_ref()))
+        self.verbatim(placed(line.as_ref(), self.place))
     }
 
     /// A line with what others wrote, as they wrote it.
@@ -84,7 +76,7 @@ impl Output {
 
     /// A line beside the result, whoever reads that.
     pub(crate) fn say(self, line: impl AsRef<str>) {
-        say!("{}", self.placed(line.as_ref()));
+        say!("{}", placed(line.as_ref(), self.place));
     }
 
     /// Rows under the names of their columns. A terminal gets lines as wide as it is, anything else lines as wide as they are.

@@ -39,7 +39,7 @@ use crate::runs::Runs;
 use crate::scans::Scans;
 use crate::sizes::Sizes;
 use crate::strip::Stalls;
-use crate::text::shown;
+use crate::text::{placed, quoted, shown};
 use crate::told::CodeCount;
 use crate::troubles::{Trouble, damaged, holders};
 
@@ -148,6 +148,8 @@ pub(crate) struct Frame {
     pub(crate) base: String,
     /// Where what it shows is from.
     pub(crate) place: String,
+    /// The options by which commands look there too.
+    options: String,
     pub(crate) is_production: bool,
     pub(crate) is_read_only: bool,
     pub(crate) has_sessions: bool,
@@ -158,6 +160,11 @@ impl Frame {
     /// The address of the overview: axum serves a nested router without a slash behind its path.
     pub(crate) fn home(&self) -> &str {
         if self.base.is_empty() { "/" } else { &self.base }
+    }
+
+    /// The line, with the commands that it names as they are to be pasted.
+    pub(crate) fn placed(&self, line: &str) -> String {
+        placed(line, &self.options)
     }
 
     /// Whether this is offered.
@@ -203,6 +210,11 @@ impl Board {
         (act == "audit" || !self.options.is_read_only) && (self.options.allow)(head, act)
     }
 
+    /// The options by which commands look where this does. The address is without its password.
+    pub(crate) fn command_options(&self) -> String {
+        format!("--redis {} --prefix {}", quoted(self.inspector.place()), quoted(self.inspector.prefix()))
+    }
+
     pub(crate) fn frame(&self, head: &Parts) -> Frame {
         let BoardOptions { name, colour, base, is_production, is_read_only, door, .. } = &self.options;
         Frame {
@@ -210,6 +222,7 @@ impl Board {
             colour: colour.map_or("", Colour::as_str),
             base: base.clone(),
             place: format!("{} under the prefix {}", self.inspector.place(), self.inspector.prefix()),
+            options: self.command_options(),
             is_production: *is_production,
             is_read_only: *is_read_only,
             has_sessions: door.has_sessions(),

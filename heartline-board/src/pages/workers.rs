@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::{Board, Frame, answer};
 use crate::listed::of_lists;
-use crate::text::{relative, shown, span};
+use crate::text::{placed, relative, shown, span};
 use crate::told::{Beat, beats, watch_word, worker_state};
 use crate::troubles::leaves_jobs;
 
@@ -78,7 +78,7 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts, Query(ask
         away: of_lists(&seen.away)
             .pop()
             .filter(|_| seen.away.workers.is_some())
-            .map(|trouble| format!("{}; {}.", trouble.what, trouble.hint)),
+            .map(|trouble| format!("{}; {}.", trouble.what, placed(&trouble.hint, &board.command_options()))),
         more: (more > 0).then(|| {
             let all = if asked.all.is_empty() { "" } else { "&all=yes" };
             (more, board.url(&format!("/workers?from={}{all}", asked.from + LISTED)))

@@ -217,7 +217,8 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
             (true, false) => "has tasks of which nobody can tell now who holds jobs".to_owned(),
         };
         let what = "a person at a terminal must say that it is dead";
-        return Err(Failure::wrong(format!("{id} {why}, and may be alive{alive}: {what}")));
+        let alive = if alive.is_empty() { ", and may be alive".to_owned() } else { alive };
+        return Err(Failure::wrong(format!("{id} {why}{alive}: {what}")));
     }
     let held = holdings(&session.inspector, &known).await?;
     let held = if held.is_empty() { "none now; what it claims meanwhile is taken too".to_owned() } else { held };

@@ -368,7 +368,7 @@ async fn of_a_job_that_does_not_begin_it_is_told_who_paused_its_task_and_why() {
     let board = board(&bench);
     let body = page(&board, "/job?task=script&id=waits");
     assert!(body.contains(&format!("its task is {because}")), "{body}");
-    assert!(body.contains("`heartline task resume script` lets it begin") && !body.contains("Its worker"), "{body}");
+    assert!(body.contains(" task resume script` lets it begin") && !body.contains("Its worker"), "{body}");
     let body = page(&board, "/task?task=script");
     assert!(body.contains("Paused by eve since ") && body.contains(": the disk is full</p>"), "{body}");
     assert_eq!(job.state().await.unwrap(), JobState::Waiting);

@@ -656,7 +656,7 @@ async fn a_live_worker_whose_presence_cannot_be_read_is_not_taken_for_gone() {
         .await
         .unwrap();
     let ran = bench.run(&["recover", "worker", &id, "-y"]).await;
-    assert!(ran.status == 2 && ran.err.contains("has a presence that cannot be read, and may be alive"), "{ran:?}");
+    assert!(ran.status == 2 && ran.err.contains("has a presence that cannot be read; IT IS MOST LIKELY ALIVE"), "{ran:?}");
     let shown = bench.run(&["recover", "worker", &id]).await;
     assert!(shown.err.contains("1 of export") && !shown.err.contains("years"), "{shown:?}");
     assert_eq!(bench.export.job("a").await.unwrap().state, heartline::JobState::Running);
