@@ -20,8 +20,8 @@
 -- ARGV[1]  ends       (words instance, node, run, c | f | x of a job, F | X of a graph that is not there, value or
 --                     failure, of a job that returned a graph byte 1, bytes of the value, space, value, graph; at most
 --                     200)
--- Returns  {'advanced', how many nodes there are from which there is more to visit, those as instance/node/run, eight
---          words for each node to be sent: see lib/flow.lua}
+-- Returns  {'advanced', how many entries of the outbox are to be carried out at once, those, eight words for each
+--          node to be sent: see lib/flow.lua}
 -- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
 local keys = { head = head, running = running, paused = paused, completed = completed, failed = failed,
@@ -41,9 +41,9 @@ for place, name in ipairs(names) do
   if one and is_open(read(keys, 'nodes', name)) then ends[#ends + 1] = { one, ARGV[5 * place - 3] } end
 end
 foresee_all(keys, ends, budget)
-for at = 1, #ARGV, 5 do
-  local flow, index, run, how, said = unpack(ARGV, at, at + 4)
-  local one, name = known[flow], node_of(flow, index)
+for place, name in ipairs(names) do
+  local flow, index, run, how, said = unpack(ARGV, 5 * place - 4, 5 * place)
+  local one = known[flow]
   local state = goes_on(one, run) and read(keys, 'nodes', name)
   local kind, size = state and string.sub(state, 1, 1), how == 'c' and string.match(said, '^\1(%d+) ')
   -- Nothing opens in one that stops.

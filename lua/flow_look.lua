@@ -43,12 +43,14 @@ if #late > 0 then
 end
 for _, flow in ipairs(late) do
   local one = instance_of(known, keys, flow)
+  -- A new run that has begun to be written has none, and is begun by whoever looks.
+  local is_begun = one and one.stopping == 'again '
   if one and (one.runs or one.is_paused) and not one.stopping then
     stop(keys, one, 'failed {"code":"timeout","message":"its deadline passed"}', now_ms)
     end_or_keep(keys, one, now_ms)
     if one.runs then others[#others + 1] = 'x ' .. flow .. '/' .. one.run end
   end
-  redis.call('ZREM', deadlines, flow)
+  if not is_begun then redis.call('ZREM', deadlines, flow) end
 end
 for _, entry in ipairs(due) do
   local kind, flow, index, run = string.match(entry, '^(s) (%S+)/(%d+)/(%d+)$')

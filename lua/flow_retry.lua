@@ -51,12 +51,15 @@ redis.call('HSET', nodes, unpack(states))
 -- Whoever comes to a part finds the instance where it was.
 if not live then
   redis.call('HSET', stopping, flow, 'again ')
+  -- Where the caller dies between its parts others go on.
+  if not is_begun then redis.call('ZADD', outbox, string.format('%d', now_ms), 'r ' .. flow .. '/' .. one.run) end
   return { 'part' }
 end
 redis.call('HDEL', stopping, flow)
 for _, place in ipairs({ paused, failed, cancelled }) do redis.call('ZREM', place, flow) end
 redis.call('HDEL', errors, flow)
 redis.call('ZREM', deadlines, flow)
+redis.call('ZREM', outbox, 'r ' .. flow .. '/' .. one.run)
 redis.call('ZADD', running, string.format('%d', now_ms), flow)
 one.run, one.turn, one.live, one.out, one.bad = one.run + 1, one.turn + 1, live, 0, '-'
 note(keys, now_ms, 'o ' .. flow .. '/' .. one.run)

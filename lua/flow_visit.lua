@@ -20,8 +20,8 @@
 -- ARGV[1]  instance   (id)
 -- ARGV[2]  node       (number)
 -- ARGV[3]  run        (number)
--- Returns  {'visited', how many nodes there are from which there is more to visit, those as instance/node/run, eight
---          words for each node to be sent: see lib/flow.lua}
+-- Returns  {'visited', how many entries of the outbox are to be carried out at once, those, eight words for each
+--          node to be sent: see lib/flow.lua}
 -- Emits    node, paused, ended
 -- Refuses  WRONGTYPE before the first write
 local flow, index, run = ARGV[1], ARGV[2], ARGV[3]

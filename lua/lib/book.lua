@@ -1,17 +1,11 @@
 -- What a call knows of the hashes and sorted sets of its `keys`, and what it is to write there: each field is read
 -- once, and written once, together with others. A field that is not there, or is to go, is false, and so is a member.
 local function page_of(keys, book, name)
-  local pages = keys[book]
-  if not pages then
-    pages = {}
-    keys[book] = pages
-  end
-  local page = pages[name]
-  if not page then
-    page = {}
-    pages[name] = page
-  end
-  return page
+  local page = keys[book] and keys[book][name]
+  if page then return page end
+  keys[book] = keys[book] or {}
+  keys[book][name] = {}
+  return keys[book][name]
 end
 
 -- Reads those of the fields that are not known yet.

@@ -136,6 +136,8 @@ end
 -- Nothing of the instance opens any more: it ends like this, `failed` or `cancelled` and why, once none is open.
 local function stop(keys, one, how, now_ms)
   one.stopping = how
+  keys.stopped = keys.stopped or {}
+  table.insert(keys.stopped, one)
   write(keys, 'stopping', one.flow, how)
   note(keys, now_ms, 'x ' .. one.flow .. '/' .. one.run)
   if one.is_paused then
@@ -153,10 +155,10 @@ local SKIPPED = '{"code":"skipped","message":"the node whose value it answers di
 -- How an instance ends of which something cannot be read that it needs.
 local UNREADABLE = 'failed {"code":"corrupt","message":"the graph, or the state of a node, cannot be read"}'
 
--- How many nodes a call opens, which is what costs most in it: as many as it may tell of.
+-- How many nodes a call opens or skips, which is what costs most in it: as many as it may tell of.
 local OPENS = 200
 
--- How much a call does: edges that it follows, and nodes that it opens.
+-- How much a call does: edges that it follows, and nodes that it opens or skips.
 local function a_budget()
   return { edges = 1000, opens = OPENS }
 end
@@ -229,7 +231,8 @@ local function visit(keys, one, ended, budget, now_ms, opened)
           if need == 0 and one.runs and not one.stopping then
             now, budget.opens = open_node(keys, one, dependent, now_ms, opened) or now, budget.opens - 1
           elseif left < need then
-            now, one.live = 's', one.live - 1
+            -- What follows from it is read for it alone: it costs what an opened one does.
+            now, one.live, budget.opens = 's', one.live - 1, budget.opens - 1
             ended[#ended + 1] = { dependent, false, 0 }
             tell(keys, 'node', 's ' .. name .. '/' .. one.run)
           end
@@ -389,9 +392,15 @@ local function add_opened(reply, keys, opened, now_ms)
   end
 end
 
--- The same behind the nodes from which there is more to visit.
+-- The same behind the entries of the outbox that are to be carried out at once: nodes from which there is more to
+-- visit, and instances that stop and have open nodes.
 local function add_news(reply, keys, opened, now_ms)
-  reply[#reply + 1] = #opened.later
-  for _, mark in ipairs(opened.later) do reply[#reply + 1] = mark end
+  local count = #reply + 1
+  reply[count] = 0
+  for _, mark in ipairs(opened.later) do reply[#reply + 1] = 'v ' .. mark end
+  for _, one in ipairs(keys.stopped or {}) do
+    if one.runs then reply[#reply + 1] = 'x ' .. one.flow .. '/' .. one.run end
+  end
+  reply[count] = #reply - count
   add_opened(reply, keys, opened, now_ms)
 end

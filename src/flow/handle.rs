@@ -9,21 +9,20 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
+use super::mover::{Retried, unreadable};
 use super::shared::WorkflowShared;
 use crate::error::Error;
 use crate::job::failure::{Failure, StoredError};
 use crate::job::id::JobId;
 use crate::job::instance::{NodeState, WorkflowState};
 use crate::job::node_id::NodeId;
-use crate::job::shape::Shape;
-use crate::limits::{BATCH_BYTES, MESSAGE_LIMIT, NODE_BATCH};
+use crate::limits::{BATCH_BYTES, MESSAGE_LIMIT};
 use crate::pauses::Pauses;
 use crate::process::waits::NotedWait;
 use crate::shown::cut;
 use crate::store::flow_control::{self, Controlled};
-use crate::store::flow_nodes;
 use crate::store::flow_pause::{self, Turned};
-use crate::store::flow_retry::{self, Again};
+
 use crate::store::flow_state::{self, FlowPlace, FlowState};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::repeated::{Patience, repeated};
@@ -73,8 +72,10 @@ impl<T> WorkflowHandle<T> {
     /// Cancel safe.
     pub async fn status(&self) -> Result<WorkflowStatus, Error> {
         let state = self.state().await?;
-        let shape = self.shape(&state.digest).await?;
-        let (run, states) = self.node_states(shape.nodes.len()).await?;
+        let WorkflowShared { keys, mover, .. } = &*self.shared;
+        let shape = mover.shape(keys, &self.id, &state.digest).await?.ok_or_else(|| self.not_found())?;
+        let page = mover.node_states(keys, &self.id, shape.nodes.len()).await?;
+        let (run, states) = page.ok_or_else(|| self.not_found())?;
         let told = (0..).zip(shape.nodes).zip(&states).map(|((index, node), said)| {
             let (definition, instance) = (self.workflow().to_owned(), self.id.to_string());
             let state = NodeState::from_wire(said);
@@ -208,46 +209,21 @@ impl<T> WorkflowHandle<T> {
     /// - [`Error::WorkflowNotFound`] if it was never started; what every call may give, see [`Error`].
     ///
     /// # Cancel safety
-    /// The new run may have begun or not when the future is dropped; it is safe to repeat: an instance that runs is let be.
+    /// The new run may have begun or not when the future is dropped; it is safe to repeat: an instance that runs is let be. One of a large graph that was
+    /// begun in part is begun by workers.
     pub async fn retry_failed(&self) -> Result<WorkflowState, Error> {
         let WorkflowShared { keys, mover, .. } = &*self.shared;
-        loop {
-            let seen = self.state().await?;
-            if matches!(seen.place, FlowPlace::Running | FlowPlace::Completed) {
-                return Ok(seen.place.into());
+        match mover.retry(keys, &self.id, false).await? {
+            Retried::Begun(opened) => {
+                self.opened(opened);
+                Ok(WorkflowState::Running)
             }
-            let shape = self.shape(&seen.digest).await?;
-            let (_, states) = self.node_states(shape.nodes.len()).await?;
-            match self.again(&shape.states_again(&states), seen.turn).await? {
-                Again::Part => {}
-                Again::Run(run) => {
-                    self.opened(mover.open(keys, &self.id, run).await);
-                    return Ok(WorkflowState::Running);
-                }
-                Again::Busy(open) => {
-                    let (workflow, id) = (self.workflow().to_owned(), self.id.to_string());
-                    return Err(Error::WorkflowBusy { workflow, id, open });
-                }
-                Again::Changed if self.state().await?.turn == seen.turn => return Ok(seen.place.into()),
-                Again::Moved | Again::Changed => {}
-                Again::Unknown => return Err(self.not_found()),
+            Retried::Stands(place) => Ok(place.into()),
+            Retried::Busy(open) => {
+                let (workflow, id) = (self.workflow().to_owned(), self.id.to_string());
+                Err(Error::WorkflowBusy { workflow, id, open })
             }
-        }
-    }
-
-    /// Writes these states of nodes, in parts.
-    async fn again(&self, states: &[(u32, String)], turn: u64) -> Result<Again, Error> {
-        let keys = &self.shared.keys;
-        let mut done = 0;
-        loop {
-            let some = &states[done..states.len().min(done + NODE_BATCH)];
-            done += some.len();
-            let last = (done == states.len()).then_some(done);
-            let retry = |mut conn| async move { flow_retry::retry(&mut conn, keys, &self.id, turn, some, last).await };
-            match self.shared.store.ask(RESPONSE_TIMEOUT, retry).await? {
-                Again::Part if last.is_none() => {}
-                answer => return Ok(answer),
-            }
+            Retried::Unknown => Err(self.not_found()),
         }
     }
 
@@ -264,43 +240,12 @@ impl<T> WorkflowHandle<T> {
         self.shared.store.ask(response_time(BATCH_BYTES), look).await?.ok_or_else(|| self.not_found())
     }
 
-    /// In which run the instance is, and the states of so many nodes, in pages of 500.
-    async fn node_states(&self, count: usize) -> Result<(u64, Vec<String>), Error> {
-        let keys = &self.shared.keys;
-        let (mut run, mut states) = (0, Vec::with_capacity(count));
-        while states.len() < count {
-            let from = states.len() as u32;
-            let page = |mut conn| async move { flow_nodes::nodes(&mut conn, keys, &self.id, from).await };
-            let page = self.shared.store.ask(RESPONSE_TIMEOUT, page).await?.ok_or_else(|| self.not_found())?;
-            if page.states.is_empty() {
-                break;
-            }
-            run = page.run;
-            states.extend(page.states);
-        }
-        Ok((run, states))
-    }
-
-    async fn shape(&self, digest: &str) -> Result<Shape, Error> {
-        let keys = &self.shared.keys;
-        let read = |mut conn| async move { flow_nodes::shape(&mut conn, keys, digest).await };
-        let found = self.shared.store.ask(response_time(BATCH_BYTES), read).await?.ok_or_else(|| self.not_found())?;
-        serde_json::from_slice(&found).map_err(|source| self.unreadable(source))
-    }
-
-    fn unreadable(&self, source: serde_json::Error) -> Error {
-        Error::Codec {
-            what: format!("what is stored of the instance {} of the workflow {}", self.id, self.workflow()),
-            source,
-        }
-    }
-
     fn answer(&self, stored: &[u8]) -> Result<T, Error>
     where
         T: DeserializeOwned,
     {
         let stored = if stored.is_empty() { b"null" } else { stored };
-        serde_json::from_slice(stored).map_err(|source| self.unreadable(source))
+        serde_json::from_slice(stored).map_err(|source| unreadable(self.workflow(), &self.id, source))
     }
 
     async fn failure(&self, state: FlowState) -> Error {
@@ -315,7 +260,8 @@ impl<T> WorkflowHandle<T> {
         };
         let of = node.unwrap_or(0);
         let job = NodeId { definition: workflow.clone(), instance: id.clone(), node: of, run: state.run }.job_id();
-        let shape = self.shape(&state.digest).await.ok();
+        let WorkflowShared { keys, mover, .. } = &*self.shared;
+        let shape = mover.shape(keys, &self.id, &state.digest).await.ok().flatten();
         let name = node.zip(shape).and_then(|(node, shape)| Some(shape.nodes.get(node as usize)?.name.clone()));
         Error::WorkflowFailed {
             workflow,

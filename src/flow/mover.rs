@@ -18,7 +18,7 @@ use crate::job::id::JobId;
 use crate::job::node_id::NodeId;
 use crate::job::shape::{ChildGraph, Shape};
 use crate::job::state::JobState;
-use crate::limits::{BATCH, BATCH_BYTES, NODE_LIMIT};
+use crate::limits::{BATCH, BATCH_BYTES, NODE_BATCH, NODE_LIMIT};
 use crate::options::modes::Durability;
 use crate::store::cancel;
 use crate::store::declare::{WIRE_OF_NODES, check_wire};
@@ -34,9 +34,10 @@ use crate::store::flow_look;
 use crate::store::flow_nodes;
 use crate::store::flow_open;
 use crate::store::flow_resend;
+use crate::store::flow_retry::{self, Again};
 use crate::store::flow_stage;
 use crate::store::flow_start::{GRAPH, NewInstance, NodePayload, Started, ToSend};
-use crate::store::flow_state::{self, FlowPlace};
+use crate::store::flow_state::{self, FlowPlace, FlowState};
 use crate::store::flow_trim;
 use crate::store::flow_visit;
 use crate::store::keys::{Key, TaskKeys};
@@ -78,6 +79,18 @@ pub(crate) struct Ended {
     pub(crate) node: EndedNode,
     /// None where it never was a job.
     pub(crate) table: Option<Arc<TaskKeys>>,
+}
+
+/// What became of a new run of an instance.
+#[derive(Debug)]
+pub(crate) enum Retried {
+    /// It runs; what came of opening what is ready, which workers go on with.
+    Begun(Result<(), Error>),
+    /// It stands here, and is let be.
+    Stands(FlowPlace),
+    /// So many nodes are open: handlers of them may run.
+    Busy(u64),
+    Unknown,
 }
 
 /// Moves workflows, in behalf of whoever starts them and of workers.
@@ -175,14 +188,18 @@ impl Mover {
         self.follow(keys, ended, advanced).await
     }
 
-    /// Sends what opened, and visits what was left to be visited.
+    /// Sends what opened, visits what was left to be visited, and cancels what is open of instances that stop.
     pub(crate) async fn go_on(&self, keys: &TaskKeys, advanced: Advanced) -> Result<(), Error> {
         self.send(keys, advanced.sends).await;
-        let mut visits = VecDeque::from(advanced.visits);
-        while let Some(mark) = visits.pop_front() {
-            let visit = async |conn: &mut _| flow_visit::visit(conn, keys, &mark).await;
-            let Advanced { visits: more, sends } = self.store.shared(RESPONSE_TIMEOUT, visit).await?;
-            visits.extend(more);
+        let mut entries = VecDeque::from(advanced.entries);
+        while let Some(entry) = entries.pop_front() {
+            let Some(mark) = entry.strip_prefix("v ") else {
+                Box::pin(self.carry_out(keys, &entry)).await?;
+                continue;
+            };
+            let visit = async |conn: &mut _| flow_visit::visit(conn, keys, mark).await;
+            let Advanced { entries: more, sends } = self.store.shared(RESPONSE_TIMEOUT, visit).await?;
+            entries.extend(more);
             self.send(keys, sends).await;
         }
         Ok(())
@@ -321,28 +338,11 @@ impl Mover {
     /// Sends these nodes anew, of those that are there, whose jobs are of an earlier instance of the same id, which is gone: they had ended before this
     /// one began, and their workflow was told.
     async fn replace_stale(&self, keys: &TaskKeys, task: &str, there: Vec<&ToSend>) -> Result<(), Error> {
-        if there.is_empty() {
-            return Ok(());
-        }
-        let instances: BTreeSet<&str> = there.iter().map(|node| &*node.id.instance).collect();
-        let instances: Vec<&str> = instances.into_iter().collect();
-        let begins = async |conn: &mut _| flow_nodes::begins(conn, keys, &instances).await;
-        let begins = self.store.shared(RESPONSE_TIMEOUT, begins).await?;
-        let begins: HashMap<&str, u64> =
-            instances.iter().zip(begins).filter_map(|(instance, at)| Some((*instance, at?))).collect();
         let sends: HashMap<NodeId, &ToSend> = there.into_iter().map(|node| (node.id.clone(), node)).collect();
         for (table, nodes) in by_table(&self.store.tables(task), sends.keys().cloned().collect()) {
-            let ids: Vec<JobId> = nodes.iter().map(NodeId::job_id).collect();
-            let ended = async |conn: &mut _| ended_at(conn, &table, &ids).await;
-            let ended = self.store.shared(RESPONSE_TIMEOUT, ended).await?;
-            let told = async |conn: &mut _| flow_look::among(conn, &table, &ids).await;
-            let untold = self.store.shared(RESPONSE_TIMEOUT, told).await?;
-            let looked = nodes.iter().zip(untold).zip(ended);
-            let stale = looked.filter_map(|((node, is_untold), ended)| {
-                let begins = begins.get(&*node.instance)?;
-                (!is_untold && ended? + STALE.as_millis() as u64 <= *begins).then_some((*sends.get(node)?, ended?))
-            });
+            let stale = nodes.iter().zip(self.stale(keys, &table, &nodes).await?);
             let (stale, mut left): (Vec<&ToSend>, Vec<Named>) = stale
+                .filter_map(|(node, ended)| Some((*sends.get(node)?, ended?)))
                 // Only while it is the one that was looked at: somebody else may have sent it anew meanwhile.
                 .map(|(node, ended)| (node, Named { id: node.id.job_id(), stamp: ended.to_string() }))
                 .unzip();
@@ -362,6 +362,28 @@ impl Mover {
             self.dispatcher(task).dispatch_many(jobs, Durability::Memory).await?;
         }
         Ok(())
+    }
+
+    /// Of those of these nodes whose jobs are of an earlier instance of the same id, which is gone: when they ended. They had ended before this one began,
+    /// and their workflow was told.
+    async fn stale(&self, keys: &TaskKeys, table: &TaskKeys, nodes: &[NodeId]) -> Result<Vec<Option<u64>>, Error> {
+        let instances: BTreeSet<&str> = nodes.iter().map(|node| &*node.instance).collect();
+        let instances: Vec<&str> = instances.into_iter().collect();
+        let begins = async |conn: &mut _| flow_nodes::begins(conn, keys, &instances).await;
+        let begins = self.store.shared(RESPONSE_TIMEOUT, begins).await?;
+        let begins: HashMap<&str, u64> =
+            instances.iter().zip(begins).filter_map(|(instance, at)| Some((*instance, at?))).collect();
+        let ids: Vec<JobId> = nodes.iter().map(NodeId::job_id).collect();
+        let ended = async |conn: &mut _| ended_at(conn, table, &ids).await;
+        let ended = self.store.shared(RESPONSE_TIMEOUT, ended).await?;
+        let told = async |conn: &mut _| flow_look::among(conn, table, &ids).await;
+        let untold = self.store.shared(RESPONSE_TIMEOUT, told).await?;
+        let looked = nodes.iter().zip(untold).zip(ended);
+        let stale = looked.map(|((node, is_untold), ended)| {
+            let begins = begins.get(&*node.instance)?;
+            ended.filter(|ended| !is_untold && ended + STALE.as_millis() as u64 <= *begins)
+        });
+        Ok(stale.collect())
     }
 
     fn could_not_send(&self, keys: &TaskKeys, task: &str, nodes: usize, e: &Error) {
@@ -406,6 +428,86 @@ impl Mover {
             expires_after: None,
             dispatched_at_ms: Some(ms_of(SystemTime::now())),
         })
+    }
+
+    /// Lets what did not complete of an instance run once more; `begun`: only where somebody has begun that, and went no further.
+    pub(crate) async fn retry(&self, keys: &TaskKeys, instance: &str, begun: bool) -> Result<Retried, Error> {
+        loop {
+            let Some(seen) = self.state(keys, instance).await? else { return Ok(Retried::Unknown) };
+            let is_let_be = matches!(seen.place, FlowPlace::Running | FlowPlace::Completed);
+            if is_let_be || begun && !seen.is_stopping {
+                return Ok(Retried::Stands(seen.place));
+            }
+            let Some(shape) = self.shape(keys, instance, &seen.digest).await? else { return Ok(Retried::Unknown) };
+            let Some((_, states)) = self.node_states(keys, instance, shape.nodes.len()).await? else {
+                return Ok(Retried::Unknown);
+            };
+            match self.again(keys, instance, &shape.states_again(&states), seen.turn).await? {
+                Again::Part | Again::Moved => {}
+                Again::Run(run) => return Ok(Retried::Begun(self.open(keys, instance, run).await)),
+                Again::Busy(open) => return Ok(Retried::Busy(open)),
+                Again::Unknown => return Ok(Retried::Unknown),
+                Again::Changed => match self.state(keys, instance).await? {
+                    None => return Ok(Retried::Unknown),
+                    Some(now) if now.turn == seen.turn => return Ok(Retried::Stands(seen.place)),
+                    Some(_) => {}
+                },
+            }
+        }
+    }
+
+    /// Writes these states of nodes, in parts.
+    async fn again(
+        &self,
+        keys: &TaskKeys,
+        instance: &str,
+        states: &[(u32, String)],
+        turn: u64,
+    ) -> Result<Again, Error> {
+        let mut done = 0;
+        loop {
+            let some = &states[done..states.len().min(done + NODE_BATCH)];
+            done += some.len();
+            let last = (done == states.len()).then_some(done);
+            let retry = |mut conn| async move { flow_retry::retry(&mut conn, keys, instance, turn, some, last).await };
+            match self.store.ask(RESPONSE_TIMEOUT, retry).await? {
+                Again::Part if last.is_none() => {}
+                answer => return Ok(answer),
+            }
+        }
+    }
+
+    async fn state(&self, keys: &TaskKeys, instance: &str) -> Result<Option<FlowState>, Error> {
+        let look = |mut conn| async move { flow_state::state(&mut conn, keys, instance).await };
+        self.store.ask(response_time(BATCH_BYTES), look).await
+    }
+
+    /// In which run an instance is, and the states of so many nodes, in pages of 500; `None` of one that is not there.
+    pub(super) async fn node_states(
+        &self,
+        keys: &TaskKeys,
+        instance: &str,
+        count: usize,
+    ) -> Result<Option<(u64, Vec<String>)>, Error> {
+        let (mut run, mut states) = (0, Vec::with_capacity(count));
+        while states.len() < count {
+            let from = states.len() as u32;
+            let page = |mut conn| async move { flow_nodes::nodes(&mut conn, keys, instance, from).await };
+            let Some(page) = self.store.ask(RESPONSE_TIMEOUT, page).await? else { return Ok(None) };
+            if page.states.is_empty() {
+                break;
+            }
+            run = page.run;
+            states.extend(page.states);
+        }
+        Ok(Some((run, states)))
+    }
+
+    /// The shape of this digest, which the instance has; `None` where it is not there.
+    pub(super) async fn shape(&self, keys: &TaskKeys, instance: &str, digest: &str) -> Result<Option<Shape>, Error> {
+        let read = |mut conn| async move { flow_nodes::shape(&mut conn, keys, digest).await };
+        let Some(found) = self.store.ask(response_time(BATCH_BYTES), read).await? else { return Ok(None) };
+        serde_json::from_slice(&found).map(Some).map_err(|source| unreadable(keys.task(), instance, source))
     }
 
     /// Cancels what is open of an instance that stops. A job that never was, or was ended by this, is told as cancelled at once.
@@ -474,11 +576,15 @@ impl Mover {
                 let named: Vec<Named> = some.iter().map(|node| Named::anywhere(node.job_id())).collect();
                 let call = async |conn: &mut _| cancel::cancel(conn, &table, &named, REASON, "").await;
                 let told = self.store.shared(RESPONSE_TIMEOUT, call).await?;
+                // One that was never sent: what is there in its stead is of an earlier instance.
+                let has_ended = told.iter().any(|told| matches!(told, Told::Stands(state) if state.is_terminal()));
+                let stale = if has_ended { self.stale(keys, &table, some).await? } else { vec![None; some.len()] };
                 let ended: Vec<Ended> = some
                     .iter()
                     .zip(told)
-                    .filter(|(_, told)| matches!(told, Told::Done | Told::Unknown))
-                    .map(|(id, told)| Ended {
+                    .zip(stale)
+                    .filter(|((_, told), stale)| matches!(told, Told::Done | Told::Unknown) || stale.is_some())
+                    .map(|((id, told), _)| Ended {
                         node: EndedNode { id: id.clone(), end: NodeEnd::Cancelled, said: said.clone().into_bytes() },
                         table: (told == Told::Done).then(|| Arc::clone(&table)),
                     })
@@ -554,6 +660,13 @@ impl Mover {
     }
 
     async fn audit_instance(&self, keys: &TaskKeys, instance: &str) -> Result<(), Error> {
+        // A server may have lost that its handlers were asked to stop.
+        if let Some(state) = self.state(keys, instance).await?
+            && state.is_stopping
+            && state.place == FlowPlace::Running
+        {
+            self.cancel_open(keys, instance, state.run).await?;
+        }
         for (task, nodes) in self.open_nodes(keys, instance).await? {
             if task == GRAPH {
                 for some in nodes.chunks(BATCH) {
@@ -622,10 +735,15 @@ impl Mover {
         let looked = self.store.shared(RESPONSE_TIMEOUT, look).await?.jobs;
         let told = async |conn: &mut _| flow_look::among(conn, table, &ids).await;
         let to_be_told = self.store.shared(RESPONSE_TIMEOUT, told).await?;
+        let has_ended = looked.iter().flatten().any(|(state, _)| state.is_terminal());
+        let stale = if has_ended { self.stale(keys, table, nodes).await? } else { vec![None; nodes.len()] };
         let (mut unknown, mut ended) = (Vec::new(), Vec::new());
-        for (((node, job), is_told_of), to_send) in nodes.iter().zip(looked).zip(to_be_told).zip(to_send) {
+        let looked = nodes.iter().zip(looked).zip(to_be_told).zip(to_send).zip(stale);
+        for ((((node, job), is_told_of), to_send), stale) in looked {
             match job {
                 _ if to_send.is_some() => {}
+                // What is there in its stead is of an earlier instance, and is replaced by what is sent.
+                _ if stale.is_some() => unknown.push(node.clone()),
                 None => unknown.push(node.clone()),
                 Some((state, _)) if state.is_terminal() && !is_told_of => ended.push((node.clone(), state)),
                 Some(_) => {}
@@ -689,10 +807,13 @@ impl Mover {
         match (kind, instance) {
             // These take their entry off themselves.
             ("v", _) => {
-                let visits = vec![named.to_owned()];
-                return self.go_on(keys, Advanced { visits, sends: Vec::new() }).await;
+                let entries = vec![entry.to_owned()];
+                return self.go_on(keys, Advanced { entries, sends: Vec::new() }).await;
             }
             ("o", Some((instance, run))) => return self.open(keys, instance, run).await,
+            ("r", Some((instance, _))) => {
+                self.retry(keys, instance, true).await?;
+            }
             ("x", Some((instance, run))) => self.cancel_open(keys, instance, run).await?,
             _ => {}
         }
@@ -740,6 +861,11 @@ impl Mover {
         }
         Ok(())
     }
+}
+
+/// What is stored of an instance cannot be read.
+pub(super) fn unreadable(workflow: &str, instance: &str, source: serde_json::Error) -> Error {
+    Error::Codec { what: format!("what is stored of the instance {instance} of the workflow {workflow}"), source }
 }
 
 /// Why nodes of an instance are cancelled that stops.

@@ -50,15 +50,15 @@ pub(crate) struct EndedNode {
 /// What is to be done next.
 #[derive(Debug, Default)]
 pub(crate) struct Advanced {
-    /// Ended nodes from which there is more to visit, as `<instance>/<node>/<run>`.
-    pub(crate) visits: Vec<String>,
+    /// Entries of the outbox that are to be carried out at once.
+    pub(crate) entries: Vec<String>,
     pub(crate) sends: Vec<ToSend>,
 }
 
 impl Advanced {
     /// Whether nothing is to be done.
     pub(crate) fn is_empty(&self) -> bool {
-        self.visits.is_empty() && self.sends.is_empty()
+        self.entries.is_empty() && self.sends.is_empty()
     }
 }
 
@@ -80,10 +80,10 @@ pub(crate) async fn advance(
 /// The end of a reply, see `add_news` of `lua/lib/flow.lua`.
 pub(super) fn news(reply: &mut Reply, keys: &TaskKeys) -> Result<Advanced, Error> {
     let count: usize = reply.next()?;
-    let mut visits = Vec::with_capacity(count);
+    let mut entries = Vec::with_capacity(count);
     for _ in 0..count {
-        let Text(mark) = reply.next()?;
-        visits.push(mark);
+        let Text(entry) = reply.next()?;
+        entries.push(entry);
     }
-    Ok(Advanced { visits, sends: to_send(reply, keys)? })
+    Ok(Advanced { entries, sends: to_send(reply, keys)? })
 }

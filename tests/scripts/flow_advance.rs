@@ -160,7 +160,8 @@ async fn under_the_policy_cancel_a_failure_stops_all_and_the_last_open_node_ends
         [("p 0 0", "- -", &[2]), ("p 0 0", "- -", &[3]), ("p 1 1", "- 0", &[]), ("P 1 1", "- -", &[])];
     let mut task = Task::new().await;
     put(&mut task, &graph("cancel", "-", &nodes), "a").await;
-    assert_eq!(advance(&mut task, "a 0 1 f E").await, "[advanced 0]");
+    // Whoever told cancels what is open.
+    assert_eq!(advance(&mut task, "a 0 1 f E").await, "[advanced 1 x a/1]");
     assert_eq!(states(&mut task, "a", 4).await, "f, o, p 1 1, P 1 1");
     assert_eq!(head(&mut task, "a").await, "1 0 3 1 d 0");
     assert_eq!(task.held("stopping").await, r#"hash {"a": "failed "}"#);
@@ -187,7 +188,7 @@ async fn what_was_opened_by_the_call_that_stops_it_is_open_and_counted() {
     let nodes: [(&str, &str, &[usize]); 3] = [("p 0 0", "- -", &[2]), ("p 0 0", "- -", &[]), ("p 1 1", "- -", &[])];
     let mut task = Task::new().await;
     put(&mut task, &graph("cancel", "-", &nodes), "a").await;
-    assert_eq!(advance(&mut task, "a 0 1 c 7 a 1 1 f E").await, "[advanced 0 a 2 1 t '' 0 here in-2]");
+    assert_eq!(advance(&mut task, "a 0 1 c 7 a 1 1 f E").await, "[advanced 1 x a/1 a 2 1 t '' 0 here in-2]");
     assert_eq!(head(&mut task, "a").await, "1 0 1 1 d 1");
     assert_eq!(task.held("outbox").await, r#"zset ["s a/2/1": NOW, "x a/1": NOW]"#);
     assert_eq!(said(&mut task, "flow_enter", "a 2 1").await, "[entered stale 0]");
@@ -240,7 +241,7 @@ async fn a_call_opens_200_nodes_and_notes_how_far_it_came() {
     let mut task = Task::new().await;
     put(&mut task, &fan(400), "a").await;
     let reply = advance(&mut task, "a 0 1 c 7").await;
-    assert!(reply.starts_with("[advanced 1 a/0/1 a 1 1 t '' 0 here in-1 "), "{}", &reply[..60]);
+    assert!(reply.starts_with("[advanced 1 v a/0/1 a 1 1 t '' 0 here in-1 "), "{}", &reply[..60]);
     assert_eq!(reply.matches(" here in-").count(), 200);
     assert_eq!(task.held("cursor").await, r#"hash {"a/0/1": "200 c"}"#);
     assert!(task.held("outbox").await.contains(r#""v a/0/1": NOW"#));
@@ -256,13 +257,13 @@ async fn a_call_opens_200_nodes_and_notes_how_far_it_came() {
 async fn the_budget_is_one_for_all_ends_of_a_call() {
     let mut task = Task::new().await;
     for id in ["a", "b", "c"] {
-        put(&mut task, &fan(700), id).await;
+        put(&mut task, &fan(120), id).await;
     }
-    assert_eq!(advance(&mut task, "a 0 1 f E b 0 1 f E c 0 1 c 7").await, "[advanced 2 b/0/1 c/0/1]");
+    assert_eq!(advance(&mut task, "a 0 1 f E b 0 1 f E c 0 1 c 7").await, "[advanced 2 v b/0/1 v c/0/1]");
     assert_eq!(place(&mut task, "a").await, "failed");
-    assert_eq!(task.held("cursor").await, r#"hash {"b/0/1": "300 -", "c/0/1": "0 c"}"#);
-    assert_eq!(head(&mut task, "b").await, "1 0 400 0 d 0");
-    assert_eq!(head(&mut task, "c").await, "1 0 700 0 d -");
+    assert_eq!(task.held("cursor").await, r#"hash {"b/0/1": "80 -", "c/0/1": "0 c"}"#);
+    assert_eq!(head(&mut task, "b").await, "1 0 40 0 d 0");
+    assert_eq!(head(&mut task, "c").await, "1 0 120 0 d -");
     assert_eq!(place(&mut task, "c").await, "running");
     // And so is that of nodes to be opened.
     let mut task = Task::new().await;
@@ -270,7 +271,7 @@ async fn the_budget_is_one_for_all_ends_of_a_call() {
         put(&mut task, &fan(150), id).await;
     }
     let reply = advance(&mut task, "a 0 1 c 7 b 0 1 c 7 c 0 1 f E").await;
-    assert!(reply.starts_with("[advanced 2 b/0/1 c/0/1 a 1 1 "), "{}", &reply[..60]);
+    assert!(reply.starts_with("[advanced 2 v b/0/1 v c/0/1 a 1 1 "), "{}", &reply[..60]);
     assert_eq!(reply.matches(" here in-").count(), 200);
     assert_eq!(task.held("cursor").await, r#"hash {"b/0/1": "50 c", "c/0/1": "0 -"}"#);
     assert_eq!(head(&mut task, "b").await, "1 0 150 50 d -");
@@ -279,12 +280,13 @@ async fn the_budget_is_one_for_all_ends_of_a_call() {
 #[tokio::test]
 async fn a_chain_of_skipped_nodes_goes_on_where_the_budget_ended() {
     let mut task = Task::new().await;
-    put(&mut task, &long_line(1_203), "a").await;
-    assert_eq!(advance(&mut task, "a 0 1 f E").await, "[advanced 1 a/1000/1]");
-    assert_eq!(task.held("cursor").await, r#"hash {"a/1000/1": "0 -"}"#);
-    assert_eq!(task.held("outbox").await, r#"zset ["v a/1000/1": NOW]"#);
+    put(&mut task, &long_line(403), "a").await;
+    assert_eq!(advance(&mut task, "a 0 1 f E").await, "[advanced 1 v a/200/1]");
+    assert_eq!(task.held("cursor").await, r#"hash {"a/200/1": "0 -"}"#);
+    assert_eq!(task.held("outbox").await, r#"zset ["v a/200/1": NOW]"#);
     assert_eq!(head(&mut task, "a").await, "1 0 202 0 d 0");
-    assert_eq!(said(&mut task, "flow_visit", "a 1000 1").await, "[visited 0]");
+    assert_eq!(said(&mut task, "flow_visit", "a 200 1").await, "[visited 1 v a/400/1]");
+    assert_eq!(said(&mut task, "flow_visit", "a 400 1").await, "[visited 0]");
     assert_eq!(head(&mut task, "a").await, "1 1 0 0 d 0");
     assert_eq!(place(&mut task, "a").await, "failed");
     assert_eq!(task.held("cursor").await + &task.held("outbox").await, "");
@@ -372,8 +374,10 @@ async fn a_page_of_dependents_that_is_gone_ends_the_instance() {
     let mut task = Task::new().await;
     put(&mut task, &fan(600), "a").await;
     task.hset("shapes", &[("d/0/1", "")]).await;
-    let reply = advance(&mut task, "a 0 1 f E").await;
-    assert_eq!(reply, "[advanced 0]");
+    assert_eq!(advance(&mut task, "a 0 1 f E").await, "[advanced 1 v a/0/1]");
+    for reply in ["[visited 1 v a/0/1]", "[visited 0]"] {
+        assert_eq!(said(&mut task, "flow_visit", "a 0 1").await, reply);
+    }
     assert_eq!(place(&mut task, "a").await, "failed");
     assert_eq!(task.field("error", "a").await, UNREADABLE);
     assert_eq!(head(&mut task, "a").await, "1 1 100 0 d 0");

@@ -284,6 +284,22 @@ async fn one_whose_new_run_never_began_runs_again_later_or_is_removed_whole() {
 }
 
 #[tokio::test]
+async fn a_new_run_that_is_begun_in_part_stands_in_the_outbox_and_keeps_its_deadline() {
+    let mut task = all_failed(600).await;
+    task.zadd("deadlines", 5.0, "a").await;
+    part(&mut task, "3", "-", 0..500, "p 0 0").await;
+    task.zadd("outbox", 5.0, "r a/1").await;
+    // It is once there, since when it was begun.
+    part(&mut task, "3", "-", 0..500, "p 0 0").await;
+    assert_eq!(task.held("outbox").await, r#"zset ["r a/1": 5]"#);
+    assert_eq!(said(&mut task, "flow_look", "0 200").await, "[looked 0 1 r a/1]");
+    assert_eq!(task.held("deadlines").await, r#"zset ["a": 5]"#);
+    assert_eq!(part(&mut task, "3", "600", 500..600, "p 0 0").await, "[again 2]");
+    assert_eq!(task.held("outbox").await, r#"zset ["o a/2": NOW]"#);
+    assert_eq!(task.held("deadlines").await, "");
+}
+
+#[tokio::test]
 async fn one_that_is_half_removed_does_not_run_again() {
     let mut task = all_failed(1_200).await;
     part(&mut task, "3", "-", 0..500, "p 0 0").await;
@@ -330,7 +346,7 @@ async fn a_visit_of_the_run_before_that_comes_between_two_parts_changes_nothing(
     let mut graph = fan(1_750);
     graph.policy = "pause";
     put(&mut task, &graph, "a").await;
-    assert_eq!(said(&mut task, "flow_advance", "a 0 1 f E").await, "[advanced 1 a/0/1]");
+    assert_eq!(said(&mut task, "flow_advance", "a 0 1 f E").await, "[advanced 1 v a/0/1]");
     assert_eq!(place(&mut task, "a").await, "paused");
     assert_eq!(part(&mut task, "1", "-", 0..1, "p 0 0").await, "[part]");
     for from in [1, 501, 1001] {

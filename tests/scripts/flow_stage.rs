@@ -243,7 +243,7 @@ async fn dependents_in_pages_come_with_the_parts() {
     let mut task = Task::new().await;
     assert_eq!(start_in_parts(&mut task, &fan(1_200), "a", "n", 500).await, "[started]");
     while said(&mut task, "flow_open", "a 1").await.starts_with("[opened 1 ") {}
-    assert!(said(&mut task, "flow_advance", "a 0 1 c 7").await.starts_with("[advanced 1 a/0/1 a 1 1 "));
+    assert!(said(&mut task, "flow_advance", "a 0 1 c 7").await.starts_with("[advanced 1 v a/0/1 a 1 1 "));
     while said(&mut task, "flow_visit", "a 0 1").await.starts_with("[visited 1 ") {}
     assert_eq!(head(&mut task, "a").await, "1 0 1200 1200 d -");
     assert_eq!(trim_whole(&mut task, "a").await, [""; 0]);

@@ -108,6 +108,29 @@ async fn a_cancel_reaches_the_graphs_in_it() {
 }
 
 #[tokio::test]
+async fn under_the_policy_cancel_what_runs_is_cancelled_at_once_also_in_graphs_in_it() {
+    let world = World::new();
+    let worker = world.worker().await;
+    let (flow, _) = world.producer(WorkflowOptions::new().on_failure(OnFailure::Cancel)).await;
+    // Where each level waited for somebody to look at its workflow, this would take three times fifteen seconds.
+    let mut graph = Graph::new();
+    let mut long = node(&graph, "long", "wait");
+    node(&graph, "bad", "fail").after(&node(&graph, "first", "value 1"));
+    for level in 0..3 {
+        let outer = Graph::new();
+        outer.child(format!("level-{level}"), graph);
+        long = node(&outer, "long", "wait");
+        graph = outer;
+    }
+    let handle = flow.start(graph.output(&long)).id("one").await.unwrap();
+    let failed = tokio::time::timeout(PATIENCE, handle.result()).await.expect("nothing is cancelled").unwrap_err();
+    assert!(matches!(&failed, Error::WorkflowFailed { node, .. } if node == "level-2"), "{failed:?}");
+    assert_eq!(handle.status().await.unwrap().nodes[1].state, NodeState::Cancelled);
+    nothing_is_left_to_do(&world).await;
+    worker.stop().await;
+}
+
+#[tokio::test]
 async fn a_graph_that_nobody_works_is_cancelled_before_it_began() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
@@ -340,6 +363,40 @@ async fn what_did_not_complete_of_a_large_graph_runs_again_in_parts() {
     assert!(handle.result().await.is_err());
     assert_eq!(world.began(), [0, 0]);
     assert_eq!(handle.status().await.unwrap().unfinished, 0);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_new_run_whose_caller_died_between_its_parts_is_begun_by_workers() {
+    let world = World::alone();
+    let worker = world.worker_with(options().concurrency(64)).await;
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let graph = Graph::new();
+    let bad = node(&graph, "bad", "fail");
+    for n in 0..600 {
+        node(&graph, &format!("part-{n}"), "value 1").after(&bad);
+    }
+    let handle = flow.start(graph.output(&bad)).id("one").await.unwrap();
+    assert!(handle.result().await.is_err());
+    // As the first of two parts leaves it, a while ago.
+    let key = |key: &str| format!("{}:{{flow:flow}}:{key}", world.prefix);
+    let states: Vec<(String, &str)> =
+        (0..500).map(|n| (format!("one/{n}"), if n == 0 { "p 0 0" } else { "p 1 1" })).collect();
+    let () = redis::pipe()
+        .atomic()
+        .hset_multiple(key("nodes"), &states)
+        .hdel(key("value"), "one/0")
+        .hset(key("stopping"), "one", "again ")
+        .zadd(key("outbox"), "r one/1", 5)
+        .query_async(&mut world.redis.conn().await)
+        .await
+        .unwrap();
+    eventually("it has run again", PATIENCE, async || world.began() == [0, 0]).await;
+    let ended = async || handle.status().await.unwrap().state == WorkflowState::Failed;
+    eventually("it has ended again", PATIENCE, ended).await;
+    let failed = handle.result().await.unwrap_err();
+    assert!(matches!(&failed, Error::WorkflowFailed { failure, .. } if &*failure.code == "luck"), "{failed:?}");
+    nothing_is_left_to_do(&world).await;
     worker.stop().await;
 }
 

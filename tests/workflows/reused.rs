@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use heartline::{Context, Graph, JobError, OnFailure, TaskDef, WorkflowOptions, WorkflowState};
+use heartline::{
+    App, Context, Graph, JobError, NodeState, OnFailure, TaskDef, WorkflowHandle, WorkflowOptions, WorkflowState,
+};
 use redis::AsyncCommands;
 
 use crate::support::PATIENCE;
@@ -47,6 +49,69 @@ async fn an_id_that_is_free_again_starts_anew_with_its_own_inputs_and_its_own_gr
     assert_eq!(tokio::time::timeout(PATIENCE, again.result()).await.expect("it stands still").unwrap(), 3);
     assert_eq!(world.runs.lock().unwrap().len(), 6, "each handler ran");
     worker.stop().await;
+}
+
+/// Keys as they are.
+struct Kept(Vec<(String, Vec<u8>)>);
+
+impl Kept {
+    /// Those of the task.
+    async fn of_task(world: &World) -> Kept {
+        let mut conn = world.redis.conn().await;
+        let keys: Vec<String> = conn.keys(format!("{}:{{{WORK}}}:*", world.prefix)).await.unwrap();
+        let mut kept = Vec::new();
+        for key in keys {
+            let value = redis::cmd("DUMP").arg(&key).query_async(&mut conn).await.unwrap();
+            kept.push((key, value));
+        }
+        Kept(kept)
+    }
+
+    /// As a server has them that lost its last writes.
+    async fn restored(self, world: &World) {
+        let mut conn = world.redis.conn().await;
+        let keys: Vec<String> = conn.keys(format!("{}:{{{WORK}}}:*", world.prefix)).await.unwrap();
+        let () = conn.del(keys).await.unwrap();
+        for (key, value) in self.0 {
+            let mut restore = redis::cmd("RESTORE");
+            let () = restore.arg(key).arg(0).arg(value).query_async(&mut conn).await.unwrap();
+        }
+    }
+}
+
+/// An instance whose jobs were sent and lost: those of the earlier one of its id are there in their stead.
+async fn lost(world: &World) -> (App, WorkflowHandle<u64>) {
+    let worker = world.worker().await;
+    let app = world.app().await;
+    let flow = app.workflow::<u64>("flow", WorkflowOptions::new()).unwrap();
+    assert_eq!(flow.start(named("a", "b")).id("nightly").await.unwrap().result().await.unwrap(), 2);
+    worker.stop().await;
+    has_gone(world).await;
+    let before = Kept::of_task(world).await;
+    let handle = flow.start(named("b", "a")).id("nightly").await.unwrap();
+    before.restored(world).await;
+    (app, handle)
+}
+
+#[tokio::test]
+async fn what_ended_before_an_instance_began_says_nothing_of_its_nodes_where_their_jobs_were_lost() {
+    let world = World::new();
+    let (app, handle) = lost(&world).await;
+    app.recover_stuck_workflows().await.unwrap();
+    assert_eq!(handle.status().await.unwrap().state, WorkflowState::Running);
+    let worker = world.worker().await;
+    assert_eq!(tokio::time::timeout(PATIENCE, handle.result()).await.expect("it stands still").unwrap(), 3);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_whose_job_was_lost_is_cancelled_at_once_although_one_of_an_earlier_instance_is_there() {
+    let world = World::new();
+    let (_app, handle) = lost(&world).await;
+    assert_eq!(handle.cancel("enough").await.unwrap(), WorkflowState::Cancelled);
+    let nodes = handle.status().await.unwrap().nodes;
+    let states: Vec<NodeState> = nodes.iter().map(|node| node.state).collect();
+    assert_eq!(states, [NodeState::Cancelled, NodeState::Cancelled, NodeState::Pending]);
 }
 
 #[tokio::test]
