@@ -232,20 +232,29 @@ fn of_restart(server: &ServerReport, workers: &[WorkerReport]) -> Option<Trouble
     Some(Trouble { grade: Grade::Note, ..Trouble::risk(None, what, hint.to_owned()) })
 }
 
-/// The same, and by what the servers put jobs at risk.
+/// That a server takes no writes, where one does: no worker can tell of itself then, and nobody knows who is live.
 #[must_use]
-pub fn all_troubles(
+pub fn unknowing(servers: &[ServerReport]) -> Option<(String, String)> {
+    let (server, refusal) = servers.iter().find_map(|server| Some((server, server.write_refusal.as_ref()?)))?;
+    let what = match server.is_primary {
+        true => format!("the server refuses to write: {refusal}"),
+        false => format!("the server is a replica, which takes no writes: {refusal}"),
+    };
+    let hint = "no worker can tell of itself there: who is live, and who holds what, is not known, and nothing is to be recovered by hand; look again when it takes writes";
+    Some((what, hint.to_owned()))
+}
+
+/// The same as [`troubles`] as far as it is known, where a server takes no writes, and what was lost with one that started anew.
+#[must_use]
+pub fn known_troubles(
     tasks: &[TaskReport],
     workers: &[WorkerReport],
     holders: &[HolderReport],
     servers: &[ServerReport],
     away: &ListsAway,
 ) -> Vec<Trouble> {
-    let risks = of_servers(servers, SystemTime::now()).into_iter().filter(|checked| checked.grade == Grade::Risk);
-    let risks = risks.map(|risk| Trouble::risk(None, risk.what, risk.todo.unwrap_or_default()));
-    let mut troubles: Vec<Trouble> = risks.collect();
-    troubles.extend(servers.iter().filter_map(|server| of_restart(server, workers)));
-    if servers.iter().all(|server| server.write_refusal.is_none()) {
+    let mut troubles: Vec<Trouble> = servers.iter().filter_map(|server| of_restart(server, workers)).collect();
+    if unknowing(servers).is_none() {
         troubles.extend(self::troubles(tasks, workers, holders, away));
         return troubles;
     }
@@ -261,12 +270,31 @@ pub fn all_troubles(
     troubles
 }
 
+/// The same, and by what the servers put jobs at risk.
+#[must_use]
+pub fn all_troubles(
+    tasks: &[TaskReport],
+    workers: &[WorkerReport],
+    holders: &[HolderReport],
+    servers: &[ServerReport],
+    away: &ListsAway,
+) -> Vec<Trouble> {
+    let risks = of_servers(servers, SystemTime::now()).into_iter().filter(|checked| checked.grade == Grade::Risk);
+    let risks = risks.map(|risk| Trouble::risk(None, risk.what, risk.todo.unwrap_or_default()));
+    risks.chain(known_troubles(tasks, workers, holders, servers, away)).collect()
+}
+
 /// What is wrong with one task, the same as among all.
 ///
 /// # Errors
 /// As every look.
 pub async fn troubles_of(inspector: &Inspector, task: &TaskReport) -> Result<Vec<Trouble>, Error> {
     let (tasks, mut workers) = (std::slice::from_ref(task), listed::workers(inspector).await?);
+    if let Some((what, hint)) = unknowing(&inspector.servers().await?) {
+        let mut troubles = vec![Trouble::risk(Some(&task.task), what, hint)];
+        troubles.extend(task.fault.iter().flat_map(|_| of_task(task, None, &workers)));
+        return Ok(troubles);
+    }
     let holders = holders(inspector, tasks, &mut workers).await?;
     let mut troubles = troubles(tasks, &workers, &holders, &ListsAway::default());
     let doomed = doomed(inspector, tasks, &workers, &holders).await?;
@@ -401,7 +429,7 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     if task.counts.delayed > task.due && waiting == 0 && task.live_workers == 0 && is_known {
         let next = task.next_due_at.and_then(|at| at.duration_since(task.as_of).ok()).map(span);
         let what = format!(
-            "{} delayed, the next one for {}, and no live worker works it",
+            "{} delayed, the next one due in {}, and no live worker works it",
             many(task.counts.delayed, "job"),
             next.unwrap_or_else(|| "an unknown time".to_owned())
         );
@@ -421,8 +449,7 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
             task.last_claimed_at.is_some_and(|at| task.as_of.duration_since(at).unwrap_or_default() < LEFT);
         let grade = if has_begun_lately { Grade::Note } else { Grade::Risk };
         let what = format!("{} waiting, and its workers are all stopping: they claim no more", many(waiting, "job"));
-        let hint = "start a worker that has the task; those end when their jobs have ended, or their grace is over";
-        troubles.push(Trouble { grade, ..Trouble::note(name, what, hint.to_owned()) });
+        troubles.push(Trouble { grade, ..Trouble::note(name, what, STOPPING.to_owned()) });
     }
     let stuck = stuck_parts(task, workers);
     if let Some(first) = stuck.iter().max_by_key(|part| part.next_waiting_age) {
@@ -770,10 +797,16 @@ pub async fn trouble_of(inspector: &Inspector, job: &JobReport) -> Result<Option
                 };
                 Ok(Some((what, audits(&job.task))))
             }
-            Ok(task) => match why_it_waits(job, &task) {
-                Some((what, hint)) => Ok(Some((what, heeded(inspector, &task, hint).await?))),
-                None => Ok(None),
-            },
+            Ok(task) => {
+                let workers = listed::workers(inspector).await?;
+                let Some((what, hint)) = why_it_waits(job, &task, &workers) else { return Ok(None) };
+                if task.paused.is_none()
+                    && let Some(unknown) = unknowing(&inspector.servers().await?)
+                {
+                    return Ok(Some(unknown));
+                }
+                Ok(Some((what, heeded(inspector, &task, hint).await?)))
+            }
             Err(e) if e.is_retryable() => Err(e),
             Err(e) => Ok(Some((format!("its task cannot be read: {e}"), audits(&job.task)))),
         };
@@ -785,6 +818,9 @@ pub async fn trouble_of(inspector: &Inspector, job: &JobReport) -> Result<Option
     }
     let task = inspector.task(&job.task).await?;
     if !is_live {
+        if let Some(unknown) = unknowing(&inspector.servers().await?) {
+            return Ok(Some(unknown));
+        }
         let mut what = format!("it is held by {}", standing(holder.as_str(), worker.as_ref(), task.as_of));
         let mut hint = next_step(&task, holder.as_str(), worker.as_ref());
         let is_last = is_last_run(&task, job.options.max_count, job.stalled_count) && job.cancel_requested.is_none();
@@ -838,8 +874,11 @@ fn paused_by(pause: &TaskPause) -> String {
     format!("paused by {}{why}", pause.by)
 }
 
+/// What to do where the workers of a task are all stopping.
+const STOPPING: &str = "start a worker that has the task; those end when their jobs have ended, or their grace is over";
+
 /// Why a job does not begin that waits, or is due.
-fn why_it_waits(job: &JobReport, task: &TaskReport) -> Option<(String, String)> {
+fn why_it_waits(job: &JobReport, task: &TaskReport, workers: &[WorkerReport]) -> Option<(String, String)> {
     if job.state == JobState::Delayed && job.due_at.is_none_or(|at| at > task.as_of) {
         return None;
     }
@@ -851,6 +890,10 @@ fn why_it_waits(job: &JobReport, task: &TaskReport) -> Option<(String, String)> 
     }
     if task.live_workers == 0 {
         return task.knows_workers.then(|| ("no live worker works its task".to_owned(), who_had(task)));
+    }
+    let is_its = |worker: &&WorkerReport| worker.tasks.iter().any(|its| its.task == *name);
+    if workers.iter().filter(is_its).any(|worker| worker.state.is_live()) && claimers(name, workers).next().is_none() {
+        return Some(("the workers of its task are all stopping: they claim no more".to_owned(), STOPPING.to_owned()));
     }
     if counts.claimed + counts.running < task.slots {
         return None;

@@ -11,7 +11,7 @@ use heartline_board::failing::ailing;
 use heartline_board::flows::troubles_of;
 use heartline_board::listed::{Listed, listed};
 use heartline_board::text::many;
-use heartline_board::troubles::{Trouble, all_troubles, damaged, holders};
+use heartline_board::troubles::{Trouble, all_troubles, damaged, holders, unknowing};
 
 use crate::failure::Failure;
 
@@ -43,11 +43,15 @@ impl Fleet {
     /// Asks for everything, in a handful of calls for each task and each worker, whatever their jobs.
     pub(crate) async fn look(inspector: &Inspector) -> Result<Fleet, Failure> {
         let Listed { tasks, mut workers, away } = listed(inspector).await?;
-        let holders = holders(inspector, &tasks, &mut workers).await?;
+        let mut holders = holders(inspector, &tasks, &mut workers).await?;
         let damaged = damaged(inspector, &tasks).await?;
         let ailing = ailing(inspector, &tasks).await;
         let flows = inspector.workflows().await.unwrap_or_default();
         let (servers, now) = (inspector.servers().await?, inspector.now().await);
+        if unknowing(&servers).is_some() {
+            // Nobody is accused of what is not known.
+            holders.clear();
+        }
         Ok(Fleet { tasks, workers, holders, servers, away, damaged, ailing, flows, now })
     }
 

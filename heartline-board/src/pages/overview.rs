@@ -15,7 +15,7 @@ use crate::crashes::{dead_handed, doomed, suspicions, taken_back, together};
 use crate::strip::Stalls;
 use crate::text::{rate_of, span};
 use crate::told::{STATES, live_workers};
-use crate::troubles::{Trouble, all_troubles};
+use crate::troubles::{Trouble, all_troubles, unknowing};
 
 /// The size of the pictures, in their own units.
 const WIDTH: f64 = 480.0;
@@ -68,7 +68,10 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Respon
     let log = Stalls::log(&board, &seen.tasks).await;
     let now = board.inspector.now().await;
     let hours = log.hours(now);
-    let to_come = match dead_handed(&board.inspector, &seen.workers, &seen.holders).await {
+    // Nobody is accused of what is not known.
+    let is_known = unknowing(&seen.slow.servers).is_none();
+    let holders = if is_known { &seen.holders[..] } else { &[] };
+    let to_come = match dead_handed(&board.inspector, &seen.workers, holders).await {
         Ok(to_come) => to_come,
         Err(e) => return board.failed(&e),
     };
@@ -77,10 +80,10 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Respon
         Ok(found) => found,
         Err(e) => return board.failed(&e),
     };
-    let mut troubles = all_troubles(&seen.tasks, &seen.workers, &seen.holders, &seen.slow.servers, &seen.away);
+    let mut troubles = all_troubles(&seen.tasks, &seen.workers, holders, &seen.slow.servers, &seen.away);
     troubles.extend(seen.slow.damaged.iter().cloned());
     troubles.extend(seen.slow.ailing.iter().cloned());
-    let doomed = match doomed(&board.inspector, &seen.tasks, &seen.workers, &seen.holders).await {
+    let doomed = match doomed(&board.inspector, &seen.tasks, &seen.workers, holders).await {
         Ok(found) => found,
         Err(e) => return board.failed(&e),
     };

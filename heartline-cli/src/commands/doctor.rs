@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use heartline::{ListsAway, ServerReport, TaskReport, WorkerReport};
+use heartline::{ListsAway, ServerReport, TaskReport, WorkerReport, WorkerState};
 use heartline_board::checks::{Checked, Grade, found, of_servers, ok};
 use heartline_board::crashes::together;
 use heartline_board::flows::troubles_of;
 use heartline_board::text::{shown, span};
-use heartline_board::troubles::{DENIED, troubles};
+use heartline_board::troubles::{DENIED, known_troubles};
 
 use crate::failure::{Failure, ended};
 use crate::fleet::Fleet;
@@ -31,7 +31,8 @@ pub(super) async fn doctor(session: &Session) -> Result<(), Failure> {
     let is_new =
         tasks.is_empty() && away == ListsAway::default() && !workers.iter().any(|worker| worker.state.is_live());
     let flows = flows.iter().flat_map(troubles_of).collect();
-    let others = [troubles(&tasks, &workers, &holders, &away), damaged, ailing, flows, lately.others].concat();
+    let others =
+        [known_troubles(&tasks, &workers, &holders, &servers, &away), damaged, ailing, flows, lately.others].concat();
     let wrong = together(lately.suspicions, lately.doomed, others).into_iter().map(|trouble| {
         let grade = if is_new { Grade::Note } else { trouble.grade };
         let task = trouble.task.map_or_else(String::new, |task| format!("{task}: "));
@@ -89,7 +90,9 @@ fn of_workers(workers: &[WorkerReport]) -> Vec<Checked> {
     checked.push(if live.is_empty() {
         found(Grade::Note, "no worker is live", "start one; `heartline workers --all` shows those that are gone")
     } else {
-        ok(format!("{} workers are live", live.len()))
+        let stopping = live.iter().filter(|worker| worker.state == WorkerState::Stopping).count();
+        let stopping = if stopping > 0 { format!(", {stopping} of which are stopping") } else { String::new() };
+        ok(format!("{} workers are live{stopping}", live.len()))
     });
     if versions.len() > 1 {
         let named: Vec<&str> = versions.into_iter().collect();

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 use heartline_board::text::{many, quoted, relative, shown, span};
 use heartline_board::told::{is_overdue, proof, worker_state};
-use heartline_board::troubles::{claims, holdings, is_sign_overdue, next_step, standing, waits_for_people};
+use heartline_board::troubles::{claims, holdings, is_sign_overdue, next_step, standing, unknowing, waits_for_people};
 
 /// How long a watch takes at most where no interval is in force: two of the default.
 const LONGEST_WATCH: Duration = Duration::from_secs(60);
@@ -164,6 +164,9 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
         true => format!("{} of {held} held jobs are silent; {age}.", jobs.len()),
         false => format!("Which of {held} held jobs are silent is not known before the first snapshot."),
     });
+    if super::tell_unknown(session).await? {
+        return Ok(());
+    }
     super::tell_risks(session, task).await?;
     if early > 0 {
         session.out.hint(format!("{early} more are not heard from since, and need not be yet."));
@@ -262,6 +265,10 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
 
 async fn sweep(session: &Session, task: &str) -> Result<(), Failure> {
     known_task(session, task).await?;
+    // Before it is watched for an interval, which would be for nothing.
+    if let Some((what, _)) = unknowing(&session.inspector.servers().await?) {
+        return Err(Failure::Failed(format!("{what}; nothing can be resolved until it takes writes")));
+    }
     if !session.out.is_json {
         super::tell_risks(session, task).await?;
     }

@@ -119,6 +119,10 @@ async fn outlook(session: &Session, task: &str) -> Result<(), Failure> {
     if session.out.is_json {
         return session.out.json(&outlook);
     }
+    // What keeps it from being known stands before what follows from what was known last.
+    if super::tell_unknown(session).await? {
+        return Ok(());
+    }
     super::tell_risks(session, task).await?;
     for reason in &outlook.reasons {
         session.out.line(shown(reason))?;

@@ -96,7 +96,8 @@ pub(super) async fn show(session: &Session, id: &str) -> Result<(), Failure> {
             shown(&task)
         ))?;
     }
-    for report in held_by.iter().filter(|_| !worker.state.is_live()) {
+    let is_known = worker.state.is_live() || !super::tell_unknown(session).await?;
+    for report in held_by.iter().filter(|_| is_known && !worker.state.is_live()) {
         if let Some(held) = report.holders.iter().find(|holder| holder.worker == worker.worker) {
             let task = session.inspector.task(&report.task).await?;
             let (jobs, hint) = (many(held.jobs, "job"), next_step(&task, worker.worker.as_str(), Some(&worker)));

@@ -300,6 +300,10 @@ async fn jobs_that_wait_beside_free_slots_or_workers_that_stop_are_told_of() {
     set(&presence, "phase", "stopping".to_owned()).await;
     let ran = bench.run(&["health"]).await;
     assert!(ran.status == 1 && ran.out.contains("export: 1 job waiting, and its workers are all stopping"), "{ran:?}");
+    let shown = bench.run(&["jobs", "show", "-t", "export", "c"]).await.out;
+    assert!(shown.contains("the workers of its task are all stopping: they claim no more"), "{shown}");
+    let checked = bench.run(&["doctor"]).await.out;
+    assert!(checked.contains("1 workers are live, 1 of which are stopping"), "{checked}");
 }
 
 #[tokio::test]
@@ -344,6 +348,35 @@ async fn a_server_that_takes_no_writes_is_told_of() {
     assert!(bench.run(&["doctor"]).await.out.contains("NOREPLICAS"));
     needs(0).await;
     assert_eq!(bench.run(&["health"]).await.ok(), "healthy\n");
+
+    // Whoever cannot tell of itself is not accused, and nobody is to take its jobs.
+    bench.export.dispatch("x".into()).id("a").await.unwrap();
+    bench.export.dispatch("x".into()).id("b").await.unwrap();
+    holds(&bench, &["a"], Duration::from_secs(90), Duration::from_secs(40)).await;
+    let looks: [&[&str]; 8] = [
+        &["status"],
+        &["doctor"],
+        &["task", "show", "export"],
+        &["jobs", "show", "-t", "export", "a"],
+        &["jobs", "show", "-t", "export", "b"],
+        &["stalls", "outlook", "-t", "export"],
+        &["recover", "silent", "-t", "export"],
+        &["workers", NOBODY],
+    ];
+    let of_worker = "`heartline recover worker";
+    assert!(bench.run(&["status"]).await.out.contains(of_worker));
+    needs(1).await;
+    for look in looks {
+        let ran = bench.run(look).await;
+        let told = format!("{}{}", ran.out, ran.err);
+        assert!(told.contains("NOREPLICAS"), "{look:?}: {told}");
+        for word in [of_worker, "it is dead, frozen", "WILL FAIL", "start a worker", "recover running"] {
+            assert!(!told.contains(word), "{look:?} {word}: {told}");
+        }
+    }
+    let swept = bench.run(&["recover", "sweep", "-t", "export", "-y"]).await;
+    assert!(swept.status == 1 && swept.err.contains("NOREPLICAS"), "{swept:?}");
+    needs(0).await;
 }
 
 /// Tells of stalls at the death of a worker that held these jobs.
@@ -656,7 +689,10 @@ async fn a_live_worker_whose_presence_cannot_be_read_is_not_taken_for_gone() {
         .await
         .unwrap();
     let ran = bench.run(&["recover", "worker", &id, "-y"]).await;
-    assert!(ran.status == 2 && ran.err.contains("has a presence that cannot be read; IT IS MOST LIKELY ALIVE"), "{ran:?}");
+    assert!(
+        ran.status == 2 && ran.err.contains("has a presence that cannot be read; IT IS MOST LIKELY ALIVE"),
+        "{ran:?}"
+    );
     let shown = bench.run(&["recover", "worker", &id]).await;
     assert!(shown.err.contains("1 of export") && !shown.err.contains("years"), "{shown:?}");
     assert_eq!(bench.export.job("a").await.unwrap().state, heartline::JobState::Running);
