@@ -71,6 +71,7 @@ for at, id in ipairs(ids) do
   end
 end
 
+must_be_allowed_all('HGET HMGET HEXISTS EXISTS ZMSCORE LINDEX LRANGE LTRIM', { payload })
 must_be_allowed('ZREM', { expires, delayed }, 'x')
 must_be_allowed('ZADD', { expires, failed, finalizing }, 0, 'x')
 must_be_allowed('HDEL', { expires_at }, 'x')

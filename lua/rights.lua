@@ -1,5 +1,5 @@
--- Finds out whether our user of the server may run every command that writes: a script that is refused in the middle,
--- with jobs in its hands, would leave them where nobody finds them. Nothing is written.
+-- Finds out whether our user of the server may run every command that scripts run which move jobs: one that is refused
+-- in the middle, with jobs in its hands, would leave them where nobody finds them. Nothing is written.
 -- KEYS[1]  wait:high     (list)  asked about
 -- KEYS[2]  wait          (list)  asked about
 -- KEYS[3]  wait:low      (list)  asked about
@@ -43,22 +43,27 @@
 if not redis.acl_check_cmd then return { 'rights' } end
 local kinds = {
   { keys = { wait_high, wait, wait_low },
-    writes = { { 'LPUSH', 'x' }, { 'RPUSH', 'x' }, { 'LTRIM', 0, -1 } } },
-  { keys = { active, candidates }, writes = { { 'SADD', 'x' }, { 'SREM', 'x' }, { 'RENAME', active } } },
+    calls = { { 'LPUSH', 'x' }, { 'RPUSH', 'x' }, { 'LTRIM', 0, -1 }, { 'LLEN' }, { 'LINDEX', 0 }, { 'LRANGE', 0, -1 },
+      { 'EXISTS' } } },
+  { keys = { active, candidates },
+    calls = { { 'SADD', 'x' }, { 'SREM', 'x' }, { 'RENAME', active }, { 'SCARD' }, { 'SMISMEMBER', 'x' },
+      { 'EXISTS' } } },
   { keys = { delayed, completed, failed, cancelled, finalizing, expires, wake },
-    writes = { { 'ZADD', 0, 'x' }, { 'ZREM', 'x' } } },
+    calls = { { 'ZADD', 0, 'x' }, { 'ZREM', 'x' }, { 'ZCARD' }, { 'ZMSCORE', 'x' }, { 'ZRANGE', 0, 0 },
+      { 'ZRANGEBYSCORE', 0, 0 }, { 'EXISTS' } } },
   { keys = { locks, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
       dispatched_at, deferred, waiting_since, recovery, expires_at, ghosts, calls, meta, claimed, checkpoint,
       progress, outcome, aside },
-    writes = { { 'HSET', 'x', 'x' }, { 'HDEL', 'x' }, { 'HINCRBY', 'x', 1 } } },
-  { keys = { events, stalls }, writes = { { 'XADD', '*', 'x', 'x' }, { 'XTRIM', 'MAXLEN', 1 } } },
+    calls = { { 'HSET', 'x', 'x' }, { 'HDEL', 'x' }, { 'HINCRBY', 'x', 1 }, { 'HGET', 'x' }, { 'HMGET', 'x' },
+      { 'HEXISTS', 'x' }, { 'HLEN' }, { 'HSTRLEN', 'x' }, { 'EXISTS' } } },
+  { keys = { events, stalls }, calls = { { 'XADD', '*', 'x', 'x' }, { 'XTRIM', 'MAXLEN', 1 } } },
 }
 local reply = { 'rights' }
 for _, kind in ipairs(kinds) do
   for _, key in ipairs(kind.keys) do
-    for _, write in ipairs(kind.writes) do
-      if not redis.acl_check_cmd(write[1], key, unpack(write, 2)) then
-        reply[#reply + 1] = write[1]
+    for _, call in ipairs(kind.calls) do
+      if not redis.acl_check_cmd(call[1], key, unpack(call, 2)) then
+        reply[#reply + 1] = call[1]
         reply[#reply + 1] = key
       end
     end

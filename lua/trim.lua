@@ -61,6 +61,7 @@ for at = 1, #oldest, 2 do
   if at == 2 * limit - 1 and #ids > 0 then more = 1 end
 end
 if #ids > 0 then
+  must_be_allowed('EXISTS', columns)
   must_be_allowed('HDEL', columns, 'x')
   must_be_allowed('ZREM', { place }, 'x')
   must_be_allowed('XADD', { events }, '*', 'x', 'x')

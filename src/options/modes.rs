@@ -42,6 +42,9 @@ pub enum Durability {
     /// When so many replicas have it in memory too. If fewer have it within the time, the dispatch fails with
     /// [`Error::NotReplicated`](crate::Error::NotReplicated); the job is written then all the same, and the same dispatch with the same id
     /// waits once more.
+    ///
+    /// One is enough against a primary that dies, since the replica that has most follows it. Against one that still takes writes while another is
+    /// promoted (a failover by hand, a partition) it takes as many as there are: what only others acknowledged is thrown away with it.
     Replicated {
         /// How many; 1 to 100.
         replicas: u32,

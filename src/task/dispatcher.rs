@@ -162,12 +162,18 @@ impl Dispatcher {
         };
         let mut under_way: FuturesOrdered<_> = calls.by_ref().take(IN_FLIGHT * nodes).map(write).collect();
         let (mut existed, mut dispatched, mut failure) = (vec![false; jobs.len()], Vec::new(), None);
+        let mut alone = None;
         // After a failure no further call is made, but what is under way is waited for: it may have been written.
         while let Some((places, answer)) = under_way.next().await {
             match answer {
                 Ok(chunk) => {
                     places.iter().zip(chunk).for_each(|(at, was_there)| existed[*at] = was_there);
                     dispatched.extend(places);
+                }
+                // They are written, and so are the others then.
+                Err(e @ Error::NotReplicated { .. }) => {
+                    dispatched.extend(places);
+                    alone.get_or_insert(e);
                 }
                 Err(e) => {
                     failure.get_or_insert(e);
@@ -177,7 +183,7 @@ impl Dispatcher {
                 under_way.extend(calls.next().map(write));
             }
         }
-        match failure {
+        match failure.or(alone) {
             None => Ok(existed),
             Some(source) => {
                 dispatched.sort_unstable();

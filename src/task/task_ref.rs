@@ -187,6 +187,7 @@ impl<I: Serialize, O> TaskRef<I, O> {
     /// - [`Error::Codec`] or [`Error::TooLarge`] if an input is not JSON or too large. Nothing is written.
     /// - [`Error::Partial`] if the call stopped later, with what stopped it (`Connect`, `Refused`, `Unsupported`) as its source
     ///   and the ids of the jobs that are known to be written, which may be none.
+    ///   With `NotReplicated` as its source all are written, and of some fewer replicas have them than was asked for.
     ///
     /// # Cancel safety
     /// When the future is dropped some jobs may be written and others not.
