@@ -1002,8 +1002,15 @@ fn of_worker(worker: &WorkerReport, now: SystemTime) -> Option<Trouble> {
     }
     if let Some((task, said)) = denied(worker, now) {
         let what = format!("the server denies the worker {} what it asks for {task}: {said}", worker.worker);
-        let hint = "grant its user the right (docs/acl.md has all that a worker needs); it goes on by itself within a minute. What `heartline audit` \
-                    finds meanwhile may come of it: repair behind that";
+        let hint = match ["WRONGPASS", "NOAUTH", "assword"].iter().any(|word| said.contains(word)) {
+            true => {
+                "give that server the user and the password of the worker: each node and each replica has users of its own; it goes on by itself within a minute"
+            }
+            false => {
+                "grant its user the right (docs/acl.md has all that a worker needs); it goes on by itself within a minute. What `heartline audit` finds \
+                 meanwhile may come of it: repair behind that"
+            }
+        };
         return Some(Trouble::risk(None, what, hint.to_owned()));
     }
     if let Some(task) = refused(worker, now) {

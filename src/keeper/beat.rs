@@ -46,8 +46,11 @@ pub(super) async fn run(keeper: Arc<Keeper>, watch: Arc<TaskWatch>) {
             match beaten {
                 Err(e) if e.is_outage() => keeper.unanswered("beat", watch.task.index, e),
                 Err(e) => {
-                    watch.task.rights.heard(&e);
-                    keeper.log.line(move || tracing::warn!(%task, error = %e.chain(), ?pause, "a beat was refused"));
+                    let is_new = watch.task.rights.heard(&e);
+                    keeper.log.line(move || match is_new {
+                        true => tracing::warn!(%task, error = %e.chain(), ?pause, "a beat was refused"),
+                        false => tracing::debug!(%task, error = %e.chain(), ?pause, "a beat was refused again"),
+                    });
                 }
                 Ok(_) => {
                     keeper.log.line(move || tracing::debug!(%task, ?pause, "beaten over the shared connection"));

@@ -27,21 +27,26 @@ impl Rights {
         Rights { reign: AtomicU64::new(reign), is_doubted: AtomicBool::new(false), denied: Mutex::default() }
     }
 
-    /// A call failed so.
-    pub(crate) fn heard(&self, e: &Error) {
+    /// A call failed so. Returns whether that is new: what was denied before is mostly denied again at each try.
+    pub(crate) fn heard(&self, e: &Error) -> bool {
         if e.is_denied() {
             self.is_doubted.store(true, Ordering::Relaxed);
-            self.note(e, false);
         }
+        // A node that does not know our user, or its password, denies all.
+        let is_of_settings = matches!(e, Error::Connect { .. }) && !e.is_retryable();
+        if e.is_denied() || is_of_settings { self.note(e, false) } else { true }
     }
 
-    /// What a script is denied a server may tell without the right: who has asked for that knows more, for some time.
-    fn note(&self, e: &Error, names_right: bool) {
+    /// What a script is denied a server may tell without the right: who has asked for that knows more, for some time. Returns whether nothing was denied
+    /// for that time.
+    fn note(&self, e: &Error, names_right: bool) -> bool {
         let (mut denied, now) = (self.denied.lock().unwrap_or_else(PoisonError::into_inner), clock::now());
+        let is_new = denied.as_ref().is_none_or(|(at, ..)| now.since(*at) >= NAMED_FOR);
         match denied.as_mut() {
-            Some((at, _, true)) if !names_right && now.since(*at) < NAMED_FOR => *at = now,
+            Some((at, _, true)) if !names_right && !is_new => *at = now,
             _ => *denied = Some((now, e.chain().to_string(), names_right)),
         }
+        is_new
     }
 
     /// When a call was denied last, and what was said of it.
@@ -72,5 +77,28 @@ impl Rights {
         self.reign.store(reign, Ordering::Relaxed);
         self.is_doubted.store(false, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::fault::classify;
+
+    fn said(code: &str) -> Error {
+        classify("beat", redis::make_extension_error(code.to_owned(), Some("no".to_owned())))
+    }
+
+    #[test]
+    fn what_is_denied_again_and_again_is_new_once_and_so_is_a_password_that_a_node_does_not_know() {
+        for code in ["NOPERM", "WRONGPASS"] {
+            let rights = Rights::at(0);
+            assert!(rights.heard(&said("LOADING")) && rights.denied().is_none());
+            assert!(rights.heard(&said(code)), "{code}");
+            assert!(!rights.heard(&said(code)), "{code}");
+            assert!(rights.denied().unwrap().1.contains(code), "{code}");
+            // Only a right that is missing is asked for.
+            assert_eq!(rights.is_doubted.load(Ordering::Relaxed), code == "NOPERM");
+        }
     }
 }
