@@ -20,6 +20,14 @@ pub(crate) async fn delayed(conn: &mut impl Connection, keys: &TaskKeys) -> Resu
     Ok(ids.into_iter().zip(deferred.into_iter().map(Option::unwrap_or_default)).collect())
 }
 
+/// Whether something is to be done for workflows that stands in this outbox, of a task or of a workflow.
+pub(crate) async fn is_moving(conn: &mut impl Connection, keys: &TaskKeys) -> Result<bool, Error> {
+    let mut cmd = redis::cmd("ZCARD");
+    cmd.arg(keys.get(Key::Outbox));
+    let entries: u64 = cmd.query_async(conn).await.map_err(|e| classify("drain", e))?;
+    Ok(entries > 0)
+}
+
 /// Makes a delayed job due, and tells the workers.
 pub(crate) async fn bring_forward(conn: &mut (impl Connection + Send), keys: &TaskKeys, id: &str) -> Result<(), Error> {
     let mut cmd = redis::cmd("ZADD");

@@ -50,7 +50,7 @@ impl Observer for Counts {
 }
 
 impl Worker {
-    /// Works until no job of its tasks waits, runs, or is delayed; then stops. For tests (feature `testing`).
+    /// Works until no job of its tasks waits, runs, or is delayed, and nothing is to be done for a workflow; then stops. For tests (feature `testing`).
     ///
     /// Delayed jobs and retries are brought forward, as often as they come; a job that is put off (snoozed, or with a payload
     /// that cannot be read) once, and again each time that another job has ended, for which it may have waited. So one that is
@@ -85,17 +85,23 @@ async fn until_nothing_waits(
     drained: &Mutex<Drained>,
 ) -> Result<Vec<JobId>, Error> {
     let mut seen: HashMap<(usize, String), PutOff> = HashMap::new();
-    // A job may go from one task to another between two questions: only two quiet looks in a row are quiet.
-    let mut was_quiet = false;
+    // A job may go from one task to another between two questions: only two quiet looks in a row are quiet, in which no run ended.
+    let mut was_quiet = None;
+    let looked = || drained.lock().unwrap_or_else(PoisonError::into_inner).clone();
     loop {
-        let (mut busy, mut left) = (false, Vec::new());
-        let ended = {
-            let drained = drained.lock().unwrap_or_else(PoisonError::into_inner);
-            drained.completed + drained.failed
-        };
+        let (mut busy, mut left, before) = (false, Vec::new(), looked());
+        let ended = before.completed + before.failed;
         let mut tables = Vec::with_capacity(tasks.len());
         for task in tasks {
             tables.extend(task.asked(store).await?.iter().cloned());
+        }
+        // In the order in which an end moves a workflow: from the outbox of the task into that of the workflow, and from there to a job.
+        for keys in &tables {
+            busy |= store.shared(RESPONSE_TIMEOUT, async |conn| drain::is_moving(conn, keys).await).await?;
+        }
+        for (name, _) in store.shared(RESPONSE_TIMEOUT, async |conn| store.workflows(conn).await).await? {
+            let keys = store.workflow(&name);
+            busy |= store.shared(RESPONSE_TIMEOUT, async |conn| drain::is_moving(conn, &keys).await).await?;
         }
         for (index, keys) in tables.iter().enumerate() {
             let counted = store.shared(RESPONSE_TIMEOUT, async |conn| counts::counts(conn, keys).await).await?;
@@ -120,10 +126,10 @@ async fn until_nothing_waits(
                 }
             }
         }
-        if !busy && was_quiet {
+        if !busy && was_quiet == Some(looked()) {
             return Ok(left);
         }
-        was_quiet = !busy;
+        was_quiet = (!busy).then_some(before);
         tokio::time::sleep(LOOK).await;
     }
 }

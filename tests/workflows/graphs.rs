@@ -131,6 +131,24 @@ async fn under_the_policy_cancel_what_runs_is_cancelled_at_once_also_in_graphs_i
 }
 
 #[tokio::test]
+async fn a_worker_that_drains_works_until_workflows_have_ended() {
+    for _ in 0..10 {
+        let world = World::new();
+        let app = world.app().await;
+        forest(&app).await;
+        app.task(WORK, options(), |ctx: Context, what: String| crate::world::work(ctx, what)).unwrap();
+        let flow = app.workflow::<u64>("flow", WorkflowOptions::new()).unwrap();
+        let graph = Graph::new();
+        let first = node(&graph, "first", "value 1");
+        let grown = graph.node("grown", &TaskDef::<u64, u64>::new("tree"), 2).after(&first);
+        let last = node(&graph, "last", "sum").after(&grown);
+        let handle = flow.start(graph.output(&last)).await.unwrap();
+        tokio::time::timeout(PATIENCE, app.worker().drain()).await.expect("it drains for ever").unwrap();
+        assert_eq!(handle.status().await.unwrap().state, WorkflowState::Completed);
+    }
+}
+
+#[tokio::test]
 async fn a_graph_that_nobody_works_is_cancelled_before_it_began() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;
