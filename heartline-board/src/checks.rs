@@ -72,6 +72,11 @@ pub fn of_server(server: &ServerReport, now: SystemTime) -> Vec<Checked> {
             "it has no replica",
             "with its host all jobs are lost: a replica, or an append-only file on a disk that outlives the host",
         ),
+        (true, replicas) if server.silent_replicas > 0 => found(
+            Grade::Note,
+            format!("{replicas} replicas follow it, {} of which said nothing for some seconds", server.silent_replicas),
+            "see to them: what they do not have is lost with the primary, and a dispatch that waits for them fails",
+        ),
         (true, replicas) => ok(format!("{replicas} replicas follow it")),
     });
     if let Some(wanted) = server.wanted_replicas.filter(|wanted| server.is_primary && server.replicas <= *wanted) {

@@ -214,6 +214,11 @@ fn of_servers(registry: &mut Registry, servers: &[ServerReport]) {
     for (name, help, count) in [
         ("redis_servers", "Redis servers: the one that there is, or the primaries of a cluster", servers.len()),
         ("redis_servers_up", "Redis servers that answer", known().count()),
+        (
+            "redis_servers_refusing_writes",
+            "Redis servers that answer, and take no writes",
+            known().filter(|server| server.write_refusal.is_some()).count(),
+        ),
     ] {
         let level = Level::default();
         level.set(count as f64);

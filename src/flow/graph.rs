@@ -76,6 +76,10 @@ pub trait NodeTask<I, O>: sealed::Sealed {
 }
 
 /// One node, or several, that others wait for.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no node, and no list of nodes of one type",
+    note = "nodes of different types are named one behind the other: `.after(&one).after(&other)`"
+)]
 pub trait NodeInputs: sealed::Sealed {
     #[doc(hidden)]
     fn each(&self, node: &mut dyn FnMut(&AnyNode<'_>));

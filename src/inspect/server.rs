@@ -38,6 +38,8 @@ pub struct ServerReport {
     pub is_primary: bool,
     /// How many replicas follow it.
     pub replicas: u64,
+    /// How many of those have said nothing for 4 s and more: one that stands still follows in name alone.
+    pub silent_replicas: u64,
     /// How many have to for it to take writes (`min-replicas-to-write`), if any have to; 1 where how many is not told.
     pub wanted_replicas: Option<u64>,
     /// Whether it has followed another primary since it started: its data are those of that one, whenever it started.
@@ -108,6 +110,7 @@ impl ServerReport {
             longest_round_trip: Duration::ZERO,
             is_primary: true,
             replicas: 0,
+            silent_replicas: 0,
             wanted_replicas: None,
             has_followed: false,
             used_memory: 0,
@@ -142,6 +145,10 @@ impl ServerReport {
             longest_round_trip: told.round_trips.last().copied().unwrap_or_default(),
             is_primary: text("role").is_none_or(|role| role == "master"),
             replicas: number("connected_slaves"),
+            silent_replicas: (0..number("connected_slaves"))
+                .filter_map(|replica| text(&format!("slave{replica}")))
+                .filter(|said| is_silent(said))
+                .count() as u64,
             wanted_replicas: told.wanted_replicas,
             // From Redis 7.0 on a restart keeps the second offset, too.
             has_followed: match text("total_net_repl_input_bytes") {
@@ -159,5 +166,23 @@ impl ServerReport {
             clients: number("connected_clients"),
             write_refusal: told.refusal,
         }
+    }
+}
+
+/// Whether a replica has said nothing for seconds, by a line of `INFO replication`. One that is well says something each second.
+fn is_silent(said: &str) -> bool {
+    let lag = said.split(',').find_map(|word| word.strip_prefix("lag=")?.parse::<u64>().ok());
+    lag.is_some_and(|seconds| seconds >= 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_is_silent_by_what_the_server_last_heard_of_it() {
+        let said = |lag: u64| format!("ip=127.0.0.1,port=7001,state=online,offset=1200,lag={lag}");
+        assert!(!is_silent(&said(0)) && !is_silent(&said(1)) && is_silent(&said(4)));
+        assert!(!is_silent("ip=127.0.0.1,port=7001,state=wait_bgsave,offset=0"));
     }
 }

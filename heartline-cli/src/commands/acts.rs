@@ -142,7 +142,7 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
         bar.set_style(style);
     }
     let mut stop = std::pin::pin!(heartline::shutdown_signal());
-    let (mut failure, mut is_denied, mut is_stopped) = (None, false, false);
+    let (mut failure, mut is_denied, mut was_refused, mut is_stopped) = (None, false, false, false);
     while !is_stopped {
         let stepped = {
             let mut step = std::pin::pin!(act.step());
@@ -169,6 +169,9 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
             Err(e) => {
                 // That is asked before anything is written, where the server can tell.
                 is_denied = matches!(&e, Error::Denied { source } if source.to_string().contains(ASKED_BEFORE));
+                // A server that takes no writes takes none of a step.
+                was_refused =
+                    matches!(&e, Error::Connect { source } | Error::Refused { source } if source.code().is_some());
                 failure = Some(Failure::from(e));
                 break;
             }
@@ -179,7 +182,9 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
     match failure {
         Some(failure) if is_denied => Err(failure),
         Some(failure) => {
-            say!("note: the step that was under way may have taken up to {A_STEP} jobs more");
+            if !was_refused {
+                say!("note: the step that was under way may have taken up to {A_STEP} jobs more");
+            }
             Err(failure)
         }
         None if is_stopped && !act.report().is_complete => {

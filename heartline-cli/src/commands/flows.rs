@@ -42,7 +42,7 @@ async fn summary(session: &Session) -> Result<(), Failure> {
         return ended(is_sound, session.out.json(&flows));
     }
     if flows.is_empty() {
-        session.out.hint(format!("No workflow was started on {} under this prefix.", session.place));
+        session.out.hint(format!("No workflow was started on {}.", session.place));
         return Ok(());
     }
     const COLUMNS: [&str; 9] =
@@ -60,6 +60,9 @@ async fn summary(session: &Session) -> Result<(), Failure> {
         cells
     };
     session.out.table(&COLUMNS, flows.iter().map(cells).collect())?;
+    if flows.iter().any(|flow| flow.running > 0) {
+        session.out.hint("Graphs that run as nodes are counted as running, too.");
+    }
     for flow in &flows {
         for trouble in heartline_board::flows::troubles_of(flow) {
             session.out.hint(format!("! {}\n    {}", shown(&trouble.what), shown(&trouble.hint)));

@@ -58,7 +58,10 @@ async fn list(session: &Session, task: Option<&str>) -> Result<(), Failure> {
         return ended(is_whole, session.out.json(&serde_json::json!({ "stalls": stalls, "next": next })));
     }
     if stalls.is_empty() {
-        session.out.hint(format!("No stall{} is known.", task.map_or_else(String::new, |task| format!(" of {task}"))));
+        if is_whole {
+            let of = task.map_or_else(String::new, |task| format!(" of {task}"));
+            session.out.hint(format!("No stall{of} is known."));
+        }
         return ended(is_whole, Ok(()));
     }
     const COLUMNS: [&str; 10] =

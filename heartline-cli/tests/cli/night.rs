@@ -374,6 +374,10 @@ async fn a_server_that_takes_no_writes_is_told_of() {
             assert!(!told.contains(word), "{look:?} {word}: {told}");
         }
     }
+    let metrics = bench.run(&["metrics", "--once"]).await.ok();
+    assert!(metrics.contains("heartline_redis_servers_refusing_writes 1"), "{metrics}");
+    let cancelled = bench.run(&["jobs", "cancel", "-t", "export", "b", "-y"]).await;
+    assert!(cancelled.status == 1 && !cancelled.err.contains("200 jobs more"), "{cancelled:?}");
     let swept = bench.run(&["recover", "sweep", "-t", "export", "-y"]).await;
     assert!(swept.status == 1 && swept.err.contains("NOREPLICAS"), "{swept:?}");
     needs(0).await;
