@@ -18,6 +18,9 @@ pub(crate) const LARGE: usize = 512 * 1024;
 /// The most jobs that one call of `dispatch` or `settle` carries: larger batches are slower a job.
 pub(crate) const BATCH: usize = 200;
 
+/// Of how many ends of nodes a workflow is told in one call: of twice as many a call takes over 2 ms.
+pub(crate) const ENDS: usize = 100;
+
 /// The most bytes of payloads, or of results, that one call of many jobs carries: more would keep the server from others for
 /// milliseconds.
 pub(crate) const BATCH_BYTES: usize = LARGE;

@@ -18,7 +18,7 @@ use crate::job::id::JobId;
 use crate::job::node_id::NodeId;
 use crate::job::shape::{ChildGraph, Shape};
 use crate::job::state::JobState;
-use crate::limits::{BATCH, BATCH_BYTES, NODE_BATCH, NODE_LIMIT};
+use crate::limits::{BATCH, BATCH_BYTES, ENDS, NODE_BATCH, NODE_LIMIT};
 use crate::options::modes::Durability;
 use crate::store::cancel;
 use crate::store::declare::{WIRE_OF_NODES, check_wire};
@@ -184,8 +184,11 @@ impl Mover {
 
     /// Both.
     async fn advance(&self, keys: &TaskKeys, ended: &[Ended]) -> Result<(), Error> {
-        let advanced = self.tell(keys, ended).await?;
-        self.follow(keys, ended, advanced).await
+        for some in ended.chunks(ENDS) {
+            let advanced = self.tell(keys, some).await?;
+            self.follow(keys, some, advanced).await?;
+        }
+        Ok(())
     }
 
     /// Sends what opened, visits what was left to be visited, and cancels what is open of instances that stop.

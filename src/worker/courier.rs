@@ -12,7 +12,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::flow::mover::{Ended, Mover};
 use crate::job::node_id::NodeId;
-use crate::limits::{BATCH, BATCH_BYTES};
+use crate::limits::{BATCH, BATCH_BYTES, ENDS};
 use crate::pauses::Pauses;
 use crate::process::desk::{Ask, Inbox, Notice};
 use crate::process::shared::WorkerShared;
@@ -259,7 +259,7 @@ impl Courier {
             if !own.ended.is_empty() && !own.tells {
                 own.tells = true;
                 let (mut bytes, mut count) = (0, 0);
-                for ended in own.ended.iter().take(BATCH) {
+                for ended in own.ended.iter().take(ENDS) {
                     bytes += ended.node.said.len();
                     if count > 0 && bytes > BATCH_BYTES {
                         break;
