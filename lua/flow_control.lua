@@ -33,6 +33,11 @@ local known = {}
 local one = instance_of(known, keys, flow)
 if not one then return { 'unknown' } end
 if not (one.runs or one.is_paused) then
+  -- A new run that was begun in part is not begun.
+  if one.stopping == 'again ' then
+    redis.call('HDEL', stopping, flow)
+    redis.call('ZREM', outbox, 'r ' .. flow .. '/' .. one.run)
+  end
   local place = ended_in(keys, one)
   return place and { 'ended', place, 0 } or { 'unknown' }
 end

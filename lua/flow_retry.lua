@@ -52,7 +52,7 @@ redis.call('HSET', nodes, unpack(states))
 if not live then
   redis.call('HSET', stopping, flow, 'again ')
   -- Where the caller dies between its parts others go on.
-  if not is_begun then redis.call('ZADD', outbox, string.format('%d', now_ms), 'r ' .. flow .. '/' .. one.run) end
+  redis.call('ZADD', outbox, 'NX', string.format('%d', now_ms), 'r ' .. flow .. '/' .. one.run)
   return { 'part' }
 end
 redis.call('HDEL', stopping, flow)

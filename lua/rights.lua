@@ -50,7 +50,7 @@ local kinds = {
       { 'EXISTS' } } },
   { keys = { delayed, completed, failed, cancelled, finalizing, expires, wake },
     calls = { { 'ZADD', 0, 'x' }, { 'ZREM', 'x' }, { 'ZCARD' }, { 'ZMSCORE', 'x' }, { 'ZRANGE', 0, 0 },
-      { 'ZRANGEBYSCORE', 0, 0 }, { 'EXISTS' } } },
+      { 'EXISTS' } } },
   { keys = { locks, cancelling, payload, attempt, stalled_count, result, errors, options, max_count, priority,
       dispatched_at, deferred, waiting_since, recovery, expires_at, ghosts, calls, meta, claimed, checkpoint,
       progress, outcome, aside },

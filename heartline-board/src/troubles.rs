@@ -236,12 +236,25 @@ fn of_restart(server: &ServerReport, workers: &[WorkerReport]) -> Option<Trouble
 #[must_use]
 pub fn unknowing(servers: &[ServerReport]) -> Option<(String, String)> {
     let (server, refusal) = servers.iter().find_map(|server| Some((server, server.write_refusal.as_ref()?)))?;
+    let named = if servers.len() == 1 { "the server".to_owned() } else { format!("the server {}", server.place) };
     let what = match server.is_primary {
-        true => format!("the server refuses to write: {refusal}"),
-        false => format!("the server is a replica, which takes no writes: {refusal}"),
+        true => format!("{named} refuses to write: {refusal}"),
+        false => format!("{named} is a replica, which takes no writes: {refusal}"),
     };
     let hint = "no worker can tell of itself there: who is live, and who holds what, is not known, and nothing is to be recovered by hand; look again when it takes writes";
     Some((what, hint.to_owned()))
+}
+
+/// The same where the servers are still to be asked. Who may not ask them goes without.
+pub async fn unknown(inspector: &Inspector) -> Option<(String, String)> {
+    unknowing(&inspector.servers().await.ok()?)
+}
+
+/// That no server takes writes: whatever is asked for is refused.
+pub async fn unwritable(inspector: &Inspector) -> Option<String> {
+    let servers = inspector.servers().await.ok()?;
+    let refuses = |server: &ServerReport| server.fault.is_some() || server.write_refusal.is_some();
+    unknowing(&servers).filter(|_| servers.iter().all(refuses)).map(|(what, _)| what)
 }
 
 /// The same as [`troubles`] as far as it is known, where a server takes no writes, and what was lost with one that started anew.
@@ -290,11 +303,6 @@ pub fn all_troubles(
 /// As every look.
 pub async fn troubles_of(inspector: &Inspector, task: &TaskReport) -> Result<Vec<Trouble>, Error> {
     let (tasks, mut workers) = (std::slice::from_ref(task), listed::workers(inspector).await?);
-    if let Some((what, hint)) = unknowing(&inspector.servers().await?) {
-        let mut troubles = vec![Trouble::risk(Some(&task.task), what, hint)];
-        troubles.extend(task.fault.iter().flat_map(|_| of_task(task, None, &workers)));
-        return Ok(troubles);
-    }
     let holders = holders(inspector, tasks, &mut workers).await?;
     let mut troubles = troubles(tasks, &workers, &holders, &ListsAway::default());
     let doomed = doomed(inspector, tasks, &workers, &holders).await?;
@@ -302,6 +310,13 @@ pub async fn troubles_of(inspector: &Inspector, task: &TaskReport) -> Result<Vec
     let suspicions = suspicions_of(inspector, task, &workers, &holders).await?;
     let mut troubles = together(suspicions, doomed, troubles);
     troubles.retain(|trouble| trouble.task.as_deref() == Some(&*task.task));
+    // Where all is well the servers are not asked.
+    if !troubles.is_empty()
+        && let Some((what, hint)) = unknown(inspector).await
+    {
+        troubles = vec![Trouble::risk(Some(&task.task), what, hint)];
+        troubles.extend(task.fault.iter().flat_map(|_| of_task(task, None, &workers)));
+    }
     Ok(troubles)
 }
 
@@ -801,7 +816,7 @@ pub async fn trouble_of(inspector: &Inspector, job: &JobReport) -> Result<Option
                 let workers = listed::workers(inspector).await?;
                 let Some((what, hint)) = why_it_waits(job, &task, &workers) else { return Ok(None) };
                 if task.paused.is_none()
-                    && let Some(unknown) = unknowing(&inspector.servers().await?)
+                    && let Some(unknown) = self::unknown(inspector).await
                 {
                     return Ok(Some(unknown));
                 }
@@ -818,7 +833,7 @@ pub async fn trouble_of(inspector: &Inspector, job: &JobReport) -> Result<Option
     }
     let task = inspector.task(&job.task).await?;
     if !is_live {
-        if let Some(unknown) = unknowing(&inspector.servers().await?) {
+        if let Some(unknown) = self::unknown(inspector).await {
             return Ok(Some(unknown));
         }
         let mut what = format!("it is held by {}", standing(holder.as_str(), worker.as_ref(), task.as_of));
@@ -892,7 +907,8 @@ fn why_it_waits(job: &JobReport, task: &TaskReport, workers: &[WorkerReport]) ->
         return task.knows_workers.then(|| ("no live worker works its task".to_owned(), who_had(task)));
     }
     let is_its = |worker: &&WorkerReport| worker.tasks.iter().any(|its| its.task == *name);
-    if workers.iter().filter(is_its).any(|worker| worker.state.is_live()) && claimers(name, workers).next().is_none() {
+    let is_live = workers.iter().filter(is_its).any(|worker| worker.state.is_live());
+    if task.knows_workers && is_live && claimers(name, workers).next().is_none() {
         return Some(("the workers of its task are all stopping: they claim no more".to_owned(), STOPPING.to_owned()));
     }
     if counts.claimed + counts.running < task.slots {

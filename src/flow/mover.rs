@@ -70,6 +70,9 @@ const AWAY: Duration = Duration::from_secs(5);
 /// A job that ended so long before its instance began is of an earlier one: none is removed sooner behind its end, and clocks differ.
 const STALE: Duration = Duration::from_secs(2);
 
+/// How often a new run is written anew whose nodes have completed meanwhile.
+const MOVES: usize = 100;
+
 /// How many rounds one look makes at the most: the next one goes on.
 const ROUNDS: usize = 50;
 
@@ -435,6 +438,7 @@ impl Mover {
 
     /// Lets what did not complete of an instance run once more; `begun`: only where somebody has begun that, and went no further.
     pub(crate) async fn retry(&self, keys: &TaskKeys, instance: &str, begun: bool) -> Result<Retried, Error> {
+        let mut moved = 0;
         loop {
             let Some(seen) = self.state(keys, instance).await? else { return Ok(Retried::Unknown) };
             let is_let_be = matches!(seen.place, FlowPlace::Running | FlowPlace::Completed);
@@ -446,7 +450,9 @@ impl Mover {
                 return Ok(Retried::Unknown);
             };
             match self.again(keys, instance, &shape.states_again(&states), seen.turn).await? {
-                Again::Part | Again::Moved => {}
+                // Of a shape that somebody wrote by hand that may be so for ever.
+                Again::Moved if moved == MOVES => return Ok(Retried::Stands(seen.place)),
+                Again::Part | Again::Moved => moved += 1,
                 Again::Run(run) => return Ok(Retried::Begun(self.open(keys, instance, run).await)),
                 Again::Busy(open) => return Ok(Retried::Busy(open)),
                 Again::Unknown => return Ok(Retried::Unknown),
@@ -668,7 +674,10 @@ impl Mover {
             && state.is_stopping
             && state.place == FlowPlace::Running
         {
-            self.cancel_open(keys, instance, state.run).await?;
+            // The node of one task may be away: the others are compared all the same.
+            if let Err(e) = self.cancel_open(keys, instance, state.run).await {
+                tracing::debug!(workflow = keys.task(), instance, error = %e.chain(), "what is open is cancelled later");
+            }
         }
         for (task, nodes) in self.open_nodes(keys, instance).await? {
             if task == GRAPH {

@@ -33,20 +33,24 @@ impl Rights {
             self.is_doubted.store(true, Ordering::Relaxed);
         }
         // A node that does not know our user, or its password, denies all.
-        let is_of_settings = matches!(e, Error::Connect { .. }) && !e.is_retryable();
-        if e.is_denied() || is_of_settings { self.note(e, false) } else { true }
+        let said = e.chain().to_string();
+        let is_of_password = matches!(e, Error::Connect { .. })
+            && !e.is_retryable()
+            && ["WRONGPASS", "NOAUTH", "assword"].iter().any(|word| said.contains(word));
+        if e.is_denied() || is_of_password { self.note(said, false) } else { true }
     }
 
-    /// What a script is denied a server may tell without the right: who has asked for that knows more, for some time. Returns whether nothing was denied
-    /// for that time.
-    fn note(&self, e: &Error, names_right: bool) -> bool {
+    /// What a script is denied a server may tell without the right: who has asked for that knows more, for some time. Returns whether that was not
+    /// denied for that time.
+    fn note(&self, said: String, names_right: bool) -> bool {
         let (mut denied, now) = (self.denied.lock().unwrap_or_else(PoisonError::into_inner), clock::now());
-        let is_new = denied.as_ref().is_none_or(|(at, ..)| now.since(*at) >= NAMED_FOR);
+        let is_late = denied.as_ref().is_none_or(|(at, ..)| now.since(*at) >= NAMED_FOR);
+        let is_told = denied.as_ref().is_some_and(|(_, before, named)| *named || *before == said);
         match denied.as_mut() {
-            Some((at, _, true)) if !names_right && !is_new => *at = now,
-            _ => *denied = Some((now, e.chain().to_string(), names_right)),
+            Some((at, _, true)) if !names_right && !is_late => *at = now,
+            _ => *denied = Some((now, said, names_right)),
         }
-        is_new
+        is_late || !is_told
     }
 
     /// When a call was denied last, and what was said of it.
@@ -71,7 +75,7 @@ impl Rights {
         if let Err(e) = asked.as_ref()
             && !e.is_retryable()
         {
-            self.note(e, true);
+            self.note(e.chain().to_string(), true);
         }
         asked?;
         self.reign.store(reign, Ordering::Relaxed);

@@ -149,7 +149,10 @@ impl Dispatcher {
     ) -> Result<Vec<bool>, Error> {
         let nodes = if durability.copies().is_some() { 1 } else { tables.len().min(NODES) };
         let mut calls = calls(tables.len(), jobs).into_iter();
+        // Once replicas were waited for in vain they are not waited for at each of the other calls.
+        let is_alone = AtomicBool::new(false);
         let write = |(part, places): (usize, Vec<usize>)| {
+            let durability = if is_alone.load(Ordering::Relaxed) { Durability::Memory } else { durability };
             let lane = self.lane_to(Arc::clone(&tables[part]), durability);
             async move {
                 let chunk: Vec<Arc<NewJob>> = places.iter().map(|at| Arc::clone(&jobs[*at])).collect();
@@ -173,6 +176,7 @@ impl Dispatcher {
                 // They are written, and so are the others then.
                 Err(e @ Error::NotReplicated { .. }) => {
                     dispatched.extend(places);
+                    is_alone.store(true, Ordering::Relaxed);
                     alone.get_or_insert(e);
                 }
                 Err(e) => {

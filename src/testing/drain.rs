@@ -87,10 +87,13 @@ async fn until_nothing_waits(
     let mut seen: HashMap<(usize, String), PutOff> = HashMap::new();
     // A job may go from one task to another between two questions: only two quiet looks in a row are quiet, in which no run ended.
     let mut was_quiet = None;
-    let looked = || drained.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let looked = || {
+        let drained = drained.lock().unwrap_or_else(PoisonError::into_inner);
+        (drained.completed, drained.failed, drained.retried)
+    };
     loop {
         let (mut busy, mut left, before) = (false, Vec::new(), looked());
-        let ended = before.completed + before.failed;
+        let ended = before.0 + before.1;
         let mut tables = Vec::with_capacity(tasks.len());
         for task in tasks {
             tables.extend(task.asked(store).await?.iter().cloned());

@@ -222,7 +222,6 @@ async fn a_large_one_runs_again_once_the_last_part_of_it_is_there() {
         assert_eq!(part(&mut task, "2", "-", 0..500, "p 0 0").await, "[changed]");
         assert_eq!(part(&mut task, "2", "1200", 1000..1200, "p 0 0").await, "[changed]");
         assert_eq!(task.ok("flow_pause", &["a", "3", "resume"]).await, "[changed]");
-        assert_eq!(task.ok("flow_control", &["a", "why"]).await, "[ended failed 0]");
         assert_eq!(said(&mut task, "flow_open", "a 1").await, "[opened 0 0]");
         assert_eq!(said(&mut task, "flow_open", "a 2").await, "[opened 0 0]");
         assert_eq!(said(&mut task, "flow_advance", "a 0 1 c 7 a 1 2 c 7").await, "[advanced 0]");
@@ -297,6 +296,11 @@ async fn a_new_run_that_is_begun_in_part_stands_in_the_outbox_and_keeps_its_dead
     assert_eq!(part(&mut task, "3", "600", 500..600, "p 0 0").await, "[again 2]");
     assert_eq!(task.held("outbox").await, r#"zset ["o a/2": NOW]"#);
     assert_eq!(task.held("deadlines").await, "");
+    // Whoever cancels it meanwhile does not see it run.
+    let mut task = all_failed(600).await;
+    part(&mut task, "3", "-", 0..500, "p 0 0").await;
+    assert_eq!(task.ok("flow_control", &["a", "why"]).await, "[ended failed 0]");
+    assert_eq!(task.held("outbox").await + &task.held("stopping").await, "");
 }
 
 #[tokio::test]

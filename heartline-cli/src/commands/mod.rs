@@ -36,7 +36,7 @@ use crate::session::connect;
 use heartline_board::crashes::{doomed, suspicions_of, together};
 use heartline_board::listed::{self, of_lists};
 use heartline_board::text::{relative, shown};
-use heartline_board::troubles::{holders, unknowing};
+use heartline_board::troubles::{holders, unknown, unwritable};
 
 /// Does what was asked for.
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
@@ -149,17 +149,18 @@ fn when(at: Option<SystemTime>, now: SystemTime) -> String {
 }
 
 /// Tells, to a person, that nobody knows who is live, where that is so.
-async fn tell_unknown(session: &Session) -> Result<bool, Failure> {
-    let unknown = unknowing(&session.inspector.servers().await?);
-    if let Some((what, hint)) = &unknown {
+async fn tell_unknown(session: &Session) -> bool {
+    let told = unknown(&session.inspector).await;
+    if let Some((what, hint)) = &told {
         session.out.hint(format!("! {}\n    {}", shown(what), shown(hint)));
     }
-    Ok(unknown.is_some())
+    told.is_some()
 }
 
 /// Tells, to a person, of jobs of a task that may take down the next worker, and of those that fail when they are taken back.
 async fn tell_risks(session: &Session, task: &str) -> Result<(), Failure> {
-    if unknowing(&session.inspector.servers().await?).is_some() {
+    // What follows is refused, and says why.
+    if unwritable(&session.inspector).await.is_some() {
         return Ok(());
     }
     let (report, mut workers) = (session.inspector.task(task).await?, listed::workers(&session.inspector).await?);

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 use heartline_board::text::{many, quoted, relative, shown, span};
 use heartline_board::told::{is_overdue, proof, worker_state};
-use heartline_board::troubles::{claims, holdings, is_sign_overdue, next_step, standing, unknowing, waits_for_people};
+use heartline_board::troubles::{claims, holdings, is_sign_overdue, next_step, standing, unwritable, waits_for_people};
 
 /// How long a watch takes at most where no interval is in force: two of the default.
 const LONGEST_WATCH: Duration = Duration::from_secs(60);
@@ -164,7 +164,7 @@ async fn silent(session: &Session, task: &str) -> Result<(), Failure> {
         true => format!("{} of {held} held jobs are silent; {age}.", jobs.len()),
         false => format!("Which of {held} held jobs are silent is not known before the first snapshot."),
     });
-    if super::tell_unknown(session).await? {
+    if super::tell_unknown(session).await {
         return Ok(());
     }
     super::tell_risks(session, task).await?;
@@ -266,7 +266,7 @@ async fn of_worker(session: &Session, id: &str) -> Result<(), Failure> {
 async fn sweep(session: &Session, task: &str) -> Result<(), Failure> {
     known_task(session, task).await?;
     // Before it is watched for an interval, which would be for nothing.
-    if let Some((what, _)) = unknowing(&session.inspector.servers().await?) {
+    if let Some(what) = unwritable(&session.inspector).await {
         return Err(Failure::Failed(format!("{what}; nothing can be resolved until it takes writes")));
     }
     if !session.out.is_json {

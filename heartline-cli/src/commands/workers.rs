@@ -96,7 +96,7 @@ pub(super) async fn show(session: &Session, id: &str) -> Result<(), Failure> {
             shown(&task)
         ))?;
     }
-    let is_known = worker.state.is_live() || !super::tell_unknown(session).await?;
+    let is_known = worker.state.is_live() || !super::tell_unknown(session).await;
     for report in held_by.iter().filter(|_| is_known && !worker.state.is_live()) {
         if let Some(held) = report.holders.iter().find(|holder| holder.worker == worker.worker) {
             let task = session.inspector.task(&report.task).await?;
