@@ -43,7 +43,7 @@ if #late > 0 then
 end
 for _, flow in ipairs(late) do
   local one = instance_of(known, keys, flow)
-  -- A new run that has begun to be written has none, and is begun by whoever looks.
+  -- A new run that was begun in part takes the deadline with its last part, and stands in the outbox until then.
   local is_begun = one and one.stopping == 'again '
   if one and (one.runs or one.is_paused) and not one.stopping then
     stop(keys, one, 'failed {"code":"timeout","message":"its deadline passed"}', now_ms)

@@ -283,18 +283,11 @@ pub fn known_troubles(
     troubles
 }
 
-/// The same, and by what the servers put jobs at risk.
+/// By what the servers put jobs at risk.
 #[must_use]
-pub fn all_troubles(
-    tasks: &[TaskReport],
-    workers: &[WorkerReport],
-    holders: &[HolderReport],
-    servers: &[ServerReport],
-    away: &ListsAway,
-) -> Vec<Trouble> {
+pub fn server_risks(servers: &[ServerReport]) -> Vec<Trouble> {
     let risks = of_servers(servers, SystemTime::now()).into_iter().filter(|checked| checked.grade == Grade::Risk);
-    let risks = risks.map(|risk| Trouble::risk(None, risk.what, risk.todo.unwrap_or_default()));
-    risks.chain(known_troubles(tasks, workers, holders, servers, away)).collect()
+    risks.map(|risk| Trouble::risk(None, risk.what, risk.todo.unwrap_or_default())).collect()
 }
 
 /// What is wrong with one task, the same as among all.

@@ -11,7 +11,7 @@ use heartline_board::failing::ailing;
 use heartline_board::flows::troubles_of;
 use heartline_board::listed::{Listed, listed};
 use heartline_board::text::many;
-use heartline_board::troubles::{Trouble, all_troubles, damaged, holders, unknowing};
+use heartline_board::troubles::{Trouble, damaged, holders, known_troubles, server_risks, unknowing};
 
 use crate::failure::Failure;
 
@@ -87,7 +87,8 @@ impl Fleet {
 
     /// What is wrong, or may be, the gravest first.
     pub(crate) fn troubles(&self, lately: Lately) -> Vec<Trouble> {
-        let mut troubles = all_troubles(&self.tasks, &self.workers, &self.holders, &self.servers, &self.away);
+        let mut troubles = server_risks(&self.servers);
+        troubles.extend(known_troubles(&self.tasks, &self.workers, &self.holders, &self.servers, &self.away));
         troubles.extend(self.damaged.iter().cloned());
         troubles.extend(self.ailing.iter().cloned());
         troubles.extend(self.flows.iter().flat_map(troubles_of));

@@ -200,7 +200,10 @@ impl Mover {
         let mut entries = VecDeque::from(advanced.entries);
         while let Some(entry) = entries.pop_front() {
             let Some(mark) = entry.strip_prefix("v ") else {
-                Box::pin(self.carry_out(keys, &entry)).await?;
+                // It stays in the outbox, and holds up no others: the node of a task may be away.
+                if let Err(e) = Box::pin(self.carry_out(keys, &entry)).await {
+                    tracing::debug!(workflow = keys.task(), entry, error = %e.chain(), "a step of a workflow is tried again");
+                }
                 continue;
             };
             let visit = async |conn: &mut _| flow_visit::visit(conn, keys, mark).await;

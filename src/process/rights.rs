@@ -1,4 +1,4 @@
-//! Whether our user of the server may write all that scripts write. Rights are not replicated: of a primary that has just become one, and behind a refusal, that
+//! Whether our user of the server may run all that scripts run which move jobs. Rights are not replicated: of a primary that has just become one, and behind a refusal, that
 //! is asked anew, since a script that is refused in the middle leaves jobs where nobody finds them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

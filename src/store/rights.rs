@@ -8,7 +8,7 @@ use crate::error::Error;
 /// How many keys are told of beside a command.
 const NAMED: usize = 3;
 
-/// Makes sure that our user of the server may run every command that writes, as far as the server can tell.
+/// Makes sure that our user of the server may run every command of the scripts that move jobs, as far as the server can tell.
 ///
 /// # Errors
 /// `Unsupported` with what is missing.

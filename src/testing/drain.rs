@@ -93,7 +93,8 @@ async fn until_nothing_waits(
     };
     loop {
         let (mut busy, mut left, before) = (false, Vec::new(), looked());
-        let ended = before.0 + before.1;
+        let (completed, failed, _) = before;
+        let ended = completed + failed;
         let mut tables = Vec::with_capacity(tasks.len());
         for task in tasks {
             tables.extend(task.asked(store).await?.iter().cloned());

@@ -15,7 +15,7 @@ use crate::crashes::{dead_handed, doomed, suspicions, taken_back, together};
 use crate::strip::Stalls;
 use crate::text::{rate_of, span};
 use crate::told::{STATES, live_workers};
-use crate::troubles::{Trouble, all_troubles, unknowing};
+use crate::troubles::{Trouble, known_troubles, server_risks, unknowing};
 
 /// The size of the pictures, in their own units.
 const WIDTH: f64 = 480.0;
@@ -80,7 +80,9 @@ pub(crate) async fn page(State(board): State<Arc<Board>>, head: Parts) -> Respon
         Ok(found) => found,
         Err(e) => return board.failed(&e),
     };
-    let mut troubles = all_troubles(&seen.tasks, &seen.workers, holders, &seen.slow.servers, &seen.away);
+    let servers = &seen.slow.servers;
+    let mut troubles = server_risks(servers);
+    troubles.extend(known_troubles(&seen.tasks, &seen.workers, holders, servers, &seen.away));
     troubles.extend(seen.slow.damaged.iter().cloned());
     troubles.extend(seen.slow.ailing.iter().cloned());
     let doomed = match doomed(&board.inspector, &seen.tasks, &seen.workers, holders).await {

@@ -7,7 +7,7 @@ use heartline::{ListsAway, ServerReport, TaskReport, WorkerReport, WorkerState};
 use heartline_board::checks::{Checked, Grade, found, of_servers, ok};
 use heartline_board::crashes::together;
 use heartline_board::flows::troubles_of;
-use heartline_board::text::{shown, span};
+use heartline_board::text::{many, shown, span};
 use heartline_board::troubles::{DENIED, known_troubles};
 
 use crate::failure::{Failure, ended};
@@ -92,7 +92,8 @@ fn of_workers(workers: &[WorkerReport]) -> Vec<Checked> {
     } else {
         let stopping = live.iter().filter(|worker| worker.state == WorkerState::Stopping).count();
         let stopping = if stopping > 0 { format!(", {stopping} of which are stopping") } else { String::new() };
-        ok(format!("{} workers are live{stopping}", live.len()))
+        let are = if live.len() == 1 { "is" } else { "are" };
+        ok(format!("{} {are} live{stopping}", many(live.len() as u64, "worker")))
     });
     if versions.len() > 1 {
         let named: Vec<&str> = versions.into_iter().collect();

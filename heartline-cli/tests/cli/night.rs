@@ -303,7 +303,7 @@ async fn jobs_that_wait_beside_free_slots_or_workers_that_stop_are_told_of() {
     let shown = bench.run(&["jobs", "show", "-t", "export", "c"]).await.out;
     assert!(shown.contains("the workers of its task are all stopping: they claim no more"), "{shown}");
     let checked = bench.run(&["doctor"]).await.out;
-    assert!(checked.contains("1 workers are live, 1 of which are stopping"), "{checked}");
+    assert!(checked.contains("1 worker is live, 1 of which are stopping"), "{checked}");
 }
 
 #[tokio::test]
