@@ -166,7 +166,9 @@ async fn a_cancel_ends_what_waits_at_once_and_what_runs_when_it_has_stopped() {
     let worker = world.worker().await;
     let job = tasks.handle("~flow/runs/0/1").unwrap();
     eventually("it runs", PATIENCE, async || job.state().await.unwrap() == JobState::Running).await;
-    assert_eq!(started.cancel("enough").await.unwrap(), WorkflowState::Running);
+    // Its handler may have stopped by then.
+    let stands = started.cancel("enough").await.unwrap();
+    assert!(matches!(stands, WorkflowState::Running | WorkflowState::Cancelled), "{stands}");
     // A second one changes nothing.
     started.cancel("again").await.unwrap();
     let cancelled = started.result().await.unwrap_err();
