@@ -9,7 +9,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use super::mover::{Retried, unreadable};
+use super::mover::retry::Retried;
+use super::mover::unreadable;
 use super::shared::WorkflowShared;
 use crate::error::Error;
 use crate::job::failure::{Failure, StoredError};

@@ -8,7 +8,7 @@
 //! | `workflow.rs` | a definition, and the start of an instance |
 //! | `starter.rs` | an instance is written, in one call or in parts |
 //! | `grow.rs` | a node goes on as a graph that its handler made |
-//! | `mover.rs` | what moves instances: ends are told, opened nodes are sent, open ones cancelled; whoever does it, and however often |
+//! | `mover/` | what moves instances: ends are told, opened nodes are sent, open ones cancelled; whoever does it, and however often |
 //! | `handle.rs` | an instance from the side of whoever started it |
 
 pub(crate) mod graph;

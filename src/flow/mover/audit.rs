@@ -1,0 +1,168 @@
+//! Instances beside the jobs of their nodes: what a server lost is sent again, and what ended without a word is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::send::send_entry;
+use super::stale::by_table;
+use super::{Ended, Mover, SYNTHESISED};
+use crate::error::Error;
+use crate::job::failure::StoredError;
+use crate::job::id::JobId;
+use crate::job::node_id::NodeId;
+use crate::job::state::JobState;
+use crate::limits::{BATCH, BATCH_BYTES, NODE_LIMIT};
+use crate::store::flow_advance::{EndedNode, NodeEnd};
+use crate::store::flow_audit;
+use crate::store::flow_list;
+use crate::store::flow_look;
+use crate::store::flow_resend;
+use crate::store::flow_start::GRAPH;
+use crate::store::flow_state::{self, FlowPlace};
+use crate::store::keys::{Key, TaskKeys};
+use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
+use crate::store::states;
+use crate::store::values;
+
+impl Mover {
+    /// Compares instances that were not moved for so long with the jobs of their nodes: what a server lost is sent again, and what ended without a
+    /// word is told. Returns whether there may be more of them.
+    pub(super) async fn audit(&self, keys: &TaskKeys, unmoved: Duration) -> Result<bool, Error> {
+        let take = async |conn: &mut _| flow_audit::audit(conn, keys, unmoved).await;
+        let (instances, more) = self.store.shared(RESPONSE_TIMEOUT, take).await?;
+        for instance in instances {
+            if let Err(e) = self.audit_instance(keys, &instance).await {
+                tracing::debug!(workflow = keys.task(), instance, error = %e.chain(), "an instance is audited later");
+            }
+        }
+        Ok(more)
+    }
+
+    pub(super) async fn audit_instance(&self, keys: &TaskKeys, instance: &str) -> Result<(), Error> {
+        // A server may have lost that its handlers were asked to stop.
+        if let Some(state) = self.state(keys, instance).await?
+            && state.is_stopping
+            && state.place == FlowPlace::Running
+        {
+            // The node of one task may be away: the others are compared all the same.
+            if let Err(e) = self.cancel_open(keys, instance, state.run).await {
+                tracing::debug!(workflow = keys.task(), instance, error = %e.chain(), "what is open is cancelled later");
+            }
+        }
+        for (task, nodes) in self.open_nodes(keys, instance).await? {
+            if task == GRAPH {
+                for some in nodes.chunks(BATCH) {
+                    self.audit_children(keys, some).await?;
+                }
+                continue;
+            }
+            let tables = self.store.tables(&task);
+            tables.asked(&self.store).await?;
+            for (table, nodes) in by_table(&tables, nodes) {
+                for some in nodes.chunks(BATCH) {
+                    self.audit_nodes(keys, &table, some).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Open nodes whose jobs are of one table.
+    pub(super) async fn audit_nodes(
+        &self,
+        keys: &TaskKeys,
+        table: &Arc<TaskKeys>,
+        nodes: &[NodeId],
+    ) -> Result<(), Error> {
+        let ids: Vec<JobId> = nodes.iter().map(NodeId::job_id).collect();
+        // Before their states: what is to be sent is for whoever sends it, since a job that is there may be of an earlier instance.
+        let entries: Vec<String> = nodes.iter().map(send_entry).collect();
+        let to_send = async |conn: &mut _| flow_list::in_outbox(conn, keys, &entries).await;
+        let to_send = self.store.shared(RESPONSE_TIMEOUT, to_send).await?;
+        let look = async |conn: &mut _| states::states(conn, table, &ids).await;
+        let looked = self.store.shared(RESPONSE_TIMEOUT, look).await?.jobs;
+        let told = async |conn: &mut _| flow_look::among(conn, table, &ids).await;
+        let to_be_told = self.store.shared(RESPONSE_TIMEOUT, told).await?;
+        let has_ended = looked.iter().flatten().any(|(state, _)| state.is_terminal());
+        let stale = if has_ended { self.stale(keys, table, nodes).await? } else { vec![None; nodes.len()] };
+        let (mut unknown, mut ended) = (Vec::new(), Vec::new());
+        let looked = nodes.iter().zip(looked).zip(to_be_told).zip(to_send).zip(stale);
+        for ((((node, job), is_told_of), to_send), stale) in looked {
+            match job {
+                _ if to_send.is_some() => {}
+                // What is there in its stead is of an earlier instance, and is replaced by what is sent.
+                _ if stale.is_some() => unknown.push(node.clone()),
+                None => unknown.push(node.clone()),
+                Some((state, _)) if state.is_terminal() && !is_told_of => ended.push((node.clone(), state)),
+                Some(_) => {}
+            }
+        }
+        let lost = self.send_again(keys, table.task(), &unknown).await?;
+        ended.extend(lost.into_iter().map(|node| (node, JobState::Failed)));
+        for (node, state) in ended {
+            let said = self.said(table, &node.job_id(), state).await?;
+            let end = match state {
+                JobState::Completed => NodeEnd::Completed,
+                JobState::Cancelled => NodeEnd::Cancelled,
+                _ => NodeEnd::Failed,
+            };
+            self.advance(keys, &[Ended { node: EndedNode { id: node, end, said }, table: None }]).await?;
+        }
+        Ok(())
+    }
+
+    /// Open nodes that are graphs.
+    pub(super) async fn audit_children(&self, keys: &TaskKeys, nodes: &[NodeId]) -> Result<(), Error> {
+        let mut missing = Vec::new();
+        for node in nodes {
+            let child = node.child();
+            let look = async |conn: &mut _| flow_state::state(conn, keys, &child).await;
+            let state = self.store.shared(response_time(BATCH_BYTES), look).await?;
+            let is_there = state.is_some_and(|state| matches!(state.place, FlowPlace::Running | FlowPlace::Paused));
+            if !is_there {
+                missing.push(node.clone());
+            }
+        }
+        for node in self.send_again(keys, GRAPH, &missing).await? {
+            let node = EndedNode { id: node, end: NodeEnd::GraphFailed, said: not_available() };
+            self.advance(keys, &[Ended { node, table: None }]).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends nodes again that are not there. Returns those that were sent often enough.
+    async fn send_again(&self, keys: &TaskKeys, task: &str, missing: &[NodeId]) -> Result<Vec<NodeId>, Error> {
+        if missing.is_empty() {
+            return Ok(Vec::new());
+        }
+        let again = async |conn: &mut _| flow_resend::resend(conn, keys, missing).await;
+        let (sends, lost) = self.store.shared(response_time(BATCH_BYTES), again).await?;
+        tracing::info!(
+            workflow = keys.task(),
+            task,
+            sent = sends.len(),
+            lost = lost.len(),
+            "jobs of a workflow are not there; they are sent again"
+        );
+        self.send(keys, sends).await;
+        self.count(SYNTHESISED, lost.len());
+        let is_lost = |node: &&NodeId| lost.contains(&format!("{}/{}/{}", node.instance, node.node, node.run));
+        Ok(missing.iter().filter(is_lost).cloned().collect())
+    }
+
+    /// What is kept of how a job ended.
+    async fn said(&self, table: &Arc<TaskKeys>, id: &JobId, state: JobState) -> Result<Vec<u8>, Error> {
+        let column = if state == JobState::Completed { Key::Result } else { Key::Error };
+        let (keys, id) = (Arc::clone(table), id.to_string());
+        let read = move |mut conn| async move { values::value(&mut conn, &keys, column, &id).await };
+        let found = self.store.read_apart(response_time(NODE_LIMIT), read).await?;
+        // Nothing is what a handler without a value has.
+        Ok(found.unwrap_or_else(|| if state == JobState::Completed { Vec::new() } else { not_available() }))
+    }
+}
+
+/// What a node has said whose job, or child, is not there.
+fn not_available() -> Vec<u8> {
+    let message = "its job, or what became of it, is not there any more".to_owned();
+    StoredError { code: "result_not_available".to_owned(), message }.to_json().into_bytes()
+}

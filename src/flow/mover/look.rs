@@ -1,0 +1,154 @@
+//! What was not done in time, whoever was to do it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use futures_util::future::join_all;
+
+use super::{Ended, Mover};
+use crate::error::Error;
+use crate::job::id::JobId;
+use crate::limits::BATCH_BYTES;
+use crate::store::ended::ended;
+use crate::store::flow_advance::Advanced;
+use crate::store::flow_look;
+use crate::store::flow_stage;
+use crate::store::flow_trim;
+use crate::store::keys::{Key, TaskKeys};
+use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
+use crate::times::ms_of;
+
+/// What was not moved for so long is compared with its jobs.
+const UNMOVED: Duration = Duration::from_secs(60);
+
+/// How many rounds one look makes at the most: the next one goes on.
+const ROUNDS: usize = 50;
+
+impl Mover {
+    /// Looks after a workflow at once, and compares all of its instances with their jobs.
+    pub(crate) async fn recover(&self, name: &str) -> Result<(), Error> {
+        let (began, keys) = (Instant::now(), self.store.workflow(name));
+        // Before anything is moved: what was moved since this began is let be.
+        while self.audit(&keys, began.elapsed()).await? {}
+        self.look(name, Duration::ZERO).await?;
+        self.store.shared(RESPONSE_TIMEOUT, async |conn: &mut _| self.store.looked_after(conn, name).await).await
+    }
+
+    /// Looks after a workflow: does what is older than the grace and was not done, whoever was to do it.
+    pub(crate) async fn look(&self, name: &str, grace: Duration) -> Result<(), Error> {
+        let keys = self.store.workflow(name);
+        for _ in 0..ROUNDS {
+            let look = async |conn: &mut _| flow_look::look(conn, &keys, grace).await;
+            let found = self.store.shared(response_time(BATCH_BYTES), look).await?;
+            let has_found = !found.entries.is_empty() || !found.sends.is_empty();
+            self.send(&keys, found.sends).await;
+            for entry in found.entries {
+                if let Err(e) = self.carry_out(&keys, &entry).await {
+                    tracing::debug!(workflow = name, entry, error = %e.chain(), "a step of a workflow is tried again");
+                    let off = async |conn: &mut _| {
+                        flow_look::put_off(conn, &keys, std::slice::from_ref(&entry), ms_of(SystemTime::now())).await
+                    };
+                    self.store.shared(RESPONSE_TIMEOUT, off).await?;
+                }
+            }
+            if !found.more || !has_found {
+                break;
+            }
+        }
+        let tasks = async |conn: &mut _| flow_look::tasks(conn, &keys).await;
+        let tasks = self.store.shared(RESPONSE_TIMEOUT, tasks).await?;
+        // Each on its own: the node of one may be away.
+        let looks = tasks.iter().map(|task| async move {
+            if let Err(e) = self.look_at_task(task, grace).await {
+                tracing::debug!(task, error = %e.chain(), "the ended jobs of workflows are looked for again");
+            }
+        });
+        join_all(looks).await;
+        self.audit(&keys, UNMOVED).await?;
+        let unstage = async |conn: &mut _| flow_stage::unstage(conn, &keys, None).await;
+        for _ in 0..ROUNDS {
+            if !self.store.shared(RESPONSE_TIMEOUT, unstage).await? {
+                break;
+            }
+        }
+        self.trim(&keys).await
+    }
+
+    pub(super) async fn carry_out(&self, keys: &TaskKeys, entry: &str) -> Result<(), Error> {
+        let (kind, named) = entry.split_once(' ').unwrap_or((entry, ""));
+        let instance = named.rsplit_once('/').and_then(|(instance, run)| Some((instance, run.parse::<u64>().ok()?)));
+        match (kind, instance) {
+            // These take their entry off themselves.
+            ("v", _) => {
+                let entries = vec![entry.to_owned()];
+                return self.go_on(keys, Advanced { entries, sends: Vec::new() }).await;
+            }
+            ("o", Some((instance, run))) => return self.open(keys, instance, run).await,
+            ("r", Some((instance, _))) => {
+                self.retry(keys, instance, true).await?;
+            }
+            ("x", Some((instance, run))) => self.cancel_open(keys, instance, run).await?,
+            _ => {}
+        }
+        let entry = [entry.to_owned()];
+        let take = async |conn: &mut _| flow_look::done(conn, keys, &entry).await;
+        self.store.shared(RESPONSE_TIMEOUT, take).await
+    }
+
+    /// Tells workflows of the jobs of a task that ended longer ago than the grace.
+    async fn look_at_task(&self, task: &str, grace: Duration) -> Result<(), Error> {
+        let tables = self.store.tables(task).asked(&self.store).await?;
+        for table in tables.iter() {
+            self.look_at(table, grace).await?;
+        }
+        Ok(())
+    }
+
+    /// The same of one table.
+    pub(crate) async fn look_at(&self, table: &Arc<TaskKeys>, grace: Duration) -> Result<(), Error> {
+        for _ in 0..ROUNDS {
+            let look = async |conn: &mut _| ended(conn, table, grace).await;
+            let (found, strange, more) = self.store.shared(response_time(BATCH_BYTES), look).await?;
+            let is_empty = found.is_empty() && strange.is_empty();
+            let mut by_workflow: BTreeMap<String, Vec<Ended>> = BTreeMap::new();
+            for node in found {
+                let ended = Ended { table: Some(Arc::clone(table)), node };
+                by_workflow.entry(ended.node.id.definition.clone()).or_default().push(ended);
+            }
+            for (name, ended) in by_workflow {
+                let keys = self.store.workflow(&name);
+                if let Err(e) = self.advance(&keys, &ended).await {
+                    tracing::debug!(workflow = name, error = %e.chain(), "a workflow is told of ended jobs again");
+                    let ids: Vec<String> = ended.iter().map(|ended| ended.node.id.job_id().to_string()).collect();
+                    let off =
+                        async |conn: &mut _| flow_look::put_off(conn, table, &ids, ms_of(SystemTime::now())).await;
+                    self.store.shared(RESPONSE_TIMEOUT, off).await?;
+                }
+            }
+            let strange: Vec<&str> = strange.iter().map(JobId::as_str).collect();
+            let take = async |conn: &mut _| flow_look::done(conn, table, &strange).await;
+            self.store.shared(RESPONSE_TIMEOUT, take).await?;
+            if !more || is_empty {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes instances that ended long ago.
+    async fn trim(&self, keys: &TaskKeys) -> Result<(), Error> {
+        let kept = async |conn: &mut _| flow_trim::kept(conn, keys).await;
+        let Some(limit) = self.store.shared(RESPONSE_TIMEOUT, kept).await? else { return Ok(()) };
+        for place in [Key::Completed, Key::Failed, Key::Cancelled] {
+            for _ in 0..ROUNDS {
+                let trim = async |conn: &mut _| flow_trim::trim(conn, keys, place, limit).await;
+                let (_, more) = self.store.shared(RESPONSE_TIMEOUT, trim).await?;
+                if !more {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}

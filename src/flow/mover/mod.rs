@@ -1,0 +1,251 @@
+//! What moves workflows. Every step may be repeated by anybody at any time: what was done before is not done again.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `mod.rs` | a workflow is told of ends, and what follows from that is carried out |
+//! | `send.rs` | opened nodes → jobs, or instances of their own |
+//! | `stale.rs` | jobs that earlier instances of the same id left |
+//! | `cancel.rs` | what is open of an instance that stops |
+//! | `retry.rs` | a new run of an instance |
+//! | `look.rs` | what was not done in time, whoever was to do it |
+//! | `audit.rs` | instances beside their jobs: what a server lost |
+
+mod audit;
+mod cancel;
+mod look;
+pub(crate) mod retry;
+pub(crate) mod send;
+mod stale;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use futures_util::future::join_all;
+
+use crate::error::Error;
+use crate::job::shape::Shape;
+use crate::limits::{BATCH_BYTES, ENDS};
+use crate::store::declare::{WIRE_OF_NODES, check_wire};
+use crate::store::engine::Store;
+use crate::store::fleet::named;
+use crate::store::flow_advance::{self, Advanced, EndedNode};
+use crate::store::flow_look;
+use crate::store::flow_nodes;
+use crate::store::flow_open;
+use crate::store::flow_state::{self, FlowState};
+use crate::store::flow_visit;
+use crate::store::keys::TaskKeys;
+use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
+use crate::task::dispatcher::Dispatcher;
+
+/// With so many tasks the dispatchers of those are forgotten to which nothing is being sent.
+const MANY: usize = 1000;
+
+/// What [`Mover::tally`] counts.
+const TOLD: usize = 0;
+const SENT: usize = 1;
+const SYNTHESISED: usize = 2;
+
+/// A node that ended, and the table in whose outbox that stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    pub(crate) node: EndedNode,
+    /// None where it never was a job.
+    pub(crate) table: Option<Arc<TaskKeys>>,
+}
+
+/// Moves workflows, in behalf of whoever starts them and of workers.
+pub(crate) struct Mover {
+    store: Arc<Store>,
+    dispatchers: Mutex<HashMap<String, Arc<Dispatcher>>>,
+    /// Tasks whose workers know of workflows.
+    known: Mutex<HashSet<String>>,
+    /// Tasks that could not be reached, and when.
+    away: Mutex<HashMap<String, Instant>>,
+    /// Nodes of which workflows were told, that were sent, and that ended without a word.
+    tally: [AtomicU64; 3],
+}
+
+impl Mover {
+    pub(crate) fn new(store: Arc<Store>) -> Mover {
+        Mover {
+            store,
+            dispatchers: Mutex::default(),
+            known: Mutex::default(),
+            away: Mutex::default(),
+            tally: Default::default(),
+        }
+    }
+
+    /// Of how many nodes workflows were told by this, how many were sent, and how many ended without a word of their jobs.
+    pub(crate) fn tally(&self) -> [u64; 3] {
+        self.tally.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    fn count(&self, what: usize, nodes: usize) {
+        self.tally[what].fetch_add(nodes as u64, Ordering::Relaxed);
+    }
+
+    /// Sees to it that whoever works these tasks knows of workflows.
+    ///
+    /// # Errors
+    /// `Unsupported` while a live worker of one of them does not.
+    pub(crate) async fn know(&self, tasks: &[String]) -> Result<(), Error> {
+        for task in tasks {
+            if self.known().contains(task) {
+                continue;
+            }
+            let keys = self.store.tables(task).first();
+            let (written, _) = self.store.shared(RESPONSE_TIMEOUT, async |conn| check_wire(conn, &keys).await).await?;
+            if written < WIRE_OF_NODES {
+                let older = self.store.older_workers(task, WIRE_OF_NODES).await?;
+                if !older.is_empty() {
+                    let what =
+                        format!("the jobs of workflows need, of the task {task}, {}", named(&older, WIRE_OF_NODES));
+                    return Err(Error::Unsupported { what });
+                }
+            }
+            self.known().insert(task.clone());
+        }
+        Ok(())
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn dispatcher(&self, task: &str) -> Arc<Dispatcher> {
+        let mut known = self.dispatchers.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MANY {
+            known.retain(|_, dispatcher| Arc::strong_count(dispatcher) > 1);
+        }
+        let new = || Arc::new(Dispatcher::new(Arc::clone(&self.store), self.store.tables(task), None));
+        Arc::clone(known.entry(task.to_owned()).or_insert_with(new))
+    }
+
+    fn away(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        self.away.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells a workflow of the nodes that ended, all of them its own. What follows from it is for [`Mover::follow`].
+    pub(crate) async fn tell(&self, keys: &TaskKeys, ended: &[Ended]) -> Result<Advanced, Error> {
+        let nodes: Vec<EndedNode> = ended.iter().map(|ended| ended.node.clone()).collect();
+        let bytes = nodes.iter().map(|node| node.said.len()).sum();
+        let tell = async |conn: &mut _| flow_advance::advance(conn, keys, &nodes).await;
+        let advanced = self.store.shared(response_time(bytes), tell).await?;
+        self.count(TOLD, nodes.len());
+        Ok(advanced)
+    }
+
+    /// Takes the nodes of which a workflow was told off the outboxes of their tasks, and sends what opened.
+    pub(crate) async fn follow(&self, keys: &TaskKeys, ended: &[Ended], advanced: Advanced) -> Result<(), Error> {
+        let ((), went_on) = tokio::join!(self.told(ended), self.go_on(keys, advanced));
+        went_on
+    }
+
+    /// Both.
+    async fn advance(&self, keys: &TaskKeys, ended: &[Ended]) -> Result<(), Error> {
+        for some in ended.chunks(ENDS) {
+            let advanced = self.tell(keys, some).await?;
+            self.follow(keys, some, advanced).await?;
+        }
+        Ok(())
+    }
+
+    /// The outboxes of tasks: what could not be taken off is told again.
+    async fn told(&self, ended: &[Ended]) {
+        let mut tables: Vec<(&Arc<TaskKeys>, Vec<String>)> = Vec::new();
+        for Ended { node, table } in ended {
+            let Some(table) = table else { continue };
+            let id = node.id.job_id().to_string();
+            match tables.iter_mut().find(|(known, _)| Arc::ptr_eq(known, table)) {
+                Some((_, ids)) => ids.push(id),
+                None => tables.push((table, vec![id])),
+            }
+        }
+        let takes = tables.into_iter().map(|(table, ids)| async move {
+            let take = async |conn: &mut _| flow_look::done(conn, table, &ids).await;
+            if let Err(e) = self.store.shared(RESPONSE_TIMEOUT, take).await {
+                tracing::debug!(task = table.task(), error = %e.chain(), "a workflow is told of ended jobs again");
+            }
+        });
+        join_all(takes).await;
+    }
+
+    /// Sends what opened, visits what was left to be visited, and cancels what is open of instances that stop.
+    pub(crate) async fn go_on(&self, keys: &TaskKeys, advanced: Advanced) -> Result<(), Error> {
+        self.send(keys, advanced.sends).await;
+        let mut entries = VecDeque::from(advanced.entries);
+        while let Some(entry) = entries.pop_front() {
+            let Some(mark) = entry.strip_prefix("v ") else {
+                // It stays in the outbox, and holds up no others: the node of a task may be away.
+                if let Err(e) = Box::pin(self.carry_out(keys, &entry)).await {
+                    tracing::debug!(workflow = keys.task(), entry, error = %e.chain(), "a step of a workflow is tried again");
+                }
+                continue;
+            };
+            let visit = async |conn: &mut _| flow_visit::visit(conn, keys, mark).await;
+            let Advanced { entries: more, sends } = self.store.shared(RESPONSE_TIMEOUT, visit).await?;
+            entries.extend(more);
+            self.send(keys, sends).await;
+        }
+        Ok(())
+    }
+
+    /// Opens what is ready of an instance, and sends it.
+    pub(crate) async fn open(&self, keys: &TaskKeys, instance: &str, run: u64) -> Result<(), Error> {
+        loop {
+            let open = async |conn: &mut _| flow_open::open(conn, keys, instance, run).await;
+            let (follows, more) = self.store.shared(response_time(BATCH_BYTES), open).await?;
+            self.go_on(keys, follows).await?;
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn state(&self, keys: &TaskKeys, instance: &str) -> Result<Option<FlowState>, Error> {
+        let look = |mut conn| async move { flow_state::state(&mut conn, keys, instance).await };
+        self.store.ask(response_time(BATCH_BYTES), look).await
+    }
+
+    /// In which run an instance is, and the states of so many nodes, in pages of 500; `None` of one that is not there.
+    pub(in crate::flow) async fn node_states(
+        &self,
+        keys: &TaskKeys,
+        instance: &str,
+        count: usize,
+    ) -> Result<Option<(u64, Vec<String>)>, Error> {
+        let (mut run, mut states) = (0, Vec::with_capacity(count));
+        while states.len() < count {
+            let from = states.len() as u32;
+            let page = |mut conn| async move { flow_nodes::nodes(&mut conn, keys, instance, from).await };
+            let Some(page) = self.store.ask(RESPONSE_TIMEOUT, page).await? else { return Ok(None) };
+            if page.states.is_empty() {
+                break;
+            }
+            run = page.run;
+            states.extend(page.states);
+        }
+        Ok(Some((run, states)))
+    }
+
+    /// The shape of this digest, which the instance has; `None` where it is not there.
+    pub(in crate::flow) async fn shape(
+        &self,
+        keys: &TaskKeys,
+        instance: &str,
+        digest: &str,
+    ) -> Result<Option<Shape>, Error> {
+        let read = |mut conn| async move { flow_nodes::shape(&mut conn, keys, digest).await };
+        let Some(found) = self.store.ask(response_time(BATCH_BYTES), read).await? else { return Ok(None) };
+        serde_json::from_slice(&found).map(Some).map_err(|source| unreadable(keys.task(), instance, source))
+    }
+}
+
+/// What is stored of an instance cannot be read.
+pub(in crate::flow) fn unreadable(workflow: &str, instance: &str, source: serde_json::Error) -> Error {
+    Error::Codec { what: format!("what is stored of the instance {instance} of the workflow {workflow}"), source }
+}
