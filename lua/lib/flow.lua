@@ -155,8 +155,8 @@ local SKIPPED = '{"code":"skipped","message":"the node whose value it answers di
 -- How an instance ends of which something cannot be read that it needs.
 local UNREADABLE = 'failed {"code":"corrupt","message":"the graph, or the state of a node, cannot be read"}'
 
--- How many nodes a call opens or skips, which is what costs most in it: as many as it may tell of.
-local OPENS = 200
+-- How many nodes a call opens or skips, which is what costs most in it.
+local OPENS = 100
 
 -- How much a call does: edges that it follows, and nodes that it opens or skips.
 local function a_budget()

@@ -416,14 +416,14 @@ async fn ends_of_children_and_of_jobs_of_their_parent_come_in_one_call() {
 #[tokio::test]
 async fn a_child_that_ends_by_a_visit_or_a_look_at_its_nodes_ends_its_node_too() {
     // Skipped nodes over the budget: the last of them is visited in another call.
-    let mut task = with_child("finish", &long_line(203).named("e")).await;
-    assert_eq!(advance(&mut task, "a/1.1 0 1 f E").await, "[advanced 1 v a/1.1/200/1]");
+    let mut task = with_child("finish", &long_line(103).named("e")).await;
+    assert_eq!(advance(&mut task, "a/1.1 0 1 f E").await, "[advanced 1 v a/1.1/100/1]");
     assert_eq!(states(&mut task, "a", 3).await, "c, g, p 1 1");
-    assert_eq!(said(&mut task, "flow_visit", "a/1.1 200 1").await, "[visited 0]");
+    assert_eq!(said(&mut task, "flow_visit", "a/1.1 100 1").await, "[visited 0]");
     assert_eq!(states(&mut task, "a", 3).await, "c, f, s");
     assert_eq!(place(&mut task, "a").await, "failed");
     assert_eq!(task.held("outbox").await + &task.held("cursor").await + &task.held("running").await, "");
-    nothing_changes(&mut task, &[("flow_visit", "a/1.1 200 1")]).await;
+    nothing_changes(&mut task, &[("flow_visit", "a/1.1 100 1")]).await;
     // One of which nothing can be read ends when its nodes are to be opened.
     let mut task = to_start("finish").await;
     assert_eq!(start_in_parts(&mut task, &one(), "a/1.1", "n", 2).await, "[started]");
@@ -445,7 +445,7 @@ async fn what_waits_for_a_graph_is_visited_within_the_budget_of_the_call() {
     start(&mut task, &one(), "a/0.1").await;
     let reply = advance(&mut task, "a/0.1 0 1 c 7").await;
     assert!(reply.starts_with("[advanced 1 v a/0/1 a 1 1 t '' 0 here in-1 "), "{}", &reply[..60]);
-    assert_eq!(head(&mut task, "a").await, "1 0 1100 200 d -");
+    assert_eq!(head(&mut task, "a").await, "1 0 1100 100 d -");
     while said(&mut task, "flow_visit", "a 0 1").await.starts_with("[visited 1 ") {}
     assert_eq!(head(&mut task, "a").await, "1 0 1100 1100 d -");
 }
@@ -810,11 +810,11 @@ async fn a_large_child_goes_in_pages_before_its_root() {
     let mut task = of_graphs(1).await;
     let child = long_line(1_200).named("e");
     assert_eq!(start_in_parts(&mut task, &child, "a/0.1", "n", 500).await, "[started]");
-    for _ in 0..3 {
+    for _ in 0..12 {
         said(&mut task, "flow_open", "a/0.1 1").await;
     }
     advance(&mut task, "a/0.1 0 1 f E").await;
-    for node in [200, 400, 600, 800, 1_000] {
+    for node in (100..1_200).step_by(100) {
         said(&mut task, "flow_visit", &format!("a/0.1 {node} 1")).await;
     }
     assert_eq!(place(&mut task, "a").await, "failed");
@@ -834,7 +834,7 @@ async fn a_large_child_goes_in_pages_before_its_root() {
 /// Fails the first node of a line of 600: all behind it are skipped.
 async fn skip(task: &mut Task, child: &str) {
     advance(task, &format!("{child} 0 1 f E")).await;
-    for node in [200, 400] {
+    for node in (100..600).step_by(100) {
         said(task, "flow_visit", &format!("{child} {node} 1")).await;
     }
 }

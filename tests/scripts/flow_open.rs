@@ -54,13 +54,13 @@ async fn each_state_but_ready_is_let_be() {
 }
 
 #[tokio::test]
-async fn each_call_looks_at_200_nodes_and_the_next_goes_on_from_there() {
-    let mut task = all_ready(500).await;
-    for (from, more, open) in [(0, 1, 200), (200, 1, 400), (400, 0, 500)] {
+async fn each_call_looks_at_100_nodes_and_the_next_goes_on_from_there() {
+    let mut task = all_ready(250).await;
+    for (from, more, open) in [(0, 1, 100), (100, 1, 200), (200, 0, 250)] {
         let reply = said(&mut task, "flow_open", "a 1").await;
         assert!(reply.starts_with(&format!("[opened {more} 0 a {from} 1 t '' 0 here in-{from} ")), "{}", &reply[..60]);
         assert_eq!(reply.matches(" here in-").count(), open - from);
-        assert_eq!(head(&mut task, "a").await, format!("1 0 500 {open} d -"));
+        assert_eq!(head(&mut task, "a").await, format!("1 0 250 {open} d -"));
         let cursor = if more == 1 { format!(r#"hash {{"a/1": "{open}"}}"#) } else { String::new() };
         assert_eq!(task.held("cursor").await, cursor);
         assert_eq!(task.held("outbox").await.contains("\"o a/1\""), more == 1);
@@ -72,9 +72,9 @@ async fn each_call_looks_at_200_nodes_and_the_next_goes_on_from_there() {
 
 #[tokio::test]
 async fn the_last_of_full_pages_is_the_last_call() {
-    let mut task = all_ready(400).await;
+    let mut task = all_ready(200).await;
     assert!(said(&mut task, "flow_open", "a 1").await.starts_with("[opened 1 0 a 0 "));
-    assert!(said(&mut task, "flow_open", "a 1").await.starts_with("[opened 0 0 a 200 "));
+    assert!(said(&mut task, "flow_open", "a 1").await.starts_with("[opened 0 0 a 100 "));
     assert_eq!(task.held("cursor").await, "");
 }
 
@@ -161,10 +161,10 @@ async fn what_cannot_be_read_or_sent_ends_the_instance_where_nothing_is_open() {
 #[tokio::test]
 async fn one_that_stops_in_the_middle_leaves_no_cursor() {
     let mut task = all_ready(1_250).await;
-    task.hset("nodes", &[("a/100", "what")]).await;
+    task.hset("nodes", &[("a/60", "what")]).await;
     let reply = said(&mut task, "flow_open", "a 1").await;
-    assert_eq!(reply.matches(" here in-").count(), 100);
-    assert_eq!(head(&mut task, "a").await, "1 0 1250 100 d -");
+    assert_eq!(reply.matches(" here in-").count(), 60);
+    assert_eq!(head(&mut task, "a").await, "1 0 1250 60 d -");
     assert_eq!(task.held("cursor").await, "");
     assert!(!task.held("outbox").await.contains("\"o a/1\""));
 }
@@ -189,9 +189,9 @@ async fn one_that_ends_before_all_of_its_pages_were_opened_leaves_no_cursor() {
         } else {
             task.hset("stopping", &[("a", "failed ")]).await;
         }
-        let ends: Vec<String> = (0..200).map(|node| format!("a {node} 1 x -")).collect();
+        let ends: Vec<String> = (0..100).map(|node| format!("a {node} 1 x -")).collect();
         said(&mut task, "flow_advance", &ends.join(" ")).await;
-        assert_eq!(head(&mut task, "a").await, "1 1 500 0 d -");
+        assert_eq!(head(&mut task, "a").await, "1 1 600 0 d -");
         assert_eq!(task.held("outbox").await + &task.held("cursor").await, "", "{end}");
     }
 }

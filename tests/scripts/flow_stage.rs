@@ -230,9 +230,9 @@ async fn the_largest_graph_is_started_and_opened_and_removed_in_parts() {
     let mut task = Task::new().await;
     let nodes: Vec<Node> = (0..10_000).map(|_| ("p 0 0", "- -", &[][..])).collect();
     assert_eq!(start_in_parts(&mut task, &graph("finish", "-", &nodes), "a", "n", 500).await, "[started]");
-    for page in 0..50 {
+    for page in 0..100 {
         let reply = said(&mut task, "flow_open", "a 1").await;
-        assert!(reply.starts_with(&format!("[opened {} 0 a {} 1 ", u8::from(page < 49), 200 * page)));
+        assert!(reply.starts_with(&format!("[opened {} 0 a {} 1 ", u8::from(page < 99), 100 * page)));
     }
     assert_eq!(head(&mut task, "a").await, "1 0 10000 10000 d -");
     assert_eq!(trim_whole(&mut task, "a").await, [""; 0]);
