@@ -277,7 +277,11 @@ impl Address {
 
     async fn connect_to(&self, client: &Client, config: AsyncConnectionConfig) -> Result<Plain, Error> {
         let config = config.set_connection_timeout(Some(CONNECT_TIMEOUT));
-        ways::open(client, &self.access, &config).await.map_err(|e| self.fault(e))
+        let named = |e| match &self.road {
+            Road::Straight(_) => e,
+            _ => ways::of_node(e, client.get_connection_info().addr()),
+        };
+        ways::open(client, &self.access, &config).await.map_err(|e| self.fault(named(e)))
     }
 
     fn fault(&self, e: redis::RedisError) -> Error {

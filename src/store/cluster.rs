@@ -57,6 +57,10 @@ impl fmt::Display for ClusterNode {
     }
 }
 
+/// When for so long no node has told anything as new as what is known, an older cluster that is well goes in its place: it was made anew, or the
+/// name leads elsewhere now. By default a node that is cut off from the others says behind 15 s that it takes no part.
+const GONE: Duration = Duration::from_secs(30);
+
 /// Which primary has which slots.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct SlotMap {
@@ -139,6 +143,8 @@ pub(super) struct Cluster {
     from: AtomicUsize,
     /// The lines over which the map came last.
     lines: Mutex<Vec<(ClusterNode, Plain)>>,
+    /// Since when no node has told anything as new as what is known.
+    unheard: Mutex<Option<Instant>>,
     /// The nodes that gave no answer to somebody who looked, and when.
     silent: Mutex<HashMap<ClusterNode, Instant>>,
 }
@@ -166,6 +172,7 @@ impl Cluster {
             lines_made: AtomicU64::new(0),
             from: AtomicUsize::new(RandomState::new().build_hasher().finish() as usize),
             lines: Mutex::default(),
+            unheard: Mutex::default(),
             silent: Mutex::default(),
         })
     }
@@ -410,7 +417,15 @@ impl Cluster {
         self.lines().retain(|(node, _)| !is_silent(node));
         // Of a cluster that is down no node takes part. What none of them can tell better counts, if it is no older than what is known.
         let all_say_so = failure.is_none() || !is_known;
-        let older = older.filter(|told| all_say_so || told.epoch >= map.epoch);
+        let is_gone = self.unheard_for(!newest.is_empty(), begun) >= GONE;
+        let older = older.filter(|told| all_say_so || told.epoch >= map.epoch || told.is_part && is_gone);
+        if let Some(told) = older.as_ref().filter(|told| newest.is_empty() && is_known && told.epoch < map.epoch) {
+            tracing::warn!(
+                known = map.epoch,
+                told = told.epoch,
+                "nobody knows of the cluster as it was, and nodes of an older epoch answer: it is taken for made anew"
+            );
+        }
         match newest.into_iter().max_by_key(|map| map.epoch).or(older) {
             Some(told) => {
                 self.take(told, begun);
@@ -423,6 +438,16 @@ impl Cluster {
                 Err(failure.unwrap_or(Error::Closed))
             }
         }
+    }
+
+    /// For how long no node has told anything as new as what is known.
+    fn unheard_for(&self, is_heard: bool, begun: Instant) -> Duration {
+        let mut unheard = self.unheard.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_heard {
+            *unheard = None;
+            return Duration::ZERO;
+        }
+        unheard.get_or_insert(begun).elapsed()
     }
 
     /// The nodes in the order in which they are asked: those that told last; then the others in turn, with one of those that the address names
@@ -481,7 +506,7 @@ impl Cluster {
                     let config = self.ways.access.config().set_connection_timeout(None).set_response_timeout(None);
                     let client = self.clients(&node)?.client;
                     let line = ways::open(&client, &self.ways.access, &config).await;
-                    line.map_err(|e| not_connected(&e, self.is_tls))?
+                    line.map_err(|e| not_connected(&ways::of_node(e, &node), self.is_tls))?
                 }
             };
             let mut ask = redis::pipe();

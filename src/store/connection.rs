@@ -309,7 +309,8 @@ impl NodeLines {
     async fn open(&self, node: ClusterNode, reign: Option<u64>) -> RedisResult<NodeLine> {
         let clients = self.cluster.clients(&node);
         let client = clients.map_err(|_| RedisError::from((ErrorKind::InvalidClientConfig, "node")))?.client;
-        let conn = ways::open(&client, self.cluster.access(), &self.config).await?;
+        let conn = ways::open(&client, self.cluster.access(), &self.config).await;
+        let conn = conn.map_err(|e| ways::of_node(e, &node))?;
         (self.name)(&conn);
         Ok(NodeLine { conn, node, reign, silence: Arc::default(), number: self.cluster.line_number() })
     }

@@ -126,7 +126,7 @@ fn suspects_tls(e: &RedisError, over_tls: bool) -> bool {
     io_error(e).is_some_and(|e| closed.contains(&e.kind()))
 }
 
-fn io_error(e: &RedisError) -> Option<&io::Error> {
+pub(super) fn io_error(e: &RedisError) -> Option<&io::Error> {
     // The client keeps what it was given behind a shared pointer.
     let given = StdError::source(e)?;
     match given.downcast_ref::<Arc<dyn StdError + Send + Sync>>() {

@@ -1,6 +1,11 @@
 //! How connections to a server are made, whichever server it is.
 
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt, stream};
 use redis::io::tcp::TcpSettings;
@@ -11,13 +16,14 @@ use redis::{
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 
-use super::fault::says_full;
+use super::fault::{io_error, says_full};
 use super::patience::CONNECT_TIMEOUT;
 use super::url::bad;
 use crate::credentials::Credentials;
 use crate::error::Error;
 #[cfg(feature = "tls")]
 use crate::faults::{ConfigError, ConfigErrors, Faults};
+use crate::pauses::Pauses;
 
 /// A connection to one server, which many may share.
 pub(crate) use redis::aio::MultiplexedConnection as Plain;
@@ -33,6 +39,18 @@ pub(crate) struct Access {
     /// Certificate and key, as PEM.
     #[cfg(feature = "tls")]
     pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
+    /// Servers that did not let us in the last time, by their addresses.
+    refusals: Arc<Mutex<HashMap<String, Refusal>>>,
+}
+
+/// That a server refused who we said that we are.
+struct Refusal {
+    e: RedisError,
+    shown: Option<Credentials>,
+    at: Instant,
+    pauses: Pauses,
+    /// For so long nobody asks it again.
+    pause: Duration,
 }
 
 impl Access {
@@ -48,6 +66,31 @@ impl Access {
     /// User and password as they are now, where they may change.
     pub(super) fn current(&self) -> Option<Credentials> {
         self.credentials.as_ref().map(|credentials| credentials.borrow().clone())
+    }
+
+    fn refusals(&self) -> MutexGuard<'_, HashMap<String, Refusal>> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the server at this address said a moment ago to who we are now.
+    fn refused(&self, place: &str) -> Option<RedisError> {
+        let (shown, refusals) = (self.current(), self.refusals());
+        let refusal = refusals.get(place).filter(|refusal| refusal.shown == shown)?;
+        (refusal.at.elapsed() < refusal.pause).then(|| refusal.e.clone())
+    }
+
+    /// Keeps what the server said to this, if it did not let us in.
+    fn said(&self, place: String, shown: Option<Credentials>, opened: &Result<Plain, RedisError>) {
+        let mut refusals = self.refusals();
+        match opened {
+            Err(e) if e.kind() == ErrorKind::AuthenticationFailed => {
+                let before = refusals.remove(&place).filter(|before| before.shown == shown);
+                let mut pauses = before.map_or_else(Pauses::until_answered, |before| before.pauses);
+                let pause = pauses.next();
+                refusals.insert(place, Refusal { e: e.clone(), shown, at: Instant::now(), pauses, pause });
+            }
+            _ => drop(refusals.remove(&place)),
+        }
     }
 }
 
@@ -98,19 +141,31 @@ impl Ways {
     }
 }
 
-/// Connects. A server that takes no more clients is no wrong password.
+/// Connects. A server that has just refused who we are is let be for a while: each call of somebody who goes on would knock anew.
 pub(super) async fn open(
     client: &Client,
     access: &Access,
     config: &AsyncConnectionConfig,
 ) -> Result<Plain, RedisError> {
+    let place = client.get_connection_info().addr().to_string();
+    if let Some(refusal) = access.refused(&place) {
+        return Err(refusal);
+    }
+    let shown = access.current();
+    let opened = let_in(client, access, config).await;
+    access.said(place, shown, &opened);
+    opened
+}
+
+/// A server that takes no more clients is no wrong password.
+async fn let_in(client: &Client, access: &Access, config: &AsyncConnectionConfig) -> Result<Plain, RedisError> {
     let connect = || client.get_multiplexed_async_connection_with_config(config);
     match connect().await {
         Err(e) if e.kind() == ErrorKind::AuthenticationFailed => match refusal(client, access).await {
             Some(refusal) => Err(if is_of_the_password(&refusal) { e } else { refusal }),
             None => connect().await.map_err(|e| match e.kind() {
                 // The password is right.
-                ErrorKind::AuthenticationFailed => std::io::Error::from(std::io::ErrorKind::ConnectionReset).into(),
+                ErrorKind::AuthenticationFailed => io::Error::from(io::ErrorKind::ConnectionReset).into(),
                 _ => e,
             }),
         },
@@ -133,13 +188,21 @@ async fn refusal(client: &Client, access: &Access) -> Option<RedisError> {
         let mut conn = Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?;
         auth.query_async::<redis::Value>(&mut conn).await
     };
-    let late = || Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+    let late = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
     tokio::time::timeout(CONNECT_TIMEOUT, asked).await.unwrap_or_else(|_| late()).err()
 }
 
 /// Whether the server has looked at the password.
 fn is_of_the_password(refusal: &RedisError) -> bool {
     !says_full(refusal) && !refusal.is_io_error()
+}
+
+/// The same error of a server that is not the one that people named: what cannot be reached is this one.
+pub(super) fn of_node(e: RedisError, node: impl fmt::Display) -> RedisError {
+    match io_error(&e) {
+        Some(own) if own.raw_os_error().is_some() => io::Error::new(own.kind(), format!("{node}: {own}")).into(),
+        _ => e,
+    }
 }
 
 pub(super) fn is_tls(addr: &ConnectionAddr) -> bool {

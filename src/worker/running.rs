@@ -51,7 +51,16 @@ impl RunningWorker {
             let stop = Arc::clone(&stop);
             async move { stop.notified().await }
         };
-        RunningWorker { id, monitor, stop, worker: Some(tokio::spawn(worker.run_until(told))) }
+        let named = id.clone();
+        let worker = tokio::spawn(async move {
+            let ended = worker.run_until(told).await;
+            // Whoever spawned it may not wait for its end before their own.
+            if let Err(e) = &ended {
+                tracing::error!(worker_id = %named, error = %e.chain(), "the worker has ended, and works no more");
+            }
+            ended
+        });
+        RunningWorker { id, monitor, stop, worker: Some(worker) }
     }
 
     /// The identity under which the worker holds jobs.

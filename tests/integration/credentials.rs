@@ -1,13 +1,14 @@
 //! A password that is rotated while jobs are dispatched and run.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use heartline::testing::RedisServer;
 use heartline::{App, Context, Credentials, Error, JobError, StopReason, TaskOptions};
 use redis::aio::MultiplexedConnection;
 use tokio::sync::watch;
 
-use crate::support::{PATIENCE, TestRedis, eventually};
+use crate::support::{PATIENCE, TestRedis, eventually, stat};
 
 async fn admin(url: &str) -> MultiplexedConnection {
     let client = redis::Client::open(url).unwrap();
@@ -66,6 +67,19 @@ async fn open_connections_show_a_password_that_changes_and_new_ones_are_made_wit
     let refused = late.build().await.unwrap_err();
     assert!(matches!(&refused, Error::Connect { .. }) && !refused.is_retryable(), "{refused:?}");
     assert!(!format!("{refused:?} {:?}", Credentials::new("app", "first")).contains("first"));
+
+    // Who goes on dispatching does not knock anew with each call.
+    let () = ask(&mut admin, &["ACL", "SETUSER", "app", "<second", ">third"]).await;
+    let _: usize = ask(&mut admin, &["CLIENT", "KILL", "USER", "app"]).await;
+    let (before, begun, mut refused) = (stat(&mut admin, "total_connections_received").await, Instant::now(), 0);
+    while begun.elapsed() < Duration::from_secs(2) {
+        refused += usize::from(task.dispatch(0).await.is_err());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let knocked = stat(&mut admin, "total_connections_received").await - before;
+    assert!(refused > 10 * knocked as usize && knocked < 60, "{knocked} connections, {refused} calls refused");
+    let () = ask(&mut admin, &["ACL", "SETUSER", "app", "<third", ">second"]).await;
+    eventually("jobs are dispatched again", PATIENCE, async || task.dispatch(0).await.is_ok()).await;
 
     // Nobody tells of others any more.
     drop(rotated);

@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod cluster_anew;
 mod cluster_api;
 mod cluster_away;
 mod cluster_columns;
