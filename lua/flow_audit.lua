@@ -12,19 +12,18 @@ expect_types({}, {}, { head }, { running, paused })
 local taken, more = {}, 0
 -- A shrinking command first: behind it a server at maxmemory takes the others.
 redis.call('ZREM', running, '')
+-- However many run, those that are paused have their turn.
+local room = limit - math.min(math.floor(limit / 10), redis.call('ZCARD', paused))
 for _, place in ipairs({ running, paused }) do
   local found = redis.call('ZRANGEBYSCORE', place, '-inf', string.format('%d', now_ms - ARGV[1]), 'LIMIT', 0,
-    limit - #taken)
+    place == running and room or limit - #taken)
   local marks = {}
   for _, flow in ipairs(found) do
     marks[#marks + 1], marks[#marks + 2], taken[#taken + 1] = string.format('%d', now_ms), flow, flow
   end
   -- They come last again.
   if #marks > 0 then redis.call('ZADD', place, 'XX', unpack(marks)) end
-  if #taken >= limit then
-    more = 1
-    break
-  end
+  if #taken >= limit or place == running and #found >= room then more = 1 end
 end
 local reply = { 'taken', more }
 if #taken == 0 then return reply end

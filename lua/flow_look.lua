@@ -65,7 +65,7 @@ for _, entry in ipairs(due) do
     others[#others + 1] = entry
   end
 end
-local reply = { 'looked', #due >= limit and 1 or 0, #others }
+local reply = { 'looked', math.max(#due, #late) >= limit and 1 or 0, #others }
 for _, entry in ipairs(others) do reply[#reply + 1] = entry end
 add_opened(reply, keys, sends, now_ms)
 if #gone > 0 then redis.call('ZREM', outbox, unpack(gone)) end

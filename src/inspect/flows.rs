@@ -37,6 +37,9 @@ const TOGETHER: usize = 50;
 /// How many of the nodes that one waits for are named.
 const NAMED: usize = 10;
 
+/// What was put off is tried again long before this.
+const PUT_OFF: Duration = Duration::from_secs(60);
+
 /// The most rows of a page, and how often it is looked for as many, where graphs that run as nodes stand between them.
 const MOST_ROWS: usize = 500;
 const LOOKS: usize = 10;
@@ -95,7 +98,7 @@ pub struct InstanceRow {
     pub id: String,
     /// Where it stands.
     pub state: WorkflowState,
-    /// Since when: one that runs since it was moved last, others since they were paused or ended.
+    /// Since when: one that ended since then, others since they were moved, or compared with their jobs, last.
     #[serde(rename = "since_ms", serialize_with = "ms_since_1970")]
     pub since: SystemTime,
     /// Its run, from 1.
@@ -215,7 +218,10 @@ impl Inspector {
             Ok(sizes) => (sizes, None),
             Err(e) => (FlowSizes::default(), Some(e.chain().to_string())),
         };
-        let FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, tasks } = sizes;
+        let FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, put_off, tasks } = sizes;
+        // What is put off has the time of that.
+        let put_off = put_off.filter(|(_, last_ms)| now_ms.saturating_sub(*last_ms) < PUT_OFF.as_millis() as u64);
+        let oldest_ms = oldest_ms.map(|ms| put_off.map_or(ms, |(since_ms, _)| ms.min(since_ms)));
         WorkflowReport {
             as_of: at_ms(now_ms),
             workflow: name.to_owned(),
@@ -538,6 +544,9 @@ impl View<'_> {
     }
 }
 
+/// When an instance is compared with its jobs.
+const COMPARED: &str = "two minutes, or later where more than 2,000 instances of the workflow wait";
+
 /// Who is there for the jobs of a task, as far as is known.
 #[derive(Clone, Copy)]
 struct Worked {
@@ -562,7 +571,7 @@ fn why_open(node: &NodeReport, of_task: Worked, now_ms: u64) -> Option<String> {
             Some(format!("its job {}, and the workflow is to be told: {}", ended(state), soon("15 s")))
         }
         Some(state) if state.is_terminal() => {
-            Some(format!("its job {}, and nobody told the workflow: {}", ended(state), soon("two minutes")))
+            Some(format!("its job {}, and nobody told the workflow: {}", ended(state), soon(COMPARED)))
         }
         Some(JobState::Waiting) if is_paused => Some(format!("its job waits, and the task {task} is paused")),
         Some(JobState::Waiting) if !is_worked => Some(format!("its job waits, and {}", nobody())),
@@ -573,7 +582,7 @@ fn why_open(node: &NodeReport, of_task: Worked, now_ms: u64) -> Option<String> {
         Some(_) => None,
         None => Some(match node.to_send_since {
             Some(since) => format!("its job is to be sent{}", for_so_long(since, now_ms)),
-            None => format!("its job is not there, and is to be sent again: {}", soon("two minutes")),
+            None => format!("its job is not there, and is to be sent again: {}", soon(COMPARED)),
         }),
     }
 }
@@ -590,7 +599,9 @@ fn ended(state: JobState) -> &'static str {
 fn for_so_long(since: SystemTime, now_ms: u64) -> String {
     let seconds = now_ms.saturating_sub(ms_of(since)) / 1000;
     if seconds > 0 {
-        format!(" for {seconds} s: its task could not be reached, the server refused it, or whoever was to do it died")
+        format!(
+            " for {seconds} s or longer: its task could not be reached, the server refused it, or whoever was to do it died"
+        )
     } else {
         String::new()
     }

@@ -1,6 +1,6 @@
 //! `lua/ended.lua`: ended jobs of workflows, which these are to be told of.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::connection::Connection;
 use super::fault::classify;
@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::job::id::JobId;
 use crate::job::node_id::NodeId;
 use crate::limits::BATCH;
-use crate::times::to_ms;
+use crate::times::{ms_of, to_ms};
 
 /// When these jobs ended, ms; `None` of those that have not.
 pub(crate) async fn ended_at(
@@ -57,4 +57,18 @@ pub(crate) async fn ended(
         }
     }
     Ok((found, strange, more > 0))
+}
+
+/// Puts jobs off of which no workflow could be told, so that they hold up no others: looks take what is 10 s old, and these 5 s later.
+pub(crate) async fn put_off(conn: &mut impl Connection, keys: &TaskKeys, ids: &[String]) -> Result<(), Error> {
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let since = ms_of(SystemTime::now()).saturating_sub(5_000);
+    let mut cmd = redis::cmd("ZADD");
+    cmd.arg(keys.get(Key::Outbox)).arg("XX");
+    for id in ids {
+        cmd.arg(since).arg(id);
+    }
+    cmd.query_async(conn).await.map_err(|e| classify("outbox", e))
 }

@@ -62,6 +62,8 @@ pub(crate) struct FlowSizes {
     pub(crate) outbox: u64,
     /// Since when the oldest of it is, ms.
     pub(crate) oldest_ms: Option<u64>,
+    /// Since when some of it was put off again and again, and when last, ms.
+    pub(crate) put_off: Option<(u64, u64)>,
     pub(crate) tasks: Vec<String>,
 }
 
@@ -71,13 +73,18 @@ pub(crate) async fn sizes(conn: &mut impl Connection, keys: &TaskKeys) -> Result
     for key in [Key::Running, Key::Paused, Key::Completed, Key::Failed, Key::Cancelled, Key::Outbox] {
         pipe.zcard(keys.get(key));
     }
-    pipe.zrange_withscores(keys.get(Key::Outbox), 0, 0).zrange(keys.get(Key::FlowTasks), 0, -1);
-    type Found = (u64, u64, u64, u64, u64, u64, Vec<(Text, f64)>, Vec<Text>);
+    pipe.zrange_withscores(keys.get(Key::Outbox), 0, 0).hget(keys.get(Key::Meta), "putOff");
+    pipe.zrange(keys.get(Key::FlowTasks), 0, -1);
+    type Found = (u64, u64, u64, u64, u64, u64, Vec<(Text, f64)>, Option<Text>, Vec<Text>);
     let found: Found = pipe.query_async(conn).await.map_err(|e| classify("flow sizes", e))?;
-    let (running, paused, completed, failed, cancelled, outbox, oldest, tasks) = found;
+    let (running, paused, completed, failed, cancelled, outbox, oldest, put_off, tasks) = found;
     let oldest_ms = oldest.first().map(|(_, score)| *score as u64);
     let tasks = tasks.into_iter().map(|Text(task)| task).collect();
-    Ok(FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, tasks })
+    let put_off = put_off.and_then(|Text(text)| {
+        let (since, last) = text.split_once(' ')?;
+        Some((since.parse().ok()?, last.parse().ok()?))
+    });
+    Ok(FlowSizes { running, paused, completed, failed, cancelled, outbox, oldest_ms, put_off, tasks })
 }
 
 /// Since when what is to be done with these nodes is to be done, ms; `None` of those with which nothing is.

@@ -54,24 +54,6 @@ pub(crate) async fn done(
     cmd.query_async(conn).await.map_err(|e| classify("outbox", e))
 }
 
-/// Puts entries off that could not be carried out, so that they hold up no others.
-pub(crate) async fn put_off(
-    conn: &mut impl Connection,
-    keys: &TaskKeys,
-    entries: &[String],
-    now_ms: u64,
-) -> Result<(), Error> {
-    if entries.is_empty() {
-        return Ok(());
-    }
-    let mut cmd = redis::cmd("ZADD");
-    cmd.arg(keys.get(Key::Outbox)).arg("XX");
-    for entry in entries {
-        cmd.arg(now_ms).arg(entry);
-    }
-    cmd.query_async(conn).await.map_err(|e| classify("outbox", e))
-}
-
 /// Which of the jobs stand in the outbox of their task.
 pub(crate) async fn among(conn: &mut impl Connection, keys: &TaskKeys, ids: &[JobId]) -> Result<Vec<bool>, Error> {
     let mut cmd = redis::cmd("ZMSCORE");

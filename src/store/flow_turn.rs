@@ -42,16 +42,18 @@ impl Store {
         scripts::ENLIST.on_key(&keys::flows(&self.prefix)).arg(name).call(conn).await.map(drop)
     }
 
-    /// Takes those that nobody has looked after for so long.
+    /// Takes those that nobody has looked after for so long. Returns whether there may be more.
     pub(crate) async fn take_workflows(
         &self,
         conn: &mut impl Connection,
         pause: Duration,
-    ) -> Result<Vec<String>, Error> {
+    ) -> Result<(Vec<String>, bool), Error> {
         let mut call = scripts::FLOW_TURN.on_key(&keys::flows(&self.prefix));
         call.arg(to_ms(pause)).arg(TAKEN);
         let mut reply = call.call(conn).await?;
         let _: String = reply.next()?;
-        Ok(reply.rest::<Text>()?.into_iter().map(|Text(name)| name).collect())
+        let names: Vec<String> = reply.rest::<Text>()?.into_iter().map(|Text(name)| name).collect();
+        let more = names.len() >= TAKEN;
+        Ok((names, more))
     }
 }

@@ -262,6 +262,8 @@ script!(
     ]
 );
 
+script!(FLOW_PUT_OFF, "flow_put_off", ["now", "types"], [Outbox, Meta]);
+
 script!(FLOW_AUDIT, "flow_audit", ["now", "types"], [Running, Paused, Head]);
 
 script!(
@@ -959,7 +961,7 @@ script!(TAKE_NAME, "take_name", Some("name"), ["now"], [Workers]);
 script!(FLOW_TURN, "flow_turn", Some("flows"), ["now"], [Workers]);
 
 /// Every script, for preloading and for tests.
-pub(crate) static ALL: [&ScriptDef; 52] = [
+pub(crate) static ALL: [&ScriptDef; 53] = [
     &DISPATCH,
     &SETTLE,
     &EXTEND_LOCKS,
@@ -1008,6 +1010,7 @@ pub(crate) static ALL: [&ScriptDef; 52] = [
     &FLOW_PAUSE,
     &FLOW_OPEN,
     &FLOW_RETRY,
+    &FLOW_PUT_OFF,
     &FLOW_AUDIT,
     &FLOW_RESEND,
     &FLOW_TRIM,

@@ -40,11 +40,11 @@ pub(crate) struct Access {
     #[cfg(feature = "tls")]
     pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
     /// Servers that did not let us in the last time, by their addresses.
-    refusals: Arc<Mutex<HashMap<String, Refusal>>>,
+    refusals: Arc<Mutex<HashMap<String, ShutOut>>>,
 }
 
 /// That a server refused who we said that we are.
-struct Refusal {
+struct ShutOut {
     e: RedisError,
     shown: Option<Credentials>,
     at: Instant,
@@ -68,7 +68,7 @@ impl Access {
         self.credentials.as_ref().map(|credentials| credentials.borrow().clone())
     }
 
-    fn refusals(&self) -> MutexGuard<'_, HashMap<String, Refusal>> {
+    fn refusals(&self) -> MutexGuard<'_, HashMap<String, ShutOut>> {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -87,7 +87,7 @@ impl Access {
                 let before = refusals.remove(&place).filter(|before| before.shown == shown);
                 let mut pauses = before.map_or_else(Pauses::until_answered, |before| before.pauses);
                 let pause = pauses.next();
-                refusals.insert(place, Refusal { e: e.clone(), shown, at: Instant::now(), pauses, pause });
+                refusals.insert(place, ShutOut { e: e.clone(), shown, at: Instant::now(), pauses, pause });
             }
             _ => drop(refusals.remove(&place)),
         }

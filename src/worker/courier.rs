@@ -27,6 +27,9 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How often each workflow is looked after, by whichever worker.
 const LOOK: Duration = Duration::from_secs(5);
 
+/// A little less: by a millisecond too much a workflow would be looked after each other time alone.
+const LOOKED: Duration = Duration::from_millis(4500);
+
 /// How often workflows of which a node was here are put into their list: the node of that may have lost it, and nothing else; and how many.
 const RELISTED: Duration = Duration::from_secs(60);
 const MOST_SEEN: usize = 1000;
@@ -62,7 +65,8 @@ enum Done {
     Asked(String, Vec<Ask>, Advanced),
     Looked,
     LookedAt(Arc<TaskKeys>),
-    Turn(Vec<String>),
+    /// The workflows to look after, and whether there may be more.
+    Turn(Vec<String>, bool),
 }
 
 struct Courier {
@@ -72,6 +76,8 @@ struct Courier {
     calls: JoinSet<Done>,
     /// Workflows that are to be looked after.
     turns: Vec<String>,
+    /// There may be more of them.
+    more_turns: bool,
     looking: usize,
     following: usize,
     /// Workflows of which a node was here, and when they were put into their list last.
@@ -89,6 +95,7 @@ pub(super) async fn run(worker: Arc<WorkerShared>, mut inbox: Inbox, over: tokio
         errands: HashMap::new(),
         calls: JoinSet::new(),
         turns: Vec::new(),
+        more_turns: false,
         looking: 0,
         following: 0,
         seen: (HashSet::new(), Instant::now()),
@@ -169,6 +176,7 @@ impl Courier {
         if !self.turns.is_empty() {
             return;
         }
+        self.more_turns = false;
         let worker = Arc::clone(&self.worker);
         let mut listed = Vec::new();
         if self.seen.1.elapsed() >= RELISTED {
@@ -184,12 +192,12 @@ impl Courier {
             {
                 tracing::debug!(error = %e.chain(), "the list of workflows could not be written");
             }
-            let take = async |conn: &mut _| store.take_workflows(conn, LOOK).await;
+            let take = async |conn: &mut _| store.take_workflows(conn, LOOKED).await;
             let taken = store.shared(RESPONSE_TIMEOUT, take).await.unwrap_or_else(|e| {
                 tracing::debug!(error = %e.chain(), "no workflows can be looked after now");
-                Vec::new()
+                (Vec::new(), false)
             });
-            Done::Turn(taken)
+            Done::Turn(taken.0, taken.1)
         });
     }
 
@@ -220,7 +228,10 @@ impl Courier {
                 }
             }
             Done::Looked => self.looking -= 1,
-            Done::Turn(names) => self.turns.extend(names),
+            Done::Turn(names, more) => {
+                self.turns.extend(names);
+                self.more_turns = more;
+            }
             Done::LookedAt(table) => {
                 if self.tables.remove(&named(&table)) == Some(true) {
                     self.look_at(table);
@@ -292,6 +303,9 @@ impl Courier {
                 }
                 Done::Looked
             });
+        }
+        if self.turns.is_empty() && self.more_turns {
+            self.take_turn();
         }
     }
 }

@@ -37,6 +37,20 @@ async fn no_more_are_taken_than_asked_for_and_the_others_next() {
 }
 
 #[tokio::test]
+async fn those_that_are_paused_have_their_turn_however_many_run() {
+    let mut task = with(&[("p", "paused", 9.0)]).await;
+    for number in 0..30 {
+        let id = format!("r{number}");
+        put(&mut task, &line(), &id).await;
+        task.zadd("running", f64::from(number), &id).await;
+    }
+    let taken = said(&mut task, "flow_audit", "60000 10").await;
+    assert_eq!(taken, "[taken 1 r0 r1 r2 r3 r4 r5 r6 r7 r8 p]");
+    let taken = said(&mut task, "flow_audit", "60000 10").await;
+    assert!(taken.starts_with("[taken 1 r9 "), "{taken}");
+}
+
+#[tokio::test]
 async fn only_what_has_open_nodes_is_told_and_what_cannot_be_read_holds_up_no_other() {
     let all = ["none", "garbled", "gone", "some"];
     let mut task = with(&all.map(|id| (id, "running", 5.0))).await;

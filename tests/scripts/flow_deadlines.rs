@@ -57,6 +57,23 @@ async fn a_deadline_and_a_delay_are_written_with_the_start() {
     assert_eq!(head(&mut task, "b").await, format!("1 0 3 0 d - {}", began + 60_000.0));
 }
 
+#[tokio::test]
+async fn more_deadlines_than_a_call_takes_let_the_next_follow_at_once() {
+    let mut task = Task::new().await;
+    for number in 0..5 {
+        task.zadd("deadlines", 5.0, &format!("ended-{number}")).await;
+    }
+    put(&mut task, &line(), "z").await;
+    task.zadd("deadlines", 6.0, "z").await;
+    task.del("outbox").await;
+    // Those of instances that have ended are there until they are due.
+    for reply in ["[looked 1 0]", "[looked 1 0]", "[looked 1 1 x z/1]"] {
+        assert_eq!(said(&mut task, "flow_look", "10000 2").await, reply);
+    }
+    assert_eq!(task.held("deadlines").await, "");
+    assert_eq!(said(&mut task, "flow_look", "10000 2").await, "[looked 0 0]");
+}
+
 /// In how many ms the first node of the reply may run.
 fn wait_of(reply: &str) -> f64 {
     reply.split(" t '' ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
@@ -190,7 +207,7 @@ async fn a_call_stops_no_more_than_its_limit_and_the_next_goes_on() {
         put(&mut task, &line(), &number.to_string()).await;
         task.zadd("deadlines", 5.0, &number.to_string()).await;
     }
-    assert_eq!(said(&mut task, "flow_look", "10000 2").await, "[looked 0 2 x 0/1 x 1/1]");
+    assert_eq!(said(&mut task, "flow_look", "10000 2").await, "[looked 1 2 x 0/1 x 1/1]");
     assert_eq!(task.held("deadlines").await, r#"zset ["2": 5, "3": 5, "4": 5]"#);
     assert_eq!(said(&mut task, "flow_look", "10000 200").await, "[looked 0 3 x 2/1 x 3/1 x 4/1]");
     assert_eq!(task.held("deadlines").await, "");
@@ -247,7 +264,7 @@ async fn two_hundred_deadlines_pass_in_one_call() {
         task.zadd("deadlines", 5.0, &number.to_string()).await;
     }
     let reply = look(&mut task).await;
-    assert!(reply.starts_with("[looked 0 200 x 0/1 x 1/1 "), "{}", &reply[..60]);
+    assert!(reply.starts_with("[looked 1 200 x 0/1 x 1/1 "), "{}", &reply[..60]);
     assert_eq!(task.held("deadlines").await, "");
     assert_eq!(task.held("stopping").await.matches("its deadline passed").count(), 200);
 }

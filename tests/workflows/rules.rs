@@ -178,6 +178,40 @@ async fn a_cancel_ends_what_waits_at_once_and_what_runs_when_it_has_stopped() {
 }
 
 #[tokio::test]
+async fn a_task_that_cannot_be_asked_keeps_nothing_back_from_the_others_and_is_told_of() {
+    let world = World::alone();
+    let worker = world.worker().await;
+    let app = world.app().await;
+    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let broken = app.task_ref::<String, u64>("broken").unwrap();
+    let graph = Graph::new();
+    // It stands in front of the other one, by its name.
+    graph.node("first", &broken, "value 1".to_owned());
+    let long = node(&graph, "long", "wait");
+    let started = flow.start(graph.output(&long)).id("runs").await.unwrap();
+    let job = tasks.handle("~flow/runs/1/1").unwrap();
+    eventually("it runs", PATIENCE, async || job.state().await.unwrap() == JobState::Running).await;
+
+    let mut conn = world.redis.conn().await;
+    let table = format!("{}:{{broken}}:payload", world.prefix);
+    let () = redis::pipe().del(&table).set(&table, "foreign").query_async(&mut conn).await.unwrap();
+    started.cancel("enough").await.unwrap();
+    // The handler has heard of it, and the other node waits for its task.
+    let is_cancelled = async || job.state().await.unwrap() == JobState::Cancelled;
+    eventually("the handler is asked to stop", PATIENCE, is_cancelled).await;
+    let inspector = app.inspector();
+    eventually("for how long a step could not be made is told", PATIENCE * 3, async || {
+        let flows = inspector.workflows().await.unwrap();
+        flows[0].oldest_step.is_some_and(|oldest| oldest > Duration::from_secs(17))
+    })
+    .await;
+    let () = redis::pipe().del(&table).query_async(&mut conn).await.unwrap();
+    let cancelled = tokio::time::timeout(PATIENCE, started.result()).await.unwrap().unwrap_err();
+    assert!(matches!(&cancelled, Error::WorkflowCancelled { reason, .. } if reason == "enough"), "{cancelled:?}");
+    worker.stop().await;
+}
+
+#[tokio::test]
 async fn faults_of_a_graph_are_told_all_at_once_and_nothing_is_written() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;

@@ -44,27 +44,35 @@ impl Mover {
             && state.is_stopping
             && state.place == FlowPlace::Running
         {
-            // The node of one task may be away: the others are compared all the same.
             if let Err(e) = self.cancel_open(keys, instance, state.run).await {
                 tracing::debug!(workflow = keys.task(), instance, error = %e.chain(), "what is open is cancelled later");
             }
         }
+        let mut done = Ok(());
         for (task, nodes) in self.open_nodes(keys, instance).await? {
-            if task == GRAPH {
-                for some in nodes.chunks(BATCH) {
-                    self.audit_children(keys, some).await?;
-                }
-                continue;
+            // The node of one task may be away: the others are compared all the same.
+            done = done.and(self.audit_task(keys, &task, nodes).await);
+        }
+        done
+    }
+
+    /// Open nodes of one task.
+    async fn audit_task(&self, keys: &TaskKeys, task: &str, nodes: Vec<NodeId>) -> Result<(), Error> {
+        if task == GRAPH {
+            for some in nodes.chunks(BATCH) {
+                self.audit_children(keys, some).await?;
             }
-            let tables = self.store.tables(&task);
-            tables.asked(&self.store).await?;
-            for (table, nodes) in by_table(&tables, nodes) {
-                for some in nodes.chunks(BATCH) {
-                    self.audit_nodes(keys, &table, some).await?;
-                }
+            return Ok(());
+        }
+        let tables = self.store.tables(task);
+        tables.asked(&self.store).await?;
+        let mut done = Ok(());
+        for (table, nodes) in by_table(&tables, nodes) {
+            for some in nodes.chunks(BATCH) {
+                done = done.and(self.audit_nodes(keys, &table, some).await);
             }
         }
-        Ok(())
+        done
     }
 
     /// Open nodes whose jobs are of one table.

@@ -26,18 +26,20 @@ const REASON: &str = "its workflow was stopped";
 impl Mover {
     /// Cancels what is open of an instance that stops. A job that never was, or was ended by this, is told as cancelled at once.
     pub(crate) async fn cancel_open(&self, keys: &TaskKeys, instance: &str, run: u64) -> Result<(), Error> {
+        let mut done = Ok(());
         for (task, nodes) in self.open_nodes(keys, instance).await? {
             // Of another run, where somebody let it run once more.
             let nodes: Vec<NodeId> = nodes.into_iter().filter(|node| node.run == run).collect();
+            // The node of one task may be away: the others are cancelled all the same.
             if task == GRAPH {
                 for node in nodes {
-                    Box::pin(self.cancel_child(keys, node)).await?;
+                    done = done.and(Box::pin(self.cancel_child(keys, node)).await);
                 }
             } else {
-                self.cancel_of(keys, &task, nodes).await?;
+                done = done.and(self.cancel_of(keys, &task, nodes).await);
             }
         }
-        Ok(())
+        done
     }
 
     /// The open nodes of an instance, by their tasks; those that are graphs under [`GRAPH`].

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 
@@ -10,20 +10,23 @@ use super::{Ended, Mover};
 use crate::error::Error;
 use crate::job::id::JobId;
 use crate::limits::BATCH_BYTES;
-use crate::store::ended::ended;
+use crate::store::ended::{ended, put_off};
 use crate::store::flow_advance::Advanced;
 use crate::store::flow_look;
+use crate::store::flow_put_off;
 use crate::store::flow_stage;
 use crate::store::flow_trim;
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
-use crate::times::ms_of;
 
 /// What was not moved for so long is compared with its jobs.
 const UNMOVED: Duration = Duration::from_secs(60);
 
 /// How many rounds one look makes at the most: the next one goes on.
 const ROUNDS: usize = 50;
+
+/// How many calls remove what ended long ago, 500 nodes each: more than workers of one definition end meanwhile.
+const TRIMS: usize = 400;
 
 impl Mover {
     /// Looks after a workflow at once, and compares all of its instances with their jobs.
@@ -41,18 +44,16 @@ impl Mover {
         for _ in 0..ROUNDS {
             let look = async |conn: &mut _| flow_look::look(conn, &keys, grace).await;
             let found = self.store.shared(response_time(BATCH_BYTES), look).await?;
-            let has_found = !found.entries.is_empty() || !found.sends.is_empty();
             self.send(&keys, found.sends).await;
             for entry in found.entries {
                 if let Err(e) = self.carry_out(&keys, &entry).await {
                     tracing::debug!(workflow = name, entry, error = %e.chain(), "a step of a workflow is tried again");
-                    let off = async |conn: &mut _| {
-                        flow_look::put_off(conn, &keys, std::slice::from_ref(&entry), ms_of(SystemTime::now())).await
-                    };
+                    let entry = [entry];
+                    let off = async |conn: &mut _| flow_put_off::put_off(conn, &keys, &entry).await;
                     self.store.shared(RESPONSE_TIMEOUT, off).await?;
                 }
             }
-            if !found.more || !has_found {
+            if !found.more {
                 break;
             }
         }
@@ -121,8 +122,7 @@ impl Mover {
                 if let Err(e) = self.advance(&keys, &ended).await {
                     tracing::debug!(workflow = name, error = %e.chain(), "a workflow is told of ended jobs again");
                     let ids: Vec<String> = ended.iter().map(|ended| ended.node.id.job_id().to_string()).collect();
-                    let off =
-                        async |conn: &mut _| flow_look::put_off(conn, table, &ids, ms_of(SystemTime::now())).await;
+                    let off = async |conn: &mut _| put_off(conn, table, &ids).await;
                     self.store.shared(RESPONSE_TIMEOUT, off).await?;
                 }
             }
@@ -141,7 +141,7 @@ impl Mover {
         let kept = async |conn: &mut _| flow_trim::kept(conn, keys).await;
         let Some(limit) = self.store.shared(RESPONSE_TIMEOUT, kept).await? else { return Ok(()) };
         for place in [Key::Completed, Key::Failed, Key::Cancelled] {
-            for _ in 0..ROUNDS {
+            for _ in 0..TRIMS {
                 let trim = async |conn: &mut _| flow_trim::trim(conn, keys, place, limit).await;
                 let (_, more) = self.store.shared(RESPONSE_TIMEOUT, trim).await?;
                 if !more {

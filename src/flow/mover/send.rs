@@ -19,6 +19,7 @@ use crate::options::modes::Durability;
 use crate::store::dispatch::NewJob;
 use crate::store::flow_advance::{EndedNode, NodeEnd};
 use crate::store::flow_look;
+use crate::store::flow_put_off;
 use crate::store::flow_start::{GRAPH, NewInstance, NodePayload, Started, ToSend};
 use crate::store::keys::TaskKeys;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
@@ -73,8 +74,7 @@ impl Mover {
                 }
                 Err(e) => {
                     self.could_not_send(keys, &task, some.len(), &e);
-                    let off =
-                        async |conn: &mut _| flow_look::put_off(conn, keys, &entries, ms_of(SystemTime::now())).await;
+                    let off = async |conn: &mut _| flow_put_off::put_off(conn, keys, &entries).await;
                     self.store.shared(RESPONSE_TIMEOUT, off).await
                 }
             };
@@ -139,7 +139,7 @@ impl Mover {
             Err(e) => {
                 tracing::warn!(workflow = keys.task(), id = node.id.child(), error = %e.chain(),
                     "a graph in a workflow could not be started; it is tried again");
-                let off = async |conn: &mut _| flow_look::put_off(conn, keys, &entry, ms_of(SystemTime::now())).await;
+                let off = async |conn: &mut _| flow_put_off::put_off(conn, keys, &entry).await;
                 self.store.shared(RESPONSE_TIMEOUT, off).await
             }
         };
