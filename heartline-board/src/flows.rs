@@ -87,7 +87,7 @@ pub fn advice(found: &InstanceReport) -> Vec<String> {
         )),
         WorkflowState::Paused => lines.push(format!("`heartline flows resume {of}` lets it go on, `flows cancel` ends it.")),
         WorkflowState::Failed | WorkflowState::Cancelled => lines.push(format!(
-            "`heartline flows retry {of}` runs what did not complete once more, with what has completed as it is."
+            "`heartline flows retry {of}` runs what did not complete once more, with what has completed as it is: a node that made up for the failure (`always`) does not run again."
         )),
         _ => {}
     }

@@ -736,6 +736,9 @@ pub fn standing(id: &str, worker: Option<&WorkerReport>, now: SystemTime) -> Str
     }
 }
 
+/// The stall interval where nobody asked for another one.
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);
+
 /// What becomes of jobs that a worker holds which is not live, and what a person may do.
 #[must_use]
 pub fn next_step(task: &TaskReport, worker: &str, known: Option<&WorkerReport>) -> String {
@@ -764,12 +767,18 @@ pub fn next_step(task: &TaskReport, worker: &str, known: Option<&WorkerReport>) 
         ),
         false => at_once,
     };
+    let longest = task.parts.iter().max_by_key(|part| part.interval);
+    let interval = longest.and_then(|part| part.interval).unwrap_or(DEFAULT_INTERVAL);
+    let asker = longest.and_then(|part| part.asker.as_ref()).filter(|_| interval > DEFAULT_INTERVAL);
+    let whose = asker.map_or_else(String::new, |asker| {
+        format!(" (two stall intervals of {}, which {} asked for)", span(interval), shown(asker.as_str()))
+    });
     if task.live_workers == 0 && task.knows_workers {
         return format!(
-            "no live worker is there to take them back: start one, which does within two stall intervals; {at_once}"
+            "no live worker is there to take them back: start one, which does within about {}{whose}; {at_once}",
+            span(interval * 2)
         );
     }
-    let interval = task.parts.iter().filter_map(|part| part.interval).max().unwrap_or(Duration::from_secs(30));
     // One that has just started watches for a whole interval first.
     let epoch = task.parts.iter().filter_map(|part| part.epoch_at).chain(task.options.declared_at).max();
     let swept = epoch.map_or(Duration::ZERO, |at| task.as_of.duration_since(at).unwrap_or_default());
@@ -778,7 +787,7 @@ pub fn next_step(task: &TaskReport, worker: &str, known: Option<&WorkerReport>) 
             "its live workers were to take them back by now, and have not: `heartline stalls outlook -t {name}` says why; {at_once}"
         );
     }
-    format!("live workers take them back within about {}; {at_once}", span(interval * 2))
+    format!("live workers take them back within about {}{whose}; {at_once}", span(interval * 2))
 }
 
 /// Why a job stands where it is, if that may be wrong, and what may be done; `None` where nothing is. With all well of a held job its holder

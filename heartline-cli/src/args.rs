@@ -471,7 +471,7 @@ pub(crate) enum JobsCommand {
         /// Go on behind a page: its `next`
         #[arg(long)]
         cursor: Option<String>,
-        /// Tell only how many there are; with --code or --text at most 10,000 jobs are looked at
+        /// Tell only how many there are; with --code, --text, or an age of waiting or held jobs at most 10,000 are looked at
         #[arg(long)]
         count: bool,
     },

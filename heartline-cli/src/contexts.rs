@@ -119,6 +119,18 @@ impl Contexts {
         self.context.iter().find(|(_, named)| named.production && is_there(named)).map(|(name, _)| name)
     }
 
+    /// The context of production of this prefix of which only a program, or a variable that is not set, tells where it leads.
+    fn production_anywhere(&self, prefix: &str) -> Option<&String> {
+        let is_unasked = |named: &Named| {
+            let is_unset = |variable: &String| std::env::var_os(variable).is_none();
+            named.url_command.is_some() || named.url_env.as_ref().is_some_and(is_unset)
+        };
+        let is_so = |named: &Named| {
+            named.production && named.prefix.as_deref().unwrap_or(PREFIX) == prefix && is_unasked(named)
+        };
+        self.context.iter().find(|(_, named)| is_so(named)).map(|(name, _)| name)
+    }
+
     fn named(&self, name: &str) -> Result<&Named, Failure> {
         self.context.get(name).ok_or_else(|| {
             let known: Vec<&str> = self.context.keys().map(String::as_str).collect();
@@ -165,6 +177,13 @@ impl Place {
         let same = if is_production { None } else { contexts.production_at(&url, Some(&prefix)) };
         let shares_production = contexts.production_at(&url, None).is_some();
         let (name, is_production) = same.map_or((name, is_production), |same| (Some(same), true));
+        let anywhere = contexts.production_anywhere(&prefix).filter(|_| name.is_none());
+        let unknown = unknown.or_else(|| {
+            let live = anywhere?;
+            Some(format!(
+                "where the context {live} leads is not asked: say --context {live} if it is that server, and give it a context of its own if it is another one"
+            ))
+        });
         Ok(Place { url, from, prefix, context: name.cloned(), is_production, shares_production, unknown })
     }
 }

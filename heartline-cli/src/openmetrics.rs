@@ -119,7 +119,7 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
     registry.register("task_failed", "Jobs that ended as failed since the task exists", failed);
     registry.register(
         "task_failed_in_a_row",
-        "Jobs that began to fail since one completed, in the last day, while any of them is left",
+        "Jobs that began to fail since one completed or was put off, in the last day, while any of them is left",
         row,
     );
     registry.register(

@@ -315,6 +315,9 @@ fn explain(task: &str, entry: &Entry, max_count: Option<u32>) -> Vec<StallReport
 /// How many holders that are in no list are looked up.
 const LOOKED_UP: usize = 20;
 
+/// The stall interval where nobody asked for another one: nobody asks why things take as long.
+const USUAL: Duration = Duration::from_secs(30);
+
 /// How old the word of a live worker may be, about: it tells of itself each 5 s.
 const LATEST_WORD: Duration = Duration::from_secs(6);
 
@@ -397,6 +400,22 @@ fn outlook(
             tell(format!("{worker} {does} in {}{broken}", span(left)));
         }
     }
+    let longest = parts.iter().max_by_key(|part| part.interval);
+    let asked = longest.and_then(|part| part.interval.zip(part.asker.as_ref()));
+    reasons.extend(asked.filter(|(interval, _)| *interval > USUAL).map(|(interval, asker)| {
+        let known = workers.iter().find(|worker| worker.worker == *asker);
+        let is = match known {
+            Some(worker) if worker.state.is_live() => "",
+            Some(WorkerReport { stopped_at: Some(_), .. }) => ", which has stopped",
+            _ => ", which is not live",
+        };
+        let falls = if is.is_empty() {
+            ""
+        } else {
+            ": it falls with the snapshot after the next at the latest, where no live worker asks for as much"
+        };
+        format!("the stall interval is {}, for which {asker} asked{is}{falls}", span(interval))
+    }));
     reasons.extend(held_by.holders.iter().filter_map(|holder| {
         let known = workers.iter().find(|worker| worker.worker == holder.worker);
         let is = match known {

@@ -110,7 +110,8 @@ async fn whole(keeper: &Keeper, watch: &TaskWatch, due: Moment) -> Result<Via, E
     let (took, was_fresh, was_slow) = (now.since(started), task.beats_are_fresh(), task.beats_are_slow());
     // A worker that holds nothing may claim, however long the round trip.
     task.beat_answered(started, if is_empty { Duration::ZERO } else { took });
-    if task.beats_are_slow() && !was_slow {
+    // One that was sent into an outage says nothing of the load.
+    if task.beats_are_slow() && !was_slow && !keeper.worker.outage.lasts() {
         let (task, period) = (Arc::clone(&task.name), task.beat_period());
         keeper.log.line(move || {
             let advice = "no more jobs are claimed until heartbeats take less than half of their period; a longer stall \

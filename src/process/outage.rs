@@ -32,9 +32,14 @@ impl Outage {
         begins
     }
 
+    /// Whether there is one, as far as its parts were asked.
+    pub(crate) fn lasts(&self) -> bool {
+        self.lasts.load(Ordering::SeqCst)
+    }
+
     /// A part was answered. How long the outage lasted that ends with it.
     pub(crate) fn answered(&self, part: &'static str, task: usize) -> Option<Duration> {
-        if !self.lasts.load(Ordering::SeqCst) {
+        if !self.lasts() {
             return None;
         }
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);

@@ -212,6 +212,25 @@ async fn a_task_that_cannot_be_asked_keeps_nothing_back_from_the_others_and_is_t
 }
 
 #[tokio::test]
+async fn one_worker_looks_after_more_workflows_than_it_takes_at_a_time() {
+    let world = World::alone();
+    let app = world.app().await;
+    for number in 0..150 {
+        let flow = app.workflow::<u64>(&format!("flow-{number}"), WorkflowOptions::new()).unwrap();
+        let graph = Graph::new();
+        let later = node(&graph, "later", "value 1").delay(Duration::from_secs(3600));
+        flow.start(graph.output(&later)).deadline(Duration::from_secs(1)).await.unwrap();
+    }
+    let worker = world.worker().await;
+    let inspector = app.inspector();
+    eventually("all were stopped by their deadlines", PATIENCE, async || {
+        inspector.workflows().await.unwrap().iter().filter(|flow| flow.failed == 1).count() == 150
+    })
+    .await;
+    worker.stop().await;
+}
+
+#[tokio::test]
 async fn faults_of_a_graph_are_told_all_at_once_and_nothing_is_written() {
     let world = World::new();
     let (flow, _) = world.producer(WorkflowOptions::new()).await;

@@ -103,7 +103,7 @@ pub(super) fn confirm_filter(
             if let Some(code) = &jobs.filter.code {
                 let task = &jobs.task;
                 let what = format!(
-                    "no such job has the code {}: `heartline jobs codes -t {task}` counts those that there are",
+                    "no such job has the code {}: `heartline jobs codes -t {task}` counts those of jobs that failed, or are tried again",
                     shown(code)
                 );
                 session.out.hint(what);

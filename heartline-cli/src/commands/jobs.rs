@@ -55,6 +55,7 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
             if wait {
                 let which = if existed { ", the one that was there," } else { "" };
                 session.out.hint(format!("{}{which} is waited for; Ctrl-C leaves it as it is.", job.id()));
+                warn_of_a_long_wait(session, &task).await;
                 return session.out.json(&job.result().await?);
             }
             if session.out.is_json {
@@ -195,8 +196,13 @@ async fn codes_of(session: &Session, task: &str, younger: Option<Duration>) -> R
     }
     let page = session.inspector.jobs(task, &filter, None, LOOKED).await?;
     let counted = told::codes(&page.jobs);
+    // In an outage with retries none has failed for good yet.
+    let delayed = session.inspector.jobs(task, &JobFilter::new(JobState::Delayed), None, LOOKED).await?;
+    let tried_again: Vec<_> = delayed.jobs.into_iter().filter(|job| job.code.is_some()).collect();
+    let retries = told::codes(&tried_again);
     if session.out.is_json {
-        return session.out.json(&serde_json::json!({ "looked": page.jobs.len(), "codes": counted }));
+        let told = serde_json::json!({ "looked": page.jobs.len(), "codes": counted, "tried_again": retries });
+        return session.out.json(&told);
     }
     let cells = |count: &CodeCount| {
         vec![
@@ -215,6 +221,15 @@ async fn codes_of(session: &Session, task: &str, younger: Option<Duration>) -> R
         many(page.jobs.len() as u64, "failed job"),
         quoted(&shown(code))
     ));
+    if let Some(first) = retries.first() {
+        let codes = retries.iter().take(5).map(|count| format!("{} ({})", shown(&count.code), count.jobs));
+        session.out.hint(format!(
+            "{} of those looked at in delayed wait for another try: {}. `heartline jobs list -t {task} -s delayed --code {}` lists those of the first code.",
+            many(tried_again.len() as u64, "job"),
+            codes.collect::<Vec<_>>().join(", "),
+            quoted(&shown(&first.code))
+        ));
+    }
     if counted.iter().any(|count| count.code == codes::WORKER_CRASHED) {
         session.out.hint(format!("worker_crashed: their workers died with them. `heartline stalls suspects -t {task}` tells which of them may be why, before they are retried."));
     }
@@ -258,6 +273,7 @@ async fn list(
 ) -> Result<(), Failure> {
     known_task(session, task).await?;
     let is_waiting = filter.state == Some(JobState::Waiting);
+    let by_time = filter.state.is_some_and(|state| state.is_terminal() || state == JobState::Delayed);
     let Some(mut filter) = filter.of_jobs() else { return list_states(session, task).await };
     if oldest_first {
         filter = filter.oldest_first();
@@ -271,9 +287,9 @@ async fn list(
         let looked = if counted.looked > 0 { format!(" in {} looked at", counted.looked) } else { String::new() };
         session.out.line(format!("{least}{}{looked}", counted.jobs))?;
         if !counted.is_exact {
-            session
-                .out
-                .hint("Others are behind those: --younger counts them exactly alone, --code looks at 10,000 at most.");
+            let mut hint = "Others are behind those: --code, --text and the age of waiting or held jobs are looked for in 10,000 at most.".to_owned();
+            hint += if by_time { " --younger alone counts them exactly." } else { " Without them all are counted." };
+            session.out.hint(hint);
         }
         return Ok(());
     }

@@ -124,6 +124,19 @@ async fn a_context_is_a_server_by_its_name_and_production_wants_that_typed() {
         let ran = file.run(&bench, args).await;
         assert!(ran.status == 2 && ran.err.contains(told), "{ran:?}");
     }
+    // Where one leads of which a program tells is not known.
+    let live = FILE
+        .replace("[context.asked]", "[context.secret]\nproduction = true")
+        .replace("production = true\n[context.secret]", "[context.secret]");
+    let unasked = File::new(&bench, &live, 0o600);
+    let ran = unasked.run(&bench, &by_address).await;
+    assert!(
+        ran.status == 2 && ran.err.contains("perhaps in production") && ran.err.contains("--context secret"),
+        "{ran:?}"
+    );
+    let other = ["--redis", &bench.url(), "--prefix", "other", "task", "purge", "export", "--state", "failed", "-y"];
+    let ran = unasked.run(&bench, &other).await;
+    assert!(!ran.err.contains("production"), "{ran:?}");
 }
 
 #[tokio::test]

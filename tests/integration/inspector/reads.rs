@@ -825,6 +825,28 @@ async fn the_outlook_says_who_may_resolve_what_is_silent_and_when_and_why_nobody
 }
 
 #[tokio::test]
+async fn the_outlook_says_whose_long_interval_holds_although_they_have_gone() {
+    let test = TestTask::new();
+    let (app, inspector) = inspector(&test).await;
+    let long = test.start_worker(options(Duration::from_secs(600))).await;
+    test.journal.open("go");
+    let job = app.task_ref::<String, u64>(TASK).unwrap().dispatch("go".into()).await.unwrap();
+    tokio::time::timeout(PATIENCE, job.result()).await.unwrap().unwrap();
+    let asker = long.id.clone();
+    let told = async || inspector.recovery_outlook(TASK).await.unwrap().reasons.join("\n");
+    let says = format!("the stall interval is 10m 0s, for which {asker} asked");
+    // It asks with what it claims.
+    let reasons =
+        eventually("it has asked", PATIENCE, async || Some(told().await).filter(|it| it.contains(&says))).await;
+    assert!(!reasons.contains("has stopped"), "{reasons}");
+    long.stop().await;
+    let worker = test.start_worker(options(INTERVAL)).await;
+    let reasons = told().await;
+    assert!(reasons.contains(&format!("{says}, which has stopped: it falls with the snapshot")), "{reasons}");
+    worker.stop().await;
+}
+
+#[tokio::test]
 async fn an_outcome_that_came_too_late_is_refused_and_told_with_who_reported_it_and_how_late() {
     let test = TestTask::plain();
     let (app, inspector) = inspector(&test).await;
