@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::Inspector;
 use crate::error::Error;
@@ -25,24 +25,24 @@ const KNOWN: usize = 1000;
 
 impl Inspector {
     /// A job with this payload, about to be dispatched: as [`TaskRef::dispatch`], without the type of the task. The options are the
-    /// defaults of the App. A [`Value`] goes; so does a [`Box<RawValue>`](serde_json::value::RawValue), which keeps numbers, and the order of
+    /// defaults of the App. A [`Value`](serde_json::Value) goes; so does a [`Box<RawValue>`](RawValue), which keeps numbers, and the order of
     /// fields, as they are written.
     ///
     /// # Errors
     /// [`Error::Config`] if the name is not valid.
-    pub fn dispatch_json<P: Serialize>(&self, task: &str, payload: P) -> Result<Dispatch<P, Value>, Error> {
-        Ok(TaskRef::<P, Value>::new(self.shared(task)?).dispatch(payload))
+    pub fn dispatch_json<P: Serialize>(&self, task: &str, payload: P) -> Result<Dispatch<P, Box<RawValue>>, Error> {
+        Ok(TaskRef::<P, Box<RawValue>>::new(self.shared(task)?).dispatch(payload))
     }
 
-    /// Waits until a job has ended and returns its value: as [`JobHandle::result`], without a type. A value that is not kept is
-    /// [`Error::ResultGone`], or `null`, which is not stored.
+    /// Waits until a job has ended and returns its value: as [`JobHandle::result`], without a type, as it was written. A value that is
+    /// not kept is [`Error::ResultGone`], or `null`, which is not stored.
     ///
     /// # Errors
     /// [`Error::Config`] if the name or the id is not valid, else as [`JobHandle::result`].
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn result_json(&self, task: &str, id: &str) -> Result<Value, Error> {
+    pub async fn result_json(&self, task: &str, id: &str) -> Result<Box<RawValue>, Error> {
         self.handle(task, id)?.result().await
     }
 
@@ -63,8 +63,8 @@ impl Inspector {
         }
     }
 
-    fn handle(&self, task: &str, id: &str) -> Result<JobHandle<Value>, Error> {
-        TaskRef::<Value, Value>::new(self.shared(task)?).handle(id)
+    fn handle(&self, task: &str, id: &str) -> Result<JobHandle<Box<RawValue>>, Error> {
+        TaskRef::<Box<RawValue>, Box<RawValue>>::new(self.shared(task)?).handle(id)
     }
 
     /// The task, the same for all that wait for its jobs: the App does not know of it.

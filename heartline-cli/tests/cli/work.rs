@@ -100,6 +100,7 @@ async fn how_a_program_ends_is_how_the_job_ends() {
         '"signal"') kill -9 $$ ;;
         '"large"') head -c 20000000 /dev/zero ;;
         '"behind"') sleep 60 & echo 7 ;;
+        '"long"') echo 12345678901234567890123456789.50 ;;
         *) echo 1 ;;
     esac"#;
     let worker = Script::start(&bench, &[], script);
@@ -112,6 +113,9 @@ async fn how_a_program_ends_is_how_the_job_ends() {
     assert_eq!((&*code, &*message), ("signal_9", "killed by signal 9"));
     assert_eq!(worker.failure(json!("large")).await.0, "output_too_large");
     assert_eq!(worker.result(json!("behind")).await.unwrap(), json!(7), "who holds its output open is not waited for");
+    // Numbers of any length are told as the script said them.
+    let wait = ["jobs", "dispatch", "-t", "script", "\"long\"", "--wait"];
+    assert_eq!(bench.run(&wait).await.ok(), "12345678901234567890123456789.50\n");
     // An input that is not read is no fault.
     assert_eq!(worker.result(json!("x".repeat(500_000))).await.unwrap(), json!(1));
     for program in ["/no/such/program", "no-such-program"] {
