@@ -62,7 +62,7 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
     let (oldest, paused, slots, readable) = (levels(), levels(), levels(), levels());
     let (epoch_age, interval, silent) = (levels(), levels(), levels());
     let (findings, audit_age, due, lost) = (levels(), levels(), levels(), levels());
-    let (nowhere, row, rounds) = (levels(), levels(), levels());
+    let (nowhere, row, rounds, hooks) = (levels(), levels(), levels(), counters());
     for task in tasks {
         let label = || vec![("task", named(&task.task))];
         set(&readable, label(), f64::from(u8::from(task.fault.is_none())));
@@ -77,6 +77,7 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
         ended.get_or_create(&label()).inc_by(task.ended);
         failed.get_or_create(&label()).inc_by(task.failed);
         stalled.get_or_create(&label()).inc_by(task.stalled);
+        hooks.get_or_create(&label()).inc_by(task.hooks_failed);
         set(&due, label(), task.due as f64);
         set(&nowhere, label(), task.nowhere as f64);
         set(&row, label(), in_a_row(task) as f64);
@@ -117,6 +118,7 @@ fn of_tasks(registry: &mut Registry, tasks: &[TaskReport]) {
     registry.register("task_dispatched", "Jobs dispatched since the task exists", dispatched);
     registry.register("task_ended", "Jobs completed, failed or cancelled since the task exists", ended);
     registry.register("task_failed", "Jobs that ended as failed since the task exists", failed);
+    registry.register("task_hooks_failed", "Hooks that failed for good since the task exists", hooks);
     registry.register(
         "task_failed_in_a_row",
         "Jobs that began to fail since one completed or was put off, in the last day, while any of them is left",

@@ -16,6 +16,18 @@ local function await_hooks(places, outcomes, due)
   if #due > 0 then redis.call('ZADD', finalizing, unpack(due)) end
 end
 
+-- Counts hooks that failed for good, for people: all of them, and those since none had failed for 15 minutes.
+local function count_failed_hooks(meta, count, now_ms)
+  if count == 0 then return end
+  local now, last = string.format('%d', now_ms), tonumber(redis.call('HGET', meta, 'hookFailedAt') or nil)
+  if not last or now_ms - last > 900000 then
+    redis.call('HSET', meta, 'hooksFailingSince', now, 'hooksFailedRow', '0')
+  end
+  redis.pcall('HINCRBY', meta, 'hooksFailed', count)
+  redis.pcall('HINCRBY', meta, 'hooksFailedRow', count)
+  redis.call('HSET', meta, 'hookFailedAt', now)
+end
+
 -- The jobs whose hook has run, or runs no more, are terminal, with their stored outcome.
 local function end_finalized(places, how, ids, fields)
   if #ids == 0 then return end

@@ -112,6 +112,7 @@ local function finalize(out, places, how, wanted, extra_columns, cancelling, fie
     if outcome.detail ~= '' then failed[#failed + 1] = outcome.id .. ' ' .. outcome.detail end
   end
   add_words(fields, 'hook_failed', failed)
+  count_failed_hooks(places.meta, #failed, how.now_ms)
   end_finalized(places, how, ended, fields)
   end_finalized(places, how, orphans, fields)
   out.ended = out.ended + #ended + #orphans

@@ -252,6 +252,7 @@ local function tell_stalls(found, places, how, watched)
   add_finished(fields, how, 'cancelled', found.cancelled, found.cancelled)
   add_dropped(fields, places.meta, found.dropped, how.now_ms)
   add_words(fields, 'hook_failed', found.final_words)
+  count_failed_hooks(places.meta, #found.final_words, how.now_ms)
   for _, word in ipairs(found.final_fields) do fields[#fields + 1] = word end
   local decided, finals = #found.failed + #found.cancelled, #found.finals
   local ended = #found.broken + finals + (how.hook and 0 or decided)

@@ -13,6 +13,9 @@ use crate::store::keys::TaskKeys;
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::repeated::{Patience, repeated};
 
+/// How many nodes, records or inputs a part has at the most: with more it takes the server over 2 ms.
+const PART: usize = 250;
+
 /// How often it begins anew where parts of it were taken away meanwhile.
 const BEGINS: usize = 3;
 
@@ -63,7 +66,7 @@ impl Starter<'_> {
         let nonce = JobId::generate().to_string();
         let (mut part, mut is_known, mut pauses) = (0, true, Pauses::new(FIRST_LOOK, LAST_LOOK));
         let first = StagedPart {
-            states: (0..self.instance.shape.states.len().min(NODE_BATCH) as u32).collect(),
+            states: (0..self.instance.shape.states.len().min(PART) as u32).collect(),
             ..StagedPart::default()
         };
         let mut rest = Vec::new().into_iter();
@@ -119,9 +122,7 @@ impl Starter<'_> {
         let NewInstance { shape, inputs, .. } = self.instance;
         let mut parts = vec![(StagedPart::default(), 0, 0)];
         let mut add = |size: usize, put: &dyn Fn(&mut StagedPart)| {
-            if parts
-                .last()
-                .is_some_and(|(_, count, bytes)| *count >= NODE_BATCH || *count > 0 && bytes + size > BATCH_BYTES)
+            if parts.last().is_some_and(|(_, count, bytes)| *count >= PART || *count > 0 && bytes + size > BATCH_BYTES)
             {
                 parts.push((StagedPart::default(), 0, 0));
             }
@@ -131,7 +132,7 @@ impl Starter<'_> {
                 *bytes += size;
             }
         };
-        for index in NODE_BATCH.min(shape.states.len())..shape.states.len() {
+        for index in PART.min(shape.states.len())..shape.states.len() {
             add(32, &|part| part.states.push(index as u32));
         }
         // The last one comes with the start.

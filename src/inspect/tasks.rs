@@ -64,6 +64,16 @@ pub struct TaskReport {
     /// When the last of them was.
     #[serde(rename = "payload_lost_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub payload_lost_at: Option<SystemTime>,
+    /// Hooks (`on_complete`) that failed for good since the task exists: their jobs ended without what they were to do.
+    pub hooks_failed: u64,
+    /// How many of them since none had failed for 15 minutes.
+    pub hooks_failed_in_a_row: u64,
+    /// When the first of those did.
+    #[serde(rename = "hooks_failing_since_ms", serialize_with = "ms_since_1970_where_known")]
+    pub hooks_failing_since: Option<SystemTime>,
+    /// When the last of them did.
+    #[serde(rename = "hook_failed_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub hook_failed_at: Option<SystemTime>,
     /// Jobs that are in no place, as far as counting tells: nobody works them, and nobody is told how they ended. [`Inspector::audit`] finds them.
     pub nowhere: u64,
     /// Jobs whose payload is gone, as far as counting tells: those that have not ended are removed when a worker claims them.
@@ -578,6 +588,10 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
         options_lost_at: latest("lostAt").map(at_ms).max(born).filter(|_| jobs > dispatched),
         lost_payloads: counted("payloadsLost"),
         payload_lost_at: latest("payloadLostAt").map(at_ms),
+        hooks_failed: counted("hooksFailed"),
+        hooks_failed_in_a_row: counted("hooksFailedRow"),
+        hooks_failing_since: parts.iter().filter_map(|part| part.number("hooksFailingSince")).max().map(at_ms),
+        hook_failed_at: latest("hookFailedAt").map(at_ms),
         nowhere: sum(|part| part.payloads.saturating_sub(part.counts.iter().sum())),
         without_payload: sum(|part| part.counts.iter().sum::<u64>().saturating_sub(part.payloads)),
         failed_lately: sum(|part| part.failed_lately),

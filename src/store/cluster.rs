@@ -53,12 +53,16 @@ pub(crate) struct ClusterNode {
 
 impl fmt::Display for ClusterNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            return write!(f, "[{}]:{}", self.host, self.port);
+        }
         write!(f, "{}:{}", self.host, self.port)
     }
 }
 
-/// When for so long no node has told anything as new as what is known, an older cluster that is well goes in its place: it was made anew, or the
-/// name leads elsewhere now. By default a node that is cut off from the others says behind 15 s that it takes no part.
+/// When for so long no node has told anything as new as what is known, a cluster of an older epoch goes in its place that has no node of those: it
+/// was made anew, or the name leads elsewhere now. What a node of the same cluster tells is no such thing: one that was deposed, and starts alone,
+/// says for a while that all is well.
 const GONE: Duration = Duration::from_secs(30);
 
 /// Which primary has which slots.
@@ -70,6 +74,8 @@ struct SlotMap {
     moved: HashMap<u16, ClusterNode>,
     /// Every node that is known, replicas too.
     nodes: BTreeSet<ClusterNode>,
+    /// The ids of all nodes that the cluster has, and had: no two clusters share one.
+    ids: BTreeSet<String>,
     /// The reign of each primary.
     reigns: HashMap<ClusterNode, u64>,
     /// What the cluster counts its changes by, as the node knew it that told.
@@ -86,6 +92,11 @@ impl SlotMap {
 
     fn primaries(&self) -> BTreeSet<&ClusterNode> {
         self.ranges.iter().map(|(.., node)| node).collect()
+    }
+
+    /// Whether it is that of a cluster that is well, and has no node of the other one.
+    fn is_another_than(&self, known: &SlotMap) -> bool {
+        self.is_part && !self.ids.is_empty() && self.ids.is_disjoint(&known.ids)
     }
 
     /// Gives the primaries their reigns: those that they had, or the next numbers.
@@ -418,12 +429,12 @@ impl Cluster {
         // Of a cluster that is down no node takes part. What none of them can tell better counts, if it is no older than what is known.
         let all_say_so = failure.is_none() || !is_known;
         let is_gone = self.unheard_for(!newest.is_empty(), begun) >= GONE;
-        let older = older.filter(|told| all_say_so || told.epoch >= map.epoch || told.is_part && is_gone);
-        if let Some(told) = older.as_ref().filter(|told| newest.is_empty() && is_known && told.epoch < map.epoch) {
+        let older = older.filter(|told| all_say_so || told.epoch >= map.epoch || is_gone && told.is_another_than(&map));
+        if let Some(told) = older.as_ref().filter(|told| newest.is_empty() && is_known && told.is_another_than(&map)) {
             tracing::warn!(
                 known = map.epoch,
                 told = told.epoch,
-                "nobody knows of the cluster as it was, and nodes of an older epoch answer: it is taken for made anew"
+                "no node of the cluster answers any more, and another cluster does: it is followed, and so it is until this process starts anew"
             );
         }
         match newest.into_iter().max_by_key(|map| map.epoch).or(older) {
@@ -481,6 +492,9 @@ impl Cluster {
         let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
         let mut reigns = self.reigns.load(Ordering::SeqCst);
         newer.crown(&map, &mut reigns);
+        if !newer.ids.is_disjoint(&map.ids) {
+            newer.ids.extend(map.ids.iter().cloned());
+        }
         self.reigns.store(reigns, Ordering::SeqCst);
         let (is_other, has_changed) = (map.reigns != newer.reigns, map.ranges != newer.ranges);
         *map = Arc::new(newer);
@@ -569,9 +583,16 @@ fn read(asked: &ClusterNode, told: &Value) -> Option<SlotMap> {
             map.ranges.push((first, last, primary));
         }
         map.nodes.extend(replicas.iter().filter_map(|replica| node_of(asked, replica)));
+        map.ids.extend(std::iter::once(primary).chain(replicas).filter_map(id_of));
     }
     map.ranges.sort();
     Some(map)
+}
+
+/// The id of a node, as `CLUSTER SLOTS` tells it.
+fn id_of(told: &Value) -> Option<String> {
+    let Value::Array(parts) = told else { return None };
+    redis::from_redis_value_ref(parts.get(2)?).ok()
 }
 
 /// A node as `CLUSTER SLOTS` names it: without a host it is the one that was asked, `?` is nobody.

@@ -48,8 +48,8 @@ impl SentinelUrl {
             match &*name {
                 SERVICE => service = value.into_owned(),
                 "node" => {
-                    let (host, port) =
-                        node_of(&value, PORT).ok_or_else(|| bad("must name each node as host:port", fix))?;
+                    let (host, port) = node_of(&value, PORT)
+                        .ok_or_else(|| bad("must name each node as host:port, one of IPv6 as [address]:port", fix))?;
                     nodes.push(at(&primary, &host, port));
                 }
                 "sentinelUsername" => sentinels = sentinels.set_username(value),
@@ -108,7 +108,10 @@ impl ClusterUrl {
             if name != "node" {
                 return Err(bad("must have no other parameter than node", fix));
             }
-            nodes.push(node_of(&value, NODE_PORT).ok_or_else(|| bad("must name each node as host:port", fix))?);
+            nodes.push(
+                node_of(&value, NODE_PORT)
+                    .ok_or_else(|| bad("must name each node as host:port, one of IPv6 as [address]:port", fix))?,
+            );
         }
         let place = place_of(&info).replacen("://", "-cluster://", 1);
         Ok(Some(ClusterUrl { info, nodes, place: place.trim_end_matches("/0").to_owned() }))
@@ -148,11 +151,16 @@ pub(super) fn info_of(url: &str) -> Result<ConnectionInfo, Error> {
 pub(super) fn place_of(info: &ConnectionInfo) -> String {
     let db = info.redis_settings().db();
     match info.addr() {
-        ConnectionAddr::Tcp(host, port) => format!("redis://{host}:{port}/{db}"),
-        ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{host}:{port}/{db}"),
+        ConnectionAddr::Tcp(host, port) => format!("redis://{}/{db}", place_at(host, *port)),
+        ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{}/{db}", place_at(host, *port)),
         ConnectionAddr::Unix(path) => format!("unix://{}", path.display()),
         _ => "an address of another kind".to_owned(),
     }
+}
+
+/// A host and its port; an address of IPv6 goes in brackets.
+fn place_at(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 fn primary_host(info: &ConnectionInfo) -> String {
