@@ -22,9 +22,14 @@ impl Consent {
         self.production.is_some()
     }
 
+    /// Whether it is production, or may be: then acts are asked about that are not elsewhere.
+    pub(crate) fn may_be_production(&self) -> bool {
+        self.is_production() || self.unknown.is_some()
+    }
+
     /// Whether a person is asked, and sees what is to be done before it is.
     pub(crate) fn asks(&self) -> bool {
-        if self.is_production() { self.confirmed.is_none() } else { !self.yes }
+        if self.is_production() { self.confirmed.is_none() } else { !self.yes || self.unknown.is_some() }
     }
 }
 
@@ -48,18 +53,18 @@ pub(crate) fn confirm(consent: &Consent, what: &str) -> Result<(), Failure> {
             let answer = asked(&format!("This will {what}, in production. Type {name} to go on: "))?;
             return if answer == *name { Ok(()) } else { Err(Failure::Failed("nothing was done".to_owned())) };
         }
-        (None, _) if consent.yes => {
-            return match &consent.unknown {
-                None => Ok(()),
-                Some(why) => Err(Failure::wrong(format!("this would {what}, perhaps in production: {why}"))),
-            };
+        (None, _) if consent.unknown.is_some() && (consent.yes || !can_be_asked) => {
+            let why = consent.unknown.as_deref().unwrap_or_default();
+            return Err(Failure::wrong(format!("this would {what}, perhaps in production: {why}")));
         }
+        (None, _) if consent.yes => return Ok(()),
         (None, _) if !can_be_asked => {
             return Err(Failure::wrong(format!("this would {what}; say --yes, since nobody can be asked here")));
         }
         (None, _) => {}
     }
-    match asked(&format!("This will {what}. Go on? [y/N] "))?.to_ascii_lowercase().as_str() {
+    let perhaps = consent.unknown.as_ref().map_or_else(String::new, |why| format!(", perhaps in production ({why})"));
+    match asked(&format!("This will {what}{perhaps}. Go on? [y/N] "))?.to_ascii_lowercase().as_str() {
         "y" | "yes" => Ok(()),
         _ => Err(Failure::Failed("nothing was done".to_owned())),
     }

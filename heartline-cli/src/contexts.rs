@@ -119,14 +119,23 @@ impl Contexts {
         self.context.iter().find(|(_, named)| named.production && is_there(named)).map(|(name, _)| name)
     }
 
-    /// The context of production of this prefix of which only a program, or a variable that is not set, tells where it leads.
-    fn production_anywhere(&self, prefix: &str) -> Option<&String> {
+    /// The context of production of this prefix, or any, of which only a program, or a variable that is not set, tells where it leads: that may be
+    /// this address.
+    fn production_anywhere(&self, url: &str, prefix: Option<&str>) -> Option<&String> {
+        let servers = servers_of(url);
+        let leads_there = |named: &Named| named.url.as_ref().is_some_and(|own| !servers_of(own).is_disjoint(&servers));
+        // Somebody has said that it is none.
+        if self.context.values().any(|named| !named.production && leads_there(named)) {
+            return None;
+        }
         let is_unasked = |named: &Named| {
             let is_unset = |variable: &String| std::env::var_os(variable).is_none();
             named.url_command.is_some() || named.url_env.as_ref().is_some_and(is_unset)
         };
         let is_so = |named: &Named| {
-            named.production && named.prefix.as_deref().unwrap_or(PREFIX) == prefix && is_unasked(named)
+            named.production
+                && prefix.is_none_or(|prefix| named.prefix.as_deref().unwrap_or(PREFIX) == prefix)
+                && is_unasked(named)
         };
         self.context.iter().find(|(_, named)| is_so(named)).map(|(name, _)| name)
     }
@@ -177,11 +186,13 @@ impl Place {
         let same = if is_production { None } else { contexts.production_at(&url, Some(&prefix)) };
         let shares_production = contexts.production_at(&url, None).is_some();
         let (name, is_production) = same.map_or((name, is_production), |same| (Some(same), true));
-        let anywhere = contexts.production_anywhere(&prefix).filter(|_| name.is_none());
+        let anywhere = contexts.production_anywhere(&url, Some(&prefix)).filter(|_| name.is_none());
+        let shares_production =
+            shares_production || name.is_none() && contexts.production_anywhere(&url, None).is_some();
         let unknown = unknown.or_else(|| {
             let live = anywhere?;
             Some(format!(
-                "where the context {live} leads is not asked: say --context {live} if it is that server, and give it a context of its own if it is another one"
+                "where the context {live} leads is not asked: say --context {live} if this is that server, else write a context with this address that is not of production"
             ))
         });
         Ok(Place { url, from, prefix, context: name.cloned(), is_production, shares_production, unknown })

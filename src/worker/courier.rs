@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::{JoinError, JoinSet};
 
+use crate::error::Error;
 use crate::flow::mover::{Ended, Mover};
 use crate::job::node_id::NodeId;
 use crate::limits::{BATCH, BATCH_BYTES, ENDS};
@@ -34,8 +35,9 @@ const LOOKED: Duration = Duration::from_millis(4500);
 const RELISTED: Duration = Duration::from_secs(60);
 const MOST_SEEN: usize = 1000;
 
-/// How many workflows are looked after at the same time.
+/// How many workflows are looked after at the same time, and for how long at the most: the next look goes on.
 const LOOKS: usize = 4;
+const LONGEST_LOOK: Duration = Duration::from_secs(60);
 
 /// What is behind more calls than this is left to a look.
 const FOLLOWED: usize = 256;
@@ -63,7 +65,7 @@ enum Done {
     Told(String, Option<(Vec<Ended>, Advanced)>),
     Followed,
     Asked(String, Vec<Ask>, Advanced),
-    Looked,
+    Looked(String),
     LookedAt(Arc<TaskKeys>),
     /// The workflows to look after, and whether there may be more.
     Turn(Vec<String>, bool),
@@ -78,7 +80,8 @@ struct Courier {
     turns: Vec<String>,
     /// There may be more of them.
     more_turns: bool,
-    looking: usize,
+    /// Those that are being looked after.
+    looking: HashSet<String>,
     following: usize,
     /// Workflows of which a node was here, and when they were put into their list last.
     seen: (HashSet<String>, Instant),
@@ -96,7 +99,7 @@ pub(super) async fn run(worker: Arc<WorkerShared>, mut inbox: Inbox, over: tokio
         calls: JoinSet::new(),
         turns: Vec::new(),
         more_turns: false,
-        looking: 0,
+        looking: HashSet::new(),
         following: 0,
         seen: (HashSet::new(), Instant::now()),
         tables: HashMap::new(),
@@ -119,10 +122,13 @@ pub(super) async fn run(worker: Arc<WorkerShared>, mut inbox: Inbox, over: tokio
         courier.take_in(std::iter::once(notice));
     }
     let last = async {
+        courier.turns.clear();
+        courier.more_turns = false;
         courier.go_on();
         while let Some(done) = courier.calls.join_next().await {
             courier.done(done);
             courier.turns.clear();
+            courier.more_turns = false;
             courier.go_on();
         }
     };
@@ -227,7 +233,9 @@ impl Courier {
                     self.follow(name, Vec::new(), follows);
                 }
             }
-            Done::Looked => self.looking -= 1,
+            Done::Looked(name) => {
+                self.looking.remove(&name);
+            }
             Done::Turn(names, more) => {
                 self.turns.extend(names);
                 self.more_turns = more;
@@ -292,16 +300,20 @@ impl Courier {
             }
         }
         self.errands.retain(|_, own| own.asking || own.tells || !own.asks.is_empty() || !own.ended.is_empty());
-        while self.looking < LOOKS
+        while self.looking.len() < LOOKS
             && let Some(name) = self.turns.pop()
         {
-            self.looking += 1;
+            // One that takes long leaves room for the others.
+            if !self.looking.insert(name.clone()) {
+                continue;
+            }
             let mover = Arc::clone(&self.mover);
             self.calls.spawn(async move {
-                if let Err(e) = mover.look(&name, GRACE).await {
+                let looked = tokio::time::timeout(LONGEST_LOOK, mover.look(&name, GRACE)).await;
+                if let Err(e) = looked.unwrap_or_else(|_| Err(Error::timed_out())) {
                     tracing::debug!(workflow = name, error = %e.chain(), "a workflow is looked after later");
                 }
-                Done::Looked
+                Done::Looked(name)
             });
         }
         if self.turns.is_empty() && self.more_turns {

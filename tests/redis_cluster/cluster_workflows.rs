@@ -124,6 +124,63 @@ async fn nodes_of_a_task_that_is_away_hold_up_no_others() {
     worker.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_says_nothing_keeps_no_worker_from_looking_after_what_is_elsewhere() {
+    let six = Six::start().await;
+    let app = app(&six.cluster.url()).await;
+    let ports = six.ports();
+    let primary = async |name: &str| six.primary_of(name, ports[0]).await.unwrap();
+    let list = primary("heartline:flows").await;
+    let mut places = Vec::new();
+    for task in TASKS {
+        places.push(primary(task).await);
+    }
+    let silent = places.iter().position(|port| *port != list).unwrap();
+    let live = places.iter().position(|port| *port != places[silent]).unwrap();
+    let mut names = Vec::new();
+    for at in 0.. {
+        let name = format!("flow-{at}");
+        if primary(&format!("{name}:flow")).await != places[silent] {
+            names.push(name);
+        }
+        if names.len() == 2 {
+            break;
+        }
+    }
+    let waits = |task: usize| {
+        let graph = Graph::new();
+        let waits = node(&graph, "waits".to_owned(), task, 1).delay(Duration::from_secs(3600));
+        graph.output(&waits)
+    };
+    let (stuck, other) = (&names[0], &names[1]);
+    let stuck = app.workflow::<u64>(stuck, WorkflowOptions::new()).unwrap();
+    let other = app.workflow::<u64>(other, WorkflowOptions::new()).unwrap();
+    let mut stand = Vec::new();
+    for _ in 0..60 {
+        stand.push(stuck.start(waits(silent)).deadline(Duration::from_secs(5)).await.unwrap());
+    }
+    let worker = TestWorker::start(app.worker());
+    worker.working().await;
+    let at = ports.iter().position(|port| *port == places[silent]).unwrap();
+    for server in [at, at + 3] {
+        six.cluster.nodes[server].freeze().unwrap();
+    }
+    // Each of those that are stopped meanwhile wants its job cancelled, which nobody answers.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(45) {
+        let stopped = other.start(waits(live)).deadline(Duration::from_secs(1)).await.unwrap();
+        let ended = tokio::time::timeout(PATIENCE, stopped.result()).await;
+        ended.expect("nobody keeps its deadline").unwrap_err();
+    }
+    for server in [at, at + 3] {
+        six.cluster.nodes[server].thaw().unwrap();
+    }
+    for handle in stand {
+        tokio::time::timeout(PATIENCE * 3, handle.result()).await.expect("it hangs").unwrap_err();
+    }
+    worker.stop().await;
+}
+
 /// Waits until the replica of this primary has all that it wrote.
 async fn is_followed(six: &Six, at: usize) {
     let offset = async |server: usize, field: &str| {

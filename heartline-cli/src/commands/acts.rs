@@ -44,7 +44,7 @@ impl Chosen {
 
     /// The same for acts on named jobs that nobody is asked about but in production.
     pub(super) async fn bound_in_production(&self, session: &Session, act: &mut Act) -> Result<String, Failure> {
-        if session.consent.is_production() { self.bound(session, act).await } else { Ok(String::new()) }
+        if session.consent.may_be_production() { self.bound(session, act).await } else { Ok(String::new()) }
     }
 
     /// Binds an act to the states of the jobs that were named by their ids, where a person is asked about it. Returns what the question says of those.
@@ -117,7 +117,7 @@ pub(super) fn confirm_filter(
                 &format!("{verb} {least} {} of {}{more}", many(count, &format!("{state} job")), jobs.task),
             )
         }
-        None if session.consent.is_production() => {
+        None if session.consent.may_be_production() => {
             confirm(&session.consent, &format!("{verb} {} of {}{more}", many(count, "job"), jobs.task))
         }
         None => Ok(()),
@@ -183,7 +183,8 @@ pub(super) async fn run(session: &Session, mut act: Act, done: &str, of: u64) ->
         Some(failure) if is_denied => Err(failure),
         Some(failure) => {
             if !was_refused {
-                say!("note: the step that was under way may have taken up to {A_STEP} jobs more");
+                let most = bar.length().map_or(A_STEP as u64, |all| (A_STEP as u64).min(all.max(1)));
+                say!("note: the step that was under way may have taken up to {most} jobs more");
             }
             Err(failure)
         }

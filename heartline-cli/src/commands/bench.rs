@@ -57,12 +57,12 @@ struct Figures {
 
 pub(super) async fn bench(global: &Global, payload: usize) -> Result<(), Failure> {
     let place = Place::of(global)?;
+    if let Some(why) = place.unknown {
+        return Err(Failure::wrong(format!("this may be production, and a bench takes what jobs need: {why}")));
+    }
     if place.is_production || place.shares_production {
         let name = place.context.filter(|_| place.is_production).unwrap_or_else(|| "its server".to_owned());
         return Err(Failure::wrong(format!("{name} is production: a bench takes what jobs need")));
-    }
-    if let Some(why) = place.unknown {
-        return Err(Failure::wrong(format!("this may be production, and a bench takes what jobs need: {why}")));
     }
     if ["-sentinel://", "-cluster://"].iter().any(|scheme| place.url.contains(scheme)) {
         let what =

@@ -13,6 +13,8 @@ use crate::failure::{Failure, ended};
 use crate::session::Session;
 
 pub(super) async fn run(session: &Session, command: FlowsCommand) -> Result<(), Failure> {
+    use WorkflowState::{Cancelled, Failed, Paused, Running};
+
     match command {
         FlowsCommand::Summary => summary(session).await,
         FlowsCommand::List { workflow, state, limit, oldest_first, cursor } => {
@@ -26,11 +28,19 @@ pub(super) async fn run(session: &Session, command: FlowsCommand) -> Result<(), 
         FlowsCommand::Cancel { of, reason } => {
             let reason = reason.unwrap_or_else(|| format!("cancelled by {}", session.by));
             confirm(&session.consent, &format!("cancel the instance {} of {}", shown(&of.id), shown(&of.workflow)))?;
-            act(session, of, async |handle| handle.cancel(reason).await).await
+            act(session, of, &[Running, Paused], async |handle| handle.cancel(reason).await).await
         }
-        FlowsCommand::Pause { of } => act(session, of, async |handle| handle.pause().await).await,
-        FlowsCommand::Resume { of } => act(session, of, async |handle| handle.resume().await).await,
-        FlowsCommand::Retry { of } => act(session, of, async |handle| handle.retry_failed().await).await,
+        FlowsCommand::Pause { of } => act(session, of, &[Running, Paused], async |handle| handle.pause().await).await,
+        FlowsCommand::Resume { of } => act(session, of, &[Paused, Running], async |handle| handle.resume().await).await,
+        FlowsCommand::Retry { of } => {
+            if session.consent.may_be_production() {
+                confirm(
+                    &session.consent,
+                    &format!("run what did not complete of {} of {} once more", shown(&of.id), shown(&of.workflow)),
+                )?;
+            }
+            act(session, of, &[Failed, Cancelled, Paused], async |handle| handle.retry_failed().await).await
+        }
         FlowsCommand::Recover => recover(session).await,
     }
 }
@@ -211,20 +221,28 @@ async fn known(session: &Session, workflow: &str) -> Result<(), Failure> {
     }))
 }
 
-/// Does something to an instance, and tells where it stands then.
+/// Does something to an instance that stands in one of these places, and tells where it stands then.
 async fn act(
     session: &Session,
     of: InstanceNamed,
+    from: &[WorkflowState],
     act: impl AsyncFnOnce(heartline::WorkflowHandle<serde_json::Value>) -> Result<WorkflowState, Error>,
 ) -> Result<(), Failure> {
     let handle = session.inspector.workflow_handle(&of.workflow, &of.id)?;
-    let state = match act(handle).await {
+    let acted = async {
+        let before = handle.status().await?.state;
+        if from.contains(&before) { Ok(Ok(act(handle).await?)) } else { Ok(Err(before)) }
+    };
+    let state = match acted.await {
         Err(Error::WorkflowNotFound { .. }) => {
             known(session, &of.workflow).await?;
             return Err(gone(&of));
         }
         state => state?,
     };
+    let state = state.map_err(|stands| {
+        Failure::Failed(format!("{} of {} is {stands}: nothing was done", shown(&of.id), shown(&of.workflow)))
+    })?;
     if session.out.is_json {
         return session.out.json(&json!({ "workflow": of.workflow, "id": of.id, "state": state }));
     }

@@ -153,7 +153,7 @@ async fn warn_of_poison(session: &Session, jobs: &Selected) -> Result<String, Fa
         }
     }
     // In production it is asked anyway.
-    if poisonous > 0 && !session.consent.is_production() {
+    if poisonous > 0 && !session.consent.may_be_production() {
         confirm(&session.consent, &format!("run {} again that was held when workers died", many(poisonous, "job")))?;
     }
     Ok(String::new())
@@ -197,7 +197,12 @@ async fn codes_of(session: &Session, task: &str, younger: Option<Duration>) -> R
     let page = session.inspector.jobs(task, &filter, None, LOOKED).await?;
     let counted = told::codes(&page.jobs);
     // In an outage with retries none has failed for good yet.
-    let delayed = session.inspector.jobs(task, &JobFilter::new(JobState::Delayed), None, LOOKED).await?;
+    let mut delayed = JobFilter::new(JobState::Delayed).oldest_first();
+    if let Some(age) = younger {
+        delayed = delayed.younger_than(age);
+    }
+    let delayed = session.inspector.jobs(task, &delayed, None, LOOKED).await?;
+    let (looked, more) = (delayed.jobs.len() as u64, delayed.next.is_some());
     let tried_again: Vec<_> = delayed.jobs.into_iter().filter(|job| job.code.is_some()).collect();
     let retries = told::codes(&tried_again);
     if session.out.is_json {
@@ -215,17 +220,17 @@ async fn codes_of(session: &Session, task: &str, younger: Option<Duration>) -> R
     };
     session.out.table(&["CODE", "JOBS", "LAST", "ID", "MESSAGE"], counted.iter().map(cells).collect())?;
     let rest = if page.next.is_some() { ", and others failed before" } else { "" };
-    let code = counted.first().map_or("CODE", |count| &*count.code);
-    session.out.hint(format!(
-        "Of {} looked at{rest}. `heartline jobs list -t {task} -s failed --code {}` lists those of the first code.",
-        many(page.jobs.len() as u64, "failed job"),
-        quoted(&shown(code))
-    ));
+    let lists = counted.first().map_or_else(String::new, |first| {
+        let code = quoted(&shown(&first.code));
+        format!(" `heartline jobs list -t {task} -s failed --code {code}` lists those of the first code.")
+    });
+    session.out.hint(format!("Of {} looked at{rest}.{lists}", many(page.jobs.len() as u64, "failed job")));
     if let Some(first) = retries.first() {
         let codes = retries.iter().take(5).map(|count| format!("{} ({})", shown(&count.code), count.jobs));
         session.out.hint(format!(
-            "{} of those looked at in delayed wait for another try: {}. `heartline jobs list -t {task} -s delayed --code {}` lists those of the first code.",
+            "{} of {looked} delayed ones looked at{} to be tried again: {}. `heartline jobs list -t {task} -s delayed --code {}` lists those of the first code.",
             many(tried_again.len() as u64, "job"),
+            if more { ", those that are due first," } else { "" },
             codes.collect::<Vec<_>>().join(", "),
             quoted(&shown(&first.code))
         ));

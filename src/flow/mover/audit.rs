@@ -65,11 +65,11 @@ impl Mover {
             return Ok(());
         }
         let tables = self.store.tables(task);
-        tables.asked(&self.store).await?;
+        self.unless_away(task, tables.asked(&self.store)).await?;
         let mut done = Ok(());
         for (table, nodes) in by_table(&tables, nodes) {
             for some in nodes.chunks(BATCH) {
-                done = done.and(self.audit_nodes(keys, &table, some).await);
+                done = done.and(self.unless_away(table.get(Key::Outbox), self.audit_nodes(keys, &table, some)).await);
             }
         }
         done

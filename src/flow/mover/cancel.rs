@@ -16,7 +16,7 @@ use crate::store::flow_control::{self, Controlled};
 use crate::store::flow_nodes;
 use crate::store::flow_start::GRAPH;
 use crate::store::flow_state;
-use crate::store::keys::TaskKeys;
+use crate::store::keys::{Key, TaskKeys};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::told::{Named, Told};
 
@@ -75,12 +75,13 @@ impl Mover {
     async fn cancel_of(&self, keys: &TaskKeys, task: &str, nodes: Vec<NodeId>) -> Result<(), Error> {
         let said = cancelled();
         let tables = self.store.tables(task);
-        tables.asked(&self.store).await?;
+        self.unless_away(task, tables.asked(&self.store)).await?;
         for (table, nodes) in by_table(&tables, nodes) {
             for some in nodes.chunks(BATCH) {
                 let named: Vec<Named> = some.iter().map(|node| Named::anywhere(node.job_id())).collect();
                 let call = async |conn: &mut _| cancel::cancel(conn, &table, &named, REASON, "").await;
-                let told = self.store.shared(RESPONSE_TIMEOUT, call).await?;
+                let told = self.store.shared(RESPONSE_TIMEOUT, call);
+                let told = self.unless_away(table.get(Key::Outbox), told).await?;
                 // One that was never sent: what is there in its stead is of an earlier instance.
                 let has_ended = told.iter().any(|told| matches!(told, Told::Stands(state) if state.is_terminal()));
                 let stale = if has_ended { self.stale(keys, &table, some).await? } else { vec![None; some.len()] };

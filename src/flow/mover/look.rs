@@ -99,11 +99,13 @@ impl Mover {
 
     /// Tells workflows of the jobs of a task that ended longer ago than the grace.
     async fn look_at_task(&self, task: &str, grace: Duration) -> Result<(), Error> {
-        let tables = self.store.tables(task).asked(&self.store).await?;
+        let tables = self.store.tables(task);
+        let tables = self.unless_away(task, tables.asked(&self.store)).await?;
+        let mut done = Ok(());
         for table in tables.iter() {
-            self.look_at(table, grace).await?;
+            done = done.and(self.unless_away(table.get(Key::Outbox), self.look_at(table, grace)).await);
         }
-        Ok(())
+        done
     }
 
     /// The same of one table.
@@ -119,7 +121,7 @@ impl Mover {
             }
             for (name, ended) in by_workflow {
                 let keys = self.store.workflow(&name);
-                if let Err(e) = self.advance(&keys, &ended).await {
+                if let Err(e) = self.unless_away(keys.get(Key::Outbox), self.advance(&keys, &ended)).await {
                     tracing::debug!(workflow = name, error = %e.chain(), "a workflow is told of ended jobs again");
                     let ids: Vec<String> = ended.iter().map(|ended| ended.node.id.job_id().to_string()).collect();
                     let off = async |conn: &mut _| put_off(conn, table, &ids).await;

@@ -20,7 +20,7 @@ mod stale;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 
@@ -43,6 +43,9 @@ use crate::task::dispatcher::Dispatcher;
 /// With so many tasks the dispatchers of those are forgotten to which nothing is being sent.
 const MANY: usize = 1000;
 
+/// What could not be reached is not asked for so long: it is left to a look, and holds up no others.
+const AWAY: Duration = Duration::from_secs(5);
+
 /// What [`Mover::tally`] counts.
 const TOLD: usize = 0;
 const SENT: usize = 1;
@@ -62,7 +65,7 @@ pub(crate) struct Mover {
     dispatchers: Mutex<HashMap<String, Arc<Dispatcher>>>,
     /// Tasks whose workers know of workflows.
     known: Mutex<HashSet<String>>,
-    /// Tasks that could not be reached, and when.
+    /// Tasks, and tables by a key of theirs, that could not be reached, and when.
     away: Mutex<HashMap<String, Instant>>,
     /// Nodes of which workflows were told, that were sent, and that ended without a word.
     tally: [AtomicU64; 3],
@@ -127,6 +130,25 @@ impl Mover {
 
     fn away(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
         self.away.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_away(&self, place: &str) -> bool {
+        self.away().get(place).is_some_and(|since| since.elapsed() < AWAY)
+    }
+
+    /// Does the work at a task, or a table, unless it gave no answer a moment ago: each of hundreds of steps would wait for it in turn.
+    async fn unless_away<T>(&self, place: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        if self.is_away(place) {
+            return Err(Error::timed_out());
+        }
+        // Steps stand in steps.
+        let done = Box::pin(work).await;
+        if done.as_ref().is_err_and(Error::is_outage) {
+            let mut away = self.away();
+            away.retain(|_, since| since.elapsed() < AWAY);
+            away.insert(place.to_owned(), Instant::now());
+        }
+        done
     }
 
     /// Tells a workflow of the nodes that ended, all of them its own. What follows from it is for [`Mover::follow`].

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use futures_util::future::join_all;
 use serde_json::value::RawValue;
 
-use super::{Ended, Mover, SENT};
+use super::{AWAY, Ended, Mover, SENT};
 use crate::error::Error;
 use crate::flow::options::{OnFailure, OwnOptions};
 use crate::flow::shape::records;
@@ -29,9 +29,6 @@ use crate::times::ms_of;
 /// How many graphs are started at a time.
 const GRAPHS: usize = 16;
 
-/// To a task that could not be reached nothing is sent for so long: it is left to a look, and holds up no others.
-const AWAY: Duration = Duration::from_secs(5);
-
 impl Mover {
     /// Sends the nodes. What cannot be sent stays in the outbox of the workflow, for a later look.
     pub(crate) async fn send(&self, keys: &TaskKeys, sends: Vec<ToSend>) {
@@ -53,9 +50,8 @@ impl Mover {
     async fn send_to(&self, keys: &TaskKeys, task: String, nodes: Vec<ToSend>) {
         for some in nodes.chunks(BATCH) {
             let entries: Vec<String> = some.iter().map(|node| send_entry(&node.id)).collect();
-            let since = self.away().get(&task).copied();
             let sent = async {
-                if since.is_some_and(|since| since.elapsed() < AWAY) {
+                if self.is_away(&task) {
                     return Err(Error::timed_out());
                 }
                 let mut jobs = Vec::with_capacity(some.len());
