@@ -214,6 +214,9 @@ async fn a_hook_that_fails_is_retried_by_the_policy_and_in_the_end_the_job_ends_
         }
     }
     assert_eq!(told, ["1 handler_error", "2 panic", "3 timeout", "timeout the hook took longer than 100ms"]);
+    let report = app.inspector().task(task.name()).await.unwrap();
+    assert_eq!((report.hooks_failed, report.hooks_failed_in_a_row), (1, 1));
+    assert!(report.hook_failed_at.is_some() && report.hook_failed_at == report.hooks_failing_since);
     worker.stop().await;
 }
 

@@ -181,6 +181,29 @@ async fn a_hook_that_failed_runs_again_later_and_in_the_end_the_job_ends_without
 }
 
 #[tokio::test]
+async fn hooks_that_failed_are_counted_anew_behind_a_quarter_of_an_hour_without_one() {
+    let mut task = finalizing("failed 1 0 1500").await;
+    let now = task.now_ms().await;
+    for (last, row, since) in [(now - 800_000.0, "8", "5"), (now - 950_000.0, "1", "")] {
+        let mut task = finalizing("failed 1 0 1500").await;
+        let fields = [("hooksFailed", "7"), ("hooksFailedRow", "7"), ("hooksFailingSince", "5")];
+        task.hset("meta", &fields).await;
+        task.hset("meta", &[("hookFailedAt", &last.to_string())]).await;
+        task.ok("settle", &said("hooked", "0", "panic oh")).await;
+        assert_eq!(
+            (&*task.field("meta", "hooksFailed").await, &*task.field("meta", "hooksFailedRow").await),
+            ("8", row)
+        );
+        let begun = task.field("meta", "hooksFailingSince").await;
+        assert!(if since.is_empty() { begun.parse::<f64>().unwrap() >= now } else { begun == since }, "{begun}");
+        assert!(task.field("meta", "hookFailedAt").await.parse::<f64>().unwrap() >= now);
+    }
+    // One that ran counts for nothing.
+    task.ok("settle", &said("hooked", "0", "")).await;
+    assert!(!task.held("meta").await.contains("hooksFailed"));
+}
+
+#[tokio::test]
 async fn who_lost_the_hook_reports_nothing() {
     let mut task = finalizing("completed 0 0 1500").await;
     let before = without(task.keys().await, &["calls", "meta", "events"]);

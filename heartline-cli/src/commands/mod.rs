@@ -10,6 +10,8 @@ mod flows;
 mod health;
 mod jobs;
 mod metrics;
+#[cfg(unix)]
+mod orphans;
 mod pages;
 mod recover;
 mod stalls;

@@ -25,6 +25,7 @@ use tracing_subscriber::EnvFilter;
 use uuid::Uuid;
 
 use super::near;
+use super::orphans::{Children, Listed};
 use crate::args::{Global, Work};
 use crate::contexts::Place;
 use crate::failure::Failure;
@@ -78,7 +79,10 @@ pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
     let sign = Uuid::new_v4().to_string();
     let hold = work.timeout.map_or(NOT_STARTED, |timeout| NOT_STARTED.min(timeout / 2));
     let (argv, snooze, shim, failures) = (work.exec, work.snooze, own_program()?, Mutex::default());
-    let program = Arc::new(Program { argv, snooze, shim, sign, hold, failures, running: AtomicUsize::new(0) });
+    let (running, children) = (AtomicUsize::new(0), Children::default());
+    // Until this process ends.
+    tokio::spawn(children.clone().wait_for_orphans());
+    let program = Arc::new(Program { argv, snooze, shim, sign, hold, failures, running, children });
     let own = Arc::clone(&program);
     app.task(&work.task, options, move |ctx: Context, input: Box<RawValue>| {
         let program = Arc::clone(&program);
@@ -141,6 +145,7 @@ struct Program {
     failures: Mutex<Option<Failures>>,
     /// How many run.
     running: AtomicUsize,
+    children: Children,
 }
 
 /// One that runs, as long as this is there.
@@ -189,8 +194,8 @@ impl Program {
             Some(recovery) => command.env("HEARTLINE_RECOVERY", recovery.reason.to_string()),
             None => command.env_remove("HEARTLINE_RECOVERY"),
         };
-        let mut running = match command.spawn() {
-            Ok(child) => Running::of(child),
+        let mut running = match self.children.spawn(&mut command) {
+            Ok((child, listed)) => Running::of(child, listed),
             Err(e) => return Err(self.not_started(&ctx, &e.to_string()).await),
         };
         let (counted, began) = (Counted::of(&self.running), Instant::now());
@@ -308,6 +313,7 @@ struct Running {
     errors: Said,
     /// Reads both.
     read: Option<JoinHandle<()>>,
+    _listed: Listed,
 }
 
 /// What was read so far.
@@ -348,9 +354,9 @@ impl Told {
 }
 
 impl Running {
-    fn of(child: Child) -> Running {
+    fn of(child: Child, listed: Listed) -> Running {
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
-        Running { child, group: pid, output: Said::default(), errors: Said::default(), read: None }
+        Running { child, group: pid, output: Said::default(), errors: Said::default(), read: None, _listed: listed }
     }
 
     /// Gives it its input, and reads what it says.

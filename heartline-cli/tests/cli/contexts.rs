@@ -124,19 +124,26 @@ async fn a_context_is_a_server_by_its_name_and_production_wants_that_typed() {
         let ran = file.run(&bench, args).await;
         assert!(ran.status == 2 && ran.err.contains(told), "{ran:?}");
     }
-    // Where one leads of which a program tells is not known.
-    let live = FILE
-        .replace("[context.asked]", "[context.secret]\nproduction = true")
-        .replace("production = true\n[context.secret]", "[context.secret]");
-    let unasked = File::new(&bench, &live, 0o600);
-    let ran = unasked.run(&bench, &by_address).await;
-    assert!(
-        ran.status == 2 && ran.err.contains("perhaps in production") && ran.err.contains("--context secret"),
-        "{ran:?}"
-    );
-    let other = ["--redis", &bench.url(), "--prefix", "other", "task", "purge", "export", "--state", "failed", "-y"];
-    let ran = unasked.run(&bench, &other).await;
+    // Where one leads of which a program tells is not known: acts are asked about as there.
+    let secret =
+        "[context.secret]\nproduction = true\nprefix = \"cli\"\nurl_command = [\"echo\", \"redis://127.0.0.1:1\"]\n";
+    let unasked = File::new(&bench, secret, 0o600);
+    let by_id = ["--redis", &bench.url(), "--prefix", "cli", "jobs", "cancel", "-t", "export", "c"];
+    for act in [&by_address[..], &by_id] {
+        let ran = unasked.run(&bench, act).await;
+        let is_refused = ran.err.contains("perhaps in production") && ran.err.contains("--context secret");
+        assert!(ran.status == 2 && is_refused, "{ran:?}");
+    }
+    let elsewhere = ["--redis", &bench.url(), "--prefix", "other"];
+    let ran =
+        unasked.run(&bench, &[&elsewhere[..], &["task", "purge", "export", "--state", "failed", "-y"]].concat()).await;
     assert!(!ran.err.contains("production"), "{ran:?}");
+    let ran = unasked.run(&bench, &[&elsewhere[..], &["bench"]].concat()).await;
+    assert!(ran.status == 2 && ran.err.contains("production"), "{ran:?}");
+    // Somebody has said that this one is none.
+    let own = File::new(&bench, &format!("{secret}[context.dev]\nurl = \"URL\"\n"), 0o600);
+    let ran = own.run(&bench, &by_address).await;
+    assert!(ran.status == 0, "{ran:?}");
 }
 
 #[tokio::test]

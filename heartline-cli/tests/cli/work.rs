@@ -100,6 +100,7 @@ async fn how_a_program_ends_is_how_the_job_ends() {
         '"signal"') kill -9 $$ ;;
         '"large"') head -c 20000000 /dev/zero ;;
         '"behind"') sleep 60 & echo 7 ;;
+        '"orphans"') for n in 1 2 3; do (sleep 2 < /dev/null > /dev/null 2>&1 &); done; echo 3 ;;
         '"long"') echo 12345678901234567890123456789.50 ;;
         *) echo 1 ;;
     esac"#;
@@ -113,6 +114,16 @@ async fn how_a_program_ends_is_how_the_job_ends() {
     assert_eq!((&*code, &*message), ("signal_9", "killed by signal 9"));
     assert_eq!(worker.failure(json!("large")).await.0, "output_too_large");
     assert_eq!(worker.result(json!("behind")).await.unwrap(), json!(7), "who holds its output open is not waited for");
+    // What it leaves behind, and nobody waits for, is waited for by the worker.
+    assert_eq!(worker.result(json!("orphans")).await.unwrap(), json!(3));
+    let pid = worker.child.id().to_string();
+    let of_worker = || {
+        let listed = std::process::Command::new("ps").args(["-o", "stat=", "--ppid", &pid]).output().unwrap();
+        String::from_utf8(listed.stdout).unwrap().lines().count()
+    };
+    // With the one that is still there of the job before.
+    crate::run::until("it inherits them", async || of_worker() == 4).await;
+    crate::run::until("they are gone", async || of_worker() == 1).await;
     // Numbers of any length are told as the script said them.
     let wait = ["jobs", "dispatch", "-t", "script", "\"long\"", "--wait"];
     assert_eq!(bench.run(&wait).await.ok(), "12345678901234567890123456789.50\n");
