@@ -43,10 +43,9 @@ impl Mover {
         if let Some(state) = self.state(keys, instance).await?
             && state.is_stopping
             && state.place == FlowPlace::Running
+            && let Err(e) = self.cancel_open(keys, instance, state.run).await
         {
-            if let Err(e) = self.cancel_open(keys, instance, state.run).await {
-                tracing::debug!(workflow = keys.task(), instance, error = %e.chain(), "what is open is cancelled later");
-            }
+            tracing::debug!(workflow = keys.task(), instance, error = %e.chain(), "what is open is cancelled later");
         }
         let mut done = Ok(());
         for (task, nodes) in self.open_nodes(keys, instance).await? {
