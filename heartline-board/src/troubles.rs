@@ -419,7 +419,9 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
     });
     if waiting > 0 && task.live_workers == 0 && is_known {
         let grade = if has_just_stopped { Grade::Note } else { Grade::Risk };
-        let what = format!("{} waiting, and no live worker works it", many(waiting, "job"));
+        // Those are counted as delayed until somebody claims.
+        let due = if task.due > 0 { format!(" ({} of them due, among the delayed)", task.due) } else { String::new() };
+        let what = format!("{} waiting{due}, and no live worker works it", many(waiting, "job"));
         troubles.push(Trouble { grade, ..Trouble::note(name, what, who_had(task)) });
     }
     if waiting == 0 && held == 0 && task.live_workers == 0 && is_known {

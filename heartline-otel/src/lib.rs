@@ -79,7 +79,9 @@ impl<I: Send + 'static, O: Send + 'static> TraceDispatch<O> for Dispatch<I, O> {
         // The headers of a job are bounded, and no trace is worth a job.
         let fits = |value: &str| (1..=HEADER).contains(&value.len());
         for (name, value) in headers.into_iter().filter(|(_, value): &(String, String)| fits(value)) {
-            dispatch = dispatch.header(name, value);
+            if name.len() + value.len() <= dispatch.headers_left() {
+                dispatch = dispatch.header(name, value);
+            }
         }
         async move {
             let sent = dispatch.with_context(context.clone()).await;

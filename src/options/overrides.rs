@@ -51,6 +51,11 @@ impl Overrides {
     /// Checks every rule.
     ///
     /// # Errors
+    /// The bytes of all headers, names and values.
+    pub(crate) fn header_bytes(&self) -> usize {
+        self.headers.iter().map(|(name, value)| name.len() + value.len()).sum()
+    }
+
     /// Every rule that is broken, at once.
     pub(crate) fn validate(&self) -> Result<(), ConfigErrors> {
         let mut faults = Faults::default();
@@ -63,8 +68,7 @@ impl Overrides {
         if let Some(attempts) = self.attempts {
             faults.attempts("attempts", attempts);
         }
-        let bytes: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-        faults.headers(bytes);
+        faults.headers(self.header_bytes());
         if let Some(timeout) = self.timeout {
             faults.timeout(timeout);
         }

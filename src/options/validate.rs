@@ -11,7 +11,7 @@ use crate::limits::{LONGEST, MIN_AGE_MS, MOST_PARTITIONS};
 const MOST_ATTEMPTS: u64 = 1_000_000;
 
 /// The most bytes that the headers of a job have together.
-const HEADERS_LIMIT: usize = 4096;
+pub(crate) const HEADERS_LIMIT: usize = 4096;
 
 /// Longest cancel grace: a cancelled handler holds its slot for as long.
 const CANCEL_GRACE_MAX: Duration = Duration::from_secs(3600);

@@ -17,6 +17,7 @@ use crate::options::modes::{Durability, Priority};
 use crate::options::overrides::Overrides;
 use crate::options::retry::RetryPolicy;
 use crate::options::stall::OnRisk;
+use crate::options::validate::HEADERS_LIMIT;
 use crate::store::dispatch::NewJob;
 use crate::times::ms_of;
 
@@ -141,6 +142,12 @@ impl<I, O> Dispatch<I, O> {
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.overrides.headers.insert(name.into(), value.into());
         self
+    }
+
+    /// How many bytes of headers, names and values, the job has room for yet: for what may as well be left out.
+    #[must_use]
+    pub fn headers_left(&self) -> usize {
+        HEADERS_LIMIT.saturating_sub(self.overrides.header_bytes())
     }
 
     /// How many runs the job gets and how long it waits in between, in place of the task's policy as a whole.

@@ -733,7 +733,10 @@ async fn a_server_that_lost_its_data_is_told_of_and_so_is_why_a_job_waits() {
     };
     shows("! no live worker works its task").await;
     let told = bench.run(&["status"]).await.out;
-    assert!(told.contains("? export: 1 job waiting, and no live worker works it"), "it has just stopped: {told}");
+    assert!(
+        told.contains("? export: 1 job waiting (1 of them due, among the delayed), and no live worker works it"),
+        "it has just stopped: {told}"
+    );
     bench.run(&["task", "pause", "export", "--reason", "disk full"]).await.ok();
     shows("! its task is paused by ada (disk full)").await;
     let told = bench.run(&["status"]).await.out;
