@@ -548,23 +548,20 @@ fn of_task(task: &TaskReport, held_by: Option<&HolderReport>, workers: &[WorkerR
             ));
         }
     }
-    if let Some(failed) = task.hook_failed_at {
+    if let Some(failed) = task.hook_failed_at.filter(|_| task.hooks_failed_in_a_row > 0) {
         let ago = task.as_of.duration_since(failed).unwrap_or_default();
-        let since = task.hooks_failing_since.unwrap_or(failed);
-        let long = failed.duration_since(since).unwrap_or_default();
-        if ago < HOOKS_CALM {
-            let hooks = many(task.hooks_failed_in_a_row, "hook");
-            let what = format!(
-                "{hooks} failed for good in {}, the last one {} ago: what they were to do is not done",
-                span(long),
-                span(ago)
-            );
-            let hint = format!(
-                "`heartline events -t {name}` tells of which jobs, and why (task:hook_failed); they do not run again by themselves"
-            );
-            let grade = if task.hooks_failed_in_a_row >= HOOKS { Grade::Risk } else { Grade::Note };
-            troubles.push(Trouble { grade, ..trouble(what, hint) });
-        }
+        let long = failed.duration_since(task.hooks_failing_since.unwrap_or(failed)).unwrap_or_default();
+        let what = format!(
+            "{} failed for good in {}, the last one {} ago: what they were to do is not done",
+            many(task.hooks_failed_in_a_row, "hook"),
+            span(long),
+            span(ago)
+        );
+        let hint = format!(
+            "`heartline events -t {name}` tells of which jobs, and why (task:hook_failed); they do not run again by themselves"
+        );
+        let grade = if task.hooks_failed_in_a_row >= HOOKS { Grade::Risk } else { Grade::Note };
+        troubles.push(Trouble { grade, ..trouble(what, hint) });
     }
     if let Some(lost) = task.payload_lost_at.filter(|_| task.lost_payloads > 0) {
         let ago = task.as_of.duration_since(lost).unwrap_or_default();
@@ -758,9 +755,6 @@ pub fn standing(id: &str, worker: Option<&WorkerReport>, now: SystemTime) -> Str
 
 /// So many hooks that failed are no bad luck any more.
 const HOOKS: u64 = 20;
-
-/// Behind so long without another one that failed, those before are no news: in the count, too.
-const HOOKS_CALM: Duration = Duration::from_secs(900);
 
 /// The stall interval where nobody asked for another one.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(30);

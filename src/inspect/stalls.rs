@@ -406,6 +406,8 @@ fn outlook(
         let known = workers.iter().find(|worker| worker.worker == *asker);
         let is = match known {
             Some(worker) if worker.state.is_live() => "",
+            // The list of workers may be away.
+            None if !knows_workers => "",
             Some(WorkerReport { stopped_at: Some(_), .. }) => ", which has stopped",
             _ => ", which is not live",
         };

@@ -66,7 +66,7 @@ pub struct TaskReport {
     pub payload_lost_at: Option<SystemTime>,
     /// Hooks (`on_complete`) that failed for good since the task exists: their jobs ended without what they were to do.
     pub hooks_failed: u64,
-    /// How many of them since none had failed for 15 minutes.
+    /// How many of them since none had failed for 15 minutes; 0 where none did in the last 15.
     pub hooks_failed_in_a_row: u64,
     /// When the first of those did.
     #[serde(rename = "hooks_failing_since_ms", serialize_with = "ms_since_1970_where_known")]
@@ -303,6 +303,9 @@ pub struct TaskRates {
     #[serde(rename = "over_ms", serialize_with = "as_ms")]
     pub over: Duration,
 }
+
+/// Behind so long without a hook that failed, those before are no news.
+const HOOKS_CALM: Duration = Duration::from_secs(900);
 
 /// The options in `meta`, which a worker declares.
 const OPTIONS: [&str; 23] = [
@@ -565,6 +568,12 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
     let oldest = parts.iter().filter_map(waits_since).min();
     let counts = TaskCounts::of(std::array::from_fn(|at| parts.iter().map(|part| part.counts[at]).sum()));
     let (ended, failed) = (counted("out"), counted("outFailed"));
+    // As long as `count_failed_hooks` counts on.
+    let fails = |part: &&Overview| {
+        let failed_at = part.number("hookFailedAt");
+        failed_at.is_some_and(|at| part.now_ms.saturating_sub(at) < HOOKS_CALM.as_millis() as u64)
+    };
+    let failing = || parts.iter().filter(fails);
     // With more jobs than came since the counters began those were lost alone, and the jobs are there.
     let dispatched = counted("in");
     let jobs = counts.unfinished() + counts.completed + counts.failed + counts.cancelled;
@@ -589,8 +598,8 @@ fn report(task: &str, parts: &[Overview], fleet: &LiveFleet) -> TaskReport {
         lost_payloads: counted("payloadsLost"),
         payload_lost_at: latest("payloadLostAt").map(at_ms),
         hooks_failed: counted("hooksFailed"),
-        hooks_failed_in_a_row: counted("hooksFailedRow"),
-        hooks_failing_since: parts.iter().filter_map(|part| part.number("hooksFailingSince")).max().map(at_ms),
+        hooks_failed_in_a_row: failing().filter_map(|part| part.number("hooksFailedRow")).sum(),
+        hooks_failing_since: failing().filter_map(|part| part.number("hooksFailingSince")).min().map(at_ms),
         hook_failed_at: latest("hookFailedAt").map(at_ms),
         nowhere: sum(|part| part.payloads.saturating_sub(part.counts.iter().sum())),
         without_payload: sum(|part| part.counts.iter().sum::<u64>().saturating_sub(part.payloads)),

@@ -48,14 +48,14 @@ impl Overrides {
         *self == Overrides::default()
     }
 
-    /// Checks every rule.
-    ///
-    /// # Errors
     /// The bytes of all headers, names and values.
     pub(crate) fn header_bytes(&self) -> usize {
         self.headers.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 
+    /// Checks every rule.
+    ///
+    /// # Errors
     /// Every rule that is broken, at once.
     pub(crate) fn validate(&self) -> Result<(), ConfigErrors> {
         let mut faults = Faults::default();

@@ -73,34 +73,37 @@ impl Mover {
 
     /// Cancels jobs of one task.
     async fn cancel_of(&self, keys: &TaskKeys, task: &str, nodes: Vec<NodeId>) -> Result<(), Error> {
-        let said = cancelled();
         let tables = self.store.tables(task);
         self.unless_away(task, tables.asked(&self.store)).await?;
+        let mut done = Ok(());
         for (table, nodes) in by_table(&tables, nodes) {
             for some in nodes.chunks(BATCH) {
-                let named: Vec<Named> = some.iter().map(|node| Named::anywhere(node.job_id())).collect();
-                let call = async |conn: &mut _| cancel::cancel(conn, &table, &named, REASON, "").await;
-                let told = self.store.shared(RESPONSE_TIMEOUT, call);
-                let told = self.unless_away(table.get(Key::Outbox), told).await?;
-                // One that was never sent: what is there in its stead is of an earlier instance.
-                let has_ended = told.iter().any(|told| matches!(told, Told::Stands(state) if state.is_terminal()));
-                let stale = if has_ended { self.stale(keys, &table, some).await? } else { vec![None; some.len()] };
-                let ended: Vec<Ended> = some
-                    .iter()
-                    .zip(told)
-                    .zip(stale)
-                    .filter(|((_, told), stale)| matches!(told, Told::Done | Told::Unknown) || stale.is_some())
-                    .map(|((id, told), _)| Ended {
-                        node: EndedNode { id: id.clone(), end: NodeEnd::Cancelled, said: said.clone().into_bytes() },
-                        table: (told == Told::Done).then(|| Arc::clone(&table)),
-                    })
-                    .collect();
-                if !ended.is_empty() {
-                    self.advance(keys, &ended).await?;
-                }
+                done = done.and(self.unless_away(table.get(Key::Outbox), self.cancel_at(keys, &table, some)).await);
             }
         }
-        Ok(())
+        done
+    }
+
+    /// Cancels jobs of one table.
+    async fn cancel_at(&self, keys: &TaskKeys, table: &Arc<TaskKeys>, nodes: &[NodeId]) -> Result<(), Error> {
+        let named: Vec<Named> = nodes.iter().map(|node| Named::anywhere(node.job_id())).collect();
+        let call = async |conn: &mut _| cancel::cancel(conn, table, &named, REASON, "").await;
+        let told = self.store.shared(RESPONSE_TIMEOUT, call).await?;
+        // One that was never sent: what is there in its stead is of an earlier instance.
+        let has_ended = told.iter().any(|told| matches!(told, Told::Stands(state) if state.is_terminal()));
+        let stale = if has_ended { self.stale(keys, table, nodes).await? } else { vec![None; nodes.len()] };
+        let said = cancelled().into_bytes();
+        let ended: Vec<Ended> = nodes
+            .iter()
+            .zip(told)
+            .zip(stale)
+            .filter(|((_, told), stale)| matches!(told, Told::Done | Told::Unknown) || stale.is_some())
+            .map(|((id, told), _)| Ended {
+                node: EndedNode { id: id.clone(), end: NodeEnd::Cancelled, said: said.clone() },
+                table: (told == Told::Done).then(|| Arc::clone(table)),
+            })
+            .collect();
+        if ended.is_empty() { Ok(()) } else { self.advance(keys, &ended).await }
     }
 
     /// Cancels what a node runs as. One that never was is told as cancelled at once.

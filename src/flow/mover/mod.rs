@@ -144,11 +144,18 @@ impl Mover {
         // Steps stand in steps.
         let done = Box::pin(work).await;
         if done.as_ref().is_err_and(Error::is_outage) {
-            let mut away = self.away();
-            away.retain(|_, since| since.elapsed() < AWAY);
-            away.insert(place.to_owned(), Instant::now());
+            self.went_away(place);
         }
         done
+    }
+
+    /// Notes that a task, or a table, gave no answer. Returns whether that is news.
+    fn went_away(&self, place: &str) -> bool {
+        let mut away = self.away();
+        away.retain(|_, since| since.elapsed() < AWAY);
+        let is_news = !away.contains_key(place);
+        away.entry(place.to_owned()).or_insert_with(Instant::now);
+        is_news
     }
 
     /// Tells a workflow of the nodes that ended, all of them its own. What follows from it is for [`Mover::follow`].

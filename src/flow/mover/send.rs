@@ -1,12 +1,12 @@
 //! Nodes that opened → jobs of their tasks, or instances of their own.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
 use serde_json::value::RawValue;
 
-use super::{AWAY, Ended, Mover, SENT};
+use super::{Ended, Mover, SENT};
 use crate::error::Error;
 use crate::flow::options::{OnFailure, OwnOptions};
 use crate::flow::shape::records;
@@ -112,13 +112,8 @@ impl Mover {
     fn could_not_send(&self, keys: &TaskKeys, task: &str, nodes: usize, e: &Error) {
         let source = if let Error::Partial { source, .. } = e { source } else { e };
         // Of a task with partitions the others are there.
-        if source.is_outage() && self.store.tables(task).parts() == 1 {
-            let mut away = self.away();
-            away.retain(|_, since| since.elapsed() < AWAY);
-            if away.contains_key(task) {
-                return;
-            }
-            away.insert(task.to_owned(), Instant::now());
+        if source.is_outage() && self.store.tables(task).parts() == 1 && !self.went_away(task) {
+            return;
         }
         tracing::warn!(workflow = keys.task(), %task, nodes, error = %e.chain(),
             "nodes of a workflow could not be sent; it is tried again");
