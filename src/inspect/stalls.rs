@@ -1,9 +1,11 @@
 //! Stalls, each explained, and why nothing is recovered yet.
 
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::join_all;
 use serde::Serialize;
 
 use super::Inspector;
@@ -34,7 +36,7 @@ pub struct StallReport {
     #[serde(flatten)]
     pub stall: StalledEvent,
     /// When the worker that held the job told of itself last before the stall, which it does every 5 s. `None` if nobody held it, the
-    /// worker was seen again since, or that is forgotten.
+    /// worker was seen again since, or that is forgotten or cannot be read.
     #[serde(rename = "holder_last_seen_at_ms", serialize_with = "ms_since_1970_where_known")]
     pub holder_last_seen_at: Option<SystemTime>,
     /// When that worker told of itself last, if that was after the stall: it was frozen, or cut off from Redis, and is not dead of it.
@@ -268,16 +270,29 @@ impl Inspector {
     }
 
     async fn look_up_holders(&self, stalls: &mut [StallReport]) -> Result<(), Error> {
-        let mut known = std::collections::HashMap::new();
-        for stall in stalls {
-            let Some(holder) = &stall.stall.worker else { continue };
-            if !known.contains_key(holder) {
-                let presence = self.presence(holder.as_str()).await?;
-                let seen = presence.get("lastSeenAt").and_then(|ms| ms.parse().ok()).map(at_ms);
-                known.insert(holder.clone(), seen);
+        let holders: BTreeSet<String> = stalls
+            .iter()
+            .filter_map(|stall| stall.stall.worker.as_ref())
+            .map(|holder| holder.as_str().to_owned())
+            .collect();
+        let holders: Vec<String> = holders.into_iter().collect();
+        let mut known = HashMap::new();
+        for some in holders.chunks(TOGETHER) {
+            let looks = join_all(some.iter().map(|holder| self.presence(holder))).await;
+            for (holder, presence) in some.iter().zip(looks) {
+                let presence = match presence {
+                    Ok(presence) => presence,
+                    Err(e) if self.hides_all(&e) => return Err(e),
+                    // One that is damaged, or on a node that is away, does not hide the stalls.
+                    Err(_) => continue,
+                };
+                known.insert(holder.as_str(), presence.get("lastSeenAt").and_then(|ms| ms.parse().ok()).map(at_ms));
             }
+        }
+        for stall in stalls {
             // One that came back has been seen since.
-            let seen = known.get(holder).copied().flatten();
+            let holder = stall.stall.worker.as_ref().map(WorkerId::as_str);
+            let seen = holder.and_then(|holder| known.get(holder)).copied().flatten();
             stall.holder_last_seen_at = seen.filter(|seen| *seen <= stall.stall.at);
             stall.holder_seen_again_at = seen.filter(|seen| *seen > stall.stall.at);
         }
@@ -311,6 +326,9 @@ fn explain(task: &str, entry: &Entry, max_count: Option<u32>) -> Vec<StallReport
     };
     stalls.map(report).collect()
 }
+
+/// How many holders are looked up at once.
+const TOGETHER: usize = 50;
 
 /// How many holders that are in no list are looked up.
 const LOOKED_UP: usize = 20;

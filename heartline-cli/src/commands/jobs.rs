@@ -1,6 +1,7 @@
 //! `jobs …`.
 
 use std::io::{self, Read};
+use std::pin::pin;
 use std::time::Duration;
 
 use heartline::codes;
@@ -56,7 +57,7 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
                 let which = if existed { ", the one that was there," } else { "" };
                 session.out.hint(format!("{}{which} is waited for; Ctrl-C leaves it as it is.", job.id()));
                 warn_of_a_long_wait(session, &task).await;
-                return session.out.json(&job.result().await?);
+                return session.out.json(&meanwhile(session, &task, job.id().as_str(), job.result()).await?);
             }
             if session.out.is_json {
                 return session.out.json(&serde_json::json!({ "task": task, "id": job.id(), "existed": existed }));
@@ -95,12 +96,12 @@ pub(super) async fn run(session: &Session, command: JobsCommand) -> Result<(), F
         JobsCommand::Result { task, id } => {
             known_task(session, &task).await?;
             warn_of_a_long_wait(session, &task).await;
-            session.out.json(&inspector.result_json(&task, &id).await?)
+            session.out.json(&meanwhile(session, &task, &id, inspector.result_json(&task, &id)).await?)
         }
         JobsCommand::Wait { task, id, timeout } => {
             known_task(session, &task).await?;
             warn_of_a_long_wait(session, &task).await;
-            let state = inspector.wait(&task, &id, timeout).await?;
+            let state = meanwhile(session, &task, &id, inspector.wait(&task, &id, timeout)).await?;
             let told = if session.out.is_json {
                 session.out.json(&serde_json::json!({ "task": task, "id": id, "state": state }))
             } else {
@@ -252,6 +253,32 @@ async fn warn_of_a_long_wait(session: &Session, task: &str) {
         match report.knows_workers {
             true => say!("note: no live worker works {task} now"),
             false => say!("note: whether a live worker works {task} now is not known"),
+        }
+    }
+}
+
+/// How often it is looked what keeps a job from its end that is waited for.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Waits for a job, and says meanwhile what keeps it from beginning or ending, where that is known.
+async fn meanwhile<T>(session: &Session, task: &str, id: &str, wait: impl IntoFuture<Output = T>) -> T {
+    let mut wait = pin!(wait.into_future());
+    let mut told = None;
+    loop {
+        let trouble = async {
+            tokio::time::sleep(LOOK).await;
+            // For a note: a look that fails ends nothing.
+            let job = session.inspector.job(task, id, JobValues::None).await.ok().flatten()?;
+            trouble_of(&session.inspector, &job).await.ok().flatten()
+        };
+        let trouble = tokio::select! {
+            done = &mut wait => return done,
+            trouble = trouble => trouble,
+        };
+        // Numbers in what is told go up and down; the advice is another one where the cause is.
+        if let Some((what, hint)) = trouble.filter(|(_, hint)| told.as_ref() != Some(hint)) {
+            say!("note: {}: {}\n    {}", shown(id), shown(&what), shown(&hint));
+            told = Some(hint);
         }
     }
 }

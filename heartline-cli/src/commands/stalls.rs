@@ -2,6 +2,8 @@
 
 use std::cmp::Reverse;
 
+use futures_util::future::join_all;
+
 use super::{known_job, known_task};
 use crate::args::StallsCommand;
 use crate::failure::{Failure, ended};
@@ -12,6 +14,9 @@ use heartline_board::text::{exact, quoted, relative, shown, span};
 
 /// How many stalls of all tasks are listed.
 const LISTED: usize = 100;
+
+/// How many tasks are asked at once.
+const TOGETHER: usize = 20;
 
 pub(super) async fn run(session: &Session, command: StallsCommand) -> Result<(), Failure> {
     match command {
@@ -33,17 +38,20 @@ async fn list(session: &Session, task: Option<&str>) -> Result<(), Failure> {
     };
     let (mut stalls, mut next) = (Vec::new(), None);
     let mut is_whole = true;
-    for name in &tasks {
-        match session.inspector.stalls(name, None).await {
-            Ok(page) => {
-                stalls.extend(page.stalls);
-                next = page.next.or(next);
-            }
-            Err(e) if task.is_some() => return Err(e.into()),
-            // One that is damaged, or on a node that is away, does not hide the others.
-            Err(e) => {
-                is_whole = false;
-                Failure::Failed(format!("{name}: {e}")).tell(session.out);
+    for some in tasks.chunks(TOGETHER) {
+        let pages = join_all(some.iter().map(|name| session.inspector.stalls(name, None))).await;
+        for (name, page) in some.iter().zip(pages) {
+            match page {
+                Ok(page) => {
+                    stalls.extend(page.stalls);
+                    next = page.next.or(next);
+                }
+                Err(e) if task.is_some() => return Err(e.into()),
+                // One that is damaged, or on a node that is away, does not hide the others.
+                Err(e) => {
+                    is_whole = false;
+                    Failure::Failed(format!("{name}: {e}")).tell(session.out);
+                }
             }
         }
     }

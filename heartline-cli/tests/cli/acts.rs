@@ -183,6 +183,22 @@ async fn an_id_that_is_there_already_is_told_with_its_state_and_the_way_on() {
 }
 
 #[tokio::test]
+async fn who_waits_for_a_job_hears_what_keeps_it() {
+    let bench = Bench::new().await;
+    let worker = bench.worker();
+    bench.export.dispatch("x".into()).await.unwrap().result().await.unwrap();
+    let slots = bench.app.inspector().task("export").await.unwrap().slots;
+    bench.export.dispatch_many((0..slots).map(|_| "hold".to_owned())).await.unwrap();
+    bench.export.dispatch("x".into()).id("behind").await.unwrap();
+    let waits = bench.on_terminal("jobs result -t export behind");
+    waits.until("slots are taken, and 1 job waiting").await;
+    waits.until("`heartline jobs list -t export -s running`").await;
+    bench.open();
+    waits.until("\n2").await;
+    let _ = worker.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn an_act_on_more_jobs_than_are_counted_is_asked_about_whatever_was_counted() {
     // Of several each is looked through as far as one is.
     let bench = Bench::of_one_table().await;
