@@ -181,6 +181,59 @@ async fn a_node_that_says_nothing_keeps_no_worker_from_looking_after_what_is_els
     worker.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partition_that_is_away_keeps_no_job_of_the_others_from_being_cancelled() {
+    const SPLIT: TaskDef<u64, u64> = TaskDef::new("split");
+    let six = Six::start().await;
+    let app = App::builder().redis(six.cluster.url()).build().await.unwrap();
+    app.task("split", TaskOptions::new().partitions(3), sum).unwrap();
+    let ports = six.ports();
+    let primary = async |name: &str| six.primary_of(name, ports[0]).await.unwrap();
+    // Of the three partitions each is on a primary of its own. The first is asked first.
+    let gone = primary("split").await;
+    let at = ports.iter().position(|port| *port == gone).unwrap();
+    let mut names = (0..).map(|at| format!("flow-{at}"));
+    let name = loop {
+        let name = names.next().unwrap();
+        if primary(&format!("{name}:flow")).await != gone {
+            break name;
+        }
+    };
+    let flow = app.workflow::<()>(&name, WorkflowOptions::new()).unwrap();
+    let worker = TestWorker::start(app.worker());
+    worker.working().await;
+    let graph = Graph::new();
+    for at in 0..30 {
+        graph.node(format!("waits-{at}"), &SPLIT, at).delay(Duration::from_secs(3600));
+    }
+    let handle = flow.start(graph).await.unwrap();
+    let delayed = eventually("all are sent", PATIENCE, async || {
+        let mut delayed = Vec::new();
+        for port in &ports[..3] {
+            let keys: Vec<String> = ask(*port, &["KEYS", "heartline:{split*}:delayed"]).await?;
+            delayed.push(ask::<u64>(*port, &["ZCARD", keys.first()?]).await?);
+        }
+        (delayed.iter().sum::<u64>() == 30).then_some(delayed)
+    })
+    .await;
+    let there = delayed[at];
+    for server in [at, at + 3] {
+        six.cluster.nodes[server].freeze().unwrap();
+    }
+    let _ = handle.cancel("not wanted").await;
+    eventually("all others are cancelled", PATIENCE, async || {
+        let open = handle.status().await.unwrap().open;
+        assert!(open >= there, "{open} of {there}");
+        (open == there).then_some(())
+    })
+    .await;
+    for server in [at, at + 3] {
+        six.cluster.nodes[server].thaw().unwrap();
+    }
+    tokio::time::timeout(PATIENCE * 3, handle.result()).await.expect("it hangs").unwrap_err();
+    worker.stop().await;
+}
+
 /// Waits until the replica of this primary has all that it wrote.
 async fn is_followed(six: &Six, at: usize) {
     let offset = async |server: usize, field: &str| {
