@@ -101,6 +101,9 @@ pub struct InstanceRow {
     /// Since when: one that ended since then, others since they were moved, or compared with their jobs, last.
     #[serde(rename = "since_ms", serialize_with = "ms_since_1970")]
     pub since: SystemTime,
+    /// When it began, or begins: when it was started, and its delay. `None` where that is not known.
+    #[serde(rename = "begins_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub begins_at: Option<SystemTime>,
     /// Its run, from 1.
     pub run: u64,
     /// How many of its nodes have not ended.
@@ -124,6 +127,14 @@ pub struct InstanceReport {
     pub id: String,
     /// Where it stands.
     pub state: WorkflowState,
+    /// Whether nothing of it opens any more: it ends when none is open.
+    pub is_stopping: bool,
+    /// When it began, or begins: when it was started, and its delay. `None` where that is not known.
+    #[serde(rename = "begins_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub begins_at: Option<SystemTime>,
+    /// When it ended, if it did; not known of one that runs as a node of another.
+    #[serde(rename = "ended_at_ms", serialize_with = "ms_since_1970_where_known")]
+    pub ended_at: Option<SystemTime>,
     /// Its run, from 1.
     pub run: u64,
     /// How many of its nodes have not ended.
@@ -263,13 +274,7 @@ impl Inspector {
             return Err(config("cursor", text, rule, "begin again without a cursor"));
         }
         let keys = &self.workflow_keys(workflow)?;
-        let place = match state {
-            WorkflowState::Running => Key::Running,
-            WorkflowState::Paused => Key::Paused,
-            WorkflowState::Completed => Key::Completed,
-            WorkflowState::Failed => Key::Failed,
-            WorkflowState::Cancelled => Key::Cancelled,
-        };
+        let place = key_of(state);
         let now = self.now_ms().await?;
         let (mut lines, mut next) = (Vec::new(), Some(cursor.unwrap_or_default().to_owned()));
         for _ in 0..LOOKS {
@@ -284,6 +289,7 @@ impl Inspector {
             id: line.id,
             state,
             since: at_ms(line.since_ms),
+            begins_at: line.begins_ms.map(at_ms),
             run: line.run,
             unfinished: line.live,
             open: line.open,
@@ -326,11 +332,18 @@ impl Inspector {
         let mut nodes: Vec<NodeReport> = (first..last).map(|at| view.node(at)).collect();
         self.both_halves(&view, &mut nodes, now).await?;
         let (code, message) = view.said();
+        let place = key_of(state.place.into());
+        let times = |mut conn| async move { flow_nodes::times(&mut conn, keys, id, place).await };
+        let (begins_ms, since_ms) = self.ask(times).await?;
+        let ended_ms = since_ms.filter(|_| WorkflowState::from(state.place).is_ended());
         Ok(Some(InstanceReport {
             as_of: at_ms(now),
             workflow: workflow.to_owned(),
             id: id.to_owned(),
             state: state.place.into(),
+            is_stopping: state.is_stopping,
+            begins_at: begins_ms.map(at_ms),
+            ended_at: ended_ms.map(at_ms),
             run: state.run,
             unfinished: state.live,
             open: state.open,
@@ -458,6 +471,16 @@ struct View<'a> {
     state: &'a FlowState,
     shape: &'a Shape,
     states: &'a [String],
+}
+
+fn key_of(state: WorkflowState) -> Key {
+    match state {
+        WorkflowState::Running => Key::Running,
+        WorkflowState::Paused => Key::Paused,
+        WorkflowState::Completed => Key::Completed,
+        WorkflowState::Failed => Key::Failed,
+        WorkflowState::Cancelled => Key::Cancelled,
+    }
 }
 
 impl View<'_> {

@@ -21,6 +21,8 @@ pub(crate) struct InstanceLine {
     pub(crate) live: u64,
     pub(crate) open: u64,
     pub(crate) is_stopping: bool,
+    /// When it began, or begins, ms.
+    pub(crate) begins_ms: Option<u64>,
 }
 
 /// A page of the instances in this place, and the cursor of the next one.
@@ -45,8 +47,9 @@ pub(crate) async fn list(
         live: number(&words[3]),
         open: number(&words[4]),
         is_stopping: words[5].0 == "1",
+        begins_ms: Some(number(&words[6])).filter(|ms| *ms > 0),
     };
-    Ok((words.chunks_exact(6).map(line).collect(), Some(next).filter(|next| !next.is_empty())))
+    Ok((words.chunks_exact(7).map(line).collect(), Some(next).filter(|next| !next.is_empty())))
 }
 
 /// How much there is of a workflow.

@@ -70,6 +70,20 @@ pub(crate) async fn begins(
     Ok(heads.into_iter().map(due).collect())
 }
 
+/// When an instance began, or begins, and since when it stands in this place, ms. `None` of what is not known.
+pub(crate) async fn times(
+    conn: &mut impl Connection,
+    keys: &TaskKeys,
+    instance: &str,
+    place: Key,
+) -> Result<(Option<u64>, Option<u64>), Error> {
+    let begins = begins(conn, keys, &[instance]).await?.pop().flatten();
+    let mut cmd = redis::cmd("ZSCORE");
+    cmd.arg(keys.get(place)).arg(instance);
+    let since: Option<f64> = cmd.query_async(conn).await.map_err(|e| classify("place", e))?;
+    Ok((begins, since.map(|ms| ms as u64)))
+}
+
 /// Values, or failures, of ended nodes of an instance, in their order; `None` of those that have none.
 pub(crate) async fn values(
     conn: &mut impl Connection,

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::{Board, Frame, answer, encoded};
 use crate::flows::{Picture, advice, picture, troubles_of};
-use crate::text::{relative, shown, span};
+use crate::text::{exact, relative, shown, span};
 use crate::troubles::Trouble;
 
 /// How many instances a page has.
@@ -107,7 +107,8 @@ struct FlowPage {
 struct InstanceCells {
     id: String,
     state: String,
-    since: String,
+    began: String,
+    ended: String,
     run: String,
     unfinished: String,
     open: String,
@@ -127,7 +128,8 @@ pub(crate) async fn one(State(board): State<Arc<Board>>, head: Parts, Query(aske
     let rows = page.instances.iter().map(|instance| InstanceCells {
         id: instance.id.clone(),
         state: if instance.is_stopping { format!("{} (stops)", instance.state) } else { instance.state.to_string() },
-        since: relative(instance.since, page.as_of),
+        began: instance.begins_at.map_or_else(String::new, |at| relative(at, page.as_of)),
+        ended: if instance.state.is_ended() { relative(instance.since, page.as_of) } else { String::new() },
         run: instance.run.to_string(),
         unfinished: instance.unfinished.to_string(),
         open: instance.open.to_string(),
@@ -221,7 +223,14 @@ pub(crate) async fn instance(
 }
 
 fn facts(found: &InstanceReport) -> Vec<(&'static str, String)> {
-    let mut facts = vec![("State", found.state.to_string())];
+    let stops = if found.is_stopping { " (stops)" } else { "" };
+    let mut facts = vec![("State", format!("{}{stops}", found.state))];
+    if let Some(at) = found.begins_at {
+        facts.push((if at > found.as_of { "Begins" } else { "Began" }, exact(at, found.as_of)));
+    }
+    if let Some(at) = found.ended_at {
+        facts.push(("Ended", exact(at, found.as_of)));
+    }
     if !found.state.is_ended() {
         facts.push(("Not ended", format!("{} of {} nodes, {} open", found.unfinished, found.node_count, found.open)));
     } else {

@@ -116,14 +116,15 @@ async fn list(
         vec![
             shown(&instance.id),
             state,
-            relative(instance.since, as_of),
+            instance.begins_at.map_or_else(|| "-".to_owned(), |at| relative(at, as_of)),
+            if instance.state.is_ended() { relative(instance.since, as_of) } else { "-".to_owned() },
             instance.run.to_string(),
             instance.unfinished.to_string(),
             instance.open.to_string(),
         ]
     });
     if !instances.is_empty() {
-        session.out.table(&["ID", "STATE", "SINCE", "RUN", "UNFINISHED", "OPEN"], rows.collect())?;
+        session.out.table(&["ID", "STATE", "BEGAN", "ENDED", "RUN", "UNFINISHED", "OPEN"], rows.collect())?;
     }
     if let Some(next) = next {
         session.out.hint(format!("There are more: --cursor {}", quoted(&next)));
@@ -144,6 +145,7 @@ async fn show(session: &Session, of: InstanceNamed, all: bool, from: u32) -> Res
     } else {
         format!(", {} of {} not ended, {} open", found.unfinished, many(found.node_count as u64, "node"), found.open)
     };
+    let stops = if found.is_stopping { " (stops)" } else { "" };
     let broken = found.broken_by.as_ref().map(|node| format!("node {}", shown(node)));
     let why = found.message.as_ref().map(|message| {
         let code = found.code.as_deref().unwrap_or_default();
@@ -151,7 +153,10 @@ async fn show(session: &Session, of: InstanceNamed, all: bool, from: u32) -> Res
     });
     session.out.facts(vec![
         ("instance", Some(format!("{} of {}", shown(&found.id), shown(&found.workflow)))),
-        ("state", Some(format!("{}{left}", found.state))),
+        ("state", Some(format!("{}{stops}{left}", found.state))),
+        ("began", found.begins_at.filter(|at| *at <= now).map(|at| exact(at, now))),
+        ("begins", found.begins_at.filter(|at| *at > now).map(|at| exact(at, now))),
+        ("ended", found.ended_at.map(|at| exact(at, now))),
         ("run", Some(found.run.to_string()).filter(|_| found.run > 1)),
         ("broken by", broken),
         ("why", why),

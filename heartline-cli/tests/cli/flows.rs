@@ -39,6 +39,8 @@ async fn an_instance_is_shown_node_by_node_with_why_it_waits() {
     let json = bench.run(&["flows", "show", "nightly", "2026-11-21", "--json"]).await.json();
     assert_eq!((&json["state"], &json["nodes"][2]["needs"]), (&"running".into(), &2.into()), "{json}");
     assert_eq!(json["nodes"][0]["job_state"], "waiting");
+    let began = json["begins_at_ms"].as_u64().unwrap();
+    assert!(json["as_of_ms"].as_u64().unwrap() - began < 60_000 && json["ended_at_ms"].is_null(), "{json}");
     let child = bench.run(&["flows", "show", "nightly", "2026-11-21/3.1"]).await;
     assert!(child.err.contains("`heartline flows show nightly 2026-11-21` shows what it is of"), "{child:?}");
     assert!(child.ok().contains("inner"));
@@ -67,11 +69,14 @@ async fn an_instance_is_shown_node_by_node_with_why_it_waits() {
     bench.run(&["health"]).await.ok();
     let list = bench.run(&["flows", "list", "nightly"]).await.ok();
     assert!(list.contains("2026-11-21") && !list.contains("3.1"), "{list}");
+    assert!(list.contains("BEGAN") && list.contains("s ago"), "{list}");
     bench.open();
     until("it ended", async || {
         bench.run(&["flows", "show", "nightly", "2026-11-21", "--json"]).await.json()["state"] == "completed"
     })
     .await;
+    let ended = bench.run(&["flows", "show", "nightly", "2026-11-21", "--json"]).await.json();
+    assert!(ended["ended_at_ms"].as_u64().unwrap() >= ended["begins_at_ms"].as_u64().unwrap(), "{ended}");
     bench.run(&["health"]).await.ok();
     let _ = worker.stop().await.unwrap();
 }
