@@ -3,6 +3,7 @@
 #[cfg(unix)]
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueHint};
@@ -37,6 +38,15 @@ pub(crate) struct Global {
     /// A server that has a name in ~/.config/heartline/config.toml, else that of HEARTLINE_CONTEXT (see `heartline contexts --help`)
     #[arg(long, global = true, value_name = "NAME", conflicts_with = "redis")]
     pub(crate) context: Option<String>,
+    /// The CA that signed the server's certificate, a PEM file, in place of Mozilla's roots [default: that of the context, else HEARTLINE_TLS_CA]
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// The certificate to show to a server that asks for one, a PEM file [default: that of the context, else HEARTLINE_TLS_CERT]
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its key, a PEM file [default: that of the context, else HEARTLINE_TLS_KEY]
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// What every key begins with [default: that of the context, else heartline]
     #[arg(long, global = true, env = "HEARTLINE_PREFIX")]
     pub(crate) prefix: Option<String>,
@@ -180,6 +190,7 @@ pub(crate) enum Command {
     /// Exit status 0 completes the job, behind SIGTERM only with a result; 75 puts it off for --snooze, any other fails it with the code exit_N (signal_N for one that was
     /// killed) and the last 4 KiB of standard error. A job that is cancelled or lost ends its program: SIGTERM to its process group,
     /// then SIGKILL; one that takes too long by SIGKILL at once. So does the death of this worker, but only for the program itself: processes that it has started may live on.
+    /// A program that runs as another user may not be stopped: a warning says so, and it keeps its slot until it ends.
     #[cfg(unix)]
     #[command(
         after_help = "Example:\n  heartline work -t thumbnails --concurrency 4 --timeout 5m --exec ./thumbnail.sh --size 200"
@@ -210,7 +221,8 @@ pub(crate) enum Command {
     DemoWorker,
     /// The servers that have names, in ~/.config/heartline/config.toml or the file of HEARTLINE_CONFIG, which only you may read
     #[command(
-        after_help = "The file:\n  default = \"staging\"\n\n  [context.staging]\n  url = \"redis://staging.internal:6379\"\n  prefix = \"billing\"\n\n  \
+        after_help = "The file:\n  default = \"staging\"\n\n  [context.staging]\n  url = \"rediss://staging.internal:6379\"\n  prefix = \"billing\"\n  \
+                            tls_ca = \"staging.pem\"   # beside this file; tls_cert and tls_key where the server asks for a certificate\n\n  \
                             [context.live]\n  url_command = [\"pass\", \"show\", \"redis/live\"]   # or url_env = \"LIVE_REDIS\"\n  production = true\n\n\
                             Example:\n  heartline --context live tasks"
     )]

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use heartline::{App, AppBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::args::Global;
@@ -31,6 +32,10 @@ struct Named {
     /// The program that prints it, with its arguments.
     url_command: Option<Vec<String>>,
     prefix: Option<String>,
+    /// PEM files, by their paths from the directory of this file.
+    tls_ca: Option<PathBuf>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
     #[serde(default)]
     production: bool,
 }
@@ -39,6 +44,7 @@ struct Named {
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) url: String,
+    pub(crate) tls: Tls,
     /// Who says so, for people.
     pub(crate) from: String,
     pub(crate) prefix: String,
@@ -49,6 +55,13 @@ pub(crate) struct Place {
     pub(crate) shares_production: bool,
     /// Why it is not known whether it is of production, if so.
     pub(crate) unknown: Option<String>,
+}
+
+/// By which certificates a server is known over TLS, and this process to it, as PEM.
+#[derive(Debug, Default)]
+pub(crate) struct Tls {
+    pub(crate) ca: Option<Vec<u8>>,
+    pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 /// What may be told of a context.
@@ -195,7 +208,48 @@ impl Place {
                 "where the context {live} leads is not asked: say --context {live} if this is that server, else write a context with this address that is not of production"
             ))
         });
-        Ok(Place { url, from, prefix, context: name.cloned(), is_production, shares_production, unknown })
+        let tls = Tls::of(global, named, &url)?;
+        Ok(Place { url, tls, from, prefix, context: name.cloned(), is_production, shares_production, unknown })
+    }
+}
+
+impl Tls {
+    /// Of each the option, else what the context says, else a variable, which is for addresses with TLS alone.
+    fn of(global: &Global, named: Option<&Named>, url: &str) -> Result<Tls, Failure> {
+        let is_over_tls = url.starts_with("rediss") || url.starts_with("valkeys");
+        let beside = path().and_then(|file| Some(file.parent()?.to_owned())).unwrap_or_default();
+        let read = |option: &Option<PathBuf>, own: Option<&PathBuf>, variable: &str| {
+            let set = || std::env::var_os(variable).filter(|path| is_over_tls && !path.is_empty()).map(PathBuf::from);
+            let file = option.clone().or_else(|| own.map(|own| beside.join(own))).or_else(set);
+            let read = file.map(|file| {
+                std::fs::read(&file).map_err(|e| Failure::wrong(format!("{} cannot be read: {e}", file.display())))
+            });
+            read.transpose()
+        };
+        let of = |pick: fn(&Named) -> Option<&PathBuf>| named.and_then(pick);
+        let ca = read(&global.tls_ca, of(|named| named.tls_ca.as_ref()), "HEARTLINE_TLS_CA")?;
+        let cert = read(&global.tls_cert, of(|named| named.tls_cert.as_ref()), "HEARTLINE_TLS_CERT")?;
+        let key = read(&global.tls_key, of(|named| named.tls_key.as_ref()), "HEARTLINE_TLS_KEY")?;
+        match (cert, key) {
+            (Some(cert), Some(key)) => Ok(Tls { ca, client: Some((cert, key)) }),
+            (None, None) => Ok(Tls { ca, client: None }),
+            _ => Err(Failure::wrong("a certificate needs its key: --tls-cert and --tls-key, both")),
+        }
+    }
+}
+
+impl Place {
+    /// An App of this server under this prefix, still to be built.
+    pub(crate) fn app(&self, prefix: &str) -> AppBuilder {
+        // Who looks at a server whose policy could throw jobs away needs the more to look.
+        let mut app = App::builder().redis(&self.url).prefix(prefix).accept_eviction();
+        if let Some(ca) = &self.tls.ca {
+            app = app.tls_ca(ca.clone());
+        }
+        if let Some((cert, key)) = &self.tls.client {
+            app = app.tls_client(cert.clone(), key.clone());
+        }
+        app
     }
 }
 

@@ -52,8 +52,7 @@ pub(crate) async fn connect(place: &Place, global: &Global, lasts: bool) -> Resu
     if global.tells_password() {
         say!("warning: others on this machine can read the password in --redis; set HEARTLINE_REDIS in its place");
     }
-    // Who looks at a server whose policy could throw jobs away needs the more to look.
-    let app = App::builder().redis(&place.url).prefix(&place.prefix).accept_eviction();
+    let app = place.app(&place.prefix);
     let built = if lasts { app.lazy() } else { app }.build().await;
     built.map_err(|e| match Failure::from(e) {
         Failure::Failed(what) => Failure::Failed(format!("{what} (the address is {})", place.from)),

@@ -21,8 +21,10 @@ pub(crate) struct Said {
     pub(crate) nature: Nature,
     /// Whether nothing was heard of the server before.
     pub(crate) connecting: bool,
-    /// The other end may not speak TLS where we do, or the other way round.
+    /// The other end may not speak TLS where we do.
     pub(crate) suspects_tls: bool,
+    /// The other end closed the connection, as one does that speaks TLS where we do not, or that wants a certificate.
+    pub(crate) is_dropped: bool,
     /// Whether the server has as many connections as it may have; it closes this one.
     pub(crate) is_full: bool,
     /// Whether a setting of ours is wrong: a password, a database, an address, a certificate.
@@ -131,7 +133,13 @@ impl fmt::Display for ServerError {
             return f.write_str("what answers there is not Redis");
         }
         Shown(&self.0.text).fmt(f)?;
-        if self.0.suspects_tls { f.write_str("; does the port speak TLS?") } else { Ok(()) }
+        if self.0.suspects_tls {
+            return f.write_str("; does the port speak TLS?");
+        }
+        match self.0.connecting && self.0.is_dropped {
+            true => f.write_str("; does the port speak TLS, or want a certificate of ours?"),
+            false => Ok(()),
+        }
     }
 }
 

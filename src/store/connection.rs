@@ -11,6 +11,7 @@ use redis::{
 };
 
 use super::cluster::{Cluster, ClusterNode};
+use super::fault::Unanswered;
 use super::joint::Joint;
 use super::patience::Silence;
 use super::slots::{key_of, slot_of};
@@ -345,7 +346,7 @@ impl NodeLines {
         if !self.are_for_looks {
             return answer.await;
         }
-        let late = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        let late = || Err(Unanswered::by(node));
         if self.cluster.is_silent(node) {
             return late();
         }
@@ -434,7 +435,7 @@ impl NodeLines {
             match tokio::time::timeout(ANY_PATIENCE, self.ask(&node, cmd)).await {
                 Ok(Err(e)) if e.is_io_error() => failure = e,
                 Ok(answer) => return answer,
-                Err(_) => failure = io::Error::from(io::ErrorKind::TimedOut).into(),
+                Err(_) => failure = Unanswered::by(&node),
             }
         }
         Err(failure)

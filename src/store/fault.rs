@@ -1,6 +1,7 @@
 //! What a reply of the client or the server means for the caller.
 
 use std::error::Error as StdError;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -110,20 +111,36 @@ fn said(e: &RedisError, connecting: bool) -> Said {
         ErrorKind::Parse => Nature::Unreadable,
         _ => Nature::Refused,
     };
-    let text = if nature == Nature::TimedOut { NO_ANSWER.to_owned() } else { e.to_string() };
+    let text = match nature {
+        Nature::TimedOut => unanswered(e).map_or_else(|| NO_ANSWER.to_owned(), ToString::to_string),
+        _ => e.to_string(),
+    };
     let is_of_settings = wrong_settings || wrong_database || wrong_user || is_tls_fault(e);
     let is_full = says_full(e);
-    Said { text, code, nature, connecting, is_full, is_of_settings, suspects_tls: false, place: None }
+    let closed = [io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof, io::ErrorKind::BrokenPipe];
+    let is_dropped = io_error(e).is_some_and(|e| closed.contains(&e.kind()));
+    Said { text, code, nature, connecting, is_full, is_of_settings, suspects_tls: false, is_dropped, place: None }
 }
 
-/// Of a server that does not speak TLS where we do there is no answer, or one that is no TLS; one that does where we do
-/// not closes the connection.
+/// Of a server that does not speak TLS where we do there is no answer, or one that is no TLS.
 fn suspects_tls(e: &RedisError, over_tls: bool) -> bool {
-    if over_tls {
-        return e.is_timeout() || has_wrong_bytes(e);
+    over_tls && (e.is_timeout() || has_wrong_bytes(e))
+}
+
+/// That this server, which is not the one that people named, did not answer in time.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}: no answer in time")]
+pub(super) struct Unanswered(String);
+
+impl Unanswered {
+    pub(super) fn by(node: impl fmt::Display) -> RedisError {
+        io::Error::new(io::ErrorKind::TimedOut, Unanswered(node.to_string())).into()
     }
-    let closed = [io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof, io::ErrorKind::BrokenPipe];
-    io_error(e).is_some_and(|e| closed.contains(&e.kind()))
+}
+
+/// Which server it was that did not answer, if it is not the one that people named.
+fn unanswered(e: &RedisError) -> Option<&Unanswered> {
+    io_error(e)?.get_ref()?.downcast_ref()
 }
 
 pub(super) fn io_error(e: &RedisError) -> Option<&io::Error> {

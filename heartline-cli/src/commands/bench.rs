@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use heartline::{App, Context, JobError, Retention, RunningWorker, TaskOptions};
 use redis::aio::MultiplexedConnection;
+use redis::{ClientTlsConfig, TlsCertificates};
 use serde::Serialize;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -70,9 +71,12 @@ pub(super) async fn bench(global: &Global, payload: usize) -> Result<(), Failure
         return Err(Failure::wrong(what));
     }
     let prefix = format!("heartline-bench-{}", Uuid::now_v7());
-    let app = App::builder().redis(&place.url).prefix(&prefix).accept_eviction().build().await?;
+    let app = place.app(&prefix).build().await?;
     has_room(&app).await?;
-    let raw = redis::Client::open(place.url.as_str()).map_err(|e| Failure::wrong(e.to_string()))?;
+    let client_tls = place.tls.client.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+    let certificates = TlsCertificates { client_tls, root_cert: place.tls.ca };
+    let raw = redis::Client::build_with_tls(place.url.as_str(), certificates);
+    let raw = raw.map_err(|e| Failure::wrong(e.to_string()))?;
     let mut raw = raw.get_multiplexed_async_connection().await.map_err(failed)?;
     say!("measuring for a few seconds, under the prefix {prefix}");
     let mut worker = None;

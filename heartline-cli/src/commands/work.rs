@@ -10,16 +10,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use heartline::{Context, JobError, RetryPolicy, StallOptions, StopReason, TaskOptions};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, kill_process_group, waitid};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tracing_subscriber::EnvFilter;
 use uuid::Uuid;
@@ -54,6 +55,9 @@ const RESULT: usize = 16 * 1024 * 1024;
 /// For how long output is still read behind the end of a program.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// How often it is looked whether a program has ended that was told to.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// How long a program may wind down after SIGTERM.
 const WIND_DOWN: Duration = Duration::from_secs(5);
 
@@ -79,10 +83,11 @@ pub(super) async fn work(global: &Global, work: Work) -> Result<(), Failure> {
     let sign = Uuid::new_v4().to_string();
     let hold = work.timeout.map_or(NOT_STARTED, |timeout| NOT_STARTED.min(timeout / 2));
     let (argv, snooze, shim, failures) = (work.exec, work.snooze, own_program()?, Mutex::default());
-    let (running, children) = (AtomicUsize::new(0), Children::default());
+    let (slots, children) = (Arc::new(Semaphore::new(work.concurrency)), Children::default());
+    let concurrency = work.concurrency;
     // Until this process ends.
     tokio::spawn(children.clone().wait_for_orphans());
-    let program = Arc::new(Program { argv, snooze, shim, sign, hold, failures, running, children });
+    let program = Arc::new(Program { argv, snooze, shim, sign, hold, failures, concurrency, slots, children });
     let own = Arc::clone(&program);
     app.task(&work.task, options, move |ctx: Context, input: Box<RawValue>| {
         let program = Arc::clone(&program);
@@ -143,25 +148,10 @@ struct Program {
     hold: Duration,
     /// Since when none could be started, if so.
     failures: Mutex<Option<Failures>>,
-    /// How many run.
-    running: AtomicUsize,
+    concurrency: usize,
+    /// One for each that may run; a program keeps its own until it has ended, also where its run is over.
+    slots: Arc<Semaphore>,
     children: Children,
-}
-
-/// One that runs, as long as this is there.
-struct Counted<'a>(&'a AtomicUsize);
-
-impl<'a> Counted<'a> {
-    fn of(running: &'a AtomicUsize) -> Counted<'a> {
-        running.fetch_add(1, Ordering::SeqCst);
-        Counted(running)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
 }
 
 /// Programs that could not be started, one after the other.
@@ -194,11 +184,14 @@ impl Program {
             Some(recovery) => command.env("HEARTLINE_RECOVERY", recovery.reason.to_string()),
             None => command.env_remove("HEARTLINE_RECOVERY"),
         };
+        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+            return Err(self.not_started(&ctx, "all slots are taken by programs that this user may not stop").await);
+        };
         let mut running = match self.children.spawn(&mut command) {
-            Ok((child, listed)) => Running::of(child, listed),
+            Ok((child, listed)) => Running::of(&ctx, child, listed, slot),
             Err(e) => return Err(self.not_started(&ctx, &e.to_string()).await),
         };
-        let (counted, began) = (Counted::of(&self.running), Instant::now());
+        let began = Instant::now();
         running.begin(input.get().to_owned());
         tokio::select! {
             // One that has ended has an outcome, whatever came meanwhile.
@@ -207,7 +200,7 @@ impl Program {
                 let told = running.told(ended.map_err(JobError::new)?).await;
                 match told.is_not_run(&self.sign) {
                     Some(why) => {
-                        drop(counted);
+                        drop(running);
                         Err(self.not_started(&ctx, &why).await)
                     }
                     None => {
@@ -262,7 +255,7 @@ impl Program {
                 is_told: false,
             });
             (failures.count, failures.why) = (failures.count + 1, why);
-            let is_final = failures.is_final() && self.running.load(Ordering::SeqCst) == 0;
+            let is_final = failures.is_final() && self.slots.available_permits() == self.concurrency;
             is_final && !std::mem::replace(&mut failures.is_told, true)
         };
         if is_final {
@@ -306,14 +299,16 @@ fn result_of(output: &[u8]) -> Option<Box<RawValue>> {
 
 /// A program and what it has started. Dropped before its end, all of them are killed: its run is over.
 struct Running {
-    child: Child,
+    /// For people: the job.
+    job: String,
+    /// Until it was let go: who may not stop it waits for its end elsewhere.
+    child: Option<(Child, Listed, OwnedSemaphorePermit)>,
     /// The process group that it leads, for as long as nobody else can have its id: until it was waited for.
     group: Option<Pid>,
     output: Said,
     errors: Said,
     /// Reads both.
     read: Option<JoinHandle<()>>,
-    _listed: Listed,
 }
 
 /// What was read so far.
@@ -354,18 +349,21 @@ impl Told {
 }
 
 impl Running {
-    fn of(child: Child, listed: Listed) -> Running {
+    fn of(ctx: &Context, child: Child, listed: Listed, slot: OwnedSemaphorePermit) -> Running {
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
-        Running { child, group: pid, output: Said::default(), errors: Said::default(), read: None, _listed: listed }
+        let job = format!("{} of {}", ctx.id(), ctx.task());
+        let child = Some((child, listed, slot));
+        Running { job, child, group: pid, output: Said::default(), errors: Said::default(), read: None }
     }
 
     /// Gives it its input, and reads what it says.
     fn begin(&mut self, input: String) {
-        if let Some(mut stdin) = self.child.stdin.take() {
+        let Some((child, ..)) = &mut self.child else { return };
+        if let Some(mut stdin) = child.stdin.take() {
             // It may end without having read all of it.
             tokio::spawn(async move { stdin.write_all(input.as_bytes()).await });
         }
-        let (stdout, stderr) = (self.child.stdout.take(), self.child.stderr.take());
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let (output, errors) = (Arc::clone(&self.output), Arc::clone(&self.errors));
         self.read = Some(tokio::spawn(async move {
             tokio::join!(head_of(stdout, RESULT + 1, &output), tail_of(stderr, TOLD, &errors));
@@ -374,7 +372,8 @@ impl Running {
 
     /// Waits for its end. From then on its id may be another's.
     async fn end(&mut self) -> io::Result<ExitStatus> {
-        let status = self.child.wait().await?;
+        let Some((child, ..)) = &mut self.child else { return Err(io::ErrorKind::NotFound.into()) };
+        let status = child.wait().await?;
         self.group = None;
         Ok(status)
     }
@@ -395,14 +394,40 @@ impl Running {
         let group = self.group?;
         let _ = kill_process_group(group, Signal::TERM);
         // It is not waited for to its end before its group is killed: until then its id is nobody else's.
-        let ended = tokio::task::spawn_blocking(move || {
-            waitid(WaitId::Pid(group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
-        });
-        let has_ended = tokio::time::timeout(WIND_DOWN, ended).await.is_ok();
-        let _ = kill_process_group(group, Signal::KILL);
-        self.group = None;
-        self.child.wait().await.ok().filter(|_| has_ended)
+        let end = async {
+            while !has_ended(group) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let is_in_time = tokio::time::timeout(WIND_DOWN, end).await.is_ok();
+        self.kill();
+        let (child, ..) = self.child.as_mut()?;
+        child.wait().await.ok().filter(|_| is_in_time)
     }
+
+    /// Kills all of it. One that may not be signalled, as another user's, is left to end by itself, and keeps its slot until then.
+    fn kill(&mut self) {
+        let Some(group) = self.group.take() else { return };
+        if kill_process_group(group, Signal::KILL) != Err(Errno::PERM) || has_ended(group) {
+            return;
+        }
+        let (job, pid) = (&self.job, group.as_raw_nonzero());
+        say!(
+            "warning: the program of {job}, process {pid}, may not be stopped by this user: it runs on, and keeps its slot"
+        );
+        if let Some((mut child, listed, slot)) = self.child.take() {
+            tokio::spawn(async move {
+                let _ = child.wait().await;
+                drop((listed, slot));
+            });
+        }
+    }
+}
+
+/// Whether a child has ended that nobody has waited for.
+fn has_ended(child: Pid) -> bool {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    !matches!(waitid(WaitId::Pid(child), look), Ok(None))
 }
 
 impl Drop for Running {
@@ -410,9 +435,7 @@ impl Drop for Running {
         if let Some(read) = &self.read {
             read.abort();
         }
-        if let Some(group) = self.group {
-            let _ = kill_process_group(group, Signal::KILL);
-        }
+        self.kill();
     }
 }
 

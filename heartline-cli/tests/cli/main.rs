@@ -17,6 +17,7 @@ mod night;
 mod reads;
 mod rights;
 mod run;
+mod tls;
 mod usage;
 #[cfg(target_os = "linux")]
 mod work;
