@@ -16,6 +16,8 @@ pub(crate) enum Failure {
     Wrong(String),
     /// It failed.
     Failed(String),
+    /// Redis was not reached, or gave no answer.
+    Away(String),
     /// It has said already what is wrong.
     Told,
     /// Whoever read the output has gone.
@@ -30,7 +32,9 @@ impl Failure {
     /// One line, or one a fault.
     pub(crate) fn tell(&self, out: Output) {
         match self {
-            Failure::Wrong(what) | Failure::Failed(what) => out.say(format!("error: {}", shown(what))),
+            Failure::Wrong(what) | Failure::Failed(what) | Failure::Away(what) => {
+                out.say(format!("error: {}", shown(what)))
+            }
             Failure::Told | Failure::Unread => {}
         }
     }
@@ -38,7 +42,7 @@ impl Failure {
     pub(crate) fn code(&self) -> ExitCode {
         match self {
             Failure::Wrong(_) => ExitCode::from(2),
-            Failure::Failed(_) | Failure::Told => ExitCode::FAILURE,
+            Failure::Failed(_) | Failure::Away(_) | Failure::Told => ExitCode::FAILURE,
             Failure::Unread => ExitCode::SUCCESS,
         }
     }
@@ -73,7 +77,11 @@ impl From<heartline::Error> for Failure {
         if wants_one || what.contains("CertificateRequired") {
             what.push_str("; --tls-cert FILE and --tls-key FILE name the certificate that it asks for");
         }
-        if matches!(error, heartline::Error::Config(_)) { Failure::Wrong(what) } else { Failure::Failed(what) }
+        match error {
+            heartline::Error::Config(_) => Failure::Wrong(what),
+            heartline::Error::Connect { .. } if error.is_retryable() => Failure::Away(what),
+            _ => Failure::Failed(what),
+        }
     }
 }
 

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // Who reads JSON is to read that nothing is known, too.
-            if let (Failure::Failed(what), true) = (&failure, tells_health) {
+            if let (Failure::Failed(what) | Failure::Away(what), true) = (&failure, tells_health) {
                 let _ = out.json(&serde_json::json!({ "healthy": false, "error": what }));
             }
             failure.tell(out);

@@ -16,18 +16,23 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::failure::Failure;
 use crate::fleet::Fleet;
 
+/// Whether Redis answered to who looked, if only to say no.
+pub(crate) struct IsReached(pub(crate) bool);
+
 type Level = Gauge<f64, AtomicU64>;
 
 /// The labels of a metric: names and what they are.
 type Labels = Vec<(&'static str, String)>;
 
-/// The metrics as OpenMetrics text, of what was seen so long ago; without a fleet Redis was not reached, and nothing else is known.
-pub(crate) fn text(fleet: Option<&Fleet>, age: Duration) -> Result<String, Failure> {
+/// The metrics as OpenMetrics text, of what was seen so long ago. Without a fleet nothing is known but whether Redis was reached.
+pub(crate) fn text(fleet: Result<&Fleet, IsReached>, age: Duration) -> Result<String, Failure> {
     let mut registry = Registry::with_prefix("heartline");
-    let up = Gauge::<i64>::default();
-    up.set(i64::from(fleet.is_some()));
+    let (up, readable) = (Gauge::<i64>::default(), Gauge::<i64>::default());
+    up.set(i64::from(fleet.as_ref().map_or_else(|reached| reached.0, |_| true)));
+    readable.set(i64::from(fleet.is_ok()));
     registry.register("up", "Whether Redis was reached by this scrape", up);
-    if let Some(fleet) = fleet {
+    registry.register("readable", "Whether Redis let this scrape read what stands there", readable);
+    if let Ok(fleet) = fleet {
         let seen = levels();
         set(&seen, Labels::new(), age.as_secs_f64());
         registry.register_with_unit(

@@ -56,6 +56,7 @@ pub(crate) async fn connect(place: &Place, global: &Global, lasts: bool) -> Resu
     let built = if lasts { app.lazy() } else { app }.build().await;
     built.map_err(|e| match Failure::from(e) {
         Failure::Failed(what) => Failure::Failed(format!("{what} (the address is {})", place.from)),
+        Failure::Away(what) => Failure::Away(format!("{what} (the address is {})", place.from)),
         wrong => wrong,
     })
 }

@@ -310,7 +310,11 @@ impl Board {
         match error {
             Error::Config(_) => self.problem(StatusCode::BAD_REQUEST, "That cannot be asked for", text),
             e if e.is_retryable() => {
-                self.problem_that(asks_again, StatusCode::SERVICE_UNAVAILABLE, "Redis does not answer", text)
+                let title = match self.inspector.place().contains("-cluster://") {
+                    true => "A node of the cluster does not answer",
+                    false => "Redis does not answer",
+                };
+                self.problem_that(asks_again, StatusCode::SERVICE_UNAVAILABLE, title, text)
             }
             _ => {
                 tracing::warn!(error = %shown(text), "a page of the board failed");

@@ -79,7 +79,9 @@ pub(super) async fn audit(session: &Session, task: Option<String>) -> Result<(),
         match look(session, task).await {
             Ok(report) => reports.push(report),
             // One that is damaged does not hide the others.
-            Err(Failure::Failed(what)) if tasks.len() > 1 => failed.push(format!("{task} cannot be looked at: {what}")),
+            Err(Failure::Failed(what) | Failure::Away(what)) if tasks.len() > 1 => {
+                failed.push(format!("{task} cannot be looked at: {what}"))
+            }
             Err(e) => return Err(e),
         }
     }

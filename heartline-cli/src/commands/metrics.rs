@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 use crate::args::Serving;
 use crate::failure::Failure;
 use crate::fleet::{Fleet, Lately};
-use crate::openmetrics::text;
+use crate::openmetrics::{IsReached, text};
 use crate::output::Output;
 use crate::serve::serve_guarded;
 use crate::session::Session;
@@ -55,8 +55,10 @@ struct Exporter {
 #[derive(Clone)]
 enum Seen {
     Fleet(Arc<Fleet>),
-    /// Redis is not reached, or what stands there cannot be read.
-    Failed,
+    /// Redis is not reached.
+    Away,
+    /// What stands there cannot be read.
+    Unreadable,
     /// It takes longer than is waited for.
     Late,
 }
@@ -71,7 +73,7 @@ impl Exporter {
         let own = Arc::clone(&self);
         let looking = tokio::spawn(async move { own.look().await });
         match timeout(patience, looking).await {
-            Ok(looked) => (looked.unwrap_or(Seen::Failed), Duration::ZERO),
+            Ok(looked) => (looked.unwrap_or(Seen::Unreadable), Duration::ZERO),
             Err(_) => {
                 let good = self.good.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let good = good.map(|(at, fleet)| (Seen::Fleet(fleet), at.elapsed()));
@@ -86,7 +88,7 @@ impl Exporter {
             return seen.clone();
         }
         let looked = timeout(LONGEST, Fleet::look(&self.inspector)).await;
-        let looked = looked.unwrap_or_else(|_| Err(Failure::Failed("redis gives no answer in time".to_owned())));
+        let looked = looked.unwrap_or_else(|_| Err(Failure::Away("redis gives no answer in time".to_owned())));
         let seen = match looked {
             Ok(fleet) => {
                 let fleet = Arc::new(fleet);
@@ -98,7 +100,7 @@ impl Exporter {
                 failure.tell(self.out);
                 // What was seen before that is no answer to those who ask now.
                 self.good.lock().unwrap_or_else(PoisonError::into_inner).take();
-                Seen::Failed
+                if is_away(&failure) { Seen::Away } else { Seen::Unreadable }
             }
         };
         *last = Some((Instant::now(), seen.clone()));
@@ -106,9 +108,14 @@ impl Exporter {
     }
 }
 
+fn is_away(failure: &Failure) -> bool {
+    matches!(failure, Failure::Away(_))
+}
+
 pub(super) async fn once(session: &Session) -> Result<(), Failure> {
     let fleet = Fleet::look(&session.inspector).await;
-    session.out.verbatim(text(fleet.as_ref().ok(), Duration::ZERO)?.trim_end())?;
+    let seen = fleet.as_ref().map_err(|failure| IsReached(!is_away(failure)));
+    session.out.verbatim(text(seen, Duration::ZERO)?.trim_end())?;
     fleet.map(drop)
 }
 
@@ -126,7 +133,11 @@ pub(super) async fn export(session: &Session, serving: Serving) -> Result<(), Fa
 async fn metrics(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Response {
     let out = exporter.out;
     let (seen, age) = exporter.seen(&head).await;
-    let fleet = if let Seen::Fleet(fleet) = &seen { Some(&**fleet) } else { None };
+    let fleet = match &seen {
+        Seen::Fleet(fleet) => Ok(&**fleet),
+        Seen::Away | Seen::Late => Err(IsReached(false)),
+        Seen::Unreadable => Err(IsReached(true)),
+    };
     match text(fleet, age) {
         Ok(text) => ([(header::CONTENT_TYPE, OPENMETRICS)], text).into_response(),
         Err(failure) => {
@@ -140,7 +151,7 @@ async fn metrics(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Resp
 async fn healthy(State(exporter): State<Arc<Exporter>>, head: HeaderMap) -> Response {
     let fleet = match exporter.seen(&head).await.0 {
         Seen::Fleet(fleet) => fleet,
-        Seen::Failed => {
+        Seen::Away | Seen::Unreadable => {
             let what = "redis is not reached, or cannot be read: the log of this program says why\n";
             return (StatusCode::SERVICE_UNAVAILABLE, what).into_response();
         }

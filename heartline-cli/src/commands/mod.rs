@@ -61,9 +61,7 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     let lasts = matches!(args.command, Command::Metrics { .. } | Command::Board(_));
     let session = Session::open(&args.global, lasts).await?;
     match within(&session, args.command).await {
-        Err(Failure::Failed(what)) if what.contains("cannot reach") => {
-            Err(Failure::Failed(with_lists(&session, what).await))
-        }
+        Err(Failure::Away(what)) => Err(Failure::Away(with_lists(&session, what).await)),
         Err(Failure::Failed(what)) if what.contains("WRONGTYPE") => Err(Failure::Failed(named(&session, what).await)),
         ended => ended,
     }

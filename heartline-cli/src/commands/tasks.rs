@@ -105,7 +105,7 @@ fn in_part(e: Error) -> Failure {
         return e.into();
     }
     match Failure::from(e) {
-        Failure::Failed(what) => Failure::Failed(format!(
+        Failure::Failed(what) | Failure::Away(what) => Failure::Failed(format!(
             "{what}; of a task with partitions it may have been done to the others, as `heartline task show` tells: repeat it when the node is back"
         )),
         failure => failure,

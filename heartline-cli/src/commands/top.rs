@@ -91,7 +91,7 @@ async fn show(
                 lately = newer.unwrap_or(lately);
                 problem.clear();
             }
-            Err(Failure::Failed(what) | Failure::Wrong(what)) => problem = what,
+            Err(Failure::Failed(what) | Failure::Away(what) | Failure::Wrong(what)) => problem = what,
             Err(e) => return Err(e),
         }
     }

@@ -6,6 +6,8 @@ use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use redis::AsyncCommands;
+
 use crate::run::{Bench, until};
 
 /// An exporter that runs.
@@ -180,15 +182,34 @@ async fn of_several_partitions_the_one_is_told_that_stands_still() {
     assert!(shown.contains("stall detection of partition 2: epoch"), "{shown}");
 }
 
+/// What is told while Redis is not reached.
+fn away() -> BTreeMap<String, f64> {
+    BTreeMap::from([("heartline_up".to_owned(), 0.0), ("heartline_readable".to_owned(), 0.0)])
+}
+
+#[tokio::test]
+async fn an_exporter_that_may_not_read_does_not_say_that_redis_is_away() {
+    let bench = Bench::new().await;
+    let exporter = Exporter::start(&bench, None);
+    assert_eq!((exporter.scrape()["heartline_up"], exporter.scrape()["heartline_readable"]), (1.0, 1.0));
+    let told = BTreeMap::from([("heartline_up".to_owned(), 1.0), ("heartline_readable".to_owned(), 0.0)]);
+    let () = bench.redis().await.set("cli:tasks", "foreign").await.unwrap();
+    until("it cannot be read", async || exporter.scrape() == told).await;
+    let once = bench.run(&["metrics", "--once"]).await;
+    assert_eq!((once.status, samples(&once.out)), (1, told.clone()));
+    let () = bench.redis().await.del("cli:tasks").await.unwrap();
+    until("it can be read", async || exporter.scrape()["heartline_readable"] == 1.0).await;
+}
+
 #[tokio::test]
 async fn an_exporter_outlives_its_redis_and_says_so() {
     let mut bench = Bench::new().await;
     let exporter = Exporter::start(&bench, None);
     assert_eq!(exporter.scrape()["heartline_up"], 1.0);
     bench.server().kill();
-    until("it is missed", async || exporter.scrape() == BTreeMap::from([("heartline_up".to_owned(), 0.0)])).await;
+    until("it is missed", async || exporter.scrape() == away()).await;
     let once = bench.run(&["metrics", "--once"]).await;
-    assert_eq!((once.status, samples(&once.out)), (1, BTreeMap::from([("heartline_up".to_owned(), 0.0)])));
+    assert_eq!((once.status, samples(&once.out)), (1, away()));
     let (status, _, body) = exporter.get("/health", "localhost", "");
     assert_eq!((status, body.contains("redis is not reached")), (503, true), "{body}");
     bench.server().restart().unwrap();
