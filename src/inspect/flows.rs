@@ -9,7 +9,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Inspector;
+use super::page::holder;
 use super::parts::config;
+use super::waits::{Worked, for_so_long, why_open};
+use super::workers::WorkerReport;
 use crate::error::Error;
 use crate::faults::ConfigErrors;
 use crate::flow::handle::WorkflowHandle;
@@ -29,7 +32,8 @@ use crate::store::flow_nodes;
 use crate::store::flow_state::{self, FlowState};
 use crate::store::keys::{Key, TaskKeys};
 use crate::store::patience::response_time;
-use crate::times::{as_ms_where_known, at_ms, ms_of, ms_since_1970, ms_since_1970_where_known};
+use crate::store::values;
+use crate::times::{as_ms_where_known, at_ms, ms_since_1970, ms_since_1970_where_known};
 
 /// How many workflows are asked about at a time.
 const TOGETHER: usize = 50;
@@ -328,9 +332,12 @@ impl Inspector {
         states.resize(shape.nodes.len(), String::new());
         let first = from as usize;
         let last = shape.nodes.len().min(first + LOOK_BATCH);
-        let view = View { keys, id, state: &state, shape: &shape, states: &states };
+        // Nobody is said to be missing where the list of workers is away.
+        let workers = self.live_workers().await.ok();
+        let is_anybody = workers.as_ref().is_none_or(|workers| !workers.is_empty());
+        let view = View { keys, id, state: &state, shape: &shape, states: &states, is_anybody };
         let mut nodes: Vec<NodeReport> = (first..last).map(|at| view.node(at)).collect();
-        self.both_halves(&view, &mut nodes, now).await?;
+        self.both_halves(&view, workers.as_deref(), &mut nodes, now).await?;
         let (code, message) = view.said();
         let place = key_of(state.place.into());
         let times = |mut conn| async move { flow_nodes::times(&mut conn, keys, id, place).await };
@@ -360,7 +367,13 @@ impl Inspector {
     }
 
     /// Asks where the jobs of open nodes stand, and says why they do.
-    async fn both_halves(&self, view: &View<'_>, nodes: &mut [NodeReport], now_ms: u64) -> Result<(), Error> {
+    async fn both_halves(
+        &self,
+        view: &View<'_>,
+        workers: Option<&[WorkerReport]>,
+        nodes: &mut [NodeReport],
+        now_ms: u64,
+    ) -> Result<(), Error> {
         let mut by_task: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         let mut entries = Vec::new();
         let open: Vec<usize> = (0..nodes.len()).filter(|at| nodes[*at].state == NodeState::Open).collect();
@@ -375,12 +388,14 @@ impl Inspector {
         for (at, since) in open.iter().zip(since) {
             nodes[*at].to_send_since = since.map(at_ms);
         }
-        // Nobody is said to be missing where the list of workers is away.
-        let workers = if by_task.is_empty() { None } else { self.live_workers().await.ok() };
+        let is_anybody = view.is_anybody;
         for (task, places) in by_task {
             let ids: Vec<JobId> = places.iter().filter_map(|at| nodes[*at].job.clone()).collect();
-            let asked = async { Ok::<_, Error>((self.states_of(&task, &ids).await?, self.untold(&task, &ids).await?)) };
-            let (found, untold) = match asked.await {
+            let asked = async {
+                let (found, untold) = (self.states_of(&task, &ids).await?, self.untold(&task, &ids).await?);
+                Ok::<_, Error>((found, untold, self.asides(&task, &ids).await?))
+            };
+            let (found, untold, asides) = match asked.await {
                 Ok(found) => found,
                 Err(e) => {
                     for at in places {
@@ -389,22 +404,21 @@ impl Inspector {
                     continue;
                 }
             };
-            let works = |worker: &super::workers::WorkerReport| worker.tasks.iter().any(|its| its.task == task);
-            let is_worked = workers.as_ref().is_none_or(|workers| workers.iter().any(works));
-            let is_anybody = workers.as_ref().is_none_or(|workers| !workers.is_empty());
-            let is_paused = self.is_paused(&task).await.unwrap_or(false);
-            let of_task = Worked { is_worked, is_anybody, is_paused };
-            for ((at, job), is_untold) in places.into_iter().zip(found).zip(untold) {
+            let works = |worker: &WorkerReport| worker.tasks.iter().any(|its| its.task == task);
+            let is_worked = workers.is_none_or(|workers| workers.iter().any(works));
+            let (is_paused, patience) = self.pauses_and_patience(&task).await.unwrap_or_default();
+            let of_task = Worked { is_worked, is_anybody, is_paused, for_people: Worked::for_people(&patience) };
+            for (((at, job), is_untold), is_aside) in places.into_iter().zip(found).zip(untold).zip(asides) {
                 let node = &mut nodes[at];
                 node.job_state = job.map(|(state, _)| state);
                 node.is_to_be_told = is_untold;
-                node.why = why_open(node, of_task, now_ms);
+                node.why = why_open(node, of_task, is_aside, now_ms);
             }
         }
         for at in open.into_iter().filter(|at| nodes[*at].task.is_none()).collect::<Vec<_>>() {
             let node = &mut nodes[at];
             node.why = Some(match (node.to_send_since, &node.child) {
-                (Some(since), _) => format!("its graph is to be started{}", for_so_long(since, now_ms)),
+                (Some(since), _) => format!("its graph is to be started{}", for_so_long(since, is_anybody, now_ms)),
                 (None, child) => format!("its graph runs as {}", child.as_deref().unwrap_or_default()),
             });
         }
@@ -423,6 +437,28 @@ impl Inspector {
             let told = self.ask(|mut conn| async move { flow_look::among(&mut conn, keys, own).await }).await?;
             for (at, told) in places.into_iter().zip(told) {
                 found[at] = told;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Which of the jobs were set aside, and were not heard from since.
+    async fn asides(&self, task: &str, ids: &[JobId]) -> Result<Vec<bool>, Error> {
+        let tables = self.tables(task).await?;
+        let mut found = vec![false; ids.len()];
+        for (keys, places) in tables.iter().zip(super::parts::by_table(tables.len(), ids, JobId::as_str)) {
+            let own: &Vec<JobId> = &places.iter().map(|at| ids[*at].clone()).collect();
+            if own.is_empty() {
+                continue;
+            }
+            let marks = self.ask(|mut conn| async move { values::marks(&mut conn, keys, own).await }).await?;
+            if marks.iter().all(Option::is_none) {
+                continue;
+            }
+            let tokens = self.ask(|mut conn| async move { values::tokens(&mut conn, keys, own).await }).await?;
+            for ((at, mark), token) in places.into_iter().zip(marks).zip(tokens) {
+                let fence = token.and_then(|token| Some(holder(&token)?.1));
+                found[at] = mark.is_some_and(|mark| fence == Some(mark.fence));
             }
         }
         Ok(found)
@@ -471,6 +507,7 @@ struct View<'a> {
     state: &'a FlowState,
     shape: &'a Shape,
     states: &'a [String],
+    is_anybody: bool,
 }
 
 fn key_of(state: WorkflowState) -> Key {
@@ -510,7 +547,8 @@ impl View<'_> {
             needs,
             waits_for,
             job: (was_opened && !node.is_graph).then(|| id.job_id()),
-            job_state: None,
+            // One that returned a graph has ended well before its node does.
+            job_state: (!node.is_graph && said.starts_with('g')).then_some(JobState::Completed),
             child: (was_opened && is_graph).then(|| id.child()),
             to_send_since: None,
             is_to_be_told: false,
@@ -539,7 +577,10 @@ impl View<'_> {
         } else if needs == 0 && place == WorkflowState::Paused {
             "it is ready, and the instance is paused".to_owned()
         } else if needs == 0 {
-            "it is ready, and is about to be opened".to_owned()
+            format!("it is ready, and is to be opened: {}", Worked::soon(self.is_anybody, "15 s"))
+        } else if left.is_empty() {
+            let soon = Worked::soon(self.is_anybody, "15 s");
+            format!("what it waited for has ended, and what follows from that is to be written: {soon}")
         } else {
             let more = left.len().saturating_sub(NAMED);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -564,79 +605,5 @@ impl View<'_> {
             _ => return (None, None),
         };
         (Some(error.code), Some(error.message))
-    }
-}
-
-/// When an instance is compared with its jobs.
-const COMPARED: &str = "two minutes, or later where more than 2,000 instances of the workflow wait";
-
-/// Who is there for the jobs of a task, as far as is known.
-#[derive(Clone, Copy)]
-struct Worked {
-    /// A live worker works it.
-    is_worked: bool,
-    /// A live worker is there, whatever it works: it moves workflows on.
-    is_anybody: bool,
-    is_paused: bool,
-}
-
-/// Why an open node whose job was asked for does not run, or goes on only later.
-fn why_open(node: &NodeReport, of_task: Worked, now_ms: u64) -> Option<String> {
-    let Worked { is_worked, is_anybody, is_paused } = of_task;
-    let task = node.task.as_deref().unwrap_or_default();
-    let nobody = || format!("no worker works the task {task}");
-    let soon = |within: &str| match is_anybody {
-        true => format!("a worker does that within {within}"),
-        false => "no worker is there that would".to_owned(),
-    };
-    match node.job_state {
-        Some(state) if state.is_terminal() && node.is_to_be_told => {
-            Some(format!("its job {}, and the workflow is to be told: {}", ended(state), soon("15 s")))
-        }
-        Some(state) if state.is_terminal() => {
-            Some(format!("its job {}, and nobody told the workflow: {}", ended(state), soon(COMPARED)))
-        }
-        Some(JobState::Waiting) if is_paused => Some(format!("its job waits, and the task {task} is paused")),
-        Some(JobState::Waiting) if !is_worked => Some(format!("its job waits, and {}", nobody())),
-        Some(JobState::Waiting) => Some(format!("its job waits for a free worker of the task {task}")),
-        Some(JobState::Delayed) if !is_worked => Some(format!("its job is delayed, and {}", nobody())),
-        Some(JobState::Delayed) => Some("its job is delayed, or waits for its next run".to_owned()),
-        Some(_) if !is_worked => Some(format!("its job is held, and {}: the next one takes it back", nobody())),
-        Some(_) => None,
-        None => Some(match node.to_send_since {
-            Some(since) => format!("its job is to be sent{}", for_so_long(since, now_ms)),
-            None => format!("its job is not there, and is to be sent again: {}", soon(COMPARED)),
-        }),
-    }
-}
-
-fn ended(state: JobState) -> &'static str {
-    match state {
-        JobState::Completed => "has completed",
-        JobState::Cancelled => "was cancelled",
-        _ => "has failed",
-    }
-}
-
-/// ` for 12 s`, where it is that long.
-fn for_so_long(since: SystemTime, now_ms: u64) -> String {
-    let seconds = now_ms.saturating_sub(ms_of(since)) / 1000;
-    if seconds > 0 {
-        format!(
-            " for {seconds} s or longer: its task could not be reached, the server refused it, or whoever was to do it died"
-        )
-    } else {
-        String::new()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_step_that_is_late_says_for_how_long() {
-        assert_eq!(for_so_long(at_ms(5000), 5999), "");
-        assert!(for_so_long(at_ms(5000), 17_100).starts_with(" for 12 s"));
     }
 }

@@ -21,6 +21,7 @@ pub(crate) mod silent;
 pub(crate) mod stalls;
 pub(crate) mod suspects;
 pub(crate) mod tasks;
+mod waits;
 pub(crate) mod workers;
 
 use std::collections::HashMap;

@@ -490,9 +490,11 @@ impl Inspector {
         Ok(seen)
     }
 
-    /// Whether no job of the task begins: all of its partitions are paused.
-    pub(super) async fn is_paused(&self, task: &str) -> Result<bool, Error> {
-        Ok(self.overviews(task).await?.iter().all(|part| part.number("paused").is_some()))
+    /// Whether no job of the task begins: all of its partitions are paused. And what its options say of patience.
+    pub(super) async fn pauses_and_patience(&self, task: &str) -> Result<(bool, String), Error> {
+        let parts = self.overviews(task).await?;
+        let patience = parts[0].text("patience").unwrap_or_default().to_owned();
+        Ok((parts.iter().all(|part| part.number("paused").is_some()), patience))
     }
 
     /// The tables of a task; where the first one cannot be read, those that are known.

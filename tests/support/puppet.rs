@@ -1,3 +1,4 @@
+use super::TestRedis;
 use super::task::TestTask;
 use heartline::_internals::scripts;
 use redis::aio::MultiplexedConnection;
@@ -42,8 +43,13 @@ pub struct Swept {
 impl Puppet {
     /// A worker of the task, with a name that no other has.
     pub async fn of(task: &TestTask) -> Puppet {
-        let name = format!("puppet-{}", task.redis().unique_prefix());
-        Puppet { keys: task.key(""), conn: task.conn().await, name, call: 0 }
+        Puppet::over(task.redis(), task.key("")).await
+    }
+
+    /// The same, of the task whose keys begin so.
+    pub async fn over(redis: &TestRedis, keys: String) -> Puppet {
+        let name = format!("puppet-{}", redis.unique_prefix());
+        Puppet { keys, conn: redis.conn().await, name, call: 0 }
     }
 
     async fn call<T: FromRedisValue>(&mut self, name: &str, args: &[String]) -> RedisResult<T> {

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use heartline::{
-    Graph, Inspector, InstanceReport, JobState, Node, NodeReport, NodeState, OnFailure, TaskDef, WorkflowOptions,
-    WorkflowState,
+    Graph, Inspector, InstanceReport, JobState, Node, NodeReport, NodeState, OnFailure, SilentSelection, StallOptions,
+    TaskDef, WorkflowOptions, WorkflowState,
 };
 use redis::AsyncCommands;
 
+use crate::support::puppet::Puppet;
+use crate::support::worker::TestWorker;
 use crate::support::{PATIENCE, eventually};
-use crate::world::{WORK, World};
+use crate::world::{WORK, World, options, work};
 
 const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
 
@@ -110,6 +112,65 @@ async fn a_node_whose_job_is_lost_or_untold_says_so_and_a_recovery_mends_it() {
     let report = seen(&inspector, "one").await;
     assert_eq!((report.broken_by.as_deref(), report.code.as_deref()), (Some("untold"), Some("cancelled")));
     worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_whose_job_waits_for_a_person_says_so() {
+    let world = World::new();
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let inspector = world.app().await.inspector();
+    let graph = Graph::new();
+    let held = node(&graph, "held", "value 1");
+    flow.start(graph.output(&held)).id("one").await.unwrap();
+    // The first worker writes what the options say.
+    let stall = StallOptions::new().interval(Duration::from_secs(1)).recover_running(false);
+    let left_alone = || options().stall(stall.clone());
+    let app = world.app().await;
+    app.task(WORK, left_alone(), work).unwrap();
+    inspector.pause(WORK, "not yet").await.unwrap();
+    let first = TestWorker::start(app.worker());
+    first.working().await;
+    first.stop().await;
+    inspector.resume(WORK).await.unwrap();
+    let mut dead = Puppet::over(&world.redis, format!("{}:{{{WORK}}}:", world.prefix)).await;
+    dead.claim_all(&["~flow/one/0/1"]).await;
+    let report = seen(&inspector, "one").await;
+    let next =
+        "its job is held, and no worker works the task work: the next one sets it aside for a person, if it is silent";
+    assert_eq!(why(&report, "held"), next);
+    let worker = world.worker_with(left_alone()).await;
+    let aside = "its worker died or fell silent, and its job is set aside for a person, who lets it run again or fail";
+    eventually("it is set aside", PATIENCE, async || why(&seen(&inspector, "one").await, "held") == aside).await;
+    inspector.recover_running(WORK, SilentSelection::all()).await.unwrap();
+    eventually("it ended", PATIENCE, async || seen(&inspector, "one").await.state == WorkflowState::Completed).await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn what_nobody_does_is_told_with_that_nobody_is_there() {
+    let world = World::new();
+    let (flow, _) = world.producer(WorkflowOptions::new()).await;
+    let inspector = world.app().await.inspector();
+    let graph = Graph::new();
+    let first = node(&graph, "first", "value 1");
+    let second = node(&graph, "second", "value 1").after(&first);
+    flow.start(graph.output(&second)).id("one").await.unwrap();
+    // As if somebody had died between the end of the first and the visit of what waits for it.
+    let mut conn = world.redis.conn().await;
+    let key = |name: &str| format!("{}:{{flow:flow}}:{name}", world.prefix);
+    let () = conn.hset(key("nodes"), "one/0", "c").await.unwrap();
+    let () = conn.zadd(key("outbox"), "v one/0/1", 1).await.unwrap();
+    let report = seen(&inspector, "one").await;
+    let told =
+        "what it waited for has ended, and what follows from that is to be written: no worker is there that would";
+    assert_eq!(why(&report, "second"), told);
+    // And before it was sent.
+    let () = conn.hset(key("nodes"), "one/0", "o").await.unwrap();
+    let () = conn.zadd(key("outbox"), "s one/0/1", 1).await.unwrap();
+    let () = conn.hdel(format!("{}:{{{WORK}}}:payload", world.prefix), "~flow/one/0/1").await.unwrap();
+    let () = conn.del(format!("{}:{{{WORK}}}:wait", world.prefix)).await.unwrap();
+    let report = seen(&inspector, "one").await;
+    assert!(why(&report, "first").ends_with("or longer: no worker is there that would"), "{report:?}");
 }
 
 #[tokio::test]
