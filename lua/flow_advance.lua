@@ -44,11 +44,13 @@ foresee_all(keys, ends, budget)
 for place, name in ipairs(names) do
   local flow, index, run, how, said = unpack(ARGV, 5 * place - 4, 5 * place)
   local one = known[flow]
-  local state = goes_on(one, run) and read(keys, 'nodes', name)
+  local state = goes_on(one, run) and (read(keys, 'nodes', name) or '')
   local kind, size = state and string.sub(state, 1, 1), how == 'c' and string.match(said, '^\1(%d+) ')
   -- Nothing opens in one that stops.
   if kind == 'o' and size and one.stopping then how, said, size = 'x', CANCELLED, nil end
-  if kind == 'o' and size then
+  if state and is_damaged(keys, one, index, state) then
+    end_node(keys, one, index, 'f', CORRUPT, budget, now_ms, opened)
+  elseif kind == 'o' and size then
     grow_node(keys, one, index, said, #size + 2, tonumber(size), now_ms, opened)
   elseif string.match(how, '^[FX]$') and kind == 'g' and is_gone(known, keys, name .. '.' .. run) then
     end_node(keys, one, index, string.lower(how), said, budget, now_ms, opened)

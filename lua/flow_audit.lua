@@ -1,15 +1,22 @@
 -- Takes instances of a workflow that were not moved for long, to be compared with the jobs of their nodes.
--- KEYS[1]  running  (zset)  instances by when they were moved last, ms
--- KEYS[2]  paused   (zset)  instances by when they were paused, ms
--- KEYS[3]  head     (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
--- ARGV[1]  age      (ms: what was moved since is let be)
--- ARGV[2]  limit    (instances a call, at most 200)
+-- KEYS[1]  running   (zset)  instances by when they were moved last, ms
+-- KEYS[2]  paused    (zset)  instances by when they were paused, ms
+-- KEYS[3]  head      (hash)  instance -> run, turn, live nodes, open nodes, shape, first node that broke it
+-- KEYS[4]  failed    (zset)  instances by when they ended, ms
+-- KEYS[5]  shapes    (hash)  records of graphs
+-- KEYS[6]  stopping  (hash)  instance -> how it is to end, and why
+-- KEYS[7]  error     (hash)  instance -> why it ended so
+-- KEYS[8]  meta      (hash)  events so far
+-- KEYS[9]  events    (stream)  what happened to instances and nodes
+-- ARGV[1]  age       (ms: what was moved since is let be)
+-- ARGV[2]  limit     (instances a call, at most 200)
 -- Returns  {'taken', 1 when others are to follow, else 0, instances that have open nodes}
--- Emits    nothing
+-- Emits    ended
 -- Refuses  WRONGTYPE before the first write
 local limit, _, now_ms = tonumber(ARGV[2]), now_us()
-expect_types({}, {}, { head }, { running, paused })
-local taken, more = {}, 0
+local keys = { head = head, running = running, paused = paused, failed = failed, stopping = stopping, error = errors }
+expect_types({}, {}, { head, shapes, stopping, errors, meta }, { running, paused, failed })
+local taken, more, is_known = {}, 0, {}
 -- A shrinking command first: behind it a server at maxmemory takes the others.
 redis.call('ZREM', running, '')
 -- However many run, those that are paused have their turn.
@@ -28,7 +35,14 @@ end
 local reply = { 'taken', more }
 if #taken == 0 then return reply end
 for place, text in ipairs(redis.call('HMGET', head, unpack(taken))) do
-  local out = string.match(text or '', '^%d+ %d+ %d+ (%d+) ')
-  if out and out ~= '0' then reply[#reply + 1] = taken[place] end
+  local run, turn, out, digest = string.match(text or '', '^(%d+) (%d+) %d+ (%d+) (%S+) %S+')
+  if digest and is_known[digest] == nil then is_known[digest] = redis.call('HEXISTS', shapes, digest .. '@') == 1 end
+  if not digest or not is_known[digest] then
+    give_up(keys, taken[place], { run or string.match(text or '', '^%d+') or '1', turn or '0', digest or '-' }, now_ms)
+  elseif out ~= '0' then
+    reply[#reply + 1] = taken[place]
+  end
 end
+write_all(keys)
+tell_all(keys, meta, events)
 return reply

@@ -155,6 +155,14 @@ local SKIPPED = '{"code":"skipped","message":"the node whose value it answers di
 -- How an instance ends of which something cannot be read that it needs.
 local UNREADABLE = 'failed {"code":"corrupt","message":"the graph, or the state of a node, cannot be read"}'
 
+-- What a node says whose own state cannot be read.
+local CORRUPT = '{"code":"corrupt","message":"its state cannot be read"}'
+
+-- Whether the state of a node of the graph is none that there is: nothing would ever come of it.
+local function is_damaged(keys, one, index, state)
+  return not string.match(state or '', '^[pPogcfsx]') and record_of(keys, one, index) ~= nil
+end
+
 -- How many nodes a call opens or skips, which is what costs most in it.
 local OPENS = 100
 
@@ -265,6 +273,24 @@ local function write_head(keys, one)
     math.max(0, one.out), one.digest, one.bad) .. more)
 end
 
+-- The instance stands where those are that have ended so.
+local function place_ended(keys, flow, word, now_ms)
+  put(keys, (word == 'completed' or word == 'cancelled') and word or 'failed', flow, now_ms)
+end
+
+-- Ends an instance whose line ({ run, turn, shape }, as far as it can be read) or graph cannot be read: nothing of it
+-- could ever go on. A child goes, and is started anew.
+local function give_up(keys, flow, line, now_ms)
+  put(keys, 'running', flow, false)
+  put(keys, 'paused', flow, false)
+  write(keys, 'stopping', flow, false)
+  if string.find(flow, '/', 1, true) then return write(keys, 'head', flow, false) end
+  place_ended(keys, flow, 'failed', now_ms)
+  write(keys, 'error', flow, string.match(UNREADABLE, ' (.*)$'))
+  write(keys, 'head', flow, string.format('%s %d 0 0 %s -', line[1], line[2] + 1, line[3]))
+  tell(keys, 'ended', 'failed ' .. flow .. '/' .. line[1])
+end
+
 -- Ends the instance if nothing of it can go on, and writes its head. Of a child that ended: how, and what it said.
 local function end_or_keep(keys, one, now_ms)
   local how, said
@@ -290,7 +316,7 @@ local function end_or_keep(keys, one, now_ms)
         said = why and why ~= '' and why or read(keys, 'value', node_of(one.flow, one.bad)) or SKIPPED
       end
     else
-      put(keys, (word == 'completed' or word == 'cancelled') and word or 'failed', one.flow, now_ms)
+      place_ended(keys, one.flow, word, now_ms)
       if value then write(keys, 'output', one.flow, value) end
     end
     if why and why ~= '' then write(keys, 'error', one.flow, why) end

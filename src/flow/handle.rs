@@ -74,7 +74,10 @@ impl<T> WorkflowHandle<T> {
     pub async fn status(&self) -> Result<WorkflowStatus, Error> {
         let state = self.state().await?;
         let WorkflowShared { keys, mover, .. } = &*self.shared;
-        let shape = mover.shape(keys, &self.id, &state.digest).await?.ok_or_else(|| self.not_found())?;
+        let (place, unfinished, open) = (state.place.into(), state.live, state.open);
+        let Some(shape) = mover.shape(keys, &self.id, &state.digest).await? else {
+            return Ok(WorkflowStatus { state: place, unfinished, open, nodes: Vec::new() });
+        };
         let page = mover.node_states(keys, &self.id, shape.nodes.len()).await?;
         let (run, states) = page.ok_or_else(|| self.not_found())?;
         let told = (0..).zip(shape.nodes).zip(&states).map(|((index, node), said)| {
@@ -88,7 +91,7 @@ impl<T> WorkflowHandle<T> {
             NodeStatus { name: node.name, task: Some(node.task).filter(|task| !task.is_empty()), state, job }
         });
         let nodes = told.collect();
-        Ok(WorkflowStatus { state: state.place.into(), unfinished: state.live, open: state.open, nodes })
+        Ok(WorkflowStatus { state: place, unfinished, open, nodes })
     }
 
     /// Waits until the instance has ended, and returns what it answers.
@@ -315,7 +318,7 @@ pub struct WorkflowStatus {
     pub unfinished: u64,
     /// How many of those are open: sent, or about to be.
     pub open: u64,
-    /// Its nodes, in the order in which the graph made them.
+    /// Its nodes, in the order in which the graph made them; none where its graph was lost.
     pub nodes: Vec<NodeStatus>,
 }
 

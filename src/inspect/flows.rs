@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Inspector;
 use super::page::holder;
 use super::parts::config;
-use super::waits::{Worked, for_so_long, why_open};
+use super::waits::{NodeJob, Worked, for_so_long, why_open};
 use super::workers::WorkerReport;
 use crate::error::Error;
 use crate::faults::ConfigErrors;
@@ -317,9 +317,13 @@ impl Inspector {
         let Some(state) = self.store.ask(response_time(BATCH_BYTES), look).await? else { return Ok(None) };
         let digest = &state.digest;
         let read = |mut conn| async move { flow_nodes::shape(&mut conn, keys, digest).await };
-        let Some(json) = self.store.ask(response_time(BATCH_BYTES), read).await? else { return Ok(None) };
+        let json = self.store.ask(response_time(BATCH_BYTES), read).await?;
         let what = format!("the graph of the instance {id} of the workflow {workflow}");
-        let shape: Shape = serde_json::from_slice(&json).map_err(|source| Error::Codec { what, source })?;
+        let shape: Shape = match json {
+            Some(json) => serde_json::from_slice(&json).map_err(|source| Error::Codec { what, source })?,
+            // One that has lost it fails: see that it does.
+            None => Shape { nodes: Vec::new(), output: None, on_failure: String::new() },
+        };
         let mut states: Vec<String> = Vec::with_capacity(shape.nodes.len());
         while states.len() < shape.nodes.len() {
             let at = states.len() as u32;
@@ -412,7 +416,9 @@ impl Inspector {
                 let node = &mut nodes[at];
                 node.job_state = job.map(|(state, _)| state);
                 node.is_to_be_told = is_untold;
-                node.why = why_open(node, of_task, is_aside, now_ms);
+                let (state, to_send_since) = (node.job_state, node.to_send_since);
+                let job = NodeJob { task: &task, state, is_to_be_told: is_untold, is_aside, to_send_since };
+                node.why = why_open(&job, of_task, now_ms);
             }
         }
         for at in open.into_iter().filter(|at| nodes[*at].task.is_none()).collect::<Vec<_>>() {

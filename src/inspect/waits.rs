@@ -2,7 +2,6 @@
 
 use std::time::SystemTime;
 
-use super::flows::NodeReport;
 use crate::job::state::JobState;
 use crate::times::ms_of;
 
@@ -37,20 +36,31 @@ impl Worked {
     }
 }
 
+/// The job of an open node, as it was asked for.
+pub(super) struct NodeJob<'a> {
+    pub(super) task: &'a str,
+    pub(super) state: Option<JobState>,
+    /// It has ended, and its workflow is still to be told.
+    pub(super) is_to_be_told: bool,
+    /// It was set aside, and not heard from since.
+    pub(super) is_aside: bool,
+    pub(super) to_send_since: Option<SystemTime>,
+}
+
 /// Why an open node whose job was asked for does not run, or goes on only later.
-pub(super) fn why_open(node: &NodeReport, of_task: Worked, is_aside: bool, now_ms: u64) -> Option<String> {
+pub(super) fn why_open(job: &NodeJob<'_>, of_task: Worked, now_ms: u64) -> Option<String> {
     let Worked { is_worked, is_anybody, is_paused, for_people } = of_task;
-    let task = node.task.as_deref().unwrap_or_default();
+    let (task, is_aside) = (job.task, job.is_aside);
     let nobody = || format!("no worker works the task {task}");
     let soon = |within| Worked::soon(is_anybody, within);
-    let waits_for_a_person = match node.job_state {
+    let waits_for_a_person = match job.state {
         Some(JobState::Claimed) => for_people[0],
         Some(JobState::Running) => for_people[1],
         Some(JobState::Finalizing) => for_people[2],
         _ => false,
     };
-    match node.job_state {
-        Some(state) if state.is_terminal() && node.is_to_be_told => {
+    match job.state {
+        Some(state) if state.is_terminal() && job.is_to_be_told => {
             Some(format!("its job {}, and the workflow is to be told: {}", ended(state), soon("15 s")))
         }
         Some(state) if state.is_terminal() => {
@@ -74,7 +84,7 @@ pub(super) fn why_open(node: &NodeReport, of_task: Worked, is_aside: bool, now_m
         Some(_) if !is_worked => Some(format!("its job is held, and {}: the next one takes it back", nobody())),
         Some(JobState::Finalizing) => Some("its job has its outcome, and what follows on that runs".to_owned()),
         Some(_) => None,
-        None => Some(match node.to_send_since {
+        None => Some(match job.to_send_since {
             Some(since) => format!("its job is to be sent{}", for_so_long(since, is_anybody, now_ms)),
             None => format!("its job is not there, and is to be sent again: {}", soon(COMPARED)),
         }),

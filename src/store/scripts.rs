@@ -264,7 +264,12 @@ script!(
 
 script!(FLOW_PUT_OFF, "flow_put_off", ["now", "types"], [Outbox, Meta]);
 
-script!(FLOW_AUDIT, "flow_audit", ["now", "types"], [Running, Paused, Head]);
+script!(
+    FLOW_AUDIT,
+    "flow_audit",
+    ["now", "events", "types", "book", "flow", "told"],
+    [Running, Paused, Head, Failed, Shapes, Stopping, Error, Meta, Events]
+);
 
 script!(
     FLOW_RESEND,

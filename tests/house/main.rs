@@ -178,7 +178,8 @@ fn a_header_names_exactly_the_events_that_its_script_emits() {
         for line in body.iter().filter(|_| script.source.contains("tell_all(")) {
             let told = line.split_once("tell(keys, ").and_then(|(_, words)| words.split_once(", flow"));
             emitted.extend(told.iter().flat_map(|(kind, _)| kind.split('\'').skip(1).step_by(2)).map(str::to_owned));
-            emitted.extend(line.contains("end_or_keep").then(|| "ended".to_owned()));
+            emitted
+                .extend(["end_or_keep", "give_up("].iter().any(|call| line.contains(call)).then(|| "ended".to_owned()));
             let ends_nodes = line.contains("end_or_keep_all(");
             emitted.extend(["node", "paused"].iter().filter(|_| ends_nodes).map(|name| (*name).to_owned()));
         }

@@ -37,6 +37,24 @@ async fn the_next_node_is_opened_with_the_value_of_the_one_that_completed() {
 }
 
 #[tokio::test]
+async fn a_node_whose_own_state_is_none_that_there_is_has_failed_and_a_node_of_another_graph_is_none() {
+    let mut task = Task::new().await;
+    for (id, damage) in [("word", "q"), ("empty", ""), ("number", "5 o")] {
+        put(&mut task, &line(), id).await;
+        task.hset("nodes", &[(&format!("{id}/0"), damage)]).await;
+        assert_eq!(advance(&mut task, &format!("{id} 0 1 c 7")).await, "[advanced 0]");
+        assert_eq!(states(&mut task, id, 3).await, "f, s, s");
+        let said = task.field("value", &format!("{id}/0")).await;
+        assert_eq!(said, r#"{"code":"corrupt","message":"its state cannot be read"}"#);
+        assert_eq!(place(&mut task, id).await, "failed");
+    }
+    put(&mut task, &line(), "b").await;
+    let before = task.exact().await;
+    assert_eq!(advance(&mut task, "b 7 1 c 7").await, "[advanced 0]");
+    assert_eq!(task.exact().await, before);
+}
+
+#[tokio::test]
 async fn what_comes_twice_or_late_or_of_another_run_changes_nothing() {
     let mut task = Task::new().await;
     put(&mut task, &line(), "a").await;

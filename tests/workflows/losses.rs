@@ -114,3 +114,47 @@ async fn a_graph_in_a_graph_that_was_lost_is_started_again() {
     assert_eq!((handle.result().await.unwrap(), world.began()), (7, vec![0, 0]));
     worker.stop().await;
 }
+
+#[tokio::test]
+async fn what_was_damaged_ends_as_corrupt_and_hangs_neither_by_itself_nor_when_it_is_cancelled() {
+    let world = World::alone();
+    let worker = world.worker().await;
+    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let app = world.app().await;
+    let ids = ["node", "stopped", "head", "graph"];
+    let mut handles = Vec::new();
+    for id in ids {
+        let graph = Graph::new();
+        let first = graph.node("first", &TASK, "wait".to_owned());
+        let second = graph.node("second", &TASK, "sum".to_owned()).after(&first);
+        handles.push(flow.start(graph.output(&second)).id(id).await.unwrap());
+    }
+    eventually("they run", PATIENCE, async || world.began().len() == ids.len()).await;
+    let mut conn = world.redis.conn().await;
+    let key = |name: &str| format!("{}:{{flow:flow}}:{name}", world.prefix);
+    let line: String = conn.hget(key("head"), "graph").await.unwrap();
+    let digest = line.split(' ').nth(4).unwrap().to_owned();
+    let () = conn.hset(key("nodes"), "node/0", "q").await.unwrap();
+    let () = conn.hdel(key("nodes"), "stopped/0").await.unwrap();
+    let () = conn.hset(key("head"), "head", "x y z").await.unwrap();
+    let () = conn.hset(key("head"), "graph", line.replace(&digest, "none")).await.unwrap();
+    handles[1].cancel("enough").await.unwrap();
+    eventually("it is cancelled", PATIENCE, async || {
+        handles[1].status().await.unwrap().state == WorkflowState::Cancelled
+    })
+    .await;
+    // As a worker does that has not heard of them for two minutes.
+    app.recover_stuck_workflows().await.unwrap();
+    for (at, id) in ids.iter().enumerate().filter(|(at, _)| *at != 1) {
+        eventually("it failed", PATIENCE, async || {
+            handles[at].status().await.is_ok_and(|status| status.state == WorkflowState::Failed)
+        })
+        .await;
+        let report = app.inspector().instance("flow", id, 0).await.unwrap().unwrap();
+        assert_eq!(report.code.as_deref(), Some("corrupt"), "{report:?}");
+        assert_eq!(report.broken_by.as_deref(), (*id == "node").then_some("first"));
+        // Its handler has heard of nothing, and whatever comes of it changes nothing any more.
+        tasks.handle(format!("~flow/{id}/0/1")).unwrap().cancel("enough").await.unwrap();
+    }
+    worker.stop().await;
+}

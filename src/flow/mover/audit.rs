@@ -47,8 +47,9 @@ impl Mover {
         {
             tracing::debug!(workflow = keys.task(), instance, error = %e.chain(), "what is open is cancelled later");
         }
-        let mut done = Ok(());
-        for (task, nodes) in self.open_nodes(keys, instance).await? {
+        let (open, damaged) = self.open_nodes(keys, instance).await?;
+        let mut done = self.end_damaged(keys, damaged.into_values().flatten()).await;
+        for (task, nodes) in open {
             // The node of one task may be away: the others are compared all the same.
             done = done.and(self.audit_task(keys, &task, nodes).await);
         }

@@ -20,6 +20,9 @@ use crate::store::keys::{Key, TaskKeys};
 use crate::store::patience::{RESPONSE_TIMEOUT, response_time};
 use crate::store::told::{Named, Told};
 
+/// Nodes by the tasks of their jobs.
+type ByTask = BTreeMap<String, Vec<NodeId>>;
+
 /// Why nodes of an instance are cancelled that stops.
 const REASON: &str = "its workflow was stopped";
 
@@ -27,7 +30,11 @@ impl Mover {
     /// Cancels what is open of an instance that stops. A job that never was, or was ended by this, is told as cancelled at once.
     pub(crate) async fn cancel_open(&self, keys: &TaskKeys, instance: &str, run: u64) -> Result<(), Error> {
         let mut done = Ok(());
-        for (task, nodes) in self.open_nodes(keys, instance).await? {
+        let (open, mut damaged) = self.open_nodes(keys, instance).await?;
+        let graphs = damaged.remove(GRAPH).into_iter().flatten().filter(|node| node.run == run);
+        done = done.and(self.end_damaged(keys, graphs).await);
+        // Jobs of the others may run: they end as they do.
+        for (task, nodes) in open.into_iter().chain(damaged) {
             // Of another run, where somebody let it run once more.
             let nodes: Vec<NodeId> = nodes.into_iter().filter(|node| node.run == run).collect();
             // The node of one task may be away: the others are cancelled all the same.
@@ -42,33 +49,41 @@ impl Mover {
         done
     }
 
-    /// The open nodes of an instance, by their tasks; those that are graphs under [`GRAPH`].
-    pub(super) async fn open_nodes(
-        &self,
-        keys: &TaskKeys,
-        instance: &str,
-    ) -> Result<BTreeMap<String, Vec<NodeId>>, Error> {
-        let (mut open, mut from): (BTreeMap<String, Vec<NodeId>>, u32) = (BTreeMap::new(), 0);
+    /// The open nodes of an instance, by their tasks; those that are graphs under [`GRAPH`]. And those whose state is none that there is.
+    pub(super) async fn open_nodes(&self, keys: &TaskKeys, instance: &str) -> Result<(ByTask, ByTask), Error> {
+        let (mut open, mut damaged, mut from) = (ByTask::new(), ByTask::new(), 0);
         let state = async |conn: &mut _| flow_state::state(conn, keys, instance).await;
-        let Some(state) = self.store.shared(RESPONSE_TIMEOUT, state).await? else { return Ok(open) };
+        let Some(state) = self.store.shared(RESPONSE_TIMEOUT, state).await? else { return Ok((open, damaged)) };
         let read = async |conn: &mut _| flow_nodes::shape(conn, keys, &state.digest).await;
         let shape = self.store.shared(response_time(BATCH_BYTES), read).await?;
         let shape: Option<Shape> = shape.and_then(|json| serde_json::from_slice(&json).ok());
         loop {
             let page = async |conn: &mut _| flow_nodes::nodes(conn, keys, instance, from).await;
-            let Some(page) = self.store.shared(RESPONSE_TIMEOUT, page).await? else { return Ok(open) };
-            for (node, state) in (from..).zip(&page.states).filter(|(_, state)| state.starts_with(['o', 'g'])) {
-                let known = shape.as_ref().and_then(|shape| shape.nodes.get(node as usize));
-                let task = known.map_or_else(String::new, |node| node.task.clone());
-                let task = if state.starts_with('g') { GRAPH.to_owned() } else { task };
+            let Some(page) = self.store.shared(RESPONSE_TIMEOUT, page).await? else { return Ok((open, damaged)) };
+            for (node, state) in (from..).zip(&page.states) {
                 let (definition, instance) = (keys.task().to_owned(), instance.to_owned());
-                open.entry(task).or_default().push(NodeId { definition, instance, node, run: page.run });
+                let id = NodeId { definition, instance, node, run: page.run };
+                let known = shape.as_ref().and_then(|shape| shape.nodes.get(node as usize));
+                let is_graph = state.starts_with('g') || known.is_some_and(|node| node.is_graph);
+                let task = if is_graph { GRAPH } else { known.map_or("", |node| &node.task) };
+                let nodes = match state.chars().next() {
+                    Some('o' | 'g') => &mut open,
+                    Some('p' | 'P' | 'c' | 'f' | 's' | 'x') => continue,
+                    _ => &mut damaged,
+                };
+                nodes.entry(task.to_owned()).or_default().push(id);
             }
             from += flow_nodes::NODE_PAGE;
             if from >= page.count {
-                return Ok(open);
+                return Ok((open, damaged));
             }
         }
+    }
+
+    /// Ends nodes whose state is none that there is: the script says with which code.
+    pub(super) async fn end_damaged(&self, keys: &TaskKeys, nodes: impl Iterator<Item = NodeId>) -> Result<(), Error> {
+        let end = |id| Ended { node: EndedNode { id, end: NodeEnd::Failed, said: Vec::new() }, table: None };
+        self.advance(keys, &nodes.map(end).collect::<Vec<Ended>>()).await
     }
 
     /// Cancels jobs of one task.
