@@ -74,14 +74,17 @@ impl<I: Send + 'static, O: Send + 'static> TraceDispatch<O> for Dispatch<I, O> {
         let span = span.start(&global::tracer(SCOPE));
         let context = Context::current_with_span(span);
         let mut dispatch = self;
-        let mut headers = HashMap::new();
+        let mut headers: HashMap<String, String> = HashMap::new();
         TraceContextPropagator::new().inject_context(&context, &mut headers);
         // The headers of a job are bounded, and no trace is worth a job.
         let fits = |value: &str| (1..=HEADER).contains(&value.len());
-        for (name, value) in headers.into_iter().filter(|(_, value): &(String, String)| fits(value)) {
-            if name.len() + value.len() <= dispatch.headers_left() {
-                dispatch = dispatch.header(name, value);
+        // The second is of no use without the first.
+        for name in ["traceparent", "tracestate"] {
+            let Some(value) = headers.remove(name).filter(|value| fits(value)) else { break };
+            if name.len() + value.len() > dispatch.headers_left() {
+                break;
             }
+            dispatch = dispatch.header(name, value);
         }
         async move {
             let sent = dispatch.with_context(context.clone()).await;

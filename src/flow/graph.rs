@@ -27,8 +27,8 @@ use crate::task::task_ref::TaskRef;
 ///
 /// let graph = Graph::new();
 /// let fetch = graph.node("fetch", &FETCH, "cat.png".to_owned());
-/// let sizes: Vec<_> = [64, 256, 1024].map(|px| graph.node(format!("resize-{px}"), &RESIZE, px).after(&fetch)).into();
-/// // Two of the three are enough.
+/// let sizes: Vec<_> = [64, 256, 1024].map(|px| graph.node(format!("resize-{px}"), &RESIZE, px).after(&fetch).optional()).into();
+/// // Two of the three are enough, and one that fails does not fail the instance.
 /// let publish = graph.node("publish", &PUBLISH, ()).after(&sizes).at_least(2);
 /// let graph: Graph<u64> = graph.output(&publish);
 /// ```
@@ -245,6 +245,7 @@ impl<T> Node<T> {
     }
 
     /// Lets it run as soon as so many of what it waits for have completed; the rest goes on. It is skipped once so many cannot any more.
+    /// One of the rest that fails fails the instance, unless it is [`optional`](Node::optional).
     pub fn at_least(self, count: u32) -> Node<T> {
         self.with(|node| node.at_least = Some(count))
     }
@@ -254,7 +255,8 @@ impl<T> Node<T> {
         self.at_least(1)
     }
 
-    /// Lets it run when all that it waits for has ended, whatever came of it: to clean up, to compensate, to tell somebody. Not in an instance that
+    /// Lets it run when all that it waits for has ended, whatever came of it: to clean up, to compensate, to tell somebody. A failure before it
+    /// fails the instance as ever, unless it is of an [`optional`](Node::optional) node. Not in an instance that
     /// was cancelled, nor behind a failure under [`OnFailure::Cancel`](crate::OnFailure::Cancel).
     pub fn always(self) -> Node<T> {
         self.with(|node| node.always = true)

@@ -28,10 +28,14 @@ pub(super) async fn run(session: &Session, command: FlowsCommand) -> Result<(), 
         FlowsCommand::Cancel { of, reason } => {
             let reason = reason.unwrap_or_else(|| format!("cancelled by {}", session.by));
             confirm(&session.consent, &format!("cancel the instance {} of {}", shown(&of.id), shown(&of.workflow)))?;
-            act(session, of, &[Running, Paused], async |handle| handle.cancel(reason).await).await
+            act(session, of, &[Running, Paused], None, async |handle| handle.cancel(reason).await).await
         }
-        FlowsCommand::Pause { of } => act(session, of, &[Running, Paused], async |handle| handle.pause().await).await,
-        FlowsCommand::Resume { of } => act(session, of, &[Paused, Running], async |handle| handle.resume().await).await,
+        FlowsCommand::Pause { of } => {
+            act(session, of, &[Running, Paused], Some(Paused), async |handle| handle.pause().await).await
+        }
+        FlowsCommand::Resume { of } => {
+            act(session, of, &[Paused, Running], None, async |handle| handle.resume().await).await
+        }
         FlowsCommand::Retry { of } => {
             if session.consent.may_be_production() {
                 confirm(
@@ -39,7 +43,7 @@ pub(super) async fn run(session: &Session, command: FlowsCommand) -> Result<(), 
                     &format!("run what did not complete of {} of {} once more", shown(&of.id), shown(&of.workflow)),
                 )?;
             }
-            act(session, of, &[Failed, Cancelled, Paused], async |handle| handle.retry_failed().await).await
+            act(session, of, &[Failed, Cancelled, Paused], None, async |handle| handle.retry_failed().await).await
         }
         FlowsCommand::Recover => recover(session).await,
     }
@@ -226,17 +230,29 @@ async fn known(session: &Session, workflow: &str) -> Result<(), Failure> {
     }))
 }
 
-/// Does something to an instance that stands in one of these places, and tells where it stands then.
+/// Does something to an instance that stands in one of these places, and tells where it stands then, which must be here where that is said.
 async fn act(
     session: &Session,
     of: InstanceNamed,
     from: &[WorkflowState],
+    to: Option<WorkflowState>,
     act: impl AsyncFnOnce(heartline::WorkflowHandle<serde_json::Value>) -> Result<WorkflowState, Error>,
 ) -> Result<(), Failure> {
-    let handle = session.inspector.workflow_handle(&of.workflow, &of.id)?;
+    let inspector = &session.inspector;
+    let handle = inspector.workflow_handle(&of.workflow, &of.id)?;
     let acted = async {
         let before = handle.status().await?.state;
-        if from.contains(&before) { Ok(Ok(act(handle).await?)) } else { Ok(Err(before)) }
+        if !from.contains(&before) {
+            return Ok(Err(before.to_string()));
+        }
+        let state = act(handle).await?;
+        let stops = async || {
+            Ok::<_, Error>(inspector.instance(&of.workflow, &of.id, 0).await?.is_some_and(|it| it.is_stopping))
+        };
+        Ok(match state == WorkflowState::Running && stops().await? {
+            true if to.is_some() => Err("stopping".to_owned()),
+            is_stopping => Ok((state, is_stopping)),
+        })
     };
     let state = match acted.await {
         Err(Error::WorkflowNotFound { .. }) => {
@@ -245,13 +261,15 @@ async fn act(
         }
         state => state?,
     };
-    let state = state.map_err(|stands| {
+    let (state, is_stopping) = state.map_err(|stands| {
         Failure::Failed(format!("{} of {} is {stands}: nothing was done", shown(&of.id), shown(&of.workflow)))
     })?;
     if session.out.is_json {
-        return session.out.json(&json!({ "workflow": of.workflow, "id": of.id, "state": state }));
+        let told = json!({ "workflow": of.workflow, "id": of.id, "state": state, "is_stopping": is_stopping });
+        return session.out.json(&told);
     }
-    session.out.line(format!("{} of {} is {state}", shown(&of.id), shown(&of.workflow)))
+    let stops = if is_stopping { ", and stops: it ends when none of its handlers is left" } else { "" };
+    session.out.line(format!("{} of {} is {state}{stops}", shown(&of.id), shown(&of.workflow)))
 }
 
 async fn recover(session: &Session) -> Result<(), Failure> {

@@ -293,8 +293,14 @@ impl Program {
 
 /// What a program wrote, if that is JSON that can be read again: half a character, or a number that is none, cannot.
 fn result_of(output: &[u8]) -> Option<Box<RawValue>> {
-    serde_json::from_slice::<Value>(output).ok()?;
-    serde_json::from_slice(output).ok()
+    let raw: Box<RawValue> = serde_json::from_slice(output).ok()?;
+    match serde_json::from_slice::<Value>(output) {
+        Ok(_) => Some(raw),
+        Err(e) => {
+            say!("warning: an output is JSON that could not be read again, and no result: {e}");
+            None
+        }
+    }
 }
 
 /// A program and what it has started. Dropped before its end, all of them are killed: its run is over.
