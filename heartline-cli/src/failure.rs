@@ -102,7 +102,7 @@ impl From<serde_json::Error> for Failure {
 }
 
 /// The error and what caused it, in one line.
-fn chain(error: &dyn StdError) -> String {
+pub(crate) fn chain(error: &dyn StdError) -> String {
     let mut told = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -299,6 +299,14 @@ impl Error {
         Error::Connect { source: ServerError::silence(Nature::Late) }
     }
 
+    /// The same of a node of a cluster, which is not the one that people named.
+    pub(crate) fn by_node(mut self, node: Option<String>) -> Error {
+        if let (Error::Connect { source }, Some(node)) = (&mut self, node) {
+            source.set_node(&node);
+        }
+        self
+    }
+
     /// Another server is the primary now: an answer of the one before is none.
     pub(crate) fn primary_changed() -> Error {
         Error::Connect { source: ServerError::closed("another server is the primary now") }

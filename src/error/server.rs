@@ -90,6 +90,10 @@ impl ServerError {
         self.0.suspects_tls = suspects;
     }
 
+    pub(super) fn set_node(&mut self, node: &str) {
+        self.0.text = format!("{node}: {}", self.0.text);
+    }
+
     pub(super) fn set_place(&mut self, place: &Arc<str>) {
         self.0.place.get_or_insert_with(|| Arc::clone(place));
     }

@@ -49,6 +49,8 @@ pub(crate) struct NodeLines {
     name: Arc<dyn Fn(&Plain) + Send + Sync>,
     /// Whether they are for somebody who looks, and does not wait for a node that says nothing.
     are_for_looks: bool,
+    /// The node of the last call that was given up.
+    unanswered: Arc<Mutex<Option<ClusterNode>>>,
 }
 
 /// A line that is open, or about to be, and the reign of its node when it was wanted first.
@@ -89,7 +91,14 @@ impl OwnConnection {
         name: impl Fn(&Plain) + Send + Sync + 'static,
     ) -> OwnConnection {
         let (opened, name) = (Arc::default(), Arc::new(name));
-        OwnConnection::Routed(Arc::new(NodeLines { cluster, config, opened, name, are_for_looks: false }))
+        OwnConnection::Routed(Arc::new(NodeLines {
+            cluster,
+            config,
+            opened,
+            name,
+            are_for_looks: false,
+            unanswered: Arc::default(),
+        }))
     }
 
     /// The same lines for somebody who looks at many nodes: one that says nothing fails the call soon, and for some time each later one at
@@ -101,6 +110,13 @@ impl OwnConnection {
             }
             own => own.clone(),
         }
+    }
+
+    /// Which node of a cluster it was whose answer was waited for last, in vain.
+    pub(super) fn unanswered(&self) -> Option<String> {
+        let (OwnConnection::Routed(lines) | OwnConnection::Pinned(lines, _)) = self else { return None };
+        let node = lines.unanswered.lock().unwrap_or_else(PoisonError::into_inner).take();
+        node.map(|node| node.to_string())
     }
 
     /// The connection to the server that has this key, for what must stay on one.
@@ -502,7 +518,11 @@ struct AtNode<'a> {
 
 impl Drop for AtNode<'_> {
     fn drop(&mut self) {
-        if !self.has_ended && self.line.silence().given_up(self.begun) {
+        if self.has_ended {
+            return;
+        }
+        *self.lines.unanswered.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.line.node.clone());
+        if self.line.silence().given_up(self.begun) {
             self.lines.leave(self.line);
         }
     }

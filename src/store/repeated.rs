@@ -39,16 +39,19 @@ impl Patience {
 /// Makes the call, and again while Redis cannot be reached or a failover is under way, as long as there is patience.
 ///
 /// # Errors
-/// What the last call said; `Connect` with a time-out when even that did not end.
+/// What the last call said, or the one before when that did not end; `Connect` with a time-out where there was none.
 pub(crate) async fn repeated<T, F>(patience: Patience, mut call: impl FnMut() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
 {
     let Patience { deadline, least } = patience;
     let mut pauses = Pauses::new(Duration::from_millis(20), Duration::from_millis(500));
+    let mut before = None;
     loop {
         let end = deadline.max(Instant::now() + least);
-        let answer = tokio::time::timeout_at(end, call()).await.unwrap_or_else(|_| Err(Error::timed_out()));
+        let answer = tokio::time::timeout_at(end, call())
+            .await
+            .unwrap_or_else(|_| Err(before.take().unwrap_or_else(Error::timed_out)));
         match answer {
             Err(e) if e.is_outage() => {
                 if Instant::now() >= deadline {
@@ -60,6 +63,7 @@ where
                 if Instant::now() > deadline + least {
                     return Err(e);
                 }
+                before = Some(e);
             }
             answer => return answer,
         }

@@ -119,7 +119,7 @@ impl Slot {
         };
         let mut under_way = UnderWay::begin(self, before);
         let answer = tokio::time::timeout(time, self.address.steady_since(generation, call(&mut conn))).await;
-        let answer = answer.unwrap_or_else(|_| Err(Error::late()));
+        let answer = answer.unwrap_or_else(|_| Err(Error::late().by_node(conn.unanswered())));
         under_way.end(&answer);
         answer.map_err(|e| e.at(self.address.place()))
     }

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 
 use super::{known_job, known_task};
 use crate::args::StallsCommand;
-use crate::failure::{Failure, ended};
+use crate::failure::{Failure, chain, ended};
 use crate::session::Session;
 use heartline::Suspect;
 use heartline_board::crashes::accusation;
@@ -50,7 +50,7 @@ async fn list(session: &Session, task: Option<&str>) -> Result<(), Failure> {
                 // One that is damaged, or on a node that is away, does not hide the others.
                 Err(e) => {
                     is_whole = false;
-                    Failure::Failed(format!("{name}: {e}")).tell(session.out);
+                    Failure::Failed(format!("{name}: {}", chain(&e))).tell(session.out);
                 }
             }
         }
