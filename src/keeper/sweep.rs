@@ -11,6 +11,7 @@ use super::watch::TaskWatch;
 use crate::clock;
 use crate::error::Error;
 use crate::options::stall::Heartbeat;
+use crate::process::desk::Notice;
 use crate::shown::Shown;
 use crate::stall::action::StallReason;
 use crate::stall::cadence;
@@ -90,6 +91,10 @@ async fn run_once(keeper: &Keeper, watch: &TaskWatch) -> Result<usize, Error> {
                 SweepReply::Swept { epoch, interval, cursor, snapshot, left, resolved, aside } => {
                     total += resolved.len();
                     set_aside += aside;
+                    // The workflows of those that ended hear of it now.
+                    if resolved.iter().any(|job| job.id.starts_with('~') && ends(&job.action)) {
+                        keeper.worker.desk.leave(Notice::LookAt(Arc::clone(&task.keys)));
+                    }
                     for job in resolved {
                         task.tally().stalled(silence, &job.action);
                         tell(keeper, watch, job);
@@ -147,6 +152,11 @@ async fn send(
     // A table that was not made smaller costs time, and changes nothing else.
     let (_, answers) = join(join_all(shrinks), join_all(sweeps)).await;
     answers
+}
+
+/// Whether a job ends with this.
+fn ends(action: &str) -> bool {
+    matches!(action, "failed" | "cancelled")
 }
 
 /// Logs what was decided about a job. One of our own, whose handler was silent while we beat, hears of it at once.

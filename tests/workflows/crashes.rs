@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use heartline::{Graph, Node, RetentionLimit, TaskDef, WorkflowOptions};
+use heartline::{Graph, JobState, Node, RetentionLimit, StallOptions, TaskDef, WorkflowOptions};
 
+use crate::support::puppet::Puppet;
 use crate::support::{PATIENCE, eventually};
-use crate::world::{WORK, World};
+use crate::world::{WORK, World, options};
 
 const TASK: TaskDef<String, u64> = TaskDef::new(WORK);
 
@@ -159,5 +160,24 @@ async fn what_ended_long_ago_goes_with_all_that_was_kept_of_it() {
         !world.redis.dump(&world.prefix).await.keys().any(|key| key.ends_with(":shapes"))
     })
     .await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_sweep_ends_moves_its_workflow_at_once() {
+    let world = World::new();
+    let (flow, tasks) = world.producer(WorkflowOptions::new()).await;
+    let graph = Graph::new();
+    let first = graph.node("first", &TASK, "value 1".to_owned());
+    let last = graph.node("last", &TASK, "value 2".to_owned()).after(&first).always();
+    flow.start(graph.output(&last)).id("one").await.unwrap();
+    let mut dead = Puppet::over(&world.redis, format!("{}:{{{WORK}}}:", world.prefix)).await;
+    dead.claim_all(&["~flow/one/0/1"]).await;
+    let stall = StallOptions::new().interval(Duration::from_secs(1)).max_count(0);
+    let worker = world.worker_with(options().stall(stall)).await;
+    let job = tasks.handle("~flow/one/0/1").unwrap();
+    eventually("it failed", PATIENCE, async || job.state().await.unwrap() == JobState::Failed).await;
+    // A look comes to it behind a grace of 10 s.
+    eventually("the next one ran", LOOKED / 3, async || world.began() == [1]).await;
     worker.stop().await;
 }
